@@ -1,0 +1,92 @@
+"""One child process and its group, with one owner. Children die with this process, however it dies."""
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+_LOG_LIMIT_BYTES = 8 * 2**20
+
+
+class Child:
+    """Made by `start`. The child leads its own session, so a terminal's Ctrl-C reaches only the owner."""
+
+    def __init__(self, name: str, process: asyncio.subprocess.Process, log: Path) -> None:
+        self.name = name
+        self.log = log
+        self._process = process
+
+    @classmethod
+    async def start(
+        cls,
+        name: str,
+        argv: Sequence[str],
+        *,
+        log: Path,
+        environ: Mapping[str, str] | None = None,
+        pass_fds: Sequence[int] = (),
+    ) -> "Child":
+        """Starts `argv` with output appended to `log`; `environ` is laid over this process's own."""
+        log.parent.mkdir(parents=True, exist_ok=True)
+        if log.exists() and log.stat().st_size > _LOG_LIMIT_BYTES:
+            log.replace(log.with_suffix(".log.1"))
+        tethered = [sys.executable, "-m", "turnout.launch.tether", str(os.getpid()), *argv]
+        with log.open("ab") as out:
+            process = await asyncio.create_subprocess_exec(
+                *tethered,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=out,
+                stderr=out,
+                env={**os.environ, **(environ or {})},
+                pass_fds=pass_fds,
+                start_new_session=True,
+            )
+        return cls(name, process, log)
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def returncode(self) -> int | None:
+        return self._process.returncode
+
+    async def wait(self) -> int:
+        return await self._process.wait()
+
+    def terminate(self) -> None:
+        """Asks the child to finish what it must and leave."""
+        if self.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                self._process.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """Kills the whole group at once."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, signal.SIGKILL)
+
+    async def stop(self, grace_s: float) -> int:
+        """Asks, waits for `grace_s`, then kills the group; returns the exit code."""
+        self.terminate()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self.wait(), grace_s)
+        self.kill()
+        return await self.wait()
+
+    def last_words(self, limit: int = 300) -> str:
+        """The last line it printed, for telling an operator why it died."""
+        with contextlib.suppress(OSError), self.log.open("rb") as log:
+            log.seek(max(0, log.seek(0, os.SEEK_END) - 4096))
+            lines = log.read().decode(errors="replace").strip().splitlines()
+            return lines[-1][:limit] if lines else ""
+        return ""
+
+
+def how_it_ended(returncode: int) -> str:
+    """An exit code in words."""
+    if returncode < 0:
+        return f"killed by {signal.Signals(-returncode).name}"
+    return f"exited with code {returncode}"

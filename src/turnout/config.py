@@ -1,0 +1,161 @@
+"""The one configuration object, read once where a program starts, with the origin of every value.
+
+Later sources win: default, `turnout.yaml`, `TURNOUT_*` variables, flags. Nothing else reads the environment.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, cast
+
+import yaml
+from pydantic import TypeAdapter, ValidationError
+
+from turnout.domain.errors import Misconfigured
+from turnout.domain.families import FAMILIES
+from turnout.domain.models import Model, check_model
+from turnout.domain.video import VideoRules
+from turnout.ports import Limits
+
+DEFAULT_MODELS: Mapping[str, Mapping[str, Any]] = {
+    "wan-tiny-t2v": {"weights": "builtin:wan-tiny-t2v", "family": "wan-tiny-t2v", "ulysses": 2},
+    "wan-tiny-ti2v": {"weights": "builtin:wan-tiny-ti2v", "family": "wan-tiny-ti2v", "ulysses": 2},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """`redis_url` None means an embedded server in the state directory; `blobs` None means `objects/` there."""
+
+    host: str = "127.0.0.1"
+    port: int = 8000
+    state_dir: Path = Path("~/.local/state/turnout")
+    redis_url: str | None = field(default=None, metadata={"secret": True})
+    redis_prefix: str = "turnout"
+    blobs: str | None = None
+    blobs_endpoint: str | None = None
+    log_level: str = "info"
+    lease_s: float = 15.0
+    stall_s: float = 15.0
+    step_timeout_s: float = 600.0
+    drain_s: float = 30.0
+    retention_s: float = 7 * 86_400.0
+    max_attempts: int = 3
+    checkpoint_steps: int = 4
+    checkpoint_s: float = 20.0
+    preview_steps: int = 4
+    limit_waiting: int = 100
+    limit_running: int = 8
+    limit_submits_per_minute: int = 120
+    max_body_bytes: int = 24 * 2**20
+    max_image_pixels: int = 16_000_000
+    allow_private_urls: bool = False
+    webhook_secret: str | None = field(default=None, metadata={"secret": True})
+    models: tuple[Model, ...] = ()
+
+    @property
+    def limits(self) -> Limits:
+        return Limits(self.limit_waiting, self.limit_running, self.limit_submits_per_minute)
+
+    def model(self, name: str) -> Model:
+        for model in self.models:
+            if model.name == name:
+                return model
+        raise Misconfigured(f"there is no model {name}; configured: {', '.join(m.name for m in self.models)}")
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """`origins` says for each field where its value came from."""
+
+    config: Config
+    origins: Mapping[str, str]
+
+
+_KNOWN = {f.name: f for f in fields(Config)}
+_RULES = TypeAdapter(VideoRules)
+_MODEL = TypeAdapter(Model)
+_CONFIG = TypeAdapter(Config)
+
+
+def load(flags: Mapping[str, Any], environ: Mapping[str, str], file: Path | None = None) -> Loaded:
+    """Merges all sources. `flags` with a None value do not count; `file` None means ./turnout.yaml if it is there."""
+    values: dict[str, Any] = {}
+    origins = dict.fromkeys(_KNOWN, "default")
+    for source, found in (
+        *_from_file(file),
+        *_from_environ(environ),
+        *(
+            (f"--{name.replace('_', '-')}", {name: value})
+            for name, value in flags.items()
+            if value is not None
+        ),
+    ):
+        for name, value in found.items():
+            if name not in _KNOWN:
+                raise Misconfigured(f"{source}: unknown setting {name!r}; known: {', '.join(sorted(_KNOWN))}")
+            values[name] = value
+            origins[name] = source
+    models = values.pop("models", DEFAULT_MODELS)
+    values["models"] = tuple(_model(name, settings) for name, settings in _mapping(models, "models").items())
+    try:
+        config = _CONFIG.validate_python(values)
+    except ValidationError as err:
+        problem = err.errors()[0]
+        name = str(problem["loc"][0]) if problem["loc"] else "?"
+        raise Misconfigured(f"{origins.get(name, '?')}: {name}: {problem['msg']}") from err
+    object.__setattr__(config, "state_dir", config.state_dir.expanduser().absolute())
+    return Loaded(config, origins)
+
+
+def _from_file(file: Path | None) -> list[tuple[str, Mapping[str, Any]]]:
+    path = file or Path("turnout.yaml")
+    if file is None and not path.exists():
+        return []
+    try:
+        content: object = yaml.safe_load(path.read_text())
+    except (OSError, yaml.YAMLError) as err:
+        raise Misconfigured(f"{path}: {err}") from err
+    return [(str(path), _mapping(content or {}, str(path)))]
+
+
+def _from_environ(environ: Mapping[str, str]) -> list[tuple[str, Mapping[str, Any]]]:
+    found: list[tuple[str, Mapping[str, Any]]] = []
+    for variable, value in environ.items():
+        name = variable.removeprefix("TURNOUT_").lower()
+        # TURNOUT_URL and TURNOUT_API_KEY are the client's; a TURNOUT_ variable that is no setting is not ours.
+        if variable.startswith("TURNOUT_") and name in _KNOWN and name != "models":
+            found.append((variable, {name: value}))
+    return found
+
+
+def _mapping(value: object, where: str) -> Mapping[str, Any]:
+    if not isinstance(value, Mapping):
+        raise Misconfigured(f"{where}: expected a mapping of names to values")
+    return cast("Mapping[str, Any]", value)
+
+
+def _model(name: str, settings: object) -> Model:
+    given = dict(_mapping(settings, f"models.{name}"))
+    family = given.pop("family", None)
+    rules = dict(_mapping(given.pop("rules", {}), f"models.{name}.rules"))
+    if family is not None and family not in FAMILIES:
+        raise Misconfigured(f"models.{name}: unknown family {family!r}; known: {', '.join(FAMILIES)}")
+    _refuse_unknown(f"models.{name}", given, {f.name for f in fields(Model)} - {"name", "rules"} | {"family"})
+    _refuse_unknown(f"models.{name}.rules", rules, {f.name for f in fields(VideoRules)})
+    base = {f.name: getattr(FAMILIES[family], f.name) for f in fields(VideoRules)} if family else {}
+    try:
+        model = _MODEL.validate_python(
+            {**given, "name": name, "rules": _RULES.validate_python({**base, **rules})}
+        )
+    except ValidationError as err:
+        problem = err.errors()[0]
+        raise Misconfigured(f"models.{name}: {'.'.join(map(str, problem['loc']))}: {problem['msg']}") from err
+    check_model(model)
+    return model
+
+
+def _refuse_unknown(where: str, given: Mapping[str, Any], known: set[str]) -> None:
+    for name in given:
+        if name not in known:
+            raise Misconfigured(f"{where}: unknown setting {name!r}; known: {', '.join(sorted(known))}")

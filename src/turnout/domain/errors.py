@@ -1,0 +1,87 @@
+"""Every error that Turnout raises on purpose.
+
+TurnoutError
+├── InvalidRequest        400  the request breaks a rule; `param` names the field
+│   └── TooLarge          413  the body or the image is over a limit
+├── Unauthorized          401  no key, or an unknown one
+├── Forbidden             403  the key's role may not do this
+├── NotFound              404  no such thing, or not this tenant's
+├── Conflict              409  it contradicts what was done before
+├── Limited               429  over a tenant's limit; `retry_after_s` says when to come back
+├── Unavailable           503  a part is down or not ready; a retry can help
+├── Stale                      the event came too late and changed nothing (never reaches a user)
+├── RenderFailed               the engine refuses this task for good; another attempt would fail too
+└── Misconfigured              the operator's configuration is wrong (printed, exit code 2)
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass
+class TurnoutError(Exception):
+    """`status`, `kind` and `code` are what HTTP clients see; `retryable` says whether to try again."""
+
+    message: str
+    param: str | None = None
+    code: str | None = None
+    retry_after_s: float | None = None
+
+    status = 500
+    kind = "server_error"
+    retryable = False
+
+    def __str__(self) -> str:
+        return self.message
+
+
+class InvalidRequest(TurnoutError):
+    status = 400
+    kind = "invalid_request_error"
+
+
+class TooLarge(InvalidRequest):
+    status = 413
+
+
+class Unauthorized(TurnoutError):
+    status = 401
+    kind = "authentication_error"
+
+
+class Forbidden(TurnoutError):
+    status = 403
+    kind = "permission_error"
+
+
+class NotFound(TurnoutError):
+    status = 404
+    kind = "not_found_error"
+
+
+class Conflict(TurnoutError):
+    status = 409
+    kind = "conflict_error"
+
+
+class Limited(TurnoutError):
+    status = 429
+    kind = "rate_limit_error"
+    retryable = True
+
+
+class Unavailable(TurnoutError):
+    status = 503
+    kind = "server_error"
+    retryable = True
+
+
+class Stale(TurnoutError):
+    """The task has moved on: another attempt holds it, or it has ended."""
+
+
+class RenderFailed(TurnoutError):
+    pass
+
+
+class Misconfigured(TurnoutError):
+    pass

@@ -1,0 +1,234 @@
+"""One video job: its states, what can happen to it, and `evolve`, the only place that knows the rules."""
+
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Literal, NewType
+
+from turnout.domain.video import VideoSpec
+
+TaskId = NewType("TaskId", str)
+TenantId = NewType("TenantId", str)
+GangId = NewType("GangId", str)
+
+
+class State(StrEnum):
+    QUEUED = "queued"
+    IN_PROGRESS = "in_progress"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+TERMINAL = frozenset({State.COMPLETED, State.FAILED, State.CANCELLED})
+
+
+class Priority(StrEnum):
+    HIGH = "high"
+    NORMAL = "normal"
+    LOW = "low"
+
+
+class Stage(StrEnum):
+    LOADING = "loading"
+    ENCODING = "encoding"
+    DENOISING = "denoising"
+    DECODING = "decoding"
+    UPLOADING = "uploading"
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """Object keys of what was made; all lie under the attempt that made them."""
+
+    video: str
+    thumbnail: str
+    spritesheet: str
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    code: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """`attempt` is the fence: an event that carries an older number changes nothing.
+
+    `failures` counts the attempts that died; a drained attempt does not count.
+    """
+
+    id: TaskId
+    tenant: TenantId
+    model: str
+    spec: VideoSpec
+    created_at: float
+    priority: Priority = Priority.NORMAL
+    max_attempts: int = 3
+    webhook_url: str | None = None
+    remixed_from: TaskId | None = None
+    state: State = State.QUEUED
+    attempt: int = 0
+    failures: int = 0
+    gang: GangId | None = None
+    stage: Stage | None = None
+    step: int = 0
+    of: int = 0
+    eta_s: float | None = None
+    started_at: float | None = None
+    finished_at: float | None = None
+    preview: str | None = None
+    checkpoint: str | None = None
+    result: Result | None = None
+    failure: Failure | None = None
+
+    @property
+    def ended(self) -> bool:
+        return self.state in TERMINAL
+
+
+@dataclass(frozen=True, slots=True)
+class Submitted:
+    at: float
+    kind: Literal["submitted"] = "submitted"
+
+
+@dataclass(frozen=True, slots=True)
+class Claimed:
+    at: float
+    attempt: int
+    gang: GangId
+    kind: Literal["claimed"] = "claimed"
+
+
+@dataclass(frozen=True, slots=True)
+class Progressed:
+    at: float
+    attempt: int
+    stage: Stage
+    step: int
+    of: int
+    eta_s: float | None = None
+    kind: Literal["progress"] = "progress"
+
+
+@dataclass(frozen=True, slots=True)
+class Previewed:
+    at: float
+    attempt: int
+    step: int
+    key: str
+    kind: Literal["preview"] = "preview"
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpointed:
+    at: float
+    attempt: int
+    step: int
+    key: str
+    kind: Literal["checkpoint"] = "checkpoint"
+
+
+@dataclass(frozen=True, slots=True)
+class Interrupted:
+    """The attempt ended without a result. `counts` is False when nobody is to blame (drain)."""
+
+    at: float
+    attempt: int
+    reason: str
+    counts: bool = True
+    kind: Literal["interrupted"] = "interrupted"
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    at: float
+    attempt: int
+    result: Result
+    kind: Literal["finished"] = "finished"
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    at: float
+    attempt: int
+    failure: Failure
+    kind: Literal["failed"] = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Cancelled:
+    at: float
+    kind: Literal["cancelled"] = "cancelled"
+
+
+@dataclass(frozen=True, slots=True)
+class Expired:
+    """Nobody took the task within the retention."""
+
+    at: float
+    kind: Literal["expired"] = "expired"
+
+
+Event = (
+    Submitted
+    | Claimed
+    | Progressed
+    | Previewed
+    | Checkpointed
+    | Interrupted
+    | Finished
+    | Failed
+    | Cancelled
+    | Expired
+)
+
+
+def evolve(task: Task, event: Event) -> Task:
+    """The task after `event`; a stale or late event returns the very same object."""
+    match task.state, event:
+        case State.QUEUED, Claimed(at=at, attempt=attempt, gang=gang) if attempt == task.attempt + 1:
+            return replace(
+                task,
+                state=State.IN_PROGRESS,
+                attempt=attempt,
+                gang=gang,
+                stage=Stage.LOADING,
+                started_at=task.started_at or at,
+            )
+        case State.IN_PROGRESS, Progressed(attempt=task.attempt):
+            return replace(task, stage=event.stage, step=event.step, of=event.of, eta_s=event.eta_s)
+        case State.IN_PROGRESS, Previewed(attempt=task.attempt):
+            return replace(task, preview=event.key)
+        case State.IN_PROGRESS, Checkpointed(attempt=task.attempt):
+            return replace(task, checkpoint=event.key)
+        case State.IN_PROGRESS, Interrupted(attempt=task.attempt):
+            return _interrupted(task, event)
+        case State.IN_PROGRESS, Finished(attempt=task.attempt):
+            return replace(_ended(task, State.COMPLETED, event.at), result=event.result)
+        case State.IN_PROGRESS, Failed(attempt=task.attempt):
+            return replace(_ended(task, State.FAILED, event.at), failure=event.failure)
+        case ((State.QUEUED | State.IN_PROGRESS), Cancelled(at=at)):
+            return _ended(task, State.CANCELLED, at)
+        case State.QUEUED, Expired(at=at):
+            failure = Failure("expired", "No gang took the task within the retention period.")
+            return replace(_ended(task, State.FAILED, at), failure=failure)
+        case _:
+            return task
+
+
+def _interrupted(task: Task, event: Interrupted) -> Task:
+    failures = task.failures + event.counts
+    if failures < task.max_attempts:
+        return replace(task, state=State.QUEUED, failures=failures, gang=None, stage=None, eta_s=None)
+    failure = Failure(
+        "attempts_exhausted",
+        f"All {task.max_attempts} attempts died; the last one at step {task.step} of {task.of}: {event.reason}",
+    )
+    return replace(_ended(task, State.FAILED, event.at), failures=failures, failure=failure)
+
+
+def _ended(task: Task, state: State, at: float) -> Task:
+    return replace(task, state=state, finished_at=at, gang=None, stage=None, eta_s=None, checkpoint=None)

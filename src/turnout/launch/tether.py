@@ -1,0 +1,25 @@
+"""Runs a command that dies with its parent: `python -m turnout.launch.tether PARENT_PID COMMAND…`.
+
+The kernel kills the command when the parent dies, however it dies; a stopped (SIGSTOP) child dies too, which
+no pipe or heartbeat could do. The setting survives exec. Linux only: elsewhere the command runs untethered.
+"""
+
+import ctypes
+import os
+import signal
+import sys
+
+_PR_SET_PDEATHSIG = 1
+
+
+def main() -> None:
+    parent, command = int(sys.argv[1]), sys.argv[2:]
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:  # it died before the setting took hold
+            os._exit(1)
+    os.execvp(command[0], command)
+
+
+if __name__ == "__main__":
+    main()

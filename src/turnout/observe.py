@@ -1,0 +1,28 @@
+"""Logs are facts: one line a transition, fields apart. Configured once where a process starts."""
+
+import logging
+import sys
+from typing import Any, cast
+
+import structlog
+
+
+def start_logging(level: str, **fields: Any) -> None:
+    """Human lines on a terminal, JSON otherwise; `fields` stand on every line of this process."""
+    human = sys.stderr.isatty()
+    structlog.configure(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.format_exc_info,
+            structlog.dev.ConsoleRenderer() if human else structlog.processors.JSONRenderer(),
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.upper()]),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+    )
+    structlog.contextvars.bind_contextvars(**fields)
+
+
+def get_log() -> structlog.typing.FilteringBoundLogger:
+    return cast("structlog.typing.FilteringBoundLogger", structlog.get_logger())

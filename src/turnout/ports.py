@@ -1,0 +1,209 @@
+"""What Turnout needs from the outside, named for the need. Adapters implement these; wiring chooses them.
+
+Every method may raise Unavailable when the service behind it is down; nothing else of that service leaks.
+"""
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from turnout.domain.keys import Key
+from turnout.domain.tasks import Event, GangId, Task, TaskId, TenantId
+
+
+@dataclass(frozen=True, slots=True)
+class Idempotency:
+    """`key` is the caller's; `digest` is a hash of the request it came with."""
+
+    key: str
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What one tenant may have at once; `max_running` delays tasks, the others refuse them."""
+
+    max_waiting: int = 100
+    max_running: int = 8
+    submits_per_minute: int = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """An event as it was written. `id` orders the task's own story, `cursor` the stream of all tasks."""
+
+    id: str
+    cursor: str
+    task: TaskId
+    tenant: TenantId
+    event: Event
+
+
+@dataclass(frozen=True, slots=True)
+class QueueFigures:
+    """`length` counts queued and running tasks; `oldest_s` is how long the oldest of them has been there."""
+
+    length: int
+    running: int
+    oldest_s: float
+
+
+class TaskLog(Protocol):
+    """The tasks and their stories; every write is atomic and appends what happened."""
+
+    async def submit(self, task: Task, limits: Limits, idempotency: Idempotency | None = None) -> Task:
+        """Accepts the task, or returns the one that the same idempotency key made before.
+
+        Raises Conflict for a reused key with another digest, Limited past a limit. A refusal leaves no trace.
+        """
+        ...
+
+    async def get(self, task_id: TaskId) -> Task:
+        """Raises NotFound."""
+        ...
+
+    async def apply(self, task_id: TaskId, event: Event) -> Task:
+        """The task after `event`. Raises Stale when the event changes nothing, NotFound when the task is gone."""
+        ...
+
+    async def forget(self, task: Task) -> None:
+        """Removes an ended task and its story."""
+        ...
+
+    async def page(
+        self, tenant: TenantId, *, after: TaskId | None, limit: int, order: Literal["asc", "desc"]
+    ) -> tuple[list[Task], bool]:
+        """A tenant's tasks by age, and whether there are more. Raises NotFound for an unknown `after`."""
+        ...
+
+    async def position(self, task: Task) -> int | None:
+        """How many tasks are served before this one; None when it is not waiting."""
+        ...
+
+    async def story(self, task_id: TaskId, after: str = "0") -> list[Recorded]:
+        """The task's events with ids past `after`, oldest first."""
+        ...
+
+    def tail(self, after: str | None = None) -> AsyncIterator[Recorded]:
+        """All tasks' events with cursors past `after` (None: from now on), for ever, in order."""
+        ...
+
+    async def unfinished_since(self, model: str, before: float) -> list[TaskId]:
+        """Some of a model's tasks that were submitted before then and have not ended."""
+        ...
+
+    async def totals(self) -> dict[str, int]:
+        """How many tasks are in each state now (queued, in_progress) and ever ended (the others)."""
+        ...
+
+
+class Queue(Protocol):
+    """One model's line of tasks, shared by its gangs."""
+
+    async def claim(self, model: str, gang: GangId, limits: Limits) -> Task | None:
+        """The next task, claimed for the gang with a fresh attempt number; None when there is none."""
+        ...
+
+    async def renew(self, task: Task) -> bool:
+        """Extends the lease; False when it is no longer this attempt's."""
+        ...
+
+    async def reap(self, model: str, lease_s: float) -> list[Task]:
+        """Puts back the tasks whose lease ran out; returns them as they are now."""
+        ...
+
+    async def release(self, model: str, gang: GangId, reason: str) -> list[Task]:
+        """Puts back at once what a gang that is known to be dead still holds."""
+        ...
+
+    async def holdings(self, model: str) -> dict[GangId, int]:
+        """How many tasks each gang holds."""
+        ...
+
+    async def figures(self, model: str) -> QueueFigures: ...
+
+    async def leave(self, model: str, gang: GangId) -> None:
+        """Forgets a gang that holds nothing."""
+        ...
+
+
+class KeyStore(Protocol):
+    async def add(self, key: Key) -> None: ...
+    async def find(self, key_id: str) -> Key | None: ...
+    async def all(self) -> list[Key]: ...
+    async def revoke(self, key_id: str) -> bool: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """A webhook that is due: the task as it ended and how many tries failed before."""
+
+    task: Task
+    tries: int
+
+
+class Outbox(Protocol):
+    """Webhooks to be sent. A task with a `webhook_url` enters with the write that ends it."""
+
+    async def due(self, now: float, hold_s: float, limit: int) -> list[Delivery]:
+        """What is due; hidden from others for `hold_s`, so that a crash only delays it."""
+        ...
+
+    async def done(self, task_id: TaskId) -> None: ...
+    async def again(self, task_id: TaskId, at: float) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class BlobInfo:
+    key: str
+    size: int
+    etag: str
+    modified_at: float
+
+
+class Blobs(Protocol):
+    """Objects by key; keys look like `tasks/{id}/…`. Raises NotFound for a key that is not there."""
+
+    async def put(self, key: str, data: bytes, content_type: str) -> None: ...
+    async def get(self, key: str) -> bytes: ...
+    async def head(self, key: str) -> BlobInfo: ...
+    def stream(self, key: str, start: int, end: int) -> AsyncIterator[bytes]:
+        """The bytes [start, end) in pieces of bounded size."""
+        ...
+
+    async def url(self, key: str, expires_s: float) -> str | None:
+        """A presigned URL that anyone can read from, or None when the store has none."""
+        ...
+
+    async def delete(self, keys: Sequence[str]) -> None:
+        """Missing keys are fine."""
+        ...
+
+    def list(self, prefix: str) -> AsyncIterator[BlobInfo]: ...
+
+
+class Fetcher(Protocol):
+    """The open internet as users may make us visit it: nothing private is reachable unless the config allows it.
+
+    Raises InvalidRequest with code `url_not_allowed` or `url_unreachable`, TooLarge past `max_bytes`.
+    """
+
+    async def check(self, url: str) -> None:
+        """Refuses what could not be visited: bad syntax, an address that is not public, an unknown host."""
+        ...
+
+    async def get(self, url: str, max_bytes: int) -> bytes: ...
+
+    async def post(self, url: str, headers: Mapping[str, str], body: bytes) -> int:
+        """The status of the answer; redirects are not followed."""
+        ...
+
+
+class Mutex(Protocol):
+    """A named right that one process holds at a time and that lapses by itself."""
+
+    async def hold(self, name: str, owner: str, ttl_s: float) -> bool:
+        """Takes or renews; False when another holds it."""
+        ...
+
+    async def drop(self, name: str, owner: str) -> None: ...

@@ -1,0 +1,97 @@
+"""Fixtures that every suite shares: a real Redis-compatible server, stores on it, and waiting without sleeping."""
+
+import asyncio
+import itertools
+import secrets
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from turnout.adapters.redis.link import Link
+from turnout.adapters.redis.queue import RedisQueue
+from turnout.adapters.redis.stores import RedisKeyStore, RedisMutex, RedisOutbox
+from turnout.adapters.redis.tasks import RedisTaskLog
+from turnout.adapters.valkey import redis_url, start_valkey
+from turnout.domain.tasks import Priority, Task, TaskId, TenantId
+from turnout.domain.video import VideoSpec
+
+_numbers = itertools.count(1)
+
+
+@dataclass(frozen=True)
+class Stores:
+    """The Redis adapters on one private prefix."""
+
+    link: Link
+    tasks: RedisTaskLog
+    queue: RedisQueue
+    keys: RedisKeyStore
+    outbox: RedisOutbox
+    mutex: RedisMutex
+
+
+@pytest.fixture(scope="session")
+def valkey(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The URL of a server that lives as long as this test process."""
+    directory = tmp_path_factory.mktemp("valkey")
+    with asyncio.Runner() as runner:
+        child = runner.run(start_valkey(directory, "test", directory / "log"))
+        yield redis_url(directory, "test")
+        runner.run(child.stop(5))
+
+
+@pytest.fixture
+async def stores(valkey: str) -> AsyncIterator[Stores]:
+    link = Link(valkey, f"t{secrets.token_hex(6)}")
+    tasks = RedisTaskLog(link, retention_s=3600)
+    yield Stores(
+        link, tasks, RedisQueue(link, tasks), RedisKeyStore(link), RedisOutbox(link, tasks), RedisMutex(link)
+    )
+    await link.close()
+
+
+def make_task(
+    tenant: str = "acme",
+    model: str = "wan-tiny-t2v",
+    *,
+    priority: Priority = Priority.NORMAL,
+    steps: int = 4,
+    webhook_url: str | None = None,
+    max_attempts: int = 3,
+) -> Task:
+    number = next(_numbers)
+    spec = VideoSpec(
+        f"a red ball {number}", "", 128, 128, 17, 8, steps, guidance=(3.0, 3.0), shift=5.0, seed=number
+    )
+    return Task(
+        TaskId(f"video_{number:06d}{secrets.token_hex(4)}"),
+        TenantId(tenant),
+        model,
+        spec,
+        created_at=time.time(),
+        priority=priority,
+        webhook_url=webhook_url,
+        max_attempts=max_attempts,
+    )
+
+
+async def wait_until(
+    predicate: Callable[[], Awaitable[bool] | bool], what: str, timeout_s: float = 30.0
+) -> None:
+    """Returns as soon as the predicate holds; fails saying what was waited for."""
+    deadline = time.monotonic() + timeout_s
+    while True:
+        outcome = predicate()
+        if outcome if isinstance(outcome, bool) else await outcome:
+            return
+        if time.monotonic() > deadline:
+            pytest.fail(f"waited {timeout_s:.0f} s for {what}")
+        await asyncio.sleep(0.02)
+
+
+@pytest.fixture
+def state_dir(tmp_path: Path) -> Path:
+    return tmp_path / "state"
