@@ -36,7 +36,7 @@ class Config:
     blobs_endpoint: str | None = None
     log_level: str = "info"
     lease_s: float = 15.0
-    stall_s: float = 15.0
+    stall_s: float = 20.0
     step_timeout_s: float = 600.0
     drain_s: float = 30.0
     retention_s: float = 7 * 86_400.0
@@ -106,6 +106,13 @@ def load(flags: Mapping[str, Any], environ: Mapping[str, str], file: Path | None
         raise Misconfigured(f"{origins.get(name, '?')}: {name}: {problem['msg']}") from err
     object.__setattr__(config, "state_dir", config.state_dir.expanduser().absolute())
     return Loaded(config, origins)
+
+
+def dump(config: Config) -> dict[str, Any]:
+    """The configuration as a file's content: loading it gives the same configuration. Secrets are in it."""
+    values: dict[str, Any] = _CONFIG.dump_python(config, mode="json")
+    values["models"] = {m.pop("name"): m for m in values["models"]}
+    return values
 
 
 def _from_file(file: Path | None) -> list[tuple[str, Mapping[str, Any]]]:

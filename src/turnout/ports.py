@@ -207,3 +207,43 @@ class Mutex(Protocol):
         ...
 
     async def drop(self, name: str, owner: str) -> None: ...
+
+
+class Process(Protocol):
+    """One child process, which dies with its owner."""
+
+    @property
+    def pid(self) -> int: ...
+    @property
+    def returncode(self) -> int | None: ...
+    async def wait(self) -> int: ...
+    def terminate(self) -> None:
+        """Asks it to finish what it must and leave."""
+        ...
+
+    def kill(self) -> None:
+        """Kills its whole group at once."""
+        ...
+
+    async def stop(self, grace_s: float) -> int:
+        """Asks, waits for `grace_s`, kills; returns the exit code."""
+        ...
+
+    def last_words(self) -> str:
+        """The last line it printed."""
+        ...
+
+
+class Launcher(Protocol):
+    """Starts Turnout's own commands as child processes."""
+
+    async def start(
+        self,
+        name: str,
+        arguments: Sequence[str],
+        *,
+        environ: Mapping[str, str] | None = None,
+        pass_fds: Sequence[int] = (),
+    ) -> Process:
+        """Runs `turnout ARGUMENTS…`; `name` names its log."""
+        ...

@@ -29,7 +29,7 @@ class Child:
         environ: Mapping[str, str] | None = None,
         pass_fds: Sequence[int] = (),
     ) -> "Child":
-        """Starts `argv` with output appended to `log`; `environ` is laid over this process's own."""
+        """Starts `argv` with output appended to `log`; `environ` is laid over what is inherited."""
         log.parent.mkdir(parents=True, exist_ok=True)
         if log.exists() and log.stat().st_size > _LOG_LIMIT_BYTES:
             log.replace(log.with_suffix(".log.1"))
@@ -40,7 +40,7 @@ class Child:
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=out,
                 stderr=out,
-                env={**os.environ, **(environ or {})},
+                env={**_inherited(), **(environ or {})},
                 pass_fds=pass_fds,
                 start_new_session=True,
             )
@@ -76,17 +76,35 @@ class Child:
         self.kill()
         return await self.wait()
 
-    def last_words(self, limit: int = 300) -> str:
+    def last_words(self) -> str:
         """The last line it printed, for telling an operator why it died."""
         with contextlib.suppress(OSError), self.log.open("rb") as log:
             log.seek(max(0, log.seek(0, os.SEEK_END) - 4096))
             lines = log.read().decode(errors="replace").strip().splitlines()
-            return lines[-1][:limit] if lines else ""
+            return lines[-1][:300] if lines else ""
         return ""
 
 
-def how_it_ended(returncode: int) -> str:
-    """An exit code in words."""
-    if returncode < 0:
-        return f"killed by {signal.Signals(-returncode).name}"
-    return f"exited with code {returncode}"
+def _inherited() -> dict[str, str]:
+    """Our settings reach children by the resolved file alone, or else a variable would outrank a flag."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("TURNOUT_")}
+
+
+class LocalLauncher:
+    """Runs Turnout's own commands as children of this process, each with a log of its own."""
+
+    def __init__(self, logs: Path) -> None:
+        self._logs = logs
+
+    async def start(
+        self,
+        name: str,
+        arguments: Sequence[str],
+        *,
+        environ: Mapping[str, str] | None = None,
+        pass_fds: Sequence[int] = (),
+    ) -> Child:
+        argv = [sys.executable, "-m", "turnout", *arguments]
+        return await Child.start(
+            name, argv, log=self._logs / f"{name}.log", environ=environ, pass_fds=pass_fds
+        )

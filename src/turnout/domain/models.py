@@ -1,9 +1,12 @@
 """A model is an alias that users call: what it needs, what it may take, and what it can make."""
 
 from dataclasses import dataclass
+from typing import Literal
 
 from turnout.domain.errors import Misconfigured
 from turnout.domain.video import VideoRules
+
+Dtype = Literal["float32", "bfloat16"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +24,7 @@ class Model:
     cfg: int = 1
     fsdp: bool = False
     device: str = "cpu"
-    dtype: str = "float32"
+    dtype: Dtype = "float32"
     min_replicas: int = 0
     max_replicas: int = 1
     idle_s: float = 300.0
@@ -43,5 +46,3 @@ def check_model(model: Model) -> None:
         raise Misconfigured(
             f"model {model.name}: needs 0 <= min_replicas <= max_replicas and max_replicas >= 1"
         )
-    if model.dtype not in ("float32", "bfloat16", "float16"):
-        raise Misconfigured(f"model {model.name}: dtype {model.dtype} is not float32, bfloat16 or float16")

@@ -124,10 +124,12 @@ class Previewed:
 
 @dataclass(frozen=True, slots=True)
 class Checkpointed:
+    """`key` is None when the last checkpoint turned out to be unusable."""
+
     at: float
     attempt: int
     step: int
-    key: str
+    key: str | None
     kind: Literal["checkpoint"] = "checkpoint"
 
 

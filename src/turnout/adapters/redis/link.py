@@ -32,9 +32,7 @@ class Link:
         # RESP2, because the shape of stream replies differs between the two protocols.
         options = {"retry": Retry(NoBackoff(), 0), "socket_connect_timeout": 5, "protocol": 2}
         self.prefix = prefix
-        self.client = cast("Any", Redis).from_url(
-            url, socket_timeout=10, health_check_interval=15, **options
-        )
+        self.client = cast("Any", Redis).from_url(url, socket_timeout=10, health_check_interval=15, **options)
         self.patient = cast("Any", Redis).from_url(url, socket_timeout=30, **options)
         here = files("turnout.adapters.redis")
         names = here.joinpath("names.lua").read_text()
@@ -46,7 +44,7 @@ class Link:
     def key(self, *parts: str) -> str:
         return ":".join((self.prefix, *parts))
 
-    async def run(self, script: str, *args: str | bytes | int | float) -> Any:
+    async def run(self, script: str, *args: str | bytes | float) -> Any:
         async with translated():
             return await self._scripts[script](keys=[self.prefix], args=args)
 

@@ -44,7 +44,9 @@ class RedisTaskLog:
                 return await self.get(TaskId(known.decode()))
             case [b"conflict", _]:
                 raise Conflict(
-                    "This Idempotency-Key was used with another request.", "Idempotency-Key", "idempotency_conflict"
+                    "This Idempotency-Key was used with another request.",
+                    "Idempotency-Key",
+                    "idempotency_conflict",
                 )
             case [b"rate", wait_ms]:
                 raise Limited(
@@ -54,7 +56,9 @@ class RedisTaskLog:
                 )
             case _:
                 raise Limited(
-                    f"{limits.max_waiting} tasks are waiting already.", code="too_many_waiting", retry_after_s=10
+                    f"{limits.max_waiting} tasks are waiting already.",
+                    code="too_many_waiting",
+                    retry_after_s=10,
                 )
 
     async def get(self, task_id: TaskId) -> Task:
@@ -150,7 +154,8 @@ class RedisTaskLog:
             tenant = await self._link.client.hget(self._link.key("task", task_id), "tenant")
         owner = TenantId(tenant.decode() if tenant else "")
         return [
-            Recorded(entry.decode(), "", task_id, owner, load_event(fields[b"e"])) for entry, fields in entries
+            Recorded(entry.decode(), "", task_id, owner, load_event(fields[b"e"]))
+            for entry, fields in entries
         ]
 
     async def tail(self, after: str | None = None) -> AsyncIterator[Recorded]:
@@ -187,4 +192,3 @@ class RedisTaskLog:
                 self._link.key("unfinished", model), "-inf", int(before * 1000), start=0, num=100
             )
         return [TaskId(i.decode()) for i in ids]
-

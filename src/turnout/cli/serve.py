@@ -1,0 +1,197 @@
+"""The commands that run Turnout itself: `up` for all of it on one machine, and one for each role."""
+
+import asyncio
+import os
+import socket
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from turnout.cli.options import Common, with_common
+from turnout.domain.errors import Misconfigured
+
+if TYPE_CHECKING:
+    from turnout.config import Config
+
+HostOption = Annotated[str | None, typer.Option("--host", help="Address to listen on.")]
+PortOption = Annotated[int | None, typer.Option("--port", help="Port to listen on; 0 takes a free one.")]
+RedisOption = Annotated[
+    str | None, typer.Option("--redis-url", help="A Redis >= 7 of your own instead of the embedded one.")
+]
+BlobsOption = Annotated[
+    str | None, typer.Option("--blobs", help="Where videos go: a directory or s3://bucket/prefix.")
+]
+ModelOption = Annotated[str, typer.Option("--model", help="The model to serve.")]
+GangOption = Annotated[str | None, typer.Option("--gang", help="This gang's name; made up when missing.")]
+OnceOption = Annotated[bool, typer.Option("--once", help="Render one task and leave.")]
+
+
+def register(app: typer.Typer) -> None:
+    app.command()(with_common(up))
+    app.command()(with_common(gateway))
+    app.command()(with_common(manager))
+    app.command()(with_common(worker))
+    app.command(hidden=True)(with_common(gang))
+    app.command(hidden=True)(with_common(rank))
+
+
+def up(
+    common: Common,
+    host: HostOption = None,
+    port: PortOption = None,
+    redis_url: RedisOption = None,
+    blobs: BlobsOption = None,
+    demo: Annotated[
+        str | None, typer.Option("--demo", help="Render this prompt once the service is up.")
+    ] = None,
+    output: Annotated[Path, typer.Option("-o", "--output", help="Where the demo's video goes.")] = Path(
+        "turnout-demo.mp4"
+    ),
+) -> None:
+    """Run the whole service on this machine, until Ctrl-C.
+
+    With --demo and no terminal attached, it stops once the video is saved.
+    """
+    from turnout.observe import start_logging
+    from turnout.wiring.up import Address, run_up
+
+    loaded = common.load(host=host, port=port, redis_url=redis_url, blobs=blobs)
+    config = loaded.config
+    start_logging("warning" if config.log_level == "info" else config.log_level, role="up")
+    exit_code = 0
+
+    def ready(address: Address, stopping: asyncio.Event) -> None:
+        _print_screen(config, address.url, address.api_key)
+        if demo is not None:
+            demos.append(asyncio.ensure_future(render(demo, stopping)))
+
+    async def render(prompt: str, stopping: asyncio.Event) -> None:
+        nonlocal exit_code
+        argv = [sys.executable, "-m", "turnout", "generate", prompt, "-o", str(output)]
+        process = await asyncio.create_subprocess_exec(*argv, "--state-dir", str(config.state_dir))
+        exit_code = await process.wait()
+        if sys.stdin.isatty() and sys.stdout.isatty():
+            print("Turnout is still running; Ctrl-C stops it.", flush=True)
+        else:
+            stopping.set()
+
+    demos: list[asyncio.Future[None]] = []
+    asyncio.run(run_up(config, ready))
+    print("Turnout has stopped. What was queued or running goes on at the next `turnout up`.", flush=True)
+    raise typer.Exit(exit_code)
+
+
+def gateway(
+    common: Common,
+    host: HostOption = None,
+    port: PortOption = None,
+    redis_url: RedisOption = None,
+    fd: Annotated[int | None, typer.Option("--fd", hidden=True)] = None,
+) -> None:
+    """Run one gateway: HTTP, events and WebSockets. Any number may share a Redis."""
+    from turnout.wiring import run_gateway
+    from turnout.wiring.up import listen
+
+    config = _start(common, "gateway", host=host, port=port, redis_url=redis_url)
+    listening = listen(config) if fd is None else socket.socket(fileno=fd)
+    with listening:
+        _run(run_gateway(config, listening))
+
+
+def manager(common: Common, redis_url: RedisOption = None) -> None:
+    """Run one manager: leases, webhooks, expiry. The first to come works, others stand by."""
+    from turnout.wiring import run_manager
+
+    _run(run_manager(_start(common, "manager", redis_url=redis_url)))
+
+
+def worker(common: Common, redis_url: RedisOption = None, blobs: BlobsOption = None) -> None:
+    """Run this machine's worker: starts a gang when tasks wait, stops it when none do."""
+    from turnout.wiring import run_worker
+
+    config = _start(common, "worker", redis_url=redis_url, blobs=blobs)
+    _run(run_worker(config, _resolved(config)))
+
+
+def gang(common: Common, model: ModelOption, gang: GangOption = None, once: OnceOption = False) -> None:
+    """Run one gang of ranks on this machine (workers start these)."""
+    from turnout.domain.tasks import GangId
+    from turnout.wiring import run_gang
+
+    config = _start(common, "gang", gang=gang)
+    name = GangId(gang or f"{socket.gethostname()}-{os.getpid()}")
+    _run(run_gang(config, _resolved(config), model, name, once=once))
+
+
+def rank(
+    common: Common,
+    model: ModelOption,
+    gang: GangOption = None,
+    once: OnceOption = False,
+    rendezvous: Annotated[str | None, typer.Option("--rendezvous", hidden=True)] = None,
+    pulse_fd: Annotated[int | None, typer.Option("--pulse-fd", hidden=True)] = None,
+) -> None:
+    """Run one rank of a gang, as torchrun's variables place it (RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT).
+
+    For example: torchrun --nproc-per-node 2 --no-python turnout rank --model wan-tiny-t2v
+    """
+    from turnout.domain.tasks import GangId
+
+    try:
+        from turnout.gang.group import seat_from
+        from turnout.wiring.rank import run_rank
+    except ImportError as err:
+        raise Misconfigured(f"a rank needs the wan extra: pip install 'turnout[wan]' ({err})") from err
+    seat = seat_from(os.environ, rendezvous)
+    name = GangId(gang or os.environ.get("TORCHELASTIC_RUN_ID") or f"{socket.gethostname()}-{os.getpid()}")
+    config = _start(common, "rank", gang=name, rank=seat.rank)
+    run_rank(config, model, name, seat, pulse_fd, once=once)
+
+
+def _start(common: Common, role: str, **fields: Any) -> "Config":
+    """Loads the configuration and starts the log; fields that are settings are flags, the others mark log lines."""
+    from turnout.observe import start_logging
+
+    settings = {k: v for k, v in fields.items() if k not in ("gang", "rank")}
+    config = common.load(**settings).config
+    start_logging(
+        config.log_level,
+        role=role,
+        **{k: v for k, v in fields.items() if k not in settings and v is not None},
+    )
+    return config
+
+
+def _resolved(config: "Config") -> Path:
+    """The configuration as a file for child processes."""
+    from turnout.wiring.up import write_resolved
+
+    return write_resolved(config)
+
+
+def _run(main: Any) -> None:
+    import uvloop
+
+    uvloop.run(main)
+
+
+def _print_screen(config: "Config", url: str, api_key: str) -> None:
+    redis = "embedded" if config.redis_url is None else "as configured"
+    models = ", ".join(f"{m.name} ({m.ranks} ranks)" for m in config.models)
+    print(
+        f"""
+  Turnout is up at {url}
+
+  API key    {api_key}
+  models     {models}
+  data       {config.state_dir}  (Redis {redis}, objects in {config.blobs or "objects/"}, logs in logs/)
+
+  turnout generate "a red ball rolling to the right" -o ball.mp4
+  curl {url}/v1/models -H "Authorization: Bearer $TURNOUT_API_KEY"
+
+  Ctrl-C drains and stops.
+""",
+        flush=True,
+    )

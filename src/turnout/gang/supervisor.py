@@ -1,0 +1,192 @@
+"""The owner of a gang's rank processes on one machine: starts them together, ends them together.
+
+The first rank that dies or falls silent takes the whole gang with it, because its peers would wait in a
+collective for ever; then what the gang held is put back and the gang is formed anew.
+"""
+
+import asyncio
+import os
+import signal
+import tempfile
+import time
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from turnout.domain.errors import Unavailable
+from turnout.domain.tasks import GangId
+from turnout.gang.pulse import MOVED
+from turnout.observe import get_log
+from turnout.ports import Launcher, Process, Queue
+
+log = get_log()
+
+_TICK_S = 0.2
+_FAREWELL_S = 15.0  # for the others to leave after the first left in peace
+_STEADY_S = 60.0  # a formation that lasted this long clears the count of failures
+
+
+@dataclass(frozen=True, slots=True)
+class GangOrders:
+    """`options` are passed on to every rank (the config file)."""
+
+    model: str
+    gang: GangId
+    ranks: int
+    stall_s: float
+    step_timeout_s: float
+    drain_s: float
+    once: bool = False
+    options: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class _Rank:
+    number: int
+    process: Process
+    pulse_fd: int
+    alive_at: float = field(default_factory=time.monotonic)
+    moved_at: float = field(default_factory=time.monotonic)
+
+    def listen(self) -> None:
+        """Takes note of what the rank wrote since the last time; never blocks."""
+        try:
+            signs = os.read(self.pulse_fd, 4096)
+        except BlockingIOError:
+            return
+        now = time.monotonic()
+        self.alive_at = now if signs else self.alive_at
+        self.moved_at = now if MOVED in signs else self.moved_at
+
+
+class GangSupervisor:
+    def __init__(self, orders: GangOrders, launcher: Launcher, queue: Queue) -> None:
+        self._orders = orders
+        self._launcher = launcher
+        self._queue = queue
+        self._stopping = asyncio.Event()
+
+    def stop(self) -> None:
+        """Drain: rank 0 leaves at the next step and takes the others along."""
+        self._stopping.set()
+
+    async def run(self) -> None:
+        """Returns when the gang has left in peace."""
+        failures = 0
+        while True:
+            began = time.monotonic()
+            reason = await self._one_formation()
+            if reason is None:
+                return
+            log.warning("gang broke", gang=self._orders.gang, reason=reason)
+            await self._put_back(reason)
+            if self._stopping.is_set():
+                return
+            failures = 1 if time.monotonic() - began > _STEADY_S else failures + 1
+            await self._pause(min(30.0, 0.25 * 2**failures))
+
+    async def _one_formation(self) -> str | None:
+        """Runs the ranks until the gang ends; says why it broke, or None when it left in peace."""
+        async with self._form() as ranks:
+            log.info(
+                "gang formed", gang=self._orders.gang, ranks=len(ranks), pids=[r.process.pid for r in ranks]
+            )
+            drained_by: float | None = None
+            while True:
+                if self._stopping.is_set() and drained_by is None:
+                    drained_by = time.monotonic() + self._orders.drain_s
+                    ranks[0].process.terminate()
+                if drained_by is not None and time.monotonic() > drained_by:
+                    return "it was not drained in time"
+                trouble = self._trouble(ranks)
+                if trouble is not None:
+                    return trouble
+                if any(r.process.returncode == 0 for r in ranks):
+                    return await self._farewell(ranks)
+                await asyncio.sleep(_TICK_S)
+
+    def _trouble(self, ranks: list[_Rank]) -> str | None:
+        now = time.monotonic()
+        for rank in ranks:
+            rank.listen()
+            code = rank.process.returncode
+            if code is not None and code != 0:
+                return f"rank {rank.number} {_how_it_ended(code)}: {rank.process.last_words()}".rstrip(": ")
+            if code is None and now - rank.alive_at > self._orders.stall_s:
+                return f"rank {rank.number} gave no sign of life for {self._orders.stall_s:g} s"
+            if code is None and now - rank.moved_at > self._orders.step_timeout_s:
+                return f"rank {rank.number} did not move for {self._orders.step_timeout_s:g} s"
+        return None
+
+    async def _farewell(self, ranks: list[_Rank]) -> str | None:
+        try:
+            async with asyncio.timeout(_FAREWELL_S):
+                codes = [await r.process.wait() for r in ranks]
+        except TimeoutError:
+            return None  # the leader had nothing left to do; the rest is killed with the formation
+        bad = [f"rank {n} {_how_it_ended(code)}" for n, code in enumerate(codes) if code]
+        return bad[0] if bad and codes[0] else None
+
+    @asynccontextmanager
+    async def _form(self) -> AsyncGenerator[list[_Rank]]:
+        """All ranks of a fresh gang; on the way out none of them lives."""
+        ranks: list[_Rank] = []
+        with tempfile.TemporaryDirectory(prefix="turnout-gang-") as meeting_place:
+            try:
+                for number in range(self._orders.ranks):
+                    ranks.append(await self._start_rank(number, Path(meeting_place) / "rendezvous"))
+                yield ranks
+            finally:
+                for rank in ranks:
+                    rank.process.kill()
+                for rank in ranks:
+                    await rank.process.wait()
+                    os.close(rank.pulse_fd)
+
+    async def _start_rank(self, number: int, rendezvous: Path) -> _Rank:
+        orders = self._orders
+        read_fd, write_fd = os.pipe()
+        os.set_blocking(read_fd, False)
+        try:
+            process = await self._launcher.start(
+                f"{orders.gang}.{number}",
+                [
+                    "rank",
+                    *orders.options,
+                    *("--model", orders.model),
+                    *("--gang", orders.gang),
+                    *("--rendezvous", str(rendezvous)),
+                    *("--pulse-fd", str(write_fd)),
+                    *(["--once"] if orders.once else []),
+                ],
+                environ={
+                    "RANK": str(number),
+                    "LOCAL_RANK": str(number),
+                    "WORLD_SIZE": str(orders.ranks),
+                    # One machine: no need to guess which interface reaches the peers.
+                    "GLOO_SOCKET_IFNAME": "lo",
+                    "OMP_NUM_THREADS": str(max(1, (os.cpu_count() or 1) // orders.ranks)),
+                },
+                pass_fds=[write_fd],
+            )
+        finally:
+            os.close(write_fd)
+        return _Rank(number, process, read_fd)
+
+    async def _put_back(self, reason: str) -> None:
+        try:
+            for task in await self._queue.release(self._orders.model, self._orders.gang, reason):
+                log.warning("task put back", task=task.id, state=task.state, attempt=task.attempt)
+        except Unavailable as err:
+            log.warning("tasks were not put back; their lease will run out", error=str(err))
+
+    async def _pause(self, seconds: float) -> None:
+        try:
+            await asyncio.wait_for(self._stopping.wait(), seconds)
+        except TimeoutError:
+            return
+
+
+def _how_it_ended(code: int) -> str:
+    return f"was killed by {signal.Signals(-code).name}" if code < 0 else f"exited with code {code}"

@@ -1,0 +1,204 @@
+"""Chooses the adapters and runs each role with them. Nothing else knows which adapter is behind a port."""
+
+import asyncio
+import ipaddress
+import os
+import secrets
+import signal
+import socket
+import time
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from turnout.adapters.blobs import ObjectBlobs, open_blobs
+from turnout.adapters.process import LocalLauncher
+from turnout.adapters.redis.link import Link
+from turnout.adapters.redis.queue import RedisQueue
+from turnout.adapters.redis.stores import RedisKeyStore, RedisMutex, RedisOutbox
+from turnout.adapters.redis.tasks import RedisTaskLog
+from turnout.config import Config
+from turnout.domain.errors import Misconfigured
+from turnout.domain.models import Model
+from turnout.domain.tasks import GangId
+from turnout.gang.supervisor import GangOrders, GangSupervisor
+from turnout.ports import Process
+from turnout.worker.agent import WorkerAgent
+
+
+@dataclass(frozen=True, slots=True)
+class Wires:
+    """The adapters that roles share."""
+
+    tasks: RedisTaskLog
+    queue: RedisQueue
+    keys: RedisKeyStore
+    outbox: RedisOutbox
+    mutex: RedisMutex
+    blobs: ObjectBlobs
+    link: Link
+
+
+def embedded_redis_dir(config: Config) -> Path:
+    return config.state_dir / "redis"
+
+
+def find_redis_url(config: Config) -> str:
+    """The configured server, or the embedded one that `turnout up` runs on this state directory."""
+    if config.redis_url:
+        return config.redis_url
+    from turnout.adapters.valkey import redis_url
+
+    password = embedded_redis_dir(config) / "password"
+    try:
+        return redis_url(embedded_redis_dir(config), password.read_text())
+    except FileNotFoundError as err:
+        raise Misconfigured(
+            f"no Redis: {config.state_dir} has no embedded one yet (turnout up makes it), and no --redis-url was given"
+        ) from err
+
+
+@asynccontextmanager
+async def open_wires(config: Config) -> AsyncGenerator[Wires]:
+    link = Link(find_redis_url(config), config.redis_prefix)
+    tasks = RedisTaskLog(link, config.retention_s)
+    try:
+        yield Wires(
+            tasks,
+            RedisQueue(link, tasks),
+            RedisKeyStore(link),
+            RedisOutbox(link, tasks),
+            RedisMutex(link),
+            open_blobs(config.blobs or str(config.state_dir / "objects"), config.blobs_endpoint),
+            link,
+        )
+    finally:
+        await link.close()
+
+
+@asynccontextmanager
+async def open_key_store(config: Config) -> AsyncGenerator[RedisKeyStore]:
+    link = Link(find_redis_url(config), config.redis_prefix)
+    try:
+        yield RedisKeyStore(link)
+    finally:
+        await link.close()
+
+
+def new_task_id() -> str:
+    """Sorts by time: milliseconds, then chance."""
+    return f"{int(time.time() * 1000):012x}{secrets.token_hex(8)}"
+
+
+async def run_gateway(config: Config, listening: socket.socket) -> None:
+    """Serves HTTP on a socket that is bound already, so that a restart refuses no connection."""
+    import uvicorn
+
+    from turnout.adapters.outbound import OutboundFetcher
+    from turnout.gateway.app import create_app
+    from turnout.gateway.parts import Parts
+
+    async with open_wires(config) as wires:
+        await _refuse_open_door(listening, wires.keys)
+        parts = Parts(
+            config=config,
+            tasks=wires.tasks,
+            queue=wires.queue,
+            keys=wires.keys,
+            blobs=wires.blobs,
+            fetcher=OutboundFetcher(allow_private=config.allow_private_urls),
+            now=time.time,
+            new_id=new_task_id,
+            new_seed=lambda: secrets.randbits(32),
+        )
+        settings = uvicorn.Config(
+            create_app(parts),
+            ws="websockets-sansio",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            timeout_graceful_shutdown=3,
+        )
+        await uvicorn.Server(settings).serve(sockets=[listening])
+
+
+async def _refuse_open_door(listening: socket.socket, keys: RedisKeyStore) -> None:
+    host = str(listening.getsockname()[0])
+    if not ipaddress.ip_address(host).is_loopback and not await keys.all():
+        raise Misconfigured(
+            f"{host} is not loopback and there are no keys: make one with `turnout keys create --direct`"
+        )
+
+
+async def run_manager(config: Config) -> None:
+    from turnout.adapters.outbound import OutboundFetcher
+    from turnout.manager.loop import Manager
+    from turnout.manager.webhooks import deliver_due
+
+    async with open_wires(config) as wires:
+        fetcher = OutboundFetcher(allow_private=config.allow_private_urls)
+
+        async def deliver() -> None:
+            await deliver_due(wires.outbox, fetcher, config.webhook_secret, config.retention_s)
+
+        manager = Manager(
+            f"{socket.gethostname()}-{os.getpid()}",
+            [m.name for m in config.models],
+            wires.tasks,
+            wires.queue,
+            wires.blobs,
+            wires.mutex,
+            deliver,
+            config.lease_s,
+            config.retention_s,
+        )
+        stopping = asyncio.Event()
+        on_stop(stopping.set)
+        await manager.run(stopping)
+
+
+async def run_worker(config: Config, config_file: Path) -> None:
+    launcher = LocalLauncher(config.state_dir / "logs")
+
+    async def start_gang(model: Model, gang: GangId) -> Process:
+        return await launcher.start(
+            gang, ["gang", "--config", str(config_file), "--model", model.name, "--gang", gang]
+        )
+
+    async with open_wires(config) as wires:
+        agent = WorkerAgent(_worker_id(config), config.models, wires.queue, start_gang, config.drain_s)
+        on_stop(agent.stop)
+        await agent.run()
+
+
+def _worker_id(config: Config) -> str:
+    path = config.state_dir / "worker-id"
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"{socket.gethostname().split('.')[0]}-{secrets.token_hex(3)}")
+    return path.read_text()
+
+
+async def run_gang(config: Config, config_file: Path, model_name: str, gang: GangId, *, once: bool) -> None:
+    model = config.model(model_name)
+    orders = GangOrders(
+        model=model.name,
+        gang=gang,
+        ranks=model.ranks,
+        stall_s=config.stall_s,
+        step_timeout_s=config.step_timeout_s,
+        drain_s=config.drain_s,
+        once=once,
+        options=("--config", str(config_file)),
+    )
+    async with open_wires(config) as wires:
+        supervisor = GangSupervisor(orders, LocalLauncher(config.state_dir / "logs"), wires.queue)
+        on_stop(supervisor.stop)
+        await supervisor.run()
+
+
+def on_stop(stop: Callable[[], None]) -> None:
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop)
