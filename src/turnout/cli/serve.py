@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from turnout.cli.options import Common, with_common
+from turnout.cli.options import Common, with_config
 from turnout.domain.errors import Misconfigured
 
 if TYPE_CHECKING:
@@ -29,12 +29,12 @@ OnceOption = Annotated[bool, typer.Option("--once", help="Render one task and le
 
 
 def register(app: typer.Typer) -> None:
-    app.command()(with_common(up))
-    app.command()(with_common(gateway))
-    app.command()(with_common(manager))
-    app.command()(with_common(worker))
-    app.command(hidden=True)(with_common(gang))
-    app.command(hidden=True)(with_common(rank))
+    app.command()(with_config(up))
+    app.command()(with_config(gateway))
+    app.command()(with_config(manager))
+    app.command()(with_config(worker))
+    app.command(hidden=True)(with_config(gang))
+    app.command(hidden=True)(with_config(rank))
 
 
 def up(
@@ -65,12 +65,14 @@ def up(
     def ready(address: Address, stopping: asyncio.Event) -> None:
         _print_screen(config, address.url, address.api_key)
         if demo is not None:
-            demos.append(asyncio.ensure_future(render(demo, stopping)))
+            demos.append(asyncio.ensure_future(render(demo, address, stopping)))
 
-    async def render(prompt: str, stopping: asyncio.Event) -> None:
+    async def render(prompt: str, address: Address, stopping: asyncio.Event) -> None:
         nonlocal exit_code
         argv = [sys.executable, "-m", "turnout", "generate", prompt, "-o", str(output)]
-        process = await asyncio.create_subprocess_exec(*argv, "--state-dir", str(config.state_dir))
+        # By the environment: arguments can be read by every user of the machine.
+        server = {"TURNOUT_URL": address.url, "TURNOUT_API_KEY": address.api_key}
+        process = await asyncio.create_subprocess_exec(*argv, env={**os.environ, **server})
         exit_code = await process.wait()
         if sys.stdin.isatty() and sys.stdout.isatty():
             print("Turnout is still running; Ctrl-C stops it.", flush=True)
@@ -122,7 +124,7 @@ def gang(common: Common, model: ModelOption, gang: GangOption = None, once: Once
 
     config = _start(common, "gang", gang=gang)
     name = GangId(gang or f"{socket.gethostname()}-{os.getpid()}")
-    _run(run_gang(config, _resolved(config), model, name, once=once))
+    asyncio.run(run_gang(config, model, name, once=once))
 
 
 def rank(
@@ -130,8 +132,6 @@ def rank(
     model: ModelOption,
     gang: GangOption = None,
     once: OnceOption = False,
-    rendezvous: Annotated[str | None, typer.Option("--rendezvous", hidden=True)] = None,
-    pulse_fd: Annotated[int | None, typer.Option("--pulse-fd", hidden=True)] = None,
 ) -> None:
     """Run one rank of a gang, as torchrun's variables place it (RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT).
 
@@ -144,10 +144,10 @@ def rank(
         from turnout.wiring.rank import run_rank
     except ImportError as err:
         raise Misconfigured(f"a rank needs the wan extra: pip install 'turnout[wan]' ({err})") from err
-    seat = seat_from(os.environ, rendezvous)
+    seat = seat_from(os.environ)
     name = GangId(gang or os.environ.get("TORCHELASTIC_RUN_ID") or f"{socket.gethostname()}-{os.getpid()}")
     config = _start(common, "rank", gang=name, rank=seat.rank)
-    run_rank(config, model, name, seat, pulse_fd, once=once)
+    run_rank(config, model, name, seat, None, once=once)
 
 
 def _start(common: Common, role: str, **fields: Any) -> "Config":

@@ -1,0 +1,305 @@
+"""The HTTP client: requests out, typed answers or errors of our own tree back. It retries nothing by itself, except
+where it says so; what to do about a server that is away is the caller's decision."""
+
+import json
+import os
+import secrets
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self, cast
+from urllib.parse import quote, urlsplit
+
+import httpx
+
+from turnout import __version__
+from turnout.cli.options import Server
+from turnout.cli.videos import Video, VideoEvent, mapping, text, video_of
+from turnout.domain import errors
+from turnout.domain.errors import TurnoutError, Unavailable
+
+CONNECT_S = 5.0
+ANSWER_S = 30.0
+# Servers send a comment every few seconds on a quiet stream; well past that, look whether it still lives.
+QUIET_S = 45.0
+PIECE_BYTES = 1 << 16
+
+_BY_STATUS: Mapping[int, type[TurnoutError]] = {
+    400: errors.InvalidRequest,
+    401: errors.Unauthorized,
+    403: errors.Forbidden,
+    404: errors.NotFound,
+    409: errors.Conflict,
+    413: errors.TooLarge,
+    415: errors.InvalidRequest,
+    422: errors.InvalidRequest,
+    429: errors.Limited,
+    502: Unavailable,
+    503: Unavailable,
+    504: Unavailable,
+}
+
+_NO_STREAM = (404, 405, 406, 501)
+
+
+class NoServer(Unavailable):
+    """Nothing took the connection: what was asked never arrived."""
+
+
+class Dropped(Unavailable):
+    """The connection broke on the way: what was asked may or may not have arrived."""
+
+
+class NotAStream(TurnoutError):
+    """The server, or something in front of it, has no event stream to give; polling still works."""
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What to submit. `image` is a file; `fields` go as they are, numbers as numbers."""
+
+    fields: Mapping[str, Any]
+    image: Path | None = None
+    priority: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    videos: Sequence[Video]
+    has_more: bool
+
+
+class Client:
+    def __init__(self, server: Server) -> None:
+        self.server = server
+        headers = {"user-agent": f"turnout-cli/{__version__}"}
+        if server.api_key:
+            if not (server.api_key.isascii() and server.api_key.isprintable()):
+                raise errors.Misconfigured("the API key has characters that no key has; copy it again")
+            headers["authorization"] = f"Bearer {server.api_key}"
+        self._http = httpx.Client(
+            base_url=server.url,
+            headers=headers,
+            timeout=httpx.Timeout(ANSWER_S, connect=CONNECT_S),
+            trust_env=not _is_loopback(server.url),  # a proxy from the environment cannot reach our loopback
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._http.close()
+
+    def submission(self, order: Order, idempotency_key: str) -> httpx.Request:
+        """The request that `submit` sends; the same object may be sent again, byte for byte."""
+        headers = {"idempotency-key": idempotency_key}
+        if order.priority:
+            headers["x-turnout-priority"] = order.priority
+        if order.image is None:
+            return self._http.build_request("POST", "/v1/videos", json=dict(order.fields), headers=headers)
+        try:
+            content = order.image.read_bytes()
+        except OSError as err:
+            raise errors.InvalidRequest(f"{order.image}: {err.strerror}", "input_reference") from err
+        request = self._http.build_request(
+            "POST",
+            "/v1/videos",
+            data={k: v if isinstance(v, str) else json.dumps(v) for k, v in order.fields.items()},
+            files={"input_reference": (order.image.name, content)},
+            headers=headers,
+        )
+        request.read()  # into memory, so that it can be sent again
+        return request
+
+    def submit(self, submission: httpx.Request) -> Video:
+        with self._translated():
+            response = self._http.send(submission)
+        return video_of(_json(response))
+
+    def video(self, video_id: str) -> Video:
+        return video_of(self._ask("GET", _path(video_id)))
+
+    def videos(self, *, limit: int, after: str | None = None, order: str = "desc") -> Page:
+        params: dict[str, str | int] = {"limit": limit, "order": order}
+        if after:
+            params["after"] = after
+        answer = self._ask("GET", "/v1/videos", params=params)
+        return Page([video_of(item) for item in _items(answer)], answer.get("has_more") is True)
+
+    def cancel(self, video_id: str) -> Video:
+        return video_of(self._ask("POST", _path(video_id) + "/cancel"))
+
+    def events(
+        self, video_id: str, last_event_id: str | None, quiet_s: float = QUIET_S
+    ) -> Iterator[VideoEvent]:
+        """The task's story after `last_event_id`, live. Ends when the server ends it, or after `quiet_s` of silence."""
+        headers = {"accept": "text/event-stream", "cache-control": "no-store"}
+        if last_event_id is not None:
+            headers["last-event-id"] = last_event_id
+        timeout = httpx.Timeout(ANSWER_S, connect=CONNECT_S, read=quiet_s)
+        with (
+            self._translated(),
+            self._http.stream(
+                "GET", _path(video_id) + "/events", headers=headers, timeout=timeout
+            ) as response,
+        ):
+            if response.status_code == 204:
+                return  # it has ended, and everything was heard
+            if not response.is_success:
+                response.read()
+                raise (
+                    NotAStream("no event stream") if response.status_code in _NO_STREAM else _error(response)
+                )
+            if not response.headers.get("content-type", "").startswith("text/event-stream"):
+                raise NotAStream("no event stream")
+            try:
+                yield from _parsed(response.iter_lines())
+            except httpx.ReadTimeout:
+                return
+
+    def download(self, video_id: str, variant: str, target: Path) -> int:
+        """Writes the content beside `target` and renames it when whole, so that no half file is ever there."""
+        real = target.resolve()
+        if real.exists() and not real.is_file():  # a pipe or /dev/null: nothing to rename over
+            with real.open("wb") as sink:
+                return self._fetch(video_id, variant, sink)
+        part = real.with_name(f".{real.name}.{secrets.token_hex(4)}.part")
+        try:
+            with part.open("xb") as sink:
+                size = self._fetch(video_id, variant, sink)
+                sink.flush()
+                os.fsync(sink.fileno())
+            part.replace(real)
+        finally:
+            part.unlink(missing_ok=True)
+        return size
+
+    def _fetch(self, video_id: str, variant: str, sink: Any) -> int:
+        size = 0
+        with (
+            self._translated(),
+            self._http.stream(
+                "GET", _path(video_id) + "/content", params={"variant": variant}, follow_redirects=True
+            ) as response,
+        ):
+            if not response.is_success:
+                response.read()
+                raise _error(response)
+            for piece in response.iter_bytes(PIECE_BYTES):
+                size += sink.write(piece)
+        return size
+
+    def create_key(self, tenant: str, role: str, name: str) -> Mapping[str, Any]:
+        return self._ask("POST", "/v1/keys", json={"tenant": tenant, "role": role, "name": name})
+
+    def keys(self) -> list[Mapping[str, Any]]:
+        return _items(self._ask("GET", "/v1/keys"))
+
+    def revoke_key(self, key_id: str) -> None:
+        self._ask("DELETE", f"/v1/keys/{quote(key_id, safe='')}")
+
+    def _ask(self, method: str, path: str, **request: Any) -> Mapping[str, Any]:
+        with self._translated():
+            response = self._http.request(method, path, **request)
+        return _json(response)
+
+    @contextmanager
+    def _translated(self) -> Generator[None]:
+        try:
+            yield
+        except (httpx.ConnectError, httpx.ConnectTimeout) as err:
+            raise NoServer(_nobody(self.server)) from err
+        except httpx.TransportError as err:
+            what = str(err) or type(err).__name__
+            raise Dropped(f"the connection to {self.server.url} broke: {what}") from err
+        except (httpx.InvalidURL, httpx.TooManyRedirects, httpx.DecodingError) as err:
+            raise TurnoutError(f"{self.server.url} answered with something odd: {err}") from err
+
+
+def _nobody(server: Server) -> str:
+    line = f"nothing answers at {server.url} ({server.origin})"
+    if server.pid is not None and not _is_alive(server.pid):
+        line += f"; the Turnout that wrote it (pid {server.pid}) is gone"
+    return f"{line}; start one with: turnout up"
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
+    return True
+
+
+def _is_loopback(url: str) -> bool:
+    host = urlsplit(url).hostname or ""
+    return host == "localhost" or host == "::1" or host.startswith("127.")
+
+
+def _path(video_id: str) -> str:
+    return f"/v1/videos/{quote(video_id, safe='')}"
+
+
+def _json(response: httpx.Response) -> Mapping[str, Any]:
+    if not response.is_success:
+        raise _error(response)
+    if response.status_code == 204 or not response.content:
+        return {}
+    try:
+        content: object = response.json()
+    except ValueError as err:
+        raise TurnoutError(f"{response.url} did not answer with JSON: is that a Turnout server?") from err
+    return {"data": content} if isinstance(content, list) else mapping(content)
+
+
+def _items(answer: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    data: object = answer.get("data")
+    return [mapping(item) for item in cast("list[object]", data)] if isinstance(data, list) else []
+
+
+def _error(response: httpx.Response) -> TurnoutError:
+    try:
+        answer = mapping(response.json())
+    except ValueError:
+        answer = mapping(None)
+    error = mapping(answer.get("error"))
+    message = (
+        text(error.get("message")) or f"the server answered {response.status_code} {response.reason_phrase}"
+    )
+    wait = response.headers.get("retry-after", "")
+    kind = _BY_STATUS.get(response.status_code, TurnoutError)
+    return kind(
+        message, text(error.get("param")), text(error.get("code")), float(wait) if wait.isdigit() else None
+    )
+
+
+def _parsed(lines: Iterator[str]) -> Iterator[VideoEvent]:
+    """Server-sent events, as far as a task's story uses them. Data that is not JSON is passed over."""
+    event_id, kind, data = "", "", list[str]()
+    for line in lines:
+        if line:
+            field, _, value = line.partition(":")
+            value = value.removeprefix(" ")
+            match field:
+                case "id":
+                    event_id = value
+                case "event":
+                    kind = value
+                case "data":
+                    data.append(value)
+                case _:
+                    pass
+            continue
+        if data:
+            try:
+                content = mapping(json.loads("\n".join(data)))
+            except ValueError:
+                content = mapping(None)
+            if content:
+                yield VideoEvent(
+                    event_id or text(content.get("id")) or "", text(content.get("type")) or kind, content
+                )
+        kind, data = "", []

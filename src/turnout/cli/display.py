@@ -1,0 +1,135 @@
+"""How a task's progress looks: a live bar on a terminal, plain lines elsewhere, nothing for machines.
+
+Progress goes to standard error, so that standard output carries results only."""
+
+import os
+import sys
+import time
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from threading import Timer
+from typing import TYPE_CHECKING, TextIO
+
+from turnout.cli.follow import Display
+from turnout.cli.text import ahead, duration, one_line
+from turnout.cli.videos import Video
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
+
+QUIET_LINE_S = 2.0
+
+
+def headline(video: Video) -> str:
+    """`queued, 2 tasks ahead`, `denoising`: what the task is at, without figures that change at each step."""
+    if video.status == "queued":
+        return f"queued, {ahead(video.queue_position)}"
+    if video.status == "in_progress":
+        return one_line(video.stage or "starting")
+    return one_line(video.status)
+
+
+def figures(video: Video) -> str:
+    """`step 4 of 20, about 12 s left`; empty when there are none."""
+    found: list[str] = []
+    if video.status == "in_progress" and video.stage == "denoising" and video.steps:
+        found.append(f"step {video.step} of {video.steps}")
+    if video.eta_s is not None and video.eta_s > 0 and not video.ended:
+        found.append(f"about {duration(video.eta_s)} left")
+    return ", ".join(found)
+
+
+class Silent:
+    """For --json: what the user must know still goes to standard error."""
+
+    def show(self, video: Video) -> None:
+        pass
+
+    def note(self, line: str) -> None:
+        print(one_line(line), file=sys.stderr, flush=True)
+
+
+class Lines:
+    """One line at each change of stage, and every two seconds while steps go by."""
+
+    def __init__(self, out: TextIO, *, label: str = "", clock: Callable[[], float] = time.monotonic) -> None:
+        self._out = out
+        self._label = f"{label}: " if label else ""
+        self._clock = clock
+        self._headline: str = ""
+        self._figures = ""
+        self._said_at = 0.0
+
+    def show(self, video: Video) -> None:
+        head, more = headline(video), figures(video)
+        due = more != self._figures and self._clock() - self._said_at >= QUIET_LINE_S
+        if head == self._headline and not due:
+            return
+        self._headline, self._figures = head, more
+        self._say(f"{head}, {more}" if more else head)
+
+    def note(self, line: str) -> None:
+        self._say(one_line(line))
+
+    def break_silence(self) -> None:
+        if not self._said_at:
+            self._say("waiting for the server to answer")
+
+    def _say(self, line: str) -> None:
+        self._said_at = self._clock()
+        print(self._label + line, file=self._out, flush=True)
+
+
+class Bar:
+    """Rich draws and redraws it in its own thread, so the clock runs even while the server is silent."""
+
+    def __init__(self, progress: "Progress", bar: "TaskID") -> None:
+        self._progress = progress
+        self._bar = bar
+
+    def show(self, video: Video) -> None:
+        running = video.status == "in_progress" and video.progress > 0
+        self._progress.update(
+            self._bar,
+            description=headline(video),
+            total=100 if running or video.ended else None,  # None: how long it will take is not known yet
+            completed=video.progress,
+            figures=figures(video),
+        )
+
+    def note(self, line: str) -> None:
+        self._progress.console.print(one_line(line), markup=False, highlight=False)
+
+
+def is_live(out: TextIO) -> bool:
+    return out.isatty() and os.environ.get("TERM") != "dumb"
+
+
+@contextmanager
+def open_display(*, quiet: bool) -> Generator[Display]:
+    if quiet:
+        yield Silent()
+        return
+    if not is_live(sys.stderr):
+        lines = Lines(sys.stderr)
+        silence = Timer(QUIET_LINE_S, lines.break_silence)
+        silence.daemon = True
+        silence.start()
+        try:
+            yield lines
+        finally:
+            silence.cancel()
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    with Progress(
+        SpinnerColumn(),
+        TextColumn("{task.description}", markup=False),
+        BarColumn(bar_width=30),
+        TextColumn("{task.fields[figures]}", markup=False),
+        TimeElapsedColumn(),
+        console=Console(stderr=True),
+        transient=True,
+    ) as progress:
+        yield Bar(progress, progress.add_task("submitting", total=None, figures=""))

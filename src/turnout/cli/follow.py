@@ -1,0 +1,135 @@
+"""Following one task to its end: the event stream while it runs, polling while it waits, patience while the server
+is away. Owns the picture of the task that the display shows."""
+
+import random
+import time
+from typing import Protocol
+
+from turnout.cli.client import QUIET_S, Client, NotAStream
+from turnout.cli.text import duration
+from turnout.cli.videos import ENDED, Video, VideoEvent, after
+from turnout.domain.errors import Limited, TurnoutError, Unavailable
+
+POLL_S = 0.5
+PATIENCE_S = 120.0
+BACKOFF_S = (0.2, 5.0)
+
+
+class Display(Protocol):
+    def show(self, video: Video) -> None: ...
+    def note(self, line: str) -> None:
+        """Something that the user should know and that is not progress."""
+        ...
+
+
+class TimedOut(TurnoutError):
+    """The caller's own time is up; the task goes on."""
+
+
+class Patience:
+    """How long to put up with a server that is away, and how often to knock."""
+
+    def __init__(self, display: Display, patience_s: float = PATIENCE_S) -> None:
+        self._display = display
+        self._patience_s = patience_s
+        self._since: float | None = None
+        self._pause_s = BACKOFF_S[0]
+
+    def worked(self) -> None:
+        if self._since is not None:
+            self._display.note(f"connected again after {duration(time.monotonic() - self._since)}")
+        self._since, self._pause_s = None, BACKOFF_S[0]
+
+    def wait(self, err: TurnoutError) -> None:
+        """Sleeps before the next try; raises `err` when patience has run out."""
+        now = time.monotonic()
+        if self._since is None:
+            self._since = now
+            self._display.note(f"{_first_clause(err)}; trying again for up to {duration(self._patience_s)}")
+        if now - self._since >= self._patience_s:
+            raise err
+        time.sleep(max(self._pause_s * random.uniform(0.5, 1.0), err.retry_after_s or 0.0))
+        self._pause_s = min(self._pause_s * 2, BACKOFF_S[1])
+
+
+class Follower:
+    def __init__(
+        self,
+        client: Client,
+        video: Video,
+        display: Display,
+        *,
+        deadline: float | None = None,
+        patience_s: float = PATIENCE_S,
+    ) -> None:
+        self._client = client
+        self._video = video
+        self._shown = video
+        self._display = display
+        self._deadline = deadline
+        self._patience = Patience(display, patience_s)
+        self._last_event_id: str | None = None
+        self._streams = True
+
+    def wait_ended(self) -> Video:
+        """The task as it ended. Raises TimedOut at the deadline, Unavailable when the server stays away."""
+        while True:
+            try:
+                self._look()
+                if self._video.ended:
+                    return self._video
+                if self._video.status == "queued" or not self._streams or not self._listen():
+                    time.sleep(min(POLL_S, self._left_s()))
+            except (Unavailable, Limited) as err:
+                self._left_s()
+                self._patience.wait(err)
+
+    def _look(self) -> None:
+        self._video = self._client.video(self._video.id)
+        self._patience.worked()
+        # While the stream tells the story, what was looked up would only run ahead of it and then back again.
+        if self._video.status != "in_progress" or not self._streams:
+            self._show(self._video)
+
+    def _listen(self) -> bool:
+        """Whether the stream told anything; it is left when the task ended or went back to the queue."""
+        heard = False
+        try:
+            quiet_s = min(QUIET_S, self._left_s())
+            for event in self._client.events(self._video.id, self._last_event_id, quiet_s):
+                heard = True
+                self._left_s()
+                self._last_event_id = event.id or self._last_event_id
+                self._take(event)
+                if event.name in ENDED or event.name == "requeued":
+                    break
+        except NotAStream:
+            self._streams = False
+        return heard
+
+    def _take(self, event: VideoEvent) -> None:
+        if event.name == "requeued":
+            self._display.note(f"back in the queue: {event.reason or 'its attempt was interrupted'}")
+        changed = after(self._shown, event)
+        if changed.status == "queued":
+            self._shown = changed  # its place in the queue is not known yet; the next look tells
+        elif changed is not self._shown:
+            self._show(changed)
+
+    def _show(self, video: Video) -> None:
+        self._shown = video
+        self._display.show(video)
+
+    def _left_s(self) -> float:
+        if self._deadline is None:
+            return QUIET_S
+        left = self._deadline - time.monotonic()
+        if left <= 0:
+            raise TimedOut(
+                f"time is up; the task goes on. Watch it with: turnout tasks watch {self._video.id}"
+            )
+        return left
+
+
+def _first_clause(err: TurnoutError) -> str:
+    return err.message.partition(";")[0]

@@ -1,0 +1,159 @@
+"""The options that every command shares, and what they mean together. The only place of the CLI that reads the
+environment; it prints nothing and opens no connection."""
+
+import inspect
+import json
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Concatenate, ParamSpec, cast
+from urllib.parse import urlsplit
+
+import typer
+
+from turnout.domain.errors import Misconfigured
+
+if TYPE_CHECKING:
+    from turnout.config import Loaded
+
+P = ParamSpec("P")
+
+SERVICE_FILE = "service.json"
+
+ConfigOption = Annotated[
+    Path | None,
+    typer.Option("--config", metavar="FILE", help="Configuration file (default: ./turnout.yaml)."),
+]
+StateDirOption = Annotated[
+    Path | None, typer.Option("--state-dir", metavar="DIR", help="Where a local Turnout keeps its data.")
+]
+UrlOption = Annotated[str | None, typer.Option("--url", metavar="URL", help="Server (or TURNOUT_URL).")]
+KeyOption = Annotated[str | None, typer.Option("--key", metavar="KEY", help="API key (or TURNOUT_API_KEY).")]
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """Where to send requests. `origin` says how it was found; `pid` is known for one that `turnout up` runs."""
+
+    url: str
+    api_key: str | None
+    origin: str
+    pid: int | None = None
+
+    def __repr__(self) -> str:
+        return f"Server({self.url!r}, {self.origin})"  # never the key
+
+
+@dataclass(frozen=True, slots=True)
+class Common:
+    """What was given on the command line, before or after the command's name."""
+
+    config_file: Path | None = None
+    state_dir: Path | None = None
+    url: str | None = None
+    api_key: str | None = None
+
+    def load(self, **flags: Any) -> "Loaded":
+        """The configuration with `flags` on top; a flag that is None does not count."""
+        from turnout import config
+
+        return config.load({"state_dir": self.state_dir, **flags}, os.environ, self.config_file)
+
+    def server(self) -> Server:
+        """The server to talk to: flags, then the environment, then what `turnout up` left, then the default."""
+        return find_server(self.url, self.api_key, os.environ, lambda: self.load().config)
+
+
+def find_server(
+    url: str | None, api_key: str | None, environ: Mapping[str, str], config: Callable[[], Any]
+) -> Server:
+    """`config` is asked only when no URL was given. A key that `turnout up` left goes to no other server."""
+    key = api_key or environ.get("TURNOUT_API_KEY") or None
+    if url:
+        return Server(_checked(url, "--url"), key, "from --url")
+    if from_environ := environ.get("TURNOUT_URL"):
+        return Server(_checked(from_environ, "TURNOUT_URL"), key, "from TURNOUT_URL")
+    settings = config()
+    left = _left_by_up(settings.state_dir / SERVICE_FILE)
+    if left is None:
+        return Server(f"http://127.0.0.1:{settings.port}", key, "the default")
+    return replace(left, api_key=key) if key else left
+
+
+def _left_by_up(file: Path) -> Server | None:
+    try:
+        text = file.read_text()
+    except FileNotFoundError:
+        return None
+    except OSError as err:
+        raise Misconfigured(f"{file}: {err.strerror}") from err
+    try:
+        content: object = json.loads(text)
+    except ValueError as err:
+        raise Misconfigured(f"{file}: not JSON; remove it, or start Turnout again") from err
+    if not isinstance(content, dict):
+        raise Misconfigured(f"{file}: expected url, api_key and pid; remove it, or start Turnout again")
+    fields = cast("dict[str, object]", content)
+    url, api_key, pid = fields.get("url"), fields.get("api_key"), fields.get("pid")
+    if not isinstance(url, str):
+        raise Misconfigured(f"{file}: no url in it; remove it, or start Turnout again")
+    return Server(
+        _checked(url, str(file)),
+        api_key if isinstance(api_key, str) else None,
+        f"from {file}",
+        pid if isinstance(pid, int) else None,
+    )
+
+
+def _checked(url: str, origin: str) -> str:
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise Misconfigured(f"{origin}: a server's URL looks like http://127.0.0.1:8000")
+    if parts.username or parts.password:
+        raise Misconfigured(f"{origin}: no user or password in the URL; keys go in --key or TURNOUT_API_KEY")
+    path = parts.path.rstrip("/").removesuffix("/v1")  # OPENAI_BASE_URL ends so, and people copy it
+    return f"{parts.scheme}://{parts.netloc}{path}"
+
+
+def with_common(command: Callable[Concatenate[Common, P], None]) -> Callable[..., None]:
+    """Gives a command that talks to a server the shared options, and hands them over as its first argument."""
+    return _widened(command, {"url": UrlOption, "key": KeyOption, **_SETTINGS})
+
+
+def with_config(command: Callable[Concatenate[Common, P], None]) -> Callable[..., None]:
+    """The same for a command that only needs the configuration."""
+    return _widened(command, _SETTINGS)
+
+
+_SETTINGS: Mapping[str, Any] = {"config": ConfigOption, "state_dir": StateDirOption}
+
+
+def _widened(
+    command: Callable[Concatenate[Common, P], None], options: Mapping[str, Any]
+) -> Callable[..., None]:
+    """Typer reads a command's signature; widening it here spares each command these parameters, and lets the
+    options stand before the command's name as well as after it."""
+
+    @wraps(command)
+    def run(ctx: typer.Context, **given: Any) -> None:
+        before = ctx.obj if isinstance(ctx.obj, Common) else Common()
+        own = {name: value for name, value in given.items() if name not in options}
+        common = Common(
+            given.get("config") or before.config_file,
+            given.get("state_dir") or before.state_dir,
+            given.get("url") or before.url,
+            given.get("key") or before.api_key,
+        )
+        cast("Callable[..., None]", command)(common, **own)
+
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    own = list(inspect.signature(command, eval_str=True).parameters.values())[1:]
+    parameters = [
+        *(parameter.replace(kind=keyword) for parameter in own),
+        *(inspect.Parameter(n, keyword, default=None, annotation=a) for n, a in options.items()),
+        inspect.Parameter("ctx", keyword, annotation=typer.Context),
+    ]
+    vars(run)["__signature__"] = inspect.Signature(parameters)
+    return run

@@ -1,0 +1,122 @@
+"""`turnout doctor`: finds what is wrong, says what to do, and hurts nothing."""
+
+import json
+import os
+import socket
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tests.cli.conftest import Cli, valkey_server
+from tests.cli.scripted import Answer, ScriptedGateway
+
+from turnout.cli import doctor
+from turnout.cli.options import Common
+from turnout.cli.redis_probe import ProbeFailed, probe_redis
+from turnout.config import Config
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+@pytest.fixture(params=["yes", "no"])
+def valkey(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[str, bool]]:
+    """A real server behind a password, with and without an append-only file."""
+    with valkey_server(tmp_path, request.param) as url:
+        yield url, request.param == "yes"
+
+
+def test_the_whole_examination(bare_cli: Cli, tmp_path: Path) -> None:
+    done = bare_cli("doctor", "--json", TURNOUT_PORT=str(free_port()))
+    found = {finding["what"]: finding for finding in json.loads(done.out)}
+    assert {"python", "config", "state dir", "disk", "redis", "clock", "port", "server", "gpus"} <= set(found)
+    assert {"torch", "diffusers", "av"} <= set(found)
+    assert done.code == (1 if any(f["ok"] is False for f in found.values()) else 0)
+    assert found["redis"]["ok"] and found["redis"]["detail"].startswith("embedded Valkey")
+    assert found["port"]["ok"] and found["server"]["ok"] is None
+    assert all(f["todo"] for f in found.values() if f["ok"] is False)
+    assert not (tmp_path / "state").exists(), "looking makes nothing"
+
+
+def test_a_port_that_something_else_has(gateway: ScriptedGateway) -> None:
+    gateway.hooks["GET health"] = lambda _: Answer(404, {})
+    finding = doctor.check_port(Config(port=gateway.port))
+    assert finding.ok is False and "--port" in finding.todo
+    gateway.hooks["GET health"] = lambda _: Answer(200, {"status": "ok", "version": "0"})
+    finding = doctor.check_port(Config(port=gateway.port))
+    assert finding.ok is True and "Turnout is there" in finding.detail
+
+
+def test_a_server_that_is_not_ready_says_which_part(gateway: ScriptedGateway) -> None:
+    common = Common(url=gateway.url)
+    gateway.hooks["GET ready"] = lambda _: Answer(200, {"status": "ready", "parts": {"redis": "ok"}})
+    assert doctor.check_server(common).ok is True
+    gateway.hooks["GET ready"] = lambda _: Answer(
+        503, {"status": "not_ready", "parts": {"redis": "is down", "blobs": "ok"}}
+    )
+    finding = doctor.check_server(common)
+    assert finding.ok is False and finding.detail.endswith("not ready: redis: is down")
+    gateway.vanish()
+    assert "nothing answers" in doctor.check_server(common).detail
+    gateway.listen()
+
+
+def test_redis_is_asked_for_version_and_durability(valkey: tuple[str, bool]) -> None:
+    url, durable = valkey
+    redis, clock = doctor.check_redis(Config(redis_url=url))
+    assert redis.ok is durable, redis.detail
+    assert clock.ok and clock.detail == "agrees with Redis"
+    if not durable:
+        assert "appendonly yes" in redis.todo
+        with pytest.raises(ProbeFailed, match="WRONGPASS"):
+            probe_redis(url.replace("p%25w", "guess"))
+
+
+def test_a_redis_that_is_not_there(gateway: ScriptedGateway) -> None:
+    finding, _ = doctor.check_redis(Config(redis_url=f"redis://:hush@127.0.0.1:{free_port()}"))
+    assert finding.ok is False and "hush" not in finding.line
+    finding, _ = doctor.check_redis(Config(redis_url=f"redis://127.0.0.1:{gateway.port}"))
+    assert finding.ok is False, "a web server is no Redis"
+
+
+def test_a_state_dir_that_cannot_be(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    assert doctor.check_state_dir(file).ok is False
+    assert doctor.check_state_dir(tmp_path / "new" / "dir").ok is True
+    locked = tmp_path / "locked"
+    locked.mkdir(mode=0o500)
+    assert doctor.check_state_dir(locked / "state").ok is (os.geteuid() == 0)
+
+
+def test_clocks_that_disagree() -> None:
+    assert doctor.check_clock(0.0, "Redis").ok is False
+
+
+def test_a_model_for_gpus_makes_a_missing_gpu_wrong(bare_cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = Common().load().config
+    monkeypatch.setenv("PATH", str(bare_cli.cwd))
+    assert doctor.check_gpus(config).ok is None
+    needy = replace(config, models=tuple(replace(m, device="cuda") for m in config.models))
+    assert doctor.check_gpus(needy).ok is False
+
+
+def test_gpus_and_their_memory_are_listed(bare_cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    tool = bare_cli.cwd / "nvidia-smi"
+    tool.write_text("#!/bin/sh\necho 'NVIDIA H200, 143771, 102400'\n")
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{bare_cli.cwd}:/bin:/usr/bin")
+    finding = doctor.check_gpus(Common().load().config)
+    assert finding.ok is True and finding.detail == "NVIDIA H200 (100 of 140 GiB free)"
+
+
+def test_a_library_that_breaks_on_import_is_wrong_not_fatal() -> None:
+    config = Common().load().config
+    broken = doctor.check_torch(doctor._start("raise OSError('libcudart.so.12 is missing')"), config)
+    assert broken.ok is False and "libcudart.so.12" in broken.detail
+    slow, problem = doctor._finish(doctor._start("import time; time.sleep(60)"), 0.2)
+    assert slow == {} and "did not import within" in problem
