@@ -234,6 +234,14 @@ class Process(Protocol):
         ...
 
 
+class Ranks(Protocol):
+    """Starts the ranks of a gang on this machine."""
+
+    async def start(self, number: int, rendezvous: str) -> tuple[Process, int]:
+        """One rank, and the pipe (non-blocking, the caller closes it) on which it gives signs of life."""
+        ...
+
+
 class Launcher(Protocol):
     """Starts Turnout's own commands as child processes."""
 

@@ -30,9 +30,7 @@ class Child:
         pass_fds: Sequence[int] = (),
     ) -> "Child":
         """Starts `argv` with output appended to `log`; `environ` is laid over what is inherited."""
-        log.parent.mkdir(parents=True, exist_ok=True)
-        if log.exists() and log.stat().st_size > _LOG_LIMIT_BYTES:
-            log.replace(log.with_suffix(".log.1"))
+        roll(log)
         tethered = [sys.executable, "-m", "turnout.launch.tether", str(os.getpid()), *argv]
         with log.open("ab") as out:
             process = await asyncio.create_subprocess_exec(
@@ -77,12 +75,23 @@ class Child:
         return await self.wait()
 
     def last_words(self) -> str:
-        """The last line it printed, for telling an operator why it died."""
-        with contextlib.suppress(OSError), self.log.open("rb") as log:
-            log.seek(max(0, log.seek(0, os.SEEK_END) - 4096))
-            lines = log.read().decode(errors="replace").strip().splitlines()
-            return lines[-1][:300] if lines else ""
-        return ""
+        return last_line(self.log)
+
+
+def roll(log: Path) -> None:
+    """Makes place for a log; one that has grown large is set aside, replacing the one set aside before."""
+    log.parent.mkdir(parents=True, exist_ok=True)
+    if log.exists() and log.stat().st_size > _LOG_LIMIT_BYTES:
+        log.replace(log.with_suffix(".log.1"))
+
+
+def last_line(log: Path) -> str:
+    """The last line in a log, for telling an operator why a process died."""
+    with contextlib.suppress(OSError), log.open("rb") as file:
+        file.seek(max(0, file.seek(0, os.SEEK_END) - 4096))
+        lines = file.read().decode(errors="replace").strip().splitlines()
+        return lines[-1][:300] if lines else ""
+    return ""
 
 
 def _inherited() -> dict[str, str]:

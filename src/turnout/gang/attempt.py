@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from concurrent.futures import Executor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import TypeVar, cast
 
 from turnout.domain import paths
 from turnout.domain.errors import NotFound, Stale, Unavailable
@@ -60,12 +60,13 @@ async def _together() -> AsyncGenerator[asyncio.TaskGroup]:
         async with asyncio.TaskGroup() as group:
             yield group
     except BaseExceptionGroup as errors:
-        raise _leaf(errors) from None
+        raise _first(errors) from None
 
 
-def _leaf(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    first = group.exceptions[0]
-    return _leaf(first) if isinstance(first, BaseExceptionGroup) else first
+def _first(error: BaseException) -> BaseException:
+    if isinstance(error, BaseExceptionGroup):
+        return _first(cast("BaseExceptionGroup[BaseException]", error).exceptions[0])
+    return error
 
 
 class Attempt:

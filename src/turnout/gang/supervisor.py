@@ -12,13 +12,12 @@ import time
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from turnout.domain.errors import Unavailable
 from turnout.domain.tasks import GangId
 from turnout.gang.pulse import MOVED
 from turnout.observe import get_log
-from turnout.ports import Launcher, Process, Queue
+from turnout.ports import Process, Queue, Ranks
 
 log = get_log()
 
@@ -29,16 +28,12 @@ _STEADY_S = 60.0  # a formation that lasted this long clears the count of failur
 
 @dataclass(frozen=True, slots=True)
 class GangOrders:
-    """`options` are passed on to every rank (the config file)."""
-
     model: str
     gang: GangId
     ranks: int
     stall_s: float
     step_timeout_s: float
     drain_s: float
-    once: bool = False
-    options: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
@@ -61,9 +56,9 @@ class _Rank:
 
 
 class GangSupervisor:
-    def __init__(self, orders: GangOrders, launcher: Launcher, queue: Queue) -> None:
+    def __init__(self, orders: GangOrders, ranks: Ranks, queue: Queue) -> None:
         self._orders = orders
-        self._launcher = launcher
+        self._ranks = ranks
         self._queue = queue
         self._stopping = asyncio.Event()
 
@@ -135,7 +130,8 @@ class GangSupervisor:
         with tempfile.TemporaryDirectory(prefix="turnout-gang-") as meeting_place:
             try:
                 for number in range(self._orders.ranks):
-                    ranks.append(await self._start_rank(number, Path(meeting_place) / "rendezvous"))
+                    process, pulse_fd = await self._ranks.start(number, f"{meeting_place}/rendezvous")
+                    ranks.append(_Rank(number, process, pulse_fd))
                 yield ranks
             finally:
                 for rank in ranks:
@@ -143,36 +139,6 @@ class GangSupervisor:
                 for rank in ranks:
                     await rank.process.wait()
                     os.close(rank.pulse_fd)
-
-    async def _start_rank(self, number: int, rendezvous: Path) -> _Rank:
-        orders = self._orders
-        read_fd, write_fd = os.pipe()
-        os.set_blocking(read_fd, False)
-        try:
-            process = await self._launcher.start(
-                f"{orders.gang}.{number}",
-                [
-                    "rank",
-                    *orders.options,
-                    *("--model", orders.model),
-                    *("--gang", orders.gang),
-                    *("--rendezvous", str(rendezvous)),
-                    *("--pulse-fd", str(write_fd)),
-                    *(["--once"] if orders.once else []),
-                ],
-                environ={
-                    "RANK": str(number),
-                    "LOCAL_RANK": str(number),
-                    "WORLD_SIZE": str(orders.ranks),
-                    # One machine: no need to guess which interface reaches the peers.
-                    "GLOO_SOCKET_IFNAME": "lo",
-                    "OMP_NUM_THREADS": str(max(1, (os.cpu_count() or 1) // orders.ranks)),
-                },
-                pass_fds=[write_fd],
-            )
-        finally:
-            os.close(write_fd)
-        return _Rank(number, process, read_fd)
 
     async def _put_back(self, reason: str) -> None:
         try:

@@ -12,12 +12,17 @@ import sys
 _PR_SET_PDEATHSIG = 1
 
 
-def main() -> None:
-    parent, command = int(sys.argv[1]), sys.argv[2:]
+def tether(parent: int) -> None:
+    """From now on this process is killed when `parent` dies; at once, if it is dead already."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent:  # it died before the setting took hold
+        if os.getppid() != parent:
             os._exit(1)
+
+
+def main() -> None:
+    parent, command = int(sys.argv[1]), sys.argv[2:]
+    tether(parent)
     os.execvp(command[0], command)
 
 

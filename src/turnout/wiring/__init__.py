@@ -1,8 +1,10 @@
 """Chooses the adapters and runs each role with them. Nothing else knows which adapter is behind a port."""
 
 import asyncio
+import base64
 import ipaddress
 import os
+import random
 import secrets
 import signal
 import socket
@@ -86,6 +88,26 @@ async def open_key_store(config: Config) -> AsyncGenerator[RedisKeyStore]:
         await link.close()
 
 
+def find_webhook_secret(config: Config) -> str:
+    """What webhooks are signed with: configured, or made once and kept in the state directory."""
+    if config.webhook_secret:
+        return config.webhook_secret
+    path = config.state_dir / "webhook-secret"
+    if not path.exists():
+        write_private(path, f"whsec_{base64.b64encode(secrets.token_bytes(32)).decode()}")
+    return path.read_text()
+
+
+def write_private(path: Path, content: str) -> None:
+    """Only the owner can read it, from the first byte on; replaced in one move."""
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    fresh = path.with_name(f"{path.name}.{os.getpid()}.new")
+    fresh.unlink(missing_ok=True)
+    with os.fdopen(os.open(fresh, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w") as file:
+        file.write(content)
+    fresh.replace(path)
+
+
 def new_task_id() -> str:
     """Sorts by time: milliseconds, then chance."""
     return f"{int(time.time() * 1000):012x}{secrets.token_hex(8)}"
@@ -95,32 +117,41 @@ async def run_gateway(config: Config, listening: socket.socket) -> None:
     """Serves HTTP on a socket that is bound already, so that a restart refuses no connection."""
     import uvicorn
 
-    from turnout.adapters.outbound import OutboundFetcher
-    from turnout.gateway.app import create_app
+    from turnout.adapters.outbound import Outbound
+    from turnout.gateway.app import create_app, stop_streams
     from turnout.gateway.parts import Parts
 
     async with open_wires(config) as wires:
         await _refuse_open_door(listening, wires.keys)
+
+        class Server(uvicorn.Server):
+            """Ends live streams before it waits for open requests."""
+
+            async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+                stop_streams(app)
+                await super().shutdown(sockets)
+
         parts = Parts(
             config=config,
             tasks=wires.tasks,
             queue=wires.queue,
             keys=wires.keys,
             blobs=wires.blobs,
-            fetcher=OutboundFetcher(allow_private=config.allow_private_urls),
+            fetcher=Outbound(config.allow_private_urls),
             now=time.time,
             new_id=new_task_id,
             new_seed=lambda: secrets.randbits(32),
         )
+        app = create_app(parts)
         settings = uvicorn.Config(
-            create_app(parts),
+            app,
             ws="websockets-sansio",
             log_config=None,
             access_log=False,
             server_header=False,
             timeout_graceful_shutdown=3,
         )
-        await uvicorn.Server(settings).serve(sockets=[listening])
+        await Server(settings).serve(sockets=[listening])
 
 
 async def _refuse_open_door(listening: socket.socket, keys: RedisKeyStore) -> None:
@@ -132,15 +163,23 @@ async def _refuse_open_door(listening: socket.socket, keys: RedisKeyStore) -> No
 
 
 async def run_manager(config: Config) -> None:
-    from turnout.adapters.outbound import OutboundFetcher
+    from turnout.adapters.outbound import Outbound
     from turnout.manager.loop import Manager
     from turnout.manager.webhooks import deliver_due
 
     async with open_wires(config) as wires:
-        fetcher = OutboundFetcher(allow_private=config.allow_private_urls)
+        fetcher = Outbound(config.allow_private_urls)
+        secret = find_webhook_secret(config)
 
         async def deliver() -> None:
-            await deliver_due(wires.outbox, fetcher, config.webhook_secret, config.retention_s)
+            await deliver_due(
+                wires.outbox,
+                fetcher,
+                secret,
+                time.time,
+                retention_s=config.retention_s,
+                chance=random.random,
+            )
 
         manager = Manager(
             f"{socket.gethostname()}-{os.getpid()}",
@@ -180,20 +219,13 @@ def _worker_id(config: Config) -> str:
     return path.read_text()
 
 
-async def run_gang(config: Config, config_file: Path, model_name: str, gang: GangId, *, once: bool) -> None:
+async def run_gang(config: Config, model_name: str, gang: GangId, *, once: bool) -> None:
+    from turnout.wiring.nursery import NurseryRanks
+
     model = config.model(model_name)
-    orders = GangOrders(
-        model=model.name,
-        gang=gang,
-        ranks=model.ranks,
-        stall_s=config.stall_s,
-        step_timeout_s=config.step_timeout_s,
-        drain_s=config.drain_s,
-        once=once,
-        options=("--config", str(config_file)),
-    )
+    orders = GangOrders(model.name, gang, model.ranks, config.stall_s, config.step_timeout_s, config.drain_s)
     async with open_wires(config) as wires:
-        supervisor = GangSupervisor(orders, LocalLauncher(config.state_dir / "logs"), wires.queue)
+        supervisor = GangSupervisor(orders, NurseryRanks(config, model, gang, once=once), wires.queue)
         on_stop(supervisor.stop)
         await supervisor.run()
 

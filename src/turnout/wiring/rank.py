@@ -62,10 +62,11 @@ def _loader(config: Config, model: Model, seat: Seat) -> Callable[[], tuple[Grou
         from turnout.engines.wan.builtin import find_weights
         from turnout.engines.wan.load import load as load_wan
 
+        # Before the group is formed: inside one, transformers lets only rank 0 save files.
+        weights = find_weights(model.weights, config.state_dir / "models")
         group = Group.form(seat, model.device)
         device = f"cuda:{seat.local_rank}" if model.device == "cuda" else model.device
         parallel = Parallel(model.ulysses, model.cfg, model.fsdp)
-        weights = find_weights(model.weights, config.state_dir / "models")
         return group, load_wan(weights, parallel, device, model.dtype)
 
     return load

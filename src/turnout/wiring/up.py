@@ -20,7 +20,7 @@ from turnout.domain.keys import Role, matches, mint, split_token
 from turnout.domain.tasks import TenantId
 from turnout.launch.local import Part, run_parts
 from turnout.ports import KeyStore, Process
-from turnout.wiring import embedded_redis_dir, on_stop, open_key_store
+from turnout.wiring import embedded_redis_dir, on_stop, open_key_store, write_private
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +66,8 @@ async def run_up(config: Config, ready: Callable[[Address, asyncio.Event], None]
 
 def write_resolved(config: Config) -> Path:
     """The configuration as one private file, so that child processes see what this one sees."""
-    config.state_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
     path = config.state_dir / "config.json"
-    _write_private(path, dump(config))
+    write_private(path, json.dumps(dump(config), indent=1))
     return path
 
 
@@ -121,7 +120,7 @@ async def _redis(config: Config) -> AsyncGenerator[tuple[str, list[Part]]]:
     directory.mkdir(parents=True, exist_ok=True, mode=0o700)
     secret = directory / "password"
     if not secret.exists():
-        _write_private(secret, secrets.token_hex(24))
+        write_private(secret, secrets.token_hex(24))
     password = secret.read_text()
     first = await start_valkey(directory, password, config.state_dir / "logs" / "redis.log")
     running = iter([first])  # it is needed before the other parts start; a restart starts another
@@ -152,7 +151,7 @@ async def _address(config: Config, keys: KeyStore, url: str) -> Address:
             time.time(),
         )
         await keys.add(key)
-    _write_private(path, {"url": url, "api_key": token, "pid": os.getpid()})
+    write_private(path, json.dumps({"url": url, "api_key": token, "pid": os.getpid()}))
     return Address(url, token)
 
 
@@ -176,12 +175,3 @@ def _reachable(host: str) -> str:
     if host in ("0.0.0.0", "::"):
         return "127.0.0.1"
     return f"[{host}]" if ":" in host else host
-
-
-def _write_private(path: Path, content: object) -> None:
-    """Only the owner can read it, from the first byte on; replaced in one move."""
-    fresh = path.with_suffix(".new")
-    fresh.unlink(missing_ok=True)
-    with os.fdopen(os.open(fresh, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w") as file:
-        file.write(content if isinstance(content, str) else json.dumps(content, indent=1))
-    fresh.replace(path)

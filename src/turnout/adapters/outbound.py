@@ -1,0 +1,183 @@
+"""HTTP to addresses that users name: images to fetch, webhooks to call. Owns the guard against reaching inside.
+
+A name is resolved here, every address it has is judged, and the connection goes to the very address that was
+judged: a name that changes its mind between the two (DNS rebinding) gains nothing. Each redirect starts anew.
+"""
+
+import asyncio
+import socket
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
+from typing import TypeAlias
+
+import httpx
+
+from turnout.domain.errors import InvalidRequest, TooLarge
+
+_MAX_REDIRECTS = 3
+_MAX_ADDRESSES = 3
+_STEP_S = 10.0  # to connect, and between two pieces
+_TOTAL_S = 30.0
+_REDIRECTS = (301, 302, 303, 307, 308)
+
+# Addresses that carry an IPv4 address inside, and so lead wherever that leads: NAT64, 6to4, Teredo; and the old
+# site-local and IPv4-compatible ranges, which `ipaddress` calls global.
+_DISGUISES = tuple(
+    IPv6Network(net)
+    for net in ("::/96", "64:ff9b::/96", "64:ff9b:1::/48", "2002::/16", "2001::/32", "fec0::/10")
+)
+
+Address: TypeAlias = IPv4Address | IPv6Address
+Resolve: TypeAlias = Callable[[str, int], Awaitable[Sequence[str]]]
+
+
+def is_public(address: Address) -> bool:
+    """Whether an address is on the open internet, whatever it is dressed as."""
+    if isinstance(address, IPv6Address):
+        if address.ipv4_mapped is not None:
+            return is_public(address.ipv4_mapped)
+        if address.scope_id is not None or any(address in net for net in _DISGUISES):
+            return False
+    elif str(address).startswith("192.88.99."):  # the 6to4 relays
+        return False
+    return address.is_global and not address.is_multicast and not address.is_reserved
+
+
+async def system_resolve(host: str, port: int) -> Sequence[str]:
+    """Every address of a host; numbers in any notation (decimal, octal, hexadecimal) come out as addresses too."""
+    loop = asyncio.get_running_loop()
+    found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys(str(entry[4][0]) for entry in found))
+
+
+class Outbound:
+    """The Fetcher that the product uses."""
+
+    def __init__(self, allow_private: bool, resolve: Resolve = system_resolve) -> None:
+        self._allow_private = allow_private
+        self._resolve = resolve
+        self._client = httpx.AsyncClient(
+            trust_env=False,  # a proxy would resolve names itself
+            timeout=_STEP_S,
+            # No connection is kept: it is filed under its address, and must not serve another name there.
+            limits=httpx.Limits(max_connections=20, max_keepalive_connections=0),
+            headers={"User-Agent": "turnout", "Accept-Encoding": "identity"},
+        )
+
+    async def close(self) -> None:
+        await self._client.aclose()
+
+    async def check(self, url: str) -> None:
+        async with _deadline():
+            await self._addresses(_parsed(url))
+
+    async def get(self, url: str, max_bytes: int) -> bytes:
+        async with _deadline():
+            target = _parsed(url)
+            for _ in range(_MAX_REDIRECTS + 1):
+                async with self._send("GET", target, {}, None) as answer:
+                    if answer.status_code not in _REDIRECTS:
+                        return await _body(answer, max_bytes)
+                    target = _parsed(str(target.join(answer.headers.get("location", ""))))
+            raise InvalidRequest(
+                f"The URL redirects more than {_MAX_REDIRECTS} times.", code="url_unreachable"
+            )
+
+    async def post(self, url: str, headers: Mapping[str, str], body: bytes) -> int:
+        async with _deadline(), self._send("POST", _parsed(url), headers, body) as answer:
+            return answer.status_code
+
+    async def _addresses(self, url: httpx.URL) -> Sequence[str]:
+        """Where the URL leads; raises InvalidRequest unless all of it may be visited."""
+        host = url.raw_host.decode("ascii").strip("[]")
+        try:
+            found = await self._resolve(host, url.port or (443 if url.scheme == "https" else 80))
+        except (OSError, UnicodeError) as err:
+            raise InvalidRequest("The URL's host was not found.", code="url_unreachable") from err
+        if not found:
+            raise InvalidRequest("The URL's host was not found.", code="url_unreachable")
+        if not self._allow_private and not all(is_public(ip_address(address)) for address in found):
+            raise InvalidRequest("The URL leads to an address that is not public.", code="url_not_allowed")
+        return found
+
+    @asynccontextmanager
+    async def _send(
+        self, method: str, url: httpx.URL, headers: Mapping[str, str], body: bytes | None
+    ) -> AsyncGenerator[httpx.Response]:
+        addresses = await self._addresses(url)
+        answer = await self._connect(method, url, headers, body, addresses[:_MAX_ADDRESSES])
+        try:
+            yield answer
+        except (httpx.HTTPError, httpx.StreamError) as err:
+            raise _unreachable(err) from err
+        finally:
+            await answer.aclose()
+
+    async def _connect(
+        self,
+        method: str,
+        url: httpx.URL,
+        headers: Mapping[str, str],
+        body: bytes | None,
+        addresses: Sequence[str],
+    ) -> httpx.Response:
+        failure: Exception | None = None
+        for address in addresses:
+            request = self._client.build_request(
+                method,
+                url.copy_with(host=address, fragment=None),
+                headers={**headers, "Host": url.netloc.decode("ascii")},
+                content=body,
+                # The certificate is checked against the name, though the connection goes to the address.
+                extensions={"sni_hostname": url.raw_host.decode("ascii")},
+            )
+            try:
+                return await self._client.send(request, stream=True, follow_redirects=False)
+            except (httpx.ConnectError, httpx.ConnectTimeout) as err:
+                failure = err
+            except httpx.HTTPError as err:
+                raise _unreachable(err) from err
+        raise _unreachable(failure) from failure
+
+
+@asynccontextmanager
+async def _deadline() -> AsyncGenerator[None]:
+    try:
+        async with asyncio.timeout(_TOTAL_S):
+            yield
+    except TimeoutError as err:
+        raise InvalidRequest(
+            f"The URL did not answer within {_TOTAL_S:g} s.", code="url_unreachable"
+        ) from err
+
+
+def _parsed(url: str) -> httpx.URL:
+    try:
+        parsed = httpx.URL(url)
+        host = parsed.raw_host
+    except (httpx.InvalidURL, ValueError, TypeError) as err:
+        raise InvalidRequest("The URL is not valid.", code="url_not_allowed") from err
+    if parsed.scheme not in ("http", "https") or not host:
+        raise InvalidRequest("Only http and https URLs are allowed.", code="url_not_allowed")
+    if parsed.userinfo:
+        raise InvalidRequest("A URL with a user name or password is not allowed.", code="url_not_allowed")
+    return parsed
+
+
+async def _body(answer: httpx.Response, max_bytes: int) -> bytes:
+    if answer.status_code != 200:
+        raise InvalidRequest(f"The URL answered {answer.status_code}.", code="url_unreachable")
+    if answer.headers.get("content-encoding", "identity").lower() != "identity":
+        # Unpacking is how a few bytes become many.
+        raise InvalidRequest("The URL's answer is compressed.", code="url_unreachable")
+    body = bytearray()
+    async for piece in answer.aiter_raw():
+        body += piece
+        if len(body) > max_bytes:
+            raise TooLarge(f"The URL's answer is over {max_bytes} bytes.", code="body_too_large")
+    return bytes(body)
+
+
+def _unreachable(err: Exception | None) -> InvalidRequest:
+    return InvalidRequest(f"The URL could not be reached ({type(err).__name__}).", code="url_unreachable")
