@@ -1,0 +1,94 @@
+"""What a gang may ask of a video engine. Owns the contract alone: no torch here, nothing that computes.
+
+Every rank of a gang holds one engine and calls the same methods in the same order; methods marked *rank 0* are
+the exception and never communicate. Errors raised on purpose:
+
+    ValueError
+    └── EngineError
+        ├── Unrenderable         this model, or this gang, cannot render that spec (or read that image)
+        └── CheckpointRefused    the checkpoint is damaged, or was made for another spec
+"""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from turnout.domain.video import VideoSpec
+
+Frames = npt.NDArray[np.uint8]
+"""A decoded clip: [time, height, width, 3], RGB."""
+
+
+class EngineError(ValueError):
+    """The request itself is at fault; trying again with the same input cannot help."""
+
+
+class Unrenderable(EngineError):
+    """This model, or this gang, cannot render that spec."""
+
+
+class CheckpointRefused(EngineError):
+    """The checkpoint is damaged, or was made for another spec."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parallel:
+    """How a gang's ranks share one render; neighbours in rank order share a sequence (Ulysses)."""
+
+    ulysses: int = 1
+    cfg: int = 1
+    fsdp: bool = False
+
+    def __post_init__(self) -> None:
+        if self.ulysses < 1:
+            raise ValueError(f"ulysses must be at least 1, not {self.ulysses}")
+        if self.cfg not in (1, 2):
+            raise ValueError(f"cfg must be 1 or 2 (with and without the prompt), not {self.cfg}")
+
+    @property
+    def ranks(self) -> int:
+        return self.ulysses * self.cfg
+
+
+class Rendering(Protocol):
+    """One task's computation on this rank."""
+
+    @property
+    def step(self) -> int:
+        """Denoise steps done."""
+        ...
+
+    @property
+    def of(self) -> int:
+        """Denoise steps in all."""
+        ...
+
+    def advance(self) -> None:
+        """Do one denoise step. Collective."""
+        ...
+
+    def snapshot(self) -> bytes:
+        """A self-contained checkpoint that any gang of the same model can resume, whatever its size. Rank 0."""
+        ...
+
+    def preview(self) -> bytes:
+        """A small animated WebP of how the clip looks so far. Rank 0."""
+        ...
+
+    def decode(self) -> Frames | None:
+        """The clip on rank 0, None on the others. Collective."""
+        ...
+
+
+class VideoEngine(Protocol):
+    """A resident model on this rank."""
+
+    def begin(self, spec: VideoSpec, image: bytes | None) -> Rendering:
+        """Encode the inputs and stand before step 0. Collective; only rank 0's `image` (PNG, JPEG, WebP) is read."""
+        ...
+
+    def resume(self, spec: VideoSpec, checkpoint: bytes) -> Rendering:
+        """Stand where the checkpoint was taken. Collective; only rank 0's `checkpoint` is read."""
+        ...

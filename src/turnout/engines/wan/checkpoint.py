@@ -1,0 +1,47 @@
+"""The checkpoint format: safetensors with a few words of metadata, so that reading one runs no code."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, cast
+
+import safetensors
+import safetensors.torch
+import torch
+
+from turnout.domain.video import VideoSpec
+from turnout.engines.base import CheckpointRefused
+
+FORMAT = "turnout-wan-1"
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """Named tensors and a few named words, as they lie in a checkpoint."""
+
+    tensors: Mapping[str, torch.Tensor]
+    words: Mapping[str, str]
+
+
+def spec_digest(spec: VideoSpec) -> str:
+    """Two specs with the same digest ask for the same clip."""
+    text = json.dumps(asdict(spec), sort_keys=True, ensure_ascii=True)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def pack(packed: Packed) -> bytes:
+    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in packed.tensors.items()}
+    # One entry: safetensors writes several in random order, and equal checkpoints should have equal bytes.
+    return safetensors.torch.save(tensors, {FORMAT: json.dumps(dict(packed.words), sort_keys=True)})
+
+
+def unpack(data: bytes) -> Packed:
+    try:
+        tensors = safetensors.torch.load(data)
+        header_bytes = int.from_bytes(data[:8], "little")
+        header = cast("dict[str, dict[str, Any]]", json.loads(data[8 : 8 + header_bytes]))
+        words = cast("dict[str, str]", json.loads(header["__metadata__"][FORMAT]))
+    except (safetensors.SafetensorError, ValueError, KeyError) as err:
+        raise CheckpointRefused(f"this is no checkpoint of format {FORMAT}: {err!r}") from err
+    return Packed(tensors, words)

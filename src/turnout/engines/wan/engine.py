@@ -1,0 +1,84 @@
+"""Starts and resumes renders on a resident Wan model."""
+
+import torch
+
+from turnout.domain.video import VideoSpec
+from turnout.engines.base import CheckpointRefused, Unrenderable
+from turnout.engines.wan import inputs as conditioning
+from turnout.engines.wan.checkpoint import Packed, pack, spec_digest, unpack
+from turnout.engines.wan.inputs import Inputs
+from turnout.engines.wan.model import Model
+from turnout.engines.wan.rendering import WanRendering
+from turnout.engines.wan.solver import Solver
+
+
+class WanEngine:
+    def __init__(self, model: Model) -> None:
+        self.model = model
+
+    def begin(self, spec: VideoSpec, image: bytes | None) -> WanRendering:
+        self._check(spec)
+        shared = unpack(self.model.ranks.share(lambda: pack(Packed(self._encode(spec, image).tensors(), {}))))
+        size = self.model.shape.latent_size(spec.width, spec.height, spec.frames)
+        # On the CPU, so that a seed means the same clip on every rank and every kind of device.
+        generator = torch.Generator().manual_seed(spec.seed)
+        latents = torch.randn((1, self.model.shape.latent_channels, *size), generator=generator)
+        return self._rendering(spec, shared, latents, 0, Packed({}, {}))
+
+    def resume(self, spec: VideoSpec, checkpoint: bytes) -> WanRendering:
+        self._check(spec)
+        kept = unpack(self.model.ranks.share(lambda: self._checked(spec, checkpoint)))
+        latents, step = kept.tensors["latents"], int(kept.words["step"])
+        return self._rendering(spec, _under("inputs.", kept), latents, step, _under("solver.", kept))
+
+    def _rendering(
+        self, spec: VideoSpec, given: Packed, latents: torch.Tensor, step: int, memory: Packed
+    ) -> WanRendering:
+        device = self.model.device
+        solver = Solver(self.model.schedule, spec.steps, spec.shift, device)
+        solver.recall(memory)
+        inputs = Inputs.of(given.tensors, device)
+        return WanRendering(self.model, spec, inputs, solver, latents.to(device), step)
+
+    def _check(self, spec: VideoSpec) -> None:
+        """Refuse what no rank could render; the same verdict on all, so nobody is left waiting."""
+        shape, ulysses = self.model.shape, self.model.ranks.parallel.ulysses
+        if fault := shape.fault(spec.width, spec.height, spec.frames):
+            raise Unrenderable(fault)
+        if spec.steps < 1:
+            raise Unrenderable(f"steps must be at least 1, not {spec.steps}")
+        tokens = shape.tokens(spec.width, spec.height, spec.frames)
+        if tokens % ulysses:
+            raise Unrenderable(
+                f"{tokens} tokens cannot be shared by {ulysses} ranks; try another size or length"
+            )
+
+    def _encode(self, spec: VideoSpec, image: bytes | None) -> Inputs:
+        front, shape = self.model.front, self.model.shape
+        assert front is not None
+        if image is not None and not shape.takes_image:
+            raise Unrenderable("this model makes clips from text alone and takes no image")
+        if image is None and (shape.requires_image or spec.image is not None):
+            raise Unrenderable("this clip needs a first frame, and none was given")
+        return conditioning.encode(spec, image, shape, front.text, front.codec, self.model.dtype)
+
+    def _checked(self, spec: VideoSpec, checkpoint: bytes) -> bytes:
+        kept = unpack(checkpoint)
+        if kept.words.get("spec") != spec_digest(spec):
+            raise CheckpointRefused("the checkpoint was made for another spec")
+        if kept.words.get("kind") != self.model.shape.kind:
+            raise CheckpointRefused("the checkpoint was made by another model")
+        if not {"latents", "inputs.prompt"} <= kept.tensors.keys() or "step" not in kept.words:
+            raise CheckpointRefused("the checkpoint is incomplete")
+        return checkpoint
+
+
+def _under(prefix: str, packed: Packed) -> Packed:
+    return Packed(
+        {
+            name.removeprefix(prefix): tensor
+            for name, tensor in packed.tensors.items()
+            if name.startswith(prefix)
+        },
+        {name.removeprefix(prefix): word for name, word in packed.words.items() if name.startswith(prefix)},
+    )

@@ -1,0 +1,35 @@
+"""A resident Wan model on one rank: what every rank holds, and what rank 0 holds besides."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from turnout.engines.wan.codec import Codec
+from turnout.engines.wan.preview import LatentColours
+from turnout.engines.wan.ranks import Ranks
+from turnout.engines.wan.shape import WanShape
+from turnout.engines.wan.text import TextEncoder
+
+
+@dataclass(frozen=True, slots=True)
+class Front:
+    """What only rank 0 holds, so that the others have their memory for the experts."""
+
+    text: TextEncoder
+    codec: Codec
+    colours: LatentColours
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    shape: WanShape
+    ranks: Ranks
+    device: torch.device
+    dtype: torch.dtype
+    """What the experts compute in; some of their layers stay fp32."""
+    experts: tuple[Any, ...]
+    """High noise first, as on disk."""
+    schedule: Mapping[str, Any]
+    front: Front | None

@@ -1,0 +1,99 @@
+# pyright: reportUnknownMemberType=false
+"""This rank among the others: who computes which half, and how all come to hold the same bytes.
+
+Owns every collective of the engine except those inside a forward pass. With one rank there may be no process
+group at all, and nothing here communicates.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+
+from turnout.engines.base import CheckpointRefused, EngineError, Parallel, Unrenderable
+
+_REFUSALS: tuple[type[EngineError], ...] = (EngineError, Unrenderable, CheckpointRefused)
+_GONE = -1
+"""Status of a message that could not be made, for a reason that is no refusal."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ranks:
+    rank: int
+    parallel: Parallel
+    mesh: DeviceMesh | None
+    """Dimensions cfg, ring (always 1, diffusers wants it) and ulysses; None with one rank."""
+
+    @property
+    def leads(self) -> bool:
+        return self.rank == 0
+
+    @property
+    def unconditional(self) -> bool:
+        """Whether this rank computes the half without the prompt; only with CFG parallel."""
+        return self.rank >= self.parallel.ulysses
+
+    def share(self, make: Callable[[], bytes]) -> bytes:
+        """What `make` returns on rank 0, on every rank; a refusal there is raised on every rank.
+
+        Without that, a bad image would leave the other ranks waiting in a broadcast until it times out.
+        """
+        if self.mesh is None:
+            return make()
+        if not self.leads:
+            return _receive()
+        try:
+            data = make()
+        except EngineError as err:
+            _send(str(err).encode(), 1 + _REFUSALS.index(type(err)))
+            raise
+        except Exception as err:
+            _send(repr(err).encode(), _GONE)
+            raise
+        _send(data, 0)
+        return data
+
+    def pair(self, mine: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """The halves with and without the prompt, from ranks that each computed one."""
+        assert self.mesh is not None
+        mine = mine.contiguous()
+        halves = [torch.empty_like(mine) for _ in range(2)]
+        dist.all_gather(halves, mine, group=self.mesh.get_group("cfg"))
+        return halves[0], halves[1]
+
+
+def join(parallel: Parallel, device: torch.device) -> Ranks:
+    """Take this process's place in the default process group. Collective."""
+    present = dist.get_world_size() if dist.is_initialized() else 1
+    if present != parallel.ranks:
+        raise ValueError(f"{parallel} needs {parallel.ranks} ranks, but the process group has {present}")
+    if present == 1:
+        return Ranks(0, parallel, None)
+    # Ulysses is the innermost dimension: it talks most, and neighbouring ranks sit on the same machine.
+    mesh = init_device_mesh(
+        device.type, (parallel.cfg, 1, parallel.ulysses), mesh_dim_names=("cfg", "ring", "ulysses")
+    )
+    return Ranks(dist.get_rank(), parallel, mesh)
+
+
+def _send(data: bytes, status: int) -> None:
+    dist.broadcast(torch.tensor([status, len(data)], dtype=torch.int64), src=0)
+    if data:
+        dist.broadcast(torch.frombuffer(bytearray(data), dtype=torch.uint8), src=0)
+
+
+def _receive() -> bytes:
+    head = torch.empty(2, dtype=torch.int64)
+    dist.broadcast(head, src=0)
+    status, length = (int(number) for number in head)
+    body = torch.empty(length, dtype=torch.uint8)
+    if length:
+        dist.broadcast(body, src=0)
+    data = body.numpy().tobytes()
+    if status == _GONE:
+        raise RuntimeError(f"rank 0 failed: {data.decode()}")
+    if status > 0:
+        raise _REFUSALS[status - 1](data.decode())
+    return data

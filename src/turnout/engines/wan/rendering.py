@@ -1,0 +1,136 @@
+"""The denoise loop, one step at a time: two experts, guidance, UniPC."""
+
+from typing import Any
+
+import torch
+
+from turnout.domain.video import VideoSpec
+from turnout.engines.base import Frames
+from turnout.engines.wan.checkpoint import Packed, pack, spec_digest
+from turnout.engines.wan.inputs import Inputs
+from turnout.engines.wan.model import Model
+from turnout.engines.wan.solver import Solver
+
+
+class WanRendering:
+    """One clip in the making. Every rank holds the whole latents, so any checkpoint is rank 0's own copy."""
+
+    def __init__(
+        self, model: Model, spec: VideoSpec, inputs: Inputs, solver: Solver, latents: torch.Tensor, step: int
+    ) -> None:
+        self._model = model
+        self._spec = spec
+        self._inputs = inputs
+        self._solver = solver
+        self._latents = latents
+        self._step = step
+        self._moving = self._mask()
+
+    @property
+    def step(self) -> int:
+        return self._step
+
+    @property
+    def of(self) -> int:
+        return len(self._solver.timesteps)
+
+    @property
+    def latents(self) -> torch.Tensor:
+        """The clip so far, with a given first frame in its place."""
+        return self._keep_first(self._latents)
+
+    @torch.no_grad()
+    def advance(self) -> None:
+        if self._step >= self.of:
+            raise RuntimeError(f"all {self.of} steps are done")
+        t = self._solver.timesteps[self._step]
+        expert, guidance = self._stage(t)
+        noise = self._predict(expert, guidance, self._seen(), self._times(t))
+        self._latents = self._solver.step(noise, t, self._latents)
+        if self._model.device.type == "cuda":
+            torch.cuda.synchronize(
+                self._model.device
+            )  # a step is reported when it is done, not when it is queued
+        self._step += 1
+
+    def snapshot(self) -> bytes:
+        memory = self._solver.memory()
+        return pack(
+            Packed(
+                {
+                    "latents": self._latents,
+                    **{f"inputs.{name}": tensor for name, tensor in self._inputs.tensors().items()},
+                    **{f"solver.{name}": tensor for name, tensor in memory.tensors.items()},
+                },
+                {
+                    "spec": spec_digest(self._spec),
+                    "kind": self._model.shape.kind,
+                    "seed": str(self._spec.seed),
+                    "step": str(self._step),
+                    **{f"solver.{name}": word for name, word in memory.words.items()},
+                },
+            )
+        )
+
+    def preview(self) -> bytes:
+        front = self._model.front
+        assert front is not None, "only rank 0 can make a preview"
+        # The solver's guess at the clean clip shows shapes long before the noise in the latents is gone.
+        estimate = self._solver.estimate
+        latents = self.latents if estimate is None else self._keep_first(estimate)
+        frame_ms = round(1000 * self._model.shape.scale_temporal / self._spec.fps)
+        return front.colours.webp(latents, self._spec.width, self._spec.height, frame_ms)
+
+    def decode(self) -> Frames | None:
+        front = self._model.front
+        return front.codec.decode(self.latents) if front is not None else None
+
+    def _stage(self, t: torch.Tensor) -> tuple[Any, float]:
+        low, high = self._spec.guidance
+        boundary = self._model.shape.boundary_ratio
+        if boundary is None or t >= boundary * self._solver.train_timesteps:
+            return self._model.experts[0], high
+        return self._model.experts[1], low
+
+    def _predict(self, expert: Any, guidance: float, seen: torch.Tensor, times: torch.Tensor) -> torch.Tensor:
+        def forward(prompt: torch.Tensor) -> torch.Tensor:
+            return expert(
+                hidden_states=seen, timestep=times, encoder_hidden_states=prompt, return_dict=False
+            )[0]
+
+        ranks, negative = self._model.ranks, self._inputs.negative
+        if guidance <= 1 or negative is None:
+            # Also with CFG parallel: both halves compute the same, which keeps FSDP's collectives in step.
+            return forward(self._inputs.prompt)
+        if ranks.parallel.cfg == 1:
+            with_prompt, without = forward(self._inputs.prompt), forward(negative)
+        else:
+            with_prompt, without = ranks.pair(
+                forward(negative if ranks.unconditional else self._inputs.prompt)
+            )
+        return without + guidance * (with_prompt - without)
+
+    def _seen(self) -> torch.Tensor:
+        """What the transformer looks at: the latents, and the first frame where one was given."""
+        if self._model.shape.kind == "i2v":
+            assert self._inputs.image is not None
+            return torch.cat([self._latents, self._inputs.image], dim=1).to(self._model.dtype)
+        return self._keep_first(self._latents).to(self._model.dtype)
+
+    def _times(self, t: torch.Tensor) -> torch.Tensor:
+        if not self._model.shape.expand_timesteps:
+            return t.expand(1)
+        _, p_h, p_w = self._model.shape.patch
+        return (self._moving[0, 0, :, ::p_h, ::p_w] * t).flatten()[None]
+
+    def _mask(self) -> torch.Tensor:
+        """1 where the clip is being made, 0 where the first frame was given (ti2v)."""
+        moving = torch.ones(1, 1, *self._latents.shape[2:], device=self._latents.device)
+        if self._model.shape.kind == "ti2v" and self._inputs.image is not None:
+            moving[:, :, 0] = 0
+        return moving
+
+    def _keep_first(self, latents: torch.Tensor) -> torch.Tensor:
+        if self._model.shape.kind != "ti2v" or self._inputs.image is None:
+            return latents
+        return (1 - self._moving) * self._inputs.image + self._moving * latents

@@ -1,0 +1,83 @@
+"""One rank of a gang, for tests: joins a gloo group through a file, renders what the job says, and leaves what it
+saw in a folder. Run as `python gang_main.py JOB RANK`."""
+
+import json
+import sys
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from safetensors.torch import save_file
+from torch.distributed.tensor import DTensor
+
+from turnout.domain.video import VideoSpec
+from turnout.engines.base import EngineError, Parallel
+from turnout.engines.wan.load import load
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One render: by which layout, of what, from where."""
+
+    name: str
+    weights: str
+    parallel: dict[str, Any]
+    spec: dict[str, Any]
+    image: str | None = None
+    checkpoint: str | None = None
+    snapshot_at: int | None = None
+
+
+def main(job: Path, rank: int) -> None:
+    torch.set_num_threads(1)
+    plan = json.loads(job.read_text())
+    store = dist.FileStore(plan["store"], plan["ranks"])
+    dist.init_process_group(
+        "gloo", store=store, rank=rank, world_size=plan["ranks"], timeout=timedelta(seconds=60)
+    )
+    out = Path(plan["out"])
+    for task in (Task(**each) for each in plan["tasks"]):
+        (out / f"{task.name}.{rank}.json").write_text(json.dumps(render(task, rank, out)))
+    dist.destroy_process_group()
+
+
+def render(task: Task, rank: int, out: Path) -> dict[str, Any]:
+    engine = load(Path(task.weights), Parallel(**task.parallel))
+    spec = VideoSpec(**{**task.spec, "guidance": tuple(task.spec["guidance"])})
+    # Only rank 0 is given bytes, as a gang would do it.
+    leads = rank == 0
+    try:
+        if task.checkpoint is not None:
+            rendering = engine.resume(spec, Path(task.checkpoint).read_bytes() if leads else b"")
+        else:
+            rendering = engine.begin(spec, Path(task.image).read_bytes() if task.image and leads else None)
+    except EngineError as err:
+        return {"refused": type(err).__name__, "message": str(err)}
+    began = rendering.step
+    while rendering.step < rendering.of:
+        if leads and rendering.step == task.snapshot_at:
+            (out / f"{task.name}.checkpoint").write_bytes(rendering.snapshot())
+            (out / f"{task.name}.webp").write_bytes(rendering.preview())
+        rendering.advance()
+    save_file({"latents": rendering.latents.contiguous()}, out / f"{task.name}.{rank}.safetensors")
+    frames = rendering.decode()
+    return {
+        "began": began,
+        "decoded": None if frames is None else list(frames.shape),
+        "holds_text_and_vae": engine.model.front is not None,
+        "held_share": held_share(engine.model.experts[0]),
+    }
+
+
+def held_share(expert: torch.nn.Module) -> float:
+    """The part of the expert's weights that lies in this process."""
+    weights = list(expert.parameters())
+    here = sum((w.to_local() if isinstance(w, DTensor) else w).numel() for w in weights)
+    return here / sum(w.numel() for w in weights)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), int(sys.argv[2]))

@@ -1,0 +1,239 @@
+"""Real ranks over gloo: however a gang shares the work, the clip is the same, bit for bit.
+
+Importing torch takes seconds in each process, so each size of gang is started once and does all its renders; what
+it saw lies in a folder, and the tests below read it.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from filelock import FileLock
+
+from turnout.domain.video import VideoSpec
+
+MAIN = Path(__file__).with_name("gang_main.py")
+DEADLINE_S = 200
+SNAPSHOT_AT = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What a gang left behind."""
+
+    folder: Path
+    ranks: int
+
+    def reports(self, task: str) -> list[dict[str, Any]]:
+        return [json.loads((self.folder / f"{task}.{rank}.json").read_text()) for rank in range(self.ranks)]
+
+    def latents(self, task: str) -> list[Any]:
+        from safetensors.torch import load_file
+
+        return [
+            load_file(self.folder / f"{task}.{rank}.safetensors")["latents"] for rank in range(self.ranks)
+        ]
+
+    def checkpoint(self, task: str) -> bytes:
+        return (self.folder / f"{task}.checkpoint").read_bytes()
+
+
+LAYOUTS = {
+    2: {
+        "ulysses": {"ulysses": 2},
+        "cfg": {"cfg": 2},
+        "ulysses-fsdp": {"ulysses": 2, "fsdp": True},
+        "cfg-fsdp": {"cfg": 2, "fsdp": True},
+    },
+    4: {
+        "ulysses4": {"ulysses": 4},
+        "ulysses-cfg": {"ulysses": 2, "cfg": 2},
+        "ulysses-cfg-fsdp": {"ulysses": 2, "cfg": 2, "fsdp": True},
+    },
+}
+
+
+def run_gang(folder: Path, ranks: int, tasks: list[dict[str, Any]]) -> None:
+    """Start the ranks, wait for all of them, and leave none behind."""
+    job = folder / "job.json"
+    job.write_text(
+        json.dumps({"store": str(folder / "store"), "ranks": ranks, "out": str(folder), "tasks": tasks})
+    )
+    env = {**os.environ, "OMP_NUM_THREADS": "1"}
+    logs = [folder / f"rank{rank}.log" for rank in range(ranks)]
+    running: list[subprocess.Popen[bytes]] = []
+    try:
+        for rank, log in enumerate(logs):
+            with log.open("wb") as out:
+                command = [sys.executable, str(MAIN), str(job), str(rank)]
+                running.append(subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, env=env))
+        codes = [each.wait(timeout=DEADLINE_S) for each in running]
+    finally:
+        for each in running:
+            each.kill()
+            each.wait()
+    assert codes == [0] * ranks, "\n".join(log.read_text()[-3000:] for log in logs)
+
+
+def once(tmp_path_factory: pytest.TempPathFactory, name: str, make: Callable[[Path], None]) -> Path:
+    """A folder that `make` fills once for all test processes of this run."""
+    root = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        root = root.parent
+    folder = root / name
+    with FileLock(root / f"{name}.lock"):
+        if not (folder / "done").exists():
+            folder.mkdir(exist_ok=True)
+            make(folder)
+            (folder / "done").touch()
+    return folder
+
+
+@pytest.fixture(scope="session")
+def two_ranks(
+    tmp_path_factory: pytest.TempPathFactory, tiny: Callable[[str], Path], first_frame: bytes, engine: Any
+) -> Seen:
+    from tests.engines.conftest import SPEC
+
+    def make(folder: Path) -> None:
+        image, broken = folder / "first.png", folder / "broken.png"
+        image.write_bytes(first_frame)
+        broken.write_bytes(b"no image")
+        alone = engine("t2v").begin(SPEC, None)
+        for _ in range(SNAPSHOT_AT):
+            alone.advance()
+        checkpoint = folder / "alone.checkpoint"
+        checkpoint.write_bytes(alone.snapshot())
+        plain = {"spec": asdict(SPEC)}
+        t2v, i2v, ti2v = ({**plain, "weights": str(tiny(kind))} for kind in ("t2v", "i2v", "ti2v"))
+        ulysses, cfg = {"ulysses": 2}, {"cfg": 2}
+        tasks = [
+            *(
+                {**t2v, "name": name, "parallel": layout, "snapshot_at": SNAPSHOT_AT}
+                for name, layout in LAYOUTS[2].items()
+            ),
+            {**i2v, "name": "i2v", "parallel": ulysses, "image": str(image)},
+            {**ti2v, "name": "ti2v", "parallel": ulysses, "image": str(image)},
+            {**t2v, "name": "resumed", "parallel": ulysses, "checkpoint": str(checkpoint)},
+            {
+                **t2v,
+                "name": "half-guided",
+                "parallel": {"cfg": 2, "fsdp": True},
+                "spec": asdict(replace(SPEC, guidance=(1.0, 4.0))),
+            },
+            {**i2v, "name": "broken-image", "parallel": cfg, "image": str(broken)},
+            {
+                **t2v,
+                "name": "foreign-checkpoint",
+                "parallel": cfg,
+                "checkpoint": str(checkpoint),
+                "spec": asdict(replace(SPEC, seed=8)),
+            },
+            {
+                **t2v,
+                "name": "odd-tokens",
+                "parallel": ulysses,
+                "spec": asdict(replace(SPEC, width=80, height=48)),
+            },
+        ]
+        run_gang(folder, 2, tasks)
+
+    return Seen(once(tmp_path_factory, "two_ranks", make), 2)
+
+
+@pytest.fixture(scope="session")
+def four_ranks(tmp_path_factory: pytest.TempPathFactory, tiny: Callable[[str], Path]) -> Iterator[Seen]:
+    from tests.engines.conftest import SPEC
+
+    def make(folder: Path) -> None:
+        tasks = [
+            {"name": name, "weights": str(tiny("t2v")), "parallel": layout, "spec": asdict(SPEC)}
+            for name, layout in LAYOUTS[4].items()
+        ]
+        run_gang(folder, 4, tasks)
+
+    yield Seen(once(tmp_path_factory, "four_ranks", make), 4)
+
+
+def assert_every_rank_has(expected: Any, latents: list[Any]) -> None:
+    assert [each.equal(expected) for each in latents] == [True] * len(latents)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS[2])
+def test_two_ranks_yield_the_latents_of_one(
+    two_ranks: Seen, engine: Any, finish: Any, spec: VideoSpec, layout: str
+) -> None:
+    assert_every_rank_has(finish(engine("t2v").begin(spec, None)), two_ranks.latents(layout))
+
+
+@pytest.mark.parametrize("layout", LAYOUTS[4])
+def test_four_ranks_yield_the_latents_of_one(
+    four_ranks: Seen, engine: Any, finish: Any, spec: VideoSpec, layout: str
+) -> None:
+    assert_every_rank_has(finish(engine("t2v").begin(spec, None)), four_ranks.latents(layout))
+
+
+@pytest.mark.parametrize("kind", ["i2v", "ti2v"])
+def test_ranks_share_a_first_frame_that_only_one_was_given(
+    two_ranks: Seen, engine: Any, finish: Any, spec: VideoSpec, first_frame: bytes, kind: str
+) -> None:
+    assert_every_rank_has(finish(engine(kind).begin(spec, first_frame)), two_ranks.latents(kind))
+
+
+def test_two_ranks_resume_what_one_began(two_ranks: Seen, engine: Any, finish: Any, spec: VideoSpec) -> None:
+    assert [report["began"] for report in two_ranks.reports("resumed")] == [SNAPSHOT_AT] * 2
+    assert_every_rank_has(finish(engine("t2v").begin(spec, None)), two_ranks.latents("resumed"))
+
+
+@pytest.mark.parametrize("layout", LAYOUTS[2])
+def test_one_rank_resumes_what_two_began(
+    two_ranks: Seen, engine: Any, finish: Any, spec: VideoSpec, layout: str
+) -> None:
+    resumed = engine("t2v").resume(spec, two_ranks.checkpoint(layout))
+    assert resumed.step == SNAPSHOT_AT
+    assert_every_rank_has(finish(resumed), two_ranks.latents(layout))
+
+
+def test_ranks_agree_where_only_one_stage_is_guided(
+    two_ranks: Seen, engine: Any, finish: Any, spec: VideoSpec
+) -> None:
+    alone = finish(engine("t2v").begin(replace(spec, guidance=(1.0, 4.0)), None))
+    assert_every_rank_has(alone, two_ranks.latents("half-guided"))
+
+
+@pytest.mark.parametrize(
+    ("task", "error"),
+    [
+        ("broken-image", "Unrenderable"),
+        ("foreign-checkpoint", "CheckpointRefused"),
+        ("odd-tokens", "Unrenderable"),
+    ],
+)
+def test_refusal_reaches_every_rank(two_ranks: Seen, task: str, error: str) -> None:
+    first, second = two_ranks.reports(task)
+    assert first == second
+    assert first["refused"] == error
+
+
+def test_only_rank_zero_holds_text_encoder_and_vae_and_decodes(two_ranks: Seen, spec: VideoSpec) -> None:
+    first, second = two_ranks.reports("ulysses")
+    assert (first["holds_text_and_vae"], second["holds_text_and_vae"]) == (True, False)
+    assert (first["decoded"], second["decoded"]) == ([spec.frames, spec.height, spec.width, 3], None)
+
+
+def test_fsdp_leaves_each_rank_its_share_of_the_weights(two_ranks: Seen, four_ranks: Seen) -> None:
+    for seen, layout in [
+        (two_ranks, "ulysses-fsdp"),
+        (two_ranks, "cfg-fsdp"),
+        (four_ranks, "ulysses-cfg-fsdp"),
+    ]:
+        shares = [report["held_share"] for report in seen.reports(layout)]
+        assert sum(shares) == pytest.approx(1.0)
+        assert max(shares) < 1.2 / seen.ranks
+    assert [report["held_share"] for report in two_ranks.reports("ulysses")] == [1.0, 1.0]
