@@ -5,6 +5,7 @@ judged: a name that changes its mind between the two (DNS rebinding) gains nothi
 """
 
 import asyncio
+import re
 import socket
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -27,6 +28,9 @@ _DISGUISES = tuple(
     IPv6Network(net)
     for net in ("::/96", "64:ff9b::/96", "64:ff9b:1::/48", "2002::/16", "2001::/32", "fec0::/10")
 )
+
+# After IDNA a name has no other letters; what a resolver or a header would make of them is anyone's guess.
+_HOST = re.compile(r"[A-Za-z0-9._-]+|\[?[0-9A-Fa-f:.]+\]?")
 
 Address: TypeAlias = IPv4Address | IPv6Address
 Resolve: TypeAlias = Callable[[str, int], Awaitable[Sequence[str]]]
@@ -160,6 +164,8 @@ def _parsed(url: str) -> httpx.URL:
         raise InvalidRequest("The URL is not valid.", code="url_not_allowed") from err
     if parsed.scheme not in ("http", "https") or not host:
         raise InvalidRequest("Only http and https URLs are allowed.", code="url_not_allowed")
+    if not _HOST.fullmatch(host.decode("ascii")) or parsed.port == 0 or (parsed.port or 0) > 65535:
+        raise InvalidRequest("The URL is not valid.", code="url_not_allowed")
     if parsed.userinfo:
         raise InvalidRequest("A URL with a user name or password is not allowed.", code="url_not_allowed")
     return parsed

@@ -1,0 +1,88 @@
+"""Puts the gateway together: routes, wrappers, and the one loop that it runs (the tail of events).
+
+A gateway keeps no state of its own that matters: any number of them may run side by side.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import Any, cast
+
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+
+from turnout import __version__
+from turnout.domain.tasks import Finished, Task
+from turnout.gateway import content, health, keys_admin, metrics, models, problems, streams, videos
+from turnout.gateway.auth import KeyRing
+from turnout.gateway.limits import BodyLimit, SafeHeaders
+from turnout.gateway.live import Live
+from turnout.gateway.metrics import Measured, Metrics
+from turnout.gateway.pace import Pace
+from turnout.gateway.parts import Parts
+from turnout.gateway.submission import Submissions
+from turnout.ports import Recorded
+
+__all__ = ["Parts", "create_app", "stop_streams"]
+
+
+def create_app(parts: Parts) -> FastAPI:
+    pace = Pace(parts.config.models)
+    measures = Metrics(parts.now)
+
+    def learn(recorded: Recorded, task: Task | None) -> None:
+        if isinstance(recorded.event, Finished) and task is not None:
+            pace.learn(task)
+
+    live = Live(parts.tasks, (measures.saw, learn))
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncGenerator[None]:
+        async with asyncio.TaskGroup() as group:
+            tail = group.create_task(live.run(), name="event tail")
+            try:
+                yield
+            finally:
+                live.stop()
+                # Up to Python 3.11 `wait_for`, which the Redis client uses, can lose a cancellation (gh-86296).
+                while not tail.done():
+                    tail.cancel()
+                    await asyncio.wait((tail,), timeout=0.1)
+
+    # The interactive pages would load scripts from elsewhere; /openapi.json is enough for any tool.
+    app = FastAPI(title="Turnout", version=__version__, lifespan=lifespan, docs_url=None, redoc_url=None)
+    app.state.parts = parts
+    app.state.keys = KeyRing(parts.keys, parts.now)
+    app.state.submissions = Submissions(parts)
+    app.state.live = live
+    app.state.pace = pace
+    app.state.metrics = measures
+    problems.install(app)
+    for module in (videos, content, streams, models, keys_admin, health, metrics):
+        app.include_router(module.router)
+    # The last one added sees a request first.
+    app.add_middleware(problems.NoSurprises)
+    app.add_middleware(BodyLimit, max_bytes=parts.config.max_body_bytes)
+    app.add_middleware(SafeHeaders)
+    app.add_middleware(Measured, metrics=measures)
+    app.openapi = lambda: _document(app)
+    return app
+
+
+def stop_streams(app: FastAPI) -> None:
+    """Ends all live streams; call it when the server begins to shut down, so that it need not wait for them."""
+    cast(Live, app.state.live).stop()
+
+
+def _document(app: FastAPI) -> dict[str, Any]:
+    if app.openapi_schema is None:
+        document = get_openapi(title=app.title, version=app.version, routes=app.routes)
+        for path in document["paths"].values():
+            for operation in path.values():
+                operation["responses"].pop(
+                    "422", None
+                )  # what does not fit is answered with 400, in one shape
+        for name in ("HTTPValidationError", "ValidationError"):
+            document["components"]["schemas"].pop(name, None)
+        app.openapi_schema = document
+    return app.openapi_schema

@@ -1,0 +1,69 @@
+"""Whether this process lives, and whether the parts it needs answer."""
+
+import asyncio
+from collections.abc import Awaitable
+from typing import Literal
+
+from fastapi import APIRouter
+from pydantic import BaseModel
+from starlette.responses import JSONResponse
+
+from turnout import __version__
+from turnout.domain.errors import NotFound, TurnoutError
+from turnout.gateway.parts import Parts, PartsDep
+from turnout.observe import get_log
+
+_DEADLINE_S = 3.0
+_PROBE = "ready/probe"  # need not exist: a store that can say so is up
+
+router = APIRouter(tags=["health"])
+
+
+class Health(BaseModel):
+    status: Literal["ok"] = "ok"
+    version: str = __version__
+
+
+class Readiness(BaseModel):
+    """`parts` says of each either "ok" or what is wrong."""
+
+    status: Literal["ready", "not_ready"]
+    parts: dict[str, str]
+
+
+@router.get("/health", summary="The process is up")
+async def health() -> Health:
+    return Health()
+
+
+@router.get(
+    "/ready",
+    responses={503: {"model": Readiness}},
+    response_model=Readiness,
+    summary="Requests can be served",
+)
+async def ready(parts: PartsDep) -> JSONResponse:
+    redis, blobs = await asyncio.gather(_state(parts.tasks.totals()), _state(_blobs_answer(parts)))
+    fine = redis == blobs == "ok"
+    answer = Readiness(status="ready" if fine else "not_ready", parts={"redis": redis, "blobs": blobs})
+    return JSONResponse(answer.model_dump(), 200 if fine else 503)
+
+
+async def _blobs_answer(parts: Parts) -> None:
+    try:
+        await parts.blobs.head(_PROBE)
+    except NotFound:
+        return
+
+
+async def _state(asked: Awaitable[object]) -> str:
+    try:
+        async with asyncio.timeout(_DEADLINE_S):
+            await asked
+        return "ok"
+    except TimeoutError:
+        return f"did not answer within {_DEADLINE_S:g} s"
+    except TurnoutError as err:
+        # Anyone may ask: what exactly failed, and where it lies, is for the log.
+        get_log().warning("part not ready", reason=err.message)
+        return "did not answer"

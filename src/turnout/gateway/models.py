@@ -1,0 +1,24 @@
+"""The configured models in OpenAI's list shape, with what each can make."""
+
+from fastapi import APIRouter
+
+from turnout.domain.errors import NotFound
+from turnout.gateway.auth import UserDep
+from turnout.gateway.parts import PartsDep
+from turnout.gateway.problems import documented
+from turnout.wire.openai import ModelList, ModelShown, model_of
+
+router = APIRouter(tags=["models"], responses=documented(401, 403, 500, 503))
+
+
+@router.get("/v1/models", summary="List models")
+async def index(key: UserDep, parts: PartsDep) -> ModelList:
+    return ModelList(data=[model_of(model) for model in parts.config.models])
+
+
+@router.get("/v1/models/{name}", responses=documented(404), summary="Look at a model")
+async def show(name: str, key: UserDep, parts: PartsDep) -> ModelShown:
+    for model in parts.config.models:
+        if model.name == name:
+            return model_of(model)
+    raise NotFound(f"There is no model {name[:100]}.", "model", "model_not_found")

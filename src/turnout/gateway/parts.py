@@ -1,0 +1,33 @@
+"""What the gateway is made of; wiring chooses the adapters behind the ports."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated, cast
+
+from fastapi import Depends
+from starlette.requests import HTTPConnection
+
+from turnout.config import Config
+from turnout.ports import Blobs, Fetcher, KeyStore, Queue, TaskLog
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """`new_id` gives unique, time-sortable letters and digits; `new_seed` a seed for those who gave none."""
+
+    config: Config
+    tasks: TaskLog
+    queue: Queue
+    keys: KeyStore
+    blobs: Blobs
+    fetcher: Fetcher
+    now: Callable[[], float]
+    new_id: Callable[[], str]
+    new_seed: Callable[[], int]
+
+
+async def parts_of(conn: HTTPConnection) -> Parts:
+    return cast(Parts, conn.app.state.parts)
+
+
+PartsDep = Annotated[Parts, Depends(parts_of)]

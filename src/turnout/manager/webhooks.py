@@ -1,0 +1,144 @@
+"""Webhooks: what is sent, how it is signed, when it is tried again. What is due lies in the outbox, so a restart
+loses nothing; a crash in the middle of a delivery may repeat it, under the same `webhook-id`."""
+
+import asyncio
+import base64
+import binascii
+import hashlib
+import hmac
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from enum import Enum
+
+from pydantic import BaseModel
+
+from turnout.domain.errors import Misconfigured, TurnoutError
+from turnout.domain.tasks import Task
+from turnout.observe import get_log
+from turnout.ports import Delivery, Fetcher, Outbox
+from turnout.wire.openai import Video, video_of
+
+DELAYS_S = (5.0, 30.0, 120.0, 600.0, 3_600.0, 21_600.0)
+_JITTER = 0.1
+_HOLD_S = 90.0  # longer than one delivery can take
+_BATCH = 20
+_GONE = 410
+_PREFIX = "whsec_"
+
+
+class Payload(BaseModel):
+    """The body, the same bytes at every try. `timestamp` is when the video ended."""
+
+    type: str
+    timestamp: str
+    data: Video
+
+
+class Outcome(Enum):
+    DELIVERED = "delivered"
+    GIVEN_UP = "given up"
+    AGAIN = "again"
+
+
+def secret_bytes(secret: str) -> bytes:
+    """The key in a `whsec_…` secret."""
+    try:
+        if not secret.startswith(_PREFIX):
+            raise ValueError(f"it does not start with {_PREFIX}")
+        return base64.b64decode(secret.removeprefix(_PREFIX), validate=True)
+    except (ValueError, binascii.Error) as err:
+        raise Misconfigured(f"webhook_secret is not whsec_ and base64: {err}") from err
+
+
+def sign(secret: str, message_id: str, timestamp: int, body: bytes) -> str:
+    """The `webhook-signature` of Standard Webhooks."""
+    signed = f"{message_id}.{timestamp}.".encode() + body
+    digest = hmac.new(secret_bytes(secret), signed, hashlib.sha256).digest()
+    return "v1," + base64.b64encode(digest).decode()
+
+
+def message_id(task: Task) -> str:
+    return f"evt_{task.id}"
+
+
+def body_of(task: Task, retention_s: float) -> bytes:
+    ended_at = datetime.fromtimestamp(task.finished_at or task.created_at, UTC)
+    payload = Payload(
+        type=f"video.{task.state}", timestamp=ended_at.isoformat(), data=video_of(task, retention_s)
+    )
+    return payload.model_dump_json().encode()
+
+
+def headers_of(task: Task, body: bytes, secret: str, now: float) -> Mapping[str, str]:
+    timestamp = int(now)
+    return {
+        "content-type": "application/json",
+        "webhook-id": message_id(task),
+        "webhook-timestamp": str(timestamp),
+        "webhook-signature": sign(secret, message_id(task), timestamp, body),
+    }
+
+
+def retry_at(tries: int, now: float, chance: float) -> float:
+    """When to try again if `tries` failures came before this one. `chance` is in [0, 1)."""
+    return now + DELAYS_S[tries] * (1 + _JITTER * chance)
+
+
+def outcome_of(status: int | None, tries: int) -> Outcome:
+    """What an answer means; None stands for no answer. 410 Gone says: never again."""
+    if status is not None and 200 <= status < 300:
+        return Outcome.DELIVERED
+    if status == _GONE or tries >= len(DELAYS_S):
+        return Outcome.GIVEN_UP
+    return Outcome.AGAIN
+
+
+async def deliver_due(
+    outbox: Outbox,
+    fetcher: Fetcher,
+    secret: str,
+    now: Callable[[], float],
+    *,
+    retention_s: float,
+    chance: Callable[[], float],
+) -> int:
+    """Sends what is due, side by side; returns how many were tried."""
+    due = await outbox.due(now(), _HOLD_S, _BATCH)
+    async with asyncio.TaskGroup() as group:
+        for delivery in due:
+            group.create_task(
+                _deliver(delivery, outbox, fetcher, secret, now, retention_s, chance),
+                name=f"webhook {delivery.task.id}",
+            )
+    return len(due)
+
+
+async def _deliver(
+    delivery: Delivery,
+    outbox: Outbox,
+    fetcher: Fetcher,
+    secret: str,
+    now: Callable[[], float],
+    retention_s: float,
+    chance: Callable[[], float],
+) -> None:
+    task, tries = delivery.task, delivery.tries
+    if task.webhook_url is None:
+        return await outbox.done(task.id)
+    body = body_of(task, retention_s)
+    status, problem = None, None
+    try:
+        status = await fetcher.post(task.webhook_url, headers_of(task, body, secret, now()), body)
+    except TurnoutError as err:
+        problem = err.message
+    log = get_log().bind(task=task.id, tries=tries + 1, status=status, problem=problem)
+    match outcome_of(status, tries):
+        case Outcome.AGAIN:
+            await outbox.again(task.id, retry_at(tries, now(), chance()))
+            log.warning("webhook failed")
+        case Outcome.DELIVERED:
+            await outbox.done(task.id)
+            log.info("webhook delivered")
+        case Outcome.GIVEN_UP:
+            await outbox.done(task.id)
+            log.error("webhook given up")

@@ -1,0 +1,367 @@
+"""What crosses HTTP: request bodies, answers and the video object, shared by the gateway and the webhooks.
+
+Bodies refuse unknown fields. Numbers may come as text, because the videos dialect sends forms.
+"""
+
+import json
+from math import ceil
+from typing import Annotated, Any, Literal, cast
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
+
+from turnout.domain.keys import Key, Role
+from turnout.domain.models import Model
+from turnout.domain.tasks import Stage, State, Task
+from turnout.domain.video import MAX_PROMPT_CHARS, MAX_SEED, ImageUse, seconds_of
+
+# Denoising is nearly all of the time, so it gets nearly all of the bar. No value falls as the stages pass.
+_BEFORE_STEPS, _AFTER_STEPS = 5, 90
+_FIXED = {Stage.LOADING: 1, Stage.ENCODING: 3, Stage.DECODING: 92, Stage.UPLOADING: 97}
+_ALMOST = 99
+
+
+def _number(value: object) -> object:
+    """True and False are numbers to Python, but not to a caller."""
+    if isinstance(value, bool):
+        raise ValueError("must be a number, not a boolean.")  # noqa: TRY004 - pydantic reports ValueErrors only
+    return value
+
+
+def _guidance(value: object) -> object:
+    """A form gives text: `3.5`, `3,4` or `[3, 4]`; a single number stands for a list of one."""
+    if isinstance(value, str):
+        text = value.strip()
+        if text.startswith("["):
+            try:
+                value = cast(object, json.loads(text))
+            except ValueError as err:
+                raise ValueError("must be one number or two, like 3.5 or 3,4.") from err
+        else:
+            value = text.split(",")
+    if isinstance(value, list | tuple):
+        return [_number(item) for item in cast("list[object]", value)]
+    return [_number(value)]
+
+
+Whole = Annotated[int, BeforeValidator(_number)]
+Real = Annotated[float, BeforeValidator(_number), Field(allow_inf_nan=False)]
+Guidance = Annotated[
+    list[Annotated[float, Field(allow_inf_nan=False)]],
+    BeforeValidator(_guidance),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "number", "minimum": 0, "maximum": 50},
+                {
+                    "type": "array",
+                    "items": {"type": "number", "minimum": 0, "maximum": 50},
+                    "minItems": 1,
+                    "maxItems": 2,
+                },
+            ]
+        }
+    ),
+]
+
+
+def _shown(default: Any = ..., **schema: int) -> Any:
+    """A field whose bounds stand in the schema only: `domain.video.settle` is the one that checks them."""
+    return Field(default, json_schema_extra=cast("dict[str, Any]", schema))
+
+
+class Body(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+
+class ImageReference(Body):
+    image_url: str = Field(description="An http(s) URL, or a data: URL with base64.")
+
+
+class VideoRequest(Body):
+    """What a caller asks for; None means the model's default."""
+
+    prompt: str = _shown(minLength=1, maxLength=MAX_PROMPT_CHARS)
+    model: str | None = Field(None, description="Absent: the first configured model that can do it.")
+    negative_prompt: str | None = _shown(None, maxLength=MAX_PROMPT_CHARS)
+    size: str | None = Field(None, description="WIDTHxHEIGHT.", examples=["832x480"])
+    seconds: Real | None = Field(None, description="The clip's length; or give frames.")
+    frames: Whole | None = Field(None, description="4n+1; or give seconds.")
+    fps: Whole | None = _shown(None, minimum=1, maximum=60)
+    steps: Whole | None = _shown(None, minimum=1)
+    guidance: Guidance | None = Field(None, description="One number, or two: low noise, high noise.")
+    shift: Real | None = None
+    seed: Whole | None = _shown(None, minimum=0, maximum=MAX_SEED)
+    input_reference: ImageReference | None = Field(None, description="The first frame; in a form, a file.")
+    image_url: str | None = Field(None, description="The first frame by URL (http, https or data).")
+    webhook_url: str | None = Field(None, description="Called once the video has ended.")
+
+
+class RemixRequest(Body):
+    prompt: str = _shown(minLength=1, maxLength=MAX_PROMPT_CHARS)
+    webhook_url: str | None = None
+
+
+class KeyRequest(Body):
+    name: str = Field("", max_length=100)
+    tenant: str = Field("default", pattern=r"^[A-Za-z0-9_-]{1,64}$")
+    role: Role = Role.USER
+
+
+class Problem(BaseModel):
+    message: str
+    type: str
+    param: str | None
+    code: str | None
+
+
+class ErrorBody(BaseModel):
+    """Every error has this shape."""
+
+    error: Problem
+
+
+class VideoError(BaseModel):
+    code: str
+    message: str
+
+
+class Video(BaseModel):
+    """The dialect's video object first, then what Turnout adds."""
+
+    id: str
+    object: Literal["video"] = "video"
+    model: str
+    status: State
+    progress: int = Field(ge=0, le=100)
+    created_at: int
+    completed_at: int | None
+    expires_at: int | None
+    prompt: str
+    seconds: str
+    size: str
+    remixed_from_video_id: str | None
+    error: VideoError | None
+    stage: Stage | None
+    step: int
+    steps: int
+    queue_position: int | None
+    eta_s: float | None
+    attempt: int
+    failures: int
+    priority: str
+    started_at: int | None
+    negative_prompt: str
+    frames: int
+    fps: int
+    guidance: tuple[float, float]
+    shift: float
+    seed: int
+    preview_url: str | None
+
+
+class VideoList(BaseModel):
+    object: Literal["list"] = "list"
+    data: list[Video]
+    first_id: str | None
+    last_id: str | None
+    has_more: bool
+
+
+class VideoDeleted(BaseModel):
+    id: str
+    object: Literal["video.deleted"] = "video.deleted"
+    deleted: bool = True
+
+
+class TaskStarted(BaseModel):
+    status: Literal["task_started"] = "task_started"
+    task_id: str
+
+
+class KeyShown(BaseModel):
+    """`token` is there only in the answer that created the key."""
+
+    id: str
+    object: Literal["key"] = "key"
+    tenant: str
+    role: Role
+    name: str
+    created_at: int
+    token: str | None = None
+
+
+class KeyList(BaseModel):
+    object: Literal["list"] = "list"
+    data: list[KeyShown]
+
+
+class KeyDeleted(BaseModel):
+    id: str
+    object: Literal["key.deleted"] = "key.deleted"
+    deleted: bool = True
+
+
+class ModelDefaults(BaseModel):
+    size: str
+    frames: int
+    fps: int
+    steps: int
+    guidance: tuple[float, float]
+    shift: float
+    negative_prompt: str
+
+
+class ModelShown(BaseModel):
+    """`sizes` empty means any size whose sides are multiples of `size_multiple`, up to `max_pixels`."""
+
+    id: str
+    object: Literal["model"] = "model"
+    created: int
+    owned_by: Literal["turnout"] = "turnout"
+    kind: Literal["video"] = "video"
+    image: ImageUse
+    sizes: tuple[str, ...]
+    size_multiple: int
+    frame_multiple: int
+    max_pixels: int
+    max_frames: int
+    max_steps: int
+    defaults: ModelDefaults
+    ranks: int
+    ulysses: int
+    cfg: int
+    fsdp: bool
+
+
+class ModelList(BaseModel):
+    object: Literal["list"] = "list"
+    data: list[ModelShown]
+
+
+def percent(stage: Stage, step: int, of: int) -> int:
+    """How much of the bar is full at this point of an attempt."""
+    if stage in _FIXED:
+        return _FIXED[stage]
+    done = min(max(step / of, 0.0), 1.0) if of > 0 else 0.0
+    return _BEFORE_STEPS + int(done * (_AFTER_STEPS - _BEFORE_STEPS))
+
+
+def progress(task: Task) -> int:
+    """The dialect's percentage; it never falls within an attempt."""
+    match task.state:
+        case State.QUEUED:
+            return 0
+        case State.COMPLETED:
+            return 100
+        case State.IN_PROGRESS:
+            return percent(task.stage or Stage.LOADING, task.step, task.of)
+        case State.FAILED | State.CANCELLED:
+            if task.of == 0:
+                return _FIXED[Stage.LOADING] if task.attempt else 0
+            return _ALMOST if task.step >= task.of else percent(Stage.DENOISING, task.step, task.of)
+
+
+def _whole(at: float | None) -> int | None:
+    return None if at is None else int(at)
+
+
+def preview_path(task_id: str) -> str:
+    return f"/v1/videos/{task_id}/content?variant=preview"
+
+
+def video_of(
+    task: Task, retention_s: float, *, position: int | None = None, eta_s: float | None = None
+) -> Video:
+    """The video object as GET shows it."""
+    spec = task.spec
+    # A fresh attempt still carries the step that the last one reached, until it denoises itself.
+    stepping = task.ended or task.stage not in (None, Stage.LOADING, Stage.ENCODING)
+    return Video(
+        id=task.id,
+        model=task.model,
+        status=task.state,
+        progress=progress(task),
+        created_at=int(task.created_at),
+        completed_at=_whole(task.finished_at) if task.state is State.COMPLETED else None,
+        expires_at=None if task.finished_at is None else int(task.finished_at + retention_s),
+        prompt=spec.prompt,
+        seconds=seconds_of(spec),
+        size=f"{spec.width}x{spec.height}",
+        remixed_from_video_id=task.remixed_from,
+        error=None
+        if task.failure is None
+        else VideoError(code=task.failure.code, message=task.failure.message),
+        stage=task.stage,
+        step=task.step if stepping else 0,
+        steps=spec.steps,
+        queue_position=position,
+        eta_s=None if eta_s is None else ceil(eta_s * 10) / 10,
+        attempt=task.attempt,
+        failures=task.failures,
+        priority=task.priority,
+        started_at=_whole(task.started_at),
+        negative_prompt=spec.negative_prompt,
+        frames=spec.frames,
+        fps=spec.fps,
+        guidance=spec.guidance,
+        shift=spec.shift,
+        seed=spec.seed,
+        preview_url=None if task.preview is None else preview_path(task.id),
+    )
+
+
+def key_of(key: Key, token: str | None = None) -> KeyShown:
+    return KeyShown(
+        id=key.id,
+        tenant=key.tenant,
+        role=key.role,
+        name=key.name,
+        created_at=int(key.created_at),
+        token=token,
+    )
+
+
+def model_of(model: Model) -> ModelShown:
+    rules = model.rules
+    return ModelShown(
+        id=model.name,
+        created=0,
+        image=rules.image,
+        sizes=rules.sizes,
+        size_multiple=rules.multiple,
+        frame_multiple=rules.temporal,
+        max_pixels=rules.max_pixels,
+        max_frames=rules.max_frames,
+        max_steps=rules.max_steps,
+        defaults=ModelDefaults(
+            size=rules.default_size,
+            frames=rules.default_frames,
+            fps=rules.fps,
+            steps=rules.steps,
+            guidance=rules.guidance,
+            shift=rules.shift,
+            negative_prompt=rules.negative_prompt,
+        ),
+        ranks=model.ranks,
+        ulysses=model.ulysses,
+        cfg=model.cfg,
+        fsdp=model.fsdp,
+    )
+
+
+def schema_of(model: type[BaseModel]) -> dict[str, Any]:
+    """A JSON schema for the OpenAPI document, with nested models written out in place."""
+    schema = model.model_json_schema()
+    nested = schema.pop("$defs", {})
+    return cast("dict[str, Any]", _inline(schema, nested))
+
+
+def _inline(node: Any, nested: dict[str, Any]) -> Any:
+    if isinstance(node, dict):
+        known = cast("dict[str, Any]", node)
+        if "$ref" in known:
+            return _inline(nested[known["$ref"].rsplit("/", 1)[-1]], nested)
+        return {name: _inline(value, nested) for name, value in known.items()}
+    if isinstance(node, list):
+        return [_inline(item, nested) for item in cast("list[Any]", node)]
+    return node

@@ -1,0 +1,198 @@
+"""A gateway on real stores: in-process for plain requests, behind uvicorn for streams; and a gang that obeys tests."""
+
+import asyncio
+import io
+import itertools
+import secrets
+import socket
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import uvicorn
+from fastapi import FastAPI
+from PIL import Image
+from tests.conftest import Stores
+
+from turnout.adapters.blobs import ObjectBlobs, open_blobs
+from turnout.adapters.outbound import Outbound
+from turnout.config import Config, load
+from turnout.domain.keys import Role, mint
+from turnout.domain.tasks import (
+    Event,
+    Finished,
+    GangId,
+    Previewed,
+    Progressed,
+    Result,
+    Stage,
+    Task,
+    TaskId,
+    TenantId,
+)
+from turnout.gateway.app import Parts, create_app, stop_streams
+
+MODELS = {
+    "wan-tiny-t2v": {"weights": "builtin:wan-tiny-t2v", "family": "wan-tiny-t2v", "ulysses": 2},
+    "wan-tiny-ti2v": {"weights": "builtin:wan-tiny-ti2v", "family": "wan-tiny-ti2v", "ulysses": 2},
+    "t2v-big": {"weights": "/weights/t2v", "family": "wan2.2-t2v-a14b", "ulysses": 8},
+    "i2v-big": {"weights": "/weights/i2v", "family": "wan2.2-i2v-a14b", "ulysses": 8},
+}
+
+
+@dataclass
+class Gang:
+    """Drives tasks through the stores the way a gang of ranks does."""
+
+    stores: Stores
+    blobs: ObjectBlobs
+    config: Config
+
+    async def claim(self, model: str = "wan-tiny-t2v") -> Task:
+        task = await self.stores.queue.claim(model, GangId("g1"), self.config.limits)
+        assert task is not None, f"no {model} task was waiting"
+        return task
+
+    async def say(self, task: Task, event: Event) -> Task:
+        return await self.stores.tasks.apply(task.id, event)
+
+    async def progress(self, task: Task, stage: Stage, step: int = 0, of: int = 12) -> Task:
+        return await self.say(task, Progressed(time.time(), task.attempt, stage, step, of, eta_s=2.5))
+
+    async def preview(self, task: Task, step: int, data: bytes) -> Task:
+        key = f"tasks/{task.id}/{task.attempt}/preview-{step}.webp"
+        await self.blobs.put(key, data, "image/webp")
+        return await self.say(task, Previewed(time.time(), task.attempt, step, key))
+
+    async def finish(self, task: Task, video: bytes = b"\0" * 1000) -> Task:
+        base = f"tasks/{task.id}/{task.attempt}/"
+        result = Result(f"{base}video.mp4", f"{base}thumbnail.webp", f"{base}sprites.jpg", len(video))
+        await self.blobs.put(result.video, video, "video/mp4")
+        await self.blobs.put(result.thumbnail, b"thumb", "image/webp")
+        await self.blobs.put(result.spritesheet, b"sprites", "image/jpeg")
+        return await self.say(task, Finished(time.time(), task.attempt, result))
+
+
+@dataclass
+class Gateway:
+    app: FastAPI
+    parts: Parts
+    stores: Stores
+    blobs: ObjectBlobs
+    gang: Gang
+    http: httpx.AsyncClient
+    token: str
+    base: str = "http://gateway"
+    keys: dict[str, str] = field(default_factory=dict)
+
+    async def key(self, tenant: str = "acme", role: Role = Role.USER) -> str:
+        key, token = mint(
+            secrets.token_hex(6), secrets.token_urlsafe(16), TenantId(tenant), role, "test", time.time()
+        )
+        await self.stores.keys.add(key)
+        return token
+
+    async def submit(self, **fields: Any) -> str:
+        answer = await self.http.post("/v1/videos", json={"prompt": "a red ball", **fields})
+        assert answer.status_code == 200, answer.text
+        return str(answer.json()["id"])
+
+    async def task(self, video_id: str) -> Task:
+        return await self.stores.tasks.get(TaskId(video_id))
+
+
+def bearer(token: str) -> dict[str, str]:
+    return {"authorization": f"Bearer {token}"}
+
+
+def picture(width: int = 64, height: int = 48, kind: str = "PNG", colour: str = "red") -> bytes:
+    out = io.BytesIO()
+    Image.new("RGB", (width, height), colour).save(out, kind)
+    return out.getvalue()
+
+
+def config_for(tmp_path: Path, **changes: Any) -> Config:
+    config = load(
+        {"state_dir": str(tmp_path), "limit_submits_per_minute": 1000}, {}, _models(tmp_path)
+    ).config
+    return replace(config, **changes)
+
+
+def _models(tmp_path: Path) -> Path:
+    import yaml
+
+    path = tmp_path / "turnout.yaml"
+    path.write_text(yaml.safe_dump({"models": MODELS}, sort_keys=False))
+    return path
+
+
+@asynccontextmanager
+async def running(stores: Stores, tmp_path: Path, **changes: Any) -> AsyncIterator[Gateway]:
+    """A gateway in this process, its tail running; `changes` are to the config."""
+    config = config_for(tmp_path, **changes)
+    blobs = open_blobs(str(tmp_path / "objects"))
+    fetcher = Outbound(config.allow_private_urls)
+    numbers = itertools.count(1)
+    parts = Parts(
+        config,
+        stores.tasks,
+        stores.queue,
+        stores.keys,
+        blobs,
+        fetcher,
+        time.time,
+        lambda: f"{next(numbers):06d}{secrets.token_hex(4)}",
+        lambda: 7,
+    )
+    app = create_app(parts)
+    transport = httpx.ASGITransport(app, raise_app_exceptions=False)
+    async with (
+        app.router.lifespan_context(app),
+        httpx.AsyncClient(transport=transport, base_url="http://gateway") as http,
+    ):
+        gateway = Gateway(app, parts, stores, blobs, Gang(stores, blobs, config), http, "")
+        gateway.token = await gateway.key()
+        http.headers.update(bearer(gateway.token))
+        yield gateway
+    await fetcher.close()
+
+
+@asynccontextmanager
+async def serving(app: FastAPI) -> AsyncIterator[str]:
+    """The app behind uvicorn on a free port of loopback; its lifespan is the caller's."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        settings = uvicorn.Config(
+            app, lifespan="off", log_level="error", ws="websockets-sansio", timeout_graceful_shutdown=2
+        )
+        server = uvicorn.Server(settings)
+        async with asyncio.TaskGroup() as group:
+            serving_task = group.create_task(server.serve([listener]), name="uvicorn")
+            while not server.started:
+                if serving_task.done():
+                    raise RuntimeError("uvicorn did not start")
+                await asyncio.sleep(0.005)
+            try:
+                yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+            finally:
+                stop_streams(app)
+                server.should_exit = True
+
+
+@pytest.fixture
+async def gateway(stores: Stores, tmp_path: Path) -> AsyncIterator[Gateway]:
+    async with running(stores, tmp_path) as made:
+        yield made
+
+
+@pytest.fixture
+async def served(gateway: Gateway) -> AsyncIterator[Gateway]:
+    """The same, with `base` a real address."""
+    async with serving(gateway.app) as base:
+        gateway.base = base
+        yield gateway
