@@ -95,3 +95,29 @@ async def wait_until(
 @pytest.fixture
 def state_dir(tmp_path: Path) -> Path:
     return tmp_path / "state"
+
+
+_FIGURE = "figure"
+_figures: list[str] = []
+
+
+@pytest.fixture
+def figures(request: pytest.FixtureRequest) -> Callable[[str], None]:
+    """Keeps a line that a test measured; all of them are printed at the end of the run."""
+
+    def keep(line: str) -> None:
+        request.node.user_properties.append((_FIGURE, line))
+
+    return keep
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    if report.when == "teardown":
+        _figures.extend(str(value) for name, value in report.user_properties if name == _FIGURE)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    if _figures:
+        terminalreporter.section("figures")
+        for line in _figures:
+            terminalreporter.write_line(line)

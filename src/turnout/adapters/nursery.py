@@ -2,8 +2,7 @@
 
 Importing torch and diffusers takes seconds and much CPU in every process; a fork takes milliseconds and shares
 the memory. The importing process runs nothing else, so nothing is mid-way when it forks. Like other children
-of ours, these die with their owner: the standard library's fork server ends when its owner does, and they are
-tethered to it.
+of ours, these die with their owner: the fork server is tethered to it, and they to the fork server.
 """
 
 import asyncio
@@ -12,6 +11,7 @@ import multiprocessing
 import os
 import signal
 from collections.abc import Callable, Mapping, Sequence
+from multiprocessing import forkserver
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
@@ -74,7 +74,7 @@ class Nursery:
 
     def __init__(self, imports: Sequence[str], logs: Path) -> None:
         self._context = multiprocessing.get_context("forkserver")
-        self._context.set_forkserver_preload(list(imports))
+        self._context.set_forkserver_preload(["turnout.launch.tethered", *imports])
         self._logs = logs
 
     async def start(
@@ -86,7 +86,9 @@ class Nursery:
         process = self._context.Process(
             target=_child, args=(log, dict(environ), work, tuple(args)), name=name, daemon=True
         )
-        # Starting the server takes a moment the first time: off the loop.
+        # The server is started by this thread, because a tether is tied to the thread that forks; the wait for
+        # its imports, seconds the first time, is left to another.
+        forkserver.ensure_running()
         await asyncio.to_thread(process.start)
         return Nursling(process, log)
 

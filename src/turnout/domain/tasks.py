@@ -124,12 +124,10 @@ class Previewed:
 
 @dataclass(frozen=True, slots=True)
 class Checkpointed:
-    """`key` is None when the last checkpoint turned out to be unusable."""
-
     at: float
     attempt: int
     step: int
-    key: str | None
+    key: str
     kind: Literal["checkpoint"] = "checkpoint"
 
 

@@ -80,6 +80,7 @@ class Attempt:
         self._crew_ready = crew
         self._draining = draining
         self._lost = False
+        self._step = 0
         self._moved_at = time.monotonic()
         self._log = log.bind(task=task.id, attempt=task.attempt)
         self.pace = pace
@@ -91,7 +92,7 @@ class Attempt:
             try:
                 await self._render()
             except Stale as stale:
-                self._log.info("attempt dropped", reason=str(stale))
+                self._log.info("attempt dropped", reason=str(stale), step=self._step)
                 await self._discard_checkpoints()
             finally:
                 lease.cancel()
@@ -112,14 +113,11 @@ class Attempt:
             await self._deliver(crew)
         except (Stale, asyncio.CancelledError):
             raise
-        except CheckpointRefused as err:
-            # The next attempt starts over. Other ranks may be waiting inside resume, so this gang ends here.
-            await self._surely(Checkpointed(time.time(), task.attempt, 0, None))
-            await self._surely(Interrupted(time.time(), task.attempt, f"checkpoint refused: {err}"))
-            raise
         except EngineError as err:
+            self._log.info(
+                "task refused", error=str(err)
+            )  # by all ranks alike: the gang is ready for the next
             await self._surely(Failed(time.time(), task.attempt, Failure("unrenderable", str(err))))
-            raise
         except Exception as err:
             # Other ranks may hang in a collective: tell why, then let the supervisor end the gang.
             self._log.error("attempt broke", error=repr(err))
@@ -132,12 +130,11 @@ class Attempt:
         if task.checkpoint is not None:
             try:
                 checkpoint = await self._patiently(lambda key=task.checkpoint: self._bench.blobs.get(key))
-            except NotFound:
-                self._log.warning("checkpoint was gone", key=task.checkpoint)
-            else:
                 await self._engine(crew.resume, spec, checkpoint)
                 self._log.info("attempt resumed", step=crew.rendering.step, of=crew.rendering.of)
                 return
+            except (NotFound, CheckpointRefused) as err:
+                self._log.warning("checkpoint was no use: starting over", error=str(err))
         key = spec.image
         image = None if key is None else await self._patiently(lambda: self._bench.blobs.get(key))
         await self._engine(crew.begin, spec, image)
@@ -214,6 +211,7 @@ class Attempt:
 
     async def _report(self, stage: Stage, step: int) -> None:
         """Progress; lost without harm while Redis is away. Raises Stale when the task was given away."""
+        self._step = step
         of = self._task.spec.steps
         eta_s = self.pace.eta_s(step, of)
         event = Progressed(time.time(), self._task.attempt, stage, step, of, eta_s)

@@ -7,7 +7,7 @@ same step, and a cancel is nothing but a command that does not come.
 from dataclasses import dataclass
 
 from turnout.domain.video import VideoSpec
-from turnout.engines.base import Frames, Rendering, VideoEngine
+from turnout.engines.base import EngineError, Frames, Rendering, VideoEngine
 from turnout.gang.group import Group
 from turnout.gang.pulse import Pulse
 
@@ -94,10 +94,13 @@ def obey(group: Group, engine: VideoEngine, pulse: Pulse) -> None:
         command = group.hear()
         pulse.moved()
         match command:
-            case Begin(spec):
-                rendering = engine.begin(spec, None)
-            case Resume(spec):
-                rendering = engine.resume(spec, b"")
+            case Begin(spec) | Resume(spec):
+                try:
+                    rendering = (
+                        engine.begin(spec, None) if isinstance(command, Begin) else engine.resume(spec, b"")
+                    )
+                except EngineError:
+                    rendering = None  # all ranks refuse alike; rank 0 says why
             case Advance() if rendering is not None:
                 rendering.advance()
             case Decode() if rendering is not None:

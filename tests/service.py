@@ -1,0 +1,129 @@
+"""A whole Turnout for a test: `turnout up` as a user runs it, on a free port and a temporary directory."""
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psutil
+import pytest
+import yaml
+
+from tests.conftest import wait_until
+
+
+class Service:
+    """`parts` finds the running processes by role; roles are the commands' names, and "redis"."""
+
+    def __init__(self, state_dir: Path, settings: dict[str, Any]) -> None:
+        self.state_dir = state_dir
+        self.config = state_dir.parent / "turnout.yaml"
+        self.config.write_text(yaml.safe_dump({"port": 0, "state_dir": str(state_dir), **settings}))
+        self.url = ""
+        self.api_key = ""
+        self.output = state_dir.parent / "up.log"
+        self._process: asyncio.subprocess.Process | None = None
+
+    @property
+    def headers(self) -> dict[str, str]:
+        return {"Authorization": f"Bearer {self.api_key}"}
+
+    @property
+    def pid(self) -> int:
+        assert self._process
+        return self._process.pid
+
+    async def start(self) -> None:
+        (self.state_dir / "service.json").unlink(missing_ok=True)
+        with self.output.open("ab") as out:
+            self._process = await asyncio.create_subprocess_exec(
+                sys.executable, "-m", "turnout", "up", "--config", str(self.config), stdout=out, stderr=out
+            )
+        await wait_until(self._answers, f"turnout up to answer: {self.output.read_text()[-500:]}", 60)
+
+    async def _answers(self) -> bool:
+        assert self._process
+        if self._process.returncode is not None:
+            pytest.fail(f"turnout up ended: {self.output.read_text()[-2000:]}")
+        try:
+            found = json.loads((self.state_dir / "service.json").read_text())
+            self.url, self.api_key = found["url"], found["api_key"]
+            async with httpx.AsyncClient(timeout=5) as client:
+                return (await client.get(f"{self.url}/ready")).status_code == 200
+        except (OSError, ValueError, httpx.HTTPError):
+            return False
+
+    async def stop(self) -> int:
+        """Ctrl-C, and nothing may be left."""
+        assert self._process
+        family = psutil.Process(self.pid).children(recursive=True)
+        self._process.send_signal(signal.SIGINT)
+        code = await asyncio.wait_for(self._process.wait(), 60)
+        left = [p for p in family if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]
+        assert not left, f"left behind: {left}"
+        return code
+
+    async def kill(self) -> None:
+        """Without warning, and everything goes with it."""
+        assert self._process
+        family = psutil.Process(self.pid).children(recursive=True)
+        self._process.kill()
+        await self._process.wait()
+        await wait_until(
+            lambda: not any(p.is_running() and p.status() != psutil.STATUS_ZOMBIE for p in family),
+            "all processes to die with turnout up",
+        )
+
+    def parts(self, role: str) -> list[psutil.Process]:
+        if role == "rank":
+            return self.ranks()
+        found: list[psutil.Process] = []
+        for process in psutil.Process(self.pid).children(recursive=True):
+            try:
+                words = process.cmdline()
+            except psutil.Error:
+                continue
+            is_redis = bool(words) and words[0].endswith("valkey-server")
+            is_role = "turnout" in words and words[words.index("turnout") + 1 :][:1] == [role]
+            if is_redis if role == "redis" else is_role:
+                found.append(process)
+        return found
+
+    def ranks(self) -> list[psutil.Process]:
+        """The ranks are what the gang's fork server has forked."""
+        found: list[psutil.Process] = []
+        for gang in self.parts("gang"):
+            for server in _children(gang):
+                found += _children(server)
+        return sorted(found, key=lambda p: p.pid)
+
+    def log(self) -> str:
+        logs = sorted((self.state_dir / "logs").glob("*.log"))
+        return "\n".join(f"== {path.name}\n{path.read_text()[-1500:]}" for path in logs)
+
+
+def _children(process: psutil.Process) -> list[psutil.Process]:
+    try:
+        return process.children()
+    except psutil.Error:
+        return []
+
+
+@asynccontextmanager
+async def running_service(tmp_path: Path, **settings: Any) -> AsyncIterator[Service]:
+    service = Service(tmp_path / "state", settings)
+    await service.start()
+    try:
+        yield service
+    except BaseException:
+        print(service.output.read_text()[-3000:], service.log(), file=sys.stderr)
+        raise
+    finally:
+        if psutil.pid_exists(service.pid) and os.getpgid(service.pid):
+            await service.stop()
