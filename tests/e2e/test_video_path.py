@@ -210,8 +210,11 @@ async def test_ranks_run_under_torchruns_variables(tmp_path: Path) -> None:
                 *(sys.executable, *argv),
                 env={
                     **os.environ,
-                    **{"RANK": str(n), "LOCAL_RANK": str(n), "WORLD_SIZE": "2"},
-                    **{"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)},
+                    "RANK": str(n),
+                    "LOCAL_RANK": str(n),
+                    "WORLD_SIZE": "2",
+                    "MASTER_ADDR": "127.0.0.1",
+                    "MASTER_PORT": str(port),
                 },
             )
             for n in range(2)

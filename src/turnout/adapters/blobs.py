@@ -23,7 +23,9 @@ async def _translated(key: str) -> AsyncGenerator[None]:
     except FileNotFoundError as err:
         raise NotFound(f"There is no object {key}.", code="object_not_found") from err
     except (BaseError, OSError) as err:
-        raise Unavailable(f"The object store did not answer: {err}", retry_after_s=1.0) from err
+        raise Unavailable(
+            f"The object store did not answer: {str(err).partition(chr(10))[0]}", retry_after_s=1.0
+        ) from err
 
 
 class ObjectBlobs:
@@ -78,7 +80,11 @@ def open_blobs(where: str, endpoint: str | None = None) -> ObjectBlobs:
     """`where` is a directory or `s3://bucket/prefix`; S3 credentials and region come from AWS's own variables."""
     if where.startswith("s3://"):
         bucket, _, prefix = where.removeprefix("s3://").partition("/")
-        options: dict[str, Any] = {"prefix": prefix or None}
+        # Our callers know how long to wait; the library's own three minutes would hide an outage.
+        options: dict[str, Any] = {
+            "prefix": prefix or None,
+            "retry_config": {"max_retries": 2, "retry_timeout": timedelta(seconds=10)},
+        }
         if endpoint:
             options |= {
                 "endpoint": endpoint,
