@@ -108,9 +108,7 @@ async def cause_faults(service: Service, chance: random.Random, done: asyncio.Ev
     caused: Counter[str] = Counter()
     for fault in FAULTS:
         role = "rank" if fault == "stall" else fault
-        await wait_until(
-            lambda role=role: bool(service.parts(role)) or done.is_set(), f"a {role} to hit", 90
-        )
+        await wait_until(lambda role=role: bool(service.parts(role)) or done.is_set(), f"a {role} to hit", 90)
         if role in ("rank", "gang", "worker"):
             await wait_until(lambda: something_runs(service, done), "a task to be denoised", 90)
         if done.is_set():

@@ -144,6 +144,7 @@ async def running(stores: Stores, tmp_path: Path, **changes: Any) -> AsyncIterat
         stores.queue,
         stores.keys,
         blobs,
+        stores.mutex,
         fetcher,
         time.time,
         lambda: f"{next(numbers):06d}{secrets.token_hex(4)}",
@@ -159,7 +160,7 @@ async def running(stores: Stores, tmp_path: Path, **changes: Any) -> AsyncIterat
         gateway.token = await gateway.key()
         http.headers.update(bearer(gateway.token))
         yield gateway
-    await fetcher.close()
+    await fetcher.aclose()
 
 
 @asynccontextmanager

@@ -17,11 +17,12 @@ async def away(*_: object, **__: object) -> None:
 
 async def test_health_and_readiness_need_no_key(gateway: Gateway) -> None:
     del gateway.http.headers["authorization"]
+    await gateway.stores.mutex.hold("manager", "m1", 60)
     assert (await gateway.http.get("/health")).json()["status"] == "ok"
     ready = await gateway.http.get("/ready")
     assert (ready.status_code, ready.json()) == (
         200,
-        {"status": "ready", "parts": {"redis": "ok", "blobs": "ok"}},
+        {"status": "ready", "parts": {"redis": "ok", "blobs": "ok", "manager": "ok"}},
     )
 
 
@@ -31,11 +32,17 @@ async def test_readiness_says_which_part_is_down(
 ) -> None:
     broken = {"redis": (gateway.stores.tasks, "totals"), "blobs": (gateway.blobs, "head")}
     monkeypatch.setattr(*broken[part], away)
+    await gateway.stores.mutex.hold("manager", "m1", 60)
     ready = await gateway.http.get("/ready")
     assert ready.status_code == 503
     assert ready.json()["parts"][part] == "did not answer"
-    assert list(ready.json()["parts"].values()).count("ok") == 1
+    assert list(ready.json()["parts"].values()).count("ok") == 2
     assert (await gateway.http.get("/health")).status_code == 200
+
+
+async def test_a_missing_manager_is_told_and_does_not_close_the_gateway(gateway: Gateway) -> None:
+    ready = await gateway.http.get("/ready")
+    assert (ready.status_code, ready.json()["parts"]["manager"]) == (200, "did not answer")
 
 
 async def test_metrics_show_tasks_queues_steps_and_requests(gateway: Gateway) -> None:

@@ -68,6 +68,7 @@ async def api_on(valkey: str, directory: Path) -> AsyncIterator[Api]:
         stores.queue,
         stores.keys,
         blobs,
+        stores.mutex,
         outbound,
         time.time,
         lambda: f"{next(numbers):08d}",
@@ -83,7 +84,7 @@ async def api_on(valkey: str, directory: Path) -> AsyncIterator[Api]:
         videos.append((await gang.finish(await gang.claim())).id)
     async with app.router.lifespan_context(app), serving(app) as base:
         yield Api(base, token, app.openapi(), videos)
-    await outbound.close()
+    await outbound.aclose()
     await link.close()
 
 
@@ -128,7 +129,7 @@ CHECKS = [
 def operations() -> list[tuple[str, str]]:
     """Method and path of all that is documented; no part behind the ports is needed to tell."""
     nothing: Any = None
-    parts = Parts(Config(), nothing, nothing, nothing, nothing, nothing, time.time, nothing, nothing)
+    parts = Parts(Config(), nothing, nothing, nothing, nothing, nothing, nothing, time.time, nothing, nothing)
     paths: dict[str, dict[str, Any]] = create_app(parts).openapi()["paths"]
     return [(path, method) for path, methods in paths.items() for method in methods]
 

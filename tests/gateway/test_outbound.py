@@ -78,7 +78,7 @@ async def guard(
     try:
         yield outbound
     finally:
-        await outbound.close()
+        await outbound.aclose()
 
 
 @pytest.mark.parametrize(

@@ -102,7 +102,7 @@ async def deliver(stores: Stores, now: float, *, allow_private: bool = True) -> 
             stores.outbox, outbound, SECRET, lambda: now, retention_s=3600, chance=lambda: 0.0
         )
     finally:
-        await outbound.close()
+        await outbound.aclose()
 
 
 async def ended_task(stores: Stores, url: str) -> TaskId:
@@ -194,7 +194,7 @@ async def test_the_payload_is_the_video_as_get_shows_it(stores: Stores, tmp_path
             retention_s=gateway.parts.config.retention_s,
             chance=lambda: 0.0,
         )
-        await outbound.close()
+        await outbound.aclose()
     payload = json.loads(receiver.got[0][1])
     assert payload["type"] == "video.completed"
     assert payload["data"] == shown

@@ -69,7 +69,7 @@ class Outbound:
             headers={"User-Agent": "turnout", "Accept-Encoding": "identity"},
         )
 
-    async def close(self) -> None:
+    async def aclose(self) -> None:
         await self._client.aclose()
 
     async def check(self, url: str) -> None:

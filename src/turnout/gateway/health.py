@@ -9,7 +9,7 @@ from pydantic import BaseModel
 from starlette.responses import JSONResponse
 
 from turnout import __version__
-from turnout.domain.errors import NotFound, TurnoutError
+from turnout.domain.errors import NotFound, TurnoutError, Unavailable
 from turnout.gateway.parts import Parts, PartsDep
 from turnout.observe import get_log
 
@@ -43,9 +43,12 @@ async def health() -> Health:
     summary="Requests can be served",
 )
 async def ready(parts: PartsDep) -> JSONResponse:
-    redis, blobs = await asyncio.gather(_state(parts.tasks.totals()), _state(_blobs_answer(parts)))
-    fine = redis == blobs == "ok"
-    answer = Readiness(status="ready" if fine else "not_ready", parts={"redis": redis, "blobs": blobs})
+    redis, blobs, manager = await asyncio.gather(
+        _state(parts.tasks.totals()), _state(_blobs_answer(parts)), _state(_manager_works(parts))
+    )
+    fine = redis == blobs == "ok"  # a gateway without a manager still takes, shows and delivers tasks
+    found = {"redis": redis, "blobs": blobs, "manager": manager}
+    answer = Readiness(status="ready" if fine else "not_ready", parts=found)
     return JSONResponse(answer.model_dump(), 200 if fine else 503)
 
 
@@ -54,6 +57,11 @@ async def _blobs_answer(parts: Parts) -> None:
         await parts.blobs.head(_PROBE)
     except NotFound:
         return
+
+
+async def _manager_works(parts: Parts) -> None:
+    if await parts.mutex.holder("manager") is None:
+        raise Unavailable("no manager is at work: leases, expiry and webhooks wait")
 
 
 async def _state(asked: Awaitable[object]) -> str:

@@ -8,7 +8,7 @@ from fastapi import Depends
 from starlette.requests import HTTPConnection
 
 from turnout.config import Config
-from turnout.ports import Blobs, Fetcher, KeyStore, Queue, TaskLog
+from turnout.ports import Blobs, Fetcher, KeyStore, Mutex, Queue, TaskLog
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +20,7 @@ class Parts:
     queue: Queue
     keys: KeyStore
     blobs: Blobs
+    mutex: Mutex
     fetcher: Fetcher
     now: Callable[[], float]
     new_id: Callable[[], str]

@@ -10,7 +10,7 @@ import signal
 import socket
 import time
 from collections.abc import AsyncGenerator, Callable
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -121,7 +121,7 @@ async def run_gateway(config: Config, listening: socket.socket) -> None:
     from turnout.gateway.app import create_app, stop_streams
     from turnout.gateway.parts import Parts
 
-    async with open_wires(config) as wires:
+    async with open_wires(config) as wires, aclosing(Outbound(config.allow_private_urls)) as fetcher:
         await _refuse_open_door(listening, wires.keys)
 
         class Server(uvicorn.Server):
@@ -137,7 +137,8 @@ async def run_gateway(config: Config, listening: socket.socket) -> None:
             queue=wires.queue,
             keys=wires.keys,
             blobs=wires.blobs,
-            fetcher=Outbound(config.allow_private_urls),
+            mutex=wires.mutex,
+            fetcher=fetcher,
             now=time.time,
             new_id=new_task_id,
             new_seed=lambda: secrets.randbits(32),
@@ -167,8 +168,7 @@ async def run_manager(config: Config) -> None:
     from turnout.manager.loop import Manager
     from turnout.manager.webhooks import deliver_due
 
-    async with open_wires(config) as wires:
-        fetcher = Outbound(config.allow_private_urls)
+    async with open_wires(config) as wires, aclosing(Outbound(config.allow_private_urls)) as fetcher:
         secret = find_webhook_secret(config)
 
         async def deliver() -> None:

@@ -78,7 +78,11 @@ class RedisMutex:
         return bool(await self._link.run("mutex", name, owner, int(ttl_s * 1000)))
 
     async def drop(self, name: str, owner: str) -> None:
-        key = self._link.key("mutex", name)
+        if await self.holder(name) == owner:
+            async with translated():
+                await self._link.client.delete(self._link.key("mutex", name))
+
+    async def holder(self, name: str) -> str | None:
         async with translated():
-            if await self._link.client.get(key) == owner.encode():
-                await self._link.client.delete(key)
+            found = await self._link.client.get(self._link.key("mutex", name))
+        return found.decode() if found else None

@@ -167,7 +167,7 @@ class RedisTaskLog:
             cursor = newest[0][0].decode() if newest else "0"
         while True:
             async with translated():
-                read = await self._link.patient.xread({stream: cursor}, count=500, block=_TAIL_BLOCK_MS)
+                read = await self._link.client.xread({stream: cursor}, count=500, block=_TAIL_BLOCK_MS)
             for _, entries in read:
                 for entry, fields in entries:
                     cursor = str(entry, "ascii")
