@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.s3 import running_s3
 from turnout.adapters.redis.link import Link
 from turnout.adapters.redis.queue import RedisQueue
 from turnout.adapters.redis.stores import RedisKeyStore, RedisMutex, RedisOutbox
@@ -41,6 +42,13 @@ def valkey(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         child = runner.run(start_valkey(directory, "test", directory / "log"))
         yield redis_url(directory, "test")
         runner.run(child.stop(5))
+
+
+@pytest.fixture(scope="session")
+def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The endpoint of a real S3 server; its credentials are in the environment."""
+    with running_s3(tmp_path_factory.mktemp("s3")) as endpoint:
+        yield endpoint
 
 
 @pytest.fixture

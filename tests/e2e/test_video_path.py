@@ -260,3 +260,20 @@ async def test_a_stopped_rank_is_noticed_and_the_task_goes_on(tmp_path: Path) ->
         assert time.monotonic() - began > 3.5, "it was not noticed by chance"
         found = (await client.get(f"/v1/videos/{video}")).json()
         assert (found["attempt"], found["failures"]) == (2, 1)
+
+
+async def test_videos_in_s3_are_downloaded_from_there(tmp_path: Path, s3: str) -> None:
+    async with running_service(tmp_path, blobs="s3://vid/turnout", blobs_endpoint=s3) as service:
+        client = api(service)
+        video = await asyncio.to_thread(
+            client.videos.create_and_poll, prompt="a ball", model="wan-tiny-t2v", **SMALL
+        )
+        assert video.status == "completed", video.error
+        async with httpx.AsyncClient(headers=service.headers) as plain:
+            answer = await plain.get(f"{service.url}/v1/videos/{video.id}/content")
+        assert answer.status_code == 302
+        assert answer.headers["location"].startswith(s3)
+        mp4 = await asyncio.to_thread(lambda: client.videos.download_content(video.id).read())
+        with av.open(io.BytesIO(mp4)) as container:
+            assert sum(1 for _ in container.decode(video=0)) == 9
+    assert not (service.state_dir / "objects").exists()
