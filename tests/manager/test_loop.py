@@ -1,0 +1,109 @@
+"""The housekeeper on real stores: what it puts back, ends and removes, and that only one works at a time."""
+
+import asyncio
+import os
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tests.conftest import Stores, make_task, wait_until
+
+from turnout.adapters.blobs import ObjectBlobs, open_blobs
+from turnout.domain.tasks import GangId, State, TaskId
+from turnout.manager.loop import Manager
+from turnout.ports import Limits
+
+MODEL = "wan-tiny-t2v"
+LIMITS = Limits(100, 100, 1000)
+
+
+@pytest.fixture
+def blobs(tmp_path: Path) -> ObjectBlobs:
+    return open_blobs(str(tmp_path / "objects"))
+
+
+def manager(stores: Stores, blobs: ObjectBlobs, name: str = "m1") -> Manager:
+    async def deliver() -> None:
+        deliveries.append(name)
+
+    deliveries: list[str] = []
+    made = Manager(
+        name, [MODEL], stores.tasks, stores.queue, blobs, stores.mutex, deliver, lease_s=0.2, retention_s=60
+    )
+    delivered[name] = deliveries
+    return made
+
+
+delivered: dict[str, list[str]] = {}
+
+
+@asynccontextmanager
+async def working(made: Manager) -> AsyncIterator[None]:
+    stopping = asyncio.Event()
+    job = asyncio.create_task(made.run(stopping))
+    try:
+        yield
+    finally:
+        stopping.set()
+        await asyncio.wait_for(job, 10)
+
+
+async def state_of(stores: Stores, task: TaskId) -> State:
+    return (await stores.tasks.get(task)).state
+
+
+async def test_a_lease_that_ran_out_puts_the_task_back(stores: Stores, blobs: ObjectBlobs) -> None:
+    task = make_task()
+    await stores.tasks.submit(task, LIMITS)
+    await stores.queue.claim(MODEL, GangId("g"), LIMITS)
+
+    async def queued() -> bool:
+        return await state_of(stores, task.id) is State.QUEUED
+
+    async with working(manager(stores, blobs)):
+        await wait_until(queued, "the task to be put back")
+    assert (await stores.tasks.get(task.id)).failures == 1
+
+
+async def test_a_task_that_nobody_took_is_failed_with_a_reason(stores: Stores, blobs: ObjectBlobs) -> None:
+    old = replace(make_task(), created_at=time.time() - 120)
+    young = make_task()
+    for task in (old, young):
+        await stores.tasks.submit(task, LIMITS)
+
+    async def failed() -> bool:
+        return await state_of(stores, old.id) is State.FAILED
+
+    async with working(manager(stores, blobs)):
+        await wait_until(failed, "the old task to be ended")
+    assert await state_of(stores, young.id) is State.QUEUED
+
+
+async def test_objects_past_the_retention_are_swept(
+    stores: Stores, blobs: ObjectBlobs, tmp_path: Path
+) -> None:
+    for key in ("tasks/old/1/video.mp4", "tasks/new/1/video.mp4"):
+        await blobs.put(key, b"x", "video/mp4")
+    past = time.time() - 120
+    os.utime(tmp_path / "objects/tasks/old/1/video.mp4", (past, past))
+
+    async def swept() -> bool:
+        return [b.key async for b in blobs.list("tasks/")] == ["tasks/new/1/video.mp4"]
+
+    async with working(manager(stores, blobs)):
+        await wait_until(swept, "the old object to be swept")
+
+
+async def test_one_manager_works_and_the_other_takes_over(stores: Stores, blobs: ObjectBlobs) -> None:
+    first, second = manager(stores, blobs, "first"), manager(stores, blobs, "second")
+    async with working(first):
+        await wait_until(lambda: bool(delivered["first"]), "the first to work")
+        async with working(second):
+            seen = len(delivered["first"])
+            await wait_until(lambda: len(delivered["first"]) > seen, "the first to go on")
+            assert not delivered["second"]
+    async with working(second):
+        await wait_until(lambda: bool(delivered["second"]), "the second to take over")
