@@ -2,12 +2,15 @@
 
 from collections.abc import Callable
 from dataclasses import fields, replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from turnout.domain.video import VideoSpec
 from turnout.engines.base import CheckpointRefused
+from turnout.engines.wan.checkpoint import weights_digest
+from turnout.engines.wan.tiny import make_tiny
 
 
 @pytest.mark.parametrize("step", [0, 1, 2, 3, 5, 6])
@@ -91,5 +94,11 @@ def test_damaged_checkpoint_is_refused(engine: Callable[[str], Any], spec: Video
 def test_checkpoint_of_another_model_is_refused(engine: Callable[[str], Any], spec: VideoSpec) -> None:
     """Its spec may be the same; its latents and its scheduler are not."""
     checkpoint = engine("ti2v").begin(spec, None).snapshot()
-    with pytest.raises(CheckpointRefused, match="another model"):
+    with pytest.raises(CheckpointRefused, match="other weights"):
         engine("t2v").resume(spec, checkpoint)
+
+
+def test_weights_trained_anew_are_told_apart_from_the_old_ones(tmp_path: Path) -> None:
+    first, second = (make_tiny("t2v", tmp_path / str(seed), seed) for seed in (0, 1))
+    again = make_tiny("t2v", tmp_path / "again", 0)
+    assert weights_digest(first) == weights_digest(again) != weights_digest(second)

@@ -4,6 +4,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any, cast
 
 import safetensors
@@ -14,6 +15,7 @@ from turnout.domain.video import VideoSpec
 from turnout.engines.base import CheckpointRefused
 
 FORMAT = "turnout-wan-1"
+_END_BYTES = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +30,19 @@ def spec_digest(spec: VideoSpec) -> str:
     """Two specs with the same digest ask for the same clip."""
     text = json.dumps(asdict(spec), sort_keys=True, ensure_ascii=True)
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def weights_digest(weights: Path) -> str:
+    """Tells two sets of weights apart without reading them whole: names, sizes, and both ends of every file."""
+    digest = hashlib.sha256()
+    for path in sorted(p for p in weights.rglob("*") if p.is_file()):
+        size = path.stat().st_size
+        digest.update(f"{path.relative_to(weights)} {size}\n".encode())
+        with path.open("rb") as file:
+            digest.update(file.read(_END_BYTES))
+            file.seek(max(0, size - _END_BYTES))
+            digest.update(file.read(_END_BYTES))
+    return digest.hexdigest()
 
 
 def pack(packed: Packed) -> bytes:

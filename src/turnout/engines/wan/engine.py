@@ -66,8 +66,8 @@ class WanEngine:
         kept = unpack(checkpoint)
         if kept.words.get("spec") != spec_digest(spec):
             raise CheckpointRefused("the checkpoint was made for another spec")
-        if kept.words.get("kind") != self.model.shape.kind:
-            raise CheckpointRefused("the checkpoint was made by another model")
+        if kept.words.get("weights") != self.model.weights_digest:
+            raise CheckpointRefused("the checkpoint was made with other weights")
         if not {"latents", "inputs.prompt"} <= kept.tensors.keys() or "step" not in kept.words:
             raise CheckpointRefused("the checkpoint is incomplete")
         return checkpoint

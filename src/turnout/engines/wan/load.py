@@ -6,6 +6,7 @@ from typing import Any, Literal
 import torch
 
 from turnout.engines.base import Parallel
+from turnout.engines.wan.checkpoint import weights_digest
 from turnout.engines.wan.codec import TILE_ABOVE_PIXELS, Codec
 from turnout.engines.wan.engine import WanEngine
 from turnout.engines.wan.model import Front, Model
@@ -48,6 +49,7 @@ def load(
     return WanEngine(
         Model(
             shape=shape,
+            weights_digest=weights_digest(weights),
             ranks=ranks,
             device=place,
             dtype=compute,

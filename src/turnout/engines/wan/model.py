@@ -25,6 +25,7 @@ class Front:
 @dataclass(frozen=True, slots=True)
 class Model:
     shape: WanShape
+    weights_digest: str
     ranks: Ranks
     device: torch.device
     dtype: torch.dtype

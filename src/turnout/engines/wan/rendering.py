@@ -64,7 +64,7 @@ class WanRendering:
                 },
                 {
                     "spec": spec_digest(self._spec),
-                    "kind": self._model.shape.kind,
+                    "weights": self._model.weights_digest,
                     "seed": str(self._spec.seed),
                     "step": str(self._step),
                     **{f"solver.{name}": word for name, word in memory.words.items()},
