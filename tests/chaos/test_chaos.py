@@ -155,7 +155,7 @@ async def live_through(service: Service, watched: Watched, key: str = "chaos") -
         "seed": watched.seed,
         "size": "64x64",
         "frames": 9,
-        "steps": 30,
+        "steps": 12,
         "model": "wan-tiny-t2v",
     }
     deadline = time.monotonic() + 600

@@ -128,7 +128,7 @@ async def test_a_killed_up_goes_on_where_it_was_at_the_next_up(tmp_path: Path) -
     await service.start()
     async with httpx.AsyncClient(headers=service.headers, timeout=20) as client:
         client.base_url = httpx.URL(service.url)
-        running = await submit(client, steps=60, frames=33)
+        running = await submit(client, steps=30, frames=33)
         waiting = await submit(client, size="64x64", frames=9, steps=4)
         await wait_until(lambda: denoising(client, running), "the first task to run", 90)
 
@@ -155,7 +155,7 @@ async def test_ctrl_c_drains_with_a_checkpoint_and_blames_nobody(tmp_path: Path)
     await service.start()
     async with httpx.AsyncClient(headers=service.headers, timeout=20) as client:
         client.base_url = httpx.URL(service.url)
-        video = await submit(client, steps=60, frames=33)
+        video = await submit(client, steps=30, frames=33)
         await wait_until(lambda: denoising(client, video), "the task to run", 90)
         assert await service.stop() == 0
         await service.start()
@@ -252,7 +252,7 @@ async def test_a_stopped_rank_is_noticed_and_the_task_goes_on(tmp_path: Path) ->
         running_service(tmp_path, stall_s=4.0, checkpoint_steps=3) as service,
         httpx.AsyncClient(base_url=service.url, headers=service.headers, timeout=20) as client,
     ):
-        video = await submit(client, steps=60, frames=33)
+        video = await submit(client, steps=30, frames=33)
         await wait_until(lambda: denoising(client, video), "the task to run", 90)
         began = time.monotonic()
         os.kill(service.ranks()[1].pid, signal.SIGSTOP)

@@ -30,7 +30,7 @@ async def test_a_prompt_alone_gets_the_first_models_defaults(gateway: Gateway) -
         "seconds": "2",
         "seed": 7,
     }
-    assert (video["queue_position"], video["steps"], video["frames"], video["fps"]) == (0, 12, 17, 8)
+    assert (video["queue_position"], video["steps"], video["frames"], video["fps"]) == (0, 20, 17, 8)
     assert video["error"] is None and video["completed_at"] is None and video["expires_at"] is None
 
 
