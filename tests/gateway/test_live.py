@@ -287,7 +287,7 @@ async def test_a_watcher_that_falls_behind_is_cut_off(monkeypatch: pytest.Monkey
     for _ in range(4):
         watcher.offer(note_of(recorded, None))
     with pytest.raises(CutOff):
-        await watcher.take(0)
+        await watcher.take()
     assert not watcher._notes
 
 

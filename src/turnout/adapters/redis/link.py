@@ -50,7 +50,7 @@ class Link:
         names = here.joinpath("names.lua").read_text()
         self._scripts = {
             name: self.client.register_script(names + here.joinpath(f"{name}.lua").read_text())
-            for name in ("submit", "commit", "claim", "renew", "overdue", "forget", "mutex")
+            for name in ("submit", "commit", "claim", "renew", "position", "overdue", "forget", "mutex")
         }
 
     def key(self, *parts: str) -> str:

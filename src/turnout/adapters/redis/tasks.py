@@ -131,22 +131,16 @@ class RedisTaskLog:
         return tasks[:limit], len(tasks) > limit
 
     async def position(self, task: Task) -> int | None:
-        client = self._link.client
-        line = self._link.key("waiting", task.model)
-        async with translated():
-            place = await client.zrank(f"{line}:{task.tenant}", task.id)
-            lines = await client.zrange(self._link.key("tenants", task.model), 0, -1, withscores=True)
-            pipe = client.pipeline(transaction=False)
-            for tenant, _ in lines:
-                pipe.zcard(f"{line}:{tenant.decode()}")
-            counts = await pipe.execute()
-        if place is None:
+        found: list[Any] = await self._link.run("position", task.model, task.tenant, task.id)
+        if not found:
             return None
-        everyone = [Waiting(t.decode(), tag, n) for (t, tag), n in zip(lines, counts, strict=True)]
-        own = next((w for w in everyone if w.tenant == task.tenant), None)
-        if own is None:  # claimed between the two reads
-            return None
-        return position(own, place, [w for w in everyone if w is not own])
+        place, *rest = found
+        lines = [
+            Waiting(tenant.decode(), float(tag), count)
+            for tenant, tag, count in zip(rest[::3], rest[1::3], rest[2::3], strict=True)
+        ]
+        own = next(line for line in lines if line.tenant == task.tenant)
+        return position(own, place, [line for line in lines if line is not own])
 
     async def story(self, task_id: TaskId, after: str = "0") -> list[Recorded]:
         async with translated():

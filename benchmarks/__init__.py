@@ -1,0 +1,1 @@
+"""How fast Turnout is, beside what the same machine could do at best in the same run. See docs/benchmarks.md."""

@@ -1,0 +1,56 @@
+"""`python -m benchmarks [NAME…]`: runs each benchmark and prints its table; progress goes to stderr."""
+
+import argparse
+import json
+import os
+import platform
+import sys
+from collections.abc import Callable, Coroutine
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import uvloop
+
+from benchmarks import events, gang, submit
+from benchmarks.figures import Table, say
+
+Measure: TypeAlias = Callable[[], Coroutine[Any, Any, Table]]
+
+BENCHMARKS: dict[str, Measure] = {
+    "submit": submit.measure,
+    "events": events.measure,
+    "gang": gang.measure,
+}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    about = "; ".join(f"{name}: {summary(run)}" for name, run in BENCHMARKS.items())
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"which (default: all). {about}")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there, too")
+    options = parser.parse_args()
+    unknown = [name for name in options.names if name not in BENCHMARKS]
+    if unknown:
+        parser.error(f"there is no benchmark {unknown[0]}; there are {', '.join(BENCHMARKS)}")
+    report: dict[str, object] = {
+        "date": datetime.now(UTC).date().isoformat(),
+        "cores": os.cpu_count(),
+        "python": platform.python_version(),
+    }
+    for name in options.names or BENCHMARKS:
+        say(f"{name}: {summary(BENCHMARKS[name])}")
+        table = uvloop.run(BENCHMARKS[name]())
+        print(table.text(), flush=True)
+        report[name] = table.as_json()
+        if options.json:
+            options.json.write_text(json.dumps(report, indent=1) + "\n")
+    return 0
+
+
+def summary(run: Measure) -> str:
+    return (run.__doc__ or "").strip().splitlines()[0].rstrip(".")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,315 @@
+"""From a rank's report to a watching client: latency over WebSockets, beside the plainest ways to pass it on.
+
+Two limits in the same run: one Redis client that blocks on the stream (XREAD), and a bare relay that writes each
+event to as many sockets and does nothing else: no HTTP, no keys, no replay. Rank and relay are processes of their
+own. All clocks are one clock, because everything is on one machine. An event's time is taken before its write, as
+ranks do, so the write is part of every latency here.
+"""
+
+import asyncio
+import gc
+import json
+import multiprocessing
+import resource
+import time
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from statistics import median
+from typing import Any, cast
+
+import httpx
+import psutil
+import uvloop
+from redis.asyncio import Redis
+
+from benchmarks.figures import Table, percentile, say
+from benchmarks.machine import Pressure, cpu_s
+from benchmarks.service import MODEL, Service, front
+from benchmarks.sockets import Relay, Socket
+from turnout.config import Config
+from turnout.domain.tasks import GangId, Progressed, Stage, TaskId
+from turnout.wiring import find_redis_url, open_wires
+
+CLIENTS = (1, 100, 1_000)
+RATE = 10.0  # events a second; a rank reports a step every second or so
+EVENTS = 60
+_OF = 1_000_000
+_SETTLE_S = 1.5
+_PATIENCE_S = 60.0
+_SPAWN = multiprocessing.get_context("spawn")
+
+Arrivals = dict[int, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """One event as the rank wrote it: its step, its time, and how long the write took."""
+
+    step: int
+    at: float
+    took_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """What `clients` saw of EVENTS events; `first_s` are the latencies of the one before them."""
+
+    latencies_s: list[float]
+    first_s: list[float]
+    writes_s: list[float]
+    plainly_s: list[float]
+    server_cpu_s: float
+    client_share: float
+    lost: int
+
+
+class Helper:
+    """A process of our own that is told things and answers; it ends when the pipe does."""
+
+    def __init__(self, work: Callable[[Config, Connection], None], config: Config) -> None:
+        self._pipe, theirs = _SPAWN.Pipe()
+        self._process = _SPAWN.Process(target=work, args=(config, theirs), daemon=True)
+        self._process.start()
+        theirs.close()
+
+    @property
+    def process(self) -> psutil.Process:
+        return psutil.Process(self._process.pid)
+
+    async def ask(self, *words: Any) -> Any:
+        self._pipe.send(words)
+        return await self.hear()
+
+    async def hear(self) -> Any:
+        if not await asyncio.to_thread(self._pipe.poll, _PATIENCE_S):
+            raise TimeoutError("a helper process said nothing")
+        return self._pipe.recv()
+
+    async def end(self) -> None:
+        self._pipe.close()
+        await asyncio.to_thread(self._process.join, 5)
+
+
+async def measure() -> Table:
+    """Event latency from a rank to 1, 100 and 1,000 WebSocket clients."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))  # inherited by the servers
+    table = Table(
+        f"events: {EVENTS} progress events of one task, {RATE:g} a second; latencies in ms",
+        (
+            "clients",
+            "write p50",
+            "XREAD p50",
+            "bare p50",
+            "bare p99",
+            "ws p50",
+            "ws p99",
+            "ws max",
+            "p50 of XREAD",
+            "p99 of bare",
+            "first max",
+            "bare µs/message",
+            "ws µs/message",
+            "client CPU share",
+            "lost",
+        ),
+    )
+    pressure = Pressure()
+    async with front(lease_s=3600.0) as service, _helpers(service.config) as (rank, relay, relay_port):
+        gateway = service.parts["gateway"]
+        for clients in CLIENTS:
+            task = await _submit(service)
+            assert await rank.ask("claim") == task
+            bare = await _watch(clients, relay_port, service.api_key, task, 1, rank, relay, relay.process)
+            say(f"{clients} clients of a bare relay: {len(bare.latencies_s)} messages")
+            ws = await _watch(clients, service.port, service.api_key, task, 1001, rank, relay, gateway)
+            say(f"{clients} clients of the gateway: {len(ws.latencies_s)} messages")
+            table.rows.append(_row(clients, bare, ws))
+    table.notes = [
+        "write: the rank's own write, a part of every latency. XREAD: one Redis client that blocks on the stream.",
+        "bare: a relay that only reads the stream and writes to the sockets. ws: /v1/videos/{id}/ws of the gateway.",
+        "first max: the slowest client's first event after it connected, not part of the other figures.",
+        "µs/message: the server's CPU time. lost: events that a client of the gateway did not get.",
+        pressure.note(),
+    ]
+    return table
+
+
+def _row(clients: int, bare: Watched, ws: Watched) -> Sequence[str | int | float | None]:
+    plainly = median(ws.plainly_s)
+    return (
+        clients,
+        median(ws.writes_s) * 1e3,
+        plainly * 1e3,
+        median(bare.latencies_s) * 1e3,
+        percentile(bare.latencies_s, 0.99) * 1e3,
+        median(ws.latencies_s) * 1e3,
+        percentile(ws.latencies_s, 0.99) * 1e3,
+        max(ws.latencies_s) * 1e3,
+        median(ws.latencies_s) / plainly,
+        percentile(ws.latencies_s, 0.99) / percentile(bare.latencies_s, 0.99),
+        max(ws.first_s) * 1e3,
+        bare.server_cpu_s / len(bare.latencies_s) * 1e6,
+        ws.server_cpu_s / len(ws.latencies_s) * 1e6,
+        ws.client_share,
+        ws.lost,
+    )
+
+
+async def _watch(
+    clients: int,
+    port: int,
+    api_key: str,
+    task: TaskId,
+    start: int,
+    rank: Helper,
+    relay: Helper,
+    server: psutil.Process,
+) -> Watched:
+    """Connects to a server, lets the rank report from step `start` on, and takes the times."""
+    began = time.monotonic()
+    sockets = await _connect(clients, port, api_key, task)
+    if time.monotonic() - began > 1:
+        say(f"{clients} clients connected in {time.monotonic() - began:.1f} s")
+    await asyncio.sleep(_SETTLE_S)
+    first: list[Written] = await rank.ask("report", start, 1)
+    await asyncio.sleep(_SETTLE_S)
+    gc.collect()
+    gc.freeze()  # thousands of kept frames must not make this process pause
+    me = psutil.Process()
+    server_before, client_before, began = cpu_s(server), cpu_s(me), time.monotonic()
+    written: list[Written] = await rank.ask("report", start + 1, EVENTS)
+    client_share = (cpu_s(me) - client_before) / (time.monotonic() - began)
+    await asyncio.sleep(_SETTLE_S)
+    server_cpu_s = cpu_s(server) - server_before
+    plainly: Arrivals = await relay.ask("arrivals")
+    arrivals = _arrivals(sockets, task)
+    for socket in sockets:
+        socket.close()
+    latencies = [seen[w.step] - w.at for seen in arrivals for w in written if w.step in seen]
+    firsts = [seen[w.step] - w.at for seen in arrivals for w in first if w.step in seen]
+    return Watched(
+        latencies,
+        firsts,
+        [w.took_s for w in written],
+        [plainly[w.step] - w.at for w in written],
+        server_cpu_s,
+        client_share,
+        clients * (EVENTS + 1) - len(latencies) - len(firsts),
+    )
+
+
+async def _submit(service: Service) -> TaskId:
+    async with httpx.AsyncClient(base_url=service.url, headers=service.headers, trust_env=False) as client:
+        answer = await client.post("/v1/videos", json={"model": MODEL, "prompt": "a red ball"})
+        answer.raise_for_status()
+        return TaskId(answer.json()["id"])
+
+
+async def _connect(clients: int, port: int, api_key: str, task: TaskId) -> list[Socket]:
+    path, sockets = f"/v1/videos/{task}/ws", list[Socket]()
+    while len(sockets) < clients:
+        some = min(50, clients - len(sockets))
+        sockets += await asyncio.gather(*[Socket.open(path, port, api_key) for _ in range(some)])
+    return sockets
+
+
+def _arrivals(sockets: list[Socket], task: TaskId) -> list[Arrivals]:
+    """When each client got each step. The same text goes to all of them, so it is read once."""
+    known: dict[bytes, int | None] = {}
+
+    def step_of(text: bytes) -> int | None:
+        if text not in known:
+            said = json.loads(text)
+            known[text] = said["step"] if said["type"] == "video.progress" and said["video"] == task else None
+        return known[text]
+
+    return [
+        {step: at for at, text in socket.frames if (step := step_of(text)) is not None} for socket in sockets
+    ]
+
+
+@asynccontextmanager
+async def _helpers(config: Config) -> AsyncGenerator[tuple[Helper, Helper, int]]:
+    """The rank, the relay and the relay's port."""
+    rank, relay = Helper(_be_rank, config), Helper(_be_relay, config)
+    try:
+        await rank.hear()
+        yield rank, relay, await relay.hear()
+    finally:
+        await rank.end()
+        await relay.end()
+
+
+def _be_rank(config: Config, orders: Connection) -> None:
+    """Claims the next task, or reports steps of the last one (from, how many) at the set rate; as it is told."""
+
+    async def obey() -> None:
+        async with open_wires(config) as wires:
+            orders.send("ready")
+            task = None
+            while True:
+                match await asyncio.to_thread(orders.recv):
+                    case ("claim",):
+                        task = await wires.queue.claim(MODEL, GangId("benchmark"), config.limits)
+                        orders.send(task and task.id)
+                    case ("report", int(start), int(count)):
+                        assert task
+                        written: list[Written] = []
+                        began = time.monotonic()
+                        for number in range(count):
+                            await asyncio.sleep(max(0.0, began + number / RATE - time.monotonic()))
+                            step = start + number
+                            event = Progressed(time.time(), task.attempt, Stage.DENOISING, step, _OF)
+                            await wires.tasks.apply(task.id, event)
+                            written.append(Written(step, event.at, time.time() - event.at))
+                        orders.send(written)
+                    case order:
+                        raise ValueError(order)
+
+    _until_the_pipe_ends(obey)
+
+
+def _be_relay(config: Config, orders: Connection) -> None:
+    """Passes the stream of all events on to its sockets; tells when each step came, and begins anew."""
+    arrivals: Arrivals = {}
+
+    async def pass_on(relay: Relay) -> None:
+        redis: Any = cast("Any", Redis).from_url(find_redis_url(config), protocol=2)
+        stream = f"{config.redis_prefix}:events"
+        newest = await redis.xrevrange(stream, count=1)
+        cursor = newest[0][0] if newest else "0"
+        while True:
+            for _, entries in await redis.xread({stream: cursor}, block=2_000) or ():
+                now = time.time()
+                for entry, fields in entries:
+                    cursor = entry
+                    event = json.loads(fields[b"e"])
+                    if event["kind"] == "progress":
+                        arrivals[event["step"]] = now
+                        note = {"type": "video.progress", "video": fields[b"t"].decode(), **event}
+                        relay.send(json.dumps(note).encode())
+
+    async def obey() -> None:
+        relay = Relay()
+        server = await asyncio.get_running_loop().create_server(
+            relay.connection, "127.0.0.1", 0, backlog=1024
+        )
+        async with asyncio.TaskGroup() as group:
+            group.create_task(pass_on(relay), name="pass events on")
+            orders.send(server.sockets[0].getsockname()[1])
+            while True:
+                await asyncio.to_thread(orders.recv)
+                orders.send(dict(arrivals))
+                arrivals.clear()
+
+    _until_the_pipe_ends(obey)
+
+
+def _until_the_pipe_ends(work: Callable[[], Any]) -> None:
+    try:
+        uvloop.run(work())
+    except* EOFError:
+        pass
