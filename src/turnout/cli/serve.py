@@ -188,7 +188,7 @@ def _print_screen(config: "Config", url: str, api_key: str) -> None:
   models     {models}
   data       {config.state_dir}  (Redis {redis}, objects in {config.blobs or "objects/"}, logs in logs/)
 
-  turnout generate "a red ball rolling to the right" -o ball.mp4
+  turnout generate "a red square moving to the right" -o square.mp4
   curl {url}/v1/models -H "Authorization: Bearer $TURNOUT_API_KEY"
 
   Ctrl-C drains and stops.
