@@ -1,0 +1,329 @@
+"""Runs stages of training, each for so many seconds, from saved state to saved state.
+
+    python -m training.run --state STATE --out OUT vae:400 trunk:300 high:80 low:80 ti2v:150 check
+
+State is one safetensors file a network (all under 16 MB) and `state.json`; a stage begins from what is there.
+`export` writes the two model directories from it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import multiprocessing
+import os
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import nn
+
+from training.captions import prompts
+from training.draw import draw, pack
+from training.export import export, latent_rgb
+from training.fit_experts import fit_expert, stages
+from training.fit_vae import courses, encode_all, fit_vae, psnr, reconstruct
+from training.pool import ClipPool, make_pool, table, verdicts
+from training.recipe import BOUNDARY, FULL, GUIDANCE, MINI, SHIFT, STEPS
+from training.sample import Sampler
+from training.sheet import save_sheet
+from training.world import FRAMES, SIDE
+
+CHECK_SEED = 5
+_NET = "diffusion_pytorch_model.safetensors"
+PUBLISHED = {
+    "vae": f"wan-tiny-t2v/vae/{_NET}",
+    "text": "wan-tiny-t2v/text_encoder/model.safetensors",
+    "high": f"wan-tiny-t2v/transformer/{_NET}",
+    "low": f"wan-tiny-t2v/transformer_2/{_NET}",
+    "trunk": f"wan-tiny-ti2v/transformer/{_NET}",
+    "ti2v": f"wan-tiny-ti2v/transformer/{_NET}",
+    "text_ti2v": "wan-tiny-ti2v/text_encoder/model.safetensors",
+}
+
+
+class Run:
+    """The networks, the data, and where both are kept."""
+
+    def __init__(self, args: argparse.Namespace):
+        self.recipe = MINI if args.mini else FULL
+        if args.clips:
+            self.recipe = replace(self.recipe, clips=args.clips)
+        if args.batch:
+            self.recipe = replace(self.recipe, batch=args.batch)
+        self.mini = args.mini
+        self.workers = multiprocessing.get_context("fork").Pool(min(14, os.cpu_count() or 1))
+        self.state, self.out, self.cache, self.published = args.state, args.out, args.cache, args.published
+        self.out.mkdir(parents=True, exist_ok=True)
+        self.began = time.monotonic()
+        self.pool: ClipPool = make_pool(
+            self.workers, self.recipe.clips, self.recipe.wordings, self.recipe.seed
+        )
+        self.log(f"made {self.recipe.clips} clips and their captions")
+        self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        self.compiled = self.device.type == "cuda" and not args.eager
+        self.graphed = args.graph
+        if self.device.type == "cuda":
+            torch.set_float32_matmul_precision("high")
+            torch._dynamo.config.recompile_limit = 64
+            torch._dynamo.config.suppress_errors = True
+        torch.manual_seed(self.recipe.seed + args.salt)
+        self.notes = self._read_notes()
+        self.packed = self.pool.packed.to(self.device)
+        self.ids = self.pool.ids.to(self.device)
+        self._latents: torch.Tensor | None = None
+        self.check_set = prompts(self.recipe.checked, CHECK_SEED)
+
+    def log(self, line: str) -> None:
+        said = f"[{time.monotonic() - self.began:6.1f}] {line}"
+        print(said, flush=True)
+        with (self.out / "log.txt").open("a") as file:
+            file.write(said + "\n")
+
+    def _read_notes(self) -> dict:
+        file = self.state / "state.json"
+        return json.loads(file.read_text()) if file.exists() else {}
+
+    def load(self, model: nn.Module, *names: str) -> bool:
+        """Fills `model` from the first of `names` in this run's state, else in earlier state, else as published."""
+        own = [folder / f"{name}.safetensors" for name in names for folder in (self.out, self.state)]
+        published = [self._published(name) for name in names]
+        for file in (*own, *published):
+            if file is not None and file.exists():
+                model.load_state_dict({k: v.float() for k, v in load_file(file).items()}, strict=False)
+                return True
+        return False
+
+    def _published(self, name: str) -> Path | None:
+        """Where the exported weights keep a network: what training goes on from when there is no state."""
+        if self.published is None or name not in PUBLISHED:
+            return None
+        return self.published / PUBLISHED[name]
+
+    def save(self, name: str, model: nn.Module, dtype: torch.dtype = torch.float16) -> None:
+        weights = {k: v.to("cpu", dtype).contiguous().clone() for k, v in model.named_parameters()}
+        save_file(weights, self.out / f"{name}.safetensors")
+        (self.out / "state.json").write_text(json.dumps(self.notes))
+
+    def vae(self) -> nn.Module:
+        vae = self.recipe.vae().to(self.device)
+        self.load(vae, "vae")
+        return vae.requires_grad_(False).eval()
+
+    def expert(self, *names: str) -> nn.Module:
+        """The first of `names` that was trained, or a fresh one that predicts nothing yet."""
+        model = self.recipe.expert()
+        if not self.load(model, *names):
+            nn.init.zeros_(model.proj_out.weight)
+        return model.to(self.device)
+
+    def text(self, *names: str) -> nn.Module:
+        model = self.recipe.text()
+        self.load(model, *names)
+        return model.to(self.device)
+
+    def fit_vae(self, seconds: float, part: str) -> None:
+        vae = self.vae()
+        (vae.decoder if part == "decoder" else vae).requires_grad_(True)
+        ema = fit_vae(
+            vae,
+            self.packed,
+            courses(self.recipe)[part],
+            self.recipe.ema,
+            seconds,
+            self.compiled,
+            self.log,
+            lambda model: self.save("vae", model, torch.float32),
+        )
+        self.save("vae", ema, torch.float32)
+        if part != "decoder":
+            self._latents = None
+        self.check_vae()
+
+    @torch.no_grad()
+    def check_vae(self) -> None:
+        asked = [clip for clip, _ in self.check_set[:100]]
+        frames, near = draw(pack(asked).to(self.device), FRAMES, SIDE)
+        again = reconstruct(self.vae(), frames)
+        near = (near > 0).float()
+        self.log(
+            f"vae PSNR whole {psnr(again, frames)} near things {psnr(again, frames, near)} "
+            f"frame 0 {psnr(again[:, 0], frames[:, 0], near[:, 0])} "
+            f"last {psnr(again[:, -1], frames[:, -1], near[:, -1])}"
+        )
+        self.log(f"checker on drawn clips {table(verdicts(self.workers, asked, frames))}")
+        scores = table(verdicts(self.workers, asked, again))
+        self.log(f"checker on reconstructed clips {scores}")
+        save_sheet(
+            self.out / "vae.png", [x for pair in zip(frames[:8], again[:8], strict=True) for x in pair]
+        )
+        if scores["shape"] < 60 and not self.mini:
+            raise SystemExit("the VAE cannot show shapes yet: nothing to train experts on")
+
+    def latents(self) -> torch.Tensor:
+        """Normalized latents of every clip, kept in a file beside for the next run on this machine."""
+        if self._latents is not None:
+            return self._latents
+        vae = self.vae()
+        mark = [round(float(p.double().abs().sum()), 3) for p in list(vae.parameters())[:6]]
+        kept = None
+        if self.cache and self.cache.exists():
+            with contextlib.suppress(Exception):
+                kept = torch.load(self.cache, map_location=self.device)
+        if kept is None or kept["mark"] != mark or len(kept["latents"]) < 16:
+            raw = encode_all(vae, self.packed, self.recipe.encode_batch, self.compiled)
+            sample = raw[:20000].float()
+            mean, std = sample.mean((0, 1, 3, 4)), sample.std((0, 1, 3, 4))
+            for part in raw.split(4096):
+                part.copy_((part.float() - mean.view(-1, 1, 1)) / std.view(-1, 1, 1))
+            kept = {"mark": mark, "latents": raw, "mean": mean, "std": std}
+            self.log(f"encoded {len(raw)} clips; std of channels {[round(v, 2) for v in std.tolist()]}")
+            if self.cache:
+                torch.save(kept, self.cache)
+                self.log("kept the latents")
+        self.notes |= {"mean": kept["mean"].tolist(), "std": kept["std"].tolist()}
+        picked = slice(0, 256)
+        frames, _ = draw(self.packed[picked], FRAMES, SIDE)
+        self.notes["preview"] = latent_rgb(kept["latents"][picked].float(), frames[: len(kept["latents"])])
+        (self.out / "state.json").write_text(json.dumps(self.notes))
+        self._latents = kept["latents"]
+        return self._latents
+
+    def fit_expert(self, name: str, seconds: float) -> None:
+        stage = stages(self.recipe, BOUNDARY)[name]
+        model = self.expert(name, *(("trunk",) if name != "trunk" else ()))
+        learns = name in ("trunk", "ti2v")
+        voice = "text_ti2v" if name == "ti2v" else "text"
+        text = self.text(voice, "text")
+
+        def checkpoint(expert: nn.Module, encoder: nn.Module) -> None:
+            self.save(name, expert)
+            if learns:
+                self.save(voice, encoder)
+
+        latents = self.latents()
+        expert, encoder = fit_expert(
+            model,
+            text,
+            learns,
+            latents,
+            self.ids[: len(latents)],
+            stage,
+            self.recipe,
+            seconds,
+            self.compiled,
+            self.graphed,
+            self.log,
+            checkpoint,
+        )
+        checkpoint(expert, encoder)
+        if self.compiled:
+            torch.compiler.reset()
+
+    def sampler(self, kind: str) -> Sampler:
+        mean, std = (torch.tensor(self.notes[k], device=self.device) for k in ("mean", "std"))
+        high = self.expert(*{"t2v": ("high", "trunk"), "ti2v": ("ti2v", "trunk"), "trunk": ("trunk",)}[kind])
+        low = None if kind == "ti2v" else self.expert(*(("trunk",) if kind == "trunk" else ("low", "trunk")))
+        text = self.text(*(("text_ti2v", "text") if kind == "ti2v" else ("text",)))
+        for model in (high, low, text):
+            if model is not None:
+                model.requires_grad_(False).eval()
+        return Sampler(self.vae(), text, high, low, mean, std)
+
+    @torch.no_grad()
+    def check(self, kind: str, guidance: float = GUIDANCE, steps: int = STEPS, shift: float = SHIFT) -> None:
+        self.latents()
+        sampler = self.sampler(kind)
+        asked = [clip for clip, _ in self.check_set]
+        said = [text for _, text in self.check_set]
+        side = 32 if self.mini else SIDE
+        made = sampler.decode(sampler.latents(said, FRAMES, side, steps, guidance, shift, seed=1))
+        found = verdicts(self.workers, asked, made)
+        ones = [v for c, v in zip(asked, found, strict=True) if len(c.things) == 1]
+        twos = [v for c, v in zip(asked, found, strict=True) if len(c.things) == 2]
+        self.log(
+            f"{kind} words only, guidance {guidance} steps {steps} shift {shift}: {table(found)}; "
+            f"one thing {table(ones)}; two {table(twos)}"
+        )
+        save_sheet(self.out / f"{kind}.png", list(made[:16]))
+        if kind == "ti2v":
+            frames, _ = draw(pack(asked).to(self.device), FRAMES, side)
+            first = sampler.first_latents(frames[:, 0])
+            shown = sampler.decode(first)[:, 0]
+            made = sampler.decode(sampler.latents(said, FRAMES, side, steps, guidance, shift, 2, first))
+            found = verdicts(self.workers, asked, made)
+            self.log(f"ti2v given the first frame: {table(found)}; PSNR of frame 0 {psnr(made[:, 0], shown)}")
+            save_sheet(self.out / "i2v.png", list(made[:16]))
+
+    def check_all(self) -> None:
+        for kind in ("t2v", "ti2v"):
+            for guidance, steps, shift in ((3.0, 20, 5.0), (5.0, 20, 5.0), (4.0, 16, 3.0), (4.0, 20, 5.0)):
+                self.check(kind, guidance, steps, shift)
+
+    def export(self, folder: Path) -> None:
+        mean, std, preview = (self.notes[k] for k in ("mean", "std", "preview"))
+        t2v, ti2v = self.sampler("t2v"), self.sampler("ti2v")
+        export(folder / "wan-tiny-t2v", t2v.vae, mean, std, t2v.text, t2v.high, t2v.low, preview)
+        export(folder / "wan-tiny-ti2v", ti2v.vae, mean, std, ti2v.text, ti2v.high, None, preview)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "stages",
+        nargs="+",
+        help="vae:S polish:S decoder:S trunk:S high:S low:S ti2v:S (S seconds), check, export:DIR",
+    )
+    parser.add_argument(
+        "--state", type=Path, default=Path("state/training"), help="where earlier runs left state"
+    )
+    parser.add_argument(
+        "--out", type=Path, default=Path("state/training"), help="where this run leaves state"
+    )
+    parser.add_argument(
+        "--published", type=Path, help="exported models to go on from where there is no state"
+    )
+    parser.add_argument("--cache", type=Path, help="a file to keep the latents in")
+    parser.add_argument(
+        "--salt", type=int, default=0, help="added to the seed, so that a later stretch differs"
+    )
+    parser.add_argument(
+        "--mini", action="store_true", help="networks and data of toy size, to try the program"
+    )
+    parser.add_argument(
+        "--clips", type=int, help="how many clips to draw from, where not the recipe's number"
+    )
+    parser.add_argument(
+        "--graph", action="store_true", help="replay each step of the experts as a CUDA graph"
+    )
+    parser.add_argument(
+        "--batch", type=int, help="clips a step of the experts, where not the recipe's number"
+    )
+    parser.add_argument("--eager", action="store_true", help="no torch.compile")
+    args = parser.parse_args()
+    run = Run(args)
+    for stage in args.stages:
+        name, _, value = stage.partition(":")
+        match name:
+            case "vae" | "polish" | "decoder":
+                run.fit_vae(float(value), part=name)
+            case "check-vae":
+                run.check_vae()
+            case "check":
+                run.check_all()
+            case "check-trunk" | "check-t2v" | "check-ti2v":
+                run.check(name.removeprefix("check-"))
+            case "export":
+                run.export(Path(value))
+            case _:
+                run.fit_expert(name, float(value))
+    run.log("done")
+
+
+if __name__ == "__main__":
+    main()
