@@ -1,0 +1,280 @@
+"""The relay beside nginx and haproxy (and other routers, if asked): the same upstream, the same client, the same run.
+
+`python -m benchmarks.relay [--peers NAME…] [--seconds S]`, or `python -m benchmarks relay`.
+"""
+
+import argparse
+import asyncio
+import contextlib
+import os
+import shutil
+import socket
+import sys
+import tempfile
+import time
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+import uvloop
+
+from benchmarks.figures import Table, say
+from benchmarks.machine import Pressure, cpu_s
+from benchmarks.relay_parts import EVENTS, KEY, PATH, asked
+from benchmarks.relay_peers import PEERS, Command, free_port, haproxy, install, nginx
+
+_CONNECTIONS = (1, 32, 128)
+_READY_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    name: str
+    kind: str
+    seconds: int
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    requests: int
+    seconds: float
+    p50_ms: float
+    p99_ms: float
+    cpu_us: float
+
+    @property
+    def rate(self) -> float:
+        return self.requests / self.seconds
+
+
+@dataclass(slots=True)
+class Proxy:
+    name: str
+    port: int
+    process: psutil.Process
+
+
+async def measure(peers: Sequence[str] = (), seconds: int = 2) -> Table:
+    """Requests/s, added latency and CPU per request of the relay, nginx and haproxy: JSON and events."""
+    notes: list[str] = []
+    missing = await _install_tools(("wrk", "nginx", "haproxy"), {"nginx": "nginx-light"})
+    if "wrk" in missing:
+        raise SystemExit("wrk is missing and could not be installed (apt-get install wrk)")
+    cases = (
+        Case("JSON", "whole", seconds),
+        Case(f"{EVENTS} events", "burst", seconds),
+        Case("20 ms apart", "paced", max(3, seconds)),
+    )
+    pressure = Pressure()
+    with tempfile.TemporaryDirectory(prefix="relay-bench-") as made:
+        workplace = Path(made)
+        upstream = free_port()
+        async with contextlib.AsyncExitStack() as stack:
+
+            async def start(name: str, command: Command, port: int) -> Proxy | None:
+                try:
+                    return await stack.enter_async_context(_running(name, command, port))
+                except (OSError, TimeoutError) as err:
+                    notes.append(f"{name} is left out: {err}")
+                    return None
+
+            python = sys.executable
+            ours = [python, "-m", "benchmarks.relay_parts"]
+            proxies = [await start("direct", Command([*ours, "upstream", "--port", str(upstream)]), upstream)]
+            port = free_port()
+            command = Command([*ours, "relay", "--port", str(port), "--to", str(upstream)])
+            proxies.append(await start("turnout", command, port))
+            for name, make in (("nginx", nginx), ("haproxy", haproxy)):
+                if name in missing:
+                    notes.append(f"{name} is left out: it is missing and could not be installed.")
+                    continue
+                port = free_port()
+                proxies.append(await start(name, make(workplace, port, upstream), port))
+            for name in peers:
+                try:
+                    home = await install(name)
+                except OSError as err:
+                    notes.append(f"{name} is left out: {err}")
+                    continue
+                port = free_port()
+                proxies.append(await start(name, PEERS[name].command(home, workplace, port, upstream), port))
+            table = Table(
+                "Relay: one core each, the same upstream",
+                (
+                    "load",
+                    "conns",
+                    "proxy",
+                    "req/s",
+                    "p50 ms",
+                    "p99 ms",
+                    "+p50",
+                    "+p99",
+                    "CPU µs",
+                    "CPU ×",
+                    "rate ×",
+                ),
+                notes=notes,
+            )
+            running = [proxy for proxy in proxies if proxy is not None]
+            for case in cases:
+                script = _wrk_script(workplace, case.kind)
+                for connections in _CONNECTIONS:
+                    say(f"{case.name}, {connections} connections")
+                    await _compare(table, case, connections, running, script)
+    notes.append(
+        "+p50, +p99: what the proxy adds to the upstream's own latency. CPU ×, rate ×: relative to nginx."
+    )
+    notes.append(
+        "Turnout looks up key, model and replica, counts what is in flight, and reads the engine's usage."
+    )
+    notes.append(pressure.note())
+    return table
+
+
+async def _compare(
+    table: Table, case: Case, connections: int, proxies: Sequence[Proxy], script: Path
+) -> None:
+    found: dict[str, Figures] = {}
+    for proxy in proxies:
+        try:
+            found[proxy.name] = await _load(proxy, case, connections, script)
+        except RuntimeError as err:
+            table.notes.append(f"{case.name}, {connections}: {err}")
+    base, nginx_figures = found.get("direct"), found.get("nginx")
+    for name, figures in found.items():
+        compared = nginx_figures if name != "direct" else None
+        table.rows.append(
+            (
+                case.name,
+                connections,
+                name,
+                figures.rate,
+                figures.p50_ms,
+                figures.p99_ms,
+                figures.p50_ms - base.p50_ms if base and name != "direct" else None,
+                figures.p99_ms - base.p99_ms if base and name != "direct" else None,
+                figures.cpu_us,
+                figures.cpu_us / compared.cpu_us if compared and compared.cpu_us else None,
+                figures.rate / compared.rate if compared else None,
+            )
+        )
+
+
+async def _load(proxy: Proxy, case: Case, connections: int, script: Path) -> Figures:
+    family = [proxy.process, *proxy.process.children(recursive=True)]
+    before = sum(cpu_s(process) for process in family)
+    url = f"http://127.0.0.1:{proxy.port}{PATH}"
+    command = (
+        "wrk",
+        "-t1",
+        f"-c{connections}",
+        f"-d{case.seconds}",
+        "--timeout",
+        "10",
+        "-s",
+        str(script),
+        url,
+    )
+    wrk = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
+    out, _ = await asyncio.wait_for(wrk.communicate(), case.seconds + 30)
+    used_s = sum(cpu_s(process) for process in family) - before
+    words = next((line for line in out.decode().splitlines() if line.startswith("RESULT")), "").split()
+    if len(words) != 6 or words[1] == "0" or words[5] != "0":
+        raise RuntimeError(f"{proxy.name} did not answer all requests: {' '.join(words) or 'no figures'}")
+    requests, duration_us, p50_us, p99_us = map(int, words[1:5])
+    return Figures(requests, duration_us / 1e6, p50_us / 1e3, p99_us / 1e3, used_s / requests * 1e6)
+
+
+def _wrk_script(workplace: Path, kind: str) -> Path:
+    script = workplace / "load.lua"
+    body = asked(kind).decode().replace("'", "\\'")
+    script.write_text(
+        f"""wrk.method = "POST"
+wrk.headers["Authorization"] = "Bearer {KEY}"
+wrk.headers["Content-Type"] = "application/json"
+wrk.body = '{body}'
+done = function(summary, latency, requests)
+  local errors = summary.errors
+  local failed = errors.connect + errors.read + errors.write + errors.status + errors.timeout
+  io.write(string.format("RESULT %d %d %d %d %d\\n", summary.requests, summary.duration,
+    latency:percentile(50), latency:percentile(99), failed))
+end
+"""
+    )
+    return script
+
+
+@asynccontextmanager
+async def _running(name: str, command: Command, port: int) -> AsyncGenerator[Proxy]:
+    """A child process that listens on `port`; raises OSError when it does not come up."""
+    say(f"starting {name}")
+    with tempfile.TemporaryFile() as log:
+        child = await asyncio.create_subprocess_exec(
+            *command.words, stdout=log, stderr=log, env=os.environ | command.environment
+        )
+        try:
+            deadline = time.monotonic() + _READY_S
+            while not _listens(port):
+                if child.returncode is not None or time.monotonic() > deadline:
+                    log.seek(0)
+                    raise OSError(f"it did not start: {log.read()[-300:].decode(errors='replace')}")
+                await asyncio.sleep(0.05)
+            await asyncio.sleep(command.settle_s)
+            yield Proxy(name, port, psutil.Process(child.pid))
+        finally:
+            if child.returncode is None:
+                child.terminate()
+                try:
+                    await asyncio.wait_for(child.wait(), 5)
+                except TimeoutError:
+                    child.kill()
+                    await child.wait()
+
+
+def _listens(port: int) -> bool:
+    with socket.socket() as sock:
+        return sock.connect_ex(("127.0.0.1", port)) == 0
+
+
+async def _install_tools(tools: Sequence[str], packages: dict[str, str]) -> set[str]:
+    """Debian's packages for what is missing; returns what still is."""
+    path = f"{os.environ.get('PATH', '')}:/usr/sbin"
+    missing = [tool for tool in tools if shutil.which(tool, path=path) is None]
+    if missing and os.geteuid() == 0 and shutil.which("apt-get"):
+        say(f"installing {', '.join(missing)}")
+        words = (
+            "apt-get",
+            "install",
+            "-y",
+            "--no-install-recommends",
+            *[packages.get(t, t) for t in missing],
+        )
+        for before in ((), ("apt-get", "update")):
+            if before:
+                await _quietly(before)
+            if await _quietly(words) == 0:
+                break
+    return {tool for tool in missing if shutil.which(tool, path=path) is None}
+
+
+async def _quietly(words: Sequence[str]) -> int:
+    quiet = asyncio.subprocess.DEVNULL
+    child = await asyncio.create_subprocess_exec(*words, stdout=quiet, stderr=quiet)
+    return await child.wait()
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.relay", description=__doc__)
+    parser.add_argument(
+        "--peers", nargs="*", default=[], choices=sorted(PEERS), help="other routers to measure"
+    )
+    parser.add_argument("--seconds", type=int, default=2, help="for each figure")
+    options = parser.parse_args()
+    print(uvloop.run(measure(options.peers, options.seconds)).text())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,80 @@
+"""The router's hot path: a streaming reverse proxy that takes its requests before ASGI, inside the same server.
+
+    relay = Relay(desk, RelaySettings())
+    uvicorn.Config(app, http=relay.protocol, loop="uvloop", …)
+
+Every request passes `front` (the client's connection), `exchange` (one request) and `links` (connections to replicas);
+`desk` is the contract with whoever knows keys, models and replicas. All of it runs on one event loop, without locks.
+"""
+
+import asyncio
+import ssl
+from typing import Any
+
+from uvicorn.config import Config
+from uvicorn.server import ServerState
+
+from turnout.adapters.relay.desk import Ask, Desk, Failure, Outcome, Target, Ticket, Usage
+from turnout.adapters.relay.front import Front
+from turnout.adapters.relay.links import Pool
+from turnout.adapters.relay.settings import RelaySettings
+
+__all__ = ["Ask", "Desk", "Failure", "Outcome", "Relay", "RelaySettings", "Target", "Ticket", "Usage"]
+
+
+class Relay:
+    """Owns the connections of both sides and the one timer that looks at their deadlines."""
+
+    def __init__(
+        self, desk: Desk, settings: RelaySettings | None = None, tls: ssl.SSLContext | None = None
+    ) -> None:
+        """`tls` is used for replicas that are reached over TLS; by default the system's authorities are trusted."""
+        self.desk = desk
+        self.settings = settings = settings or RelaySettings()
+        self.pool = Pool(settings, tls)
+        self.hot = {path.encode(): path.encode() for path in settings.paths}
+        self.forwarded = frozenset(name.lower().encode() for name in settings.forwarded)
+        self.response_lines = b"".join(f"{n}: {v}\r\n".encode() for n, v in settings.response_headers)
+        self.connections: set[Front] = set()
+        self.now = 0.0  # at the last tick
+        self._timer: asyncio.TimerHandle | None = None
+        relay = self
+
+        class BoundFront(Front):
+            def __init__(
+                self,
+                config: Config,
+                server_state: ServerState,
+                app_state: dict[str, Any],
+                _loop: asyncio.AbstractEventLoop | None = None,
+            ) -> None:
+                super().__init__(relay, config, server_state, app_state, _loop)
+
+        self.protocol: type[asyncio.Protocol] = BoundFront
+
+    def awake(self) -> None:
+        if self._timer is None:
+            loop = asyncio.get_running_loop()
+            self.now = loop.time()
+            self._timer = loop.call_later(self.settings.tick_s, self._tick)
+
+    def _tick(self) -> None:
+        self._timer = None
+        self.now = now = asyncio.get_running_loop().time()
+        try:
+            for front in tuple(self.connections):
+                front.tick(now)
+            self.pool.tick(now)
+        finally:
+            if self.connections or not self.pool.empty:
+                self.awake()
+
+    def close(self) -> None:
+        """Ends what is under way with an error that clients can see, and closes all links. Call it when the server
+        has waited for requests long enough."""
+        for front in tuple(self.connections):
+            front.close()
+        self.pool.close()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None

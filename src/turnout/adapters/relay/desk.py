@@ -1,0 +1,105 @@
+"""What the relay asks of the rest: a desk that admits requests, and tickets that say where each one goes.
+
+The relay moves bytes and knows nothing of keys, models or replicas. These types are named tuples because some
+are made for every request: a frozen dataclass costs a microsecond more.
+"""
+
+from collections.abc import Awaitable, Sequence
+from enum import StrEnum
+from typing import NamedTuple, Protocol
+
+
+class Target(NamedTuple):
+    """Where a replica listens: `host` and `port`, over TLS if `tls`, or the Unix socket at `unix`."""
+
+    host: str
+    port: int
+    tls: bool = False
+    unix: str | None = None
+
+
+class Ask(NamedTuple):
+    """One whole request. `headers` are all that came, with lower-case names; none of them goes on by itself
+    but those that `RelaySettings.forwarded` names. `request_id` is ours and is told to both sides."""
+
+    path: bytes
+    authorization: bytes | None
+    headers: Sequence[tuple[bytes, bytes]]
+    body: bytes
+    request_id: bytes
+
+
+class Failure(StrEnum):
+    """Why a ticket did not end with a whole answer. The first four speak against the replica."""
+
+    UNREACHABLE = "unreachable"  # no connection
+    LOST = "lost"  # the connection broke before the answer was whole
+    BROKEN = "broken"  # what came back was not HTTP
+    SILENT = "silent"  # a time limit passed
+    REFUSED = "refused"  # it answered that it cannot serve now, and nothing of that was shown
+    CLIENT_GONE = "client_gone"  # hung up, or stopped reading
+    CLOSED = "closed"  # the relay was shut down
+
+
+class Usage(NamedTuple):
+    """The engine's own count of tokens."""
+
+    prompt_tokens: int
+    completion_tokens: int
+
+
+class Outcome(NamedTuple):
+    """`status` is the replica's (0 when it gave none); `bytes_out` counts the bytes of its body that were passed on."""
+
+    status: int
+    bytes_out: int
+    usage: Usage | None
+    error: Failure | None
+
+    @property
+    def client_gone(self) -> bool:
+        return self.error is Failure.CLIENT_GONE
+
+
+class Ticket:
+    """One admitted request at one replica; subclass it.
+
+    The relay calls `finished` exactly once on every ticket that it was given, whatever happens, so what a ticket
+    holds (a place in flight, a share of a limit) is given back there and nowhere else. It may come before
+    `first_byte`, never before the ticket was returned. Both must be quick and must not raise.
+    """
+
+    __slots__ = ("body", "headers", "path", "target")
+
+    def __init__(
+        self,
+        target: Target,
+        path: bytes,
+        headers: Sequence[tuple[bytes, bytes]] = (),
+        body: bytes | None = None,
+    ) -> None:
+        """`path` is what to ask for, `headers` are sent besides the usual ones, `body` replaces the client's."""
+        self.target = target
+        self.path = path
+        self.headers = headers
+        self.body = body
+
+    def first_byte(self) -> None:
+        """The first byte of the answer's body has come."""
+
+    def finished(self, outcome: Outcome) -> None:
+        """It is over, well or not."""
+        raise NotImplementedError
+
+    def retry(self) -> "Ticket | Awaitable[Ticket]":
+        """A ticket for another replica; called after `finished`, when the client has seen nothing of the answer.
+        Raises a TurnoutError when there is none."""
+        raise NotImplementedError
+
+
+class Desk(Protocol):
+    def admit(self, ask: Ask) -> Ticket | Awaitable[Ticket]:
+        """A ticket at once, or an awaitable where the key must be looked up or the model must wake; raises
+        a TurnoutError to refuse. The awaitable has its own deadline. It is cancelled when the client hangs up;
+        a coroutine that is cancelled gives back what it took."""
+        ...

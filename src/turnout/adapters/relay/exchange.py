@@ -1,0 +1,359 @@
+"""One request on a hot path, from the whole request to the end of its answer.
+
+An exchange is the only owner of its ticket, and gives it exactly one outcome. Until the head of an answer has come
+it may go from replica to replica; from then on the client sees that one answer, or is told that it broke.
+"""
+
+import asyncio
+import json
+import re
+from collections.abc import Awaitable
+from enum import Enum, auto
+from math import inf
+from typing import Protocol, cast
+
+from turnout.adapters.relay import refusals
+from turnout.adapters.relay.answer import Answer, Client
+from turnout.adapters.relay.desk import Desk, Failure, Outcome, Ticket
+from turnout.adapters.relay.framing import Head, request_head
+from turnout.adapters.relay.links import Link, Pool
+from turnout.adapters.relay.settings import RelaySettings
+from turnout.adapters.relay.usage import read_usage
+from turnout.domain.errors import TurnoutError, Unavailable
+from turnout.observe import get_log
+
+_MAX_PROBLEM_BYTES = 64 * 1024  # of an engine's error that must become an event
+_ASKS_FOR_STREAM = re.compile(rb'"stream"\s*:\s*true')
+
+_BROKE_OFF = Unavailable("The model's server broke off the answer.", code="replica_lost")
+_NO_STREAM = Unavailable("The model's server did not stream.", code="replica_broken")
+_FAILED = {
+    Failure.UNREACHABLE: Unavailable("The model's server cannot be reached.", code="replica_unreachable"),
+    Failure.LOST: Unavailable("The model's server went away before it answered.", code="replica_lost"),
+    Failure.BROKEN: Unavailable("The model's server sent what is not HTTP.", code="replica_broken"),
+    Failure.SILENT: Unavailable("The model's server did not answer in time.", code="replica_silent"),
+    Failure.REFUSED: Unavailable("The model's server cannot serve now.", code="replica_refused"),
+    Failure.CLOSED: Unavailable("The service is shutting down.", code="shutting_down"),
+}
+
+
+class Shared(Protocol):
+    """What all exchanges of a relay share."""
+
+    @property
+    def desk(self) -> Desk: ...
+    @property
+    def pool(self) -> Pool: ...
+    @property
+    def settings(self) -> RelaySettings: ...
+    @property
+    def response_lines(self) -> bytes: ...
+    @property
+    def now(self) -> float:
+        """The time at the last tick, which is near enough for deadlines."""
+        ...
+
+
+class _State(Enum):
+    ADMITTING = auto()
+    CONNECTING = auto()
+    ASKED = auto()
+    RELAYING = auto()
+    ENDED = auto()
+
+
+class Exchange(Answer):
+    """Extends the client's side instead of holding it: one object less for each request."""
+
+    _state = _State.ADMITTING
+    _ticket: Ticket | None = None
+    _link: Link | None = None
+    _pending: asyncio.Future[Ticket] | asyncio.Task[Link] | None = None
+    _attempts = 0
+    _deadline = inf
+    _beat_at = inf
+    _problem: list[bytes] | None = None  # what an engine says that has to become an event
+    _status = 0
+
+    def __init__(self, client: Client, shared: Shared, head: Head, body: bytes, request_id: bytes) -> None:
+        Answer.__init__(self, client, head, body, request_id, shared.response_lines)
+        self._forwarded = head.forwarded
+        self._shared = shared
+        self._settings = shared.settings
+
+    # --- What the client's connection calls.
+    def start(self) -> None:
+        """It is this request's turn."""
+        try:
+            got = self._shared.desk.admit(self.ask)
+        except Exception as err:  # noqa: BLE001 - whatever went wrong, the client is told
+            return self._refuse(err)
+        self._take(got)
+
+    def client_lost(self) -> None:
+        self._end_with(Failure.CLIENT_GONE)
+
+    def hold(self) -> None:
+        """The client does not keep up."""
+        if self._link is not None:
+            self._link.hold()
+            self._deadline = inf
+
+    def go_on(self) -> None:
+        if self._link is not None:
+            self._link.go_on()
+            settings = self._settings
+            limit_s = settings.chunk_s if self._state is _State.RELAYING else settings.answer_s
+            self._deadline = self._shared.now + limit_s
+
+    def tick(self, now: float) -> None:
+        if now >= self._beat_at:
+            self._beat(now)
+        if now < self._deadline:
+            return
+        self._deadline = inf
+        if self._state is _State.CONNECTING:
+            self._drop()
+            self._go_elsewhere(Failure.UNREACHABLE)
+        else:
+            self._fail(Failure.SILENT)
+
+    def close(self) -> None:
+        """The relay is shut down."""
+        self._fail(Failure.CLOSED)
+
+    # --- Admission.
+    def _take(self, got: Ticket | Awaitable[Ticket]) -> None:
+        if isinstance(got, Ticket):
+            self._ticket = got
+            return self._send()
+        if self._beat_at == inf:
+            self._beat_at = self._shared.now + self._settings.grace_s
+        self._state = _State.ADMITTING
+        self._deadline = inf  # the desk has its own
+        # A future is used as it is: to wrap it in a task could lose a ticket to a cancellation.
+        pending = asyncio.ensure_future(got)
+        self._pending = pending
+        pending.add_done_callback(self._admitted)
+
+    def _admitted(self, pending: asyncio.Future[Ticket]) -> None:
+        error = None if pending.cancelled() else pending.exception()
+        ticket = None if error is not None or pending.cancelled() else pending.result()
+        if pending is not self._pending:  # the client hung up in the meantime
+            if ticket is not None:
+                self._settle(ticket, Failure.CLIENT_GONE)
+            return
+        self._pending = None
+        if ticket is None:
+            return self._refuse(error or _FAILED[Failure.CLOSED])
+        self._ticket = ticket
+        self._send()
+
+    # --- The way to a replica.
+    def _send(self, *, fresh: bool = False) -> None:
+        ticket, pool = self._ticket, self._shared.pool
+        assert ticket is not None
+        lane = pool.lane(ticket.target)
+        link = None if fresh else lane.take()
+        if link is not None:
+            return self._ask_on(link)
+        self._state = _State.CONNECTING
+        self._deadline = self._shared.now + self._settings.connect_s
+        pending = self.client.loop.create_task(pool.connect(lane), name="relay connect")
+        self._pending = pending
+        pending.add_done_callback(self._connected)
+
+    def _connected(self, pending: asyncio.Task[Link]) -> None:
+        error = None if pending.cancelled() else pending.exception()
+        link = None if error is not None or pending.cancelled() else pending.result()
+        if pending is not self._pending:  # it was given up in the meantime
+            if link is not None:
+                link.drop()
+            return
+        self._pending = None
+        if link is not None:
+            return self._ask_on(link)
+        if error is not None and not isinstance(error, OSError):
+            get_log().error("connect failed", target=str(cast(Ticket, self._ticket).target), exc_info=error)
+        self._go_elsewhere(Failure.UNREACHABLE)
+
+    def _ask_on(self, link: Link) -> None:
+        ticket = self._ticket
+        assert ticket is not None
+        ask = self.ask
+        body = ask.body if ticket.body is None else ticket.body
+        self._link = link
+        self._state = _State.ASKED
+        now = self._shared.now
+        settings = self._settings
+        self._deadline = now + settings.answer_s
+        if self._beat_at == inf:
+            self._beat_at = now + settings.grace_s
+        head = request_head(
+            ticket.path, link.lane.host, len(body), ask.request_id, self._forwarded, ticket.headers
+        )
+        link.ask(self, head, body)
+        if self.client.write_paused:
+            self.hold()
+
+    # --- What the link calls.
+    def arrived(self, link: Link, payload: bytes, complete: bool) -> None:
+        head = b""
+        if self._state is not _State.RELAYING:
+            if link.head.status in self._settings.retried_statuses and self._may_retry():
+                return self._turned_away(link, complete)
+            head = self._begin(link)
+        if complete:
+            self._link = None
+        else:  # set before the write, which may find that the client does not keep up
+            self._deadline = self._shared.now + self._settings.chunk_s
+            if not head and self.events and self._problem is None and self.pass_on_events(payload):
+                return
+        if payload and self.bytes_out == 0 and self._ticket is not None:
+            try:
+                self._ticket.first_byte()
+            except Exception as err:  # noqa: BLE001 - the desk's mistake must not keep others from their answers
+                get_log().error("ticket failed", exc_info=err)
+        if self._problem is not None:
+            return self._collect(self._problem, payload, complete)
+        if not complete:
+            return self.pass_on(head, payload, last=False)
+        if self.events and link.head.until_close and b"[DONE]" not in self.tail() + payload:
+            # Such a stream ends with its connection, and so does that of an engine that was killed.
+            self.pass_on(head, payload, last=False)
+            return self._fail(Failure.LOST)
+        self.pass_on(head, payload, last=True)
+        self._finish(None)
+
+    def _begin(self, link: Link) -> bytes:
+        """The answer will be this one. Its head, unless a stream was begun already."""
+        self._state = _State.RELAYING
+        self._beat_at = inf
+        self._status = link.head.status
+        if not self.begun:
+            return self.begin(link)
+        if link.head.status != 200 or not link.head.events:
+            self._problem = []
+        return b""
+
+    def _may_retry(self) -> bool:
+        return self._attempts + 1 < self._settings.max_attempts
+
+    def _turned_away(self, link: Link, complete: bool) -> None:
+        if not complete:
+            link.drop()
+        self._link = None
+        self._status = link.head.status
+        self._go_elsewhere(Failure.REFUSED)
+
+    def lost(self, link: Link, failure: Failure) -> None:
+        self._link = None
+        if self._state is _State.RELAYING:
+            return self._fail(failure)
+        if failure is Failure.LOST and link.uses > 1 and not link.heard:
+            # It had been closed while it was idle; the request was not read. A new one tells the truth.
+            return self._send(fresh=True)
+        self._go_elsewhere(failure)
+
+    # --- Failing.
+    def _go_elsewhere(self, failure: Failure) -> None:
+        """Nothing of an answer was shown to the client: another replica may do better."""
+        ticket = cast(Ticket, self._ticket)
+        self._ticket = None
+        self._settle(ticket, failure)
+        self._status = 0
+        self._attempts += 1
+        if self._attempts >= self._settings.max_attempts:
+            return self._refuse(_FAILED[failure])
+        try:
+            got = ticket.retry()
+        except Exception as err:  # noqa: BLE001 - whatever went wrong, the client is told
+            return self._refuse(err)
+        self._take(got)
+
+    def _fail(self, failure: Failure) -> None:
+        """Ends it because of the replica, or of us. What was begun must not look whole."""
+        self._drop()
+        if self._state is not _State.RELAYING:
+            return self._refuse(_FAILED[failure], failure)
+        if self.events:
+            err = _BROKE_OFF if failure is Failure.LOST else _FAILED[failure]
+            self.end_with_event(refusals.explain(err)[2])
+            return self._finish(failure)
+        self._end_with(failure)
+        self.client.cut()
+
+    def _refuse(self, err: BaseException, failure: Failure | None = None) -> None:
+        """Answers with an error; nothing of an engine's answer was shown."""
+        if not isinstance(err, TurnoutError):
+            get_log().error("request failed", path=self.ask.path.decode(errors="replace"), exc_info=err)
+            err = TurnoutError("")
+        self.refuse(*refusals.explain(err))
+        self._finish(failure)
+
+    def _drop(self) -> None:
+        """Lets go of whatever is under way for it."""
+        pending, self._pending = self._pending, None
+        if pending is not None:
+            pending.cancel()
+        link, self._link = self._link, None
+        if link is not None:
+            link.drop()
+
+    def _end_with(self, failure: Failure) -> None:
+        """Ends it without a word to the client."""
+        self._drop()
+        self._state = _State.ENDED
+        self._deadline = self._beat_at = inf
+        ticket, self._ticket = self._ticket, None
+        if ticket is not None:
+            self._settle(ticket, failure)
+
+    def _finish(self, failure: Failure | None) -> None:
+        self._state = _State.ENDED
+        self._deadline = self._beat_at = inf
+        ticket, self._ticket = self._ticket, None
+        if ticket is not None:
+            self._settle(ticket, failure)
+        self.client.ended(self.keep_alive)
+
+    def _settle(self, ticket: Ticket, failure: Failure | None) -> None:
+        usage = read_usage(self.tail()) if self.bytes_out else None
+        try:
+            ticket.finished(Outcome(self._status, self.bytes_out, usage, failure))
+        except Exception as err:  # noqa: BLE001 - the desk's mistake must not keep others from their answers
+            get_log().error("ticket failed", exc_info=err)
+
+    # --- Streams that must be kept open before there is an answer.
+    def _beat(self, now: float) -> None:
+        if not self.begun:
+            if not _wants_stream(self.ask.body):
+                self._beat_at = inf
+                return
+            self.begin_stream()
+        self._beat_at = now + self._settings.beat_s
+        self.comment(b"waking" if self._state is _State.ADMITTING else b"waiting")
+
+    def _collect(self, said: list[bytes], payload: bytes, complete: bool) -> None:
+        """An engine's error, or an answer that is no stream, after a stream was begun: it becomes an event."""
+        said.append(payload)
+        if not complete and sum(map(len, said)) < _MAX_PROBLEM_BYTES:
+            return
+        self._drop()
+        if self._status == 200:
+            self.end_with_event(refusals.explain(_NO_STREAM)[2])
+        else:
+            problem = refusals.foreign_problem(self._status, b"".join(said)[:_MAX_PROBLEM_BYTES])
+            self.end_with_event(problem)
+        self._finish(None)
+
+
+def _wants_stream(body: bytes) -> bool:
+    """Only asked of requests that wait long: the pattern is a guess, the parser knows."""
+    if _ASKS_FOR_STREAM.search(body) is None:
+        return False
+    try:
+        asked = json.loads(body)
+    except ValueError:
+        return False
+    return isinstance(asked, dict) and cast("dict[str, object]", asked).get("stream") is True

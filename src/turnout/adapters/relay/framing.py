@@ -1,0 +1,131 @@
+"""How messages are framed: what is refused in a request's head, and the heads that we write. Pure.
+
+httptools (llhttp, strict) has already refused folded lines, stray line ends, control characters, a repeated or
+malformed Content-Length, one beside a Transfer-Encoding, and bad chunks. What it lets pass is checked here.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from turnout.adapters.relay.refusals import status_line
+
+Headers = Sequence[tuple[bytes, bytes]]
+
+# Of one connection only, or written anew by us, or telling what runs behind.
+_NOT_PASSED_ON = frozenset(
+    {
+        b"connection",
+        b"keep-alive",
+        b"proxy-authenticate",
+        b"proxy-authentication-info",
+        b"proxy-connection",
+        b"te",
+        b"trailer",
+        b"transfer-encoding",
+        b"upgrade",
+        b"content-length",
+        b"x-request-id",
+        b"server",
+    }
+)
+
+
+class Refusal(NamedTuple):
+    status: int
+    message: str
+    code: str
+
+
+class Head(NamedTuple):
+    """What a request's head says. `forwarded` are the header lines that go on to the replica; `content_length` is
+    None for a body in chunks."""
+
+    path: bytes
+    authorization: bytes | None
+    headers: Headers
+    forwarded: bytes
+    content_length: int | None
+    expects_continue: bool
+    http10: bool
+    keep_alive: bool
+
+
+def read_head(
+    path: bytes, version: str, keep_alive: bool, headers: Headers, forwarded: frozenset[bytes]
+) -> Head | Refusal:
+    """The head of a request for a hot path, or why it is refused; the connection must then be closed."""
+    authorization: bytes | None = None
+    content_length: int | None = 0
+    hosts = 0
+    expects = False
+    lines = b""
+    for name, value in headers:
+        if name in forwarded:
+            lines += b"%b: %b\r\n" % (name, value)
+        elif name == b"authorization":
+            if authorization is not None:
+                return Refusal(400, "There are two Authorization headers.", "bad_framing")
+            authorization = value
+        elif name == b"host":
+            hosts += 1
+        elif name == b"content-length":
+            content_length = int(value)
+        elif name == b"transfer-encoding":
+            if version != "1.1":
+                return Refusal(400, "HTTP/1.0 has no Transfer-Encoding.", "bad_framing")
+            if value.lower() != b"chunked":
+                return Refusal(501, "The only Transfer-Encoding is chunked.", "bad_framing")
+            content_length = None
+        elif name == b"expect":
+            if value.lower() != b"100-continue":
+                return Refusal(417, "The only expectation that can be met is 100-continue.", "bad_framing")
+            expects = version == "1.1"
+        elif name == b"upgrade":
+            return Refusal(400, "This path cannot be upgraded.", "bad_framing")
+    http10 = version == "1.0"
+    if not http10 and version != "1.1":
+        return Refusal(505, "Speak HTTP/1.1.", "bad_framing")
+    if hosts > 1 or (hosts == 0 and not http10):
+        return Refusal(400, "A request has one Host header.", "bad_framing")
+    keep_alive = keep_alive and not http10
+    return Head(path, authorization, headers, lines, content_length, expects, http10, keep_alive)
+
+
+def request_head(
+    path: bytes, host: bytes, length: int, request_id: bytes, forwarded: bytes, extra: Headers
+) -> bytes:
+    lines = b"".join([b"%b: %b\r\n" % header for header in extra]) if extra else b""
+    return b"POST %b HTTP/1.1\r\nhost: %b\r\ncontent-length: %d\r\nx-request-id: %b\r\n%b%b\r\n" % (
+        path,
+        host,
+        length,
+        request_id,
+        forwarded,
+        lines,
+    )
+
+
+def passed_on(headers: Headers) -> bytes:
+    """The lines of an answer's head that concern the client."""
+    dropped = _NOT_PASSED_ON
+    lines = b""
+    for name, value in headers:
+        if name not in dropped:
+            lines += b"%b: %b\r\n" % (name, value)
+        elif name == b"connection" and value not in (b"keep-alive", b"close"):
+            named = {token.strip().lower() for token in value.split(b",")}
+            return passed_on([h for h in headers if h[0] not in named and h[0] != b"connection"])
+    return lines
+
+
+def answer_head(status: int, lines: bytes, ours: bytes, *, keep_alive: bool) -> bytes:
+    closing = b"" if keep_alive else b"connection: close\r\n"
+    return b"%b%b%b%b\r\n" % (status_line(status), lines, ours, closing)
+
+
+def whole_events(data: bytes) -> int:
+    """How much of `data` is whole server-sent events."""
+    if data.endswith(b"\n\n"):
+        return len(data)
+    ends = [at + len(mark) for mark in (b"\n\n", b"\r\n\r\n", b"\r\r") if (at := data.rfind(mark)) >= 0]
+    return max(ends, default=0)

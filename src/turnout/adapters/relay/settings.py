@@ -1,0 +1,65 @@
+"""The relay's limits, in one frozen object."""
+
+from dataclasses import dataclass, field
+
+_HOT = frozenset({"/v1/chat/completions", "/v1/completions", "/v1/embeddings"})
+_FORWARDED = frozenset({"accept", "content-type", "traceparent", "tracestate", "user-agent"})
+
+
+@dataclass(frozen=True, slots=True)
+class RelaySettings:
+    """`paths` are those whose POST requests never reach the app; `forwarded` names the request headers that go on
+    to the replica: the caller's key and cookies are not among them."""
+
+    paths: frozenset[str] = _HOT
+    forwarded: frozenset[str] = _FORWARDED
+    response_headers: tuple[tuple[str, str], ...] = field(default=(("x-content-type-options", "nosniff"),))
+
+    max_head_bytes: int = 32 * 1024
+    max_headers: int = 100
+    max_body_bytes: int = 32 * 1024 * 1024
+    max_pipelined: int = 8  # requests that may wait behind one on its connection before we stop reading
+
+    head_s: float = 15.0  # for a request's head to arrive, from the connection's or the head's first byte
+    body_stall_s: float = 30.0  # without a byte of a request's body
+    keep_alive_s: float = 75.0
+    write_stall_s: float = 60.0  # a client that takes nothing for this long is gone
+
+    connect_s: float = 5.0
+    answer_s: float = (
+        900.0  # to the answer's head: an engine without streaming sends nothing until it is done
+    )
+    chunk_s: float = 300.0  # between two pieces of an answer
+
+    max_attempts: int = 3  # replicas that are tried for one request
+    retried_statuses: frozenset[int] = frozenset({502, 503})  # answers that send us to another replica
+
+    idle_per_target: int = 64
+    idle_s: float = 30.0  # an unused connection to a replica is closed after this
+    age_s: float = 600.0  # and no connection is used for longer
+
+    grace_s: float = (
+        5.0  # a stream that has no answer yet is begun after this, with comments that keep it open
+    )
+    beat_s: float = 5.0  # between two such comments
+
+    def __post_init__(self) -> None:
+        if self.max_attempts < 1:
+            raise ValueError("max_attempts must be at least 1")
+
+    @property
+    def tick_s(self) -> float:
+        """How often deadlines are looked at: one timer for all, as a timer for each request costs CPU."""
+        shortest = min(
+            self.head_s,
+            self.body_stall_s,
+            self.keep_alive_s,
+            self.write_stall_s,
+            self.connect_s,
+            self.answer_s,
+            self.chunk_s,
+            self.idle_s,
+            self.grace_s,
+            self.beat_s,
+        )
+        return min(0.5, max(0.01, shortest / 4))

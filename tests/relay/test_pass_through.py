@@ -1,0 +1,331 @@
+"""What goes through is what was sent, in both directions, however it was framed."""
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+from tests.conftest import wait_until
+from tests.relay.kit import CHAT, Call, Client, Replica, Stand, echo, post
+
+from turnout.adapters.relay import Target
+
+EVENTS = [b'data: {"n":%d}\n\n' % n for n in range(50)] + [b"data: [DONE]\n\n"]
+
+
+async def stream(call: Call) -> None:
+    await call.begin_events()
+    for one in EVENTS:
+        await call.chunk(one)
+    await call.end()
+
+
+async def test_json_comes_back_as_it_was_sent(stand: Stand) -> None:
+    replica = await stand.replica(echo)
+    client = await stand.client()
+    for n in range(5):
+        answer = await client.ask(b'{"n":%d}' % n)
+        assert (answer.status, answer.body) == (200, b'{"n":%d}' % n)
+        assert answer.headers[b"content-type"] == b"application/json"
+    assert replica.connections == 1
+    assert stand.desk.settled and stand.desk.failures == [None] * 5
+    assert [ticket.first_bytes for ticket in stand.desk.tickets] == [1] * 5
+
+
+async def test_a_stream_of_events_comes_through(stand: Stand) -> None:
+    await stand.replica(stream)
+    client = await stand.client()
+    for _ in range(3):
+        answer = await client.ask(b'{"stream":true}')
+        assert answer.body == b"".join(EVENTS)
+        assert answer.headers[b"content-type"] == b"text/event-stream"
+    assert stand.desk.outcomes[0].bytes_out == len(b"".join(EVENTS))
+
+
+async def test_an_event_is_passed_on_at_once(stand: Stand) -> None:
+    more = asyncio.Event()
+
+    async def hesitant(call: Call) -> None:
+        await call.begin_events()
+        await call.chunk(EVENTS[0])
+        await more.wait()
+        await call.chunk(EVENTS[1])
+        await call.end()
+
+    await stand.replica(hesitant)
+    client = await stand.client()
+    client.post()
+    await client.head()
+    assert await client.chunk() == EVENTS[0]
+    more.set()
+    assert await client.chunk() == EVENTS[1]
+    assert await client.chunk() == b""
+
+
+async def test_an_event_that_comes_in_pieces_leaves_whole(stand: Stand) -> None:
+    more = asyncio.Event()
+
+    async def hesitant(call: Call) -> None:
+        await call.begin_events()
+        await call.chunk(b"data: 1\n\ndata: tw")
+        await more.wait()
+        await call.chunk(b"o\n\n")
+        await call.end()
+
+    await stand.replica(hesitant)
+    client = await stand.client()
+    client.post()
+    await client.head()
+    assert await client.chunk() == b"data: 1\n\n"
+    more.set()
+    assert await client.chunk() == b"data: two\n\n"
+
+
+async def test_large_bodies_pass_both_ways(stand: Stand) -> None:
+    await stand.replica(echo)
+    client = await stand.client()
+    body = bytes(range(256)) * 40_000  # 10 MB
+    for _ in range(2):
+        assert (await client.ask(body)).body == body
+
+
+async def test_a_chunked_request_is_sent_on_with_its_length(stand: Stand) -> None:
+    replica = await stand.replica(echo)
+    client = await stand.client()
+    client.send(b"POST %b HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n" % CHAT)
+    client.send(b"3;x=y\r\nabc\r\n2\r\nde\r\n0\r\nX-Trailer: gone\r\nAuthorization: forged\r\n\r\n")
+    assert (await client.answer()).body == b"abcde"
+    headers = replica.requests[0].headers
+    assert headers[b"content-length"] == b"5"
+    assert b"transfer-encoding" not in headers and b"x-trailer" not in headers
+    assert stand.desk.asks[0].authorization is None
+
+
+async def test_a_request_may_come_byte_by_byte(stand: Stand) -> None:
+    await stand.replica(echo)
+    client = await stand.client()
+    for byte in post(b'{"a":1}'):
+        client.send(bytes((byte,)))
+        await asyncio.sleep(0)
+    assert (await client.answer()).body == b'{"a":1}'
+
+
+async def test_only_chosen_headers_reach_the_replica(stand: Stand) -> None:
+    replica = await stand.replica(echo)
+    client = await stand.client()
+    extra = (
+        b"Authorization: Bearer tk-1\r\nCookie: a=b\r\nConnection: x-private, keep-alive\r\nX-Private: 1\r\n"
+        b"Proxy-Authorization: no\r\nTE: trailers\r\nTraceparent: 00-1\r\nX-Request-Id: mine\r\n"
+    )
+    answer = await client.ask(b"{}", extra=extra)
+    headers = replica.requests[0].headers
+    assert set(headers) == {
+        b"host",
+        b"content-length",
+        b"content-type",
+        b"traceparent",
+        b"x-request-id",
+        b"x-inner",
+    }
+    assert headers[b"host"] == b"127.0.0.1:%d" % replica.target.port
+    assert headers[b"x-inner"] == b"secret"
+    assert headers[b"x-request-id"] == answer.headers[b"x-request-id"] == stand.desk.asks[0].request_id
+    assert stand.desk.asks[0].authorization == b"Bearer tk-1"
+    assert (b"cookie", b"a=b") in stand.desk.asks[0].headers
+
+
+async def test_hop_by_hop_headers_stay_on_their_hop(stand: Stand) -> None:
+    async def chatty(call: Call) -> None:
+        await call.json(
+            b"{}",
+            extra=b"Connection: keep-alive, x-hop\r\nX-Hop: 1\r\nKeep-Alive: timeout=5\r\nServer: uvicorn\r\n"
+            b"Upgrade: h2c\r\nProxy-Authenticate: x\r\nX-Kept: yes\r\nX-Request-Id: theirs\r\n",
+        )
+
+    await stand.replica(chatty)
+    answer = await (await stand.client()).ask()
+    assert set(answer.headers) == {
+        b"content-type",
+        b"content-length",
+        b"x-kept",
+        b"x-request-id",
+        b"x-content-type-options",
+    }
+    assert answer.headers[b"x-request-id"] != b"theirs"
+
+
+async def test_an_error_of_the_engine_is_passed_on(stand: Stand) -> None:
+    async def refuse(call: Call) -> None:
+        await call.json(b'{"error":{"message":"too long"}}', b"400 Bad Request")
+
+    await stand.replica(refuse)
+    client = await stand.client()
+    answer = await client.ask()
+    assert (answer.status, json.loads(answer.body)["error"]["message"]) == (400, "too long")
+    assert stand.desk.outcomes[0].status == 400
+
+
+async def test_an_answer_without_a_body_ends(stand: Stand) -> None:
+    async def nothing(call: Call) -> None:
+        await call.send(b"HTTP/1.1 204 No Content\r\n\r\n")
+
+    replica = await stand.replica(nothing)
+    client = await stand.client()
+    for _ in range(2):
+        answer = await client.ask()
+        assert answer.status == 204 and b"transfer-encoding" not in answer.headers
+    assert replica.connections == 1
+
+
+async def test_an_answer_that_ends_with_its_connection_is_chunked(stand: Stand) -> None:
+    async def old(call: Call) -> None:
+        await call.send(b"HTTP/1.0 200 OK\r\nContent-Type: application/json\r\n\r\n" + b"x" * 100_000)
+        call.writer.close()
+
+    replica = await stand.replica(old)
+    client = await stand.client()
+    for _ in range(2):
+        assert (await client.ask()).body == b"x" * 100_000
+    assert replica.connections == 2
+
+
+async def test_interim_answers_are_not_passed_on(stand: Stand) -> None:
+    async def interim(call: Call) -> None:
+        await call.send(b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n")
+        await call.json(b"{}")
+
+    await stand.replica(interim)
+    client = await stand.client()
+    for _ in range(2):
+        answer = await client.ask()
+        assert answer.status == 200 and b"link" not in answer.headers
+
+
+async def test_expect_continue_is_answered_before_the_body(stand: Stand) -> None:
+    await stand.replica(echo)
+    client = await stand.client()
+    client.send(b"POST %b HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n" % CHAT)
+    assert (await client.head())[0] == 100
+    client.send(b"{}")
+    assert (await client.answer()).body == b"{}"
+
+
+async def test_http_1_0_gets_no_chunks_and_is_closed(stand: Stand) -> None:
+    await stand.replica(stream)
+    client = await stand.client()
+    client.send(b"POST %b HTTP/1.0\r\nConnection: keep-alive\r\nContent-Length: 2\r\n\r\n{}" % CHAT)
+    answer = await client.answer()
+    assert answer.body == b"".join(EVENTS)
+    assert answer.headers[b"connection"] == b"close" and b"transfer-encoding" not in answer.headers
+
+
+async def test_a_query_and_an_absolute_address_are_hot_too(stand: Stand) -> None:
+    replica = await stand.replica(echo)
+    client = await stand.client()
+    assert (await client.ask(path=CHAT + b"?a=b")).body == b"{}"
+    assert (await client.ask(path=b"http://elsewhere:99" + CHAT)).body == b"{}"
+    assert [request.line for request in replica.requests] == [b"POST %b HTTP/1.1" % CHAT] * 2
+    assert [ask.path for ask in stand.desk.asks] == [CHAT, CHAT]
+
+
+@pytest.mark.parametrize("close", [True, False])
+async def test_connection_close_is_honoured(stand: Stand, close: bool) -> None:
+    await stand.replica(echo)
+    client = await stand.client()
+    answer = await client.ask(extra=b"Connection: close\r\n" if close else b"")
+    assert (answer.headers.get(b"connection") == b"close") is close
+    if close:
+        assert await client.closed()
+    else:
+        assert (await client.ask()).status == 200
+
+
+async def test_other_requests_reach_the_app_on_the_same_connection(stand: Stand) -> None:
+    await stand.replica(echo)
+    client = await stand.client()
+    for n in range(3):
+        body = b'{"n":%d}' % n
+        assert (await client.ask(body)).body == body
+        assert (await client.ask(body, path=b"/v1/videos")).body == b"app /v1/videos " + body
+        client.send(b"GET %b HTTP/1.1\r\nHost: x\r\n\r\n" % CHAT)
+        assert (await client.answer()).body == b"app /v1/chat/completions "
+    assert len(stand.desk.tickets) == 3
+
+
+async def test_pipelined_requests_are_answered_in_order(stand: Stand) -> None:
+    await stand.replica(echo)
+    client = await stand.client()
+    batch = b""
+    expected: list[bytes] = []
+    for n in range(60):
+        body = b'{"n":%d}' % n
+        if n % 3 == 1:
+            batch += post(body, b"/cold")
+            expected.append(b"app /cold " + body)
+        else:
+            batch += post(body)
+            expected.append(body)
+    client.send(batch)
+    assert [(await client.answer()).body for _ in expected] == expected
+    client.send(batch[: len(batch) // 2])
+    await asyncio.sleep(0)
+    client.send(batch[len(batch) // 2 :])
+    assert [(await client.answer()).body for _ in expected] == expected
+    assert stand.desk.settled
+
+
+async def test_many_connections_share_few_links(stand: Stand) -> None:
+    replica = await stand.replica(stream)
+    clients = [await stand.client() for _ in range(32)]
+
+    async def work(client: Client) -> None:
+        for _ in range(5):
+            assert (await client.ask()).body == b"".join(EVENTS)
+
+    await asyncio.gather(*map(work, clients))
+    assert replica.connections <= 32
+    assert stand.desk.settled and stand.desk.failures == [None] * 160
+
+
+async def test_usage_is_read_from_streams_and_bodies(stand: Stand) -> None:
+    usage = b'"usage":{"prompt_tokens":12,"total_tokens":46,"completion_tokens":34}'
+
+    async def count(call: Call) -> None:
+        if b"stream" in call.request.body:
+            await call.begin_events()
+            for one in EVENTS[:-1]:
+                await call.chunk(one)
+            await call.chunk(b'data: {"choices":[],%b}\n\n' % usage)
+            await call.chunk(EVENTS[-1])
+            await call.end()
+        else:
+            padding = b"x" * 100_000
+            await call.json(b'{"choices":["%b"],%b}' % (padding, usage))
+
+    await stand.replica(count)
+    client = await stand.client()
+    await client.ask(b'{"stream":true}')
+    await client.ask(b"{}")
+    await wait_until(lambda: len(stand.desk.outcomes) == 2, "both outcomes")
+    assert [outcome.usage for outcome in stand.desk.outcomes] == [(12, 34), (12, 34)]
+
+
+async def test_a_replica_may_listen_on_a_unix_socket(stand: Stand, tmp_path: Path) -> None:
+    replica = Replica(echo)
+    path = str(tmp_path / "s")
+    server = await asyncio.start_unix_server(replica.serve, path)
+    stand.desk.targets.append(Target("engine", 0, unix=path))
+    client = await stand.client()
+    for _ in range(2):
+        assert (await client.ask()).body == b"{}"
+    assert replica.requests[0].headers[b"host"] == b"engine"
+    server.close()
+    replica.stop()
+
+
+async def test_an_app_learns_that_its_client_is_gone_whatever_waits_behind(stand: Stand) -> None:
+    client = await stand.client()
+    client.send(b"POST /cold HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{")
+    await wait_until(lambda: bool(stand.tasks), "the app to be asked")
+    client.hang_up()
+    await wait_until(lambda: not stand.tasks, "the app to end")
