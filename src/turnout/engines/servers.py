@@ -1,0 +1,88 @@
+"""The engine servers that a worker can run: how each is started, what may be asked of it, what it may be told.
+
+Pure, and free of heavy imports: gateways check registrations with it, workers compute launches with it.
+"""
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from turnout.domain.errors import InvalidRequest
+from turnout.domain.serving import EngineKind, Gpu, ServedModel
+from turnout.engines import command, llamacpp, vllm
+from turnout.engines.launches import Launch, Program, check_flags, check_weights
+
+__all__ = ["Launch", "Program", "Programs", "check_arguments", "check_served", "plan_launch", "relay_paths"]
+
+
+_LLAMACPP = Program((sys.executable, "-m", "turnout.engines.llamacpp"))
+_VLLM = Program(("vllm", "serve"))
+
+
+@dataclass(frozen=True, slots=True)
+class Programs:
+    """How this machine runs each engine: vLLM may live in an environment of its own; `cpus` are there for those
+    that compute on them."""
+
+    llamacpp: Program = _LLAMACPP
+    vllm: Program = _VLLM
+    cpus: int = 1
+
+
+def plan_launch(model: ServedModel, gpus: Sequence[Gpu], port: int, programs: Programs) -> Launch:
+    """How a replica of `model` is started on these GPUs (none: on the CPU alone), listening on `port`."""
+    check_served(model)
+    match model.engine:
+        case EngineKind.VLLM:
+            launch = vllm.plan(model, gpus, port, programs.vllm)
+        case EngineKind.LLAMACPP:
+            launch = llamacpp.plan(model, len(gpus), programs.cpus, port, programs.llamacpp)
+        case EngineKind.COMMAND:
+            launch = command.plan(model, port)
+        case EngineKind.WAN:
+            raise InvalidRequest("wan is rendered by gangs, not by an engine server", param="engine")
+    seen = ",".join(str(gpu.index) for gpu in gpus)
+    # NVML counts GPUs by bus; CUDA would count the fastest first.
+    environ = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": seen, **launch.environ}
+    return replace(launch, environ=environ)
+
+
+def check_arguments(engine: EngineKind, arguments: Sequence[str]) -> None:
+    """Raises InvalidRequest for an argument that is not on the engine's allow list."""
+    match engine:
+        case EngineKind.VLLM:
+            check_flags(arguments, vllm.FLAGS, vllm.FIELDS)
+        case EngineKind.LLAMACPP:
+            check_flags(arguments, llamacpp.FLAGS, llamacpp.FIELDS)
+        case EngineKind.COMMAND | EngineKind.WAN:
+            check_flags(arguments, (), {})
+
+
+def check_served(model: ServedModel) -> None:
+    """Raises InvalidRequest for a model that could not be started, or not safely."""
+    check_arguments(model.engine, model.arguments)
+    match model.engine:
+        case EngineKind.COMMAND:
+            command.check_command(model.command)
+        case EngineKind.VLLM | EngineKind.LLAMACPP:
+            check_weights(model.weights)
+        case EngineKind.WAN:
+            pass
+    for name, value in (("name", model.name), ("dtype", model.dtype), ("quantization", model.quantization)):
+        if value is not None and (not value or value.startswith("-") or not value.isprintable()):
+            raise InvalidRequest(f"{value[:80]!r} is not a {name}", param=name)
+    if model.command and model.engine is not EngineKind.COMMAND:
+        raise InvalidRequest("only a command engine takes a command", param="command")
+
+
+def relay_paths(engine: EngineKind) -> frozenset[str]:
+    """The paths that may be relayed to such an engine; all are asked by POST."""
+    match engine:
+        case EngineKind.VLLM:
+            return vllm.PATHS
+        case EngineKind.LLAMACPP:
+            return llamacpp.PATHS
+        case EngineKind.COMMAND:
+            return command.PATHS
+        case EngineKind.WAN:
+            return frozenset()

@@ -1,0 +1,123 @@
+"""How vLLM's server is started for a model. Written against vLLM 0.32. Pure.
+
+The allow list holds what tunes a server. Left out on purpose: all that reads a file or a URL (`--chat-template`,
+`--config`, `--ssl-*`, `--lora-modules`, `--tokenizer`, `--download-dir`, `--allowed-local-media-path`), all that
+loads code (`--trust-remote-code`, `--middleware`, `--logits-processors`, `--tool-parser-plugin`, `--worker-cls`,
+`--speculative-config`, `--compilation-config`, `--kv-transfer-config`, `--load-format pt`), and all that
+opens a door (`--host`, `--uds`, `--api-key`).
+"""
+
+import math
+from collections.abc import Sequence
+
+from turnout.domain.serving import Gpu, ServedModel
+from turnout.engines.launches import (
+    DIALECT,
+    INTEGER,
+    LOOPBACK,
+    NAME,
+    NUMBER,
+    Flag,
+    Launch,
+    Program,
+    check_weights,
+    choice,
+)
+
+PATHS = DIALECT | {
+    "/v1/responses",
+    "/v1/messages",
+    "/v1/rerank",
+    "/v1/score",
+    "/v1/audio/transcriptions",
+    "/v1/audio/translations",
+    "/tokenize",
+    "/detokenize",
+}
+
+FLAGS = (
+    Flag("--async-scheduling"),
+    Flag("--block-size", INTEGER),
+    Flag("--convert", choice("auto", "none", "embed", "classify", "reward")),
+    Flag("--cpu-offload-gb", NUMBER),
+    Flag("--disable-custom-all-reduce"),
+    Flag("--enable-auto-tool-choice"),
+    Flag("--enable-chunked-prefill"),
+    Flag("--enable-expert-parallel"),
+    Flag("--enable-prefix-caching"),
+    Flag("--enforce-eager"),
+    Flag("--generation-config", choice("auto", "vllm")),
+    Flag("--kv-cache-dtype", choice("auto", "bfloat16", "fp8", "fp8_e4m3", "fp8_e5m2", "fp8_inc")),
+    Flag("--kv-cache-memory-bytes", INTEGER),
+    Flag("--load-format", choice("auto", "safetensors", "bitsandbytes", "dummy", "gguf", "mistral")),
+    Flag("--max-logprobs", INTEGER),
+    Flag("--max-num-batched-tokens", INTEGER),
+    Flag("--max-num-seqs", INTEGER),
+    Flag("--no-async-scheduling"),
+    Flag("--no-enable-chunked-prefill"),
+    Flag("--no-enable-prefix-caching"),
+    Flag("--reasoning-parser", NAME),
+    Flag("--revision", NAME),
+    Flag("--runner", choice("auto", "generate", "pooling", "draft")),
+    Flag("--scheduling-policy", choice("fcfs", "priority")),
+    Flag("--seed", INTEGER),
+    Flag("--tokenizer-mode", choice("auto", "slow", "mistral")),
+    Flag("--tool-call-parser", NAME),
+)
+
+FIELDS = {
+    "--model": "weights",
+    "--served-model-name": "name",
+    "--max-model-len": "max_model_len",
+    "--gpu-memory-utilization": "gpu_memory_utilization",
+    "--tensor-parallel-size": "tensor_parallel_size",
+    "-tp": "tensor_parallel_size",
+    "--dtype": "dtype",
+    "--quantization": "quantization",
+    "-q": "quantization",
+    "--enable-sleep-mode": "sleep",
+}
+
+_DRAIN_S = 20  # vLLM's own default is 0: it would abort what is under way
+
+
+def plan(model: ServedModel, gpus: Sequence[Gpu], port: int, program: Program) -> Launch:
+    """Values are joined to their flags by `=`, so that no value is ever read as a flag."""
+    check_weights(model.weights)
+    argv = [
+        *program.argv,
+        model.weights,
+        f"--served-model-name={model.name}",
+        f"--host={LOOPBACK}",
+        f"--port={port}",
+        "--enable-server-load-tracking",
+        f"--shutdown-timeout={_DRAIN_S}",
+        f"--tensor-parallel-size={model.tensor_parallel_size}",
+    ]
+    if model.max_model_len is not None:
+        argv.append(f"--max-model-len={model.max_model_len}")
+    if (share := gpu_share(model, gpus)) is not None:
+        argv.append(f"--gpu-memory-utilization={share}")
+    if model.dtype is not None:
+        argv.append(f"--dtype={model.dtype}")
+    if model.quantization is not None:
+        argv.append(f"--quantization={model.quantization}")
+    environ = {**program.environ}
+    if model.sleep:
+        argv.append("--enable-sleep-mode")
+        environ["VLLM_SERVER_DEV_MODE"] = "1"
+    argv.extend(model.arguments)
+    return Launch(tuple(argv), environ, port, sleeps=model.sleep, grace_s=_DRAIN_S + 10.0)
+
+
+def gpu_share(model: ServedModel, gpus: Sequence[Gpu]) -> float | None:
+    """What `--gpu-memory-utilization` should be: as registered, or else the memory that the replica was promised.
+
+    vLLM takes 0.9 of the whole GPU by default, which would leave nothing for the replica's neighbours there.
+    """
+    if model.gpu_memory_utilization is not None:
+        return model.gpu_memory_utilization
+    smallest = min((gpu.total_bytes for gpu in gpus), default=0)
+    if not smallest or not model.needs.gpu_memory_bytes:
+        return None
+    return min(0.95, math.floor(1000 * model.needs.gpu_memory_bytes / smallest) / 1000)

@@ -1,0 +1,75 @@
+"""What a worker and a gateway say to each other over HTTP.
+
+A worker only ever calls out. It registers once with a worker key, gets an id and a secret of its own, and from
+then on sends its state; the answer says which replicas it should have. The answer is the whole truth, not a
+change: a lost or repeated message does no harm. The gateway holds a heartbeat open until the orders change or
+`wait_s` has passed, so that orders arrive at once and no one calls in.
+"""
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from turnout.domain.serving import Machine, ReplicaId, ReplicaReport, ServedModel, Want, WorkerId
+
+
+class Message(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Registration(Message):
+    """`known_as` and `secret` are what an earlier registration gave, so that a restarted worker stays itself."""
+
+    name: str = Field(max_length=100)
+    url: str = Field(max_length=500)
+    machine: Machine
+    known_as: WorkerId | None = None
+    secret: str | None = None
+
+
+class Registered(Message):
+    id: WorkerId
+    secret: str
+    heartbeat_s: float
+
+
+class Heartbeat(Message):
+    """`seen` is the version of the orders that the worker has; other orders are sent at once."""
+
+    machine: Machine
+    replicas: tuple[ReplicaReport, ...]
+    seen: int = 0
+    wait_s: float = Field(default=0.0, ge=0, le=30)
+
+
+class Order(Message):
+    """One replica that the worker should have, and how. What is not ordered should be gone."""
+
+    replica: ReplicaId
+    model: ServedModel
+    gpus: tuple[int, ...]
+    want: Want
+
+
+class Orders(Message):
+    version: int
+    orders: tuple[Order, ...]
+
+
+class Draining(Message):
+    """Whether a worker gets nothing new and its replicas leave once they are idle."""
+
+    draining: bool = True
+
+
+class WorkerShown(Message):
+    """A worker as admins see it; `machine` is None until its first heartbeat."""
+
+    id: WorkerId
+    name: str
+    url: str
+    draining: bool
+    machine: Machine | None
+    replicas: tuple[ReplicaReport, ...]
+
+
+class WorkerList(Message):
+    data: list[WorkerShown]

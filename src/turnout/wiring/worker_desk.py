@@ -1,0 +1,45 @@
+"""Wires a worker's door to the streaming relay."""
+
+from collections.abc import Awaitable
+
+from turnout.adapters.relay import Ask, Outcome, RelaySettings, Target, Ticket
+from turnout.domain.errors import Unavailable
+from turnout.domain.serving import EngineKind
+from turnout.engines.servers import relay_paths
+from turnout.worker.replicas import Visit
+from turnout.worker.server import REPLICA_HEADER, Door
+
+
+class VisitTicket(Ticket):
+    """One request at one engine; the count of requests under way goes down when the relay says it is over."""
+
+    __slots__ = ("_visit",)
+
+    def __init__(self, target: Target, path: bytes, visit: Visit) -> None:
+        super().__init__(target, path)
+        self._visit = visit
+
+    def finished(self, outcome: Outcome) -> None:
+        self._visit.end()
+
+    def retry(self) -> Ticket | Awaitable[Ticket]:
+        raise Unavailable("the engine did not answer", code="engine_unreachable")
+
+
+class WorkerDesk:
+    def __init__(self, door: Door) -> None:
+        self._door = door
+
+    def admit(self, ask: Ask) -> Ticket:
+        replica = next((value for name, value in ask.headers if name == REPLICA_HEADER), b"")
+        shown = ask.authorization.decode("latin-1") if ask.authorization else None
+        admitted = self._door.admit_to(replica.decode("latin-1"), ask.path.decode("latin-1"), shown)
+        host, _, port = admitted.address.rpartition(":")
+        return VisitTicket(Target(host, int(port)), ask.path, admitted.visit)
+
+
+def worker_relay_settings() -> RelaySettings:
+    """One engine, one try: the gateway knows other replicas. Nothing is sent before the engine has answered, so
+    that the gateway can still go elsewhere."""
+    paths = frozenset[str]().union(*(relay_paths(engine) for engine in EngineKind))
+    return RelaySettings(paths=paths, max_attempts=1, retried_statuses=frozenset(), grace_s=86_400.0)

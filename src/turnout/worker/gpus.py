@@ -1,0 +1,152 @@
+"""What this machine has: GPUs by NVML where there is one, memory and processors by the kernel and its cgroups."""
+
+import asyncio
+import contextlib
+import importlib
+import os
+import time
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from turnout.domain.serving import Gpu, Machine
+from turnout.observe import get_log
+
+log = get_log()
+
+ReadGpus = Callable[[], tuple[Gpu, ...]]
+
+_FREED_TICK_S = 0.1
+
+
+def open_nvml() -> ReadGpus:
+    """Reads the GPUs each time it is called; always none on a machine without NVML."""
+    try:
+        nvml: Any = importlib.import_module("pynvml")
+    except ImportError:
+        return tuple
+    try:
+        nvml.nvmlInit()
+    except nvml.NVMLError as err:
+        log.info("no GPUs found", reason=str(err))
+        return tuple
+
+    def read() -> tuple[Gpu, ...]:
+        try:
+            return tuple(_read_gpu(nvml, index) for index in range(nvml.nvmlDeviceGetCount()))
+        except nvml.NVMLError as err:
+            log.warning("GPUs could not be read", error=str(err))
+            return ()
+
+    return read
+
+
+def _read_gpu(nvml: Any, index: int) -> Gpu:
+    handle = nvml.nvmlDeviceGetHandleByIndex(index)
+    memory = nvml.nvmlDeviceGetMemoryInfo(handle)
+    name = nvml.nvmlDeviceGetName(handle)
+    return Gpu(
+        index, int(memory.total), int(memory.free), name.decode() if isinstance(name, bytes) else str(name)
+    )
+
+
+def read_machine(read_gpus: ReadGpus, weights: Iterable[str] = (), root: Path = Path("/")) -> Machine:
+    total, free = read_memory(root)
+    return Machine(read_gpus(), total, free, count_cpus(root), frozenset(weights))
+
+
+def read_memory(root: Path = Path("/")) -> tuple[int, int]:
+    """(total, free) bytes: the machine's, or what the cgroups leave of it."""
+    lines = (line.split() for line in (root / "proc/meminfo").read_text().splitlines())
+    figures = {words[0].rstrip(":"): int(words[1]) * 1024 for words in lines if len(words) > 1}
+    total, free = figures["MemTotal"], figures.get("MemAvailable", figures["MemFree"])
+    for folder in _cgroup_folders(root):
+        limit = _number(folder / "memory.max") or _number(folder / "memory.limit_in_bytes")
+        used = _number(folder / "memory.current") or _number(folder / "memory.usage_in_bytes") or 0
+        if limit is not None:
+            total = min(total, limit)
+            # File pages that nobody uses are given back under pressure.
+            free = min(free, max(0, limit - used + _inactive_file(folder)))
+    return total, free
+
+
+def count_cpus(root: Path = Path("/")) -> int:
+    cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    for folder in _cgroup_folders(root):
+        with contextlib.suppress(OSError, ValueError):
+            quota, period = (folder / "cpu.max").read_text().split()
+            if quota != "max":
+                cpus = min(cpus, max(1, int(quota) // int(period)))
+    return cpus
+
+
+def _cgroup_folders(root: Path) -> list[Path]:
+    """The folders of our cgroup and those above it, for both versions of cgroups."""
+    found: list[Path] = []
+    with contextlib.suppress(OSError):
+        for line in (root / "proc/self/cgroup").read_text().splitlines():
+            _, controllers, path = line.split(":", 2)
+            top = root / "sys/fs/cgroup"
+            if controllers:
+                if "memory" not in controllers.split(","):
+                    continue
+                top = top / "memory"
+            folder = top / path.lstrip("/")
+            # In a container the path is the host's, and only the top folder is to be seen.
+            found += [f for f in (folder, *folder.parents) if f.is_relative_to(top) and f.is_dir()]
+    return found
+
+
+def _inactive_file(folder: Path) -> int:
+    with contextlib.suppress(OSError, ValueError):
+        for line in (folder / "memory.stat").read_text().splitlines():
+            if line.startswith(("inactive_file ", "total_inactive_file ")):
+                return int(line.split()[1])
+    return 0
+
+
+def _number(path: Path) -> int | None:
+    with contextlib.suppress(OSError, ValueError):
+        return int(path.read_text())
+    return None
+
+
+def cached_weights(hub: Path) -> list[str]:
+    """The names of the models in a Hugging Face cache that have at least one whole snapshot begun."""
+    found: list[str] = []
+    with contextlib.suppress(OSError):
+        for folder in hub.glob("models--*"):
+            snapshots = folder / "snapshots"
+            if snapshots.is_dir() and any(snapshots.iterdir()):
+                found.append(folder.name.removeprefix("models--").replace("--", "/"))
+    return found
+
+
+class GpuGate:
+    """Lets one engine at a time load on a GPU: an engine sizes its cache by the memory that it finds free.
+
+    Before that it waits, for a bounded time, until the memory is free: a process that has ended gives its memory
+    back a moment later.
+    """
+
+    def __init__(self, read_gpus: ReadGpus, freed_timeout_s: float = 20.0) -> None:
+        self._read = read_gpus
+        self._freed_timeout_s = freed_timeout_s
+        self._locks: dict[int, asyncio.Lock] = {}
+
+    @asynccontextmanager
+    async def loading(self, gpus: Sequence[int], need_bytes: int) -> AsyncGenerator[None]:
+        async with AsyncExitStack() as stack:
+            for index in sorted(set(gpus)):  # in one order, so that two never wait for each other
+                await stack.enter_async_context(self._locks.setdefault(index, asyncio.Lock()))
+            if gpus and need_bytes:
+                await self._wait_freed(set(gpus), need_bytes)
+            yield
+
+    async def _wait_freed(self, gpus: set[int], need_bytes: int) -> None:
+        deadline = time.monotonic() + self._freed_timeout_s
+        while any(gpu.index in gpus and gpu.free_bytes < need_bytes for gpu in self._read()):
+            if time.monotonic() > deadline:
+                return  # the engine's own words about it are better than ours
+            await asyncio.sleep(_FREED_TICK_S)

@@ -1,0 +1,277 @@
+"""A worker's side of the talk with a gateway: registers, sends its state, follows the orders that come back.
+
+It only ever calls out. While the gateway is away the replicas go on serving; it is called again until it answers.
+"""
+
+import asyncio
+import contextlib
+import ipaddress
+import json
+import os
+import random
+import socket
+import ssl
+import time
+from collections.abc import Callable, Coroutine
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+import httpx
+from pydantic import BaseModel, ValidationError
+
+from turnout.domain.errors import Misconfigured, Unavailable
+from turnout.domain.serving import Machine, WorkerId
+from turnout.observe import get_log
+from turnout.wire.agent import Heartbeat, Orders, Registered, Registration
+from turnout.worker.hands import Hands
+
+log = get_log()
+
+_CALL_S = 10.0  # for an answer, on top of what the gateway was asked to wait
+_FIRST_RETRY_S = 0.2
+_LAST_RETRY_S = 10.0
+_LONGEST_WAIT_S = 30.0
+_EARLY_PAUSE_S = 0.5  # after an answer that came early and said nothing new
+
+
+_M = TypeVar("_M", bound=BaseModel)
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Who this worker is to its gateway; kept over restarts."""
+
+    id: WorkerId
+    secret: str
+
+
+@dataclass(frozen=True, slots=True)
+class JoinSettings:
+    """`join` is the gateway's URL, `key` a worker key, `url` how gateways reach this worker, `state` the file
+    that keeps its identity; `ca_file` holds certificates to trust besides the system's."""
+
+    join: str
+    key: str
+    name: str
+    url: str
+    state: Path
+    ca_file: Path | None = None
+
+
+class Joiner:
+    """`read_machine` measures the machine anew for each message."""
+
+    def __init__(self, settings: JoinSettings, read_machine: Callable[[], Machine]) -> None:
+        check_advertised(settings.url)
+        self._settings = settings
+        self._read_machine = read_machine
+        self._identity = load_identity(settings.state)
+        self._changed = asyncio.Event()
+        self._leaving = asyncio.Event()
+        self._seen = 0
+        self._trouble = ""
+
+    @property
+    def trouble(self) -> str:
+        """Why the gateway is not reached now; empty when it is."""
+        return self._trouble
+
+    @property
+    def secret(self) -> str | None:
+        return self._identity.secret if self._identity else None
+
+    def changed(self) -> None:
+        """A replica moved: tell the gateway now, not at the next heartbeat."""
+        self._changed.set()
+
+    def leave(self) -> None:
+        self._leaving.set()
+
+    async def run(self, hands: Hands) -> None:
+        """Talks until `leave` was called, all replicas have left and the gateway was told, if it answers."""
+        verify = ssl.create_default_context(cafile=self._settings.ca_file)
+        if self._settings.ca_file is not None:
+            verify.load_default_certs()
+        async with httpx.AsyncClient(verify=verify, timeout=_CALL_S) as client, asyncio.TaskGroup() as group:
+            talk = group.create_task(self._talk(client, hands), name="joiner")
+            await self._leaving.wait()
+            await hands.drain()
+            talk.cancel()
+            await asyncio.wait({talk})
+            await self._say_goodbye(client, hands)
+
+    async def _talk(self, client: httpx.AsyncClient, hands: Hands) -> None:
+        """Registers and beats for ever. What goes wrong is tried again from the start, ever more slowly:
+        registering anew is right whether the gateway was away, forgot us or changed our secret."""
+        failures = 0
+        while True:
+            try:
+                heartbeat_s = await self._register(client)
+                while True:
+                    await self._beat(client, hands, heartbeat_s)
+                    failures, self._trouble = 0, ""
+            except Unavailable as err:
+                failures += 1
+                if str(err) != self._trouble:
+                    log.warning("gateway was not reached", error=str(err))
+                self._trouble = str(err)
+            await asyncio.sleep(retry_after_s(failures, random.random()))
+
+    async def _register(self, client: httpx.AsyncClient) -> float:
+        """How often to send heartbeats."""
+        known = self._identity
+        message = Registration(
+            name=self._settings.name,
+            url=self._settings.url,
+            machine=self._read_machine(),
+            known_as=known.id if known else None,
+            secret=known.secret if known else None,
+        )
+        answer = await self._call(client, "/workers/register", self._settings.key, message, _CALL_S)
+        if answer.status_code in (403, 409) and known is not None:
+            # Our old name is no longer ours; under a new one we can still be of use.
+            log.warning("gateway refused the old identity", worker=known.id, status=answer.status_code)
+            self._identity = None
+            raise Unavailable(_reason(answer))
+        if answer.status_code >= 400:
+            raise Unavailable(_reason(answer))
+        registered = _parse(Registered, answer)
+        self._identity = Identity(registered.id, registered.secret)
+        save_identity(self._settings.state, self._identity)
+        self._seen = 0
+        log.info("worker registered", worker=registered.id, url=self._settings.url)
+        return registered.heartbeat_s
+
+    async def _beat(self, client: httpx.AsyncClient, hands: Hands, heartbeat_s: float) -> None:
+        """One heartbeat. The gateway holds it open for orders, unless there is news: then it answers at once."""
+        began = time.monotonic()
+        wait_s = 0.0 if self._changed.is_set() else min(heartbeat_s, _LONGEST_WAIT_S)
+        self._changed.clear()
+        orders = await self._unless_news(self._send_state(client, hands, wait_s), cut=wait_s > 0)
+        if orders is None:
+            return
+        if orders.version > self._seen:
+            self._seen = orders.version
+            hands.follow(orders.orders)
+        elif time.monotonic() - began < wait_s / 2:
+            # The same orders, too soon, or older ones from a gateway that lags behind: do not press it.
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._changed.wait(), min(_EARLY_PAUSE_S, heartbeat_s))
+
+    async def _unless_news(self, call: Coroutine[Any, Any, Orders], cut: bool) -> Orders | None:
+        """What the call brings; None when it is cut short because there is something to send first. A call that
+        brings news is itself never cut, or a busy worker would hear nothing."""
+        if not cut:
+            return await call
+        calling = asyncio.create_task(call, name="heartbeat")
+        news = asyncio.create_task(self._changed.wait(), name="news")
+        try:
+            await asyncio.wait({calling, news}, return_when=asyncio.FIRST_COMPLETED)
+            return calling.result() if calling.done() else None
+        finally:
+            calling.cancel()
+            news.cancel()
+            await asyncio.gather(calling, news, return_exceptions=True)
+
+    async def _send_state(self, client: httpx.AsyncClient, hands: Hands, wait_s: float) -> Orders:
+        identity = self._identity
+        if identity is None:
+            raise Unavailable("not registered")
+        message = Heartbeat(
+            machine=self._read_machine(), replicas=hands.reports(), seen=self._seen, wait_s=wait_s
+        )
+        path = f"/workers/{identity.id}/heartbeat"
+        answer = await self._call(client, path, identity.secret, message, wait_s + _CALL_S)
+        if answer.status_code >= 400:
+            raise Unavailable(_reason(answer))
+        return _parse(Orders, answer)
+
+    async def _say_goodbye(self, client: httpx.AsyncClient, hands: Hands) -> None:
+        with contextlib.suppress(Unavailable):
+            await self._send_state(client, hands, wait_s=0)
+            log.info("worker left", replicas=len(hands.reports()))
+
+    async def _call(
+        self, client: httpx.AsyncClient, path: str, token: str, message: BaseModel, timeout_s: float
+    ) -> httpx.Response:
+        try:
+            return await client.post(
+                f"{self._settings.join.rstrip('/')}{path}",
+                content=message.model_dump_json(),
+                headers={"authorization": f"Bearer {token}", "content-type": "application/json"},
+                timeout=timeout_s,
+            )
+        except (httpx.HTTPError, httpx.InvalidURL) as err:
+            raise Unavailable(f"{path}: {type(err).__name__}: {err}") from err
+
+
+def retry_after_s(failures: int, chance: float) -> float:
+    """Doubles up to a bound; spread by chance, so that a fleet does not come back all at once."""
+    return min(_LAST_RETRY_S, _FIRST_RETRY_S * 2 ** min(failures - 1, 10)) * (0.5 + chance / 2)
+
+
+def load_identity(path: Path) -> Identity | None:
+    try:
+        content: dict[str, Any] = json.loads(path.read_text())
+        return Identity(WorkerId(str(content["id"])), str(content["secret"]))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def save_identity(path: Path, identity: Identity) -> None:
+    """Only the owner can read it, from the first byte on; replaced in one move."""
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    fresh = path.with_name(f"{path.name}.{os.getpid()}.new")
+    fresh.unlink(missing_ok=True)
+    with os.fdopen(os.open(fresh, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w") as file:
+        json.dump(asdict(identity), file)
+    fresh.replace(path)
+
+
+def check_advertised(url: str) -> None:
+    """Refuses an address that means "here" to whoever reads it."""
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise Misconfigured(f"{url!r} is not an http or https URL by which gateways could reach this worker")
+    with contextlib.suppress(ValueError):
+        if ipaddress.ip_address(parts.hostname).is_unspecified:
+            raise Misconfigured(
+                f"{parts.hostname} is no address that gateways could reach; give a public URL"
+            )
+
+
+def reachable_host(bound: str, gateway_url: str) -> str:
+    """The address to advertise for a server bound to `bound`: itself, or, for "all interfaces", the address that
+    this machine has on the way to the gateway. Nothing is sent."""
+    try:
+        if not ipaddress.ip_address(bound).is_unspecified:
+            return bound
+    except ValueError:
+        return bound  # a name
+    parts = urlsplit(gateway_url)
+    try:
+        found = socket.getaddrinfo(parts.hostname, parts.port or 80, type=socket.SOCK_DGRAM)
+        family, _, _, _, address = found[0]
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.connect(address)
+            host = str(probe.getsockname()[0])
+    except OSError as err:
+        raise Misconfigured(f"cannot tell this machine's address towards {gateway_url}: {err}") from err
+    return f"[{host}]" if ":" in host else host
+
+
+def _reason(answer: httpx.Response) -> str:
+    try:
+        body: Any = answer.json()
+        return f"{answer.status_code}: {body['error']['message']}"
+    except (ValueError, KeyError, TypeError):
+        return f"{answer.status_code}: {answer.text[:200]}"
+
+
+def _parse(kind: type[_M], answer: httpx.Response) -> _M:
+    try:
+        return kind.model_validate_json(answer.content)
+    except ValidationError as err:
+        raise Unavailable(f"the gateway's answer is not {kind.__name__}: {err.error_count()} errors") from err

@@ -1,0 +1,77 @@
+"""A replica on real processes, for tests: what the worker's wiring does, without a gateway."""
+
+import asyncio
+import random
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+from tests.conftest import wait_until
+
+from turnout.adapters.commands import LocalCommands
+from turnout.domain.serving import Phase, ReplicaId, ServedModel, Want
+from turnout.engines.servers import Programs, plan_launch
+from turnout.worker.engine_control import HttpEngine
+from turnout.worker.orphans import Ledger
+from turnout.worker.ports import EnginePorts
+from turnout.worker.replicas import Means, Patience, Replica
+
+PROMPT = [{"role": "user", "content": "Say hello."}]
+
+
+@asynccontextmanager
+async def no_gate() -> AsyncGenerator[None]:
+    yield
+
+
+@dataclass(frozen=True)
+class Running:
+    replica: Replica
+    life: asyncio.Task[None]
+    ledger: Ledger
+
+    async def wait_phase(self, *phases: Phase, timeout_s: float = 60.0) -> None:
+        await wait_until(lambda: self.replica.phase in phases, f"the replica to be {phases}", timeout_s)
+
+
+@asynccontextmanager
+async def running(
+    model: ServedModel,
+    state_dir: Path,
+    programs: Programs = Programs(),  # noqa: B008
+    want: Want = Want.READY,
+    patience: Patience = Patience(drain_s=20),  # noqa: B008
+) -> AsyncIterator[Running]:
+    """A replica whose life has begun; whatever the test does, nothing of it is left."""
+    engine, ledger, ports = HttpEngine(), Ledger(state_dir / "engines.json"), EnginePorts(random.Random())
+    means = Means(
+        LocalCommands(state_dir / "logs"),
+        engine,
+        ledger,
+        lambda: plan_launch(model, (), ports.take(), programs),
+        no_gate,
+        lambda: None,
+        patience,
+    )
+    replica = Replica(ReplicaId("r-test"), model, want, means)
+    life = asyncio.create_task(replica.run())
+    try:
+        yield Running(replica, life, ledger)
+    finally:
+        life.cancel()
+        await asyncio.gather(life, return_exceptions=True)
+        await engine.aclose()
+
+
+def marked(replica: str) -> list[psutil.Process]:
+    """The processes that carry a replica's mark: the engine and all it started, whatever became of its parents."""
+    found: list[psutil.Process] = []
+    for process in psutil.process_iter():
+        try:
+            if process.environ().get("TURNOUT_REPLICA") == replica:
+                found.append(process)
+        except psutil.Error:
+            continue
+    return found

@@ -1,0 +1,148 @@
+"""What every engine server must do, whichever it is.
+
+llama.cpp always runs; vLLM where TURNOUT_TEST_VLLM_PYTHON names the Python of an environment that has it.
+"""
+
+import json
+import os
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import httpx
+import psutil
+import pytest
+from tests.engine_servers.engines import PROMPT, running
+from tests.engine_servers.tiny_llama import make_tiny_llama
+
+from turnout.domain.serving import EngineKind, Phase, ServedModel, Want
+from turnout.engines.servers import Program, Programs
+
+_VLLM_PYTHON = os.environ.get("TURNOUT_TEST_VLLM_PYTHON", "")
+
+
+@dataclass(frozen=True)
+class Case:
+    model: ServedModel
+    programs: Programs = field(default_factory=Programs)
+
+
+LLAMACPP = Case(
+    ServedModel(
+        "smollm2",
+        EngineKind.LLAMACPP,
+        "builtin:smollm2",
+        max_model_len=512,
+        concurrency=2,
+        load_timeout_s=60,
+    )
+)
+COMMAND = Case(
+    ServedModel(
+        "own",
+        EngineKind.COMMAND,
+        "builtin:smollm2",
+        load_timeout_s=60,
+        command=(
+            Programs().llamacpp.argv[0],
+            "-m",
+            "turnout.engines.llamacpp",
+            "--weights={weights}",
+            "--alias={name}",
+            "--port={port}",
+            "--context=512",
+        ),
+    )
+)
+VLLM = Case(
+    ServedModel(
+        "tiny",
+        EngineKind.VLLM,
+        "made by the fixture",
+        max_model_len=256,
+        load_timeout_s=280,
+        arguments=("--enforce-eager",),
+    ),
+    Programs(
+        vllm=Program(
+            (_VLLM_PYTHON, "-m", "vllm.entrypoints.cli.main", "serve"),
+            {
+                "VLLM_TARGET_DEVICE": "cpu",
+                "VLLM_CPU_KVCACHE_SPACE": "1",
+                "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+                "HF_HUB_OFFLINE": "1",
+            },
+        )
+    ),
+)
+
+CASES = [pytest.param(LLAMACPP, id="llamacpp"), pytest.param(COMMAND, id="command")]
+if _VLLM_PYTHON:
+    CASES.append(pytest.param(VLLM, id="vllm"))
+
+
+@pytest.fixture
+def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Case:
+    chosen: Case = request.param
+    if chosen.model.engine is not EngineKind.VLLM:
+        return chosen
+    weights = make_tiny_llama(tmp_path_factory.mktemp("tiny-llama"))
+    return replace(chosen, model=replace(chosen.model, weights=str(weights)))
+
+
+@pytest.mark.parametrize("case", CASES, indirect=True)
+async def test_starts_answers_streams_and_leaves_no_process(case: Case, state_dir: Path) -> None:
+    async with running(case.model, state_dir, case.programs) as run:
+        await run.wait_phase(Phase.READY, Phase.FAILED, timeout_s=case.model.load_timeout_s)
+        report = run.replica.report()
+        assert report.phase is Phase.READY, f"{report.detail}\n{run.replica.log_tail()}"
+        [warden] = psutil.Process().children()
+        family = [warden, *warden.children(recursive=True)]
+
+        with run.replica.enter() as visit:
+            assert visit.address.startswith("127.0.0.1:")
+            url = f"http://{visit.address}/v1/chat/completions"
+            body = {"model": case.model.name, "messages": PROMPT, "max_tokens": 4, "temperature": 0}
+            async with httpx.AsyncClient(trust_env=False, timeout=60) as client:
+                whole = (await client.post(url, json=body)).raise_for_status().json()
+                assert whole["model"] == case.model.name
+                assert 1 <= whole["usage"]["completion_tokens"] <= 4
+                streamed = await client.post(url, json={**body, "stream": True})
+        frames = [line for line in streamed.text.splitlines() if line.startswith("data: ")]
+        assert frames[-1] == "data: [DONE]"
+        deltas = [json.loads(frame[6:])["choices"][0]["delta"] for frame in frames[:-1]]
+        text = "".join(delta.get("content") or "" for delta in deltas)
+        assert text == whole["choices"][0]["message"]["content"]
+
+        run.replica.want(Want.GONE)
+        await run.wait_phase(Phase.GONE, Phase.FAILED)
+        assert run.replica.report().phase is Phase.GONE, run.replica.report().detail
+        await run.life
+        assert not [process for process in family if process.is_running()]
+        assert run.ledger.sweep() == []
+
+
+@pytest.mark.parametrize("case", CASES, indirect=True)
+async def test_listens_on_loopback_only(case: Case, state_dir: Path) -> None:
+    async with running(case.model, state_dir, case.programs) as run:
+        await run.wait_phase(Phase.READY, Phase.FAILED, timeout_s=case.model.load_timeout_s)
+        assert run.replica.phase is Phase.READY, run.replica.log_tail()
+        family = [
+            p for child in psutil.Process().children() for p in (child, *child.children(recursive=True))
+        ]
+        doors = {
+            c.laddr.ip
+            for p in family
+            for c in p.net_connections("inet")
+            if c.status == psutil.CONN_LISTEN and str(c.laddr.port) in str(run.replica.report().address)
+        }
+        assert doors == {"127.0.0.1"}
+
+
+@pytest.mark.parametrize("case", CASES, indirect=True)
+async def test_missing_weights_are_told_in_words(case: Case, state_dir: Path) -> None:
+    model = replace(case.model, weights="/nowhere/to-be-found.gguf")
+    async with running(model, state_dir, case.programs) as run:
+        await run.wait_phase(Phase.FAILED, timeout_s=case.model.load_timeout_s)
+        assert "weights" in run.replica.report().detail, run.replica.log_tail()
+        assert "to-be-found" in run.replica.report().detail
+        assert "to-be-found" in run.replica.log_tail()

@@ -1,0 +1,98 @@
+"""Replicas whose engine is a small server that does as a test says."""
+
+import asyncio
+import random
+import secrets
+import sys
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from tests.conftest import wait_until
+
+from turnout.adapters.commands import LocalCommands
+from turnout.domain.serving import EngineKind, Phase, ReplicaId, ServedModel, Want
+from turnout.engines.servers import Launch
+from turnout.worker.engine_control import HttpEngine
+from turnout.worker.gpus import GpuGate
+from turnout.worker.hands import Kit
+from turnout.worker.orphans import Ledger
+from turnout.worker.ports import EnginePorts
+from turnout.worker.replicas import Means, Patience, Replica
+
+FAKE_ENGINE = Path(__file__).with_name("fake_engine.py")
+MODEL = ServedModel("fake", EngineKind.COMMAND, "", command=("fake", "{port}"), load_timeout_s=30)
+
+
+@dataclass
+class Bench:
+    """Makes replicas on real processes, and ends them all."""
+
+    state_dir: Path
+    engine: HttpEngine
+    ports: EnginePorts = field(default_factory=lambda: EnginePorts(random.Random()))
+    lives: list[asyncio.Task[None]] = field(default_factory=list)
+    patience: Patience = field(default_factory=lambda: Patience(drain_s=20))
+
+    @property
+    def ledger(self) -> Ledger:
+        return Ledger(self.state_dir / "engines.json")
+
+    def launch(self, *options: str, sleeps: bool = False, grace_s: float = 5.0) -> Launch:
+        port = self.ports.take()
+        argv = (sys.executable, str(FAKE_ENGINE), str(port), *options)
+        return Launch(argv, {}, port, sleeps=sleeps, grace_s=grace_s)
+
+    def replica(
+        self,
+        *options: str,
+        model: ServedModel = MODEL,
+        want: Want = Want.READY,
+        launch: Launch | None = None,
+        patience: Patience | None = None,
+    ) -> Replica:
+        planned = launch or self.launch(*options)
+        means = Means(
+            LocalCommands(self.state_dir / "logs"),
+            self.engine,
+            self.ledger,
+            lambda: planned,
+            no_gate,
+            lambda: None,
+            patience or self.patience,
+        )
+        replica = Replica(ReplicaId(f"r-{secrets.token_hex(4)}"), model, want, means)
+        self.lives.append(asyncio.create_task(replica.run()))
+        return replica
+
+    def kit(self, **changes: Launch) -> Kit:
+        return Kit(
+            LocalCommands(self.state_dir / "logs"),
+            self.engine,
+            self.ledger,
+            lambda model, gpus: self.launch(*model.arguments),
+            GpuGate(tuple),
+            self.patience,
+        )
+
+
+@asynccontextmanager
+async def no_gate() -> AsyncGenerator[None]:
+    yield
+
+
+@pytest.fixture
+async def bench(state_dir: Path) -> AsyncIterator[Bench]:
+    engine = HttpEngine()
+    bench = Bench(state_dir, engine)
+    yield bench
+    for life in bench.lives:
+        life.cancel()
+    await asyncio.gather(*bench.lives, return_exceptions=True)
+    await engine.aclose()
+
+
+async def wait_phase(replica: Replica, *phases: Phase) -> None:
+    await wait_until(lambda: replica.phase in phases, f"the replica to be {' or '.join(phases)}")

@@ -1,0 +1,81 @@
+"""An engine server in a few lines that misbehaves on request: `python fake_engine.py PORT [--hang-loading] …`."""
+
+import argparse
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("port", type=int)
+    parser.add_argument("--hang-loading", action="store_true")
+    parser.add_argument("--ignore-term", action="store_true")
+    parser.add_argument("--say", default="")
+    parser.add_argument("--exit", type=int, default=None)
+    parser.add_argument("--with-core", action="store_true", help="start a process that outlives this one")
+    parser.add_argument("--no-health", action="store_true")
+    parser.add_argument("--refuse-sleep", action="store_true")
+    options = parser.parse_args()
+    if options.say:
+        print(options.say, flush=True)
+    if options.exit is not None:
+        if options.exit < 0:
+            os.kill(os.getpid(), -options.exit)
+        sys.exit(options.exit)
+    if options.ignore_term:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    if options.with_core:
+        core = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); signal.pause()"
+        subprocess.Popen([sys.executable, "-c", core])
+        subprocess.Popen([sys.executable, "-c", core], start_new_session=True)
+    asleep = threading.Event()
+
+    class Handler(BaseHTTPRequestHandler):
+        def answer(self, status: int, body: Any = None) -> None:
+            content = json.dumps(body).encode()
+            self.send_response(status)
+            self.send_header("content-length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        def do_GET(self) -> None:
+            match self.path:
+                case "/health":
+                    self.answer(404 if options.no_health else 503 if options.hang_loading else 200)
+                case "/v1/models":
+                    self.answer(200, {"data": []})
+                case "/is_sleeping":
+                    self.answer(200, {"is_sleeping": asleep.is_set()})
+                case _:
+                    self.answer(404)
+
+        def do_POST(self) -> None:
+            match self.path:
+                case "/sleep?level=1" if options.refuse_sleep:
+                    self.answer(500, {"error": "sleep mode is off"})
+                case "/sleep?level=1":
+                    asleep.set()
+                    self.answer(200)
+                case "/wake_up":
+                    asleep.clear()
+                    self.answer(200)
+                case "/v1/chat/completions":
+                    asked = self.rfile.read(int(self.headers["content-length"])).decode()
+                    self.answer(200, {"asked": asked, "key": self.headers["authorization"]})
+                case _:
+                    self.answer(404)
+
+        def log_message(self, format: str, *args: Any) -> None:
+            pass
+
+    ThreadingHTTPServer(("127.0.0.1", options.port), Handler).serve_forever()
+
+
+if __name__ == "__main__":
+    main()
