@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 import uvloop
 
-from benchmarks import events, gang, submit
+from benchmarks import events, gang, manager, relay, submit
 from benchmarks.figures import Table, say
 
 Measure: TypeAlias = Callable[[], Coroutine[Any, Any, Table]]
@@ -21,6 +21,8 @@ BENCHMARKS: dict[str, Measure] = {
     "submit": submit.measure,
     "events": events.measure,
     "gang": gang.measure,
+    "relay": relay.measure,
+    "manager": manager.measure,
 }
 
 

@@ -3,11 +3,23 @@
 Every method may raise Unavailable when the service behind it is down; nothing else of that service leaks.
 """
 
-from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
+from turnout.domain.fleet import Notes
 from turnout.domain.keys import Key
+from turnout.domain.serving import (
+    Ask,
+    Beat,
+    Enrolment,
+    ModelRoutes,
+    OrderSheet,
+    Replica,
+    ReplicaId,
+    ServedModel,
+    WorkerId,
+)
 from turnout.domain.tasks import Event, GangId, Task, TaskId, TenantId
 
 
@@ -255,4 +267,121 @@ class Launcher(Protocol):
         pass_fds: Sequence[int] = (),
     ) -> Process:
         """Runs `turnout ARGUMENTS…`; `name` names its log."""
+        ...
+
+
+class Command(Process, Protocol):
+    """A child process whose output is kept."""
+
+    def log_tail(self, limit_bytes: int) -> str:
+        """The end of what it printed, from the beginning of a line."""
+        ...
+
+
+class Commands(Protocol):
+    """Starts any program as a child process that leads its own process group."""
+
+    async def start(self, name: str, argv: Sequence[str], environ: Mapping[str, str]) -> Command:
+        """`name` names its log; `environ` is laid over what is inherited. Raises Unavailable."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class News:
+    """What changed since `cursor` was another: workers that were heard or changed, gateways whose demand did."""
+
+    cursor: str
+    workers: frozenset[WorkerId] = frozenset()
+    gateways: frozenset[str] = frozenset()
+    models: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """What a manager left behind: its replicas, the versions of workers' orders, which models have routes, notes."""
+
+    replicas: Mapping[ReplicaId, Replica]
+    versions: Mapping[WorkerId, int]
+    routed: frozenset[str]
+    notes: Notes | None
+
+
+@dataclass(frozen=True, slots=True)
+class Publication:
+    """What changed by one decision; None stands for what is no more."""
+
+    replicas: Mapping[ReplicaId, Replica | None] = field(default_factory=dict[ReplicaId, Replica | None])
+    orders: Mapping[WorkerId, OrderSheet | None] = field(default_factory=dict[WorkerId, OrderSheet | None])
+    routes: Mapping[str, ModelRoutes | None] = field(default_factory=dict[str, ModelRoutes | None])
+    notes: Notes | None = None
+    status: Mapping[str, str] | None = None
+
+
+class Registry(Protocol):
+    """What gateways, workers (through gateways) and the manager tell each other.
+
+    Models stay until they are removed. All that belongs to one worker or one gateway lapses by itself.
+    """
+
+    async def put_model(self, model: ServedModel) -> None: ...
+    async def models(self) -> dict[str, ServedModel]: ...
+    async def model(self, name: str) -> ServedModel:
+        """Raises NotFound."""
+        ...
+
+    async def remove_model(self, name: str) -> bool: ...
+
+    async def enrol(self, worker: Enrolment) -> None:
+        """Adds a worker, or changes all of it but whether it drains."""
+        ...
+
+    async def enrolled(self, worker: WorkerId) -> Enrolment | None: ...
+    async def enrolments(self, workers: Collection[WorkerId] | None = None) -> dict[WorkerId, Enrolment]:
+        """Of these workers, or of all."""
+        ...
+
+    async def set_draining(self, worker: WorkerId, draining: bool) -> None:
+        """Raises NotFound."""
+        ...
+
+    async def heard(self, worker: WorkerId, beat: Beat) -> int:
+        """Stores a heartbeat; returns its number. Raises NotFound for a worker that should register again."""
+        ...
+
+    async def beats(self, workers: Collection[WorkerId]) -> dict[WorkerId, Beat]:
+        """The last heartbeat of each that has one."""
+        ...
+
+    async def orders(self, worker: WorkerId) -> OrderSheet | None:
+        """None while the manager has not spoken: the worker should go on as it is."""
+        ...
+
+    async def wait_orders(self, worker: WorkerId, seen: int, timeout_s: float) -> OrderSheet | None:
+        """The orders as soon as their version is not `seen`; None when the time is over."""
+        ...
+
+    def tail_routes(self) -> AsyncIterator[Mapping[str, ModelRoutes | None]]:
+        """All routes, then what changes, for ever. Raises Unavailable; a new tail begins with all again."""
+        ...
+
+    async def status(self) -> dict[str, str]:
+        """How each model stands, in words."""
+        ...
+
+    async def report_demand(self, gateway: str, asks: Mapping[str, Ask]) -> None:
+        """All that the gateway sees now; must be repeated every few seconds."""
+        ...
+
+    async def demand(self) -> dict[str, tuple[int, Mapping[str, Ask]]]:
+        """Each gateway's last report and its number."""
+        ...
+
+    async def wait_news(self, after: str, timeout_s: float) -> News:
+        """What happened past that cursor, as soon as something did; "" is the past of all."""
+        ...
+
+    async def saved(self) -> Saved: ...
+
+    async def publish(self, right: str, owner: str, publication: Publication) -> bool:
+        """Writes all or nothing; False when `owner` does not hold the mutex `right`."""
         ...

@@ -1,0 +1,47 @@
+"""Which replica takes a request: the one that has seen its beginning before, unless it has too much to do. Pure.
+
+Requests that begin alike go to the same replica, because its prefix cache saves the work (rendezvous hashing: a
+replica that comes or goes moves only its own share). A replica above `BOUND` times the mean load is passed over,
+so that a popular beginning cannot drown one while others idle.
+"""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from math import ceil
+
+from turnout.domain.serving import ReplicaId, Route
+
+BOUND = 1.25
+_PREFIX_BYTES = 512
+
+
+def affinity_of(body: bytes) -> bytes:
+    """What requests that begin alike have in common; the model's name and the system prompt come first in a body."""
+    return hashlib.blake2b(body[:_PREFIX_BYTES], digest_size=8).digest()
+
+
+def choose(
+    routes: Sequence[Route],
+    loads: Mapping[ReplicaId, int],
+    concurrency: int,
+    affinity: bytes | None,
+    avoid: AbstractSet[ReplicaId] = frozenset(),
+) -> Route | None:
+    """The replica for one more request, or None when none has room. `avoid` is used only when nothing else is left."""
+    usable = [r for r in routes if r.usable and loads.get(r.replica, 0) < concurrency]
+    open_routes = [r for r in usable if r.replica not in avoid] or usable
+    if not open_routes:
+        return None
+    if len(open_routes) == 1:
+        return open_routes[0]
+    if affinity is None:
+        return min(open_routes, key=lambda r: (loads.get(r.replica, 0), r.replica))
+    total = sum(loads.get(r.replica, 0) for r in open_routes) + 1
+    limit = ceil(BOUND * total / len(open_routes))
+    below = [r for r in open_routes if loads.get(r.replica, 0) < limit]
+    return max(below, key=lambda r: _weight(affinity, r.replica))
+
+
+def _weight(affinity: bytes, replica: ReplicaId) -> bytes:
+    return hashlib.blake2b(replica.encode(), digest_size=8, key=affinity).digest()

@@ -1,0 +1,190 @@
+"""The one writer of the fleet: hears what happened, lets `core` decide, publishes what follows from it.
+
+Any number may run; the one that holds the right works. It keeps nothing that is not in the registry, so the next one
+goes on where it stopped; times are by this process's clock and are moved to the next one's when that takes over.
+"""
+
+import asyncio
+import itertools
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, fields, replace
+
+from turnout.domain.errors import Unavailable
+from turnout.domain.fleet import Fleet, Notes, Rules, rebased
+from turnout.domain.serving import Demand, EngineKind, ReplicaId, Worker
+from turnout.manager.core import step
+from turnout.manager.moves import (
+    Blame,
+    Close,
+    Command,
+    Event,
+    ForgetReplica,
+    GiveUp,
+    Reopen,
+    SetWant,
+    StartReplica,
+    TakeUp,
+    Tick,
+)
+from turnout.manager.news import Asked, demand_event, model_events, publication, worker_events
+from turnout.observe import get_log
+from turnout.ports import Mutex, News, Queue, Registry, Saved
+
+log = get_log()
+
+RIGHT = "fleet"
+_RIGHT_S = 6.0
+_TICK_S = 0.25
+_RETRY_S = 0.5
+_LOOK_S = 2.0  # how often all is read again, whatever the news said
+_NOTE_S = 1.0
+
+
+@dataclass(slots=True)
+class _Sight:
+    """What the loop has before it. `left` is what an earlier manager left, until everything was said anew; `asked`
+    has each gateway's last report and its number."""
+
+    fleet: Fleet
+    cursor: str
+    left: Saved | None
+    asked: dict[str, tuple[int, Asked]] = field(default_factory=dict[str, tuple[int, Asked]])
+    looked_at: float = float("-inf")
+    noted_at: float = float("-inf")
+
+
+@dataclass(frozen=True, slots=True)
+class FleetManager:
+    """`queue` tells how many video tasks wait; `id` must be new for each process: replicas are named after it."""
+
+    id: str
+    registry: Registry
+    mutex: Mutex
+    queue: Queue
+    rules: Rules = field(default_factory=Rules)
+    clock: Callable[[], float] = time.monotonic
+
+    async def run(self, stopping: asyncio.Event) -> None:
+        sight: _Sight | None = None
+        ids: Iterator[ReplicaId] = (ReplicaId(f"{self.id}-{n}") for n in itertools.count(1))
+        while not stopping.is_set():
+            try:
+                if await self.mutex.hold(RIGHT, self.id, _RIGHT_S):
+                    sight = await self._turn(sight or await self._take_over(), ids)
+                    continue
+                sight = None
+            except Unavailable as err:
+                # What was read or written last is not known: begin again from what is stored.
+                log.warning("fleet left as it is", error=str(err))
+                sight = None
+            await _pause(stopping, _RETRY_S)
+        try:
+            await self.mutex.drop(RIGHT, self.id)
+        except Unavailable as err:
+            log.warning("right to manage the fleet left to lapse", error=str(err))
+
+    async def _take_over(self) -> _Sight:
+        """The fleet as the last manager left it; every worker counts as heard just now."""
+        now = self.clock()
+        cursor = (await self.registry.wait_news("", 0)).cursor
+        saved, models = await self.registry.saved(), await self.registry.models()
+        enrolments = await self.registry.enrolments()
+        beats = await self.registry.beats(list(enrolments))
+        notes = saved.notes or Notes(now)
+        replicas = {  # one object for one model: comparing whole models for each replica would cost most of a step
+            i: replace(r, spec=models[r.model]) if models.get(r.model) == r.spec else r
+            for i, r in saved.replicas.items()
+        }
+        left = Fleet(models, {}, replicas, {}, notes.pace, notes.failures, notes.given_up, self.rules)
+        workers = {
+            w: Worker(
+                w,
+                beat.machine,
+                enrolments[w].url,
+                now,
+                name=enrolments[w].name,
+                version=saved.versions.get(w, beat.seen + 1),
+            )
+            for w, beat in beats.items()
+        }
+        fleet = replace(rebased(left, now - notes.at), workers=workers, at=now)
+        log.info("fleet taken over", manager=self.id, workers=len(workers), replicas=len(fleet.replicas))
+        return _Sight(fleet, cursor, saved)
+
+    async def _turn(self, sight: _Sight, ids: Iterator[ReplicaId]) -> _Sight | None:
+        """One look, one decision, one publication; None when the right was lost."""
+        events = await self._look(sight, await self.registry.wait_news(sight.cursor, _TICK_S))
+        now, before = self.clock(), sight.fleet
+        sight.fleet, commands = step(before, events, now, ids)
+        noted = now - sight.noted_at >= _NOTE_S
+        told = publication(before, sight.fleet, sight.left, noted=noted)
+        if told is not None and not await self.registry.publish(RIGHT, self.id, told):
+            log.warning("right to manage the fleet lost", manager=self.id)
+            return None
+        sight.left = None
+        sight.noted_at = now if noted else sight.noted_at
+        for command in commands:
+            _tell(command)
+        # In a large fleet something happens all the time: rest as long as it took, so that news come in batches.
+        await asyncio.sleep(min(_TICK_S, self.clock() - now))
+        return sight
+
+    async def _look(self, sight: _Sight, news: News) -> list[Event]:
+        """What happened, as events."""
+        now, fleet = self.clock(), sight.fleet
+        sight.cursor = news.cursor
+        # The stream may have been trimmed, and what lapses makes no news: look at all of it now and then.
+        everything = now - sight.looked_at >= _LOOK_S
+        events: list[Event] = []
+        if everything or news.models:
+            events += model_events(fleet, await self.registry.models())
+        if everything or news.workers:
+            enrolments = await self.registry.enrolments(None if everything else news.workers)
+            events += worker_events(fleet, enrolments, await self.registry.beats(list(enrolments)))
+        if everything or news.gateways:
+            sight.asked = {
+                gateway: known if (known := sight.asked.get(gateway)) and known[0] == n else (n, (now, asks))
+                for gateway, (n, asks) in (await self.registry.demand()).items()
+            }
+        if everything:
+            sight.looked_at = now
+        queues = await self._queues(fleet, now)
+        return [*events, demand_event(fleet, (asked for _, asked in sight.asked.values()), queues), Tick()]
+
+    async def _queues(self, fleet: Fleet, now: float) -> dict[str, Demand]:
+        """Video tasks wait in queues of their own, not at gateways."""
+        demand: dict[str, Demand] = {}
+        for model in fleet.models.values():
+            if model.engine is EngineKind.WAN:
+                figures = await self.queue.figures(model.name)
+                if figures.length:
+                    waiting = max(0, figures.length - figures.running)
+                    demand[model.name] = Demand(waiting, figures.running, now)
+        return demand
+
+
+async def _pause(stopping: asyncio.Event, seconds: float) -> None:
+    try:
+        await asyncio.wait_for(stopping.wait(), seconds)
+    except TimeoutError:
+        return
+
+
+def _tell(command: Command) -> None:
+    """One line for each decision."""
+    facts = {f.name: getattr(command, f.name) for f in fields(command) if f.name != "needs"}
+    level = log.warning if isinstance(command, Blame | GiveUp | ForgetReplica) else log.info
+    level(_SAID[type(command)], **facts)
+
+
+_SAID: dict[type, str] = {
+    StartReplica: "replica placed",
+    SetWant: "replica ordered",
+    Close: "replica closed",
+    Reopen: "replica opened again",
+    ForgetReplica: "replica forgotten",
+    Blame: "model failed",
+    GiveUp: "model given up",
+    TakeUp: "model taken up again",
+}
