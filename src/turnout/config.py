@@ -11,21 +11,33 @@ from typing import Any, cast
 import yaml
 from pydantic import TypeAdapter, ValidationError
 
-from turnout.domain.errors import Misconfigured
+from turnout.domain.errors import InvalidRequest, Misconfigured
 from turnout.domain.families import FAMILIES
 from turnout.domain.models import Model, check_model
+from turnout.domain.serving import Needs, ServedModel
 from turnout.domain.video import VideoRules
+from turnout.engines.servers import check_served
 from turnout.ports import Limits
 
 DEFAULT_MODELS: Mapping[str, Mapping[str, Any]] = {
     "wan-tiny-t2v": {"weights": "builtin:wan-tiny-t2v", "family": "wan-tiny-t2v", "ulysses": 2},
     "wan-tiny-ti2v": {"weights": "builtin:wan-tiny-ti2v", "family": "wan-tiny-ti2v", "ulysses": 2},
+    "smollm2": {
+        "engine": "llamacpp",
+        "weights": "builtin:smollm2",
+        "needs": {"memory_bytes": 512 * 2**20},
+        "concurrency": 4,
+    },
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """`redis_url` None means an embedded server in the state directory; `blobs` None means `objects/` there."""
+    """`redis_url` None means an embedded server in the state directory; `blobs` None means `objects/` there.
+
+    `models` in a file names both kinds: those with an `engine` other than wan are `served` by engine servers, the
+    others are video models.
+    """
 
     host: str = "127.0.0.1"
     port: int = 8000
@@ -52,6 +64,7 @@ class Config:
     allow_private_urls: bool = False
     webhook_secret: str | None = field(default=None, metadata={"secret": True})
     models: tuple[Model, ...] = ()
+    served: tuple[ServedModel, ...] = ()
 
     @property
     def limits(self) -> Limits:
@@ -72,9 +85,10 @@ class Loaded:
     origins: Mapping[str, str]
 
 
-_KNOWN = {f.name: f for f in fields(Config)}
+_KNOWN = {f.name: f for f in fields(Config) if f.name != "served"}
 _RULES = TypeAdapter(VideoRules)
 _MODEL = TypeAdapter(Model)
+_SERVED = TypeAdapter(ServedModel)
 _CONFIG = TypeAdapter(Config)
 
 
@@ -97,7 +111,12 @@ def load(flags: Mapping[str, Any], environ: Mapping[str, str], file: Path | None
             values[name] = value
             origins[name] = source
     models = values.pop("models", DEFAULT_MODELS)
-    values["models"] = tuple(_model(name, settings) for name, settings in _mapping(models, "models").items())
+    named = {
+        name: _mapping(settings, f"models.{name}") for name, settings in _mapping(models, "models").items()
+    }
+    served = {name: given for name, given in named.items() if given.get("engine", "wan") != "wan"}
+    values["models"] = tuple(_model(name, given) for name, given in named.items() if name not in served)
+    values["served"] = tuple(_served(name, given) for name, given in served.items())
     try:
         config = _CONFIG.validate_python(values)
     except ValidationError as err:
@@ -111,7 +130,7 @@ def load(flags: Mapping[str, Any], environ: Mapping[str, str], file: Path | None
 def dump(config: Config) -> dict[str, Any]:
     """The configuration as a file's content: loading it gives the same configuration. Secrets are in it."""
     values: dict[str, Any] = _CONFIG.dump_python(config, mode="json")
-    values["models"] = {m.pop("name"): m for m in values["models"]}
+    values["models"] = {m.pop("name"): m for m in (*values["models"], *values.pop("served"))}
     return values
 
 
@@ -144,6 +163,7 @@ def _mapping(value: object, where: str) -> Mapping[str, Any]:
 
 def _model(name: str, settings: object) -> Model:
     given = dict(_mapping(settings, f"models.{name}"))
+    given.pop("engine", None)
     family = given.pop("family", None)
     rules = dict(_mapping(given.pop("rules", {}), f"models.{name}.rules"))
     if family is not None and family not in FAMILIES:
@@ -159,6 +179,22 @@ def _model(name: str, settings: object) -> Model:
         problem = err.errors()[0]
         raise Misconfigured(f"models.{name}: {'.'.join(map(str, problem['loc']))}: {problem['msg']}") from err
     check_model(model)
+    return model
+
+
+def _served(name: str, given: Mapping[str, Any]) -> ServedModel:
+    _refuse_unknown(f"models.{name}", given, {f.name for f in fields(ServedModel)} - {"name"})
+    _refuse_unknown(
+        f"models.{name}.needs", _mapping(given.get("needs", {}), "needs"), {f.name for f in fields(Needs)}
+    )
+    try:
+        model = _SERVED.validate_python({**given, "name": name})
+        check_served(model)
+    except ValidationError as err:
+        problem = err.errors()[0]
+        raise Misconfigured(f"models.{name}: {'.'.join(map(str, problem['loc']))}: {problem['msg']}") from err
+    except InvalidRequest as err:
+        raise Misconfigured(f"models.{name}: {err.param}: {err}") from err
     return model
 
 

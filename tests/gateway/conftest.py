@@ -21,6 +21,7 @@ from tests.conftest import Stores
 
 from turnout.adapters.blobs import ObjectBlobs, open_blobs
 from turnout.adapters.outbound import Outbound
+from turnout.adapters.redis.registry import RedisRegistry
 from turnout.config import Config, load
 from turnout.domain.keys import Role, mint
 from turnout.domain.tasks import (
@@ -145,6 +146,7 @@ async def running(stores: Stores, tmp_path: Path, **changes: Any) -> AsyncIterat
         stores.keys,
         blobs,
         stores.mutex,
+        RedisRegistry(stores.link),
         fetcher,
         time.time,
         lambda: f"{next(numbers):06d}{secrets.token_hex(4)}",

@@ -30,6 +30,7 @@ from turnout.adapters.blobs import open_blobs
 from turnout.adapters.outbound import Outbound
 from turnout.adapters.redis.link import Link
 from turnout.adapters.redis.queue import RedisQueue
+from turnout.adapters.redis.registry import RedisRegistry
 from turnout.adapters.redis.stores import RedisKeyStore, RedisMutex, RedisOutbox
 from turnout.adapters.redis.tasks import RedisTaskLog
 from turnout.config import Config
@@ -69,6 +70,7 @@ async def api_on(valkey: str, directory: Path) -> AsyncIterator[Api]:
         stores.keys,
         blobs,
         stores.mutex,
+        RedisRegistry(link),
         outbound,
         time.time,
         lambda: f"{next(numbers):08d}",
@@ -129,7 +131,9 @@ CHECKS = [
 def operations() -> list[tuple[str, str]]:
     """Method and path of all that is documented; no part behind the ports is needed to tell."""
     nothing: Any = None
-    parts = Parts(Config(), nothing, nothing, nothing, nothing, nothing, nothing, time.time, nothing, nothing)
+    parts = Parts(
+        Config(), nothing, nothing, nothing, nothing, nothing, nothing, nothing, time.time, nothing, nothing
+    )
     paths: dict[str, dict[str, Any]] = create_app(parts).openapi()["paths"]
     return [(path, method) for path, methods in paths.items() for method in methods]
 

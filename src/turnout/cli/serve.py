@@ -109,12 +109,59 @@ def manager(common: Common, redis_url: RedisOption = None) -> None:
     _run(run_manager(_start(common, "manager", redis_url=redis_url)))
 
 
-def worker(common: Common, redis_url: RedisOption = None, blobs: BlobsOption = None) -> None:
-    """Run this machine's worker: starts a gang when tasks wait, stops it when none do."""
+def worker(
+    common: Common,
+    redis_url: RedisOption = None,
+    blobs: BlobsOption = None,
+    join: Annotated[
+        str | None,
+        typer.Option("--join", envvar="MANAGER_URL", help="Join this gateway and run engine servers for it."),
+    ] = None,
+    token: Annotated[
+        str | None,
+        typer.Option(
+            "--token", envvar="TURNOUT_JOIN_TOKEN", help="A worker key (turnout keys create --role worker)."
+        ),
+    ] = None,
+    public_url: Annotated[
+        str | None,
+        typer.Option(
+            "--public-url", envvar="PUBLIC_URL", help="How gateways reach this worker, if not directly."
+        ),
+    ] = None,
+    listen_host: Annotated[
+        str, typer.Option("--listen-host", envvar="WORKER_HOST", help="Where gateways reach this worker.")
+    ] = "127.0.0.1",
+    listen_port: Annotated[
+        int, typer.Option("--listen-port", envvar="WORKER_PORT", help="Port of the same; 0 takes a free one.")
+    ] = 8100,
+) -> None:
+    """Run this machine's worker.
+
+    With --join it runs engine servers (vLLM, llama.cpp) for the gateway at that URL and needs nothing else. Without,
+    it shares the gateway's Redis and starts a gang when video tasks wait, and stops it when none do.
+    """
+    if join is not None:
+        _join(_start(common, "worker"), join, token, public_url, (listen_host, listen_port))
+        return
     from turnout.wiring import run_worker
 
     config = _start(common, "worker", redis_url=redis_url, blobs=blobs)
     _run(run_worker(config, _resolved(config)))
+
+
+def _join(
+    config: "Config", join: str, token: str | None, public_url: str | None, at: tuple[str, int]
+) -> None:
+    from dataclasses import replace
+
+    from turnout.wiring.engine_worker import run_engine_worker
+    from turnout.wiring.up import listen
+
+    if not token:
+        raise Misconfigured("joining needs a worker key: --token or TURNOUT_JOIN_TOKEN")
+    with listen(replace(config, host=at[0], port=at[1])) as listening:
+        _run(run_engine_worker(config, join, token, listening, public_url))
 
 
 def gang(common: Common, model: ModelOption, gang: GangOption = None, once: OnceOption = False) -> None:
@@ -179,7 +226,12 @@ def _run(main: Any) -> None:
 
 def _print_screen(config: "Config", url: str, api_key: str) -> None:
     redis = "embedded" if config.redis_url is None else "as configured"
-    models = ", ".join(f"{m.name} ({m.ranks} ranks)" for m in config.models)
+    models = ", ".join(
+        [
+            *(f"{m.name} ({m.ranks} ranks)" for m in config.models),
+            *(f"{m.name} (chat)" for m in config.served),
+        ]
+    )
     print(
         f"""
   Turnout is up at {url}

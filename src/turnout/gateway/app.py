@@ -4,6 +4,7 @@ A gateway keeps no state of its own that matters: any number of them may run sid
 """
 
 import asyncio
+import time
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Any, cast
@@ -13,14 +14,27 @@ from fastapi.openapi.utils import get_openapi
 
 from turnout import __version__
 from turnout.domain.tasks import Finished, Task
-from turnout.gateway import content, health, keys_admin, metrics, models, problems, streams, videos
+from turnout.gateway import (
+    content,
+    health,
+    keys_admin,
+    metrics,
+    models,
+    problems,
+    registered,
+    streams,
+    videos,
+    workers,
+)
 from turnout.gateway.auth import KeyRing
 from turnout.gateway.limits import BodyLimit, SafeHeaders
+from turnout.gateway.lines import Lines
 from turnout.gateway.live import Live
 from turnout.gateway.metrics import Measured, Metrics
 from turnout.gateway.pace import Pace
 from turnout.gateway.parts import Parts
 from turnout.gateway.submission import Submissions
+from turnout.gateway.switchboard import Switchboard
 from turnout.ports import Recorded
 
 __all__ = ["Parts", "create_app", "stop_streams"]
@@ -35,19 +49,25 @@ def create_app(parts: Parts) -> FastAPI:
             pace.learn(task)
 
     live = Live(parts.tasks, (measures.saw, learn))
+    board = Switchboard(time.monotonic)
+    lines = Lines(parts.registry, board, time.monotonic)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncGenerator[None]:
         async with asyncio.TaskGroup() as group:
-            tail = group.create_task(live.run(), name="event tail")
+            tails = {
+                group.create_task(live.run(), name="event tail"),
+                group.create_task(lines.run(), name="lines"),
+            }
             try:
                 yield
             finally:
                 live.stop()
                 # Up to Python 3.11 `wait_for`, which the Redis client uses, can lose a cancellation (gh-86296).
-                while not tail.done():
-                    tail.cancel()
-                    await asyncio.wait((tail,), timeout=0.1)
+                while pending := {tail for tail in tails if not tail.done()}:
+                    for tail in pending:
+                        tail.cancel()
+                    await asyncio.wait(pending, timeout=0.1)
 
     # The interactive pages would load scripts from elsewhere; /openapi.json is enough for any tool.
     app = FastAPI(title="Turnout", version=__version__, lifespan=lifespan, docs_url=None, redoc_url=None)
@@ -55,10 +75,12 @@ def create_app(parts: Parts) -> FastAPI:
     app.state.keys = KeyRing(parts.keys, parts.now)
     app.state.submissions = Submissions(parts)
     app.state.live = live
+    app.state.board = board
+    app.state.lines = lines
     app.state.pace = pace
     app.state.metrics = measures
     problems.install(app)
-    for module in (videos, content, streams, models, keys_admin, health, metrics):
+    for module in (videos, content, streams, registered, models, keys_admin, workers, health, metrics):
         app.include_router(module.router)
     # The last one added sees a request first.
     app.add_middleware(problems.NoSurprises)

@@ -41,6 +41,14 @@ class KeyRing:
             raise Unauthorized("The API key is not valid.", code="invalid_api_key")
         return key
 
+    def remembered(self, token: str) -> Key | None:
+        """The key behind a token, if it was looked up a moment ago; never waits."""
+        parts = split_token(token)
+        kept = self._kept.get(parts[0]) if parts else None
+        if parts is None or kept is None or self._now() - kept[1] >= _KEEP_S:
+            return None
+        return kept[0] if matches(kept[0], parts[1]) else None
+
     def drop(self, key_id: str) -> None:
         """Forgets a key that was just revoked here."""
         self._kept.pop(key_id, None)
@@ -87,5 +95,12 @@ async def _admin(key: Annotated[Key, Depends(_caller)]) -> Key:
     return key
 
 
+async def _worker(key: Annotated[Key, Depends(_caller)]) -> Key:
+    if key.role is not Role.WORKER:
+        raise Forbidden("Only a worker's key may do this.", code="role_not_allowed")
+    return key
+
+
+WorkerDep = Annotated[Key, Depends(_worker)]
 UserDep = Annotated[Key, Depends(_user)]
 AdminDep = Annotated[Key, Depends(_admin)]

@@ -8,7 +8,7 @@ from fastapi import Depends
 from starlette.requests import HTTPConnection
 
 from turnout.config import Config
-from turnout.ports import Blobs, Fetcher, KeyStore, Mutex, Queue, TaskLog
+from turnout.ports import Blobs, Fetcher, KeyStore, Mutex, Queue, Registry, TaskLog
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +21,7 @@ class Parts:
     keys: KeyStore
     blobs: Blobs
     mutex: Mutex
+    registry: Registry
     fetcher: Fetcher
     now: Callable[[], float]
     new_id: Callable[[], str]

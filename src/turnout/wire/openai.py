@@ -11,6 +11,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSche
 
 from turnout.domain.keys import Key, Role
 from turnout.domain.models import Model
+from turnout.domain.serving import EngineKind, ServedModel
 from turnout.domain.tasks import Stage, State, Task
 from turnout.domain.video import MAX_PROMPT_CHARS, MAX_SEED, ImageUse, seconds_of
 
@@ -233,9 +234,71 @@ class ModelShown(BaseModel):
     fsdp: bool
 
 
+class ServedShown(BaseModel):
+    """A registered model; `status` says in words how it stands."""
+
+    id: str
+    object: Literal["model"] = "model"
+    created: int = 0
+    owned_by: Literal["turnout"] = "turnout"
+    kind: Literal["chat"] = "chat"
+    engine: EngineKind
+    model_name: str
+    status: str
+    min_replicas: int
+    max_replicas: int
+    idle_s: float
+    concurrency: int
+
+
 class ModelList(BaseModel):
     object: Literal["list"] = "list"
-    data: list[ModelShown]
+    data: list[ModelShown | ServedShown]
+
+
+class ModelRemoved(BaseModel):
+    id: str
+    object: Literal["model"] = "model"
+    deleted: bool = True
+
+
+class RegisterRequest(Body):
+    """A model for workers to run. `gpus` absent: as many as its tensors are split over, none on llama.cpp."""
+
+    alias: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:-]{0,99}$")
+    engine: EngineKind
+    model_name: str = Field(
+        min_length=1, max_length=500, description="A name or a path the engine understands."
+    )
+    gpus: int | None = Field(None, ge=0, le=64)
+    gpu_memory_bytes: int = Field(0, ge=0)
+    memory_bytes: int = Field(0, ge=0)
+    min_replicas: int = Field(0, ge=0, le=1000)
+    max_replicas: int = Field(1, ge=1, le=1000)
+    idle_s: float = Field(300.0, ge=0, le=10**7)
+    load_timeout_s: float = Field(600.0, gt=0, le=86_400)
+    concurrency: int = Field(64, ge=1, le=10_000)
+    sleep: bool = False
+    max_model_len: int | None = Field(None, ge=1, le=10**8)
+    gpu_memory_utilization: float | None = Field(None, gt=0, le=1)
+    tensor_parallel_size: int = Field(1, ge=1, le=64)
+    dtype: str | None = Field(None, max_length=50)
+    quantization: str | None = Field(None, max_length=50)
+    arguments: tuple[str, ...] = Field((), max_length=50)
+    command: tuple[str, ...] = Field((), max_length=100)
+
+
+def served_of(model: ServedModel, status: str) -> ServedShown:
+    return ServedShown(
+        id=model.name,
+        engine=model.engine,
+        model_name=model.weights,
+        status=status,
+        min_replicas=model.min_replicas,
+        max_replicas=model.max_replicas,
+        idle_s=model.idle_s,
+        concurrency=model.concurrency,
+    )
 
 
 def percent(stage: Stage, step: int, of: int) -> int:

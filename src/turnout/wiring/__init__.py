@@ -18,10 +18,11 @@ from turnout.adapters.blobs import ObjectBlobs, open_blobs
 from turnout.adapters.process import LocalLauncher
 from turnout.adapters.redis.link import Link
 from turnout.adapters.redis.queue import RedisQueue
+from turnout.adapters.redis.registry import RedisRegistry
 from turnout.adapters.redis.stores import RedisKeyStore, RedisMutex, RedisOutbox
 from turnout.adapters.redis.tasks import RedisTaskLog
 from turnout.config import Config
-from turnout.domain.errors import Misconfigured
+from turnout.domain.errors import Misconfigured, Unavailable
 from turnout.domain.models import Model
 from turnout.domain.tasks import GangId
 from turnout.gang.supervisor import GangOrders, GangSupervisor
@@ -39,6 +40,7 @@ class Wires:
     outbox: RedisOutbox
     mutex: RedisMutex
     blobs: ObjectBlobs
+    registry: RedisRegistry
     link: Link
 
 
@@ -73,6 +75,7 @@ async def open_wires(config: Config) -> AsyncGenerator[Wires]:
             RedisOutbox(link, tasks),
             RedisMutex(link),
             open_blobs(config.blobs or str(config.state_dir / "objects"), config.blobs_endpoint),
+            RedisRegistry(link),
             link,
         )
     finally:
@@ -118,8 +121,10 @@ async def run_gateway(config: Config, listening: socket.socket) -> None:
     import uvicorn
 
     from turnout.adapters.outbound import Outbound
+    from turnout.adapters.relay import Relay, RelaySettings
     from turnout.gateway.app import create_app, stop_streams
     from turnout.gateway.parts import Parts
+    from turnout.wiring.gateway_desk import GatewayDesk
 
     async with open_wires(config) as wires, aclosing(Outbound(config.allow_private_urls)) as fetcher:
         await _refuse_open_door(listening, wires.keys)
@@ -130,6 +135,7 @@ async def run_gateway(config: Config, listening: socket.socket) -> None:
             async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
                 stop_streams(app)
                 await super().shutdown(sockets)
+                relay.close()
 
         parts = Parts(
             config=config,
@@ -138,14 +144,18 @@ async def run_gateway(config: Config, listening: socket.socket) -> None:
             keys=wires.keys,
             blobs=wires.blobs,
             mutex=wires.mutex,
+            registry=wires.registry,
             fetcher=fetcher,
             now=time.time,
             new_id=new_task_id,
             new_seed=lambda: secrets.randbits(32),
         )
         app = create_app(parts)
+        desk = GatewayDesk(app.state.keys, app.state.board, app.state.lines)
+        relay = Relay(desk, RelaySettings(max_body_bytes=config.max_body_bytes))
         settings = uvicorn.Config(
             app,
+            http=relay.protocol,
             ws="websockets-sansio",
             log_config=None,
             access_log=False,
@@ -165,6 +175,7 @@ async def _refuse_open_door(listening: socket.socket, keys: RedisKeyStore) -> No
 
 async def run_manager(config: Config) -> None:
     from turnout.adapters.outbound import Outbound
+    from turnout.manager.fleet import FleetManager
     from turnout.manager.loop import Manager
     from turnout.manager.webhooks import deliver_due
 
@@ -192,9 +203,25 @@ async def run_manager(config: Config) -> None:
             config.lease_s,
             config.retention_s,
         )
+        name = f"m-{secrets.token_hex(4)}"  # new for each process: replicas are named after it
+        fleet = FleetManager(name, wires.registry, wires.mutex, wires.queue)
         stopping = asyncio.Event()
         on_stop(stopping.set)
-        await manager.run(stopping)
+        await _declare(config, wires.registry)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(manager.run(stopping), name="housekeeping")
+            group.create_task(fleet.run(stopping), name="fleet")
+
+
+async def _declare(config: Config, registry: RedisRegistry) -> None:
+    """Registers the models that the configuration names, waiting for Redis if need be."""
+    while True:
+        try:
+            for model in config.served:
+                await registry.put_model(model)
+            return
+        except Unavailable:
+            await asyncio.sleep(0.5)
 
 
 async def run_worker(config: Config, config_file: Path) -> None:

@@ -43,6 +43,7 @@ async def run_up(config: Config, ready: Callable[[Address, asyncio.Event], None]
             host, port = listening.getsockname()[:2]
             async with open_key_store(config) as keys:
                 address = await _address(config, keys, f"http://{_reachable(host)}:{port}")
+                join_token = await _join_token(keys)
             options = ("--config", str(resolved))
 
             async def gateway() -> Process:
@@ -55,11 +56,19 @@ async def run_up(config: Config, ready: Callable[[Address, asyncio.Event], None]
             async def worker() -> Process:
                 return await launcher.start("worker", ["worker", *options])
 
+            async def engines() -> Process:
+                return await launcher.start(
+                    "engines",
+                    ["worker", *options, "--join", address.url, "--listen-port", "0"],
+                    environ={"TURNOUT_JOIN_TOKEN": join_token},
+                )
+
             parts = [
                 *redis_parts,
                 Part("manager", manager, 5.0),
                 Part("gateway", gateway, 10.0),
                 Part("worker", worker, config.drain_s + 10.0),
+                *([Part("engines", engines, config.drain_s + 10.0)] if config.served else []),
             ]
             await run_parts(parts, stopping, lambda: ready(address, stopping))
 
@@ -153,6 +162,19 @@ async def _address(config: Config, keys: KeyStore, url: str) -> Address:
         await keys.add(key)
     write_private(path, json.dumps({"url": url, "api_key": token, "pid": os.getpid()}))
     return Address(url, token)
+
+
+async def _join_token(keys: KeyStore) -> str:
+    """A key for the worker of this run; those of earlier runs are of no more use."""
+    name = "worker of turnout up"
+    for key in await keys.all():
+        if key.role is Role.WORKER and key.name == name:
+            await keys.revoke(key.id)
+    key, token = mint(
+        secrets.token_hex(6), secrets.token_hex(24), TenantId("default"), Role.WORKER, name, time.time()
+    )
+    await keys.add(key)
+    return token
 
 
 def _left_token(path: Path) -> str | None:
