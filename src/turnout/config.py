@@ -62,6 +62,7 @@ class Config:
     max_body_bytes: int = 24 * 2**20
     max_image_pixels: int = 16_000_000
     allow_private_urls: bool = False
+    allow_registered_commands: bool = False
     webhook_secret: str | None = field(default=None, metadata={"secret": True})
     models: tuple[Model, ...] = ()
     served: tuple[ServedModel, ...] = ()

@@ -2,7 +2,7 @@
 
 from fastapi import APIRouter, Request
 
-from turnout.domain.errors import Conflict, InvalidRequest, NotFound
+from turnout.domain.errors import Conflict, Forbidden, InvalidRequest, NotFound
 from turnout.domain.serving import EngineKind, Needs, ServedModel
 from turnout.engines.servers import check_served
 from turnout.gateway.auth import AdminDep
@@ -32,6 +32,12 @@ async def register(request: Request, admin: AdminDep, parts: PartsDep) -> Served
         raise Conflict(f"{body.alias} is a video model of this service.", "alias", "alias_taken")
     if body.engine is EngineKind.WAN:
         raise InvalidRequest("wan models are declared in turnout.yaml.", "engine", "unsupported")
+    if body.engine is EngineKind.COMMAND and not parts.config.allow_registered_commands:
+        raise Forbidden(
+            "Commands run on workers: declare them in turnout.yaml, or set allow_registered_commands.",
+            "engine",
+            "command_not_allowed",
+        )
     model = _model(body)
     check_served(model)
     await parts.registry.put_model(model)
