@@ -125,6 +125,7 @@ def load(flags: Mapping[str, Any], environ: Mapping[str, str], file: Path | None
         name = str(problem["loc"][0]) if problem["loc"] else "?"
         raise Misconfigured(f"{origins.get(name, '?')}: {name}: {problem['msg']}") from err
     object.__setattr__(config, "state_dir", config.state_dir.expanduser().absolute())
+    origins["served"] = origins["models"]
     return Loaded(config, origins)
 
 

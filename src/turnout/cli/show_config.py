@@ -13,6 +13,7 @@ from turnout.cli.text import one_line, table
 
 if TYPE_CHECKING:
     from turnout.domain.models import Model
+    from turnout.domain.serving import ServedModel
 
 
 def register(app: typer.Typer) -> None:
@@ -36,8 +37,10 @@ def show_config(
         print(json.dumps(settings, indent=2))
         return
     models: tuple[Model, ...] = shown.pop("models")
+    served: tuple[ServedModel, ...] = shown.pop("served")
     rows = [(name, "–" if v is None else one_line(str(v)), loaded.origins[name]) for name, v in shown.items()]
     rows += [(f"models.{m.name}", f"{m.weights} on {_ranks(m)}", loaded.origins["models"]) for m in models]
+    rows += [(f"models.{m.name}", f"{m.weights} on {m.engine}", loaded.origins["models"]) for m in served]
     print(table(("SETTING", "VALUE", "FROM"), rows))
 
 
