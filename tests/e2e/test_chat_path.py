@@ -65,6 +65,10 @@ async def test_streams_arrive_piece_by_piece(tmp_path: Path) -> None:
         chunks = [chunk async for chunk in stream]
         assert sum(bool(c.choices and c.choices[0].delta.content) for c in chunks) >= 3
         assert chunks[-1].usage
+        async with httpx.AsyncClient() as http:
+            figures = (await http.get(f"{service.url}/metrics")).text
+        assert 'turnout_chat_requests_total{model="chat",outcome="200"} 1.0' in figures
+        assert 'turnout_chat_tokens_total{kind="completion",model="chat"} 8.0' in figures
         with pytest.raises(openai.NotFoundError, match="There is no model nope"):
             await client.chat.completions.create(model="nope", messages=HELLO)
         with pytest.raises(openai.AuthenticationError):

@@ -27,6 +27,7 @@ from turnout.gateway import (
     workers,
 )
 from turnout.gateway.auth import KeyRing
+from turnout.gateway.chat_metrics import ChatMetrics
 from turnout.gateway.limits import BodyLimit, SafeHeaders
 from turnout.gateway.lines import Lines
 from turnout.gateway.live import Live
@@ -77,6 +78,7 @@ def create_app(parts: Parts) -> FastAPI:
     app.state.live = live
     app.state.board = board
     app.state.lines = lines
+    app.state.chat_metrics = ChatMetrics(measures.registry)
     app.state.pace = pace
     app.state.metrics = measures
     problems.install(app)

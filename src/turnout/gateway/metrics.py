@@ -22,7 +22,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from turnout.domain.errors import Unavailable
 from turnout.domain.tasks import Interrupted, Progressed, Stage, Task, TaskId
+from turnout.gateway.chat_metrics import ChatMetrics
 from turnout.gateway.parts import Parts, PartsDep
+from turnout.gateway.switchboard import Switchboard
 from turnout.ports import Recorded
 
 _MAX_FOLLOWED = 10_000
@@ -145,5 +147,7 @@ class Measured:
     summary="Figures for Prometheus",
 )
 async def metrics(request: Request, parts: PartsDep) -> Response:
+    state = request.app.state
+    cast(ChatMetrics, state.chat_metrics).saw_demand(cast(Switchboard, state.board).demand())
     body = await cast(Metrics, request.app.state.metrics).scrape(parts)
     return Response(body, media_type=CONTENT_TYPE_LATEST)

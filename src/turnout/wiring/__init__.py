@@ -151,7 +151,7 @@ async def run_gateway(config: Config, listening: socket.socket) -> None:
             new_seed=lambda: secrets.randbits(32),
         )
         app = create_app(parts)
-        desk = GatewayDesk(app.state.keys, app.state.board, app.state.lines)
+        desk = GatewayDesk(app.state.keys, app.state.board, app.state.lines, app.state.chat_metrics)
         relay = Relay(desk, RelaySettings(max_body_bytes=config.max_body_bytes))
         settings = uvicorn.Config(
             app,

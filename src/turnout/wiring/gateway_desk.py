@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Awaitable
+from time import monotonic
 from typing import Any, cast
 from urllib.parse import urlsplit
 
@@ -10,6 +11,7 @@ from turnout.domain.errors import InvalidRequest, Unauthorized
 from turnout.domain.routing import affinity_of
 from turnout.domain.serving import ReplicaId
 from turnout.gateway.auth import KeyRing, may_watch
+from turnout.gateway.chat_metrics import ChatMetrics
 from turnout.gateway.lines import Lines
 from turnout.gateway.switchboard import Place, Switchboard
 
@@ -22,10 +24,16 @@ _ITS_FAULT = frozenset({Failure.UNREACHABLE, Failure.LOST, Failure.BROKEN, Failu
 class ChatTicket(Ticket):
     """One request at one replica; its place is given back when the relay says it is over."""
 
-    __slots__ = ("_affinity", "_desk", "_place", "_tried")
+    __slots__ = ("_affinity", "_began", "_desk", "_place", "_tried")
 
     def __init__(
-        self, desk: "GatewayDesk", place: Place, path: bytes, affinity: bytes, tried: frozenset[ReplicaId]
+        self,
+        desk: "GatewayDesk",
+        place: Place,
+        path: bytes,
+        affinity: bytes,
+        tried: frozenset[ReplicaId],
+        began: float,
     ) -> None:
         route = place.route
         headers = (
@@ -37,43 +45,54 @@ class ChatTicket(Ticket):
         self._place = place
         self._affinity = affinity
         self._tried = tried | {route.replica}
+        self._began = began
+
+    def first_byte(self) -> None:
+        self._desk.metrics.first_byte(self._place.model, monotonic() - self._began)
 
     def finished(self, outcome: Outcome) -> None:
         self._place.release(failed=outcome.error in _ITS_FAULT)
+        said = outcome.error.value if outcome.error else str(outcome.status)
+        used = (outcome.usage.prompt_tokens, outcome.usage.completion_tokens) if outcome.usage else None
+        self._desk.metrics.finished(self._place.model, said, monotonic() - self._began, used)
 
     def retry(self) -> "Ticket | Awaitable[Ticket]":
-        return self._desk.seat(self._place.model, self.path, self._affinity, self._tried)
+        return self._desk.seat(self._place.model, self.path, self._affinity, self._tried, self._began)
 
 
 class GatewayDesk:
-    def __init__(self, keys: KeyRing, board: Switchboard, lines: Lines) -> None:
+    def __init__(self, keys: KeyRing, board: Switchboard, lines: Lines, metrics: ChatMetrics) -> None:
         self._keys = keys
         self._board = board
         self.lines = lines
+        self.metrics = metrics
 
     def admit(self, ask: Ask) -> Ticket | Awaitable[Ticket]:
+        began = monotonic()
         token = _bearer(ask.authorization)
         key = self._keys.remembered(token)
         if key is None:
-            return self._look_up_and_admit(token, ask)
+            return self._look_up_and_admit(token, ask, began)
         may_watch(key)
-        return self.seat(_model_in(ask.body), ask.path, affinity_of(ask.body), frozenset())
+        return self.seat(_model_in(ask.body), ask.path, affinity_of(ask.body), frozenset(), began)
 
     def seat(
-        self, model: str, path: bytes, affinity: bytes, tried: frozenset[ReplicaId]
+        self, model: str, path: bytes, affinity: bytes, tried: frozenset[ReplicaId], began: float
     ) -> Ticket | Awaitable[Ticket]:
         place = self._board.take(model, affinity, tried)
         if place is None:
-            return self._wait(model, path, affinity, tried)
-        return ChatTicket(self, place, path, affinity, tried)
+            return self._wait(model, path, affinity, tried, began)
+        return ChatTicket(self, place, path, affinity, tried, began)
 
-    async def _look_up_and_admit(self, token: str, ask: Ask) -> Ticket:
+    async def _look_up_and_admit(self, token: str, ask: Ask, began: float) -> Ticket:
         may_watch(await self._keys.identify(token))
-        return await self._wait(_model_in(ask.body), ask.path, affinity_of(ask.body), frozenset())
+        return await self._wait(_model_in(ask.body), ask.path, affinity_of(ask.body), frozenset(), began)
 
-    async def _wait(self, model: str, path: bytes, affinity: bytes, tried: frozenset[ReplicaId]) -> Ticket:
+    async def _wait(
+        self, model: str, path: bytes, affinity: bytes, tried: frozenset[ReplicaId], began: float
+    ) -> Ticket:
         place = await self._board.wait(model, affinity, tried)
-        return ChatTicket(self, place, path, affinity, tried)
+        return ChatTicket(self, place, path, affinity, tried, began)
 
 
 def _bearer(authorization: bytes | None) -> str:
