@@ -76,6 +76,11 @@ class ScriptedGateway:
         self.streams_held = threading.Event()
         self.hold_at: int | None = None  # the stream stays silent before this event until cancelled
         self.cancelled = threading.Event()
+        self.chat_frames: list[
+            bytes
+        ] = []  # what a streamed chat answer consists of; b"hold" waits for `cancelled`
+        self.models: list[dict[str, Any]] = []
+        self.workers: list[dict[str, Any]] = []
         self._server: ThreadingHTTPServer | None = None
         self.port = 0
         self.listen()
@@ -136,6 +141,18 @@ class ScriptedGateway:
             case "GET", ["v1", "keys"]:
                 key = {"id": "k1", "tenant": "acme", "role": "user", "name": "ci", "created_at": 1.0}
                 return Answer(200, {"object": "list", "data": [key]})
+            case "GET", ["v1", "models"]:
+                return Answer(200, {"object": "list", "data": self.models})
+            case "GET", ["v1", "models", name] if found := [m for m in self.models if m["id"] == name]:
+                return Answer(200, found[0])
+            case "POST", ["v1", "models", "register"]:
+                return Answer(200, {"id": json.loads(request.body)["alias"], "status": "registered"})
+            case "DELETE", ["v1", "models", name] if any(m["id"] == name for m in self.models):
+                return Answer(200, {"id": name, "deleted": True})
+            case "GET", ["workers"]:
+                return Answer(200, {"data": self.workers})
+            case "POST", ["workers", name, "drain"] if any(w["id"] == name for w in self.workers):
+                return Answer(200, json.loads(request.body))
             case "DELETE", ["v1", "keys", "k1"]:
                 return Answer(200, {"id": "k1", "deleted": True})
             case _:
@@ -211,6 +228,8 @@ class _Handler(BaseHTTPRequestHandler):
                 self._stream(request, url.path.split("/")[3])
             elif answer is None and url.path.endswith("/content"):
                 self._content()
+            elif answer is None and url.path == "/v1/chat/completions" and b'"stream": true' in request.body:
+                self._chat()
             else:
                 self._send(answer or self.scripted.answer(request))
         except Hangup:
@@ -246,6 +265,19 @@ class _Handler(BaseHTTPRequestHandler):
             scripted.end(task, event)
             data = json.dumps({"id": str(number), "object": "video.event", "video": task, **event})
             self._chunk(f"id: {number}\nevent: {event['type']}\ndata: {data}\n\n".encode())
+        self._chunk(b"")
+
+    def _chat(self) -> None:
+        self.send_response(200)
+        self.send_header("content-type", "text/event-stream; charset=utf-8")
+        self.send_header("transfer-encoding", "chunked")
+        self.end_headers()
+        for frame in self.scripted.chat_frames:
+            if frame == b"hold":
+                self.scripted.streams_held.set()
+                self.scripted.cancelled.wait(40)
+            else:
+                self._chunk(frame)
         self._chunk(b"")
 
     def _chunk(self, data: bytes) -> None:

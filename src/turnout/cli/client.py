@@ -23,6 +23,9 @@ CONNECT_S = 5.0
 ANSWER_S = 30.0
 # Servers send a comment every few seconds on a quiet stream; well past that, look whether it still lives.
 QUIET_S = 45.0
+# A chat engine may be silent for minutes over a long prompt; the relay gives up on it sooner than this.
+CHAT_QUIET_S = 330.0
+CHAT_ANSWER_S = 1800.0
 PIECE_BYTES = 1 << 16
 
 _BY_STATUS: Mapping[int, type[TurnoutError]] = {
@@ -199,6 +202,43 @@ class Client:
     def revoke_key(self, key_id: str) -> None:
         self._ask("DELETE", f"/v1/keys/{quote(key_id, safe='')}")
 
+    def models(self) -> list[Mapping[str, Any]]:
+        return _items(self._ask("GET", "/v1/models"))
+
+    def model(self, name: str) -> Mapping[str, Any]:
+        return self._ask("GET", f"/v1/models/{quote(name, safe='')}")
+
+    def register_model(self, fields: Mapping[str, Any]) -> Mapping[str, Any]:
+        return self._ask("POST", "/v1/models/register", **_body(fields))
+
+    def remove_model(self, name: str) -> None:
+        self._ask("DELETE", f"/v1/models/{quote(name, safe='')}")
+
+    def workers(self) -> list[Mapping[str, Any]]:
+        return _items(self._ask("GET", "/workers"))
+
+    def set_draining(self, worker_id: str, draining: bool) -> None:
+        self._ask("POST", f"/workers/{quote(worker_id, safe='')}/drain", json={"draining": draining})
+
+    def chat(self, fields: Mapping[str, Any]) -> Mapping[str, Any]:
+        timeout = httpx.Timeout(CHAT_ANSWER_S, connect=CONNECT_S)
+        return self._ask("POST", "/v1/chat/completions", timeout=timeout, **_body(fields))
+
+    def chat_lines(self, fields: Mapping[str, Any]) -> Generator[str]:
+        """The lines of a streamed answer as they arrive. Closing it tells the server to stop."""
+        timeout = httpx.Timeout(ANSWER_S, connect=CONNECT_S, read=CHAT_QUIET_S)
+        asked = _body({**fields, "stream": True})
+        with (
+            self._translated(),
+            self._http.stream("POST", "/v1/chat/completions", timeout=timeout, **asked) as response,
+        ):
+            if not response.is_success:
+                response.read()
+                raise _error(response)
+            if not response.headers.get("content-type", "").startswith("text/event-stream"):
+                raise TurnoutError(f"{response.url} did not answer with a stream")
+            yield from _lines(response.iter_bytes())
+
     def _ask(self, method: str, path: str, **request: Any) -> Mapping[str, Any]:
         with self._translated():
             response = self._http.request(method, path, **request)
@@ -243,6 +283,15 @@ def _path(video_id: str) -> str:
     return f"/v1/videos/{quote(video_id, safe='')}"
 
 
+def _body(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Half characters, as a wrong locale makes them, become question marks rather than a traceback."""
+    try:
+        content = json.dumps(fields, ensure_ascii=False, allow_nan=False).encode(errors="replace")
+    except ValueError as err:
+        raise errors.InvalidRequest("numbers must be finite") from err
+    return {"content": content, "headers": {"content-type": "application/json"}}
+
+
 def _json(response: httpx.Response) -> Mapping[str, Any]:
     if not response.is_success:
         raise _error(response)
@@ -274,6 +323,17 @@ def _error(response: httpx.Response) -> TurnoutError:
     return kind(
         message, text(error.get("param")), text(error.get("code")), float(wait) if wait.isdigit() else None
     )
+
+
+def _lines(pieces: Iterator[bytes]) -> Iterator[str]:
+    """httpx's own lines also end at U+2028 and the like, which may stand bare in an answer's JSON."""
+    rest = b""
+    for piece in pieces:
+        *whole, rest = (rest + piece).split(b"\n")
+        for line in whole:
+            yield line.removesuffix(b"\r").decode(errors="replace")
+    if rest:
+        yield rest.decode(errors="replace")
 
 
 def _parsed(lines: Iterator[str]) -> Iterator[VideoEvent]:
