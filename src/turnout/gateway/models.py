@@ -6,7 +6,7 @@ from turnout.domain.errors import NotFound
 from turnout.gateway.auth import UserDep
 from turnout.gateway.parts import PartsDep
 from turnout.gateway.problems import documented
-from turnout.wire.openai import ModelList, ModelShown, ServedShown, model_of, served_of
+from turnout.wire.models import ModelList, ModelShown, ServedShown, model_of, served_of
 
 _UNTOLD = "the manager has not looked at it yet"
 

@@ -10,7 +10,8 @@ from turnout.gateway.bodies import read_json
 from turnout.gateway.parts import PartsDep
 from turnout.gateway.problems import documented
 from turnout.observe import get_log
-from turnout.wire.openai import ModelRemoved, RegisterRequest, ServedShown, schema_of, served_of
+from turnout.wire.models import ModelRemoved, RegisterRequest, ServedShown, served_of
+from turnout.wire.openai import schema_of
 
 router = APIRouter(tags=["models"], responses=documented(401, 403, 500, 503))
 
