@@ -3,6 +3,7 @@
 import asyncio
 import itertools
 import secrets
+import signal
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass
@@ -103,6 +104,12 @@ async def wait_until(
 @pytest.fixture
 def state_dir(tmp_path: Path) -> Path:
     return tmp_path / "state"
+
+
+def pytest_configure() -> None:
+    # A run in the background of a script inherits an ignored SIGINT, and so would every program under test.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 _FIGURE = "figure"

@@ -89,14 +89,19 @@ def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     return replace(chosen, model=replace(chosen.model, weights=str(weights)))
 
 
+def engine_family() -> list[psutil.Process]:
+    """The warden of the one engine that runs here, and all below it; other tests' servers are not among them."""
+    [warden] = [p for p in psutil.Process().children() if "turnout.worker.warden" in p.cmdline()]
+    return [warden, *warden.children(recursive=True)]
+
+
 @pytest.mark.parametrize("case", CASES, indirect=True)
 async def test_starts_answers_streams_and_leaves_no_process(case: Case, state_dir: Path) -> None:
     async with running(case.model, state_dir, case.programs) as run:
         await run.wait_phase(Phase.READY, Phase.FAILED, timeout_s=case.model.load_timeout_s)
         report = run.replica.report()
         assert report.phase is Phase.READY, f"{report.detail}\n{run.replica.log_tail()}"
-        [warden] = psutil.Process().children()
-        family = [warden, *warden.children(recursive=True)]
+        family = engine_family()
 
         with run.replica.enter() as visit:
             assert visit.address.startswith("127.0.0.1:")
@@ -126,9 +131,7 @@ async def test_listens_on_loopback_only(case: Case, state_dir: Path) -> None:
     async with running(case.model, state_dir, case.programs) as run:
         await run.wait_phase(Phase.READY, Phase.FAILED, timeout_s=case.model.load_timeout_s)
         assert run.replica.phase is Phase.READY, run.replica.log_tail()
-        family = [
-            p for child in psutil.Process().children() for p in (child, *child.children(recursive=True))
-        ]
+        family = engine_family()
         doors = {
             c.laddr.ip
             for p in family
