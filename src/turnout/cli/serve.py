@@ -195,6 +195,11 @@ def rank(
     name = GangId(gang or os.environ.get("TORCHELASTIC_RUN_ID") or f"{socket.gethostname()}-{os.getpid()}")
     config = _start(common, "rank", gang=name, rank=seat.rank)
     run_rank(config, model, name, seat, None, once=once)
+    # Not by way of the interpreter's shutdown: gloo's threads abort the process there now and then, when a peer
+    # has gone first, and a launcher would take a finished rank for a failed one.
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)
 
 
 def _start(common: Common, role: str, **fields: Any) -> "Config":
