@@ -255,21 +255,6 @@ class Ranks(Protocol):
         ...
 
 
-class Launcher(Protocol):
-    """Starts Turnout's own commands as child processes."""
-
-    async def start(
-        self,
-        name: str,
-        arguments: Sequence[str],
-        *,
-        environ: Mapping[str, str] | None = None,
-        pass_fds: Sequence[int] = (),
-    ) -> Process:
-        """Runs `turnout ARGUMENTS…`; `name` names its log."""
-        ...
-
-
 class Command(Process, Protocol):
     """A child process whose output is kept."""
 

@@ -10,7 +10,6 @@ TurnoutError
 ├── Limited               429  over a tenant's limit; `retry_after_s` says when to come back
 ├── Unavailable           503  a part is down or not ready; a retry can help
 ├── Stale                      the event came too late and changed nothing (never reaches a user)
-├── RenderFailed               the engine refuses this task for good; another attempt would fail too
 └── Misconfigured              the operator's configuration is wrong (printed, exit code 2)
 """
 
@@ -77,10 +76,6 @@ class Unavailable(TurnoutError):
 
 class Stale(TurnoutError):
     """The task has moved on: another attempt holds it, or it has ended."""
-
-
-class RenderFailed(TurnoutError):
-    pass
 
 
 class Misconfigured(TurnoutError):

@@ -3,6 +3,9 @@
 import hashlib
 import hmac
 
+# The relay takes fixed paths, so a gateway names the replica in a header.
+REPLICA_HEADER = b"x-turnout-replica"
+
 
 def relay_token(secret: str) -> str:
     """Never the secret itself: who sees it on the way can use the relay, but not speak as the worker."""

@@ -14,8 +14,7 @@ from turnout.gateway.auth import KeyRing, may_watch
 from turnout.gateway.chat_metrics import ChatMetrics
 from turnout.gateway.lines import Lines
 from turnout.gateway.switchboard import Place, Switchboard
-
-REPLICA_HEADER = b"x-turnout-replica"
+from turnout.wire.tokens import REPLICA_HEADER
 
 # These speak against the replica; the others against the client or nobody.
 _ITS_FAULT = frozenset({Failure.UNREACHABLE, Failure.LOST, Failure.BROKEN, Failure.SILENT, Failure.REFUSED})

@@ -6,8 +6,9 @@ from turnout.adapters.relay import Ask, Outcome, RelaySettings, Target, Ticket
 from turnout.domain.errors import Unavailable
 from turnout.domain.serving import EngineKind
 from turnout.engines.servers import relay_paths
+from turnout.wire.tokens import REPLICA_HEADER
 from turnout.worker.replicas import Visit
-from turnout.worker.server import REPLICA_HEADER, Door
+from turnout.worker.server import Door
 
 
 class VisitTicket(Ticket):

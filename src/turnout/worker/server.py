@@ -16,8 +16,6 @@ from turnout.worker.hands import Hands
 from turnout.worker.replicas import Visit
 
 PREFIX = "/replicas/"
-# The relay takes fixed paths, so there a gateway names the replica in a header.
-REPLICA_HEADER = b"x-turnout-replica"
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
