@@ -33,7 +33,10 @@ class Idempotency:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What one tenant may have at once; `max_running` delays tasks, the others refuse them."""
+    """What one tenant may have at once: `max_running` tasks under way and `max_waiting` more behind them.
+
+    A task past both is refused; with `max_waiting` 0, so is one that would have to wait for the tenant's own.
+    """
 
     max_waiting: int = 100
     max_running: int = 8

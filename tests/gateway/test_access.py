@@ -176,8 +176,11 @@ async def test_a_key_revoked_elsewhere_stops_working_within_seconds(stores: Stor
         await ring.identify(token)
 
 
-async def test_over_the_waiting_limit_is_429_and_leaves_no_image(stores: Stores, tmp_path: Path) -> None:
-    async with running(stores, tmp_path, limit_waiting=1) as gateway:
+async def test_over_the_limits_of_running_and_waiting_is_429_and_leaves_no_image(
+    stores: Stores, tmp_path: Path
+) -> None:
+    async with running(stores, tmp_path, limit_running=1, limit_waiting=1) as gateway:
+        await gateway.submit()
         await gateway.submit()
         answer = await gateway.http.post(
             "/v1/videos",
@@ -191,10 +194,10 @@ async def test_over_the_waiting_limit_is_429_and_leaves_no_image(stores: Stores,
         )
         assert answer.status_code == 429, answer.text
         assert answer.json()["error"] == {
-            "message": "1 tasks are waiting already.",
+            "message": "You have 0 tasks running and 2 waiting; 1 may run and 1 more may wait.",
             "type": "rate_limit_error",
             "param": None,
-            "code": "too_many_waiting",
+            "code": "too_many_tasks",
         }
         assert int(answer.headers["retry-after"]) >= 1
         assert [b async for b in gateway.blobs.list("tasks/")] == []

@@ -137,7 +137,8 @@ class RedisAgainstModel(RuleBasedStateMachine):
     @rule(tenant=tenants, priority=st.sampled_from(Priority))
     def submit(self, tenant: str, priority: Priority) -> None:
         task = make_task(tenant, MODEL, priority=priority)
-        if len(self.twin.line(tenant)) >= LIMITS.max_waiting:
+        unfinished = len(self.twin.line(tenant)) + self.twin.running(tenant)
+        if unfinished >= LIMITS.max_running + LIMITS.max_waiting:
             with pytest.raises(Limited):
                 self.run(self.log.submit(task, LIMITS))
             return

@@ -49,8 +49,9 @@ async def test_idempotency_keys_of_two_tenants_do_not_meet(stores: Stores) -> No
 async def test_a_refused_submission_leaves_no_trace(stores: Stores) -> None:
     tight = Limits(max_waiting=1, max_running=1, submits_per_minute=1000)
     await stores.tasks.submit(make_task(), tight)
+    await stores.tasks.submit(make_task(), tight)
     before = sorted(await stores.link.client.keys(f"{stores.link.prefix}*"))
-    with pytest.raises(Limited, match="1 tasks are waiting already"):
+    with pytest.raises(Limited, match="0 tasks running and 2 waiting; 1 may run and 1 more may wait"):
         await stores.tasks.submit(make_task(), tight, Idempotency("k", "d"))
     assert sorted(await stores.link.client.keys(f"{stores.link.prefix}*")) == before
 
@@ -98,6 +99,15 @@ async def test_a_tenant_at_its_running_limit_is_passed_over(stores: Stores) -> N
     claimed = [await stores.queue.claim(MODEL, G1, one) for _ in range(3)]
     assert [t.tenant if t else None for t in claimed] == ["a", "b", None]
     assert (await stores.queue.figures(MODEL)).length == 3
+
+
+async def test_who_may_not_wait_is_refused_while_as_many_run_as_may(stores: Stores) -> None:
+    one = Limits(max_waiting=0, max_running=1, submits_per_minute=1000)
+    await stores.tasks.submit(make_task("a"), one)
+    assert await stores.queue.claim(MODEL, G1, one)
+    with pytest.raises(Limited, match="1 tasks running and 0 waiting"):
+        await stores.tasks.submit(make_task("a"), one)
+    await stores.tasks.submit(make_task("b"), one)
 
 
 async def test_two_gangs_never_get_the_same_task(stores: Stores) -> None:

@@ -1,9 +1,9 @@
 -- Accepts a task, or refuses it and leaves no trace.
--- Returns {'new'} | {'same', id} | {'conflict', id} | {'rate', ms until the next minute} | {'waiting', n}
+-- Returns {'new'} | {'same', id} | {'conflict', id} | {'rate', ms until the next minute} | {'full', running, waiting}
 local id, doc, tenant, model, place_base, state = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
 local now_ms, retention_ms, event, max_events = tonumber(ARGV[7]), tonumber(ARGV[8]), ARGV[9], ARGV[10]
-local max_waiting, per_minute = tonumber(ARGV[11]), tonumber(ARGV[12])
-local idempotency, digest = ARGV[13], ARGV[14]
+local max_waiting, max_running, per_minute = tonumber(ARGV[11]), tonumber(ARGV[12]), tonumber(ARGV[13])
+local idempotency, digest = ARGV[14], ARGV[15]
 
 local seen_key = P .. ':idem:' .. tenant .. ':' .. idempotency
 if idempotency ~= '' then
@@ -20,8 +20,9 @@ local minute = P .. ':rate:' .. tenant .. ':' .. string.format('%d', math.floor(
 if tonumber(redis.call('GET', minute) or '0') >= per_minute then
   return {'rate', 60000 - now_ms % 60000}
 end
-local waiting = tonumber(redis.call('HGET', counts_key(tenant), 'waiting') or '0')
-if waiting >= max_waiting then return {'waiting', waiting} end
+local counts = redis.call('HMGET', counts_key(tenant), 'running', 'waiting')
+local running, waiting = tonumber(counts[1] or '0'), tonumber(counts[2] or '0')
+if running + waiting >= max_running + max_waiting then return {'full', running, waiting} end
 
 redis.call('INCR', minute)
 redis.call('PEXPIRE', minute, 120000)

@@ -33,6 +33,7 @@ class RedisTaskLog:
             dump_event(Submitted(task.created_at)),
             MAX_EVENTS,
             limits.max_waiting,
+            limits.max_running,
             limits.submits_per_minute,
             idempotency.key if idempotency else "",
             idempotency.digest if idempotency else "",
@@ -54,10 +55,11 @@ class RedisTaskLog:
                     code="rate_limit_exceeded",
                     retry_after_s=wait_ms / 1000,
                 )
-            case _:
+            case [_, running, waiting]:
                 raise Limited(
-                    f"{limits.max_waiting} tasks are waiting already.",
-                    code="too_many_waiting",
+                    f"You have {running} tasks running and {waiting} waiting; "
+                    f"{limits.max_running} may run and {limits.max_waiting} more may wait.",
+                    code="too_many_tasks",
                     retry_after_s=10,
                 )
 
