@@ -55,7 +55,8 @@ class RedisTaskLog:
                     code="rate_limit_exceeded",
                     retry_after_s=wait_ms / 1000,
                 )
-            case [_, running, waiting]:
+            case full:
+                _, running, waiting = full
                 raise Limited(
                     f"You have {running} tasks running and {waiting} waiting; "
                     f"{limits.max_running} may run and {limits.max_waiting} more may wait.",
