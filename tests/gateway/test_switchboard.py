@@ -105,6 +105,17 @@ async def test_a_replica_that_failed_is_put_aside() -> None:
     assert all(p and p.route.replica != failed for p in others)
 
 
+async def test_who_is_cancelled_at_the_moment_of_waking_takes_no_place() -> None:
+    switchboard = board()
+    [leaving, staying] = await waiters(switchboard, 2)
+    leaving.cancel()
+    switchboard.update({"m": ModelRoutes((route("a"),), 2)})
+    place = await staying
+    assert switchboard.demand()["m"].running == 1
+    place.release()
+    assert switchboard.demand()["m"].running == 0
+
+
 async def test_no_place_is_lost_whatever_clients_do() -> None:
     chance = random.Random(1)
     switchboard = board("a", "b", concurrency=2, patience_s=0.05, max_waiting=30)

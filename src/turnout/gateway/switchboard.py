@@ -161,6 +161,8 @@ class Switchboard:
         """Gives places to those in the line who can have one, first come, first served."""
         line, there = self._lines[model], self._routes.get(model)
         for waiting in tuple(line.waiting):
+            if waiting.place.done():
+                continue  # it was cancelled, and leaves the line as soon as it runs
             if there is None or (there.refusal is not None and not there.routes):
                 reason = there.refusal if there else "it was removed"
                 waiting.place.set_exception(
