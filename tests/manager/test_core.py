@@ -305,6 +305,20 @@ def test_a_draining_worker_empties_and_gets_nothing_new() -> None:
     assert not world.fleet.workers[W1].draining
 
 
+def test_a_replica_that_stops_by_itself_finishes_before_its_removed_model_leaves() -> None:
+    world = World(Box(W1), models=[model("a")])
+    world.ask("a", waiting=1)
+    world.ticks(6)
+    [replica] = world.of("a")
+    busy = ReplicaReport(replica.id, Phase.STOPPING, None, 1)
+    world.feed(replace(world.beat(world.boxes[W1]), reports=(busy,)))
+    world.feed(ModelRemoved("a"))
+    [replica] = world.of("a")
+    assert replica.closing is not None and replica.want is Want.READY
+    world.feed(replace(world.beat(world.boxes[W1]), reports=(replace(busy, busy=0),)))
+    assert world.of("a")[0].want is Want.GONE
+
+
 def test_a_removed_model_leaves_and_a_changed_one_is_replaced() -> None:
     world = World(Box(W1, gpus=2), models=[model("a", min_replicas=1), model("b", min_replicas=1)])
     world.ticks(6)

@@ -47,8 +47,8 @@ def _settled(replica: Replica) -> bool:
 
 
 def leave(replica: Replica, reason: str, then: Want = Want.GONE, room_for: str | None = None) -> Command:
-    """Lets it go: a ready one is closed first, so that no request is under way when it is stopped."""
-    if replica.phase is Phase.READY:
+    """Lets it go: one that is ready or busy is closed first, so that no request is under way when it is stopped."""
+    if replica.phase is Phase.READY or replica.busy:
         return Close(replica.id, then, reason, room_for)
     return SetWant(replica.id, Want.GONE, reason)
 
