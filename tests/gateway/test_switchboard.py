@@ -155,3 +155,14 @@ async def test_a_request_that_a_replica_failed_waits_for_another_and_holds_nobod
     assert not retried.done()
     switchboard.update({"m": ModelRoutes((route("a"), route("b")), 1)})
     assert (await retried).route.replica == "b"
+
+
+async def test_a_gateway_that_just_began_keeps_requests_waiting_until_it_knows_the_models() -> None:
+    switchboard = Switchboard(time.monotonic)
+    known, unknown = (asyncio.create_task(switchboard.wait(model, None)) for model in ("m", "nope"))
+    await asyncio.sleep(0)
+    switchboard.update({"m": ModelRoutes((route("a"),), 1)})
+    assert (await known).route.replica == "a"
+    with pytest.raises(NotFound):
+        await unknown
+    assert list(switchboard.demand()) == ["m"], "nothing is kept of a model that is not there"

@@ -53,7 +53,7 @@ class Switchboard:
         self._now = now
         self._max_waiting = max_waiting
         self._patience_s = patience_s
-        self._routes: Mapping[str, ModelRoutes] = {}
+        self._routes: Mapping[str, ModelRoutes] | None = None  # a gateway that just began knows nothing yet
         self._lines: dict[str, _Line] = {}
         self._loads: dict[ReplicaId, int] = {}
         self._aside: dict[ReplicaId, float] = {}
@@ -62,17 +62,21 @@ class Switchboard:
     def update(self, routes: Mapping[str, ModelRoutes]) -> None:
         """Takes new routes, and seats whoever can be seated now."""
         self._routes = routes
-        for model in self._lines:
+        for model in tuple(self._lines):
             self._seat(model)
+            if model not in routes and not self._lines[model].running:
+                del self._lines[model]
 
     def take(
         self, model: str, affinity: bytes | None, tried: frozenset[ReplicaId] = frozenset()
     ) -> Place | None:
         """A place at once, or None when the request must wait. A replica that was `tried` and failed this request
         is never tried again with it. Raises NotFound and Unavailable."""
+        if self._routes is None:
+            return None
         there = self._routes.get(model)
         if there is None:
-            raise NotFound(f"There is no model {model[:100]}.", "model", "model_not_found")
+            raise _unknown(model)
         line = self._line(model)
         line.asked_at = self._now()
         if line.waiting:
@@ -104,6 +108,7 @@ class Switchboard:
                 retry_after_s=5,
             )
         waiting = _Waiting(affinity, tried, asyncio.get_running_loop().create_future())
+        line.asked_at = self._now()
         line.waiting.append(waiting)
         self.changed.set()
         seated = False
@@ -159,15 +164,19 @@ class Switchboard:
 
     def _seat(self, model: str) -> None:
         """Gives places to those in the line who can have one, first come, first served."""
-        line, there = self._lines[model], self._routes.get(model)
+        line, there = self._lines[model], (self._routes or {}).get(model)
         for waiting in tuple(line.waiting):
             if waiting.place.done():
                 continue  # it was cancelled, and leaves the line as soon as it runs
-            if there is None or (there.refusal is not None and not there.routes):
-                reason = there.refusal if there else "it was removed"
+            if there is None:
+                waiting.place.set_exception(_unknown(model))
+            elif there.refusal is not None and not there.routes:
                 waiting.place.set_exception(
                     Unavailable(
-                        f"{model} cannot be served: {reason}", "model", "model_unavailable", retry_after_s=10
+                        f"{model} cannot be served: {there.refusal}",
+                        "model",
+                        "model_unavailable",
+                        retry_after_s=10,
                     )
                 )
             else:
@@ -198,3 +207,7 @@ class Switchboard:
         now = self._now()
         self._aside = {replica: until for replica, until in self._aside.items() if until > now}
         return frozenset(self._aside)
+
+
+def _unknown(model: str) -> NotFound:
+    return NotFound(f"There is no model {model[:100]}.", "model", "model_not_found")
