@@ -1,6 +1,7 @@
 """The one configuration object, read once where a program starts, with the origin of every value.
 
-Later sources win: default, `turnout.yaml`, `TURNOUT_*` variables, flags. Nothing else reads the environment.
+Later sources win: default, `turnout.yaml`, `TURNOUT_*` variables, flags. Besides this, only the CLI's options read
+the environment (`turnout worker` has some of its own), and only where a program starts.
 """
 
 from collections.abc import Mapping
@@ -62,6 +63,7 @@ class Config:
     max_body_bytes: int = 24 * 2**20
     max_image_pixels: int = 16_000_000
     allow_private_urls: bool = False
+    ca_file: Path | None = None
     allow_registered_commands: bool = False
     webhook_secret: str | None = field(default=None, metadata={"secret": True})
     models: tuple[Model, ...] = ()

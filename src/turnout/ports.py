@@ -3,7 +3,7 @@
 Every method may raise Unavailable when the service behind it is down; nothing else of that service leaks.
 """
 
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
@@ -312,6 +312,11 @@ class Registry(Protocol):
     """
 
     async def put_model(self, model: ServedModel) -> None: ...
+    async def declare_models(self, models: Sequence[ServedModel]) -> list[str]:
+        """Registers what the configuration names, and removes what it named before and no longer does (returned).
+        A model that was registered by `put_model` since then is not the configuration's any more, and stays."""
+        ...
+
     async def models(self) -> dict[str, ServedModel]: ...
     async def model(self, name: str) -> ServedModel:
         """Raises NotFound."""
@@ -360,6 +365,10 @@ class Registry(Protocol):
         """All that the gateway sees now; must be repeated every few seconds."""
         ...
 
+    async def gateways(self) -> list[str]:
+        """Those that reported demand a moment ago."""
+        ...
+
     async def demand(self) -> dict[str, tuple[int, Mapping[str, Ask]]]:
         """Each gateway's last report and its number."""
         ...
@@ -372,4 +381,25 @@ class Registry(Protocol):
 
     async def publish(self, right: str, owner: str, publication: Publication) -> bool:
         """Writes all or nothing; False when `owner` does not hold the mutex `right`."""
+        ...
+
+
+class Channel(Protocol):
+    """Messages both ways, in order. Both raise Unavailable once it is closed."""
+
+    async def send(self, message: bytes) -> None: ...
+    async def receive(self) -> bytes: ...
+
+
+class Tunnels(Protocol):
+    """Ways to workers that nobody can reach. `changed` is called when `url` may answer otherwise."""
+
+    changed: Callable[[], None]
+
+    def url(self, worker: WorkerId) -> str | None:
+        """Where to find a worker that holds a tunnel to us."""
+        ...
+
+    async def hold(self, worker: WorkerId, channel: Channel) -> None:
+        """Carries connections through the channel until it is closed."""
         ...

@@ -20,8 +20,9 @@ from PIL import Image
 from tests.conftest import Stores
 
 from turnout.adapters.blobs import ObjectBlobs, open_blobs
-from turnout.adapters.outbound import Outbound
+from turnout.adapters.outbound import WORKERS, Outbound
 from turnout.adapters.redis.registry import RedisRegistry
+from turnout.adapters.tunnel.bank import TunnelBank
 from turnout.config import Config, load
 from turnout.domain.keys import Role, mint
 from turnout.domain.tasks import (
@@ -138,6 +139,7 @@ async def running(stores: Stores, tmp_path: Path, **changes: Any) -> AsyncIterat
     config = config_for(tmp_path, **changes)
     blobs = open_blobs(str(tmp_path / "objects"))
     fetcher = Outbound(config.allow_private_urls)
+    prober = Outbound(True, reach=WORKERS)
     numbers = itertools.count(1)
     parts = Parts(
         config,
@@ -148,6 +150,8 @@ async def running(stores: Stores, tmp_path: Path, **changes: Any) -> AsyncIterat
         stores.mutex,
         RedisRegistry(stores.link),
         fetcher,
+        prober,
+        TunnelBank(),
         time.time,
         lambda: f"{next(numbers):06d}{secrets.token_hex(4)}",
         lambda: 7,
@@ -163,6 +167,7 @@ async def running(stores: Stores, tmp_path: Path, **changes: Any) -> AsyncIterat
         http.headers.update(bearer(gateway.token))
         yield gateway
     await fetcher.aclose()
+    await prober.aclose()
 
 
 @asynccontextmanager

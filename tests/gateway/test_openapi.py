@@ -33,6 +33,7 @@ from turnout.adapters.redis.queue import RedisQueue
 from turnout.adapters.redis.registry import RedisRegistry
 from turnout.adapters.redis.stores import RedisKeyStore, RedisMutex, RedisOutbox
 from turnout.adapters.redis.tasks import RedisTaskLog
+from turnout.adapters.tunnel.bank import TunnelBank
 from turnout.config import Config
 from turnout.domain.keys import Role, mint
 from turnout.domain.tasks import TenantId
@@ -72,6 +73,8 @@ async def api_on(valkey: str, directory: Path) -> AsyncIterator[Api]:
         stores.mutex,
         RedisRegistry(link),
         outbound,
+        outbound,
+        TunnelBank(),
         time.time,
         lambda: f"{next(numbers):08d}",
         lambda: 7,

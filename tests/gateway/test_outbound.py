@@ -3,11 +3,12 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from ipaddress import ip_address
 
 import pytest
 
-from turnout.adapters.outbound import Outbound, is_public, system_resolve
+from turnout.adapters.outbound import ANYWHERE, Outbound, Reach, is_public, system_resolve
 from turnout.domain.errors import InvalidRequest, TooLarge
 
 PRIVATE = [
@@ -48,6 +49,9 @@ PRIVATE = [
     "fec0::1",
     "ff02::1",
 ]
+ONLY_THIS = Reach(
+    lambda address: str(address) == "127.0.0.1", "The URL leads to an address that is not public."
+)
 PUBLIC = ["1.1.1.1", "8.8.8.8", "93.184.215.14", "2606:4700:4700::1111", "::ffff:8.8.8.8"]
 
 
@@ -187,7 +191,7 @@ class Names:
 
 async def test_a_redirect_inside_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     # 127.0.0.1 plays the public internet here; 127.0.0.2 plays the inside.
-    monkeypatch.setattr("turnout.adapters.outbound.is_public", lambda a: str(a) == "127.0.0.1")
+    monkeypatch.setattr("turnout.adapters.outbound.PUBLIC", ONLY_THIS)
     async with site({"/r": redirect("http://inside.example/secret"), "/a": ok(b"fine")}) as port:
         names = Names({"outside.example": ["127.0.0.1"], "inside.example": ["127.0.0.2"]})
         async with guard(names) as outbound:
@@ -206,7 +210,7 @@ async def test_a_redirect_inside_is_refused(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 async def test_rebinding_between_check_and_visit_gains_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("turnout.adapters.outbound.is_public", lambda a: str(a) == "127.0.0.1")
+    monkeypatch.setattr("turnout.adapters.outbound.PUBLIC", ONLY_THIS)
     seen: list[bytes] = []
     async with site({"/": ok(b"fine")}, seen) as port:
         names = Names({"rebind.example": ["127.0.0.1", "127.0.0.2"]})
@@ -265,7 +269,7 @@ async def test_nobody_listening_and_nonsense_are_unreachable(unused_port: int) -
 
 
 async def test_a_server_that_never_answers_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("turnout.adapters.outbound._TOTAL_S", 0.1)
+    monkeypatch.setattr("turnout.adapters.outbound.ANYWHERE", replace(ANYWHERE, total_s=0.1))
 
     async def mute(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read()

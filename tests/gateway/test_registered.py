@@ -9,7 +9,7 @@ from turnout.domain.keys import Role
 
 MODEL = {"alias": "qwen", "engine": "vllm", "model_name": "Qwen/Qwen3-8B", "tensor_parallel_size": 2}
 MACHINE = {"gpus": [], "memory_bytes": 8, "free_memory_bytes": 8}
-JOIN = {"name": "box", "url": "http://10.0.0.7:8100", "machine": MACHINE}
+JOIN = {"name": "box", "url": "tunnel:", "machine": MACHINE, "probe_key": "k" * 32}
 
 
 async def bearer(gateway: Gateway, role: Role) -> dict[str, str]:
@@ -66,12 +66,28 @@ async def test_a_worker_cannot_pass_for_another(gateway: Gateway) -> None:
     path = f"/workers/{first['id']}/heartbeat"
     assert (await gateway.http.post(path, json=beat, headers=key)).status_code == 401
     mine = {"Authorization": f"Bearer {first['secret']}"}
-    assert (await gateway.http.post(path, json=beat, headers=mine)).json() == {"version": 0, "orders": []}
+    assert (await gateway.http.post(path, json=beat, headers=mine)).json() == {
+        "version": 0,
+        "orders": [],
+        "gateways": [gateway.app.state.lines.name],
+    }
     again = {**JOIN, "known_as": first["id"], "secret": first["secret"]}
     assert (await gateway.http.post("/workers/register", json=again, headers=key)).json()["id"] == first["id"]
 
 
-@pytest.mark.parametrize("url", ["ftp://x", "http://", "http://user:pw@10.0.0.7", "nonsense"])
+@pytest.mark.parametrize(
+    "url",
+    [
+        "ftp://x",
+        "http://",
+        "http://user:pw@10.0.0.7",
+        "nonsense",
+        "http://10.0.0.7/x",
+        "http://10.0.0.7?x",
+        "http://[",
+        "http://h:0",
+    ],
+)
 async def test_a_worker_must_say_where_it_is(gateway: Gateway, url: str) -> None:
     key = await bearer(gateway, Role.WORKER)
     answer = await gateway.http.post("/workers/register", json={**JOIN, "url": url}, headers=key)

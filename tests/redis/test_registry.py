@@ -206,3 +206,18 @@ async def test_waiting_survives_a_lost_connection(registry: Registry, stores: St
     await registry.publish("fleet", "m1", Publication(orders={W: OrderSheet(9)}))
     assert await registry.wait_orders(W, SHEET.version, 5) == OrderSheet(9)
     await wait_until(waiting.done, "the first to end")
+
+
+async def test_what_the_configuration_no_longer_names_leaves_and_what_was_registered_stays(
+    registry: Registry,
+) -> None:
+    kept, dropped, taken_over = (replace(MODEL, name=name) for name in ("kept", "dropped", "taken over"))
+    assert await registry.declare_models([kept, dropped, taken_over]) == []
+    await registry.put_model(replace(MODEL, name="registered"))
+    await registry.put_model(replace(taken_over, concurrency=3))
+    assert await registry.declare_models([replace(kept, concurrency=2)]) == ["dropped"]
+    found = await registry.models()
+    assert sorted(found) == ["kept", "registered", "taken over"]
+    assert (found["kept"].concurrency, found["taken over"].concurrency) == (2, 3)
+    assert await registry.remove_model("kept")
+    assert await registry.declare_models([]) == [], "it was removed by hand already"

@@ -17,7 +17,7 @@ from tests.worker.conftest import MODEL, Bench
 from tests.worker.scripted_gateway import KEY, ScriptedGateway
 
 from turnout.domain.errors import Misconfigured
-from turnout.domain.serving import Machine, Phase, ReplicaId, Want
+from turnout.domain.serving import Machine, Phase, ReplicaId, Want, WorkerId
 from turnout.wire.agent import Order
 from turnout.worker.hands import Hands
 from turnout.worker.joiner import (
@@ -133,7 +133,10 @@ async def test_a_forgotten_worker_registers_again_as_itself(
         await wait_until(lambda: len(gateway.registrations) == 2, "the worker to register again")
         assert gateway.registrations[1].known_as == "w1"
         assert gateway.registrations[1].secret == "secret1"
-        await wait_until(lambda: working.joiner.secret == "secret2", "it to take the new secret")
+        await wait_until(
+            lambda: working.joiner.identity == Identity(WorkerId("w1"), "secret2"),
+            "it to take the new secret",
+        )
         heard = len(gateway.heartbeats)
         await wait_until(lambda: len(gateway.heartbeats) > heard, "heartbeats to go on")
         assert gateway.phase(replica) is Phase.READY

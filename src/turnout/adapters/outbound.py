@@ -1,4 +1,5 @@
-"""HTTP to addresses that users name: images to fetch, webhooks to call. Owns the guard against reaching inside.
+"""HTTP to addresses that others name: images to fetch, webhooks to call, workers that join. Owns the guard against
+reaching where one should not.
 
 A name is resolved here, every address it has is judged, and the connection goes to the very address that was
 judged: a name that changes its mind between the two (DNS rebinding) gains nothing. Each redirect starts anew.
@@ -7,8 +8,10 @@ judged: a name that changes its mind between the two (DNS rebinding) gains nothi
 import asyncio
 import re
 import socket
+import ssl
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
 from typing import TypeAlias
 
@@ -16,10 +19,8 @@ import httpx
 
 from turnout.domain.errors import InvalidRequest, TooLarge
 
-_MAX_REDIRECTS = 3
 _MAX_ADDRESSES = 3
 _STEP_S = 10.0  # to connect, and between two pieces
-_TOTAL_S = 30.0
 _REDIRECTS = (301, 302, 303, 307, 308)
 
 # Addresses that carry an IPv4 address inside, and so lead wherever that leads: NAT64, 6to4, Teredo; and the old
@@ -48,6 +49,31 @@ def is_public(address: Address) -> bool:
     return address.is_global and not address.is_multicast and not address.is_reserved
 
 
+def is_host(address: Address) -> bool:
+    """Whether one machine can have the address: a worker may be on a private network or on this machine, but not at
+    "all interfaces", a group, or the link-local addresses where clouds tell secrets."""
+    if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
+        return is_host(address.ipv4_mapped)
+    return not (address.is_unspecified or address.is_multicast or address.is_link_local) and (
+        address.is_loopback or not address.is_reserved
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """Where one may go, and how far: `allows` judges every address, `refusal` says what is wrong with others."""
+
+    allows: Callable[[Address], bool]
+    refusal: str
+    redirects: int = 3
+    total_s: float = 30.0
+
+
+PUBLIC = Reach(is_public, "The URL leads to an address that is not public.")
+ANYWHERE = Reach(lambda _: True, "")
+WORKERS = Reach(is_host, "The URL leads to an address that no worker can have.", redirects=0, total_s=5.0)
+
+
 async def system_resolve(host: str, port: int) -> Sequence[str]:
     """Every address of a host; numbers in any notation (decimal, octal, hexadecimal) come out as addresses too."""
     loop = asyncio.get_running_loop()
@@ -56,12 +82,20 @@ async def system_resolve(host: str, port: int) -> Sequence[str]:
 
 
 class Outbound:
-    """The Fetcher that the product uses."""
+    """The Fetcher that the product uses. `reach` overrules `allow_private`; `tls` says whom to trust, if not the
+    usual authorities."""
 
-    def __init__(self, allow_private: bool, resolve: Resolve = system_resolve) -> None:
-        self._allow_private = allow_private
+    def __init__(
+        self,
+        allow_private: bool,
+        resolve: Resolve = system_resolve,
+        reach: Reach | None = None,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        self._reach = reach or (ANYWHERE if allow_private else PUBLIC)
         self._resolve = resolve
         self._client = httpx.AsyncClient(
+            verify=tls or True,
             trust_env=False,  # a proxy would resolve names itself
             timeout=_STEP_S,
             # No connection is kept: it is filed under its address, and must not serve another name there.
@@ -73,24 +107,34 @@ class Outbound:
         await self._client.aclose()
 
     async def check(self, url: str) -> None:
-        async with _deadline():
+        async with self._deadline():
             await self._addresses(_parsed(url))
 
     async def get(self, url: str, max_bytes: int) -> bytes:
-        async with _deadline():
+        async with self._deadline():
             target = _parsed(url)
-            for _ in range(_MAX_REDIRECTS + 1):
+            for _ in range(self._reach.redirects + 1):
                 async with self._send("GET", target, {}, None) as answer:
                     if answer.status_code not in _REDIRECTS:
                         return await _body(answer, max_bytes)
                     target = _parsed(str(target.join(answer.headers.get("location", ""))))
             raise InvalidRequest(
-                f"The URL redirects more than {_MAX_REDIRECTS} times.", code="url_unreachable"
+                f"The URL redirects more than {self._reach.redirects} times.", code="url_unreachable"
             )
 
     async def post(self, url: str, headers: Mapping[str, str], body: bytes) -> int:
-        async with _deadline(), self._send("POST", _parsed(url), headers, body) as answer:
+        async with self._deadline(), self._send("POST", _parsed(url), headers, body) as answer:
             return answer.status_code
+
+    @asynccontextmanager
+    async def _deadline(self) -> AsyncGenerator[None]:
+        try:
+            async with asyncio.timeout(self._reach.total_s):
+                yield
+        except TimeoutError as err:
+            raise InvalidRequest(
+                f"The URL did not answer within {self._reach.total_s:g} s.", code="url_unreachable"
+            ) from err
 
     async def _addresses(self, url: httpx.URL) -> Sequence[str]:
         """Where the URL leads; raises InvalidRequest unless all of it may be visited."""
@@ -101,8 +145,8 @@ class Outbound:
             raise InvalidRequest("The URL's host was not found.", code="url_unreachable") from err
         if not found:
             raise InvalidRequest("The URL's host was not found.", code="url_unreachable")
-        if not self._allow_private and not all(is_public(ip_address(address)) for address in found):
-            raise InvalidRequest("The URL leads to an address that is not public.", code="url_not_allowed")
+        if not all(self._reach.allows(ip_address(address)) for address in found):
+            raise InvalidRequest(self._reach.refusal, code="url_not_allowed")
         return found
 
     @asynccontextmanager
@@ -143,17 +187,6 @@ class Outbound:
             except httpx.HTTPError as err:
                 raise _unreachable(err) from err
         raise _unreachable(failure) from failure
-
-
-@asynccontextmanager
-async def _deadline() -> AsyncGenerator[None]:
-    try:
-        async with asyncio.timeout(_TOTAL_S):
-            yield
-    except TimeoutError as err:
-        raise InvalidRequest(
-            f"The URL did not answer within {_TOTAL_S:g} s.", code="url_unreachable"
-        ) from err
 
 
 def _parsed(url: str) -> httpx.URL:

@@ -94,9 +94,17 @@ def last_line(log: Path) -> str:
     return ""
 
 
+# `turnout worker` reads these; a worker that `turnout up` starts must not join somebody else's gateway by them.
+_WORKERS = frozenset({"MANAGER_URL", "PUBLIC_URL", "WORKER_HOST", "WORKER_ID", "WORKER_PORT"})
+
+
 def _inherited() -> dict[str, str]:
     """Our settings reach children by the resolved file alone, or else a variable would outrank a flag."""
-    return {name: value for name, value in os.environ.items() if not name.startswith("TURNOUT_")}
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith("TURNOUT_") and name not in _WORKERS
+    }
 
 
 class LocalLauncher:

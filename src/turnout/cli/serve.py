@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 import socket
 import sys
 from pathlib import Path
@@ -129,12 +130,28 @@ def worker(
             "--public-url", envvar="PUBLIC_URL", help="How gateways reach this worker, if not directly."
         ),
     ] = None,
+    tunnel: Annotated[
+        bool,
+        typer.Option(
+            "--tunnel", help="Nobody can reach this worker: hold a connection open to every gateway."
+        ),
+    ] = False,
+    name: Annotated[
+        str | None,
+        typer.Option(
+            "--id", envvar="WORKER_ID", help="Its name, and its own state: several can live on one machine."
+        ),
+    ] = None,
     listen_host: Annotated[
         str, typer.Option("--listen-host", envvar="WORKER_HOST", help="Where gateways reach this worker.")
     ] = "127.0.0.1",
     listen_port: Annotated[
         int, typer.Option("--listen-port", envvar="WORKER_PORT", help="Port of the same; 0 takes a free one.")
     ] = 8100,
+    ca_file: Annotated[
+        Path | None,
+        typer.Option("--ca-file", help="Certificates to trust besides the system's, for an https gateway."),
+    ] = None,
 ) -> None:
     """Run this machine's worker.
 
@@ -142,7 +159,9 @@ def worker(
     it shares the gateway's Redis and starts a gang when video tasks wait, and stops it when none do.
     """
     if join is not None:
-        _join(_start(common, "worker"), join, token, public_url, (listen_host, listen_port))
+        config = _start(common, "worker", ca_file=ca_file)
+        at = ("127.0.0.1", 0) if tunnel else (listen_host, listen_port)
+        _join(config, join, token, at, name=name, public_url=public_url, tunnel=tunnel)
         return
     from turnout.wiring import run_worker
 
@@ -150,18 +169,22 @@ def worker(
     _run(run_worker(config, _resolved(config)))
 
 
-def _join(
-    config: "Config", join: str, token: str | None, public_url: str | None, at: tuple[str, int]
-) -> None:
+def _join(config: "Config", url: str, token: str | None, at: tuple[str, int], **how: Any) -> None:
     from dataclasses import replace
 
-    from turnout.wiring.engine_worker import run_engine_worker
+    from turnout.wiring.engine_worker import Joining, run_engine_worker
     from turnout.wiring.up import listen
 
     if not token:
         raise Misconfigured("joining needs a worker key: --token or TURNOUT_JOIN_TOKEN")
+    if not url.startswith(("http://", "https://")):
+        raise Misconfigured(f"{url!r} is not the http or https URL of a gateway (--join or MANAGER_URL)")
+    if how["tunnel"] and how["public_url"]:
+        raise Misconfigured("a worker is reached by --public-url or by --tunnel, not by both")
+    if how["name"] and not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,59}", how["name"]):
+        raise Misconfigured("a worker's --id is up to 60 letters, digits, dots, dashes and underscores")
     with listen(replace(config, host=at[0], port=at[1])) as listening:
-        _run(run_engine_worker(config, join, token, listening, public_url))
+        _run(run_engine_worker(config, Joining(url, token, **how), listening))
 
 
 def gang(common: Common, model: ModelOption, gang: GangOption = None, once: OnceOption = False) -> None:

@@ -121,6 +121,10 @@ class Standing(StrEnum):
     GONE = "gone"
 
 
+# The `url` of a worker that nobody can reach: it holds a tunnel open to each gateway instead.
+TUNNEL = "tunnel:"
+
+
 @dataclass(frozen=True, slots=True)
 class Worker:
     """`url` is how gateways reach the worker's relay; `heard_at` is by the manager's clock.

@@ -23,6 +23,7 @@ from turnout.gateway import (
     problems,
     registered,
     streams,
+    tunnels,
     videos,
     workers,
 )
@@ -51,7 +52,7 @@ def create_app(parts: Parts) -> FastAPI:
 
     live = Live(parts.tasks, (measures.saw, learn))
     board = Switchboard(time.monotonic)
-    lines = Lines(parts.registry, board, time.monotonic)
+    lines = Lines(parts.registry, board, parts.tunnels, time.monotonic)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncGenerator[None]:
@@ -82,7 +83,18 @@ def create_app(parts: Parts) -> FastAPI:
     app.state.pace = pace
     app.state.metrics = measures
     problems.install(app)
-    for module in (videos, content, streams, registered, models, keys_admin, workers, health, metrics):
+    for module in (
+        videos,
+        content,
+        streams,
+        registered,
+        models,
+        keys_admin,
+        workers,
+        tunnels,
+        health,
+        metrics,
+    ):
         app.include_router(module.router)
     # The last one added sees a request first.
     app.add_middleware(problems.NoSurprises)

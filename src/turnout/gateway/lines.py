@@ -4,12 +4,13 @@ per request."""
 import asyncio
 import secrets
 from collections.abc import Callable
+from dataclasses import replace
 
 from turnout.domain.errors import Unavailable
-from turnout.domain.serving import Ask, ModelRoutes, WorkerId
+from turnout.domain.serving import TUNNEL, Ask, ModelRoutes, Route, WorkerId
 from turnout.gateway.switchboard import Switchboard
 from turnout.observe import get_log
-from turnout.ports import Registry
+from turnout.ports import Registry, Tunnels
 from turnout.wire.tokens import relay_token_from_digest
 
 _REPORT_S = 1.0
@@ -19,14 +20,19 @@ log = get_log()
 
 
 class Lines:
-    """`now` is the switchboard's clock."""
+    """`now` is the switchboard's clock. `name` tells this gateway from others."""
 
-    def __init__(self, registry: Registry, board: Switchboard, now: Callable[[], float]) -> None:
+    def __init__(
+        self, registry: Registry, board: Switchboard, tunnels: Tunnels, now: Callable[[], float]
+    ) -> None:
+        self.name = f"gw-{secrets.token_hex(6)}"
         self._registry = registry
         self._board = board
+        self._tunnels = tunnels
         self._now = now
-        self._name = f"gw-{secrets.token_hex(6)}"
         self._tokens: dict[WorkerId, str] = {}
+        self._known: dict[str, ModelRoutes] = {}
+        tunnels.changed = self._apply
 
     def token(self, worker: WorkerId) -> str:
         """What the worker's door asks for; empty for a worker that is not known (yet)."""
@@ -42,16 +48,33 @@ class Lines:
             known: dict[str, ModelRoutes] = {}
             try:
                 async for changes in self._registry.tail_routes():
+                    self._known = known  # a tail begins with all there is
                     for model, routes in changes.items():
                         if routes is None:
                             known.pop(model, None)
                         else:
                             known[model] = routes
                     await self._learn_tokens({r.worker for there in known.values() for r in there.routes})
-                    self._board.update(dict(known))
+                    self._apply()
             except Unavailable as err:
                 log.warning("routes lost", reason=err.message)  # the last ones serve on
             await asyncio.sleep(_RETRY_S)
+
+    def _apply(self) -> None:
+        """Gives the switchboard the routes as they are from here: a worker whose tunnel ends at another gateway is
+        out of our reach."""
+        self._board.update({model: self._from_here(there) for model, there in self._known.items()})
+
+    def _from_here(self, there: ModelRoutes) -> ModelRoutes:
+        if all(route.url != TUNNEL for route in there.routes):
+            return there
+        return replace(there, routes=tuple(self._through_tunnel(route) for route in there.routes))
+
+    def _through_tunnel(self, route: Route) -> Route:
+        if route.url != TUNNEL:
+            return route
+        url = self._tunnels.url(route.worker)
+        return replace(route, suspect=True) if url is None else replace(route, url=url)
 
     async def _learn_tokens(self, workers: set[WorkerId]) -> None:
         enrolments = await self._registry.enrolments(workers) if workers else {}
@@ -65,7 +88,7 @@ class Lines:
                 for model, seen in self._board.demand().items()
             }
             try:
-                await self._registry.report_demand(self._name, asks)
+                await self._registry.report_demand(self.name, asks)
             except Unavailable as err:
                 log.warning("demand was not told", reason=err.message)
             try:

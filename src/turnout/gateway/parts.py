@@ -8,12 +8,13 @@ from fastapi import Depends
 from starlette.requests import HTTPConnection
 
 from turnout.config import Config
-from turnout.ports import Blobs, Fetcher, KeyStore, Mutex, Queue, Registry, TaskLog
+from turnout.ports import Blobs, Fetcher, KeyStore, Mutex, Queue, Registry, TaskLog, Tunnels
 
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """`new_id` gives unique, time-sortable letters and digits; `new_seed` a seed for those who gave none."""
+    """`new_id` gives unique, time-sortable letters and digits; `new_seed` a seed for those who gave none. `fetcher`
+    goes to addresses that users name, `prober` to those that workers say they have."""
 
     config: Config
     tasks: TaskLog
@@ -23,6 +24,8 @@ class Parts:
     mutex: Mutex
     registry: Registry
     fetcher: Fetcher
+    prober: Fetcher
+    tunnels: Tunnels
     now: Callable[[], float]
     new_id: Callable[[], str]
     new_seed: Callable[[], int]

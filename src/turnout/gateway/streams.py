@@ -90,7 +90,7 @@ async def watch_all(socket: WebSocket, parts: PartsDep, after: str | None = None
     try:
         cursor = _checked_id(after, "after")
     except TurnoutError as err:
-        return await _refuse(socket, err)
+        return await refuse(socket, err)
     await _accept(socket)
     await _send(socket, live_of(socket).follow_tenant(key.tenant, cursor))
 
@@ -104,7 +104,7 @@ async def watch(socket: WebSocket, video_id: str, parts: PartsDep, after: str | 
         task = await own_task(parts, key, video_id)
         start = _checked_id(after, "after") or "0"
     except TurnoutError as err:
-        return await _refuse(socket, err)
+        return await refuse(socket, err)
     await _accept(socket)
     await _send(socket, live_of(socket).follow(task, start))
 
@@ -118,7 +118,7 @@ async def _welcome(socket: WebSocket) -> Key | None:
             token = await _first_message(socket)
         return may_watch(await ring_of(socket).identify(token))
     except TurnoutError as err:
-        await _refuse(socket, err)
+        await refuse(socket, err)
     except WebSocketDisconnect:
         pass
     return None
@@ -151,7 +151,7 @@ async def _accept(socket: WebSocket) -> None:
         await socket.accept(_PROTOCOL if _PROTOCOL in offered else None)
 
 
-async def _refuse(socket: WebSocket, err: TurnoutError) -> None:
+async def refuse(socket: WebSocket, err: TurnoutError) -> None:
     """As an HTTP error before the handshake, as a close code of the same number after it."""
     if _is_open(socket):
         await socket.close(4000 + err.status, err.message[:120])

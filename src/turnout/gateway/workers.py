@@ -12,13 +12,14 @@ from urllib.parse import urlsplit
 
 from fastapi import APIRouter, Header, Request
 
-from turnout.domain.errors import Forbidden, InvalidRequest, NotFound, Unauthorized
-from turnout.domain.serving import Beat, Enrolment, OrderSheet, WorkerId
+from turnout.domain.errors import Forbidden, InvalidRequest, NotFound, TurnoutError, Unauthorized
+from turnout.domain.serving import TUNNEL, Beat, Enrolment, OrderSheet, WorkerId
 from turnout.gateway.auth import AdminDep, WorkerDep
 from turnout.gateway.bodies import read_json
-from turnout.gateway.parts import PartsDep
+from turnout.gateway.parts import Parts, PartsDep
 from turnout.gateway.problems import documented
 from turnout.observe import get_log
+from turnout.ports import Fetcher
 from turnout.wire.agent import (
     Draining,
     Heartbeat,
@@ -30,8 +31,11 @@ from turnout.wire.agent import (
     WorkerShown,
 )
 from turnout.wire.openai import schema_of
+from turnout.wire.tokens import PROBE_PATH, probe_answer
 
 HEARTBEAT_S = 2.0
+_MAX_PROOF_BYTES = 256
+_ADVICE = "Give a --public-url that gateways reach, or join with --tunnel if there is none."
 
 router = APIRouter(tags=["workers"], responses=documented(401, 403, 500, 503))
 
@@ -48,12 +52,11 @@ def _body_of(model: type[Registration | Heartbeat | Draining]) -> dict[str, obje
 )
 async def register(request: Request, key: WorkerDep, parts: PartsDep) -> Registered:
     body = await read_json(request, Registration)
-    address = urlsplit(body.url)
-    if address.scheme not in ("http", "https") or not address.hostname or address.username:
-        raise InvalidRequest("url must be an http(s) URL that gateways can reach.", "url", "invalid_value")
     known = await parts.registry.enrolled(body.known_as) if body.known_as else None
     if known is not None and not _is_its_secret(known, body.secret or ""):
         raise Forbidden("That id belongs to another worker.", "known_as", "not_your_id")
+    if body.url != TUNNEL:
+        await _probe(parts.prober, body.url, body.probe_key)
     worker = known.id if known else WorkerId(f"w-{secrets.token_hex(6)}")
     secret = body.secret if known and body.secret else secrets.token_urlsafe(32)
     await parts.registry.enrol(Enrolment(worker, body.name, body.url, _digest(secret)))
@@ -73,17 +76,15 @@ async def heartbeat(
     parts: PartsDep,
     authorization: Annotated[str | None, Header()] = None,
 ) -> Orders:
-    worker = WorkerId(worker_id)
-    enrolled = await parts.registry.enrolled(worker)
-    _, _, shown = (authorization or "").partition(" ")
-    if enrolled is None or not _is_its_secret(enrolled, shown):
-        raise Unauthorized("Register first: this is no worker's secret.", code="invalid_secret")
+    enrolled = await identify_worker(parts, worker_id, authorization)
+    worker = enrolled.id
     body = await read_json(request, Heartbeat)
     await parts.registry.heard(worker, Beat(body.machine, body.replicas, body.seen))
+    gateways = tuple(await parts.registry.gateways()) if enrolled.url == TUNNEL else ()
     sheet = await parts.registry.orders(worker)
     if sheet is None or sheet.version == body.seen:
         sheet = await parts.registry.wait_orders(worker, body.seen, body.wait_s)
-    return _orders(sheet) if sheet else Orders(version=body.seen, orders=())
+    return _orders(sheet, gateways) if sheet else Orders(version=body.seen, orders=(), gateways=gateways)
 
 
 @router.get("/workers", summary="List workers")
@@ -121,10 +122,47 @@ async def drain(worker_id: str, request: Request, admin: AdminDep, parts: PartsD
     return body
 
 
-def _orders(sheet: OrderSheet) -> Orders:
+async def _probe(prober: Fetcher, url: str, probe_key: str) -> None:
+    """Asks whoever answers at `url` to prove that it is the worker that registers. Nothing secret is sent there, and
+    of what it says only whether it is right is told."""
+    try:
+        address = urlsplit(url)
+        fine = address.scheme in ("http", "https") and bool(address.hostname) and address.port != 0
+    except ValueError:
+        address, fine = urlsplit(""), False
+    if not fine or address.username or address.path.strip("/") or address.query or address.fragment:
+        raise InvalidRequest(
+            "url must be http(s)://host:port, as gateways reach this worker.", "url", "invalid_value"
+        )
+    nonce = secrets.token_hex(16)
+    asked = f"{url.rstrip('/')}{PROBE_PATH}"
+    try:
+        answer = await prober.get(f"{asked}{nonce}", _MAX_PROOF_BYTES)
+    except TurnoutError as err:
+        raise InvalidRequest(
+            f"The gateway tried {asked}…: {err} {_ADVICE}", "url", "worker_unreachable"
+        ) from err
+    if not hmac.compare_digest(answer, probe_answer(probe_key, nonce).encode()):
+        raise InvalidRequest(
+            f"The gateway tried {asked}…: something else than this worker answers there. {_ADVICE}",
+            "url",
+            "not_this_worker",
+        )
+
+
+async def identify_worker(parts: Parts, worker_id: str, authorization: str | None) -> Enrolment:
+    """The worker that calls, by its own secret; raises Unauthorized."""
+    enrolled = await parts.registry.enrolled(WorkerId(worker_id))
+    scheme, _, shown = (authorization or "").partition(" ")
+    if enrolled is None or scheme.lower() != "bearer" or not _is_its_secret(enrolled, shown.strip()):
+        raise Unauthorized("Register first: this is no worker's secret.", code="invalid_secret")
+    return enrolled
+
+
+def _orders(sheet: OrderSheet, gateways: tuple[str, ...]) -> Orders:
     # A closing replica takes nothing new from gateways; to its worker it is still wanted as it is.
     orders = (Order(replica=a.replica, model=a.model, gpus=a.gpus, want=a.want) for a in sheet.assignments)
-    return Orders(version=sheet.version, orders=tuple(orders))
+    return Orders(version=sheet.version, orders=tuple(orders), gateways=gateways)
 
 
 def _is_its_secret(worker: Enrolment, secret: str) -> bool:

@@ -16,10 +16,14 @@ class Message(BaseModel):
 
 
 class Registration(Message):
-    """`known_as` and `secret` are what an earlier registration gave, so that a restarted worker stays itself."""
+    """`known_as` and `secret` are what an earlier registration gave, so that a restarted worker stays itself.
+
+    `url` is how gateways reach it, or `tunnel:`. `probe_key` is made up by the worker: whoever answers at `url` must
+    prove that it knows it (`tokens.probe_answer`), so that nobody can register what is not theirs."""
 
     name: str = Field(max_length=100)
     url: str = Field(max_length=500)
+    probe_key: str = Field(min_length=32, max_length=128)
     machine: Machine
     known_as: WorkerId | None = None
     secret: str | None = None
@@ -50,8 +54,11 @@ class Order(Message):
 
 
 class Orders(Message):
+    """`gateways` names all that are there, for a worker that must hold a tunnel to each."""
+
     version: int
     orders: tuple[Order, ...]
+    gateways: tuple[str, ...] = ()
 
 
 class Draining(Message):

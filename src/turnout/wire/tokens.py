@@ -1,4 +1,4 @@
-"""What a gateway shows a worker's relay, derived from the secret that only they and the registry share."""
+"""What a gateway and a worker show each other, derived from secrets that never travel themselves."""
 
 import hashlib
 import hmac
@@ -15,3 +15,11 @@ def relay_token(secret: str) -> str:
 def relay_token_from_digest(secret_sha256: str) -> str:
     """The same, for a registry that keeps only the secret's SHA-256 (hexadecimal)."""
     return hmac.new(secret_sha256.encode(), b"turnout relay", hashlib.sha256).hexdigest()
+
+
+PROBE_PATH = "/probe/"
+
+
+def probe_answer(probe_key: str, nonce: str) -> str:
+    """What the worker that made up `probe_key` says when it is asked for `/probe/{nonce}`."""
+    return hmac.new(probe_key.encode(), f"turnout probe {nonce}".encode(), hashlib.sha256).hexdigest()

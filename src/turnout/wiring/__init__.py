@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import fcntl
 import ipaddress
 import os
 import random
@@ -26,8 +27,10 @@ from turnout.domain.errors import Misconfigured, Unavailable
 from turnout.domain.models import Model
 from turnout.domain.tasks import GangId
 from turnout.gang.supervisor import GangOrders, GangSupervisor
+from turnout.observe import get_log
 from turnout.ports import Process
 from turnout.worker.agent import WorkerAgent
+from turnout.worker.joiner import trusting
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +114,30 @@ def write_private(path: Path, content: str) -> None:
     fresh.replace(path)
 
 
+class alone_on:
+    """Holds a directory for this process; raises Misconfigured when another does."""
+
+    def __init__(self, state_dir: Path) -> None:
+        self._path = state_dir / "lock"
+        self._file = self._path.open("a+")
+
+    def __enter__(self) -> None:
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as err:
+            self._file.seek(0)
+            raise Misconfigured(
+                f"Turnout is already running on {self._path.parent} (pid {self._file.read().strip()}); "
+                "use it, stop it, or give another --state-dir (a worker: another --id)"
+            ) from err
+        self._file.truncate(0)
+        self._file.write(str(os.getpid()))
+        self._file.flush()
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+
 def new_task_id() -> str:
     """Sorts by time: milliseconds, then chance."""
     return f"{int(time.time() * 1000):012x}{secrets.token_hex(8)}"
@@ -120,13 +147,19 @@ async def run_gateway(config: Config, listening: socket.socket) -> None:
     """Serves HTTP on a socket that is bound already, so that a restart refuses no connection."""
     import uvicorn
 
-    from turnout.adapters.outbound import Outbound
+    from turnout.adapters.outbound import WORKERS, Outbound
     from turnout.adapters.relay import Relay, RelaySettings
+    from turnout.adapters.tunnel.bank import TunnelBank
     from turnout.gateway.app import create_app, stop_streams
     from turnout.gateway.parts import Parts
     from turnout.wiring.gateway_desk import GatewayDesk
 
-    async with open_wires(config) as wires, aclosing(Outbound(config.allow_private_urls)) as fetcher:
+    tls = trusting(config.ca_file)
+    async with (
+        open_wires(config) as wires,
+        aclosing(Outbound(config.allow_private_urls)) as fetcher,
+        aclosing(Outbound(True, reach=WORKERS, tls=tls)) as prober,
+    ):
         await _refuse_open_door(listening, wires.keys)
 
         class Server(uvicorn.Server):
@@ -146,13 +179,15 @@ async def run_gateway(config: Config, listening: socket.socket) -> None:
             mutex=wires.mutex,
             registry=wires.registry,
             fetcher=fetcher,
+            prober=prober,
+            tunnels=TunnelBank(),
             now=time.time,
             new_id=new_task_id,
             new_seed=lambda: secrets.randbits(32),
         )
         app = create_app(parts)
         desk = GatewayDesk(app.state.keys, app.state.board, app.state.lines, app.state.chat_metrics)
-        relay = Relay(desk, RelaySettings(max_body_bytes=config.max_body_bytes))
+        relay = Relay(desk, RelaySettings(max_body_bytes=config.max_body_bytes), tls)
         settings = uvicorn.Config(
             app,
             http=relay.protocol,
@@ -214,11 +249,11 @@ async def run_manager(config: Config) -> None:
 
 
 async def _declare(config: Config, registry: RedisRegistry) -> None:
-    """Registers the models that the configuration names, waiting for Redis if need be."""
+    """Makes the registry follow the configuration, waiting for Redis if need be."""
     while True:
         try:
-            for model in config.served:
-                await registry.put_model(model)
+            for name in await registry.declare_models(config.served):
+                get_log().info("model removed", model=name, by="configuration")
             return
         except Unavailable:
             await asyncio.sleep(0.5)

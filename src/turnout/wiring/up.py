@@ -1,7 +1,6 @@
 """The whole service on one machine: an embedded Redis unless one is configured, a gateway, a manager, a worker."""
 
 import asyncio
-import fcntl
 import json
 import os
 import secrets
@@ -20,7 +19,7 @@ from turnout.domain.keys import Role, matches, mint, split_token
 from turnout.domain.tasks import TenantId
 from turnout.launch.local import Part, run_parts
 from turnout.ports import KeyStore, Process
-from turnout.wiring import embedded_redis_dir, on_stop, open_key_store, write_private
+from turnout.wiring import alone_on, embedded_redis_dir, on_stop, open_key_store, write_private
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +35,7 @@ async def run_up(config: Config, ready: Callable[[Address, asyncio.Event], None]
     config.state_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
     stopping = asyncio.Event()
     on_stop(stopping.set)
-    with _alone_on(config.state_dir), listen(config) as listening:
+    with alone_on(config.state_dir), listen(config) as listening:
         launcher = LocalLauncher(config.state_dir / "logs")
         async with _redis(config) as (url, redis_parts):
             resolved = write_resolved(replace(config, redis_url=url))
@@ -78,30 +77,6 @@ def write_resolved(config: Config) -> Path:
     path = config.state_dir / "config.json"
     write_private(path, json.dumps(dump(config), indent=1))
     return path
-
-
-class _alone_on:
-    """Holds the state directory for this process; raises Misconfigured when another `up` does."""
-
-    def __init__(self, state_dir: Path) -> None:
-        self._path = state_dir / "lock"
-        self._file = self._path.open("a+")
-
-    def __enter__(self) -> None:
-        try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as err:
-            self._file.seek(0)
-            raise Misconfigured(
-                f"Turnout is already running on {self._path.parent} (pid {self._file.read().strip()}); "
-                "use it, stop it, or give another --state-dir"
-            ) from err
-        self._file.truncate(0)
-        self._file.write(str(os.getpid()))
-        self._file.flush()
-
-    def __exit__(self, *_: object) -> None:
-        self._file.close()
 
 
 def listen(config: Config) -> socket.socket:

@@ -9,6 +9,7 @@ import ipaddress
 import json
 import os
 import random
+import secrets
 import socket
 import ssl
 import time
@@ -22,9 +23,10 @@ import httpx
 from pydantic import BaseModel, ValidationError
 
 from turnout.domain.errors import Misconfigured, Unavailable
-from turnout.domain.serving import Machine, WorkerId
+from turnout.domain.serving import TUNNEL, Machine, WorkerId
 from turnout.observe import get_log
 from turnout.wire.agent import Heartbeat, Orders, Registered, Registration
+from turnout.wire.tokens import probe_answer
 from turnout.worker.hands import Hands
 
 log = get_log()
@@ -49,8 +51,8 @@ class Identity:
 
 @dataclass(frozen=True, slots=True)
 class JoinSettings:
-    """`join` is the gateway's URL, `key` a worker key, `url` how gateways reach this worker, `state` the file
-    that keeps its identity; `ca_file` holds certificates to trust besides the system's."""
+    """`join` is the gateway's URL, `key` a worker key, `url` how gateways reach this worker (or TUNNEL), `state` the
+    file that keeps its identity; `ca_file` holds certificates to trust besides the system's."""
 
     join: str
     key: str
@@ -72,6 +74,9 @@ class Joiner:
         self._leaving = asyncio.Event()
         self._seen = 0
         self._trouble = ""
+        self._joined = False
+        self._gateways: frozenset[str] = frozenset()
+        self._probe_key = secrets.token_hex(32)
 
     @property
     def trouble(self) -> str:
@@ -79,8 +84,17 @@ class Joiner:
         return self._trouble
 
     @property
-    def secret(self) -> str | None:
-        return self._identity.secret if self._identity else None
+    def identity(self) -> Identity | None:
+        return self._identity
+
+    @property
+    def gateways(self) -> frozenset[str]:
+        """The gateways that there are, as far as we were told."""
+        return self._gateways
+
+    def prove(self, nonce: str) -> str:
+        """Answers a gateway that asks, at the URL we advertise, whether it is us."""
+        return probe_answer(self._probe_key, nonce)
 
     def changed(self) -> None:
         """A replica moved: tell the gateway now, not at the next heartbeat."""
@@ -91,9 +105,7 @@ class Joiner:
 
     async def run(self, hands: Hands) -> None:
         """Talks until `leave` was called, all replicas have left and the gateway was told, if it answers."""
-        verify = ssl.create_default_context(cafile=self._settings.ca_file)
-        if self._settings.ca_file is not None:
-            verify.load_default_certs()
+        verify = trusting(self._settings.ca_file)
         async with httpx.AsyncClient(verify=verify, timeout=_CALL_S) as client, asyncio.TaskGroup() as group:
             talk = group.create_task(self._talk(client, hands), name="joiner")
             await self._leaving.wait()
@@ -125,6 +137,7 @@ class Joiner:
         message = Registration(
             name=self._settings.name,
             url=self._settings.url,
+            probe_key=self._probe_key,
             machine=self._read_machine(),
             known_as=known.id if known else None,
             secret=known.secret if known else None,
@@ -135,9 +148,12 @@ class Joiner:
             log.warning("gateway refused the old identity", worker=known.id, status=answer.status_code)
             self._identity = None
             raise Unavailable(_reason(answer))
+        if answer.status_code == 400 and not self._joined:
+            raise Misconfigured(_reason(answer))  # whoever started us is still there to read it
         if answer.status_code >= 400:
             raise Unavailable(_reason(answer))
         registered = _parse(Registered, answer)
+        self._joined = True
         self._identity = Identity(registered.id, registered.secret)
         save_identity(self._settings.state, self._identity)
         self._seen = 0
@@ -152,6 +168,7 @@ class Joiner:
         orders = await self._unless_news(self._send_state(client, hands, wait_s), cut=wait_s > 0)
         if orders is None:
             return
+        self._gateways = frozenset(orders.gateways)
         if orders.version > self._seen:
             self._seen = orders.version
             hands.follow(orders.orders)
@@ -230,15 +247,25 @@ def save_identity(path: Path, identity: Identity) -> None:
     fresh.replace(path)
 
 
+def trusting(ca_file: Path | None) -> ssl.SSLContext:
+    """Trusts the certificates in the file besides the system's."""
+    context = ssl.create_default_context()
+    if ca_file is not None:
+        context.load_verify_locations(ca_file)
+    return context
+
+
 def check_advertised(url: str) -> None:
     """Refuses an address that means "here" to whoever reads it."""
+    if url == TUNNEL:
+        return
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise Misconfigured(f"{url!r} is not an http or https URL by which gateways could reach this worker")
     with contextlib.suppress(ValueError):
         if ipaddress.ip_address(parts.hostname).is_unspecified:
             raise Misconfigured(
-                f"{parts.hostname} is no address that gateways could reach; give a public URL"
+                f"{parts.hostname} is no address that gateways could reach; give a --public-url, or --tunnel"
             )
 
 

@@ -1,7 +1,7 @@
 """A worker's own door: through it gateways reach the worker's replicas, and nothing else of the machine.
 
 `Door` decides about one request; the streaming relay that carries it is wired to it from outside. `control_app`
-is the rest of the port: health, and the log of a replica.
+is the rest of the port: health, the proof of who we are, and the log of a replica.
 """
 
 import hmac
@@ -12,10 +12,12 @@ from typing import Any
 
 from turnout.domain.errors import NotFound, TurnoutError, Unauthorized
 from turnout.engines.servers import relay_paths
+from turnout.wire.tokens import PROBE_PATH
 from turnout.worker.hands import Hands
 from turnout.worker.replicas import Visit
 
 PREFIX = "/replicas/"
+_MAX_PROBE_CHARS = 100
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -32,11 +34,14 @@ class Admitted:
 
 
 class Door:
-    """`token` gives what gateways must show; None (not registered yet) lets nobody in."""
+    """`token` gives what gateways must show; None (not registered yet) lets nobody in. `prove` answers a probe."""
 
-    def __init__(self, hands: Hands, token: Callable[[], str | None]) -> None:
+    def __init__(
+        self, hands: Hands, token: Callable[[], str | None], prove: Callable[[str], str] = lambda _: ""
+    ) -> None:
         self._hands = hands
         self._token = token
+        self.prove = prove
 
     def admit(self, target: str, authorization: str | None) -> Admitted:
         """Lets a POST to `/replicas/{id}/v1/…` in; see `admit_to`."""
@@ -88,7 +93,7 @@ def split_target(target: str) -> tuple[str, str]:
 
 
 def control_app(door: Door) -> Callable[[Scope, Receive, Send], Awaitable[None]]:
-    """ASGI: `GET /health`, and `GET /replicas/{id}/log` with the token."""
+    """ASGI: `GET /health`, `GET /probe/{nonce}`, and `GET /replicas/{id}/log` with the token."""
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -111,6 +116,8 @@ def _answer(door: Door, scope: Scope) -> tuple[int, str, bytes]:
     path = str(scope["path"])
     if scope["method"] == "GET" and path == "/health":
         return 200, "application/json", json.dumps({"status": "ok", "replicas": door.count()}).encode()
+    if scope["method"] == "GET" and path.startswith(PROBE_PATH) and len(path) < _MAX_PROBE_CHARS:
+        return 200, "text/plain; charset=utf-8", door.prove(path.removeprefix(PROBE_PATH)).encode()
     if scope["method"] == "GET" and path.startswith(PREFIX) and path.endswith("/log"):
         shown = next((v.decode("latin-1") for k, v in scope["headers"] if k == b"authorization"), None)
         replica = path.removeprefix(PREFIX).removesuffix("/log")

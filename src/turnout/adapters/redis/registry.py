@@ -5,7 +5,7 @@ read from its own key. So a missed entry delays, and never misleads.
 """
 
 import time
-from collections.abc import AsyncIterator, Collection, Mapping
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from dataclasses import replace
 from importlib.resources import files
 from typing import Any
@@ -51,6 +51,28 @@ class RedisRegistry:
     async def put_model(self, model: ServedModel) -> None:
         await self._change_models("hset", model.name, MODEL.dump_json(model))
 
+    async def declare_models(self, models: Sequence[ServedModel]) -> list[str]:
+        declared = self._key("declared")
+        named = {model.name: MODEL.dump_json(model) for model in models}
+
+        async def change(pipe: Any) -> list[str]:
+            before = {name.decode() for name in await pipe.smembers(declared)}
+            gone = sorted(before - named.keys())
+            pipe.multi()
+            if gone:
+                pipe.hdel(self._key("models"), *gone)
+            if named:
+                pipe.hset(self._key("models"), mapping=named)
+                pipe.sadd(declared, *named)
+            if gone:
+                pipe.srem(declared, *gone)
+            for name in (*gone, *named):
+                self._tell(pipe, "m", name)
+            return gone
+
+        async with translated():
+            return await self._client.transaction(change, declared, value_from_callable=True)
+
     async def models(self) -> dict[str, ServedModel]:
         async with translated():
             found = await self._client.hgetall(self._key("models"))
@@ -69,6 +91,7 @@ class RedisRegistry:
     async def _change_models(self, command: str, *arguments: str | bytes) -> int:
         async with translated(), self._client.pipeline(transaction=True) as pipe:
             getattr(pipe, command)(self._key("models"), *arguments)
+            pipe.srem(self._key("declared"), arguments[0])
             self._tell(pipe, "m", arguments[0])
             return (await pipe.execute())[0]
 
@@ -197,6 +220,15 @@ class RedisRegistry:
             pipe.sadd(self._key("gateways"), gateway)
             self._tell(pipe, "g", gateway)
             await pipe.execute()
+
+    async def gateways(self) -> list[str]:
+        async with translated():
+            named = sorted(g.decode() for g in await self._client.smembers(self._key("gateways")))
+            pipe = self._client.pipeline(transaction=False)
+            for gateway in named:
+                pipe.exists(self._key("demand", gateway))
+            alive = await pipe.execute()
+        return [gateway for gateway, there in zip(named, alive, strict=True) if there]
 
     async def demand(self) -> dict[str, tuple[int, Mapping[str, Ask]]]:
         async with translated():

@@ -1,0 +1,75 @@
+"""The gateway's end of tunnels: for each worker that holds one here, a port on loopback that leads to it.
+
+The port is open to this machine, as a worker's own port would be; the worker's door asks for its token all the same.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+
+from turnout.adapters.tunnel.mux import Connection, Kind, Mux
+from turnout.domain.errors import Unavailable
+from turnout.domain.serving import WorkerId
+from turnout.observe import get_log
+from turnout.ports import Channel
+
+log = get_log()
+
+
+class TunnelBank:
+    """A worker that dials again replaces its old tunnel: it knows best which one is dead."""
+
+    def __init__(self) -> None:
+        self._ports: dict[WorkerId, int] = {}
+        self._holding: dict[WorkerId, asyncio.Task[None]] = {}
+        self.changed: Callable[[], None] = lambda: None
+
+    def url(self, worker: WorkerId) -> str | None:
+        port = self._ports.get(worker)
+        return None if port is None else f"http://127.0.0.1:{port}"
+
+    async def hold(self, worker: WorkerId, channel: Channel) -> None:
+        """Carries requests through the channel; returns when it is closed, or replaced."""
+        old = self._holding.get(worker)
+        mine = self._holding[worker] = asyncio.create_task(
+            self._carry(worker, channel), name=f"tunnel {worker}"
+        )
+        if old is not None:
+            old.cancel()
+        try:
+            await asyncio.wait({mine})
+        finally:
+            mine.cancel()
+            await asyncio.gather(mine, return_exceptions=True)
+            if self._holding.get(worker) is mine:
+                del self._holding[worker]
+
+    async def _carry(self, worker: WorkerId, channel: Channel) -> None:
+        mux = Mux(channel, Kind.RESET)
+        carried: set[asyncio.Task[None]] = set()
+
+        async def called(*connection: *Connection) -> None:
+            task = asyncio.current_task()
+            assert task is not None
+            carried.add(task)
+            task.add_done_callback(carried.discard)
+            with contextlib.suppress(asyncio.CancelledError):  # asyncio's server would log it
+                await mux.carry(connection)
+
+        server = await asyncio.start_server(called, "127.0.0.1", 0)
+        port = self._ports[worker] = int(server.sockets[0].getsockname()[1])
+        log.info("tunnel opened", worker=worker)
+        self.changed()
+        reason = "replaced"
+        try:
+            await mux.run()
+        except Unavailable as err:
+            reason = err.message
+        finally:
+            server.close()
+            for task in carried:
+                task.cancel()
+            if self._ports.get(worker) == port:
+                del self._ports[worker]
+                self.changed()
+            log.info("tunnel closed", worker=worker, reason=reason)

@@ -1,0 +1,139 @@
+"""The worker's end of tunnels: dials until it holds one to every gateway, and again when one is lost.
+
+All gateways are behind one URL. Who answered says its name, and the worker says that it takes the tunnel; a second one
+to the same gateway is hung up instead, and the URL is dialled again, more and more slowly, until every gateway that
+there is has been met. A balancer that always leads one
+worker to the same gateway leaves the others without it: they treat its replicas as out of reach.
+"""
+
+import asyncio
+import contextlib
+import random
+import ssl
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosed, WebSocketException
+
+from turnout.adapters.tunnel.mux import MAX_MESSAGE_BYTES, Connection, Kind, Mux
+from turnout.domain.errors import Unavailable
+from turnout.observe import get_log
+
+log = get_log()
+
+_FIRST_PAUSE_S = 0.2
+_LAST_PAUSE_S = 5.0
+_LOOK_S = 0.5  # at what there is to dial
+_HELLO_S = 10.0
+_PING_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Dial:
+    """Where to dial (`ws://…` or `wss://…`), and the worker's secret, which proves that it is that worker."""
+
+    url: str
+    secret: str
+
+
+class _Socket:
+    def __init__(self, socket: ClientConnection) -> None:
+        self._socket = socket
+
+    async def send(self, message: bytes) -> None:
+        try:
+            await self._socket.send(message)
+        except ConnectionClosed as err:
+            raise Unavailable(str(err)) from err
+
+    async def receive(self) -> bytes:
+        try:
+            message = await self._socket.recv(decode=False)
+        except ConnectionClosed as err:
+            raise Unavailable(str(err)) from err
+        return bytes(message)
+
+
+class Dialer:
+    """`dial` is None before the worker has joined; `gateways` are those that it was told of. `accept` connects to
+    the worker's own door."""
+
+    def __init__(
+        self,
+        dial: Callable[[], Dial | None],
+        gateways: Callable[[], frozenset[str]],
+        accept: Callable[[], Awaitable[Connection]],
+        tls: ssl.SSLContext,
+    ) -> None:
+        self._dial = dial
+        self._gateways = gateways
+        self._accept = accept
+        self._tls = tls
+        self.held: dict[str, asyncio.Task[None]] = {}
+
+    async def run(self) -> None:
+        """For ever; whatever goes wrong is tried again."""
+        failures, told = 0, ""
+        try:
+            while True:
+                dial = self._dial()
+                if dial is None or not self._missing():
+                    failures = 0
+                    await asyncio.sleep(_LOOK_S)
+                    continue
+                try:
+                    failures = 0 if await self._add(dial) else failures + 1
+                    told = ""
+                except (OSError, TimeoutError, WebSocketException) as err:
+                    failures += 1
+                    if told != (told := f"{type(err).__name__}: {err}"):
+                        log.warning("tunnel was not opened", error=told)
+                pause_s = min(_LAST_PAUSE_S, _FIRST_PAUSE_S * 2 ** min(failures, 10))
+                await asyncio.sleep(pause_s * (0.5 + random.random() / 2))
+        finally:
+            for holding in self.held.values():
+                holding.cancel()
+            await asyncio.gather(*self.held.values(), return_exceptions=True)
+
+    def _missing(self) -> bool:
+        return not self.held or not self._gateways() <= self.held.keys()
+
+    async def _add(self, dial: Dial) -> bool:
+        """Whether a gateway was met that was not held before."""
+        socket = await connect(
+            dial.url,
+            additional_headers={"authorization": f"Bearer {dial.secret}"},
+            ssl=self._tls if dial.url.startswith("wss:") else None,
+            compression=None,
+            max_size=MAX_MESSAGE_BYTES,
+            open_timeout=_HELLO_S,
+            close_timeout=1,
+            ping_interval=_PING_S,
+            ping_timeout=2 * _PING_S,
+        )
+        try:
+            async with asyncio.timeout(_HELLO_S):
+                gateway = (await socket.recv(decode=False)).decode(errors="replace")
+        except BaseException:
+            await socket.close()
+            raise
+        if gateway in self.held:
+            await socket.close()
+            return False
+        await socket.send(b"")  # we take it
+        self.held[gateway] = asyncio.create_task(self._hold(gateway, socket), name=f"tunnel {gateway}")
+        return True
+
+    async def _hold(self, gateway: str, socket: ClientConnection) -> None:
+        log.info("tunnel opened", gateway=gateway)
+        reason = "this worker leaves"
+        try:
+            await Mux(_Socket(socket), Kind.END, self._accept).run()
+        except Unavailable as err:
+            reason = err.message
+        finally:
+            self.held.pop(gateway, None)
+            log.info("tunnel closed", gateway=gateway, reason=reason)
+            with contextlib.suppress(Exception):
+                await socket.close()

@@ -1,0 +1,139 @@
+"""A worker that nobody can reach serves through its tunnel: real gateway, real worker, the unmodified client."""
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import openai
+import psutil
+import pytest
+from tests.conftest import wait_until
+from tests.service import Service, running_service
+
+pytestmark = pytest.mark.timeout(300)
+
+MODEL = {
+    "alias": "chat",
+    "engine": "llamacpp",
+    "model_name": "builtin:smollm2",
+    "memory_bytes": 400 * 2**20,
+    "concurrency": 8,
+}
+HELLO: Any = [{"role": "user", "content": "Tell a long story."}]
+
+
+@asynccontextmanager
+async def joined(
+    service: Service, home: Path, *options: str, **environ: str
+) -> AsyncIterator[psutil.Process]:
+    """A worker of its own, by the command that users run."""
+    key = await worker_key(service)
+    argv = [sys.executable, "-m", "turnout", "worker", "--state-dir", str(home), *options]
+    with (home.parent / f"{home.name}.log").open("ab") as log:
+        process = await asyncio.create_subprocess_exec(
+            *argv, env={**base_environ(), "TURNOUT_JOIN_TOKEN": key, **environ}, stdout=log, stderr=log
+        )
+    try:
+        yield psutil.Process(process.pid)
+    finally:
+        if process.returncode is None:
+            process.terminate()
+        await asyncio.wait_for(process.wait(), 60)
+
+
+def base_environ() -> dict[str, str]:
+    import os
+
+    return {name: value for name, value in os.environ.items() if not name.startswith("TURNOUT_")}
+
+
+async def worker_key(service: Service) -> str:
+    async with httpx.AsyncClient(base_url=service.url, headers=service.headers) as http:
+        answer = await http.post("/v1/keys", json={"tenant": "default", "role": "worker", "name": "test"})
+        assert answer.status_code in (200, 201), answer.text
+        return str(answer.json()["token"])
+
+
+async def workers(service: Service) -> list[dict[str, Any]]:
+    async with httpx.AsyncClient(base_url=service.url, headers=service.headers) as http:
+        return (await http.get("/workers")).json()["data"]
+
+
+def busy(found: list[dict[str, Any]]) -> int:
+    return sum(replica["busy"] for worker in found for replica in worker["replicas"])
+
+
+async def test_a_tunnelled_worker_streams_is_cancelled_and_comes_back(tmp_path: Path) -> None:
+    async with (
+        running_service(tmp_path, models={}) as service,
+        joined(service, tmp_path / "far", "--tunnel", MANAGER_URL=service.url, WORKER_ID="far"),
+        openai.AsyncOpenAI(base_url=f"{service.url}/v1", api_key=service.api_key, max_retries=0) as client,
+        httpx.AsyncClient(base_url=service.url, headers=service.headers, timeout=30) as http,
+    ):
+        assert (await http.post("/v1/models/register", json=MODEL)).status_code == 200
+
+        stream = await client.chat.completions.create(
+            model="chat", messages=HELLO, max_tokens=8, stream=True, stream_options={"include_usage": True}
+        )
+        chunks = [chunk async for chunk in stream]
+        assert sum(bool(c.choices and c.choices[0].delta.content) for c in chunks) >= 3
+        (found,) = await workers(service)
+        assert (found["name"], found["url"]) == ("far", "tunnel:")
+
+        plain = [
+            client.chat.completions.create(model="chat", messages=HELLO, max_tokens=2) for _ in range(12)
+        ]
+        assert all(answer.usage for answer in await asyncio.gather(*plain))
+
+        stream = await client.chat.completions.create(
+            model="chat", messages=HELLO, max_tokens=2000, stream=True
+        )
+        await anext(aiter(stream))
+        await wait_until(lambda: says(service, 1), "the worker to report the request")
+        await stream.close()
+        await wait_until(lambda: says(service, 0), "the hang-up to reach the engine")
+
+        stream = await client.chat.completions.create(
+            model="chat", messages=HELLO, max_tokens=2000, stream=True
+        )
+        with pytest.raises((openai.APIError, httpx.HTTPError)):
+            async for chunk in stream:
+                if chunk.choices and chunk.choices[0].delta.content:
+                    for gateway in service.parts("gateway"):
+                        gateway.kill()
+        answer = await client.with_options(max_retries=10).chat.completions.create(
+            model="chat", messages=HELLO, max_tokens=2
+        )
+        assert answer.usage, "the worker dialled the new gateway"
+
+
+async def says(service: Service, count: int) -> bool:
+    return busy(await workers(service)) == count
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--public-url", "http://127.0.0.1:9"], "tried http://127.0.0.1:9/probe/"),
+        (["--public-url", "http://0.0.0.0:8100"], "0.0.0.0 is no address"),
+        (["--public-url", "http://127.0.0.1:9", "--tunnel"], "not by both"),
+        (["--id", "../x"], "--id is up to 60"),
+    ],
+)
+async def test_a_worker_that_cannot_be_reached_says_so_and_ends(
+    tmp_path: Path, options: list[str], words: str
+) -> None:
+    async with running_service(tmp_path, models={}) as service:
+        home = tmp_path / "box"
+        argv = ["--join", service.url, "--listen-port", "0", *options]
+        async with joined(service, home, *argv) as process:
+            await wait_until(
+                lambda: not process.is_running() or process.status() == "zombie", "it to end", 60
+            )
+        said = (tmp_path / "box.log").read_text()
+        assert words in said and "Traceback" not in said
+        assert await workers(service) == []
