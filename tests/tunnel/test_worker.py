@@ -1,18 +1,15 @@
 """A worker that nobody can reach serves through its tunnel: real gateway, real worker, the unmodified client."""
 
 import asyncio
-import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import httpx
 import openai
-import psutil
 import pytest
 from tests.conftest import wait_until
 from tests.service import Service, running_service
+from tests.workers import joined, list_workers
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -26,43 +23,6 @@ MODEL = {
 HELLO: Any = [{"role": "user", "content": "Tell a long story."}]
 
 
-@asynccontextmanager
-async def joined(
-    service: Service, home: Path, *options: str, **environ: str
-) -> AsyncIterator[psutil.Process]:
-    """A worker of its own, by the command that users run."""
-    key = await worker_key(service)
-    argv = [sys.executable, "-m", "turnout", "worker", "--state-dir", str(home), *options]
-    with (home.parent / f"{home.name}.log").open("ab") as log:
-        process = await asyncio.create_subprocess_exec(
-            *argv, env={**base_environ(), "TURNOUT_JOIN_TOKEN": key, **environ}, stdout=log, stderr=log
-        )
-    try:
-        yield psutil.Process(process.pid)
-    finally:
-        if process.returncode is None:
-            process.terminate()
-        await asyncio.wait_for(process.wait(), 60)
-
-
-def base_environ() -> dict[str, str]:
-    import os
-
-    return {name: value for name, value in os.environ.items() if not name.startswith("TURNOUT_")}
-
-
-async def worker_key(service: Service) -> str:
-    async with httpx.AsyncClient(base_url=service.url, headers=service.headers) as http:
-        answer = await http.post("/v1/keys", json={"tenant": "default", "role": "worker", "name": "test"})
-        assert answer.status_code in (200, 201), answer.text
-        return str(answer.json()["token"])
-
-
-async def workers(service: Service) -> list[dict[str, Any]]:
-    async with httpx.AsyncClient(base_url=service.url, headers=service.headers) as http:
-        return (await http.get("/workers")).json()["data"]
-
-
 def busy(found: list[dict[str, Any]]) -> int:
     return sum(replica["busy"] for worker in found for replica in worker["replicas"])
 
@@ -70,7 +30,7 @@ def busy(found: list[dict[str, Any]]) -> int:
 async def test_a_tunnelled_worker_streams_is_cancelled_and_comes_back(tmp_path: Path) -> None:
     async with (
         running_service(tmp_path, models={}) as service,
-        joined(service, tmp_path / "far", "--tunnel", MANAGER_URL=service.url, WORKER_ID="far"),
+        joined(service, tmp_path / "far", "--tunnel", WORKER_ID="far"),
         openai.AsyncOpenAI(base_url=f"{service.url}/v1", api_key=service.api_key, max_retries=0) as client,
         httpx.AsyncClient(base_url=service.url, headers=service.headers, timeout=30) as http,
     ):
@@ -81,7 +41,7 @@ async def test_a_tunnelled_worker_streams_is_cancelled_and_comes_back(tmp_path: 
         )
         chunks = [chunk async for chunk in stream]
         assert sum(bool(c.choices and c.choices[0].delta.content) for c in chunks) >= 3
-        (found,) = await workers(service)
+        (found,) = await list_workers(service)
         assert (found["name"], found["url"]) == ("far", "tunnel:")
 
         plain = [
@@ -112,7 +72,7 @@ async def test_a_tunnelled_worker_streams_is_cancelled_and_comes_back(tmp_path: 
 
 
 async def says(service: Service, count: int) -> bool:
-    return busy(await workers(service)) == count
+    return busy(await list_workers(service)) == count
 
 
 @pytest.mark.parametrize(
@@ -128,12 +88,8 @@ async def test_a_worker_that_cannot_be_reached_says_so_and_ends(
     tmp_path: Path, options: list[str], words: str
 ) -> None:
     async with running_service(tmp_path, models={}) as service:
-        home = tmp_path / "box"
-        argv = ["--join", service.url, "--listen-port", "0", *options]
-        async with joined(service, home, *argv) as process:
-            await wait_until(
-                lambda: not process.is_running() or process.status() == "zombie", "it to end", 60
-            )
+        async with joined(service, tmp_path / "box", "--listen-port", "0", *options) as worker:
+            assert await worker.ended() == 2
         said = (tmp_path / "box.log").read_text()
         assert words in said and "Traceback" not in said
-        assert await workers(service) == []
+        assert await list_workers(service) == []

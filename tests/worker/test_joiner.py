@@ -3,7 +3,6 @@
 import asyncio
 import secrets
 import stat
-import subprocess
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -15,6 +14,7 @@ from tests.conftest import wait_until
 from tests.engine_servers.engines import marked
 from tests.worker.conftest import MODEL, Bench
 from tests.worker.scripted_gateway import KEY, ScriptedGateway
+from tests.workers import self_signed
 
 from turnout.domain.errors import Misconfigured
 from turnout.domain.serving import Machine, Phase, ReplicaId, Want, WorkerId
@@ -204,14 +204,6 @@ async def test_leaving_drains_and_says_so(bench: Bench, gateway: ScriptedGateway
         await asyncio.wait_for(working.talking, 20)
         assert gateway.phase(replica) is Phase.GONE
     assert marked(replica) == []
-
-
-def self_signed(folder: Path) -> tuple[Path, Path]:
-    certificate, key = folder / "cert.pem", folder / "key.pem"
-    about = "-subj /CN=gateway -addext subjectAltName=IP:127.0.0.1 -days 2"
-    made = f"openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes {about}"
-    subprocess.run([*made.split(), "-keyout", key, "-out", certificate], check=True, capture_output=True)
-    return certificate, key
 
 
 async def test_tls_is_verified(bench: Bench, tmp_path: Path) -> None:
