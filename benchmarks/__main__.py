@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 import uvloop
 
-from benchmarks import events, gang, manager, relay, submit
+from benchmarks import events, gang, hop, manager, relay, submit
 from benchmarks.figures import Table, say
 
 Measure: TypeAlias = Callable[[], Coroutine[Any, Any, Table]]
@@ -22,6 +22,7 @@ BENCHMARKS: dict[str, Measure] = {
     "events": events.measure,
     "gang": gang.measure,
     "relay": relay.measure,
+    "hop": hop.measure,
     "manager": manager.measure,
 }
 
