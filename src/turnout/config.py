@@ -15,6 +15,7 @@ from pydantic import TypeAdapter, ValidationError
 from turnout.domain.errors import InvalidRequest, Misconfigured
 from turnout.domain.families import FAMILIES
 from turnout.domain.models import Model, check_model
+from turnout.domain.quotas import ChatLimits
 from turnout.domain.serving import Needs, ServedModel
 from turnout.domain.video import VideoRules
 from turnout.engines.servers import check_served
@@ -60,6 +61,9 @@ class Config:
     limit_waiting: int = 100
     limit_running: int = 8
     limit_submits_per_minute: int = 120
+    limit_chat_requests_per_minute: int = 0
+    limit_chat_tokens_per_minute: int = 0
+    limit_chat_concurrency: int = 500
     max_body_bytes: int = 24 * 2**20
     max_image_pixels: int = 16_000_000
     allow_private_urls: bool = False
@@ -72,6 +76,14 @@ class Config:
     @property
     def limits(self) -> Limits:
         return Limits(self.limit_waiting, self.limit_running, self.limit_submits_per_minute)
+
+    @property
+    def chat_limits(self) -> ChatLimits:
+        return ChatLimits(
+            self.limit_chat_requests_per_minute,
+            self.limit_chat_tokens_per_minute,
+            self.limit_chat_concurrency,
+        )
 
     def model(self, name: str) -> Model:
         for model in self.models:

@@ -9,6 +9,7 @@ from typing import Literal, Protocol
 
 from turnout.domain.fleet import Notes
 from turnout.domain.keys import Key
+from turnout.domain.quotas import ChatLimits, Grant, Wish
 from turnout.domain.serving import (
     Ask,
     Beat,
@@ -147,6 +148,15 @@ class KeyStore(Protocol):
     async def find(self, key_id: str) -> Key | None: ...
     async def all(self) -> list[Key]: ...
     async def revoke(self, key_id: str) -> bool: ...
+
+
+class Quotas(Protocol):
+    """Each tenant's account of chat requests, tokens and slots, from which gateways take shares ahead of need."""
+
+    async def lease(self, gateway: str, tenant: TenantId, limits: ChatLimits, wish: Wish) -> Grant:
+        """As much of the wish as the account holds. Slots lapse unless they are asked for again within seconds;
+        one gateway must have no two wishes for one tenant under way."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)

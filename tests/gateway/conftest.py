@@ -18,13 +18,18 @@ import uvicorn
 from fastapi import FastAPI
 from PIL import Image
 from tests.conftest import Stores
+from tests.relay.kit import Handler, Replica
 
 from turnout.adapters.blobs import ObjectBlobs, open_blobs
 from turnout.adapters.outbound import WORKERS, Outbound
+from turnout.adapters.redis.quotas import RedisQuotas
 from turnout.adapters.redis.registry import RedisRegistry
+from turnout.adapters.relay import Relay, RelaySettings
 from turnout.adapters.tunnel.bank import TunnelBank
 from turnout.config import Config, load
 from turnout.domain.keys import Role, mint
+from turnout.domain.quotas import Purse
+from turnout.domain.serving import ModelRoutes, ReplicaId, Route, WorkerId
 from turnout.domain.tasks import (
     Event,
     Finished,
@@ -38,6 +43,7 @@ from turnout.domain.tasks import (
     TenantId,
 )
 from turnout.gateway.app import Parts, create_app, stop_streams
+from turnout.wiring.gateway_desk import desk_of
 
 MODELS = {
     "wan-tiny-t2v": {"weights": "builtin:wan-tiny-t2v", "family": "wan-tiny-t2v", "ulysses": 2},
@@ -149,6 +155,7 @@ async def running(stores: Stores, tmp_path: Path, **changes: Any) -> AsyncIterat
         blobs,
         stores.mutex,
         RedisRegistry(stores.link),
+        RedisQuotas(stores.link),
         fetcher,
         prober,
         TunnelBank(),
@@ -171,12 +178,17 @@ async def running(stores: Stores, tmp_path: Path, **changes: Any) -> AsyncIterat
 
 
 @asynccontextmanager
-async def serving(app: FastAPI) -> AsyncIterator[str]:
+async def serving(app: FastAPI, http: type[asyncio.Protocol] | None = None) -> AsyncIterator[str]:
     """The app behind uvicorn on a free port of loopback; its lifespan is the caller's."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         settings = uvicorn.Config(
-            app, lifespan="off", log_level="error", ws="websockets-sansio", timeout_graceful_shutdown=2
+            app,
+            http=http or "auto",
+            lifespan="off",
+            log_level="error",
+            ws="websockets-sansio",
+            timeout_graceful_shutdown=2,
         )
         server = uvicorn.Server(settings)
         async with asyncio.TaskGroup() as group:
@@ -204,3 +216,62 @@ async def served(gateway: Gateway) -> AsyncIterator[Gateway]:
     async with serving(gateway.app) as base:
         gateway.base = base
         yield gateway
+
+
+@dataclass
+class Chat:
+    """A gateway whose chat requests go to replicas that do what a test says."""
+
+    gateway: Gateway
+    base: str
+    replicas: list[Replica]
+
+    @property
+    def purse(self) -> Purse:
+        """The tenant's, as this gateway has it."""
+        return self.gateway.app.state.allowances._accounts["acme"].purse
+
+    @property
+    def at_rest(self) -> bool:
+        """Nothing is held for anyone."""
+        demand = self.gateway.app.state.board.demand()
+        accounts = self.gateway.app.state.allowances._accounts.values()
+        return not any(d.running or d.waiting for d in demand.values()) and not any(
+            a.purse.running or a.purse.waiting for a in accounts
+        )
+
+    async def replica(self, handler: Handler) -> Replica:
+        made = Replica(handler)
+        await made.start()
+        self.replicas.append(made)
+        self.route()
+        return made
+
+    def route(self, concurrency: int = 64) -> None:
+        """Tells the gateway of the replicas that there are."""
+        routes = [
+            Route(ReplicaId(f"r{n}"), WorkerId("w"), f"http://127.0.0.1:{r.target.port}", None)
+            for n, r in enumerate(self.replicas)
+        ]
+        self.gateway.app.state.board.update({"m": ModelRoutes(tuple(routes), concurrency)})
+
+    def client(self, **options: Any) -> httpx.AsyncClient:
+        return httpx.AsyncClient(
+            base_url=self.base, headers=bearer(self.gateway.token), timeout=30, **options
+        )
+
+
+@asynccontextmanager
+async def chatting(stores: Stores, tmp_path: Path, **changes: Any) -> AsyncIterator[Chat]:
+    """The gateway with its relay, as it is in the product; `changes` are to the config."""
+    async with running(stores, tmp_path, **changes) as gateway:
+        relay = Relay(desk_of(gateway.app), RelaySettings(max_body_bytes=gateway.parts.config.max_body_bytes))
+        async with serving(gateway.app, relay.protocol) as base:
+            chat = Chat(gateway, base, [])
+            chat.route()
+            try:
+                yield chat
+            finally:
+                relay.close()
+                for replica in chat.replicas:
+                    replica.stop()

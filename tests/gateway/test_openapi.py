@@ -8,7 +8,7 @@ import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,7 @@ from turnout.adapters.blobs import open_blobs
 from turnout.adapters.outbound import Outbound
 from turnout.adapters.redis.link import Link
 from turnout.adapters.redis.queue import RedisQueue
+from turnout.adapters.redis.quotas import RedisQuotas
 from turnout.adapters.redis.registry import RedisRegistry
 from turnout.adapters.redis.stores import RedisKeyStore, RedisMutex, RedisOutbox
 from turnout.adapters.redis.tasks import RedisTaskLog
@@ -72,6 +73,7 @@ async def api_on(valkey: str, directory: Path) -> AsyncIterator[Api]:
         blobs,
         stores.mutex,
         RedisRegistry(link),
+        RedisQuotas(link),
         outbound,
         outbound,
         TunnelBank(),
@@ -134,9 +136,8 @@ CHECKS = [
 def operations() -> list[tuple[str, str]]:
     """Method and path of all that is documented; no part behind the ports is needed to tell."""
     nothing: Any = None
-    parts = Parts(
-        Config(), nothing, nothing, nothing, nothing, nothing, nothing, nothing, time.time, nothing, nothing
-    )
+    absent: dict[str, Any] = {field.name: nothing for field in fields(Parts)}
+    parts = Parts(**absent | {"config": Config(), "now": time.time})
     paths: dict[str, dict[str, Any]] = create_app(parts).openapi()["paths"]
     return [(path, method) for path, methods in paths.items() for method in methods]
 

@@ -4,6 +4,7 @@ A gateway keeps no state of its own that matters: any number of them may run sid
 """
 
 import asyncio
+import secrets
 import time
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -27,6 +28,7 @@ from turnout.gateway import (
     videos,
     workers,
 )
+from turnout.gateway.allowances import Allowances
 from turnout.gateway.auth import KeyRing
 from turnout.gateway.chat_metrics import ChatMetrics
 from turnout.gateway.limits import BodyLimit, SafeHeaders
@@ -52,7 +54,9 @@ def create_app(parts: Parts) -> FastAPI:
 
     live = Live(parts.tasks, (measures.saw, learn))
     board = Switchboard(time.monotonic)
-    lines = Lines(parts.registry, board, parts.tunnels, time.monotonic)
+    name = f"gw-{secrets.token_hex(6)}"
+    lines = Lines(parts.registry, board, parts.tunnels, name, time.monotonic)
+    allowances = Allowances(parts.quotas, name, parts.config.chat_limits, time.monotonic)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncGenerator[None]:
@@ -60,6 +64,7 @@ def create_app(parts: Parts) -> FastAPI:
             tails = {
                 group.create_task(live.run(), name="event tail"),
                 group.create_task(lines.run(), name="lines"),
+                group.create_task(allowances.run(), name="allowances"),
             }
             try:
                 yield
@@ -79,6 +84,7 @@ def create_app(parts: Parts) -> FastAPI:
     app.state.live = live
     app.state.board = board
     app.state.lines = lines
+    app.state.allowances = allowances
     app.state.chat_metrics = ChatMetrics(measures.registry)
     app.state.pace = pace
     app.state.metrics = measures

@@ -2,7 +2,6 @@
 per request."""
 
 import asyncio
-import secrets
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -20,12 +19,12 @@ log = get_log()
 
 
 class Lines:
-    """`now` is the switchboard's clock. `name` tells this gateway from others."""
+    """`name` is this gateway's, new for each process; `now` is the switchboard's clock."""
 
     def __init__(
-        self, registry: Registry, board: Switchboard, tunnels: Tunnels, now: Callable[[], float]
+        self, registry: Registry, board: Switchboard, tunnels: Tunnels, name: str, now: Callable[[], float]
     ) -> None:
-        self.name = f"gw-{secrets.token_hex(6)}"
+        self.name = name
         self._registry = registry
         self._board = board
         self._tunnels = tunnels

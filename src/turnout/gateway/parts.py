@@ -8,7 +8,7 @@ from fastapi import Depends
 from starlette.requests import HTTPConnection
 
 from turnout.config import Config
-from turnout.ports import Blobs, Fetcher, KeyStore, Mutex, Queue, Registry, TaskLog, Tunnels
+from turnout.ports import Blobs, Fetcher, KeyStore, Mutex, Queue, Quotas, Registry, TaskLog, Tunnels
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +23,7 @@ class Parts:
     blobs: Blobs
     mutex: Mutex
     registry: Registry
+    quotas: Quotas
     fetcher: Fetcher
     prober: Fetcher
     tunnels: Tunnels

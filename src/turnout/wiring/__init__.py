@@ -19,6 +19,7 @@ from turnout.adapters.blobs import ObjectBlobs, open_blobs
 from turnout.adapters.process import LocalLauncher
 from turnout.adapters.redis.link import Link
 from turnout.adapters.redis.queue import RedisQueue
+from turnout.adapters.redis.quotas import RedisQuotas
 from turnout.adapters.redis.registry import RedisRegistry
 from turnout.adapters.redis.stores import RedisKeyStore, RedisMutex, RedisOutbox
 from turnout.adapters.redis.tasks import RedisTaskLog
@@ -44,6 +45,7 @@ class Wires:
     mutex: RedisMutex
     blobs: ObjectBlobs
     registry: RedisRegistry
+    quotas: RedisQuotas
     link: Link
 
 
@@ -79,6 +81,7 @@ async def open_wires(config: Config) -> AsyncGenerator[Wires]:
             RedisMutex(link),
             open_blobs(config.blobs or str(config.state_dir / "objects"), config.blobs_endpoint),
             RedisRegistry(link),
+            RedisQuotas(link),
             link,
         )
     finally:
@@ -152,7 +155,7 @@ async def run_gateway(config: Config, listening: socket.socket) -> None:
     from turnout.adapters.tunnel.bank import TunnelBank
     from turnout.gateway.app import create_app, stop_streams
     from turnout.gateway.parts import Parts
-    from turnout.wiring.gateway_desk import GatewayDesk
+    from turnout.wiring.gateway_desk import desk_of
 
     tls = trusting(config.ca_file)
     async with (
@@ -178,6 +181,7 @@ async def run_gateway(config: Config, listening: socket.socket) -> None:
             blobs=wires.blobs,
             mutex=wires.mutex,
             registry=wires.registry,
+            quotas=wires.quotas,
             fetcher=fetcher,
             prober=prober,
             tunnels=TunnelBank(),
@@ -186,8 +190,7 @@ async def run_gateway(config: Config, listening: socket.socket) -> None:
             new_seed=lambda: secrets.randbits(32),
         )
         app = create_app(parts)
-        desk = GatewayDesk(app.state.keys, app.state.board, app.state.lines, app.state.chat_metrics)
-        relay = Relay(desk, RelaySettings(max_body_bytes=config.max_body_bytes), tls)
+        relay = Relay(desk_of(app), RelaySettings(max_body_bytes=config.max_body_bytes), tls)
         settings = uvicorn.Config(
             app,
             http=relay.protocol,

@@ -1,4 +1,4 @@
-"""Wires the gateway's switchboard to the streaming relay: who may ask, which replica answers."""
+"""Wires the gateway to the streaming relay: who may ask, how much, and which replica answers."""
 
 import json
 from collections.abc import Awaitable
@@ -6,10 +6,14 @@ from time import monotonic
 from typing import Any, cast
 from urllib.parse import urlsplit
 
+from fastapi import FastAPI
+
 from turnout.adapters.relay import Ask, Failure, Outcome, Target, Ticket
 from turnout.domain.errors import InvalidRequest, Unauthorized
+from turnout.domain.quotas import Purse
 from turnout.domain.routing import affinity_of
 from turnout.domain.serving import ReplicaId
+from turnout.gateway.allowances import Allowances
 from turnout.gateway.auth import KeyRing, may_watch
 from turnout.gateway.chat_metrics import ChatMetrics
 from turnout.gateway.lines import Lines
@@ -20,48 +24,68 @@ from turnout.wire.tokens import REPLICA_HEADER
 _ITS_FAULT = frozenset({Failure.UNREACHABLE, Failure.LOST, Failure.BROKEN, Failure.SILENT, Failure.REFUSED})
 
 
-class ChatTicket(Ticket):
-    """One request at one replica; its place is given back when the relay says it is over."""
+class Request:
+    """What stays the same while a request goes from replica to replica. It holds nothing that must be given back."""
 
-    __slots__ = ("_affinity", "_began", "_desk", "_place", "_tried")
+    __slots__ = ("affinity", "ask", "began", "model", "purse")
+
+    def __init__(self, ask: Ask, purse: Purse, began: float) -> None:
+        """The body is looked at only here, after the tenant's limits."""
+        self.ask = ask
+        self.purse = purse
+        self.began = began
+        self.model = _model_in(ask.body)
+        self.affinity = affinity_of(ask.body)
+
+
+class ChatTicket(Ticket):
+    """One request at one replica: it has a place there and a slot of the tenant's, and gives both back when the relay
+    says it is over."""
+
+    __slots__ = ("_desk", "_place", "_request", "_tried")
 
     def __init__(
-        self,
-        desk: "GatewayDesk",
-        place: Place,
-        path: bytes,
-        affinity: bytes,
-        tried: frozenset[ReplicaId],
-        began: float,
+        self, desk: "GatewayDesk", request: Request, place: Place, tried: frozenset[ReplicaId]
     ) -> None:
         route = place.route
         headers = (
             (REPLICA_HEADER, route.replica.encode()),
             (b"authorization", b"Bearer " + desk.lines.token(route.worker).encode()),
         )
-        super().__init__(_target(route.url), path, headers)
+        super().__init__(
+            _target(route.url), request.ask.path, headers, answer_lines=desk.limit_lines(request.purse)
+        )
         self._desk = desk
+        self._request = request
         self._place = place
-        self._affinity = affinity
         self._tried = tried | {route.replica}
-        self._began = began
 
     def first_byte(self) -> None:
-        self._desk.metrics.first_byte(self._place.model, monotonic() - self._began)
+        self._desk.metrics.first_byte(self._place.model, monotonic() - self._request.began)
 
     def finished(self, outcome: Outcome) -> None:
         self._place.release(failed=outcome.error in _ITS_FAULT)
-        said = outcome.error.value if outcome.error else str(outcome.status)
         used = (outcome.usage.prompt_tokens, outcome.usage.completion_tokens) if outcome.usage else None
-        self._desk.metrics.finished(self._place.model, said, monotonic() - self._began, used)
+        self._request.purse.leave(sum(used) if used else 0)
+        said = outcome.error.value if outcome.error else str(outcome.status)
+        self._desk.metrics.finished(self._place.model, said, monotonic() - self._request.began, used)
 
     def retry(self) -> "Ticket | Awaitable[Ticket]":
-        return self._desk.seat(self._place.model, self.path, self._affinity, self._tried, self._began)
+        self._request.purse.stay()
+        return self._desk.seat(self._request, self._tried)
 
 
 class GatewayDesk:
-    def __init__(self, keys: KeyRing, board: Switchboard, lines: Lines, metrics: ChatMetrics) -> None:
+    def __init__(
+        self,
+        keys: KeyRing,
+        allowances: Allowances,
+        board: Switchboard,
+        lines: Lines,
+        metrics: ChatMetrics,
+    ) -> None:
         self._keys = keys
+        self._allowances = allowances
         self._board = board
         self.lines = lines
         self.metrics = metrics
@@ -71,27 +95,56 @@ class GatewayDesk:
         token = _bearer(ask.authorization)
         key = self._keys.remembered(token)
         if key is None:
-            return self._look_up_and_admit(token, ask, began)
-        may_watch(key)
-        return self.seat(_model_in(ask.body), ask.path, affinity_of(ask.body), frozenset(), began)
+            return self._admit_slowly(token, ask, began)
+        purse = self._allowances.purse(may_watch(key).tenant)
+        if purse is None:
+            return self._admit_slowly(token, ask, began)
+        return self._enter(ask, purse, began)
 
-    def seat(
-        self, model: str, path: bytes, affinity: bytes, tried: frozenset[ReplicaId], began: float
-    ) -> Ticket | Awaitable[Ticket]:
-        place = self._board.take(model, affinity, tried)
+    def seat(self, request: Request, tried: frozenset[ReplicaId]) -> Ticket | Awaitable[Ticket]:
+        """A ticket for a request that has a slot. The slot goes with the ticket; where there is none yet it is given
+        back, and taken again by whoever waits: a coroutine that never runs would keep it."""
+        try:
+            place = self._board.take(request.model, request.affinity, tried)
+        except BaseException:
+            request.purse.leave()
+            raise
         if place is None:
-            return self._wait(model, path, affinity, tried, began)
-        return ChatTicket(self, place, path, affinity, tried, began)
+            request.purse.leave()
+            return self._wait(request, tried)
+        return ChatTicket(self, request, place, tried)
 
-    async def _look_up_and_admit(self, token: str, ask: Ask, began: float) -> Ticket:
-        may_watch(await self._keys.identify(token))
-        return await self._wait(_model_in(ask.body), ask.path, affinity_of(ask.body), frozenset(), began)
+    def limit_lines(self, purse: Purse) -> bytes:
+        return b"".join(f"{name}: {value}\r\n".encode() for name, value in purse.headers().items())
 
-    async def _wait(
-        self, model: str, path: bytes, affinity: bytes, tried: frozenset[ReplicaId], began: float
-    ) -> Ticket:
-        place = await self._board.wait(model, affinity, tried)
-        return ChatTicket(self, place, path, affinity, tried, began)
+    def _enter(self, ask: Ask, purse: Purse, began: float) -> Ticket | Awaitable[Ticket]:
+        try:
+            request = Request(ask, purse, began)
+        except BaseException:
+            purse.leave()
+            raise
+        return self.seat(request, frozenset())
+
+    async def _admit_slowly(self, token: str, ask: Ask, began: float) -> Ticket:
+        key = may_watch(await self._keys.identify(token))
+        purse = await self._allowances.wait(key.tenant)
+        got = self._enter(ask, purse, began)
+        return got if isinstance(got, Ticket) else await got
+
+    async def _wait(self, request: Request, tried: frozenset[ReplicaId]) -> Ticket:
+        request.purse.stay()
+        try:
+            place = await self._board.wait(request.model, request.affinity, tried)
+        except BaseException:
+            request.purse.leave()
+            raise
+        return ChatTicket(self, request, place, tried)
+
+
+def desk_of(app: FastAPI) -> GatewayDesk:
+    """The desk on what the app keeps."""
+    state = app.state
+    return GatewayDesk(state.keys, state.allowances, state.board, state.lines, state.chat_metrics)
 
 
 def _bearer(authorization: bytes | None) -> str:

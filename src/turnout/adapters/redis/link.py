@@ -15,6 +15,7 @@ from turnout.domain.errors import Unavailable
 
 _LIMIT_S = 10.0
 _CONNECTIONS = 64  # a burst past this waits for one; redis-py's plain pool would fail it
+_SCRIPTS = ("submit", "commit", "claim", "renew", "position", "overdue", "forget", "mutex", "lease")
 MAX_EVENTS = 100_000  # of the stream that gateways tail; a task's own story is kept apart
 
 
@@ -50,7 +51,7 @@ class Link:
         names = here.joinpath("names.lua").read_text()
         self._scripts = {
             name: self.client.register_script(names + here.joinpath(f"{name}.lua").read_text())
-            for name in ("submit", "commit", "claim", "renew", "position", "overdue", "forget", "mutex")
+            for name in _SCRIPTS
         }
 
     def key(self, *parts: str) -> str:

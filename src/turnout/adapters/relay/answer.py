@@ -47,6 +47,7 @@ class Answer:
     begun = False  # a head went out
     events = False  # it is a stream of events
     bytes_out = 0  # of the engine's body
+    ticket_lines = b""  # of the head, from the desk
     _chunked = False
     _held = b""  # of an event that is not whole yet
     _ragged = False  # an event was too long to be held back
@@ -131,7 +132,7 @@ class Answer:
         return recent[-TAIL_BYTES:]
 
     def _lines(self) -> bytes:
-        return b"x-request-id: %b\r\n%b" % (self.ask.request_id, self._our_lines)
+        return b"x-request-id: %b\r\n%b%b" % (self.ask.request_id, self._our_lines, self.ticket_lines)
 
     def _whole(self, payload: bytes, *, last: bool) -> bytes:
         if self._held:

@@ -69,7 +69,7 @@ class Ticket:
     `first_byte`, never before the ticket was returned. Both must be quick and must not raise.
     """
 
-    __slots__ = ("body", "headers", "path", "target")
+    __slots__ = ("answer_lines", "body", "headers", "path", "target")
 
     def __init__(
         self,
@@ -77,12 +77,15 @@ class Ticket:
         path: bytes,
         headers: Sequence[tuple[bytes, bytes]] = (),
         body: bytes | None = None,
+        answer_lines: bytes = b"",
     ) -> None:
-        """`path` is what to ask for, `headers` are sent besides the usual ones, `body` replaces the client's."""
+        """`path` is what to ask for, `headers` are sent besides the usual ones, `body` replaces the client's;
+        `answer_lines` are header lines that the client gets."""
         self.target = target
         self.path = path
         self.headers = headers
         self.body = body
+        self.answer_lines = answer_lines
 
     def first_byte(self) -> None:
         """The first byte of the answer's body has come."""

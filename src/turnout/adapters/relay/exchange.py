@@ -183,6 +183,7 @@ class Exchange(Answer):
         ask = self.ask
         body = ask.body if ticket.body is None else ticket.body
         self._link = link
+        self.ticket_lines = ticket.answer_lines
         self._state = _State.ASKED
         now = self._shared.now
         settings = self._settings

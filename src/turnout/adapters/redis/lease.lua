@@ -1,0 +1,57 @@
+-- Lends a gateway what it wants of a tenant's account, as far as the account goes; the clock is this server's.
+-- Returns {requests, tokens, slots, requests left, tokens left}; the last two as text, as they are not whole.
+local tenant, gateway = ARGV[1], ARGV[2]
+local per_minute = {r = tonumber(ARGV[3]), t = tonumber(ARGV[4])}
+local concurrency = tonumber(ARGV[5])
+local wanted = {r = tonumber(ARGV[6]), t = tonumber(ARGV[7])}
+local debt = {r = 0, t = tonumber(ARGV[8])}
+local wanted_slots, slots_ms = tonumber(ARGV[9]), tonumber(ARGV[10])
+local time = redis.call('TIME')
+local now_ms = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
+
+local account = P .. ':chat:account:' .. tenant
+local known = redis.call('HMGET', account, 'at', 'r', 't')
+local passed_ms = math.max(0, now_ms - tonumber(known[1] or now_ms))
+local level = {r = tonumber(known[2] or per_minute.r), t = tonumber(known[3] or per_minute.t)}
+local granted = {r = 0, t = 0}
+local full_ms = 0
+for kind, limit in pairs(per_minute) do
+  if limit > 0 then
+    local there = math.min(limit, level[kind] + passed_ms * limit / 60000) - debt[kind]
+    if wanted[kind] > 0 then
+      granted[kind] = math.floor(math.max(0, math.min(wanted[kind], there)))
+    else
+      granted[kind] = 0
+      there = math.min(limit, there - wanted[kind])
+    end
+    level[kind] = there - granted[kind]
+    full_ms = math.max(full_ms, (limit - level[kind]) * 60000 / limit)
+  end
+end
+if full_ms > 0 then
+  redis.call('HSET', account, 'at', now_ms, 'r', tostring(level.r), 't', tostring(level.t))
+  redis.call('PEXPIRE', account, math.ceil(full_ms) + 1000) -- a full account is the same as none
+end
+
+local slots = 0
+if concurrency > 0 then
+  local lent = P .. ':chat:slots:' .. tenant
+  local held = redis.call('HGETALL', lent)
+  local others = 0
+  for i = 1, #held, 2 do
+    local count, till = string.match(held[i + 1], '^(%d+) (%d+)$')
+    if tonumber(till) <= now_ms then
+      redis.call('HDEL', lent, held[i])
+    elseif held[i] ~= gateway then
+      others = others + tonumber(count)
+    end
+  end
+  slots = math.max(0, math.min(wanted_slots, concurrency - others))
+  if slots > 0 then
+    redis.call('HSET', lent, gateway, string.format('%d %.0f', slots, now_ms + slots_ms))
+    redis.call('PEXPIRE', lent, slots_ms)
+  else
+    redis.call('HDEL', lent, gateway)
+  end
+end
+return {granted.r, granted.t, slots, tostring(level.r), tostring(level.t)}

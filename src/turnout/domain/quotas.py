@@ -1,0 +1,211 @@
+"""What a tenant may ask of chat models, and one gateway's share of it. Pure.
+
+Each tenant has an account that all gateways share: requests and tokens drip into it by the minute, and it lends slots
+for requests under way. A gateway keeps a small share of each (a `Purse`), so that most requests are admitted without
+asking anyone; its loop fills the purse up ahead of time (`Wish`, `Grant`) and gives back what lies idle.
+
+Requests and slots are paid before the work, so all gateways together never exceed the account. Tokens are known only
+when an answer ends: they are paid then, into debt if need be, and while there is debt nothing is admitted.
+"""
+
+from dataclasses import dataclass
+from math import inf
+
+from turnout.domain.errors import Limited
+
+_LOOK_AGAIN_S = 1.0  # how long an empty account is believed to be empty: others may give something back
+
+
+@dataclass(frozen=True, slots=True)
+class ChatLimits:
+    """Of one tenant; 0 is no limit. `concurrency` counts requests under way and those that wait for a model."""
+
+    requests_per_minute: int = 0
+    tokens_per_minute: int = 0
+    concurrency: int = 0
+
+    @property
+    def any(self) -> bool:
+        return bool(self.requests_per_minute or self.tokens_per_minute or self.concurrency)
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What a gateway wants of an account. Negative `requests` and `tokens` are given back; `debt` are tokens that
+    were used beyond those it held; `slots` is how many it wants to hold in all."""
+
+    requests: int = 0
+    tokens: int = 0
+    debt: int = 0
+    slots: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """What a gateway got, and what the account holds now: `slots` in all, the others besides what it had."""
+
+    requests: int = 0
+    tokens: int = 0
+    slots: int = 0
+    left_requests: float = 0.0
+    left_tokens: float = 0.0
+
+
+def share(limit: int) -> int:
+    """How much of a minute's limit a gateway holds ahead: what it may leave unused while others would need it."""
+    return max(1, limit // 20)
+
+
+def spare(limit: int) -> int:
+    """How many slots a gateway holds beyond those in use."""
+    return max(1, limit // 16)
+
+
+class Purse:
+    """One gateway's share of one tenant's account. `enter` and `leave` are called for every request and must be
+    quick; `wish` and `absorb` are called by the loop that owns the purse.
+
+    `waiting` counts requests that could not enter and wait for the loop; `low` says that the loop should look.
+    """
+
+    __slots__ = (
+        "_dry_until",
+        "_entered",
+        "_idle_at",
+        "_retry_s",
+        "_share",
+        "_spare",
+        "_token_share",
+        "_why",
+        "grant",
+        "limits",
+        "requests",
+        "running",
+        "slots",
+        "tokens",
+        "waiting",
+    )
+
+    def __init__(self, limits: ChatLimits) -> None:
+        self.limits = limits
+        self.requests: float = 0 if limits.requests_per_minute else inf
+        self.tokens: float = 0 if limits.tokens_per_minute else inf
+        self.slots: float = 0 if limits.concurrency else inf
+        self.running = self.waiting = 0
+        self.grant = Grant()
+        self._share = share(limits.requests_per_minute)
+        self._token_share = share(limits.tokens_per_minute)
+        self._spare = spare(limits.concurrency)
+        self._entered = 0
+        self._idle_at = 0  # how many had entered when the loop last looked
+        self._dry_until = -inf
+        self._retry_s = 1.0
+        self._why = ""
+
+    @property
+    def low(self) -> bool:
+        return (
+            self.requests < self._share / 2
+            or self.tokens < self._token_share / 2
+            or self.slots - self.running < self._spare / 2
+        )
+
+    @property
+    def forgettable(self) -> bool:
+        """Nobody is in it, nobody came since the loop last looked, and there is nothing left to give back."""
+        limits = self.limits
+        return (
+            not (self.running or self.waiting)
+            and self._entered == self._idle_at
+            and not (limits.requests_per_minute and self.requests)
+            and not (limits.tokens_per_minute and self.tokens)
+            and not (limits.concurrency and self.slots)
+        )
+
+    def enter(self) -> bool:
+        """Takes one request and a slot; False when there is not enough of something."""
+        if self.requests < 1 or self.tokens <= 0 or self.running >= self.slots:
+            return False
+        self.requests -= 1
+        self.running += 1
+        self._entered += 1
+        return True
+
+    def stay(self) -> None:
+        """Takes a slot for a request that was admitted before and goes on elsewhere."""
+        self.running += 1
+
+    def leave(self, tokens: int = 0) -> None:
+        self.running -= 1
+        self.tokens -= tokens
+
+    def refuse_if_dry(self, now: float) -> None:
+        """Raises Limited when the account was just found to be empty."""
+        if now < self._dry_until:
+            raise Limited(self._why, code="rate_limit_exceeded", retry_after_s=self._retry_s)
+
+    def wish(self) -> Wish:
+        """What to ask for now. What is to be given back is gone at once: should the message be lost, so is it,
+        and the tenant never gets more than its limit."""
+        idle = self._entered == self._idle_at and not self.waiting
+        self._idle_at = self._entered
+        limits = self.limits
+        requests = tokens = debt = slots = 0
+        if limits.requests_per_minute:
+            requests = int((0 if idle else self._share + self.waiting) - self.requests)
+            self.requests += min(0, requests)
+        if limits.tokens_per_minute:
+            debt = int(max(0, -self.tokens))
+            tokens = int((0 if idle else self._token_share) - max(0, self.tokens))
+            self.tokens += min(0, tokens)
+        if limits.concurrency:
+            wanted = self.running + self.waiting + (0 if idle else self._spare)
+            slots = min(limits.concurrency, wanted)
+            self.slots = min(self.slots, max(slots, self.running))
+        return Wish(requests, tokens, debt, slots)
+
+    def absorb(self, wish: Wish, grant: Grant, now: float) -> None:
+        """Takes what came of a wish."""
+        limits = self.limits
+        self.grant = grant
+        self._dry_until = -inf
+        if limits.requests_per_minute:
+            self.requests += grant.requests
+            if self.requests < 1 and wish.requests > 0:
+                per_s = limits.requests_per_minute / 60
+                self._dry(
+                    now,
+                    (1 - grant.left_requests) / per_s,
+                    f"Over {limits.requests_per_minute} requests a minute.",
+                )
+        if limits.tokens_per_minute:
+            self.tokens += wish.debt + grant.tokens
+            if self.tokens <= 0 and wish.tokens > 0:
+                per_s = limits.tokens_per_minute / 60
+                self._dry(
+                    now, (1 - grant.left_tokens) / per_s, f"Over {limits.tokens_per_minute} tokens a minute."
+                )
+        if limits.concurrency:
+            self.slots = grant.slots
+            if self.running >= self.slots and wish.slots > 0:
+                self._dry(now, 1.0, f"Over {limits.concurrency} requests at once.")
+
+    def _dry(self, now: float, wait_s: float, why: str) -> None:
+        self._retry_s = max(0.05, wait_s)
+        self._dry_until = now + min(_LOOK_AGAIN_S, self._retry_s)
+        self._why = why
+
+    def headers(self) -> dict[str, str]:
+        """What OpenAI's clients know of limits, as of the last look at the account."""
+        limits, grant = self.limits, self.grant
+        told: dict[str, str] = {}
+        for name, limit, here, left in (
+            ("requests", limits.requests_per_minute, self.requests, grant.left_requests),
+            ("tokens", limits.tokens_per_minute, self.tokens, grant.left_tokens),
+        ):
+            if limit:
+                remaining = max(0, min(limit, int(here + left)))
+                told[f"x-ratelimit-limit-{name}"] = str(limit)
+                told[f"x-ratelimit-remaining-{name}"] = str(remaining)
+                told[f"x-ratelimit-reset-{name}"] = f"{(limit - remaining) * 60 / limit:.3g}s"
+        return told
