@@ -17,7 +17,7 @@ import pytest
 import uvicorn
 from fastapi import FastAPI
 from PIL import Image
-from tests.conftest import Stores
+from tests.conftest import Stores, wait_until
 from tests.relay.kit import Handler, Replica
 
 from turnout.adapters.blobs import ObjectBlobs, open_blobs
@@ -43,6 +43,7 @@ from turnout.domain.tasks import (
     TenantId,
 )
 from turnout.gateway.app import Parts, create_app, stop_streams
+from turnout.ports import Publication
 from turnout.wiring.gateway_desk import desk_of
 
 MODELS = {
@@ -244,16 +245,20 @@ class Chat:
         made = Replica(handler)
         await made.start()
         self.replicas.append(made)
-        self.route()
+        await self.route()
         return made
 
-    def route(self, concurrency: int = 64) -> None:
-        """Tells the gateway of the replicas that there are."""
+    async def route(self, concurrency: int = 64) -> None:
+        """Publishes the replicas that there are, as the manager does, and waits until this gateway knows."""
         routes = [
             Route(ReplicaId(f"r{n}"), WorkerId("w"), f"http://127.0.0.1:{r.target.port}", None)
             for n, r in enumerate(self.replicas)
         ]
-        self.gateway.app.state.board.update({"m": ModelRoutes(tuple(routes), concurrency)})
+        told = ModelRoutes(tuple(routes), concurrency)
+        parts, board = self.gateway.parts, self.gateway.app.state.board
+        assert await parts.mutex.hold("fleet", "test", 60)
+        assert await parts.registry.publish("fleet", "test", Publication(routes={"m": told}))
+        await wait_until(lambda: board._routes.get("m") == told, "the gateway to hear of the routes")
 
     def client(self, **options: Any) -> httpx.AsyncClient:
         return httpx.AsyncClient(
@@ -268,7 +273,7 @@ async def chatting(stores: Stores, tmp_path: Path, **changes: Any) -> AsyncItera
         relay = Relay(desk_of(gateway.app), RelaySettings(max_body_bytes=gateway.parts.config.max_body_bytes))
         async with serving(gateway.app, relay.protocol) as base:
             chat = Chat(gateway, base, [])
-            chat.route()
+            await chat.route()
             try:
                 yield chat
             finally:
