@@ -22,6 +22,7 @@ from turnout.domain.serving import (
     WorkerId,
 )
 from turnout.domain.tasks import Event, GangId, Task, TaskId, TenantId
+from turnout.domain.usage import UsageRow
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +157,18 @@ class Quotas(Protocol):
     async def lease(self, gateway: str, tenant: TenantId, limits: ChatLimits, wish: Wish) -> Grant:
         """As much of the wish as the account holds. Slots lapse unless they are asked for again within seconds;
         one gateway must have no two wishes for one tenant under way."""
+        ...
+
+
+class UsageLog(Protocol):
+    """What tenants used, by day and model. Videos are counted by the task log, in the write that ends them."""
+
+    async def add(self, batch: str, rows: Sequence[UsageRow]) -> None:
+        """Adds to what was counted before; a batch of the same name is counted once."""
+        ...
+
+    async def read(self, days: Sequence[str], tenant: TenantId | None = None) -> list[UsageRow]:
+        """Of one tenant, or of all."""
         ...
 
 

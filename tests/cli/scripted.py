@@ -81,6 +81,7 @@ class ScriptedGateway:
         ] = []  # what a streamed chat answer consists of; b"hold" waits for `cancelled`
         self.models: list[dict[str, Any]] = []
         self.workers: list[dict[str, Any]] = []
+        self.usage: list[dict[str, Any]] = []
         self._server: ThreadingHTTPServer | None = None
         self.port = 0
         self.listen()
@@ -149,6 +150,8 @@ class ScriptedGateway:
                 return Answer(200, {"id": json.loads(request.body)["alias"], "status": "registered"})
             case "DELETE", ["v1", "models", name] if any(m["id"] == name for m in self.models):
                 return Answer(200, {"id": name, "deleted": True})
+            case "GET", ["v1", "usage"]:
+                return Answer(200, {"start": "2026-11-01", "end": "2026-11-07", "data": self.usage})
             case "GET", ["workers"]:
                 return Answer(200, {"data": self.workers})
             case "POST", ["workers", name, "drain"] if any(w["id"] == name for w in self.workers):

@@ -67,6 +67,16 @@ async def test_streams_arrive_piece_by_piece(tmp_path: Path) -> None:
         assert chunks[-1].usage
         async with httpx.AsyncClient() as http:
             figures = (await http.get(f"{service.url}/metrics")).text
+            plain = await client.chat.completions.create(
+                model="chat", messages=HELLO, max_tokens=4, stream=True
+            )
+            assert all(c.choices and c.usage is None for c in [c async for c in plain])
+
+            async def counted() -> bool:
+                rows = (await http.get(f"{service.url}/v1/usage", headers=service.headers)).json()["data"]
+                return [(r["requests"], r["completion_tokens"]) for r in rows] == [(2, 12)]
+
+            await wait_until(counted, "both streams to be counted by the engine's figures")
         assert 'turnout_chat_requests_total{model="chat",outcome="200"} 1.0' in figures
         assert 'turnout_chat_tokens_total{kind="completion",model="chat"} 8.0' in figures
         with pytest.raises(openai.NotFoundError, match="There is no model nope"):

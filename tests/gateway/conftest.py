@@ -24,6 +24,7 @@ from turnout.adapters.blobs import ObjectBlobs, open_blobs
 from turnout.adapters.outbound import WORKERS, Outbound
 from turnout.adapters.redis.quotas import RedisQuotas
 from turnout.adapters.redis.registry import RedisRegistry
+from turnout.adapters.redis.usage import RedisUsage
 from turnout.adapters.relay import Relay, RelaySettings
 from turnout.adapters.tunnel.bank import TunnelBank
 from turnout.config import Config, load
@@ -157,6 +158,7 @@ async def running(stores: Stores, tmp_path: Path, **changes: Any) -> AsyncIterat
         stores.mutex,
         RedisRegistry(stores.link),
         RedisQuotas(stores.link),
+        RedisUsage(stores.link),
         fetcher,
         prober,
         TunnelBank(),

@@ -34,6 +34,7 @@ from turnout.adapters.redis.quotas import RedisQuotas
 from turnout.adapters.redis.registry import RedisRegistry
 from turnout.adapters.redis.stores import RedisKeyStore, RedisMutex, RedisOutbox
 from turnout.adapters.redis.tasks import RedisTaskLog
+from turnout.adapters.redis.usage import RedisUsage
 from turnout.adapters.tunnel.bank import TunnelBank
 from turnout.config import Config
 from turnout.domain.keys import Role, mint
@@ -74,6 +75,7 @@ async def api_on(valkey: str, directory: Path) -> AsyncIterator[Api]:
         stores.mutex,
         RedisRegistry(link),
         RedisQuotas(link),
+        RedisUsage(link),
         outbound,
         outbound,
         TunnelBank(),

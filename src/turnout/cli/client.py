@@ -217,6 +217,10 @@ class Client:
     def workers(self) -> list[Mapping[str, Any]]:
         return _items(self._ask("GET", "/workers"))
 
+    def usage(self, params: Mapping[str, str]) -> Mapping[str, Any]:
+        answer = self._ask("GET", "/v1/usage", params=dict(params))
+        return {**answer, "data": _items(answer)}
+
     def set_draining(self, worker_id: str, draining: bool) -> None:
         self._ask("POST", f"/workers/{quote(worker_id, safe='')}/drain", json={"draining": draining})
 

@@ -8,7 +8,7 @@ import typer
 from typer.core import TyperGroup
 
 from turnout import __version__
-from turnout.cli import chat, doctor, generate, keys, models, serve, show_config, tasks, workers
+from turnout.cli import chat, doctor, generate, keys, models, serve, show_config, tasks, usage, workers
 from turnout.cli.options import Common, ConfigOption, KeyOption, StateDirOption, UrlOption
 from turnout.cli.text import one_line
 from turnout.domain.errors import InvalidRequest, Misconfigured, TurnoutError, Unauthorized
@@ -98,6 +98,7 @@ chat.register(app)
 models.register(app)
 workers.register(app)
 keys.register(app)
+usage.register(app)
 show_config.register(app)
 doctor.register(app)
 

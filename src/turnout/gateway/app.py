@@ -25,6 +25,7 @@ from turnout.gateway import (
     registered,
     streams,
     tunnels,
+    usage,
     videos,
     workers,
 )
@@ -39,6 +40,7 @@ from turnout.gateway.pace import Pace
 from turnout.gateway.parts import Parts
 from turnout.gateway.submission import Submissions
 from turnout.gateway.switchboard import Switchboard
+from turnout.gateway.usage_book import UsageBook
 from turnout.ports import Recorded
 
 __all__ = ["Parts", "create_app", "stop_streams"]
@@ -58,6 +60,8 @@ def create_app(parts: Parts) -> FastAPI:
     lines = Lines(parts.registry, board, parts.tunnels, name, time.monotonic)
     allowances = Allowances(parts.quotas, name, parts.config.chat_limits, time.monotonic)
 
+    book = UsageBook(parts.usage, name, parts.now)
+
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncGenerator[None]:
         async with asyncio.TaskGroup() as group:
@@ -65,6 +69,7 @@ def create_app(parts: Parts) -> FastAPI:
                 group.create_task(live.run(), name="event tail"),
                 group.create_task(lines.run(), name="lines"),
                 group.create_task(allowances.run(), name="allowances"),
+                group.create_task(book.run(), name="usage"),
             }
             try:
                 yield
@@ -85,6 +90,7 @@ def create_app(parts: Parts) -> FastAPI:
     app.state.board = board
     app.state.lines = lines
     app.state.allowances = allowances
+    app.state.usage_book = book
     app.state.chat_metrics = ChatMetrics(measures.registry)
     app.state.pace = pace
     app.state.metrics = measures
@@ -96,6 +102,7 @@ def create_app(parts: Parts) -> FastAPI:
         registered,
         models,
         keys_admin,
+        usage,
         workers,
         tunnels,
         health,

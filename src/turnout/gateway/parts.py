@@ -8,7 +8,18 @@ from fastapi import Depends
 from starlette.requests import HTTPConnection
 
 from turnout.config import Config
-from turnout.ports import Blobs, Fetcher, KeyStore, Mutex, Queue, Quotas, Registry, TaskLog, Tunnels
+from turnout.ports import (
+    Blobs,
+    Fetcher,
+    KeyStore,
+    Mutex,
+    Queue,
+    Quotas,
+    Registry,
+    TaskLog,
+    Tunnels,
+    UsageLog,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +35,7 @@ class Parts:
     mutex: Mutex
     registry: Registry
     quotas: Quotas
+    usage: UsageLog
     fetcher: Fetcher
     prober: Fetcher
     tunnels: Tunnels

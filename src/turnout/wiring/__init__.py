@@ -23,6 +23,7 @@ from turnout.adapters.redis.quotas import RedisQuotas
 from turnout.adapters.redis.registry import RedisRegistry
 from turnout.adapters.redis.stores import RedisKeyStore, RedisMutex, RedisOutbox
 from turnout.adapters.redis.tasks import RedisTaskLog
+from turnout.adapters.redis.usage import RedisUsage
 from turnout.config import Config
 from turnout.domain.errors import Misconfigured, Unavailable
 from turnout.domain.models import Model
@@ -46,6 +47,7 @@ class Wires:
     blobs: ObjectBlobs
     registry: RedisRegistry
     quotas: RedisQuotas
+    usage: RedisUsage
     link: Link
 
 
@@ -82,6 +84,7 @@ async def open_wires(config: Config) -> AsyncGenerator[Wires]:
             open_blobs(config.blobs or str(config.state_dir / "objects"), config.blobs_endpoint),
             RedisRegistry(link),
             RedisQuotas(link),
+            RedisUsage(link),
             link,
         )
     finally:
@@ -182,6 +185,7 @@ async def run_gateway(config: Config, listening: socket.socket) -> None:
             mutex=wires.mutex,
             registry=wires.registry,
             quotas=wires.quotas,
+            usage=wires.usage,
             fetcher=fetcher,
             prober=prober,
             tunnels=TunnelBank(),
@@ -201,6 +205,7 @@ async def run_gateway(config: Config, listening: socket.socket) -> None:
             timeout_graceful_shutdown=3,
         )
         await Server(settings).serve(sockets=[listening])
+        await app.state.usage_book.flush()  # also what was cut just now
 
 
 async def _refuse_open_door(listening: socket.socket, keys: RedisKeyStore) -> None:

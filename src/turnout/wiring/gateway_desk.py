@@ -1,23 +1,24 @@
 """Wires the gateway to the streaming relay: who may ask, how much, and which replica answers."""
 
-import json
 from collections.abc import Awaitable
 from time import monotonic
-from typing import Any, cast
 from urllib.parse import urlsplit
 
 from fastapi import FastAPI
 
 from turnout.adapters.relay import Ask, Failure, Outcome, Target, Ticket
-from turnout.domain.errors import InvalidRequest, Unauthorized
+from turnout.domain.errors import Unauthorized
 from turnout.domain.quotas import Purse
 from turnout.domain.routing import affinity_of
 from turnout.domain.serving import ReplicaId
+from turnout.domain.tasks import TenantId
 from turnout.gateway.allowances import Allowances
+from turnout.gateway.asks import read_ask
 from turnout.gateway.auth import KeyRing, may_watch
 from turnout.gateway.chat_metrics import ChatMetrics
 from turnout.gateway.lines import Lines
 from turnout.gateway.switchboard import Place, Switchboard
+from turnout.gateway.usage_book import UsageBook
 from turnout.wire.tokens import REPLICA_HEADER
 
 # These speak against the replica; the others against the client or nobody.
@@ -27,14 +28,15 @@ _ITS_FAULT = frozenset({Failure.UNREACHABLE, Failure.LOST, Failure.BROKEN, Failu
 class Request:
     """What stays the same while a request goes from replica to replica. It holds nothing that must be given back."""
 
-    __slots__ = ("affinity", "ask", "began", "model", "purse")
+    __slots__ = ("affinity", "ask", "began", "body", "model", "purse", "tenant")
 
-    def __init__(self, ask: Ask, purse: Purse, began: float) -> None:
+    def __init__(self, ask: Ask, tenant: TenantId, purse: Purse, began: float) -> None:
         """The body is looked at only here, after the tenant's limits."""
         self.ask = ask
+        self.tenant = tenant
         self.purse = purse
         self.began = began
-        self.model = _model_in(ask.body)
+        self.model, self.body = read_ask(ask.body)
         self.affinity = affinity_of(ask.body)
 
 
@@ -53,7 +55,12 @@ class ChatTicket(Ticket):
             (b"authorization", b"Bearer " + desk.lines.token(route.worker).encode()),
         )
         super().__init__(
-            _target(route.url), request.ask.path, headers, answer_lines=desk.limit_lines(request.purse)
+            _target(route.url),
+            request.ask.path,
+            headers,
+            request.body,
+            desk.limit_lines(request.purse),
+            hides_usage=request.body is not None,
         )
         self._desk = desk
         self._request = request
@@ -65,10 +72,16 @@ class ChatTicket(Ticket):
 
     def finished(self, outcome: Outcome) -> None:
         self._place.release(failed=outcome.error in _ITS_FAULT)
-        used = (outcome.usage.prompt_tokens, outcome.usage.completion_tokens) if outcome.usage else None
-        self._request.purse.leave(sum(used) if used else 0)
+        request, usage = self._request, outcome.usage
+        # Where the engine did not come to count, what it said counts: an event is a token, near enough.
+        prompt, completion = usage or (0, outcome.events)
+        request.purse.leave(prompt + completion)
+        if outcome.error is None or outcome.bytes_out or outcome.client_gone:
+            uncounted = usage is None and outcome.status in (0, 200)
+            self._desk.usage.add(request.tenant, request.model, prompt, completion, uncounted)
         said = outcome.error.value if outcome.error else str(outcome.status)
-        self._desk.metrics.finished(self._place.model, said, monotonic() - self._request.began, used)
+        used = (prompt, completion)
+        self._desk.metrics.finished(self._place.model, said, monotonic() - request.began, used)
 
     def retry(self) -> "Ticket | Awaitable[Ticket]":
         self._request.purse.stay()
@@ -82,12 +95,14 @@ class GatewayDesk:
         allowances: Allowances,
         board: Switchboard,
         lines: Lines,
+        usage: UsageBook,
         metrics: ChatMetrics,
     ) -> None:
         self._keys = keys
         self._allowances = allowances
         self._board = board
         self.lines = lines
+        self.usage = usage
         self.metrics = metrics
 
     def admit(self, ask: Ask) -> Ticket | Awaitable[Ticket]:
@@ -99,7 +114,7 @@ class GatewayDesk:
         purse = self._allowances.purse(may_watch(key).tenant)
         if purse is None:
             return self._admit_slowly(token, ask, began)
-        return self._enter(ask, purse, began)
+        return self._enter(ask, key.tenant, purse, began)
 
     def seat(self, request: Request, tried: frozenset[ReplicaId]) -> Ticket | Awaitable[Ticket]:
         """A ticket for a request that has a slot. The slot goes with the ticket; where there is none yet it is given
@@ -117,9 +132,9 @@ class GatewayDesk:
     def limit_lines(self, purse: Purse) -> bytes:
         return b"".join(f"{name}: {value}\r\n".encode() for name, value in purse.headers().items())
 
-    def _enter(self, ask: Ask, purse: Purse, began: float) -> Ticket | Awaitable[Ticket]:
+    def _enter(self, ask: Ask, tenant: TenantId, purse: Purse, began: float) -> Ticket | Awaitable[Ticket]:
         try:
-            request = Request(ask, purse, began)
+            request = Request(ask, tenant, purse, began)
         except BaseException:
             purse.leave()
             raise
@@ -128,7 +143,7 @@ class GatewayDesk:
     async def _admit_slowly(self, token: str, ask: Ask, began: float) -> Ticket:
         key = may_watch(await self._keys.identify(token))
         purse = await self._allowances.wait(key.tenant)
-        got = self._enter(ask, purse, began)
+        got = self._enter(ask, key.tenant, purse, began)
         return got if isinstance(got, Ticket) else await got
 
     async def _wait(self, request: Request, tried: frozenset[ReplicaId]) -> Ticket:
@@ -144,7 +159,9 @@ class GatewayDesk:
 def desk_of(app: FastAPI) -> GatewayDesk:
     """The desk on what the app keeps."""
     state = app.state
-    return GatewayDesk(state.keys, state.allowances, state.board, state.lines, state.chat_metrics)
+    return GatewayDesk(
+        state.keys, state.allowances, state.board, state.lines, state.usage_book, state.chat_metrics
+    )
 
 
 def _bearer(authorization: bytes | None) -> str:
@@ -152,17 +169,6 @@ def _bearer(authorization: bytes | None) -> str:
     if scheme.lower() != b"bearer" or not token:
         raise Unauthorized("Give an API key: 'Authorization: Bearer tk-…'.", code="missing_api_key")
     return token.strip().decode("latin-1")
-
-
-def _model_in(body: bytes) -> str:
-    try:
-        content: object = json.loads(body)
-    except ValueError as err:
-        raise InvalidRequest("The body is not valid JSON.", code="invalid_json") from err
-    model = cast("dict[str, Any]", content).get("model") if isinstance(content, dict) else None
-    if not isinstance(model, str) or not model:
-        raise InvalidRequest("model must name a model.", "model", "missing")
-    return model
 
 
 def _target(url: str) -> Target:

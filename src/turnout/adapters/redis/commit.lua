@@ -4,6 +4,7 @@
 local id, version, doc, state, move = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local now_ms, ttl_ms, event, max_events = tonumber(ARGV[6]), ARGV[7], ARGV[8], ARGV[9]
 local webhook = ARGV[10]
+-- The rest: when it ends, the day, the lifetime of counts, and (figure, amount)… of what it used.
 
 local key = task_key(id)
 local current, tenant, model, old_state, turn, place =
@@ -32,6 +33,7 @@ if move == 'requeue' and turn then
 elseif move == 'end' then
   redis.call('ZREM', unfinished_key(model), id)
   if webhook == '1' then redis.call('ZADD', OUTBOX, now_ms, id) end
+  for i = 13, #ARGV, 2 do count_use(ARGV[11], tenant, model, ARGV[i], ARGV[i + 1], ARGV[12]) end
 end
 if event ~= '' then record(id, tenant, event, ttl_ms, max_events) end
 return 1

@@ -67,3 +67,12 @@ local function record(id, tenant, event, ttl_ms, max_events)
   redis.call('PEXPIRE', story_key(id), ttl_ms)
   redis.call('XADD', EVENTS, 'MAXLEN', '~', max_events, '*', 'i', story_id, 't', id, 'n', tenant, 'e', event)
 end
+
+-- What tenants used: one hash a day and tenant, and the names of the tenants of each day.
+local function count_use(day, tenant, model, figure, amount, ttl_ms)
+  local mine, tenants = P .. ':usage:of:' .. day .. ':' .. tenant, P .. ':usage:day:' .. day
+  redis.call('HINCRBY', mine, figure .. ':' .. model, amount)
+  redis.call('PEXPIRE', mine, ttl_ms)
+  redis.call('SADD', tenants, tenant)
+  redis.call('PEXPIRE', tenants, ttl_ms)
+end

@@ -4,9 +4,11 @@ from collections.abc import AsyncIterator
 from typing import Any, Literal
 
 from turnout.adapters.redis.link import MAX_EVENTS, Link, translated
+from turnout.adapters.redis.usage import USAGE_MS
 from turnout.domain.errors import Conflict, Limited, NotFound, Stale, Unavailable
 from turnout.domain.fairness import Waiting, class_base, position
 from turnout.domain.tasks import Event, State, Submitted, Task, TaskId, TenantId, evolve
+from turnout.domain.usage import FIGURES, day_of, used_by
 from turnout.ports import Idempotency, Limits, Recorded
 from turnout.wire.records import dump_event, dump_task, load_event, load_task
 
@@ -103,6 +105,7 @@ class RedisTaskLog:
             dump_event(event) if event else b"",
             MAX_EVENTS,
             1 if task.webhook_url else 0,
+            *_use(task),
         )
         return bool(done)
 
@@ -189,3 +192,12 @@ class RedisTaskLog:
                 self._link.key("unfinished", model), "-inf", int(before * 1000), start=0, num=100
             )
         return [TaskId(i.decode()) for i in ids]
+
+
+def _use(task: Task) -> list[str | int]:
+    """What a task that ends is counted with."""
+    if task.finished_at is None:
+        return []
+    used = used_by(task)
+    amounts = [(figure, amount) for figure in FIGURES if (amount := getattr(used, figure))]
+    return [day_of(task.finished_at), USAGE_MS, *(one for pair in amounts for one in pair)]

@@ -11,7 +11,7 @@ from turnout.adapters.relay import refusals
 from turnout.adapters.relay.desk import Ask
 from turnout.adapters.relay.framing import Head, answer_head, whole_events
 from turnout.adapters.relay.links import Link
-from turnout.adapters.relay.usage import TAIL_BYTES
+from turnout.adapters.relay.usage import TAIL_BYTES, without_usage
 
 _MAX_HELD_BYTES = 256 * 1024  # of an event that is not whole, before it is passed on all the same
 _COPIED_BYTES = 16 * 1024  # below this one joined write is cheaper than several
@@ -47,6 +47,8 @@ class Answer:
     begun = False  # a head went out
     events = False  # it is a stream of events
     bytes_out = 0  # of the engine's body
+    events_out = 0
+    hides_usage = False  # the client did not ask for the event that tells it
     ticket_lines = b""  # of the head, from the desk
     _chunked = False
     _held = b""  # of an event that is not whole yet
@@ -101,16 +103,23 @@ class Answer:
                 self._recent = deque((payload[-TAIL_BYTES:],), _RECENT)
         if self.events and (payload or last):
             payload = self._whole(payload, last=last)
+            self.events_out += payload.count(b"\n\n")
+            if self.hides_usage and b'"usage"' in payload:
+                payload = without_usage(payload)
         self._write(head, payload, last=last)
 
     def pass_on_events(self, payload: bytes) -> bool:
         """The short way for most reads of a stream: whole events, with nothing held before them."""
         if not self._chunked or self._held or self._recent is None or not payload.endswith(b"\n\n"):
             return False
-        length = len(payload)
-        self.bytes_out += length
+        self.bytes_out += len(payload)
+        self.events_out += payload.count(b"\n\n")
         self._recent.append(payload[-TAIL_BYTES:])
-        self.transport.write(b"%x\r\n%b\r\n" % (length, payload))
+        if self.hides_usage and b'"usage"' in payload:
+            payload = without_usage(payload)
+            if not payload:
+                return True
+        self.transport.write(b"%x\r\n%b\r\n" % (len(payload), payload))
         return True
 
     def refuse(self, status: int, headers: bytes, body: bytes) -> None:

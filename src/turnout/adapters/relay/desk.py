@@ -49,12 +49,14 @@ class Usage(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """`status` is the replica's (0 when it gave none); `bytes_out` counts the bytes of its body that were passed on."""
+    """`status` is the replica's (0 when it gave none); `bytes_out` counts the bytes of its body that were passed on,
+    `events` the events among them, if it was a stream."""
 
     status: int
     bytes_out: int
     usage: Usage | None
     error: Failure | None
+    events: int = 0
 
     @property
     def client_gone(self) -> bool:
@@ -69,7 +71,7 @@ class Ticket:
     `first_byte`, never before the ticket was returned. Both must be quick and must not raise.
     """
 
-    __slots__ = ("answer_lines", "body", "headers", "path", "target")
+    __slots__ = ("answer_lines", "body", "headers", "hides_usage", "path", "target")
 
     def __init__(
         self,
@@ -78,14 +80,17 @@ class Ticket:
         headers: Sequence[tuple[bytes, bytes]] = (),
         body: bytes | None = None,
         answer_lines: bytes = b"",
+        hides_usage: bool = False,
     ) -> None:
         """`path` is what to ask for, `headers` are sent besides the usual ones, `body` replaces the client's;
-        `answer_lines` are header lines that the client gets."""
+        `answer_lines` are header lines that the client gets. With `hides_usage` the event of a stream that only
+        tells usage is read and not passed on."""
         self.target = target
         self.path = path
         self.headers = headers
         self.body = body
         self.answer_lines = answer_lines
+        self.hides_usage = hides_usage
 
     def first_byte(self) -> None:
         """The first byte of the answer's body has come."""

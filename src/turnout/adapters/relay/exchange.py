@@ -184,6 +184,7 @@ class Exchange(Answer):
         body = ask.body if ticket.body is None else ticket.body
         self._link = link
         self.ticket_lines = ticket.answer_lines
+        self.hides_usage = ticket.hides_usage
         self._state = _State.ASKED
         now = self._shared.now
         settings = self._settings
@@ -321,7 +322,7 @@ class Exchange(Answer):
     def _settle(self, ticket: Ticket, failure: Failure | None) -> None:
         usage = read_usage(self.tail()) if self.bytes_out else None
         try:
-            ticket.finished(Outcome(self._status, self.bytes_out, usage, failure))
+            ticket.finished(Outcome(self._status, self.bytes_out, usage, failure, self.events_out))
         except Exception as err:  # noqa: BLE001 - the desk's mistake must not keep others from their answers
             get_log().error("ticket failed", exc_info=err)
 

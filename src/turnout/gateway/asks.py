@@ -1,0 +1,40 @@
+"""Reads from a chat request's body what the gateway must know, and asks the engine to count tokens. Pure."""
+
+from typing import Any, NamedTuple, cast
+
+from pydantic_core import from_json, to_json
+
+from turnout.domain.errors import InvalidRequest
+
+_COUNT = b',"stream_options":{"include_usage":true}}'
+
+
+class Asked(NamedTuple):
+    """`body` replaces the client's, if not None: then the stream tells usage that the client did not ask for."""
+
+    model: str
+    body: bytes | None
+
+
+def read_ask(body: bytes) -> Asked:
+    """Raises InvalidRequest."""
+    try:
+        content: object = from_json(body, cache_strings="keys")
+    except ValueError as err:
+        raise InvalidRequest("The body is not valid JSON.", code="invalid_json") from err
+    asked = cast("dict[str, Any]", content) if isinstance(content, dict) else {}
+    model = asked.get("model")
+    if not isinstance(model, str) or not model:
+        raise InvalidRequest("model must name a model.", "model", "missing")
+    return Asked(model, _counting(asked, body) if asked.get("stream") is True else None)
+
+
+def _counting(asked: dict[str, Any], body: bytes) -> bytes | None:
+    if "stream_options" not in asked:
+        return body.rstrip()[:-1] + _COUNT  # it is an object, and not an empty one
+    options = asked["stream_options"]
+    if options is None:
+        options = dict[str, Any]()
+    if not isinstance(options, dict) or cast("dict[str, Any]", options).get("include_usage") is True:
+        return None  # what the engine does not understand it will refuse itself
+    return to_json({**asked, "stream_options": {**options, "include_usage": True}}, inf_nan_mode="constants")
