@@ -143,6 +143,9 @@ class BenchDesk:
         self.statuses: dict[int, int] = {}
         self.first_byte_s = self.seconds = 0.0
 
+    def greet(self, authorization: bytes | None) -> None:
+        return None
+
     def admit(self, ask: Ask) -> Ticket:
         tenant = self.keys.get(ask.authorization or b"")
         if tenant is None:

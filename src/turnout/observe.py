@@ -24,5 +24,10 @@ def start_logging(level: str, **fields: Any) -> None:
     structlog.contextvars.bind_contextvars(**fields)
 
 
+def name_request(request_id: str) -> None:
+    """The name stands on every line that is logged for this request from here on."""
+    structlog.contextvars.bind_contextvars(request=request_id)
+
+
 def get_log() -> structlog.typing.FilteringBoundLogger:
     return cast("structlog.typing.FilteringBoundLogger", structlog.get_logger())

@@ -157,7 +157,13 @@ class CountingDesk:
         self.tickets: list[Counted] = []
         self.asks: list[Ask] = []
         self.turn = 0
+        self.greeted = 0
+        self.greeting: Callable[[bytes | None], Awaitable[object] | None] | None = None
         self.admission: Callable[[Ask], Ticket | Awaitable[Ticket]] | None = None
+
+    def greet(self, authorization: bytes | None) -> Awaitable[object] | None:
+        self.greeted += 1
+        return None if self.greeting is None else self.greeting(authorization)
 
     def admit(self, ask: Ask) -> Ticket | Awaitable[Ticket]:
         self.asks.append(ask)

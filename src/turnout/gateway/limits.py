@@ -1,10 +1,13 @@
 """ASGI wrappers that see every request first: the bound on bodies, and headers that browsers should get."""
 
+import secrets
+
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from turnout.domain.errors import TooLarge
 from turnout.gateway.problems import respond_to
+from turnout.observe import name_request
 
 _HEADERS = {
     "X-Content-Type-Options": "nosniff",
@@ -46,7 +49,7 @@ class BodyLimit:
 
 
 class SafeHeaders:
-    """Adds what a response does not say itself."""
+    """Adds what a response does not say itself, and gives the request a name that its logs and its client share."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -55,9 +58,13 @@ class SafeHeaders:
         if scope["type"] != "http":
             return await self._app(scope, receive, send)
 
+        request_id = f"req-{secrets.token_hex(8)}"
+        name_request(request_id)
+
         async def guarded(message: Message) -> None:
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
+                headers["X-Request-Id"] = request_id
                 for name, value in _HEADERS.items():
                     headers.setdefault(name, value)
             await send(message)

@@ -19,7 +19,10 @@ from turnout.gateway.chat_metrics import ChatMetrics
 from turnout.gateway.lines import Lines
 from turnout.gateway.switchboard import Place, Switchboard
 from turnout.gateway.usage_book import UsageBook
+from turnout.observe import get_log
 from turnout.wire.tokens import REPLICA_HEADER
+
+log = get_log()
 
 # These speak against the replica; the others against the client or nobody.
 _ITS_FAULT = frozenset({Failure.UNREACHABLE, Failure.LOST, Failure.BROKEN, Failure.SILENT, Failure.REFUSED})
@@ -71,7 +74,8 @@ class ChatTicket(Ticket):
         self._desk.metrics.first_byte(self._place.model, monotonic() - self._request.began)
 
     def finished(self, outcome: Outcome) -> None:
-        self._place.release(failed=outcome.error in _ITS_FAULT)
+        failed = outcome.error in _ITS_FAULT
+        self._place.release(failed=failed)
         request, usage = self._request, outcome.usage
         # Where the engine did not come to count, what it said counts: an event is a token, near enough.
         prompt, completion = usage or (0, outcome.events)
@@ -80,6 +84,14 @@ class ChatTicket(Ticket):
             uncounted = usage is None and outcome.status in (0, 200)
             self._desk.usage.add(request.tenant, request.model, prompt, completion, uncounted)
         said = outcome.error.value if outcome.error else str(outcome.status)
+        if failed:
+            log.warning(
+                "replica failed a request",
+                request=request.ask.request_id.decode("latin-1"),
+                model=request.model,
+                replica=self._place.route.replica,
+                failure=said,
+            )
         used = (prompt, completion)
         self._desk.metrics.finished(self._place.model, said, monotonic() - request.began, used)
 
@@ -104,6 +116,14 @@ class GatewayDesk:
         self.lines = lines
         self.usage = usage
         self.metrics = metrics
+
+    def greet(self, authorization: bytes | None) -> Awaitable[object] | None:
+        token = _bearer(authorization)
+        key = self._keys.remembered(token)
+        if key is None:
+            return self._keys.identify(token)
+        may_watch(key)
+        return None
 
     def admit(self, ask: Ask) -> Ticket | Awaitable[Ticket]:
         began = monotonic()

@@ -6,6 +6,7 @@ from turnout.adapters.relay import Ask, Outcome, RelaySettings, Target, Ticket
 from turnout.domain.errors import Unavailable
 from turnout.domain.serving import EngineKind
 from turnout.engines.servers import relay_paths
+from turnout.observe import get_log
 from turnout.wire.tokens import REPLICA_HEADER
 from turnout.worker.replicas import Visit
 from turnout.worker.server import Door
@@ -14,14 +15,23 @@ from turnout.worker.server import Door
 class VisitTicket(Ticket):
     """One request at one engine; the count of requests under way goes down when the relay says it is over."""
 
-    __slots__ = ("_visit",)
+    __slots__ = ("_replica", "_request_id", "_visit")
 
-    def __init__(self, target: Target, path: bytes, visit: Visit) -> None:
-        super().__init__(target, path)
+    def __init__(self, target: Target, ask: Ask, replica: str, visit: Visit) -> None:
+        super().__init__(target, ask.path)
+        self._request_id = ask.request_id
+        self._replica = replica
         self._visit = visit
 
     def finished(self, outcome: Outcome) -> None:
         self._visit.end()
+        if outcome.error is not None and not outcome.client_gone:
+            get_log().warning(
+                "engine failed a request",
+                request=self._request_id.decode("latin-1"),
+                replica=self._replica,
+                failure=outcome.error.value,
+            )
 
     def retry(self) -> Ticket | Awaitable[Ticket]:
         raise Unavailable("the engine did not answer", code="engine_unreachable")
@@ -31,16 +41,27 @@ class WorkerDesk:
     def __init__(self, door: Door) -> None:
         self._door = door
 
+    def greet(self, authorization: bytes | None) -> None:
+        self._door.check(authorization.decode("latin-1") if authorization else None)
+
     def admit(self, ask: Ask) -> Ticket:
-        replica = next((value for name, value in ask.headers if name == REPLICA_HEADER), b"")
+        replica = next((value for name, value in ask.headers if name == REPLICA_HEADER), b"").decode(
+            "latin-1"
+        )
         shown = ask.authorization.decode("latin-1") if ask.authorization else None
-        admitted = self._door.admit_to(replica.decode("latin-1"), ask.path.decode("latin-1"), shown)
+        admitted = self._door.admit_to(replica, ask.path.decode("latin-1"), shown)
         host, _, port = admitted.address.rpartition(":")
-        return VisitTicket(Target(host, int(port)), ask.path, admitted.visit)
+        return VisitTicket(Target(host, int(port)), ask, replica, admitted.visit)
 
 
 def worker_relay_settings() -> RelaySettings:
     """One engine, one try: the gateway knows other replicas. Nothing is sent before the engine has answered, so
     that the gateway can still go elsewhere."""
     paths = frozenset[str]().union(*(relay_paths(engine) for engine in EngineKind))
-    return RelaySettings(paths=paths, max_attempts=1, retried_statuses=frozenset(), grace_s=86_400.0)
+    return RelaySettings(
+        paths=paths,
+        trusts_request_ids=True,
+        max_attempts=1,
+        retried_statuses=frozenset(),
+        grace_s=86_400.0,
+    )

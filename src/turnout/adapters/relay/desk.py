@@ -106,6 +106,11 @@ class Ticket:
 
 
 class Desk(Protocol):
+    def greet(self, authorization: bytes | None) -> Awaitable[object] | None:
+        """Raises a TurnoutError, or returns an awaitable that does, when the caller is nobody whose body should be
+        read. Asked when the head of a request has come and a large body is to follow; `admit` checks again."""
+        ...
+
     def admit(self, ask: Ask) -> Ticket | Awaitable[Ticket]:
         """A ticket at once, or an awaitable where the key must be looked up or the model must wake; raises
         a TurnoutError to refuse. The awaitable has its own deadline. It is cancelled when the client hangs up;

@@ -81,6 +81,11 @@ class Exchange(Answer):
         self._shared = shared
         self._settings = shared.settings
 
+    @property
+    def name(self) -> str:
+        """What logs call it, here and at the replica."""
+        return self.ask.request_id.decode("latin-1")
+
     # --- What the client's connection calls.
     def start(self) -> None:
         """It is this request's turn."""
@@ -174,7 +179,8 @@ class Exchange(Answer):
         if link is not None:
             return self._ask_on(link)
         if error is not None and not isinstance(error, OSError):
-            get_log().error("connect failed", target=str(cast(Ticket, self._ticket).target), exc_info=error)
+            target = str(cast(Ticket, self._ticket).target)
+            get_log().error("connect failed", request=self.name, target=target, exc_info=error)
         self._go_elsewhere(Failure.UNREACHABLE)
 
     def _ask_on(self, link: Link) -> None:
@@ -215,7 +221,7 @@ class Exchange(Answer):
             try:
                 self._ticket.first_byte()
             except Exception as err:  # noqa: BLE001 - the desk's mistake must not keep others from their answers
-                get_log().error("ticket failed", exc_info=err)
+                get_log().error("ticket failed", request=self.name, exc_info=err)
         if self._problem is not None:
             return self._collect(self._problem, payload, complete)
         if not complete:
@@ -288,7 +294,8 @@ class Exchange(Answer):
     def _refuse(self, err: BaseException, failure: Failure | None = None) -> None:
         """Answers with an error; nothing of an engine's answer was shown."""
         if not isinstance(err, TurnoutError):
-            get_log().error("request failed", path=self.ask.path.decode(errors="replace"), exc_info=err)
+            path = self.ask.path.decode(errors="replace")
+            get_log().error("request failed", request=self.name, path=path, exc_info=err)
             err = TurnoutError("")
         self.refuse(*refusals.explain(err))
         self._finish(failure)
@@ -324,7 +331,7 @@ class Exchange(Answer):
         try:
             ticket.finished(Outcome(self._status, self.bytes_out, usage, failure, self.events_out))
         except Exception as err:  # noqa: BLE001 - the desk's mistake must not keep others from their answers
-            get_log().error("ticket failed", exc_info=err)
+            get_log().error("ticket failed", request=self.name, exc_info=err)
 
     # --- Streams that must be kept open before there is an answer.
     def _beat(self, now: float) -> None:

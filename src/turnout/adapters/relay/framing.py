@@ -4,12 +4,15 @@ httptools (llhttp, strict) has already refused folded lines, stray line ends, co
 malformed Content-Length, one beside a Transfer-Encoding, and bad chunks. What it lets pass is checked here.
 """
 
+import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from turnout.adapters.relay.refusals import status_line
 
 Headers = Sequence[tuple[bytes, bytes]]
+
+_PLAIN_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 
 # Of one connection only, or written anew by us, or telling what runs behind.
 _NOT_PASSED_ON = frozenset(
@@ -38,7 +41,7 @@ class Refusal(NamedTuple):
 
 class Head(NamedTuple):
     """What a request's head says. `forwarded` are the header lines that go on to the replica; `content_length` is
-    None for a body in chunks."""
+    None for a body in chunks. `request_id` is what the peer calls the request, if that can be repeated."""
 
     path: bytes
     authorization: bytes | None
@@ -48,6 +51,7 @@ class Head(NamedTuple):
     expects_continue: bool
     http10: bool
     keep_alive: bool
+    request_id: bytes | None = None
 
 
 def read_head(
@@ -56,6 +60,7 @@ def read_head(
     """The head of a request for a hot path, or why it is refused; the connection must then be closed."""
     authorization: bytes | None = None
     content_length: int | None = 0
+    request_id: bytes | None = None
     hosts = 0
     expects = False
     lines = b""
@@ -80,6 +85,8 @@ def read_head(
             if value.lower() != b"100-continue":
                 return Refusal(417, "The only expectation that can be met is 100-continue.", "bad_framing")
             expects = version == "1.1"
+        elif name == b"x-request-id":
+            request_id = value if _PLAIN_ID.fullmatch(value) else None
         elif name == b"upgrade":
             return Refusal(400, "This path cannot be upgraded.", "bad_framing")
     http10 = version == "1.0"
@@ -88,7 +95,7 @@ def read_head(
     if hosts > 1 or (hosts == 0 and not http10):
         return Refusal(400, "A request has one Host header.", "bad_framing")
     keep_alive = keep_alive and not http10
-    return Head(path, authorization, headers, lines, content_length, expects, http10, keep_alive)
+    return Head(path, authorization, headers, lines, content_length, expects, http10, keep_alive, request_id)
 
 
 def request_head(

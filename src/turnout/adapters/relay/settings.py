@@ -13,6 +13,9 @@ class RelaySettings:
 
     paths: frozenset[str] = _HOT
     forwarded: frozenset[str] = _FORWARDED
+    trusts_request_ids: bool = (
+        False  # a request keeps the X-Request-Id it came with: only behind our own gateways
+    )
     response_headers: tuple[tuple[str, str], ...] = field(default=(("x-content-type-options", "nosniff"),))
 
     max_head_bytes: int = 32 * 1024
