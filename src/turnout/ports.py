@@ -326,6 +326,17 @@ class Publication:
     routes: Mapping[str, ModelRoutes | None] = field(default_factory=dict[str, ModelRoutes | None])
     notes: Notes | None = None
     status: Mapping[str, str] | None = None
+    census: Mapping[str, int] | None = None  # replicas by `state:model`
+    deeds: Mapping[str, int] = field(default_factory=dict[str, int])  # by `deed:model`, to be added up
+
+
+@dataclass(frozen=True, slots=True)
+class FleetFigures:
+    """What watchers want to know of the fleet; `heard_s` is how long ago each worker was last heard."""
+
+    census: Mapping[str, int] = field(default_factory=dict[str, int])
+    deeds: Mapping[str, int] = field(default_factory=dict[str, int])
+    heard_s: Mapping[WorkerId, float] = field(default_factory=dict[WorkerId, float])
 
 
 class Registry(Protocol):
@@ -383,6 +394,8 @@ class Registry(Protocol):
     async def status(self) -> dict[str, str]:
         """How each model stands, in words."""
         ...
+
+    async def figures(self) -> FleetFigures: ...
 
     async def report_demand(self, gateway: str, asks: Mapping[str, Ask]) -> None:
         """All that the gateway sees now; must be repeated every few seconds."""

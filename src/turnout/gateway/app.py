@@ -91,7 +91,7 @@ def create_app(parts: Parts) -> FastAPI:
     app.state.lines = lines
     app.state.allowances = allowances
     app.state.usage_book = book
-    app.state.chat_metrics = ChatMetrics(measures.registry)
+    app.state.chat_metrics = ChatMetrics(measures.registry, board.demand)
     app.state.pace = pace
     app.state.metrics = measures
     problems.install(app)

@@ -1,53 +1,117 @@
-"""Prometheus figures of chat requests at this gateway; unlike those of tasks, they are to be added up."""
+"""Prometheus figures of chat requests at this gateway; unlike those of tasks, they are to be added up.
 
-from collections.abc import Mapping
+They are counted in plain numbers and turned into Prometheus's objects at a scrape: its own counters, with a lock and a
+look-up for each label, cost more than all else that the gateway does for a request.
+"""
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Mapping
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.registry import Collector, CollectorRegistry
 
 from turnout.domain.serving import Demand
 
 _SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
+_TOKEN_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.25, 0.5, 1, 2.5)
+_MODEL = ("model",)
 
 
-class ChatMetrics:
-    def __init__(self, registry: CollectorRegistry) -> None:
-        self._requests = Counter(
-            "turnout_chat_requests", "Chat requests that ended.", ["model", "outcome"], registry=registry
+class Spread:
+    """A histogram: how many fell below each bound."""
+
+    __slots__ = ("bounds", "counts", "total")
+
+    def __init__(self, bounds: tuple[float, ...]) -> None:
+        self.bounds = bounds
+        self.counts = [0] * (len(bounds) + 1)
+        self.total = 0.0
+
+    def add(self, value: float) -> None:
+        self.counts[bisect_left(self.bounds, value)] += 1
+        self.total += value
+
+    def buckets(self) -> list[tuple[str, float]]:
+        so_far, found = 0, list[tuple[str, float]]()
+        for bound, count in zip((*self.bounds, "+Inf"), self.counts, strict=True):
+            so_far += count
+            found.append((bound if isinstance(bound, str) else str(float(bound)), so_far))
+        return found
+
+
+class ModelFigures:
+    """Of one model; each request adds to them."""
+
+    __slots__ = ("completion", "ended", "first", "pace", "prompt", "whole")
+
+    def __init__(self) -> None:
+        self.ended: dict[str, int] = {}
+        self.first = Spread(_SECONDS)
+        self.whole = Spread(_SECONDS)
+        self.pace = Spread(_TOKEN_SECONDS)
+        self.prompt = self.completion = 0
+
+    def finished(self, outcome: str, seconds: float, prompt: int, completion: int) -> None:
+        self.ended[outcome] = self.ended.get(outcome, 0) + 1
+        self.whole.add(seconds)
+        self.prompt += prompt
+        self.completion += completion
+
+
+class ChatMetrics(Collector):
+    """`demand` is asked at a scrape."""
+
+    def __init__(self, registry: CollectorRegistry, demand: Callable[[], Mapping[str, Demand]]) -> None:
+        self._demand = demand
+        self._models: dict[str, ModelFigures] = {}
+        self._refused: dict[str, int] = {}
+        registry.register(self)
+
+    def of(self, model: str) -> ModelFigures:
+        """`model` must be one that exists: every name becomes a label."""
+        figures = self._models.get(model)
+        if figures is None:
+            figures = self._models[model] = ModelFigures()
+        return figures
+
+    def refused(self, code: str | None) -> None:
+        """A request that got no replica."""
+        name = code or "error"
+        self._refused[name] = self._refused.get(name, 0) + 1
+
+    def collect(self) -> Iterator[Metric]:
+        requests = CounterMetricFamily(
+            "turnout_chat_requests", "Chat requests that ended.", labels=("model", "outcome")
         )
-        self._first = Histogram(
+        tokens = CounterMetricFamily(
+            "turnout_chat_tokens", "Tokens by the engines' own count.", labels=("model", "kind")
+        )
+        first = HistogramMetricFamily(
             "turnout_chat_first_byte_seconds",
-            "From a request to the first byte of its answer, waking included.",
-            ["model"],
-            buckets=_SECONDS,
-            registry=registry,
+            "From a request to the first byte of its answer, waking included; with streaming, to the first token.",
+            labels=_MODEL,
         )
-        self._whole = Histogram(
-            "turnout_chat_seconds",
-            "From a request to its end.",
-            ["model"],
-            buckets=_SECONDS,
-            registry=registry,
+        whole = HistogramMetricFamily("turnout_chat_seconds", "From a request to its end.", labels=_MODEL)
+        pace = HistogramMetricFamily(
+            "turnout_chat_inter_token_seconds", "Mean time between two tokens of a stream.", labels=_MODEL
         )
-        self._tokens = Counter(
-            "turnout_chat_tokens", "Tokens by the engines' own count.", ["model", "kind"], registry=registry
+        for name, figures in self._models.items():
+            for outcome, count in figures.ended.items():
+                requests.add_metric((name, outcome), count)
+            tokens.add_metric((name, "prompt"), figures.prompt)
+            tokens.add_metric((name, "completion"), figures.completion)
+            for family, spread in ((first, figures.first), (whole, figures.whole), (pace, figures.pace)):
+                family.add_metric((name,), spread.buckets(), spread.total)
+        refused = CounterMetricFamily(
+            "turnout_chat_refused", "Requests that got no replica.", labels=("code",)
         )
-        self._waiting = Gauge(
-            "turnout_chat_waiting", "Requests that wait for a replica.", ["model"], registry=registry
+        for code, count in self._refused.items():
+            refused.add_metric((code,), count)
+        waiting = GaugeMetricFamily(
+            "turnout_chat_waiting", "Requests that wait for a replica.", labels=_MODEL
         )
-        self._running = Gauge("turnout_chat_running", "Requests under way.", ["model"], registry=registry)
-
-    def first_byte(self, model: str, seconds: float) -> None:
-        self._first.labels(model).observe(seconds)
-
-    def finished(self, model: str, outcome: str, seconds: float, tokens: tuple[int, int] | None) -> None:
-        """`tokens` are those of the prompt and of the answer, where the engine counted them."""
-        self._requests.labels(model, outcome).inc()
-        self._whole.labels(model).observe(seconds)
-        if tokens is not None:
-            self._tokens.labels(model, "prompt").inc(tokens[0])
-            self._tokens.labels(model, "completion").inc(tokens[1])
-
-    def saw_demand(self, demand: Mapping[str, Demand]) -> None:
-        for model, seen in demand.items():
-            self._waiting.labels(model).set(seen.waiting)
-            self._running.labels(model).set(seen.running)
+        running = GaugeMetricFamily("turnout_chat_running", "Requests under way.", labels=_MODEL)
+        for name, seen in self._demand().items():
+            waiting.add_metric((name,), seen.waiting)
+            running.add_metric((name,), seen.running)
+        yield from (requests, tokens, first, whole, pace, refused, waiting, running)

@@ -22,9 +22,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from turnout.domain.errors import Unavailable
 from turnout.domain.tasks import Interrupted, Progressed, Stage, Task, TaskId
-from turnout.gateway.chat_metrics import ChatMetrics
+from turnout.gateway.fleet_metrics import FleetMetrics
 from turnout.gateway.parts import Parts, PartsDep
-from turnout.gateway.switchboard import Switchboard
 from turnout.ports import Recorded
 
 _MAX_FOLLOWED = 10_000
@@ -73,6 +72,7 @@ class Metrics:
             buckets=_HTTP_BUCKETS,
             registry=own,
         )
+        self._fleet = FleetMetrics(own)
         self._last_step: OrderedDict[TaskId, Progressed] = OrderedDict()
 
     def saw(self, recorded: Recorded, task: Task | None) -> None:
@@ -100,6 +100,7 @@ class Metrics:
                 self._length.labels(model.name).set(figures.length)
                 self._running.labels(model.name).set(figures.running)
                 self._oldest.labels(model.name).set(figures.oldest_s)
+            self._fleet.figures = await parts.registry.figures()
             self._redis_up.set(1)
         except Unavailable:
             self._redis_up.set(0)  # and the rest keeps its last values
@@ -147,7 +148,5 @@ class Measured:
     summary="Figures for Prometheus",
 )
 async def metrics(request: Request, parts: PartsDep) -> Response:
-    state = request.app.state
-    cast(ChatMetrics, state.chat_metrics).saw_demand(cast(Switchboard, state.board).demand())
     body = await cast(Metrics, request.app.state.metrics).scrape(parts)
     return Response(body, media_type=CONTENT_TYPE_LATEST)

@@ -28,6 +28,7 @@ from turnout.manager.moves import (
     Tick,
 )
 from turnout.manager.news import Asked, demand_event, model_events, publication, worker_events
+from turnout.manager.tally import census, deeds
 from turnout.observe import get_log
 from turnout.ports import Mutex, News, Queue, Registry, Saved
 
@@ -119,6 +120,8 @@ class FleetManager:
         sight.fleet, commands = step(before, events, now, ids)
         noted = now - sight.noted_at >= _NOTE_S
         told = publication(before, sight.fleet, sight.left, noted=noted)
+        if told is not None:
+            told = replace(told, census=census(sight.fleet) if noted else None, deeds=deeds(before, commands))
         if told is not None and not await self.registry.publish(RIGHT, self.id, told):
             log.warning("right to manage the fleet lost", manager=self.id)
             return None

@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 from fastapi import FastAPI
 
 from turnout.adapters.relay import Ask, Failure, Outcome, Target, Ticket
-from turnout.domain.errors import Unauthorized
+from turnout.domain.errors import TurnoutError, Unauthorized
 from turnout.domain.quotas import Purse
 from turnout.domain.routing import affinity_of
 from turnout.domain.serving import ReplicaId
@@ -47,7 +47,7 @@ class ChatTicket(Ticket):
     """One request at one replica: it has a place there and a slot of the tenant's, and gives both back when the relay
     says it is over."""
 
-    __slots__ = ("_desk", "_place", "_request", "_tried")
+    __slots__ = ("_desk", "_first_at", "_place", "_request", "_tried")
 
     def __init__(
         self, desk: "GatewayDesk", request: Request, place: Place, tried: frozenset[ReplicaId]
@@ -68,10 +68,12 @@ class ChatTicket(Ticket):
         self._desk = desk
         self._request = request
         self._place = place
+        self._first_at = request.began
         self._tried = tried | {route.replica}
 
     def first_byte(self) -> None:
-        self._desk.metrics.first_byte(self._place.model, monotonic() - self._request.began)
+        self._first_at = now = monotonic()
+        self._desk.metrics.of(self._request.model).first.add(now - self._request.began)
 
     def finished(self, outcome: Outcome) -> None:
         failed = outcome.error in _ITS_FAULT
@@ -92,8 +94,10 @@ class ChatTicket(Ticket):
                 replica=self._place.route.replica,
                 failure=said,
             )
-        used = (prompt, completion)
-        self._desk.metrics.finished(self._place.model, said, monotonic() - request.began, used)
+        figures, now = self._desk.metrics.of(request.model), monotonic()
+        figures.finished(said, now - request.began, prompt, completion)
+        if outcome.events > 1 and completion > 1:
+            figures.pace.add((now - self._first_at) / (completion - 1))
 
     def retry(self) -> "Ticket | Awaitable[Ticket]":
         self._request.purse.stay()
@@ -126,6 +130,13 @@ class GatewayDesk:
         return None
 
     def admit(self, ask: Ask) -> Ticket | Awaitable[Ticket]:
+        try:
+            return self._admit(ask)
+        except TurnoutError as err:
+            self.metrics.refused(err.code)
+            raise
+
+    def _admit(self, ask: Ask) -> Ticket | Awaitable[Ticket]:
         began = monotonic()
         token = _bearer(ask.authorization)
         key = self._keys.remembered(token)
@@ -161,17 +172,23 @@ class GatewayDesk:
         return self.seat(request, frozenset())
 
     async def _admit_slowly(self, token: str, ask: Ask, began: float) -> Ticket:
-        key = may_watch(await self._keys.identify(token))
-        purse = await self._allowances.wait(key.tenant)
-        got = self._enter(ask, key.tenant, purse, began)
+        try:
+            key = may_watch(await self._keys.identify(token))
+            purse = await self._allowances.wait(key.tenant)
+            got = self._enter(ask, key.tenant, purse, began)
+        except TurnoutError as err:
+            self.metrics.refused(err.code)
+            raise
         return got if isinstance(got, Ticket) else await got
 
     async def _wait(self, request: Request, tried: frozenset[ReplicaId]) -> Ticket:
         request.purse.stay()
         try:
             place = await self._board.wait(request.model, request.affinity, tried)
-        except BaseException:
+        except BaseException as err:
             request.purse.leave()
+            if isinstance(err, TurnoutError):
+                self.metrics.refused(err.code)
             raise
         return ChatTicket(self, request, place, tried)
 

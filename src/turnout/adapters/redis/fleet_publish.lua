@@ -7,6 +7,8 @@ for i = 5, #ARGV, 4 do
   local operation, key, field, value = ARGV[i], P .. ':fleet:' .. ARGV[i + 1], ARGV[i + 2], ARGV[i + 3]
   if operation == 'hset' then
     redis.call('HSET', key, field, value)
+  elseif operation == 'hincrby' then
+    redis.call('HINCRBY', key, field, value)
   elseif operation == 'hdel' then
     redis.call('HDEL', key, field)
   elseif operation == 'del' then

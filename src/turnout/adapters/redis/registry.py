@@ -23,8 +23,19 @@ from turnout.domain.serving import (
     ServedModel,
     WorkerId,
 )
-from turnout.ports import News, Publication, Saved
-from turnout.wire.fleet import ASKS, ASSIGNMENTS, BEAT, ENROLMENT, MODEL, NOTES, REPLICA, ROUTES, STATUS
+from turnout.ports import FleetFigures, News, Publication, Saved
+from turnout.wire.fleet import (
+    ASKS,
+    ASSIGNMENTS,
+    BEAT,
+    CENSUS,
+    ENROLMENT,
+    MODEL,
+    NOTES,
+    REPLICA,
+    ROUTES,
+    STATUS,
+)
 
 _WORKER_S = 7 * 86_400
 _BEAT_S = 3_600
@@ -209,6 +220,24 @@ class RedisRegistry:
             doc = await self._client.hget(self._key("manager"), "status")
         return STATUS.validate_json(doc) if doc else {}
 
+    async def figures(self) -> FleetFigures:
+        async with translated(), self._client.pipeline(transaction=False) as pipe:
+            pipe.hget(self._key("manager"), "census")
+            pipe.hgetall(self._key("deeds"))
+            pipe.smembers(self._key("workers"))
+            census, deeds, names = await pipe.execute()
+            workers = sorted(WorkerId(name.decode()) for name in names)
+            pipe.time()
+            for worker in workers:
+                pipe.hget(self._key("beat", worker), "seq")
+            (seconds, micros), *beats = await pipe.execute()
+        now = seconds + micros / 1e6  # a beat's number is the time at which Redis got it, in microseconds
+        return FleetFigures(
+            CENSUS.validate_json(census) if census else {},
+            {deed.decode(): int(count) for deed, count in sorted(deeds.items())},
+            {w: max(0.0, now - int(seq) / 1e6) for w, seq in zip(workers, beats, strict=True) if seq},
+        )
+
     # Demand
 
     async def report_demand(self, gateway: str, asks: Mapping[str, Ask]) -> None:
@@ -306,6 +335,10 @@ class RedisRegistry:
             writes += ("hset", "manager", "notes", NOTES.dump_json(publication.notes))
         if publication.status is not None:
             writes += ("hset", "manager", "status", STATUS.dump_json(dict(publication.status)))
+        if publication.census is not None:
+            writes += ("hset", "manager", "census", CENSUS.dump_json(dict(publication.census)))
+        for deed, count in publication.deeds.items():
+            writes += ("hincrby", "deeds", deed, count)
         arguments = (right, owner, _WORKER_S * 1000, _MAX_NEWS, *writes)
         async with translated():
             return bool(await self._publish(keys=[self._link.prefix], args=arguments))
