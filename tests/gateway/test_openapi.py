@@ -139,7 +139,7 @@ def operations() -> list[tuple[str, str]]:
     """Method and path of all that is documented; no part behind the ports is needed to tell."""
     nothing: Any = None
     absent: dict[str, Any] = {field.name: nothing for field in fields(Parts)}
-    parts = Parts(**absent | {"config": Config(), "now": time.time})
+    parts = Parts(**absent | {"config": Config(), "now": time.time, "tunnels": TunnelBank()})
     paths: dict[str, dict[str, Any]] = create_app(parts).openapi()["paths"]
     return [(path, method) for path, methods in paths.items() for method in methods]
 
