@@ -1,6 +1,7 @@
-"""The relay beside nginx and haproxy (and other routers, if asked): the same upstream, the same client, the same run.
+"""The gateway beside nginx, haproxy and other routers: the same upstream, the same client, the same run.
 
-`python -m benchmarks.relay [--peers NAME…] [--seconds S]`, or `python -m benchmarks relay`.
+`python -m benchmarks.relay [--peers NAME…] [--seconds S]`, or `python -m benchmarks relay`. The gateway is the real one, a
+process of its own with keys, limits, routing, usage and metrics; a route leads to the upstream as to a worker's door.
 """
 
 import argparse
@@ -17,16 +18,27 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import httpx
 import psutil
 import uvloop
 
 from benchmarks.figures import Table, say
 from benchmarks.machine import Pressure, cpu_s
-from benchmarks.relay_parts import EVENTS, KEY, PATH, asked
+from benchmarks.relay_parts import EVENTS, PATH, asked
 from benchmarks.relay_peers import PEERS, Command, free_port, haproxy, install, nginx
+from benchmarks.service import Service, front
+from turnout.domain.serving import Enrolment, ModelRoutes, ReplicaId, Route, WorkerId
+from turnout.ports import Publication
+from turnout.wiring import open_wires
 
 _CONNECTIONS = (1, 32, 128)
 _READY_S = 60.0
+# High enough that none of them refuses; all are counted.
+_LIMITS = {
+    "limit_chat_requests_per_minute": 100_000_000,
+    "limit_chat_tokens_per_minute": 100_000_000_000,
+    "limit_chat_concurrency": 10_000,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +68,8 @@ class Proxy:
     process: psutil.Process
 
 
-async def measure(peers: Sequence[str] = (), seconds: int = 2) -> Table:
-    """Requests/s, added latency and CPU per request of the relay, nginx and haproxy: JSON and events."""
+async def measure(peers: Sequence[str] = tuple(PEERS), seconds: int = 2) -> Table:
+    """Requests/s, added latency and CPU per request of the gateway and other proxies: JSON and events."""
     notes: list[str] = []
     missing = await _install_tools(("wrk", "nginx", "haproxy"), {"nginx": "nginx-light"})
     if "wrk" in missing:
@@ -81,11 +93,11 @@ async def measure(peers: Sequence[str] = (), seconds: int = 2) -> Table:
                     return None
 
             python = sys.executable
-            ours = [python, "-m", "benchmarks.relay_parts"]
-            proxies = [await start("direct", Command([*ours, "upstream", "--port", str(upstream)]), upstream)]
-            port = free_port()
-            command = Command([*ours, "relay", "--port", str(port), "--to", str(upstream)])
-            proxies.append(await start("turnout", command, port))
+            engine = Command([python, "-m", "benchmarks.relay_parts", "--port", str(upstream)])
+            proxies = [await start("direct", engine, upstream)]
+            service = await stack.enter_async_context(front(("gateway",), **_LIMITS))
+            await _lead_to(service, upstream)
+            proxies.append(Proxy("turnout", service.port, service.parts["gateway"]))
             for name, make in (("nginx", nginx), ("haproxy", haproxy)):
                 if name in missing:
                     notes.append(f"{name} is left out: it is missing and could not be installed.")
@@ -119,7 +131,7 @@ async def measure(peers: Sequence[str] = (), seconds: int = 2) -> Table:
             )
             running = [proxy for proxy in proxies if proxy is not None]
             for case in cases:
-                script = _wrk_script(workplace, case.kind)
+                script = _wrk_script(workplace, case.kind, service.api_key)
                 for connections in _CONNECTIONS:
                     say(f"{case.name}, {connections} connections")
                     await _compare(table, case, connections, running, script)
@@ -127,7 +139,7 @@ async def measure(peers: Sequence[str] = (), seconds: int = 2) -> Table:
         "+p50, +p99: what the proxy adds to the upstream's own latency. CPU ×, rate ×: relative to nginx."
     )
     notes.append(
-        "Turnout looks up key, model and replica, counts what is in flight, and reads the engine's usage."
+        "turnout is the gateway's own process: key, three limits, routing, usage and metrics for each request."
     )
     notes.append(pressure.note())
     return table
@@ -187,12 +199,12 @@ async def _load(proxy: Proxy, case: Case, connections: int, script: Path) -> Fig
     return Figures(requests, duration_us / 1e6, p50_us / 1e3, p99_us / 1e3, used_s / requests * 1e6)
 
 
-def _wrk_script(workplace: Path, kind: str) -> Path:
+def _wrk_script(workplace: Path, kind: str, key: str) -> Path:
     script = workplace / "load.lua"
     body = asked(kind).decode().replace("'", "\\'")
     script.write_text(
         f"""wrk.method = "POST"
-wrk.headers["Authorization"] = "Bearer {KEY}"
+wrk.headers["Authorization"] = "Bearer {key}"
 wrk.headers["Content-Type"] = "application/json"
 wrk.body = '{body}'
 done = function(summary, latency, requests)
@@ -204,6 +216,22 @@ end
 """
     )
     return script
+
+
+async def _lead_to(service: Service, upstream: int) -> None:
+    """Registers the upstream as a worker with one replica, and waits until the gateway sends requests there."""
+    worker, url = WorkerId("bench"), f"http://127.0.0.1:{upstream}"
+    async with open_wires(service.config) as wires:
+        await wires.registry.enrol(Enrolment(worker, "bench", url, "0" * 64))
+        await wires.mutex.hold("fleet", "bench", 60)
+        routes = ModelRoutes((Route(ReplicaId("bench"), worker, url, None),), 10_000)
+        await wires.registry.publish("fleet", "bench", Publication(routes={"bench": routes}))
+    async with httpx.AsyncClient(base_url=service.url, headers=service.headers, trust_env=False) as client:
+        deadline = time.monotonic() + _READY_S
+        while (await client.post(PATH, content=asked("whole"))).status_code != 200:
+            if time.monotonic() > deadline:
+                raise RuntimeError("the gateway does not reach the upstream")
+            await asyncio.sleep(0.05)
 
 
 @asynccontextmanager
@@ -268,7 +296,7 @@ async def _quietly(words: Sequence[str]) -> int:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.relay", description=__doc__)
     parser.add_argument(
-        "--peers", nargs="*", default=[], choices=sorted(PEERS), help="other routers to measure"
+        "--peers", nargs="*", default=list(PEERS), choices=sorted(PEERS), help="other routers to measure"
     )
     parser.add_argument("--seconds", type=int, default=2, help="for each figure")
     options = parser.parse_args()

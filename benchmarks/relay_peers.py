@@ -127,9 +127,16 @@ def _litellm(home: Path, workplace: Path, port: int, upstream: int) -> Command:
     return Command([*words, "--num_workers", "1"], settle_s=3)
 
 
+def _smg(home: Path, workplace: Path, port: int, upstream: int) -> Command:
+    words = [str(home / "smg"), "launch", "--host", "127.0.0.1", "--port", str(port)]
+    words += ["--worker-urls", f"http://127.0.0.1:{upstream}", "--policy", "round_robin"]
+    return Command([*words, "--log-level", "error", "--prometheus-port", str(free_port())], settle_s=3)
+
+
 PEERS: dict[str, Peer] = {
     "sglang-router": Peer(("sglang-router",), _sglang),
     "vllm-router": Peer(("vllm-router",), _vllm),
+    "smg": Peer(("smg",), _smg),
     "litellm": Peer(("litellm[proxy]",), _litellm),
 }
 

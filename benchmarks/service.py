@@ -7,7 +7,7 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -69,7 +69,7 @@ class Service:
 
 
 @asynccontextmanager
-async def front(**settings: Any) -> AsyncGenerator[Service]:
+async def front(roles: Sequence[str] = ("manager", "gateway"), **settings: Any) -> AsyncGenerator[Service]:
     """Redis, a gateway and a manager: what accepts tasks and tells of them. Nothing renders."""
     with tempfile.TemporaryDirectory(prefix="turnout-bench-") as directory:
         flags = {**_SETTINGS, "state_dir": Path(directory) / "state", **settings}
@@ -86,7 +86,8 @@ async def front(**settings: Any) -> AsyncGenerator[Service]:
                 token = await _new_key(config)
                 options = ("--config", str(write_resolved(config)))
                 fd = listening.fileno()
-                children["manager"] = await launcher.start("manager", ["manager", *options])
+                if "manager" in roles:
+                    children["manager"] = await launcher.start("manager", ["manager", *options])
                 children["gateway"] = await launcher.start(
                     "gateway", ["gateway", *options, "--fd", str(fd)], pass_fds=[fd]
                 )
