@@ -136,7 +136,7 @@ class Counted(Ticket):
     first_bytes: int = 0
 
     def __post_init__(self) -> None:
-        super().__init__(self.to, self.ask.path, ((b"x-inner", b"secret"),))
+        super().__init__(self.to, self.ask.path, b"x-inner: secret\r\n")
 
     def first_byte(self) -> None:
         self.first_bytes += 1

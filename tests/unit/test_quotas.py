@@ -20,7 +20,7 @@ def test_without_limits_everything_enters() -> None:
     purse = Purse(ChatLimits())
     assert all(purse.enter() for _ in range(1000))
     assert not purse.low
-    assert purse.headers() == {}
+    assert purse.header_lines == b""
 
 
 def test_a_purse_asks_for_a_share_and_for_those_who_wait() -> None:

@@ -8,6 +8,7 @@ Requests and slots are paid before the work, so all gateways together never exce
 when an answer ends: they are paid then, into debt if need be, and while there is debt nothing is admitted.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from math import inf
 
@@ -66,6 +67,7 @@ class Purse:
     quick; `wish` and `absorb` are called by the loop that owns the purse.
 
     `waiting` counts requests that could not enter and wait for the loop; `low` says that the loop should look.
+    `header_lines` tell OpenAI's clients what they know of limits, as of the last look at the account.
     """
 
     __slots__ = (
@@ -78,6 +80,7 @@ class Purse:
         "_token_share",
         "_why",
         "grant",
+        "header_lines",
         "limits",
         "requests",
         "running",
@@ -93,6 +96,7 @@ class Purse:
         self.slots: float = 0 if limits.concurrency else inf
         self.running = self.waiting = 0
         self.grant = Grant()
+        self.header_lines = b""
         self._share = share(limits.requests_per_minute)
         self._token_share = share(limits.tokens_per_minute)
         self._spare = spare(limits.concurrency)
@@ -189,23 +193,21 @@ class Purse:
             self.slots = grant.slots
             if self.running >= self.slots and wish.slots > 0:
                 self._dry(now, 1.0, f"Over {limits.concurrency} requests at once.")
+        self.header_lines = b"".join(f"{name}: {value}\r\n".encode() for name, value in self._told())
 
     def _dry(self, now: float, wait_s: float, why: str) -> None:
         self._retry_s = max(0.05, wait_s)
         self._dry_until = now + min(_LOOK_AGAIN_S, self._retry_s)
         self._why = why
 
-    def headers(self) -> dict[str, str]:
-        """What OpenAI's clients know of limits, as of the last look at the account."""
+    def _told(self) -> Iterator[tuple[str, str]]:
         limits, grant = self.limits, self.grant
-        told: dict[str, str] = {}
         for name, limit, here, left in (
             ("requests", limits.requests_per_minute, self.requests, grant.left_requests),
             ("tokens", limits.tokens_per_minute, self.tokens, grant.left_tokens),
         ):
             if limit:
                 remaining = max(0, min(limit, int(here + left)))
-                told[f"x-ratelimit-limit-{name}"] = str(limit)
-                told[f"x-ratelimit-remaining-{name}"] = str(remaining)
-                told[f"x-ratelimit-reset-{name}"] = f"{(limit - remaining) * 60 / limit:.3g}s"
-        return told
+                yield f"x-ratelimit-limit-{name}", str(limit)
+                yield f"x-ratelimit-remaining-{name}", str(remaining)
+                yield f"x-ratelimit-reset-{name}", f"{(limit - remaining) * 60 / limit:.3f}s"

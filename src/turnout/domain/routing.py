@@ -18,7 +18,7 @@ _PREFIX_BYTES = 512
 
 def affinity_of(body: bytes) -> bytes:
     """What requests that begin alike have in common; the model's name and the system prompt come first in a body."""
-    return hashlib.blake2b(body[:_PREFIX_BYTES], digest_size=8).digest()
+    return body[:_PREFIX_BYTES]
 
 
 def choose(
@@ -29,6 +29,9 @@ def choose(
     avoid: AbstractSet[ReplicaId] = frozenset(),
 ) -> Route | None:
     """The replica for one more request, or None when none has room. `avoid` is used only when nothing else is left."""
+    if len(routes) == 1:
+        only = routes[0]
+        return only if only.usable and loads.get(only.replica, 0) < concurrency else None
     usable = [r for r in routes if r.usable and loads.get(r.replica, 0) < concurrency]
     open_routes = [r for r in usable if r.replica not in avoid] or usable
     if not open_routes:
@@ -40,8 +43,9 @@ def choose(
     total = sum(loads.get(r.replica, 0) for r in open_routes) + 1
     limit = ceil(BOUND * total / len(open_routes))
     below = [r for r in open_routes if loads.get(r.replica, 0) < limit]
-    return max(below, key=lambda r: _weight(affinity, r.replica))
+    key = hashlib.blake2b(affinity, digest_size=8).digest()
+    return max(below, key=lambda r: _weight(key, r.replica))
 
 
-def _weight(affinity: bytes, replica: ReplicaId) -> bytes:
-    return hashlib.blake2b(replica.encode(), digest_size=8, key=affinity).digest()
+def _weight(key: bytes, replica: ReplicaId) -> bytes:
+    return hashlib.blake2b(replica.encode(), digest_size=8, key=key).digest()

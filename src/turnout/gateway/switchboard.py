@@ -14,6 +14,7 @@ from turnout.domain.errors import Limited, NotFound, Unavailable
 from turnout.domain.routing import choose
 from turnout.domain.serving import Demand, ModelRoutes, ReplicaId, Route
 
+_NOBODY = frozenset[ReplicaId]()
 _ASIDE_S = 10.0  # a replica that failed a request gets no other for this long, unless it is the only one
 
 
@@ -91,7 +92,7 @@ class Switchboard:
                     retry_after_s=10,
                 )
             return None
-        return self._enter(model, route)
+        return self._enter(model, line, route)
 
     async def wait(
         self, model: str, affinity: bytes | None, tried: frozenset[ReplicaId] = frozenset()
@@ -130,19 +131,20 @@ class Switchboard:
 
     def leave(self, place: Place, *, failed: bool) -> None:
         replica = place.route.replica
-        line = self._line(place.model)
+        line = self._lines[place.model]
         line.running -= 1
-        line.asked_at = self._now()
+        line.asked_at = now = self._now()
         left = self._loads.get(replica, 0) - 1
         if left > 0:
             self._loads[replica] = left
         else:
             self._loads.pop(replica, None)
         if failed:
-            self._aside[replica] = self._now() + _ASIDE_S
-        else:
+            self._aside[replica] = now + _ASIDE_S
+        elif self._aside:
             self._aside.pop(replica, None)
-        self._seat(place.model)
+        if line.waiting:
+            self._seat(place.model)
 
     def demand(self) -> dict[str, Demand]:
         """What this gateway sees of each model that was asked for."""
@@ -157,8 +159,8 @@ class Switchboard:
             line = self._lines[model] = _Line()
         return line
 
-    def _enter(self, model: str, route: Route) -> Place:
-        self._line(model).running += 1
+    def _enter(self, model: str, line: _Line, route: Route) -> Place:
+        line.running += 1
         self._loads[route.replica] = self._loads.get(route.replica, 0) + 1
         return Place(model, route, self)
 
@@ -185,7 +187,7 @@ class Switchboard:
                     return
                 if route is None:
                     continue  # it waits for another replica than those that failed it: others may pass
-                waiting.place.set_result(self._enter(model, route))
+                waiting.place.set_result(self._enter(model, line, route))
             line.waiting.remove(waiting)
 
     def _give_up(self, line: _Line, waiting: _Waiting) -> None:
@@ -203,7 +205,7 @@ class Switchboard:
 
     def _put_aside(self) -> frozenset[ReplicaId]:
         if not self._aside:
-            return frozenset()
+            return _NOBODY
         now = self._now()
         self._aside = {replica: until for replica, until in self._aside.items() if until > now}
         return frozenset(self._aside)

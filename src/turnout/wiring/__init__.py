@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import fcntl
+import gc
 import ipaddress
 import os
 import random
@@ -204,6 +205,9 @@ async def run_gateway(config: Config, listening: socket.socket) -> None:
             server_header=False,
             timeout_graceful_shutdown=3,
         )
+        # What is there now stays: the collector need not look at all of it again for every few thousand requests.
+        gc.collect()
+        gc.freeze()
         await Server(settings).serve(sockets=[listening])
         await app.state.usage_book.flush()  # also what was cut just now
 

@@ -2,25 +2,28 @@
 
 from collections.abc import Awaitable
 from time import monotonic
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from fastapi import FastAPI
 
 from turnout.adapters.relay import Ask, Failure, Outcome, Target, Ticket
-from turnout.domain.errors import TurnoutError, Unauthorized
+from turnout.domain.errors import TurnoutError
 from turnout.domain.quotas import Purse
 from turnout.domain.routing import affinity_of
-from turnout.domain.serving import ReplicaId
+from turnout.domain.serving import ReplicaId, Route
 from turnout.domain.tasks import TenantId
 from turnout.gateway.allowances import Allowances
 from turnout.gateway.asks import read_ask
-from turnout.gateway.auth import KeyRing, may_watch
+from turnout.gateway.auth import KeyRing, bearer, may_watch
 from turnout.gateway.chat_metrics import ChatMetrics
 from turnout.gateway.lines import Lines
 from turnout.gateway.switchboard import Place, Switchboard
 from turnout.gateway.usage_book import UsageBook
 from turnout.observe import get_log
 from turnout.wire.tokens import REPLICA_HEADER
+
+_MAX_WAYS = 10_000
 
 log = get_log()
 
@@ -43,6 +46,15 @@ class Request:
         self.affinity = affinity_of(ask.body)
 
 
+class Way(NamedTuple):
+    """How to reach a replica by one route."""
+
+    route: Route
+    token: str
+    target: Target
+    lines: bytes
+
+
 class ChatTicket(Ticket):
     """One request at one replica: it has a place there and a slot of the tenant's, and gives both back when the relay
     says it is over."""
@@ -52,40 +64,37 @@ class ChatTicket(Ticket):
     def __init__(
         self, desk: "GatewayDesk", request: Request, place: Place, tried: frozenset[ReplicaId]
     ) -> None:
-        route = place.route
-        headers = (
-            (REPLICA_HEADER, route.replica.encode()),
-            (b"authorization", b"Bearer " + desk.lines.token(route.worker).encode()),
-        )
-        super().__init__(
-            _target(route.url),
-            request.ask.path,
-            headers,
-            request.body,
-            desk.limit_lines(request.purse),
-            hides_usage=request.body is not None,
-        )
+        way = desk.way(place.route)
+        body = request.body
+        # Written out, as this is made for every request.
+        self.target = way.target
+        self.path = request.ask.path
+        self.lines = way.lines
+        self.body = body
+        self.answer_lines = request.purse.header_lines
+        self.hides_usage = body is not None
         self._desk = desk
         self._request = request
         self._place = place
         self._first_at = request.began
-        self._tried = tried | {route.replica}
+        self._tried = tried
 
     def first_byte(self) -> None:
         self._first_at = now = monotonic()
         self._desk.metrics.of(self._request.model).first.add(now - self._request.began)
 
     def finished(self, outcome: Outcome) -> None:
-        failed = outcome.error in _ITS_FAULT
+        error = outcome.error
+        failed = error is not None and error in _ITS_FAULT
         self._place.release(failed=failed)
         request, usage = self._request, outcome.usage
         # Where the engine did not come to count, what it said counts: an event is a token, near enough.
         prompt, completion = usage or (0, outcome.events)
         request.purse.leave(prompt + completion)
-        if outcome.error is None or outcome.bytes_out or outcome.client_gone:
+        if error is None or outcome.bytes_out or outcome.client_gone:
             uncounted = usage is None and outcome.status in (0, 200)
             self._desk.usage.add(request.tenant, request.model, prompt, completion, uncounted)
-        said = outcome.error.value if outcome.error else str(outcome.status)
+        said = error.value if error is not None else str(outcome.status)
         if failed:
             log.warning(
                 "replica failed a request",
@@ -101,7 +110,7 @@ class ChatTicket(Ticket):
 
     def retry(self) -> "Ticket | Awaitable[Ticket]":
         self._request.purse.stay()
-        return self._desk.seat(self._request, self._tried)
+        return self._desk.seat(self._request, self._tried | {self._place.route.replica})
 
 
 class GatewayDesk:
@@ -120,12 +129,12 @@ class GatewayDesk:
         self.lines = lines
         self.usage = usage
         self.metrics = metrics
+        self._ways: dict[ReplicaId, Way] = {}
 
     def greet(self, authorization: bytes | None) -> Awaitable[object] | None:
-        token = _bearer(authorization)
-        key = self._keys.remembered(token)
+        key = self._keys.remembered(authorization)
         if key is None:
-            return self._keys.identify(token)
+            return self._keys.identify(bearer(authorization))
         may_watch(key)
         return None
 
@@ -138,13 +147,12 @@ class GatewayDesk:
 
     def _admit(self, ask: Ask) -> Ticket | Awaitable[Ticket]:
         began = monotonic()
-        token = _bearer(ask.authorization)
-        key = self._keys.remembered(token)
+        key = self._keys.remembered(ask.authorization)
         if key is None:
-            return self._admit_slowly(token, ask, began)
+            return self._admit_slowly(bearer(ask.authorization), ask, began)
         purse = self._allowances.purse(may_watch(key).tenant)
         if purse is None:
-            return self._admit_slowly(token, ask, began)
+            return self._admit_slowly(bearer(ask.authorization), ask, began)
         return self._enter(ask, key.tenant, purse, began)
 
     def seat(self, request: Request, tried: frozenset[ReplicaId]) -> Ticket | Awaitable[Ticket]:
@@ -160,8 +168,20 @@ class GatewayDesk:
             return self._wait(request, tried)
         return ChatTicket(self, request, place, tried)
 
-    def limit_lines(self, purse: Purse) -> bytes:
-        return b"".join(f"{name}: {value}\r\n".encode() for name, value in purse.headers().items())
+    def way(self, route: Route) -> Way:
+        """Made once for each route: reading a URL costs more than choosing a replica."""
+        token = self.lines.token(route.worker)
+        way = self._ways.get(route.replica)
+        if way is None or way.route is not route or way.token != token:
+            if len(self._ways) >= _MAX_WAYS:
+                self._ways.clear()
+            lines = b"%b: %b\r\nauthorization: Bearer %b\r\n" % (
+                REPLICA_HEADER,
+                route.replica.encode(),
+                token.encode(),
+            )
+            way = self._ways[route.replica] = Way(route, token, _target(route.url), lines)
+        return way
 
     def _enter(self, ask: Ask, tenant: TenantId, purse: Purse, began: float) -> Ticket | Awaitable[Ticket]:
         try:
@@ -199,13 +219,6 @@ def desk_of(app: FastAPI) -> GatewayDesk:
     return GatewayDesk(
         state.keys, state.allowances, state.board, state.lines, state.usage_book, state.chat_metrics
     )
-
-
-def _bearer(authorization: bytes | None) -> str:
-    scheme, _, token = (authorization or b"").partition(b" ")
-    if scheme.lower() != b"bearer" or not token:
-        raise Unauthorized("Give an API key: 'Authorization: Bearer tk-…'.", code="missing_api_key")
-    return token.strip().decode("latin-1")
 
 
 def _target(url: str) -> Target:

@@ -71,23 +71,23 @@ class Ticket:
     `first_byte`, never before the ticket was returned. Both must be quick and must not raise.
     """
 
-    __slots__ = ("answer_lines", "body", "headers", "hides_usage", "path", "target")
+    __slots__ = ("answer_lines", "body", "hides_usage", "lines", "path", "target")
 
     def __init__(
         self,
         target: Target,
         path: bytes,
-        headers: Sequence[tuple[bytes, bytes]] = (),
+        lines: bytes = b"",
         body: bytes | None = None,
         answer_lines: bytes = b"",
         hides_usage: bool = False,
     ) -> None:
-        """`path` is what to ask for, `headers` are sent besides the usual ones, `body` replaces the client's;
+        """`path` is what to ask for, `lines` are header lines besides the usual ones, `body` replaces the client's;
         `answer_lines` are header lines that the client gets. With `hides_usage` the event of a stream that only
         tells usage is read and not passed on."""
         self.target = target
         self.path = path
-        self.headers = headers
+        self.lines = lines
         self.body = body
         self.answer_lines = answer_lines
         self.hides_usage = hides_usage

@@ -198,7 +198,7 @@ class Exchange(Answer):
         if self._beat_at == inf:
             self._beat_at = now + settings.grace_s
         head = request_head(
-            ticket.path, link.lane.host, len(body), ask.request_id, self._forwarded, ticket.headers
+            ticket.path, link.lane.host, len(body), ask.request_id, self._forwarded, ticket.lines
         )
         link.ask(self, head, body)
         if self.client.write_paused:

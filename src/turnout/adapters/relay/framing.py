@@ -99,9 +99,8 @@ def read_head(
 
 
 def request_head(
-    path: bytes, host: bytes, length: int, request_id: bytes, forwarded: bytes, extra: Headers
+    path: bytes, host: bytes, length: int, request_id: bytes, forwarded: bytes, lines: bytes
 ) -> bytes:
-    lines = b"".join([b"%b: %b\r\n" % header for header in extra]) if extra else b""
     return b"POST %b HTTP/1.1\r\nhost: %b\r\ncontent-length: %d\r\nx-request-id: %b\r\n%b%b\r\n" % (
         path,
         host,
