@@ -91,7 +91,7 @@ def _cold(table: Table, times: tuple[float, float, float], direct: Times) -> Non
     row(
         table, "cold start: submit → first step", [times[0]], "s", limit, "direct: process start → first step"
     )
-    row(table, "cold start: worker decides → first step", [times[1]], "s", limit, "the same")
+    row(table, "cold start: gang started → first step", [times[1]], "s", limit, "the same")
     load_s = direct.load_s + direct.begin_s
     row(table, "cold start: ranks forked → first step", [times[2]], "s", load_s, "direct: load and one step")
 
@@ -140,7 +140,7 @@ class Rendering:
         task = await self._submit(SMALL)
         first = await self._first_step(task)
         await self._ended(task)
-        decided = _logged_at(self._logged("worker", "gang started")[-1])
+        decided = _logged_at(self._logged("worker", "engine started")[-1])
         formed = _logged_at(self._logged(self._gang(), "gang formed")[-1])
         return first.at - began, first.at - decided, first.at - formed
 
@@ -205,7 +205,7 @@ class Rendering:
         await self._story.until(task, of_kind(Finished), "the end")
 
     def _gang(self) -> str:
-        return str(self._logged("worker", "gang started")[-1]["gang"])
+        return str(self._logged("worker", "engine started")[-1]["replica"])
 
     def _logged(self, name: str, event: str) -> list[dict[str, Any]]:
         return [line for line in self.service.log(name) if line["event"] == event]

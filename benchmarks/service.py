@@ -22,7 +22,7 @@ from turnout.adapters.valkey import redis_url, socket_path, start_valkey
 from turnout.config import Config, load
 from turnout.domain.keys import Role, mint
 from turnout.domain.tasks import TenantId
-from turnout.wiring import embedded_redis_dir, open_key_store, write_private
+from turnout.wiring import declare, embedded_redis_dir, open_key_store, open_wires, write_private
 from turnout.wiring.up import listen, write_resolved
 
 MODEL = "wan-tiny-t2v"
@@ -63,8 +63,9 @@ class Service:
 
     def log(self, name: str) -> list[dict[str, Any]]:
         """What a process logged, oldest first."""
-        path = self.config.state_dir / "logs" / f"{name}.log"
-        lines = path.read_text().splitlines() if path.exists() else []
+        state = self.config.state_dir
+        paths = [folder / f"{name}.log" for folder in (state / "logs", state / "worker" / "logs")]
+        lines = [line for path in paths if path.exists() for line in path.read_text().splitlines()]
         return [json.loads(line) for line in lines if line.startswith("{")]
 
 
@@ -84,6 +85,8 @@ async def front(roles: Sequence[str] = ("manager", "gateway"), **settings: Any) 
             with listen(config) as listening:
                 config = replace(config, redis_url=redis_url(redis_dir, password))
                 token = await _new_key(config)
+                async with open_wires(config) as wires:
+                    await declare(config, wires.registry)
                 options = ("--config", str(write_resolved(config)))
                 fd = listening.fileno()
                 if "manager" in roles:

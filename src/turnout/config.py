@@ -13,17 +13,26 @@ import yaml
 from pydantic import TypeAdapter, ValidationError
 
 from turnout.domain.errors import InvalidRequest, Misconfigured
-from turnout.domain.families import FAMILIES
-from turnout.domain.models import Model, check_model
+from turnout.domain.models import Model
 from turnout.domain.quotas import ChatLimits
-from turnout.domain.serving import Needs, ServedModel
-from turnout.domain.video import VideoRules
+from turnout.domain.serving import Needs, ServedModel, gang_model
 from turnout.engines.servers import check_served
 from turnout.ports import Limits
+from turnout.wire.declared import VIDEO_FIELDS, wan_model
 
 DEFAULT_MODELS: Mapping[str, Mapping[str, Any]] = {
-    "wan-tiny-t2v": {"weights": "builtin:wan-tiny-t2v", "family": "wan-tiny-t2v", "ulysses": 2},
-    "wan-tiny-ti2v": {"weights": "builtin:wan-tiny-ti2v", "family": "wan-tiny-ti2v", "ulysses": 2},
+    "wan-tiny-t2v": {
+        "weights": "builtin:wan-tiny-t2v",
+        "family": "wan-tiny-t2v",
+        "ulysses": 2,
+        "needs": {"memory_bytes": 2**30},
+    },
+    "wan-tiny-ti2v": {
+        "weights": "builtin:wan-tiny-ti2v",
+        "family": "wan-tiny-ti2v",
+        "ulysses": 2,
+        "needs": {"memory_bytes": 2**30},
+    },
     "smollm2": {
         "engine": "llamacpp",
         "weights": "builtin:smollm2",
@@ -37,8 +46,8 @@ DEFAULT_MODELS: Mapping[str, Mapping[str, Any]] = {
 class Config:
     """`redis_url` None means an embedded server in the state directory; `blobs` None means `objects/` there.
 
-    `models` in a file names both kinds: those with an `engine` other than wan are `served` by engine servers, the
-    others are video models.
+    `served` are the models that a file's `models` declare, of every kind; `worker_memory_bytes` bounds what this
+    machine's replicas may take together, and `min_resident_s` is how long one stays, whoever waits for its room.
     """
 
     host: str = "127.0.0.1"
@@ -70,8 +79,14 @@ class Config:
     ca_file: Path | None = None
     allow_registered_commands: bool = False
     webhook_secret: str | None = field(default=None, metadata={"secret": True})
-    models: tuple[Model, ...] = ()
+    worker_memory_bytes: int | None = None
+    min_resident_s: float = 30.0
     served: tuple[ServedModel, ...] = ()
+
+    @property
+    def models(self) -> tuple[Model, ...]:
+        """The video models among those that are declared, as gangs know them."""
+        return tuple(model for served in self.served if (model := gang_model(served)) is not None)
 
     @property
     def limits(self) -> Limits:
@@ -100,9 +115,7 @@ class Loaded:
     origins: Mapping[str, str]
 
 
-_KNOWN = {f.name: f for f in fields(Config) if f.name != "served"}
-_RULES = TypeAdapter(VideoRules)
-_MODEL = TypeAdapter(Model)
+_KNOWN = {"models", *(f.name for f in fields(Config) if f.name != "served")}
 _SERVED = TypeAdapter(ServedModel)
 _CONFIG = TypeAdapter(Config)
 
@@ -129,9 +142,7 @@ def load(flags: Mapping[str, Any], environ: Mapping[str, str], file: Path | None
     named = {
         name: _mapping(settings, f"models.{name}") for name, settings in _mapping(models, "models").items()
     }
-    served = {name: given for name, given in named.items() if given.get("engine", "wan") != "wan"}
-    values["models"] = tuple(_model(name, given) for name, given in named.items() if name not in served)
-    values["served"] = tuple(_served(name, given) for name, given in served.items())
+    values["served"] = tuple(_served(name, given) for name, given in named.items())
     try:
         config = _CONFIG.validate_python(values)
     except ValidationError as err:
@@ -139,14 +150,13 @@ def load(flags: Mapping[str, Any], environ: Mapping[str, str], file: Path | None
         name = str(problem["loc"][0]) if problem["loc"] else "?"
         raise Misconfigured(f"{origins.get(name, '?')}: {name}: {problem['msg']}") from err
     object.__setattr__(config, "state_dir", config.state_dir.expanduser().absolute())
-    origins["served"] = origins["models"]
     return Loaded(config, origins)
 
 
 def dump(config: Config) -> dict[str, Any]:
     """The configuration as a file's content: loading it gives the same configuration. Secrets are in it."""
     values: dict[str, Any] = _CONFIG.dump_python(config, mode="json")
-    values["models"] = {m.pop("name"): m for m in (*values["models"], *values.pop("served"))}
+    values["models"] = {m.pop("name"): m | (m.pop("video") or {}) for m in values.pop("served")}
     return values
 
 
@@ -177,34 +187,17 @@ def _mapping(value: object, where: str) -> Mapping[str, Any]:
     return cast("Mapping[str, Any]", value)
 
 
-def _model(name: str, settings: object) -> Model:
-    given = dict(_mapping(settings, f"models.{name}"))
-    given.pop("engine", None)
-    family = given.pop("family", None)
-    rules = dict(_mapping(given.pop("rules", {}), f"models.{name}.rules"))
-    if family is not None and family not in FAMILIES:
-        raise Misconfigured(f"models.{name}: unknown family {family!r}; known: {', '.join(FAMILIES)}")
-    _refuse_unknown(f"models.{name}", given, {f.name for f in fields(Model)} - {"name", "rules"} | {"family"})
-    _refuse_unknown(f"models.{name}.rules", rules, {f.name for f in fields(VideoRules)})
-    base = {f.name: getattr(FAMILIES[family], f.name) for f in fields(VideoRules)} if family else {}
+def _served(name: str, declared: Mapping[str, Any]) -> ServedModel:
+    is_wan = declared.get("engine", "wan") == "wan"
+    known = {f.name for f in fields(ServedModel)} - {"name", "video"}
+    _refuse_unknown(f"models.{name}", declared, known | (VIDEO_FIELDS if is_wan else set[str]()))
+    needs = _mapping(declared.get("needs", {}), f"models.{name}.needs")
+    _refuse_unknown(f"models.{name}.needs", needs, {f.name for f in fields(Needs)})
+    video = {field: value for field, value in declared.items() if field in VIDEO_FIELDS}
+    given = {field: value for field, value in declared.items() if field not in VIDEO_FIELDS}
     try:
-        model = _MODEL.validate_python(
-            {**given, "name": name, "rules": _RULES.validate_python({**base, **rules})}
-        )
-    except ValidationError as err:
-        problem = err.errors()[0]
-        raise Misconfigured(f"models.{name}: {'.'.join(map(str, problem['loc']))}: {problem['msg']}") from err
-    check_model(model)
-    return model
-
-
-def _served(name: str, given: Mapping[str, Any]) -> ServedModel:
-    _refuse_unknown(f"models.{name}", given, {f.name for f in fields(ServedModel)} - {"name"})
-    _refuse_unknown(
-        f"models.{name}.needs", _mapping(given.get("needs", {}), "needs"), {f.name for f in fields(Needs)}
-    )
-    try:
-        model = _SERVED.validate_python({**given, "name": name})
+        model = _SERVED.validate_python({"engine": "wan", **given, "name": name})
+        model = wan_model(model, video) if is_wan else model
         check_served(model)
     except ValidationError as err:
         problem = err.errors()[0]

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequen
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
-from turnout.domain.fleet import Notes
+from turnout.domain.fleet import GivenUp, Notes
 from turnout.domain.keys import Key
 from turnout.domain.quotas import ChatLimits, Grant, Wish
 from turnout.domain.serving import (
@@ -118,7 +118,16 @@ class Queue(Protocol):
     """One model's line of tasks, shared by its gangs."""
 
     async def claim(self, model: str, gang: GangId, limits: Limits) -> Task | None:
-        """The next task, claimed for the gang with a fresh attempt number; None when there is none."""
+        """The next task, claimed for the gang with a fresh attempt number; None when there is none, or when the gang
+        was closed."""
+        ...
+
+    async def close(self, gang: GangId) -> None:
+        """From now on the gang gets no task; what it holds it keeps. Must be repeated within the hour."""
+        ...
+
+    async def open(self, gang: GangId) -> None:
+        """Takes `close` back."""
         ...
 
     async def renew(self, task: Task) -> bool:
@@ -138,6 +147,14 @@ class Queue(Protocol):
         ...
 
     async def figures(self, model: str) -> QueueFigures: ...
+
+    async def models(self) -> list[str]:
+        """All models that ever had a task, also those that are no more, until they are forgotten."""
+        ...
+
+    async def forget(self, model: str) -> bool:
+        """Removes an empty queue; False while it has tasks."""
+        ...
 
     async def leave(self, model: str, gang: GangId) -> None:
         """Forgets a gang that holds nothing."""
@@ -299,7 +316,8 @@ class Commands(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class News:
-    """What changed since `cursor` was another: workers that were heard or changed, gateways whose demand did."""
+    """What changed since `cursor` was another: workers that were heard or changed, gateways whose demand did. A task
+    that was submitted is news, too, and changes none of these."""
 
     cursor: str
     workers: frozenset[WorkerId] = frozenset()
@@ -396,6 +414,10 @@ class Registry(Protocol):
         ...
 
     async def figures(self) -> FleetFigures: ...
+
+    async def given_up(self) -> Mapping[str, GivenUp]:
+        """The models that cannot be served now, and why."""
+        ...
 
     async def report_demand(self, gateway: str, asks: Mapping[str, Ask]) -> None:
         """All that the gateway sees now; must be repeated every few seconds."""

@@ -103,7 +103,8 @@ def test_a_model_for_gpus_makes_a_missing_gpu_wrong(bare_cli: Cli, monkeypatch: 
     config = Common().load().config
     monkeypatch.setenv("PATH", str(bare_cli.cwd))
     assert doctor.check_gpus(config).ok is None
-    needy = replace(config, models=tuple(replace(m, device="cuda") for m in config.models))
+    videos = [m for m in config.served if m.video]
+    needy = replace(config, served=tuple(replace(m, video=replace(m.video, device="cuda")) for m in videos))
     assert doctor.check_gpus(needy).ok is False
 
 

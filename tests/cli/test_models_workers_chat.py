@@ -70,12 +70,12 @@ class Terminal:
 def test_models_of_both_kinds_stand_in_one_table(cli: Cli, gateway: ScriptedGateway) -> None:
     assert "turnout models register" in cli("models", "list").err
     gateway.models = [
-        {"id": "wan-tiny-t2v", "kind": "video", "ranks": 1},
+        {"id": "wan-tiny-t2v", "kind": "video", "engine": "wan", "status": "asleep", "ranks": 1},
         {"id": "smollm2", "kind": "chat", "engine": "llamacpp", "status": "not started:\x1b[31m nobody asks"},
     ]
     heading, video, chat = cli("models", "list").out.splitlines()
     assert heading.split() == ["NAME", "KIND", "ENGINE", "STATUS"]
-    assert video.split() == ["wan-tiny-t2v", "video", "wan", "configured"]
+    assert video.split() == ["wan-tiny-t2v", "video", "wan", "asleep"]
     assert chat.endswith("llamacpp  not started: [31m nobody asks")
     assert len(json.loads(cli("models", "list", "--json").out)["data"]) == 2
     assert "engine  llamacpp" in cli("models", "show", "smollm2").out
@@ -123,7 +123,7 @@ def test_register_sends_what_was_given_and_nothing_else(cli: Cli, gateway: Scrip
     [
         (["--gpu-memory", "much"], "is a size like 40GiB"),
         (["--command", "it's"], "No closing quotation"),
-        (["--engine", "wan"], "engine is one of vllm, llamacpp, command; not wan"),
+        (["--engine", "ray"], "engine is one of vllm, llamacpp, wan, command; not ray"),
         (["--idle-s", "nan"], "numbers must be finite"),
     ],
 )

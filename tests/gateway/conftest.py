@@ -166,6 +166,8 @@ async def running(stores: Stores, tmp_path: Path, **changes: Any) -> AsyncIterat
         lambda: f"{next(numbers):06d}{secrets.token_hex(4)}",
         lambda: 7,
     )
+    for model in config.served:
+        await parts.registry.put_model(model)
     app = create_app(parts)
     transport = httpx.ASGITransport(app, raise_app_exceptions=False)
     async with (

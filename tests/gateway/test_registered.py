@@ -3,9 +3,12 @@
 from typing import Any
 
 import pytest
+from tests.conftest import wait_until
 from tests.gateway.conftest import Gateway
 
 from turnout.domain.keys import Role
+from turnout.domain.serving import ModelRoutes
+from turnout.ports import Publication
 
 MODEL = {"alias": "qwen", "engine": "vllm", "model_name": "Qwen/Qwen3-8B", "tensor_parallel_size": 2}
 MACHINE = {"gpus": [], "memory_bytes": 8, "free_memory_bytes": 8}
@@ -30,8 +33,17 @@ async def test_a_registered_model_is_listed_and_shown_and_removed(gateway: Gatew
     ("changes", "status", "param"),
     [
         ({"alias": "no spaces"}, 400, "alias"),
-        ({"alias": "wan-tiny-t2v"}, 409, "alias"),
-        ({"engine": "wan"}, 400, "engine"),
+        ({"engine": "wan"}, 400, "family"),
+        ({"family": "wan-tiny-t2v"}, 400, "family"),
+        ({"engine": "wan", "family": "wan-huge"}, 400, "family"),
+        ({"engine": "wan", "family": "wan-tiny-t2v", "ulysses": 3}, 400, "ulysses"),
+        ({"engine": "wan", "family": "wan-tiny-t2v", "rules": {"colour": 1}}, 400, "rules"),
+        ({"engine": "wan", "family": "wan-tiny-t2v", "rules": {"heads": "many"}}, 400, "rules"),
+        ({"engine": "wan", "family": "wan-tiny-t2v", "device": "abacus"}, 400, "device"),
+        ({"engine": "wan", "family": "wan-tiny-t2v", "dtype": "int3"}, 400, "dtype"),
+        ({"engine": "wan", "family": "wan-tiny-t2v", "gpus": 3}, 400, "gpus"),
+        ({"engine": "wan", "family": "wan-tiny-t2v", "model_name": "--x"}, 400, "weights"),
+        ({"min_replicas": 2}, 400, "min_replicas"),
         ({"engine": "rocket"}, 400, "engine"),
         ({"engine": "command", "command": ["sh", "-c", "{port}"]}, 403, "engine"),
         ({"arguments": ["--chat-template=/etc/passwd"]}, 400, "arguments"),
@@ -92,3 +104,56 @@ async def test_a_worker_must_say_where_it_is(gateway: Gateway, url: str) -> None
     key = await bearer(gateway, Role.WORKER)
     answer = await gateway.http.post("/workers/register", json={**JOIN, "url": url}, headers=key)
     assert (answer.status_code, answer.json()["error"]["param"]) == (400, "url")
+
+
+CLIPS = {"alias": "clips", "engine": "wan", "model_name": "builtin:wan-tiny-t2v", "family": "wan-tiny-t2v"}
+
+
+async def test_a_video_model_registered_at_run_time_takes_tasks_until_it_is_removed(gateway: Gateway) -> None:
+    gateway.http.headers.update(await bearer(gateway, Role.ADMIN))
+    assert (await gateway.http.post("/v1/videos", json={"prompt": "x", "model": "clips"})).status_code == 404
+    answer = await gateway.http.post(
+        "/v1/models/register", json={**CLIPS, "cfg": 2, "rules": {"max_frames": 9, "default_frames": 5}}
+    )
+    assert answer.status_code == 200, answer.text
+    shown = (await gateway.http.get("/v1/models/clips")).json()
+    assert (shown["kind"], shown["engine"], shown["ranks"], shown["max_frames"]) == ("video", "wan", 2, 9)
+    assert shown == {**answer.json(), "status": shown["status"]}
+    needs = (await gateway.parts.registry.model("clips")).needs
+    assert (needs.gpus, needs.memory_bytes) == (0, 2 * 2**30), "so that it competes for memory"
+    video = (await gateway.http.post("/v1/videos", json={"prompt": "x", "model": "clips"})).json()
+    assert (video["model"], video["frames"], video["queue_position"]) == ("clips", 5, 0)
+    long = await gateway.http.post("/v1/videos", json={"prompt": "x", "model": "clips", "frames": 17})
+    assert (long.status_code, long.json()["error"]["param"]) == (400, "frames")
+    assert 'turnout_queue_length{model="clips"} 1.0' in (await gateway.http.get("/metrics")).text
+    assert (await gateway.http.delete("/v1/models/clips")).status_code == 200
+    assert (await gateway.http.post("/v1/videos", json={"prompt": "x", "model": "clips"})).status_code == 404
+    assert 'model="clips"' not in (await gateway.http.get("/metrics")).text
+
+
+async def test_ranks_on_gpus_need_a_gpu_each(gateway: Gateway) -> None:
+    gateway.http.headers.update(await bearer(gateway, Role.ADMIN))
+    body = {**CLIPS, "device": "cuda", "ulysses": 4, "cfg": 2, "gpu_memory_bytes": 40}
+    assert (await gateway.http.post("/v1/models/register", json=body)).status_code == 200
+    needs = (await gateway.parts.registry.model("clips")).needs
+    assert (needs.gpus, needs.gpu_memory_bytes) == (8, 40)
+
+
+async def test_a_chat_model_makes_no_videos(gateway: Gateway) -> None:
+    gateway.http.headers.update(await bearer(gateway, Role.ADMIN))
+    await gateway.http.post("/v1/models/register", json=MODEL)
+    answer = await gateway.http.post("/v1/videos", json={"prompt": "x", "model": "qwen"})
+    assert (answer.status_code, answer.json()["error"]["code"]) == (400, "wrong_kind")
+
+
+async def test_a_video_that_no_machine_can_make_is_refused_with_the_reason(gateway: Gateway) -> None:
+    assert await gateway.stores.mutex.hold("fleet", "m", 60)
+    refused = ModelRoutes(refusal="no worker can run wan engines", video=True)
+    said = Publication(routes={"wan-tiny-t2v": refused})
+    assert await gateway.parts.registry.publish("fleet", "m", said)
+
+    async def is_refused() -> bool:
+        answer = await gateway.http.post("/v1/videos", json={"prompt": "x", "model": "wan-tiny-t2v"})
+        return answer.status_code == 503 and "no worker can run wan engines" in answer.text
+
+    await wait_until(is_refused, "the refusal")

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from turnout.domain.errors import Limited, NotFound, Unavailable
+from turnout.domain.errors import InvalidRequest, Limited, NotFound, Unavailable
 from turnout.domain.serving import Demand, ModelRoutes, ReplicaId, Route, WorkerId
 from turnout.gateway.switchboard import Place, Switchboard
 
@@ -166,3 +166,11 @@ async def test_a_gateway_that_just_began_keeps_requests_waiting_until_it_knows_t
     with pytest.raises(NotFound):
         await unknown
     assert list(switchboard.demand()) == ["m"], "nothing is kept of a model that is not there"
+
+
+async def test_a_video_model_takes_no_requests_and_is_not_woken_by_them() -> None:
+    switchboard = board()
+    switchboard.update({"m": ModelRoutes(video=True)})
+    with pytest.raises(InvalidRequest, match="/v1/videos"):
+        switchboard.take("m", None)
+    assert switchboard.demand() == {}

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from turnout.domain.fleet import Fleet, Rules
 from turnout.domain.placement import gpu_share
 from turnout.domain.serving import (
+    ENGINE_SERVERS,
     Demand,
     EngineKind,
     Gpu,
@@ -73,6 +74,7 @@ class Box:
     usage: float = 1.0
     hog_gb: int = 0
     broken: frozenset[str] = frozenset()
+    engine_kinds: frozenset[EngineKind] = ENGINE_SERVERS
     engines: dict[ReplicaId, Engine] = field(default_factory=dict)
 
     def machine(self) -> Machine:
@@ -89,7 +91,8 @@ class Box:
             memory += engine.needs.memory_bytes if share or not engine.gpus else 0
         total = self.gpu_gb * GB
         gpus = tuple(Gpu(i, total, max(0, total - used[i] - self.hog_gb * GB)) for i in range(self.gpus))
-        return Machine(gpus, self.memory_gb * GB, max(0, self.memory_gb * GB - memory))
+        free = max(0, self.memory_gb * GB - memory)
+        return Machine(gpus, self.memory_gb * GB, free, engines=self.engine_kinds)
 
     def reports(self) -> tuple[ReplicaReport, ...]:
         return tuple(ReplicaReport(i, e.phase, "h:1", e.busy, e.detail) for i, e in self.engines.items())

@@ -8,7 +8,17 @@ import pytest
 from tests.manager.core_world import GB, RULES, Box, Engine, World, model
 
 from turnout.domain.fleet import rebased
-from turnout.domain.serving import Demand, Needs, Phase, ReplicaReport, Standing, Want, WorkerId
+from turnout.domain.serving import (
+    Demand,
+    EngineKind,
+    Needs,
+    Phase,
+    ReplicaReport,
+    ServedModel,
+    Standing,
+    Want,
+    WorkerId,
+)
 from turnout.manager.moves import (
     Close,
     DemandSeen,
@@ -475,3 +485,48 @@ def test_a_worker_that_was_forgotten_can_come_back() -> None:
     assert not world.fleet.workers and not world.fleet.replicas
     world.ticks(8)
     assert world.ready("a")
+
+
+def video(name: str, gb: int) -> ServedModel:
+    """A gang on CPUs."""
+    needs = Needs(memory_bytes=gb * GB)
+    return replace(model(name, gpus=0), engine=EngineKind.WAN, needs=needs, concurrency=1)
+
+
+def test_a_gang_goes_only_to_a_machine_that_runs_gangs() -> None:
+    able = Box(W2, gpus=0, engine_kinds=frozenset(EngineKind))
+    world = World(Box(W1, gpus=0), able, models=[video("v", 1)])
+    world.ask("v", waiting=3)
+    world.ticks(6)
+    assert [r.worker for r in world.of("v")] == [W2]
+
+
+def test_a_model_that_no_machine_can_run_is_refused_until_one_joins() -> None:
+    world = World(Box(W1, gpus=0), models=[video("v", 1)])
+    world.ask("v", waiting=1)
+    world.ticks(2)
+    refusal = routes(world.fleet)["v"].refusal
+    assert refusal and refusal.startswith("no worker can run wan engines")
+    assert explain(world.fleet, "v") == refusal
+    world.boxes[W2] = Box(W2, gpus=0, engine_kinds=frozenset(EngineKind))
+    world.ask("v", waiting=1)
+    world.ticks(6)
+    assert world.ready("v") and routes(world.fleet)["v"].refusal is None
+
+
+def test_an_endless_line_of_videos_lets_a_chat_model_have_its_turn() -> None:
+    """The gang finishes the task it has, and takes no other; then the memory is the chat model's for a while."""
+    chat = replace(model("c", gpus=0), needs=Needs(memory_bytes=6 * GB))
+    box = Box(W1, gpus=0, memory_gb=10, engine_kinds=frozenset(EngineKind))
+    world = World(box, models=[video("v", 6), chat])
+    ready = Counter[str]()
+    for _ in range(200):
+        gangs = [box.engines[r.id] for r in world.ready("v") if r.id in box.engines]
+        for gang in gangs:
+            gang.busy = 1
+        busy = len(gangs)
+        world.feed(DemandSeen({"v": Demand(50 - busy, busy, world.now), "c": Demand(1, 0, world.now)}))
+        world.tick()
+        ready.update(name for name in ("v", "c") if world.ready(name))
+    assert min(ready.values()) > 40, ready
+    assert sum(world.starts.values()) < 20, "no thrash"

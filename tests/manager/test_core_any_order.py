@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from tests.manager.core_world import RULES, Box, World, model
 
-from turnout.domain.placement import could_ever_fit, needs_on
+from turnout.domain.placement import could_ever_fit
 from turnout.domain.serving import Demand, Phase, ReplicaId, ReplicaReport, ServedModel, WorkerId
 from turnout.manager.core import step
 from turnout.manager.moves import DemandSeen, ModelRemoved, ModelSet, Tick, WorkerDraining, WorkerHeard
@@ -151,7 +151,7 @@ class AnyOrder(RuleBasedStateMachine):
         wanted = {
             m.name
             for m in world.fleet.models.values()
-            if any(could_ever_fit(needs_on(m, machine), machine) for machine in machines)
+            if any(could_ever_fit(m, machine) for machine in machines)
         }
         for _ in range(SETTLING_S):
             world.feed(DemandSeen({name: Demand(1, 0, world.now) for name in wanted}))

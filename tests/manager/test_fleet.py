@@ -52,7 +52,7 @@ class SimulatedWorker:
         await self.registry.enrol(Enrolment(self.id, self.id, f"http://{self.id}", "digest"))
         while True:
             free = 8 * GB - 6 * GB * sum(p is not Phase.FAILED for p in self.replicas.values())
-            machine = Machine((), 8 * GB, free)
+            machine = Machine((), 8 * GB, free, engines=frozenset(EngineKind))
             reports = tuple(
                 ReplicaReport(r, phase, "127.0.0.1:1", detail="no luck" if phase is Phase.FAILED else "")
                 for r, phase in self.replicas.items()

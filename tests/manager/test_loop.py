@@ -12,9 +12,14 @@ import pytest
 from tests.conftest import Stores, make_task, wait_until
 
 from turnout.adapters.blobs import ObjectBlobs, open_blobs
+from turnout.adapters.redis.registry import RedisRegistry
+from turnout.domain.families import FAMILIES
+from turnout.domain.fleet import GivenUp, Notes
+from turnout.domain.models import VideoPart
+from turnout.domain.serving import EngineKind, ServedModel
 from turnout.domain.tasks import GangId, State, TaskId
 from turnout.manager.loop import Manager
-from turnout.ports import Limits
+from turnout.ports import Limits, Publication
 
 MODEL = "wan-tiny-t2v"
 LIMITS = Limits(100, 100, 1000)
@@ -31,7 +36,15 @@ def manager(stores: Stores, blobs: ObjectBlobs, name: str = "m1") -> Manager:
 
     deliveries: list[str] = []
     made = Manager(
-        name, [MODEL], stores.tasks, stores.queue, blobs, stores.mutex, deliver, lease_s=0.2, retention_s=60
+        name,
+        RedisRegistry(stores.link),
+        stores.tasks,
+        stores.queue,
+        blobs,
+        stores.mutex,
+        deliver,
+        lease_s=0.2,
+        retention_s=60,
     )
     delivered[name] = deliveries
     return made
@@ -51,11 +64,17 @@ async def working(made: Manager) -> AsyncIterator[None]:
         await asyncio.wait_for(job, 10)
 
 
+async def register(stores: Stores) -> None:
+    video = VideoPart(FAMILIES[MODEL])
+    await RedisRegistry(stores.link).put_model(ServedModel(MODEL, EngineKind.WAN, "w", video=video))
+
+
 async def state_of(stores: Stores, task: TaskId) -> State:
     return (await stores.tasks.get(task)).state
 
 
 async def test_a_lease_that_ran_out_puts_the_task_back(stores: Stores, blobs: ObjectBlobs) -> None:
+    await register(stores)
     task = make_task()
     await stores.tasks.submit(task, LIMITS)
     await stores.queue.claim(MODEL, GangId("g"), LIMITS)
@@ -69,6 +88,7 @@ async def test_a_lease_that_ran_out_puts_the_task_back(stores: Stores, blobs: Ob
 
 
 async def test_a_task_that_nobody_took_is_failed_with_a_reason(stores: Stores, blobs: ObjectBlobs) -> None:
+    await register(stores)
     old = replace(make_task(), created_at=time.time() - 120)
     young = make_task()
     for task in (old, young):
@@ -79,6 +99,50 @@ async def test_a_task_that_nobody_took_is_failed_with_a_reason(stores: Stores, b
 
     async with working(manager(stores, blobs)):
         await wait_until(failed, "the old task to be ended")
+    assert await state_of(stores, young.id) is State.QUEUED
+
+
+async def test_waiting_tasks_of_a_removed_model_end_with_a_reason(stores: Stores, blobs: ObjectBlobs) -> None:
+    await register(stores)
+    running, waiting = make_task(), make_task()
+    for task in (running, waiting):
+        await stores.tasks.submit(task, LIMITS)
+    await stores.queue.claim(MODEL, GangId("g"), LIMITS)
+
+    async def ended() -> bool:
+        return await state_of(stores, waiting.id) is State.FAILED
+
+    async with working(replace(manager(stores, blobs), lease_s=60)):
+        await RedisRegistry(stores.link).remove_model(MODEL)
+        await wait_until(ended, "the waiting task to end")
+    failure = (await stores.tasks.get(waiting.id)).failure
+    assert failure
+    assert (failure.code, failure.message) == ("model_removed", f"The model {MODEL} was removed.")
+    assert await state_of(stores, running.id) is State.IN_PROGRESS, "its gang finishes it"
+
+
+async def test_tasks_of_a_model_that_no_machine_can_run_end_after_a_while(
+    stores: Stores, blobs: ObjectBlobs
+) -> None:
+    await register(stores)
+    registry = RedisRegistry(stores.link)
+    old = replace(make_task(), created_at=time.time() - 61)
+    young = make_task()
+    for task in (old, young):
+        await stores.tasks.submit(task, LIMITS)
+    assert await stores.mutex.hold("fleet", "m", 60)
+    notes = Notes(0.0, given_up={MODEL: GivenUp("no worker can run wan engines")})
+    assert await registry.publish("fleet", "m", Publication(notes=notes))
+
+    async def ended() -> bool:
+        return await state_of(stores, old.id) is State.FAILED
+
+    async with working(replace(manager(stores, blobs), retention_s=600)):
+        await wait_until(ended, "the old task to end")
+    failure = (await stores.tasks.get(old.id)).failure
+    assert failure
+    assert failure.code == "model_unavailable"
+    assert "no worker can run wan engines" in failure.message
     assert await state_of(stores, young.id) is State.QUEUED
 
 

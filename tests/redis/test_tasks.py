@@ -10,7 +10,9 @@ from turnout.domain.errors import Conflict, Limited, NotFound, Stale
 from turnout.domain.tasks import (
     Cancelled,
     Claimed,
+    Dismissed,
     Expired,
+    Failure,
     Finished,
     GangId,
     Priority,
@@ -232,7 +234,38 @@ async def test_nothing_in_redis_lives_for_ever(stores: Stores) -> None:
         if await client.ttl(k) < 0
     }
     # What stays is one key per model or service, whatever the number of tasks.
-    assert lasting == {f"queue:{MODEL}", f"clock:{MODEL}", "totals", "events", "places"}
+    own = {f"queue:{MODEL}", f"clock:{MODEL}"}
+    assert lasting == own | {"totals", "events", "places", "queues", "fleet:news"}
+    assert await stores.queue.forget(MODEL)
+    assert not own & {k.decode().removeprefix(f"{prefix}:") for k in await client.keys(f"{prefix}*")}
+
+
+async def test_a_closed_gang_gets_no_task_and_keeps_what_it_has(stores: Stores) -> None:
+    for _ in range(2):
+        await stores.tasks.submit(make_task(), LIMITS)
+    held = await stores.queue.claim(MODEL, G1, LIMITS)
+    assert held
+    await stores.queue.close(G1)
+    assert await stores.queue.claim(MODEL, G1, LIMITS) is None
+    assert await stores.queue.renew(held)
+    await stores.queue.open(G1)
+    assert await stores.queue.claim(MODEL, G1, LIMITS)
+    await stores.queue.close(G1)
+    await stores.queue.release(MODEL, G1, "it died")
+    await stores.queue.leave(MODEL, G1)
+    assert await stores.queue.holdings(MODEL) == {}
+    assert not await stores.link.client.keys(f"{stores.link.prefix}:closed:*"), "nothing of it is left"
+
+
+async def test_a_queue_is_forgotten_only_when_it_is_empty(stores: Stores) -> None:
+    task = make_task()
+    await stores.tasks.submit(task, LIMITS)
+    assert await stores.queue.models() == [MODEL]
+    assert not await stores.queue.forget(MODEL)
+    gone = Dismissed(time.time(), Failure("model_removed", "It is gone."))
+    assert (await stores.tasks.apply(task.id, gone)).failure == gone.failure
+    assert await stores.queue.forget(MODEL)
+    assert await stores.queue.models() == []
 
 
 async def test_a_task_nobody_took_is_found_and_expired(stores: Stores) -> None:

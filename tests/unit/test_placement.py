@@ -91,8 +91,9 @@ def test_a_share_without_bytes_follows_from_the_largest_gpu() -> None:
     model = ServedModel("m", EngineKind.VLLM, "m", Needs(1))
     assert needs_on(model, made).gpu_memory_bytes == 80
     assert needs_on(replace(model, gpu_memory_utilization=0.9), made).gpu_memory_bytes == 72
-    assert could_ever_fit(needs_on(model, made), made)
-    assert not could_ever_fit(Needs(2, 80), made)
+    assert could_ever_fit(model, made)
+    assert not could_ever_fit(replace(model, needs=Needs(2, 80)), made)
+    assert not could_ever_fit(replace(model, engine=EngineKind.WAN), made), "it cannot run gangs"
 
 
 candidates = st.lists(

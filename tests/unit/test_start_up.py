@@ -8,7 +8,7 @@ import sys
 for name in ("torch", "diffusers", "transformers", "numpy", "av", "ray"):
     sys.modules[name] = None  # importing it fails
 import turnout.cli.main, turnout.gateway.app, turnout.manager.loop, turnout.wiring, turnout.wiring.up
-import turnout.worker.agent, turnout.gang.supervisor, turnout.adapters.outbound, turnout.manager.webhooks
+import turnout.wiring.engine_worker, turnout.gang.supervisor, turnout.adapters.outbound, turnout.manager.webhooks
 """
 
 

@@ -72,7 +72,7 @@ class Bench:
             LocalCommands(self.state_dir / "logs"),
             self.engine,
             self.ledger,
-            lambda model, gpus: self.launch(*model.arguments),
+            lambda replica, model, gpus: self.launch(*model.arguments),
             GpuGate(tuple),
             self.patience,
         )

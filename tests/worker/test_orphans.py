@@ -45,7 +45,7 @@ async def test_a_successor_kills_the_whole_group_of_what_was_left(
     engine: subprocess.Popen[bytes], state_dir: Path, mark: str
 ) -> None:
     await wait_until(lambda: len(marked(mark)) == 2, "the engine's child")
-    Ledger(state_dir / "engines.json").add(mark, engine.pid)
+    Ledger(state_dir / "engines.json").add(mark, engine.pid, "m")
     assert [entry.pid for entry in Ledger(state_dir / "engines.json").sweep()] == [engine.pid]
     engine.wait(10)
     await wait_until(lambda: marked(mark) == [], "the group to end")
@@ -56,7 +56,7 @@ async def test_a_group_whose_leader_is_dead_is_known_by_its_mark(
     engine: subprocess.Popen[bytes], state_dir: Path, mark: str
 ) -> None:
     await wait_until(lambda: len(marked(mark)) == 2, "the engine's child")
-    Ledger(state_dir / "engines.json").add(mark, engine.pid)
+    Ledger(state_dir / "engines.json").add(mark, engine.pid, "m")
     engine.kill()
     engine.wait(10)
     assert len(marked(mark)) == 1
@@ -69,7 +69,7 @@ async def test_a_process_that_only_has_the_same_id_is_left_alone(
     engine: subprocess.Popen[bytes], state_dir: Path, lie: dict[str, object]
 ) -> None:
     path = state_dir / "engines.json"
-    Ledger(path).add("r", engine.pid)
+    Ledger(path).add("r", engine.pid, "m")
     [entry] = json.loads(path.read_text())
     path.write_text(json.dumps([{**entry, **lie}]))
     assert Ledger(path).sweep() == []

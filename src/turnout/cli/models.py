@@ -14,7 +14,7 @@ from turnout.cli.text import one_line, table
 from turnout.cli.videos import text
 from turnout.domain.errors import InvalidRequest
 
-ENGINES = ("vllm", "llamacpp", "command")
+ENGINES = ("vllm", "llamacpp", "wan", "command")
 _POWERS = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
 _SIZE = re.compile(r"(\d+(?:\.\d+)?) ?(?:([KMGT]?)(I?)B)?", re.IGNORECASE | re.ASCII)
 
@@ -36,6 +36,8 @@ EPILOG = """Examples:
   turnout models register smollm2 --engine llamacpp --model-name builtin:smollm2 --memory 1GiB
 
   turnout models register qwen --engine vllm --model-name Qwen/Qwen3-8B --gpu-memory 40GiB --arg=--enforce-eager
+
+  turnout models register clips --engine wan --model-name /weights/wan --family wan2.2-ti2v-5b --device cuda --ulysses 4
 
   turnout models register mine --engine command --model-name /weights --command "my-server --port {port} {weights}"
 
@@ -112,6 +114,11 @@ def register_model(
     ] = None,
     concurrency: Annotated[int | None, typer.Option(help="Requests one replica takes at once.")] = None,
     sleep: Annotated[bool, typer.Option("--sleep", help="Idle means asleep first (vLLM).")] = False,
+    family: Annotated[str | None, typer.Option(help="What a wan model can make, as wan2.2-ti2v-5b.")] = None,
+    ulysses: Annotated[int | None, typer.Option(help="Ranks a wan model's tokens are split over.")] = None,
+    cfg: Annotated[int | None, typer.Option(help="2 runs a wan model's two branches side by side.")] = None,
+    fsdp: Annotated[bool, typer.Option("--fsdp", help="A wan model's ranks share its weights.")] = False,
+    device: Annotated[str | None, typer.Option(help="Where a wan model's ranks run: cpu or cuda.")] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Register a model for workers to run, or change one (needs an admin key)."""
@@ -139,6 +146,11 @@ def register_model(
         "load_timeout_s": load_timeout_s,
         "concurrency": concurrency,
         "sleep": sleep or None,
+        "family": family,
+        "ulysses": ulysses,
+        "cfg": cfg,
+        "fsdp": fsdp or None,
+        "device": device,
     }
     with Client(common.server()) as client:
         made = client.register_model({name: value for name, value in fields.items() if value is not None})
@@ -156,12 +168,7 @@ def remove(common: Common, name: NameArgument) -> None:
 
 
 def _row(model: Mapping[str, Any]) -> Sequence[str]:
-    kind = text(model.get("kind")) or ""
-    of_kind = (
-        ("wan", "configured") if kind == "video" else ("", "")
-    )  # video models are declared, not registered
-    engine, status = text(model.get("engine")) or of_kind[0], text(model.get("status")) or of_kind[1]
-    return [one_line(cell) for cell in (str(model.get("id")), kind, engine, status)]
+    return [one_line(text(model.get(field)) or "") for field in ("id", "kind", "engine", "status")]
 
 
 def _bytes(size: str | None, param: str) -> int | None:

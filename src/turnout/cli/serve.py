@@ -116,7 +116,7 @@ def worker(
     blobs: BlobsOption = None,
     join: Annotated[
         str | None,
-        typer.Option("--join", envvar="MANAGER_URL", help="Join this gateway and run engine servers for it."),
+        typer.Option("--join", envvar="MANAGER_URL", help="Join this gateway and run models for it."),
     ] = None,
     token: Annotated[
         str | None,
@@ -155,18 +155,14 @@ def worker(
 ) -> None:
     """Run this machine's worker.
 
-    With --join it runs engine servers (vLLM, llama.cpp) for the gateway at that URL and needs nothing else. Without,
-    it shares the gateway's Redis and starts a gang when video tasks wait, and stops it when none do.
+    It runs engine servers (vLLM, llama.cpp) for the gateway at --join and needs nothing else. With the service's Redis
+    (--redis-url) and object store (--blobs) it also renders videos.
     """
-    if join is not None:
-        config = _start(common, "worker", ca_file=ca_file)
-        at = ("127.0.0.1", 0) if tunnel else (listen_host, listen_port)
-        _join(config, join, token, at, name=name, public_url=public_url, tunnel=tunnel)
-        return
-    from turnout.wiring import run_worker
-
-    config = _start(common, "worker", redis_url=redis_url, blobs=blobs)
-    _run(run_worker(config, _resolved(config)))
+    if join is None:
+        raise Misconfigured("a worker joins a gateway: give --join URL (or MANAGER_URL) and --token KEY")
+    config = _start(common, "worker", redis_url=redis_url, blobs=blobs, ca_file=ca_file)
+    at = ("127.0.0.1", 0) if tunnel else (listen_host, listen_port)
+    _join(config, join, token, at, name=name, public_url=public_url, tunnel=tunnel)
 
 
 def _join(config: "Config", url: str, token: str | None, at: tuple[str, int], **how: Any) -> None:
@@ -187,14 +183,28 @@ def _join(config: "Config", url: str, token: str | None, at: tuple[str, int], **
         _run(run_engine_worker(config, Joining(url, token, **how), listening))
 
 
-def gang(common: Common, model: ModelOption, gang: GangOption = None, once: OnceOption = False) -> None:
+def gang(
+    common: Common,
+    model: ModelOption,
+    gang: GangOption = None,
+    once: OnceOption = False,
+    ready_file: Annotated[
+        Path | None, typer.Option("--ready-file", help="Made once the model is loaded.")
+    ] = None,
+    declared: Annotated[
+        str | None,
+        typer.Option("--declared", envvar="TURNOUT_GANG_MODEL", help="The model as ordered, in JSON."),
+    ] = None,
+) -> None:
     """Run one gang of ranks on this machine (workers start these)."""
     from turnout.domain.tasks import GangId
+    from turnout.wire.fleet import MODEL
     from turnout.wiring import run_gang
 
     config = _start(common, "gang", gang=gang)
     name = GangId(gang or f"{socket.gethostname()}-{os.getpid()}")
-    asyncio.run(run_gang(config, model, name, once=once))
+    served = MODEL.validate_json(declared) if declared else None
+    asyncio.run(run_gang(config, model, name, once=once, declared=served, ready_file=ready_file))
 
 
 def rank(
@@ -239,13 +249,6 @@ def _start(common: Common, role: str, **fields: Any) -> "Config":
     return config
 
 
-def _resolved(config: "Config") -> Path:
-    """The configuration as a file for child processes."""
-    from turnout.wiring.up import write_resolved
-
-    return write_resolved(config)
-
-
 def _run(main: Any) -> None:
     import uvloop
 
@@ -257,7 +260,7 @@ def _print_screen(config: "Config", url: str, api_key: str) -> None:
     models = ", ".join(
         [
             *(f"{m.name} ({m.ranks} ranks)" for m in config.models),
-            *(f"{m.name} (chat)" for m in config.served),
+            *(f"{m.name} (chat)" for m in config.served if m.video is None),
         ]
     )
     print(

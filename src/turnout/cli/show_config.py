@@ -12,7 +12,6 @@ from turnout.cli.options import Common, with_config
 from turnout.cli.text import one_line, table
 
 if TYPE_CHECKING:
-    from turnout.domain.models import Model
     from turnout.domain.serving import ServedModel
 
 
@@ -33,14 +32,13 @@ def show_config(
         for field in fields(loaded.config)
     }
     if as_json:
+        shown["models"] = shown.pop("served")
         settings = {name: {"value": _plain(v), "origin": loaded.origins[name]} for name, v in shown.items()}
         print(json.dumps(settings, indent=2))
         return
-    models: tuple[Model, ...] = shown.pop("models")
     served: tuple[ServedModel, ...] = shown.pop("served")
     rows = [(name, "–" if v is None else one_line(str(v)), loaded.origins[name]) for name, v in shown.items()]
-    rows += [(f"models.{m.name}", f"{m.weights} on {_ranks(m)}", loaded.origins["models"]) for m in models]
-    rows += [(f"models.{m.name}", f"{m.weights} on {m.engine}", loaded.origins["models"]) for m in served]
+    rows += [(f"models.{m.name}", f"{m.weights} on {_on(m)}", loaded.origins["models"]) for m in served]
     print(table(("SETTING", "VALUE", "FROM"), rows))
 
 
@@ -58,8 +56,10 @@ def masked(secret: str | None) -> str | None:
     return parts._replace(netloc=f"{user.partition(':')[0]}:•••@{place}").geturl() if at else secret
 
 
-def _ranks(model: "Model") -> str:
-    return "1 rank" if model.ranks == 1 else f"{model.ranks} ranks"
+def _on(model: "ServedModel") -> str:
+    if model.video is None:
+        return model.engine
+    return "1 rank" if model.video.ranks == 1 else f"{model.video.ranks} ranks"
 
 
 def _plain(value: object) -> Any:

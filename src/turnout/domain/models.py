@@ -1,21 +1,44 @@
-"""A model is an alias that users call: what it needs, what it may take, and what it can make."""
+"""A video model: what it can make, and how the ranks of a gang share the work. Pure.
+
+It is declared as the video part of a served model (`serving.ServedModel.video`); `Model` is the whole of what a gang
+must know, read off such a declaration.
+"""
 
 from dataclasses import dataclass
 from typing import Literal
 
-from turnout.domain.errors import Misconfigured
+from turnout.domain.errors import InvalidRequest
 from turnout.domain.video import VideoRules
 
 Dtype = Literal["float32", "bfloat16"]
+DTYPES: tuple[Dtype, ...] = ("float32", "bfloat16")
+DEVICES = ("cpu", "cuda")
+_COUNTS = (
+    *("heads", "spatial", "temporal", "patch", "fps"),
+    *("max_pixels", "max_frames", "max_steps", "default_frames", "steps"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class VideoPart:
+    """A gang has `ulysses × cfg` ranks: `ulysses` splits the token sequence, `cfg` (1 or 2) runs the two branches
+    of guidance side by side, `fsdp` shards the weights over all ranks."""
+
+    rules: VideoRules
+    ulysses: int = 1
+    cfg: int = 1
+    fsdp: bool = False
+    device: str = "cpu"
+
+    @property
+    def ranks(self) -> int:
+        return self.ulysses * self.cfg
 
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """`weights` is a directory, or `builtin:NAME` for what ships with the package.
-
-    A gang has `ulysses × cfg` ranks: `ulysses` splits the token sequence, `cfg` (1 or 2) runs the two
-    branches of guidance side by side, `fsdp` shards the weights over all ranks.
-    """
+    """What a gang must know of its model. `weights` is a directory, or `builtin:NAME` for what ships with the
+    package; the other fields are those of `VideoPart`."""
 
     name: str
     weights: str
@@ -25,24 +48,20 @@ class Model:
     fsdp: bool = False
     device: str = "cpu"
     dtype: Dtype = "float32"
-    min_replicas: int = 0
-    max_replicas: int = 1
-    idle_s: float = 300.0
 
     @property
     def ranks(self) -> int:
         return self.ulysses * self.cfg
 
 
-def check_model(model: Model) -> None:
-    """Refuses a model that no gang could ever serve."""
-    if model.ulysses < 1 or model.rules.heads % model.ulysses:
-        raise Misconfigured(
-            f"model {model.name}: {model.rules.heads} heads cannot be split {model.ulysses} ways"
-        )
-    if model.cfg not in (1, 2):
-        raise Misconfigured(f"model {model.name}: cfg is 1 or 2, not {model.cfg}")
-    if not 0 <= model.min_replicas <= model.max_replicas or model.max_replicas < 1:
-        raise Misconfigured(
-            f"model {model.name}: needs 0 <= min_replicas <= max_replicas and max_replicas >= 1"
-        )
+def check_video(video: VideoPart) -> None:
+    """Refuses what no gang could ever serve."""
+    for name in _COUNTS:
+        if getattr(video.rules, name) < 1:
+            raise InvalidRequest(f"rules: {name} must be at least 1", "rules", "invalid_value")
+    if video.ulysses < 1 or video.rules.heads % video.ulysses:
+        raise InvalidRequest(f"{video.rules.heads} heads cannot be split {video.ulysses} ways", "ulysses")
+    if video.cfg not in (1, 2):
+        raise InvalidRequest(f"cfg is 1 or 2, not {video.cfg}", "cfg")
+    if video.device not in DEVICES:
+        raise InvalidRequest(f"device is one of {', '.join(DEVICES)}; not {video.device[:80]!r}", "device")

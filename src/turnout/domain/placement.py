@@ -20,8 +20,11 @@ def needs_on(model: ServedModel, machine: Machine) -> Needs:
     return replace(needs, gpu_memory_bytes=max(1, min(largest, ceil(largest * share))))
 
 
-def could_ever_fit(needs: Needs, machine: Machine) -> bool:
-    """Whether the machine could host it if it held nothing else."""
+def could_ever_fit(model: ServedModel, machine: Machine) -> bool:
+    """Whether the machine could host a replica if it held nothing else."""
+    needs = needs_on(model, machine)
+    if model.engine not in machine.engines:
+        return False
     able = sum(gpu.total_bytes >= needs.gpu_memory_bytes for gpu in machine.gpus)
     return able >= needs.gpus and machine.memory_bytes >= needs.memory_bytes
 

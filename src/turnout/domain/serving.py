@@ -7,7 +7,9 @@ replica exists, where, and in which state it should be (`want`); its worker says
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import NewType
+from typing import NewType, cast
+
+from turnout.domain.models import Dtype, Model, VideoPart
 
 WorkerId = NewType("WorkerId", str)
 ReplicaId = NewType("ReplicaId", str)
@@ -20,6 +22,10 @@ class EngineKind(StrEnum):
     VLLM = "vllm"
     LLAMACPP = "llamacpp"
     COMMAND = "command"
+
+
+ENGINE_SERVERS = frozenset(EngineKind) - {EngineKind.WAN}
+"""Those that answer requests over HTTP; wan is rendered by gangs that take tasks from a queue."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +46,8 @@ class ServedModel:
     ships with a package; `arguments` are extra engine arguments that passed the allow list; `command` is the
     command line of a COMMAND engine, with `{port}` and `{weights}` filled in by the worker.
 
-    `concurrency` is how many requests one replica takes at once; past it they wait.
+    `concurrency` is how many requests one replica takes at once; past it they wait. A wan model has a `video` part,
+    and its replicas are gangs: each takes one task at a time from the model's queue.
     """
 
     name: str
@@ -61,6 +68,18 @@ class ServedModel:
     quantization: str | None = None
     arguments: tuple[str, ...] = ()
     command: tuple[str, ...] = ()
+    video: VideoPart | None = None
+
+
+def gang_model(model: ServedModel) -> Model | None:
+    """The model as its gangs know it; None for one that is served by engine servers."""
+    video = model.video
+    if video is None:
+        return None
+    dtype = cast("Dtype", model.dtype or ("bfloat16" if video.device == "cuda" else "float32"))
+    return Model(
+        model.name, model.weights, video.rules, video.ulysses, video.cfg, video.fsdp, video.device, dtype
+    )
 
 
 class Phase(StrEnum):
@@ -92,13 +111,14 @@ class Gpu:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What a worker has, as it measured it."""
+    """What a worker has, as it measured it, and which engines it can run."""
 
     gpus: tuple[Gpu, ...]
     memory_bytes: int
     free_memory_bytes: int
     cpus: int = 1
     weights: frozenset[str] = frozenset()  # names of models whose weights lie on its disk
+    engines: frozenset[EngineKind] = ENGINE_SERVERS
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,11 +291,13 @@ class Route:
 
 @dataclass(frozen=True, slots=True)
 class ModelRoutes:
-    """`refusal` says why the model cannot be served now; None while waiting for it makes sense."""
+    """`refusal` says why the model cannot be served now; None while waiting for it makes sense. A `video` model takes
+    tasks, and no requests."""
 
     routes: tuple[Route, ...] = ()
     concurrency: int = 64
     refusal: str | None = None
+    video: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -172,6 +172,15 @@ class Expired:
     kind: Literal["expired"] = "expired"
 
 
+@dataclass(frozen=True, slots=True)
+class Dismissed:
+    """Nobody will ever take the task: its model is gone, or no machine can run it."""
+
+    at: float
+    failure: Failure
+    kind: Literal["dismissed"] = "dismissed"
+
+
 Event = (
     Submitted
     | Claimed
@@ -183,6 +192,7 @@ Event = (
     | Failed
     | Cancelled
     | Expired
+    | Dismissed
 )
 
 
@@ -214,6 +224,8 @@ def evolve(task: Task, event: Event) -> Task:
             return _ended(task, State.CANCELLED, at)
         case State.QUEUED, Expired(at=at):
             failure = Failure("expired", "No gang took the task within the retention period.")
+            return replace(_ended(task, State.FAILED, at), failure=failure)
+        case State.QUEUED, Dismissed(at=at, failure=failure):
             return replace(_ended(task, State.FAILED, at), failure=failure)
         case _:
             return task

@@ -3,8 +3,10 @@
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from turnout.domain.errors import InvalidRequest
+from turnout.domain.serving import Gpu
 
 LOOPBACK = "127.0.0.1"
 
@@ -23,19 +25,29 @@ class Program:
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """One engine server to be started. It listens on loopback only; `sleeps` says whether it knows /sleep,
-    /wake_up and /is_sleeping; `grace_s` is how long it may take to leave when asked."""
+    """One engine to be started. A server listens on loopback only, and answers on `health_path` once it has loaded;
+    what has no `port` takes no requests, and makes its `ready_file` then. `sleeps` says whether it knows /sleep,
+    /wake_up and /is_sleeping; `grace_s` is how long it may take to leave when asked; what `drains` may be asked while
+    it works: it puts that down by itself."""
 
     argv: tuple[str, ...]
     environ: Mapping[str, str]
-    port: int
+    port: int = 0
     health_path: str = "/health"
     sleeps: bool = False
     grace_s: float = 10.0
+    ready_file: Path | None = None
+    drains: bool = False
 
     @property
-    def address(self) -> str:
-        return f"{LOOPBACK}:{self.port}"
+    def address(self) -> str | None:
+        return f"{LOOPBACK}:{self.port}" if self.port else None
+
+
+def gpu_environ(gpus: Sequence[Gpu]) -> dict[str, str]:
+    """Lets a program see these GPUs only. NVML counts them by bus; CUDA would count the fastest first."""
+    seen = ",".join(str(gpu.index) for gpu in gpus)
+    return {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": seen}
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,9 +8,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from turnout.domain.errors import InvalidRequest
+from turnout.domain.models import DTYPES, check_video
 from turnout.domain.serving import EngineKind, Gpu, ServedModel
 from turnout.engines import command, llamacpp, vllm
-from turnout.engines.launches import Launch, Program, check_flags, check_weights
+from turnout.engines.launches import Launch, Program, check_flags, check_weights, gpu_environ
 
 __all__ = ["Launch", "Program", "Programs", "check_arguments", "check_served", "plan_launch", "relay_paths"]
 
@@ -41,10 +42,7 @@ def plan_launch(model: ServedModel, gpus: Sequence[Gpu], port: int, programs: Pr
             launch = command.plan(model, port)
         case EngineKind.WAN:
             raise InvalidRequest("wan is rendered by gangs, not by an engine server", param="engine")
-    seen = ",".join(str(gpu.index) for gpu in gpus)
-    # NVML counts GPUs by bus; CUDA would count the fastest first.
-    environ = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": seen, **launch.environ}
-    return replace(launch, environ=environ)
+    return replace(launch, environ={**gpu_environ(gpus), **launch.environ})
 
 
 def check_arguments(engine: EngineKind, arguments: Sequence[str]) -> None:
@@ -67,12 +65,23 @@ def check_served(model: ServedModel) -> None:
         case EngineKind.VLLM | EngineKind.LLAMACPP:
             check_weights(model.weights)
         case EngineKind.WAN:
-            pass
+            check_weights(model.weights)
+            _check_wan(model)
+    if not 0 <= model.min_replicas <= model.max_replicas or model.max_replicas < 1:
+        raise InvalidRequest("needs 0 <= min_replicas <= max_replicas and max_replicas >= 1", "min_replicas")
     for name, value in (("name", model.name), ("dtype", model.dtype), ("quantization", model.quantization)):
         if value is not None and (not value or value.startswith("-") or not value.isprintable()):
             raise InvalidRequest(f"{value[:80]!r} is not a {name}", param=name)
     if model.command and model.engine is not EngineKind.COMMAND:
         raise InvalidRequest("only a command engine takes a command", param="command")
+
+
+def _check_wan(model: ServedModel) -> None:
+    if model.video is None:
+        raise InvalidRequest("a wan model needs a family, or rules", param="family")
+    check_video(model.video)
+    if model.dtype is not None and model.dtype not in DTYPES:
+        raise InvalidRequest(f"dtype is one of {', '.join(DTYPES)}; not {model.dtype[:80]!r}", param="dtype")
 
 
 def relay_paths(engine: EngineKind) -> frozenset[str]:

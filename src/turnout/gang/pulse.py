@@ -1,7 +1,8 @@
 """A rank's sign of life, written to a pipe that its supervisor reads.
 
 A thread says «alive» every second: it falls silent when the process is stopped or hangs with the interpreter
-locked. The rank's own work says «moved» at every command: it falls silent when a collective never returns.
+locked. The rank's own work says «moved» at every command: it falls silent when a collective never returns. Once, it
+says «ready»: its model is loaded.
 """
 
 import contextlib
@@ -10,6 +11,7 @@ import threading
 
 ALIVE = b"."
 MOVED = b"m"
+READY = b"r"
 _EVERY_S = 1.0
 
 
@@ -24,6 +26,9 @@ class Pulse:
 
     def moved(self) -> None:
         self._write(MOVED)
+
+    def ready(self) -> None:
+        self._write(READY)
 
     def _beat(self) -> None:
         while True:

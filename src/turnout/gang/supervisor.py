@@ -1,7 +1,8 @@
 """The owner of a gang's rank processes on one machine: starts them together, ends them together.
 
 The first rank that dies or falls silent takes the whole gang with it, because its peers would wait in a
-collective for ever; then what the gang held is put back and the gang is formed anew.
+collective for ever; then what the gang held is put back and the gang is formed anew. A gang that time and again does
+not get as far as a loaded model gives up, and says why: whoever placed it can try elsewhere.
 """
 
 import asyncio
@@ -9,13 +10,13 @@ import os
 import signal
 import tempfile
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 from turnout.domain.errors import Unavailable
 from turnout.domain.tasks import GangId
-from turnout.gang.pulse import MOVED
+from turnout.gang.pulse import MOVED, READY
 from turnout.observe import get_log
 from turnout.ports import Process, Queue, Ranks
 
@@ -24,6 +25,7 @@ log = get_log()
 _TICK_S = 0.2
 _FAREWELL_S = 15.0  # for the others to leave after the first left in peace
 _STEADY_S = 60.0  # a formation that lasted this long clears the count of failures
+_MAX_UNREADY = 3  # formations in a row that did not get as far as a loaded model
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +45,7 @@ class _Rank:
     pulse_fd: int
     alive_at: float = field(default_factory=time.monotonic)
     moved_at: float = field(default_factory=time.monotonic)
+    ready: bool = False
 
     def listen(self) -> None:
         """Takes note of what the rank wrote since the last time; never blocks."""
@@ -53,21 +56,28 @@ class _Rank:
         now = time.monotonic()
         self.alive_at = now if signs else self.alive_at
         self.moved_at = now if MOVED in signs else self.moved_at
+        self.ready = self.ready or READY in signs
 
 
 class GangSupervisor:
-    def __init__(self, orders: GangOrders, ranks: Ranks, queue: Queue) -> None:
+    """`ready` is called each time that a formation has loaded its model."""
+
+    def __init__(
+        self, orders: GangOrders, ranks: Ranks, queue: Queue, ready: Callable[[], None] = lambda: None
+    ) -> None:
         self._orders = orders
         self._ranks = ranks
         self._queue = queue
+        self._ready = ready
         self._stopping = asyncio.Event()
+        self._unready = 0  # formations since the last that loaded
 
     def stop(self) -> None:
         """Drain: rank 0 leaves at the next step and takes the others along."""
         self._stopping.set()
 
     async def run(self) -> None:
-        """Returns when the gang has left in peace."""
+        """Returns when the gang has left in peace; raises Unavailable when it cannot be formed."""
         failures = 0
         while True:
             began = time.monotonic()
@@ -78,6 +88,8 @@ class GangSupervisor:
             await self._put_back(reason)
             if self._stopping.is_set():
                 return
+            if self._unready >= _MAX_UNREADY:
+                raise Unavailable(reason)
             failures = 1 if time.monotonic() - began > _STEADY_S else failures + 1
             await self._pause(min(30.0, 0.25 * 2**failures))
 
@@ -88,6 +100,8 @@ class GangSupervisor:
                 "gang formed", gang=self._orders.gang, ranks=len(ranks), pids=[r.process.pid for r in ranks]
             )
             drained_by: float | None = None
+            loaded = False
+            self._unready += 1
             while True:
                 if self._stopping.is_set() and drained_by is None:
                     drained_by = time.monotonic() + self._orders.drain_s
@@ -95,6 +109,9 @@ class GangSupervisor:
                 if drained_by is not None and time.monotonic() > drained_by:
                     return "it was not drained in time"
                 trouble = self._trouble(ranks)
+                if ranks[0].ready and not loaded:
+                    loaded, self._unready = True, 0
+                    self._ready()
                 if trouble is not None:
                     return trouble
                 if any(r.process.returncode == 0 for r in ranks):

@@ -31,6 +31,7 @@ from turnout.gateway import (
 )
 from turnout.gateway.allowances import Allowances
 from turnout.gateway.auth import KeyRing
+from turnout.gateway.catalog import Catalog
 from turnout.gateway.chat_metrics import ChatMetrics
 from turnout.gateway.limits import BodyLimit, SafeHeaders
 from turnout.gateway.lines import Lines
@@ -47,7 +48,8 @@ __all__ = ["Parts", "create_app", "stop_streams"]
 
 
 def create_app(parts: Parts) -> FastAPI:
-    pace = Pace(parts.config.models)
+    pace = Pace()
+    catalog = Catalog(parts.registry, [model.name for model in parts.config.served], time.monotonic)
     measures = Metrics(parts.now)
 
     def learn(recorded: Recorded, task: Task | None) -> None:
@@ -85,7 +87,8 @@ def create_app(parts: Parts) -> FastAPI:
     app = FastAPI(title="Turnout", version=__version__, lifespan=lifespan, docs_url=None, redoc_url=None)
     app.state.parts = parts
     app.state.keys = KeyRing(parts.keys, parts.now)
-    app.state.submissions = Submissions(parts)
+    app.state.catalog = catalog
+    app.state.submissions = Submissions(parts, catalog, board)
     app.state.live = live
     app.state.board = board
     app.state.lines = lines

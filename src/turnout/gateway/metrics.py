@@ -22,6 +22,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from turnout.domain.errors import Unavailable
 from turnout.domain.tasks import Interrupted, Progressed, Stage, Task, TaskId
+from turnout.gateway.catalog import Catalog, catalog_of
 from turnout.gateway.fleet_metrics import FleetMetrics
 from turnout.gateway.parts import Parts, PartsDep
 from turnout.ports import Recorded
@@ -91,15 +92,17 @@ class Metrics:
         self._requests.labels(method, route, str(status)).inc()
         self._latency.labels(method, route).observe(seconds)
 
-    async def scrape(self, parts: Parts) -> bytes:
+    async def scrape(self, parts: Parts, catalog: Catalog) -> bytes:
         try:
             for state, count in (await parts.tasks.totals()).items():
                 self._tasks.labels(state).set(count)
-            for model in parts.config.models:
-                figures = await parts.queue.figures(model.name)
-                self._length.labels(model.name).set(figures.length)
-                self._running.labels(model.name).set(figures.running)
-                self._oldest.labels(model.name).set(figures.oldest_s)
+            figures_of = {m.name: await parts.queue.figures(m.name) for m in await catalog.videos()}
+            for gauge in (self._length, self._running, self._oldest):
+                gauge.clear()  # of models that were removed, too
+            for name, figures in figures_of.items():
+                self._length.labels(name).set(figures.length)
+                self._running.labels(name).set(figures.running)
+                self._oldest.labels(name).set(figures.oldest_s)
             self._fleet.figures = await parts.registry.figures()
             self._redis_up.set(1)
         except Unavailable:
@@ -148,5 +151,5 @@ class Measured:
     summary="Figures for Prometheus",
 )
 async def metrics(request: Request, parts: PartsDep) -> Response:
-    body = await cast(Metrics, request.app.state.metrics).scrape(parts)
+    body = await cast(Metrics, request.app.state.metrics).scrape(parts, catalog_of(request))
     return Response(body, media_type=CONTENT_TYPE_LATEST)

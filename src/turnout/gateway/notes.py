@@ -8,6 +8,7 @@ from turnout.domain.tasks import (
     Cancelled,
     Checkpointed,
     Claimed,
+    Dismissed,
     Expired,
     Failed,
     Failure,
@@ -96,6 +97,9 @@ def _described(recorded: Recorded, task: Task | None) -> tuple[str, dict[str, An
             return "cancelled", {"status": "cancelled"}, True
         case Expired():
             error = {"code": "expired", "message": "No gang took the task within the retention period."}
+            return "failed", {"status": "failed", "error": error}, True
+        case Dismissed(failure=failure):
+            error = {"code": failure.code, "message": failure.message}
             return "failed", {"status": "failed", "error": error}, True
 
 

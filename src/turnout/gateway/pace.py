@@ -1,6 +1,5 @@
 """How long tasks take here, learned from those that ended; owns the guesses shown as `eta_s`."""
 
-from turnout.domain.models import Model
 from turnout.domain.tasks import State, Task
 
 _WEIGHT = 0.3  # of the newest task in the running mean
@@ -15,25 +14,20 @@ def _work(task: Task) -> float:
 class Pace:
     """Seconds per unit of work, a running mean for each model. Knows nothing until the first task has ended."""
 
-    def __init__(self, models: tuple[Model, ...]) -> None:
-        self._gangs = {model.name: max(1, model.max_replicas) for model in models}
+    def __init__(self) -> None:
         self._seconds: dict[str, float] = {}
 
     def learn(self, task: Task) -> None:
         """Takes note of a completed task."""
-        if (
-            task.finished_at is None
-            or task.started_at is None
-            or task.failures
-            or task.model not in self._gangs
-        ):
+        if task.finished_at is None or task.started_at is None or task.failures:
             return
         took = (task.finished_at - task.started_at) / _work(task)
         before = self._seconds.get(task.model, took)
         self._seconds[task.model] = before + _WEIGHT * (took - before)
 
-    def eta_s(self, task: Task, position: int | None, now: float) -> float | None:
-        """Seconds until the task ends, as far as anyone can say; those before it are taken to be like it."""
+    def eta_s(self, task: Task, position: int | None, gangs: int, now: float) -> float | None:
+        """Seconds until the task ends, as far as anyone can say; those before it are taken to be like it, and shared
+        by as many `gangs` as its model may have."""
         if task.ended or task.eta_s is not None:
             return task.eta_s
         per_work = self._seconds.get(task.model)
@@ -42,4 +36,4 @@ class Pace:
         alone_s = per_work * _work(task)
         if task.state is State.IN_PROGRESS:
             return max(0.0, alone_s - (now - (task.started_at or now)))
-        return None if position is None else alone_s * (1 + position / self._gangs.get(task.model, 1))
+        return None if position is None else alone_s * (1 + position / max(1, gangs))

@@ -49,7 +49,7 @@ def respond_to(err: TurnoutError) -> JSONResponse:
     headers = {} if err.retryable or err.status != 409 else {"x-should-retry": "false"}
     if err.retryable:
         headers["Retry-After"] = str(max(1, ceil(err.retry_after_s or _DEFAULT_RETRY_S)))
-    if isinstance(err, Unavailable):
+    if isinstance(err, Unavailable) and err.code is None:  # one with a code was written for callers
         get_log().warning("request refused", reason=err.message)  # which may name what is inside
         return respond(err.status, _UNAVAILABLE, err.kind, code="unavailable", headers=headers)
     if isinstance(err, Unauthorized):

@@ -2,15 +2,17 @@
 
 from fastapi import APIRouter, Request
 
-from turnout.domain.errors import Conflict, Forbidden, InvalidRequest, NotFound
+from turnout.domain.errors import Forbidden, InvalidRequest, NotFound
 from turnout.domain.serving import EngineKind, Needs, ServedModel
 from turnout.engines.servers import check_served
 from turnout.gateway.auth import AdminDep
 from turnout.gateway.bodies import read_json
+from turnout.gateway.catalog import catalog_of
 from turnout.gateway.parts import PartsDep
 from turnout.gateway.problems import documented
 from turnout.observe import get_log
-from turnout.wire.models import ModelRemoved, RegisterRequest, ServedShown, served_of
+from turnout.wire.declared import VIDEO_FIELDS, wan_model
+from turnout.wire.models import ModelRemoved, ModelShown, RegisterRequest, ServedShown, shown
 from turnout.wire.openai import schema_of
 
 router = APIRouter(tags=["models"], responses=documented(401, 403, 500, 503))
@@ -22,17 +24,13 @@ _BODY = {
 
 @router.post(
     "/v1/models/register",
-    responses=documented(400, 409, 413, 415),
+    responses=documented(400, 413, 415),
     openapi_extra=_BODY,
     summary="Register a model",
 )
-async def register(request: Request, admin: AdminDep, parts: PartsDep) -> ServedShown:
+async def register(request: Request, admin: AdminDep, parts: PartsDep) -> ModelShown | ServedShown:
     """Registering a known alias again changes it: its replicas are replaced as they become idle."""
     body = await read_json(request, RegisterRequest)
-    if any(model.name == body.alias for model in parts.config.models):
-        raise Conflict(f"{body.alias} is a video model of this service.", "alias", "alias_taken")
-    if body.engine is EngineKind.WAN:
-        raise InvalidRequest("wan models are declared in turnout.yaml.", "engine", "unsupported")
     if body.engine is EngineKind.COMMAND and not parts.config.allow_registered_commands:
         raise Forbidden(
             "Commands run on workers: declare them in turnout.yaml, or set allow_registered_commands.",
@@ -42,24 +40,33 @@ async def register(request: Request, admin: AdminDep, parts: PartsDep) -> Served
     model = _model(body)
     check_served(model)
     await parts.registry.put_model(model)
+    catalog_of(request).forget()
     get_log().info("model registered", model=model.name, engine=model.engine, by=admin.id)
-    return served_of(model, "registered")
+    return shown(model, "registered")
 
 
 @router.delete("/v1/models/{name}", responses=documented(404), summary="Remove a model")
-async def remove(name: str, admin: AdminDep, parts: PartsDep) -> ModelRemoved:
+async def remove(name: str, request: Request, admin: AdminDep, parts: PartsDep) -> ModelRemoved:
+    """Its replicas leave once they are idle; its waiting tasks end with an error."""
     if not await parts.registry.remove_model(name):
         raise NotFound(f"There is no model {name[:100]}.", "model", "model_not_found")
+    catalog_of(request).forget()
     get_log().info("model removed", model=name, by=admin.id)
     return ModelRemoved(id=name)
 
 
 def _model(body: RegisterRequest) -> ServedModel:
-    given = body.model_dump(exclude={"alias", "model_name", "gpus", "gpu_memory_bytes", "memory_bytes"})
+    own = {"alias", "model_name", "gpus", "gpu_memory_bytes", "memory_bytes", *VIDEO_FIELDS}
     # A vLLM replica takes one GPU for each part of the tensors, unless told otherwise.
     gpus = body.gpus if body.gpus is not None else _default_gpus(body)
     needs = Needs(gpus, body.gpu_memory_bytes, body.memory_bytes)
-    return ServedModel(name=body.alias, weights=body.model_name, needs=needs, **given)
+    model = ServedModel(name=body.alias, weights=body.model_name, needs=needs, **body.model_dump(exclude=own))
+    video = body.model_dump(include=set(VIDEO_FIELDS), exclude_unset=True, exclude_none=True)
+    if model.engine is EngineKind.WAN:
+        return wan_model(model, video)
+    for name in video:
+        raise InvalidRequest(f"{name} is for wan models.", name, "unsupported")
+    return model
 
 
 def _default_gpus(body: RegisterRequest) -> int:

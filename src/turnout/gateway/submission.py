@@ -6,20 +6,23 @@ Cheap checks come before anything is fetched or stored; what is refused leaves n
 import asyncio
 import hashlib
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, cast
 
 from fastapi import Depends, Request
 
-from turnout.domain.errors import Conflict, InvalidRequest, Limited, NotFound
+from turnout.domain.errors import Conflict, InvalidRequest, Limited, NotFound, Unavailable
 from turnout.domain.keys import Key
 from turnout.domain.models import Model
 from turnout.domain.paths import input_image
 from turnout.domain.tasks import Priority, Task, TaskId
 from turnout.domain.video import ImageUse, VideoSpec, Wish, settle
 from turnout.gateway.bodies import Asked
+from turnout.gateway.catalog import Catalog
 from turnout.gateway.images import fit, from_data_url
 from turnout.gateway.parts import Parts
+from turnout.gateway.switchboard import Switchboard
 from turnout.observe import get_log
 from turnout.ports import Idempotency
 from turnout.wire.openai import RemixRequest, VideoRequest
@@ -66,8 +69,12 @@ TermsDep = Annotated[Terms, Depends(read_terms)]
 
 
 class Submissions:
-    def __init__(self, parts: Parts) -> None:
+    """`board` knows which models cannot be served now."""
+
+    def __init__(self, parts: Parts, catalog: Catalog, board: Switchboard) -> None:
         self._parts = parts
+        self._catalog = catalog
+        self._board = board
         self._decoders = asyncio.Semaphore(_DECODERS)
 
     async def create(self, asked: Asked, key: Key, terms: Terms) -> Task:
@@ -75,7 +82,7 @@ class Submissions:
         picture = _picture(asked)
         task_id = TaskId(f"video_{self._parts.new_id()}")
         wish = _wish(request, input_image(task_id) if picture else None)
-        model, spec = _choose(self._parts.config.models, request.model, wish, self._parts.new_seed())
+        model, spec = await self._choose(request.model, wish, self._parts.new_seed())
         await self._check_webhook(request.webhook_url)
         frame = None if picture is None else await self._frame(picture, spec)
         task = self._task(task_id, key, model, spec, terms, request.webhook_url)
@@ -99,7 +106,7 @@ class Submissions:
             seed=old.seed,
             image=image,
         )
-        model, spec = _choose(parts.config.models, source.model, wish, old.seed)
+        model, spec = await self._choose(source.model, wish, old.seed)
         await self._check_webhook(request.webhook_url)
         frame = await parts.blobs.get(old.image) if old.image else None
         task = self._task(task_id, key, model, spec, terms, request.webhook_url)
@@ -107,6 +114,19 @@ class Submissions:
         return await self._submit(
             replace(task, remixed_from=source.id), frame, _idempotency(terms, "remix", words)
         )
+
+    async def _choose(self, name: str | None, wish: Wish, seed: int) -> tuple[Model, VideoSpec]:
+        """Raises NotFound, InvalidRequest, and Unavailable for a model that no machine can run now."""
+        served = await self._catalog.find(name) if name is not None else None
+        if served is not None and served.video is None:
+            raise InvalidRequest(f"{name} does not make videos.", "model", "wrong_kind")
+        model, spec = _choose(await self._catalog.videos(), name, wish, seed)
+        refusal = self._board.refusal(model.name)
+        if refusal is not None:
+            raise Unavailable(
+                f"{model.name} cannot be served: {refusal}", "model", "model_unavailable", retry_after_s=10
+            )
+        return model, spec
 
     def _task(
         self, task_id: TaskId, key: Key, model: Model, spec: VideoSpec, terms: Terms, webhook_url: str | None
@@ -209,7 +229,7 @@ def _wish(request: VideoRequest, image: str | None) -> Wish:
 
 
 def _choose(
-    models: tuple[Model, ...], name: str | None, wish: Wish, fallback_seed: int
+    models: Sequence[Model], name: str | None, wish: Wish, fallback_seed: int
 ) -> tuple[Model, VideoSpec]:
     """The named model, or the first that can do it; raises what the likeliest one says when none can."""
     if name is not None:
@@ -225,7 +245,7 @@ def _choose(
             return model, settle(wish, model.rules, ulysses=model.ulysses, seed=fallback_seed)
         except InvalidRequest as err:
             refusal = refusal or err
-    raise refusal or NotFound("No model is configured.", "model", "model_not_found")
+    raise refusal or NotFound("No video model is registered.", "model", "model_not_found")
 
 
 def _canonical(asked: Asked) -> bytes:

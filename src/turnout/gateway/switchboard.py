@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from turnout.domain.errors import Limited, NotFound, Unavailable
+from turnout.domain.errors import InvalidRequest, Limited, NotFound, Unavailable
 from turnout.domain.routing import choose
 from turnout.domain.serving import Demand, ModelRoutes, ReplicaId, Route
 
@@ -72,12 +72,14 @@ class Switchboard:
         self, model: str, affinity: bytes | None, tried: frozenset[ReplicaId] = frozenset()
     ) -> Place | None:
         """A place at once, or None when the request must wait. A replica that was `tried` and failed this request
-        is never tried again with it. Raises NotFound and Unavailable."""
+        is never tried again with it. Raises NotFound, InvalidRequest and Unavailable."""
         if self._routes is None:
             return None
         there = self._routes.get(model)
         if there is None:
             raise _unknown(model)
+        if there.video:
+            raise _makes_videos(model)
         line = self._line(model)
         line.asked_at = self._now()
         if line.waiting:
@@ -146,6 +148,13 @@ class Switchboard:
         if line.waiting:
             self._seat(place.model)
 
+    def refusal(self, model: str) -> str | None:
+        """Why the model cannot be served now; None while there is hope."""
+        there = (self._routes or {}).get(model)
+        if there is None or any(route.usable for route in there.routes):
+            return None
+        return there.refusal
+
     def demand(self) -> dict[str, Demand]:
         """What this gateway sees of each model that was asked for."""
         return {
@@ -172,6 +181,8 @@ class Switchboard:
                 continue  # it was cancelled, and leaves the line as soon as it runs
             if there is None:
                 waiting.place.set_exception(_unknown(model))
+            elif there.video:
+                waiting.place.set_exception(_makes_videos(model))
             elif there.refusal is not None and not there.routes:
                 waiting.place.set_exception(
                     Unavailable(
@@ -213,3 +224,7 @@ class Switchboard:
 
 def _unknown(model: str) -> NotFound:
     return NotFound(f"There is no model {model[:100]}.", "model", "model_not_found")
+
+
+def _makes_videos(model: str) -> InvalidRequest:
+    return InvalidRequest(f"{model} makes videos: ask for one at /v1/videos.", "model", "wrong_kind")

@@ -13,6 +13,7 @@ from turnout.domain.paths import of_task
 from turnout.domain.tasks import Cancelled, State, Task, TaskId
 from turnout.gateway.auth import UserDep
 from turnout.gateway.bodies import read_asked, read_json
+from turnout.gateway.catalog import catalog_of
 from turnout.gateway.pace import Pace
 from turnout.gateway.parts import Parts, PartsDep
 from turnout.gateway.problems import documented
@@ -83,14 +84,15 @@ def pace_of(request: Request) -> Pace:
     return cast(Pace, request.app.state.pace)
 
 
-async def _shown(parts: Parts, pace: Pace, task: Task) -> Video:
+async def _shown(parts: Parts, request: Request, task: Task) -> Video:
     position = await parts.tasks.position(task) if task.state is State.QUEUED else None
-    eta_s = pace.eta_s(task, position, parts.now())
+    model = None if task.ended else await catalog_of(request).find(task.model)
+    eta_s = pace_of(request).eta_s(task, position, model.max_replicas if model else 1, parts.now())
     return video_of(task, parts.config.retention_s, position=position, eta_s=eta_s)
 
 
 async def _answer(parts: Parts, request: Request, task: Task) -> Response:
-    video = await _shown(parts, pace_of(request), task)
+    video = await _shown(parts, request, task)
     headers = {} if task.ended else {"openai-poll-after-ms": _POLL_AFTER_MS}
     return Response(video.model_dump_json(), media_type="application/json", headers=headers)
 
@@ -135,11 +137,11 @@ async def index(
     tasks, more = await parts.tasks.page(
         key.tenant, after=TaskId(after) if after else None, limit=limit, order=order
     )
-    pace, few = pace_of(request), asyncio.Semaphore(_POSITIONS_AT_ONCE)
+    few = asyncio.Semaphore(_POSITIONS_AT_ONCE)
 
     async def shown(task: Task) -> Video:
         async with few:
-            return await _shown(parts, pace, task)
+            return await _shown(parts, request, task)
 
     videos = await asyncio.gather(*map(shown, tasks))
     page = VideoList(

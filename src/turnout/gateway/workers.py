@@ -160,9 +160,14 @@ async def identify_worker(parts: Parts, worker_id: str, authorization: str | Non
 
 
 def _orders(sheet: OrderSheet, gateways: tuple[str, ...]) -> Orders:
-    # A closing replica takes nothing new from gateways; to its worker it is still wanted as it is.
-    orders = (Order(replica=a.replica, model=a.model, gpus=a.gpus, want=a.want) for a in sheet.assignments)
-    return Orders(version=sheet.version, orders=tuple(orders), gateways=gateways)
+    return Orders(
+        version=sheet.version,
+        orders=tuple(
+            Order(replica=a.replica, model=a.model, gpus=a.gpus, want=a.want, closing=a.closing)
+            for a in sheet.assignments
+        ),
+        gateways=gateways,
+    )
 
 
 def _is_its_secret(worker: Enrolment, secret: str) -> bool:

@@ -6,7 +6,14 @@ from collections.abc import Callable, Iterable, Iterator
 
 from turnout.domain.fleet import Fleet
 from turnout.domain.placement import Room, could_ever_fit, needs_on
-from turnout.domain.serving import Needs, ServedModel, Worker, WorkerId
+from turnout.domain.serving import EngineKind, Needs, ServedModel, Worker, WorkerId
+
+Kind = tuple[EngineKind, Needs, float | None]
+"""What decides where a model fits."""
+
+
+def _kind(model: ServedModel) -> Kind:
+    return model.engine, model.needs, model.gpu_memory_utilization
 
 
 class Hopes:
@@ -14,18 +21,19 @@ class Hopes:
 
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet
-        self._known: dict[tuple[Needs, float | None], bool] = {}
+        self._known: dict[Kind, bool] = {}
 
     def of(self, model: ServedModel) -> bool:
-        kind = (model.needs, model.gpu_memory_utilization)
+        kind = _kind(model)
         if kind not in self._known:
-            self._known[kind] = any(
-                could_ever_fit(needs_on(model, w.machine), w.machine) for w in self._fleet.workers.values()
-            )
+            self._known[kind] = any(could_ever_fit(model, w.machine) for w in self._fleet.workers.values())
         return self._known[kind]
 
     def why_not(self, model: ServedModel) -> str:
         needs, machines = model.needs, [w.machine for w in self._fleet.workers.values()]
+        machines = [m for m in machines if model.engine in m.engines]
+        if not machines:
+            return f"no worker can run {model.engine} engines{_CONDITIONS.get(model.engine, '')}"
         gpus = max((len(m.gpus) for m in machines), default=0)
         if gpus < needs.gpus:
             return f"it needs {needs.gpus} GPUs and no worker has more than {gpus}"
@@ -34,6 +42,11 @@ class Hopes:
         ):
             return f"no worker has {needs.gpus} GPUs with {_gb(needs.gpu_memory_bytes)} each"
         return f"it needs {_gb(needs.memory_bytes)} of memory, which no worker with its GPUs has"
+
+
+_CONDITIONS = {
+    EngineKind.WAN: ": one must have torch and diffusers, and share the service's Redis and object store"
+}
 
 
 def _gb(count: int) -> str:
@@ -54,7 +67,7 @@ class Rooms:
         self._make = make
         self._made: dict[WorkerId, Room] = {}
         self._taken: dict[WorkerId, list[tuple[tuple[int, ...], Needs]]] = {}
-        self.nowhere: set[tuple[Needs, float | None]] = set()  # what fits nowhere; rooms only shrink
+        self.nowhere: set[Kind] = set()  # what fits nowhere; rooms only shrink
 
     def __contains__(self, worker: WorkerId) -> bool:
         return worker in self._workers
@@ -83,12 +96,14 @@ class Rooms:
         self, model: ServedModel, first: Iterable[WorkerId] = ()
     ) -> Iterator[tuple[Room, Needs, tuple[int, ...]]]:
         """Machines on which the model fits, and where on each; those in `first` come first."""
-        kind = (model.needs, model.gpu_memory_utilization)
+        kind = _kind(model)
         if kind in self.nowhere:
             return
         begun = [w for w in first if w in self._workers]
         found = False
         for worker in itertools.chain(begun, self._workers):
+            if model.engine not in self._workers[worker].machine.engines:
+                continue
             room = self[worker]
             needs = needs_on(model, room.worker.machine)
             if room.largest < needs.gpu_memory_bytes or room.memory < needs.memory_bytes:

@@ -57,6 +57,7 @@ def routes_of(fleet: Fleet, models: Iterable[str]) -> dict[str, ModelRoutes]:
             tuple(there),
             fleet.models[name].concurrency,
             given_up.reason if (given_up := fleet.given_up.get(name)) else None,
+            fleet.models[name].video is not None,
         )
         for name, there in found.items()
     }

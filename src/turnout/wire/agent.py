@@ -45,12 +45,14 @@ class Heartbeat(Message):
 
 
 class Order(Message):
-    """One replica that the worker should have, and how. What is not ordered should be gone."""
+    """One replica that the worker should have, and how. What is not ordered should be gone. A `closing` one takes no
+    new work, and finishes what it has."""
 
     replica: ReplicaId
     model: ServedModel
     gpus: tuple[int, ...]
     want: Want
+    closing: bool = False
 
 
 class Orders(Message):

@@ -1,10 +1,10 @@
 """How models look to HTTP clients, and what an admin sends to register one."""
 
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
-from turnout.domain.models import Model
+from turnout.domain.models import VideoPart
 from turnout.domain.serving import EngineKind, ServedModel
 from turnout.domain.video import ImageUse
 from turnout.wire.openai import Body
@@ -21,13 +21,20 @@ class ModelDefaults(BaseModel):
 
 
 class ModelShown(BaseModel):
-    """`sizes` empty means any size whose sides are multiples of `size_multiple`, up to `max_pixels`."""
+    """A video model; `status` says in words how it stands. `sizes` empty means any size whose sides are multiples of
+    `size_multiple`, up to `max_pixels`."""
 
     id: str
     object: Literal["model"] = "model"
-    created: int
+    created: int = 0
     owned_by: Literal["turnout"] = "turnout"
     kind: Literal["video"] = "video"
+    engine: EngineKind
+    model_name: str
+    status: str
+    min_replicas: int
+    max_replicas: int
+    idle_s: float
     image: ImageUse
     sizes: tuple[str, ...]
     size_multiple: int
@@ -40,10 +47,11 @@ class ModelShown(BaseModel):
     ulysses: int
     cfg: int
     fsdp: bool
+    device: str
 
 
 class ServedShown(BaseModel):
-    """A registered model; `status` says in words how it stands."""
+    """A chat model; `status` says in words how it stands."""
 
     id: str
     object: Literal["model"] = "model"
@@ -71,7 +79,9 @@ class ModelRemoved(BaseModel):
 
 
 class RegisterRequest(Body):
-    """A model for workers to run. `gpus` absent: as many as its tensors are split over, none on llama.cpp."""
+    """A model for workers to run. `gpus` absent: as many as its tensors are split over, none on llama.cpp, one for
+    each rank of a wan model on cuda. A wan model names its `family`, or its `rules`; the fields from there on are
+    for wan models only."""
 
     alias: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:-]{0,99}$")
     engine: EngineKind
@@ -94,9 +104,17 @@ class RegisterRequest(Body):
     quantization: str | None = Field(None, max_length=50)
     arguments: tuple[str, ...] = Field((), max_length=50)
     command: tuple[str, ...] = Field((), max_length=100)
+    family: str | None = Field(None, max_length=50)
+    rules: dict[str, Any] | None = Field(None, max_length=50, description="Laid over the family's rules.")
+    ulysses: int = Field(1, ge=1, le=64)
+    cfg: int = Field(1, ge=1, le=2)
+    fsdp: bool = False
+    device: str = Field("cpu", max_length=20)
 
 
-def served_of(model: ServedModel, status: str) -> ServedShown:
+def shown(model: ServedModel, status: str) -> ModelShown | ServedShown:
+    if model.video is not None:
+        return _video_of(model, model.video, status)
     return ServedShown(
         id=model.name,
         engine=model.engine,
@@ -109,11 +127,16 @@ def served_of(model: ServedModel, status: str) -> ServedShown:
     )
 
 
-def model_of(model: Model) -> ModelShown:
-    rules = model.rules
+def _video_of(model: ServedModel, video: VideoPart, status: str) -> ModelShown:
+    rules = video.rules
     return ModelShown(
         id=model.name,
-        created=0,
+        engine=model.engine,
+        model_name=model.weights,
+        status=status,
+        min_replicas=model.min_replicas,
+        max_replicas=model.max_replicas,
+        idle_s=model.idle_s,
         image=rules.image,
         sizes=rules.sizes,
         size_multiple=rules.multiple,
@@ -130,8 +153,9 @@ def model_of(model: Model) -> ModelShown:
             shift=rules.shift,
             negative_prompt=rules.negative_prompt,
         ),
-        ranks=model.ranks,
-        ulysses=model.ulysses,
-        cfg=model.cfg,
-        fsdp=model.fsdp,
+        ranks=video.ranks,
+        ulysses=video.ulysses,
+        cfg=video.cfg,
+        fsdp=video.fsdp,
+        device=video.device,
     )

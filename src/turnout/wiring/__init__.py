@@ -13,11 +13,10 @@ import socket
 import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from turnout.adapters.blobs import ObjectBlobs, open_blobs
-from turnout.adapters.process import LocalLauncher
 from turnout.adapters.redis.link import Link
 from turnout.adapters.redis.queue import RedisQueue
 from turnout.adapters.redis.quotas import RedisQuotas
@@ -27,12 +26,11 @@ from turnout.adapters.redis.tasks import RedisTaskLog
 from turnout.adapters.redis.usage import RedisUsage
 from turnout.config import Config
 from turnout.domain.errors import Misconfigured, Unavailable
-from turnout.domain.models import Model
+from turnout.domain.fleet import Rules
+from turnout.domain.serving import ServedModel
 from turnout.domain.tasks import GangId
 from turnout.gang.supervisor import GangOrders, GangSupervisor
 from turnout.observe import get_log
-from turnout.ports import Process
-from turnout.worker.agent import WorkerAgent
 from turnout.worker.joiner import trusting
 
 
@@ -241,7 +239,7 @@ async def run_manager(config: Config) -> None:
 
         manager = Manager(
             f"{socket.gethostname()}-{os.getpid()}",
-            [m.name for m in config.models],
+            wires.registry,
             wires.tasks,
             wires.queue,
             wires.blobs,
@@ -251,16 +249,17 @@ async def run_manager(config: Config) -> None:
             config.retention_s,
         )
         name = f"m-{secrets.token_hex(4)}"  # new for each process: replicas are named after it
-        fleet = FleetManager(name, wires.registry, wires.mutex, wires.queue)
+        rules = Rules(min_resident_s=config.min_resident_s)
+        fleet = FleetManager(name, wires.registry, wires.mutex, wires.queue, rules)
         stopping = asyncio.Event()
         on_stop(stopping.set)
-        await _declare(config, wires.registry)
+        await declare(config, wires.registry)
         async with asyncio.TaskGroup() as group:
             group.create_task(manager.run(stopping), name="housekeeping")
             group.create_task(fleet.run(stopping), name="fleet")
 
 
-async def _declare(config: Config, registry: RedisRegistry) -> None:
+async def declare(config: Config, registry: RedisRegistry) -> None:
     """Makes the registry follow the configuration, waiting for Redis if need be."""
     while True:
         try:
@@ -271,35 +270,30 @@ async def _declare(config: Config, registry: RedisRegistry) -> None:
             await asyncio.sleep(0.5)
 
 
-async def run_worker(config: Config, config_file: Path) -> None:
-    launcher = LocalLauncher(config.state_dir / "logs")
-
-    async def start_gang(model: Model, gang: GangId) -> Process:
-        return await launcher.start(
-            gang, ["gang", "--config", str(config_file), "--model", model.name, "--gang", gang]
-        )
-
-    async with open_wires(config) as wires:
-        agent = WorkerAgent(_worker_id(config), config.models, wires.queue, start_gang, config.drain_s)
-        on_stop(agent.stop)
-        await agent.run()
-
-
-def _worker_id(config: Config) -> str:
-    path = config.state_dir / "worker-id"
-    if not path.exists():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(f"{socket.gethostname().split('.')[0]}-{secrets.token_hex(3)}")
-    return path.read_text()
-
-
-async def run_gang(config: Config, model_name: str, gang: GangId, *, once: bool) -> None:
+async def run_gang(
+    config: Config,
+    model_name: str,
+    gang: GangId,
+    *,
+    once: bool,
+    declared: ServedModel | None = None,
+    ready_file: Path | None = None,
+) -> None:
+    """`declared` is the model as it was ordered, which may differ from what is configured here."""
     from turnout.wiring.nursery import NurseryRanks
 
+    if declared is not None:
+        others = (model for model in config.served if model.name != declared.name)
+        config = replace(config, served=(*others, declared))
     model = config.model(model_name)
     orders = GangOrders(model.name, gang, model.ranks, config.stall_s, config.step_timeout_s, config.drain_s)
     async with open_wires(config) as wires:
-        supervisor = GangSupervisor(orders, NurseryRanks(config, model, gang, once=once), wires.queue)
+        supervisor = GangSupervisor(
+            orders,
+            NurseryRanks(config, model, gang, once=once),
+            wires.queue,
+            lambda: ready_file.touch() if ready_file else None,
+        )
         on_stop(supervisor.stop)
         await supervisor.run()
 

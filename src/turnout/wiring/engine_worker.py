@@ -1,10 +1,14 @@
-"""Wires a worker that joins a gateway by HTTP and runs engine servers for it."""
+"""Wires a worker that joins a gateway by HTTP and runs replicas for it: engine servers, and, where it shares the
+service's Redis and object store, gangs."""
 
 import asyncio
+import importlib.util
+import json
 import random
+import shutil
 import socket
-from collections.abc import Callable, Generator
-from contextlib import aclosing, contextmanager
+from collections.abc import AsyncGenerator, Callable, Generator
+from contextlib import aclosing, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,15 +17,18 @@ import uvicorn
 from turnout.adapters.commands import LocalCommands
 from turnout.adapters.relay import Relay
 from turnout.adapters.tunnel.dialer import Dial, Dialer
-from turnout.config import Config
+from turnout.config import Config, dump
 from turnout.domain.errors import Misconfigured
-from turnout.domain.serving import TUNNEL, Gpu, Machine, ServedModel
+from turnout.domain.serving import TUNNEL, EngineKind, Gpu, Machine, ReplicaId, ServedModel
+from turnout.engines import gangs as gang_launches
+from turnout.engines.gangs import GangProgram
 from turnout.engines.llamacpp import builtin_weights
 from turnout.engines.servers import Launch, Programs, plan_launch
 from turnout.wire.tokens import relay_token
-from turnout.wiring import alone_on, on_stop
+from turnout.wiring import alone_on, on_stop, open_wires, write_private
 from turnout.wiring.worker_desk import WorkerDesk, worker_relay_settings
 from turnout.worker.engine_control import HttpEngine
+from turnout.worker.gangs import Gangs
 from turnout.worker.gpus import GpuGate, count_cpus, open_nvml, read_machine
 from turnout.worker.hands import Hands, Kit
 from turnout.worker.joiner import Joiner, JoinSettings, reachable_host, trusting
@@ -54,6 +61,7 @@ async def run_engine_worker(config: Config, joining: Joining, listening: socket.
 
 
 async def _join(config: Config, joining: Joining, listening: socket.socket, home: Path) -> None:
+    found = _engines(config)
     host, port = listening.getsockname()[:2]
     if joining.tunnel:
         url = TUNNEL
@@ -62,7 +70,9 @@ async def _join(config: Config, joining: Joining, listening: socket.socket, home
     read_gpus = open_nvml()
 
     def machine() -> Machine:
-        return read_machine(read_gpus, builtin_weights())
+        return read_machine(
+            read_gpus, builtin_weights(), engines=found, max_memory_bytes=config.worker_memory_bytes
+        )
 
     settings = JoinSettings(
         joining.url,
@@ -73,15 +83,22 @@ async def _join(config: Config, joining: Joining, listening: socket.socket, home
         config.ca_file,
     )
     joiner = Joiner(settings, machine)
-    async with aclosing(HttpEngine()) as engine:
+    ledger = Ledger(home / "engines.json")
+    async with aclosing(HttpEngine()) as engine, _open_gangs(config, ledger, found) as gangs:
         kit = Kit(
             LocalCommands(home / "logs"),
             engine,
-            Ledger(home / "engines.json"),
-            _planner(read_gpus, EnginePorts(random.Random())),
+            ledger,
+            _planner(read_gpus, EnginePorts(random.Random()), _gang_program(config, home, found)),
             GpuGate(read_gpus),
         )
-        async with Hands(kit, joiner.changed) as hands:
+
+        def changed() -> None:
+            joiner.changed()
+            if gangs is not None:
+                gangs.look()
+
+        async with Hands(kit, changed) as hands:
             door = Door(
                 hands, lambda: relay_token(joiner.identity.secret) if joiner.identity else None, joiner.prove
             )
@@ -98,6 +115,7 @@ async def _join(config: Config, joining: Joining, listening: socket.socket, home
             )
             async with asyncio.TaskGroup() as group:
                 serving = group.create_task(server.serve(sockets=[listening]), name="door")
+                tending = group.create_task(gangs.run(hands), name="gangs") if gangs else None
                 on_stop(joiner.leave)
                 dialling = None
                 if joining.tunnel:
@@ -106,6 +124,9 @@ async def _join(config: Config, joining: Joining, listening: socket.socket, home
                 await joiner.run(hands)
                 if dialling is not None:
                     dialling.cancel()
+                if gangs is not None and tending is not None:
+                    tending.cancel()
+                    await gangs.tend(hands)  # what did not leave in peace is put back now
                 relay.close()
                 server.should_exit = True
                 await serving
@@ -139,13 +160,49 @@ class _Server(uvicorn.Server):
         yield
 
 
+def _engines(config: Config) -> frozenset[EngineKind]:
+    """What this machine can run. Gangs take tasks from the service's queue and put videos into its object store, so
+    they need its Redis named."""
+    able = {
+        EngineKind.COMMAND: True,
+        EngineKind.LLAMACPP: importlib.util.find_spec("xllamacpp") is not None,
+        EngineKind.VLLM: shutil.which("vllm") is not None,
+        EngineKind.WAN: config.redis_url is not None
+        and all(importlib.util.find_spec(name) for name in ("torch", "diffusers")),
+    }
+    return frozenset(kind for kind, can in able.items() if can)
+
+
+@asynccontextmanager
+async def _open_gangs(
+    config: Config, ledger: Ledger, found: frozenset[EngineKind]
+) -> AsyncGenerator[Gangs | None]:
+    if EngineKind.WAN not in found:
+        yield None
+        return
+    async with open_wires(config) as wires:
+        yield Gangs(wires.queue, ledger.entries)
+
+
+def _gang_program(config: Config, home: Path, found: frozenset[EngineKind]) -> GangProgram | None:
+    if EngineKind.WAN not in found:
+        return None
+    run_dir = home / "gangs"
+    shutil.rmtree(run_dir, ignore_errors=True)
+    run_dir.mkdir(parents=True)
+    write_private(home / "config.json", json.dumps(dump(config), indent=1))
+    return GangProgram(home / "config.json", run_dir, config.drain_s)
+
+
 def _planner(
-    read_gpus: Callable[[], tuple[Gpu, ...]], ports: EnginePorts
-) -> Callable[[ServedModel, tuple[int, ...]], Launch]:
+    read_gpus: Callable[[], tuple[Gpu, ...]], ports: EnginePorts, gang_program: GangProgram | None
+) -> Callable[[ReplicaId, ServedModel, tuple[int, ...]], Launch]:
     programs = Programs(cpus=count_cpus())
 
-    def plan(model: ServedModel, gpus: tuple[int, ...]) -> Launch:
+    def plan(replica: ReplicaId, model: ServedModel, gpus: tuple[int, ...]) -> Launch:
         mine = [gpu for gpu in read_gpus() if gpu.index in gpus]
+        if model.engine is EngineKind.WAN and gang_program is not None:
+            return gang_launches.plan(model, mine, replica, gang_program)
         return plan_launch(model, mine, ports.take(), programs)
 
     return plan

@@ -36,7 +36,9 @@ def run_rank(
         return
 
     def load_crew() -> Crew:
-        return Crew(*load(), pulse)
+        crew = Crew(*load(), pulse)
+        pulse.ready()
+        return crew
 
     asyncio.run(_lead(config, Orders(model.name, gang, config.limits, once), load_crew))
 

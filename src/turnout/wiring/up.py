@@ -19,7 +19,7 @@ from turnout.domain.keys import Role, matches, mint, split_token
 from turnout.domain.tasks import TenantId
 from turnout.launch.local import Part, run_parts
 from turnout.ports import KeyStore, Process
-from turnout.wiring import alone_on, embedded_redis_dir, on_stop, open_key_store, write_private
+from turnout.wiring import alone_on, declare, embedded_redis_dir, on_stop, open_wires, write_private
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +40,11 @@ async def run_up(config: Config, ready: Callable[[Address, asyncio.Event], None]
         async with _redis(config) as (url, redis_parts):
             resolved = write_resolved(replace(config, redis_url=url))
             host, port = listening.getsockname()[:2]
-            async with open_key_store(config) as keys:
-                address = await _address(config, keys, f"http://{_reachable(host)}:{port}")
-                join_token = await _join_token(keys)
+            async with open_wires(replace(config, redis_url=url)) as wires:
+                address = await _address(config, wires.keys, f"http://{_reachable(host)}:{port}")
+                join_token = await _join_token(wires.keys)
+                # The gateway knows models by the registry alone: they must be there before it answers.
+                await declare(config, wires.registry)
             options = ("--config", str(resolved))
 
             async def gateway() -> Process:
@@ -53,11 +55,8 @@ async def run_up(config: Config, ready: Callable[[Address, asyncio.Event], None]
                 return await launcher.start("manager", ["manager", *options])
 
             async def worker() -> Process:
-                return await launcher.start("worker", ["worker", *options])
-
-            async def engines() -> Process:
                 return await launcher.start(
-                    "engines",
+                    "worker",
                     ["worker", *options, "--join", address.url, "--listen-port", "0"],
                     environ={"TURNOUT_JOIN_TOKEN": join_token},
                 )
@@ -67,7 +66,6 @@ async def run_up(config: Config, ready: Callable[[Address, asyncio.Event], None]
                 Part("manager", manager, 5.0),
                 Part("gateway", gateway, 10.0),
                 Part("worker", worker, config.drain_s + 10.0),
-                *([Part("engines", engines, config.drain_s + 10.0)] if config.served else []),
             ]
             await run_parts(parts, stopping, lambda: ready(address, stopping))
 

@@ -10,7 +10,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from turnout.domain.serving import Gpu, Machine
+from turnout.domain.serving import ENGINE_SERVERS, EngineKind, Gpu, Machine
 from turnout.observe import get_log
 
 log = get_log()
@@ -51,9 +51,19 @@ def _read_gpu(nvml: Any, index: int) -> Gpu:
     )
 
 
-def read_machine(read_gpus: ReadGpus, weights: Iterable[str] = (), root: Path = Path("/")) -> Machine:
+def read_machine(
+    read_gpus: ReadGpus,
+    weights: Iterable[str] = (),
+    root: Path = Path("/"),
+    *,
+    engines: frozenset[EngineKind] = ENGINE_SERVERS,
+    max_memory_bytes: int | None = None,
+) -> Machine:
+    """`max_memory_bytes` is what replicas may take together, where that is less than the machine has."""
     total, free = read_memory(root)
-    return Machine(read_gpus(), total, free, count_cpus(root), frozenset(weights))
+    if max_memory_bytes is not None:
+        total, free = min(total, max_memory_bytes), min(free, max_memory_bytes)
+    return Machine(read_gpus(), total, free, count_cpus(root), frozenset(weights), engines)
 
 
 def read_memory(root: Path = Path("/")) -> tuple[int, int]:

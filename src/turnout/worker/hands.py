@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import Self
 
 from turnout.domain.errors import NotFound
-from turnout.domain.serving import Phase, ReplicaId, ReplicaReport, ServedModel, Want
+from turnout.domain.serving import EngineKind, Phase, ReplicaId, ReplicaReport, ServedModel, Want
 from turnout.engines.servers import Launch
 from turnout.observe import get_log
 from turnout.ports import Commands
@@ -72,7 +72,7 @@ class Kit:
     commands: Commands
     engine: Engine
     ledger: Ledger
-    plan: Callable[[ServedModel, tuple[int, ...]], Launch]
+    plan: Callable[[ReplicaId, ServedModel, tuple[int, ...]], Launch]
     gate: GpuGate
     patience: Patience = field(default_factory=Patience)
 
@@ -113,6 +113,15 @@ class Hands:
                     self._replicas[replica].want(want)
                 case Forget(replica):
                     del self._replicas[replica]
+        for order in orders:
+            replica = self._replicas.get(order.replica)
+            if replica is not None and replica.closing is not order.closing:
+                replica.closing = order.closing
+                self._changed()
+
+    def gangs(self) -> list[Replica]:
+        """The replicas that take their work from a queue."""
+        return [r for r in self._replicas.values() if r.model.engine is EngineKind.WAN]
 
     def reports(self) -> tuple[ReplicaReport, ...]:
         return tuple(replica.report() for replica in self._replicas.values())
@@ -138,7 +147,7 @@ class Hands:
             kit.commands,
             kit.engine,
             kit.ledger,
-            launch=lambda: kit.plan(order.model, order.gpus),
+            launch=lambda: kit.plan(order.replica, order.model, order.gpus),
             loading=lambda: kit.gate.loading(order.gpus, order.model.needs.gpu_memory_bytes),
             changed=self._changed,
             patience=kit.patience,

@@ -53,6 +53,13 @@ class Told(Enum):
 
 
 @dataclass(frozen=True, slots=True)
+class Holds:
+    """It took its work by itself, and has so many tasks now."""
+
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
 class Faulted:
     detail: str
 
@@ -64,7 +71,7 @@ class Exited:
     detail: str
 
 
-Event = Launched | Wanted | Told | Faulted | Exited
+Event = Launched | Wanted | Told | Holds | Faulted | Exited
 
 
 class Act(Enum):
@@ -103,6 +110,8 @@ def _hear(life: Life, event: Event) -> Life:
             return replace(life, busy=life.busy + 1)
         case Told.LEFT if life.busy:
             return replace(life, busy=life.busy - 1)
+        case Holds(count) if life.phase not in OVER:
+            return replace(life, busy=count)
         case Faulted(detail) if life.phase in LIVE:
             return replace(life, fault=detail)
         case Exited(detail) if life.phase in LIVE:

@@ -23,6 +23,7 @@ class Entry:
     pid: int
     began: int
     boot: str
+    model: str = ""
 
 
 class Ledger:
@@ -32,10 +33,14 @@ class Ledger:
         self._path = path
         self._entries = {entry.pid: entry for entry in _read(path)}
 
-    def add(self, replica: str, pid: int) -> None:
+    @property
+    def entries(self) -> tuple[Entry, ...]:
+        return tuple(self._entries.values())
+
+    def add(self, replica: str, pid: int, model: str) -> None:
         began = started_at(pid)
         if began is not None:
-            self._entries[pid] = Entry(replica, pid, began, boot_id())
+            self._entries[pid] = Entry(replica, pid, began, boot_id(), model)
             self._write()
 
     def remove(self, pid: int) -> None:

@@ -1,4 +1,4 @@
-"""The sole owner of one engine server: starts it, watches it, puts it to sleep, stops it, says how it is.
+"""The sole owner of one engine, a server or a gang: starts it, watches it, puts it to sleep, stops it, says how it is.
 
 What happens next is decided in `lifecycle`; here it is carried out, with a deadline on every wait.
 """
@@ -24,6 +24,7 @@ from turnout.worker.lifecycle import (
     Event,
     Exited,
     Faulted,
+    Holds,
     Launched,
     Life,
     Told,
@@ -111,6 +112,7 @@ class Replica:
         self._acts: asyncio.Queue[Act] = asyncio.Queue()
         self._idle = asyncio.Event()
         self._idle.set()
+        self.closing = False  # as ordered: it should get no further work
 
     @property
     def phase(self) -> Phase:
@@ -129,10 +131,11 @@ class Replica:
 
     def enter(self) -> Visit:
         """Lets a request in; raises Unavailable when the engine does not take any now."""
-        if not admits(self._life) or self._launch is None:
+        address = self._launch.address if self._launch else None
+        if not admits(self._life) or address is None:
             raise Unavailable(f"{self.model.name} is {self._life.phase} here", code="replica_not_ready")
         self.tell(Told.ENTERED)
-        return Visit(self, self._launch.address)
+        return Visit(self, address)
 
     def report(self) -> ReplicaReport:
         life = self._life
@@ -155,6 +158,8 @@ class Replica:
             self._idle.set()
         if act is not None:
             self._acts.put_nowait(act)
+        if isinstance(event, Holds) and bool(before.busy) is not bool(self._life.busy):
+            self._means.changed()  # rare, unlike requests that come and go: worth telling at once
         if self._life.phase is not before.phase:
             log.info(
                 "replica moved",
@@ -218,7 +223,7 @@ class Replica:
 
     def _own(self, launch: Launch, process: Command) -> None:
         self._launch, self._process = launch, process
-        self._means.ledger.add(self.id, process.pid)
+        self._means.ledger.add(self.id, process.pid, self.model.name)
         log.info("engine started", replica=self.id, model=self.model.name, pid=process.pid, port=launch.port)
         self.tell(Launched(launch.sleeps))
 
@@ -226,7 +231,7 @@ class Replica:
         """Returns when the engine answers, or when it will not: it has ended, or is out of time."""
         began = time.monotonic()
         while process.returncode is None:
-            if await self._means.engine.healthy(launch, self._means.patience.answer_s):
+            if await self._answers(launch):
                 self.tell(Told.SERVING)
                 return
             spent_s = time.monotonic() - began
@@ -235,6 +240,11 @@ class Replica:
                 return
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(process.wait(), min(_SLOWEST_POLL_S, _POLL_S + spent_s / 50))
+
+    async def _answers(self, launch: Launch) -> bool:
+        if launch.ready_file is not None:
+            return launch.ready_file.exists()
+        return await self._means.engine.healthy(launch, self._means.patience.answer_s)
 
     async def _do(self, act: Act) -> None:
         launch, patience = self._launch, self._means.patience
@@ -259,6 +269,7 @@ class Replica:
         grace_s = _FAULTY_GRACE_S
         if not self._life.fault:
             grace_s = launch.grace_s
+        if not self._life.fault and not launch.drains:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._idle.wait(), self._means.patience.drain_s)
         process.terminate()
@@ -279,7 +290,7 @@ class Replica:
             if self.phase is not Phase.READY or self._launch is None:
                 missed = 0
                 continue
-            answers = await self._means.engine.healthy(self._launch, patience.answer_s)
+            answers = await self._answers(self._launch)
             missed = 0 if answers else missed + 1
             if missed >= patience.pulses:
                 self.tell(Faulted(f"it no longer answers: it missed {missed} health checks in a row"))
@@ -291,6 +302,8 @@ class Replica:
             self._means.ledger.remove(self._process.pid)
             self._tail = self._process.log_tail(_TAIL_BYTES)
             self._process = None
+        if self._launch is not None and self._launch.ready_file is not None:
+            self._launch.ready_file.unlink(missing_ok=True)
         self.tell(Exited("its worker ended"))
 
 

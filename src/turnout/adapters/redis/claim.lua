@@ -2,6 +2,7 @@
 -- The task itself is written by the commit that follows; if the claimer dies before it, the turn's lease runs
 -- out like any other.
 local model, gang, max_running = ARGV[1], ARGV[2], tonumber(ARGV[3])
+if redis.call('EXISTS', closed_key(gang)) == 1 then return {} end
 local lines = redis.call('ZRANGE', lines_key(model), 0, -1, 'WITHSCORES')
 for i = 1, #lines, 2 do
   local tenant, tag = lines[i], lines[i + 1]

@@ -15,7 +15,19 @@ from turnout.domain.errors import Unavailable
 
 _LIMIT_S = 10.0
 _CONNECTIONS = 64  # a burst past this waits for one; redis-py's plain pool would fail it
-_SCRIPTS = ("submit", "commit", "claim", "renew", "position", "overdue", "forget", "mutex", "lease", "usage")
+_SCRIPTS = (
+    "submit",
+    "commit",
+    "claim",
+    "renew",
+    "position",
+    "overdue",
+    "forget",
+    "forget_queue",
+    "mutex",
+    "lease",
+    "usage",
+)
 MAX_EVENTS = 100_000  # of the stream that gateways tail; a task's own story is kept apart
 
 

@@ -16,9 +16,12 @@ local function bound_key(model) return P .. ':bound:' .. model end
 local function unfinished_key(model) return P .. ':unfinished:' .. model end
 local function counts_key(tenant) return P .. ':counts:' .. tenant end
 local function story_key(id) return P .. ':events:' .. id end
+local function closed_key(gang) return P .. ':closed:' .. gang end
 local TOTALS = P .. ':totals'
 local EVENTS = P .. ':events'
 local OUTBOX = P .. ':outbox'
+local QUEUES = P .. ':queues'
+local NEWS = P .. ':fleet:news'
 
 local function ensure_group(queue)
   if redis.call('EXISTS', queue) == 0 then

@@ -11,6 +11,7 @@ from turnout.ports import Limits, QueueFigures
 
 _GROUP = "gangs"
 _REAPER = b"reaper"
+_CLOSED_S = 2 * 3600
 
 
 class RedisQueue:
@@ -29,6 +30,14 @@ class RedisQueue:
                 return await self._tasks.apply(task_id, Claimed(time.time(), task.attempt + 1, gang))
             except (Stale, NotFound):
                 continue  # cancelled between the two scripts; its turn went with it
+
+    async def close(self, gang: GangId) -> None:
+        async with translated():
+            await self._link.client.set(self._link.key("closed", gang), 1, ex=_CLOSED_S)
+
+    async def open(self, gang: GangId) -> None:
+        async with translated():
+            await self._link.client.delete(self._link.key("closed", gang))
 
     async def renew(self, task: Task) -> bool:
         return bool(await self._link.run("renew", task.id, task.gang or ""))
@@ -72,16 +81,25 @@ class RedisQueue:
         return {GangId(c["name"].decode()): int(c["pending"]) for c in consumers if c["name"] != _REAPER}
 
     async def figures(self, model: str) -> QueueFigures:
-        async with translated():
-            length = await self._link.client.xlen(self._link.key("queue", model))
-            running = await self._link.client.hlen(self._link.key("bound", model))
-            oldest = await self._link.client.zrange(
-                self._link.key("unfinished", model), 0, 0, withscores=True
-            )
+        async with translated(), self._link.client.pipeline(transaction=False) as pipe:
+            pipe.xlen(self._link.key("queue", model))
+            pipe.hlen(self._link.key("bound", model))
+            pipe.zrange(self._link.key("unfinished", model), 0, 0, withscores=True)
+            length, running, oldest = await pipe.execute()
         age = max(0.0, time.time() - oldest[0][1] / 1000) if oldest else 0.0
         return QueueFigures(length, running, age)
 
+    async def models(self) -> list[str]:
+        async with translated():
+            found = await self._link.client.smembers(self._link.key("queues"))
+        return sorted(name.decode() for name in found)
+
+    async def forget(self, model: str) -> bool:
+        return bool(await self._link.run("forget_queue", model))
+
     async def leave(self, model: str, gang: GangId) -> None:
-        if not (await self.holdings(model)).get(gang):
-            async with translated():
+        known = await self.holdings(model)
+        async with translated():
+            if gang in known and not known[gang]:
                 await self._link.client.xgroup_delconsumer(self._link.key("queue", model), _GROUP, gang)
+            await self._link.client.delete(self._link.key("closed", gang))

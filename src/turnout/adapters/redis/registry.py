@@ -13,6 +13,7 @@ from typing import Any
 from turnout.adapters.redis.bell import Bell
 from turnout.adapters.redis.link import Link, translated
 from turnout.domain.errors import NotFound
+from turnout.domain.fleet import GivenUp
 from turnout.domain.serving import (
     Ask,
     Beat,
@@ -238,6 +239,11 @@ class RedisRegistry:
             {w: max(0.0, now - int(seq) / 1e6) for w, seq in zip(workers, beats, strict=True) if seq},
         )
 
+    async def given_up(self) -> Mapping[str, GivenUp]:
+        async with translated():
+            doc = await self._client.hget(self._key("manager"), "notes")
+        return NOTES.validate_json(doc).given_up if doc else {}
+
     # Demand
 
     async def report_demand(self, gateway: str, asks: Mapping[str, Ask]) -> None:
@@ -285,7 +291,7 @@ class RedisRegistry:
         entries: list[Any] = read[0][1] if read else []
         if not entries:
             return News(after)
-        named: dict[bytes, set[str]] = {b"w": set(), b"g": set(), b"m": set()}
+        named: dict[bytes, set[str]] = {b"w": set(), b"g": set(), b"m": set(), b"q": set()}
         for _, fields in entries:
             for kind, name in fields.items():
                 named[kind].add(name.decode())

@@ -44,4 +44,6 @@ join_line(model, tenant, id, place)
 redis.call('PEXPIRE', counts_key(tenant), 2 * retention_ms)
 redis.call('HINCRBY', TOTALS, state, 1)
 record(id, tenant, event, 2 * retention_ms, max_events)
+redis.call('SADD', QUEUES, model)
+redis.call('XADD', NEWS, 'MAXLEN', '~', 10000, '*', 'q', model)  -- wakes the manager
 return {'new'}

@@ -1,0 +1,158 @@
+"""Chat and video on one machine whose memory holds only one of them: one registry, one set of decisions for both."""
+
+import asyncio
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import httpx
+import openai
+import psutil
+import pytest
+from tests.conftest import wait_until
+from tests.service import Service, running_service
+
+pytestmark = pytest.mark.timeout(900)
+
+MIB = 2**20
+SETTINGS = {
+    "worker_memory_bytes": 1000 * MIB,
+    "min_resident_s": 2.0,
+    "models": {
+        "chat": {
+            "engine": "llamacpp",
+            "weights": "builtin:smollm2",
+            "needs": {"memory_bytes": 600 * MIB},
+            "idle_s": 6.0,
+        },
+        "clips": {
+            "weights": "builtin:wan-tiny-t2v",
+            "family": "wan-tiny-t2v",
+            "needs": {"memory_bytes": 600 * MIB},
+            "idle_s": 6.0,
+        },
+    },
+}
+ROUNDS = 3
+CLIP = {"prompt": "a red ball", "model": "clips", "size": "64x64", "frames": 9, "steps": 6, "seed": 7}
+
+
+def engines(service: Service) -> Counter[str]:
+    """The processes that hold a model, by kind."""
+    found = Counter(clips=len(service.parts("gang")))
+    for process in psutil.Process(service.pid).children(recursive=True):
+        try:
+            words = process.cmdline()
+        except psutil.Error:
+            continue
+        found["chat"] += "turnout.engines.llamacpp" in words and "turnout.worker.warden" not in words
+    return found
+
+
+async def chat(service: Service) -> int:
+    """Asks, reads the answer, asks again."""
+    client = openai.AsyncOpenAI(
+        base_url=f"{service.url}/v1", api_key=service.api_key, max_retries=0, timeout=400
+    )
+    for _ in range(ROUNDS):
+        answer = await client.chat.completions.create(
+            model="chat", messages=[{"role": "user", "content": "Say hello."}], max_tokens=5
+        )
+        assert answer.usage
+        assert answer.usage.completion_tokens == 5
+        await asyncio.sleep(1)
+    return ROUNDS
+
+
+async def render(client: httpx.AsyncClient) -> list[dict[str, Any]]:
+    """One video after the other."""
+    videos: list[dict[str, Any]] = []
+    for _ in range(ROUNDS):
+        answer = await client.post("/v1/videos", json=CLIP)
+        assert answer.status_code == 200, answer.text
+        path, shown = f"/v1/videos/{answer.json()['id']}", {"status": "queued"}
+
+        async def ended(path: str = path) -> bool:
+            nonlocal shown
+            shown = (await client.get(path)).json()
+            return shown["status"] in ("completed", "failed")
+
+        await wait_until(ended, "the video", 400)
+        videos.append(shown)
+    return videos
+
+
+def placed(service: Service) -> Counter[str]:
+    """How often each model was started, by the manager's log."""
+    lines = (service.state_dir / "logs" / "manager.log").read_text().splitlines()
+    said = [json.loads(line) for line in lines if '"replica placed"' in line]
+    return Counter(line["model"] for line in said)
+
+
+async def test_chat_and_video_share_the_memory_of_one_machine(tmp_path: Path, figures: Any) -> None:
+    async with (
+        running_service(tmp_path, **SETTINGS) as service,
+        httpx.AsyncClient(base_url=service.url, headers=service.headers, timeout=20) as client,
+    ):
+        together: list[Counter[str]] = []
+        done = asyncio.Event()
+
+        async def watch() -> None:
+            while not done.is_set():
+                now = engines(service)
+                if now["chat"] and now["clips"]:
+                    together.append(now)
+                await asyncio.sleep(0.1)
+
+        began = asyncio.get_running_loop().time()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(watch())
+            answers, videos = group.create_task(chat(service)), group.create_task(render(client))
+            await asyncio.wait({answers, videos})
+            done.set()
+        took_s = asyncio.get_running_loop().time() - began
+        assert not together, "both were resident at once"
+        seen = [(v["status"], v["attempt"], v["failures"]) for v in videos.result()]
+        assert seen == [("completed", 1, 0)] * ROUNDS, "a gang was stopped in the middle of its task"
+        starts = placed(service)
+        assert max(starts.values()) <= ROUNDS + 1, "they swapped more often than they were asked"
+        await wait_until(lambda: not engines(service).total(), "both to be gone when idle", 120)
+        status = {m["id"]: m["status"] for m in (await client.get("/v1/models")).json()["data"]}
+        assert status == dict.fromkeys(("chat", "clips"), "not started: nobody asks for it")
+        figures(
+            f"one machine with room for one of two models: {answers.result()} chats and {len(videos.result())} videos, "
+            f"alternating, all answered in {took_s:.0f} s with {starts['chat']} starts of the chat engine and "
+            f"{starts['clips']} of the gang; never both resident, no attempt interrupted, nothing left when idle"
+        )
+
+
+async def test_a_video_model_is_registered_used_and_removed_over_http(tmp_path: Path) -> None:
+    async with (
+        running_service(tmp_path, models={}) as service,
+        httpx.AsyncClient(base_url=service.url, headers=service.headers, timeout=20) as client,
+    ):
+        body = {"alias": "clips", "engine": "wan", "model_name": "builtin:wan-tiny-t2v", "cfg": 2}
+        made = await client.post("/v1/models/register", json={**body, "family": "wan-tiny-t2v"})
+        assert made.status_code == 200, made.text
+        first = (await client.post("/v1/videos", json=CLIP)).json()["id"]
+
+        async def running() -> bool:
+            return (await client.get(f"/v1/videos/{first}")).json()["stage"] == "denoising"
+
+        await wait_until(running, "the first video to be rendered", 240)
+        second = (await client.post("/v1/videos", json=CLIP)).json()["id"]
+        (worker,) = (await client.get("/workers")).json()["data"]
+        assert [(r["phase"], r["busy"]) for r in worker["replicas"]] == [("ready", 1)]
+        assert "wan" in worker["machine"]["engines"]
+        assert (await client.delete("/v1/models/clips")).status_code == 200
+
+        async def ended() -> bool:
+            found = [(await client.get(f"/v1/videos/{v}")).json()["status"] for v in (first, second)]
+            return found[0] == "completed" and found[1] in ("completed", "failed")
+
+        await wait_until(ended, "the running one to be finished and the waiting one to end", 120)
+        shown = (await client.get(f"/v1/videos/{second}")).json()
+        assert shown["status"] == "completed" or shown["error"]["code"] == "model_removed"
+        await wait_until(lambda: not engines(service).total(), "the gang to leave", 60)
+        assert (await client.post("/v1/videos", json=CLIP)).status_code == 404
