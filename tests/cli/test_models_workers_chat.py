@@ -113,6 +113,10 @@ def test_register_sends_what_was_given_and_nothing_else(cli: Cli, gateway: Scrip
         "concurrency": 8,
         "sleep": True,
     }
+    line = "models register clips --engine wan --model-name w --family wan2.2-ti2v-5b --ulysses 4 --cfg 2 --fsdp "
+    assert cli(*f"{line} --device cuda".split()).code == 0
+    video = {"family": "wan2.2-ti2v-5b", "ulysses": 4, "cfg": 2, "fsdp": True, "device": "cuda"}
+    assert asked(gateway) == {"alias": "clips", "engine": "wan", "model_name": "w", **video}
     words = "serve 'two words' --port {port} $HOME; rm"
     cli("models", "register", "c", "--engine", "command", "--model-name", "m", "--command", words)
     assert asked(gateway)["command"] == ["serve", "two words", "--port", "{port}", "$HOME;", "rm"]

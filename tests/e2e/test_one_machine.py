@@ -118,8 +118,12 @@ async def test_chat_and_video_share_the_memory_of_one_machine(tmp_path: Path, fi
         starts = placed(service)
         assert max(starts.values()) <= ROUNDS + 1, "they swapped more often than they were asked"
         await wait_until(lambda: not engines(service).total(), "both to be gone when idle", 120)
-        status = {m["id"]: m["status"] for m in (await client.get("/v1/models")).json()["data"]}
-        assert status == dict.fromkeys(("chat", "clips"), "not started: nobody asks for it")
+
+        async def at_rest() -> bool:
+            models = (await client.get("/v1/models")).json()["data"]
+            return {m["status"] for m in models} == {"not started: nobody asks for it"}
+
+        await wait_until(at_rest, "the manager to say so")
         figures(
             f"one machine with room for one of two models: {answers.result()} chats and {len(videos.result())} videos, "
             f"alternating, all answered in {took_s:.0f} s with {starts['chat']} starts of the chat engine and "

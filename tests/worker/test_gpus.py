@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from turnout.domain.serving import Gpu
+from turnout.config import Config
+from turnout.domain.serving import EngineKind, Gpu
+from turnout.wiring.engine_worker import found_engines
 from turnout.worker.gpus import GpuGate, cached_weights, open_nvml, read_machine, read_memory
 
 GIB = 2**30
@@ -116,3 +118,16 @@ async def test_memory_that_never_comes_free_does_not_block_for_ever() -> None:
     gate = GpuGate(lambda: (Gpu(0, 4 * GIB, 0),), freed_timeout_s=0.01)
     async with asyncio.timeout(5), gate.loading((0,), 2 * GIB):
         pass
+
+
+def test_a_worker_that_does_not_share_the_services_redis_runs_no_gangs() -> None:
+    assert EngineKind.WAN not in found_engines(Config())
+    assert EngineKind.WAN in found_engines(Config(redis_url="redis://somewhere"))
+    assert {EngineKind.COMMAND, EngineKind.LLAMACPP} <= found_engines(Config())
+
+
+def test_replicas_may_be_given_less_memory_than_the_machine_has() -> None:
+    whole = read_machine(tuple)
+    assert read_machine(tuple, max_memory_bytes=whole.memory_bytes * 2).memory_bytes == whole.memory_bytes
+    part = read_machine(tuple, max_memory_bytes=1000)
+    assert (part.memory_bytes, part.free_memory_bytes) == (1000, 1000)

@@ -61,7 +61,7 @@ async def run_engine_worker(config: Config, joining: Joining, listening: socket.
 
 
 async def _join(config: Config, joining: Joining, listening: socket.socket, home: Path) -> None:
-    found = _engines(config)
+    found = found_engines(config)
     host, port = listening.getsockname()[:2]
     if joining.tunnel:
         url = TUNNEL
@@ -160,7 +160,7 @@ class _Server(uvicorn.Server):
         yield
 
 
-def _engines(config: Config) -> frozenset[EngineKind]:
+def found_engines(config: Config) -> frozenset[EngineKind]:
     """What this machine can run. Gangs take tasks from the service's queue and put videos into its object store, so
     they need its Redis named."""
     able = {

@@ -44,6 +44,7 @@ class Gangs:
         self._queue = queue
         self._left = [(entry.model, GangId(entry.replica)) for entry in left if entry.model]
         self._gangs: dict[GangId, _Gang] = {}
+        self._reached = True
         self._news = asyncio.Event()
 
     def look(self) -> None:
@@ -76,8 +77,11 @@ class Gangs:
                     await self._open_or_close(gang)
                 elif not gang.buried:
                     await self._bury(gang)
+            self._reached = True
         except Unavailable as err:
-            log.warning("queue did not answer", error=str(err))
+            if self._reached:
+                log.warning("queue did not answer", error=str(err))
+            self._reached = False
         self._gangs = {i: gang for i, gang in self._gangs.items() if i in present or not gang.buried}
 
     async def _open_or_close(self, gang: _Gang) -> None:
