@@ -47,7 +47,11 @@ def _chunk(data: bytes) -> bytes:
 
 
 _ANSWER = _json_answer()
-_HEALTHY = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{}"
+_MODELS = b'{"object":"list","data":[{"id":"bench","object":"model"}]}'
+_HEALTHY = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%b" % (
+    len(_MODELS),
+    _MODELS,
+)
 _STREAM_HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
 _DONE = b"data: [DONE]\n\n"
 _BEGINNING = [_chunk(_event(n)) for n in range(EVENTS - 1)]
@@ -82,7 +86,9 @@ class Engine(asyncio.Protocol):
         self._buffer = b""
         assert self._transport
         if buffer.startswith(b"GET "):
-            self._transport.write(_HEALTHY)  # some routers ask before they send anything
+            self._transport.write(
+                _HEALTHY
+            )  # some routers ask how it is and what it has before they send anything
         elif buffer.find(b"whole: ", end) >= 0:
             self._transport.write(_ANSWER)
         elif buffer.find(b"burst: ", end) >= 0:

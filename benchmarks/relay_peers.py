@@ -124,7 +124,12 @@ def _litellm(home: Path, workplace: Path, port: int, upstream: int) -> Command:
     where = {"model": "openai/bench", "api_base": f"http://127.0.0.1:{upstream}/v1", "api_key": "none"}
     path.write_text(json.dumps({"model_list": [{"model_name": "bench", "litellm_params": where}]}))
     words = [str(home / "litellm"), "--config", str(path), "--host", "127.0.0.1", "--port", str(port)]
-    return Command([*words, "--num_workers", "1"], settle_s=3)
+    # Without a key of its own it does not start, unless told; it listens on loopback only.
+    settings = {
+        "LITELLM_DANGEROUSLY_PERMIT_WEAK_OR_UNSET_MASTER_KEY": "true",
+        "LITELLM_LOCAL_MODEL_COST_MAP": "True",  # else it waits for a file from the internet
+    }
+    return Command([*words, "--num_workers", "1"], settings, settle_s=3)
 
 
 def _smg(home: Path, workplace: Path, port: int, upstream: int) -> Command:
