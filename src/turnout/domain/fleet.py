@@ -128,8 +128,8 @@ def evolve(
     if report is None:
         return _unmentioned(replica, told, now, absent_s)
     match report.phase:
-        case Phase.GONE if replica.want is Want.GONE:
-            return None
+        case Phase.GONE | Phase.FAILED if replica.want is Want.GONE:
+            return None  # failed is said when its process, and so its memory, is gone
         case Phase.GONE:
             return _moved(replica, Phase.FAILED, report, now, report.detail or "it ended by itself")
         case Phase.SLEEPING if replica.want is Want.ASLEEP and not told:

@@ -99,7 +99,8 @@ def _blame(fleet: Fleet, replica: Replica, problem: str, now: float) -> Iterator
     before = fleet.failures.get(replica.model)
     healthy = replica.ready_at is not None and replica.phase_since - replica.ready_at >= rules.healthy_s
     count = 1 if before is None or healthy else before.count + 1
-    retry_at = now + rules.backoff(count)
+    # What served and died is replaced at once, the first time: a kill is no reason to keep users waiting.
+    retry_at = now if count == 1 and replica.ready_at is not None else now + rules.backoff(count)
     yield Blame(replica.model, count, problem, retry_at)
     if count >= rules.max_failures:
         yield GiveUp(replica.model, f"it failed {count} times in a row; the last time: {problem}", retry_at)
