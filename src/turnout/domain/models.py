@@ -37,8 +37,8 @@ class VideoPart:
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """What a gang must know of its model. `weights` is a directory, or `builtin:NAME` for what ships with the
-    package; the other fields are those of `VideoPart`."""
+    """What gangs, and whoever launches them, must know of a model. `weights` is a directory, or `builtin:NAME` for what
+    ships with the package; the other fields are those of its declaration."""
 
     name: str
     weights: str
@@ -48,6 +48,9 @@ class Model:
     fsdp: bool = False
     device: str = "cpu"
     dtype: Dtype = "float32"
+    min_replicas: int = 0
+    max_replicas: int = 1
+    idle_s: float = 300.0
 
     @property
     def ranks(self) -> int:

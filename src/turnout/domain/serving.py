@@ -78,7 +78,17 @@ def gang_model(model: ServedModel) -> Model | None:
         return None
     dtype = cast("Dtype", model.dtype or ("bfloat16" if video.device == "cuda" else "float32"))
     return Model(
-        model.name, model.weights, video.rules, video.ulysses, video.cfg, video.fsdp, video.device, dtype
+        model.name,
+        model.weights,
+        video.rules,
+        video.ulysses,
+        video.cfg,
+        video.fsdp,
+        video.device,
+        dtype,
+        model.min_replicas,
+        model.max_replicas,
+        model.idle_s,
     )
 
 
