@@ -90,7 +90,9 @@ def examine(common: Common) -> Iterator[Finding]:
         try:
             config = common.load().config
             yield Finding(
-                "config", True, f"{len(config.models)} video models, {len(config.served)} chat models"
+                "config",
+                True,
+                f"{len(config.models)} video models, {len(config.served) - len(config.models)} chat models",
             )
         except Misconfigured as err:
             from turnout.config import Config
