@@ -3,11 +3,13 @@
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.conftest import Stores
 from tests.gateway.conftest import Gateway, bearer, running
 
+from turnout.domain.errors import Unauthorized, Unavailable
 from turnout.domain.keys import Role, mint
 from turnout.domain.tasks import TaskId, TenantId
 from turnout.gateway.auth import KeyRing
@@ -369,3 +371,27 @@ async def test_cancel_and_delete_at_once_leave_no_task(gateway: Gateway) -> None
     assert answers[0].status_code in (200, 404)
     with pytest.raises(Exception, match="There is no video"):
         await gateway.stores.tasks.get(TaskId(video))
+
+
+async def test_a_known_key_outlives_a_short_absence_of_redis(gateway: Gateway) -> None:
+    clock, away = [0.0], False
+
+    class Store:
+        async def find(self, key_id: str) -> Any:
+            if away:
+                raise Unavailable("Redis is away")
+            return await gateway.stores.keys.find(key_id)
+
+    store: Any = Store()
+    ring = KeyRing(store, lambda: clock[0])
+    known, unknown = await gateway.key(), await gateway.key()
+    await ring.identify(known)
+    away, clock[0] = True, 30.0
+    assert (await ring.identify(known)).tenant == "acme"
+    with pytest.raises(Unauthorized):
+        await ring.identify(f"{known}x")
+    with pytest.raises(Unavailable):
+        await ring.identify(unknown)
+    clock[0] = 61.0
+    with pytest.raises(Unavailable):
+        await ring.identify(known)

@@ -7,12 +7,13 @@ from fastapi import Depends
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from starlette.requests import HTTPConnection
 
-from turnout.domain.errors import Forbidden, Unauthorized
+from turnout.domain.errors import Forbidden, Unauthorized, Unavailable
 from turnout.domain.keys import Key, Role, matches, mint, split_token
 from turnout.domain.tasks import TenantId
 from turnout.ports import KeyStore
 
 _KEEP_S = 5.0  # a revoked key works at most this much longer
+_KEEP_AWAY_S = 60.0  # a known key works so long while keys cannot be looked up: nor can one be revoked then
 _MAX_KEPT = 4096
 _MAX_ID_CHARS = 64
 
@@ -70,8 +71,13 @@ class KeyRing:
         kept = self._kept.get(key_id)
         if kept is not None and self._now() - kept[1] < _KEEP_S:
             return kept[0]
+        try:
+            key = await self._store.find(key_id)
+        except Unavailable:
+            if kept is not None and self._now() - kept[1] < _KEEP_AWAY_S:
+                return kept[0]
+            raise
         self._kept.pop(key_id, None)
-        key = await self._store.find(key_id)
         if key is not None:
             while len(self._kept) >= _MAX_KEPT:
                 self._kept.pop(next(iter(self._kept)))
