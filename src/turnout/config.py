@@ -78,6 +78,8 @@ class Config:
     allow_private_urls: bool = False
     ca_file: Path | None = None
     allow_registered_commands: bool = False
+    vllm: str = "vllm"
+    vllm_zygote: bool = False
     webhook_secret: str | None = field(default=None, metadata={"secret": True})
     worker_memory_bytes: int | None = None
     min_resident_s: float = 30.0

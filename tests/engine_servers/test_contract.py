@@ -5,6 +5,9 @@ llama.cpp always runs; vLLM where TURNOUT_TEST_VLLM_PYTHON names the Python of a
 
 import json
 import os
+import subprocess
+import sys
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -15,7 +18,10 @@ from tests.engine_servers.engines import PROMPT, running
 from tests.engine_servers.tiny_llama import make_tiny_llama
 
 from turnout.domain.serving import EngineKind, Phase, ServedModel, Want
+from turnout.engines import vllm
 from turnout.engines.servers import Program, Programs
+from turnout.wiring.vllm_programs import zygote_program
+from turnout.worker import zygote
 
 _VLLM_PYTHON = os.environ.get("TURNOUT_TEST_VLLM_PYTHON", "")
 
@@ -24,6 +30,7 @@ _VLLM_PYTHON = os.environ.get("TURNOUT_TEST_VLLM_PYTHON", "")
 class Case:
     model: ServedModel
     programs: Programs = field(default_factory=Programs)
+    zygote: tuple[str, ...] = ()  # the Python and the imports of the zygote that forks it
 
 
 LLAMACPP = Case(
@@ -75,24 +82,52 @@ VLLM = Case(
     ),
 )
 
-CASES = [pytest.param(LLAMACPP, id="llamacpp"), pytest.param(COMMAND, id="command")]
+LLAMACPP_FORKED = replace(LLAMACPP, zygote=(sys.executable, "turnout.engines.llamacpp", "xllamacpp"))
+VLLM_FORKED = replace(VLLM, zygote=(_VLLM_PYTHON, *vllm.IMPORTS))
+
+CASES = [
+    pytest.param(LLAMACPP, id="llamacpp"),
+    pytest.param(LLAMACPP_FORKED, id="llamacpp-forked"),
+    pytest.param(COMMAND, id="command"),
+]
 if _VLLM_PYTHON:
-    CASES.append(pytest.param(VLLM, id="vllm"))
+    CASES += [pytest.param(VLLM, id="vllm"), pytest.param(VLLM_FORKED, id="vllm-forked")]
 
 
 @pytest.fixture
-def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Case:
+def case(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Case]:
     chosen: Case = request.param
-    if chosen.model.engine is not EngineKind.VLLM:
-        return chosen
-    weights = make_tiny_llama(tmp_path_factory.mktemp("tiny-llama"))
-    return replace(chosen, model=replace(chosen.model, weights=str(weights)))
+    if chosen.model.engine is EngineKind.VLLM:
+        weights = make_tiny_llama(tmp_path / "tiny-llama")
+        chosen = replace(chosen, model=replace(chosen.model, weights=str(weights)))
+    if not chosen.zygote:
+        yield chosen
+        return
+    python, *imports = chosen.zygote
+    kept_at = tmp_path / "zygote"
+    environ = {**os.environ, **chosen.programs.vllm.environ}
+    with subprocess.Popen([python, zygote.__file__, "keep", str(kept_at), *imports], env=environ) as process:
+        try:
+            yield replace(chosen, programs=forked(chosen.programs, kept_at))
+        finally:
+            process.kill()
+
+
+def forked(programs: Programs, kept_at: Path) -> Programs:
+    of_vllm = zygote_program(kept_at, gpus=False)
+    ask = (*of_vllm.argv[:5], "turnout.engines.llamacpp:main")
+    return replace(
+        programs,
+        vllm=replace(of_vllm, environ={**programs.vllm.environ, **of_vllm.environ}),
+        llamacpp=Program(ask),
+    )
 
 
 def engine_family() -> list[psutil.Process]:
     """The warden of the one engine that runs here, and all below it; other tests' servers are not among them."""
     [warden] = [p for p in psutil.Process().children() if "turnout.worker.warden" in p.cmdline()]
-    return [warden, *warden.children(recursive=True)]
+    zygotes = [p for p in psutil.Process().children() if zygote.__file__ in p.cmdline()]
+    return [warden, *(p for parent in (warden, *zygotes) for p in parent.children(recursive=True))]
 
 
 @pytest.mark.parametrize("case", CASES, indirect=True)

@@ -247,7 +247,7 @@ def check_engines(config: "Config") -> Iterator[Finding]:
             case EngineKind.LLAMACPP:
                 missing = None if _installed("xllamacpp") else "pip install 'turnout[chat]'"
             case EngineKind.VLLM:
-                missing = None if shutil.which("vllm") else "install vLLM, and put `vllm` on the PATH"
+                missing = None if shutil.which(config.vllm) else "install vLLM, or set `vllm` to its program"
             case _:
                 absent = [m.command[0] for m in models if m.command and not shutil.which(m.command[0])]
                 missing = f"install {', '.join(absent)}" if absent else None

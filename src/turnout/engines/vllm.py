@@ -78,6 +78,20 @@ FIELDS = {
     "--enable-sleep-mode": "sleep",
 }
 
+# What a zygote imports before it forks engines; they begin at MODULE's `main`.
+MODULE = "vllm.entrypoints.cli.main"
+IMPORTS = (
+    MODULE,
+    "vllm.entrypoints.cli.serve",
+    "vllm.v1.engine.core",
+    "vllm.v1.engine.async_llm",
+    "vllm.v1.executor.uniproc_executor",
+    "vllm.v1.worker.cpu_worker",
+    "vllm.v1.worker.gpu_worker",
+    "vllm.model_executor.models.registry",
+    "vllm.model_executor.models.llama",
+)
+
 _DRAIN_S = 20  # vLLM's own default is 0: it would abort what is under way
 
 

@@ -26,6 +26,7 @@ from turnout.engines.llamacpp import builtin_weights
 from turnout.engines.servers import Launch, Programs, plan_launch
 from turnout.wire.tokens import relay_token
 from turnout.wiring import alone_on, on_stop, open_wires, write_private
+from turnout.wiring.vllm_programs import keep_zygote, python_of, vllm_program
 from turnout.wiring.worker_desk import WorkerDesk, worker_relay_settings
 from turnout.worker.engine_control import HttpEngine
 from turnout.worker.gangs import Gangs
@@ -84,12 +85,15 @@ async def _join(config: Config, joining: Joining, listening: socket.socket, home
     )
     joiner = Joiner(settings, machine)
     ledger = Ledger(home / "engines.json")
+    commands, kept_at = LocalCommands(home / "logs"), home / "zygote"
+    zygote = keep_zygote(python_of(config.vllm), commands, kept_at) if config.vllm_zygote else None
+    programs = Programs(vllm=vllm_program(config, kept_at, bool(read_gpus())), cpus=count_cpus())
     async with aclosing(HttpEngine()) as engine, _open_gangs(config, ledger, found) as gangs:
         kit = Kit(
-            LocalCommands(home / "logs"),
+            commands,
             engine,
             ledger,
-            _planner(read_gpus, EnginePorts(random.Random()), _gang_program(config, home, found)),
+            _planner(read_gpus, EnginePorts(random.Random()), programs, _gang_program(config, home, found)),
             GpuGate(read_gpus),
         )
 
@@ -117,13 +121,13 @@ async def _join(config: Config, joining: Joining, listening: socket.socket, home
                 serving = group.create_task(server.serve(sockets=[listening]), name="door")
                 tending = group.create_task(gangs.run(hands), name="gangs") if gangs else None
                 on_stop(joiner.leave)
-                dialling = None
+                beside = [group.create_task(zygote, name="zygote")] if zygote else []
                 if joining.tunnel:
                     dialer = _dialer(config, joining, joiner, str(host), int(port))
-                    dialling = group.create_task(dialer.run(), name="tunnels")
+                    beside.append(group.create_task(dialer.run(), name="tunnels"))
                 await joiner.run(hands)
-                if dialling is not None:
-                    dialling.cancel()
+                for task in beside:
+                    task.cancel()
                 if gangs is not None and tending is not None:
                     tending.cancel()
                     await gangs.tend(hands)  # what did not leave in peace is put back now
@@ -166,7 +170,7 @@ def found_engines(config: Config) -> frozenset[EngineKind]:
     able = {
         EngineKind.COMMAND: True,
         EngineKind.LLAMACPP: importlib.util.find_spec("xllamacpp") is not None,
-        EngineKind.VLLM: shutil.which("vllm") is not None,
+        EngineKind.VLLM: shutil.which(config.vllm) is not None,
         EngineKind.WAN: config.redis_url is not None
         and all(importlib.util.find_spec(name) for name in ("torch", "diffusers")),
     }
@@ -195,10 +199,11 @@ def _gang_program(config: Config, home: Path, found: frozenset[EngineKind]) -> G
 
 
 def _planner(
-    read_gpus: Callable[[], tuple[Gpu, ...]], ports: EnginePorts, gang_program: GangProgram | None
+    read_gpus: Callable[[], tuple[Gpu, ...]],
+    ports: EnginePorts,
+    programs: Programs,
+    gang_program: GangProgram | None,
 ) -> Callable[[ReplicaId, ServedModel, tuple[int, ...]], Launch]:
-    programs = Programs(cpus=count_cpus())
-
     def plan(replica: ReplicaId, model: ServedModel, gpus: tuple[int, ...]) -> Launch:
         mine = [gpu for gpu in read_gpus() if gpu.index in gpus]
         if model.engine is EngineKind.WAN and gang_program is not None:

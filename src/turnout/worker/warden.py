@@ -8,17 +8,20 @@ warden kills them all. One thread, no imports beyond the standard library: it li
 
 import contextlib
 import ctypes
+import fcntl
 import os
 import resource
 import signal
+import socket
 import sys
 import time
+from collections.abc import Callable
 from typing import NoReturn
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _KILL_ALL = signal.SIGUSR1  # from the kernel when our owner died, or from the owner itself
-_WATCHED = {signal.SIGTERM, signal.SIGINT, signal.SIGCHLD, _KILL_ALL}
+_WATCHED = {signal.SIGTERM, signal.SIGINT, signal.SIGCHLD, signal.SIGIO, _KILL_ALL}
 
 
 def ask_to_kill(pid: int) -> None:
@@ -28,37 +31,72 @@ def ask_to_kill(pid: int) -> None:
 
 
 def main() -> None:
-    command = sys.argv[1:]
+    end_as(ward(lambda: _become(sys.argv[1:])))
+
+
+def ward(run: Callable[[], NoReturn], owner: socket.socket | None = None) -> int:
+    """Runs `run` in a child and answers for all that it starts; the child's wait status, once nothing is left.
+
+    `owner` is a connection to whoever asked for it: a byte from there means that it should leave, and the end of
+    the connection that it must.
+    """
     signal.pthread_sigmask(signal.SIG_BLOCK, _WATCHED)
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
-    # Until here the tether would have killed us with our owner; from here on we are told of its death instead.
+    # Until here the tether would have killed us with our parent; from here on we are told of its death instead.
     _prctl(_PR_SET_PDEATHSIG, _KILL_ALL)
     engine = os.fork()
     if engine == 0:
-        _become(command)
+        _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _WATCHED)
+        run()
+    if owner is not None:
+        _signal_when_said(owner)
     while True:
         match signal.sigwait(_WATCHED):
             case signal.SIGCHLD:
                 status = _reap(engine)
                 if status is not None:
                     _kill_all()
-                    _end_as(status)
+                    return status
             case signal.SIGTERM | signal.SIGINT:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(engine, signal.SIGTERM)
+                _ask_to_leave(engine)
+            case signal.SIGIO if owner is not None and (said := _said(owner)) != b"":
+                if said:
+                    _ask_to_leave(engine)
             case _:
                 _kill_all()
                 os._exit(1)
 
 
 def _become(command: list[str]) -> NoReturn:
-    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, _WATCHED)
     try:
         os.execvp(command[0], command)
     except OSError as err:
         print(f"cannot run {command[0]}: {err.strerror}", file=sys.stderr, flush=True)
         os._exit(127)
+
+
+def _ask_to_leave(engine: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(engine, signal.SIGTERM)
+
+
+def _signal_when_said(owner: socket.socket) -> None:
+    """A SIGIO for every word from the owner, and for what was said before."""
+    owner.setblocking(False)
+    fcntl.fcntl(owner, fcntl.F_SETOWN, os.getpid())
+    fcntl.fcntl(owner, fcntl.F_SETFL, fcntl.fcntl(owner, fcntl.F_GETFL) | os.O_ASYNC)
+    os.kill(os.getpid(), signal.SIGIO)
+
+
+def _said(owner: socket.socket) -> bytes | None:
+    """What the owner said; nothing at all (None) and the end of it (b"") differ."""
+    try:
+        return owner.recv(16)
+    except BlockingIOError:
+        return None
+    except OSError:
+        return b""
 
 
 def _reap(engine: int) -> int | None:
@@ -104,7 +142,7 @@ def _ours() -> list[int]:
     return found
 
 
-def _end_as(status: int) -> NoReturn:
+def end_as(status: int) -> NoReturn:
     """Ends as the engine did, so that our owner sees its exit code or its signal."""
     code = os.waitstatus_to_exitcode(status)
     if code < 0:

@@ -1,0 +1,53 @@
+"""How this machine runs vLLM: as a program, or as forks of a zygote that this worker keeps."""
+
+import asyncio
+import shutil
+import sys
+from pathlib import Path
+
+from turnout.config import Config
+from turnout.domain.errors import Misconfigured
+from turnout.engines import vllm
+from turnout.engines.servers import Program
+from turnout.observe import get_log
+from turnout.ports import Commands
+from turnout.worker import zygote
+
+_PAUSE_S = 5.0
+
+log = get_log()
+
+
+def vllm_program(config: Config, kept_at: Path, gpus: bool) -> Program:
+    return zygote_program(kept_at, gpus) if config.vllm_zygote else Program((config.vllm, "serve"))
+
+
+def zygote_program(kept_at: Path, gpus: bool) -> Program:
+    """vLLM as a fork of the zygote that listens at this path."""
+    environ = {"VLLM_WORKER_MULTIPROC_METHOD": "fork"} | ({} if gpus else {zygote.ALWAYS_FORK: "1"})
+    ask = (sys.executable, "-m", "turnout.worker.zygote", "ask", str(kept_at), f"{vllm.MODULE}:main", "serve")
+    return Program(ask, environ)
+
+
+def python_of(program: str) -> str:
+    """The interpreter of the environment that a program was installed in."""
+    found = shutil.which(program)
+    python = Path(found).with_name("python") if found else None
+    if python is None or not python.exists():
+        raise Misconfigured(
+            f"vllm_zygote: there is no {program}, or no python beside it; set vllm to its path"
+        )
+    return str(python)
+
+
+async def keep_zygote(python: str, commands: Commands, kept_at: Path) -> None:
+    """Has it from the start on, so that the first request finds it ready; starts it again when it ends."""
+    while True:
+        argv = [python, zygote.__file__, "keep", str(kept_at), *vllm.IMPORTS]
+        process = await commands.start("zygote", argv, {})
+        try:
+            await process.wait()
+        finally:
+            process.kill()
+        log.warning("zygote ended", said=process.last_words())
+        await asyncio.sleep(_PAUSE_S)

@@ -1,0 +1,104 @@
+"""A zygote's engines on real processes: whose output they have, how they end, and that none outlives anyone."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from tests.conftest import wait_until
+
+from turnout.worker import zygote
+
+TOY = """
+import os, signal, subprocess, sys, time
+
+def leave():
+    print("says", sys.argv[1], os.environ["WORD"], flush=True)
+    sys.exit(int(sys.argv[1]))
+
+def die():
+    os.kill(os.getpid(), signal.SIGSEGV)
+
+def stay():
+    subprocess.Popen(["sleep", "600"], start_new_session=True)
+    print("stays", flush=True)
+    time.sleep(600)
+"""
+
+
+class Kept:
+    """A zygote that has imported the toy engine."""
+
+    def __init__(self, directory: Path) -> None:
+        (directory / "toy.py").write_text(TOY)
+        self.path = str(directory / "zygote")
+        environ = {**os.environ, "PYTHONPATH": str(directory)}
+        argv = [sys.executable, zygote.__file__, "keep", self.path, "toy", "no_such_module"]
+        self.process = subprocess.Popen(argv, env=environ)
+
+    async def ask(self, entry: str, *words: str) -> asyncio.subprocess.Process:
+        argv = [sys.executable, "-m", "turnout.worker.zygote", "ask", self.path, f"toy:{entry}", *words]
+        pipe = asyncio.subprocess.PIPE
+        environ = {**os.environ, "WORD": "of its own"}
+        return await asyncio.create_subprocess_exec(*argv, stdout=pipe, stderr=pipe, env=environ)
+
+    def family(self) -> list[psutil.Process]:
+        return psutil.Process(self.process.pid).children(recursive=True)
+
+
+@pytest.fixture
+def kept(tmp_path: Path) -> Iterator[Kept]:
+    kept = Kept(tmp_path)
+    with kept.process:
+        yield kept
+        kept.process.kill()
+
+
+async def test_an_engine_has_its_askers_words_variables_and_outputs_and_ends_as_it_ends(kept: Kept) -> None:
+    asker = await kept.ask("leave", "3")
+    out, _ = await asker.communicate()
+    assert out.decode() == "says 3 of its own\n"
+    assert asker.returncode == 3
+    crashed = await kept.ask("die")
+    assert await crashed.wait() == -signal.SIGSEGV
+
+
+async def staying(kept: Kept) -> tuple[asyncio.subprocess.Process, list[psutil.Process]]:
+    asker = await kept.ask("stay")
+    assert asker.stdout is not None
+    assert await asker.stdout.readline() == b"stays\n"
+    family = kept.family()
+    assert len(family) == 3  # its warden, itself, and what it started
+    return asker, family
+
+
+def alive(family: list[psutil.Process]) -> list[psutil.Process]:
+    return [p for p in family if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]
+
+
+async def test_asked_to_leave_it_leaves_with_all_it_started(kept: Kept) -> None:
+    asker, family = await staying(kept)
+    asker.terminate()
+    assert await asker.wait() == -signal.SIGTERM
+    await wait_until(lambda: alive(family) == [], "all to end")
+
+
+async def test_it_dies_with_whoever_asked(kept: Kept) -> None:
+    asker, family = await staying(kept)
+    asker.kill()
+    await asker.wait()
+    await wait_until(lambda: alive(family) == [], "all to end")
+
+
+async def test_it_dies_with_the_zygote_and_the_asker_says_so(kept: Kept) -> None:
+    asker, family = await staying(kept)
+    kept.process.kill()
+    _, said = await asker.communicate()
+    assert asker.returncode == 1
+    assert said == b"the zygote ended, and the engine with it\n"
+    await wait_until(lambda: alive(family) == [], "all to end")
