@@ -7,7 +7,7 @@ the environment (`turnout worker` has some of its own), and only where a program
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import yaml
 from pydantic import TypeAdapter, ValidationError
@@ -75,6 +75,9 @@ class Config:
     limit_chat_concurrency: int = 500
     max_body_bytes: int = 24 * 2**20
     max_image_pixels: int = 16_000_000
+    ray_strategy: Literal["PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD"] = "PACK"
+    ray_interface: str | None = None
+    ray_place_s: float = 120.0
     allow_private_urls: bool = False
     ca_file: Path | None = None
     allow_registered_commands: bool = False

@@ -8,23 +8,48 @@ from typing import Any, cast
 
 # A follower waits here for the next command; rank 0 sends one at least every few seconds, also when idle.
 _CONTROL_TIMEOUT = timedelta(minutes=30)
+_MEETING_TIMEOUT = timedelta(minutes=5)  # for all ranks to import, on machines that may be busy
 
 
 @dataclass(frozen=True, slots=True)
 class Seat:
-    """Which rank this process is, and where the gang meets: a file that all ranks see, or None for
-    `MASTER_ADDR` and `MASTER_PORT` as torchrun sets them."""
+    """Which rank this process is, and where the gang meets: a file that all ranks see, `tcp://host:port` where
+    rank 0 has bound the socket `listening` already, or None for `MASTER_ADDR` and `MASTER_PORT` as torchrun sets
+    them."""
 
     rank: int
     ranks: int
     local_rank: int
     rendezvous: str | None = None
+    listening: int | None = None
 
 
 def seat_from(environ: Mapping[str, str], rendezvous: str | None = None) -> Seat:
     """The seat that torchrun's variables describe; a lone process sits alone."""
     rank = int(environ.get("RANK", "0"))
     return Seat(rank, int(environ.get("WORLD_SIZE", "1")), int(environ.get("LOCAL_RANK", rank)), rendezvous)
+
+
+def _meeting(seat: Seat) -> dict[str, Any]:
+    """How torch's `init_process_group` is told where the ranks meet."""
+    if seat.rendezvous is None:
+        return {"init_method": "env://"}
+    if not seat.rendezvous.startswith("tcp://"):
+        return {"init_method": f"file://{seat.rendezvous}"}
+    import torch.distributed as dist
+
+    host, _, port = seat.rendezvous.removeprefix("tcp://").rpartition(":")
+    # Rank 0 brings a bound socket, so no other program can have taken the port in the meantime.
+    store = cast("Any", dist).TCPStore(
+        host,
+        int(port),
+        world_size=seat.ranks,
+        is_master=seat.rank == 0,
+        timeout=_MEETING_TIMEOUT,
+        wait_for_workers=False,
+        master_listen_fd=seat.listening,
+    )
+    return {"store": store}
 
 
 class Group:
@@ -47,10 +72,10 @@ class Group:
         if seat.ranks > 1:
             cast("Any", dist).init_process_group(
                 backend="cpu:gloo,cuda:nccl" if device == "cuda" else "gloo",
-                init_method=f"file://{seat.rendezvous}" if seat.rendezvous else "env://",
                 rank=seat.rank,
                 world_size=seat.ranks,
                 timeout=_CONTROL_TIMEOUT,
+                **_meeting(seat),
             )
         return cls(seat)
 

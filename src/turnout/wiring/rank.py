@@ -22,7 +22,23 @@ from turnout.wiring import on_stop, open_wires
 def run_rank(
     config: Config, model_name: str, gang: GangId, seat: Seat, pulse_fd: int | None, *, once: bool
 ) -> None:
-    """One rank of a gang, until it is drained: rank 0 leads, the others obey."""
+    """One rank of a gang as a process of its own, until it is drained (SIGTERM): rank 0 leads, the others obey."""
+    if seat.rank:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # rank 0 decides when all leave
+    serve_rank(config, model_name, gang, seat, pulse_fd, once=once, on_drain=on_stop)
+
+
+def serve_rank(
+    config: Config,
+    model_name: str,
+    gang: GangId,
+    seat: Seat,
+    pulse_fd: int | None,
+    *,
+    once: bool,
+    on_drain: Callable[[Callable[[], None]], None],
+) -> None:
+    """The same wherever it runs: `on_drain` is given what rank 0 wants called when it should leave."""
     model = config.model(model_name)
     if seat.ranks != model.ranks:
         raise Misconfigured(
@@ -31,7 +47,6 @@ def run_rank(
     pulse = Pulse(pulse_fd)
     load = _loader(config, model, seat)
     if seat.rank:
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # rank 0 decides when all leave
         obey(*load(), pulse)
         return
 
@@ -40,10 +55,15 @@ def run_rank(
         pulse.ready()
         return crew
 
-    asyncio.run(_lead(config, Orders(model.name, gang, config.limits, once), load_crew))
+    asyncio.run(_lead(config, Orders(model.name, gang, config.limits, once), load_crew, on_drain))
 
 
-async def _lead(config: Config, orders: Orders, load: Callable[[], Crew]) -> None:
+async def _lead(
+    config: Config,
+    orders: Orders,
+    load: Callable[[], Crew],
+    on_drain: Callable[[Callable[[], None]], None],
+) -> None:
     async with open_wires(config) as wires:
         bench = Bench(
             wires.tasks,
@@ -55,7 +75,7 @@ async def _lead(config: Config, orders: Orders, load: Callable[[], Crew]) -> Non
             ThreadPoolExecutor(1, thread_name_prefix="engine"),
         )
         leader = Leader(bench, orders, load)
-        on_stop(leader.drain)
+        on_drain(leader.drain)
         await leader.run()
 
 

@@ -1,0 +1,57 @@
+"""What a gang asks of a Ray cluster, whether the cluster could ever give it, and who sits where. Pure."""
+
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+from turnout.domain.models import Model
+
+Strategy = Literal["PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD"]
+Resources = Mapping[str, float]
+
+LEADER: Resources = {"CPU": 0.1}  # the gang's supervisor; it waits and looks, the ranks work
+
+
+def rank_bundle(model: Model) -> Resources:
+    """What one rank takes: a GPU, or a CPU on machines without."""
+    return {"GPU": 1.0, "CPU": 1.0} if model.device == "cuda" else {"CPU": 1.0}
+
+
+def gang_bundles(model: Model) -> list[Resources]:
+    """Bundle 0 is the leader's, bundle 1 … N are the ranks'."""
+    return [LEADER, *[rank_bundle(model)] * model.ranks]
+
+
+def seating(bundles_to_node: Mapping[int, str]) -> list[int]:
+    """The bundle of each rank: ranks of one node are neighbours, those on the leader's node come first."""
+    home = bundles_to_node[0]
+    return sorted(
+        (bundle for bundle in bundles_to_node if bundle != 0),
+        key=lambda bundle: (bundles_to_node[bundle] != home, bundles_to_node[bundle], bundle),
+    )
+
+
+def could_hold(nodes: Sequence[Resources], bundles: Sequence[Resources], strategy: Strategy) -> bool:
+    """Whether empty nodes like these have room for all bundles together.
+
+    First fit, largest bundles first; a gang's ranks are all alike, so that finds a place whenever there is one.
+    """
+    if strategy == "STRICT_PACK":
+        together: dict[str, float] = {}
+        for bundle in bundles:
+            for name, amount in bundle.items():
+                together[name] = together.get(name, 0.0) + amount
+        return any(_fits(node, together) for node in nodes)
+    free = [dict(node) for node in nodes]
+    for bundle in sorted(bundles, key=lambda b: -sum(b.values())):
+        place = next((node for node in free if _fits(node, bundle)), None)
+        if place is None:
+            return False
+        for name, amount in bundle.items():
+            place[name] -= amount
+        if strategy == "STRICT_SPREAD":
+            free.remove(place)
+    return True
+
+
+def _fits(node: Resources, bundle: Resources) -> bool:
+    return all(node.get(name, 0.0) >= amount - 1e-9 for name, amount in bundle.items())

@@ -1,0 +1,102 @@
+"""One gang on Ray: a Serve replica that supervises rank actors in its own placement group."""
+
+import asyncio
+import contextlib
+import os
+import secrets
+from collections.abc import Callable
+from functools import partial
+from typing import Any, cast
+
+from turnout.config import Config
+from turnout.domain.errors import Misconfigured
+from turnout.domain.tasks import GangId
+from turnout.gang.supervisor import GangOrders, GangSupervisor
+from turnout.launch.ray.bundles import rank_bundle
+from turnout.launch.ray.host import Assignment
+from turnout.launch.ray.network import interface_of
+from turnout.launch.ray.ranks import RankTerms, RayRanks
+from turnout.observe import get_log, start_logging
+from turnout.wiring import open_wires
+
+log = get_log()
+
+
+def gang_name(model: str, slot: int) -> str:
+    """Gangs' ids begin with it, so that what a slot holds is known by name."""
+    return f"ray-{model}-{slot}-"
+
+
+class VideoGenerator:
+    """One gang. Serve starts it where its placement group is, asks whether it is well, and stops it in peace."""
+
+    async def __init__(self, config: Config, model: str, slot: int) -> None:
+        from ray.util import get_current_placement_group
+
+        group: Any = cast("Any", get_current_placement_group)()
+        if group is None:
+            raise Misconfigured("a gang on Ray needs a placement group")
+        self.gang = GangId(f"{gang_name(model, slot)}{secrets.token_hex(3)}")
+        start_logging(config.log_level, role="gang", gang=self.gang)
+        found = config.model(model)
+        self._config = config
+        self._ranks = RayRanks(
+            self.gang,
+            group,
+            RankTerms(found.ranks, rank_bundle(found), config.ray_place_s),
+            partial(be_rank, config, model, self.gang),
+        )
+        self._orders = GangOrders(
+            found.name, self.gang, found.ranks, config.stall_s, config.step_timeout_s, config.drain_s
+        )
+        self._supervisor: GangSupervisor | None = None
+        self._running = asyncio.get_running_loop().create_task(self._run(), name=self.gang)
+
+    async def _run(self) -> None:
+        async with open_wires(self._config) as wires:
+            self._supervisor = GangSupervisor(self._orders, self._ranks, wires.queue)
+            try:
+                await self._supervisor.run()
+            finally:
+                self._ranks.close()
+
+    async def check_health(self) -> None:
+        """Serve replaces a gang that is not well, placement group and all."""
+        if self._running.done():
+            await self._running
+            raise RuntimeError("the gang has left")
+
+    async def __del__(self) -> None:
+        """Serve awaits this before it ends the replica: what is being rendered is checkpointed and put back."""
+        if self._supervisor is not None:
+            self._supervisor.stop()
+        try:
+            async with asyncio.timeout(self._config.drain_s + 5):
+                with contextlib.suppress(Exception):  # it is leaving; why it was unwell stands in its log
+                    await self._running
+        except TimeoutError:
+            log.warning("gang did not leave in time")
+
+
+def be_rank(
+    config: Config,
+    model: str,
+    gang: GangId,
+    assignment: Assignment,
+    pulse_fd: int,
+    on_drain: Callable[[Callable[[], None]], None],
+) -> None:
+    """The whole life of a rank, on a thread of its actor."""
+    interface = config.ray_interface or interface_of(assignment.address)
+    if interface is None:
+        raise Misconfigured(
+            f"no interface here has the address {assignment.address}, which Ray gave this node: set ray_interface"
+        )
+    os.environ["GLOO_SOCKET_IFNAME"] = os.environ["NCCL_SOCKET_IFNAME"] = interface
+    from turnout.gang.group import Seat
+    from turnout.wiring.rank import serve_rank
+
+    start_logging(config.log_level, role="rank", gang=gang, rank=assignment.rank, node=assignment.node)
+    # Ray shows an actor the one GPU that it was given, so that one is number 0 for every rank.
+    seat = Seat(assignment.rank, assignment.ranks, 0, assignment.rendezvous, assignment.listening)
+    serve_rank(config, model, gang, seat, pulse_fd, once=False, on_drain=on_drain)
