@@ -21,6 +21,7 @@ from turnout.domain.serving import (
     ServedModel,
     WorkerId,
 )
+from turnout.domain.slots import GangReport
 from turnout.domain.tasks import Event, GangId, Task, TaskId, TenantId
 from turnout.domain.usage import UsageRow
 
@@ -158,6 +159,19 @@ class Queue(Protocol):
 
     async def leave(self, model: str, gang: GangId) -> None:
         """Forgets a gang that holds nothing."""
+        ...
+
+
+class GangBoard(Protocol):
+    """Where gangs that run on other machines tell of themselves."""
+
+    async def show(self, report: GangReport) -> None:
+        """Must be repeated every few seconds: what is not fresh is not believed."""
+        ...
+
+    async def remove(self, gang: GangId) -> None: ...
+    async def all(self) -> dict[GangId, GangReport]:
+        """Those that live."""
         ...
 
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from turnout.adapters.blobs import ObjectBlobs, open_blobs
+from turnout.adapters.redis.gangs import RedisGangBoard
 from turnout.adapters.redis.link import Link
 from turnout.adapters.redis.queue import RedisQueue
 from turnout.adapters.redis.quotas import RedisQuotas
@@ -47,6 +48,7 @@ class Wires:
     registry: RedisRegistry
     quotas: RedisQuotas
     usage: RedisUsage
+    gangs: RedisGangBoard
     link: Link
 
 
@@ -84,6 +86,7 @@ async def open_wires(config: Config) -> AsyncGenerator[Wires]:
             RedisRegistry(link),
             RedisQuotas(link),
             RedisUsage(link),
+            RedisGangBoard(link),
             link,
         )
     finally:
@@ -219,6 +222,13 @@ async def _refuse_open_door(listening: socket.socket, keys: RedisKeyStore) -> No
 
 
 async def run_manager(config: Config) -> None:
+    """The manager as a process of its own, until SIGTERM."""
+    stopping = asyncio.Event()
+    on_stop(stopping.set)
+    await manage(config, stopping)
+
+
+async def manage(config: Config, stopping: asyncio.Event) -> None:
     from turnout.adapters.outbound import Outbound
     from turnout.manager.fleet import FleetManager
     from turnout.manager.loop import Manager
@@ -251,8 +261,6 @@ async def run_manager(config: Config) -> None:
         name = f"m-{secrets.token_hex(4)}"  # new for each process: replicas are named after it
         rules = Rules(min_resident_s=config.min_resident_s)
         fleet = FleetManager(name, wires.registry, wires.mutex, wires.queue, rules)
-        stopping = asyncio.Event()
-        on_stop(stopping.set)
         await declare(config, wires.registry)
         async with asyncio.TaskGroup() as group:
             group.create_task(manager.run(stopping), name="housekeeping")

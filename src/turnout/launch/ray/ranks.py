@@ -101,7 +101,7 @@ class RayRanks:
         self._group = group
         self._terms = terms
         self._work = work
-        self._formation = 0
+        self.formation = 0
         self._seats: list[int] = []
         self._rendezvous: asyncio.Future[str] = asyncio.Future()
         self._lives: set[asyncio.Task[None]] = set()
@@ -111,7 +111,7 @@ class RayRanks:
         """Raises Unavailable when the cluster has no place for the gang any more: it needs another group then."""
         if number == 0:
             self.close()
-            self._formation += 1
+            self.formation += 1
             self._seats = seating(await self._placed())
             self._rendezvous = asyncio.get_running_loop().create_future()
             self.ranks = []
@@ -134,7 +134,7 @@ class RayRanks:
         return (
             ray.remote(RankHost)
             .options(
-                name=f"{name}#{self._formation}",
+                name=f"{name}#{self.formation}",
                 num_cpus=resources.pop("CPU", 0),
                 num_gpus=resources.pop("GPU", 0),
                 resources=resources,
@@ -147,11 +147,9 @@ class RayRanks:
 
     async def _placed(self) -> Mapping[int, str]:
         """The node of each bundle. Ray finds new places for those whose node died, when there are any."""
-        from ray.util.placement_group import placement_group_table
-
         deadline = time.monotonic() + self._terms.place_s
         while True:
-            table: dict[str, Any] = await asyncio.to_thread(placement_group_table, self._group)
+            table: dict[str, Any] = await asyncio.to_thread(ray.util.placement_group_table, self._group)
             if table.get("state") == "CREATED":
                 return table["bundles_to_node_id"]
             if time.monotonic() > deadline or table.get("state") == "REMOVED":
@@ -166,8 +164,8 @@ class RayRanks:
         meeting = self._rendezvous
         try:
             async with asyncio.timeout(self._terms.place_s):
-                rank.place = await rank.actor.place.remote()
-            log.info("rank up", rank=number, node=rank.place.node, address=rank.place.address, pid=rank.pid)
+                rank.place = place = cast("Place", await rank.actor.place.remote())
+            log.info("rank up", rank=number, node=place.node, address=place.address, pid=place.pid)
             if number == 0:
                 meeting.set_result(await rank.actor.listen.remote())
             await rank.actor.run.remote(number, self._terms.ranks, await asyncio.shield(meeting))

@@ -4,12 +4,14 @@ import asyncio
 import contextlib
 import os
 import secrets
+import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any, cast
 
 from turnout.config import Config
-from turnout.domain.errors import Misconfigured
+from turnout.domain.errors import Misconfigured, Unavailable
+from turnout.domain.slots import GangReport, RankReport, gang_prefix
 from turnout.domain.tasks import GangId
 from turnout.gang.supervisor import GangOrders, GangSupervisor
 from turnout.launch.ray.bundles import rank_bundle
@@ -17,14 +19,12 @@ from turnout.launch.ray.host import Assignment
 from turnout.launch.ray.network import interface_of
 from turnout.launch.ray.ranks import RankTerms, RayRanks
 from turnout.observe import get_log, start_logging
+from turnout.ports import GangBoard
 from turnout.wiring import open_wires
 
 log = get_log()
 
-
-def gang_name(model: str, slot: int) -> str:
-    """Gangs' ids begin with it, so that what a slot holds is known by name."""
-    return f"ray-{model}-{slot}-"
+_TELL_EVERY_S = 1.0
 
 
 class VideoGenerator:
@@ -36,10 +36,11 @@ class VideoGenerator:
         group: Any = cast("Any", get_current_placement_group)()
         if group is None:
             raise Misconfigured("a gang on Ray needs a placement group")
-        self.gang = GangId(f"{gang_name(model, slot)}{secrets.token_hex(3)}")
+        self.gang = GangId(f"{gang_prefix(model, slot)}{secrets.token_hex(3)}")
         start_logging(config.log_level, role="gang", gang=self.gang)
         found = config.model(model)
         self._config = config
+        self._slot = slot
         self._ranks = RayRanks(
             self.gang,
             group,
@@ -53,12 +54,33 @@ class VideoGenerator:
         self._running = asyncio.get_running_loop().create_task(self._run(), name=self.gang)
 
     async def _run(self) -> None:
-        async with open_wires(self._config) as wires:
+        async with open_wires(self._config) as wires, asyncio.TaskGroup() as group:
+            telling = group.create_task(self._tell(wires.gangs), name=f"{self.gang} tells")
             self._supervisor = GangSupervisor(self._orders, self._ranks, wires.queue)
             try:
                 await self._supervisor.run()
             finally:
                 self._ranks.close()
+                telling.cancel()
+                with contextlib.suppress(Unavailable):
+                    await wires.gangs.remove(self.gang)
+
+    async def _tell(self, board: GangBoard) -> None:
+        while True:
+            with contextlib.suppress(Unavailable):
+                await board.show(self.report())
+            await asyncio.sleep(_TELL_EVERY_S)
+
+    def report(self) -> GangReport:
+        ranks = tuple(
+            RankReport(number, rank.place.node, rank.place.address, rank.pid)
+            if rank.place and rank.returncode is None
+            else RankReport(number)
+            for number, rank in enumerate(self._ranks.ranks)
+        )
+        return GangReport(
+            self.gang, self._orders.model, self._slot, time.time(), self._ranks.formation, ranks
+        )
 
     async def check_health(self) -> None:
         """Serve replaces a gang that is not well, placement group and all."""

@@ -1,0 +1,23 @@
+"""The Serve application for `serve run turnout.serve:app`, `serve deploy` and a KubeRay RayService.
+
+Arguments: `config`, a configuration file that is there on the head (default: ./turnout.yaml and TURNOUT_* variables).
+"""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from turnout import config as settings
+from turnout.domain.errors import Misconfigured
+
+
+def app(arguments: Mapping[str, str]) -> Any:
+    """Builds the application; refuses a configuration that other machines could not use."""
+    from turnout.wiring.on_ray.app import build_app
+
+    file = arguments.get("config")
+    config = settings.load({}, os.environ, Path(file) if file else None).config
+    if not config.redis_url:
+        raise Misconfigured("on Ray every node needs the same Redis: set redis_url")
+    return build_app(config)

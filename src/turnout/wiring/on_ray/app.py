@@ -1,0 +1,104 @@
+"""The Serve application: for each video model as many deployments as it may have gangs, and one that keeps the
+manager."""
+
+import asyncio
+import hashlib
+import json
+from typing import Any, cast
+
+from ray import serve as _serve
+from ray.serve.config import AutoscalingConfig, AutoscalingPolicy
+
+from turnout.config import Config, dump
+from turnout.domain.models import Model
+from turnout.launch.ray.bundles import LEADER, gang_bundles
+from turnout.observe import start_logging
+from turnout.wiring.on_ray.gang import VideoGenerator
+from turnout.wiring.on_ray.lines import dump_model
+from turnout.wiring.on_ray.manager import ensure_manager, find_manager, ray
+
+serve = cast("Any", _serve)
+
+APP = "turnout"
+_HEALTH = {"health_check_period_s": 5.0, "health_check_timeout_s": 30.0}
+
+
+class ManagerKeeper:
+    """Makes the detached manager and answers for its health, so that `serve status` tells of it."""
+
+    async def __init__(self, config: Config, digest: str, *gangs: Any) -> None:
+        start_logging(config.log_level, role="keeper")
+        self._config = config
+        self._digest = digest
+        await asyncio.to_thread(ensure_manager, config, digest)
+
+    async def check_health(self) -> None:
+        manager = find_manager() or await asyncio.to_thread(ensure_manager, self._config, self._digest)
+        async with asyncio.timeout(20):
+            await manager.health.remote()
+
+
+def build_app(config: Config) -> Any:
+    """What `serve.run` takes."""
+    gangs = [
+        deploy_gang(config, model, slot) for model in config.models for slot in range(model.max_replicas)
+    ]
+    keeper = serve.deployment(ManagerKeeper).options(
+        name="Manager", num_replicas=1, ray_actor_options={"num_cpus": 0}, **_HEALTH
+    )
+    return keeper.bind(config, digest_of(config), *gangs)
+
+
+def deploy_gang(config: Config, model: Model, slot: int) -> Any:
+    """One slot's deployment: none or one replica, which is one gang."""
+    return (
+        serve.deployment(VideoGenerator)
+        .options(
+            name=deployment_name(model.name, slot),
+            autoscaling_config=AutoscalingConfig(
+                min_replicas=0,
+                initial_replicas=0,
+                max_replicas=1,
+                upscale_delay_s=1.0,  # for an idle gang to take it first
+                downscale_delay_s=model.idle_s,
+                downscale_to_zero_delay_s=model.idle_s,
+                policy=AutoscalingPolicy(
+                    policy_function="turnout.wiring.on_ray.policy:GangPolicy",
+                    policy_kwargs={"model": dump_model(model), "slot": slot},
+                ),
+            ),
+            ray_actor_options={"num_cpus": LEADER["CPU"]},
+            placement_group_bundles=[dict(bundle) for bundle in gang_bundles(model)],
+            placement_group_strategy=config.ray_strategy,
+            graceful_shutdown_timeout_s=config.drain_s + 15.0,
+            graceful_shutdown_wait_loop_s=0.2,
+            **_HEALTH,
+        )
+        .bind(config, model.name, slot)
+    )
+
+
+def deployment_name(model: str, slot: int) -> str:
+    return f"VideoGenerator-{model}-{slot}"
+
+
+def digest_of(config: Config) -> str:
+    return hashlib.sha256(json.dumps(dump(config), sort_keys=True).encode()).hexdigest()[:16]
+
+
+def run_app(config: Config) -> None:
+    """Deploys on the cluster that this process is connected to; returns when all that should run does."""
+    serve.start(proxy_location="Disabled")
+    serve.run(build_app(config), name=APP, route_prefix=None)
+
+
+def take_down() -> None:
+    """Drains the gangs, then removes all that `run_app` brought."""
+    from turnout.wiring.on_ray.manager import end_manager
+
+    serve.delete(APP)
+    end_manager()
+    serve.shutdown()
+
+
+__all__ = ["APP", "build_app", "ray", "run_app", "take_down"]

@@ -1,0 +1,141 @@
+"""The manager in a Ray cluster: a detached actor that Ray restarts for ever. All its state is in Redis, so a restart
+loses nothing. Beside the manager's own duties it tells the autoscaling policies how the queues stand."""
+
+import asyncio
+import contextlib
+import os
+import threading
+import time
+from dataclasses import dataclass
+from typing import Any, cast
+
+import ray as _ray
+from ray.exceptions import RayError
+
+from turnout.config import Config
+from turnout.domain.errors import Unavailable
+from turnout.domain.slots import Line, line_of
+from turnout.observe import get_log, start_logging
+from turnout.wiring import Wires, manage, open_wires
+
+ray = cast("Any", _ray)
+log = get_log()
+
+NAME = "manager"
+NAMESPACE = "turnout"
+_LOOK_EVERY_S = 0.5
+_ANSWER_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """`looked_s` is how long ago it last saw the queues; None: not yet."""
+
+    pid: int
+    node: str
+    config_digest: str
+    up_s: float
+    looked_s: float | None
+
+
+class ManagerActor:
+    """Its loop runs on a thread of its own; when that ends, so does the process, and Ray starts another."""
+
+    def __init__(self, config: Config, digest: str) -> None:
+        start_logging(config.log_level, role="manager")
+        self._config = config
+        self._digest = digest
+        self._born = time.monotonic()
+        self._looked: float | None = None
+        self._lines: dict[str, Line] = {}
+        self._stopping = asyncio.Event()
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._run, name="manager", daemon=True)
+        self._thread.start()
+
+    def health(self) -> Health:
+        now = time.monotonic()
+        looked_s = None if self._looked is None else now - self._looked
+        return Health(
+            os.getpid(), ray.get_runtime_context().get_node_id(), self._digest, now - self._born, looked_s
+        )
+
+    def lines(self) -> dict[str, Line]:
+        """How each model's queue stood a moment ago; raises when that was not seen lately."""
+        if self._looked is None or time.monotonic() - self._looked > _ANSWER_S:
+            raise RuntimeError("the queues have not been seen lately")
+        return self._lines
+
+    def stop(self) -> None:
+        self._loop.call_soon_threadsafe(self._stopping.set)
+        self._thread.join(_ANSWER_S)
+
+    def _run(self) -> None:
+        try:
+            self._loop.run_until_complete(self._work())
+        except Exception:
+            log.exception("manager broke")
+            os._exit(1)
+
+    async def _work(self) -> None:
+        async with open_wires(self._config) as wires, asyncio.TaskGroup() as group:
+            looking = group.create_task(self._look(wires), name="look")
+            await manage(self._config, self._stopping)
+            looking.cancel()
+
+    async def _look(self, wires: Wires) -> None:
+        while True:
+            with contextlib.suppress(Unavailable):
+                reports = await wires.gangs.all()
+                lines: dict[str, Line] = {}
+                for model in self._config.models:
+                    figures = await wires.queue.figures(model.name)
+                    held = await wires.queue.holdings(model.name)
+                    mine = {gang: r for gang, r in reports.items() if r.model == model.name}
+                    lines[model.name] = line_of(
+                        model, figures.length, figures.running, figures.oldest_s, held, mine
+                    )
+                self._lines, self._looked = lines, time.monotonic()
+            await asyncio.sleep(_LOOK_EVERY_S)
+
+
+def find_manager() -> Any | None:
+    try:
+        return ray.get_actor(NAME, namespace=NAMESPACE)
+    except ValueError:
+        return None
+
+
+def ensure_manager(config: Config, digest: str) -> Any:
+    """The running manager, or a new one when there is none or it has another configuration. Blocks for a moment."""
+    manager = find_manager()
+    if manager is not None and ray.get(manager.health.remote(), timeout=60).config_digest != digest:
+        end_manager()
+        manager = None
+    return manager or (
+        ray.remote(ManagerActor)
+        .options(
+            name=NAME,
+            namespace=NAMESPACE,
+            lifetime="detached",
+            get_if_exists=True,
+            max_restarts=-1,
+            max_task_retries=-1,
+            max_concurrency=8,
+            num_cpus=0,
+        )
+        .remote(config, digest)
+    )
+
+
+def end_manager() -> None:
+    """Lets it drop its rights, then ends it; does nothing when there is none."""
+    manager = find_manager()
+    if manager is None:
+        return
+    with contextlib.suppress(RayError):  # it is killed next anyway
+        ray.get(manager.stop.remote(), timeout=_ANSWER_S)
+    ray.kill(manager)
+    deadline = time.monotonic() + _ANSWER_S
+    while find_manager() is not None and time.monotonic() < deadline:
+        time.sleep(0.05)

@@ -1,0 +1,29 @@
+"""How Serve's controller decides whether a slot's gang is there: by its model's line, which the manager tells.
+
+Serve pickles this module's code into its controller, so it holds nothing but the class; no Redis address and no
+secret is in what Serve shows of it. Serve calls it many times a second: it only looks at what a thread learned.
+"""
+
+from typing import Any
+
+
+class GangPolicy:
+    """For one slot: 1 while its gang is wanted, 0 otherwise. Keeps what is there while the manager is silent."""
+
+    def __init__(self, model: dict[str, Any], slot: int) -> None:
+        import threading
+
+        from turnout.wiring.on_ray.lines import Lines, model_from
+
+        self._model = model_from(model)
+        self._slot = slot
+        self._lines = Lines()
+        threading.Thread(target=self._lines.follow, name=f"line {slot}", daemon=True).start()
+
+    def __call__(self, context: Any) -> tuple[int, dict[str, Any]]:
+        from turnout.domain.slots import wants_gang
+
+        line = self._lines.latest(self._model.name)
+        if line is None:
+            return context.target_num_replicas, {}
+        return int(wants_gang(self._model, self._slot, line)), {}
