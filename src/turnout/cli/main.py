@@ -8,7 +8,19 @@ import typer
 from typer.core import TyperGroup
 
 from turnout import __version__
-from turnout.cli import chat, doctor, generate, keys, models, serve, show_config, tasks, usage, workers
+from turnout.cli import (
+    chat,
+    doctor,
+    generate,
+    keys,
+    models,
+    ray,
+    serve,
+    show_config,
+    tasks,
+    usage,
+    workers,
+)
 from turnout.cli.options import Common, ConfigOption, KeyOption, StateDirOption, UrlOption
 from turnout.cli.text import one_line
 from turnout.domain.errors import InvalidRequest, Misconfigured, TurnoutError, Unauthorized
@@ -97,6 +109,7 @@ tasks.register(app)
 chat.register(app)
 models.register(app)
 workers.register(app)
+ray.register(app)
 keys.register(app)
 usage.register(app)
 show_config.register(app)

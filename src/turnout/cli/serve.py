@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from turnout.cli.options import Common, with_config
+from turnout.cli.ray import need_ray
 from turnout.domain.errors import Misconfigured
 
 if TYPE_CHECKING:
@@ -44,6 +45,10 @@ def up(
     port: PortOption = None,
     redis_url: RedisOption = None,
     blobs: BlobsOption = None,
+    ray: Annotated[bool, typer.Option("--ray", help="Render on a Ray cluster; starts one here.")] = False,
+    address: Annotated[
+        str | None, typer.Option("--address", help="With --ray: a cluster that runs already.")
+    ] = None,
     demo: Annotated[
         str | None, typer.Option("--demo", help="Render this prompt once the service is up.")
     ] = None,
@@ -56,8 +61,12 @@ def up(
     With --demo and no terminal attached, it stops once the video is saved.
     """
     from turnout.observe import start_logging
-    from turnout.wiring.up import Address, run_up
+    from turnout.wiring.up import Address, RayCluster, run_up
 
+    if address is not None and not ray:
+        raise Misconfigured("--address goes with --ray")
+    if ray:
+        need_ray()
     loaded = common.load(host=host, port=port, redis_url=redis_url, blobs=blobs)
     config = loaded.config
     start_logging("warning" if config.log_level == "info" else config.log_level, role="up")
@@ -81,7 +90,7 @@ def up(
             stopping.set()
 
     demos: list[asyncio.Future[None]] = []
-    asyncio.run(run_up(config, ready))
+    asyncio.run(run_up(config, ready, RayCluster(address) if ray else None))
     print("Turnout has stopped. What was queued or running goes on at the next `turnout up`.", flush=True)
     raise typer.Exit(exit_code)
 

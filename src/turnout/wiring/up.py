@@ -30,8 +30,18 @@ class Address:
     api_key: str
 
 
-async def run_up(config: Config, ready: Callable[[Address, asyncio.Event], None]) -> None:
-    """Runs until SIGINT or SIGTERM, or until someone sets the event that `ready` is given."""
+@dataclass(frozen=True, slots=True)
+class RayCluster:
+    """Where gangs are to run; `address` None: on a cluster that is started here and ends with the service."""
+
+    address: str | None
+
+
+async def run_up(
+    config: Config, ready: Callable[[Address, asyncio.Event], None], cluster: RayCluster | None = None
+) -> None:
+    """Runs until SIGINT or SIGTERM, or until someone sets the event that `ready` is given. Gangs are children of
+    this machine's worker, or run on a Ray cluster."""
     config.state_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
     stopping = asyncio.Event()
     on_stop(stopping.set)
@@ -61,10 +71,17 @@ async def run_up(config: Config, ready: Callable[[Address, asyncio.Event], None]
                     environ={"TURNOUT_JOIN_TOKEN": join_token},
                 )
 
+            async def ray() -> Process:
+                where = ["--address", cluster.address] if cluster and cluster.address else []
+                return await launcher.start("ray", ["ray", "serve", *options, *where])
+
+            managing = [] if cluster else [Part("manager", manager, 5.0)]
+            rendering = [Part("ray", ray, config.drain_s + 60.0)] if cluster else []
             parts = [
                 *redis_parts,
-                Part("manager", manager, 5.0),
+                *managing,
                 Part("gateway", gateway, 10.0),
+                *rendering,
                 Part("worker", worker, config.drain_s + 10.0),
             ]
             await run_parts(parts, stopping, lambda: ready(address, stopping))

@@ -9,11 +9,12 @@ Strategy = Literal["PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD"]
 Resources = Mapping[str, float]
 
 LEADER: Resources = {"CPU": 0.1}  # the gang's supervisor; it waits and looks, the ranks work
+_RANK_CPU = 0.9  # so that the leader fits beside the ranks on a machine that they fill
 
 
 def rank_bundle(model: Model) -> Resources:
     """What one rank takes: a GPU, or a CPU on machines without."""
-    return {"GPU": 1.0, "CPU": 1.0} if model.device == "cuda" else {"CPU": 1.0}
+    return {"GPU": 1.0, "CPU": _RANK_CPU} if model.device == "cuda" else {"CPU": _RANK_CPU}
 
 
 def gang_bundles(model: Model) -> list[Resources]:

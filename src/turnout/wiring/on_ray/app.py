@@ -4,22 +4,27 @@ manager."""
 import asyncio
 import hashlib
 import json
+import os
 from typing import Any, cast
 
 from ray import serve as _serve
 from ray.serve.config import AutoscalingConfig, AutoscalingPolicy
 
 from turnout.config import Config, dump
+from turnout.domain.errors import Misconfigured
 from turnout.domain.models import Model
 from turnout.launch.ray.bundles import LEADER, gang_bundles
-from turnout.observe import start_logging
+from turnout.observe import get_log, start_logging
+from turnout.wiring import on_stop
 from turnout.wiring.on_ray.gang import VideoGenerator
 from turnout.wiring.on_ray.lines import dump_model
-from turnout.wiring.on_ray.manager import ensure_manager, find_manager, ray
+from turnout.wiring.on_ray.manager import NAMESPACE, end_manager, ensure_manager, find_manager, ray
 
 serve = cast("Any", _serve)
+log = get_log()
 
 APP = "turnout"
+_OBJECT_STORE_BYTES = 200 * 2**20
 _HEALTH = {"health_check_period_s": 5.0, "health_check_timeout_s": 30.0}
 
 
@@ -86,6 +91,47 @@ def digest_of(config: Config) -> str:
     return hashlib.sha256(json.dumps(dump(config), sort_keys=True).encode()).hexdigest()[:16]
 
 
+def connect(address: str | None, *, tell: bool = True) -> None:
+    """Joins the cluster at `address`, or starts one on this machine that ends with this process. `tell`: what its
+    processes log comes out here, too."""
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # what Ray would tell others of us
+    if address is not None:
+        ray.init(address=address, namespace=NAMESPACE, log_to_driver=tell, logging_level="warning")
+        return
+    # Nothing large goes through Ray's object store.
+    ray.init(
+        address="local",
+        namespace=NAMESPACE,
+        include_dashboard=False,
+        logging_level="warning",
+        object_store_memory=_OBJECT_STORE_BYTES,
+    )
+
+
+def refuse_unreachable_redis(config: Config) -> None:
+    """The embedded Redis has a socket on this machine only."""
+    here = ray.util.get_node_ip_address()
+    elsewhere = {n["NodeManagerAddress"] for n in ray.nodes() if n["Alive"]} - {here, "127.0.0.1"}
+    if elsewhere and (config.redis_url or "unix:").startswith("unix:"):
+        raise Misconfigured(
+            f"nodes on other machines ({', '.join(sorted(elsewhere))}) cannot reach the embedded Redis: "
+            "give a --redis-url that all of them reach"
+        )
+
+
+async def run_on_ray(config: Config, address: str | None) -> None:
+    """Deploys, stays until SIGTERM, then drains and removes what it deployed."""
+    await asyncio.to_thread(connect, address)
+    stopping = asyncio.Event()
+    on_stop(stopping.set)  # after Ray, which sets a handler of its own
+    refuse_unreachable_redis(config)
+    await asyncio.to_thread(run_app, config)
+    log.info("deployed on ray", nodes=sum(node["Alive"] for node in ray.nodes()))
+    await stopping.wait()
+    await asyncio.to_thread(take_down)
+    ray.shutdown()
+
+
 def run_app(config: Config) -> None:
     """Deploys on the cluster that this process is connected to; returns when all that should run does."""
     serve.start(proxy_location="Disabled")
@@ -94,11 +140,6 @@ def run_app(config: Config) -> None:
 
 def take_down() -> None:
     """Drains the gangs, then removes all that `run_app` brought."""
-    from turnout.wiring.on_ray.manager import end_manager
-
     serve.delete(APP)
     end_manager()
     serve.shutdown()
-
-
-__all__ = ["APP", "build_app", "ray", "run_app", "take_down"]

@@ -14,7 +14,8 @@ from ray.exceptions import RayError
 
 from turnout.config import Config
 from turnout.domain.errors import Unavailable
-from turnout.domain.slots import Line, line_of
+from turnout.domain.slots import GangReport, Line, line_of
+from turnout.domain.tasks import GangId
 from turnout.observe import get_log, start_logging
 from turnout.wiring import Wires, manage, open_wires
 
@@ -48,6 +49,7 @@ class ManagerActor:
         self._born = time.monotonic()
         self._looked: float | None = None
         self._lines: dict[str, Line] = {}
+        self._gangs: dict[GangId, GangReport] = {}
         self._stopping = asyncio.Event()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name="manager", daemon=True)
@@ -65,6 +67,10 @@ class ManagerActor:
         if self._looked is None or time.monotonic() - self._looked > _ANSWER_S:
             raise RuntimeError("the queues have not been seen lately")
         return self._lines
+
+    def gangs(self) -> dict[GangId, GangReport]:
+        """The gangs that live, as they told of themselves a moment ago."""
+        return self._gangs
 
     def stop(self) -> None:
         self._loop.call_soon_threadsafe(self._stopping.set)
@@ -95,7 +101,7 @@ class ManagerActor:
                     lines[model.name] = line_of(
                         model, figures.length, figures.running, figures.oldest_s, held, mine
                     )
-                self._lines, self._looked = lines, time.monotonic()
+                self._lines, self._gangs, self._looked = lines, reports, time.monotonic()
             await asyncio.sleep(_LOOK_EVERY_S)
 
 
