@@ -78,6 +78,8 @@ class Config:
     ray_strategy: Literal["PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD"] = "PACK"
     ray_interface: str | None = None
     ray_place_s: float = 120.0
+    ray_fit_s: float = 300.0
+    ray_turn_s: float = 300.0
     allow_private_urls: bool = False
     ca_file: Path | None = None
     allow_registered_commands: bool = False

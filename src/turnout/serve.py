@@ -1,6 +1,7 @@
 """The Serve application for `serve run turnout.serve:app`, `serve deploy` and a KubeRay RayService.
 
-Arguments: `config`, a configuration file that is there on the head (default: ./turnout.yaml and TURNOUT_* variables).
+Arguments: `config`, a configuration file that is there on the head (default: ./turnout.yaml and TURNOUT_* variables);
+`ingress`, "true" to serve the gateway through Serve's own HTTP server as well.
 """
 
 import os
@@ -20,4 +21,4 @@ def app(arguments: Mapping[str, str]) -> Any:
     config = settings.load({}, os.environ, Path(file) if file else None).config
     if not config.redis_url:
         raise Misconfigured("on Ray every node needs the same Redis: set redis_url")
-    return build_app(config)
+    return build_app(config, ingress=arguments.get("ingress", "").lower() == "true")

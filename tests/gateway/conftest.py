@@ -22,6 +22,7 @@ from tests.relay.kit import Handler, Replica
 
 from turnout.adapters.blobs import ObjectBlobs, open_blobs
 from turnout.adapters.outbound import WORKERS, Outbound
+from turnout.adapters.redis.gangs import RedisGangBoard
 from turnout.adapters.redis.quotas import RedisQuotas
 from turnout.adapters.redis.registry import RedisRegistry
 from turnout.adapters.redis.usage import RedisUsage
@@ -159,6 +160,7 @@ async def running(stores: Stores, tmp_path: Path, **changes: Any) -> AsyncIterat
         RedisRegistry(stores.link),
         RedisQuotas(stores.link),
         RedisUsage(stores.link),
+        RedisGangBoard(stores.link),
         fetcher,
         prober,
         TunnelBank(),

@@ -1,12 +1,15 @@
 """What operators see."""
 
 import time
+from dataclasses import replace
 
 import pytest
 from tests.conftest import make_task, wait_until
 from tests.gateway.conftest import Gateway
 
+from turnout.adapters.redis.gangs import RedisGangBoard
 from turnout.domain.errors import Unavailable
+from turnout.domain.slots import GangReport, RankReport
 from turnout.domain.tasks import Claimed, Finished, GangId, Interrupted, Result, Stage, evolve
 from turnout.gateway.pace import Pace
 
@@ -22,8 +25,27 @@ async def test_health_and_readiness_need_no_key(gateway: Gateway) -> None:
     ready = await gateway.http.get("/ready")
     assert (ready.status_code, ready.json()) == (
         200,
-        {"status": "ready", "parts": {"redis": "ok", "blobs": "ok", "manager": "ok"}},
+        {"status": "ready", "parts": {"redis": "ok", "blobs": "ok", "manager": "ok"}, "gangs": []},
     )
+
+
+async def test_gangs_on_a_cluster_are_told_without_where_they_are(gateway: Gateway) -> None:
+    board = RedisGangBoard(gateway.stores.link)
+    ranks = (RankReport(0, "n1", "192.0.2.7", 11), RankReport(1, "n2", "192.0.2.8", 12))
+    gang = GangReport(GangId("ray-wan-tiny-t2v-0-a"), "wan-tiny-t2v", 0, time.time(), time.time(), 1, ranks)
+    await board.show(gang)
+    await board.show(replace(gang, gang=GangId("ray-wan-tiny-t2v-1-b"), ranks=(RankReport(0), ranks[1])))
+    await board.show(replace(gang, gang=GangId("ray-wan-tiny-t2v-2-c"), at=time.time() - 60))
+    ready = await gateway.http.get("/ready")
+    assert ready.json()["gangs"] == [
+        {"model": "wan-tiny-t2v", "state": "formed", "ranks": 2, "nodes": 2},
+        {"model": "wan-tiny-t2v", "state": "starting", "ranks": 2, "nodes": 1},
+    ]
+    assert "192.0.2.7" not in ready.text
+    figures = (await gateway.http.get("/metrics")).text
+    assert 'turnout_gangs{model="wan-tiny-t2v",state="formed"} 1.0' in figures
+    assert 'turnout_gangs{model="wan-tiny-t2v",state="starting"} 1.0' in figures
+    assert 'turnout_gang_nodes{model="wan-tiny-t2v"} 2.0' in figures
 
 
 @pytest.mark.parametrize("part", ["redis", "blobs"])

@@ -28,6 +28,7 @@ from tests.gateway.conftest import Gang, config_for, serving
 
 from turnout.adapters.blobs import open_blobs
 from turnout.adapters.outbound import Outbound
+from turnout.adapters.redis.gangs import RedisGangBoard
 from turnout.adapters.redis.link import Link
 from turnout.adapters.redis.queue import RedisQueue
 from turnout.adapters.redis.quotas import RedisQuotas
@@ -76,6 +77,7 @@ async def api_on(valkey: str, directory: Path) -> AsyncIterator[Api]:
         RedisRegistry(link),
         RedisQuotas(link),
         RedisUsage(link),
+        RedisGangBoard(link),
         outbound,
         outbound,
         TunnelBank(),

@@ -15,16 +15,21 @@ _PATIENCE_S = 5.0  # an idle gang takes what waits within a fraction of a second
 @dataclass(frozen=True, slots=True)
 class Line:
     """A model's line of tasks and who stands at it. `oldest_s` is the age of the oldest unfinished task; `busy` and
-    `idle` are the slots whose gang holds a task, and whose gang is ready for one."""
+    `idle` are the slots whose gang holds a task, and whose gang is ready for one. `yields`: another model has its
+    turn, and there is no room for both."""
 
     waiting: int = 0
     oldest_s: float = 0.0
     busy: frozenset[int] = frozenset()
     idle: frozenset[int] = frozenset()
+    yields: bool = False
 
 
 def wants_gang(model: Model, slot: int, line: Line) -> bool:
-    """Whether this slot's gang has work, will have, or must be there anyway."""
+    """Whether this slot's gang has work, will have, or must be there anyway. One that is busy when its model must
+    yield is drained: what it renders is checkpointed and goes on at its next turn."""
+    if line.yields:
+        return False
     if slot in line.busy:
         return True
     # Idle gangs that leave an old task lying are unwell, whatever they say: count on others.
@@ -33,6 +38,14 @@ def wants_gang(model: Model, slot: int, line: Line) -> bool:
     free = (s for s in range(model.max_replicas) if s not in line.busy)
     awake_first = sorted(free, key=lambda s: (s not in line.idle, s))
     return slot in awake_first[: max(0, count)]
+
+
+def who_yields(without_place_s: Mapping[str, float], up_s: Mapping[str, float], turn_s: float) -> str | None:
+    """The model that must leave room, if one must: that which has been up longest, and for its turn at least, while
+    another has had tasks and no place for as long."""
+    hungry = {model for model, waited_s in without_place_s.items() if waited_s >= turn_s}
+    had_its_turn = {m: s for m, s in up_s.items() if s >= turn_s and m not in hungry}
+    return max(had_its_turn, key=lambda m: had_its_turn[m]) if hungry and had_its_turn else None
 
 
 def slot_of(gang: str, model: str) -> int | None:
@@ -62,6 +75,7 @@ class GangReport:
     gang: GangId
     model: str
     slot: int
+    since: float
     at: float
     formation: int = 0
     ranks: tuple[RankReport, ...] = ()

@@ -166,9 +166,10 @@ class Cancelled:
 
 @dataclass(frozen=True, slots=True)
 class Expired:
-    """Nobody took the task within the retention."""
+    """Nobody took the task within the retention, or nobody ever can, for a `reason`."""
 
     at: float
+    reason: str | None = None
     kind: Literal["expired"] = "expired"
 
 
@@ -222,8 +223,10 @@ def evolve(task: Task, event: Event) -> Task:
             return replace(_ended(task, State.FAILED, event.at), failure=event.failure)
         case ((State.QUEUED | State.IN_PROGRESS), Cancelled(at=at)):
             return _ended(task, State.CANCELLED, at)
-        case State.QUEUED, Expired(at=at):
+        case State.QUEUED, Expired(at=at, reason=reason):
             failure = Failure("expired", "No gang took the task within the retention period.")
+            if reason is not None:
+                failure = Failure("unplaceable", reason)
             return replace(_ended(task, State.FAILED, at), failure=failure)
         case State.QUEUED, Dismissed(at=at, failure=failure):
             return replace(_ended(task, State.FAILED, at), failure=failure)

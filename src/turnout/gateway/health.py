@@ -24,11 +24,21 @@ class Health(BaseModel):
     version: str = __version__
 
 
+class GangView(BaseModel):
+    """A gang on a cluster: of which model, on how many machines, and whether all its ranks are there."""
+
+    model: str
+    state: Literal["starting", "formed"]
+    ranks: int
+    nodes: int
+
+
 class Readiness(BaseModel):
-    """`parts` says of each either "ok" or what is wrong."""
+    """`parts` says of each either "ok" or what is wrong; `gangs` are those on a cluster that are awake."""
 
     status: Literal["ready", "not_ready"]
     parts: dict[str, str]
+    gangs: list[GangView] = []
 
 
 @router.get("/health", summary="The process is up")
@@ -48,8 +58,26 @@ async def ready(parts: PartsDep) -> JSONResponse:
     )
     fine = redis == blobs == "ok"  # a gateway without a manager still takes, shows and delivers tasks
     found = {"redis": redis, "blobs": blobs, "manager": manager}
-    answer = Readiness(status="ready" if fine else "not_ready", parts=found)
+    gangs = await _gangs(parts) if redis == "ok" else []
+    answer = Readiness(status="ready" if fine else "not_ready", parts=found, gangs=gangs)
     return JSONResponse(answer.model_dump(), 200 if fine else 503)
+
+
+async def _gangs(parts: Parts) -> list[GangView]:
+    try:
+        async with asyncio.timeout(_DEADLINE_S):
+            found = await parts.gangs.all()
+    except (TimeoutError, Unavailable):
+        return []
+    return [
+        GangView(
+            model=gang.model,
+            state="formed" if gang.formed else "starting",
+            ranks=len(gang.ranks),
+            nodes=len({rank.node for rank in gang.ranks if rank.node}),
+        )
+        for gang in sorted(found.values(), key=lambda gang: gang.gang)
+    ]
 
 
 async def _blobs_answer(parts: Parts) -> None:

@@ -4,7 +4,7 @@ Every gateway sees all events, so the figures of tasks and gangs are the same on
 """
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from time import perf_counter
 from typing import cast
 
@@ -21,6 +21,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from turnout.domain.errors import Unavailable
+from turnout.domain.slots import GangReport
 from turnout.domain.tasks import Interrupted, Progressed, Stage, Task, TaskId
 from turnout.gateway.catalog import Catalog, catalog_of
 from turnout.gateway.fleet_metrics import FleetMetrics
@@ -46,6 +47,12 @@ class Metrics:
         self._running = Gauge("turnout_queue_running", "Running tasks.", ["model"], registry=own)
         self._oldest = Gauge(
             "turnout_queue_oldest_seconds", "Age of the oldest unfinished task.", ["model"], registry=own
+        )
+        self._gangs = Gauge(
+            "turnout_gangs", "Gangs on a cluster that are awake.", ["model", "state"], registry=own
+        )
+        self._gang_nodes = Gauge(
+            "turnout_gang_nodes", "Machines that a model's gangs are on.", ["model"], registry=own
         )
         self._redis_up = Gauge("turnout_redis_up", "Whether Redis answered this scrape.", registry=own)
         self._restarts = Counter(
@@ -96,18 +103,29 @@ class Metrics:
         try:
             for state, count in (await parts.tasks.totals()).items():
                 self._tasks.labels(state).set(count)
-            figures_of = {m.name: await parts.queue.figures(m.name) for m in await catalog.videos()}
+            videos = [model.name for model in await catalog.videos()]
+            figures_of = {name: await parts.queue.figures(name) for name in videos}
             for gauge in (self._length, self._running, self._oldest):
                 gauge.clear()  # of models that were removed, too
             for name, figures in figures_of.items():
                 self._length.labels(name).set(figures.length)
                 self._running.labels(name).set(figures.running)
                 self._oldest.labels(name).set(figures.oldest_s)
+            self._saw_gangs(videos, list((await parts.gangs.all()).values()))
             self._fleet.figures = await parts.registry.figures()
             self._redis_up.set(1)
         except Unavailable:
             self._redis_up.set(0)  # and the rest keeps its last values
         return generate_latest(self.registry)
+
+    def _saw_gangs(self, models: Sequence[str], gangs: Sequence[GangReport]) -> None:
+        for model in models:
+            mine = [gang for gang in gangs if gang.model == model]
+            formed = sum(gang.formed for gang in mine)
+            self._gangs.labels(model, "formed").set(formed)
+            self._gangs.labels(model, "starting").set(len(mine) - formed)
+            nodes = {rank.node for gang in mine for rank in gang.ranks if rank.node}
+            self._gang_nodes.labels(model).set(len(nodes))
 
     def _stepped(self, task: TaskId, event: Progressed) -> None:
         before = self._last_step.pop(task, None)

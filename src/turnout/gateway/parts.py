@@ -11,6 +11,7 @@ from turnout.config import Config
 from turnout.ports import (
     Blobs,
     Fetcher,
+    GangBoard,
     KeyStore,
     Mutex,
     Queue,
@@ -36,6 +37,7 @@ class Parts:
     registry: Registry
     quotas: Quotas
     usage: UsageLog
+    gangs: GangBoard
     fetcher: Fetcher
     prober: Fetcher
     tunnels: Tunnels

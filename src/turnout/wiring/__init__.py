@@ -15,6 +15,7 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from turnout.adapters.blobs import ObjectBlobs, open_blobs
 from turnout.adapters.redis.gangs import RedisGangBoard
@@ -32,7 +33,11 @@ from turnout.domain.serving import ServedModel
 from turnout.domain.tasks import GangId
 from turnout.gang.supervisor import GangOrders, GangSupervisor
 from turnout.observe import get_log
+from turnout.ports import Fetcher
 from turnout.worker.joiner import trusting
+
+if TYPE_CHECKING:
+    from turnout.gateway.parts import Parts
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,26 +76,32 @@ def find_redis_url(config: Config) -> str:
         ) from err
 
 
-@asynccontextmanager
-async def open_wires(config: Config) -> AsyncGenerator[Wires]:
+def new_wires(config: Config) -> Wires:
+    """Connects to nothing yet; whoever calls it closes `link` in the end."""
     link = Link(find_redis_url(config), config.redis_prefix)
     tasks = RedisTaskLog(link, config.retention_s)
+    return Wires(
+        tasks,
+        RedisQueue(link, tasks),
+        RedisKeyStore(link),
+        RedisOutbox(link, tasks),
+        RedisMutex(link),
+        open_blobs(config.blobs or str(config.state_dir / "objects"), config.blobs_endpoint),
+        RedisRegistry(link),
+        RedisQuotas(link),
+        RedisUsage(link),
+        RedisGangBoard(link),
+        link,
+    )
+
+
+@asynccontextmanager
+async def open_wires(config: Config) -> AsyncGenerator[Wires]:
+    wires = new_wires(config)
     try:
-        yield Wires(
-            tasks,
-            RedisQueue(link, tasks),
-            RedisKeyStore(link),
-            RedisOutbox(link, tasks),
-            RedisMutex(link),
-            open_blobs(config.blobs or str(config.state_dir / "objects"), config.blobs_endpoint),
-            RedisRegistry(link),
-            RedisQuotas(link),
-            RedisUsage(link),
-            RedisGangBoard(link),
-            link,
-        )
+        yield wires
     finally:
-        await link.close()
+        await wires.link.close()
 
 
 @asynccontextmanager
@@ -157,9 +168,7 @@ async def run_gateway(config: Config, listening: socket.socket) -> None:
 
     from turnout.adapters.outbound import WORKERS, Outbound
     from turnout.adapters.relay import Relay, RelaySettings
-    from turnout.adapters.tunnel.bank import TunnelBank
     from turnout.gateway.app import create_app, stop_streams
-    from turnout.gateway.parts import Parts
     from turnout.wiring.gateway_desk import desk_of
 
     tls = trusting(config.ca_file)
@@ -178,23 +187,7 @@ async def run_gateway(config: Config, listening: socket.socket) -> None:
                 await super().shutdown(sockets)
                 relay.close()
 
-        parts = Parts(
-            config=config,
-            tasks=wires.tasks,
-            queue=wires.queue,
-            keys=wires.keys,
-            blobs=wires.blobs,
-            mutex=wires.mutex,
-            registry=wires.registry,
-            quotas=wires.quotas,
-            usage=wires.usage,
-            fetcher=fetcher,
-            prober=prober,
-            tunnels=TunnelBank(),
-            now=time.time,
-            new_id=new_task_id,
-            new_seed=lambda: secrets.randbits(32),
-        )
+        parts = gateway_parts(config, wires, fetcher, prober)
         app = create_app(parts)
         relay = Relay(desk_of(app), RelaySettings(max_body_bytes=config.max_body_bytes), tls)
         settings = uvicorn.Config(
@@ -211,6 +204,30 @@ async def run_gateway(config: Config, listening: socket.socket) -> None:
         gc.freeze()
         await Server(settings).serve(sockets=[listening])
         await app.state.usage_book.flush()  # also what was cut just now
+
+
+def gateway_parts(config: Config, wires: Wires, fetcher: Fetcher, prober: Fetcher) -> "Parts":
+    from turnout.adapters.tunnel.bank import TunnelBank
+    from turnout.gateway.parts import Parts
+
+    return Parts(
+        config=config,
+        tasks=wires.tasks,
+        queue=wires.queue,
+        keys=wires.keys,
+        blobs=wires.blobs,
+        mutex=wires.mutex,
+        registry=wires.registry,
+        quotas=wires.quotas,
+        usage=wires.usage,
+        gangs=wires.gangs,
+        fetcher=fetcher,
+        prober=prober,
+        tunnels=TunnelBank(),
+        now=time.time,
+        new_id=new_task_id,
+        new_seed=lambda: secrets.randbits(32),
+    )
 
 
 async def _refuse_open_door(listening: socket.socket, keys: RedisKeyStore) -> None:

@@ -74,9 +74,8 @@ class RayRank:
 
     def kill(self) -> None:
         """It counts as dead at once: a node that is cut off never confirms. Until its process is gone the bundle
-        stays taken, so that no successor runs beside it."""
-        with contextlib.suppress(RayError):
-            ray.kill(self.actor)
+        stays taken, so that no successor runs beside it. Not on this thread: while the head is away Ray's call waits."""
+        asyncio.get_running_loop().run_in_executor(None, _kill, self.actor)
         if self.life is not None:
             self.life.cancel()
         self.end(_KILLED)
@@ -199,6 +198,11 @@ class RayRanks:
         self._lives.add(task)
         task.add_done_callback(self._lives.discard)
         return task
+
+
+def _kill(actor: Any) -> None:
+    with contextlib.suppress(RayError):
+        ray.kill(actor)
 
 
 def _first_line(err: Exception) -> str:

@@ -7,9 +7,9 @@ import json
 import os
 from typing import Any, cast
 
-from ray import serve as _serve
 from ray.serve.config import AutoscalingConfig, AutoscalingPolicy
 
+from ray import serve as _serve
 from turnout.config import Config, dump
 from turnout.domain.errors import Misconfigured
 from turnout.domain.models import Model
@@ -43,15 +43,44 @@ class ManagerKeeper:
             await manager.health.remote()
 
 
-def build_app(config: Config) -> Any:
-    """What `serve.run` takes."""
+def build_app(config: Config, *, ingress: bool = False) -> Any:
+    """What `serve.run` takes. With `ingress` the gateway is part of it, behind Serve's own HTTP server."""
     gangs = [
         deploy_gang(config, model, slot) for model in config.models for slot in range(model.max_replicas)
     ]
     keeper = serve.deployment(ManagerKeeper).options(
         name="Manager", num_replicas=1, ray_actor_options={"num_cpus": 0}, **_HEALTH
     )
-    return keeper.bind(config, digest_of(config), *gangs)
+    managed = keeper.bind(config, digest_of(config), *gangs)
+    return entrypoint(config).bind(managed) if ingress else managed
+
+
+def entrypoint(config: Config) -> Any:
+    """The gateway as a deployment: all but chat, whose relay is a part of the stand-alone gateway's server."""
+
+    def gateway() -> Any:
+        from turnout.adapters.outbound import WORKERS, Outbound
+        from turnout.gateway.app import create_app
+        from turnout.wiring import gateway_parts, new_wires
+        from turnout.worker.joiner import trusting
+
+        start_logging(config.log_level, role="gateway")
+        # Both live as long as the replica's process.
+        prober = Outbound(True, reach=WORKERS, tls=trusting(config.ca_file))
+        fetcher = Outbound(config.allow_private_urls)
+        return create_app(gateway_parts(config, new_wires(config), fetcher, prober))
+
+    class APIEntrypoint:
+        def __init__(self, manager: Any) -> None:
+            self._manager = manager
+
+    return serve.deployment(serve.ingress(gateway)(APIEntrypoint)).options(
+        name="APIEntrypoint",
+        num_replicas=1,
+        max_ongoing_requests=1000,
+        ray_actor_options={"num_cpus": 0},
+        **_HEALTH,
+    )
 
 
 def deploy_gang(config: Config, model: Model, slot: int) -> Any:
@@ -65,8 +94,8 @@ def deploy_gang(config: Config, model: Model, slot: int) -> Any:
                 initial_replicas=0,
                 max_replicas=1,
                 upscale_delay_s=1.0,  # for an idle gang to take it first
-                downscale_delay_s=model.idle_s,
-                downscale_to_zero_delay_s=model.idle_s,
+                downscale_delay_s=0.0,  # the policy knows how long it was idle
+                downscale_to_zero_delay_s=0.0,
                 policy=AutoscalingPolicy(
                     policy_function="turnout.wiring.on_ray.policy:GangPolicy",
                     policy_kwargs={"model": dump_model(model), "slot": slot},
@@ -139,7 +168,9 @@ def run_app(config: Config) -> None:
 
 
 def take_down() -> None:
-    """Drains the gangs, then removes all that `run_app` brought."""
-    serve.delete(APP)
+    """Drains the gangs, then removes all that `run_app` brought; Serve itself, too, unless others use it."""
+    if APP in serve.status().applications:
+        serve.delete(APP)
     end_manager()
-    serve.shutdown()
+    if not serve.status().applications:
+        serve.shutdown()

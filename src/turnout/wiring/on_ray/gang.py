@@ -41,6 +41,7 @@ class VideoGenerator:
         found = config.model(model)
         self._config = config
         self._slot = slot
+        self._since = time.time()
         self._ranks = RayRanks(
             self.gang,
             group,
@@ -79,7 +80,13 @@ class VideoGenerator:
             for number, rank in enumerate(self._ranks.ranks)
         )
         return GangReport(
-            self.gang, self._orders.model, self._slot, time.time(), self._ranks.formation, ranks
+            self.gang,
+            self._orders.model,
+            self._slot,
+            self._since,
+            time.time(),
+            self._ranks.formation,
+            ranks,
         )
 
     async def check_health(self) -> None:

@@ -9,15 +9,16 @@ import time
 from dataclasses import dataclass
 from typing import Any, cast
 
-import ray as _ray
 from ray.exceptions import RayError
 
+import ray as _ray
 from turnout.config import Config
 from turnout.domain.errors import Unavailable
-from turnout.domain.slots import GangReport, Line, line_of
+from turnout.domain.slots import GangReport, Line
 from turnout.domain.tasks import GangId
 from turnout.observe import get_log, start_logging
-from turnout.wiring import Wires, manage, open_wires
+from turnout.wiring import manage, open_wires
+from turnout.wiring.on_ray.overseer import Overseer
 
 ray = cast("Any", _ray)
 log = get_log()
@@ -43,7 +44,6 @@ class ManagerActor:
     """Its loop runs on a thread of its own; when that ends, so does the process, and Ray starts another."""
 
     def __init__(self, config: Config, digest: str) -> None:
-        start_logging(config.log_level, role="manager")
         self._config = config
         self._digest = digest
         self._born = time.monotonic()
@@ -77,6 +77,7 @@ class ManagerActor:
         self._thread.join(_ANSWER_S)
 
     def _run(self) -> None:
+        start_logging(self._config.log_level, role="manager")
         try:
             self._loop.run_until_complete(self._work())
         except Exception:
@@ -85,23 +86,17 @@ class ManagerActor:
 
     async def _work(self) -> None:
         async with open_wires(self._config) as wires, asyncio.TaskGroup() as group:
-            looking = group.create_task(self._look(wires), name="look")
+            looking = group.create_task(self._look(Overseer(self._config, wires)), name="look")
             await manage(self._config, self._stopping)
             looking.cancel()
 
-    async def _look(self, wires: Wires) -> None:
+    async def _look(self, overseer: Overseer) -> None:
         while True:
-            with contextlib.suppress(Unavailable):
-                reports = await wires.gangs.all()
-                lines: dict[str, Line] = {}
-                for model in self._config.models:
-                    figures = await wires.queue.figures(model.name)
-                    held = await wires.queue.holdings(model.name)
-                    mine = {gang: r for gang, r in reports.items() if r.model == model.name}
-                    lines[model.name] = line_of(
-                        model, figures.length, figures.running, figures.oldest_s, held, mine
-                    )
-                self._lines, self._gangs, self._looked = lines, reports, time.monotonic()
+            try:
+                self._gangs, self._lines = await overseer.look()
+                self._looked = time.monotonic()
+            except Unavailable as err:
+                log.warning("queues not seen", error=str(err))
             await asyncio.sleep(_LOOK_EVERY_S)
 
 

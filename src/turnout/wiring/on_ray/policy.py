@@ -8,7 +8,7 @@ from typing import Any
 
 
 class GangPolicy:
-    """For one slot: 1 while its gang is wanted, 0 otherwise. Keeps what is there while the manager is silent."""
+    """For one slot: 1 while its gang is wanted and for `idle_s` after, 0 otherwise. Keeps what is there while the manager is silent."""
 
     def __init__(self, model: dict[str, Any], slot: int) -> None:
         import threading
@@ -17,13 +17,23 @@ class GangPolicy:
 
         self._model = model_from(model)
         self._slot = slot
+        self._idle_since: float | None = None
         self._lines = Lines()
         threading.Thread(target=self._lines.follow, name=f"line {slot}", daemon=True).start()
 
     def __call__(self, context: Any) -> tuple[int, dict[str, Any]]:
+        import time
+
         from turnout.domain.slots import wants_gang
 
+        there: int = context.target_num_replicas
         line = self._lines.latest(self._model.name)
         if line is None:
-            return context.target_num_replicas, {}
-        return int(wants_gang(self._model, self._slot, line)), {}
+            return there, {}
+        if wants_gang(self._model, self._slot, line):
+            self._idle_since = None
+            return 1, {}
+        if line.yields or not there:
+            return 0, {}
+        self._idle_since = self._idle_since or time.monotonic()
+        return int(time.monotonic() - self._idle_since < self._model.idle_s), {}
