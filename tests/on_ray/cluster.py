@@ -1,0 +1,285 @@
+"""A real Ray cluster of several nodes on one machine, started as an operator starts it, and Turnout on it.
+
+Every process of a cluster is a child of a `ray start --block` that this module started, so cleaning up touches
+nothing else.
+"""
+
+import asyncio
+import contextlib
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import ray
+import yaml
+from tests.conftest import make_task, wait_until
+
+from turnout.config import Config, load
+from turnout.domain.slots import GangReport
+from turnout.domain.tasks import Task, TaskId
+from turnout.domain.video import VideoSpec
+from turnout.ports import Limits, Recorded
+from turnout.wiring import Wires, open_wires
+
+RAY = str(Path(sys.executable).with_name("ray"))
+ENVIRON = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_AUTH_MODE": "disabled",
+    "RAY_SERVE_LOG_TO_STDERR": "0",
+}
+_START_S = 480.0
+_OBJECT_STORE_BYTES = 100 * 2**20
+
+
+class Node:
+    """One `ray start --block` and all that it started. `prefix` is a command that it runs under (ip netns exec …)."""
+
+    def __init__(self, args: list[str], log: Path, environ: Mapping[str, str], prefix: list[str]) -> None:
+        self._log = log
+        self._argv = [*prefix, RAY, "start", *args, "--block"]
+        self._environ = {**os.environ, **ENVIRON, **environ}
+        self._family: dict[int, psutil.Process] = {}
+        self.process = self._start()
+
+    def _start(self) -> "subprocess.Popen[bytes]":
+        with self._log.open("wb") as out:
+            return subprocess.Popen(
+                self._argv, stdout=out, stderr=out, env=self._environ, start_new_session=True
+            )
+
+    def wait_started(self) -> None:
+        """Starts it once more when it gives up: a raylet waits 30 s for its agents and ends itself, which is too short
+        where much else goes on, and cannot be set."""
+        deadline = time.monotonic() + _START_S
+        while "Ray runtime started" not in self._log.read_text():
+            if time.monotonic() > deadline:
+                pytest.fail(f"a Ray node did not start: {self._log.read_text()[-2000:]}")
+            if self.process.poll() is not None:
+                self.kill()
+                self.process = self._start()
+            self.family()
+            time.sleep(0.2)
+
+    def family(self) -> list[psutil.Process]:
+        """All processes of the node that live, those included that lost their parent since the last look."""
+        with contextlib.suppress(psutil.NoSuchProcess):
+            me = psutil.Process(self.process.pid)
+            for child in (me, *me.children(recursive=True)):
+                self._family[child.pid] = child
+        return [p for p in self._family.values() if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]
+
+    def part(self, name: str) -> psutil.Process:
+        return next(p for p in self.family() if p.name() == name)
+
+    def kill(self) -> None:
+        """As if its power was cut."""
+        for _ in range(20):
+            family = self.family()
+            if not family:
+                break
+            for process in family:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    process.kill()
+            psutil.wait_procs(family, timeout=1)
+        self.process.wait()
+
+
+@dataclass
+class Cluster:
+    """`address` is the head's. Nodes beyond the head are made by `add`."""
+
+    address: str
+    folder: Path
+    environ: Mapping[str, str]
+    head: Node
+    nodes: list[Node] = field(default_factory=list)
+
+    def add(self, cpus: float, *, prefix: list[str] | None = None, extra: list[str] | None = None) -> Node:
+        args = ["--address", self.address, "--num-cpus", f"{cpus:g}"]
+        args += ["--object-store-memory", str(_OBJECT_STORE_BYTES), *(extra or [])]
+        log = self.folder / f"node-{len(self.nodes)}.log"
+        node = Node(args, log, self.environ, prefix or [])
+        self.nodes.append(node)
+        return node
+
+    def logs(self) -> str:
+        """What our own processes logged; Ray's are left out."""
+        found = sorted((self.folder / "s").glob("session_*/logs/worker-*.err"))
+        found += sorted((self.folder / "s").glob("session_*/logs/serve/*.log"))
+        return "\n".join(
+            f"== {path.name}\n{text}" for path in found if (text := path.read_text(errors="replace")[-3000:])
+        )
+
+
+def start_head(
+    folder: Path, port: int, cpus: float, environ: Mapping[str, str], prefix: list[str], extra: list[str]
+) -> Node:
+    args = ["--head", "--port", str(port), "--num-cpus", f"{cpus:g}", "--include-dashboard=false"]
+    args += ["--temp-dir", str(folder / "s"), "--ray-client-server-port", str(free_port())]
+    args += ["--object-store-memory", str(_OBJECT_STORE_BYTES), *extra]
+    return Node(args, folder / "head.log", environ, prefix)
+
+
+@contextmanager
+def running_cluster(
+    *cpus: float,
+    environ: Mapping[str, str] | None = None,
+    host: str | None = None,
+    prefix: list[str] | None = None,
+    extra: list[str] | None = None,
+) -> Iterator[Cluster]:
+    """A head with that many CPUs, and a node for each further number."""
+    # Not pytest's own folder: sockets lie in it, and their paths must be short.
+    folder = Path(tempfile.mkdtemp(prefix="trn-", dir="/tmp"))
+    port = free_port()
+    head = start_head(folder, port, cpus[0], environ or {}, prefix or [], extra or [])
+    cluster = Cluster(f"{host or own_address()}:{port}", folder, environ or {}, head)
+    try:
+        head.wait_started()
+        for number in cpus[1:]:
+            # One after the other: nodes that start together on one machine may choose the same names for sockets.
+            cluster.add(number).wait_started()
+        yield cluster
+    finally:
+        for node in (*cluster.nodes, cluster.head):
+            node.kill()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def driver(address: str) -> Iterator[None]:
+    """Connects this process to the cluster."""
+    os.environ.update(ENVIRON)
+    ray.init(address=address, namespace="turnout", log_to_driver=False, logging_level="error")
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("", 0))
+        return probe.getsockname()[1]
+
+
+def own_address() -> str:
+    from ray._private.services import get_node_ip_address
+
+    return str(get_node_ip_address())
+
+
+@dataclass
+class OnRay:
+    """Turnout on a cluster that this process is connected to, seen through its stores."""
+
+    config: Config
+    wires: Wires
+
+    async def submit(self, model: str, steps: int = 6, prompt: str = "a red ball", seed: int = 7) -> Task:
+        spec = VideoSpec(prompt, "", 64, 64, 9, 8, steps, guidance=(3.0, 3.0), shift=5.0, seed=seed)
+        made = make_task(model=model, max_attempts=8)
+        task = Task(made.id, made.tenant, model, spec, time.time(), max_attempts=8)
+        return await self.wires.tasks.submit(task, Limits(submits_per_minute=10_000, max_running=100))
+
+    async def until(
+        self, task: TaskId, holds: Callable[[Task], bool], what: str, timeout_s: float = 240
+    ) -> Task:
+        seen: list[Task] = []
+
+        async def look() -> bool:
+            seen[:] = [await self.wires.tasks.get(task)]
+            return holds(seen[0])
+
+        try:
+            await wait_until(look, what, timeout_s)
+        except BaseException:
+            print(seen, await self.story(task), await self.gangs(), file=sys.stderr)
+            raise
+        return seen[0]
+
+    async def ended(self, task: TaskId, timeout_s: float = 240) -> Task:
+        return await self.until(task, lambda t: t.ended, f"{task} to end", timeout_s)
+
+    async def at_step(self, task: TaskId, step: int, attempt: int = 1) -> Task:
+        return await self.until(
+            task, lambda t: t.step >= step and t.attempt >= attempt and t.stage is not None, f"step {step}"
+        )
+
+    async def story(self, task: TaskId) -> list[Recorded]:
+        return await self.wires.tasks.story(task)
+
+    async def video(self, task: Task) -> bytes:
+        assert task.result is not None, task
+        return await self.wires.blobs.get(task.result.video)
+
+    async def gangs(self) -> list[GangReport]:
+        return list((await self.wires.gangs.all()).values())
+
+    async def formed(self, model: str, count: int = 1) -> list[GangReport]:
+        """Waits for that many formed gangs of the model."""
+
+        async def enough() -> bool:
+            return sum(g.formed for g in await self.gangs() if g.model == model) >= count
+
+        await wait_until(enough, f"{count} gangs of {model}", 240)
+        return [g for g in await self.gangs() if g.model == model]
+
+    async def asleep(self, timeout_s: float = 60) -> None:
+        async def none() -> bool:
+            return not await self.gangs()
+
+        await wait_until(none, "all gangs to leave", timeout_s)
+
+
+def settings(folder: Path, redis: str, models: dict[str, Any], **more: Any) -> Config:
+    """A configuration on that Redis under a prefix of its own, with objects in `folder`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    values = {
+        "state_dir": str(folder / "state"),
+        "redis_url": redis,
+        "redis_prefix": f"t{os.urandom(5).hex()}",
+        "models": models,
+        "lease_s": 8.0,
+        "stall_s": 8.0,
+        "drain_s": 30.0,
+        "checkpoint_steps": 3,
+        "checkpoint_s": 5.0,
+        **more,
+    }
+    file = folder / "turnout.yaml"
+    file.write_text(yaml.safe_dump(values))
+    return load({}, {}, file).config
+
+
+def tiny(ulysses: int, **more: Any) -> dict[str, Any]:
+    return {
+        "weights": "builtin:wan-tiny-t2v",
+        "family": "wan-tiny-t2v",
+        "ulysses": ulysses,
+        "idle_s": 5.0,
+        **more,
+    }
+
+
+@asynccontextmanager
+async def deployed(config: Config) -> AsyncIterator[OnRay]:
+    from turnout.wiring.on_ray.app import run_app, take_down
+
+    await asyncio.to_thread(run_app, config)
+    try:
+        async with open_wires(config) as wires:
+            yield OnRay(config, wires)
+    finally:
+        await asyncio.to_thread(take_down)

@@ -1,0 +1,115 @@
+"""A node that is cut off from the others for a while: each in a network namespace with an address of its own.
+
+Needs root and iproute2, so it runs only when asked for: `sudo ./dev test-ray -m netns`.
+"""
+
+import asyncio
+import contextlib
+import subprocess
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.on_ray.cluster import Cluster, deployed, driver, running_cluster, settings, tiny
+
+from turnout.domain.tasks import Finished, Stage
+
+pytestmark = [pytest.mark.netns, pytest.mark.xdist_group("ray"), pytest.mark.timeout(1500)]
+NET = "10.77.31"
+BRIDGE = "trnbr"
+STEPS = 120
+
+
+def ip(*words: str) -> None:
+    subprocess.run(["ip", *words], check=True, capture_output=True)
+
+
+@dataclass(frozen=True)
+class Land:
+    """One namespace, wired to the bridge."""
+
+    name: str
+    address: str
+
+    @property
+    def prefix(self) -> list[str]:
+        return ["ip", "netns", "exec", self.name]
+
+    def make(self) -> None:
+        ip("netns", "add", self.name)
+        ip("link", "add", f"v{self.name}", "type", "veth", "peer", "name", "eth0", "netns", self.name)
+        ip("link", "set", f"v{self.name}", "master", BRIDGE, "up")
+        for words in (["addr", "add", f"{self.address}/24", "dev", "eth0"], ["link", "set", "eth0", "up"]):
+            subprocess.run([*self.prefix, "ip", *words], check=True)
+        subprocess.run([*self.prefix, "ip", "link", "set", "lo", "up"], check=True)
+
+    def cut(self) -> None:
+        """The bridge drops what comes and goes; the node sees a network that is up and silent."""
+        ip("link", "set", f"v{self.name}", "type", "bridge_slave", "state", "0")
+
+    def heal(self) -> None:
+        ip("link", "set", f"v{self.name}", "type", "bridge_slave", "state", "3")
+
+
+LANDS = [Land(f"trn{number}", f"{NET}.{number + 2}") for number in range(3)]
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    """A head here, and three nodes with place for one rank each."""
+    with contextlib.ExitStack() as stack:
+        ip("link", "add", BRIDGE, "type", "bridge")
+        stack.callback(ip, "link", "del", BRIDGE)
+        ip("addr", "add", f"{NET}.1/24", "dev", BRIDGE)
+        ip("link", "set", BRIDGE, "up")
+        for land in LANDS:
+            stack.callback(ip, "netns", "del", land.name)
+            land.make()
+        head = ["--node-ip-address", f"{NET}.1"]
+        with running_cluster(0, host=f"{NET}.1", extra=head) as cluster:
+            for land in LANDS:
+                cluster.add(1, prefix=land.prefix, extra=["--node-ip-address", land.address]).wait_started()
+            with driver(cluster.address):
+                yield cluster
+
+
+async def test_a_node_cut_off_for_a_moment_and_for_long(
+    cluster: Cluster, valkey: str, tmp_path: Path, figures: Any
+) -> None:
+    config = settings(tmp_path, valkey, {"two": tiny(2, idle_s=60.0)}, checkpoint_steps=5)
+    async with deployed(config) as on_ray:
+        undisturbed = await on_ray.submit("two", STEPS)
+        expected = await on_ray.video(await on_ray.ended(undisturbed.id, 600))
+        [gang] = await on_ray.formed("two")
+        assert len({rank.address for rank in gang.ranks}) == 2, "each rank has an address of its own"
+        far = next(land for land in LANDS if land.address == gang.ranks[1].address)
+
+        task = await on_ray.submit("two", STEPS)
+        await on_ray.at_step(task.id, 5)
+        far.cut()
+        await asyncio.sleep(config.lease_s / 3)
+        far.heal()
+        done = await on_ray.ended(task.id, 600)
+        assert (done.attempt, await on_ray.video(done)) == (1, expected)
+        figures(
+            f"ray: node cut off for {config.lease_s / 3:.1f} s of a lease of {config.lease_s:g} s: attempt 1 went on"
+        )
+
+        task = await on_ray.submit("two", STEPS)
+        await on_ray.at_step(task.id, 8)
+        far.cut()
+        began = time.monotonic()
+        again = await on_ray.until(
+            task.id, lambda t: t.attempt > 1 and t.stage is Stage.DENOISING, "to go on without the node", 600
+        )
+        took_s = time.monotonic() - began
+        far.heal()
+        done = await on_ray.ended(task.id, 600)
+        assert await on_ray.video(done) == expected
+        assert sum(isinstance(r.event, Finished) for r in await on_ray.story(task.id)) == 1
+        figures(
+            f"ray: node cut off for good: rendering again on another after {took_s:.0f} s from step {again.step}"
+        )

@@ -1,0 +1,101 @@
+"""A gang over two Ray nodes: the same video as one process, whatever rank is killed; from zero and back to it.
+
+One cluster and one gang for all of it, because starting them is what takes the time.
+"""
+
+import asyncio
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+import ray
+from tests.on_ray.cluster import Cluster, OnRay, deployed, driver, running_cluster, settings, tiny
+
+from turnout.domain.tasks import Interrupted, Stage, State, Task
+
+pytestmark = [pytest.mark.xdist_group("ray"), pytest.mark.timeout(600)]
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    with running_cluster(2, 2) as cluster, driver(cluster.address):
+        yield cluster
+
+
+async def test_a_gang_on_two_nodes_from_zero_to_zero(
+    cluster: Cluster, valkey: str, tmp_path: Path, figures: Any
+) -> None:
+    config = settings(tmp_path, valkey, {"four": tiny(4), "never": tiny(8)}, ray_fit_s=5.0)
+    async with deployed(config) as on_ray, asyncio.TaskGroup() as group:
+        assert await on_ray.gangs() == []
+        await the_manager_answers_and_comes_back()
+        began = time.monotonic()
+        task = await on_ray.submit("four")
+        rendered_alone = group.create_task(alone(tmp_path, asdict(task.spec), config.state_dir))
+        hopeless = await on_ray.submit("never")
+        done = await on_ray.ended(task.id)
+        cold_s = time.monotonic() - began
+        [gang] = [g for g in await on_ray.gangs() if g.model == "four"]
+        nodes = [rank.node for rank in gang.ranks]
+        assert len(set(nodes)) == 2
+        assert nodes[0] == nodes[1]
+        assert nodes[2] == nodes[3]
+        again, reformed_s = await a_killed_rank_costs_no_video(on_ray)
+
+        refused = await on_ray.ended(hopeless.id)
+        assert refused.state is State.FAILED
+        assert refused.failure is not None
+        assert "8 ranks" in refused.failure.message
+
+        await on_ray.asleep()
+        expected = await rendered_alone
+        assert await on_ray.video(done) == expected
+        assert await on_ray.video(again) == expected
+    assert ray.util.list_named_actors(all_namespaces=True) == []
+    figures(
+        f"ray: 4 ranks on 2 nodes, submit → video from zero {cold_s:.0f} s; killed rank → put back and rendering again "
+        f"{reformed_s:.0f} s; same bytes as one process"
+    )
+
+
+async def the_manager_answers_and_comes_back() -> None:
+    first = await ray.get_actor("manager").health.remote()
+    os.kill(first.pid, signal.SIGKILL)
+    second = await ray.get_actor("manager").health.remote()
+    assert second.pid != first.pid
+
+
+async def a_killed_rank_costs_no_video(on_ray: OnRay) -> tuple[Task, float]:
+    task = await on_ray.submit("four")  # the same wish again
+    await on_ray.at_step(task.id, 4)
+    [gang] = [g for g in await on_ray.gangs() if g.model == "four"]
+    began = time.monotonic()
+    os.kill(gang.ranks[2].pid, signal.SIGKILL)
+    await on_ray.until(task.id, lambda t: t.attempt == 2 and t.stage is Stage.DENOISING, "the task to go on")
+    recovered_s = time.monotonic() - began
+    done = await on_ray.ended(task.id)
+    story = [recorded.event for recorded in await on_ray.story(task.id)]
+    assert sum(isinstance(event, Interrupted) for event in story) == 1
+    return done, recovered_s
+
+
+async def alone(folder: Path, spec: dict[str, Any], state_dir: Path) -> bytes:
+    (folder / "spec.json").write_text(json.dumps(spec))
+    out = folder / "alone.mp4"
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "tests.on_ray.alone",
+        str(folder / "spec.json"),
+        str(out),
+        str(state_dir / "models"),
+    )
+    assert await process.wait() == 0
+    return out.read_bytes()
