@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 import uvloop
 
-from benchmarks import events, gang, hop, manager, relay, submit, zygote
+from benchmarks import events, gang, hop, manager, ray, relay, submit, zygote
 from benchmarks.figures import Table, say
 
 Measure: TypeAlias = Callable[[], Coroutine[Any, Any, Table]]
@@ -25,6 +25,7 @@ BENCHMARKS: dict[str, Measure] = {
     "hop": hop.measure,
     "manager": manager.measure,
     "zygote": zygote.measure,
+    "ray": ray.measure,
 }
 
 

@@ -104,15 +104,17 @@ async def front(roles: Sequence[str] = ("manager", "gateway"), **settings: Any) 
 
 
 @asynccontextmanager
-async def whole(directory: Path, **settings: Any) -> AsyncGenerator[Service]:
-    """`turnout up` as a user runs it, with its data in `directory`."""
+async def whole(directory: Path, *arguments: str, **settings: Any) -> AsyncGenerator[Service]:
+    """`turnout up` as a user runs it, with its data in `directory`; `arguments` are further flags."""
     file = directory / "turnout.yaml"
     file.write_text(yaml.safe_dump({**_SETTINGS, "state_dir": str(directory / "state"), **settings}))
     config = load({}, {}, file).config
     output = directory / "up.log"
     with output.open("wb") as out:
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "turnout", "up", "--config", str(file), stdout=out, stderr=out
+            *(sys.executable, "-m", "turnout", "up", "--config", str(file), *arguments),
+            stdout=out,
+            stderr=out,
         )
     try:
         address = await _address(config.state_dir / "service.json", process, output)
@@ -121,7 +123,7 @@ async def whole(directory: Path, **settings: Any) -> AsyncGenerator[Service]:
     finally:
         if process.returncode is None:
             process.send_signal(signal.SIGINT)
-        await asyncio.wait_for(process.wait(), 60)
+        await asyncio.wait_for(process.wait(), 120)
 
 
 def _empty_file(directory: str) -> Path:

@@ -10,7 +10,7 @@ from turnout.ports import Recorded, TaskLog
 
 T = TypeVar("T")
 
-_PATIENCE_S = 90.0
+_PATIENCE_S = 180.0
 
 
 class Story:
