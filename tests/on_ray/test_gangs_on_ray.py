@@ -20,7 +20,7 @@ from tests.on_ray.cluster import Cluster, OnRay, deployed, driver, running_clust
 
 from turnout.domain.tasks import Interrupted, Stage, State, Task
 
-pytestmark = [pytest.mark.xdist_group("ray"), pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.xdist_group("ray"), pytest.mark.timeout(900)]
 
 
 @pytest.fixture(scope="module")
