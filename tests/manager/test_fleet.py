@@ -100,9 +100,10 @@ class Scene:
         return [route.worker for route in known.routes if route.usable]
 
     @asynccontextmanager
-    async def managed(self) -> AsyncIterator[FleetManager]:
+    async def managed(self, *elsewhere: EngineKind) -> AsyncIterator[FleetManager]:
         stopping = asyncio.Event()
-        made = FleetManager(f"m{next(_numbers)}", self.registry, self.stores.mutex, self.stores.queue, RULES)
+        name, stores = f"m{next(_numbers)}", self.stores
+        made = FleetManager(name, self.registry, stores.mutex, stores.queue, RULES, frozenset(elsewhere))
         job = asyncio.create_task(made.run(stopping))
         try:
             yield made
@@ -214,6 +215,17 @@ async def test_video_tasks_wake_their_model(scene: Scene) -> None:
     async with scene.managed():
         await scene.stores.tasks.submit(make_task(), Limits())
         await wait_until(lambda: Phase.READY in worker.replicas.values(), "the gang")
+
+
+async def test_models_that_others_look_after_get_no_replica_and_are_not_given_up(scene: Scene) -> None:
+    video = ServedModel("wan-tiny-t2v", EngineKind.WAN, "builtin:x", Needs(memory_bytes=GB), min_replicas=1)
+    await scene.registry.put_model(video)
+    await scene.registry.put_model(replace(CHAT, min_replicas=1))
+    scene.join("w1")
+    async with scene.managed(EngineKind.WAN):
+        await wait_until(lambda: scene.usable("chat") == ["w1"], "a route")
+        assert list(scene.routes) == ["chat"]
+        assert await scene.registry.given_up() == {}
 
 
 async def test_a_draining_worker_empties(scene: Scene) -> None:

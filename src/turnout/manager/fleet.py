@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, fields, replace
 
 from turnout.domain.errors import Unavailable
 from turnout.domain.fleet import Fleet, Notes, Rules, rebased
-from turnout.domain.serving import Demand, EngineKind, ReplicaId, Worker
+from turnout.domain.serving import Demand, EngineKind, ReplicaId, ServedModel, Worker
 from turnout.manager.core import step
 from turnout.manager.moves import (
     Blame,
@@ -57,13 +57,15 @@ class _Sight:
 
 @dataclass(frozen=True, slots=True)
 class FleetManager:
-    """`queue` tells how many video tasks wait; `id` must be new for each process: replicas are named after it."""
+    """`queue` tells how many video tasks wait; `id` must be new for each process: replicas are named after it.
+    Models of the engines `elsewhere` are looked after by others (gangs by Ray, say)."""
 
     id: str
     registry: Registry
     mutex: Mutex
     queue: Queue
     rules: Rules = field(default_factory=Rules)
+    elsewhere: frozenset[EngineKind] = frozenset()
     clock: Callable[[], float] = time.monotonic
 
     async def run(self, stopping: asyncio.Event) -> None:
@@ -89,7 +91,7 @@ class FleetManager:
         """The fleet as the last manager left it; every worker counts as heard just now."""
         now = self.clock()
         cursor = (await self.registry.wait_news("", 0)).cursor
-        saved, models = await self.registry.saved(), await self.registry.models()
+        saved, models = await self.registry.saved(), await self._models()
         enrolments = await self.registry.enrolments()
         beats = await self.registry.beats(list(enrolments))
         notes = saved.notes or Notes(now)
@@ -141,7 +143,7 @@ class FleetManager:
         everything = now - sight.looked_at >= _LOOK_S
         events: list[Event] = []
         if everything or news.models:
-            events += model_events(fleet, await self.registry.models())
+            events += model_events(fleet, await self._models())
         if everything or news.workers:
             enrolments = await self.registry.enrolments(None if everything else news.workers)
             events += worker_events(fleet, enrolments, await self.registry.beats(list(enrolments)))
@@ -154,6 +156,10 @@ class FleetManager:
             sight.looked_at = now
         queues = await self._queues(fleet, now)
         return [*events, demand_event(fleet, (asked for _, asked in sight.asked.values()), queues), Tick()]
+
+    async def _models(self) -> dict[str, ServedModel]:
+        models = await self.registry.models()
+        return {name: model for name, model in models.items() if model.engine not in self.elsewhere}
 
     async def _queues(self, fleet: Fleet, now: float) -> dict[str, Demand]:
         """Video tasks wait in queues of their own, not at gateways."""

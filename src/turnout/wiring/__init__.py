@@ -29,7 +29,7 @@ from turnout.adapters.redis.usage import RedisUsage
 from turnout.config import Config
 from turnout.domain.errors import Misconfigured, Unavailable
 from turnout.domain.fleet import Rules
-from turnout.domain.serving import ServedModel
+from turnout.domain.serving import EngineKind, ServedModel
 from turnout.domain.tasks import GangId
 from turnout.gang.supervisor import GangOrders, GangSupervisor
 from turnout.observe import get_log
@@ -245,7 +245,10 @@ async def run_manager(config: Config) -> None:
     await manage(config, stopping)
 
 
-async def manage(config: Config, stopping: asyncio.Event) -> None:
+async def manage(
+    config: Config, stopping: asyncio.Event, elsewhere: frozenset[EngineKind] = frozenset()
+) -> None:
+    """Models of the engines `elsewhere` get no replicas: others start them."""
     from turnout.adapters.outbound import Outbound
     from turnout.manager.fleet import FleetManager
     from turnout.manager.loop import Manager
@@ -277,7 +280,7 @@ async def manage(config: Config, stopping: asyncio.Event) -> None:
         )
         name = f"m-{secrets.token_hex(4)}"  # new for each process: replicas are named after it
         rules = Rules(min_resident_s=config.min_resident_s)
-        fleet = FleetManager(name, wires.registry, wires.mutex, wires.queue, rules)
+        fleet = FleetManager(name, wires.registry, wires.mutex, wires.queue, rules, elsewhere)
         await declare(config, wires.registry)
         async with asyncio.TaskGroup() as group:
             group.create_task(manager.run(stopping), name="housekeeping")

@@ -7,9 +7,9 @@ import json
 import os
 from typing import Any, cast
 
+from ray import serve as _serve
 from ray.serve.config import AutoscalingConfig, AutoscalingPolicy
 
-from ray import serve as _serve
 from turnout.config import Config, dump
 from turnout.domain.errors import Misconfigured
 from turnout.domain.models import Model

@@ -9,11 +9,12 @@ import time
 from dataclasses import dataclass
 from typing import Any, cast
 
+import ray as _ray
 from ray.exceptions import RayError
 
-import ray as _ray
 from turnout.config import Config
 from turnout.domain.errors import Unavailable
+from turnout.domain.serving import EngineKind
 from turnout.domain.slots import GangReport, Line
 from turnout.domain.tasks import GangId
 from turnout.observe import get_log, start_logging
@@ -87,7 +88,7 @@ class ManagerActor:
     async def _work(self) -> None:
         async with open_wires(self._config) as wires, asyncio.TaskGroup() as group:
             looking = group.create_task(self._look(Overseer(self._config, wires)), name="look")
-            await manage(self._config, self._stopping)
+            await manage(self._config, self._stopping, elsewhere=frozenset({EngineKind.WAN}))
             looking.cancel()
 
     async def _look(self, overseer: Overseer) -> None:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any, cast
 
 import ray as _ray
+
 from turnout.config import Config
 from turnout.domain.errors import NotFound, Stale
 from turnout.domain.models import Model
