@@ -159,13 +159,17 @@ def running_cluster(
 
 @contextmanager
 def driver(address: str) -> Iterator[None]:
-    """Connects this process to the cluster."""
-    os.environ.update(ENVIRON)
-    ray.init(address=address, namespace="turnout", log_to_driver=False, logging_level="error")
+    """Connects this process to the cluster for a while."""
+    connect(address)
     try:
         yield
     finally:
         ray.shutdown()
+
+
+def connect(address: str) -> None:
+    os.environ.update(ENVIRON)
+    ray.init(address=address, namespace="turnout", log_to_driver=False, logging_level="error")
 
 
 def free_port() -> int:

@@ -20,6 +20,7 @@ from tests.conftest import wait_until
 from tests.on_ray.cluster import (
     Cluster,
     OnRay,
+    connect,
     deployed,
     driver,
     free_port,
@@ -63,7 +64,8 @@ def gcs_redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def cluster(gcs_redis: str) -> Iterator[Cluster]:
-    environ = {"RAY_REDIS_ADDRESS": gcs_redis}
+    # Nodes wait 60 s for their head; a busy machine may need longer to start one.
+    environ = {"RAY_REDIS_ADDRESS": gcs_redis, "RAY_gcs_rpc_server_reconnect_timeout_s": "300"}
     with running_cluster(0, 2, 2, environ=environ) as cluster, driver(cluster.address):
         yield cluster
 
@@ -112,12 +114,14 @@ async def test_whatever_dies_the_video_is_made_once(on_ray: OnRay, cluster: Clus
             f"ray: {name} at step {seen.step} of {STEPS}: rendering again after {took_s:.1f} s "
             f"at step {resumed.step}, {lost} steps lost"
         )
+    await asyncio.to_thread(cluster.add(2).wait_started)  # for the one whose raylet was killed
     await a_dead_head_stops_nothing(on_ray, cluster, expected, figures)
 
 
 async def a_dead_head_stops_nothing(on_ray: OnRay, cluster: Cluster, expected: bytes, figures: Any) -> None:
     task = await on_ray.submit("two", STEPS)
     before = await on_ray.at_step(task.id, 3)
+    ray.shutdown()  # Ray ends a driver whose node is gone; this one is here to watch
     cluster.head.kill()
     began = time.monotonic()
     await on_ray.at_step(task.id, before.step + 5)
@@ -127,6 +131,7 @@ async def a_dead_head_stops_nothing(on_ray: OnRay, cluster: Cluster, expected: b
     cluster.head = start_head(cluster.folder, port, 0, cluster.environ, [], [])
     await asyncio.to_thread(cluster.head.wait_started)
     back_s = time.monotonic() - began
+    connect(cluster.address)
     done = await on_ray.ended(task.id, 400)
     assert await on_ray.video(done) == expected
     again = await on_ray.submit("two", 4)
