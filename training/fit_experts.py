@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 import time
 from collections.abc import Callable
@@ -15,7 +14,8 @@ from diffusers.models.transformers.transformer_wan import WanTransformer3DModel
 from torch import nn
 from transformers import UMT5EncoderModel
 
-from training.fit_vae import follow, profile, rate
+from training.fit_vae import follow
+from training.graph import own_stream, recorded
 from training.muon import Muon
 from training.recipe import SHIFT, Recipe
 from training.words import END, LONGEST, word_ids
@@ -65,11 +65,72 @@ class Stage:
     shift: float
     lr: float
     first_frames: float = 0.0
+    level_share: float = 0.5
+    last_lr: float = 0.02
+
+
+def rate(done: float, stage: Stage) -> float:
+    """Learning rate when `done` of the stage's time has passed: a short rise, a level stretch, a cosine down."""
+    rise = min(1.0, done / 0.03 + 0.05)
+    fall = min(1.0, max(0.0, done - stage.level_share) / (1 - stage.level_share))
+    return stage.lr * rise * (stage.last_lr + (1 - stage.last_lr) * 0.5 * (1 + math.cos(math.pi * fall)))
 
 
 def prepare(model: WanTransformer3DModel, cross: PaddedCross) -> None:
     for block in model.blocks:
         block.attn2.set_processor(cross)
+
+
+def _through(
+    block: nn.Module,
+    x: torch.Tensor,
+    said: torch.Tensor,
+    times: torch.Tensor,
+    cos: torch.Tensor,
+    sin: torch.Tensor,
+) -> torch.Tensor:
+    each = x.shape[1] // times.shape[1]
+    return block(x, said, times.unsqueeze(2).expand(-1, -1, each, -1, -1).flatten(1, 2), (cos, sin))
+
+
+def _close(model: WanTransformer3DModel, x: torch.Tensor, time: torch.Tensor) -> torch.Tensor:
+    frames = time.shape[1]
+    shift, scale = (model.scale_shift_table.unsqueeze(0) + time.unsqueeze(2)).chunk(2, dim=2)
+    normed = model.norm_out(x.float()).unflatten(1, (frames, -1))
+    x = model.proj_out((normed * (1 + scale) + shift).type_as(x))
+    side = math.isqrt(x.shape[2])
+    return (
+        x.unflatten(2, (side, side))
+        .unflatten(4, (2, 2, -1))
+        .permute(0, 6, 1, 2, 4, 3, 5)
+        .flatten(5)
+        .flatten(3, 4)
+    )
+
+
+class Speeds:
+    """What an expert says of square pictures, with one timestep a latent frame [B, t].
+
+    The same as calling the expert with a timestep a token; but what depends on time alone is computed for five frames,
+    not for 320 tokens.
+    """
+
+    def __init__(self, model: WanTransformer3DModel, *, compiled: bool):
+        self._model = model
+        self._through = torch.compile(_through, dynamic=False, fullgraph=True) if compiled else _through
+        self._close = torch.compile(_close, dynamic=False, fullgraph=True) if compiled else _close
+
+    def __call__(self, noisy: torch.Tensor, timestep: torch.Tensor, states: torch.Tensor) -> torch.Tensor:
+        model = self._model
+        cos, sin = model.rope(noisy)
+        x = model.patch_embedding(noisy).flatten(2).transpose(1, 2).contiguous()
+        time, times, said, _ = model.condition_embedder(
+            timestep.flatten(), states, timestep_seq_len=timestep.shape[1]
+        )
+        times = times.unflatten(2, (6, -1))
+        for block in model.blocks:
+            x = self._through(block, x, said, times, cos, sin)
+        return self._close(model, x, time)
 
 
 def embed(text: UMT5EncoderModel, ids: torch.Tensor) -> torch.Tensor:
@@ -143,13 +204,12 @@ def fit_expert(
         rest, lr=lr, betas=(0.9, 0.98), weight_decay=0.01, fused=on_gpu, capturable=on_gpu, foreach=False
     )
     speak = torch.compile(embed, dynamic=False) if compiled else embed
-    if compiled:
-        model.compile_repeated_blocks(fullgraph=True, dynamic=False)
+    speeds = Speeds(model, compiled=compiled)
     sum_of_losses = torch.zeros((), device=device)
 
     def train() -> None:
         with torch.autocast(device.type, dtype=torch.bfloat16, enabled=on_gpu):
-            loss = _loss(model, text, speak, latents, ids, stage, recipe)
+            loss = _loss(speeds, text, speak, latents, ids, stage, recipe)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(weights, 1.0)
         adam.step()
@@ -163,36 +223,34 @@ def fit_expert(
 
     began, step, counted, saved = time.monotonic(), 0, 0, time.monotonic()
     again, warm = train, 0.0
-    while (done := (time.monotonic() - began) / seconds) < 1.0:
-        lr.fill_(rate(done, stage.lr))
-        cross.pad_to(PADDINGS[step % len(PADDINGS)])
-        again()
-        step += 1
-        if step == WARM_UP:
-            log(f"{stage.name}: first {step} steps took {time.monotonic() - began:.1f} s")
-            if on_gpu:
-                with contextlib.suppress(Exception):  # telling where time goes is worth no failed run
-                    profile(train, log)
-            if graphed and on_gpu:
-                again = _captured(train, log)
-            _copy(ema, model)  # the average starts here: what came before was chance
-            if learn_text:
-                _copy(text_ema, text)
-            sum_of_losses.zero_()
-            counted, warm = step, time.monotonic()
-        if step % 20 == 0 and on_gpu:
-            torch.cuda.synchronize()  # replays are queued without end otherwise, and the clock says nothing
-        if step % 500 == 0:
-            mean = sum_of_losses.item() / (step - counted)
-            sum_of_losses.zero_()
-            counted = step
-            pace = (step - WARM_UP) / (time.monotonic() - warm)
-            log(
-                f"{stage.name} step {step} done {done:.2f} loss {mean:.4f} {pace:.1f} steps/s x{recipe.batch}"
-            )
-            if time.monotonic() - saved > 60:
-                checkpoint(ema, text_ema)
-                saved = time.monotonic()
+    with own_stream(device):
+        while (done := (time.monotonic() - began) / seconds) < 1.0:
+            lr.fill_(rate(done, stage))
+            cross.pad_to(PADDINGS[step % len(PADDINGS)])
+            again()
+            step += 1
+            if step == WARM_UP:
+                log(f"{stage.name}: first {step} steps took {time.monotonic() - began:.1f} s")
+                if graphed and on_gpu:
+                    again = recorded(train, log)
+                _copy(ema, model)  # the average starts here: what came before was chance
+                if learn_text:
+                    _copy(text_ema, text)
+                sum_of_losses.zero_()
+                counted, warm = step, time.monotonic()
+            if step % 20 == 0 and on_gpu:
+                torch.cuda.synchronize()  # replays are queued without end otherwise, and the clock says nothing
+            if step % 500 == 0:
+                mean = sum_of_losses.item() / (step - counted)
+                sum_of_losses.zero_()
+                counted = step
+                pace = (step - WARM_UP) / (time.monotonic() - warm)
+                log(
+                    f"{stage.name} step {step} done {done:.2f} loss {mean:.4f} {pace:.1f} steps/s x{recipe.batch}"
+                )
+                if time.monotonic() - saved > 60:
+                    checkpoint(ema, text_ema)
+                    saved = time.monotonic()
     log(f"{stage.name}: {step} steps in {time.monotonic() - began:.0f} s")
     return ema, text_ema
 
@@ -202,31 +260,8 @@ def _copy(ema: nn.Module, model: nn.Module) -> None:
     follow(ema, model, 0.0)
 
 
-def _captured(train: Callable[[], None], log: Log) -> Callable[[], None]:
-    """A whole step as one CUDA graph, or `train` itself where that cannot be recorded.
-
-    Issuing the step's two thousand kernels took 64 ms; running them, 27 ms.
-    """
-    side = torch.cuda.Stream()
-    side.wait_stream(torch.cuda.current_stream())
-    try:
-        with torch.cuda.stream(side):
-            for _ in range(3):
-                train()
-        torch.cuda.synchronize()
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, stream=side, capture_error_mode="thread_local"):
-            train()
-    except RuntimeError as error:
-        torch.cuda.synchronize()
-        log(f"no CUDA graph: {str(error)[:300]}")
-        return train
-    log("recorded the step as a CUDA graph")
-    return graph.replay
-
-
 def _loss(
-    model: WanTransformer3DModel,
+    speeds: Speeds,
     text: UMT5EncoderModel,
     speak: Callable[[UMT5EncoderModel, torch.Tensor], torch.Tensor],
     latents: torch.Tensor,
@@ -245,17 +280,15 @@ def _loss(
     sigma = _sigmas(stage, count, device)
     noise = torch.randn_like(clean)
     level = sigma.view(-1, 1, 1, 1, 1)
-    timestep = sigma * 1000
     learned = torch.ones_like(clean[:, :1])
     if stage.first_frames:
         given = (torch.rand(count, device=device) < stage.first_frames).view(-1, 1, 1, 1, 1)
         free = torch.ones_like(learned)
         free[:, :, 0] = 0
         learned = torch.where(given, free, learned)
-        level = level * learned
-        timestep = (level * 1000)[:, 0, :, ::2, ::2].flatten(1)
+    level = level * learned
     noisy = (1 - level) * clean + level * noise
-    speed = model(hidden_states=noisy, timestep=timestep, encoder_hidden_states=states, return_dict=False)[0]
+    speed = speeds(noisy, (level * 1000)[:, 0, :, 0, 0], states)
     error = (speed.float() - (noise - clean)).square() * learned
     return error.mean() / learned.mean()
 
@@ -264,10 +297,11 @@ OVERLAP = 0.02  # experts learn a little past the boundary
 
 
 def stages(recipe: Recipe, boundary: float) -> dict[str, Stage]:
-    """The trunk learns the whole way, at times with a first frame given; the experts branch off it."""
+    """The trunk learns the whole way, at times with a first frame given, and then settles; the experts branch off it."""
     return {
-        "trunk": Stage("trunk", 0.0, 1.0, TRUNK_SHIFT, recipe.lr, first_frames=0.35),
-        "high": Stage("high", boundary - OVERLAP, 1.0, SHIFT, recipe.branch_lr),
-        "low": Stage("low", 0.0, boundary + OVERLAP, SHIFT, recipe.branch_lr),
-        "ti2v": Stage("ti2v", 0.0, 1.0, TRUNK_SHIFT, recipe.branch_lr, first_frames=0.5),
+        "trunk": Stage("trunk", 0.0, 1.0, TRUNK_SHIFT, recipe.lr, first_frames=0.3, last_lr=0.3),
+        "settle": Stage("settle", 0.0, 1.0, TRUNK_SHIFT, recipe.settle_lr, first_frames=0.3, level_share=0.1),
+        "high": Stage("high", boundary - OVERLAP, 1.0, SHIFT, recipe.branch_lr, level_share=0.1),
+        "low": Stage("low", 0.0, boundary + OVERLAP, SHIFT, recipe.branch_lr, level_share=0.1),
+        "ti2v": Stage("ti2v", 0.0, 1.0, TRUNK_SHIFT, recipe.branch_lr, first_frames=0.5, level_share=0.1),
     }

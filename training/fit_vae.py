@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 import time
 from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 import torch.nn.functional as F
 from diffusers.models.autoencoders.autoencoder_kl_wan import AutoencoderKLWan
 
 from training.draw import Packed, draw
+from training.graph import own_stream, recorded
 from training.recipe import Phase, Recipe
 from training.whole import WholeVae
 from training.world import SIDE
 
 Log = Callable[[str], None]
+WARM_UP = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +37,7 @@ def courses(recipe: Recipe) -> dict[str, Course]:
     full = replace(recipe.vae_phases[-1], share=1.0)
     return {
         "vae": Course(recipe.vae_phases, recipe.vae_lr, 0.0),
-        "polish": Course((full,), 0.4 * recipe.vae_lr, 1.0),
+        "polish": Course(recipe.vae_phases, 0.5 * recipe.vae_lr, 1.0),
         "decoder": Course((full,), 0.4 * recipe.vae_lr, 1.0),
     }
 
@@ -87,6 +89,7 @@ def fit_vae(
     ema_decay: float,
     seconds: float,
     compiled: bool,
+    graphed: bool,
     log: Log,
     checkpoint: Callable[[AutoencoderKLWan], None],
 ) -> AutoencoderKLWan:
@@ -96,73 +99,64 @@ def fit_vae(
     whole = WholeVae(vae, compiled=compiled)
     ema = deepcopy(vae).requires_grad_(False)
     learned = [w for w in vae.parameters() if w.requires_grad]
+    on_gpu = device.type == "cuda"
+    lr, sharp, kl_weight = (torch.zeros((), device=device) for _ in range(3))
     optimizer = torch.optim.AdamW(
-        learned, lr=1e-4, betas=(0.9, 0.98), weight_decay=1e-4, fused=device.type == "cuda"
+        learned, lr=lr, betas=(0.9, 0.98), weight_decay=1e-4, fused=on_gpu, capturable=on_gpu, foreach=False
     )
     scene = torch.compile(_scene, dynamic=False) if compiled else _scene
     distance = torch.compile(_distance, dynamic=False) if compiled else _distance
+    last = torch.zeros(2, device=device)
     began, step, saved, until = time.monotonic(), 0, time.monotonic(), 0.0
 
-    def train(phase: Phase, done: float) -> tuple[torch.Tensor, torch.Tensor]:
-        for group in optimizer.param_groups:
-            group["lr"] = rate(done, course.lr)
+    def train(phase: Phase) -> None:
         x, near = scene(*_batch(clips, phase))
         mean, logvar = whole.encode(x.to(fast))
         z = mean + torch.exp(0.5 * logvar) * torch.randn_like(mean)
         mse, crisp = distance(whole.decode(z.to(fast)), x, near)
         kl = 0.5 * (mean.square() + logvar.exp() - 1 - logvar).mean()
-        moved = max(done, course.settled)
-        sharp = min(1.0, max(0.0, (moved - 0.1) / 0.5))
-        kl_weight = 1e-5 + 3e-4 * min(1.0, moved / 0.6)
         (mse + 0.2 * sharp * crisp + kl_weight * kl).backward()
         torch.nn.utils.clip_grad_norm_(learned, 1.0)
         optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
-        follow(ema, vae, min(ema_decay, (1 + step) / (10 + step)))
-        return mse.detach(), kl.detach()
+        for weight in learned:
+            weight.grad = None
+        last.copy_(torch.stack([mse.detach(), kl.detach()]))
 
     for phase in course.phases:
         until += phase.share
         phase_step, phase_began = 0, time.monotonic()
-        while (done := (time.monotonic() - began) / seconds) < min(until, 1.0):
-            mse, kl = train(phase, done)
-            step, phase_step = step + 1, phase_step + 1
-            if phase_step == 10:
-                log(
-                    f"vae {phase.side}px x{phase.frames}: mse {mse.item():.4f}, "
-                    f"first 10 steps took {time.monotonic() - phase_began:.1f} s"
-                )
-                phase_began = time.monotonic()
-                if step == 10 and device.type == "cuda":
-                    with contextlib.suppress(Exception):  # telling where time goes is worth no failed run
-                        profile(lambda phase=phase, done=done: train(phase, done), log)
+        again = partial(train, phase)
+        with own_stream(device):
+            while (done := (time.monotonic() - began) / seconds) < min(until, 1.0):
+                moved = max(done, course.settled)
+                lr.fill_(rate(done, course.lr))
+                sharp.fill_(min(1.0, max(0.0, (moved - 0.1) / 0.5)))
+                kl_weight.fill_(1e-5 + 3e-4 * min(1.0, moved / 0.6))
+                again()
+                follow(ema, vae, min(ema_decay, (1 + step) / (10 + step)))
+                step, phase_step = step + 1, phase_step + 1
+                if phase_step == WARM_UP:
+                    log(
+                        f"vae {phase.side}px x{phase.frames}: mse {last[0].item():.4f}, "
+                        f"first {WARM_UP} steps took {time.monotonic() - phase_began:.1f} s"
+                    )
+                    if graphed and on_gpu:
+                        again = recorded(again, log)
                     phase_began = time.monotonic()
-            if step % 400 == 0 or step in (100, 200):
-                mse_now = mse.item()
-                pace = max(1, phase_step - 10) / (time.monotonic() - phase_began)
-                log(
-                    f"vae step {step} done {done:.2f} mse {mse_now:.5f} kl {kl.item():.2f} "
-                    f"{pace:.1f} steps/s x{phase.batch}"
-                )
-                if time.monotonic() - saved > 90:
-                    checkpoint(ema)
-                    saved = time.monotonic()
+                if step % 20 == 0 and on_gpu:
+                    torch.cuda.synchronize()  # replays are queued without end otherwise
+                if step % 400 == 0 or step in (100, 200):
+                    mse, kl = last.tolist()
+                    pace = max(1, phase_step - WARM_UP) / (time.monotonic() - phase_began)
+                    log(
+                        f"vae step {step} done {done:.2f} mse {mse:.5f} kl {kl:.2f} "
+                        f"{pace:.1f} steps/s x{phase.batch}"
+                    )
+                    if time.monotonic() - saved > 60:
+                        checkpoint(ema)
+                        saved = time.monotonic()
     log(f"vae: {step} steps in {time.monotonic() - began:.0f} s")
     return ema
-
-
-def profile(work: Callable[[], object], log: Log) -> None:
-    """Where the GPU's time goes, in three steps."""
-    activities = [torch.profiler.ProfilerActivity.CUDA, torch.profiler.ProfilerActivity.CPU]
-    with torch.profiler.profile(activities=activities, acc_events=True) as seen:
-        for _ in range(3):
-            work()
-        torch.cuda.synchronize()
-    rows = [e for e in seen.key_averages() if e.device_type == torch.autograd.DeviceType.CUDA]
-    rows.sort(key=lambda e: -e.self_device_time_total)
-    log(f"GPU {sum(e.self_device_time_total for e in rows) / 3e3:.1f} ms a step")
-    for e in rows[:10]:
-        log(f"  {e.self_device_time_total / 3e3:7.2f} ms x{e.count // 3} {e.key[:100]}")
 
 
 def _batch(clips: Packed, phase: Phase) -> tuple[Packed, Phase, torch.Tensor, torch.Tensor, torch.Tensor]:

@@ -29,7 +29,7 @@ class Phase:
 @dataclass(frozen=True, slots=True)
 class Recipe:
     seed: int = 20
-    clips: int = 120_000
+    clips: int = 160_000
     wordings: int = 3
     vae_dim: int = 32
     vae_lr: float = 1.5e-3
@@ -44,7 +44,8 @@ class Recipe:
     text_layers: int = 2
     batch: int = 192
     lr: float = 1.5e-3
-    branch_lr: float = 8e-4
+    settle_lr: float = 1e-3
+    branch_lr: float = 6e-4
     ema: float = 0.999
     empty_share: float = 0.12
     checked: int = 200

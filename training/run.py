@@ -1,6 +1,6 @@
 """Runs stages of training, each for so many seconds, from saved state to saved state.
 
-    python -m training.run --state STATE --out OUT vae:400 trunk:300 high:80 low:80 ti2v:150 check
+    python -m training.run --state STATE --out OUT --graph vae:250 polish:250 trunk:1000 settle:250 check
 
 State is one safetensors file a network (all under 16 MB) and `state.json`; a stage begins from what is there.
 `export` writes the two model directories from it.
@@ -14,6 +14,7 @@ import json
 import multiprocessing
 import os
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -105,7 +106,9 @@ class Run:
 
     def save(self, name: str, model: nn.Module, dtype: torch.dtype = torch.float16) -> None:
         weights = {k: v.to("cpu", dtype).contiguous().clone() for k, v in model.named_parameters()}
-        save_file(weights, self.out / f"{name}.safetensors")
+        unfinished = self.out / f"{name}.part"
+        save_file(weights, unfinished)
+        unfinished.replace(self.out / f"{name}.safetensors")
         (self.out / "state.json").write_text(json.dumps(self.notes))
 
     def vae(self) -> nn.Module:
@@ -135,6 +138,7 @@ class Run:
             self.recipe.ema,
             seconds,
             self.compiled,
+            self.graphed,
             self.log,
             lambda model: self.save("vae", model, torch.float32),
         )
@@ -194,7 +198,8 @@ class Run:
 
     def fit_expert(self, name: str, seconds: float) -> None:
         stage = stages(self.recipe, BOUNDARY)[name]
-        model = self.expert(name, *(("trunk",) if name != "trunk" else ()))
+        name = "trunk" if name == "settle" else name
+        model = self.expert(name, "trunk")
         learns = name in ("trunk", "ti2v")
         voice = "text_ti2v" if name == "ti2v" else "text"
         text = self.text(voice, "text")
@@ -220,8 +225,6 @@ class Run:
             checkpoint,
         )
         checkpoint(expert, encoder)
-        if self.compiled:
-            torch.compiler.reset()
 
     def sampler(self, kind: str) -> Sampler:
         mean, std = (torch.tensor(self.notes[k], device=self.device) for k in ("mean", "std"))
@@ -270,14 +273,29 @@ class Run:
         export(folder / "wan-tiny-ti2v", ti2v.vae, mean, std, ti2v.text, ti2v.high, None, preview)
 
 
+def _planned(stages: list[str], plan: Path | None) -> Iterator[str]:
+    """`stages`, then the lines of `plan` until one says `end`, however late they are written."""
+    yield from stages
+    read = 0
+    while plan is not None:
+        lines = plan.read_text().split() if plan.exists() else []
+        if len(lines) == read:
+            time.sleep(0.5)
+            continue
+        if lines[read] == "end":
+            return
+        yield lines[read]
+        read += 1
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
         "stages",
-        nargs="+",
-        help="vae:S polish:S decoder:S trunk:S high:S low:S ti2v:S (S seconds), check, export:DIR",
+        nargs="*",
+        help="vae:S polish:S decoder:S trunk:S settle:S high:S low:S ti2v:S (S seconds), encode, check, export:DIR",
     )
     parser.add_argument(
         "--state", type=Path, default=Path("state/training"), help="where earlier runs left state"
@@ -298,20 +316,25 @@ def main() -> None:
     parser.add_argument(
         "--clips", type=int, help="how many clips to draw from, where not the recipe's number"
     )
-    parser.add_argument(
-        "--graph", action="store_true", help="replay each step of the experts as a CUDA graph"
-    )
+    parser.add_argument("--graph", action="store_true", help="replay each step of training as a CUDA graph")
     parser.add_argument(
         "--batch", type=int, help="clips a step of the experts, where not the recipe's number"
     )
     parser.add_argument("--eager", action="store_true", help="no torch.compile")
+    parser.add_argument(
+        "--plan",
+        type=Path,
+        help="a file of further stages, a line each, read as it grows; `end` ends the run",
+    )
     args = parser.parse_args()
     run = Run(args)
-    for stage in args.stages:
+    for stage in _planned(args.stages, args.plan):
         name, _, value = stage.partition(":")
         match name:
             case "vae" | "polish" | "decoder":
                 run.fit_vae(float(value), part=name)
+            case "encode":
+                run.latents()
             case "check-vae":
                 run.check_vae()
             case "check":

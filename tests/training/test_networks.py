@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from diffusers import WanPipeline
 from training.captions import prompts
 from training.export import export, latent_rgb
-from training.fit_experts import PaddedCross, embed, prepare
+from training.fit_experts import PaddedCross, Speeds, embed, prepare
 from training.muon import Muon
 from training.recipe import MINI
 from training.sample import Sampler
@@ -53,6 +53,16 @@ def test_one_raised_key_stands_for_all_the_padding(length):
         torch.testing.assert_close(embed(text, ids)[:, :-1], states, atol=1e-4, rtol=1e-3)
         ours = model(noisy, when, embed(text, ids), return_dict=False)[0]
         torch.testing.assert_close(ours, published, atol=1e-4, rtol=1e-3)
+
+
+def test_a_timestep_a_frame_says_what_a_timestep_a_token_says():
+    model = MINI.expert().eval()
+    noisy, states = torch.randn(2, 16, 3, 8, 8), torch.randn(2, 7, MINI.text_dim)
+    when = torch.tensor([[0.0, 700.0, 700.0], [300.0, 300.0, 300.0]])
+    with torch.no_grad():
+        published = model(noisy, when.repeat_interleave(16, dim=1), states, return_dict=False)[0]
+        ours = Speeds(model, compiled=False)(noisy, when, states)
+    torch.testing.assert_close(ours, published, atol=1e-5, rtol=1e-4)
 
 
 def test_exported_models_draw_the_same_clip_in_diffusers(tmp_path):
