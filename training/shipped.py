@@ -1,0 +1,56 @@
+"""Clips from model directories through the product's own engine, with the product's own defaults."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import torch
+from PIL import Image
+
+from turnout.domain.families import FAMILIES
+from turnout.domain.video import VideoSpec, Wish, settle
+from turnout.engines.base import Frames, Parallel
+from turnout.engines.wan.load import Dtype, load
+
+WEIGHTS = Path(__file__).parent.parent / "src" / "turnout" / "weights"
+
+
+def as_clip(frames: Frames) -> torch.Tensor:
+    """[T, 3, H, W] in 0..1."""
+    return torch.from_numpy(frames).permute(0, 3, 1, 2).float() / 255
+
+
+def as_png(picture: torch.Tensor) -> bytes:
+    """A picture [3, H, W] in 0..1 as a caller would send it."""
+    out = io.BytesIO()
+    Image.fromarray((picture.clamp(0, 1) * 255).round().byte().permute(1, 2, 0).numpy()).save(out, "PNG")
+    return out.getvalue()
+
+
+class Studio:
+    """One shipped model on one rank."""
+
+    def __init__(self, name: str, weights: Path = WEIGHTS, dtype: Dtype | None = None):
+        self._rules = FAMILIES[name]
+        self._engine = load(weights / name, Parallel(), dtype=dtype)
+
+    def spec(self, prompt: str, seed: int) -> VideoSpec:
+        return settle(Wish(prompt=prompt), self._rules, ulysses=1, seed=seed)
+
+    def render(self, prompt: str, seed: int, first: bytes | None = None) -> torch.Tensor:
+        rendering = self._engine.begin(self.spec(prompt, seed), first)
+        while rendering.step < rendering.of:
+            rendering.advance()
+        frames = rendering.decode()
+        assert frames is not None
+        return as_clip(frames)
+
+    def shown(self, first: bytes) -> torch.Tensor:
+        """What the VAE can show of a picture [3, H, W]."""
+        front = self._engine.model.front
+        assert front is not None
+        with Image.open(io.BytesIO(first)) as image:
+            pixels = torch.tensor(list(image.convert("RGB").tobytes()), dtype=torch.float32)
+            pixels = pixels.view(image.height, image.width, 3).permute(2, 0, 1)
+        return as_clip(front.codec.decode(front.codec.encode((pixels / 127.5 - 1)[None, :, None])))[0]
