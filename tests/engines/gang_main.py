@@ -8,6 +8,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from safetensors.torch import save_file
@@ -64,6 +65,8 @@ def render(task: Task, rank: int, out: Path) -> dict[str, Any]:
         rendering.advance()
     save_file({"latents": rendering.latents.contiguous()}, out / f"{task.name}.{rank}.safetensors")
     frames = rendering.decode()
+    if frames is not None:
+        np.save(out / f"{task.name}.npy", frames)
     return {
         "began": began,
         "decoded": None if frames is None else list(frames.shape),

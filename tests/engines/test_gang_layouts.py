@@ -4,45 +4,17 @@ Importing torch takes seconds in each process, so each size of gang is started o
 it saw lies in a folder, and the tests below read it.
 """
 
-import json
-import os
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from filelock import FileLock
+from tests.engines.gangs import Seen, once, run_gang
 
 from turnout.domain.video import VideoSpec
 
-MAIN = Path(__file__).with_name("gang_main.py")
-DEADLINE_S = 200
 SNAPSHOT_AT = 3
-
-
-@dataclass(frozen=True, slots=True)
-class Seen:
-    """What a gang left behind."""
-
-    folder: Path
-    ranks: int
-
-    def reports(self, task: str) -> list[dict[str, Any]]:
-        return [json.loads((self.folder / f"{task}.{rank}.json").read_text()) for rank in range(self.ranks)]
-
-    def latents(self, task: str) -> list[Any]:
-        from safetensors.torch import load_file
-
-        return [
-            load_file(self.folder / f"{task}.{rank}.safetensors")["latents"] for rank in range(self.ranks)
-        ]
-
-    def checkpoint(self, task: str) -> bytes:
-        return (self.folder / f"{task}.checkpoint").read_bytes()
-
 
 LAYOUTS = {
     2: {
@@ -57,42 +29,6 @@ LAYOUTS = {
         "ulysses-cfg-fsdp": {"ulysses": 2, "cfg": 2, "fsdp": True},
     },
 }
-
-
-def run_gang(folder: Path, ranks: int, tasks: list[dict[str, Any]]) -> None:
-    """Start the ranks, wait for all of them, and leave none behind."""
-    job = folder / "job.json"
-    job.write_text(
-        json.dumps({"store": str(folder / "store"), "ranks": ranks, "out": str(folder), "tasks": tasks})
-    )
-    env = {**os.environ, "OMP_NUM_THREADS": "1"}
-    logs = [folder / f"rank{rank}.log" for rank in range(ranks)]
-    running: list[subprocess.Popen[bytes]] = []
-    try:
-        for rank, log in enumerate(logs):
-            with log.open("wb") as out:
-                command = [sys.executable, str(MAIN), str(job), str(rank)]
-                running.append(subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, env=env))
-        codes = [each.wait(timeout=DEADLINE_S) for each in running]
-    finally:
-        for each in running:
-            each.kill()
-            each.wait()
-    assert codes == [0] * ranks, "\n".join(log.read_text()[-3000:] for log in logs)
-
-
-def once(tmp_path_factory: pytest.TempPathFactory, name: str, make: Callable[[Path], None]) -> Path:
-    """A folder that `make` fills once for all test processes of this run."""
-    root = tmp_path_factory.getbasetemp()
-    if "PYTEST_XDIST_WORKER" in os.environ:
-        root = root.parent
-    folder = root / name
-    with FileLock(root / f"{name}.lock"):
-        if not (folder / "done").exists():
-            folder.mkdir(exist_ok=True)
-            make(folder)
-            (folder / "done").touch()
-    return folder
 
 
 @pytest.fixture(scope="session")
