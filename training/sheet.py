@@ -1,8 +1,8 @@
 """Contact sheets (a row a clip, a column a moment) and clips, made from the shipped weights.
 
-    python -m training.sheet OUT [--weights src/turnout/weights]
+    python -m training.sheet OUT [--weights DIR]
 
-writes OUT/contact-sheet.png, prompts beside the frames, and OUT/<model>-<n>.mp4.
+writes OUT/contact-sheet.png, each clip's frames under its prompt, and OUT/clip-<n>.webp, which move.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import argparse
 from pathlib import Path
 
 import torch
-from PIL import Image, ImageDraw
+from PIL import Image, ImageDraw, ImageFont
 
 PROMPTS = (
     "a red circle moving to the right on a white background",
@@ -21,7 +21,8 @@ PROMPTS = (
     "a purple triangle falls quickly against a plain gray backdrop",
     "a cyan ring moving left above an orange cross spinning on black",
 )
-_TEXT_PX = 18
+ONWARD = "the circle moves down"
+_TEXT_PX = 20
 
 
 def save_sheet(path: Path, clips: list[torch.Tensor], columns: int = 6, titles: tuple[str, ...] = ()) -> None:
@@ -38,26 +39,20 @@ def save_sheet(path: Path, clips: list[torch.Tensor], columns: int = 6, titles: 
     for i, row in enumerate(rows):
         top = i * (height + above)
         if titles:
-            pen.text((4, top + 3), titles[i], fill="black")
+            pen.text((4, top + 3), titles[i], fill="black", font=ImageFont.load_default(12))
         sheet.paste(Image.fromarray(row), (0, top + above))
     sheet.save(path)
 
 
-def save_mp4(path: Path, clip: torch.Tensor, fps: int) -> None:
-    import av
-
+def save_webp(path: Path, clip: torch.Tensor, fps: int) -> None:
+    """A clip [T, 3, H, W] in 0..1 that plays in a page, over and over."""
     frames = (clip.clamp(0, 1) * 255).round().byte().permute(0, 2, 3, 1).cpu().numpy()
-    with av.open(str(path), "w", options={"movflags": "+faststart"}) as file:
-        stream = file.add_stream("libx264", rate=fps)
-        stream.height, stream.width = frames.shape[1:3]
-        stream.pix_fmt = "yuv420p"
-        for frame in frames:
-            file.mux(stream.encode(av.VideoFrame.from_ndarray(frame, format="rgb24")))
-        file.mux(stream.encode())
+    first, *rest = (Image.fromarray(frame) for frame in frames)
+    first.save(path, save_all=True, append_images=rest, duration=1000 // fps, loop=0, quality=85, method=6)
 
 
 def main() -> None:
-    from training.quality import WEIGHTS, Settings, go_on, load, paint
+    from training.shipped import WEIGHTS, Studio, as_png
     from training.world import FPS
 
     parser = argparse.ArgumentParser(
@@ -67,15 +62,13 @@ def main() -> None:
     parser.add_argument("--weights", type=Path, default=WEIGHTS)
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
-    words, pictures = load(args.weights / "wan-tiny-t2v"), load(args.weights / "wan-tiny-ti2v")
-    clips = [paint(words, [said], seed, Settings())[0] for seed, said in enumerate(PROMPTS)]
-    for i, clip in enumerate(clips):
-        save_mp4(args.out / f"wan-tiny-t2v-{i + 1}.mp4", clip, FPS)
-    onward = "it moves left"
-    clips.append(go_on(pictures, clips[0][:1], [onward], 0, Settings())[0])
-    save_mp4(args.out / "wan-tiny-ti2v-1.mp4", clips[-1], FPS)
+    words, pictures = Studio("wan-tiny-t2v", args.weights), Studio("wan-tiny-ti2v", args.weights)
+    clips = [words.render(said, seed) for seed, said in enumerate(PROMPTS, 1)]
+    clips.append(pictures.render(ONWARD, 1, as_png(clips[0][0])))
+    for i, clip in enumerate(clips, 1):
+        save_webp(args.out / f"clip-{i}.webp", clip, FPS)
     save_sheet(
-        args.out / "contact-sheet.png", clips, titles=(*PROMPTS, f"from the first frame above: {onward}")
+        args.out / "contact-sheet.png", clips, titles=(*PROMPTS, f"from the first picture above: {ONWARD}")
     )
 
 
