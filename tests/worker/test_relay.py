@@ -52,7 +52,7 @@ async def test_requests_reach_the_engine_without_the_gateway_s_token(bench: Benc
         assert hands.reports()[0].busy == 0
 
         assert (await client.post(CHAT, content=b"x")).status_code == 401
-        assert (await client.post(CHAT, headers={**HEADERS, "x-turnout-replica": "r2"})).status_code == 404
+        assert (await client.post(CHAT, headers={**HEADERS, "x-turnout-replica": "r2"})).status_code == 503
         assert (await client.post("/sleep", headers=HEADERS)).status_code == 404
         assert (await client.get("/health")).status_code == 200
         assert hands.reports()[0].busy == 0

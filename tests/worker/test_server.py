@@ -33,7 +33,7 @@ async def test_only_the_token_and_known_paths_open_the_door(bench: Bench) -> Non
             (CHAT, "Bearer wrong", Unauthorized),
             (CHAT, f"Basic {TOKEN}", Unauthorized),
             (CHAT, "Bearer \xff", Unauthorized),
-            ("/replicas/other/v1/chat/completions", SHOWN, NotFound),
+            ("/replicas/other/v1/chat/completions", SHOWN, Unavailable),
             ("/replicas/r1/sleep", SHOWN, NotFound),
             ("/replicas/r1/metrics", SHOWN, NotFound),
             ("/replicas/r1/v1/../sleep", SHOWN, NotFound),
@@ -66,7 +66,7 @@ async def test_only_the_token_and_known_paths_open_the_door(bench: Bench) -> Non
 async def test_a_worker_without_an_identity_lets_nobody_in(bench: Bench) -> None:
     async with Hands(bench.kit(), lambda: None) as hands:
         for shown in (None, "Bearer ", "Bearer None"):
-            with pytest.raises(Unauthorized):
+            with pytest.raises(Unavailable):
                 Door(hands, lambda: None).admit(CHAT, shown)
 
 

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from dataclasses import dataclass
 from typing import Any
 
-from turnout.domain.errors import NotFound, TurnoutError, Unauthorized
+from turnout.domain.errors import NotFound, TurnoutError, Unauthorized, Unavailable
 from turnout.engines.servers import relay_paths
 from turnout.wire.tokens import PROBE_PATH
 from turnout.worker.hands import Hands
@@ -34,7 +34,7 @@ class Admitted:
 
 
 class Door:
-    """`token` gives what gateways must show; None (not registered yet) lets nobody in. `prove` answers a probe."""
+    """`token` gives what gateways must show; None: not registered yet, which lets nobody in. `prove` answers a probe."""
 
     def __init__(
         self, hands: Hands, token: Callable[[], str | None], prove: Callable[[str], str] = lambda _: ""
@@ -51,11 +51,15 @@ class Door:
     def admit_to(self, replica_id: str, path: str, authorization: str | None) -> Admitted:
         """Lets a request for one replica in.
 
-        Raises Unauthorized, NotFound (no such replica, or a path that is not the engine's dialect) and Unavailable
-        (the replica takes no requests now).
+        Raises Unauthorized, NotFound (a path that is not the engine's dialect) and Unavailable (the replica is not
+        here, or takes no requests now): a worker that was restarted has none of those that gateways still know, and
+        what is unavailable they look for elsewhere.
         """
         self.check(authorization)
-        replica = self._hands.find(replica_id)
+        try:
+            replica = self._hands.find(replica_id)
+        except NotFound as err:
+            raise Unavailable(err.message, code=err.code) from err
         if path not in relay_paths(replica.model.engine):
             raise NotFound(
                 f"{path[:80]!r} is not a path of {replica.model.engine} engines", code="path_not_allowed"
@@ -65,12 +69,10 @@ class Door:
 
     def check(self, authorization: str | None) -> None:
         token = self._token()
+        if token is None:
+            raise Unavailable("this worker has not registered yet", code="worker_not_ready")
         scheme, _, shown = (authorization or "").partition(" ")
-        if (
-            token is None
-            or scheme.lower() != "bearer"
-            or not hmac.compare_digest(shown.strip().encode(), token.encode())
-        ):
+        if scheme.lower() != "bearer" or not hmac.compare_digest(shown.strip().encode(), token.encode()):
             raise Unauthorized("this door is for gateways", code="invalid_token")
 
     def log_of(self, replica_id: str, authorization: str | None) -> str:
