@@ -14,6 +14,7 @@ from typing import Any
 import httpx
 import psutil
 
+from tests.conftest import wait_until
 from tests.service import Service
 
 
@@ -72,8 +73,21 @@ async def worker_key(service: Service) -> str:
 
 
 async def list_workers(service: Service) -> list[dict[str, Any]]:
+    """Those that take work."""
     async with httpx.AsyncClient(base_url=service.url, headers=service.headers, timeout=30) as http:
-        return (await http.get("/workers")).json()["data"]
+        return [w for w in (await http.get("/workers")).json()["data"] if not w["draining"]]
+
+
+async def set_aside_its_own_worker(service: Service) -> None:
+    """So that all replicas are on workers that joined."""
+
+    async def is_there() -> bool:
+        return len(await list_workers(service)) == 1
+
+    await wait_until(is_there, "the service's own worker to join")
+    [own] = await list_workers(service)
+    async with httpx.AsyncClient(base_url=service.url, headers=service.headers, timeout=30) as http:
+        (await http.post(f"/workers/{own['id']}/drain", json={"draining": True})).raise_for_status()
 
 
 @asynccontextmanager

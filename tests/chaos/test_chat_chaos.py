@@ -22,7 +22,15 @@ import psutil
 import pytest
 from tests.conftest import wait_until
 from tests.service import Service, running_service
-from tests.workers import JoinedWorker, forwarded, list_workers, self_signed, server_side, worker_key
+from tests.workers import (
+    JoinedWorker,
+    forwarded,
+    list_workers,
+    self_signed,
+    server_side,
+    set_aside_its_own_worker,
+    worker_key,
+)
 
 MODELS = ("left", "right")
 FAULTS = (
@@ -84,7 +92,7 @@ async def test_every_request_replica_and_process_is_accounted_for(tmp_path: Path
         assert sorted(replicas) == sorted(processes), (
             "each replica has its process, and each process its replica"
         )
-        names = {worker["name"] for worker in await list_workers(service) if not worker["draining"]}
+        names = {worker["name"] for worker in await list_workers(service)}
         assert names == set(workers), "a worker that comes back is itself"
 
         assert not tally.short, "no stream ended silently short"
@@ -137,16 +145,6 @@ async def three_workers(
         await worker.start()
     await wait_until(lambda: all_joined(service, 3), "three workers to join", 90)
     return {name.split()[0]: worker for name, worker in made.items()}
-
-
-async def set_aside_its_own_worker(service: Service) -> None:
-    async def joined() -> bool:
-        return len(await list_workers(service)) == 1
-
-    await wait_until(joined, "the service's own worker to join")
-    [own] = await list_workers(service)
-    async with httpx.AsyncClient(base_url=service.url, headers=service.headers, timeout=30) as http:
-        (await http.post(f"/workers/{own['id']}/drain", json={"draining": True})).raise_for_status()
 
 
 async def register(service: Service) -> None:
@@ -236,7 +234,7 @@ async def cause(
 
 
 async def all_joined(service: Service, count: int) -> bool:
-    return len([w for w in await list_workers(service) if not w["draining"]]) == count
+    return len(await list_workers(service)) == count
 
 
 async def settled(service: Service) -> bool:

@@ -146,9 +146,13 @@ async def test_a_video_model_is_registered_used_and_removed_over_http(tmp_path: 
 
         await wait_until(running, "the first video to be rendered", 240)
         second = (await client.post("/v1/videos", json=CLIP)).json()["id"]
-        (worker,) = (await client.get("/workers")).json()["data"]
-        assert [(r["phase"], r["busy"]) for r in worker["replicas"]] == [("ready", 1)]
-        assert "wan" in worker["machine"]["engines"]
+
+        async def told() -> bool:
+            (worker,) = (await client.get("/workers")).json()["data"]
+            assert "wan" in worker["machine"]["engines"]
+            return [(r["phase"], r["busy"]) for r in worker["replicas"]] == [("ready", 1)]
+
+        await wait_until(told, "the worker to tell of its gang")
         assert (await client.delete("/v1/models/clips")).status_code == 200
 
         async def ended() -> bool:

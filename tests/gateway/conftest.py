@@ -264,7 +264,7 @@ class Chat:
         parts, board = self.gateway.parts, self.gateway.app.state.board
         assert await parts.mutex.hold("fleet", "test", 60)
         assert await parts.registry.publish("fleet", "test", Publication(routes={"m": told}))
-        await wait_until(lambda: board._routes.get("m") == told, "the gateway to hear of the routes")
+        await wait_until(lambda: (board._routes or {}).get("m") == told, "the gateway to hear of the routes")
 
     def client(self, **options: Any) -> httpx.AsyncClient:
         return httpx.AsyncClient(

@@ -1,5 +1,6 @@
 """What operators see."""
 
+import asyncio
 import time
 from dataclasses import replace
 
@@ -67,7 +68,19 @@ async def test_a_missing_manager_is_told_and_does_not_close_the_gateway(gateway:
     assert (ready.status_code, ready.json()["parts"]["manager"]) == (200, "did not answer")
 
 
+async def submit_until_heard(gateway: Gateway) -> int:
+    """How many tasks were submitted until the gateway, which tails events from its start on, counted the first."""
+    for count in range(1, 100):
+        await gateway.submit()
+        for _ in range(20):
+            if "turnout_event_lag_seconds_count 1.0" in (await gateway.http.get("/metrics")).text:
+                return count
+            await asyncio.sleep(0.02)
+    raise AssertionError("no event was ever heard of")
+
+
 async def test_metrics_show_tasks_queues_steps_and_requests(gateway: Gateway) -> None:
+    early = await submit_until_heard(gateway)
     await gateway.submit()
     await gateway.submit()
     task = await gateway.gang.claim()
@@ -82,17 +95,17 @@ async def test_metrics_show_tasks_queues_steps_and_requests(gateway: Gateway) ->
     async def complete() -> bool:
         nonlocal text
         text = (await gateway.http.get("/metrics")).text
-        return "turnout_event_lag_seconds_count 9.0" in text
+        return "turnout_event_lag_seconds_count 10.0" in text
 
-    await wait_until(complete, "nine events")
+    await wait_until(complete, "nine events more")
     for line in (
         'turnout_tasks{state="completed"} 1.0',
-        'turnout_tasks{state="queued"} 1.0',
-        'turnout_queue_length{model="wan-tiny-t2v"} 1.0',
+        f'turnout_tasks{{state="queued"}} {early + 1:.1f}',
+        f'turnout_queue_length{{model="wan-tiny-t2v"}} {early + 1:.1f}',
         'turnout_queue_running{model="wan-tiny-t2v"} 0.0',
         "turnout_step_seconds_count 2.0",
         'turnout_gang_restarts_total{counted="true"} 1.0',
-        'turnout_http_requests_total{method="POST",route="/v1/videos",status="200"} 2.0',
+        f'turnout_http_requests_total{{method="POST",route="/v1/videos",status="200"}} {early + 2:.1f}',
         'turnout_http_requests_total{method="GET",route="/v1/videos/{video_id}",status="404"} 1.0',
         'turnout_http_requests_total{method="other",route="unmatched",status="404"} 1.0',
         "turnout_redis_up 1.0",

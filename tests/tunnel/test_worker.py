@@ -1,6 +1,8 @@
 """A worker that nobody can reach serves through its tunnel: real gateway, real worker, the unmodified client."""
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +11,7 @@ import openai
 import pytest
 from tests.conftest import wait_until
 from tests.service import Service, running_service
-from tests.workers import joined, list_workers
+from tests.workers import joined, list_workers, set_aside_its_own_worker
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -27,9 +29,16 @@ def busy(found: list[dict[str, Any]]) -> int:
     return sum(replica["busy"] for worker in found for replica in worker["replicas"])
 
 
+@asynccontextmanager
+async def own_worker_aside(tmp_path: Path) -> AsyncIterator[Service]:
+    async with running_service(tmp_path, models={}) as service:
+        await set_aside_its_own_worker(service)
+        yield service
+
+
 async def test_a_tunnelled_worker_streams_is_cancelled_and_comes_back(tmp_path: Path) -> None:
     async with (
-        running_service(tmp_path, models={}) as service,
+        own_worker_aside(tmp_path) as service,
         joined(service, tmp_path / "far", "--tunnel", WORKER_ID="far"),
         openai.AsyncOpenAI(base_url=f"{service.url}/v1", api_key=service.api_key, max_retries=0) as client,
         httpx.AsyncClient(base_url=service.url, headers=service.headers, timeout=30) as http,
@@ -87,7 +96,7 @@ async def says(service: Service, count: int) -> bool:
 async def test_a_worker_that_cannot_be_reached_says_so_and_ends(
     tmp_path: Path, options: list[str], words: str
 ) -> None:
-    async with running_service(tmp_path, models={}) as service:
+    async with own_worker_aside(tmp_path) as service:
         async with joined(service, tmp_path / "box", "--listen-port", "0", *options) as worker:
             assert await worker.ended() == 2
         said = (tmp_path / "box.log").read_text()

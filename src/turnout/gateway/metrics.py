@@ -119,6 +119,8 @@ class Metrics:
         return generate_latest(self.registry)
 
     def _saw_gangs(self, models: Sequence[str], gangs: Sequence[GangReport]) -> None:
+        self._gangs.clear()
+        self._gang_nodes.clear()
         for model in models:
             mine = [gang for gang in gangs if gang.model == model]
             formed = sum(gang.formed for gang in mine)
