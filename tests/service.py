@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import os
 import signal
 import sys
 from collections.abc import AsyncIterator
@@ -58,6 +57,10 @@ class Service:
                 return (await client.get(f"{self.url}/ready")).status_code == 200
         except (OSError, ValueError, httpx.HTTPError):
             return False
+
+    @property
+    def running(self) -> bool:
+        return self._process is not None and self._process.returncode is None
 
     async def stop(self) -> int:
         """Ctrl-C, and nothing may be left."""
@@ -127,5 +130,5 @@ async def running_service(tmp_path: Path, **settings: Any) -> AsyncIterator[Serv
         print(service.output.read_text()[-3000:], service.log(), file=sys.stderr)
         raise
     finally:
-        if psutil.pid_exists(service.pid) and os.getpgid(service.pid):
+        if service.running:
             await service.stop()
