@@ -22,7 +22,7 @@ MODELS = {
         "concurrency": 8,
     }
 }
-HELLO: Any = [{"role": "user", "content": "Say hello."}]
+HELLO: Any = [{"role": "user", "content": "Count from one to one hundred."}]
 
 
 def api(service: Service) -> openai.AsyncOpenAI:
@@ -49,7 +49,9 @@ async def test_a_cold_model_wakes_for_a_request_and_leaves_when_idle(tmp_path: P
         assert [m.id async for m in client.models.list()] == ["chat"]
         for _ in range(2):
             assert not engines(service)
-            answer = await client.chat.completions.create(model="chat", messages=HELLO, max_tokens=5)
+            answer = await client.chat.completions.create(
+                model="chat", messages=HELLO, max_tokens=5, temperature=0
+            )
             assert answer.choices[0].message.content
             assert answer.usage
             assert answer.usage.completion_tokens == 5
@@ -60,7 +62,12 @@ async def test_a_cold_model_wakes_for_a_request_and_leaves_when_idle(tmp_path: P
 async def test_streams_arrive_piece_by_piece(tmp_path: Path) -> None:
     async with running_service(tmp_path, models=MODELS) as service, api(service) as client:
         stream = await client.chat.completions.create(
-            model="chat", messages=HELLO, max_tokens=8, stream=True, stream_options={"include_usage": True}
+            model="chat",
+            messages=HELLO,
+            max_tokens=8,
+            temperature=0,
+            stream=True,
+            stream_options={"include_usage": True},
         )
         chunks = [chunk async for chunk in stream]
         assert sum(bool(c.choices and c.choices[0].delta.content) for c in chunks) >= 3
@@ -68,7 +75,7 @@ async def test_streams_arrive_piece_by_piece(tmp_path: Path) -> None:
         async with httpx.AsyncClient() as http:
             figures = (await http.get(f"{service.url}/metrics")).text
             plain = await client.chat.completions.create(
-                model="chat", messages=HELLO, max_tokens=4, stream=True
+                model="chat", messages=HELLO, max_tokens=4, temperature=0, stream=True
             )
             assert all(c.choices and c.usage is None for c in [c async for c in plain])
 

@@ -46,7 +46,12 @@ async def test_a_tunnelled_worker_streams_is_cancelled_and_comes_back(tmp_path: 
         assert (await http.post("/v1/models/register", json=MODEL)).status_code == 200
 
         stream = await client.chat.completions.create(
-            model="chat", messages=HELLO, max_tokens=8, stream=True, stream_options={"include_usage": True}
+            model="chat",
+            messages=HELLO,
+            max_tokens=8,
+            temperature=0,
+            stream=True,
+            stream_options={"include_usage": True},
         )
         chunks = [chunk async for chunk in stream]
         assert sum(bool(c.choices and c.choices[0].delta.content) for c in chunks) >= 3
