@@ -57,8 +57,11 @@ async def run_engine_worker(config: Config, joining: Joining, listening: socket.
     with alone_on(home):
         try:
             await _join(config, joining, listening, home)
-        except* Misconfigured as group:
-            raise _first(group) from None
+        except BaseExceptionGroup as group:  # not except*: what is raised there may be wrapped again
+            found = group.subgroup(Misconfigured)
+            if found is None:
+                raise
+            raise _first(found) from None
 
 
 async def _join(config: Config, joining: Joining, listening: socket.socket, home: Path) -> None:
