@@ -31,6 +31,7 @@ class Lines:
         self._now = now
         self._tokens: dict[WorkerId, str] = {}
         self._known: dict[str, ModelRoutes] = {}
+        self._told = False  # whether the switchboard had any routes yet
         tunnels.changed = self._apply
 
     def token(self, worker: WorkerId) -> str:
@@ -53,6 +54,8 @@ class Lines:
                             known.pop(model, None)
                         else:
                             known[model] = routes
+                    if not (known or self._told) and await self._registry.models():
+                        continue  # no manager has looked at the models yet: requests for them wait
                     await self._learn_tokens({r.worker for there in known.values() for r in there.routes})
                     self._apply()
             except Unavailable as err:
@@ -62,6 +65,7 @@ class Lines:
     def _apply(self) -> None:
         """Gives the switchboard the routes as they are from here: a worker whose tunnel ends at another gateway is
         out of our reach."""
+        self._told = True
         self._board.update({model: self._from_here(there) for model, there in self._known.items()})
 
     def _from_here(self, there: ModelRoutes) -> ModelRoutes:
