@@ -34,7 +34,7 @@ from turnout.manager.moves import (
     Tick,
     WorkerHeard,
 )
-from turnout.manager.views import orders_for
+from turnout.manager.views import orders_of
 
 GB = 10**9
 RULES = Rules(min_resident_s=10.0)
@@ -173,7 +173,7 @@ class World:
         if known is None:
             return
         box.seen = known.version
-        orders = {a.replica: a for a in orders_for(self.fleet, box.id)}
+        orders = {a.replica: a for a in orders_of(self.fleet, [box.id])[box.id]}
         for replica_id in list(box.engines):
             engine, order = box.engines[replica_id], orders.get(replica_id)
             if engine.phase in (Phase.GONE, Phase.STOPPING):

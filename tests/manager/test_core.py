@@ -30,7 +30,7 @@ from turnout.manager.moves import (
     Tick,
     WorkerDraining,
 )
-from turnout.manager.views import explain, orders_for, routes
+from turnout.manager.views import explain, orders_of, routes
 
 W1, W2, W3 = WorkerId("w1"), WorkerId("w2"), WorkerId("w3")
 
@@ -273,7 +273,7 @@ def test_a_lost_worker_is_suspected_then_its_replicas_are_placed_elsewhere() -> 
     lost.up = True  # it comes back, with the engine still running
     world.feed(world.beat(lost))
     assert world.fleet.workers[lost.id].strangers and [r.worker for r in world.of("a")] == [replica.worker]
-    assert orders_for(world.fleet, lost.id) == ()
+    assert orders_of(world.fleet, [lost.id])[lost.id] == ()
     world.ticks(4)
     assert not lost.engines and not world.fleet.workers[lost.id].strangers
 
@@ -334,7 +334,7 @@ def test_a_removed_model_leaves_and_a_changed_one_is_replaced() -> None:
     world.ticks(6)
     old = world.ready("b")[0]
     world.feed(ModelRemoved("a"), ModelSet(model("b", min_replicas=1, dtype="half")))
-    assert orders_for(world.fleet, W1)[0].model.dtype is None
+    assert orders_of(world.fleet, [W1])[W1][0].model.dtype is None
     world.ticks(10)
     assert not world.of("a")
     [new] = world.ready("b")

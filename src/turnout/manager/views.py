@@ -18,13 +18,8 @@ from turnout.domain.serving import (
 _ROUTED = frozenset({Phase.READY, Phase.SLEEPING})
 
 
-def orders_for(fleet: Fleet, worker: WorkerId) -> tuple[Assignment, ...]:
-    """All that the worker should have; what is not named should be gone."""
-    return _orders(r for r in fleet.replicas.values() if r.worker == worker)
-
-
 def orders_of(fleet: Fleet, workers: Iterable[WorkerId]) -> dict[WorkerId, tuple[Assignment, ...]]:
-    """The orders of many workers, in one pass."""
+    """All that each of these workers should have; what is not named should be gone."""
     own: dict[WorkerId, list[Replica]] = {worker: [] for worker in workers}
     if own:
         for replica in fleet.replicas.values():
