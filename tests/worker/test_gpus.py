@@ -8,7 +8,7 @@ import pytest
 from turnout.config import Config
 from turnout.domain.serving import EngineKind, Gpu
 from turnout.wiring.engine_worker import found_engines
-from turnout.worker.gpus import GpuGate, cached_weights, open_nvml, read_machine, read_memory
+from turnout.worker.gpus import GpuGate, cached_weights, hub_cache, open_nvml, read_machine, read_memory
 
 GIB = 2**30
 
@@ -80,6 +80,10 @@ def test_weights_in_a_cache_are_named(tmp_path: Path) -> None:
     (tmp_path / "models--acme--never-fetched").mkdir()
     assert cached_weights(tmp_path) == ["acme/small"]
     assert cached_weights(tmp_path / "nothing") == []
+    assert hub_cache({"HF_HUB_CACHE": "/c", "HF_HOME": "/h"}) == Path("/c")
+    assert hub_cache({"HF_HOME": "/h", "XDG_CACHE_HOME": "/x"}) == Path("/h/hub")
+    assert hub_cache({"XDG_CACHE_HOME": "/x"}) == Path("/x/huggingface/hub")
+    assert hub_cache({}) == Path("~/.cache/huggingface/hub").expanduser()
 
 
 async def test_one_engine_at_a_time_loads_on_a_gpu() -> None:

@@ -4,6 +4,7 @@ service's Redis and object store, gangs."""
 import asyncio
 import importlib.util
 import json
+import os
 import random
 import shutil
 import socket
@@ -30,7 +31,7 @@ from turnout.wiring.vllm_programs import keep_zygote, python_of, vllm_program
 from turnout.wiring.worker_desk import WorkerDesk, worker_relay_settings
 from turnout.worker.engine_control import HttpEngine
 from turnout.worker.gangs import Gangs
-from turnout.worker.gpus import GpuGate, count_cpus, open_nvml, read_machine
+from turnout.worker.gpus import GpuGate, cached_weights, count_cpus, hub_cache, open_nvml, read_machine
 from turnout.worker.hands import Hands, Kit
 from turnout.worker.joiner import Joiner, JoinSettings, reachable_host, trusting
 from turnout.worker.orphans import Ledger
@@ -71,12 +72,11 @@ async def _join(config: Config, joining: Joining, listening: socket.socket, home
         url = TUNNEL
     else:
         url = joining.public_url or f"http://{reachable_host(str(host), joining.url)}:{port}"
-    read_gpus = open_nvml()
+    read_gpus, hub = open_nvml(), hub_cache(os.environ)
 
     def machine() -> Machine:
-        return read_machine(
-            read_gpus, builtin_weights(), engines=found, max_memory_bytes=config.worker_memory_bytes
-        )
+        weights = [*builtin_weights(), *cached_weights(hub)]
+        return read_machine(read_gpus, weights, engines=found, max_memory_bytes=config.worker_memory_bytes)
 
     settings = JoinSettings(
         joining.url,

@@ -5,7 +5,7 @@ import contextlib
 import importlib
 import os
 import time
-from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -120,6 +120,12 @@ def _number(path: Path) -> int | None:
     with contextlib.suppress(OSError, ValueError):
         return int(path.read_text())
     return None
+
+
+def hub_cache(environ: Mapping[str, str]) -> Path:
+    """Where engines keep what they fetch from the Hugging Face hub, by the variables that they read themselves."""
+    home = environ.get("HF_HOME") or Path(environ.get("XDG_CACHE_HOME") or "~/.cache", "huggingface")
+    return Path(environ.get("HF_HUB_CACHE") or Path(home, "hub")).expanduser()
 
 
 def cached_weights(hub: Path) -> list[str]:
