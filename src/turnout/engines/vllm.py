@@ -38,7 +38,7 @@ PATHS = DIALECT | {
 FLAGS = (
     Flag("--async-scheduling"),
     Flag("--block-size", INTEGER),
-    Flag("--convert", choice("auto", "none", "embed", "classify", "reward")),
+    Flag("--convert", choice("auto", "none", "embed", "classify")),
     Flag("--cpu-offload-gb", NUMBER),
     Flag("--disable-custom-all-reduce"),
     Flag("--enable-auto-tool-choice"),
@@ -49,7 +49,7 @@ FLAGS = (
     Flag("--generation-config", choice("auto", "vllm")),
     Flag("--kv-cache-dtype", choice("auto", "bfloat16", "fp8", "fp8_e4m3", "fp8_e5m2", "fp8_inc")),
     Flag("--kv-cache-memory-bytes", INTEGER),
-    Flag("--load-format", choice("auto", "safetensors", "bitsandbytes", "dummy", "gguf", "mistral")),
+    Flag("--load-format", choice("auto", "safetensors", "fastsafetensors", "dummy", "mistral")),
     Flag("--max-logprobs", INTEGER),
     Flag("--max-num-batched-tokens", INTEGER),
     Flag("--max-num-seqs", INTEGER),
@@ -61,7 +61,7 @@ FLAGS = (
     Flag("--runner", choice("auto", "generate", "pooling", "draft")),
     Flag("--scheduling-policy", choice("fcfs", "priority")),
     Flag("--seed", INTEGER),
-    Flag("--tokenizer-mode", choice("auto", "slow", "mistral")),
+    Flag("--tokenizer-mode", choice("auto", "hf", "mistral")),
     Flag("--tool-call-parser", NAME),
 )
 
