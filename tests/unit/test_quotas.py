@@ -66,6 +66,23 @@ def test_a_request_that_goes_elsewhere_keeps_its_slot_and_is_not_counted_twice()
     assert (purse.running, purse.requests) == (1, 0)
 
 
+def test_a_purse_whose_requests_only_wait_does_not_take_its_account_for_empty() -> None:
+    purse = filled(ChatLimits(concurrency=500), slots=32)
+    assert purse.enter()
+    purse.absorb(purse.wish(), Grant(slots=32), 0.0)
+    idle = purse.wish()  # nobody came since: nothing to spare is asked for
+    assert idle.slots == 1
+    purse.absorb(idle, Grant(slots=1), now=2.0)
+    assert not purse.enter()
+    purse.refuse_if_dry(2.1)
+    purse.waiting = 1
+    asked = purse.wish()
+    assert asked.slots > 1
+    purse.absorb(asked, Grant(slots=1), now=2.2)  # others have all the rest
+    with pytest.raises(Limited):
+        purse.refuse_if_dry(2.3)
+
+
 @given(
     st.integers(1, 40),
     st.integers(1, 12),

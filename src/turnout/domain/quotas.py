@@ -191,7 +191,9 @@ class Purse:
                 )
         if limits.concurrency:
             self.slots = grant.slots
-            if self.running >= self.slots and wish.slots > 0:
+            # A purse that looked idle asked for none to spare: then its account is not known to be empty.
+            denied = grant.slots < wish.slots or wish.slots >= limits.concurrency
+            if denied and self.running >= self.slots:
                 self._dry(now, 1.0, f"Over {limits.concurrency} requests at once.")
         self.header_lines = b"".join(f"{name}: {value}\r\n".encode() for name, value in self._told())
 
