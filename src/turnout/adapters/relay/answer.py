@@ -9,7 +9,7 @@ from typing import Protocol
 
 from turnout.adapters.relay import refusals
 from turnout.adapters.relay.desk import Ask
-from turnout.adapters.relay.framing import Head, answer_head, whole_events
+from turnout.adapters.relay.framing import Head, whole_events
 from turnout.adapters.relay.links import Link
 from turnout.adapters.relay.usage import TAIL_BYTES, without_usage
 
@@ -17,8 +17,9 @@ _MAX_HELD_BYTES = 256 * 1024  # of an event that is not whole, before it is pass
 _COPIED_BYTES = 16 * 1024  # below this one joined write is cheaper than several
 _RECENT = 8  # reads whose ends are remembered
 _CHUNKED = b"transfer-encoding: chunked\r\n"
-_STREAM_LINES = (
-    b"content-type: text/event-stream; charset=utf-8\r\ncache-control: no-cache\r\nx-accel-buffering: no\r\n"
+_STREAM_START = (
+    refusals.status_line(200)
+    + b"content-type: text/event-stream; charset=utf-8\r\ncache-control: no-cache\r\nx-accel-buffering: no\r\n"
 )
 
 
@@ -77,15 +78,13 @@ class Answer:
         else:
             self._chunked = not self._http10
             framing = _CHUNKED if self._chunked else b""
-        return answer_head(head.status, head.lines, framing + self._lines(), keep_alive=self.keep_alive)
+        return self._head(head.start, framing)
 
     def begin_stream(self) -> None:
         """Begins a stream of our own, before there is an answer."""
         self.begun = self.events = True
         self._chunked = not self._http10
-        framing = _CHUNKED if self._chunked else b""
-        lines = framing + self._lines()
-        self.transport.write(answer_head(200, _STREAM_LINES, lines, keep_alive=self.keep_alive))
+        self.transport.write(self._head(_STREAM_START, _CHUNKED if self._chunked else b""))
 
     def comment(self, words: bytes) -> None:
         """Keeps a stream open."""
@@ -139,6 +138,10 @@ class Answer:
         """The end of what the engine said."""
         recent = self._only if self._recent is None else b"".join(self._recent)
         return recent[-TAIL_BYTES:]
+
+    def _head(self, start: bytes, framing: bytes) -> bytes:
+        closing = b"" if self.keep_alive else b"connection: close\r\n"
+        return b"%b%b%b%b\r\n" % (start, framing, self._lines(), closing)
 
     def _lines(self) -> bytes:
         return b"x-request-id: %b\r\n%b%b" % (self.ask.request_id, self._our_lines, self.ticket_lines)

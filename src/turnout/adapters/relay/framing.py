@@ -8,8 +8,6 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from turnout.adapters.relay.refusals import status_line
-
 Headers = Sequence[tuple[bytes, bytes]]
 
 _PLAIN_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
@@ -122,11 +120,6 @@ def passed_on(headers: Headers) -> bytes:
             named = {token.strip().lower() for token in value.split(b",")}
             return passed_on([h for h in headers if h[0] not in named and h[0] != b"connection"])
     return lines
-
-
-def answer_head(status: int, lines: bytes, ours: bytes, *, keep_alive: bool) -> bytes:
-    closing = b"" if keep_alive else b"connection: close\r\n"
-    return b"%b%b%b%b\r\n" % (status_line(status), lines, ours, closing)
 
 
 def whole_events(data: bytes) -> int:

@@ -10,17 +10,18 @@ import httptools
 from turnout.adapters.relay.desk import Failure, Target
 from turnout.adapters.relay.framing import passed_on
 from turnout.adapters.relay.memo import HeadMemo
+from turnout.adapters.relay.refusals import status_line
 from turnout.adapters.relay.settings import RelaySettings
 
 _MAX_HEADERS = 200
 
 
 class AnswerHead(NamedTuple):
-    """What an answer's head says, but for the length of its body. `lines` are those for the client; `until_close`
-    says that the body ends with the connection."""
+    """What an answer's head says, but for the length of its body. `start` are the lines that the client gets of it;
+    `until_close` says that the body ends with the connection."""
 
     status: int
-    lines: bytes
+    start: bytes
     events: bool
     bodiless: bool
     until_close: bool
@@ -175,7 +176,8 @@ class Link(asyncio.Protocol):
         events = kind[:17].lower() == b"text/event-stream"
         # Only here does httptools know whether to keep it; later it says False of every answer.
         reusable = self._parser.should_keep_alive()
-        self.head = AnswerHead(status, passed_on(self._headers), events, bodiless, until_close, reusable)
+        start = status_line(status) + passed_on(self._headers)
+        self.head = AnswerHead(status, start, events, bodiless, until_close, reusable)
         self._headed = True
 
     def on_message_complete(self) -> None:

@@ -37,7 +37,7 @@ class RelaySettings:
     max_attempts: int = 3  # replicas that are tried for one request
     retried_statuses: frozenset[int] = frozenset({502, 503})  # answers that send us to another replica
 
-    idle_per_target: int = 64
+    idle_per_target: int = 256
     idle_s: float = 30.0  # an unused connection to a replica is closed after this
     age_s: float = 600.0  # and no connection is used for longer
 

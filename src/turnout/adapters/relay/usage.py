@@ -5,6 +5,7 @@ import re
 from typing import Any, cast
 
 from turnout.adapters.relay.desk import Usage
+from turnout.adapters.relay.framing import whole_events
 
 TAIL_BYTES = 4096  # the counts stand in the last event of a stream, or at the end of a JSON body
 
@@ -12,7 +13,7 @@ TAIL_BYTES = 4096  # the counts stand in the last event of a stream, or at the e
 _PROMPT = re.compile(rb'"prompt_tokens"\s*:\s*(\d{1,12})')
 _COMPLETION = re.compile(rb'"completion_tokens"\s*:\s*(\d{1,12})')
 _TELLS = re.compile(rb'"usage"\s*:\s*\{')
-_EVENT = re.compile(rb".+?(?:\r\n\r\n|\n\n|\r\r|\Z)", re.DOTALL)
+_END = re.compile(rb"\r\n\r\n|\n\n|\r\r")
 
 
 def read_usage(tail: bytes) -> Usage | None:
@@ -29,13 +30,18 @@ def read_usage(tail: bytes) -> Usage | None:
 
 def without_usage(events: bytes) -> bytes:
     """Whole events, but for one that tells usage and nothing else."""
-    if _TELLS.search(events) is None:
-        return events
-    return b"".join([event for event in _EVENT.findall(events) if not _only_tells(event)])
+    kept, start = b"", 0
+    while (tells := _TELLS.search(events, start)) is not None:
+        begin = start + whole_events(events[start : tells.start()])
+        end = _END.search(events, tells.end())
+        stop = end.end() if end is not None else len(events)
+        kept += events[start : begin if _only_tells(events[begin:stop]) else stop]
+        start = stop
+    return kept + events[start:] if start else events
 
 
 def _only_tells(event: bytes) -> bool:
-    if _TELLS.search(event) is None or not event.startswith(b"data:"):
+    if not event.startswith(b"data:"):
         return False
     try:
         said: object = json.loads(event[5:])
