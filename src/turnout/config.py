@@ -48,6 +48,7 @@ class Config:
 
     `served` are the models that a file's `models` declare, of every kind; `worker_memory_bytes` bounds what this
     machine's replicas may take together, and `min_resident_s` is how long one stays, whoever waits for its room.
+    `engine_host` is an address of this machine that gateways may reach: its engines listen there, each with a key.
     """
 
     host: str = "127.0.0.1"
@@ -82,6 +83,7 @@ class Config:
     ray_turn_s: float = 300.0
     allow_private_urls: bool = False
     ca_file: Path | None = None
+    engine_host: str | None = None
     allow_registered_commands: bool = False
     vllm: str = "vllm"
     vllm_zygote: bool = False

@@ -12,7 +12,8 @@ from tests.conftest import wait_until
 
 from turnout.adapters.commands import LocalCommands
 from turnout.domain.serving import Phase, ReplicaId, ServedModel, Want
-from turnout.engines.servers import Programs, plan_launch
+from turnout.engines.launches import LOOPBACK
+from turnout.engines.servers import Outside, Programs, plan_launch
 from turnout.worker.engine_control import HttpEngine
 from turnout.worker.orphans import Ledger
 from turnout.worker.ports import EnginePorts
@@ -43,6 +44,7 @@ async def running(
     programs: Programs = Programs(),  # noqa: B008
     want: Want = Want.READY,
     patience: Patience = Patience(drain_s=20),  # noqa: B008
+    outside: Outside | None = None,
 ) -> AsyncIterator[Running]:
     """A replica whose life has begun; whatever the test does, nothing of it is left."""
     engine, ledger, ports = HttpEngine(), Ledger(state_dir / "engines.json"), EnginePorts(random.Random())
@@ -50,7 +52,7 @@ async def running(
         LocalCommands(state_dir / "logs"),
         engine,
         ledger,
-        lambda: plan_launch(model, (), ports.take(), programs),
+        lambda: plan_launch(model, (), ports.take(outside.host if outside else LOOPBACK), programs, outside),
         no_gate,
         lambda: None,
         patience,

@@ -19,8 +19,8 @@ from tests.engine_servers.tiny_llama import make_tiny_llama
 
 from turnout.domain.serving import EngineKind, Phase, ServedModel, Want
 from turnout.engines import vllm
-from turnout.engines.servers import Program, Programs
-from turnout.wiring.vllm_programs import zygote_program
+from turnout.engines.servers import KEYED, Outside, Program, Programs
+from turnout.wiring.vllm_programs import guarded, zygote_program
 from turnout.worker import zygote
 
 _VLLM_PYTHON = os.environ.get("TURNOUT_TEST_VLLM_PYTHON", "")
@@ -77,6 +77,7 @@ VLLM = Case(
                 "VLLM_CPU_KVCACHE_SPACE": "1",
                 "VLLM_CPU_OMP_THREADS_BIND": "nobind",
                 "HF_HUB_OFFLINE": "1",
+                **guarded(os.environ),
             },
         )
     ),
@@ -184,3 +185,35 @@ async def test_missing_weights_are_told_in_words(case: Case, state_dir: Path) ->
         assert "weights" in run.replica.report().detail, run.replica.log_tail()
         assert "to-be-found" in run.replica.report().detail
         assert "to-be-found" in run.replica.log_tail()
+
+
+@pytest.mark.parametrize("case", [c for c in CASES if c.values[0].model.engine in KEYED], indirect=True)
+async def test_beyond_loopback_it_serves_nobody_without_its_key(case: Case, state_dir: Path) -> None:
+    key = "s3cret-of-this-start"
+    async with running(case.model, state_dir, case.programs, outside=Outside("127.0.0.2", key)) as run:
+        await run.wait_phase(Phase.READY, Phase.FAILED, timeout_s=case.model.load_timeout_s)
+        report = run.replica.report()
+        assert report.phase is Phase.READY, f"{report.detail}\n{run.replica.log_tail()}"
+        assert report.address
+        assert report.address.startswith("127.0.0.2:")
+        assert not any(key in " ".join(p.cmdline()) for p in engine_family())
+        body = {"model": case.model.name, "messages": PROMPT, "max_tokens": 2}
+        asked = [
+            ("POST", "/v1/chat/completions"),
+            ("GET", "/metrics"),
+            ("POST", "/tokenize"),
+            ("GET", "/slots"),
+        ]
+        async with httpx.AsyncClient(base_url=f"http://{report.address}", timeout=60) as client:
+            for method, path in asked:
+                for shown in ({}, {"authorization": "Bearer wrong"}, {"authorization": f"Basic {key}"}):
+                    answer = await client.request(method, path, json=body, headers=shown)
+                    assert answer.status_code == 401, (path, shown, answer.text)
+            mine = {"authorization": f"Bearer {key}"}
+            answer = await client.post("/v1/chat/completions", json=body, headers=mine)
+            assert answer.status_code == 200, answer.text
+            models = await client.get("/v1/models", headers=mine)
+            assert case.model.name in models.text
+            port = report.address.rpartition(":")[2]
+            with pytest.raises(httpx.ConnectError):
+                await client.get(f"http://127.0.0.1:{port}/health")

@@ -157,6 +157,14 @@ def worker(
     listen_port: Annotated[
         int, typer.Option("--listen-port", envvar="WORKER_PORT", help="Port of the same; 0 takes a free one.")
     ] = 8100,
+    engine_host: Annotated[
+        str | None,
+        typer.Option(
+            "--engine-host",
+            envvar="WORKER_ENGINE_HOST",
+            help="An IP address of this machine that gateways reach: engines listen there, and are asked straight.",
+        ),
+    ] = None,
     ca_file: Annotated[
         Path | None,
         typer.Option("--ca-file", help="Certificates to trust besides the system's, for an https gateway."),
@@ -169,7 +177,9 @@ def worker(
     """
     if join is None:
         raise Misconfigured("a worker joins a gateway: give --join URL (or MANAGER_URL) and --token KEY")
-    config = _start(common, "worker", redis_url=redis_url, blobs=blobs, ca_file=ca_file)
+    config = _start(
+        common, "worker", redis_url=redis_url, blobs=blobs, ca_file=ca_file, engine_host=engine_host
+    )
     at = ("127.0.0.1", 0) if tunnel else (listen_host, listen_port)
     _join(config, join, token, at, name=name, public_url=public_url, tunnel=tunnel)
 
@@ -186,6 +196,8 @@ def _join(config: "Config", url: str, token: str | None, at: tuple[str, int], **
         raise Misconfigured(f"{url!r} is not the http or https URL of a gateway (--join or MANAGER_URL)")
     if how["tunnel"] and how["public_url"]:
         raise Misconfigured("a worker is reached by --public-url or by --tunnel, not by both")
+    if how["tunnel"] and config.engine_host:
+        raise Misconfigured("engine_host is for workers that gateways can call; this one has --tunnel")
     if how["name"] and not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,59}", how["name"]):
         raise Misconfigured("a worker's --id is up to 60 letters, digits, dots, dashes and underscores")
     with listen(replace(config, host=at[0], port=at[1])) as listening:

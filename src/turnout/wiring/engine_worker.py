@@ -6,6 +6,7 @@ import importlib.util
 import json
 import os
 import random
+import secrets
 import shutil
 import socket
 from collections.abc import AsyncGenerator, Callable, Generator
@@ -24,7 +25,7 @@ from turnout.domain.serving import TUNNEL, EngineKind, Gpu, Machine, ReplicaId, 
 from turnout.engines import gangs as gang_launches
 from turnout.engines.gangs import GangProgram
 from turnout.engines.llamacpp import builtin_weights
-from turnout.engines.servers import Launch, Programs, plan_launch
+from turnout.engines.servers import KEYED, Launch, Outside, Programs, plan_launch
 from turnout.wire.tokens import relay_token
 from turnout.wiring import alone_on, on_stop, open_wires, write_private
 from turnout.wiring.vllm_programs import keep_zygote, python_of, vllm_program
@@ -35,7 +36,7 @@ from turnout.worker.gpus import GpuGate, cached_weights, count_cpus, hub_cache, 
 from turnout.worker.hands import Hands, Kit
 from turnout.worker.joiner import Joiner, JoinSettings, reachable_host, trusting
 from turnout.worker.orphans import Ledger
-from turnout.worker.ports import EnginePorts
+from turnout.worker.ports import EnginePorts, check_engine_host
 from turnout.worker.server import Door, control_app
 
 
@@ -66,6 +67,8 @@ async def run_engine_worker(config: Config, joining: Joining, listening: socket.
 
 
 async def _join(config: Config, joining: Joining, listening: socket.socket, home: Path) -> None:
+    if config.engine_host is not None:
+        check_engine_host(config.engine_host)
     found = found_engines(config)
     host, port = listening.getsockname()[:2]
     if joining.tunnel:
@@ -96,7 +99,7 @@ async def _join(config: Config, joining: Joining, listening: socket.socket, home
             commands,
             engine,
             ledger,
-            _planner(read_gpus, EnginePorts(random.Random()), programs, _gang_program(config, home, found)),
+            _planner(config, read_gpus, programs, _gang_program(config, home, found)),
             GpuGate(read_gpus),
         )
 
@@ -202,15 +205,20 @@ def _gang_program(config: Config, home: Path, found: frozenset[EngineKind]) -> G
 
 
 def _planner(
+    config: Config,
     read_gpus: Callable[[], tuple[Gpu, ...]],
-    ports: EnginePorts,
     programs: Programs,
     gang_program: GangProgram | None,
 ) -> Callable[[ReplicaId, ServedModel, tuple[int, ...]], Launch]:
+    ports = EnginePorts(random.Random())
+
     def plan(replica: ReplicaId, model: ServedModel, gpus: tuple[int, ...]) -> Launch:
         mine = [gpu for gpu in read_gpus() if gpu.index in gpus]
         if model.engine is EngineKind.WAN and gang_program is not None:
             return gang_launches.plan(model, mine, replica, gang_program)
-        return plan_launch(model, mine, ports.take(), programs)
+        if config.engine_host is None or model.engine not in KEYED:
+            return plan_launch(model, mine, ports.take(), programs)
+        outside = Outside(config.engine_host, secrets.token_urlsafe(32))
+        return plan_launch(model, mine, ports.take(outside.host), programs, outside)
 
     return plan

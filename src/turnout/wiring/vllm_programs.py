@@ -1,8 +1,10 @@
 """How this machine runs vLLM: as a program, or as forks of a zygote that this worker keeps."""
 
 import asyncio
+import os
 import shutil
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 from turnout.config import Config
@@ -19,7 +21,15 @@ log = get_log()
 
 
 def vllm_program(config: Config, kept_at: Path, gpus: bool) -> Program:
-    return zygote_program(kept_at, gpus) if config.vllm_zygote else Program((config.vllm, "serve"))
+    if config.vllm_zygote:
+        return zygote_program(kept_at, gpus)
+    return Program((config.vllm, "serve"), guarded(os.environ) if config.engine_host else {})
+
+
+def guarded(environ: Mapping[str, str]) -> dict[str, str]:
+    """Lets vLLM's Python find our guard, which is needed beyond loopback."""
+    inherited = environ.get("PYTHONPATH")
+    return {"PYTHONPATH": f"{vllm.GUARD_FOLDER}{os.pathsep + inherited if inherited else ''}"}
 
 
 def zygote_program(kept_at: Path, gpus: bool) -> Program:
@@ -44,7 +54,7 @@ async def keep_zygote(python: str, commands: Commands, kept_at: Path) -> None:
     """Has it from the start on, so that the first request finds it ready; starts it again when it ends."""
     while True:
         argv = [python, zygote.__file__, "keep", str(kept_at), *vllm.IMPORTS]
-        process = await commands.start("zygote", argv, {})
+        process = await commands.start("zygote", argv, guarded(os.environ))
         try:
             await process.wait()
         finally:

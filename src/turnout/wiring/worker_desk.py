@@ -18,7 +18,8 @@ class VisitTicket(Ticket):
     __slots__ = ("_replica", "_request_id", "_visit")
 
     def __init__(self, target: Target, ask: Ask, replica: str, visit: Visit) -> None:
-        super().__init__(target, ask.path)
+        lines = b"authorization: Bearer %b\r\n" % visit.key.encode() if visit.key else b""
+        super().__init__(target, ask.path, lines)
         self._request_id = ask.request_id
         self._replica = replica
         self._visit = visit
@@ -51,7 +52,7 @@ class WorkerDesk:
         shown = ask.authorization.decode("latin-1") if ask.authorization else None
         admitted = self._door.admit_to(replica, ask.path.decode("latin-1"), shown)
         host, _, port = admitted.address.rpartition(":")
-        return VisitTicket(Target(host, int(port)), ask, replica, admitted.visit)
+        return VisitTicket(Target(host.strip("[]"), int(port)), ask, replica, admitted.visit)
 
 
 def worker_relay_settings() -> RelaySettings:

@@ -1,4 +1,4 @@
-"""Speaks to an engine's control paths over loopback: health, sleep, wake. Requests of users never pass here."""
+"""Speaks to an engine's control paths: health, sleep, wake. Requests of users never pass here."""
 
 import asyncio
 import time
@@ -16,7 +16,7 @@ class HttpEngine:
     """One client for all engines of a worker."""
 
     def __init__(self) -> None:
-        # Proxies are for the way out, never for loopback.
+        # Proxies are for the way out, never for our own engines.
         self._client = httpx.AsyncClient(trust_env=False)
 
     async def aclose(self) -> None:
@@ -64,7 +64,7 @@ class HttpEngine:
 
     async def _call(self, launch: Launch, method: str, path: str, timeout_s: float) -> httpx.Response:
         try:
-            answer = await self._client.request(method, f"http://{launch.address}{path}", timeout=timeout_s)
+            answer = await self._request(launch, method, path, timeout_s)
         except httpx.HTTPError as err:
             raise Unavailable(f"{path} was not answered: {type(err).__name__}") from err
         if answer.status_code >= 400:
@@ -72,5 +72,9 @@ class HttpEngine:
         return answer
 
     async def _status(self, launch: Launch, path: str, timeout_s: float) -> int:
-        answer = await self._client.get(f"http://{launch.address}{path}", timeout=timeout_s)
-        return answer.status_code
+        return (await self._request(launch, "GET", path, timeout_s)).status_code
+
+    async def _request(self, launch: Launch, method: str, path: str, timeout_s: float) -> httpx.Response:
+        headers = {"authorization": f"Bearer {launch.key}"} if launch.key else {}
+        url = f"http://{launch.address}{path}"
+        return await self._client.request(method, url, headers=headers, timeout=timeout_s)

@@ -78,12 +78,14 @@ class Means:
 
 
 class Visit:
-    """One request under way at a replica; `end` counts once, however often it is called."""
+    """One request under way at a replica, whose engine may want a `key`; `end` counts once, however often it is
+    called."""
 
-    __slots__ = ("_replica", "address")
+    __slots__ = ("_replica", "address", "key")
 
-    def __init__(self, replica: "Replica", address: str) -> None:
+    def __init__(self, replica: "Replica", address: str, key: str | None = None) -> None:
         self.address = address
+        self.key = key
         self._replica: Replica | None = replica
 
     def end(self) -> None:
@@ -131,11 +133,12 @@ class Replica:
 
     def enter(self) -> Visit:
         """Lets a request in; raises Unavailable when the engine does not take any now."""
-        address = self._launch.address if self._launch else None
-        if not admits(self._life) or address is None:
+        launch = self._launch
+        address = launch.address if launch else None
+        if not admits(self._life) or launch is None or address is None:
             raise Unavailable(f"{self.model.name} is {self._life.phase} here", code="replica_not_ready")
         self.tell(Told.ENTERED)
-        return Visit(self, address)
+        return Visit(self, address, launch.key)
 
     def report(self) -> ReplicaReport:
         life = self._life
