@@ -1,18 +1,25 @@
-"""What the way through a worker's door costs: an engine asked directly, and through the door, by the same client.
+"""What the way through a worker's door costs: the same gateway, the same engine, through the door and straight.
 
-`python -m benchmarks.hop [--seconds S]`, or `python -m benchmarks hop`.
+`python -m benchmarks.hop [--seconds S]`, or `python -m benchmarks hop`. The gateway is the real one, with keys, limits,
+routing, usage and metrics; two workers' doors stand before one engine that costs almost nothing, and one of them lets
+the gateway go straight. Both ways take turns, second by second.
 """
 
 import argparse
 import asyncio
 import contextlib
+import re
 import sys
 import tempfile
-from collections.abc import AsyncGenerator
+import time
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import median
 from typing import Any, cast
 
+import httpx
 import psutil
 import uvicorn
 import uvloop
@@ -21,19 +28,41 @@ from benchmarks.figures import Table, say
 from benchmarks.machine import Pressure, cpu_s
 from benchmarks.relay_parts import EVENTS, PATH, asked
 from benchmarks.relay_peers import free_port
+from benchmarks.service import Service, front
+from turnout.adapters.network import network_name
 from turnout.adapters.relay import Relay
-from turnout.domain.serving import EngineKind, ServedModel
+from turnout.domain.serving import (
+    EngineKind,
+    Enrolment,
+    ModelRoutes,
+    ReplicaId,
+    Route,
+    ServedModel,
+    WorkerId,
+)
+from turnout.engines.servers import Launch
+from turnout.ports import Publication
+from turnout.wire.tokens import relay_token_from_digest
+from turnout.wiring import open_wires
 from turnout.wiring.worker_desk import WorkerDesk, worker_relay_settings
 from turnout.worker.hands import Hands
 from turnout.worker.replicas import Replica, Visit
 from turnout.worker.server import Door, control_app
+from turnout.worker.tally import Tallies
 
-_TOKEN = "bench"
+DOOR, STRAIGHT = "door", "straight"
+_DIGEST = "0" * 64
+_READY_S = 60.0
 _CONNECTIONS = (1, 32)
+# High enough that none of them refuses; all are counted.
+_LIMITS = {
+    "limit_chat_requests_per_minute": 100_000_000,
+    "limit_chat_tokens_per_minute": 100_000_000_000,
+    "limit_chat_concurrency": 10_000,
+}
 _WRK = """wrk.method = "POST"
-wrk.headers["Authorization"] = "Bearer bench"
+wrk.headers["Authorization"] = "Bearer %s"
 wrk.headers["Content-Type"] = "application/json"
-wrk.headers["X-Turnout-Replica"] = "r"
 wrk.body = '%s'
 done = function(summary, latency, requests)
   local e = summary.errors
@@ -48,80 +77,190 @@ class _ReadyReplica:
 
     model = ServedModel("bench", EngineKind.COMMAND, "", command=("bench", "{port}"))
 
-    def __init__(self, address: str) -> None:
-        self._address = address
+    def __init__(self, name: str, port: int) -> None:
+        self.id = ReplicaId(name)
+        self._launch = Launch((), {}, port)
         self.busy = 0
 
     def enter(self) -> Visit:
         self.busy += 1
-        return Visit(cast(Replica, self), self._address)
+        return Visit(cast(Replica, self), self._launch.address or "")
+
+    def found(self) -> Visit:
+        return self.enter()
+
+    def straight(self) -> Launch:
+        return self._launch
 
     def tell(self, event: object) -> None:
         self.busy -= 1
 
 
 class _OneReplica:
-    def __init__(self, address: str) -> None:
-        self._replica = _ReadyReplica(address)
+    def __init__(self, replica: _ReadyReplica) -> None:
+        self._replica = replica
 
     def find(self, replica: str) -> _ReadyReplica:
         return self._replica
+
+    def all(self) -> tuple[_ReadyReplica, ...]:
+        return (self._replica,)
 
     def reports(self) -> tuple[()]:
         return ()
 
 
-async def run_door(port: int, to: int) -> None:
-    door = Door(cast(Hands, _OneReplica(f"127.0.0.1:{to}")), lambda: _TOKEN)
+async def run_door(name: str, port: int, to: int) -> None:
+    """A worker's door; only the one of that name says on which network it is."""
+    hands = cast(Hands, _OneReplica(_ReadyReplica(name, to)))
+    tallies = Tallies(hands, network_name() if name == STRAIGHT else "")
+    tallies.look()
+    door = Door(hands, lambda: relay_token_from_digest(_DIGEST))
     relay = Relay(WorkerDesk(door), worker_relay_settings())
-    app = cast("Any", control_app(door))
+    app = cast("Any", control_app(door, tallies))
     settings = uvicorn.Config(
-        app, host="127.0.0.1", port=port, http=relay.protocol, log_config=None, access_log=False
+        app,
+        host="127.0.0.1",
+        port=port,
+        http=relay.protocol,
+        ws="websockets-sansio",
+        log_config=None,
+        access_log=False,
     )
     await uvicorn.Server(settings).serve()
 
 
-async def measure(seconds: int = 3) -> Table:
-    """Latency and CPU that the worker's door adds to an engine that costs nothing: JSON and events."""
+@dataclass(slots=True)
+class _Figures:
+    """Of one way: requests and CPU of gateway and door together, and each turn's latencies."""
+
+    requests: int = 0
+    seconds: float = 0.0
+    cpu_s: float = 0.0
+    p50_ms: list[float] = field(default_factory=list[float])
+    p99_ms: list[float] = field(default_factory=list[float])
+
+    @property
+    def rate(self) -> float:
+        return self.requests / self.seconds
+
+    @property
+    def cpu_us(self) -> float:
+        return self.cpu_s / self.requests * 1e6
+
+
+async def measure(seconds: int = 4) -> Table:
+    """Rate, latency and CPU of requests through a worker's door and straight to the engine: JSON and events."""
     table = Table(
-        "The worker's door: one hop",
-        ("load", "conns", "way", "req/s", "p50 ms", "p99 ms", "CPU µs of the door"),
+        "The worker's door and the straight way",
+        ("load", "conns", "way", "req/s", "p50 ms", "p99 ms", "CPU µs", "rate ×", "p50 ×", "CPU ×"),
     )
     pressure = Pressure()
-    upstream, port = free_port(), free_port()
-    async with (
-        _part("benchmarks.relay_parts", "upstream", "--port", str(upstream)) as engine,
-        _part("benchmarks.hop", "door", "--port", str(port), "--to", str(upstream)) as door,
-    ):
+    upstream, ports = free_port(), {DOOR: free_port(), STRAIGHT: free_port()}
+    async with contextlib.AsyncExitStack() as stack:
+
+        async def start(*words: str) -> psutil.Process:
+            return await stack.enter_async_context(_part(*words))
+
+        await start("benchmarks.relay_parts", "--port", str(upstream))
+        doors = {
+            way: await start("benchmarks.hop", way, "--port", str(port), "--to", str(upstream))
+            for way, port in ports.items()
+        }
+        service = await stack.enter_async_context(front(("gateway",), **_LIMITS))
+        await _lead_to(service, ports)
         for name, kind in (("JSON", "whole"), (f"{EVENTS} events", "burst")):
             for connections in _CONNECTIONS:
-                for way, at, process in (("direct", upstream, engine), ("door", port, door)):
-                    say(f"{name}, {connections} connections, {way}")
-                    before = cpu_s(process)
-                    requests, p50_us, p99_us = await _load(at, kind, connections, seconds)
-                    cpu_us = (cpu_s(process) - before) / requests * 1e6
-                    shown = cpu_us if way == "door" else None
-                    table.rows.append(
-                        (name, connections, way, requests / seconds, p50_us / 1e3, p99_us / 1e3, shown)
-                    )
+                say(f"{name}, {connections} connections")
+                found = {DOOR: _Figures(), STRAIGHT: _Figures()}
+                went = await _went_straight(service)
+                for _ in range(seconds):
+                    for way, figures in found.items():
+                        processes = (service.parts["gateway"], doors[way])
+                        await _turn(service, way, kind, connections, processes, figures)
+                went = await _went_straight(service) - went
+                if (
+                    went < found[STRAIGHT].requests
+                ):  # wrk leaves some requests unfinished, and does not count them
+                    raise RuntimeError(f"{went} of {found[STRAIGHT].requests} requests went straight")
+                table.rows.extend(_rows(name, connections, found))
+    table.notes.append("CPU µs: of gateway and door together, a request. ×: straight relative to the door.")
     table.notes.append(pressure.note())
     return table
 
 
-async def _load(port: int, kind: str, connections: int, seconds: int) -> tuple[int, int, int]:
-    with tempfile.NamedTemporaryFile("w", suffix=".lua") as script:
-        script.write(_WRK % asked(kind).decode().replace("'", "\\'"))
-        script.flush()
-        words = ("wrk", "-t1", f"-c{connections}", f"-d{seconds}", "-s", script.name)
-        wrk = await asyncio.create_subprocess_exec(
-            *words, f"http://127.0.0.1:{port}{PATH}", stdout=asyncio.subprocess.PIPE
+def _rows(name: str, connections: int, found: Mapping[str, _Figures]) -> list[Sequence[Any]]:
+    def ratio(of: Callable[[_Figures], float]) -> float:
+        return of(found[STRAIGHT]) / of(found[DOOR])
+
+    rows: list[Sequence[Any]] = []
+    for way, figures in found.items():
+        row = (
+            *(name, connections, way, figures.rate),
+            *(median(figures.p50_ms), median(figures.p99_ms), figures.cpu_us),
         )
-        out, _ = await asyncio.wait_for(wrk.communicate(), seconds + 30)
-    figures = next(line for line in out.decode().splitlines() if line.startswith("RESULT")).split()[1:]
-    requests, p50_us, p99_us, failed = map(int, figures)
+        compared = (ratio(lambda f: f.rate), ratio(lambda f: median(f.p50_ms)), ratio(lambda f: f.cpu_us))
+        rows.append((*row, *(compared if way == STRAIGHT else (None, None, None))))
+    return rows
+
+
+async def _turn(
+    service: Service,
+    way: str,
+    kind: str,
+    connections: int,
+    processes: Sequence[psutil.Process],
+    figures: _Figures,
+) -> None:
+    """One second of load."""
+    body = asked(kind).decode().replace('"bench"', f'"{way}"').replace("'", "\\'")
+    before = sum(cpu_s(process) for process in processes)
+    with tempfile.NamedTemporaryFile("w", suffix=".lua") as script:
+        script.write(_WRK % (service.api_key, body))
+        script.flush()
+        words = ("wrk", "-t1", f"-c{connections}", "-d1", "-s", script.name, f"{service.url}{PATH}")
+        wrk = await asyncio.create_subprocess_exec(*words, stdout=asyncio.subprocess.PIPE)
+        out, _ = await asyncio.wait_for(wrk.communicate(), 30)
+    told = next(line for line in out.decode().splitlines() if line.startswith("RESULT")).split()[1:]
+    requests, p50_us, p99_us, failed = map(int, told)
     if failed or not requests:
         raise RuntimeError(f"{failed} of {requests} requests failed")
-    return requests, p50_us, p99_us
+    figures.requests += requests
+    figures.seconds += 1
+    figures.cpu_s += sum(cpu_s(process) for process in processes) - before
+    figures.p50_ms.append(p50_us / 1e3)
+    figures.p99_ms.append(p99_us / 1e3)
+
+
+async def _lead_to(service: Service, ports: Mapping[str, int]) -> None:
+    """Makes each way a model of its own, and waits until the gateway goes both."""
+    async with open_wires(service.config) as wires:
+        await wires.mutex.hold("fleet", "bench", 60)
+        routes: dict[str, ModelRoutes | None] = {}
+        for way, port in ports.items():
+            worker, url = WorkerId(way), f"http://127.0.0.1:{port}"
+            await wires.registry.enrol(Enrolment(worker, way, url, _DIGEST))
+            routes[way] = ModelRoutes((Route(ReplicaId(way), worker, url, None),), 10_000)
+        await wires.registry.publish("fleet", "bench", Publication(routes=routes))
+    deadline = time.monotonic() + _READY_S
+    async with httpx.AsyncClient(base_url=service.url, headers=service.headers, trust_env=False) as client:
+        for way in ports:
+            body = asked("whole").replace(b'"bench"', f'"{way}"'.encode())
+            while (await client.post(PATH, content=body)).status_code != 200 or (
+                way == STRAIGHT and not await _went_straight(service)
+            ):
+                if time.monotonic() > deadline:
+                    raise RuntimeError(f"the gateway does not go the way {way}")
+                await asyncio.sleep(0.05)
+
+
+async def _went_straight(service: Service) -> int:
+    async with httpx.AsyncClient(base_url=service.url, trust_env=False) as client:
+        figures = (await client.get("/metrics")).text
+    if re.search(rf'turnout_chat_straight_total{{model="{DOOR}"}} [^0]', figures):
+        raise RuntimeError("requests for the door went straight")
+    found = re.search(rf'turnout_chat_straight_total{{model="{STRAIGHT}"}} (\S+)', figures)
+    return int(float(found[1])) if found else 0
 
 
 @asynccontextmanager
@@ -144,13 +283,13 @@ async def _part(module: str, *words: str) -> AsyncGenerator[psutil.Process]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.hop", description=__doc__)
-    parser.add_argument("part", nargs="?", choices=("door",), help=argparse.SUPPRESS)
+    parser.add_argument("part", nargs="?", choices=(DOOR, STRAIGHT), help=argparse.SUPPRESS)
     parser.add_argument("--port", type=int, default=0, help=argparse.SUPPRESS)
     parser.add_argument("--to", type=int, default=0, help=argparse.SUPPRESS)
-    parser.add_argument("--seconds", type=int, default=3, help="for each figure")
+    parser.add_argument("--seconds", type=int, default=4, help="for each way and load")
     options = parser.parse_args()
-    if options.part == "door":
-        uvloop.run(run_door(options.port, options.to))
+    if options.part:
+        uvloop.run(run_door(options.part, options.port, options.to))
     else:
         print(uvloop.run(measure(options.seconds)).text())
     return 0

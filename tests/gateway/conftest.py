@@ -5,8 +5,9 @@ import io
 import itertools
 import secrets
 import socket
+import ssl
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -27,6 +28,7 @@ from turnout.adapters.redis.quotas import RedisQuotas
 from turnout.adapters.redis.registry import RedisRegistry
 from turnout.adapters.redis.usage import RedisUsage
 from turnout.adapters.relay import Relay, RelaySettings
+from turnout.adapters.straight import StraightWays
 from turnout.adapters.tunnel.bank import TunnelBank
 from turnout.config import Config, load
 from turnout.domain.keys import Role, mint
@@ -45,7 +47,7 @@ from turnout.domain.tasks import (
     TenantId,
 )
 from turnout.gateway.app import Parts, create_app, stop_streams
-from turnout.ports import Publication
+from turnout.ports import Publication, WorkerDoor
 from turnout.wiring.gateway_desk import desk_of
 
 MODELS = {
@@ -54,6 +56,16 @@ MODELS = {
     "t2v-big": {"weights": "/weights/t2v", "family": "wan2.2-t2v-a14b", "ulysses": 8},
     "i2v-big": {"weights": "/weights/i2v", "family": "wan2.2-i2v-a14b", "ulysses": 8},
 }
+
+
+class ByTheDoor(StraightWays):
+    """What stands for a worker here has a door, and nothing behind it that could be reached straight."""
+
+    def __init__(self) -> None:
+        super().__init__("", ssl.create_default_context())
+
+    def follow(self, doors: Mapping[WorkerId, WorkerDoor]) -> None:
+        pass
 
 
 @dataclass
@@ -143,7 +155,9 @@ def _models(tmp_path: Path) -> Path:
 
 
 @asynccontextmanager
-async def running(stores: Stores, tmp_path: Path, **changes: Any) -> AsyncIterator[Gateway]:
+async def running(
+    stores: Stores, tmp_path: Path, shortcuts: StraightWays | None = None, **changes: Any
+) -> AsyncIterator[Gateway]:
     """A gateway in this process, its tail running; `changes` are to the config."""
     config = config_for(tmp_path, **changes)
     blobs = open_blobs(str(tmp_path / "objects"))
@@ -164,6 +178,7 @@ async def running(stores: Stores, tmp_path: Path, **changes: Any) -> AsyncIterat
         fetcher,
         prober,
         TunnelBank(),
+        shortcuts or ByTheDoor(),
         time.time,
         lambda: f"{next(numbers):06d}{secrets.token_hex(4)}",
         lambda: 7,
@@ -273,9 +288,11 @@ class Chat:
 
 
 @asynccontextmanager
-async def chatting(stores: Stores, tmp_path: Path, **changes: Any) -> AsyncIterator[Chat]:
+async def chatting(
+    stores: Stores, tmp_path: Path, shortcuts: StraightWays | None = None, **changes: Any
+) -> AsyncIterator[Chat]:
     """The gateway with its relay, as it is in the product; `changes` are to the config."""
-    async with running(stores, tmp_path, **changes) as gateway:
+    async with running(stores, tmp_path, shortcuts, **changes) as gateway:
         relay = Relay(desk_of(gateway.app), RelaySettings(max_body_bytes=gateway.parts.config.max_body_bytes))
         async with serving(gateway.app, relay.protocol) as base:
             chat = Chat(gateway, base, [])

@@ -24,7 +24,7 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 from tests.conftest import Stores, make_task
-from tests.gateway.conftest import Gang, config_for, serving
+from tests.gateway.conftest import ByTheDoor, Gang, config_for, serving
 
 from turnout.adapters.blobs import open_blobs
 from turnout.adapters.outbound import Outbound
@@ -81,6 +81,7 @@ async def api_on(valkey: str, directory: Path) -> AsyncIterator[Api]:
         outbound,
         outbound,
         TunnelBank(),
+        ByTheDoor(),
         time.time,
         lambda: f"{next(numbers):08d}",
         lambda: 7,

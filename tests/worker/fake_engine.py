@@ -1,12 +1,14 @@
 """An engine server in a few lines that misbehaves on request: `python fake_engine.py PORT [--hang-loading] …`."""
 
 import argparse
+import contextlib
 import json
 import os
 import signal
 import subprocess
 import sys
 import threading
+import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -67,6 +69,7 @@ def main() -> None:
                     self.answer(200)
                 case "/v1/chat/completions":
                     asked = self.rfile.read(int(self.headers["content-length"])).decode()
+                    wait_for_file(asked)
                     self.answer(200, {"asked": asked, "key": self.headers["authorization"]})
                 case _:
                     self.answer(404)
@@ -75,6 +78,14 @@ def main() -> None:
             pass
 
     ThreadingHTTPServer(("127.0.0.1", options.port), Handler).serve_forever()
+
+
+def wait_for_file(asked: str) -> None:
+    """A request may ask for its answer to be held back until a file is there."""
+    with contextlib.suppress(ValueError, AttributeError):
+        until = json.loads(asked).get("until")
+        while until and not os.path.exists(until):
+            time.sleep(0.02)
 
 
 if __name__ == "__main__":

@@ -49,7 +49,8 @@ def test_any_order_of_events_keeps_the_promises(events: list[Event]) -> None:
         assert life.busy >= 0
         assert life.busy - before.busy in (-1, 0, 1)
         if life.busy > before.busy:
-            assert before.phase is Phase.READY, "a request entered an engine that does not serve"
+            entered = event is Told.FOUND or before.phase is Phase.READY
+            assert entered, "a request entered an engine that does not serve"
         if before.phase in OVER:
             assert (life.phase, act) == (before.phase, None), "what is over stays over"
         if before.phase is Phase.STOPPING:
@@ -99,6 +100,22 @@ def test_sleep_waits_for_requests_under_way_and_lets_no_more_in() -> None:
     assert act is Act.SLEEP
     assert life.phase is Phase.READY, "its memory is not free before it sleeps"
     assert evolve(life, Told.ASLEEP)[0].phase is Phase.SLEEPING
+
+
+def test_a_request_found_at_an_engine_that_should_sleep_keeps_it_awake_until_it_ends() -> None:
+    life, acts = play([Launched(can_sleep=True), Told.SERVING, Wanted(Want.ASLEEP), Told.FOUND, Told.STAYED])
+    assert acts == [Act.SLEEP]
+    assert not admits(life)
+    life, act = evolve(life, Told.LEFT)
+    assert act is Act.SLEEP
+    life, _ = play([Told.FOUND, Told.STAYED, Wanted(Want.READY)], life)
+    assert admits(life), "called off: it need not sleep first"
+
+
+def test_a_request_found_while_stopping_is_counted_out_again() -> None:
+    life, _ = play([Told.SERVING, Wanted(Want.GONE), Told.FOUND])
+    assert (life.phase, life.busy) == (Phase.STOPPING, 1)
+    assert evolve(life, Told.LEFT)[0].busy == 0
 
 
 def test_wanted_again_while_falling_asleep_it_wakes_afterwards() -> None:

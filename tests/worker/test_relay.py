@@ -16,6 +16,7 @@ from turnout.wire.agent import Order
 from turnout.wiring.worker_desk import WorkerDesk, worker_relay_settings
 from turnout.worker.hands import Hands
 from turnout.worker.server import Door, control_app
+from turnout.worker.tally import Tallies
 
 HEADERS = {"authorization": "Bearer t0ken", "x-turnout-replica": "r1"}
 CHAT = "/v1/chat/completions"
@@ -27,7 +28,9 @@ async def worker_port(hands: Hands) -> AsyncIterator[httpx.AsyncClient]:
     relay = Relay(WorkerDesk(door), worker_relay_settings())
     listening = socket.socket()
     listening.bind(("127.0.0.1", 0))
-    server = uvicorn.Server(uvicorn.Config(control_app(door), http=relay.protocol, log_config=None))
+    server = uvicorn.Server(
+        uvicorn.Config(control_app(door, Tallies(hands, "")), http=relay.protocol, log_config=None)
+    )
     serving = asyncio.create_task(server.serve(sockets=[listening]))
     try:
         url = f"http://127.0.0.1:{listening.getsockname()[1]}"

@@ -11,6 +11,7 @@ from turnout.wire.agent import Order
 from turnout.wire.tokens import relay_token, relay_token_from_digest
 from turnout.worker.hands import Hands
 from turnout.worker.server import Door, control_app
+from turnout.worker.tally import Tallies
 
 TOKEN = "s3cret"
 SHOWN = f"Bearer {TOKEN}"
@@ -72,7 +73,7 @@ async def test_a_worker_without_an_identity_lets_nobody_in(bench: Bench) -> None
 
 async def test_health_is_open_and_logs_are_not(bench: Bench) -> None:
     async with Hands(bench.kit(), lambda: None) as hands:
-        app = control_app(Door(hands, lambda: TOKEN))
+        app = control_app(Door(hands, lambda: TOKEN), Tallies(hands, ""))
         hands.follow([order()])
         await wait_until(lambda: hands.reports()[0].phase is Phase.READY, "the replica to be ready")
         async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://worker") as client:

@@ -59,7 +59,7 @@ def create_app(parts: Parts) -> FastAPI:
     live = Live(parts.tasks, (measures.saw, learn))
     board = Switchboard(time.monotonic)
     name = f"gw-{secrets.token_hex(6)}"
-    lines = Lines(parts.registry, board, parts.tunnels, name, time.monotonic)
+    lines = Lines(parts.registry, board, parts.tunnels, parts.shortcuts, name, time.monotonic)
     allowances = Allowances(parts.quotas, name, parts.config.chat_limits, time.monotonic)
 
     book = UsageBook(parts.usage, name, parts.now)
@@ -70,6 +70,7 @@ def create_app(parts: Parts) -> FastAPI:
             tails = {
                 group.create_task(live.run(), name="event tail"),
                 group.create_task(lines.run(), name="lines"),
+                group.create_task(parts.shortcuts.run(name), name="shortcuts"),
                 group.create_task(allowances.run(), name="allowances"),
                 group.create_task(book.run(), name="usage"),
             }

@@ -42,14 +42,14 @@ class Spread:
 class ModelFigures:
     """Of one model; each request adds to them."""
 
-    __slots__ = ("completion", "ended", "first", "pace", "prompt", "whole")
+    __slots__ = ("completion", "ended", "first", "pace", "prompt", "straight", "whole")
 
     def __init__(self) -> None:
         self.ended: dict[str, int] = {}
         self.first = Spread(_SECONDS)
         self.whole = Spread(_SECONDS)
         self.pace = Spread(_TOKEN_SECONDS)
-        self.prompt = self.completion = 0
+        self.prompt = self.completion = self.straight = 0
 
     def finished(self, outcome: str, seconds: float, prompt: int, completion: int) -> None:
         self.ended[outcome] = self.ended.get(outcome, 0) + 1
@@ -95,7 +95,11 @@ class ChatMetrics(Collector):
         pace = HistogramMetricFamily(
             "turnout_chat_inter_token_seconds", "Mean time between two tokens of a stream.", labels=_MODEL
         )
+        straight = CounterMetricFamily(
+            "turnout_chat_straight", "Requests that went to the engine past its worker's door.", labels=_MODEL
+        )
         for name, figures in self._models.items():
+            straight.add_metric((name,), figures.straight)
             for outcome, count in figures.ended.items():
                 requests.add_metric((name, outcome), count)
             tokens.add_metric((name, "prompt"), figures.prompt)
@@ -114,4 +118,4 @@ class ChatMetrics(Collector):
         for name, seen in self._demand().items():
             waiting.add_metric((name,), seen.waiting)
             running.add_metric((name,), seen.running)
-        yield from (requests, tokens, first, whole, pace, refused, waiting, running)
+        yield from (requests, straight, tokens, first, whole, pace, refused, waiting, running)

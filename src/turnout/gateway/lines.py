@@ -9,7 +9,7 @@ from turnout.domain.errors import Unavailable
 from turnout.domain.serving import TUNNEL, Ask, ModelRoutes, Route, WorkerId
 from turnout.gateway.switchboard import Switchboard
 from turnout.observe import get_log
-from turnout.ports import Registry, Tunnels
+from turnout.ports import Registry, Shortcuts, Tunnels, WorkerDoor
 from turnout.wire.tokens import relay_token_from_digest
 
 _REPORT_S = 1.0
@@ -22,12 +22,19 @@ class Lines:
     """`name` is this gateway's, new for each process; `now` is the switchboard's clock."""
 
     def __init__(
-        self, registry: Registry, board: Switchboard, tunnels: Tunnels, name: str, now: Callable[[], float]
+        self,
+        registry: Registry,
+        board: Switchboard,
+        tunnels: Tunnels,
+        shortcuts: Shortcuts,
+        name: str,
+        now: Callable[[], float],
     ) -> None:
         self.name = name
         self._registry = registry
         self._board = board
         self._tunnels = tunnels
+        self._shortcuts = shortcuts
         self._now = now
         self._tokens: dict[WorkerId, str] = {}
         self._known: dict[str, ModelRoutes] = {}
@@ -58,6 +65,7 @@ class Lines:
                         continue  # no manager has looked at the models yet: requests for them wait
                     await self._learn_tokens({r.worker for there in known.values() for r in there.routes})
                     self._apply()
+                    self._shortcuts.follow(self._doors())
             except Unavailable as err:
                 log.warning("routes lost", reason=err.message)  # the last ones serve on
             await asyncio.sleep(_RETRY_S)
@@ -78,6 +86,15 @@ class Lines:
             return route
         url = self._tunnels.url(route.worker)
         return replace(route, suspect=True) if url is None else replace(route, url=url)
+
+    def _doors(self) -> dict[WorkerId, WorkerDoor]:
+        """Of the workers that can be called, and so may share a network with us."""
+        return {
+            route.worker: WorkerDoor(route.url, self.token(route.worker))
+            for there in self._known.values()
+            for route in there.routes
+            if route.url != TUNNEL and not there.video
+        }
 
     async def _learn_tokens(self, workers: set[WorkerId]) -> None:
         enrolments = await self._registry.enrolments(workers) if workers else {}

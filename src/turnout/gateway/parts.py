@@ -17,6 +17,7 @@ from turnout.ports import (
     Queue,
     Quotas,
     Registry,
+    Shortcuts,
     TaskLog,
     Tunnels,
     UsageLog,
@@ -41,6 +42,7 @@ class Parts:
     fetcher: Fetcher
     prober: Fetcher
     tunnels: Tunnels
+    shortcuts: Shortcuts
     now: Callable[[], float]
     new_id: Callable[[], str]
     new_seed: Callable[[], int]

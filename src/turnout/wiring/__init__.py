@@ -207,6 +207,8 @@ async def run_gateway(config: Config, listening: socket.socket) -> None:
 
 
 def gateway_parts(config: Config, wires: Wires, fetcher: Fetcher, prober: Fetcher) -> "Parts":
+    from turnout.adapters.network import network_name
+    from turnout.adapters.straight import StraightWays
     from turnout.adapters.tunnel.bank import TunnelBank
     from turnout.gateway.parts import Parts
 
@@ -224,6 +226,7 @@ def gateway_parts(config: Config, wires: Wires, fetcher: Fetcher, prober: Fetche
         fetcher=fetcher,
         prober=prober,
         tunnels=TunnelBank(),
+        shortcuts=StraightWays(network_name(), trusting(config.ca_file)),
         now=time.time,
         new_id=new_task_id,
         new_seed=lambda: secrets.randbits(32),

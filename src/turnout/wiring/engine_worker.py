@@ -17,6 +17,7 @@ from pathlib import Path
 import uvicorn
 
 from turnout.adapters.commands import LocalCommands
+from turnout.adapters.network import network_name
 from turnout.adapters.relay import Relay
 from turnout.adapters.tunnel.dialer import Dial, Dialer
 from turnout.config import Config, dump
@@ -26,6 +27,7 @@ from turnout.engines import gangs as gang_launches
 from turnout.engines.gangs import GangProgram
 from turnout.engines.llamacpp import builtin_weights
 from turnout.engines.servers import KEYED, Launch, Outside, Programs, plan_launch
+from turnout.wire.tally import MAX_TALLY_BYTES
 from turnout.wire.tokens import relay_token
 from turnout.wiring import alone_on, on_stop, open_wires, write_private
 from turnout.wiring.vllm_programs import keep_zygote, python_of, vllm_program
@@ -38,6 +40,9 @@ from turnout.worker.joiner import Joiner, JoinSettings, reachable_host, trusting
 from turnout.worker.orphans import Ledger
 from turnout.worker.ports import EnginePorts, check_engine_host
 from turnout.worker.server import Door, control_app
+from turnout.worker.tally import Tallies
+
+_PING_S = 5.0  # a gateway whose machine is gone leaves its tally after three of these at most
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,22 +106,29 @@ async def _join(config: Config, joining: Joining, listening: socket.socket, home
             ledger,
             _planner(config, read_gpus, programs, _gang_program(config, home, found)),
             GpuGate(read_gpus),
+            recalled=lambda: tallies.recalled(),
         )
 
         def changed() -> None:
             joiner.changed()
+            tallies.look()
             if gangs is not None:
                 gangs.look()
 
         async with Hands(kit, changed) as hands:
+            tallies = Tallies(hands, network_name())
             door = Door(
                 hands, lambda: relay_token(joiner.identity.secret) if joiner.identity else None, joiner.prove
             )
             relay = Relay(WorkerDesk(door), worker_relay_settings())
             server = _Server(
                 uvicorn.Config(
-                    control_app(door),
+                    control_app(door, tallies),
                     http=relay.protocol,
+                    ws="websockets-sansio",
+                    ws_max_size=MAX_TALLY_BYTES,
+                    ws_ping_interval=_PING_S,
+                    ws_ping_timeout=2 * _PING_S,
                     log_config=None,
                     access_log=False,
                     server_header=False,

@@ -2,12 +2,13 @@
 
 from collections.abc import Awaitable
 from time import monotonic
-from typing import NamedTuple
+from typing import NamedTuple, cast
 from urllib.parse import urlsplit
 
 from fastapi import FastAPI
 
 from turnout.adapters.relay import Ask, Failure, Outcome, Target, Ticket
+from turnout.adapters.straight import StraightWays
 from turnout.domain.errors import TurnoutError
 from turnout.domain.quotas import Purse
 from turnout.domain.routing import affinity_of
@@ -47,7 +48,7 @@ class Request:
 
 
 class Way(NamedTuple):
-    """How to reach a replica by one route."""
+    """How to reach a replica through its worker's door."""
 
     route: Route
     token: str
@@ -57,18 +58,26 @@ class Way(NamedTuple):
 
 class ChatTicket(Ticket):
     """One request at one replica: it has a place there and a slot of the tenant's, and gives both back when the relay
-    says it is over."""
+    says it is over. If it goes `straight` to the engine it is counted there for as long, too."""
 
-    __slots__ = ("_desk", "_first_at", "_place", "_request", "_tried")
+    __slots__ = ("_desk", "_first_at", "_place", "_request", "_straight", "_tried")
 
     def __init__(
         self, desk: "GatewayDesk", request: Request, place: Place, tried: frozenset[ReplicaId]
     ) -> None:
-        way = desk.way(place.route)
+        route = place.route
         body = request.body
+        path = request.ask.path
         # Written out, as this is made for every request.
+        way = desk.straight.find(route.worker, route.replica)
+        if way is not None and path in way.paths:
+            way.enter()
+            self._straight = way
+        else:
+            way = desk.way(route)
+            self._straight = None
         self.target = way.target
-        self.path = request.ask.path
+        self.path = path
         self.lines = way.lines
         self.body = body
         self.answer_lines = request.purse.header_lines
@@ -86,6 +95,12 @@ class ChatTicket(Ticket):
     def finished(self, outcome: Outcome) -> None:
         error = outcome.error
         failed = error is not None and error in _ITS_FAULT
+        way = self._straight
+        if way is not None:
+            way.leave()
+            if error is Failure.UNREACHABLE:  # that speaks against the way, not yet against the replica
+                way.blocked()
+                failed = False
         self._place.release(failed=failed)
         request, usage = self._request, outcome.usage
         # Where the engine did not come to count, what it said counts: an event is a token, near enough.
@@ -96,6 +111,7 @@ class ChatTicket(Ticket):
             self._desk.usage.add(request.tenant, request.model, prompt, completion, uncounted)
         said = error.value if error is not None else str(outcome.status)
         if failed:
+            self._tried |= {self._place.route.replica}
             log.warning(
                 "replica failed a request",
                 request=request.ask.request_id.decode("latin-1"),
@@ -104,13 +120,15 @@ class ChatTicket(Ticket):
                 failure=said,
             )
         figures, now = self._desk.metrics.of(request.model), monotonic()
+        if way is not None:
+            figures.straight += 1
         figures.finished(said, now - request.began, prompt, completion)
         if outcome.events > 1 and completion > 1:
             figures.pace.add((now - self._first_at) / (completion - 1))
 
     def retry(self) -> "Ticket | Awaitable[Ticket]":
         self._request.purse.stay()
-        return self._desk.seat(self._request, self._tried | {self._place.route.replica})
+        return self._desk.seat(self._request, self._tried)
 
 
 class GatewayDesk:
@@ -122,6 +140,7 @@ class GatewayDesk:
         lines: Lines,
         usage: UsageBook,
         metrics: ChatMetrics,
+        ways: StraightWays,
     ) -> None:
         self._keys = keys
         self._allowances = allowances
@@ -129,6 +148,7 @@ class GatewayDesk:
         self.lines = lines
         self.usage = usage
         self.metrics = metrics
+        self.straight = ways
         self._ways: dict[ReplicaId, Way] = {}
 
     def greet(self, authorization: bytes | None) -> Awaitable[object] | None:
@@ -217,7 +237,13 @@ def desk_of(app: FastAPI) -> GatewayDesk:
     """The desk on what the app keeps."""
     state = app.state
     return GatewayDesk(
-        state.keys, state.allowances, state.board, state.lines, state.usage_book, state.chat_metrics
+        state.keys,
+        state.allowances,
+        state.board,
+        state.lines,
+        state.usage_book,
+        state.chat_metrics,
+        cast(StraightWays, state.parts.shortcuts),
     )
 
 

@@ -1,7 +1,7 @@
 """The replicas of one worker: makes them match the orders. Orders are the whole truth, not a change."""
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
@@ -15,7 +15,7 @@ from turnout.wire.agent import Order
 from turnout.worker.gpus import GpuGate
 from turnout.worker.lifecycle import OVER, Exited
 from turnout.worker.orphans import Ledger
-from turnout.worker.replicas import Engine, Means, Patience, Replica
+from turnout.worker.replicas import Engine, Means, Patience, Replica, nobody_goes_straight
 
 log = get_log()
 
@@ -75,6 +75,7 @@ class Kit:
     plan: Callable[[ReplicaId, ServedModel, tuple[int, ...]], Launch]
     gate: GpuGate
     patience: Patience = field(default_factory=Patience)
+    recalled: Callable[[], Awaitable[None]] = nobody_goes_straight
 
 
 class Hands:
@@ -119,6 +120,9 @@ class Hands:
                 replica.closing = order.closing
                 self._changed()
 
+    def all(self) -> Collection[Replica]:
+        return self._replicas.values()
+
     def gangs(self) -> list[Replica]:
         """The replicas that take their work from a queue."""
         return [r for r in self._replicas.values() if r.model.engine is EngineKind.WAN]
@@ -151,6 +155,7 @@ class Hands:
             loading=lambda: kit.gate.loading(order.gpus, order.model.needs.gpu_memory_bytes),
             changed=self._changed,
             patience=kit.patience,
+            recalled=kit.recalled,
         )
         replica = Replica(order.replica, order.model, order.want, means)
         self._replicas[replica.id] = replica

@@ -49,7 +49,9 @@ class Told(Enum):
     SERVING = auto()  # it answers: it has loaded, or woken
     ASLEEP = auto()
     ENTERED = auto()  # a request was let in
+    FOUND = auto()  # a request that went straight to the engine is there already
     LEFT = auto()  # a request has ended
+    STAYED = auto()  # it was not put to sleep: a request was found there
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +110,10 @@ def _hear(life: Life, event: Event) -> Life:
             return replace(life, phase=Phase.SLEEPING, moving=False)
         case Told.ENTERED if admits(life):
             return replace(life, busy=life.busy + 1)
+        case Told.FOUND if life.phase not in OVER:
+            return replace(life, busy=life.busy + 1)
+        case Told.STAYED if life.busy:
+            return replace(life, moving=False)
         case Told.LEFT if life.busy:
             return replace(life, busy=life.busy - 1)
         case Holds(count) if life.phase not in OVER:

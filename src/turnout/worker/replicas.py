@@ -7,7 +7,7 @@ import asyncio
 import contextlib
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Protocol, Self
@@ -63,10 +63,15 @@ class Patience:
     sleep_s: float = 120.0
 
 
+async def nobody_goes_straight() -> None:
+    pass
+
+
 @dataclass(frozen=True, slots=True)
 class Means:
     """What a replica works with. `launch` plans its start; `loading` is held while it loads, so that two engines
-    do not size themselves by the same free memory."""
+    do not size themselves by the same free memory. `recalled` returns when all gateways that go straight to engines
+    have heard which take requests now, and have told what they still have under way; it waits for a bounded time."""
 
     commands: Commands
     engine: Engine
@@ -75,6 +80,7 @@ class Means:
     loading: Callable[[], AbstractAsyncContextManager[None]]
     changed: Callable[[], None]
     patience: Patience = Patience()
+    recalled: Callable[[], Awaitable[None]] = nobody_goes_straight
 
 
 class Visit:
@@ -140,6 +146,15 @@ class Replica:
         self.tell(Told.ENTERED)
         return Visit(self, address, launch.key)
 
+    def found(self) -> Visit:
+        """Counts a request that went straight to the engine: it is there, whatever we think of it."""
+        self.tell(Told.FOUND)
+        return Visit(self, "")
+
+    def straight(self) -> Launch | None:
+        """The engine, if a request may go straight to it now."""
+        return self._launch if self._launch and self._launch.port and admits(self._life) else None
+
     def report(self) -> ReplicaReport:
         life = self._life
         detail = life.fault if life.phase is Phase.FAILED else ""
@@ -172,6 +187,8 @@ class Replica:
                 **({"reason": self._life.fault} if self._life.fault else {}),
             )
             self._means.changed()
+        elif admits(self._life) is not admits(before):
+            self._means.changed()  # about to sleep, or not any more: gateways that go straight must hear it
 
     async def run(self) -> None:
         """Returns when the engine is gone or has failed, with nothing of it left."""
@@ -257,6 +274,10 @@ class Replica:
         try:
             match act:
                 case Act.SLEEP:
+                    await self._means.recalled()
+                    if self._life.busy:
+                        self.tell(Told.STAYED)
+                        return
                     await self._means.engine.sleep(launch, patience.sleep_s)
                     self.tell(Told.ASLEEP)
                 case Act.WAKE:
@@ -273,6 +294,7 @@ class Replica:
         if not self._life.fault:
             grace_s = launch.grace_s
         if not self._life.fault and not launch.drains:
+            await self._means.recalled()
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._idle.wait(), self._means.patience.drain_s)
         process.terminate()

@@ -1,23 +1,29 @@
 """A worker's own door: through it gateways reach the worker's replicas, and nothing else of the machine.
 
 `Door` decides about one request; the streaming relay that carries it is wired to it from outside. `control_app`
-is the rest of the port: health, the proof of who we are, and the log of a replica.
+is the rest of the port: health, the proof of who we are, the log of a replica, and the tallies of gateways that go
+straight to engines.
 """
 
+import contextlib
 import hmac
 import json
 from collections.abc import Awaitable, Callable, MutableMapping
 from dataclasses import dataclass
 from typing import Any
 
-from turnout.domain.errors import NotFound, TurnoutError, Unauthorized, Unavailable
+from turnout.domain.errors import Limited, NotFound, TurnoutError, Unauthorized, Unavailable
 from turnout.engines.servers import relay_paths
+from turnout.wire.tally import GATEWAY_HEADER, TALLY_PATH
 from turnout.wire.tokens import PROBE_PATH
 from turnout.worker.hands import Hands
 from turnout.worker.replicas import Visit
+from turnout.worker.tally import Tallies
 
 PREFIX = "/replicas/"
 _MAX_PROBE_CHARS = 100
+_MAX_NAME_CHARS = 100
+_REFUSED = 1008  # WebSocket's "policy violation"
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -94,14 +100,15 @@ def split_target(target: str) -> tuple[str, str]:
     return replica, f"/{rest}"
 
 
-def control_app(door: Door) -> Callable[[Scope, Receive, Send], Awaitable[None]]:
-    """ASGI: `GET /health`, `GET /probe/{nonce}`, and `GET /replicas/{id}/log` with the token."""
+def control_app(door: Door, tallies: Tallies) -> Callable[[Scope, Receive, Send], Awaitable[None]]:
+    """ASGI: `GET /health`, `GET /probe/{nonce}`; with the token `GET /replicas/{id}/log` and the WebSocket `/tally`."""
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
             await _lifespan(receive, send)
             return
-        if scope["type"] != "http":
+        if scope["type"] == "websocket":
+            await _tally(door, tallies, scope, receive, send)
             return
         try:
             status, kind, body = _answer(door, scope)
@@ -121,10 +128,49 @@ def _answer(door: Door, scope: Scope) -> tuple[int, str, bytes]:
     if scope["method"] == "GET" and path.startswith(PROBE_PATH) and len(path) < _MAX_PROBE_CHARS:
         return 200, "text/plain; charset=utf-8", door.prove(path.removeprefix(PROBE_PATH)).encode()
     if scope["method"] == "GET" and path.startswith(PREFIX) and path.endswith("/log"):
-        shown = next((v.decode("latin-1") for k, v in scope["headers"] if k == b"authorization"), None)
         replica = path.removeprefix(PREFIX).removesuffix("/log")
-        return 200, "text/plain; charset=utf-8", door.log_of(replica, shown).encode()
+        log = door.log_of(replica, _header(scope, "authorization"))
+        return 200, "text/plain; charset=utf-8", log.encode()
     raise NotFound(f"{path[:80]!r} is not a path of this worker")
+
+
+async def _tally(door: Door, tallies: Tallies, scope: Scope, receive: Receive, send: Send) -> None:
+    gateway = _header(scope, GATEWAY_HEADER) or ""
+    await receive()  # that it connects
+    try:
+        door.check(_header(scope, "authorization"))
+    except TurnoutError:
+        gateway = ""
+    if scope["path"] != TALLY_PATH or not 0 < len(gateway) <= _MAX_NAME_CHARS:
+        return await send({"type": "websocket.close", "code": _REFUSED})
+    await send({"type": "websocket.accept"})
+    with contextlib.suppress(Limited):  # it is hung up on
+        await tallies.hold(gateway, _Channel(receive, send))
+
+
+class _Channel:
+    """A WebSocket of ASGI's. Both calls raise Unavailable once it is closed."""
+
+    def __init__(self, receive: Receive, send: Send) -> None:
+        self._receive = receive
+        self._send = send
+
+    async def send(self, message: bytes) -> None:
+        try:
+            await self._send({"type": "websocket.send", "bytes": message})
+        except OSError as err:
+            raise Unavailable("it hung up") from err
+
+    async def receive(self) -> bytes:
+        message = await self._receive()
+        if message["type"] == "websocket.disconnect":
+            raise Unavailable("it hung up")
+        return message.get("bytes") or b""
+
+
+def _header(scope: Scope, name: str) -> str | None:
+    sought = name.encode()
+    return next((value.decode("latin-1") for key, value in scope["headers"] if key.lower() == sought), None)
 
 
 def error_body(err: TurnoutError) -> bytes:
