@@ -20,6 +20,7 @@ KEY = "worker-key"
 @dataclass
 class ScriptedGateway:
     heartbeat_s: float = 20.0
+    key: str = KEY
     certificate: tuple[Path, Path] | None = None
     registrations: list[Registration] = field(default_factory=list)
     heartbeats: list[Heartbeat] = field(default_factory=list)
@@ -86,7 +87,7 @@ class ScriptedGateway:
         self._server = None
 
     async def _register(self, request: Request) -> Response:
-        if request.headers["authorization"] != f"Bearer {KEY}":
+        if request.headers["authorization"] != f"Bearer {self.key}":
             return refusal(401, "unknown key")
         message = Registration.model_validate_json(await request.body())
         self.registrations.append(message)

@@ -185,7 +185,9 @@ async def test_a_wrong_key_is_refused_without_losing_the_name(bench: Bench, gate
         await wait_until(lambda: len(gateway.heartbeats) > 0, "the first heartbeat")
     heard = len(gateway.heartbeats)
     async with worker(bench, gateway, key="wrong") as working:
-        await wait_until(lambda: "unknown key" in working.joiner.trouble, "the key to be refused")
+        with pytest.raises(ExceptionGroup) as refused:
+            await asyncio.wait_for(working.talking, 20)
+        assert refused.group_contains(Misconfigured, match="refuses the worker key.*unknown key")
     assert len(gateway.heartbeats) == heard
     assert load_identity(bench.state_dir / "worker.json") is not None
 
@@ -220,6 +222,17 @@ async def test_tls_is_verified(bench: Bench, tmp_path: Path) -> None:
             await wait_until(lambda: len(gateway.heartbeats) > 0, "a heartbeat over TLS")
     finally:
         await gateway.die()
+
+
+async def test_a_key_that_is_refused_later_is_waited_out(bench: Bench, gateway: ScriptedGateway) -> None:
+    async with worker(bench, gateway) as working:
+        await wait_until(lambda: len(gateway.heartbeats) > 0, "a heartbeat")
+        gateway.key, gateway.forgotten = "another", True
+        await gateway.nudge()
+        await wait_until(lambda: "unknown key" in working.joiner.trouble, "the key to be refused")
+        gateway.key = KEY
+        seen = len(gateway.heartbeats)
+        await wait_until(lambda: len(gateway.heartbeats) > seen, "the worker to be back")
 
 
 @pytest.mark.parametrize(

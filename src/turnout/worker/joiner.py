@@ -148,8 +148,10 @@ class Joiner:
             log.warning("gateway refused the old identity", worker=known.id, status=answer.status_code)
             self._identity = None
             raise Unavailable(_reason(answer))
-        if answer.status_code == 400 and not self._joined:
-            raise Misconfigured(_reason(answer))  # whoever started us is still there to read it
+        if answer.status_code in (400, 401, 403) and not self._joined:
+            # Whoever started us is still there to read it. Later on a key may be gone for a while, and we go on.
+            key = "" if answer.status_code == 400 else "the gateway refuses the worker key (--token): "
+            raise Misconfigured(f"{key}{_reason(answer)}")
         if answer.status_code >= 400:
             raise Unavailable(_reason(answer))
         registered = _parse(Registered, answer)
