@@ -45,6 +45,9 @@ async def test_requests_past_the_minute_are_refused_in_openais_shape(stores: Sto
         refused = await http.post(PATH, json=ASK)
         assert refused.status_code == 429
         assert 1 <= int(refused.headers["retry-after"]) <= 20
+        assert refused.headers["x-ratelimit-limit-requests"] == "3"
+        assert refused.headers["x-ratelimit-remaining-requests"] == "0"
+        assert float(refused.headers["x-ratelimit-reset-requests"].removesuffix("s")) > 0
         assert refused.json()["error"] == {
             "message": "Over 3 requests a minute.",
             "type": "rate_limit_error",
@@ -57,6 +60,22 @@ async def test_requests_past_the_minute_are_refused_in_openais_shape(stores: Sto
         other = {"authorization": f"Bearer {await chat.gateway.key('other')}"}
         assert (await http.post(PATH, json=ASK, headers=other)).status_code == 200
         assert chat.at_rest
+
+
+async def test_a_full_line_is_refused_with_the_limits_too(stores: Stores, tmp_path: Path) -> None:
+    async with (
+        chatting(stores, tmp_path, limit_chat_requests_per_minute=600) as chat,
+        chat.client() as http,
+        asyncio.TaskGroup() as group,
+    ):
+        chat.gateway.app.state.board._max_waiting = 1
+        waits = group.create_task(http.post(PATH, json=ASK))
+        demand = chat.gateway.app.state.board.demand
+        await wait_until(lambda: "m" in demand() and demand()["m"].waiting == 1, "one to wait")
+        refused = await http.post(PATH, json=ASK)
+        assert (refused.status_code, refused.json()["error"]["code"]) == (429, "too_many_waiting")
+        assert refused.headers["x-ratelimit-limit-requests"] == "600"
+        waits.cancel()
 
 
 async def test_two_gateways_share_one_limit(stores: Stores, tmp_path: Path) -> None:

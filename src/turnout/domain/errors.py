@@ -62,7 +62,12 @@ class Conflict(TurnoutError):
     kind = "conflict_error"
 
 
+@dataclass
 class Limited(TurnoutError):
+    """`header_lines` tell the limits, and what is left of them."""
+
+    header_lines: bytes = b""
+
     status = 429
     kind = "rate_limit_error"
     retryable = True

@@ -146,7 +146,7 @@ class Purse:
     def refuse_if_dry(self, now: float) -> None:
         """Raises Limited when the account was just found to be empty."""
         if now < self._dry_until:
-            raise Limited(self._why, code="rate_limit_exceeded", retry_after_s=self._retry_s)
+            raise Limited(self._why, None, "rate_limit_exceeded", self._retry_s, self.header_lines)
 
     def wish(self) -> Wish:
         """What to ask for now. What is to be given back is gone at once: should the message be lost, so is it,

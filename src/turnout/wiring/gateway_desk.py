@@ -9,7 +9,7 @@ from fastapi import FastAPI
 
 from turnout.adapters.relay import Ask, Failure, Outcome, Target, Ticket
 from turnout.adapters.straight import StraightWays
-from turnout.domain.errors import TurnoutError
+from turnout.domain.errors import Limited, TurnoutError
 from turnout.domain.quotas import Purse
 from turnout.domain.routing import affinity_of
 from turnout.domain.serving import ReplicaId, Route
@@ -227,6 +227,8 @@ class GatewayDesk:
             place = await self._board.wait(request.model, request.affinity, tried)
         except BaseException as err:
             request.purse.leave()
+            if isinstance(err, Limited):  # the line is full
+                err.header_lines = request.purse.header_lines
             if isinstance(err, TurnoutError):
                 self.metrics.refused(err.code)
             raise

@@ -4,7 +4,7 @@ import json
 from http import HTTPStatus
 from math import ceil
 
-from turnout.domain.errors import TurnoutError, Unauthorized, Unavailable
+from turnout.domain.errors import Limited, TurnoutError, Unauthorized, Unavailable
 
 _SERVER_ERROR = "The server failed to answer; this has been logged."
 _UNAVAILABLE = "A part of the service is not available; try again."
@@ -43,6 +43,8 @@ def explain(err: TurnoutError) -> tuple[int, bytes, bytes]:
         headers = b"retry-after: %d\r\n" % max(1, ceil(err.retry_after_s or _DEFAULT_RETRY_S))
     elif err.status == 409:
         headers = b"x-should-retry: false\r\n"  # OpenAI's clients would retry it
+    if isinstance(err, Limited):
+        headers += err.header_lines
     if isinstance(err, Unauthorized):
         headers += b"www-authenticate: Bearer\r\n"
     if isinstance(err, Unavailable) and err.code is None:
