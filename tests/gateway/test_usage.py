@@ -5,6 +5,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import httpx
 import openai
 import pytest
 from tests.conftest import Stores, wait_until
@@ -92,6 +93,47 @@ async def test_a_stream_that_is_cut_counts_what_was_said(stores: Stores, tmp_pat
         assert figures((await used(chat))[0]) == (1, 0, 2, 1)
 
 
+async def test_who_hangs_up_pays_for_what_it_heard_and_for_the_prompt_as_others_did(
+    stores: Stores, tmp_path: Path
+) -> None:
+    async with chatting(stores, tmp_path) as chat, chat.client() as http:
+        counted = {**ASK, "user": "x" * 100}
+        size = len(httpx.Request("POST", "http://x", json=counted).content)
+
+        async def endless(call: Call) -> None:
+            if b"xxx" in call.request.body:
+                return await call.json(answer(size, 1))  # a token a byte
+            if b'"stream"' in call.request.body:
+                await call.begin_events()
+                await call.chunk(chunk("one"))
+            await call.wait_hung_up()
+
+        replica = await chat.replica(endless)
+
+        async def hang_up(**more: Any) -> int:
+            """After the first event, or without one; the size of what was asked."""
+            before = len(replica.requests)
+            content = json.dumps({**ASK, **more}).encode()
+            if more:
+                async with http.stream("POST", PATH, content=content) as stream:
+                    assert "one" in await anext(stream.aiter_text())
+            else:
+                asking = asyncio.create_task(http.post(PATH, content=content))
+                await wait_until(lambda: len(replica.requests) > before, "the request to be under way")
+                asking.cancel()
+            await wait_until(lambda: chat.at_rest, "the gateway to notice")
+            return len(content)
+
+        first = await hang_up(stream=True) // 4  # nothing is known of the model yet
+        assert figures((await used(chat))[0]) == (1, first, 1, 1)
+        assert (await http.post(PATH, json=counted)).status_code == 200
+        known = first + size
+        assert figures((await used(chat))[0]) == (2, known, 2, 1)
+        known += await hang_up(stream=True)
+        known += await hang_up()
+        assert figures((await used(chat))[0]) == (4, known, 3, 3)
+
+
 async def test_answers_are_counted_by_tenant_and_each_sees_its_own(stores: Stores, tmp_path: Path) -> None:
     async with chatting(stores, tmp_path) as chat, chat.client() as http:
 
@@ -139,22 +181,6 @@ async def test_what_could_not_be_written_is_written_later_and_once(
         assert lost.is_set()
         book.add("acme", "m", 10, 20, 0)
         assert figures((await used(chat))[0]) == (2, 11, 22, 0)
-
-
-async def test_a_client_that_hangs_up_is_counted_with_what_it_heard(stores: Stores, tmp_path: Path) -> None:
-    async with chatting(stores, tmp_path) as chat, chat.client() as http:
-
-        async def endless(call: Call) -> None:
-            await call.begin_events()
-            await call.chunk(chunk("one"))
-            await call.wait_hung_up()
-
-        await chat.replica(endless)
-        async with http.stream("POST", PATH, json={**ASK, "stream": True}) as stream:
-            async for _ in stream.aiter_bytes():
-                break
-        await wait_until(lambda: chat.at_rest, "the hang-up to be noticed")
-        assert figures((await used(chat))[0]) == (1, 0, 1, 1)
 
 
 @pytest.mark.parametrize(

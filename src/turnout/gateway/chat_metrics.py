@@ -15,6 +15,7 @@ from turnout.domain.serving import Demand
 _SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
 _TOKEN_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.25, 0.5, 1, 2.5)
 _MODEL = ("model",)
+_BYTES_A_TOKEN = 4  # of English, in most models' vocabularies
 
 
 class Spread:
@@ -42,7 +43,17 @@ class Spread:
 class ModelFigures:
     """Of one model; each request adds to them."""
 
-    __slots__ = ("completion", "ended", "first", "pace", "prompt", "straight", "whole")
+    __slots__ = (
+        "completion",
+        "counted_bytes",
+        "counted_prompt",
+        "ended",
+        "first",
+        "pace",
+        "prompt",
+        "straight",
+        "whole",
+    )
 
     def __init__(self) -> None:
         self.ended: dict[str, int] = {}
@@ -50,6 +61,13 @@ class ModelFigures:
         self.whole = Spread(_SECONDS)
         self.pace = Spread(_TOKEN_SECONDS)
         self.prompt = self.completion = self.straight = 0
+        self.counted_bytes = self.counted_prompt = 0
+
+    def guess_prompt(self, size: int) -> int:
+        """How many tokens a body of so many bytes is, going by those whose tokens the engine has counted."""
+        if not self.counted_bytes:
+            return size // _BYTES_A_TOKEN
+        return round(size * self.counted_prompt / self.counted_bytes)
 
     def finished(self, outcome: str, seconds: float, prompt: int, completion: int) -> None:
         self.ended[outcome] = self.ended.get(outcome, 0) + 1
@@ -84,7 +102,9 @@ class ChatMetrics(Collector):
             "turnout_chat_requests", "Chat requests that ended.", labels=("model", "outcome")
         )
         tokens = CounterMetricFamily(
-            "turnout_chat_tokens", "Tokens by the engines' own count.", labels=("model", "kind")
+            "turnout_chat_tokens",
+            "Tokens by the engines' own count, or estimated where they did not come to it.",
+            labels=("model", "kind"),
         )
         first = HistogramMetricFamily(
             "turnout_chat_first_byte_seconds",

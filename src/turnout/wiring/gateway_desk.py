@@ -103,8 +103,14 @@ class ChatTicket(Ticket):
                 failed = False
         self._place.release(failed=failed)
         request, usage = self._request, outcome.usage
+        figures = self._desk.metrics.of(request.model)
         # Where the engine did not come to count, what it said counts: an event is a token, near enough.
         prompt, completion = usage or (0, outcome.events)
+        if usage is not None:
+            figures.counted_bytes += len(request.ask.body)
+            figures.counted_prompt += prompt
+        elif outcome.client_gone and outcome.asked:  # who hangs up pays for the prompt all the same
+            prompt = figures.guess_prompt(len(request.ask.body))
         request.purse.leave(prompt + completion)
         if error is None or outcome.bytes_out or outcome.client_gone:
             uncounted = usage is None and outcome.status in (0, 200)
@@ -119,7 +125,7 @@ class ChatTicket(Ticket):
                 replica=self._place.route.replica,
                 failure=said,
             )
-        figures, now = self._desk.metrics.of(request.model), monotonic()
+        now = monotonic()
         if way is not None:
             figures.straight += 1
         figures.finished(said, now - request.began, prompt, completion)

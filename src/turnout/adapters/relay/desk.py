@@ -50,13 +50,14 @@ class Usage(NamedTuple):
 
 class Outcome(NamedTuple):
     """`status` is the replica's (0 when it gave none); `bytes_out` counts the bytes of its body that were passed on,
-    `events` the events among them, if it was a stream."""
+    `events` the events among them, if it was a stream; `asked` says that the replica got the request."""
 
     status: int
     bytes_out: int
     usage: Usage | None
     error: Failure | None
     events: int = 0
+    asked: bool = False
 
     @property
     def client_gone(self) -> bool:

@@ -74,6 +74,7 @@ class Exchange(Answer):
     _beat_at = inf
     _problem: list[bytes] | None = None  # what an engine says that has to become an event
     _status = 0
+    _asked = False  # the present replica has the request
 
     def __init__(self, client: Client, shared: Shared, head: Head, body: bytes, request_id: bytes) -> None:
         Answer.__init__(self, client, head, body, request_id, shared.response_lines)
@@ -200,6 +201,7 @@ class Exchange(Answer):
         head = request_head(
             ticket.path, link.lane.host, len(body), ask.request_id, self._forwarded, ticket.lines
         )
+        self._asked = True
         link.ask(self, head, body)
         if self.client.write_paused:
             self.hold()
@@ -270,6 +272,7 @@ class Exchange(Answer):
         self._ticket = None
         self._settle(ticket, failure)
         self._status = 0
+        self._asked = False
         self._attempts += 1
         if self._attempts >= self._settings.max_attempts:
             return self._refuse(_FAILED[failure])
@@ -329,7 +332,9 @@ class Exchange(Answer):
     def _settle(self, ticket: Ticket, failure: Failure | None) -> None:
         usage = read_usage(self.tail()) if self.bytes_out else None
         try:
-            ticket.finished(Outcome(self._status, self.bytes_out, usage, failure, self.events_out))
+            ticket.finished(
+                Outcome(self._status, self.bytes_out, usage, failure, self.events_out, self._asked)
+            )
         except Exception as err:  # noqa: BLE001 - the desk's mistake must not keep others from their answers
             get_log().error("ticket failed", request=self.name, exc_info=err)
 
