@@ -3,6 +3,7 @@
 import asyncio
 import json
 import signal
+import socket
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -15,7 +16,7 @@ import pytest
 from tests.conftest import wait_until
 from tests.e2e.test_chat_path import HELLO, api
 from tests.service import Service, running_service
-from tests.workers import JoinedWorker, joined, list_workers, set_aside_its_own_worker
+from tests.workers import JoinedWorker, forwarded, joined, list_workers, set_aside_its_own_worker
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -125,6 +126,29 @@ async def test_engines_of_another_machine_are_asked_with_their_key(tmp_path: Pat
             assert address[0] == "127.0.0.2"
             await _refuses_strangers(f"http://127.0.0.2:{address[1]}")
             _tells_no_key(service, made, engine)
+
+
+async def test_what_stands_before_a_worker_is_not_passed_by(tmp_path: Path) -> None:
+    port = free_port()
+    async with (
+        running_service(tmp_path, models=MODELS) as service,
+        api(service) as client,
+        forwarded(("127.0.0.1", port)) as front,
+    ):
+        await set_aside_its_own_worker(service)
+        how = ("--listen-port", str(port), "--public-url", f"http://127.0.0.1:{front}")
+        async with joined(service, tmp_path / "w1", *how) as worker:
+            await client.chat.completions.create(model="chat", messages=HELLO, max_tokens=1)
+            await wait_until(lambda: "may go straight" in worker.log.read_text(), "the gateway's tally")
+            await client.chat.completions.create(model="chat", messages=HELLO, max_tokens=1)
+            (gateway,) = service.parts("gateway")
+            assert not talks_to(gateway, engine_of(worker.process)[1])
+
+
+def free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
 
 
 async def _refuses_strangers(url: str) -> None:

@@ -42,6 +42,7 @@ _PROBE_S = 2.0
 _AGAIN_S = 30.0  # an address that did not answer
 _MAX_PROBE_BYTES = 64 * 1024
 _FORGET_S = 5.0
+_NOTHING = Announcement(version=0, network="", engines=())
 
 
 class Way:
@@ -78,7 +79,7 @@ class Tally:
         self._gateway = gateway
         self._network = network
         self._counts: dict[ReplicaId, int] = {}  # outlives a connection: requests do, too
-        self._offered = Announcement(version=0, network="", engines=())
+        self._offered = _NOTHING
         self._look = asyncio.Event()
         self._tell = asyncio.Event()
         self._told: Counts | None = None
@@ -131,16 +132,16 @@ class Tally:
             await asyncio.sleep(pause_s * (0.5 + random.random() / 2))
 
     async def _talk(self, socket: ClientConnection, http: httpx.AsyncClient) -> None:
-        self._offered = Announcement(version=0, network="", engines=())
         self._told = None
-        try:
-            async with asyncio.TaskGroup() as group:
-                group.create_task(self._say(socket), name=f"tally out {self._worker}")
-                group.create_task(self._explore(http), name=f"tally ways {self._worker}")
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._say(socket), name=f"tally out {self._worker}")
+            group.create_task(self._explore(http), name=f"tally ways {self._worker}")
+            try:
                 while True:
                     self._hear(Announcement.model_validate_json(await socket.recv()))
-        finally:
-            self.ways.clear()  # before anything is awaited: the worker counts us no more
+            finally:  # at once, before the others are waited for: the worker counts us no more
+                self._offered = _NOTHING
+                self.ways.clear()
 
     def _hear(self, offered: Announcement) -> None:
         """What is not offered any more is not used from here on; that is what our answer acknowledges."""

@@ -116,7 +116,8 @@ async def _join(config: Config, joining: Joining, listening: socket.socket, home
                 gangs.look()
 
         async with Hands(kit, changed) as hands:
-            tallies = Tallies(hands, network_name())
+            # Who gives a public URL has put something before this worker: nobody is led past it unasked.
+            tallies = Tallies(hands, "" if joining.public_url else network_name())
             door = Door(
                 hands, lambda: relay_token(joiner.identity.secret) if joiner.identity else None, joiner.prove
             )
