@@ -14,8 +14,10 @@ from typing import Any
 import httpx
 import pytest
 import uvicorn
+from pydantic import ValidationError
 from tests.conftest import Stores, wait_until
 from tests.gateway.conftest import Chat, chatting
+from tests.relay.kit import Call
 from tests.worker.conftest import MODEL, Bench
 
 from turnout.adapters.relay import Ask, Relay, Ticket
@@ -266,6 +268,23 @@ def test_an_address_is_near_only_if_it_means_the_same_to_both(
     host: str, key: str | None, theirs: str, ours: str, near: bool
 ) -> None:
     assert is_near(engine(host, key), theirs, ours) is near
+
+
+@pytest.mark.parametrize("key", ["", "a b", "x\r\nx-injected: 1", "\u00e9", "x" * 201])
+def test_a_key_is_no_more_than_a_word(key: str) -> None:
+    with pytest.raises(ValidationError):
+        engine("10.0.0.5", key)
+
+
+async def test_a_redirect_leads_nowhere(stores: Stores, tmp_path: Path) -> None:
+    async def redirecting(call: Call) -> None:
+        await call.json(b"", b"307 Temporary Redirect", b"Location: /elsewhere\r\n")
+
+    ways = StraightWays(HERE, ssl.create_default_context())
+    async with chatting(stores, tmp_path, ways) as chat:
+        door = await chat.replica(redirecting)
+        await wait_until(lambda: len(door.requests) >= 2, "the gateway to try again")
+        assert {request.line for request in door.requests} == {b"GET /tally HTTP/1.1"}
 
 
 def test_keys_are_in_no_log_line() -> None:

@@ -45,6 +45,12 @@ _FORGET_S = 5.0
 _NOTHING = Announcement(version=0, network="", engines=())
 
 
+class _Connect(connect):
+    def process_redirect(self, exc: Exception) -> Exception | str:
+        """Leads nowhere: a worker must not send us to another address, and our token along."""
+        return exc
+
+
 class Way:
     """To one engine. Whoever goes it counts in first, and out once, whatever happened."""
 
@@ -110,7 +116,7 @@ class Tally:
         headers = {"authorization": f"Bearer {door.token}", GATEWAY_HEADER: self._gateway}
         while True:
             try:
-                async with connect(
+                async with _Connect(
                     url,
                     additional_headers=headers,
                     ssl=tls if url.startswith("wss:") else None,

@@ -29,7 +29,7 @@ class StraightEngine(Message):
     host: str
     port: int = Field(ge=1, le=65_535)
     paths: tuple[str, ...]
-    key: str | None = Field(default=None, repr=False)
+    key: str | None = Field(default=None, repr=False, pattern=r"^[A-Za-z0-9_-]{1,200}$")
 
 
 class Announcement(Message):
