@@ -1,7 +1,8 @@
 """Kills every kind of process of the chat path while requests are under way, and accounts for each request, replica and
 process afterwards.
 
-Three workers on one machine, reached by a port-forward, by a TLS proxy and by a tunnel; two models, two replicas each.
+Four workers on one machine, reached by a port-forward, by a TLS proxy, by a tunnel, and with engines that are asked straight;
+two models, two replicas each.
 """
 
 import asyncio
@@ -35,6 +36,7 @@ from tests.workers import (
 MODELS = ("left", "right")
 FAULTS = (
     "engine",
+    "near worker",
     "public worker",
     "manager",
     "tls worker",
@@ -74,14 +76,15 @@ async def test_every_request_replica_and_process_is_accounted_for(tmp_path: Path
         running_service(tmp_path, models={}, ca_file=str(certificate)) as service,
         AsyncExitStack() as stack,
     ):
-        workers = await three_workers(service, tmp_path, stack, (certificate, key))
-        await register(service)
-        await wait_until(lambda: settled(service), "two replicas of each model to be ready", 120)
+        workers = await four_workers(service, tmp_path, stack, (certificate, key))
         began = time.monotonic()
         tally, over = Tally(), asyncio.Event()
         async with asyncio.TaskGroup() as group:
             for number in range(CLIENTS):
                 group.create_task(use(service, number, tally, over))
+            await wait_until(
+                lambda: went_straight(service), "the near worker's engine to be asked straight", 60
+            )
             for fault in FAULTS:
                 await cause(fault, service, workers, tally, chance)
             over.set()
@@ -108,7 +111,7 @@ async def test_every_request_replica_and_process_is_accounted_for(tmp_path: Path
         await stack.aclose()
         await wait_until(lambda: not engines(service), "the engines to leave with their workers", 60)
     figures(
-        f"chat chaos: 3 workers (port-forward, TLS proxy, tunnel), 2 models × 2 replicas, {len(FAULTS)} × kill -9 "
+        f"chat chaos: 4 workers (port-forward, TLS proxy, tunnel, straight), 2 models × 2 replicas, {len(FAULTS)} × kill -9 "
         f"({', '.join(FAULTS)}) in {took_s:.0f} s: {tally.whole['stream']} streams and {tally.whole['plain']} plain "
         f"requests whole; {len(tally.told)} streams ended by an error that the client saw, 0 silently short; "
         f"{len(tally.refused)} requests refused or cut before their answer, all by the gateway's own death; "
@@ -116,9 +119,10 @@ async def test_every_request_replica_and_process_is_accounted_for(tmp_path: Path
     )
 
 
-async def three_workers(
+async def four_workers(
     service: Service, tmp_path: Path, stack: AsyncExitStack, tls: tuple[Path, Path]
 ) -> dict[str, JoinedWorker]:
+    """All of them, and the models' replicas at two."""
     await set_aside_its_own_worker(service)
     key = await worker_key(service)
     hosts = {"public worker": "127.0.0.2", "tls worker": "127.0.0.3"}
@@ -140,10 +144,18 @@ async def three_workers(
     made["tunnelled worker"] = JoinedWorker(
         service, tmp_path / "tunnelled", key, "--tunnel", WORKER_ID="tunnelled"
     )
-    for worker in made.values():
-        stack.push_async_callback(worker.stop)
-        await worker.start()
-    await wait_until(lambda: all_joined(service, 3), "three workers to join", 90)
+    made["near worker"] = JoinedWorker(
+        service, tmp_path / "near", key, WORKER_ID="near", WORKER_PORT=str(free_port("127.0.0.1"))
+    )
+    # The first two get the replicas, the others those of whoever dies.
+    for count, name in enumerate(("near worker", "public worker", "tls worker", "tunnelled worker"), 1):
+        stack.push_async_callback(made[name].stop)
+        await made[name].start()
+        if count == 2:
+            await wait_until(lambda: all_joined(service, 2), "two workers to join", 90)
+            await register(service)
+            await wait_until(lambda: settled(service), "two replicas of each model to be ready", 120)
+    await wait_until(lambda: all_joined(service, 4), "four workers to join", 90)
     return {name.split()[0]: worker for name, worker in made.items()}
 
 
@@ -256,6 +268,15 @@ async def reported(service: Service) -> list[str]:
         for replica in worker["replicas"]
         if replica["phase"] not in ("gone", "failed")
     ]
+
+
+async def went_straight(service: Service) -> bool:
+    async with httpx.AsyncClient(base_url=service.url, headers=service.headers, timeout=10) as http:
+        told = (await http.get("/metrics")).text
+    return any(
+        line.startswith("turnout_chat_straight_total") and float(line.split()[-1]) > 0
+        for line in told.splitlines()
+    )
 
 
 def engines(service: Service) -> dict[str, psutil.Process]:
