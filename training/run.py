@@ -1,6 +1,6 @@
 """Runs stages of training, each for so many seconds, from saved state to saved state.
 
-    python -m training.run --state STATE --out OUT --graph vae:250 polish:250 trunk:1000 settle:250 check
+    python -m training.run --state STATE --out OUT --graph vae:225 polish:250 trunk:830 settle:220 check
 
 State is one safetensors file a network (all under 16 MB) and `state.json`; a stage begins from what is there.
 `export` writes the two model directories from it.
