@@ -11,6 +11,7 @@ import pytest
 from tests.conftest import Stores, make_task, wait_until
 
 from turnout.adapters.redis.registry import RedisRegistry
+from turnout.domain.families import FAMILIES
 from turnout.domain.fleet import Rules
 from turnout.domain.serving import (
     Ask,
@@ -24,6 +25,7 @@ from turnout.domain.serving import (
     ReplicaId,
     ReplicaReport,
     ServedModel,
+    VideoPart,
     Want,
     WorkerId,
 )
@@ -35,6 +37,9 @@ RULES = Rules(
 )
 GB = 10**9
 CHAT = ServedModel("chat", EngineKind.LLAMACPP, "builtin:x", Needs(memory_bytes=6 * GB), idle_s=60.0)
+VIDEO = ServedModel(
+    "wan-tiny-t2v", EngineKind.WAN, "w", concurrency=1, video=VideoPart(FAMILIES["wan-tiny-t2v"])
+)
 _numbers = itertools.count(1)
 
 
@@ -224,8 +229,19 @@ async def test_models_that_others_look_after_get_no_replica_and_are_not_given_up
     scene.join("w1")
     async with scene.managed(EngineKind.WAN):
         await wait_until(lambda: scene.usable("chat") == ["w1"], "a route")
-        assert list(scene.routes) == ["chat"]
+        assert scene.usable("wan-tiny-t2v") == []
         assert await scene.registry.given_up() == {}
+
+
+async def test_gateways_know_the_models_that_others_look_after(scene: Scene) -> None:
+    await scene.registry.put_model(VIDEO)
+    for _ in range(2):  # a manager that takes over does not take them back
+        async with scene.managed(EngineKind.WAN):
+            await wait_until(lambda: "wan-tiny-t2v" in scene.routes, "gateways to know it")
+            assert scene.routes["wan-tiny-t2v"] == ModelRoutes(video=True)
+    async with scene.managed(EngineKind.WAN):
+        await scene.registry.remove_model("wan-tiny-t2v")
+        await wait_until(lambda: not scene.routes, "gateways to forget it")
 
 
 async def test_a_draining_worker_empties(scene: Scene) -> None:

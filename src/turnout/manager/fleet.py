@@ -27,7 +27,7 @@ from turnout.manager.moves import (
     TakeUp,
     Tick,
 )
-from turnout.manager.news import Asked, demand_event, model_events, publication, worker_events
+from turnout.manager.news import Asked, demand_event, model_events, publication, with_others, worker_events
 from turnout.manager.tally import census, deeds
 from turnout.observe import get_log
 from turnout.ports import Mutex, News, Queue, Registry, Saved
@@ -45,12 +45,15 @@ _NOTE_S = 1.0
 @dataclass(slots=True)
 class _Sight:
     """What the loop has before it. `left` is what an earlier manager left, until everything was said anew; `asked`
-    has each gateway's last report and its number."""
+    has each gateway's last report and its number; `others` are the models that others look after, and `others_told` those
+    that gateways know of."""
 
     fleet: Fleet
     cursor: str
     left: Saved | None
     asked: dict[str, tuple[int, Asked]] = field(default_factory=dict[str, tuple[int, Asked]])
+    others: dict[str, ServedModel] = field(default_factory=dict[str, ServedModel])
+    others_told: dict[str, ServedModel] = field(default_factory=dict[str, ServedModel])
     looked_at: float = float("-inf")
     noted_at: float = float("-inf")
 
@@ -91,7 +94,7 @@ class FleetManager:
         """The fleet as the last manager left it; every worker counts as heard just now."""
         now = self.clock()
         cursor = (await self.registry.wait_news("", 0)).cursor
-        saved, models = await self.registry.saved(), await self._models()
+        saved, (models, _) = await self.registry.saved(), await self._models()
         enrolments = await self.registry.enrolments()
         beats = await self.registry.beats(list(enrolments))
         notes = saved.notes or Notes(now)
@@ -124,10 +127,12 @@ class FleetManager:
         told = publication(before, sight.fleet, sight.left, noted=noted)
         if told is not None:
             told = replace(told, census=census(sight.fleet) if noted else None, deeds=deeds(before, commands))
+        told = with_others(told, sight.others_told, sight.others)
         if told is not None and not await self.registry.publish(RIGHT, self.id, told):
             log.warning("right to manage the fleet lost", manager=self.id)
             return None
         sight.left = None
+        sight.others_told = sight.others
         sight.noted_at = now if noted else sight.noted_at
         for command in commands:
             _tell(command)
@@ -143,7 +148,8 @@ class FleetManager:
         everything = now - sight.looked_at >= _LOOK_S
         events: list[Event] = []
         if everything or news.models:
-            events += model_events(fleet, await self._models())
+            models, sight.others = await self._models()
+            events += model_events(fleet, models)
         if everything or news.workers:
             enrolments = await self.registry.enrolments(None if everything else news.workers)
             events += worker_events(fleet, enrolments, await self.registry.beats(list(enrolments)))
@@ -157,9 +163,11 @@ class FleetManager:
         queues = await self._queues(fleet, now)
         return [*events, demand_event(fleet, (asked for _, asked in sight.asked.values()), queues), Tick()]
 
-    async def _models(self) -> dict[str, ServedModel]:
+    async def _models(self) -> tuple[dict[str, ServedModel], dict[str, ServedModel]]:
+        """Ours, and those that others look after."""
         models = await self.registry.models()
-        return {name: model for name, model in models.items() if model.engine not in self.elsewhere}
+        others = {name: model for name, model in models.items() if model.engine in self.elsewhere}
+        return {name: model for name, model in models.items() if name not in others}, others
 
     async def _queues(self, fleet: Fleet, now: float) -> dict[str, Demand]:
         """Video tasks wait in queues of their own, not at gateways."""

@@ -1,6 +1,7 @@
 """From what the registry holds to events, and from two fleets to what must be published between them. Pure."""
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from turnout.domain.fleet import Fleet, Notes
 from turnout.domain.serving import (
@@ -83,6 +84,18 @@ def publication(before: Fleet, after: Fleet, left: Saved | None, *, noted: bool)
         return None
     notes = Notes(after.at, after.pace, after.failures, after.given_up) if noted else None
     return Publication(replicas, orders, routes, notes, explain_all(after) if noted else None)
+
+
+def with_others(
+    told: Publication | None, before: Mapping[str, ServedModel], after: Mapping[str, ServedModel]
+) -> Publication | None:
+    """Adds the models that others look after: gateways must know of them, though no replica of ours is theirs."""
+    gone: dict[str, ModelRoutes | None] = dict.fromkeys(before.keys() - after.keys())
+    come = {n: ModelRoutes(video=m.video is not None) for n, m in after.items() if before.get(n) != m}
+    if not (gone or come):
+        return told
+    told = told or Publication()
+    return replace(told, routes={**gone, **told.routes, **come})
 
 
 def _replicas(before: Fleet, after: Fleet) -> dict[ReplicaId, Replica | None]:
