@@ -29,5 +29,10 @@ def name_request(request_id: str) -> None:
     structlog.contextvars.bind_contextvars(request=request_id)
 
 
+def name_attempt(task: str, attempt: int) -> None:
+    """Both stand on every line that this thread logs from here on."""
+    structlog.contextvars.bind_contextvars(task=task, attempt=attempt)
+
+
 def get_log() -> structlog.typing.FilteringBoundLogger:
     return cast("structlog.typing.FilteringBoundLogger", structlog.get_logger())

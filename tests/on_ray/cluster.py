@@ -6,6 +6,7 @@ nothing else.
 
 import asyncio
 import contextlib
+import json
 import os
 import shutil
 import socket
@@ -42,13 +43,18 @@ _START_S = 480.0
 _OBJECT_STORE_BYTES = 100 * 2**20
 
 
+def node_environ(environ: Mapping[str, str]) -> dict[str, str]:
+    """What nodes run with, and programs that work with them."""
+    return {**os.environ, **ENVIRON, **environ}
+
+
 class Node:
     """One `ray start --block` and all that it started. `prefix` is a command that it runs under (ip netns exec …)."""
 
     def __init__(self, args: list[str], log: Path, environ: Mapping[str, str], prefix: list[str]) -> None:
         self._log = log
         self._argv = [*prefix, RAY, "start", *args, "--block"]
-        self._environ = {**os.environ, **ENVIRON, **environ}
+        self._environ = node_environ(environ)
         self._family: dict[int, psutil.Process] = {}
         self.process = self._start()
 
@@ -112,6 +118,14 @@ class Cluster:
         node = Node(args, log, self.environ, prefix or [])
         self.nodes.append(node)
         return node
+
+    def lines(self) -> Iterator[dict[str, Any]]:
+        """What our own processes logged, line by line."""
+        for path in (self.folder / "s").glob("session_*/logs/worker-*.err"):
+            for line in path.read_text(errors="replace").splitlines():
+                with contextlib.suppress(ValueError):
+                    if line.startswith("{"):
+                        yield json.loads(line)
 
     def logs(self) -> str:
         """What our own processes logged; Ray's are left out."""

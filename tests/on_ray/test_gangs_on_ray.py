@@ -48,6 +48,7 @@ async def test_a_gang_on_two_nodes_from_zero_to_zero(
         assert nodes[0] == nodes[1]
         assert nodes[2] == nodes[3]
         again, reformed_s = await a_killed_rank_costs_no_video(on_ray)
+        every_rank_logs_task_attempt_and_node(cluster, again)
 
         refused = await on_ray.ended(hopeless.id)
         assert refused.state is State.FAILED
@@ -84,6 +85,15 @@ async def a_killed_rank_costs_no_video(on_ray: OnRay) -> tuple[Task, float]:
     story = [recorded.event for recorded in await on_ray.story(task.id)]
     assert sum(isinstance(event, Interrupted) for event in story) == 1
     return done, recovered_s
+
+
+def every_rank_logs_task_attempt_and_node(cluster: Cluster, task: Task) -> None:
+    said = {
+        (line["attempt"], line["rank"], bool(line["node"]))
+        for line in cluster.lines()
+        if line.get("task") == task.id and line.get("role") == "rank"
+    }
+    assert said == {(attempt, rank, True) for attempt in (1, 2) for rank in range(4)}
 
 
 async def alone(folder: Path, spec: dict[str, Any], state_dir: Path) -> bytes:

@@ -29,7 +29,7 @@ from turnout.domain.tasks import (
 )
 from turnout.engines import mp4
 from turnout.engines.base import CheckpointRefused, EngineError, Frames
-from turnout.gang.crew import Crew
+from turnout.gang.crew import Crew, job_of
 from turnout.gang.pace import Cadence, Pace
 from turnout.observe import get_log
 from turnout.ports import Blobs, Queue, TaskLog
@@ -126,18 +126,18 @@ class Attempt:
 
     async def _stand(self, crew: Crew) -> None:
         """Brings all ranks to where the last checkpoint was taken, or to step 0."""
-        task, spec = self._task, self._task.spec
+        task, job = self._task, job_of(self._task)
         if task.checkpoint is not None:
             try:
                 checkpoint = await self._patiently(lambda key=task.checkpoint: self._bench.blobs.get(key))
-                await self._engine(crew.resume, spec, checkpoint)
+                await self._engine(crew.resume, job, checkpoint)
                 self._log.info("attempt resumed", step=crew.rendering.step, of=crew.rendering.of)
                 return
             except (NotFound, CheckpointRefused) as err:
                 self._log.warning("checkpoint was no use: starting over", error=str(err))
-        key = spec.image
+        key = task.spec.image
         image = None if key is None else await self._patiently(lambda: self._bench.blobs.get(key))
-        await self._engine(crew.begin, spec, image)
+        await self._engine(crew.begin, job, image)
 
     async def _denoise(self, crew: Crew) -> bool:
         """All steps, with progress after each; False when the gang was drained on the way (checkpointed)."""

@@ -6,20 +6,37 @@ same step, and a cancel is nothing but a command that does not come.
 
 from dataclasses import dataclass
 
+from turnout.domain.tasks import Task, TaskId
 from turnout.domain.video import VideoSpec
 from turnout.engines.base import EngineError, Frames, Rendering, VideoEngine
 from turnout.gang.group import Group
 from turnout.gang.pulse import Pulse
+from turnout.observe import get_log, name_attempt
+
+log = get_log()
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What to render, and in which attempt at which task: every rank's lines in the log say so."""
+
+    spec: VideoSpec
+    task: TaskId
+    attempt: int
+
+
+def job_of(task: Task) -> Job:
+    return Job(task.spec, task.id, task.attempt)
 
 
 @dataclass(frozen=True, slots=True)
 class Begin:
-    spec: VideoSpec
+    job: Job
 
 
 @dataclass(frozen=True, slots=True)
 class Resume:
-    spec: VideoSpec
+    job: Job
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,13 +74,13 @@ class Crew:
             raise RuntimeError("no rendering has begun")
         return self._rendering
 
-    def begin(self, spec: VideoSpec, image: bytes | None) -> None:
-        self._tell(Begin(spec))
-        self._rendering = self._engine.begin(spec, image)
+    def begin(self, job: Job, image: bytes | None) -> None:
+        self._tell(Begin(job))
+        self._rendering = self._engine.begin(job.spec, image)
 
-    def resume(self, spec: VideoSpec, checkpoint: bytes) -> None:
-        self._tell(Resume(spec))
-        self._rendering = self._engine.resume(spec, checkpoint)
+    def resume(self, job: Job, checkpoint: bytes) -> None:
+        self._tell(Resume(job))
+        self._rendering = self._engine.resume(job.spec, checkpoint)
 
     def advance(self) -> None:
         self._tell(Advance())
@@ -94,13 +111,9 @@ def obey(group: Group, engine: VideoEngine, pulse: Pulse) -> None:
         command = group.hear()
         pulse.moved()
         match command:
-            case Begin(spec) | Resume(spec):
-                try:
-                    rendering = (
-                        engine.begin(spec, None) if isinstance(command, Begin) else engine.resume(spec, b"")
-                    )
-                except EngineError:
-                    rendering = None  # all ranks refuse alike; rank 0 says why
+            case Begin(job) | Resume(job):
+                name_attempt(job.task, job.attempt)
+                rendering = _follow(engine, command)
             case Advance() if rendering is not None:
                 rendering.advance()
             case Decode() if rendering is not None:
@@ -111,3 +124,14 @@ def obey(group: Group, engine: VideoEngine, pulse: Pulse) -> None:
                 return
             case _:
                 raise RuntimeError(f"cannot obey {command!r} now")
+
+
+def _follow(engine: VideoEngine, command: Begin | Resume) -> Rendering | None:
+    spec = command.job.spec
+    try:
+        rendering = engine.begin(spec, None) if isinstance(command, Begin) else engine.resume(spec, b"")
+    except EngineError as err:
+        log.info("task refused", error=str(err))
+        return None  # all ranks refuse alike; rank 0 tells the user why
+    log.info("rank follows", step=rendering.step, of=rendering.of)
+    return rendering
