@@ -9,7 +9,8 @@ import structlog
 
 def start_logging(level: str, **fields: Any) -> None:
     """Human lines on a terminal, JSON otherwise; `fields` stand on every line of this process."""
-    human = sys.stderr.isatty()
+    # Ray Serve puts a stream into a replica's logs in its place, and that one says that it is a terminal.
+    human = sys.stderr is sys.__stderr__ and sys.stderr.isatty()
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,
