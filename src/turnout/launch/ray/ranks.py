@@ -46,6 +46,7 @@ class RayRank:
         self.name = name
         self.actor = actor
         self.place: Place | None = None
+        self.running = False
         self.life: asyncio.Task[None] | None = None
         self._code: int | None = None
         self._words = ""
@@ -103,6 +104,7 @@ class RayRanks:
         self.formation = 0
         self._seats: list[int] = []
         self._rendezvous: asyncio.Future[str] = asyncio.Future()
+        self._all_up = asyncio.Barrier(terms.ranks)
         self._lives: set[asyncio.Task[None]] = set()
         self.ranks: list[RayRank] = []
 
@@ -113,6 +115,7 @@ class RayRanks:
             self.formation += 1
             self._seats = seating(await self._placed())
             self._rendezvous = asyncio.get_running_loop().create_future()
+            self._all_up = asyncio.Barrier(self._terms.ranks)
             self.ranks = []
         name = f"{self._name}.{number}"
         rank = RayRank(name, self._new_actor(name, self._seats[number]))
@@ -160,14 +163,17 @@ class RayRanks:
     async def _live(self, rank: RayRank, number: int, signs_to: int) -> None:
         """One rank's life as seen from here; ends the process that stands for it when the actor has ended."""
         feeding = self._spawn(self._feed(rank, signs_to), f"{rank.name} signs")
-        meeting = self._rendezvous
+        meeting, all_up = self._rendezvous, self._all_up
         try:
             async with asyncio.timeout(self._terms.place_s):
                 rank.place = place = cast("Place", await rank.actor.place.remote())
             log.info("rank up", rank=number, node=place.node, address=place.address, pid=place.pid)
             if number == 0:
                 meeting.set_result(await rank.actor.listen.remote())
-            await rank.actor.run.remote(number, self._terms.ranks, await asyncio.shield(meeting))
+            # Or rank 0 would take a task that it cannot begin while a peer is given a place on a node that is gone.
+            await all_up.wait()
+            rank.running = True
+            await rank.actor.run.remote(number, self._terms.ranks, meeting.result())
             rank.end(0)
         except TimeoutError:
             rank.end(1, f"its process did not start in {self._terms.place_s:g} s")
@@ -181,10 +187,10 @@ class RayRanks:
             rank.end(_KILLED)
 
     async def _feed(self, rank: RayRank, signs_to: int) -> None:
-        """Brings the rank's signs of life here. While it has no process yet, waiting is no silence."""
+        """Brings the rank's signs of life here. Until it runs, waiting is no silence."""
         while True:
             signs = _ALIVE
-            if rank.place is not None:
+            if rank.running:
                 try:
                     signs = await rank.actor.signs.remote()
                 except RayError:
