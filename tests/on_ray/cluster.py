@@ -26,6 +26,8 @@ import ray
 import yaml
 from tests.conftest import make_task, wait_until
 
+from turnout.adapters.process import Child
+from turnout.adapters.valkey import _binary  # pyright: ignore[reportPrivateUsage]
 from turnout.config import Config, load
 from turnout.domain.slots import GangReport
 from turnout.domain.tasks import Task, TaskId
@@ -40,6 +42,7 @@ ENVIRON = {
     "RAY_SERVE_LOG_TO_STDERR": "0",
 }
 _START_S = 480.0
+_TRIES = 8
 _OBJECT_STORE_BYTES = 100 * 2**20
 
 
@@ -67,13 +70,15 @@ class Node:
     def wait_started(self) -> None:
         """Starts it once more when it gives up: a raylet waits 30 s for its agents and ends itself, which is too short
         where much else goes on, and cannot be set."""
-        deadline = time.monotonic() + _START_S
+        deadline, tries = time.monotonic() + _START_S, 1
         while "Ray runtime started" not in self._log.read_text():
-            if time.monotonic() > deadline:
+            ended = self.process.poll() is not None
+            if time.monotonic() > deadline or (ended and tries == _TRIES):
                 pytest.fail(f"a Ray node did not start: {self._log.read_text()[-2000:]}")
-            if self.process.poll() is not None:
+            if ended:
                 self.kill()
                 self.process = self._start()
+                tries += 1
             self.family()
             time.sleep(0.2)
 
@@ -119,6 +124,12 @@ class Cluster:
         self.nodes.append(node)
         return node
 
+    def restart_head(self) -> None:
+        """A new head at the old address. Ray would take its nodes on this machine for a head that still runs."""
+        (self.folder / "s" / "ray_current_cluster").unlink(missing_ok=True)
+        self.head = start_head(self.folder, int(self.address.rpartition(":")[2]), 0, self.environ, [], [])
+        self.head.wait_started()
+
     def lines(self) -> Iterator[dict[str, Any]]:
         """What our own processes logged, line by line."""
         for path in (self.folder / "s").glob("session_*/logs/worker-*.err"):
@@ -150,13 +161,14 @@ def running_cluster(
     *cpus: float,
     environ: Mapping[str, str] | None = None,
     host: str | None = None,
+    port: int | None = None,
     prefix: list[str] | None = None,
     extra: list[str] | None = None,
 ) -> Iterator[Cluster]:
     """A head with that many CPUs, and a node for each further number."""
     # Not pytest's own folder: sockets lie in it, and their paths must be short.
     folder = Path(tempfile.mkdtemp(prefix="trn-", dir="/tmp"))
-    port = free_port()
+    port = port or free_port()
     head = start_head(folder, port, cpus[0], environ or {}, prefix or [], extra or [])
     cluster = Cluster(f"{host or own_address()}:{port}", folder, environ or {}, head)
     try:
@@ -169,6 +181,18 @@ def running_cluster(
         for node in (*cluster.nodes, cluster.head):
             node.kill()
         shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def running_redis(host: str, folder: Path) -> Iterator[str]:
+    """The `host:port` of a Redis for those who know no sockets in files, or must lose it with their network."""
+    port = free_port()
+    argv = [str(_binary()), "--port", str(port), "--bind", host, "--save", "", "--dir", str(folder)]
+    argv += ["--protected-mode", "no"]
+    with asyncio.Runner() as runner:
+        child = runner.run(Child.start("redis", argv, log=folder / "redis.log"))
+        yield f"{host}:{port}"
+        runner.run(child.stop(5))
 
 
 @contextmanager
