@@ -9,41 +9,35 @@ from typing import Any
 import pytest
 import ray
 from tests.conftest import wait_until
-from tests.on_ray.cluster import Cluster, deployed, driver, running_cluster, settings, tiny
+from tests.on_ray.cluster import (
+    Cluster,
+    deployed,
+    driver,
+    free_port,
+    own_address,
+    running_cluster,
+    settings,
+    tiny,
+)
 
 pytestmark = [pytest.mark.long, pytest.mark.xdist_group("ray"), pytest.mark.timeout(1200)]
 
-# What Ray's fake provider needs: nodes are raylets on this machine, started by the autoscaler itself.
+# Nodes are raylets on this machine, started by the autoscaler itself. Named as an external provider, because for its own
+# name of it («fake_multinode») Ray looks for a file that its packages do not have.
+PROVIDER = "ray.autoscaler._private.fake_multi_node.node_provider.FakeMultiNodeProvider"
 HEAD_ID = "fffffffffffffffffffffffffffffffffffffffffffffffffff00000"
-AUTOSCALING: dict[str, Any] = {
-    "cluster_name": "fake",
-    "max_workers": 2,
-    "upscaling_speed": 1.0,
-    "idle_timeout_minutes": 0.1,
-    "provider": {"type": "fake_multinode", "launch_multiple": True, "head_node_id": HEAD_ID},
-    "auth": {},
-    "available_node_types": {
-        "head": {"resources": {"CPU": 0}, "node_config": {}, "max_workers": 0},
-        "machine": {
-            "resources": {"CPU": 2, "object_store_memory": 100 * 2**20},
-            "node_config": {},
-            "min_workers": 0,
-            "max_workers": 2,
-        },
-    },
-    "head_node_type": "head",
-    "file_mounts": {},
-    "cluster_synced_files": [],
-    "file_mounts_sync_continuously": False,
-    "rsync_exclude": [],
-    "rsync_filter": [],
-    "initialization_commands": [],
-    "setup_commands": [],
-    "head_setup_commands": [],
-    "worker_setup_commands": [],
-    "head_start_ray_commands": [],
-    "worker_start_ray_commands": [],
-}
+HEAD = "ray.head.default"
+COMMANDS = (  # Ray reads them all, whatever the provider
+    "initialization_commands",
+    "setup_commands",
+    "head_setup_commands",
+    "worker_setup_commands",
+    "head_start_ray_commands",
+    "worker_start_ray_commands",
+    "cluster_synced_files",
+    "rsync_exclude",
+    "rsync_filter",
+)
 ENVIRON = {
     "AUTOSCALER_UPDATE_INTERVAL_S": "1",
     "RAY_FAKE_CLUSTER": "1",
@@ -53,12 +47,41 @@ ENVIRON = {
 }
 
 
+def autoscaling(head: str) -> dict[str, Any]:
+    return {
+        "cluster_name": "fake",
+        "max_workers": 2,
+        "upscaling_speed": 1.0,
+        "idle_timeout_minutes": 0.1,
+        "provider": {
+            "type": "external",
+            "module": PROVIDER,
+            "launch_multiple": True,
+            "head_node_id": HEAD_ID,
+            "gcs_address": head,
+        },
+        "available_node_types": {
+            HEAD: {"resources": {"CPU": 0}, "node_config": {}, "max_workers": 0},
+            "machine": {
+                "resources": {"CPU": 2, "object_store_memory": 100 * 2**20},
+                "node_config": {},
+                "min_workers": 0,
+                "max_workers": 2,
+            },
+        },
+        "head_node_type": HEAD,
+        "file_mounts": {},
+        **{name: [] for name in COMMANDS},
+    }
+
+
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     file = tmp_path_factory.mktemp("autoscaling") / "config.json"
-    file.write_text(json.dumps(AUTOSCALING))
+    port = free_port()
+    file.write_text(json.dumps(autoscaling(f"{own_address()}:{port}")))
     extra = ["--autoscaling-config", str(file)]
-    with running_cluster(0, environ=ENVIRON, extra=extra) as cluster, driver(cluster.address):
+    with running_cluster(0, environ=ENVIRON, port=port, extra=extra) as cluster, driver(cluster.address):
         yield cluster
 
 
