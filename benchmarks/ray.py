@@ -1,14 +1,14 @@
 """What Ray costs: the same gang and the same tasks as child processes of a worker, and as actors on a Ray cluster.
 
-Both services run as a user runs them, one after the other, on this machine. Times are those that the processes
-themselves wrote into events.
+Both services run as a user runs them, in turns, on this machine, so that what else goes on there hits both. Times are
+those that the processes themselves wrote into events.
 """
 
 import asyncio
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
@@ -24,7 +24,8 @@ from turnout.domain.tasks import Claimed, Finished, TaskId
 from turnout.wiring import open_wires
 
 WISH: dict[str, Any] = {"size": "128x128", "frames": 17, "steps": 20}
-WARM = 6
+ROUNDS = 3
+WARM = 3
 _UP_S = 300.0
 
 
@@ -32,9 +33,9 @@ _UP_S = 300.0
 class Times:
     """Seconds: until the service can start gangs, until a cold gang's first step, and of each warm task and step."""
 
-    up_s: float
-    cold_s: float
-    loaded_s: float
+    up_s: Sequence[float]
+    cold_s: Sequence[float]
+    loaded_s: Sequence[float]
     first_s: Sequence[float]
     task_s: Sequence[float]
     step_s: Sequence[float]
@@ -47,11 +48,12 @@ async def measure() -> Table:
         ("what", "n", "child processes", "ray", "unit", "ray ×"),
     )
     pressure = Pressure()
-    plain, on_ray = await _times("child processes", ()), await _times("ray", ("--ray",))
+    rounds = [(await _times("child processes", ()), await _times("ray", ("--ray",))) for _ in range(ROUNDS)]
+    plain, on_ray = (_together(times) for times in zip(*rounds, strict=True))
     for what, unit, scale, pick in (
-        ("service start → gangs can start", "s", 1.0, lambda t: [t.up_s]),
-        ("cold start: submit → first step", "s", 1.0, lambda t: [t.cold_s]),
-        ("cold start: claim → first step", "s", 1.0, lambda t: [t.loaded_s]),
+        ("service start → gangs can start", "s", 1.0, lambda t: t.up_s),
+        ("cold start: submit → first step", "s", 1.0, lambda t: t.cold_s),
+        ("cold start: claim → first step", "s", 1.0, lambda t: t.loaded_s),
         ("warm: submit → first step", "ms", 1e3, lambda t: t.first_s),
         ("warm: submit → video", "ms", 1e3, lambda t: t.task_s),
         ("a step", "ms", 1e3, lambda t: t.step_s),
@@ -60,6 +62,10 @@ async def measure() -> Table:
         table.rows.append((what, len(pick(plain)), ours, theirs, unit, theirs / ours))
     table.notes = [pressure.note()]
     return table
+
+
+def _together(rounds: Sequence[Times]) -> Times:
+    return Times(*([x for one in rounds for x in getattr(one, f.name)] for f in fields(Times)))
 
 
 async def _times(name: str, arguments: Sequence[str]) -> Times:
@@ -83,9 +89,9 @@ async def _times(name: str, arguments: Sequence[str]) -> Times:
             say(f"{name}: cold first step after {first.at - submitted:.1f} s")
             warm = [await _warm(client, story) for _ in range(WARM)]
             return Times(
-                up_s,
-                first.at - submitted,
-                first.at - claimed.at,
+                [up_s],
+                [first.at - submitted],
+                [first.at - claimed.at],
                 [w[0] for w in warm],
                 [w[1] for w in warm],
                 [step for w in warm for step in w[2]],
