@@ -162,17 +162,22 @@ class Queue(Protocol):
         ...
 
 
-class GangBoard(Protocol):
-    """Where gangs that run on other machines tell of themselves."""
+class Gangs(Protocol):
+    """Those that run on other machines."""
+
+    async def all(self) -> dict[GangId, GangReport]:
+        """Those that live."""
+        ...
+
+
+class GangBoard(Gangs, Protocol):
+    """Where they tell of themselves."""
 
     async def show(self, report: GangReport) -> None:
         """Must be repeated every few seconds: what is not fresh is not believed."""
         ...
 
     async def remove(self, gang: GangId) -> None: ...
-    async def all(self) -> dict[GangId, GangReport]:
-        """Those that live."""
-        ...
 
 
 class KeyStore(Protocol):

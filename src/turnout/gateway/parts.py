@@ -11,7 +11,7 @@ from turnout.config import Config
 from turnout.ports import (
     Blobs,
     Fetcher,
-    GangBoard,
+    Gangs,
     KeyStore,
     Mutex,
     Queue,
@@ -38,7 +38,7 @@ class Parts:
     registry: Registry
     quotas: Quotas
     usage: UsageLog
-    gangs: GangBoard
+    gangs: Gangs
     fetcher: Fetcher
     prober: Fetcher
     tunnels: Tunnels

@@ -2,12 +2,14 @@
 manager."""
 
 import asyncio
+import contextlib
 import hashlib
 import json
 import os
 from typing import Any, cast
 
 from ray import serve as _serve
+from ray.exceptions import RayActorError
 from ray.serve.config import AutoscalingConfig, AutoscalingPolicy
 
 from turnout.config import Config, dump
@@ -23,7 +25,8 @@ from turnout.wiring.on_ray.manager import NAMESPACE, end_manager, ensure_manager
 serve = cast("Any", _serve)
 log = get_log()
 
-APP = "turnout"
+APP = "turnout"  # as we deploy it; whoever uses `serve run` or `serve deploy` may call it otherwise
+MANAGER = "Manager"
 _OBJECT_STORE_BYTES = 200 * 2**20
 _HEALTH = {"health_check_period_s": 5.0, "health_check_timeout_s": 30.0}
 
@@ -49,37 +52,26 @@ def build_app(config: Config, *, ingress: bool = False) -> Any:
         deploy_gang(config, model, slot) for model in config.models for slot in range(model.max_replicas)
     ]
     keeper = serve.deployment(ManagerKeeper).options(
-        name="Manager", num_replicas=1, ray_actor_options={"num_cpus": 0}, **_HEALTH
+        name=MANAGER, num_replicas=1, ray_actor_options={"num_cpus": 0}, **_HEALTH
     )
     managed = keeper.bind(config, digest_of(config), *gangs)
-    return entrypoint(config).bind(managed) if ingress else managed
+    return entrypoint(config, managed) if ingress else managed
 
 
-def entrypoint(config: Config) -> Any:
-    """The gateway as a deployment: all but chat, whose relay is a part of the stand-alone gateway's server."""
+def entrypoint(config: Config, manager: Any) -> Any:
+    """The gateway's deployment."""
+    from turnout.wiring.on_ray.ingress import APIEntrypoint
 
-    def gateway() -> Any:
-        from turnout.adapters.outbound import WORKERS, Outbound
-        from turnout.gateway.app import create_app
-        from turnout.wiring import gateway_parts, new_wires
-        from turnout.worker.joiner import trusting
-
-        start_logging(config.log_level, role="gateway")
-        # Both live as long as the replica's process.
-        prober = Outbound(True, reach=WORKERS, tls=trusting(config.ca_file))
-        fetcher = Outbound(config.allow_private_urls)
-        return create_app(gateway_parts(config, new_wires(config), fetcher, prober))
-
-    class APIEntrypoint:
-        def __init__(self, manager: Any) -> None:
-            self._manager = manager
-
-    return serve.deployment(serve.ingress(gateway)(APIEntrypoint)).options(
-        name="APIEntrypoint",
-        num_replicas=1,
-        max_ongoing_requests=1000,
-        ray_actor_options={"num_cpus": 0},
-        **_HEALTH,
+    return (
+        serve.deployment(serve.ingress()(APIEntrypoint))
+        .options(
+            name=APIEntrypoint.__name__,
+            num_replicas=1,
+            max_ongoing_requests=1000,
+            ray_actor_options={"num_cpus": 0},
+            **_HEALTH,
+        )
+        .bind(config, manager)
     )
 
 
@@ -167,10 +159,20 @@ def run_app(config: Config) -> None:
     serve.run(build_app(config), name=APP, route_prefix=None)
 
 
+def our_applications() -> dict[str, Any]:
+    """Those that were built here, whatever they are called; none when Serve is on its way out."""
+    try:
+        applications = serve.status().applications
+    except RayActorError:
+        return {}
+    return {name: app for name, app in applications.items() if name == APP or MANAGER in app.deployments}
+
+
 def take_down() -> None:
     """Drains the gangs, then removes all that `run_app` brought; Serve itself, too, unless others use it."""
-    if APP in serve.status().applications:
-        serve.delete(APP)
+    for name in our_applications():
+        serve.delete(name)
     end_manager()
-    if not serve.status().applications:
-        serve.shutdown()
+    with contextlib.suppress(RayActorError):  # somebody else has just shut it down
+        if not serve.status().applications:
+            serve.shutdown()

@@ -6,7 +6,7 @@ from ray.exceptions import RayError
 
 from turnout.domain.slots import GangReport, Line
 from turnout.domain.tasks import GangId
-from turnout.wiring.on_ray.app import APP, serve
+from turnout.wiring.on_ray.app import our_applications
 from turnout.wiring.on_ray.manager import Health, find_manager, ray
 
 _ANSWER_S = 20.0
@@ -40,8 +40,11 @@ def standing() -> Standing:
         for n in ray.nodes()
         if n["Alive"]
     ]
-    app = serve.status().applications.get(APP)
-    deployments = {name: str(d.status.value) for name, d in app.deployments.items()} if app else {}
+    deployments = {
+        name: str(deployment.status.value)
+        for app in our_applications().values()
+        for name, deployment in app.deployments.items()
+    }
     manager = find_manager()
     if manager is None:
         return Standing(nodes, deployments)

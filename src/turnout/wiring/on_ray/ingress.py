@@ -1,0 +1,94 @@
+"""The gateway as a Serve deployment, behind Serve's own HTTP server: all but chat, whose relay is a part of the
+stand-alone gateway's server.
+
+What changes often comes by itself: routes and events are pushed through Redis and kept here. The manager is asked by Ray
+calls, for what operators want to know; never for a request that a user waits for.
+"""
+
+import asyncio
+import contextlib
+from dataclasses import replace
+from typing import Any
+
+from fastapi import APIRouter, Request
+from ray.exceptions import RayError
+
+from turnout.adapters.outbound import WORKERS, Outbound
+from turnout.adapters.relay import RelaySettings
+from turnout.config import Config
+from turnout.domain.errors import NotFound
+from turnout.domain.slots import GangReport
+from turnout.domain.tasks import GangId
+from turnout.gateway.app import create_app, stop_streams
+from turnout.observe import get_log, start_logging
+from turnout.ports import Gangs
+from turnout.wiring import declare, gateway_parts, new_wires
+from turnout.wiring.on_ray.manager import find_manager
+from turnout.worker.joiner import trusting
+
+log = get_log()
+
+_ANSWER_S = 2.0  # shorter than /ready waits
+
+
+class GangsByRay:
+    """The gangs that live, as the manager's actor knows them; while it is away, as they tell of themselves."""
+
+    def __init__(self, board: Gangs) -> None:
+        self._board = board
+        self._manager: Any = None
+
+    async def all(self) -> dict[GangId, GangReport]:
+        try:
+            async with asyncio.timeout(_ANSWER_S):
+                self._manager = self._manager or await asyncio.to_thread(find_manager)
+                if self._manager is not None:
+                    return await self._manager.gangs.remote()
+        except (RayError, TimeoutError) as err:
+            log.warning("manager did not answer", error=type(err).__name__)
+            self._manager = None
+        return await self._board.all()
+
+
+class APIEntrypoint:
+    """Waits for the manager's deployment. Its app is made where it runs, by `__serve_build_asgi_app__`."""
+
+    async def __init__(self, config: Config, manager: Any) -> None:
+        start_logging(config.log_level, role="gateway")
+        self._config = config
+        self._wires = new_wires(config)
+        self._prober = Outbound(True, reach=WORKERS, tls=trusting(config.ca_file))
+        self._fetcher = Outbound(config.allow_private_urls)
+        self._app: Any = None
+        await declare(
+            config, self._wires.registry
+        )  # the manager does so, too, but perhaps later than the first request
+
+    def __serve_build_asgi_app__(self) -> Any:
+        parts = gateway_parts(self._config, self._wires, self._fetcher, self._prober)
+        self._app = create_app(replace(parts, gangs=GangsByRay(parts.gangs)))
+        self._app.include_router(_no_chat())
+        return self._app
+
+    async def __del__(self) -> None:
+        """Serve awaits this before it ends the replica."""
+        if self._app is not None:
+            stop_streams(self._app)
+        with contextlib.suppress(Exception):  # the process ends next anyway
+            await self._fetcher.aclose()
+            await self._prober.aclose()
+            await self._wires.link.close()
+
+
+def _no_chat() -> APIRouter:
+    router = APIRouter(include_in_schema=False)
+
+    async def refuse(request: Request) -> None:
+        raise NotFound(
+            f"{request.url.path} is not served here: chat goes through `turnout gateway`, not through Ray Serve.",
+            code="no_chat_here",
+        )
+
+    for path in sorted(RelaySettings().paths):
+        router.add_api_route(path, refuse, methods=["POST"])
+    return router

@@ -1,0 +1,205 @@
+"""Turnout as an operator of a Ray cluster deploys it: `serve run`, the gateway behind Serve's own HTTP server (HAProxy),
+and Ray's own tools tell of what is there."""
+
+import asyncio
+import contextlib
+import json
+import secrets
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import ray
+from tests.conftest import wait_until
+from tests.on_ray.cluster import (
+    Cluster,
+    OnRay,
+    driver,
+    free_port,
+    node_environ,
+    running_cluster,
+    settings,
+    tiny,
+)
+from websockets.asyncio.client import connect as open_socket
+
+from turnout.domain.keys import Role, mint
+from turnout.domain.tasks import TenantId
+from turnout.wiring import open_wires
+
+pytestmark = [pytest.mark.long, pytest.mark.xdist_group("ray"), pytest.mark.timeout(900)]
+MODEL = "two"
+WISH = {"model": MODEL, "prompt": "a red ball", "seed": 7, "size": "128x128", "frames": 17, "steps": 30}
+
+
+@pytest.fixture(scope="module")
+def dashboard() -> str:
+    return f"http://127.0.0.1:{free_port()}"
+
+
+@pytest.fixture(scope="module")
+def cluster(dashboard: str) -> Iterator[Cluster]:
+    """HAProxy's files and ports are this test's own. Not pytest's own folder: a socket lies in it, and Ray puts a long
+    name between."""
+    folder = Path(tempfile.mkdtemp(prefix="trn-", dir="/tmp"))
+    environ = {
+        "RAY_SERVE_ENABLE_HA_PROXY": "1",
+        "RAY_SERVE_THROUGHPUT_OPTIMIZED": "1",
+        "RAY_SERVE_HAPROXY_CONFIG_FILE_LOC": str(folder / "haproxy.cfg"),
+        "RAY_SERVE_HAPROXY_SOCKET_PATH": str(folder / "admin.sock"),
+        "RAY_SERVE_HAPROXY_SERVER_STATE_BASE": str(folder),
+        "RAY_SERVE_HAPROXY_SERVER_STATE_FILE": str(folder / "server-state"),
+        "RAY_SERVE_HAPROXY_METRICS_PORT": str(free_port()),
+        "RAY_SERVE_HAPROXY_STATS_PORT": str(free_port()),
+    }
+    shown = ["--include-dashboard=true", "--dashboard-port", dashboard.rpartition(":")[2]]
+    try:
+        with running_cluster(2, environ=environ, extra=shown) as cluster:
+            yield cluster
+    finally:
+        shutil.rmtree(folder)
+
+
+async def test_a_video_through_serve_s_own_door(
+    cluster: Cluster, dashboard: str, valkey: str, tmp_path: Path, figures: Any
+) -> None:
+    config = settings(tmp_path, valkey, {MODEL: tiny(2, idle_s=60.0)})
+    async with open_wires(config) as wires:
+        key, token = mint("k1", secrets.token_urlsafe(32), TenantId("acme"), Role.USER, "test", time.time())
+        await wires.keys.add(key)
+        headers = {"Authorization": f"Bearer {token}"}
+        async with (
+            served(cluster, tmp_path / "turnout.yaml") as url,
+            httpx.AsyncClient(base_url=url, headers=headers, timeout=30, trust_env=False) as client,
+        ):
+            answer = await client.post("/generate", json=WISH)
+            assert answer.status_code == 200, answer.text
+            task = answer.json()["task_id"]
+            following = asyncio.create_task(follow(client, task))
+            await OnRay(config, wires).at_step(task, 1)
+            [gang] = (await client.get("/ready")).json()["gangs"]
+            assert gang == {"model": MODEL, "state": "formed", "ranks": 2, "nodes": 1}
+            await rays_own_tools_tell_the_truth(cluster, dashboard)
+            events = await asyncio.wait_for(following, 240)
+            assert [event["type"] for event in events if "complete" in event["type"]] == ["video.completed"]
+
+            again = (await client.post("/v1/videos", json=WISH)).json()["id"]
+            heard = await hear(f"{url}/v1/videos/{again}/ws".replace("http", "ws", 1), token)
+            assert heard[-1]["type"] == "video.completed"
+            contents = [(await client.get(f"/v1/videos/{video}/content")).content for video in (task, again)]
+            assert contents[0] == contents[1]
+            assert contents[0][4:8] == b"ftyp"
+
+            refused = await client.post("/v1/chat/completions", json={"model": MODEL, "messages": []})
+            assert refused.status_code == 404
+            assert "turnout gateway" in refused.json()["error"]["message"]
+        assert await command(cluster, "turnout", "down", "--address", cluster.address)
+        with driver(cluster.address):
+            assert ray.util.list_named_actors(all_namespaces=True) == []
+    figures(f"ray: through Serve's ingress with HAProxy: {len(events)} events, 2 videos, the same bytes")
+
+
+@asynccontextmanager
+async def served(cluster: Cluster, config: Path) -> AsyncIterator[str]:
+    """`serve run` on the cluster until the end; the door's URL."""
+    port = free_port()
+    await command(
+        cluster, "serve", "start", "--address", cluster.address, "--http-host", "127.0.0.1",
+        "--http-port", str(port), "--proxy-location", "HeadOnly",
+    )  # fmt: skip
+    log = config.with_name("serve-run.log")
+    with log.open("wb") as out:
+        process = await asyncio.create_subprocess_exec(
+            program("serve"), "run", "turnout.serve:app", f"config={config}", "ingress=true",
+            "--address", cluster.address,
+            stdout=out, stderr=out, env=node_environ(cluster.environ), start_new_session=True,
+        )  # fmt: skip
+    url = f"http://127.0.0.1:{port}"
+
+    async def answers() -> bool:
+        assert process.returncode is None, log.read_text()[-3000:]
+        with contextlib.suppress(httpx.HTTPError):
+            async with httpx.AsyncClient(trust_env=False) as client:
+                return (await client.get(f"{url}/health")).status_code == 200
+        return False
+
+    try:
+        await wait_until(answers, "the door to open", 240)
+        yield url
+    finally:
+        print(log.read_text()[-6000:], cluster.logs()[-20_000:])
+        process.send_signal(signal.SIGINT)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(process.wait(), 120)
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+
+
+async def rays_own_tools_tell_the_truth(cluster: Cluster, dashboard: str) -> None:
+    async with httpx.AsyncClient(base_url=dashboard, timeout=60, trust_env=False) as client:
+        applications = (await client.get("/api/serve/applications/")).json()["applications"]
+        [app] = applications.values()
+        replicas = {
+            name: [r["state"] for r in found["replicas"]] for name, found in app["deployments"].items()
+        }
+        assert replicas == {
+            "APIEntrypoint": ["RUNNING"],
+            "Manager": ["RUNNING"],
+            f"VideoGenerator-{MODEL}-0": ["RUNNING"],
+        }
+        asked = {"filter_keys": "state", "filter_predicates": "=", "filter_values": "ALIVE"}
+        found = (await client.get("/api/v0/actors", params=asked)).json()["data"]["result"]["result"]
+    names = {actor["name"].partition("#")[0].partition("SERVE_REPLICA::")[0] for actor in found}
+    assert "manager" in names
+    assert sum(name.startswith(f"ray-{MODEL}-0-") for name in names) == 2, names
+    status = await command(cluster, "serve", "status", "--address", dashboard)
+    assert f"VideoGenerator-{MODEL}-0" in status
+    ours = json.loads(
+        await command(cluster, "turnout", "ray", "status", "--json", "--address", cluster.address)
+    )
+    assert ours["deployments"][f"VideoGenerator-{MODEL}-0"] == "HEALTHY"
+    assert ours["manager"]["pid"]
+    [gang] = ours["gangs"].values()
+    assert len(gang["ranks"]) == 2
+    script = (
+        f"import ray; ray.init('{cluster.address}', namespace='turnout', log_to_driver=False)\n"
+        "print(ray.get(ray.get_actor('manager').health.remote()).pid)"
+    )
+    pid = await command(cluster, sys.executable, "-c", script)
+    assert int(pid.split()[-1]) == ours["manager"]["pid"]
+
+
+async def follow(client: httpx.AsyncClient, task: str) -> list[dict[str, Any]]:
+    """The task's events by SSE, until it ends."""
+    async with client.stream("GET", f"/v1/videos/{task}/events", timeout=240) as answer:
+        assert answer.status_code == 200
+        lines = [line async for line in answer.aiter_lines()]
+    return [json.loads(line.removeprefix("data: ")) for line in lines if line.startswith("data: ")]
+
+
+async def hear(url: str, token: str) -> list[dict[str, Any]]:
+    """The same by WebSocket."""
+    async with open_socket(url, additional_headers={"Authorization": f"Bearer {token}"}) as socket:
+        return [json.loads(message) async for message in socket]
+
+
+def program(name: str) -> str:
+    return name if "/" in name else str(Path(sys.executable).with_name(name))
+
+
+async def command(cluster: Cluster, name: str, *words: str) -> str:
+    process = await asyncio.create_subprocess_exec(
+        program(name), *words,
+        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT, env=node_environ(cluster.environ),
+    )  # fmt: skip
+    said, _ = await asyncio.wait_for(process.communicate(), 180)
+    assert process.returncode == 0, said.decode()[-3000:]
+    return said.decode()
