@@ -13,7 +13,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.on_ray.cluster import Cluster, deployed, driver, running_cluster, running_redis, settings, tiny
+from tests.on_ray.cluster import (
+    Cluster,
+    OnRay,
+    deployed,
+    driver,
+    running_cluster,
+    running_redis,
+    settings,
+    tiny,
+)
 
 from turnout.domain.tasks import Finished, Stage
 
@@ -56,12 +65,12 @@ class Land:
         ip("link", "set", f"v{self.name}", "master", BRIDGE)
 
 
-LANDS = [Land(f"trn{number}", f"{NET}.{number + 2}") for number in range(3)]
+LANDS = [Land(f"trn{number}", f"{NET}.{number + 2}") for number in range(4)]
 
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
-    """A head here, and three nodes with place for one rank each."""
+    """A head here, and nodes with place for one rank each: each test needs three, and takes one away."""
     with contextlib.ExitStack() as stack:
         ip("link", "add", BRIDGE, "type", "bridge")
         stack.callback(ip, "link", "del", BRIDGE)
@@ -90,12 +99,8 @@ async def test_a_node_cut_off_for_a_moment_and_for_long(
 ) -> None:
     config = settings(tmp_path, redis, {"two": tiny(2, idle_s=60.0)}, checkpoint_steps=5)
     async with deployed(config) as on_ray:
-        undisturbed = await on_ray.submit("two", STEPS)
-        expected = await on_ray.video(await on_ray.ended(undisturbed.id, 600))
-        [gang] = await on_ray.formed("two")
-        assert len({rank.address for rank in gang.ranks}) == 2, "each rank has an address of its own"
-        far = next(land for land in LANDS if land.address == gang.ranks[1].address)
-
+        expected = await on_ray.video(await on_ray.ended((await on_ray.submit("two", STEPS)).id, 600))
+        far = await node_of_rank(on_ray, 1)
         task = await on_ray.submit("two", STEPS)
         await on_ray.at_step(task.id, 5)
         far.cut()
@@ -110,19 +115,36 @@ async def test_a_node_cut_off_for_a_moment_and_for_long(
             f"ray: node cut off for {config.lease_s / 3:.1f} s (lease {config.lease_s:g} s) at step {stuck.step}: "
             "the same attempt went on"
         )
+        figures(await cut_for_good(on_ray, far, "a node", expected))
 
-        task = await on_ray.submit("two", STEPS)
-        await on_ray.at_step(task.id, 8)
-        far.cut()
-        began = time.monotonic()
-        again = await on_ray.until(
-            task.id, lambda t: t.attempt > 1 and t.stage is Stage.DENOISING, "to go on without the node", 600
-        )
-        took_s = time.monotonic() - began
-        far.heal()
-        done = await on_ray.ended(task.id, 600)
-        assert (done.failures, await on_ray.video(done)) == (1, expected)
-        assert sum(isinstance(r.event, Finished) for r in await on_ray.story(task.id)) == 1
-        figures(
-            f"ray: node cut off for good: rendering again on another after {took_s:.0f} s from step {again.step}"
-        )
+
+async def test_the_leader_s_node_cut_off(cluster: Cluster, redis: str, tmp_path: Path, figures: Any) -> None:
+    """It can put nothing back; what it holds is free when the lease runs out, and what it still does counts for
+    nothing."""
+    config = settings(tmp_path, redis, {"two": tiny(2, idle_s=60.0)}, checkpoint_steps=5)
+    async with deployed(config) as on_ray:
+        expected = await on_ray.video(await on_ray.ended((await on_ray.submit("two", STEPS)).id, 600))
+        figures(await cut_for_good(on_ray, await node_of_rank(on_ray, 0), "the leader's node", expected))
+
+
+async def node_of_rank(on_ray: OnRay, number: int) -> Land:
+    [gang] = await on_ray.formed("two")
+    assert len({rank.address for rank in gang.ranks}) == 2, "each rank has an address of its own"
+    return next(land for land in LANDS if land.address == gang.ranks[number].address)
+
+
+async def cut_for_good(on_ray: OnRay, land: Land, what: str, expected: bytes) -> str:
+    """Until the others have gone on without it."""
+    task = await on_ray.submit("two", STEPS)
+    await on_ray.at_step(task.id, 8)
+    land.cut()
+    began = time.monotonic()
+    again = await on_ray.until(
+        task.id, lambda t: t.attempt > 1 and t.stage is Stage.DENOISING, "to go on without the node", 600
+    )
+    took_s = time.monotonic() - began
+    land.heal()
+    done = await on_ray.ended(task.id, 600)
+    assert (done.failures, await on_ray.video(done)) == (1, expected)
+    assert sum(isinstance(r.event, Finished) for r in await on_ray.story(task.id)) == 1
+    return f"ray: {what} cut off for good: rendering again on another after {took_s:.0f} s from step {again.step}"
