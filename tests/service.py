@@ -2,9 +2,10 @@
 
 import asyncio
 import json
+import os
 import signal
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -20,13 +21,21 @@ from tests.conftest import wait_until
 class Service:
     """`parts` finds the running processes by role; roles are the commands' names, and "redis"."""
 
-    def __init__(self, state_dir: Path, settings: dict[str, Any]) -> None:
+    def __init__(
+        self,
+        state_dir: Path,
+        settings: dict[str, Any],
+        arguments: Sequence[str] = (),
+        environ: Mapping[str, str] | None = None,
+    ) -> None:
         self.state_dir = state_dir
         self.config = state_dir.parent / "turnout.yaml"
         self.config.write_text(yaml.safe_dump({"port": 0, "state_dir": str(state_dir), **settings}))
         self.url = ""
         self.api_key = ""
         self.output = state_dir.parent / "up.log"
+        self._arguments = ["up", "--config", str(self.config), *arguments]
+        self._environ = {**os.environ, **(environ or {})}
         self._process: asyncio.subprocess.Process | None = None
 
     @property
@@ -42,7 +51,7 @@ class Service:
         (self.state_dir / "service.json").unlink(missing_ok=True)
         with self.output.open("ab") as out:
             self._process = await asyncio.create_subprocess_exec(
-                sys.executable, "-m", "turnout", "up", "--config", str(self.config), stdout=out, stderr=out
+                sys.executable, "-m", "turnout", *self._arguments, stdout=out, stderr=out, env=self._environ
             )
         await wait_until(self._answers, f"turnout up to answer: {self.output.read_text()[-500:]}", 60)
 

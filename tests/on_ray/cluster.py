@@ -195,6 +195,20 @@ def running_redis(host: str, folder: Path) -> Iterator[str]:
         runner.run(child.stop(5))
 
 
+def program(name: str) -> str:
+    return name if "/" in name else str(Path(sys.executable).with_name(name))
+
+
+async def command(environ: Mapping[str, str], name: str, *words: str) -> str:
+    process = await asyncio.create_subprocess_exec(
+        program(name), *words,
+        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT, env=node_environ(environ),
+    )  # fmt: skip
+    said, _ = await asyncio.wait_for(process.communicate(), 180)
+    assert process.returncode == 0, said.decode()[-3000:]
+    return said.decode()
+
+
 @contextmanager
 def driver(address: str) -> Iterator[None]:
     """Connects this process to the cluster for a while."""

@@ -22,9 +22,11 @@ from tests.conftest import wait_until
 from tests.on_ray.cluster import (
     Cluster,
     OnRay,
+    command,
     driver,
     free_port,
     node_environ,
+    program,
     running_cluster,
     settings,
     tiny,
@@ -101,7 +103,7 @@ async def test_a_video_through_serve_s_own_door(
             refused = await client.post("/v1/chat/completions", json={"model": MODEL, "messages": []})
             assert refused.status_code == 404
             assert "turnout gateway" in refused.json()["error"]["message"]
-        assert await command(cluster, "turnout", "down", "--address", cluster.address)
+        assert await command(cluster.environ, "turnout", "down", "--address", cluster.address)
         with driver(cluster.address):
             assert ray.util.list_named_actors(all_namespaces=True) == []
     figures(f"ray: through Serve's ingress with HAProxy: {len(events)} events, 2 videos, the same bytes")
@@ -111,8 +113,7 @@ async def test_a_video_through_serve_s_own_door(
 async def served(cluster: Cluster, config: Path) -> AsyncIterator[str]:
     """`serve run` on the cluster until the end; the door's URL."""
     port = free_port()
-    await command(
-        cluster, "serve", "start", "--address", cluster.address, "--http-host", "127.0.0.1",
+    await command(cluster.environ, "serve", "start", "--address", cluster.address, "--http-host", "127.0.0.1",
         "--http-port", str(port), "--proxy-location", "HeadOnly",
     )  # fmt: skip
     log = config.with_name("serve-run.log")
@@ -160,10 +161,10 @@ async def rays_own_tools_tell_the_truth(cluster: Cluster, dashboard: str) -> Non
     names = {actor["name"].partition("#")[0].partition("SERVE_REPLICA::")[0] for actor in found}
     assert "manager" in names
     assert sum(name.startswith(f"ray-{MODEL}-0-") for name in names) == 2, names
-    status = await command(cluster, "serve", "status", "--address", dashboard)
+    status = await command(cluster.environ, "serve", "status", "--address", dashboard)
     assert f"VideoGenerator-{MODEL}-0" in status
     ours = json.loads(
-        await command(cluster, "turnout", "ray", "status", "--json", "--address", cluster.address)
+        await command(cluster.environ, "turnout", "ray", "status", "--json", "--address", cluster.address)
     )
     assert ours["deployments"][f"VideoGenerator-{MODEL}-0"] == "HEALTHY"
     assert ours["manager"]["pid"]
@@ -173,7 +174,7 @@ async def rays_own_tools_tell_the_truth(cluster: Cluster, dashboard: str) -> Non
         f"import ray; ray.init('{cluster.address}', namespace='turnout', log_to_driver=False)\n"
         "print(ray.get(ray.get_actor('manager').health.remote()).pid)"
     )
-    pid = await command(cluster, sys.executable, "-c", script)
+    pid = await command(cluster.environ, sys.executable, "-c", script)
     assert int(pid.split()[-1]) == ours["manager"]["pid"]
 
 
@@ -189,17 +190,3 @@ async def hear(url: str, token: str) -> list[dict[str, Any]]:
     """The same by WebSocket."""
     async with open_socket(url, additional_headers={"Authorization": f"Bearer {token}"}) as socket:
         return [json.loads(message) async for message in socket]
-
-
-def program(name: str) -> str:
-    return name if "/" in name else str(Path(sys.executable).with_name(name))
-
-
-async def command(cluster: Cluster, name: str, *words: str) -> str:
-    process = await asyncio.create_subprocess_exec(
-        program(name), *words,
-        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT, env=node_environ(cluster.environ),
-    )  # fmt: skip
-    said, _ = await asyncio.wait_for(process.communicate(), 180)
-    assert process.returncode == 0, said.decode()[-3000:]
-    return said.decode()

@@ -8,7 +8,7 @@ import typer
 
 from turnout.cli.options import Common, with_config
 from turnout.cli.text import table
-from turnout.domain.errors import Misconfigured, Unavailable
+from turnout.domain.errors import Misconfigured
 
 if TYPE_CHECKING:
     from turnout.wiring.on_ray.status import Standing
@@ -74,10 +74,7 @@ def connected(address: str) -> None:
     need_ray()
     from turnout.wiring.on_ray.app import connect
 
-    try:
-        connect(address, tell=False)
-    except (ConnectionError, RuntimeError, ValueError) as err:
-        raise Unavailable(f"no Ray cluster at {address}: {str(err).splitlines()[0]}") from err
+    connect(address, tell=False)
 
 
 def describe(found: "Standing") -> str:

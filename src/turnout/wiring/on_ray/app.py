@@ -9,11 +9,12 @@ import os
 from typing import Any, cast
 
 from ray import serve as _serve
-from ray.exceptions import RayActorError
+from ray.exceptions import RayActorError, RayError
 from ray.serve.config import AutoscalingConfig, AutoscalingPolicy
 
+from turnout import __version__
 from turnout.config import Config, dump
-from turnout.domain.errors import Misconfigured
+from turnout.domain.errors import Misconfigured, Unavailable
 from turnout.domain.models import Model
 from turnout.launch.ray.bundles import LEADER, gang_bundles
 from turnout.observe import get_log, start_logging
@@ -27,6 +28,7 @@ log = get_log()
 
 APP = "turnout"  # as we deploy it; whoever uses `serve run` or `serve deploy` may call it otherwise
 MANAGER = "Manager"
+_ANSWER_S = 20.0
 _OBJECT_STORE_BYTES = 200 * 2**20
 _HEALTH = {"health_check_period_s": 5.0, "health_check_timeout_s": 30.0}
 
@@ -109,15 +111,19 @@ def deployment_name(model: str, slot: int) -> str:
 
 
 def digest_of(config: Config) -> str:
-    return hashlib.sha256(json.dumps(dump(config), sort_keys=True).encode()).hexdigest()[:16]
+    """The same for the same configuration and version of Turnout."""
+    return hashlib.sha256(json.dumps([__version__, dump(config)], sort_keys=True).encode()).hexdigest()[:16]
 
 
 def connect(address: str | None, *, tell: bool = True) -> None:
     """Joins the cluster at `address`, or starts one on this machine that ends with this process. `tell`: what its
-    processes log comes out here, too."""
+    processes log comes out here, too. Raises Unavailable when there is none, or it does not take our token."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # what Ray would tell others of us
     if address is not None:
-        ray.init(address=address, namespace=NAMESPACE, log_to_driver=tell, logging_level="warning")
+        try:
+            ray.init(address=address, namespace=NAMESPACE, log_to_driver=tell, logging_level="warning")
+        except (ConnectionError, RuntimeError, ValueError, RayError) as err:
+            raise Unavailable(f"no Ray cluster at {address}: {str(err).strip().splitlines()[0]}") from err
         return
     # Nothing large goes through Ray's object store.
     ray.init(
@@ -154,9 +160,24 @@ async def run_on_ray(config: Config, address: str | None) -> None:
 
 
 def run_app(config: Config) -> None:
-    """Deploys on the cluster that this process is connected to; returns when all that should run does."""
+    """Deploys on the cluster that this process is connected to; returns when all that should run does. What runs
+    already is left as it is: Serve would replace every gang, though nothing has changed."""
+    if runs_already(config):
+        log.info("taken over on ray")
+        return
     serve.start(proxy_location="Disabled")
     serve.run(build_app(config), name=APP, route_prefix=None)
+
+
+def runs_already(config: Config) -> bool:
+    """Whether somebody has deployed this very configuration, all of which is well."""
+    app, manager = our_applications().get(APP), find_manager()
+    if app is None or manager is None or str(app.status.value) != "RUNNING":
+        return False
+    try:
+        return ray.get(manager.health.remote(), timeout=_ANSWER_S).config_digest == digest_of(config)
+    except RayError:
+        return False
 
 
 def our_applications() -> dict[str, Any]:
