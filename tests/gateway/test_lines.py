@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 from tests.conftest import Stores, wait_until
+from tests.gateway.conftest import ByTheDoor
 
 from turnout.adapters.redis.registry import RedisRegistry
 from turnout.adapters.tunnel.bank import TunnelBank
@@ -23,7 +24,7 @@ VIDEO = ServedModel("wan", EngineKind.WAN, "w", concurrency=1, video=VideoPart(F
 @asynccontextmanager
 async def running_gateway(stores: Stores) -> AsyncIterator[Switchboard]:
     board = Switchboard(time.monotonic)
-    lines = Lines(RedisRegistry(stores.link), board, TunnelBank(), "g1", time.monotonic)
+    lines = Lines(RedisRegistry(stores.link), board, TunnelBank(), ByTheDoor(), "g1", time.monotonic)
     job = asyncio.create_task(lines.run())
     try:
         yield board
