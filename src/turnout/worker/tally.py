@@ -16,6 +16,7 @@ from turnout.domain.serving import ReplicaId
 from turnout.engines.servers import relay_paths
 from turnout.observe import get_log
 from turnout.ports import Channel
+from turnout.wire.conversations import Conversations
 from turnout.wire.tally import MAX_ENGINES, Announcement, Counts, StraightEngine
 from turnout.worker.hands import Hands
 from turnout.worker.replicas import Replica, Visit
@@ -44,7 +45,7 @@ class Tallies:
         self._version = 1
         self._engines: tuple[StraightEngine, ...] = ()
         self._callers: dict[str, _Caller] = {}
-        self._holding: dict[str, asyncio.Task[None]] = {}
+        self._tallies = Conversations[str]("tally")
         self._heard = asyncio.Event()
 
     def look(self) -> None:
@@ -70,23 +71,10 @@ class Tallies:
             log.warning("gateways did not acknowledge", gateways=late, within_s=_ACKNOWLEDGE_S)
 
     async def hold(self, gateway: str, channel: Channel) -> None:
-        """Until the channel is closed. A gateway that comes again replaces its old connection: it knows best which one
-        is dead. Raises Limited."""
-        old = self._holding.get(gateway)
-        if old is None and len(self._holding) >= _MAX_GATEWAYS:
+        """Until the channel is closed, or the gateway comes again. Raises Limited."""
+        if gateway not in self._tallies and len(self._tallies) >= _MAX_GATEWAYS:
             raise Limited(f"{_MAX_GATEWAYS} gateways are here already", code="too_many_gateways")
-        mine = self._holding[gateway] = asyncio.create_task(
-            self._serve(gateway, channel), name=f"tally {gateway}"
-        )
-        if old is not None:
-            old.cancel()
-        try:
-            await asyncio.wait({mine})
-        finally:
-            mine.cancel()
-            await asyncio.gather(mine, return_exceptions=True)
-            if self._holding.get(gateway) is mine:
-                del self._holding[gateway]
+        await self._tallies.hold(gateway, self._serve(gateway, channel))
 
     async def _serve(self, gateway: str, channel: Channel) -> None:
         caller = self._callers[gateway] = _Caller()

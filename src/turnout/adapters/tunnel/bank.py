@@ -12,16 +12,17 @@ from turnout.domain.errors import Unavailable
 from turnout.domain.serving import WorkerId
 from turnout.observe import get_log
 from turnout.ports import Channel
+from turnout.wire.conversations import Conversations
 
 log = get_log()
 
 
 class TunnelBank:
-    """A worker that dials again replaces its old tunnel: it knows best which one is dead."""
+    """One tunnel for each worker."""
 
     def __init__(self) -> None:
         self._ports: dict[WorkerId, int] = {}
-        self._holding: dict[WorkerId, asyncio.Task[None]] = {}
+        self._tunnels = Conversations[WorkerId]("tunnel")
         self.changed: Callable[[], None] = lambda: None
 
     def url(self, worker: WorkerId) -> str | None:
@@ -30,19 +31,7 @@ class TunnelBank:
 
     async def hold(self, worker: WorkerId, channel: Channel) -> None:
         """Carries requests through the channel; returns when it is closed, or replaced."""
-        old = self._holding.get(worker)
-        mine = self._holding[worker] = asyncio.create_task(
-            self._carry(worker, channel), name=f"tunnel {worker}"
-        )
-        if old is not None:
-            old.cancel()
-        try:
-            await asyncio.wait({mine})
-        finally:
-            mine.cancel()
-            await asyncio.gather(mine, return_exceptions=True)
-            if self._holding.get(worker) is mine:
-                del self._holding[worker]
+        await self._tunnels.hold(worker, self._carry(worker, channel))
 
     async def _carry(self, worker: WorkerId, channel: Channel) -> None:
         mux = Mux(channel, Kind.RESET)
