@@ -1,5 +1,6 @@
 """Two nodes that want a token, and `turnout up --ray --address` on them, as docs/ray.md says; then it is killed."""
 
+import contextlib
 import json
 import secrets
 import sys
@@ -38,8 +39,9 @@ async def test_a_killed_up_leaves_the_gangs_to_the_next_one(
         where,
         node_environ(cluster.environ),
     )
-    async with open_wires(config) as wires:
-        on_ray = OnRay(config, wires)
+    async with contextlib.AsyncExitStack() as stack:
+        on_ray = OnRay(config, await stack.enter_async_context(open_wires(config)))
+        stack.push_async_callback(stop, service)
         await service.start()
         task = await ask(service)
         before = await on_ray.at_step(task, 3)
@@ -63,6 +65,11 @@ async def test_a_killed_up_leaves_the_gangs_to_the_next_one(
     figures(
         f"ray: `turnout up` killed at step {before.step}: the gang went on, and the next `up` took it over"
     )
+
+
+async def stop(service: Service) -> None:
+    if service.running:
+        await service.stop()
 
 
 async def ask(service: Service) -> TaskId:

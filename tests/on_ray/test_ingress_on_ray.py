@@ -171,11 +171,13 @@ async def rays_own_tools_tell_the_truth(cluster: Cluster, dashboard: str) -> Non
     [gang] = ours["gangs"].values()
     assert len(gang["ranks"]) == 2
     script = (
-        f"import ray; ray.init('{cluster.address}', namespace='turnout', log_to_driver=False)\n"
-        "print(ray.get(ray.get_actor('manager').health.remote()).pid)"
+        "import asyncio, ray\n"
+        "from turnout.wiring.on_ray.ingress import GangsByRay\n"
+        f"ray.init('{cluster.address}', namespace='turnout', log_to_driver=False)\n"
+        "print(ray.get(ray.get_actor('manager').health.remote()).pid, *asyncio.run(GangsByRay(None).all()))"
     )
-    pid = await command(cluster.environ, sys.executable, "-c", script)
-    assert int(pid.split()[-1]) == ours["manager"]["pid"]
+    said = await command(cluster.environ, sys.executable, "-c", script)
+    assert said.splitlines()[-1].split() == [str(ours["manager"]["pid"]), gang["gang"]]
 
 
 async def follow(client: httpx.AsyncClient, task: str) -> list[dict[str, Any]]:
