@@ -45,6 +45,7 @@ CASES = [
         "not found: acme/none",
     ),
     (127, "cannot run vllm: No such file or directory", "vllm is not installed"),
+    (1, "'/my weights/x.gguf' is not a file", "not found: /my weights/x.gguf"),
     (1, "gguf_init_from_file: failed to open GGUF file '/w/x.gguf' (No such file", "not found: /w/x.gguf"),
     (
         1,

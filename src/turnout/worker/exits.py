@@ -63,7 +63,8 @@ SYMPTOMS = (
         "the weights need permission: accept their licence, and give the worker a token (HF_TOKEN)",
     ),
     _symptom(
-        r"failed to open GGUF file '([^'\n]+)'|Repository Not Found[^\n]*|([^\s]+) is not a local folder"
+        r"'([^'\n]+)' is not a file|failed to open GGUF file '([^'\n]+)'|Repository Not Found[^\n]*"
+        r"|([^\s]+) is not a local folder"
         r"|Invalid repository ID or local directory specified: '?([^'\n]+)'?|does not appear to have a file named"
         r"|(\S+) holds no model: there is no model_index"
         r"|needs the package ([^\s,]+)|Repo id must be in the form [^\n]*: '([^'\n]+)'",
