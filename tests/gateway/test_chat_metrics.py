@@ -9,7 +9,7 @@ from tests.gateway.test_usage import streamed
 from tests.relay.kit import Call
 
 from turnout.domain.serving import Beat, Enrolment, Machine, WorkerId
-from turnout.gateway.chat_metrics import Spread
+from turnout.gateway.chat_figures import Spread
 from turnout.ports import Publication
 
 

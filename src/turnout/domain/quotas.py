@@ -190,7 +190,7 @@ class Purse:
                     now, (1 - grant.left_tokens) / per_s, f"Over {limits.tokens_per_minute} tokens a minute."
                 )
         if limits.concurrency:
-            self.slots = grant.slots
+            self.slots = float(grant.slots)
             # A purse that looked idle asked for none to spare: then its account is not known to be empty.
             denied = grant.slots < wish.slots or wish.slots >= limits.concurrency
             if denied and self.running >= self.slots:

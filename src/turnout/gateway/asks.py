@@ -1,6 +1,6 @@
 """Reads from a chat request's body what the gateway must know, and asks the engine to count tokens. Pure."""
 
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 from pydantic_core import from_json, to_json
 
@@ -9,15 +9,9 @@ from turnout.domain.errors import InvalidRequest
 _COUNT = b',"stream_options":{"include_usage":true}}'
 
 
-class Asked(NamedTuple):
-    """`body` replaces the client's, if not None: then the stream tells usage that the client did not ask for."""
-
-    model: str
-    body: bytes | None
-
-
-def read_ask(body: bytes) -> Asked:
-    """Raises InvalidRequest."""
+def read_ask(body: bytes) -> tuple[str, bytes | None]:
+    """The model, and the body that replaces the client's, if any: then the stream tells usage that the client did not
+    ask for. Raises InvalidRequest."""
     try:
         content: object = from_json(body, cache_strings="keys")
     except ValueError as err:
@@ -26,7 +20,7 @@ def read_ask(body: bytes) -> Asked:
     model = asked.get("model")
     if not isinstance(model, str) or not model:
         raise InvalidRequest("model must name a model.", "model", "missing")
-    return Asked(model, _counting(asked, body) if asked.get("stream") is True else None)
+    return model, _counting(asked, body) if asked.get("stream") is True else None
 
 
 def _counting(asked: dict[str, Any], body: bytes) -> bytes | None:

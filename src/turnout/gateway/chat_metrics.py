@@ -4,76 +4,15 @@ They are counted in plain numbers and turned into Prometheus's objects at a scra
 look-up for each label, cost more than all else that the gateway does for a request.
 """
 
-from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector, CollectorRegistry
 
 from turnout.domain.serving import Demand
+from turnout.gateway.chat_figures import ModelFigures
 
-_SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
-_TOKEN_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.25, 0.5, 1, 2.5)
 _MODEL = ("model",)
-_BYTES_A_TOKEN = 4  # of English, in most models' vocabularies
-
-
-class Spread:
-    """A histogram: how many fell below each bound."""
-
-    __slots__ = ("bounds", "counts", "total")
-
-    def __init__(self, bounds: tuple[float, ...]) -> None:
-        self.bounds = bounds
-        self.counts = [0] * (len(bounds) + 1)
-        self.total = 0.0
-
-    def add(self, value: float) -> None:
-        self.counts[bisect_left(self.bounds, value)] += 1
-        self.total += value
-
-    def buckets(self) -> list[tuple[str, float]]:
-        so_far, found = 0, list[tuple[str, float]]()
-        for bound, count in zip((*self.bounds, "+Inf"), self.counts, strict=True):
-            so_far += count
-            found.append((bound if isinstance(bound, str) else str(float(bound)), so_far))
-        return found
-
-
-class ModelFigures:
-    """Of one model; each request adds to them."""
-
-    __slots__ = (
-        "completion",
-        "counted_bytes",
-        "counted_prompt",
-        "ended",
-        "first",
-        "pace",
-        "prompt",
-        "straight",
-        "whole",
-    )
-
-    def __init__(self) -> None:
-        self.ended: dict[str, int] = {}
-        self.first = Spread(_SECONDS)
-        self.whole = Spread(_SECONDS)
-        self.pace = Spread(_TOKEN_SECONDS)
-        self.prompt = self.completion = self.straight = 0
-        self.counted_bytes = self.counted_prompt = 0
-
-    def guess_prompt(self, size: int) -> int:
-        """How many tokens a body of so many bytes is, going by those whose tokens the engine has counted."""
-        if not self.counted_bytes:
-            return size // _BYTES_A_TOKEN
-        return round(size * self.counted_prompt / self.counted_bytes)
-
-    def finished(self, outcome: str, seconds: float, prompt: int, completion: int) -> None:
-        self.ended[outcome] = self.ended.get(outcome, 0) + 1
-        self.whole.add(seconds)
-        self.prompt += prompt
-        self.completion += completion
 
 
 class ChatMetrics(Collector):

@@ -18,14 +18,16 @@ _NOBODY = frozenset[ReplicaId]()
 _ASIDE_S = 10.0  # a replica that failed a request gets no other for this long, unless it is the only one
 
 
-@dataclass(slots=True)
 class Place:
     """One request at one replica. Given back exactly once, with `release`."""
 
-    model: str
-    route: Route
-    _board: "Switchboard"
-    _open: bool = True
+    __slots__ = ("_board", "_open", "model", "route")
+
+    def __init__(self, model: str, route: Route, board: "Switchboard") -> None:
+        self.model = model
+        self.route = route
+        self._board = board
+        self._open = True
 
     def release(self, *, failed: bool = False) -> None:
         if self._open:

@@ -69,16 +69,15 @@ class ChatTicket(Ticket):
         body = request.body
         path = request.ask.path
         # Written out, as this is made for every request.
-        way = desk.straight.find(route.worker, route.replica)
-        if way is not None and path in way.paths:
-            way.enter()
-            self._straight = way
+        straight = desk.straight.find(route.worker, route.replica)
+        if straight is not None and path in straight.paths:
+            straight.enter()
+            self.target, self.lines = straight.target, straight.lines
         else:
-            way = desk.way(route)
-            self._straight = None
-        self.target = way.target
+            straight, way = None, desk.way(route)
+            self.target, self.lines = way.target, way.lines
+        self._straight = straight
         self.path = path
-        self.lines = way.lines
         self.body = body
         self.answer_lines = request.purse.header_lines
         self.hides_usage = body is not None

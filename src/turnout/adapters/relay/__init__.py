@@ -15,6 +15,7 @@ from uvicorn.config import Config
 from uvicorn.server import ServerState
 
 from turnout.adapters.relay.desk import Ask, Desk, Failure, Outcome, Target, Ticket, Usage
+from turnout.adapters.relay.exchange import Shared
 from turnout.adapters.relay.front import Front
 from turnout.adapters.relay.links import Pool
 from turnout.adapters.relay.settings import RelaySettings
@@ -29,14 +30,11 @@ class Relay:
         self, desk: Desk, settings: RelaySettings | None = None, tls: ssl.SSLContext | None = None
     ) -> None:
         """`tls` is used for replicas that are reached over TLS; by default the system's authorities are trusted."""
-        self.desk = desk
-        self.settings = settings = settings or RelaySettings()
-        self.pool = Pool(settings, tls)
+        settings = settings or RelaySettings()
+        self.shared = Shared(desk, settings, Pool(settings, tls))
         self.hot = {path.encode(): path.encode() for path in settings.paths}
         self.forwarded = frozenset(name.lower().encode() for name in settings.forwarded)
-        self.response_lines = b"".join(f"{n}: {v}\r\n".encode() for n, v in settings.response_headers)
         self.connections: set[Front] = set()
-        self.now = 0.0  # at the last tick
         self._timer: asyncio.TimerHandle | None = None
         relay = self
 
@@ -55,18 +53,18 @@ class Relay:
     def awake(self) -> None:
         if self._timer is None:
             loop = asyncio.get_running_loop()
-            self.now = loop.time()
-            self._timer = loop.call_later(self.settings.tick_s, self._tick)
+            self.shared.now = loop.time()
+            self._timer = loop.call_later(self.shared.settings.tick_s, self._tick)
 
     def _tick(self) -> None:
         self._timer = None
-        self.now = now = asyncio.get_running_loop().time()
+        self.shared.now = now = asyncio.get_running_loop().time()
         try:
             for front in tuple(self.connections):
                 front.tick(now)
-            self.pool.tick(now)
+            self.shared.pool.tick(now)
         finally:
-            if self.connections or not self.pool.empty:
+            if self.connections or not self.shared.pool.empty:
                 self.awake()
 
     def close(self) -> None:
@@ -74,7 +72,7 @@ class Relay:
         has waited for requests long enough."""
         for front in tuple(self.connections):
             front.close()
-        self.pool.close()
+        self.shared.pool.close()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

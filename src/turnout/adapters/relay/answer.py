@@ -11,7 +11,7 @@ from turnout.adapters.relay import refusals
 from turnout.adapters.relay.desk import Ask
 from turnout.adapters.relay.framing import Head, whole_events
 from turnout.adapters.relay.links import Link
-from turnout.adapters.relay.usage import TAIL_BYTES, without_usage
+from turnout.adapters.relay.usage import TAIL_BYTES, tells_usage, without_usage
 
 _MAX_HELD_BYTES = 256 * 1024  # of an event that is not whole, before it is passed on all the same
 _COPIED_BYTES = 16 * 1024  # below this one joined write is cheaper than several
@@ -103,22 +103,18 @@ class Answer:
         if self.events and (payload or last):
             payload = self._whole(payload, last=last)
             self.events_out += payload.count(b"\n\n")
-            if self.hides_usage and b'"usage"' in payload:
+            if self.hides_usage and tells_usage(payload):
                 payload = without_usage(payload)
         self._write(head, payload, last=last)
 
-    def pass_on_events(self, payload: bytes) -> bool:
-        """The short way for most reads of a stream: whole events, with nothing held before them."""
-        if not self._chunked or self._held or self._recent is None or not payload.endswith(b"\n\n"):
+    def pass_on_chunks(self, chunks: bytes, size: int) -> bool:
+        """The short way for most reads of a stream: whole chunks of whole events go on as they came. False where
+        something has to be done with them."""
+        if not self._chunked or self._held or self._recent is None or tells_usage(chunks):
             return False
-        self.bytes_out += len(payload)
-        self.events_out += payload.count(b"\n\n")
-        self._recent.append(payload[-TAIL_BYTES:])
-        if self.hides_usage and b'"usage"' in payload:
-            payload = without_usage(payload)
-            if not payload:
-                return True
-        self.transport.write(b"%x\r\n%b\r\n" % (len(payload), payload))
+        self.bytes_out += size
+        self.events_out += chunks.count(b"\n\n")
+        self.transport.write(chunks)
         return True
 
     def refuse(self, status: int, headers: bytes, body: bytes) -> None:

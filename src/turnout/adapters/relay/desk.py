@@ -1,7 +1,7 @@
 """What the relay asks of the rest: a desk that admits requests, and tickets that say where each one goes.
 
-The relay moves bytes and knows nothing of keys, models or replicas. These types are named tuples because some
-are made for every request: a frozen dataclass costs a microsecond more.
+The relay moves bytes and knows nothing of keys, models or replicas. What is made for every request is a plain class:
+compiled, it costs a fifth of a named tuple or a dataclass.
 """
 
 from collections.abc import Awaitable, Sequence
@@ -18,15 +18,25 @@ class Target(NamedTuple):
     unix: str | None = None
 
 
-class Ask(NamedTuple):
+class Ask:
     """One whole request. `headers` are all that came, with lower-case names; none of them goes on by itself
     but those that `RelaySettings.forwarded` names. `request_id` is ours and is told to both sides."""
 
-    path: bytes
-    authorization: bytes | None
-    headers: Sequence[tuple[bytes, bytes]]
-    body: bytes
-    request_id: bytes
+    __slots__ = ("authorization", "body", "headers", "path", "request_id")
+
+    def __init__(
+        self,
+        path: bytes,
+        authorization: bytes | None,
+        headers: Sequence[tuple[bytes, bytes]],
+        body: bytes,
+        request_id: bytes,
+    ) -> None:
+        self.path = path
+        self.authorization = authorization
+        self.headers = headers
+        self.body = body
+        self.request_id = request_id
 
 
 class Failure(StrEnum):
@@ -41,23 +51,30 @@ class Failure(StrEnum):
     CLOSED = "closed"  # the relay was shut down
 
 
-class Usage(NamedTuple):
-    """The engine's own count of tokens."""
-
-    prompt_tokens: int
-    completion_tokens: int
+Usage = tuple[int, int]  # the engine's own count of tokens: of the prompt, of the completion
 
 
-class Outcome(NamedTuple):
+class Outcome:
     """`status` is the replica's (0 when it gave none); `bytes_out` counts the bytes of its body that were passed on,
     `events` the events among them, if it was a stream; `asked` says that the replica got the request."""
 
-    status: int
-    bytes_out: int
-    usage: Usage | None
-    error: Failure | None
-    events: int = 0
-    asked: bool = False
+    __slots__ = ("asked", "bytes_out", "error", "events", "status", "usage")
+
+    def __init__(
+        self,
+        status: int,
+        bytes_out: int,
+        usage: Usage | None,
+        error: Failure | None,
+        events: int = 0,
+        asked: bool = False,
+    ) -> None:
+        self.status = status
+        self.bytes_out = bytes_out
+        self.usage = usage
+        self.error = error
+        self.events = events
+        self.asked = asked
 
     @property
     def client_gone(self) -> bool:

@@ -10,7 +10,7 @@ import re
 from collections.abc import Awaitable
 from enum import Enum, auto
 from math import inf
-from typing import Protocol, cast
+from typing import cast
 
 from turnout.adapters.relay import refusals
 from turnout.adapters.relay.answer import Answer, Client
@@ -23,6 +23,9 @@ from turnout.domain.errors import TurnoutError, Unavailable
 from turnout.observe import get_log
 
 _MAX_PROBLEM_BYTES = 64 * 1024  # of an engine's error that must become an event
+_REST_S = 0.003  # of a stream whose events come fast: no event waits longer
+_FAST_S = 0.010  # between two reads of it; more than a rest, and what else the loop does in between
+_BEFORE_REST_S = 0.003  # a short stream gets none
 _ASKS_FOR_STREAM = re.compile(rb'"stream"\s*:\s*true')
 
 _BROKE_OFF = Unavailable("The model's server broke off the answer.", code="replica_lost")
@@ -37,21 +40,36 @@ _FAILED = {
 }
 
 
-class Shared(Protocol):
-    """What all exchanges of a relay share."""
+class Rests:
+    """Streams whose events come faster than they can be passed on are not read for a moment, so that several events are
+    read and written at once, which costs hardly more than one. One timer for all of them.
+    """
 
-    @property
-    def desk(self) -> Desk: ...
-    @property
-    def pool(self) -> Pool: ...
-    @property
-    def settings(self) -> RelaySettings: ...
-    @property
-    def response_lines(self) -> bytes: ...
-    @property
-    def now(self) -> float:
-        """The time at the last tick, which is near enough for deadlines."""
-        ...
+    def __init__(self) -> None:
+        self._resting: list[Exchange] = []
+
+    def add(self, exchange: "Exchange", loop: asyncio.AbstractEventLoop) -> None:
+        if not self._resting:
+            loop.call_later(_REST_S, self._end)
+        self._resting.append(exchange)
+
+    def _end(self) -> None:
+        resting, self._resting = self._resting, []
+        for exchange in resting:
+            exchange.rested()
+
+
+class Shared:
+    """What all exchanges of a relay share. `response_lines` stand in the head of every answer; `now` is the time at the
+    last tick, which is near enough for deadlines."""
+
+    def __init__(self, desk: Desk, settings: RelaySettings, pool: Pool) -> None:
+        self.desk = desk
+        self.settings = settings
+        self.pool = pool
+        self.rests = Rests()
+        self.response_lines = b"".join(f"{n}: {v}\r\n".encode() for n, v in settings.response_headers)
+        self.now = 0.0
 
 
 class _State(Enum):
@@ -75,6 +93,8 @@ class Exchange(Answer):
     _problem: list[bytes] | None = None  # what an engine says that has to become an event
     _status = 0
     _asked = False  # the present replica has the request
+    _streamed_at = -inf
+    _stream_began = inf
 
     def __init__(self, client: Client, shared: Shared, head: Head, body: bytes, request_id: bytes) -> None:
         Answer.__init__(self, client, head, body, request_id, shared.response_lines)
@@ -217,8 +237,6 @@ class Exchange(Answer):
             self._link = None
         else:  # set before the write, which may find that the client does not keep up
             self._deadline = self._shared.now + self._settings.chunk_s
-            if not head and self.events and self._problem is None and self.pass_on_events(payload):
-                return
         if payload and self.bytes_out == 0 and self._ticket is not None:
             try:
                 self._ticket.first_byte()
@@ -234,6 +252,26 @@ class Exchange(Answer):
             return self._fail(Failure.LOST)
         self.pass_on(head, payload, last=True)
         self._finish(None)
+
+    def streamed(self, chunks: bytes, size: int) -> bool:
+        if self._state is not _State.RELAYING or self._problem is not None or not self.events:
+            return False
+        self._deadline = self._shared.now + self._settings.chunk_s
+        if not self.pass_on_chunks(chunks, size):
+            return False
+        loop = self.client.loop
+        now, before = loop.time(), self._streamed_at
+        if before < 0:
+            self._stream_began = now
+        self._streamed_at = now
+        if now - before < _FAST_S and now - self._stream_began > _BEFORE_REST_S and self._link is not None:
+            self._link.hold()
+            self._shared.rests.add(self, loop)
+        return True
+
+    def rested(self) -> None:
+        if self._link is not None and not self.client.write_paused:
+            self._link.go_on()
 
     def _begin(self, link: Link) -> bytes:
         """The answer will be this one. Its head, unless a stream was begun already."""

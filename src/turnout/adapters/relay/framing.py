@@ -8,6 +8,9 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
+_HEX = b"0123456789abcdefABCDEF"
+_MAX_HEX_DIGITS = 7
+
 Headers = Sequence[tuple[bytes, bytes]]
 
 _PLAIN_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
@@ -128,3 +131,19 @@ def whole_events(data: bytes) -> int:
         return len(data)
     ends = [at + len(mark) for mark in (b"\n\n", b"\r\n\r\n", b"\r\r") if (at := data.rfind(mark)) >= 0]
     return max(ends, default=0)
+
+
+def size_of_event_chunks(data: bytes) -> int:
+    """How many bytes are in the chunks of `data`, if it is nothing but whole chunks of whole events; else 0."""
+    at = size = 0
+    while at < len(data):
+        line = data.find(b"\r\n", at, at + _MAX_HEX_DIGITS + 2)
+        digits = data[at:line]
+        if line <= at or digits.strip(_HEX):
+            return 0
+        length = int(digits, 16)
+        at = line + length + 4
+        if data[at - 4 : at] != b"\n\n\r\n":
+            return 0
+        size += length
+    return size

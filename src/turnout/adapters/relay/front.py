@@ -37,9 +37,11 @@ _PREFIX = f"req-{secrets.token_hex(6)}".encode()
 _numbers = itertools.count(1)
 
 
-class Fronts(Shared, Protocol):
+class Fronts(Protocol):
     """What a connection needs of its relay."""
 
+    @property
+    def shared(self) -> Shared: ...
     @property
     def hot(self) -> dict[bytes, bytes]: ...
     @property
@@ -99,7 +101,8 @@ class Front(HttpToolsProtocol):
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
         self._relay = relay
-        self._settings = relay.settings
+        self._shared = relay.shared
+        self._settings = relay.shared.settings
         self._hot = relay.hot
         self._stage = _Stage.BETWEEN
         self._turn: _Intake | Exchange | RequestResponseCycle | None = None  # whose answer is due
@@ -118,7 +121,7 @@ class Front(HttpToolsProtocol):
         super().connection_made(transport)
         self._relay.connections.add(self)
         self._relay.awake()
-        self._since = self._relay.now
+        self._since = self._shared.now
 
     def data_received(self, data: bytes) -> None:
         stage = self._stage
@@ -130,7 +133,7 @@ class Front(HttpToolsProtocol):
         elif stage is _Stage.DEAF:
             return
         if stage is not _Stage.HEAD:  # a head's time counts from its first byte
-            self._since = self._relay.now
+            self._since = self._shared.now
         self._messages = 0
         try:
             self.parser.feed_data(data)
@@ -183,7 +186,7 @@ class Front(HttpToolsProtocol):
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        self._stalled_at = self._relay.now
+        self._stalled_at = self._shared.now
         self.write_paused = True
         if isinstance(self._turn, Exchange):
             self._turn.hold()
@@ -259,7 +262,7 @@ class Front(HttpToolsProtocol):
         greeting: asyncio.Future[object] | None = None
         if head.content_length is None or head.content_length > _SMALL_BODY_BYTES or head.expects_continue:
             try:
-                asked = self._relay.desk.greet(head.authorization)
+                asked = self._shared.desk.greet(head.authorization)
             except TurnoutError as err:
                 return self._refuse(err)
             greeting = None if asked is None else asyncio.ensure_future(asked)
@@ -301,7 +304,7 @@ class Front(HttpToolsProtocol):
         request_id = head.request_id if self._settings.trusts_request_ids else None
         if request_id is None:
             request_id = b"%b%x" % (_PREFIX, next(_numbers))
-        self._turn = exchange = Exchange(self, self._relay, head, body, request_id)
+        self._turn = exchange = Exchange(self, self._shared, head, body, request_id)
         exchange.start()
 
     def _take_cold(self) -> None:
@@ -339,7 +342,7 @@ class Front(HttpToolsProtocol):
             if self.pipeline or self._parting is not None:
                 self._advance()
             else:
-                self._since = self._relay.now
+                self._since = self._shared.now
         else:
             self._stage = _Stage.DEAF
             self._part()
@@ -371,7 +374,7 @@ class Front(HttpToolsProtocol):
         self._advancing = False
         self.flow.resume_reading()
         if self._turn is None:
-            self._since = self._relay.now
+            self._since = self._shared.now
             if self._parting is not None:
                 self._part()
 
@@ -386,7 +389,7 @@ class Front(HttpToolsProtocol):
             status, lines = refusal.status, b""
         else:
             status, lines, body = refusals.explain(refusal)
-        lines += b"x-request-id: %b%x\r\n%b" % (_PREFIX, next(_numbers), self._relay.response_lines)
+        lines += b"x-request-id: %b%x\r\n%b" % (_PREFIX, next(_numbers), self._shared.response_lines)
         self._parting = refusals.answer(status, body, lines, keep_alive=False)
         incoming, self._incoming = self._incoming, None
         if incoming is not None:
@@ -414,7 +417,7 @@ class Front(HttpToolsProtocol):
             self.transport.write(self._parting)
             self._parting = None
             if self.transport.can_write_eof():
-                self._since = self._relay.now
+                self._since = self._shared.now
                 self.transport.write_eof()
                 return
         self.transport.close()

@@ -3,12 +3,12 @@
 import asyncio
 import ssl
 from contextlib import suppress
-from typing import NamedTuple, Protocol, cast
+from typing import Any, NamedTuple, Protocol, cast
 
 import httptools
 
 from turnout.adapters.relay.desk import Failure, Target
-from turnout.adapters.relay.framing import passed_on
+from turnout.adapters.relay.framing import passed_on, size_of_event_chunks
 from turnout.adapters.relay.memo import HeadMemo
 from turnout.adapters.relay.refusals import status_line
 from turnout.adapters.relay.settings import RelaySettings
@@ -38,11 +38,19 @@ class Caller(Protocol):
         """More of the answer, whose head is complete (`link.head`)."""
         ...
 
+    def streamed(self, chunks: bytes, size: int) -> bool:
+        """More of a stream, in chunks as they came: whole events of `size` bytes in all. False if it must be taken
+        apart: then it comes again, by `arrived`."""
+        ...
+
     def lost(self, link: "Link", failure: Failure) -> None: ...
 
 
-class Link(asyncio.Protocol):
-    """One connection. It is given back to its pool when an answer is complete, unless either side said close."""
+class Link:
+    """One connection. It is given back to its pool when an answer is complete, unless either side said close.
+
+    It is an asyncio.Protocol by what it does, not by descent: a compiled class with an interpreted parent is slow.
+    """
 
     def __init__(self, lane: "Lane") -> None:
         self.lane = lane
@@ -59,6 +67,8 @@ class Link(asyncio.Protocol):
         self.on_body = self._pieces.append
         self._parser = httptools.HttpResponseParser(self)
         self._headed = self._complete = self._interim = self._chunked = self._paused = False
+        self._in_chunk = False
+        self._between_chunks = False  # where the parser stands
 
     def ask(self, caller: Caller, head: bytes, body: bytes) -> None:
         """Sends a request whose answer goes to `caller`."""
@@ -93,6 +103,11 @@ class Link(asyncio.Protocol):
         caller = self._caller
         if caller is None:
             return self.transport.abort()  # nobody asked: what else it says cannot be trusted
+        if self._between_chunks:
+            size = size_of_event_chunks(data)
+            if size and caller.streamed(data, size):
+                return
+            self._between_chunks = False
         first = not self.heard
         if first:
             self.heard = True
@@ -114,6 +129,8 @@ class Link(asyncio.Protocol):
             payload = pieces[0] if len(pieces) == 1 else b"".join(pieces)
             pieces.clear()
         if not self._complete:
+            # A size that is not whole yet cannot end so: it would have begun a chunk.
+            self._between_chunks = self._chunked and not self._in_chunk and data.endswith(b"\r\n")
             return caller.arrived(self, payload, False)
         if first and self.length is not None and self.head.reusable:
             self.lane.memo.learn(data, self.head)
@@ -127,7 +144,7 @@ class Link(asyncio.Protocol):
         if payload is None or memo.meaning is None:
             self.length = None
             self._headers = []
-            self._headed = self._complete = self._interim = self._chunked = False
+            self._headed = self._complete = self._interim = self._chunked = self._in_chunk = False
             return False
         self.head = memo.meaning
         self.length = b"%d" % len(payload)
@@ -144,6 +161,14 @@ class Link(asyncio.Protocol):
         if self._headed and self.head.until_close and exc is None:
             return caller.arrived(self, b"", True)
         caller.lost(self, Failure.LOST)
+
+    def eof_received(self) -> None:
+        """The other side is done; so are we."""
+
+    def pause_writing(self) -> None:
+        """A request goes out whole: nobody waits for that."""
+
+    def resume_writing(self) -> None: ...
 
     # What the parser calls.
     def on_message_begin(self) -> None:
@@ -179,6 +204,12 @@ class Link(asyncio.Protocol):
         start = status_line(status) + passed_on(self._headers)
         self.head = AnswerHead(status, start, events, bodiless, until_close, reusable)
         self._headed = True
+
+    def on_chunk_header(self) -> None:
+        self._in_chunk = True
+
+    def on_chunk_complete(self) -> None:
+        self._in_chunk = False
 
     def on_message_complete(self) -> None:
         if self._interim:
@@ -266,17 +297,15 @@ class Pool:
 
         self.now = loop.time()
 
-        def make() -> Link:
+        def make() -> Any:
             return Link(lane)
 
         if target.unix:
-            _, link = await loop.create_unix_connection(make, target.unix)
-            return link
+            return cast(Link, (await loop.create_unix_connection(make, target.unix))[1])
         if target.tls and self._tls is None:
             self._tls = ssl.create_default_context()
         tls = self._tls if target.tls else None
-        _, link = await loop.create_connection(make, target.host, target.port, ssl=tls)
-        return link
+        return cast(Link, (await loop.create_connection(make, target.host, target.port, ssl=tls))[1])
 
     def tick(self, now: float) -> None:
         """Closes what is old or was long unused, and forgets targets that have no idle link."""
