@@ -13,10 +13,11 @@ import socket
 import sys
 import tempfile
 import time
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
+from statistics import median
 
 import httpx
 import psutil
@@ -46,19 +47,15 @@ class Case:
     name: str
     kind: str
     seconds: int
+    rounds: int = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    requests: int
-    seconds: float
+    rate: float
     p50_ms: float
     p99_ms: float
     cpu_us: float
-
-    @property
-    def rate(self) -> float:
-        return self.requests / self.seconds
 
 
 @dataclass(slots=True)
@@ -77,7 +74,7 @@ async def measure(peers: Sequence[str] = tuple(PEERS), seconds: int = 2) -> Tabl
     cases = (
         Case("JSON", "whole", seconds),
         Case(f"{EVENTS} events", "burst", seconds),
-        Case("20 ms apart", "paced", max(3, seconds)),
+        Case("20 ms apart", "paced", max(3, seconds), rounds=1),
     )
     pressure = Pressure()
     with tempfile.TemporaryDirectory(prefix="relay-bench-") as made:
@@ -95,9 +92,15 @@ async def measure(peers: Sequence[str] = tuple(PEERS), seconds: int = 2) -> Tabl
             python = sys.executable
             engine = Command([python, "-m", "benchmarks.relay_parts", "--port", str(upstream)])
             proxies = [await start("direct", engine, upstream)]
-            service = await stack.enter_async_context(front(("gateway",), **_LIMITS))
-            await _lead_to(service, upstream)
-            proxies.append(Proxy("turnout", service.port, service.parts["gateway"]))
+            keys: dict[str, str] = {}
+            for name, environ in (("turnout", await _compiled()), ("not compiled", {})):
+                if environ is None:
+                    notes.append(f"{name} is left out: `./dev compile` failed.")
+                    continue
+                service = await stack.enter_async_context(front(("gateway",), environ, **_LIMITS))
+                await _lead_to(service, upstream)
+                proxies.append(Proxy(name, service.port, service.parts["gateway"]))
+                keys[name] = service.api_key
             for name, make in (("nginx", nginx), ("haproxy", haproxy)):
                 if name in missing:
                     notes.append(f"{name} is left out: it is missing and could not be installed.")
@@ -131,29 +134,46 @@ async def measure(peers: Sequence[str] = tuple(PEERS), seconds: int = 2) -> Tabl
             )
             running = [proxy for proxy in proxies if proxy is not None]
             for case in cases:
-                script = _wrk_script(workplace, case.kind, service.api_key)
+                scripts = {
+                    proxy.name: _wrk_script(workplace, case.kind, keys.get(proxy.name, "none"))
+                    for proxy in running
+                }
                 for connections in _CONNECTIONS:
                     say(f"{case.name}, {connections} connections")
-                    await _compare(table, case, connections, running, script)
+                    await _compare(table, case, connections, running, scripts)
     notes.append(
         "+p50, +p99: what the proxy adds to the upstream's own latency. CPU ×, rate ×: relative to nginx."
     )
     notes.append(
-        "turnout is the gateway's own process: key, three limits, routing, usage and metrics for each request."
+        "turnout is the gateway's own process, as ./dev compile makes it and as plain Python: key, three limits, routing,"
+        " usage and metrics for each request."
     )
     notes.append(pressure.note())
     return table
 
 
+async def _compiled() -> dict[str, str] | None:
+    """What makes a process take the package whose hot modules are compiled."""
+    root = Path(__file__).parent.parent
+    say("compiling")
+    return (
+        {"PYTHONPATH": str(root / ".compiled")}
+        if await _quietly((str(root / "dev"), "compile")) == 0
+        else None
+    )
+
+
 async def _compare(
-    table: Table, case: Case, connections: int, proxies: Sequence[Proxy], script: Path
+    table: Table, case: Case, connections: int, proxies: Sequence[Proxy], scripts: Mapping[str, Path]
 ) -> None:
-    found: dict[str, Figures] = {}
-    for proxy in proxies:
-        try:
-            found[proxy.name] = await _load(proxy, case, connections, script)
-        except RuntimeError as err:
-            table.notes.append(f"{case.name}, {connections}: {err}")
+    rounds: dict[str, list[Figures]] = {proxy.name: [] for proxy in proxies}
+    for _ in range(case.rounds):  # in turns, so that a machine that is slow for a while is so for all
+        for proxy in proxies:
+            try:
+                rounds[proxy.name].append(await _load(proxy, case, connections, scripts[proxy.name]))
+            except RuntimeError as err:
+                table.notes.append(f"{case.name}, {connections}: {err}")
+    found = {name: _median(figures) for name, figures in rounds.items() if figures}
     base, nginx_figures = found.get("direct"), found.get("nginx")
     for name, figures in found.items():
         compared = nginx_figures if name != "direct" else None
@@ -172,6 +192,12 @@ async def _compare(
                 figures.rate / compared.rate if compared else None,
             )
         )
+
+
+def _median(rounds: Sequence[Figures]) -> Figures:
+    """Of each figure by itself."""
+    columns = zip(*(astuple(figures) for figures in rounds), strict=True)
+    return Figures(*(median(column) for column in columns))
 
 
 async def _load(proxy: Proxy, case: Case, connections: int, script: Path) -> Figures:
@@ -196,11 +222,11 @@ async def _load(proxy: Proxy, case: Case, connections: int, script: Path) -> Fig
     if len(words) != 6 or words[1] == "0" or words[5] != "0":
         raise RuntimeError(f"{proxy.name} did not answer all requests: {' '.join(words) or 'no figures'}")
     requests, duration_us, p50_us, p99_us = map(int, words[1:5])
-    return Figures(requests, duration_us / 1e6, p50_us / 1e3, p99_us / 1e3, used_s / requests * 1e6)
+    return Figures(requests / duration_us * 1e6, p50_us / 1e3, p99_us / 1e3, used_s / requests * 1e6)
 
 
 def _wrk_script(workplace: Path, kind: str, key: str) -> Path:
-    script = workplace / "load.lua"
+    script = workplace / f"{key[-8:]}.lua"
     body = asked(kind).decode().replace("'", "\\'")
     script.write_text(
         f"""wrk.method = "POST"

@@ -7,7 +7,7 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -70,8 +70,11 @@ class Service:
 
 
 @asynccontextmanager
-async def front(roles: Sequence[str] = ("manager", "gateway"), **settings: Any) -> AsyncGenerator[Service]:
-    """Redis, a gateway and a manager: what accepts tasks and tells of them. Nothing renders."""
+async def front(
+    roles: Sequence[str] = ("manager", "gateway"), environ: Mapping[str, str] | None = None, **settings: Any
+) -> AsyncGenerator[Service]:
+    """Redis, a gateway and a manager: what accepts tasks and tells of them. Nothing renders. `environ` is the
+    gateway's, laid over ours."""
     with tempfile.TemporaryDirectory(prefix="turnout-bench-") as directory:
         flags = {**_SETTINGS, "state_dir": Path(directory) / "state", **settings}
         config = load(flags, {}, _empty_file(directory)).config
@@ -92,7 +95,7 @@ async def front(roles: Sequence[str] = ("manager", "gateway"), **settings: Any) 
                 if "manager" in roles:
                     children["manager"] = await launcher.start("manager", ["manager", *options])
                 children["gateway"] = await launcher.start(
-                    "gateway", ["gateway", *options, "--fd", str(fd)], pass_fds=[fd]
+                    "gateway", ["gateway", *options, "--fd", str(fd)], environ=environ, pass_fds=[fd]
                 )
                 url = f"http://127.0.0.1:{listening.getsockname()[1]}"
                 await _wait_ready(url, config.state_dir / "logs" / "gateway.log")

@@ -8,6 +8,8 @@ from collections.abc import Awaitable, Sequence
 from enum import StrEnum
 from typing import NamedTuple, Protocol
 
+from mypy_extensions import mypyc_attr
+
 
 class Target(NamedTuple):
     """Where a replica listens: `host` and `port`, over TLS if `tls`, or the Unix socket at `unix`."""
@@ -81,6 +83,7 @@ class Outcome:
         return self.error is Failure.CLIENT_GONE
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Ticket:
     """One admitted request at one replica; subclass it.
 
