@@ -22,7 +22,7 @@ def read_usage(tail: bytes) -> Usage | None:
 
 def _count(tail: bytes, name: bytes) -> int:
     """The number that the last `name` has, or -1. Inside of generated text its quotes would be escaped: it cannot be
-    forged there. Written out, as an expression takes five times as long."""
+    forged there. No regular expressions: with them this was a twentieth of a request's CPU."""
     at = tail.rfind(name)
     if at < 0:
         return -1
