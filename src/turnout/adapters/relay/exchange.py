@@ -17,15 +17,13 @@ from turnout.adapters.relay.answer import Answer, Client
 from turnout.adapters.relay.desk import Desk, Failure, Outcome, Ticket
 from turnout.adapters.relay.framing import Head, request_head
 from turnout.adapters.relay.links import Link, Pool
+from turnout.adapters.relay.rests import Rests, wants_rest
 from turnout.adapters.relay.settings import RelaySettings
 from turnout.adapters.relay.usage import read_usage
 from turnout.domain.errors import TurnoutError, Unavailable
 from turnout.observe import get_log
 
 _MAX_PROBLEM_BYTES = 64 * 1024  # of an engine's error that must become an event
-_REST_S = 0.003  # of a stream whose events come fast: no event waits longer
-_FAST_S = 0.010  # between two reads of it; more than a rest, and what else the loop does in between
-_BEFORE_REST_S = 0.003  # a short stream gets none
 _ASKS_FOR_STREAM = re.compile(rb'"stream"\s*:\s*true')
 
 _BROKE_OFF = Unavailable("The model's server broke off the answer.", code="replica_lost")
@@ -38,25 +36,6 @@ _FAILED = {
     Failure.REFUSED: Unavailable("The model's server cannot serve now.", code="replica_refused"),
     Failure.CLOSED: Unavailable("The service is shutting down.", code="shutting_down"),
 }
-
-
-class Rests:
-    """Streams whose events come faster than they can be passed on are not read for a moment, so that several events are
-    read and written at once, which costs hardly more than one. One timer for all of them.
-    """
-
-    def __init__(self) -> None:
-        self._resting: list[Exchange] = []
-
-    def add(self, exchange: "Exchange", loop: asyncio.AbstractEventLoop) -> None:
-        if not self._resting:
-            loop.call_later(_REST_S, self._end)
-        self._resting.append(exchange)
-
-    def _end(self) -> None:
-        resting, self._resting = self._resting, []
-        for exchange in resting:
-            exchange.rested()
 
 
 class Shared:
@@ -264,7 +243,7 @@ class Exchange(Answer):
         if before < 0:
             self._stream_began = now
         self._streamed_at = now
-        if now - before < _FAST_S and now - self._stream_began > _BEFORE_REST_S and self._link is not None:
+        if self._link is not None and wants_rest(now - before, now - self._stream_began):
             self._link.hold()
             self._shared.rests.add(self, loop)
         return True
