@@ -48,9 +48,9 @@ class Studio:
 
     def shown(self, first: bytes) -> torch.Tensor:
         """What the VAE can show of a picture [3, H, W]."""
-        front = self._engine.model.front
-        assert front is not None
+        leader = self._engine.model.leader
+        assert leader is not None
         with Image.open(io.BytesIO(first)) as image:
             pixels = torch.tensor(list(image.convert("RGB").tobytes()), dtype=torch.float32)
             pixels = pixels.view(image.height, image.width, 3).permute(2, 0, 1)
-        return as_clip(front.codec.decode(front.codec.encode((pixels / 127.5 - 1)[None, :, None])))[0]
+        return as_clip(leader.codec.decode(leader.codec.encode((pixels / 127.5 - 1)[None, :, None])))[0]

@@ -70,7 +70,7 @@ def render(task: Task, rank: int, out: Path) -> dict[str, Any]:
     return {
         "began": began,
         "decoded": None if frames is None else list(frames.shape),
-        "holds_text_and_vae": engine.model.front is not None,
+        "holds_text_and_vae": engine.model.leader is not None,
         "held_share": held_share(engine.model.experts[0]),
     }
 

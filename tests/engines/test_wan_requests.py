@@ -124,7 +124,7 @@ def test_preview_uses_the_colours_that_lie_with_the_weights(
 ) -> None:
     from turnout.engines.wan.preview import FILE, read_or_fit
 
-    codec = engine("t2v").model.front.codec
+    codec = engine("t2v").model.leader.codec
     (tmp_path / FILE).write_text('{"matrix": ' + str([[0.5, 0.0, 0.0]] * 16) + ', "bias": [0.0, 1.0, 0.0]}')
     stored, fitted = read_or_fit(tmp_path, codec), read_or_fit(tiny("t2v"), codec)
     assert stored.bias.tolist() == [0.0, 1.0, 0.0]

@@ -5,9 +5,9 @@ from importlib.resources import files
 from pathlib import Path
 
 from turnout.domain.errors import Misconfigured
-from turnout.engines.wan.tiny import Kind, make_tiny
+from turnout.engines.wan.tiny import WanKind, make_tiny
 
-_KINDS: dict[str, Kind] = {"wan-tiny-t2v": "t2v", "wan-tiny-ti2v": "ti2v", "wan-tiny-i2v": "i2v"}
+_KINDS: dict[str, WanKind] = {"wan-tiny-t2v": "t2v", "wan-tiny-ti2v": "ti2v", "wan-tiny-i2v": "i2v"}
 
 
 def find_weights(weights: str, cache: Path) -> Path:
@@ -25,7 +25,7 @@ def find_weights(weights: str, cache: Path) -> Path:
         raise Misconfigured(f"there is no builtin model {name}; there are {', '.join(_KINDS)}")
     made = cache / name
     cache.mkdir(parents=True, exist_ok=True)
-    # Ranks start together: one of them makes the model, the others wait for it.
+    # RankLayout start together: one of them makes the model, the others wait for it.
     with (cache / f"{name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not made.exists():

@@ -7,18 +7,20 @@ from turnout.engines.base import CheckpointRefused, Unrenderable
 from turnout.engines.wan import inputs as conditioning
 from turnout.engines.wan.checkpoint import Packed, pack, spec_digest, unpack
 from turnout.engines.wan.inputs import Inputs
-from turnout.engines.wan.model import Model
 from turnout.engines.wan.rendering import WanRendering
 from turnout.engines.wan.solver import Solver
+from turnout.engines.wan.wan_model import WanModel
 
 
 class WanEngine:
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: WanModel) -> None:
         self.model = model
 
     def begin(self, spec: VideoSpec, image: bytes | None) -> WanRendering:
         self._check(spec)
-        shared = unpack(self.model.ranks.share(lambda: pack(Packed(self._encode(spec, image).tensors(), {}))))
+        shared = unpack(
+            self.model.layout.share(lambda: pack(Packed(self._encode(spec, image).tensors(), {})))
+        )
         size = self.model.shape.latent_size(spec.width, spec.height, spec.frames)
         # On the CPU, so that a seed means the same clip on every rank and every kind of device.
         generator = torch.Generator().manual_seed(spec.seed)
@@ -27,7 +29,7 @@ class WanEngine:
 
     def resume(self, spec: VideoSpec, checkpoint: bytes) -> WanRendering:
         self._check(spec)
-        kept = unpack(self.model.ranks.share(lambda: self._checked(spec, checkpoint)))
+        kept = unpack(self.model.layout.share(lambda: self._checked(spec, checkpoint)))
         latents, step = kept.tensors["latents"], int(kept.words["step"])
         return self._rendering(spec, _under("inputs.", kept), latents, step, _under("solver.", kept))
 
@@ -42,7 +44,7 @@ class WanEngine:
 
     def _check(self, spec: VideoSpec) -> None:
         """Refuse what no rank could render; the same verdict on all, so nobody is left waiting."""
-        shape, ulysses = self.model.shape, self.model.ranks.parallel.ulysses
+        shape, ulysses = self.model.shape, self.model.layout.parallel.ulysses
         if fault := shape.fault(spec.width, spec.height, spec.frames):
             raise Unrenderable(fault)
         if spec.steps < 1:
@@ -54,13 +56,13 @@ class WanEngine:
             )
 
     def _encode(self, spec: VideoSpec, image: bytes | None) -> Inputs:
-        front, shape = self.model.front, self.model.shape
-        assert front is not None
+        leader, shape = self.model.leader, self.model.shape
+        assert leader is not None
         if image is not None and not shape.takes_image:
             raise Unrenderable("this model makes clips from text alone and takes no image")
         if image is None and (shape.requires_image or spec.image is not None):
             raise Unrenderable("this clip needs a first frame, and none was given")
-        return conditioning.encode(spec, image, shape, front.text, front.codec, self.model.dtype)
+        return conditioning.encode(spec, image, shape, leader.text, leader.codec, self.model.dtype)
 
     def _checked(self, spec: VideoSpec, checkpoint: bytes) -> bytes:
         kept = unpack(checkpoint)

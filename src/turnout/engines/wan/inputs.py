@@ -13,7 +13,7 @@ from turnout.domain.video import VideoSpec
 from turnout.engines.base import Unrenderable
 from turnout.engines.wan.codec import Codec
 from turnout.engines.wan.shape import WanShape
-from turnout.engines.wan.text import TextEncoder
+from turnout.engines.wan.text_encoder import TextEncoder
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,7 @@ from turnout.engines.base import Parallel
 from turnout.engines.wan.checkpoint import weights_digest
 from turnout.engines.wan.codec import TILE_ABOVE_PIXELS, Codec
 from turnout.engines.wan.engine import WanEngine
-from turnout.engines.wan.model import Front, Model
-from turnout.engines.wan.parts import (
+from turnout.engines.wan.library_classes import (
     AutoencoderKLWan,
     AutoTokenizer,
     UMT5EncoderModel,
@@ -19,10 +18,11 @@ from turnout.engines.wan.parts import (
     hush,
 )
 from turnout.engines.wan.preview import read_or_fit
-from turnout.engines.wan.ranks import join
+from turnout.engines.wan.rank_layout import join_ranks
 from turnout.engines.wan.shape import read_shape
 from turnout.engines.wan.spread import Spreader
-from turnout.engines.wan.text import TextEncoder
+from turnout.engines.wan.text_encoder import TextEncoder
+from turnout.engines.wan.wan_model import LeaderParts, WanModel
 
 Dtype = Literal["float32", "bfloat16"]
 _EXPERTS = ("transformer", "transformer_2")
@@ -44,20 +44,20 @@ def load(
     shape = read_shape(weights)
     if shape.heads % parallel.ulysses:
         raise ValueError(f"{shape.heads} heads cannot be shared by {parallel.ulysses} ranks")
-    ranks = join(parallel, place)
-    spreader = Spreader(ranks, place, shape.expand_timesteps)
+    layout = join_ranks(parallel, place)
+    spreader = Spreader(layout, place, shape.expand_timesteps)
     return WanEngine(
-        Model(
+        WanModel(
             shape=shape,
             weights_digest=weights_digest(weights),
-            ranks=ranks,
+            layout=layout,
             device=place,
             dtype=compute,
             experts=tuple(
                 _expert(weights / folder, compute, place, spreader) for folder in _EXPERTS[: shape.experts]
             ),
             schedule=UniPCMultistepScheduler.load_config(weights / "scheduler", local_files_only=True),
-            front=_front(weights, compute, place, tile_above_pixels) if ranks.leads else None,
+            leader=_leader_parts(weights, compute, place, tile_above_pixels) if layout.leads else None,
         )
     )
 
@@ -70,7 +70,9 @@ def _expert(folder: Path, dtype: torch.dtype, device: torch.device, spreader: Sp
     return expert.to(device)
 
 
-def _front(weights: Path, dtype: torch.dtype, device: torch.device, tile_above_pixels: int) -> Front:
+def _leader_parts(
+    weights: Path, dtype: torch.dtype, device: torch.device, tile_above_pixels: int
+) -> LeaderParts:
     tokenizer = AutoTokenizer.from_pretrained(weights / "tokenizer", local_files_only=True)
     text_encoder = UMT5EncoderModel.from_pretrained(
         weights / "text_encoder", dtype=dtype, local_files_only=True
@@ -79,4 +81,4 @@ def _front(weights: Path, dtype: torch.dtype, device: torch.device, tile_above_p
     vae = AutoencoderKLWan.from_pretrained(weights / "vae", torch_dtype=torch.float32, local_files_only=True)
     codec = Codec(vae.requires_grad_(False).eval().to(device), tile_above_pixels)
     text = TextEncoder(tokenizer, text_encoder.requires_grad_(False).eval().to(device))
-    return Front(text, codec, read_or_fit(weights, codec))
+    return LeaderParts(text, codec, read_or_fit(weights, codec))

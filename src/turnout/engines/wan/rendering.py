@@ -8,15 +8,21 @@ from turnout.domain.video import VideoSpec
 from turnout.engines.base import Frames
 from turnout.engines.wan.checkpoint import Packed, pack, spec_digest
 from turnout.engines.wan.inputs import Inputs
-from turnout.engines.wan.model import Model
 from turnout.engines.wan.solver import Solver
+from turnout.engines.wan.wan_model import WanModel
 
 
 class WanRendering:
     """One clip in the making. Every rank holds the whole latents, so any checkpoint is rank 0's own copy."""
 
     def __init__(
-        self, model: Model, spec: VideoSpec, inputs: Inputs, solver: Solver, latents: torch.Tensor, step: int
+        self,
+        model: WanModel,
+        spec: VideoSpec,
+        inputs: Inputs,
+        solver: Solver,
+        latents: torch.Tensor,
+        step: int,
     ) -> None:
         self._model = model
         self._spec = spec
@@ -73,17 +79,17 @@ class WanRendering:
         )
 
     def preview(self) -> bytes:
-        front = self._model.front
-        assert front is not None, "only rank 0 can make a preview"
+        leader = self._model.leader
+        assert leader is not None, "only rank 0 can make a preview"
         # The solver's guess at the clean clip shows shapes long before the noise in the latents is gone.
         estimate = self._solver.estimate
         latents = self.latents if estimate is None else self._keep_first(estimate)
         frame_ms = round(1000 * self._model.shape.scale_temporal / self._spec.fps)
-        return front.colours.webp(latents, self._spec.width, self._spec.height, frame_ms)
+        return leader.colours.webp(latents, self._spec.width, self._spec.height, frame_ms)
 
     def decode(self) -> Frames | None:
-        front = self._model.front
-        return front.codec.decode(self.latents) if front is not None else None
+        leader = self._model.leader
+        return leader.codec.decode(self.latents) if leader is not None else None
 
     def _stage(self, t: torch.Tensor) -> tuple[Any, float]:
         low, high = self._spec.guidance
@@ -98,15 +104,15 @@ class WanRendering:
                 hidden_states=seen, timestep=times, encoder_hidden_states=prompt, return_dict=False
             )[0]
 
-        ranks, negative = self._model.ranks, self._inputs.negative
+        layout, negative = self._model.layout, self._inputs.negative
         if guidance <= 1 or negative is None:
             # Also with CFG parallel: both halves compute the same, which keeps FSDP's collectives in step.
             return forward(self._inputs.prompt)
-        if ranks.parallel.cfg == 1:
+        if layout.parallel.cfg == 1:
             with_prompt, without = forward(self._inputs.prompt), forward(negative)
         else:
-            with_prompt, without = ranks.pair(
-                forward(negative if ranks.unconditional else self._inputs.prompt)
+            with_prompt, without = layout.pair(
+                forward(negative if layout.unconditional else self._inputs.prompt)
             )
         return without + guidance * (with_prompt - without)
 

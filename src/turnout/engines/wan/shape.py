@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, cast
 
-Kind = Literal["t2v", "i2v", "ti2v"]
+WanKind = Literal["t2v", "i2v", "ti2v"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +19,7 @@ class Defaults:
 
 
 # The published settings of Wan2.2 T2V-A14B, I2V-A14B and TI2V-5B.
-DEFAULTS: dict[Kind, Defaults] = {
+DEFAULTS: dict[WanKind, Defaults] = {
     "t2v": Defaults(steps=40, shift=12.0, guidance=(3.0, 4.0), fps=16),
     "i2v": Defaults(steps=40, shift=5.0, guidance=(3.5, 3.5), fps=16),
     "ti2v": Defaults(steps=50, shift=5.0, guidance=(5.0, 5.0), fps=24),
@@ -28,7 +28,7 @@ DEFAULTS: dict[Kind, Defaults] = {
 
 @dataclass(frozen=True, slots=True)
 class WanShape:
-    kind: Kind
+    kind: WanKind
     heads: int
     layers: int
     patch: tuple[int, int, int]
@@ -92,7 +92,7 @@ def read_shape(weights: Path) -> WanShape:
         raise ValueError(f"{weights} needs an image encoder (Wan2.1 image-to-video), which is not supported")
 
     z_dim = int(vae.get("z_dim", 16))
-    kind: Kind = "t2v"
+    kind: WanKind = "t2v"
     if index.get("expand_timesteps"):
         kind = "ti2v"
     elif int(transformer.get("in_channels", 16)) > z_dim:

@@ -7,7 +7,7 @@ import torch
 
 from turnout.engines.base import CheckpointRefused
 from turnout.engines.wan.checkpoint import Packed
-from turnout.engines.wan.parts import UniPCMultistepScheduler
+from turnout.engines.wan.library_classes import UniPCMultistepScheduler
 
 _COUNTERS = ("lower_order_nums", "this_order", "_step_index")
 _HISTORIES = ("model_outputs", "timestep_list")

@@ -10,19 +10,19 @@ from diffusers.models._modeling_parallel import ContextParallelConfig, ParallelC
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 
-from turnout.engines.wan.ranks import Ranks
+from turnout.engines.wan.rank_layout import RankLayout
 
 
 class Spreader:
-    """Does to each expert what `ranks.parallel` says; made once, since both experts share the groups."""
+    """Does to each expert what `layout.parallel` says; made once, since both experts share the groups."""
 
-    def __init__(self, ranks: Ranks, device: torch.device, per_token_times: bool) -> None:
-        parallel = ranks.parallel
+    def __init__(self, layout: RankLayout, device: torch.device, per_token_times: bool) -> None:
+        parallel = layout.parallel
         self._per_token_times = per_token_times
-        self._sequence = _sequence_config(ranks, device) if parallel.ulysses > 1 else None
+        self._sequence = _sequence_config(layout, device) if parallel.ulysses > 1 else None
         self._shards = (
             init_device_mesh(device.type, (parallel.ranks,))
-            if parallel.fsdp and ranks.mesh is not None
+            if parallel.fsdp and layout.mesh is not None
             else None
         )
 
@@ -37,12 +37,14 @@ class Spreader:
             fully_shard(expert, mesh=self._shards, reshard_after_forward=True)
 
 
-def _sequence_config(ranks: Ranks, device: torch.device) -> ParallelConfig:
+def _sequence_config(layout: RankLayout, device: torch.device) -> ParallelConfig:
     # By hand, since diffusers' enable_parallelism divides by the number of accelerators, which may be none.
     config = ParallelConfig(
-        context_parallel_config=ContextParallelConfig(ulysses_degree=ranks.parallel.ulysses, mesh=ranks.mesh)
+        context_parallel_config=ContextParallelConfig(
+            ulysses_degree=layout.parallel.ulysses, mesh=layout.mesh
+        )
     )
-    config.setup(ranks.rank, ranks.parallel.ranks, device, mesh=ranks.mesh)
+    config.setup(layout.rank, layout.parallel.ranks, device, mesh=layout.mesh)
     return config
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from turnout.engines.wan.parts import (
+from turnout.engines.wan.library_classes import (
     AutoencoderKLWan,
     T5TokenizerFast,
     UMT5Config,
@@ -24,15 +24,15 @@ from turnout.engines.wan.parts import (
     WanTransformer3DModel,
     hush,
 )
-from turnout.engines.wan.shape import Kind
+from turnout.engines.wan.shape import WanKind
 
 TEXT_DIM = 32
 LATENT_CHANNELS = 16
-BOUNDARY: dict[Kind, float | None] = {"t2v": 0.875, "i2v": 0.9, "ti2v": None}
-SHIFT: dict[Kind, float] = {"t2v": 12.0, "i2v": 5.0, "ti2v": 5.0}
+BOUNDARY: dict[WanKind, float | None] = {"t2v": 0.875, "i2v": 0.9, "ti2v": None}
+SHIFT: dict[WanKind, float] = {"t2v": 12.0, "i2v": 5.0, "ti2v": 5.0}
 
 
-def make_tiny(kind: Kind, directory: Path, seed: int = 0) -> Path:
+def make_tiny(kind: WanKind, directory: Path, seed: int = 0) -> Path:
     """Build a tiny model of `kind` at `directory`; the same seed gives the same weights. All or nothing."""
     if directory.exists():
         raise FileExistsError(f"{directory} is there already")
@@ -55,7 +55,7 @@ def _open_to_all(root: Path) -> None:
         path.chmod(0o755 if path.is_dir() else 0o644)
 
 
-def _build(kind: Kind, root: Path, seed: int) -> None:
+def _build(kind: WanKind, root: Path, seed: int) -> None:
     hush()
     tokenizer = _tokenizer()
     # fork_rng: making a model must not disturb its caller's random numbers.
@@ -73,7 +73,7 @@ def _build(kind: Kind, root: Path, seed: int) -> None:
     (root / "model_index.json").write_text(json.dumps(_model_index(kind, len(experts)), indent=2) + "\n")
 
 
-def _model_index(kind: Kind, experts: int) -> dict[str, Any]:
+def _model_index(kind: WanKind, experts: int) -> dict[str, Any]:
     return {
         "_class_name": "WanImageToVideoPipeline" if kind == "i2v" else "WanPipeline",
         "_diffusers_version": "0.35.0.dev0",
@@ -89,7 +89,7 @@ def _model_index(kind: Kind, experts: int) -> dict[str, Any]:
     }
 
 
-def _transformer(kind: Kind) -> Any:
+def _transformer(kind: WanKind) -> Any:
     # Image-to-video sees 4 mask channels and the encoded first frame beside the noise.
     seen = 4 + LATENT_CHANNELS if kind == "i2v" else 0
     return WanTransformer3DModel(
@@ -127,7 +127,7 @@ def _text_encoder(vocabulary: int) -> Any:
     )
 
 
-def _scheduler(kind: Kind) -> Any:
+def _scheduler(kind: WanKind) -> Any:
     return UniPCMultistepScheduler(
         prediction_type="flow_prediction",
         use_flow_sigmas=True,

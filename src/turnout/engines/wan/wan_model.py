@@ -8,13 +8,13 @@ import torch
 
 from turnout.engines.wan.codec import Codec
 from turnout.engines.wan.preview import LatentColours
-from turnout.engines.wan.ranks import Ranks
+from turnout.engines.wan.rank_layout import RankLayout
 from turnout.engines.wan.shape import WanShape
-from turnout.engines.wan.text import TextEncoder
+from turnout.engines.wan.text_encoder import TextEncoder
 
 
 @dataclass(frozen=True, slots=True)
-class Front:
+class LeaderParts:
     """What only rank 0 holds, so that the others have their memory for the experts."""
 
     text: TextEncoder
@@ -23,14 +23,14 @@ class Front:
 
 
 @dataclass(frozen=True, slots=True)
-class Model:
+class WanModel:
     shape: WanShape
     weights_digest: str
-    ranks: Ranks
+    layout: RankLayout
     device: torch.device
     dtype: torch.dtype
     """What the experts compute in; some of their layers stay fp32."""
     experts: tuple[Any, ...]
     """High noise first, as on disk."""
     schedule: Mapping[str, Any]
-    front: Front | None
+    leader: LeaderParts | None

@@ -20,7 +20,7 @@ _GONE = -1
 
 
 @dataclass(frozen=True, slots=True)
-class Ranks:
+class RankLayout:
     rank: int
     parallel: Parallel
     mesh: DeviceMesh | None
@@ -64,18 +64,18 @@ class Ranks:
         return halves[0], halves[1]
 
 
-def join(parallel: Parallel, device: torch.device) -> Ranks:
+def join_ranks(parallel: Parallel, device: torch.device) -> RankLayout:
     """Take this process's place in the default process group. Collective."""
     present = dist.get_world_size() if dist.is_initialized() else 1
     if present != parallel.ranks:
         raise ValueError(f"{parallel} needs {parallel.ranks} ranks, but the process group has {present}")
     if present == 1:
-        return Ranks(0, parallel, None)
+        return RankLayout(0, parallel, None)
     # Ulysses is the innermost dimension: it talks most, and neighbouring ranks sit on the same machine.
     mesh = init_device_mesh(
         device.type, (parallel.cfg, 1, parallel.ulysses), mesh_dim_names=("cfg", "ring", "ulysses")
     )
-    return Ranks(dist.get_rank(), parallel, mesh)
+    return RankLayout(dist.get_rank(), parallel, mesh)
 
 
 def _send(data: bytes, status: int) -> None:
