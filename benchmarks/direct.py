@@ -31,7 +31,7 @@ def measure(models: Path, started_at: float) -> Times:
     import torch
 
     from turnout.config import load as load_config
-    from turnout.domain.video import Wish, settle
+    from turnout.domain.video import RequestedVideo, settle
     from turnout.engines.base import Parallel
     from turnout.engines.wan.builtin import find_weights
     from turnout.engines.wan.load import load
@@ -39,7 +39,7 @@ def measure(models: Path, started_at: float) -> Times:
     imported = time.time()
     model = load_config({}, {}, Path(os.devnull)).config.models[0]
     torch.set_num_threads(max(1, (os.cpu_count() or 1) // model.ranks))
-    spec = settle(Wish("a red ball", **SMALL), model.rules, ulysses=1, seed=7)
+    spec = settle(RequestedVideo("a red ball", **SMALL), model.rules, ulysses=1, seed=7)
     weights = find_weights(model.weights, models)
     found = time.time()
     engine = load(weights, Parallel(), model.device, model.dtype)

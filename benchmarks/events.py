@@ -30,7 +30,7 @@ from benchmarks.service import MODEL, Service, front
 from benchmarks.sockets import Relay, Socket
 from turnout.config import Config
 from turnout.domain.tasks import GangId, Progressed, Stage, TaskId
-from turnout.wiring import find_redis_url, open_wires
+from turnout.wiring.stores import find_redis_url, open_stores
 
 CLIENTS = (1, 100, 1_000)
 RATE = 10.0  # events a second; a rank reports a step every second or so
@@ -247,13 +247,13 @@ def _be_rank(config: Config, orders: Connection) -> None:
     """Claims the next task, or reports steps of the last one (from, how many) at the set rate; as it is told."""
 
     async def obey() -> None:
-        async with open_wires(config) as wires:
+        async with open_stores(config) as stores:
             orders.send("ready")
             task = None
             while True:
                 match await asyncio.to_thread(orders.recv):
                     case ("claim",):
-                        task = await wires.queue.claim(MODEL, GangId("benchmark"), config.limits)
+                        task = await stores.queue.claim(MODEL, GangId("benchmark"), config.limits)
                         orders.send(task and task.id)
                     case ("report", int(start), int(count)):
                         assert task
@@ -263,7 +263,7 @@ def _be_rank(config: Config, orders: Connection) -> None:
                             await asyncio.sleep(max(0.0, began + number / RATE - time.monotonic()))
                             step = start + number
                             event = Progressed(time.time(), task.attempt, Stage.DENOISING, step, _OF)
-                            await wires.tasks.apply(task.id, event)
+                            await stores.tasks.apply(task.id, event)
                             written.append(Written(step, event.at, time.time() - event.at))
                         orders.send(written)
                     case order:

@@ -29,7 +29,7 @@ from benchmarks.machine import Pressure
 from benchmarks.service import MODEL, Service, whole
 from benchmarks.story import Story, following, of_kind, stepped
 from turnout.domain.tasks import Cancelled, Claimed, Finished, Interrupted, Progressed, TaskId
-from turnout.wiring import open_wires
+from turnout.wiring.stores import open_stores
 
 LONG: dict[str, Any] = {"size": "128x128", "frames": 17, "steps": 100}
 WARM = 6
@@ -224,11 +224,11 @@ class Rendering:
 async def _rendering(directory: Path) -> AsyncGenerator[Rendering]:
     async with (
         whole(directory, max_attempts=10) as service,
-        open_wires(service.config) as wires,
+        open_stores(service.config) as stores,
         httpx.AsyncClient(
             base_url=service.url, headers=service.headers, timeout=20, trust_env=False
         ) as client,
-        following(wires.tasks) as story,
+        following(stores.tasks) as story,
     ):
         yield Rendering(service, client, story)
 

@@ -29,8 +29,7 @@ from benchmarks.machine import Pressure, cpu_s
 from benchmarks.relay_parts import EVENTS, PATH, asked
 from benchmarks.relay_peers import free_port
 from benchmarks.service import Service, front
-from turnout.adapters.network import network_name
-from turnout.adapters.relay import Relay
+from turnout.adapters.host_identity import network_name
 from turnout.domain.serving import (
     EngineKind,
     Enrolment,
@@ -40,15 +39,16 @@ from turnout.domain.serving import (
     ServedModel,
     WorkerId,
 )
-from turnout.engines.servers import Launch
+from turnout.engines.engine_servers import Launch
 from turnout.ports import Publication
-from turnout.wire.tokens import relay_token_from_digest
-from turnout.wiring import open_wires
-from turnout.wiring.worker_desk import WorkerDesk, worker_relay_settings
-from turnout.worker.hands import Hands
-from turnout.worker.replicas import Replica, Visit
-from turnout.worker.server import Door, control_app
-from turnout.worker.tally import Tallies
+from turnout.relay import Relay
+from turnout.schemas.relay_tokens import relay_token_from_digest
+from turnout.wiring.stores import open_stores
+from turnout.worker.direct_access import DirectAccess
+from turnout.worker.proxy_admission import ProxyAdmission, worker_relay_settings
+from turnout.worker.proxy_app import ProxyDoor, control_app
+from turnout.worker.replica_owner import InFlight, ReplicaOwner
+from turnout.worker.replica_set import ReplicaSet
 
 DOOR, STRAIGHT = "door", "straight"
 _DIGEST = "0" * 64
@@ -82,11 +82,11 @@ class _ReadyReplica:
         self._launch = Launch((), {}, port)
         self.busy = 0
 
-    def enter(self) -> Visit:
+    def enter(self) -> InFlight:
         self.busy += 1
-        return Visit(cast(Replica, self), self._launch.address or "")
+        return InFlight(cast(ReplicaOwner, self), self._launch.address or "")
 
-    def found(self) -> Visit:
+    def found(self) -> InFlight:
         return self.enter()
 
     def straight(self) -> Launch:
@@ -112,11 +112,11 @@ class _OneReplica:
 
 async def run_door(name: str, port: int, to: int) -> None:
     """A worker's door; only the one of that name says on which network it is."""
-    hands = cast(Hands, _OneReplica(_ReadyReplica(name, to)))
-    tallies = Tallies(hands, network_name() if name == STRAIGHT else "")
+    hands = cast(ReplicaSet, _OneReplica(_ReadyReplica(name, to)))
+    tallies = DirectAccess(hands, network_name() if name == STRAIGHT else "")
     tallies.look()
-    door = Door(hands, lambda: relay_token_from_digest(_DIGEST))
-    relay = Relay(WorkerDesk(door), worker_relay_settings())
+    door = ProxyDoor(hands, lambda: relay_token_from_digest(_DIGEST))
+    relay = Relay(ProxyAdmission(door), worker_relay_settings())
     app = cast("Any", control_app(door, tallies))
     settings = uvicorn.Config(
         app,
@@ -234,14 +234,14 @@ async def _turn(
 
 async def _lead_to(service: Service, ports: Mapping[str, int]) -> None:
     """Makes each way a model of its own, and waits until the gateway goes both."""
-    async with open_wires(service.config) as wires:
-        await wires.mutex.hold("fleet", "bench", 60)
+    async with open_stores(service.config) as stores:
+        await stores.mutex.hold("fleet", "bench", 60)
         routes: dict[str, ModelRoutes | None] = {}
         for way, port in ports.items():
             worker, url = WorkerId(way), f"http://127.0.0.1:{port}"
-            await wires.registry.enrol(Enrolment(worker, way, url, _DIGEST))
+            await stores.registry.enrol(Enrolment(worker, way, url, _DIGEST))
             routes[way] = ModelRoutes((Route(ReplicaId(way), worker, url, None),), 10_000)
-        await wires.registry.publish("fleet", "bench", Publication(routes=routes))
+        await stores.registry.publish("fleet", "bench", Publication(routes=routes))
     deadline = time.monotonic() + _READY_S
     async with httpx.AsyncClient(base_url=service.url, headers=service.headers, trust_env=False) as client:
         for way in ports:

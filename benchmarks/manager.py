@@ -25,7 +25,7 @@ from turnout.domain.serving import (
     WorkerId,
 )
 from turnout.manager.core import step
-from turnout.manager.moves import DemandSeen, Event, Tick, WorkerHeard
+from turnout.manager.events_and_commands import DemandSeen, Event, Tick, WorkerHeard
 
 SIZES = ((10, 100, 5), (100, 1_000, 50), (300, 3_000, 150), (1_000, 10_000, 500), (3_000, 30_000, 1_500))
 ROUNDS = 7

@@ -21,7 +21,7 @@ from benchmarks.machine import Pressure
 from benchmarks.service import MODEL, whole
 from benchmarks.story import Story, following, of_kind, stepped
 from turnout.domain.tasks import Claimed, Finished, TaskId
-from turnout.wiring import open_wires
+from turnout.wiring.stores import open_stores
 
 WISH: dict[str, Any] = {"size": "128x128", "frames": 17, "steps": 20}
 ROUNDS = 3
@@ -73,11 +73,11 @@ async def _times(name: str, arguments: Sequence[str]) -> Times:
     with tempfile.TemporaryDirectory(prefix="turnout-bench-") as directory:
         async with (
             whole(Path(directory), *arguments) as service,
-            open_wires(service.config) as wires,
+            open_stores(service.config) as stores,
             httpx.AsyncClient(
                 base_url=service.url, headers=service.headers, timeout=20, trust_env=False
             ) as client,
-            following(wires.tasks) as story,
+            following(stores.tasks) as story,
         ):
             await _manager_works(client)
             up_s = time.time() - began

@@ -22,8 +22,10 @@ from turnout.adapters.valkey import redis_url, socket_path, start_valkey
 from turnout.config import Config, load
 from turnout.domain.keys import Role, mint
 from turnout.domain.tasks import TenantId
-from turnout.wiring import declare, embedded_redis_dir, open_key_store, open_wires, write_private
-from turnout.wiring.up import listen, write_resolved
+from turnout.wiring.run_manager import declare
+from turnout.wiring.run_up import listen, write_resolved
+from turnout.wiring.state_dir import write_private
+from turnout.wiring.stores import embedded_redis_dir, open_key_store, open_stores
 
 MODEL = "wan-tiny-t2v"
 _READY_S = 60.0
@@ -88,8 +90,8 @@ async def front(
             with listen(config) as listening:
                 config = replace(config, redis_url=redis_url(redis_dir, password))
                 token = await _new_key(config)
-                async with open_wires(config) as wires:
-                    await declare(config, wires.registry)
+                async with open_stores(config) as stores:
+                    await declare(config, stores.registry)
                 options = ("--config", str(write_resolved(config)))
                 fd = listening.fileno()
                 if "manager" in roles:

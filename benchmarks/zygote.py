@@ -19,10 +19,10 @@ from tests.engine_servers.tiny_llama import make_tiny_llama
 from benchmarks.figures import Table, say
 from benchmarks.machine import Pressure
 from turnout.engines import vllm
-from turnout.engines.launches import Program
+from turnout.engines.launch_plan import Program
 from turnout.wiring.vllm_programs import zygote_program
 from turnout.worker import zygote
-from turnout.worker.ports import EnginePorts
+from turnout.worker.engine_ports import EnginePorts
 
 ROUNDS = 2
 _ON_CPU = {

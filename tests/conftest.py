@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from tests.s3 import running_s3
-from turnout.adapters.redis.link import Link
-from turnout.adapters.redis.queue import RedisQueue
+from turnout.adapters.redis.connection import RedisConnection
 from turnout.adapters.redis.stores import RedisKeyStore, RedisMutex, RedisOutbox
-from turnout.adapters.redis.tasks import RedisTaskLog
+from turnout.adapters.redis.task_log import RedisTaskLog
+from turnout.adapters.redis.task_queue import RedisQueue
 from turnout.adapters.valkey import redis_url, start_valkey
 from turnout.domain.tasks import Priority, Task, TaskId, TenantId
 from turnout.domain.video import VideoSpec
@@ -27,7 +27,7 @@ _numbers = itertools.count(1)
 class Stores:
     """The Redis adapters on one private prefix."""
 
-    link: Link
+    link: RedisConnection
     tasks: RedisTaskLog
     queue: RedisQueue
     keys: RedisKeyStore
@@ -54,7 +54,7 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture
 async def stores(valkey: str) -> AsyncIterator[Stores]:
-    link = Link(valkey, f"t{secrets.token_hex(6)}")
+    link = RedisConnection(valkey, f"t{secrets.token_hex(6)}")
     tasks = RedisTaskLog(link, retention_s=3600)
     yield Stores(
         link, tasks, RedisQueue(link, tasks), RedisKeyStore(link), RedisOutbox(link, tasks), RedisMutex(link)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from turnout.adapters.blobs import open_blobs
+from turnout.adapters.object_store import open_blobs
 from turnout.adapters.process import Child
 from turnout.domain.errors import Unavailable
 

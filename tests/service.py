@@ -103,7 +103,7 @@ class Service:
                 continue
             is_redis = bool(words) and words[0].endswith("valkey-server")
             is_role = "turnout" in words and words[words.index("turnout") + 1 :][:1] == [role]
-            if "turnout.worker.warden" in words:
+            if "turnout.worker.subreaper" in words:
                 continue  # it has the words of what it watches among its own
             if is_redis if role == "redis" else is_role:
                 found.append(process)

@@ -9,7 +9,7 @@ import torch
 from PIL import Image
 
 from turnout.domain.families import FAMILIES
-from turnout.domain.video import VideoSpec, Wish, settle
+from turnout.domain.video import RequestedVideo, VideoSpec, settle
 from turnout.engines.base import Frames, Parallel
 from turnout.engines.wan.load import Dtype, load
 
@@ -36,7 +36,7 @@ class Studio:
         self._engine = load(weights / name, Parallel(), dtype=dtype)
 
     def spec(self, prompt: str, seed: int) -> VideoSpec:
-        return settle(Wish(prompt=prompt), self._rules, ulysses=1, seed=seed)
+        return settle(RequestedVideo(prompt=prompt), self._rules, ulysses=1, seed=seed)
 
     def render(self, prompt: str, seed: int, first: bytes | None = None) -> torch.Tensor:
         rendering = self._engine.begin(self.spec(prompt, seed), first)

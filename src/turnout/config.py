@@ -13,12 +13,12 @@ import yaml
 from pydantic import TypeAdapter, ValidationError
 
 from turnout.domain.errors import InvalidRequest, Misconfigured
-from turnout.domain.models import Model
 from turnout.domain.quotas import ChatLimits
 from turnout.domain.serving import Needs, ServedModel, gang_model
-from turnout.engines.servers import check_served
+from turnout.domain.video_model import Model
+from turnout.engines.engine_servers import check_served
 from turnout.ports import Limits
-from turnout.wire.declared import VIDEO_FIELDS, wan_model
+from turnout.schemas.wan_declaration import VIDEO_FIELDS, wan_model
 
 DEFAULT_MODELS: Mapping[str, Mapping[str, Any]] = {
     "wan-tiny-t2v": {

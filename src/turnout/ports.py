@@ -9,10 +9,10 @@ from typing import Literal, Protocol
 
 from turnout.domain.fleet import GivenUp, Notes
 from turnout.domain.keys import Key
-from turnout.domain.quotas import ChatLimits, Grant, Wish
+from turnout.domain.quotas import ChatLimits, Grant, ShareRequest
 from turnout.domain.serving import (
-    Ask,
     Beat,
+    DemandReport,
     Enrolment,
     ModelRoutes,
     OrderSheet,
@@ -190,7 +190,7 @@ class KeyStore(Protocol):
 class Quotas(Protocol):
     """Each tenant's account of chat requests, tokens and slots, from which gateways take shares ahead of need."""
 
-    async def lease(self, gateway: str, tenant: TenantId, limits: ChatLimits, wish: Wish) -> Grant:
+    async def lease(self, gateway: str, tenant: TenantId, limits: ChatLimits, wish: ShareRequest) -> Grant:
         """As much of the wish as the account holds. Slots lapse unless they are asked for again within seconds;
         one gateway must have no two wishes for one tenant under way."""
         ...
@@ -438,7 +438,7 @@ class Registry(Protocol):
         """The models that cannot be served now, and why."""
         ...
 
-    async def report_demand(self, gateway: str, asks: Mapping[str, Ask]) -> None:
+    async def report_demand(self, gateway: str, asks: Mapping[str, DemandReport]) -> None:
         """All that the gateway sees now; must be repeated every few seconds."""
         ...
 
@@ -446,7 +446,7 @@ class Registry(Protocol):
         """Those that reported demand a moment ago."""
         ...
 
-    async def demand(self) -> dict[str, tuple[int, Mapping[str, Ask]]]:
+    async def demand(self) -> dict[str, tuple[int, Mapping[str, DemandReport]]]:
         """Each gateway's last report and its number."""
         ...
 

@@ -15,7 +15,7 @@ from turnout.domain.errors import Misconfigured
 
 def app(arguments: Mapping[str, str]) -> Any:
     """Builds the application; refuses a configuration that other machines could not use."""
-    from turnout.wiring.on_ray.app import build_app
+    from turnout.wiring.on_ray.serve_app import build_app
 
     file = arguments.get("config")
     config = settings.load({}, os.environ, Path(file) if file else None).config

@@ -3,24 +3,24 @@
 import io
 
 from turnout.cli.client import _parsed
-from turnout.cli.display import Lines
-from turnout.cli.text import ahead, duration, one_line, table
-from turnout.cli.videos import Video, VideoEvent, after, video_of
+from turnout.cli.display import PlainLines
+from turnout.cli.formatting import ahead, duration, one_line, table
+from turnout.cli.video_view import VideoEvent, VideoView, after, video_of
 
 
-def denoising(step: int) -> Video:
-    return Video("v", "in_progress", stage="denoising", step=step, steps=20, eta_s=20.0 - step)
+def denoising(step: int) -> VideoView:
+    return VideoView("v", "in_progress", stage="denoising", step=step, steps=20, eta_s=20.0 - step)
 
 
 def test_plain_lines_come_at_stages_and_every_two_seconds() -> None:
     now, out = 0.0, io.StringIO()
-    lines = Lines(out, clock=lambda: now)
-    lines.show(Video("v", "queued", queue_position=1))
-    lines.show(Video("v", "queued", queue_position=1))
+    lines = PlainLines(out, clock=lambda: now)
+    lines.show(VideoView("v", "queued", queue_position=1))
+    lines.show(VideoView("v", "queued", queue_position=1))
     for step in range(1, 8):
         now += 0.5
         lines.show(denoising(step))
-    lines.show(Video("v", "in_progress", stage="decoding", steps=20))
+    lines.show(VideoView("v", "in_progress", stage="decoding", steps=20))
     assert out.getvalue().splitlines() == [
         "queued, 1 task ahead",
         "denoising, step 1 of 20, about 19 s left",
@@ -31,14 +31,14 @@ def test_plain_lines_come_at_stages_and_every_two_seconds() -> None:
 
 def test_silence_is_broken_once_and_only_while_nothing_was_said() -> None:
     out = io.StringIO()
-    lines = Lines(out)
+    lines = PlainLines(out)
     lines.break_silence()
     lines.break_silence()
     assert out.getvalue() == "waiting for the server to answer\n"
 
 
 def test_a_story_is_folded_in_order() -> None:
-    video = Video("v", "queued", queue_position=3, steps=20)
+    video = VideoView("v", "queued", queue_position=3, steps=20)
     assert after(video, VideoEvent("1", "video.queued", {})) is video
     video = after(video, VideoEvent("2", "video.in_progress", {"attempt": 1}))
     assert (video.status, video.stage, video.queue_position) == ("in_progress", "loading", None)

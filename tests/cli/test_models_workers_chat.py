@@ -14,9 +14,9 @@ import pytest
 from tests.cli.conftest import Cli, wait_until
 from tests.cli.scripted import TOKEN, Answer, ScriptedGateway, error
 
-from turnout.cli.chat import Conversation, talk
-from turnout.cli.client import Client
-from turnout.cli.options import Server
+from turnout.cli.chat_command import Conversation, talk
+from turnout.cli.client import ApiClient
+from turnout.cli.options import ServerAddress
 
 COMMAND = [sys.executable, "-c", "from turnout.cli.main import app; app(prog_name='turnout')"]
 DONE = b"data: [DONE]\n\n"
@@ -287,7 +287,7 @@ def test_an_empty_line_or_the_end_of_input_ends_a_conversation(
     gateway.chat_frames = [frame("fine"), DONE]
     typed = Mock(side_effect=["how are you?", last])
     monkeypatch.setattr("builtins.input", typed)
-    with Client(Server(gateway.url, TOKEN, "a test")) as client:
+    with ApiClient(ServerAddress(gateway.url, TOKEN, "a test")) as client:
         talk(Conversation(client, "m", {"model": "m"}))
     assert typed.call_count == 2
     assert len(gateway.requests) == 1

@@ -11,8 +11,8 @@ import pytest
 from tests.cli.conftest import Cli
 from tests.cli.scripted import TOKEN, ScriptedGateway
 
+from turnout.cli.config_command import masked
 from turnout.cli.options import find_server
-from turnout.cli.show_config import masked
 from turnout.domain.errors import Misconfigured
 
 

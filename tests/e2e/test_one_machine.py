@@ -46,7 +46,7 @@ def engines(service: Service) -> Counter[str]:
             words = process.cmdline()
         except psutil.Error:
             continue
-        found["chat"] += "turnout.engines.llamacpp" in words and "turnout.worker.warden" not in words
+        found["chat"] += "turnout.engines.llamacpp" in words and "turnout.worker.subreaper" not in words
     return found
 
 

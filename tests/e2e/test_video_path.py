@@ -24,8 +24,9 @@ from tests.service import Service, running_service
 
 from turnout.adapters.valkey import start_valkey
 from turnout.config import load
-from turnout.wiring import open_wires, write_private
-from turnout.wiring.up import write_resolved
+from turnout.wiring.run_up import write_resolved
+from turnout.wiring.state_dir import write_private
+from turnout.wiring.stores import open_stores
 
 pytestmark = pytest.mark.timeout(300)
 SMALL = {"size": "64x64", "extra_body": {"frames": 9, "steps": 8, "seed": 7}}
@@ -192,9 +193,9 @@ async def test_ranks_run_under_torchruns_variables(tmp_path: Path) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    async with open_wires(config) as wires:
+    async with open_stores(config) as stores:
         task = make_task(steps=4)
-        await wires.tasks.submit(task, config.limits)
+        await stores.tasks.submit(task, config.limits)
         argv = [
             "-m",
             "turnout",
@@ -226,7 +227,7 @@ async def test_ranks_run_under_torchruns_variables(tmp_path: Path) -> None:
             for rank in ranks:
                 if rank.returncode is None:
                     rank.kill()
-        assert (await wires.tasks.get(task.id)).state == "completed"
+        assert (await stores.tasks.get(task.id)).state == "completed"
     await redis.stop(5)
 
 

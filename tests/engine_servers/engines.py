@@ -12,12 +12,12 @@ from tests.conftest import wait_until
 
 from turnout.adapters.commands import LocalCommands
 from turnout.domain.serving import Phase, ReplicaId, ServedModel, Want
-from turnout.engines.launches import LOOPBACK
-from turnout.engines.servers import Outside, Programs, plan_launch
+from turnout.engines.engine_servers import Outside, Programs, plan_launch
+from turnout.engines.launch_plan import LOOPBACK
 from turnout.worker.engine_control import HttpEngine
+from turnout.worker.engine_ports import EnginePorts
 from turnout.worker.orphans import Ledger
-from turnout.worker.ports import EnginePorts
-from turnout.worker.replicas import Means, Patience, Replica
+from turnout.worker.replica_owner import EngineDeadlines, ReplicaContext, ReplicaOwner
 
 PROMPT = [{"role": "user", "content": "Say hello."}]
 
@@ -29,7 +29,7 @@ async def no_gate() -> AsyncGenerator[None]:
 
 @dataclass(frozen=True)
 class Running:
-    replica: Replica
+    replica: ReplicaOwner
     life: asyncio.Task[None]
     ledger: Ledger
 
@@ -43,12 +43,12 @@ async def running(
     state_dir: Path,
     programs: Programs = Programs(),  # noqa: B008
     want: Want = Want.READY,
-    patience: Patience = Patience(drain_s=20),  # noqa: B008
+    patience: EngineDeadlines = EngineDeadlines(drain_s=20),  # noqa: B008
     outside: Outside | None = None,
 ) -> AsyncIterator[Running]:
     """A replica whose life has begun; whatever the test does, nothing of it is left."""
     engine, ledger, ports = HttpEngine(), Ledger(state_dir / "engines.json"), EnginePorts(random.Random())
-    means = Means(
+    means = ReplicaContext(
         LocalCommands(state_dir / "logs"),
         engine,
         ledger,
@@ -57,7 +57,7 @@ async def running(
         lambda: None,
         patience,
     )
-    replica = Replica(ReplicaId("r-test"), model, want, means)
+    replica = ReplicaOwner(ReplicaId("r-test"), model, want, means)
     life = asyncio.create_task(replica.run())
     try:
         yield Running(replica, life, ledger)

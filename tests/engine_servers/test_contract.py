@@ -20,7 +20,7 @@ from tests.engine_servers.tiny_llama import make_tiny_llama
 
 from turnout.domain.serving import EngineKind, Phase, ServedModel, Want
 from turnout.engines import vllm
-from turnout.engines.servers import KEYED, Outside, Program, Programs
+from turnout.engines.engine_servers import KEYED, Outside, Program, Programs
 from turnout.wiring.vllm_programs import guarded, zygote_program
 from turnout.worker import zygote
 
@@ -126,10 +126,10 @@ def forked(programs: Programs, kept_at: Path) -> Programs:
 
 
 def engine_family() -> list[psutil.Process]:
-    """The warden of the one engine that runs here, and all below it; other tests' servers are not among them."""
-    [warden] = [p for p in psutil.Process().children() if "turnout.worker.warden" in p.cmdline()]
+    """The subreaper of the one engine that runs here, and all below it; other tests' servers are not among them."""
+    [subreaper] = [p for p in psutil.Process().children() if "turnout.worker.subreaper" in p.cmdline()]
     zygotes = [p for p in psutil.Process().children() if zygote.__file__ in p.cmdline()]
-    return [warden, *(p for parent in (warden, *zygotes) for p in parent.children(recursive=True))]
+    return [subreaper, *(p for parent in (subreaper, *zygotes) for p in parent.children(recursive=True))]
 
 
 @pytest.mark.parametrize("case", CASES, indirect=True)

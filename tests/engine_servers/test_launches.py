@@ -6,8 +6,8 @@ import pytest
 
 from turnout.domain.errors import InvalidRequest
 from turnout.domain.serving import EngineKind, Gpu, Needs, ServedModel
+from turnout.engines.engine_servers import Programs, check_arguments, check_served, plan_launch, relay_paths
 from turnout.engines.llamacpp import builtin_weights, find_weights
-from turnout.engines.servers import Programs, check_arguments, check_served, plan_launch, relay_paths
 
 GIB = 2**30
 VLLM = ServedModel("chat", EngineKind.VLLM, "acme/small")

@@ -11,7 +11,7 @@ import pytest
 from tests.engines.gangs import Seen, once, run_gang
 
 from turnout.domain.families import FAMILIES
-from turnout.domain.video import VideoSpec, Wish, settle
+from turnout.domain.video import RequestedVideo, VideoSpec, settle
 from turnout.engines.base import Frames, Parallel
 
 T2V, TI2V = "wan-tiny-t2v", "wan-tiny-ti2v"
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.xdist_group("shipped")  # one process: they share a cli
 
 
 def spec_of(model: str, prompt: str, seed: int = 1) -> VideoSpec:
-    return settle(Wish(prompt=prompt, steps=STEPS), FAMILIES[model], ulysses=2, seed=seed)
+    return settle(RequestedVideo(prompt=prompt, steps=STEPS), FAMILIES[model], ulysses=2, seed=seed)
 
 
 def weights_of(model: str) -> Path:

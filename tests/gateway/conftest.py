@@ -21,18 +21,16 @@ from PIL import Image
 from tests.conftest import Stores, wait_until
 from tests.relay.kit import Handler, Replica
 
-from turnout.adapters.blobs import ObjectBlobs, open_blobs
+from turnout.adapters.object_store import ObjectBlobs, open_blobs
 from turnout.adapters.outbound import WORKERS, Outbound
-from turnout.adapters.redis.gangs import RedisGangBoard
-from turnout.adapters.redis.quotas import RedisQuotas
+from turnout.adapters.redis.gang_board import RedisGangBoard
+from turnout.adapters.redis.quota_accounts import RedisQuotas
 from turnout.adapters.redis.registry import RedisRegistry
-from turnout.adapters.redis.usage import RedisUsage
-from turnout.adapters.relay import Relay, RelaySettings
-from turnout.adapters.straight import StraightWays
-from turnout.adapters.tunnel.bank import TunnelBank
+from turnout.adapters.redis.usage_log import RedisUsage
+from turnout.adapters.tunnel.gateway_end import GatewayTunnels
 from turnout.config import Config, load
 from turnout.domain.keys import Role, mint
-from turnout.domain.quotas import Purse
+from turnout.domain.quotas import TenantShare
 from turnout.domain.serving import ModelRoutes, ReplicaId, Route, WorkerId
 from turnout.domain.tasks import (
     Event,
@@ -47,8 +45,10 @@ from turnout.domain.tasks import (
     TenantId,
 )
 from turnout.gateway.app import Parts, create_app, stop_streams
+from turnout.gateway.chat.chat_admission import desk_of
+from turnout.gateway.chat.direct import DirectRoutes
 from turnout.ports import Publication, WorkerDoor
-from turnout.wiring.gateway_desk import desk_of
+from turnout.relay import Relay, RelaySettings
 
 MODELS = {
     "wan-tiny-t2v": {"weights": "builtin:wan-tiny-t2v", "family": "wan-tiny-t2v", "ulysses": 2},
@@ -58,7 +58,7 @@ MODELS = {
 }
 
 
-class ByTheDoor(StraightWays):
+class ByTheDoor(DirectRoutes):
     """What stands for a worker here has a door, and nothing behind it that could be reached straight."""
 
     def __init__(self) -> None:
@@ -156,7 +156,7 @@ def _models(tmp_path: Path) -> Path:
 
 @asynccontextmanager
 async def running(
-    stores: Stores, tmp_path: Path, shortcuts: StraightWays | None = None, **changes: Any
+    stores: Stores, tmp_path: Path, shortcuts: DirectRoutes | None = None, **changes: Any
 ) -> AsyncIterator[Gateway]:
     """A gateway in this process, its tail running; `changes` are to the config."""
     config = config_for(tmp_path, **changes)
@@ -177,7 +177,7 @@ async def running(
         RedisGangBoard(stores.link),
         fetcher,
         prober,
-        TunnelBank(),
+        GatewayTunnels(),
         shortcuts or ByTheDoor(),
         time.time,
         lambda: f"{next(numbers):06d}{secrets.token_hex(4)}",
@@ -249,7 +249,7 @@ class Chat:
     replicas: list[Replica]
 
     @property
-    def purse(self) -> Purse:
+    def purse(self) -> TenantShare:
         """The tenant's, as this gateway has it."""
         return self.gateway.app.state.allowances._accounts["acme"].purse
 
@@ -289,7 +289,7 @@ class Chat:
 
 @asynccontextmanager
 async def chatting(
-    stores: Stores, tmp_path: Path, shortcuts: StraightWays | None = None, **changes: Any
+    stores: Stores, tmp_path: Path, shortcuts: DirectRoutes | None = None, **changes: Any
 ) -> AsyncIterator[Chat]:
     """The gateway with its relay, as it is in the product; `changes` are to the config."""
     async with running(stores, tmp_path, shortcuts, **changes) as gateway:

@@ -26,17 +26,17 @@ from schemathesis.specs.openapi.checks import (
 from tests.conftest import Stores, make_task
 from tests.gateway.conftest import ByTheDoor, Gang, config_for, serving
 
-from turnout.adapters.blobs import open_blobs
+from turnout.adapters.object_store import open_blobs
 from turnout.adapters.outbound import Outbound
-from turnout.adapters.redis.gangs import RedisGangBoard
-from turnout.adapters.redis.link import Link
-from turnout.adapters.redis.queue import RedisQueue
-from turnout.adapters.redis.quotas import RedisQuotas
+from turnout.adapters.redis.connection import RedisConnection
+from turnout.adapters.redis.gang_board import RedisGangBoard
+from turnout.adapters.redis.quota_accounts import RedisQuotas
 from turnout.adapters.redis.registry import RedisRegistry
 from turnout.adapters.redis.stores import RedisKeyStore, RedisMutex, RedisOutbox
-from turnout.adapters.redis.tasks import RedisTaskLog
-from turnout.adapters.redis.usage import RedisUsage
-from turnout.adapters.tunnel.bank import TunnelBank
+from turnout.adapters.redis.task_log import RedisTaskLog
+from turnout.adapters.redis.task_queue import RedisQueue
+from turnout.adapters.redis.usage_log import RedisUsage
+from turnout.adapters.tunnel.gateway_end import GatewayTunnels
 from turnout.config import Config
 from turnout.domain.keys import Role, mint
 from turnout.domain.tasks import TenantId
@@ -58,7 +58,7 @@ async def nowhere(host: str, port: int) -> Sequence[str]:
 
 @asynccontextmanager
 async def api_on(valkey: str, directory: Path) -> AsyncIterator[Api]:
-    link = Link(valkey, f"t{secrets.token_hex(6)}")
+    link = RedisConnection(valkey, f"t{secrets.token_hex(6)}")
     tasks = RedisTaskLog(link, retention_s=3600)
     stores = Stores(
         link, tasks, RedisQueue(link, tasks), RedisKeyStore(link), RedisOutbox(link, tasks), RedisMutex(link)
@@ -80,7 +80,7 @@ async def api_on(valkey: str, directory: Path) -> AsyncIterator[Api]:
         RedisGangBoard(link),
         outbound,
         outbound,
-        TunnelBank(),
+        GatewayTunnels(),
         ByTheDoor(),
         time.time,
         lambda: f"{next(numbers):08d}",
@@ -142,7 +142,7 @@ def operations() -> list[tuple[str, str]]:
     """Method and path of all that is documented; no part behind the ports is needed to tell."""
     nothing: Any = None
     absent: dict[str, Any] = {field.name: nothing for field in fields(Parts)}
-    parts = Parts(**absent | {"config": Config(), "now": time.time, "tunnels": TunnelBank()})
+    parts = Parts(**absent | {"config": Config(), "now": time.time, "tunnels": GatewayTunnels()})
     paths: dict[str, dict[str, Any]] = create_app(parts).openapi()["paths"]
     return [(path, method) for path, methods in paths.items() for method in methods]
 

@@ -24,7 +24,7 @@ from turnout.domain.serving import (
     WorkerId,
 )
 from turnout.manager.core import step
-from turnout.manager.moves import (
+from turnout.manager.events_and_commands import (
     Command,
     DemandSeen,
     Event,

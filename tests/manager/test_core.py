@@ -19,7 +19,7 @@ from turnout.domain.serving import (
     Want,
     WorkerId,
 )
-from turnout.manager.moves import (
+from turnout.manager.events_and_commands import (
     Close,
     DemandSeen,
     GiveUp,

@@ -10,7 +10,14 @@ from tests.manager.core_world import RULES, Box, World, model
 from turnout.domain.placement import could_ever_fit
 from turnout.domain.serving import Demand, Phase, ReplicaId, ReplicaReport, ServedModel, WorkerId
 from turnout.manager.core import step
-from turnout.manager.moves import DemandSeen, ModelRemoved, ModelSet, Tick, WorkerDraining, WorkerHeard
+from turnout.manager.events_and_commands import (
+    DemandSeen,
+    ModelRemoved,
+    ModelSet,
+    Tick,
+    WorkerDraining,
+    WorkerHeard,
+)
 
 NAMES = ("a", "b", "c", "d")
 SETTLING_S = 400

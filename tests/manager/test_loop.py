@@ -1,173 +1,255 @@
-"""The housekeeper on real stores: what it puts back, ends and removes, and that only one works at a time."""
+"""The fleet's loop on a real registry, with workers that call it as a gateway would on their behalf."""
 
 import asyncio
-import os
+import itertools
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import replace
-from pathlib import Path
+from dataclasses import dataclass, field, replace
 
 import pytest
 from tests.conftest import Stores, make_task, wait_until
 
-from turnout.adapters.blobs import ObjectBlobs, open_blobs
 from turnout.adapters.redis.registry import RedisRegistry
 from turnout.domain.families import FAMILIES
-from turnout.domain.fleet import GivenUp, Notes
-from turnout.domain.models import VideoPart
-from turnout.domain.serving import EngineKind, ServedModel
-from turnout.domain.tasks import GangId, State, TaskId
-from turnout.manager.loop import Manager
-from turnout.ports import Limits, Publication
+from turnout.domain.fleet import Rules
+from turnout.domain.serving import (
+    Beat,
+    DemandReport,
+    EngineKind,
+    Enrolment,
+    Machine,
+    ModelRoutes,
+    Needs,
+    Phase,
+    ReplicaId,
+    ReplicaReport,
+    ServedModel,
+    VideoPart,
+    Want,
+    WorkerId,
+)
+from turnout.manager.loop import RIGHT, FleetManager
+from turnout.ports import Limits, Registry
 
-MODEL = "wan-tiny-t2v"
-LIMITS = Limits(100, 100, 1000)
+RULES = Rules(
+    suspect_s=1.0, gone_s=2.0, min_resident_s=1.0, settle_s=0.2, backoff_s=0.2, absent_s=1.0, freeing_s=2.0
+)
+GB = 10**9
+CHAT = ServedModel("chat", EngineKind.LLAMACPP, "builtin:x", Needs(memory_bytes=6 * GB), idle_s=60.0)
+VIDEO = ServedModel(
+    "wan-tiny-t2v", EngineKind.WAN, "w", concurrency=1, video=VideoPart(FAMILIES["wan-tiny-t2v"])
+)
+_numbers = itertools.count(1)
+
+
+@dataclass
+class SimulatedWorker:
+    """Obeys as fast as it can. `killed` stops it without a word."""
+
+    id: WorkerId
+    registry: Registry
+    replicas: dict[ReplicaId, Phase] = field(default_factory=dict)
+    seen: int = 0
+    fails: bool = False
+
+    async def run(self) -> None:
+        await self.registry.enrol(Enrolment(self.id, self.id, f"http://{self.id}", "digest"))
+        while True:
+            free = 8 * GB - 6 * GB * sum(p is not Phase.FAILED for p in self.replicas.values())
+            machine = Machine((), 8 * GB, free, engines=frozenset(EngineKind))
+            reports = tuple(
+                ReplicaReport(r, phase, "127.0.0.1:1", detail="no luck" if phase is Phase.FAILED else "")
+                for r, phase in self.replicas.items()
+            )
+            await self.registry.heard(self.id, Beat(machine, reports, self.seen))
+            sheet = await self.registry.wait_orders(self.id, self.seen, 0.2)
+            if sheet is not None:
+                self.seen = sheet.version
+                wanted = {a.replica for a in sheet.assignments if a.want is not Want.GONE}
+                self.replicas = {r: self.replicas.get(r, Phase.STARTING) for r in wanted}
+            else:
+                arrived = Phase.FAILED if self.fails else Phase.READY
+                self.replicas = {r: arrived if p is Phase.STARTING else p for r, p in self.replicas.items()}
+
+
+class Scene:
+    def __init__(self, stores: Stores) -> None:
+        self.stores = stores
+        self.registry = RedisRegistry(stores.link)
+        self.workers: dict[str, tuple[SimulatedWorker, asyncio.Task[None]]] = {}
+        self.routes: dict[str, ModelRoutes] = {}
+        self.asks: dict[str, DemandReport] = {}
+
+    def join(self, name: str, **more: bool) -> SimulatedWorker:
+        worker = SimulatedWorker(WorkerId(name), self.registry, **more)
+        self.workers[name] = (worker, asyncio.create_task(worker.run()))
+        return worker
+
+    def kill(self, name: str) -> SimulatedWorker:
+        worker, task = self.workers.pop(name)
+        task.cancel()
+        return worker
+
+    async def gateway(self) -> None:
+        async for changed in self.registry.tail_routes():
+            self.routes = {n: r for n, r in (self.routes | changed).items() if r is not None}
+
+    async def demand(self) -> None:
+        while True:
+            await self.registry.report_demand("g1", self.asks)
+            await asyncio.sleep(0.2)
+
+    def usable(self, model: str) -> list[str]:
+        known = self.routes.get(model, ModelRoutes())
+        return [route.worker for route in known.routes if route.usable]
+
+    @asynccontextmanager
+    async def managed(self, *elsewhere: EngineKind) -> AsyncIterator[FleetManager]:
+        stopping = asyncio.Event()
+        name, stores = f"m{next(_numbers)}", self.stores
+        made = FleetManager(name, self.registry, stores.mutex, stores.queue, RULES, frozenset(elsewhere))
+        job = asyncio.create_task(made.run(stopping))
+        try:
+            yield made
+        finally:
+            stopping.set()
+            await asyncio.wait_for(job, 10)
 
 
 @pytest.fixture
-def blobs(tmp_path: Path) -> ObjectBlobs:
-    return open_blobs(str(tmp_path / "objects"))
+async def scene(stores: Stores) -> AsyncIterator[Scene]:
+    made = Scene(stores)
+    helpers = [asyncio.create_task(made.gateway()), asyncio.create_task(made.demand())]
+    yield made
+    everyone = [*helpers, *(task for _, task in made.workers.values())]
+    for task in everyone:
+        task.cancel()
+    ended = await asyncio.gather(*everyone, return_exceptions=True)
+    assert all(isinstance(e, asyncio.CancelledError) for e in ended), ended
 
 
-def manager(stores: Stores, blobs: ObjectBlobs, name: str = "m1") -> Manager:
-    async def deliver() -> None:
-        deliveries.append(name)
-
-    deliveries: list[str] = []
-    made = Manager(
-        name,
-        RedisRegistry(stores.link),
-        stores.tasks,
-        stores.queue,
-        blobs,
-        stores.mutex,
-        deliver,
-        lease_s=0.2,
-        retention_s=60,
-    )
-    delivered[name] = deliveries
-    return made
+async def test_a_model_wakes_on_demand_and_its_route_is_published(scene: Scene) -> None:
+    await scene.registry.put_model(CHAT)
+    scene.join("w1")
+    async with scene.managed():
+        await wait_until(lambda: "chat" in scene.routes, "the model to be known")
+        assert not scene.usable("chat")
+        scene.asks = {"chat": DemandReport(waiting=3)}
+        began = time.monotonic()
+        await wait_until(lambda: scene.usable("chat") == ["w1"], "a route")
+        assert time.monotonic() - began < 5
+        await scene.registry.remove_model("chat")
+        await wait_until(lambda: "chat" not in scene.routes, "the route to go")
+        await wait_until(lambda: not scene.workers["w1"][0].replicas, "the replica to go")
 
 
-delivered: dict[str, list[str]] = {}
+async def test_a_new_manager_goes_on_where_the_last_one_stopped(scene: Scene) -> None:
+    await scene.registry.put_model(replace(CHAT, min_replicas=1))
+    worker = scene.join("w1")
+    async with scene.managed():
+        await wait_until(lambda: scene.usable("chat") == ["w1"], "a route")
+    before = dict(worker.replicas)
+    async with scene.managed() as second:
+        await wait_until(lambda: _held_by(scene, second.id), "the second manager to work")
+        await asyncio.sleep(1.0)
+        assert scene.usable("chat") == ["w1"] and worker.replicas == before
+        assert (await scene.registry.status())["chat"] == "ready: 1 replica"
 
 
-@asynccontextmanager
-async def working(made: Manager) -> AsyncIterator[None]:
-    stopping = asyncio.Event()
-    job = asyncio.create_task(made.run(stopping))
-    try:
-        yield
-    finally:
-        stopping.set()
-        await asyncio.wait_for(job, 10)
+async def _held_by(scene: Scene, owner: str) -> bool:
+    return await scene.stores.mutex.holder(RIGHT) == owner
 
 
-async def register(stores: Stores) -> None:
-    video = VideoPart(FAMILIES[MODEL])
-    await RedisRegistry(stores.link).put_model(ServedModel(MODEL, EngineKind.WAN, "w", video=video))
+async def test_of_two_managers_one_writes_and_the_other_follows_when_it_dies(scene: Scene) -> None:
+    await scene.registry.put_model(replace(CHAT, min_replicas=1))
+    scene.join("w1")
+    async with scene.managed() as second:
+        await wait_until(lambda: _held_by(scene, second.id), "the first of them to work")
+        await wait_until(lambda: scene.usable("chat") == ["w1"], "a route")
+        # Another one that believes to hold the right cannot write.
+        rival = FleetManager("rival", scene.registry, scene.stores.mutex, scene.stores.queue, RULES)
+        job = asyncio.create_task(rival.run(asyncio.Event()))
+        await asyncio.sleep(0.7)
+        [replica] = (await scene.registry.saved()).replicas
+        assert replica.startswith(second.id)
+    await wait_until(lambda: _held_by(scene, "rival"), "the rival to take over")
+    await scene.registry.put_model(replace(CHAT, name="other", needs=Needs(memory_bytes=GB), min_replicas=1))
+    await wait_until(lambda: scene.usable("other") == ["w1"], "the rival's own decision")
+    assert scene.usable("chat") == ["w1"]
+    job.cancel()
 
 
-async def state_of(stores: Stores, task: TaskId) -> State:
-    return (await stores.tasks.get(task)).state
+async def test_a_dead_worker_s_replica_moves_and_does_not_come_back(scene: Scene) -> None:
+    await scene.registry.put_model(replace(CHAT, min_replicas=1))
+    scene.join("w1")
+    async with scene.managed():
+        await wait_until(lambda: scene.usable("chat") == ["w1"], "a route")
+        scene.join("w2")
+        dead = scene.kill("w1")
+        await wait_until(lambda: scene.usable("chat") == ["w2"], "the replica to move")
+        assert dead.replicas
+        scene.workers["w1"] = (dead, asyncio.create_task(dead.run()))
+        await wait_until(lambda: not dead.replicas, "the old replica to be put away")
+        assert scene.usable("chat") == ["w2"]
 
 
-async def test_a_lease_that_ran_out_puts_the_task_back(stores: Stores, blobs: ObjectBlobs) -> None:
-    await register(stores)
-    task = make_task()
-    await stores.tasks.submit(task, LIMITS)
-    await stores.queue.claim(MODEL, GangId("g"), LIMITS)
-
-    async def queued() -> bool:
-        return await state_of(stores, task.id) is State.QUEUED
-
-    async with working(manager(stores, blobs)):
-        await wait_until(queued, "the task to be put back")
-    assert (await stores.tasks.get(task.id)).failures == 1
+async def test_a_failing_model_is_given_up_with_its_reason(scene: Scene) -> None:
+    await scene.registry.put_model(CHAT)
+    scene.join("w1", fails=True)
+    scene.asks = {"chat": DemandReport(waiting=1)}
+    async with scene.managed():
+        await wait_until(
+            lambda: "no luck" in (scene.routes.get("chat", ModelRoutes()).refusal or ""), "a refusal"
+        )
 
 
-async def test_a_task_that_nobody_took_is_failed_with_a_reason(stores: Stores, blobs: ObjectBlobs) -> None:
-    await register(stores)
-    old = replace(make_task(), created_at=time.time() - 120)
-    young = make_task()
-    for task in (old, young):
-        await stores.tasks.submit(task, LIMITS)
-
-    async def failed() -> bool:
-        return await state_of(stores, old.id) is State.FAILED
-
-    async with working(manager(stores, blobs)):
-        await wait_until(failed, "the old task to be ended")
-    assert await state_of(stores, young.id) is State.QUEUED
+async def test_a_gateway_that_died_asks_for_nothing(scene: Scene) -> None:
+    await scene.registry.put_model(replace(CHAT, idle_s=0.5))
+    worker = scene.join("w1")
+    await scene.registry.report_demand("dead", {"chat": DemandReport(running=5)})
+    async with scene.managed():
+        await wait_until(lambda: bool(worker.replicas), "a start")
+        await wait_until(lambda: not worker.replicas, "the demand to lapse and the replica to go")
 
 
-async def test_waiting_tasks_of_a_removed_model_end_with_a_reason(stores: Stores, blobs: ObjectBlobs) -> None:
-    await register(stores)
-    running, waiting = make_task(), make_task()
-    for task in (running, waiting):
-        await stores.tasks.submit(task, LIMITS)
-    await stores.queue.claim(MODEL, GangId("g"), LIMITS)
-
-    async def ended() -> bool:
-        return await state_of(stores, waiting.id) is State.FAILED
-
-    async with working(replace(manager(stores, blobs), lease_s=60)):
-        await RedisRegistry(stores.link).remove_model(MODEL)
-        await wait_until(ended, "the waiting task to end")
-    failure = (await stores.tasks.get(waiting.id)).failure
-    assert failure
-    assert (failure.code, failure.message) == ("model_removed", f"The model {MODEL} was removed.")
-    assert await state_of(stores, running.id) is State.IN_PROGRESS, "its gang finishes it"
+async def test_video_tasks_wake_their_model(scene: Scene) -> None:
+    video = ServedModel("wan-tiny-t2v", EngineKind.WAN, "builtin:x", Needs(memory_bytes=GB), concurrency=1)
+    await scene.registry.put_model(video)
+    worker = scene.join("w1")
+    async with scene.managed():
+        await scene.stores.tasks.submit(make_task(), Limits())
+        await wait_until(lambda: Phase.READY in worker.replicas.values(), "the gang")
 
 
-async def test_tasks_of_a_model_that_no_machine_can_run_end_after_a_while(
-    stores: Stores, blobs: ObjectBlobs
-) -> None:
-    await register(stores)
-    registry = RedisRegistry(stores.link)
-    old = replace(make_task(), created_at=time.time() - 61)
-    young = make_task()
-    for task in (old, young):
-        await stores.tasks.submit(task, LIMITS)
-    assert await stores.mutex.hold("fleet", "m", 60)
-    notes = Notes(0.0, given_up={MODEL: GivenUp("no worker can run wan engines")})
-    assert await registry.publish("fleet", "m", Publication(notes=notes))
-
-    async def ended() -> bool:
-        return await state_of(stores, old.id) is State.FAILED
-
-    async with working(replace(manager(stores, blobs), retention_s=600)):
-        await wait_until(ended, "the old task to end")
-    failure = (await stores.tasks.get(old.id)).failure
-    assert failure
-    assert failure.code == "model_unavailable"
-    assert "no worker can run wan engines" in failure.message
-    assert await state_of(stores, young.id) is State.QUEUED
+async def test_models_that_others_look_after_get_no_replica_and_are_not_given_up(scene: Scene) -> None:
+    video = ServedModel("wan-tiny-t2v", EngineKind.WAN, "builtin:x", Needs(memory_bytes=GB), min_replicas=1)
+    await scene.registry.put_model(video)
+    await scene.registry.put_model(replace(CHAT, min_replicas=1))
+    scene.join("w1")
+    async with scene.managed(EngineKind.WAN):
+        await wait_until(lambda: scene.usable("chat") == ["w1"], "a route")
+        assert scene.usable("wan-tiny-t2v") == []
+        assert await scene.registry.given_up() == {}
 
 
-async def test_objects_past_the_retention_are_swept(
-    stores: Stores, blobs: ObjectBlobs, tmp_path: Path
-) -> None:
-    for key in ("tasks/old/1/video.mp4", "tasks/new/1/video.mp4"):
-        await blobs.put(key, b"x", "video/mp4")
-    past = time.time() - 120
-    os.utime(tmp_path / "objects/tasks/old/1/video.mp4", (past, past))
-
-    async def swept() -> bool:
-        return [b.key async for b in blobs.list("tasks/")] == ["tasks/new/1/video.mp4"]
-
-    async with working(manager(stores, blobs)):
-        await wait_until(swept, "the old object to be swept")
+async def test_gateways_know_the_models_that_others_look_after(scene: Scene) -> None:
+    await scene.registry.put_model(VIDEO)
+    for _ in range(2):  # a manager that takes over does not take them back
+        async with scene.managed(EngineKind.WAN):
+            await wait_until(lambda: "wan-tiny-t2v" in scene.routes, "gateways to know it")
+            assert scene.routes["wan-tiny-t2v"] == ModelRoutes(video=True)
+    async with scene.managed(EngineKind.WAN):
+        await scene.registry.remove_model("wan-tiny-t2v")
+        await wait_until(lambda: not scene.routes, "gateways to forget it")
 
 
-async def test_one_manager_works_and_the_other_takes_over(stores: Stores, blobs: ObjectBlobs) -> None:
-    first, second = manager(stores, blobs, "first"), manager(stores, blobs, "second")
-    async with working(first):
-        await wait_until(lambda: bool(delivered["first"]), "the first to work")
-        async with working(second):
-            seen = len(delivered["first"])
-            await wait_until(lambda: len(delivered["first"]) > seen, "the first to go on")
-            assert not delivered["second"]
-    async with working(second):
-        await wait_until(lambda: bool(delivered["second"]), "the second to take over")
+async def test_a_draining_worker_empties(scene: Scene) -> None:
+    await scene.registry.put_model(replace(CHAT, min_replicas=1))
+    worker = scene.join("w1")
+    async with scene.managed():
+        await wait_until(lambda: scene.usable("chat") == ["w1"], "a route")
+        await scene.registry.set_draining(worker.id, True)
+        await wait_until(lambda: not worker.replicas, "the worker to be empty")
+        await scene.registry.set_draining(worker.id, False)
+        await wait_until(lambda: scene.usable("chat") == ["w1"], "a route again")

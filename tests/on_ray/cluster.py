@@ -33,7 +33,7 @@ from turnout.domain.slots import GangReport
 from turnout.domain.tasks import Task, TaskId
 from turnout.domain.video import VideoSpec
 from turnout.ports import Limits, Recorded
-from turnout.wiring import Wires, open_wires
+from turnout.wiring.stores import Stores, open_stores
 
 RAY = str(Path(sys.executable).with_name("ray"))
 ENVIRON = {
@@ -241,13 +241,13 @@ class OnRay:
     """Turnout on a cluster that this process is connected to, seen through its stores."""
 
     config: Config
-    wires: Wires
+    stores: Stores
 
     async def submit(self, model: str, steps: int = 6, prompt: str = "a red ball", seed: int = 7) -> Task:
         spec = VideoSpec(prompt, "", 64, 64, 9, 8, steps, guidance=(3.0, 3.0), shift=5.0, seed=seed)
         made = make_task(model=model, max_attempts=8)
         task = Task(made.id, made.tenant, model, spec, time.time(), max_attempts=8)
-        return await self.wires.tasks.submit(task, Limits(submits_per_minute=10_000, max_running=100))
+        return await self.stores.tasks.submit(task, Limits(submits_per_minute=10_000, max_running=100))
 
     async def until(
         self, task: TaskId, holds: Callable[[Task], bool], what: str, timeout_s: float = 240
@@ -255,7 +255,7 @@ class OnRay:
         seen: list[Task] = []
 
         async def look() -> bool:
-            seen[:] = [await self.wires.tasks.get(task)]
+            seen[:] = [await self.stores.tasks.get(task)]
             return holds(seen[0])
 
         try:
@@ -274,14 +274,14 @@ class OnRay:
         )
 
     async def story(self, task: TaskId) -> list[Recorded]:
-        return await self.wires.tasks.story(task)
+        return await self.stores.tasks.story(task)
 
     async def video(self, task: Task) -> bytes:
         assert task.result is not None, task
-        return await self.wires.blobs.get(task.result.video)
+        return await self.stores.blobs.get(task.result.video)
 
     async def gangs(self) -> list[GangReport]:
-        return list((await self.wires.gangs.all()).values())
+        return list((await self.stores.gangs.all()).values())
 
     async def formed(self, model: str, count: int = 1) -> list[GangReport]:
         """Waits for that many formed gangs of the model."""
@@ -331,11 +331,11 @@ def tiny(ulysses: int, **more: Any) -> dict[str, Any]:
 
 @asynccontextmanager
 async def deployed(config: Config) -> AsyncIterator[OnRay]:
-    from turnout.wiring.on_ray.app import run_app, take_down
+    from turnout.wiring.on_ray.serve_app import run_app, take_down
 
     await asyncio.to_thread(run_app, config)
     try:
-        async with open_wires(config) as wires:
-            yield OnRay(config, wires)
+        async with open_stores(config) as stores:
+            yield OnRay(config, stores)
     finally:
         await asyncio.to_thread(take_down)

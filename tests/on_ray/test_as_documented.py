@@ -15,7 +15,7 @@ from tests.service import Service
 
 from turnout.config import dump
 from turnout.domain.tasks import State, TaskId
-from turnout.wiring import open_wires
+from turnout.wiring.stores import open_stores
 
 pytestmark = [pytest.mark.long, pytest.mark.xdist_group("ray"), pytest.mark.timeout(900)]
 WISH = {"model": "two", "prompt": "a red ball", "size": "128x128", "frames": 17, "steps": 60}
@@ -40,7 +40,7 @@ async def test_a_killed_up_leaves_the_gangs_to_the_next_one(
         node_environ(cluster.environ),
     )
     async with contextlib.AsyncExitStack() as stack:
-        on_ray = OnRay(config, await stack.enter_async_context(open_wires(config)))
+        on_ray = OnRay(config, await stack.enter_async_context(open_stores(config)))
         stack.push_async_callback(stop, service)
         await service.start()
         task = await ask(service)

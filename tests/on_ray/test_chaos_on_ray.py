@@ -149,7 +149,7 @@ async def test_scaling_down_stops_the_idle_gang_and_not_the_busy_one(on_ray: OnR
 
 
 async def test_a_redeploy_costs_at_most_one_checkpoint_interval(on_ray: OnRay, figures: Any) -> None:
-    from turnout.wiring.on_ray.app import run_app
+    from turnout.wiring.on_ray.serve_app import run_app
 
     undisturbed = await on_ray.submit("two", STEPS)
     expected = await on_ray.video(await on_ray.ended(undisturbed.id, 400))

@@ -35,7 +35,7 @@ from websockets.asyncio.client import connect as open_socket
 
 from turnout.domain.keys import Role, mint
 from turnout.domain.tasks import TenantId
-from turnout.wiring import open_wires
+from turnout.wiring.stores import open_stores
 
 pytestmark = [pytest.mark.long, pytest.mark.xdist_group("ray"), pytest.mark.timeout(900)]
 MODEL = "two"
@@ -74,9 +74,9 @@ async def test_a_video_through_serve_s_own_door(
     cluster: Cluster, dashboard: str, valkey: str, tmp_path: Path, figures: Any
 ) -> None:
     config = settings(tmp_path, valkey, {MODEL: tiny(2, idle_s=60.0)})
-    async with open_wires(config) as wires:
+    async with open_stores(config) as stores:
         key, token = mint("k1", secrets.token_urlsafe(32), TenantId("acme"), Role.USER, "test", time.time())
-        await wires.keys.add(key)
+        await stores.keys.add(key)
         headers = {"Authorization": f"Bearer {token}"}
         async with (
             served(cluster, tmp_path / "turnout.yaml") as url,
@@ -86,7 +86,7 @@ async def test_a_video_through_serve_s_own_door(
             assert answer.status_code == 200, answer.text
             task = answer.json()["task_id"]
             following = asyncio.create_task(follow(client, task))
-            await OnRay(config, wires).at_step(task, 1)
+            await OnRay(config, stores).at_step(task, 1)
             [gang] = (await client.get("/ready")).json()["gangs"]
             assert gang == {"model": MODEL, "state": "formed", "ranks": 2, "nodes": 1}
             await rays_own_tools_tell_the_truth(cluster, dashboard)

@@ -9,7 +9,7 @@ import pytest
 import uvloop
 from tests.relay.kit import Stand, standing
 
-from turnout.adapters.relay import RelaySettings
+from turnout.relay import RelaySettings
 
 
 def pytest_asyncio_loop_factories(config: pytest.Config, item: pytest.Item) -> dict[str, Callable[[], Any]]:

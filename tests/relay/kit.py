@@ -12,8 +12,8 @@ from typing import Any
 import uvicorn
 from uvicorn.server import ServerState
 
-from turnout.adapters.relay import Ask, Failure, Outcome, Relay, RelaySettings, Target, Ticket
 from turnout.domain.errors import Unavailable
+from turnout.relay import Relay, RelayFailure, RelayOutcome, RelayRequest, RelaySettings, Target, UpstreamCall
 
 CHAT = b"/v1/chat/completions"
 PATIENCE_S = 10.0
@@ -126,13 +126,13 @@ async def _read_request(reader: asyncio.StreamReader) -> Request | None:
 
 
 @dataclass
-class Counted(Ticket):
+class Counted(UpstreamCall):
     """A ticket that remembers what the relay told it."""
 
     desk: "CountingDesk"
     to: Target
-    ask: Ask
-    outcomes: list[Outcome] = field(default_factory=list[Outcome])
+    ask: RelayRequest
+    outcomes: list[RelayOutcome] = field(default_factory=list[RelayOutcome])
     first_bytes: int = 0
 
     def __post_init__(self) -> None:
@@ -141,10 +141,10 @@ class Counted(Ticket):
     def first_byte(self) -> None:
         self.first_bytes += 1
 
-    def finished(self, outcome: Outcome) -> None:
+    def finished(self, outcome: RelayOutcome) -> None:
         self.outcomes.append(outcome)
 
-    def retry(self) -> "Ticket | Awaitable[Ticket]":
+    def retry(self) -> "UpstreamCall | Awaitable[UpstreamCall]":
         assert len(self.outcomes) == 1
         return self.desk.next_ticket(self.ask)
 
@@ -155,21 +155,21 @@ class CountingDesk:
     def __init__(self, *targets: Target) -> None:
         self.targets = list(targets)
         self.tickets: list[Counted] = []
-        self.asks: list[Ask] = []
+        self.asks: list[RelayRequest] = []
         self.turn = 0
         self.greeted = 0
         self.greeting: Callable[[bytes | None], Awaitable[object] | None] | None = None
-        self.admission: Callable[[Ask], Ticket | Awaitable[Ticket]] | None = None
+        self.admission: Callable[[RelayRequest], UpstreamCall | Awaitable[UpstreamCall]] | None = None
 
     def greet(self, authorization: bytes | None) -> Awaitable[object] | None:
         self.greeted += 1
         return None if self.greeting is None else self.greeting(authorization)
 
-    def admit(self, ask: Ask) -> Ticket | Awaitable[Ticket]:
+    def admit(self, ask: RelayRequest) -> UpstreamCall | Awaitable[UpstreamCall]:
         self.asks.append(ask)
         return self.next_ticket(ask) if self.admission is None else self.admission(ask)
 
-    def next_ticket(self, ask: Ask) -> Counted:
+    def next_ticket(self, ask: RelayRequest) -> Counted:
         if not self.targets:
             raise Unavailable("No replica is left.", code="no_replica")
         ticket = Counted(self, self.targets[self.turn % len(self.targets)], ask)
@@ -178,11 +178,11 @@ class CountingDesk:
         return ticket
 
     @property
-    def outcomes(self) -> list[Outcome]:
+    def outcomes(self) -> list[RelayOutcome]:
         return [one for ticket in self.tickets for one in ticket.outcomes]
 
     @property
-    def failures(self) -> list[Failure | None]:
+    def failures(self) -> list[RelayFailure | None]:
         return [outcome.error for outcome in self.outcomes]
 
     @property

@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.relay.kit import Call, Stand
 
-from turnout.adapters.relay import Failure, RelaySettings, Target
-from turnout.adapters.relay.framing import size_of_event_chunks
-from turnout.adapters.relay.links import Link, Pool
+from turnout.relay import RelayFailure, RelaySettings, Target
+from turnout.relay.framing import size_of_event_chunks
+from turnout.relay.upstream import ConnectionPool, UpstreamConnection
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
 PIECES = st.lists(
@@ -45,7 +45,7 @@ class Listener:
         self.taken_whole = 0
         self.ends: list[str] = []
 
-    def arrived(self, link: Link, payload: bytes, complete: bool) -> None:
+    def arrived(self, link: UpstreamConnection, payload: bytes, complete: bool) -> None:
         self.heard += payload
         if complete:
             self.ends.append("complete")
@@ -59,7 +59,7 @@ class Listener:
         self.taken_whole += 1
         return True
 
-    def lost(self, link: Link, failure: Failure) -> None:
+    def lost(self, link: UpstreamConnection, failure: RelayFailure) -> None:
         self.ends.append(failure)
 
 
@@ -74,7 +74,7 @@ def taken_apart(chunks: bytes) -> bytes:
 
 
 def hear(reads: list[bytes], whole: bool) -> Listener:
-    link = Link(Pool(RelaySettings(), None).lane(Target("127.0.0.1", 1)))
+    link = UpstreamConnection(ConnectionPool(RelaySettings(), None).lane(Target("127.0.0.1", 1)))
     wire, listener = Wire(), Listener(whole)
     link.connection_made(cast(Any, wire))
     link.ask(listener, b"", b"")

@@ -22,7 +22,7 @@ from tests.relay.kit import (
     standing,
 )
 
-from turnout.adapters.relay import Ask, Failure, RelaySettings, Target, Ticket
+from turnout.relay import RelayFailure, RelayRequest, RelaySettings, Target, UpstreamCall
 
 EVENT = b'data: {"n":1}\n\n'
 
@@ -40,7 +40,7 @@ async def test_a_replica_that_nobody_runs_is_passed_over(stand: Stand) -> None:
     await stand.replica(echo)
     client = await stand.client()
     assert (await client.ask()).status == 200
-    assert stand.desk.failures == [Failure.UNREACHABLE, None]
+    assert stand.desk.failures == [RelayFailure.UNREACHABLE, None]
 
 
 @pytest.mark.parametrize("before", [b"", b"HTTP/1.1 200 OK\r\nContent-Le"])
@@ -53,7 +53,7 @@ async def test_a_replica_that_dies_before_it_answers_is_replaced(stand: Stand, b
     await stand.replica(echo)
     client = await stand.client()
     assert (await client.ask(b'{"x":1}')).body == b'{"x":1}'
-    assert stand.desk.failures == [Failure.LOST, None]
+    assert stand.desk.failures == [RelayFailure.LOST, None]
 
 
 async def test_a_replica_that_cannot_serve_now_is_replaced(stand: Stand) -> None:
@@ -64,7 +64,7 @@ async def test_a_replica_that_cannot_serve_now_is_replaced(stand: Stand) -> None
     await stand.replica(echo)
     client = await stand.client()
     assert (await client.ask()).status == 200
-    assert stand.desk.failures == [Failure.REFUSED, None]
+    assert stand.desk.failures == [RelayFailure.REFUSED, None]
     assert stand.desk.outcomes[0].status == 503
 
 
@@ -77,7 +77,7 @@ async def test_the_last_replicas_own_refusal_is_shown(make_stand) -> None:
     await stand.replica(busy)
     answer = await (await stand.client()).ask()
     assert (answer.status, answer.body) == (503, b'{"mine":1}')
-    assert stand.desk.failures == [Failure.REFUSED, None]
+    assert stand.desk.failures == [RelayFailure.REFUSED, None]
 
 
 async def test_attempts_are_bounded(stand: Stand) -> None:
@@ -91,7 +91,7 @@ async def test_attempts_are_bounded(stand: Stand) -> None:
 
 
 async def test_no_other_replica_is_told_as_the_desk_tells_it(stand: Stand) -> None:
-    def once(ask: Ask) -> Ticket:
+    def once(ask: RelayRequest) -> UpstreamCall:
         stand.desk.admission = None
         ticket = stand.desk.next_ticket(ask)
         stand.desk.targets.clear()
@@ -100,7 +100,7 @@ async def test_no_other_replica_is_told_as_the_desk_tells_it(stand: Stand) -> No
     stand.desk.targets.append(free_target())
     stand.desk.admission = once
     assert code(await (await stand.client()).ask()) == "no_replica"
-    assert stand.desk.failures == [Failure.UNREACHABLE]
+    assert stand.desk.failures == [RelayFailure.UNREACHABLE]
 
 
 async def test_a_link_that_was_closed_while_idle_is_replaced_silently(stand: Stand) -> None:
@@ -179,7 +179,7 @@ async def test_a_stream_that_breaks_ends_with_an_error_event(stand: Stand) -> No
     answer = await client.ask(b'{"stream":true}')
     assert answer.body.startswith(EVENT) and b"half" not in answer.body and b"[DONE]" not in answer.body
     assert last_event(answer.body)["error"]["code"] == "replica_lost"
-    assert stand.desk.failures == [Failure.LOST]
+    assert stand.desk.failures == [RelayFailure.LOST]
     assert stand.desk.outcomes[0].status == 200
 
 
@@ -199,7 +199,7 @@ async def test_a_stream_without_an_end_of_its_own_must_say_done(stand: Stand, ve
     assert last_event((await client.ask()).body)["error"]["code"] == "replica_lost"
     done = True
     assert (await client.ask()).body == EVENT + b"data: [DONE]\n\n"
-    assert stand.desk.failures == [Failure.LOST, None]
+    assert stand.desk.failures == [RelayFailure.LOST, None]
 
 
 @pytest.mark.parametrize(
@@ -220,7 +220,7 @@ async def test_a_body_that_breaks_never_looks_whole(stand: Stand, framing: bytes
         client.post()
     with pytest.raises(Broken):
         await client.answer()
-    assert stand.desk.failures == [Failure.LOST]
+    assert stand.desk.failures == [RelayFailure.LOST]
 
 
 @pytest.mark.parametrize(
@@ -240,7 +240,7 @@ async def test_what_is_not_http_is_not_passed_on(stand: Stand, said: bytes) -> N
     await stand.replica(babble)
     answer = await (await stand.client()).ask()
     assert (answer.status, code(answer)) == (503, "replica_broken")
-    assert stand.desk.failures == [Failure.BROKEN] * 3
+    assert stand.desk.failures == [RelayFailure.BROKEN] * 3
 
 
 async def test_bad_chunks_in_a_stream_end_it_with_an_error(stand: Stand) -> None:
@@ -253,7 +253,7 @@ async def test_bad_chunks_in_a_stream_end_it_with_an_error(stand: Stand) -> None
     await stand.replica(babble)
     answer = await (await stand.client()).ask()
     assert last_event(answer.body)["error"]["code"] == "replica_broken"
-    assert stand.desk.failures == [Failure.BROKEN]
+    assert stand.desk.failures == [RelayFailure.BROKEN]
 
 
 async def test_silence_has_limits(make_stand) -> None:
@@ -273,7 +273,7 @@ async def test_silence_has_limits(make_stand) -> None:
     await asyncio.wait_for(replica.hung_up.wait(), 5)
     replica.handler = mute_after_an_event
     assert last_event((await client.ask()).body)["error"]["code"] == "replica_silent"
-    assert stand.desk.failures == [Failure.SILENT, Failure.SILENT]
+    assert stand.desk.failures == [RelayFailure.SILENT, RelayFailure.SILENT]
 
 
 async def test_a_connection_that_does_not_come_has_a_limit(make_stand) -> None:
@@ -282,7 +282,7 @@ async def test_a_connection_that_does_not_come_has_a_limit(make_stand) -> None:
     await stand.replica(echo)
     stand.desk.turn = 0
     answer = await (await stand.client()).ask()
-    assert answer.status == 200 and stand.desk.failures == [Failure.UNREACHABLE, None]
+    assert answer.status == 200 and stand.desk.failures == [RelayFailure.UNREACHABLE, None]
 
 
 @pytest.fixture
@@ -353,7 +353,7 @@ async def test_hanging_up_cancels_a_pending_admission(stand: Stand) -> None:
     cancelled = asyncio.Event()
     waiting = asyncio.Event()
 
-    async def wait(ask: Ask) -> Ticket:
+    async def wait(ask: RelayRequest) -> UpstreamCall:
         try:
             waiting.set()
             await asyncio.Event().wait()
@@ -372,10 +372,10 @@ async def test_hanging_up_cancels_a_pending_admission(stand: Stand) -> None:
 
 async def test_a_ticket_that_comes_after_the_hang_up_is_settled(stand: Stand) -> None:
     """The desk's future is done, the relay is not told yet, and the client goes."""
-    future: asyncio.Future[Ticket] = asyncio.get_running_loop().create_future()
-    asks: list[Ask] = []
+    future: asyncio.Future[UpstreamCall] = asyncio.get_running_loop().create_future()
+    asks: list[RelayRequest] = []
 
-    def later(ask: Ask) -> asyncio.Future[Ticket]:
+    def later(ask: RelayRequest) -> asyncio.Future[UpstreamCall]:
         asks.append(ask)
         return future
 
@@ -388,7 +388,7 @@ async def test_a_ticket_that_comes_after_the_hang_up_is_settled(stand: Stand) ->
     future.set_result(stand.desk.next_ticket(asks[0]))
     front.connection_lost(None)
     await wait_until(lambda: stand.desk.settled, "the outcome")
-    assert stand.desk.failures == [Failure.CLIENT_GONE]
+    assert stand.desk.failures == [RelayFailure.CLIENT_GONE]
 
 
 async def test_shutting_down_is_told_to_everyone(stand: Stand) -> None:
@@ -409,7 +409,7 @@ async def test_shutting_down_is_told_to_everyone(stand: Stand) -> None:
     assert b"shutting_down" in await streaming.chunk()
     assert code(await plain.answer()) == "shutting_down"
     assert await plain.closed()
-    assert stand.desk.failures == [Failure.CLOSED, Failure.CLOSED]
+    assert stand.desk.failures == [RelayFailure.CLOSED, RelayFailure.CLOSED]
 
 
 async def test_a_desk_whose_callback_fails_harms_nobody(stand: Stand) -> None:

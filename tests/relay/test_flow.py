@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from tests.conftest import wait_until
 from tests.relay.kit import Broken, Call, Client, CountingDesk, Replica, Stand, app, free_target
 
-from turnout.adapters.relay import Ask, Failure, Relay, RelaySettings, Ticket
-from turnout.adapters.relay.framing import whole_events
-from turnout.adapters.relay.memo import HeadMemo
-from turnout.adapters.relay.usage import read_usage
 from turnout.domain.errors import Limited
+from turnout.relay import Relay, RelayFailure, RelayRequest, RelaySettings, UpstreamCall
+from turnout.relay.framing import whole_events
+from turnout.relay.head_cache import HeadCache
+from turnout.relay.token_usage import read_usage
 
 EVENT = b'data: {"n":1}\n\n'
 TOTAL = 200 * 1024 * 1024
@@ -82,7 +82,7 @@ async def test_a_client_that_never_reads_is_given_up(make_stand) -> None:
         sock.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{}")
         await asyncio.wait_for(replica.hung_up.wait(), 10)
         await wait_until(lambda: stand.desk.settled, "the outcome")
-    assert stand.desk.failures == [Failure.CLIENT_GONE]
+    assert stand.desk.failures == [RelayFailure.CLIENT_GONE]
 
 
 async def test_counters_never_leak(make_stand) -> None:
@@ -119,14 +119,14 @@ async def test_counters_never_leak(make_stand) -> None:
                 return await call.wait_hung_up()
             await call.end()
 
-    def admit(ask: Ask) -> object:
+    def admit(ask: RelayRequest) -> object:
         whim = chance.random()
         if whim < 0.1:
             raise Limited("Later.")
         if whim < 0.6:
             return stand.desk.next_ticket(ask)
 
-        async def later() -> Ticket:
+        async def later() -> UpstreamCall:
             await pause()
             if whim < 0.7:
                 raise RuntimeError("a bug in the desk")
@@ -160,10 +160,10 @@ async def test_counters_never_leak(make_stand) -> None:
     assert len(stand.desk.tickets) > 200
     assert {failure for failure in stand.desk.failures} >= {
         None,
-        Failure.LOST,
-        Failure.UNREACHABLE,
-        Failure.SILENT,
-        Failure.CLIENT_GONE,
+        RelayFailure.LOST,
+        RelayFailure.UNREACHABLE,
+        RelayFailure.SILENT,
+        RelayFailure.CLIENT_GONE,
     }
 
 
@@ -220,7 +220,7 @@ def test_a_memo_knows_only_heads_that_differ_in_their_length(body: bytes, digits
     def message(length: bytes, body: bytes) -> bytes:
         return b"POST / HTTP/1.1\r\nContent-Length: %b\r\nX: y\r\n\r\n%b" % (length, body)
 
-    memo = HeadMemo[str]()
+    memo = HeadCache[str]()
     memo.learn(message(b"2", b"{}"), "known")
     assert memo.meaning == "known"
     assert memo.body(message(b"%d" % len(body), body)) == body

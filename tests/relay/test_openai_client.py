@@ -7,8 +7,8 @@ import openai
 import pytest
 from tests.relay.kit import Call, Stand
 
-from turnout.adapters.relay import Ask, Ticket
 from turnout.domain.errors import Unavailable
+from turnout.relay import RelayRequest, UpstreamCall
 
 
 def openai_client(stand: Stand) -> openai.AsyncOpenAI:
@@ -63,7 +63,7 @@ async def test_the_openai_client_raises_on_a_broken_stream(make_stand) -> None:
                 words += chunk.choices[0].delta.content or ""
         assert words == "Hello there"
 
-        async def fail(ask: Ask) -> Ticket:
+        async def fail(ask: RelayRequest) -> UpstreamCall:
             await asyncio.sleep(0.1)
             raise Unavailable("It did not wake.", code="model_failed")
 

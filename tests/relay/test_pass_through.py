@@ -8,7 +8,7 @@ import pytest
 from tests.conftest import wait_until
 from tests.relay.kit import CHAT, Call, Client, Replica, Stand, echo, post
 
-from turnout.adapters.relay import Target
+from turnout.relay import Target
 
 EVENTS = [b'data: {"n":%d}\n\n' % n for n in range(50)] + [b"data: [DONE]\n\n"]
 

@@ -7,7 +7,6 @@ import pytest
 from tests.conftest import wait_until
 from tests.relay.kit import CHAT, Answer, Call, Stand, echo, post
 
-from turnout.adapters.relay import Ask, Ticket
 from turnout.domain.errors import (
     Conflict,
     Forbidden,
@@ -17,6 +16,7 @@ from turnout.domain.errors import (
     Unauthorized,
     Unavailable,
 )
+from turnout.relay import RelayRequest, UpstreamCall
 
 LINE = b"POST %b HTTP/1.1\r\nHost: x\r\n" % CHAT
 CHUNKED = LINE + b"Transfer-Encoding: chunked\r\n\r\n"
@@ -211,10 +211,10 @@ async def test_errors_of_the_desk_become_answers(stand: Stand, late: bool) -> No
     client = await stand.client()
     for err, status, code, headers in ERRORS:
 
-        def refuse(ask: Ask, err: Exception = err) -> Ticket:
+        def refuse(ask: RelayRequest, err: Exception = err) -> UpstreamCall:
             raise err
 
-        async def refuse_late(ask: Ask, err: Exception = err) -> Ticket:
+        async def refuse_late(ask: RelayRequest, err: Exception = err) -> UpstreamCall:
             await asyncio.sleep(0)
             raise err
 
@@ -229,7 +229,7 @@ async def test_errors_of_the_desk_become_answers(stand: Stand, late: bool) -> No
 async def test_many_refusals_in_one_segment_are_all_answered(stand: Stand) -> None:
     """Each is answered before `start` returns; that must not end in deep recursion."""
 
-    def refuse(ask: Ask) -> Ticket:
+    def refuse(ask: RelayRequest) -> UpstreamCall:
         raise Unauthorized("No.")
 
     stand.desk.admission = refuse

@@ -5,14 +5,14 @@ import asyncio
 import pytest
 from tests.relay.kit import Call, Stand, echo, last_event
 
-from turnout.adapters.relay import Ask, Failure, Ticket
 from turnout.domain.errors import Unavailable
+from turnout.relay import RelayFailure, RelayRequest, UpstreamCall
 
 EVENT = b'data: {"n":1}\n\n'
 
 
 async def wake_slowly(stand: Stand, wake: asyncio.Event) -> None:
-    async def admit(ask: Ask) -> Ticket:
+    async def admit(ask: RelayRequest) -> UpstreamCall:
         await wake.wait()
         return stand.desk.next_ticket(ask)
 
@@ -60,7 +60,7 @@ async def test_one_that_does_not_stream_waits_in_silence(make_stand) -> None:
 async def test_a_wake_that_fails_is_told_in_the_stream(make_stand) -> None:
     stand: Stand = await make_stand(grace_s=0.02, beat_s=0.02)
 
-    async def admit(ask: Ask) -> Ticket:
+    async def admit(ask: RelayRequest) -> UpstreamCall:
         await asyncio.sleep(0.1)
         raise Unavailable("The model did not wake: out of memory.", code="model_failed")
 
@@ -111,4 +111,4 @@ async def test_a_replica_can_still_be_replaced_after_comments(make_stand) -> Non
     await stand.replica(stream)
     answer = await (await stand.client()).ask(b'{"stream":true}')
     assert answer.body.replace(b": waiting\n\n", b"") == EVENT
-    assert stand.desk.failures == [Failure.LOST, None]
+    assert stand.desk.failures == [RelayFailure.LOST, None]

@@ -14,13 +14,13 @@ from tests.conftest import wait_until
 
 from turnout.adapters.commands import LocalCommands
 from turnout.domain.serving import EngineKind, Phase, ReplicaId, ServedModel, Want
-from turnout.engines.servers import Launch
+from turnout.engines.engine_servers import Launch
 from turnout.worker.engine_control import HttpEngine
-from turnout.worker.gpus import GpuGate
-from turnout.worker.hands import Kit
+from turnout.worker.engine_ports import EnginePorts
+from turnout.worker.hardware import GpuGate
 from turnout.worker.orphans import Ledger
-from turnout.worker.ports import EnginePorts
-from turnout.worker.replicas import Means, Patience, Replica
+from turnout.worker.replica_owner import EngineDeadlines, ReplicaContext, ReplicaOwner
+from turnout.worker.replica_set import ReplicaSetContext
 
 FAKE_ENGINE = Path(__file__).with_name("fake_engine.py")
 MODEL = ServedModel("fake", EngineKind.COMMAND, "", command=("fake", "{port}"), load_timeout_s=30)
@@ -34,7 +34,7 @@ class Bench:
     engine: HttpEngine
     ports: EnginePorts = field(default_factory=lambda: EnginePorts(random.Random()))
     lives: list[asyncio.Task[None]] = field(default_factory=list)
-    patience: Patience = field(default_factory=lambda: Patience(drain_s=20))
+    patience: EngineDeadlines = field(default_factory=lambda: EngineDeadlines(drain_s=20))
 
     @property
     def ledger(self) -> Ledger:
@@ -51,10 +51,10 @@ class Bench:
         model: ServedModel = MODEL,
         want: Want = Want.READY,
         launch: Launch | None = None,
-        patience: Patience | None = None,
-    ) -> Replica:
+        patience: EngineDeadlines | None = None,
+    ) -> ReplicaOwner:
         planned = launch or self.launch(*options)
-        means = Means(
+        means = ReplicaContext(
             LocalCommands(self.state_dir / "logs"),
             self.engine,
             self.ledger,
@@ -63,12 +63,12 @@ class Bench:
             lambda: None,
             patience or self.patience,
         )
-        replica = Replica(ReplicaId(f"r-{secrets.token_hex(4)}"), model, want, means)
+        replica = ReplicaOwner(ReplicaId(f"r-{secrets.token_hex(4)}"), model, want, means)
         self.lives.append(asyncio.create_task(replica.run()))
         return replica
 
-    def kit(self, **changes: Launch) -> Kit:
-        return Kit(
+    def kit(self, **changes: Launch) -> ReplicaSetContext:
+        return ReplicaSetContext(
             LocalCommands(self.state_dir / "logs"),
             self.engine,
             self.ledger,
@@ -94,5 +94,5 @@ async def bench(state_dir: Path) -> AsyncIterator[Bench]:
     await engine.aclose()
 
 
-async def wait_phase(replica: Replica, *phases: Phase) -> None:
+async def wait_phase(replica: ReplicaOwner, *phases: Phase) -> None:
     await wait_until(lambda: replica.phase in phases, f"the replica to be {' or '.join(phases)}")

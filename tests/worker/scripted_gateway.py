@@ -12,7 +12,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from turnout.domain.serving import Phase, ReplicaId, ReplicaReport, WorkerId
-from turnout.wire.agent import Heartbeat, Order, Orders, Registered, Registration
+from turnout.schemas.worker_messages import Heartbeat, Registered, Registration, ReplicaOrder, WorkerOrders
 
 KEY = "worker-key"
 
@@ -26,7 +26,7 @@ class ScriptedGateway:
     heartbeats: list[Heartbeat] = field(default_factory=list)
     forgotten: bool = False
     refuse_known: bool = False
-    orders: Orders = field(default_factory=lambda: Orders(version=1, orders=()))
+    orders: WorkerOrders = field(default_factory=lambda: WorkerOrders(version=1, orders=()))
     port: int = 0
     _changed: asyncio.Condition = field(default_factory=asyncio.Condition)
     _server: uvicorn.Server | None = None
@@ -45,8 +45,8 @@ class ScriptedGateway:
         report = self.last.get(replica)
         return report.phase if report else None
 
-    async def order(self, *orders: Order, version: int | None = None) -> None:
-        self.orders = Orders(version=version or self.orders.version + 1, orders=orders)
+    async def order(self, *orders: ReplicaOrder, version: int | None = None) -> None:
+        self.orders = WorkerOrders(version=version or self.orders.version + 1, orders=orders)
         await self.nudge()
 
     async def nudge(self) -> None:

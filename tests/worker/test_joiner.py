@@ -18,8 +18,7 @@ from tests.workers import self_signed
 
 from turnout.domain.errors import Misconfigured
 from turnout.domain.serving import Machine, Phase, ReplicaId, Want, WorkerId
-from turnout.wire.agent import Order
-from turnout.worker.hands import Hands
+from turnout.schemas.worker_messages import ReplicaOrder
 from turnout.worker.joiner import (
     Identity,
     Joiner,
@@ -29,6 +28,7 @@ from turnout.worker.joiner import (
     reachable_host,
     retry_after_s,
 )
+from turnout.worker.replica_set import ReplicaSet
 
 MACHINE = Machine((), 2**33, 2**32)
 
@@ -36,7 +36,7 @@ MACHINE = Machine((), 2**33, 2**32)
 @dataclass(frozen=True)
 class Working:
     joiner: Joiner
-    hands: Hands
+    hands: ReplicaSet
     talking: asyncio.Task[None]
 
     async def leave(self) -> None:
@@ -55,7 +55,7 @@ async def worker(bench: Bench, gateway: ScriptedGateway, **changes: object) -> A
         **changes,
     }
     joiner = Joiner(JoinSettings(**values), lambda: MACHINE)  # type: ignore[arg-type]
-    async with Hands(bench.kit(), joiner.changed) as hands:
+    async with ReplicaSet(bench.kit(), joiner.changed) as hands:
         talking = asyncio.create_task(joiner.run(hands))
         try:
             yield Working(joiner, hands, talking)
@@ -77,8 +77,8 @@ def replica() -> ReplicaId:
     return ReplicaId(f"r-{secrets.token_hex(4)}")
 
 
-def order(replica: ReplicaId, want: Want = Want.READY) -> Order:
-    return Order(replica=replica, model=MODEL, gpus=(), want=want)
+def order(replica: ReplicaId, want: Want = Want.READY) -> ReplicaOrder:
+    return ReplicaOrder(replica=replica, model=MODEL, gpus=(), want=want)
 
 
 async def test_orders_arrive_at_once_and_so_does_news(

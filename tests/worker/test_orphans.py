@@ -31,7 +31,7 @@ def mark() -> str:
 
 @pytest.fixture
 def engine(mark: str) -> Iterator[subprocess.Popen[bytes]]:
-    """An engine with a child, as a worker that was killed without a warden would leave it."""
+    """An engine with a child, as a worker that was killed without a subreaper would leave it."""
     process = subprocess.Popen(
         [sys.executable, "-c", SLEEPER], start_new_session=True, env={**os.environ, MARK: mark}
     )
@@ -96,7 +96,7 @@ from turnout.adapters.commands import LocalCommands
 from turnout.worker.orphans import MARK
 
 async def main():
-    argv = [sys.executable, "-m", "turnout.worker.warden", sys.executable, *sys.argv[3:]]
+    argv = [sys.executable, "-m", "turnout.worker.subreaper", sys.executable, *sys.argv[3:]]
     await LocalCommands(Path(sys.argv[1])).start("engine", argv, {MARK: sys.argv[2]})
     await asyncio.Event().wait()
 

@@ -73,7 +73,7 @@ async def staying(kept: Kept) -> tuple[asyncio.subprocess.Process, list[psutil.P
     assert asker.stdout is not None
     assert await asker.stdout.readline() == b"stays\n"
     family = kept.family()
-    assert len(family) == 3  # its warden, itself, and what it started
+    assert len(family) == 3  # its subreaper, itself, and what it started
     return asker, family
 
 

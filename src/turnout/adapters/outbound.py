@@ -12,51 +12,22 @@ import ssl
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
+from ipaddress import ip_address
 from typing import TypeAlias
 
 import httpx
 
+from turnout.domain.addresses import Address, is_host, is_public
 from turnout.domain.errors import InvalidRequest, TooLarge
 
 _MAX_ADDRESSES = 3
 _STEP_S = 10.0  # to connect, and between two pieces
 _REDIRECTS = (301, 302, 303, 307, 308)
 
-# Addresses that carry an IPv4 address inside, and so lead wherever that leads: NAT64, 6to4, Teredo; and the old
-# site-local and IPv4-compatible ranges, which `ipaddress` calls global.
-_DISGUISES = tuple(
-    IPv6Network(net)
-    for net in ("::/96", "64:ff9b::/96", "64:ff9b:1::/48", "2002::/16", "2001::/32", "fec0::/10")
-)
-
 # After IDNA a name has no other letters; what a resolver or a header would make of them is anyone's guess.
 _HOST = re.compile(r"[A-Za-z0-9._-]+|\[?[0-9A-Fa-f:.]+\]?")
 
-Address: TypeAlias = IPv4Address | IPv6Address
 Resolve: TypeAlias = Callable[[str, int], Awaitable[Sequence[str]]]
-
-
-def is_public(address: Address) -> bool:
-    """Whether an address is on the open internet, whatever it is dressed as."""
-    if isinstance(address, IPv6Address):
-        if address.ipv4_mapped is not None:
-            return is_public(address.ipv4_mapped)
-        if address.scope_id is not None or any(address in net for net in _DISGUISES):
-            return False
-    elif str(address).startswith("192.88.99."):  # the 6to4 relays
-        return False
-    return address.is_global and not address.is_multicast and not address.is_reserved
-
-
-def is_host(address: Address) -> bool:
-    """Whether one machine can have the address: a worker may be on a private network or on this machine, but not at
-    "all interfaces", a group, or the link-local addresses where clouds tell secrets."""
-    if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
-        return is_host(address.ipv4_mapped)
-    return not (address.is_unspecified or address.is_multicast or address.is_link_local) and (
-        address.is_loopback or not address.is_reserved
-    )
 
 
 @dataclass(frozen=True, slots=True)

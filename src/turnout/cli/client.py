@@ -14,8 +14,8 @@ from urllib.parse import quote, urlsplit
 import httpx
 
 from turnout import __version__
-from turnout.cli.options import Server
-from turnout.cli.videos import Video, VideoEvent, mapping, text, video_of
+from turnout.cli.options import ServerAddress
+from turnout.cli.video_view import VideoEvent, VideoView, mapping, text, video_of
 from turnout.domain import errors
 from turnout.domain.errors import TurnoutError, Unavailable
 
@@ -59,7 +59,7 @@ class NotAStream(TurnoutError):
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class VideoOrder:
     """What to submit. `image` is a file; `fields` go as they are, numbers as numbers."""
 
     fields: Mapping[str, Any]
@@ -69,12 +69,12 @@ class Order:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    videos: Sequence[Video]
+    videos: Sequence[VideoView]
     has_more: bool
 
 
-class Client:
-    def __init__(self, server: Server) -> None:
+class ApiClient:
+    def __init__(self, server: ServerAddress) -> None:
         self.server = server
         headers = {"user-agent": f"turnout-cli/{__version__}"}
         if server.api_key:
@@ -94,7 +94,7 @@ class Client:
     def __exit__(self, *_: object) -> None:
         self._http.close()
 
-    def submission(self, order: Order, idempotency_key: str) -> httpx.Request:
+    def submission(self, order: VideoOrder, idempotency_key: str) -> httpx.Request:
         """The request that `submit` sends; the same object may be sent again, byte for byte."""
         headers = {"idempotency-key": idempotency_key}
         if order.priority:
@@ -115,12 +115,12 @@ class Client:
         request.read()  # into memory, so that it can be sent again
         return request
 
-    def submit(self, submission: httpx.Request) -> Video:
+    def submit(self, submission: httpx.Request) -> VideoView:
         with self._translated():
             response = self._http.send(submission)
         return video_of(_json(response))
 
-    def video(self, video_id: str) -> Video:
+    def video(self, video_id: str) -> VideoView:
         return video_of(self._ask("GET", _path(video_id)))
 
     def videos(self, *, limit: int, after: str | None = None, order: str = "desc") -> Page:
@@ -130,7 +130,7 @@ class Client:
         answer = self._ask("GET", "/v1/videos", params=params)
         return Page([video_of(item) for item in _items(answer)], answer.get("has_more") is True)
 
-    def cancel(self, video_id: str) -> Video:
+    def cancel(self, video_id: str) -> VideoView:
         return video_of(self._ask("POST", _path(video_id) + "/cancel"))
 
     def events(
@@ -261,7 +261,7 @@ class Client:
             raise TurnoutError(f"{self.server.url} answered with something odd: {err}") from err
 
 
-def _nobody(server: Server) -> str:
+def _nobody(server: ServerAddress) -> str:
     line = f"nothing answers at {server.url} ({server.origin})"
     if server.pid is not None and not _is_alive(server.pid):
         line += f"; the Turnout that wrote it (pid {server.pid}) is gone"
@@ -341,7 +341,7 @@ def _lines(pieces: Iterator[bytes]) -> Iterator[str]:
 
 
 def _parsed(lines: Iterator[str]) -> Iterator[VideoEvent]:
-    """Server-sent events, as far as a task's story uses them. Data that is not JSON is passed over."""
+    """ServerAddress-sent events, as far as a task's story uses them. Data that is not JSON is passed over."""
     event_id, kind, data = "", "", list[str]()
     for line in lines:
         if line:

@@ -11,8 +11,8 @@ from threading import Timer
 from typing import TYPE_CHECKING, TextIO
 
 from turnout.cli.follow import Display
-from turnout.cli.text import ahead, duration, one_line
-from turnout.cli.videos import Video
+from turnout.cli.formatting import ahead, duration, one_line
+from turnout.cli.video_view import VideoView
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 QUIET_LINE_S = 2.0
 
 
-def headline(video: Video) -> str:
+def headline(video: VideoView) -> str:
     """`queued, 2 tasks ahead`, `denoising`: what the task is at, without figures that change at each step."""
     if video.status == "queued":
         return f"queued, {ahead(video.queue_position)}"
@@ -29,7 +29,7 @@ def headline(video: Video) -> str:
     return one_line(video.status)
 
 
-def figures(video: Video) -> str:
+def figures(video: VideoView) -> str:
     """`step 4 of 20, about 12 s left`; empty when there are none."""
     found: list[str] = []
     if video.status == "in_progress" and video.stage == "denoising" and video.steps:
@@ -42,14 +42,14 @@ def figures(video: Video) -> str:
 class Silent:
     """For --json: what the user must know still goes to standard error."""
 
-    def show(self, video: Video) -> None:
+    def show(self, video: VideoView) -> None:
         pass
 
     def note(self, line: str) -> None:
         print(one_line(line), file=sys.stderr, flush=True)
 
 
-class Lines:
+class PlainLines:
     """One line at each change of stage, and every two seconds while steps go by."""
 
     def __init__(self, out: TextIO, *, label: str = "", clock: Callable[[], float] = time.monotonic) -> None:
@@ -60,7 +60,7 @@ class Lines:
         self._figures = ""
         self._said_at = 0.0
 
-    def show(self, video: Video) -> None:
+    def show(self, video: VideoView) -> None:
         head, more = headline(video), figures(video)
         due = more != self._figures and self._clock() - self._said_at >= QUIET_LINE_S
         if head == self._headline and not due:
@@ -87,7 +87,7 @@ class Bar:
         self._progress = progress
         self._bar = bar
 
-    def show(self, video: Video) -> None:
+    def show(self, video: VideoView) -> None:
         running = video.status == "in_progress" and video.progress > 0
         self._progress.update(
             self._bar,
@@ -111,7 +111,7 @@ def open_display(*, quiet: bool) -> Generator[Display]:
         yield Silent()
         return
     if not is_live(sys.stderr):
-        lines = Lines(sys.stderr)
+        lines = PlainLines(sys.stderr)
         silence = Timer(QUIET_LINE_S, lines.break_silence)
         silence.daemon = True
         silence.start()

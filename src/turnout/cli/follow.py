@@ -5,9 +5,9 @@ import random
 import time
 from typing import Protocol
 
-from turnout.cli.client import QUIET_S, Client, NotAStream
-from turnout.cli.text import duration
-from turnout.cli.videos import ENDED, Video, VideoEvent, after
+from turnout.cli.client import QUIET_S, ApiClient, NotAStream
+from turnout.cli.formatting import duration
+from turnout.cli.video_view import ENDED, VideoEvent, VideoView, after
 from turnout.domain.errors import Limited, TurnoutError, Unavailable
 
 POLL_S = 0.5
@@ -16,7 +16,7 @@ BACKOFF_S = (0.2, 5.0)
 
 
 class Display(Protocol):
-    def show(self, video: Video) -> None: ...
+    def show(self, video: VideoView) -> None: ...
     def note(self, line: str) -> None:
         """Something that the user should know and that is not progress."""
         ...
@@ -26,7 +26,7 @@ class TimedOut(TurnoutError):
     """The caller's own time is up; the task goes on."""
 
 
-class Patience:
+class RetryWindow:
     """How long to put up with a server that is away, and how often to knock."""
 
     def __init__(self, display: Display, patience_s: float = PATIENCE_S) -> None:
@@ -55,8 +55,8 @@ class Patience:
 class Follower:
     def __init__(
         self,
-        client: Client,
-        video: Video,
+        client: ApiClient,
+        video: VideoView,
         display: Display,
         *,
         deadline: float | None = None,
@@ -67,11 +67,11 @@ class Follower:
         self._shown = video
         self._display = display
         self._deadline = deadline
-        self._patience = Patience(display, patience_s)
+        self._patience = RetryWindow(display, patience_s)
         self._last_event_id: str | None = None
         self._streams = True
 
-    def wait_ended(self) -> Video:
+    def wait_ended(self) -> VideoView:
         """The task as it ended. Raises TimedOut at the deadline, Unavailable when the server stays away."""
         while True:
             try:
@@ -116,7 +116,7 @@ class Follower:
         elif changed is not self._shown:
             self._show(changed)
 
-    def _show(self, video: Video) -> None:
+    def _show(self, video: VideoView) -> None:
         self._shown = video
         self._display.show(video)
 

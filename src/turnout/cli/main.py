@@ -9,20 +9,20 @@ from typer.core import TyperGroup
 
 from turnout import __version__
 from turnout.cli import (
-    chat,
-    doctor,
-    generate,
-    keys,
-    models,
-    ray,
-    serve,
-    show_config,
-    tasks,
-    usage,
-    workers,
+    chat_command,
+    config_command,
+    doctor_command,
+    generate_command,
+    keys_commands,
+    models_commands,
+    ray_commands,
+    service_commands,
+    tasks_commands,
+    usage_command,
+    workers_commands,
 )
+from turnout.cli.formatting import one_line
 from turnout.cli.options import Common, ConfigOption, KeyOption, StateDirOption, UrlOption
-from turnout.cli.text import one_line
 from turnout.domain.errors import InvalidRequest, Misconfigured, TurnoutError, Unauthorized
 
 EPILOG = """Examples:
@@ -103,17 +103,17 @@ def root(
     ctx.obj = Common(config, state_dir, url, key)
 
 
-serve.register(app)
-generate.register(app)
-tasks.register(app)
-chat.register(app)
-models.register(app)
-workers.register(app)
-ray.register(app)
-keys.register(app)
-usage.register(app)
-show_config.register(app)
-doctor.register(app)
+service_commands.register(app)
+generate_command.register(app)
+tasks_commands.register(app)
+chat_command.register(app)
+models_commands.register(app)
+workers_commands.register(app)
+ray_commands.register(app)
+keys_commands.register(app)
+usage_command.register(app)
+config_command.register(app)
+doctor_command.register(app)
 
 if __name__ == "__main__":
     app()

@@ -29,12 +29,14 @@ ConfigOption = Annotated[
 StateDirOption = Annotated[
     Path | None, typer.Option("--state-dir", metavar="DIR", help="Where a local Turnout keeps its data.")
 ]
-UrlOption = Annotated[str | None, typer.Option("--url", metavar="URL", help="Server (or TURNOUT_URL).")]
+UrlOption = Annotated[
+    str | None, typer.Option("--url", metavar="URL", help="ServerAddress (or TURNOUT_URL).")
+]
 KeyOption = Annotated[str | None, typer.Option("--key", metavar="KEY", help="API key (or TURNOUT_API_KEY).")]
 
 
 @dataclass(frozen=True, slots=True)
-class Server:
+class ServerAddress:
     """Where to send requests. `origin` says how it was found; `pid` is known for one that `turnout up` runs."""
 
     url: str
@@ -43,7 +45,7 @@ class Server:
     pid: int | None = None
 
     def __repr__(self) -> str:
-        return f"Server({self.url!r}, {self.origin})"  # never the key
+        return f"ServerAddress({self.url!r}, {self.origin})"  # never the key
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,28 +63,28 @@ class Common:
 
         return config.load({"state_dir": self.state_dir, **flags}, os.environ, self.config_file)
 
-    def server(self) -> Server:
+    def server(self) -> ServerAddress:
         """The server to talk to: flags, then the environment, then what `turnout up` left, then the default."""
         return find_server(self.url, self.api_key, os.environ, lambda: self.load().config)
 
 
 def find_server(
     url: str | None, api_key: str | None, environ: Mapping[str, str], config: Callable[[], Any]
-) -> Server:
+) -> ServerAddress:
     """`config` is asked only when no URL was given. A key that `turnout up` left goes to no other server."""
     key = api_key or environ.get("TURNOUT_API_KEY") or None
     if url:
-        return Server(_checked(url, "--url"), key, "from --url")
+        return ServerAddress(_checked(url, "--url"), key, "from --url")
     if from_environ := environ.get("TURNOUT_URL"):
-        return Server(_checked(from_environ, "TURNOUT_URL"), key, "from TURNOUT_URL")
+        return ServerAddress(_checked(from_environ, "TURNOUT_URL"), key, "from TURNOUT_URL")
     settings = config()
     left = _left_by_up(settings.state_dir / SERVICE_FILE)
     if left is None:
-        return Server(f"http://127.0.0.1:{settings.port}", key, "the default")
+        return ServerAddress(f"http://127.0.0.1:{settings.port}", key, "the default")
     return replace(left, api_key=key) if key else left
 
 
-def _left_by_up(file: Path) -> Server | None:
+def _left_by_up(file: Path) -> ServerAddress | None:
     try:
         text = file.read_text()
     except FileNotFoundError:
@@ -99,7 +101,7 @@ def _left_by_up(file: Path) -> Server | None:
     url, api_key, pid = fields.get("url"), fields.get("api_key"), fields.get("pid")
     if not isinstance(url, str):
         raise Misconfigured(f"{file}: no url in it; remove it, or start Turnout again")
-    return Server(
+    return ServerAddress(
         _checked(url, str(file)),
         api_key if isinstance(api_key, str) else None,
         f"from {file}",

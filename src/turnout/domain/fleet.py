@@ -52,7 +52,7 @@ class Rules:
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class ModelPressure:
     """Since when a model waits with nothing to serve it, has too few replicas for its load, has too many."""
 
     waiting_since: float | None = None
@@ -85,7 +85,7 @@ class Fleet:
     workers: Mapping[WorkerId, Worker] = field(default_factory=dict[WorkerId, Worker])
     replicas: Mapping[ReplicaId, Replica] = field(default_factory=dict[ReplicaId, Replica])
     demand: Mapping[str, Demand] = field(default_factory=dict[str, Demand])
-    pace: Mapping[str, Pace] = field(default_factory=dict[str, Pace])
+    pace: Mapping[str, ModelPressure] = field(default_factory=dict[str, ModelPressure])
     failures: Mapping[str, Failures] = field(default_factory=dict[str, Failures])
     given_up: Mapping[str, GivenUp] = field(default_factory=dict[str, GivenUp])
     rules: Rules = Rules()
@@ -97,7 +97,7 @@ class Notes:
     """What the manager remembers of models, and when, by its clock, it wrote this down."""
 
     at: float
-    pace: Mapping[str, Pace] = field(default_factory=dict[str, Pace])
+    pace: Mapping[str, ModelPressure] = field(default_factory=dict[str, ModelPressure])
     failures: Mapping[str, Failures] = field(default_factory=dict[str, Failures])
     given_up: Mapping[str, GivenUp] = field(default_factory=dict[str, GivenUp])
 
@@ -214,7 +214,7 @@ def rebased(fleet: Fleet, by_s: float) -> Fleet:
         },
         demand={k: replace(d, asked_at=d.asked_at + by_s) for k, d in fleet.demand.items()},
         pace={
-            k: Pace(moved(p.waiting_since), moved(p.pressed_since), moved(p.slack_since))
+            k: ModelPressure(moved(p.waiting_since), moved(p.pressed_since), moved(p.slack_since))
             for k, p in fleet.pace.items()
         },
         failures={k: replace(f, retry_at=f.retry_at + by_s) for k, f in fleet.failures.items()},

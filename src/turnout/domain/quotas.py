@@ -1,8 +1,8 @@
 """What a tenant may ask of chat models, and one gateway's share of it. Pure.
 
 Each tenant has an account that all gateways share: requests and tokens drip into it by the minute, and it lends slots
-for requests under way. A gateway keeps a small share of each (a `Purse`), so that most requests are admitted without
-asking anyone; its loop fills the purse up ahead of time (`Wish`, `Grant`) and gives back what lies idle.
+for requests under way. A gateway keeps a small share of each (a `TenantShare`), so that most requests are admitted without
+asking anyone; its loop fills the purse up ahead of time (`ShareRequest`, `Grant`) and gives back what lies idle.
 
 Requests and slots are paid before the work, so all gateways together never exceed the account. Tokens are known only
 when an answer ends: they are paid then, into debt if need be, and while there is debt nothing is admitted.
@@ -31,7 +31,7 @@ class ChatLimits:
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class ShareRequest:
     """What a gateway wants of an account. Negative `requests` and `tokens` are given back; `debt` are tokens that
     were used beyond those it held; `slots` is how many it wants to hold in all."""
 
@@ -62,7 +62,7 @@ def spare(limit: int) -> int:
     return max(1, limit // 16)
 
 
-class Purse:
+class TenantShare:
     """One gateway's share of one tenant's account. `enter` and `leave` are called for every request and must be
     quick; `wish` and `absorb` are called by the loop that owns the purse.
 
@@ -148,7 +148,7 @@ class Purse:
         if now < self._dry_until:
             raise Limited(self._why, None, "rate_limit_exceeded", self._retry_s, self.header_lines)
 
-    def wish(self) -> Wish:
+    def wish(self) -> ShareRequest:
         """What to ask for now. What is to be given back is gone at once: should the message be lost, so is it,
         and the tenant never gets more than its limit."""
         idle = self._entered == self._idle_at and not self.waiting
@@ -166,9 +166,9 @@ class Purse:
             wanted = self.running + self.waiting + (0 if idle else self._spare)
             slots = min(limits.concurrency, wanted)
             self.slots = min(self.slots, max(slots, self.running))
-        return Wish(requests, tokens, debt, slots)
+        return ShareRequest(requests, tokens, debt, slots)
 
-    def absorb(self, wish: Wish, grant: Grant, now: float) -> None:
+    def absorb(self, wish: ShareRequest, grant: Grant, now: float) -> None:
         """Takes what came of a wish."""
         limits = self.limits
         self.grant = grant

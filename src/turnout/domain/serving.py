@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NewType, cast
 
-from turnout.domain.models import Dtype, Model, VideoPart
+from turnout.domain.video_model import Dtype, Model, VideoPart
 
 WorkerId = NewType("WorkerId", str)
 ReplicaId = NewType("ReplicaId", str)
@@ -261,7 +261,7 @@ class Demand:
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class DemandReport:
     """What one gateway sees of one model; `ago_s` is how long ago it was last asked, a duration because clocks of
     two machines are never compared."""
 

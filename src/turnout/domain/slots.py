@@ -6,8 +6,8 @@ Slots, because whoever only says «one gang less» cannot say which: here a busy
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from turnout.domain.models import Model
 from turnout.domain.tasks import GangId
+from turnout.domain.video_model import Model
 
 _PATIENCE_S = 5.0  # an idle gang takes what waits within a fraction of a second
 

@@ -47,7 +47,7 @@ class Result:
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class TaskFailure:
     code: str
     message: str
 
@@ -81,7 +81,7 @@ class Task:
     preview: str | None = None
     checkpoint: str | None = None
     result: Result | None = None
-    failure: Failure | None = None
+    failure: TaskFailure | None = None
 
     @property
     def ended(self) -> bool:
@@ -154,7 +154,7 @@ class Finished:
 class Failed:
     at: float
     attempt: int
-    failure: Failure
+    failure: TaskFailure
     kind: Literal["failed"] = "failed"
 
 
@@ -178,7 +178,7 @@ class Dismissed:
     """Nobody will ever take the task: its model is gone, or no machine can run it."""
 
     at: float
-    failure: Failure
+    failure: TaskFailure
     kind: Literal["dismissed"] = "dismissed"
 
 
@@ -224,9 +224,9 @@ def evolve(task: Task, event: Event) -> Task:
         case ((State.QUEUED | State.IN_PROGRESS), Cancelled(at=at)):
             return _ended(task, State.CANCELLED, at)
         case State.QUEUED, Expired(at=at, reason=reason):
-            failure = Failure("expired", "No gang took the task within the retention period.")
+            failure = TaskFailure("expired", "No gang took the task within the retention period.")
             if reason is not None:
-                failure = Failure("unplaceable", reason)
+                failure = TaskFailure("unplaceable", reason)
             return replace(_ended(task, State.FAILED, at), failure=failure)
         case State.QUEUED, Dismissed(at=at, failure=failure):
             return replace(_ended(task, State.FAILED, at), failure=failure)
@@ -238,7 +238,7 @@ def _interrupted(task: Task, event: Interrupted) -> Task:
     failures = task.failures + event.counts
     if failures < task.max_attempts:
         return replace(task, state=State.QUEUED, failures=failures, gang=None, stage=None, eta_s=None)
-    failure = Failure(
+    failure = TaskFailure(
         "attempts_exhausted",
         f"All {task.max_attempts} attempts died; the last one at step {task.step} of {task.of}: {event.reason}",
     )

@@ -66,7 +66,7 @@ class VideoRules:
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class RequestedVideo:
     """What a caller asked for; None stands for the model's default. `size` is "WxH"."""
 
     prompt: str
@@ -82,7 +82,7 @@ class Wish:
     image: str | None = field(default=None)
 
 
-def settle(wish: Wish, rules: VideoRules, *, ulysses: int, seed: int) -> VideoSpec:
+def settle(wish: RequestedVideo, rules: VideoRules, *, ulysses: int, seed: int) -> VideoSpec:
     """The spec that `wish` asks of a model with `rules`; raises InvalidRequest naming the field at fault.
 
     `seed` is used when the wish has none. `ulysses` is the degree by which a gang splits each token sequence.
@@ -157,7 +157,7 @@ def _size(size: str, rules: VideoRules) -> tuple[int, int]:
     return width, height
 
 
-def _frames(wish: Wish, rules: VideoRules, fps: int) -> int:
+def _frames(wish: RequestedVideo, rules: VideoRules, fps: int) -> int:
     if wish.frames is not None and wish.seconds is not None:
         raise InvalidRequest("give seconds or frames, not both.", "frames", "invalid_value")
     if wish.seconds is not None:

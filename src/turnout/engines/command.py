@@ -8,7 +8,7 @@ import re
 
 from turnout.domain.errors import InvalidRequest
 from turnout.domain.serving import ServedModel
-from turnout.engines.launches import DIALECT, LOOPBACK, Launch, check_weights
+from turnout.engines.launch_plan import DIALECT, LOOPBACK, Launch, check_weights
 
 PATHS = DIALECT | {"/v1/responses", "/v1/messages", "/v1/rerank", "/v1/score", "/v1/audio/transcriptions"}
 

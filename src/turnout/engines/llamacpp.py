@@ -18,7 +18,16 @@ from typing import Any
 
 from turnout.domain.errors import Unavailable
 from turnout.domain.serving import ServedModel
-from turnout.engines.launches import DIALECT, INTEGER, LOOPBACK, Flag, Launch, Outside, Program, check_weights
+from turnout.engines.launch_plan import (
+    DIALECT,
+    INTEGER,
+    LOOPBACK,
+    Flag,
+    Launch,
+    Outside,
+    Program,
+    check_weights,
+)
 
 PATHS = DIALECT | {"/v1/responses", "/v1/messages", "/v1/rerank"}
 

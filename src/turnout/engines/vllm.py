@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from turnout.domain.serving import Gpu, ServedModel
-from turnout.engines.launches import (
+from turnout.engines.launch_plan import (
     DIALECT,
     INTEGER,
     LOOPBACK,

@@ -12,13 +12,12 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import TypeVar, cast
 
-from turnout.domain import paths
+from turnout.domain import object_keys
 from turnout.domain.errors import NotFound, Stale, Unavailable
 from turnout.domain.tasks import (
     Checkpointed,
     Event,
     Failed,
-    Failure,
     Finished,
     Interrupted,
     Previewed,
@@ -26,11 +25,12 @@ from turnout.domain.tasks import (
     Result,
     Stage,
     Task,
+    TaskFailure,
 )
 from turnout.engines import mp4
 from turnout.engines.base import CheckpointRefused, EngineError, Frames
-from turnout.gang.crew import Crew, job_of
-from turnout.gang.pace import Cadence, Pace
+from turnout.gang.cadence import Cadence, StepPace
+from turnout.gang.rank_commands import RankCommander, job_of
 from turnout.observe import get_log
 from turnout.ports import Blobs, Queue, TaskLog
 
@@ -41,7 +41,7 @@ _PATIENCE_S = 600.0  # how long a finished video waits for Redis or the object s
 
 
 @dataclass(frozen=True, slots=True)
-class Bench:
+class AttemptContext:
     """What an attempt works with; the same for all attempts of a gang."""
 
     tasks: TaskLog
@@ -73,7 +73,12 @@ class Attempt:
     """`draining` is asked between steps; `crew` is awaited, so a claim may come before the model is loaded."""
 
     def __init__(
-        self, bench: Bench, task: Task, crew: Awaitable[Crew], pace: Pace, draining: Callable[[], bool]
+        self,
+        bench: AttemptContext,
+        task: Task,
+        crew: Awaitable[RankCommander],
+        pace: StepPace,
+        draining: Callable[[], bool],
     ) -> None:
         self._bench = bench
         self._task = task
@@ -117,14 +122,14 @@ class Attempt:
             self._log.info(
                 "task refused", error=str(err)
             )  # by all ranks alike: the gang is ready for the next
-            await self._surely(Failed(time.time(), task.attempt, Failure("unrenderable", str(err))))
+            await self._surely(Failed(time.time(), task.attempt, TaskFailure("unrenderable", str(err))))
         except Exception as err:
             # Other ranks may hang in a collective: tell why, then let the supervisor end the gang.
             self._log.error("attempt broke", error=repr(err))
             await self._surely(Interrupted(time.time(), task.attempt, f"{type(err).__name__}: {err}"[:500]))
             raise
 
-    async def _stand(self, crew: Crew) -> None:
+    async def _stand(self, crew: RankCommander) -> None:
         """Brings all ranks to where the last checkpoint was taken, or to step 0."""
         task, job = self._task, job_of(self._task)
         if task.checkpoint is not None:
@@ -139,7 +144,7 @@ class Attempt:
         image = None if key is None else await self._patiently(lambda: self._bench.blobs.get(key))
         await self._engine(crew.begin, job, image)
 
-    async def _denoise(self, crew: Crew) -> bool:
+    async def _denoise(self, crew: RankCommander) -> bool:
         """All steps, with progress after each; False when the gang was drained on the way (checkpointed)."""
         rendering, cadence = crew.rendering, self._bench.cadence
         saved_step, saved_at = rendering.step, time.monotonic()
@@ -165,7 +170,7 @@ class Attempt:
                     uploads.create_task(self._save_preview(data, step), name=f"preview {step}")
         return True
 
-    async def _deliver(self, crew: Crew) -> None:
+    async def _deliver(self, crew: RankCommander) -> None:
         task, of = self._task, crew.rendering.of
         await self._report(Stage.DECODING, of)
         began = time.monotonic()
@@ -178,7 +183,7 @@ class Attempt:
         await self._discard_checkpoints()
 
     async def _upload(self, frames: Frames) -> Result:
-        root = paths.of_attempt(self._task.id, self._task.attempt)
+        root = object_keys.of_attempt(self._task.id, self._task.attempt)
         video = await asyncio.to_thread(mp4.encode, frames, self._task.spec.fps)
         thumbnail = await asyncio.to_thread(mp4.thumbnail, frames)
         sheet = await asyncio.to_thread(mp4.spritesheet, frames)
@@ -190,21 +195,21 @@ class Attempt:
         return result
 
     async def _save_checkpoint(self, data: bytes, step: int) -> None:
-        key = paths.checkpoint(self._task.id, self._task.attempt, step)
+        key = object_keys.checkpoint(self._task.id, self._task.attempt, step)
         await self._patiently(lambda: self._bench.blobs.put(key, data, "application/octet-stream"))
         task = await self._surely(Checkpointed(time.time(), self._task.attempt, step, key))
         self._log.info("checkpoint saved", step=step, bytes=len(data))
         await self._discard_checkpoints(keep=task.checkpoint)
 
     async def _save_preview(self, data: bytes, step: int) -> None:
-        key = paths.preview(self._task.id, self._task.attempt, step)
+        key = object_keys.preview(self._task.id, self._task.attempt, step)
         await self._patiently(lambda: self._bench.blobs.put(key, data, "image/webp"))
         await self._surely(Previewed(time.time(), self._task.attempt, step, key))
 
     async def _discard_checkpoints(self, keep: str | None = None) -> None:
         """What is left behind when this fails goes with the retention sweep."""
         try:
-            found = [b.key async for b in self._bench.blobs.list(paths.of_task(self._task.id))]
+            found = [b.key async for b in self._bench.blobs.list(object_keys.of_task(self._task.id))]
             await self._bench.blobs.delete([k for k in found if "/checkpoint-" in k and k != keep])
         except Unavailable as err:
             self._log.warning("checkpoints were left behind", error=str(err))

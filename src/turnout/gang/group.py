@@ -12,7 +12,7 @@ _MEETING_TIMEOUT = timedelta(minutes=5)  # for all ranks to import, on machines 
 
 
 @dataclass(frozen=True, slots=True)
-class Seat:
+class RankPlace:
     """Which rank this process is, and where the gang meets: a file that all ranks see, `tcp://host:port` where
     rank 0 has bound the socket `listening` already, or None for `MASTER_ADDR` and `MASTER_PORT` as torchrun sets
     them."""
@@ -24,30 +24,32 @@ class Seat:
     listening: int | None = None
 
 
-def seat_from(environ: Mapping[str, str], rendezvous: str | None = None) -> Seat:
-    """The seat that torchrun's variables describe; a lone process sits alone."""
+def rank_place_from(environ: Mapping[str, str], rendezvous: str | None = None) -> RankPlace:
+    """The place that torchrun's variables describe; a lone process sits alone."""
     rank = int(environ.get("RANK", "0"))
-    return Seat(rank, int(environ.get("WORLD_SIZE", "1")), int(environ.get("LOCAL_RANK", rank)), rendezvous)
+    return RankPlace(
+        rank, int(environ.get("WORLD_SIZE", "1")), int(environ.get("LOCAL_RANK", rank)), rendezvous
+    )
 
 
-def _meeting(seat: Seat) -> dict[str, Any]:
+def _meeting(place: RankPlace) -> dict[str, Any]:
     """How torch's `init_process_group` is told where the ranks meet."""
-    if seat.rendezvous is None:
+    if place.rendezvous is None:
         return {"init_method": "env://"}
-    if not seat.rendezvous.startswith("tcp://"):
-        return {"init_method": f"file://{seat.rendezvous}"}
+    if not place.rendezvous.startswith("tcp://"):
+        return {"init_method": f"file://{place.rendezvous}"}
     import torch.distributed as dist
 
-    host, _, port = seat.rendezvous.removeprefix("tcp://").rpartition(":")
+    host, _, port = place.rendezvous.removeprefix("tcp://").rpartition(":")
     # Rank 0 brings a bound socket, so no other program can have taken the port in the meantime.
     store = cast("Any", dist).TCPStore(
         host,
         int(port),
-        world_size=seat.ranks,
-        is_master=seat.rank == 0,
+        world_size=place.ranks,
+        is_master=place.rank == 0,
         timeout=_MEETING_TIMEOUT,
         wait_for_workers=False,
-        master_listen_fd=seat.listening,
+        master_listen_fd=place.listening,
     )
     return {"store": store}
 
@@ -55,29 +57,29 @@ def _meeting(seat: Seat) -> dict[str, Any]:
 class Group:
     """Formed by `form`. `tell` is rank 0's, `hear` the others'; both are collective."""
 
-    def __init__(self, seat: Seat) -> None:
-        self.seat = seat
+    def __init__(self, place: RankPlace) -> None:
+        self.place = place
 
     @classmethod
-    def form(cls, seat: Seat, device: str) -> "Group":
+    def form(cls, place: RankPlace, device: str) -> "Group":
         """Waits for all ranks. Imports torch, so it takes seconds the first time."""
         import torch
         import torch.distributed as dist
 
         torch.set_grad_enabled(False)
         if device == "cuda":
-            torch.cuda.set_device(seat.local_rank)
+            torch.cuda.set_device(place.local_rank)
         else:
-            torch.set_num_threads(max(1, (os.cpu_count() or 1) // seat.ranks))
-        if seat.ranks > 1:
+            torch.set_num_threads(max(1, (os.cpu_count() or 1) // place.ranks))
+        if place.ranks > 1:
             cast("Any", dist).init_process_group(
                 backend="cpu:gloo,cuda:nccl" if device == "cuda" else "gloo",
-                rank=seat.rank,
-                world_size=seat.ranks,
+                rank=place.rank,
+                world_size=place.ranks,
                 timeout=_CONTROL_TIMEOUT,
-                **_meeting(seat),
+                **_meeting(place),
             )
-        return cls(seat)
+        return cls(place)
 
     def tell(self, command: object) -> None:
         self._broadcast([command])
@@ -88,7 +90,7 @@ class Group:
         return box[0]
 
     def _broadcast(self, box: list[object]) -> None:
-        if self.seat.ranks > 1:
+        if self.place.ranks > 1:
             import torch
             import torch.distributed as dist
 

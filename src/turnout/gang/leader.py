@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from turnout.domain.errors import Unavailable
 from turnout.domain.tasks import GangId, Task
-from turnout.gang.attempt import Attempt, Bench
-from turnout.gang.crew import Crew
-from turnout.gang.pace import Pace
+from turnout.gang.attempt import Attempt, AttemptContext
+from turnout.gang.cadence import StepPace
+from turnout.gang.rank_commands import RankCommander
 from turnout.observe import get_log
 from turnout.ports import Limits
 
@@ -20,7 +20,7 @@ _REST_EVERY_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class Orders:
+class LeaderTerms:
     """Whom this gang serves; `once` means one task and out."""
 
     model: str
@@ -32,7 +32,7 @@ class Orders:
 class Leader:
     """`load` forms the group and loads the model; it runs while the first task is already being claimed."""
 
-    def __init__(self, bench: Bench, orders: Orders, load: Callable[[], Crew]) -> None:
+    def __init__(self, bench: AttemptContext, orders: LeaderTerms, load: Callable[[], RankCommander]) -> None:
         self._bench = bench
         self._orders = orders
         self._load = load
@@ -46,7 +46,7 @@ class Leader:
         loop = asyncio.get_running_loop()
         began = time.monotonic()
         loading = loop.run_in_executor(self._bench.hands, self._load)
-        pace = Pace()
+        pace = StepPace()
         rested_at = 0.0
         while not self._draining:
             task = await self._claim()
@@ -74,7 +74,7 @@ class Leader:
             log.warning("queue did not answer", error=str(err))
             return None
 
-    async def _leave(self, loading: asyncio.Future[Crew]) -> None:
+    async def _leave(self, loading: asyncio.Future[RankCommander]) -> None:
         crew = await loading
         await asyncio.get_running_loop().run_in_executor(self._bench.hands, crew.leave)
         try:

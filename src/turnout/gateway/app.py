@@ -15,40 +15,31 @@ from fastapi.openapi.utils import get_openapi
 
 from turnout import __version__
 from turnout.domain.tasks import Finished, Task
-from turnout.gateway import (
-    content,
-    health,
-    keys_admin,
-    metrics,
-    models,
-    problems,
-    registered,
-    streams,
-    tunnels,
-    usage,
-    videos,
-    workers,
-)
-from turnout.gateway.allowances import Allowances
+from turnout.gateway import problems
 from turnout.gateway.auth import KeyRing
 from turnout.gateway.catalog import Catalog
-from turnout.gateway.chat_metrics import ChatMetrics
-from turnout.gateway.limits import BodyLimit, SafeHeaders
-from turnout.gateway.lines import Lines
-from turnout.gateway.live import Live
-from turnout.gateway.metrics import Measured, Metrics
-from turnout.gateway.pace import Pace
+from turnout.gateway.chat.chat_limits import ChatShares
+from turnout.gateway.chat.chat_metrics import ChatMetrics
+from turnout.gateway.chat.chat_usage import ChatUsage
+from turnout.gateway.chat.routes_feed import RoutesFeed
+from turnout.gateway.chat.switchboard import Switchboard
+from turnout.gateway.middleware import BodyLimit, SafeHeaders
+from turnout.gateway.models import model_list, models_admin
+from turnout.gateway.operations import health, keys_admin, metrics, usage_routes
+from turnout.gateway.operations.metrics import Measured, Metrics
 from turnout.gateway.parts import Parts
-from turnout.gateway.submission import Submissions
-from turnout.gateway.switchboard import Switchboard
-from turnout.gateway.usage_book import UsageBook
+from turnout.gateway.videos import event_streams, video_files, video_routes
+from turnout.gateway.videos.live_events import Live
+from turnout.gateway.videos.submission import Submissions
+from turnout.gateway.videos.time_estimates import TimeEstimates
+from turnout.gateway.workers import tunnel_route, worker_routes
 from turnout.ports import Recorded
 
 __all__ = ["Parts", "create_app", "stop_streams"]
 
 
 def create_app(parts: Parts) -> FastAPI:
-    pace = Pace()
+    pace = TimeEstimates()
     catalog = Catalog(parts.registry, [model.name for model in parts.config.served], time.monotonic)
     measures = Metrics(parts.now)
 
@@ -59,10 +50,10 @@ def create_app(parts: Parts) -> FastAPI:
     live = Live(parts.tasks, (measures.saw, learn))
     board = Switchboard(time.monotonic)
     name = f"gw-{secrets.token_hex(6)}"
-    lines = Lines(parts.registry, board, parts.tunnels, parts.shortcuts, name, time.monotonic)
-    allowances = Allowances(parts.quotas, name, parts.config.chat_limits, time.monotonic)
+    lines = RoutesFeed(parts.registry, board, parts.tunnels, parts.shortcuts, name, time.monotonic)
+    allowances = ChatShares(parts.quotas, name, parts.config.chat_limits, time.monotonic)
 
-    book = UsageBook(parts.usage, name, parts.now)
+    book = ChatUsage(parts.usage, name, parts.now)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncGenerator[None]:
@@ -100,15 +91,15 @@ def create_app(parts: Parts) -> FastAPI:
     app.state.metrics = measures
     problems.install(app)
     for module in (
-        videos,
-        content,
-        streams,
-        registered,
-        models,
+        video_routes,
+        video_files,
+        event_streams,
+        models_admin,
+        model_list,
         keys_admin,
-        usage,
-        workers,
-        tunnels,
+        usage_routes,
+        worker_routes,
+        tunnel_route,
         health,
         metrics,
     ):

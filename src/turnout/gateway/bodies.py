@@ -11,7 +11,7 @@ from starlette.exceptions import HTTPException
 
 from turnout.domain.errors import InvalidRequest
 from turnout.gateway.problems import validated
-from turnout.wire.openai import VideoRequest
+from turnout.schemas.openai_json import VideoRequest
 
 _MAX_FIELDS = 64
 _FILE = "input_reference"

@@ -5,8 +5,8 @@ from typing import cast
 
 from starlette.requests import HTTPConnection
 
-from turnout.domain.models import Model
 from turnout.domain.serving import ServedModel, gang_model
+from turnout.domain.video_model import Model
 from turnout.ports import Registry
 
 _KEEP_S = 1.0  # a model that was changed or removed is used at most this much longer

@@ -13,7 +13,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from turnout.domain.errors import InvalidRequest, TurnoutError, Unauthorized, Unavailable
 from turnout.observe import get_log
-from turnout.wire.openai import ErrorBody, Problem
+from turnout.schemas.openai_json import ErrorBody, Problem
 
 _KINDS = {
     401: "authentication_error",

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from turnout.domain.fleet import Failures, Fleet, GivenUp, evolve
 from turnout.domain.serving import Closing, Phase, Replica, ReplicaId, Standing, Want, Worker, WorkerId
-from turnout.manager.moves import (
+from turnout.manager.events_and_commands import (
     Blame,
     Close,
     Command,

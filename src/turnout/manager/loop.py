@@ -1,110 +1,207 @@
-"""The one housekeeper: leases that ran out, tasks nobody took or ever will, webhooks that are due, objects past their
-time.
+"""The one writer of the fleet: hears what happened, lets `core` decide, publishes what follows from it.
 
-Any number may run; the one that holds the mutex works, the others wait. All its state is in Redis.
+Any number may run; the one that holds the right works. It keeps nothing that is not in the registry, so the next one
+goes on where it stopped; times are by this process's clock and are moved to the next one's when that takes over.
 """
 
 import asyncio
+import itertools
 import time
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, fields, replace
 
-from turnout.domain.errors import NotFound, Stale, Unavailable
-from turnout.domain.tasks import Dismissed, Event, Expired, Failure, TaskId
+from turnout.domain.errors import Unavailable
+from turnout.domain.fleet import Fleet, Notes, Rules, rebased
+from turnout.domain.serving import Demand, EngineKind, ReplicaId, ServedModel, Worker
+from turnout.manager.changes import Asked, demand_event, model_events, publication, with_others, worker_events
+from turnout.manager.core import step
+from turnout.manager.events_and_commands import (
+    Blame,
+    Close,
+    Command,
+    Event,
+    ForgetReplica,
+    GiveUp,
+    Reopen,
+    SetWant,
+    StartReplica,
+    TakeUp,
+    Tick,
+)
+from turnout.manager.figures import census, deeds
 from turnout.observe import get_log
-from turnout.ports import Blobs, Mutex, Queue, Registry, TaskLog
+from turnout.ports import Mutex, News, Queue, Registry, Saved
 
 log = get_log()
 
-_TICK_S = 1.0
-_MUTEX_S = 10.0
-_SWEEP_EVERY_S = 3600.0
-_HOPE_S = 60.0  # how long a task waits for a machine that could run its model to join
+RIGHT = "fleet"
+_RIGHT_S = 6.0
+_TICK_S = 0.25
+_RETRY_S = 0.5
+_LOOK_S = 2.0  # how often all is read again, whatever the news said
+_NOTE_S = 1.0
+
+
+@dataclass(slots=True)
+class _Sight:
+    """What the loop has before it. `left` is what an earlier manager left, until everything was said anew; `asked`
+    has each gateway's last report and its number; `others` are the models that others look after, and `others_told` those
+    that gateways know of."""
+
+    fleet: Fleet
+    cursor: str
+    left: Saved | None
+    asked: dict[str, tuple[int, Asked]] = field(default_factory=dict[str, tuple[int, Asked]])
+    others: dict[str, ServedModel] = field(default_factory=dict[str, ServedModel])
+    others_told: dict[str, ServedModel] = field(default_factory=dict[str, ServedModel])
+    looked_at: float = float("-inf")
+    noted_at: float = float("-inf")
 
 
 @dataclass(frozen=True, slots=True)
-class Manager:
-    """`deliver` sends the webhooks that are due."""
+class FleetManager:
+    """`queue` tells how many video tasks wait; `id` must be new for each process: replicas are named after it.
+    Models of the engines `elsewhere` are looked after by others (gangs by Ray, say)."""
 
     id: str
     registry: Registry
-    tasks: TaskLog
-    queue: Queue
-    blobs: Blobs
     mutex: Mutex
-    deliver: Callable[[], Awaitable[None]]
-    lease_s: float
-    retention_s: float
+    queue: Queue
+    rules: Rules = field(default_factory=Rules)
+    elsewhere: frozenset[EngineKind] = frozenset()
+    clock: Callable[[], float] = time.monotonic
 
     async def run(self, stopping: asyncio.Event) -> None:
-        async with asyncio.TaskGroup() as group:
-            chores = (
-                ("leases", self._reap, _TICK_S),
-                ("expiry", self._expire, 60.0),
-                ("dismissal", self._dismiss, 3.0),
-                ("webhooks", self.deliver, _TICK_S),
-                ("sweep", self._sweep, _SWEEP_EVERY_S),
-            )
-            jobs = [
-                group.create_task(self._repeat(name, chore, every_s), name=name)
-                for name, chore, every_s in chores
-            ]
-            await stopping.wait()
-            for job in jobs:
-                job.cancel()
-        await self.mutex.drop("manager", self.id)
-
-    async def _repeat(self, name: str, chore: Callable[[], Awaitable[None]], every_s: float) -> None:
-        due = 0.0
-        while True:
+        sight: _Sight | None = None
+        ids: Iterator[ReplicaId] = (ReplicaId(f"{self.id}-{n}") for n in itertools.count(1))
+        while not stopping.is_set():
             try:
-                if await self.mutex.hold("manager", self.id, _MUTEX_S) and time.monotonic() >= due:
-                    await chore()
-                    due = time.monotonic() + every_s
+                if await self.mutex.hold(RIGHT, self.id, _RIGHT_S):
+                    sight = await self._turn(sight or await self._take_over(), ids)
+                    continue
+                sight = None
             except Unavailable as err:
-                log.warning("chore put off", chore=name, error=str(err))
-            await asyncio.sleep(_TICK_S)
-
-    async def _reap(self) -> None:
-        for model in await self.queue.models():
-            for task in await self.queue.reap(model, self.lease_s):
-                log.warning("lease ran out", task=task.id, attempt=task.attempt, state=task.state)
-
-    async def _expire(self) -> None:
-        now = time.time()
-        for model in await self.queue.models():
-            for task_id in await self.tasks.unfinished_since(model, now - self.retention_s):
-                await self._end(task_id, Expired(now))
-
-    async def _dismiss(self) -> None:
-        """Ends the waiting tasks of models that were removed, and of those that no machine can run."""
-        now = time.time()
-        known, given_up = await self.registry.models(), await self.registry.given_up()
-        for model in await self.queue.models():
-            hopeless = given_up.get(model)
-            if model not in known or known[model].video is None:
-                failure, before = Failure("model_removed", f"The model {model} was removed."), now
-            elif hopeless is not None and hopeless.until is None:
-                failure = Failure("model_unavailable", f"{model} cannot be served: {hopeless.reason}.")
-                before = now - _HOPE_S
-            else:
-                continue
-            for task_id in await self.tasks.unfinished_since(model, before):
-                await self._end(task_id, Dismissed(now, failure))
-            if model not in known:
-                await self.queue.forget(model)
-
-    async def _end(self, task_id: TaskId, event: Event) -> None:
+                # What was read or written last is not known: begin again from what is stored.
+                log.warning("fleet left as it is", error=str(err))
+                sight = None
+            await _pause(stopping, _RETRY_S)
         try:
-            await self.tasks.apply(task_id, event)
-            log.warning("task ended unrendered", task=task_id, why=event.kind)
-        except (Stale, NotFound):
-            return  # it is being rendered at last, or it is gone
+            await self.mutex.drop(RIGHT, self.id)
+        except Unavailable as err:
+            log.warning("right to manage the fleet left to lapse", error=str(err))
 
-    async def _sweep(self) -> None:
-        """Objects outlive their task by nothing: both go after the retention."""
-        before = time.time() - self.retention_s
-        old = [blob.key async for blob in self.blobs.list("tasks/") if blob.modified_at < before]
-        await self.blobs.delete(old)
-        if old:
-            log.info("objects swept", count=len(old))
+    async def _take_over(self) -> _Sight:
+        """The fleet as the last manager left it; every worker counts as heard just now."""
+        now = self.clock()
+        cursor = (await self.registry.wait_news("", 0)).cursor
+        saved, (models, _) = await self.registry.saved(), await self._models()
+        enrolments = await self.registry.enrolments()
+        beats = await self.registry.beats(list(enrolments))
+        notes = saved.notes or Notes(now)
+        replicas = {  # one object for one model: comparing whole models for each replica would cost most of a step
+            i: replace(r, spec=models[r.model]) if models.get(r.model) == r.spec else r
+            for i, r in saved.replicas.items()
+        }
+        left = Fleet(models, {}, replicas, {}, notes.pace, notes.failures, notes.given_up, self.rules)
+        workers = {
+            w: Worker(
+                w,
+                beat.machine,
+                enrolments[w].url,
+                now,
+                name=enrolments[w].name,
+                version=saved.versions.get(w, beat.seen + 1),
+            )
+            for w, beat in beats.items()
+        }
+        fleet = replace(rebased(left, now - notes.at), workers=workers, at=now)
+        log.info("fleet taken over", manager=self.id, workers=len(workers), replicas=len(fleet.replicas))
+        return _Sight(fleet, cursor, saved)
+
+    async def _turn(self, sight: _Sight, ids: Iterator[ReplicaId]) -> _Sight | None:
+        """One look, one decision, one publication; None when the right was lost."""
+        events = await self._look(sight, await self.registry.wait_news(sight.cursor, _TICK_S))
+        now, before = self.clock(), sight.fleet
+        sight.fleet, commands = step(before, events, now, ids)
+        noted = now - sight.noted_at >= _NOTE_S
+        told = publication(before, sight.fleet, sight.left, noted=noted)
+        if told is not None:
+            told = replace(told, census=census(sight.fleet) if noted else None, deeds=deeds(before, commands))
+        told = with_others(told, sight.others_told, sight.others)
+        if told is not None and not await self.registry.publish(RIGHT, self.id, told):
+            log.warning("right to manage the fleet lost", manager=self.id)
+            return None
+        sight.left = None
+        sight.others_told = sight.others
+        sight.noted_at = now if noted else sight.noted_at
+        for command in commands:
+            _tell(command)
+        # In a large fleet something happens all the time: rest as long as it took, so that news come in batches.
+        await asyncio.sleep(min(_TICK_S, self.clock() - now))
+        return sight
+
+    async def _look(self, sight: _Sight, news: News) -> list[Event]:
+        """What happened, as events."""
+        now, fleet = self.clock(), sight.fleet
+        sight.cursor = news.cursor
+        # The stream may have been trimmed, and what lapses makes no news: look at all of it now and then.
+        everything = now - sight.looked_at >= _LOOK_S
+        events: list[Event] = []
+        if everything or news.models:
+            models, sight.others = await self._models()
+            events += model_events(fleet, models)
+        if everything or news.workers:
+            enrolments = await self.registry.enrolments(None if everything else news.workers)
+            events += worker_events(fleet, enrolments, await self.registry.beats(list(enrolments)))
+        if everything or news.gateways:
+            sight.asked = {
+                gateway: known if (known := sight.asked.get(gateway)) and known[0] == n else (n, (now, asks))
+                for gateway, (n, asks) in (await self.registry.demand()).items()
+            }
+        if everything:
+            sight.looked_at = now
+        queues = await self._queues(fleet, now)
+        return [*events, demand_event(fleet, (asked for _, asked in sight.asked.values()), queues), Tick()]
+
+    async def _models(self) -> tuple[dict[str, ServedModel], dict[str, ServedModel]]:
+        """Ours, and those that others look after."""
+        models = await self.registry.models()
+        others = {name: model for name, model in models.items() if model.engine in self.elsewhere}
+        return {name: model for name, model in models.items() if name not in others}, others
+
+    async def _queues(self, fleet: Fleet, now: float) -> dict[str, Demand]:
+        """Video tasks wait in queues of their own, not at gateways."""
+        demand: dict[str, Demand] = {}
+        for model in fleet.models.values():
+            if model.engine is EngineKind.WAN:
+                figures = await self.queue.figures(model.name)
+                if figures.length:
+                    waiting = max(0, figures.length - figures.running)
+                    demand[model.name] = Demand(waiting, figures.running, now)
+        return demand
+
+
+async def _pause(stopping: asyncio.Event, seconds: float) -> None:
+    try:
+        await asyncio.wait_for(stopping.wait(), seconds)
+    except TimeoutError:
+        return
+
+
+def _tell(command: Command) -> None:
+    """One line for each decision."""
+    facts = {f.name: getattr(command, f.name) for f in fields(command) if f.name != "needs"}
+    level = log.warning if isinstance(command, Blame | GiveUp | ForgetReplica) else log.info
+    level(_SAID[type(command)], **facts)
+
+
+_SAID: dict[type, str] = {
+    StartReplica: "replica placed",
+    SetWant: "replica ordered",
+    Close: "replica closed",
+    Reopen: "replica opened again",
+    ForgetReplica: "replica forgotten",
+    Blame: "model failed",
+    GiveUp: "model given up",
+    TakeUp: "model taken up again",
+}

@@ -30,8 +30,8 @@ from turnout.domain.serving import (
     Worker,
     WorkerId,
 )
-from turnout.manager.moves import Command, GiveUp, SetWant, StartReplica, TakeUp
-from turnout.manager.rooms import Hopes, Rooms
+from turnout.manager.capacity import Capacity, Hopes
+from turnout.manager.events_and_commands import Command, GiveUp, SetWant, StartReplica, TakeUp
 from turnout.manager.scale import Claim, Urgency
 from turnout.manager.tend import leave
 
@@ -82,11 +82,11 @@ class _Pad:
         for worker in usable:
             for name in worker.machine.weights:
                 self._weights.setdefault(name, []).append(worker.id)
-        self._now_rooms = Rooms(
+        self._now_rooms = Capacity(
             (w for w in usable if w.settled), lambda w: room_now(w, self._by_worker.get(w.id, ()))
         )
-        self._later_rooms = Rooms(usable, self._room_later)
-        self._emptied: dict[Urgency, Rooms] = {}
+        self._later_rooms = Capacity(usable, self._room_later)
+        self._emptied: dict[Urgency, Capacity] = {}
 
     def _room_later(self, worker: Worker) -> Room:
         freeing = not worker.settled or self._now - worker.freed_at < self._fleet.rules.freeing_s
@@ -133,7 +133,7 @@ class _Pad:
         self._reserve(worker, gpus, needs)
         return commands
 
-    def _best(self, rooms: Rooms, model: ServedModel) -> tuple[WorkerId, tuple[int, ...], Needs] | None:
+    def _best(self, rooms: Capacity, model: ServedModel) -> tuple[WorkerId, tuple[int, ...], Needs] | None:
         """The machine with fewest replicas of the model, then one with its weights, then the tightest fit, among the
         first of those on which it fits."""
         here = self._here(model.name)
@@ -212,7 +212,7 @@ class _Pad:
         """Machines that would have room if all who may leave left; looked at once for a pass."""
         if claim.urgency not in self._emptied:
             nobody = replace(claim, model="")
-            self._emptied[claim.urgency] = Rooms(
+            self._emptied[claim.urgency] = Capacity(
                 (w for w in self._fleet.workers.values() if w.id in self._later_rooms),
                 lambda w: with_freed(self._later_rooms[w.id], self._candidates(w.id, nobody)),
                 derived=True,

@@ -4,11 +4,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 
-from turnout.domain.fleet import Fleet, Pace, load_of, same_engine
+from turnout.domain.fleet import Fleet, ModelPressure, load_of, same_engine
 from turnout.domain.serving import Phase, Replica, ServedModel, Want
-from turnout.manager.moves import Close, Command, Reopen, SetWant
+from turnout.manager.events_and_commands import Close, Command, Reopen, SetWant
 
-_NO_PACE = Pace()
+_NO_PACE = ModelPressure()
 
 
 class Urgency(IntEnum):
@@ -30,7 +30,7 @@ class Claim:
 
 @dataclass(slots=True)
 class Scaled:
-    pace: dict[str, Pace] = field(default_factory=dict[str, Pace])
+    pace: dict[str, ModelPressure] = field(default_factory=dict[str, ModelPressure])
     claims: list[Claim] = field(default_factory=list[Claim])
     commands: list[Command] = field(default_factory=list[Command])
 
@@ -68,7 +68,7 @@ def _scale_one(
     have = len(serving) + len(reopened)
 
     old = fleet.pace.get(model.name, _NO_PACE)
-    pace = Pace(
+    pace = ModelPressure(
         waiting_since=_since(old.waiting_since, now) if needed and not have else None,
         pressed_since=_since(old.pressed_since, now) if needed > have else None,
         slack_since=_since(old.slack_since, now) if have > kept else None,
@@ -78,7 +78,7 @@ def _scale_one(
     elif have > kept:
         closings = list(_surplus(model, serving, have - kept, pace, now))
         if closings:
-            pace = Pace(pace.waiting_since, pace.pressed_since, None)
+            pace = ModelPressure(pace.waiting_since, pace.pressed_since, None)
         scaled.commands += closings
     if pace != _NO_PACE:
         scaled.pace[model.name] = old if pace == old else pace
@@ -118,7 +118,7 @@ def _claims(
     needed: int,
     have: int,
     load: int,
-    pace: Pace,
+    pace: ModelPressure,
     now: float,
 ) -> Iterator[Claim]:
     failures = fleet.failures.get(model.name)
@@ -139,7 +139,7 @@ def _claims(
 
 
 def _surplus(
-    model: ServedModel, serving: Sequence[Replica], count: int, pace: Pace, now: float
+    model: ServedModel, serving: Sequence[Replica], count: int, pace: ModelPressure, now: float
 ) -> Iterator[Close]:
     """Closes what was idle for long; and where load is spread so thin that none ever is, the least used."""
     ready = sorted((r for r in serving if r.phase is Phase.READY), key=lambda r: r.used_at)

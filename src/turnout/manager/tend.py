@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from turnout.domain.fleet import Fleet, same_engine
 from turnout.domain.serving import Phase, Replica, ServedModel, Standing, Want, Worker
-from turnout.manager.moves import Blame, Close, Command, ForgetReplica, GiveUp, SetWant, TakeUp
+from turnout.manager.events_and_commands import Blame, Close, Command, ForgetReplica, GiveUp, SetWant, TakeUp
 
 
 def tend(fleet: Fleet, now: float) -> list[Command]:

@@ -16,7 +16,7 @@ from turnout.domain.errors import Misconfigured, TurnoutError
 from turnout.domain.tasks import Task
 from turnout.observe import get_log
 from turnout.ports import Delivery, Fetcher, Outbox
-from turnout.wire.openai import Video, video_of
+from turnout.schemas.openai_json import Video, video_of
 
 DELAYS_S = (5.0, 30.0, 120.0, 600.0, 3_600.0, 21_600.0)
 _JITTER = 0.1
@@ -34,7 +34,7 @@ class Payload(BaseModel):
     data: Video
 
 
-class Outcome(Enum):
+class DeliveryOutcome(Enum):
     DELIVERED = "delivered"
     GIVEN_UP = "given up"
     AGAIN = "again"
@@ -84,13 +84,13 @@ def retry_at(tries: int, now: float, chance: float) -> float:
     return now + DELAYS_S[tries] * (1 + _JITTER * chance)
 
 
-def outcome_of(status: int | None, tries: int) -> Outcome:
+def outcome_of(status: int | None, tries: int) -> DeliveryOutcome:
     """What an answer means; None stands for no answer. 410 Gone says: never again."""
     if status is not None and 200 <= status < 300:
-        return Outcome.DELIVERED
+        return DeliveryOutcome.DELIVERED
     if status == _GONE or tries >= len(DELAYS_S):
-        return Outcome.GIVEN_UP
-    return Outcome.AGAIN
+        return DeliveryOutcome.GIVEN_UP
+    return DeliveryOutcome.AGAIN
 
 
 async def deliver_due(
@@ -133,12 +133,12 @@ async def _deliver(
         problem = err.message
     log = get_log().bind(task=task.id, tries=tries + 1, status=status, problem=problem)
     match outcome_of(status, tries):
-        case Outcome.AGAIN:
+        case DeliveryOutcome.AGAIN:
             await outbox.again(task.id, retry_at(tries, now(), chance()))
             log.warning("webhook failed")
-        case Outcome.DELIVERED:
+        case DeliveryOutcome.DELIVERED:
             await outbox.done(task.id)
             log.info("webhook delivered")
-        case Outcome.GIVEN_UP:
+        case DeliveryOutcome.GIVEN_UP:
             await outbox.done(task.id)
             log.error("webhook given up")

@@ -10,7 +10,7 @@ from pathlib import Path
 from turnout.config import Config
 from turnout.domain.errors import Misconfigured
 from turnout.engines import vllm
-from turnout.engines.servers import Program
+from turnout.engines.engine_servers import Program
 from turnout.observe import get_log
 from turnout.ports import Commands
 from turnout.worker import zygote

@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 
 from turnout.domain.errors import Unavailable
-from turnout.engines.servers import Launch
+from turnout.engines.engine_servers import Launch
 
 _TICK_S = 0.1
 

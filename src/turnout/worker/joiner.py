@@ -25,9 +25,9 @@ from pydantic import BaseModel, ValidationError
 from turnout.domain.errors import Misconfigured, Unavailable
 from turnout.domain.serving import TUNNEL, Machine, WorkerId
 from turnout.observe import get_log
-from turnout.wire.agent import Heartbeat, Orders, Registered, Registration
-from turnout.wire.tokens import probe_answer
-from turnout.worker.hands import Hands
+from turnout.schemas.relay_tokens import probe_answer
+from turnout.schemas.worker_messages import Heartbeat, Registered, Registration, WorkerOrders
+from turnout.worker.replica_set import ReplicaSet
 
 log = get_log()
 
@@ -103,7 +103,7 @@ class Joiner:
     def leave(self) -> None:
         self._leaving.set()
 
-    async def run(self, hands: Hands) -> None:
+    async def run(self, hands: ReplicaSet) -> None:
         """Talks until `leave` was called, all replicas have left and the gateway was told, if it answers."""
         verify = trusting(self._settings.ca_file)
         async with httpx.AsyncClient(verify=verify, timeout=_CALL_S) as client, asyncio.TaskGroup() as group:
@@ -114,7 +114,7 @@ class Joiner:
             await asyncio.wait({talk})
             await self._say_goodbye(client, hands)
 
-    async def _talk(self, client: httpx.AsyncClient, hands: Hands) -> None:
+    async def _talk(self, client: httpx.AsyncClient, hands: ReplicaSet) -> None:
         """Registers and beats for ever. What goes wrong is tried again from the start, ever more slowly:
         registering anew is right whether the gateway was away, forgot us or changed our secret."""
         failures = 0
@@ -162,7 +162,7 @@ class Joiner:
         log.info("worker registered", worker=registered.id, url=self._settings.url)
         return registered.heartbeat_s
 
-    async def _beat(self, client: httpx.AsyncClient, hands: Hands, heartbeat_s: float) -> None:
+    async def _beat(self, client: httpx.AsyncClient, hands: ReplicaSet, heartbeat_s: float) -> None:
         """One heartbeat. The gateway holds it open for orders, unless there is news: then it answers at once."""
         began = time.monotonic()
         wait_s = 0.0 if self._changed.is_set() else min(heartbeat_s, _LONGEST_WAIT_S)
@@ -179,7 +179,7 @@ class Joiner:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._changed.wait(), min(_EARLY_PAUSE_S, heartbeat_s))
 
-    async def _unless_news(self, call: Coroutine[Any, Any, Orders], cut: bool) -> Orders | None:
+    async def _unless_news(self, call: Coroutine[Any, Any, WorkerOrders], cut: bool) -> WorkerOrders | None:
         """What the call brings; None when it is cut short because there is something to send first. A call that
         brings news is itself never cut, or a busy worker would hear nothing."""
         if not cut:
@@ -194,7 +194,7 @@ class Joiner:
             news.cancel()
             await asyncio.gather(calling, news, return_exceptions=True)
 
-    async def _send_state(self, client: httpx.AsyncClient, hands: Hands, wait_s: float) -> Orders:
+    async def _send_state(self, client: httpx.AsyncClient, hands: ReplicaSet, wait_s: float) -> WorkerOrders:
         identity = self._identity
         if identity is None:
             raise Unavailable("not registered")
@@ -205,9 +205,9 @@ class Joiner:
         answer = await self._call(client, path, identity.secret, message, wait_s + _CALL_S)
         if answer.status_code >= 400:
             raise Unavailable(_reason(answer))
-        return _parse(Orders, answer)
+        return _parse(WorkerOrders, answer)
 
-    async def _say_goodbye(self, client: httpx.AsyncClient, hands: Hands) -> None:
+    async def _say_goodbye(self, client: httpx.AsyncClient, hands: ReplicaSet) -> None:
         with contextlib.suppress(Unavailable):
             await self._send_state(client, hands, wait_s=0)
             log.info("worker left", replicas=len(hands.reports()))

@@ -1,7 +1,7 @@
 """Engines that start with their imports already done: forks of one process that did them once.
 
 Nearly all of vLLM's start is Python imports, in three processes. A worker may keep a *zygote*: a process of the
-engine's own Python that has imported everything and runs nothing. An engine is then a fork of it, under a warden of
+engine's own Python that has imported everything and runs nothing. An engine is then a fork of it, under a subreaper of
 its own that is a fork, too.
 
     ENGINE_PYTHON zygote.py keep SOCKET MODULE…               imports, then forks for whoever asks
@@ -38,7 +38,7 @@ _STATUS = struct.Struct("!i")
 
 def keep(path: str, modules: list[str]) -> NoReturn:
     """Whoever asks while the imports are under way waits for them."""
-    warden = _warden()
+    subreaper = _subreaper()
     sys.path.pop(0)  # the directory of this file: its modules are not for the engine
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     Path(path).unlink(missing_ok=True)
@@ -59,18 +59,18 @@ def keep(path: str, modules: list[str]) -> NoReturn:
         asker, _ = listening.accept()
         if os.fork() == 0:
             listening.close()
-            _guard(asker, warden)
+            _guard(asker, subreaper)
         asker.close()
 
 
-def _guard(asker: socket.socket, warden: ModuleType) -> NoReturn:
+def _guard(asker: socket.socket, subreaper: ModuleType) -> NoReturn:
     """Starts the engine that was asked for and tells its end to the asker."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     os.setsid()
     try:
         asker.settimeout(10.0)
         argv, environ, outputs = _receive(asker)
-        status = warden.ward(lambda: _engine(argv, environ, outputs, asker), asker)
+        status = subreaper.ward(lambda: _engine(argv, environ, outputs, asker), asker)
         asker.setblocking(True)
         asker.sendall(_STATUS.pack(status))
     finally:
@@ -114,7 +114,7 @@ def _fork_instead_of_spawning() -> None:
 
 def ask(path: str, argv: list[str]) -> NoReturn:
     """Ends as the engine ends."""
-    warden = _warden()
+    subreaper = _subreaper()
     link = _connect(path)
     signal.signal(signal.SIGTERM, lambda _number, _frame: link.sendall(b"\0"))
     said = json.dumps({"argv": argv, "environ": dict(os.environ)}).encode()
@@ -126,7 +126,7 @@ def ask(path: str, argv: list[str]) -> NoReturn:
         if not part:
             sys.exit("the zygote ended, and the engine with it")
         status += part
-    warden.end_as(_STATUS.unpack(status)[0])
+    subreaper.end_as(_STATUS.unpack(status)[0])
     raise AssertionError("it has ended")
 
 
@@ -160,9 +160,11 @@ def _receive(asker: socket.socket) -> tuple[list[str], dict[str, str], list[int]
     return words["argv"], words["environ"], outputs
 
 
-def _warden() -> ModuleType:
+def _subreaper() -> ModuleType:
     """By its path: `turnout` is not there to import in the engine's Python."""
-    spec = importlib.util.spec_from_file_location("turnout_warden", Path(__file__).with_name("warden.py"))
+    spec = importlib.util.spec_from_file_location(
+        "turnout_subreaper", Path(__file__).with_name("subreaper.py")
+    )
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)

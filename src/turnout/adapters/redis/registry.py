@@ -10,13 +10,13 @@ from dataclasses import replace
 from importlib.resources import files
 from typing import Any
 
-from turnout.adapters.redis.bell import Bell
-from turnout.adapters.redis.link import Link, translated
+from turnout.adapters.redis.connection import RedisConnection, translated
+from turnout.adapters.redis.shared_read import SharedRead
 from turnout.domain.errors import NotFound
 from turnout.domain.fleet import GivenUp
 from turnout.domain.serving import (
-    Ask,
     Beat,
+    DemandReport,
     Enrolment,
     ModelRoutes,
     OrderSheet,
@@ -25,7 +25,7 @@ from turnout.domain.serving import (
     WorkerId,
 )
 from turnout.ports import FleetFigures, News, Publication, Saved
-from turnout.wire.fleet import (
+from turnout.schemas.fleet_records import (
     ASKS,
     ASSIGNMENTS,
     BEAT,
@@ -47,13 +47,13 @@ _BATCH = 5_000
 
 
 class RedisRegistry:
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: RedisConnection) -> None:
         self._link = link
         self._client = link.client
         here = files("turnout.adapters.redis")
         self._heard = self._client.register_script(here.joinpath("fleet_heard.lua").read_text())
         self._publish = self._client.register_script(here.joinpath("fleet_publish.lua").read_text())
-        self._orders_bell = Bell(link, self._key("changes"), "w")
+        self._orders_bell = SharedRead(link, self._key("changes"), "w")
 
     def _key(self, *parts: str) -> str:
         return self._link.key("fleet", *parts)
@@ -246,7 +246,7 @@ class RedisRegistry:
 
     # Demand
 
-    async def report_demand(self, gateway: str, asks: Mapping[str, Ask]) -> None:
+    async def report_demand(self, gateway: str, asks: Mapping[str, DemandReport]) -> None:
         key = self._key("demand", gateway)
         async with translated(), self._client.pipeline(transaction=True) as pipe:
             pipe.hset(key, "doc", ASKS.dump_json(dict(asks)))
@@ -265,7 +265,7 @@ class RedisRegistry:
             alive = await pipe.execute()
         return [gateway for gateway, there in zip(named, alive, strict=True) if there]
 
-    async def demand(self) -> dict[str, tuple[int, Mapping[str, Ask]]]:
+    async def demand(self) -> dict[str, tuple[int, Mapping[str, DemandReport]]]:
         async with translated():
             gateways = sorted(g.decode() for g in await self._client.smembers(self._key("gateways")))
             pipe = self._client.pipeline(transaction=False)

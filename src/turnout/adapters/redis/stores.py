@@ -1,18 +1,18 @@
 """The small stores in Redis: keys, webhooks to send, and rights held by one process at a time."""
 
-from turnout.adapters.redis.link import Link, translated
-from turnout.adapters.redis.tasks import RedisTaskLog
+from turnout.adapters.redis.connection import RedisConnection, translated
+from turnout.adapters.redis.task_log import RedisTaskLog
 from turnout.domain.errors import NotFound
 from turnout.domain.keys import Key
 from turnout.domain.tasks import TaskId
 from turnout.ports import Delivery
-from turnout.wire.records import dump_key, load_key
+from turnout.schemas.task_records import dump_key, load_key
 
 _TRIES_TTL_S = 7 * 86_400
 
 
 class RedisKeyStore:
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: RedisConnection) -> None:
         self._client = link.client
         self._name = link.key("keys")
 
@@ -36,7 +36,7 @@ class RedisKeyStore:
 
 
 class RedisOutbox:
-    def __init__(self, link: Link, tasks: RedisTaskLog) -> None:
+    def __init__(self, link: RedisConnection, tasks: RedisTaskLog) -> None:
         self._client = link.client
         self._link = link
         self._tasks = tasks
@@ -71,7 +71,7 @@ class RedisOutbox:
 
 
 class RedisMutex:
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: RedisConnection) -> None:
         self._link = link
 
     async def hold(self, name: str, owner: str, ttl_s: float) -> bool:

@@ -14,7 +14,6 @@ from fastapi import APIRouter, Request
 from ray.exceptions import RayError
 
 from turnout.adapters.outbound import WORKERS, Outbound
-from turnout.adapters.relay import RelaySettings
 from turnout.config import Config
 from turnout.domain.errors import NotFound
 from turnout.domain.slots import GangReport
@@ -22,8 +21,11 @@ from turnout.domain.tasks import GangId
 from turnout.gateway.app import create_app, stop_streams
 from turnout.observe import get_log, start_logging
 from turnout.ports import Gangs
-from turnout.wiring import declare, gateway_parts, new_wires
-from turnout.wiring.on_ray.manager import find_manager
+from turnout.relay import RelaySettings
+from turnout.wiring.on_ray.manager_actor import find_manager
+from turnout.wiring.run_gateway import gateway_parts
+from turnout.wiring.run_manager import declare
+from turnout.wiring.stores import new_stores
 from turnout.worker.joiner import trusting
 
 log = get_log()
@@ -56,7 +58,7 @@ class APIEntrypoint:
     async def __init__(self, config: Config, manager: Any) -> None:
         start_logging(config.log_level, role="gateway")
         self._config = config
-        self._wires = new_wires(config)
+        self._wires = new_stores(config)
         self._prober = Outbound(True, reach=WORKERS, tls=trusting(config.ca_file))
         self._fetcher = Outbound(config.allow_private_urls)
         self._app: Any = None

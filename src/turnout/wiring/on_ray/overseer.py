@@ -11,12 +11,12 @@ import ray as _ray
 
 from turnout.config import Config
 from turnout.domain.errors import NotFound, Stale
-from turnout.domain.models import Model
 from turnout.domain.slots import GangReport, Line, line_of, who_yields
 from turnout.domain.tasks import Expired, GangId
+from turnout.domain.video_model import Model
 from turnout.launch.ray.bundles import Resources, could_hold, gang_bundles, rank_bundle
 from turnout.observe import get_log
-from turnout.wiring import Wires
+from turnout.wiring.stores import Stores
 
 ray = cast("Any", _ray)
 log = get_log()
@@ -26,9 +26,9 @@ class Overseer:
     """A model is refused once it has not fitted for `ray_fit_s` without a break: long enough for an autoscaler to
     bring the nodes that it can bring."""
 
-    def __init__(self, config: Config, wires: Wires) -> None:
+    def __init__(self, config: Config, stores: Stores) -> None:
         self._config = config
-        self._wires = wires
+        self._wires = stores
         self._misfit_since: dict[str, float] = {}
         self._without_place_since: dict[str, float] = {}
         self._yielding: str | None = None

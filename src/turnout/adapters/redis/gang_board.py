@@ -1,0 +1,37 @@
+"""What gangs on other machines tell of themselves: one field each, believed for as long as it is fresh."""
+
+import time
+
+from pydantic import TypeAdapter
+
+from turnout.adapters.redis.connection import RedisConnection, translated
+from turnout.domain.slots import GangReport
+from turnout.domain.tasks import GangId
+
+_FRESH_S = 10.0
+_REPORT = TypeAdapter(GangReport)
+
+
+class RedisGangBoard:
+    def __init__(self, link: RedisConnection) -> None:
+        self._client = link.client
+        self._name = link.key("gangs")
+
+    async def show(self, report: GangReport) -> None:
+        async with translated():
+            await self._client.hset(self._name, report.gang, _REPORT.dump_json(report))
+
+    async def remove(self, gang: GangId) -> None:
+        async with translated():
+            await self._client.hdel(self._name, gang)
+
+    async def all(self) -> dict[GangId, GangReport]:
+        async with translated():
+            found: dict[bytes, bytes] = await self._client.hgetall(self._name)
+        reports = [_REPORT.validate_json(value) for value in found.values()]
+        now = time.time()
+        gone = [r.gang for r in reports if now - r.at > 6 * _FRESH_S]
+        if gone:
+            async with translated():
+                await self._client.hdel(self._name, *gone)
+        return {r.gang: r for r in reports if now - r.at <= _FRESH_S}

@@ -1,0 +1,105 @@
+"""The queue of turns in Redis: claim, lease, takeover. See names.lua for how turns and tasks meet."""
+
+import time
+from collections.abc import Iterable
+
+from turnout.adapters.redis.connection import RedisConnection, translated
+from turnout.adapters.redis.task_log import RedisTaskLog
+from turnout.domain.errors import NotFound, Stale
+from turnout.domain.tasks import Claimed, GangId, Interrupted, State, Task, TaskId
+from turnout.ports import Limits, QueueFigures
+
+_GROUP = "gangs"
+_REAPER = b"reaper"
+_CLOSED_S = 2 * 3600
+
+
+class RedisQueue:
+    def __init__(self, link: RedisConnection, tasks: RedisTaskLog) -> None:
+        self._link = link
+        self._tasks = tasks
+
+    async def claim(self, model: str, gang: GangId, limits: Limits) -> Task | None:
+        while True:
+            found: list[bytes] = await self._link.run("claim", model, gang, limits.max_running)
+            if not found:
+                return None
+            task_id = TaskId(found[0].decode())
+            try:
+                task = await self._tasks.get(task_id)
+                return await self._tasks.apply(task_id, Claimed(time.time(), task.attempt + 1, gang))
+            except (Stale, NotFound):
+                continue  # cancelled between the two scripts; its turn went with it
+
+    async def close(self, gang: GangId) -> None:
+        async with translated():
+            await self._link.client.set(self._link.key("closed", gang), 1, ex=_CLOSED_S)
+
+    async def open(self, gang: GangId) -> None:
+        async with translated():
+            await self._link.client.delete(self._link.key("closed", gang))
+
+    async def renew(self, task: Task) -> bool:
+        return bool(await self._link.run("renew", task.id, task.gang or ""))
+
+    async def reap(self, model: str, lease_s: float) -> list[Task]:
+        ids: list[bytes] = await self._link.run("overdue", model, int(lease_s * 1000))
+        return await self._put_back(ids, "the gang's lease ran out: it stopped responding")
+
+    async def release(self, model: str, gang: GangId, reason: str) -> list[Task]:
+        async with translated():
+            queue = self._link.key("queue", model)
+            if not await self._link.client.exists(queue):
+                return []
+            held = await self._link.client.xpending_range(queue, _GROUP, "-", "+", 100, consumername=gang)
+            if not held:
+                return []
+            turns = [entry["message_id"] for entry in held]
+            ids: list[bytes | None] = await self._link.client.hmget(self._link.key("bound", model), turns)
+        return await self._put_back([i for i in ids if i is not None], reason)
+
+    async def _put_back(self, ids: Iterable[bytes], reason: str) -> list[Task]:
+        done: list[Task] = []
+        for raw in ids:
+            task_id = TaskId(raw.decode())
+            try:
+                task, version = await self._tasks.read(task_id)
+                if task.state is State.IN_PROGRESS:
+                    event = Interrupted(time.time(), task.attempt, reason)
+                    done.append(await self._tasks.apply(task_id, event))
+                elif await self._tasks.write(task, version, None):
+                    done.append(task)  # its claimer died between the two scripts of a claim
+            except (Stale, NotFound):
+                continue  # it moved on by itself
+        return done
+
+    async def holdings(self, model: str) -> dict[GangId, int]:
+        async with translated():
+            if not await self._link.client.exists(self._link.key("queue", model)):
+                return {}
+            consumers = await self._link.client.xinfo_consumers(self._link.key("queue", model), _GROUP)
+        return {GangId(c["name"].decode()): int(c["pending"]) for c in consumers if c["name"] != _REAPER}
+
+    async def figures(self, model: str) -> QueueFigures:
+        async with translated(), self._link.client.pipeline(transaction=False) as pipe:
+            pipe.xlen(self._link.key("queue", model))
+            pipe.hlen(self._link.key("bound", model))
+            pipe.zrange(self._link.key("unfinished", model), 0, 0, withscores=True)
+            length, running, oldest = await pipe.execute()
+        age = max(0.0, time.time() - oldest[0][1] / 1000) if oldest else 0.0
+        return QueueFigures(length, running, age)
+
+    async def models(self) -> list[str]:
+        async with translated():
+            found = await self._link.client.smembers(self._link.key("queues"))
+        return sorted(name.decode() for name in found)
+
+    async def forget(self, model: str) -> bool:
+        return bool(await self._link.run("forget_queue", model))
+
+    async def leave(self, model: str, gang: GangId) -> None:
+        known = await self.holdings(model)
+        async with translated():
+            if gang in known and not known[gang]:
+                await self._link.client.xgroup_delconsumer(self._link.key("queue", model), _GROUP, gang)
+            await self._link.client.delete(self._link.key("closed", gang))

@@ -1,0 +1,61 @@
+"""What tenants used, in Redis: kept for a year. Videos are added by the script that ends their task."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from turnout.adapters.redis.connection import RedisConnection, translated
+from turnout.domain.tasks import TenantId
+from turnout.domain.usage import FIGURES, UsageRow, Used
+
+USAGE_MS = 400 * 86_400_000
+_AT_ONCE = 500  # hashes that are read in one go
+
+
+class RedisUsage:
+    def __init__(self, link: RedisConnection) -> None:
+        self._link = link
+
+    async def add(self, batch: str, rows: Sequence[UsageRow]) -> None:
+        arguments: list[str | int] = [batch, USAGE_MS]
+        for row in rows:
+            for figure in FIGURES:
+                amount: int = getattr(row.used, figure)
+                if amount:
+                    arguments += (row.day, row.tenant, row.model, figure, amount)
+        await self._link.run("usage", *arguments)
+
+    async def read(self, days: Sequence[str], tenant: TenantId | None = None) -> list[UsageRow]:
+        client, key = self._link.client, self._link.key
+        if tenant is not None:
+            wanted = [(day, tenant) for day in days]
+        else:
+            async with translated():
+                pipe = client.pipeline(transaction=False)
+                for day in days:
+                    pipe.smembers(key("usage", "day", day))
+                found = await pipe.execute()
+            wanted = [
+                (day, TenantId(name))
+                for day, names in zip(days, found, strict=True)
+                for name in sorted(n.decode() for n in names)
+            ]
+        rows: list[UsageRow] = []
+        for start in range(0, len(wanted), _AT_ONCE):
+            batch = wanted[start : start + _AT_ONCE]
+            async with translated():
+                pipe = client.pipeline(transaction=False)
+                for day, name in batch:
+                    pipe.hgetall(key("usage", "of", day, name))
+                found = await pipe.execute()
+            for (day, name), counts in zip(batch, found, strict=True):
+                rows += _rows(day, name, counts)
+        return rows
+
+
+def _rows(day: str, tenant: TenantId, counts: dict[bytes, bytes]) -> list[UsageRow]:
+    models: dict[str, Used] = {}
+    for field, amount in counts.items():
+        figure, _, model = field.decode().partition(":")
+        if figure in FIGURES:
+            models[model] = replace(models.get(model, Used()), **{figure: int(amount)})
+    return [UsageRow(day, tenant, model, used) for model, used in sorted(models.items())]

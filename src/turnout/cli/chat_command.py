@@ -1,0 +1,215 @@
+"""`turnout chat`: one question answered as the words arrive, or a conversation."""
+
+import json
+import sys
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing, suppress
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import TYPE_CHECKING, Annotated, Any, cast
+
+import typer
+
+from turnout.cli.formatting import duration, one_line, shorten
+from turnout.cli.options import Common, with_common
+from turnout.cli.video_view import mapping, text
+from turnout.domain.errors import InvalidRequest, TurnoutError, Unavailable
+
+if TYPE_CHECKING:
+    from turnout.cli.client import ApiClient
+
+NAME_WIDTH = 40
+# Line breaks, tabs, and the joiners that emoji and some scripts are spelled with.
+_KEPT = frozenset("\n\t\u200c\u200d")
+
+
+def register(app: typer.Typer) -> None:
+    app.command("chat", epilog=EPILOG)(chat)
+
+
+EPILOG = """Examples:
+
+  turnout chat smollm2 "why is the sky blue?"
+
+  turnout chat smollm2                           a conversation
+
+  git diff | turnout chat smollm2 --system "Write a commit message."
+
+In a conversation Ctrl-C stops the answer; an empty line or Ctrl-D ends it."""
+
+
+@with_common
+def chat(
+    common: Common,
+    model: Annotated[str, typer.Argument(help="From `turnout models list`.", show_default=False)],
+    prompt: Annotated[
+        str | None, typer.Argument(help="The question (default: standard input, or a conversation).")
+    ] = None,
+    system: Annotated[str | None, typer.Option(help="How the model should behave.")] = None,
+    max_tokens: Annotated[int | None, typer.Option(min=1, help="Longest answer.")] = None,
+    temperature: Annotated[float | None, typer.Option(min=0, help="0 is sober, 1 is lively.")] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="The whole answer as JSON, once it is there.")
+    ] = False,
+) -> None:
+    """Ask a chat model; the answer appears as it is made."""
+    from turnout.cli.client import ApiClient
+
+    alone = prompt is None and sys.stdin.isatty()
+    if alone and as_json:
+        raise InvalidRequest("--json needs a prompt", "prompt")
+    if prompt is None and not alone:
+        prompt = sys.stdin.buffer.read().decode(errors="replace")
+    if prompt is not None and not prompt.strip():
+        raise InvalidRequest("the prompt is empty", "prompt")
+    given = {"model": model, "max_tokens": max_tokens, "temperature": temperature}
+    options = {name: value for name, value in given.items() if value is not None}
+    with ApiClient(common.server()) as client:
+        conversation = Conversation(client, model, options)
+        if system:
+            conversation.messages.append({"role": "system", "content": system})
+        if prompt is None:
+            talk(conversation)
+        elif as_json:
+            print(json.dumps(client.chat(conversation.request(prompt))))
+        else:
+            conversation.ask(prompt)
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingNotice:
+    """`words` are the server's: waking, or waiting."""
+
+    words: str
+
+
+def pieces(lines: Iterable[str]) -> Iterator[Said | WaitingNotice]:
+    """What a streamed answer says, up to its `[DONE]`; one that ends without it broke off."""
+    for line in lines:
+        name, _, value = line.partition(":")
+        value = value.strip()
+        if line.startswith(":"):
+            yield WaitingNotice(value)
+        elif name == "data":
+            if value == "[DONE]":
+                return
+            if said := _said(value):
+                yield Said(said)
+    raise Unavailable("the answer broke off before its end")
+
+
+def safe(words: str) -> str:
+    """Text from a model, made safe for a terminal: no control characters but line breaks and tabs."""
+    return "".join(c if c.isprintable() or c in _KEPT else " " for c in words)
+
+
+@dataclass(slots=True)
+class Conversation:
+    """What was said so far, and how to go on."""
+
+    client: "ApiClient"
+    model: str
+    options: Mapping[str, Any]
+    messages: list[Mapping[str, str]] = field(default_factory=list[Mapping[str, str]])
+
+    def request(self, prompt: str) -> Mapping[str, Any]:
+        return {**self.options, "messages": [*self.messages, {"role": "user", "content": prompt}]}
+
+    def ask(self, prompt: str) -> None:
+        """Prints the answer as it arrives. What arrived is remembered, however it ended."""
+        request = self.request(prompt)
+        said: list[str] = []
+        notice = _Notice(self.model)
+        try:
+            with closing(self.client.chat_lines(request)) as lines:
+                for piece in pieces(lines):
+                    if isinstance(piece, WaitingNotice):
+                        if not said:
+                            notice.show(piece.words)
+                        continue
+                    notice.clear()
+                    said.append(piece.text)
+                    print(safe(piece.text), end="", flush=True)
+        finally:
+            notice.clear()
+            if said:
+                self.messages = [*request["messages"], {"role": "assistant", "content": "".join(said)}]
+                if not said[-1].endswith("\n"):
+                    print(flush=True)
+
+
+class _Notice:
+    """`waking smollm2 … 10 s` on a terminal while no word has arrived; it leaves no trace."""
+
+    def __init__(self, model: str) -> None:
+        from turnout.cli.display import is_live
+
+        self._model = shorten(model, NAME_WIDTH)
+        self._live = is_live(sys.stderr)
+        self._since = time.monotonic()
+        self._shown = False
+
+    def show(self, words: str) -> None:
+        if self._live:
+            what = "waking" if words == "waking" else "waiting for"
+            self._put(f"{what} {self._model} … {duration(time.monotonic() - self._since)}")
+            self._shown = True
+
+    def clear(self) -> None:
+        if self._shown:
+            self._put("")
+            self._shown = False
+
+    def _put(self, line: str) -> None:
+        print(f"\r{line}\x1b[K", end="", file=sys.stderr, flush=True)
+
+
+def talk(conversation: Conversation) -> None:
+    """Errors end it only before the first answer: later ones would lose what was said."""
+    with suppress(ImportError):
+        import_module("readline")  # gives `input` arrow keys and a history
+    while prompt := _typed():
+        try:
+            conversation.ask(prompt)
+        except KeyboardInterrupt:
+            print("stopped", file=sys.stderr)
+        except TurnoutError as err:
+            if not any(message["role"] == "assistant" for message in conversation.messages):
+                raise
+            print(f"error: {one_line(err.message)}", file=sys.stderr)
+
+
+def _typed() -> str:
+    """The next line; empty at the end of input."""
+    try:
+        if sys.stdout.isatty():
+            return input("> ").strip()
+        print("> ", end="", file=sys.stderr, flush=True)  # standard output carries answers only
+        return input().strip()
+    except EOFError:
+        print(file=sys.stderr)
+        return ""
+    except KeyboardInterrupt:
+        print(file=sys.stderr)
+        raise
+
+
+def _said(data: str) -> str | None:
+    """The words in one frame; data that is not JSON is passed over."""
+    try:
+        content = mapping(json.loads(data))
+    except ValueError:
+        return None
+    if problem := content.get("error"):
+        told = mapping(problem)
+        message = text(told.get("message")) or text(problem) or "the server broke the answer off"
+        raise TurnoutError(message, text(told.get("param")), text(told.get("code")))
+    choices: object = content.get("choices")
+    first = cast("list[object]", choices)[0] if isinstance(choices, list) and choices else None
+    return text(mapping(mapping(first).get("delta")).get("content"))

@@ -1,0 +1,70 @@
+"""`turnout config`: every setting, its value, and where it came from."""
+
+import json
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+from urllib.parse import urlsplit
+
+import typer
+
+from turnout.cli.formatting import one_line, table
+from turnout.cli.options import Common, with_config
+
+if TYPE_CHECKING:
+    from turnout.domain.serving import ServedModel
+
+
+def register(app: typer.Typer) -> None:
+    app.command("config")(show_config)
+
+
+@with_config
+def show_config(
+    common: Common, as_json: Annotated[bool, typer.Option("--json", help="JSON on standard output.")] = False
+) -> None:
+    """Show every setting and where it came from (a later source wins: default, file, TURNOUT_*, flag)."""
+    loaded = common.load()
+    shown: dict[str, Any] = {
+        field.name: masked(getattr(loaded.config, field.name))
+        if field.metadata.get("secret")
+        else getattr(loaded.config, field.name)
+        for field in fields(loaded.config)
+    }
+    if as_json:
+        shown["models"] = shown.pop("served")
+        settings = {name: {"value": _plain(v), "origin": loaded.origins[name]} for name, v in shown.items()}
+        print(json.dumps(settings, indent=2))
+        return
+    served: tuple[ServedModel, ...] = shown.pop("served")
+    rows = [(name, "–" if v is None else one_line(str(v)), loaded.origins[name]) for name, v in shown.items()]
+    rows += [(f"models.{m.name}", f"{m.weights} on {_on(m)}", loaded.origins["models"]) for m in served]
+    print(table(("SETTING", "VALUE", "FROM"), rows))
+
+
+def masked(secret: str | None) -> str | None:
+    """A secret as it may be shown: of a URL the password alone is hidden, of anything else all."""
+    if secret is None:
+        return None
+    try:
+        parts = urlsplit(secret)
+    except ValueError:
+        return "•••"
+    if "://" not in secret or parts.query:
+        return "•••"
+    user, at, place = parts.netloc.rpartition("@")
+    return parts._replace(netloc=f"{user.partition(':')[0]}:•••@{place}").geturl() if at else secret
+
+
+def _on(model: "ServedModel") -> str:
+    if model.video is None:
+        return model.engine
+    return "1 rank" if model.video.ranks == 1 else f"{model.video.ranks} ranks"
+
+
+def _plain(value: object) -> Any:
+    if isinstance(value, Path):
+        return str(value)
+    if isinstance(value, tuple):
+        return [asdict(item) for item in value]  # type: ignore[arg-type]
+    return value

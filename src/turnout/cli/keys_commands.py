@@ -1,0 +1,152 @@
+"""`turnout keys`: API keys, through a running server or straight at its Redis."""
+
+import asyncio
+import json
+import secrets
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from turnout.cli.formatting import clock_time, one_line, table
+from turnout.cli.options import Common, with_common
+from turnout.cli.video_view import number, text
+from turnout.domain.errors import NotFound, TurnoutError
+from turnout.domain.keys import Key, Role, mint
+from turnout.domain.tasks import TenantId
+
+if TYPE_CHECKING:
+    from turnout.config import Config
+
+DirectOption = Annotated[
+    bool, typer.Option("--direct", help="Write to the configured Redis itself; needs no running server.")
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="JSON on standard output.")]
+
+
+def register(app: typer.Typer) -> None:
+    group = typer.Typer(no_args_is_help=True, help="Create, list and revoke API keys (needs an admin key).")
+    group.command("create")(create)
+    group.command("list")(list_keys)
+    group.command("revoke")(revoke)
+    app.add_typer(group, name="keys")
+
+
+@with_common
+def create(
+    common: Common,
+    tenant: Annotated[str, typer.Option(help="Whose tasks and limits the key stands for.")] = "default",
+    role: Annotated[Role, typer.Option(help="What it may do.")] = Role.USER,
+    name: Annotated[str, typer.Option(help="To tell it from others.")] = "",
+    direct: DirectOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Make a key. Its token is shown once: only a hash is kept."""
+    made = (
+        _create_direct(common, tenant, role, name)
+        if direct
+        else _create_by_server(common, tenant, role, name)
+    )
+    if as_json:
+        print(json.dumps(made))
+        return
+    token = text(made.get("token"))
+    if token is None:
+        raise TurnoutError("the server made a key but sent no token; revoke it and try again")
+    print(token)
+    print(
+        f"This is the only time the token of {made.get('id')} is shown. Use it with:\n"
+        f"  export TURNOUT_API_KEY={token[:6]}…   (the whole line above)\n"
+        "or in any OpenAI client as the API key.",
+        file=sys.stderr,
+    )
+
+
+@with_common
+def list_keys(common: Common, direct: DirectOption = False, as_json: JsonOption = False) -> None:
+    """All keys, without their secrets."""
+    found = _list_direct(common) if direct else _list_by_server(common)
+    if as_json:
+        print(json.dumps({"data": found}))
+        return
+    rows = [
+        (
+            *(one_line(str(key.get(column) or "")) for column in ("id", "tenant", "role")),
+            clock_time(number(key.get("created_at")) or 0.0),
+            one_line(str(key.get("name") or "")),
+        )
+        for key in found
+    ]
+    print(table(("ID", "TENANT", "ROLE", "CREATED", "NAME"), rows))
+
+
+@with_common
+def revoke(
+    common: Common,
+    key_id: Annotated[str, typer.Argument(metavar="ID", help="The key's id, from `turnout keys list`.")],
+    direct: DirectOption = False,
+) -> None:
+    """Revoke a key: it is refused from the next request on."""
+    if direct:
+        asyncio.run(_revoke(common.load().config, key_id))
+    else:
+        from turnout.cli.client import ApiClient
+
+        with ApiClient(common.server()) as client:
+            client.revoke_key(key_id)
+    print(f"{key_id} revoked")
+
+
+def _create_by_server(common: Common, tenant: str, role: Role, name: str) -> Mapping[str, Any]:
+    from turnout.cli.client import ApiClient
+
+    with ApiClient(common.server()) as client:
+        return client.create_key(tenant, role.value, name)
+
+
+def _list_by_server(common: Common) -> list[Mapping[str, Any]]:
+    from turnout.cli.client import ApiClient
+
+    with ApiClient(common.server()) as client:
+        return client.keys()
+
+
+def _create_direct(common: Common, tenant: str, role: Role, name: str) -> Mapping[str, Any]:
+    key, token = mint(
+        secrets.token_hex(6), secrets.token_urlsafe(32), TenantId(tenant), role, name, time.time()
+    )
+    asyncio.run(_add(common.load().config, key))
+    return {**_public(key), "token": token}
+
+
+def _list_direct(common: Common) -> list[Mapping[str, Any]]:
+    return [_public(key) for key in asyncio.run(_all(common.load().config))]
+
+
+def _public(key: Key) -> Mapping[str, Any]:
+    return {name: value for name, value in asdict(key).items() if name != "digest"}
+
+
+async def _add(config: "Config", key: Key) -> None:
+    from turnout.wiring.stores import open_key_store
+
+    async with open_key_store(config) as store:
+        await store.add(key)
+
+
+async def _all(config: "Config") -> list[Key]:
+    from turnout.wiring.stores import open_key_store
+
+    async with open_key_store(config) as store:
+        return sorted(await store.all(), key=lambda key: key.created_at)
+
+
+async def _revoke(config: "Config", key_id: str) -> None:
+    from turnout.wiring.stores import open_key_store
+
+    async with open_key_store(config) as store:
+        if not await store.revoke(key_id):
+            raise NotFound(f"there is no key {key_id}")

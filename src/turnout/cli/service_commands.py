@@ -1,0 +1,301 @@
+"""The commands that run Turnout itself: `up` for all of it on one machine, and one for each role."""
+
+import asyncio
+import os
+import re
+import socket
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from turnout.cli.options import Common, with_config
+from turnout.cli.ray_commands import need_ray
+from turnout.domain.errors import Misconfigured
+
+if TYPE_CHECKING:
+    from turnout.config import Config
+
+HostOption = Annotated[str | None, typer.Option("--host", help="Address to listen on.")]
+PortOption = Annotated[int | None, typer.Option("--port", help="Port to listen on; 0 takes a free one.")]
+RedisOption = Annotated[
+    str | None, typer.Option("--redis-url", help="A Redis >= 7 of your own instead of the embedded one.")
+]
+BlobsOption = Annotated[
+    str | None, typer.Option("--blobs", help="Where videos go: a directory or s3://bucket/prefix.")
+]
+ModelOption = Annotated[str, typer.Option("--model", help="The model to serve.")]
+GangOption = Annotated[str | None, typer.Option("--gang", help="This gang's name; made up when missing.")]
+OnceOption = Annotated[bool, typer.Option("--once", help="Render one task and leave.")]
+
+
+def register(app: typer.Typer) -> None:
+    app.command()(with_config(up))
+    app.command()(with_config(gateway))
+    app.command()(with_config(manager))
+    app.command()(with_config(worker))
+    app.command(hidden=True)(with_config(gang))
+    app.command(hidden=True)(with_config(rank))
+
+
+def up(
+    common: Common,
+    host: HostOption = None,
+    port: PortOption = None,
+    redis_url: RedisOption = None,
+    blobs: BlobsOption = None,
+    ray: Annotated[bool, typer.Option("--ray", help="Render on a Ray cluster; starts one here.")] = False,
+    address: Annotated[
+        str | None, typer.Option("--address", help="With --ray: a cluster that runs already.")
+    ] = None,
+    demo: Annotated[
+        str | None, typer.Option("--demo", help="Render this prompt once the service is up.")
+    ] = None,
+    output: Annotated[Path, typer.Option("-o", "--output", help="Where the demo's video goes.")] = Path(
+        "turnout-demo.mp4"
+    ),
+) -> None:
+    """Run the whole service on this machine, until Ctrl-C.
+
+    With --demo and no terminal attached, it stops once the video is saved.
+    """
+    from turnout.observe import start_logging
+    from turnout.wiring.run_up import Address, RayCluster, run_up
+
+    if address is not None and not ray:
+        raise Misconfigured("--address goes with --ray")
+    if ray:
+        need_ray()
+    loaded = common.load(host=host, port=port, redis_url=redis_url, blobs=blobs)
+    config = loaded.config
+    start_logging("warning" if config.log_level == "info" else config.log_level, role="up")
+    exit_code = 0
+
+    def ready(address: Address, stopping: asyncio.Event) -> None:
+        _print_screen(config, address.url, address.api_key)
+        if demo is not None:
+            demos.append(asyncio.ensure_future(render(demo, address, stopping)))
+
+    async def render(prompt: str, address: Address, stopping: asyncio.Event) -> None:
+        nonlocal exit_code
+        argv = [sys.executable, "-m", "turnout", "generate", prompt, "-o", str(output)]
+        # By the environment: arguments can be read by every user of the machine.
+        server = {"TURNOUT_URL": address.url, "TURNOUT_API_KEY": address.api_key}
+        process = await asyncio.create_subprocess_exec(*argv, env={**os.environ, **server})
+        exit_code = await process.wait()
+        if sys.stdin.isatty() and sys.stdout.isatty():
+            print("Turnout is still running; Ctrl-C stops it.", flush=True)
+        else:
+            stopping.set()
+
+    demos: list[asyncio.Future[None]] = []
+    asyncio.run(run_up(config, ready, RayCluster(address) if ray else None))
+    print("Turnout has stopped. What was queued or running goes on at the next `turnout up`.", flush=True)
+    raise typer.Exit(exit_code)
+
+
+def gateway(
+    common: Common,
+    host: HostOption = None,
+    port: PortOption = None,
+    redis_url: RedisOption = None,
+    fd: Annotated[int | None, typer.Option("--fd", hidden=True)] = None,
+) -> None:
+    """Run one gateway: HTTP, events and WebSockets. Any number may share a Redis."""
+    from turnout.wiring.run_gateway import run_gateway
+    from turnout.wiring.run_up import listen
+
+    config = _start(common, "gateway", host=host, port=port, redis_url=redis_url)
+    listening = listen(config) if fd is None else socket.socket(fileno=fd)
+    with listening:
+        _run(run_gateway(config, listening))
+
+
+def manager(common: Common, redis_url: RedisOption = None) -> None:
+    """Run one manager: leases, webhooks, expiry. The first to come works, others stand by."""
+    from turnout.wiring.run_manager import run_manager
+
+    _run(run_manager(_start(common, "manager", redis_url=redis_url)))
+
+
+def worker(
+    common: Common,
+    redis_url: RedisOption = None,
+    blobs: BlobsOption = None,
+    join: Annotated[
+        str | None,
+        typer.Option("--join", envvar="MANAGER_URL", help="Join this gateway and run models for it."),
+    ] = None,
+    token: Annotated[
+        str | None,
+        typer.Option(
+            "--token", envvar="TURNOUT_JOIN_TOKEN", help="A worker key (turnout keys create --role worker)."
+        ),
+    ] = None,
+    public_url: Annotated[
+        str | None,
+        typer.Option(
+            "--public-url", envvar="PUBLIC_URL", help="How gateways reach this worker, if not directly."
+        ),
+    ] = None,
+    tunnel: Annotated[
+        bool,
+        typer.Option(
+            "--tunnel", help="Nobody can reach this worker: hold a connection open to every gateway."
+        ),
+    ] = False,
+    name: Annotated[
+        str | None,
+        typer.Option(
+            "--id", envvar="WORKER_ID", help="Its name, and its own state: several can live on one machine."
+        ),
+    ] = None,
+    listen_host: Annotated[
+        str, typer.Option("--listen-host", envvar="WORKER_HOST", help="Where gateways reach this worker.")
+    ] = "127.0.0.1",
+    listen_port: Annotated[
+        int, typer.Option("--listen-port", envvar="WORKER_PORT", help="Port of the same; 0 takes a free one.")
+    ] = 8100,
+    engine_host: Annotated[
+        str | None,
+        typer.Option(
+            "--engine-host",
+            envvar="WORKER_ENGINE_HOST",
+            help="An IP address of this machine that gateways reach: engines listen there, and are asked straight.",
+        ),
+    ] = None,
+    ca_file: Annotated[
+        Path | None,
+        typer.Option("--ca-file", help="Certificates to trust besides the system's, for an https gateway."),
+    ] = None,
+) -> None:
+    """Run this machine's worker.
+
+    It runs engine servers (vLLM, llama.cpp) for the gateway at --join and needs nothing else. With the service's Redis
+    (--redis-url) and object store (--blobs) it also renders videos.
+    """
+    if join is None:
+        raise Misconfigured("a worker joins a gateway: give --join URL (or MANAGER_URL) and --token KEY")
+    config = _start(
+        common, "worker", redis_url=redis_url, blobs=blobs, ca_file=ca_file, engine_host=engine_host
+    )
+    at = ("127.0.0.1", 0) if tunnel else (listen_host, listen_port)
+    _join(config, join, token, at, name=name, public_url=public_url, tunnel=tunnel)
+
+
+def _join(config: "Config", url: str, token: str | None, at: tuple[str, int], **how: Any) -> None:
+    from dataclasses import replace
+
+    from turnout.wiring.run_up import listen
+    from turnout.wiring.run_worker import Joining, run_engine_worker
+
+    if not token:
+        raise Misconfigured("joining needs a worker key: --token or TURNOUT_JOIN_TOKEN")
+    if not url.startswith(("http://", "https://")):
+        raise Misconfigured(f"{url!r} is not the http or https URL of a gateway (--join or MANAGER_URL)")
+    if how["tunnel"] and how["public_url"]:
+        raise Misconfigured("a worker is reached by --public-url or by --tunnel, not by both")
+    if how["tunnel"] and config.engine_host:
+        raise Misconfigured("engine_host is for workers that gateways can call; this one has --tunnel")
+    if how["name"] and not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,59}", how["name"]):
+        raise Misconfigured("a worker's --id is up to 60 letters, digits, dots, dashes and underscores")
+    with listen(replace(config, host=at[0], port=at[1])) as listening:
+        _run(run_engine_worker(config, Joining(url, token, **how), listening))
+
+
+def gang(
+    common: Common,
+    model: ModelOption,
+    gang: GangOption = None,
+    once: OnceOption = False,
+    ready_file: Annotated[
+        Path | None, typer.Option("--ready-file", help="Made once the model is loaded.")
+    ] = None,
+    declared: Annotated[
+        str | None,
+        typer.Option("--declared", envvar="TURNOUT_GANG_MODEL", help="The model as ordered, in JSON."),
+    ] = None,
+) -> None:
+    """Run one gang of ranks on this machine (workers start these)."""
+    from turnout.domain.tasks import GangId
+    from turnout.schemas.fleet_records import MODEL
+    from turnout.wiring.run_gang import run_gang
+
+    config = _start(common, "gang", gang=gang)
+    name = GangId(gang or f"{socket.gethostname()}-{os.getpid()}")
+    served = MODEL.validate_json(declared) if declared else None
+    asyncio.run(run_gang(config, model, name, once=once, declared=served, ready_file=ready_file))
+
+
+def rank(
+    common: Common,
+    model: ModelOption,
+    gang: GangOption = None,
+    once: OnceOption = False,
+) -> None:
+    """Run one rank of a gang, as torchrun's variables place it (RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT).
+
+    For example: torchrun --nproc-per-node 2 --no-python turnout rank --model wan-tiny-t2v
+    """
+    from turnout.domain.tasks import GangId
+
+    try:
+        from turnout.gang.group import rank_place_from
+        from turnout.wiring.run_rank import run_rank
+    except ImportError as err:
+        raise Misconfigured(f"a rank needs the wan extra: pip install 'turnout[wan]' ({err})") from err
+    place = rank_place_from(os.environ)
+    name = GangId(gang or os.environ.get("TORCHELASTIC_RUN_ID") or f"{socket.gethostname()}-{os.getpid()}")
+    config = _start(common, "rank", gang=name, rank=place.rank)
+    run_rank(config, model, name, place, None, once=once)
+    # Not by way of the interpreter's shutdown: gloo's threads abort the process there now and then, when a peer
+    # has gone first, and a launcher would take a finished rank for a failed one.
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)
+
+
+def _start(common: Common, role: str, **fields: Any) -> "Config":
+    """Loads the configuration and starts the log; fields that are settings are flags, the others mark log lines."""
+    from turnout.observe import start_logging
+
+    settings = {k: v for k, v in fields.items() if k not in ("gang", "rank")}
+    config = common.load(**settings).config
+    start_logging(
+        config.log_level,
+        role=role,
+        **{k: v for k, v in fields.items() if k not in settings and v is not None},
+    )
+    return config
+
+
+def _run(main: Any) -> None:
+    import uvloop
+
+    uvloop.run(main)
+
+
+def _print_screen(config: "Config", url: str, api_key: str) -> None:
+    redis = "embedded" if config.redis_url is None else "as configured"
+    models = ", ".join(
+        [
+            *(f"{m.name} ({m.ranks} ranks)" for m in config.models),
+            *(f"{m.name} (chat)" for m in config.served if m.video is None),
+        ]
+    )
+    print(
+        f"""
+  Turnout is up at {url}
+
+  API key    {api_key}
+  models     {models}
+  data       {config.state_dir}  (Redis {redis}, objects in {config.blobs or "objects/"}, logs in logs/)
+
+  turnout generate "a red square moving to the right" -o square.mp4
+  curl {url}/v1/models -H "Authorization: Bearer $TURNOUT_API_KEY"
+
+  Ctrl-C drains and stops.
+""",
+        flush=True,
+    )

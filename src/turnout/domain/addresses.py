@@ -1,0 +1,35 @@
+"""Which IP addresses a request may go to. Pure."""
+
+from ipaddress import IPv4Address, IPv6Address, IPv6Network
+from typing import TypeAlias
+
+# Addresses that carry an IPv4 address inside, and so lead wherever that leads: NAT64, 6to4, Teredo; and the old
+# site-local and IPv4-compatible ranges, which `ipaddress` calls global.
+_DISGUISES = tuple(
+    IPv6Network(net)
+    for net in ("::/96", "64:ff9b::/96", "64:ff9b:1::/48", "2002::/16", "2001::/32", "fec0::/10")
+)
+
+Address: TypeAlias = IPv4Address | IPv6Address
+
+
+def is_public(address: Address) -> bool:
+    """Whether an address is on the open internet, whatever it is dressed as."""
+    if isinstance(address, IPv6Address):
+        if address.ipv4_mapped is not None:
+            return is_public(address.ipv4_mapped)
+        if address.scope_id is not None or any(address in net for net in _DISGUISES):
+            return False
+    elif str(address).startswith("192.88.99."):  # the 6to4 relays
+        return False
+    return address.is_global and not address.is_multicast and not address.is_reserved
+
+
+def is_host(address: Address) -> bool:
+    """Whether one machine can have the address: a worker may be on a private network or on this machine, but not at
+    "all interfaces", a group, or the link-local addresses where clouds tell secrets."""
+    if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
+        return is_host(address.ipv4_mapped)
+    return not (address.is_unspecified or address.is_multicast or address.is_link_local) and (
+        address.is_loopback or not address.is_reserved
+    )

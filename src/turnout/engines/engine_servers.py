@@ -1,0 +1,118 @@
+"""The engine servers that a worker can run: how each is started, what may be asked of it, what it may be told.
+
+Pure, and free of heavy imports: gateways check registrations with it, workers compute launches with it.
+"""
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from turnout.domain.errors import InvalidRequest
+from turnout.domain.serving import EngineKind, Gpu, ServedModel
+from turnout.domain.video_model import DTYPES, check_video
+from turnout.engines import command, llamacpp, vllm
+from turnout.engines.launch_plan import Launch, Outside, Program, check_flags, check_weights, gpu_environ
+
+__all__ = [
+    "KEYED",
+    "Launch",
+    "Outside",
+    "Program",
+    "Programs",
+    "check_arguments",
+    "check_served",
+    "plan_launch",
+    "relay_paths",
+]
+
+
+_LLAMACPP = Program((sys.executable, "-m", "turnout.engines.llamacpp"))
+_VLLM = Program(("vllm", "serve"))
+
+
+@dataclass(frozen=True, slots=True)
+class Programs:
+    """How this machine runs each engine: vLLM may live in an environment of its own; `cpus` are there for those
+    that compute on them."""
+
+    llamacpp: Program = _LLAMACPP
+    vllm: Program = _VLLM
+    cpus: int = 1
+
+
+# Engines that can be told to serve nobody without a key, and so may listen beyond loopback.
+KEYED = frozenset({EngineKind.VLLM, EngineKind.LLAMACPP})
+
+
+def plan_launch(
+    model: ServedModel,
+    gpus: Sequence[Gpu],
+    port: int,
+    programs: Programs,
+    outside: Outside | None = None,
+) -> Launch:
+    """How a replica of `model` is started on these GPUs (none: on the CPU alone), listening on `port` of loopback, or
+    `outside` if it is one of the KEYED."""
+    check_served(model)
+    match model.engine:
+        case EngineKind.VLLM:
+            launch = vllm.plan(model, gpus, port, programs.vllm, outside)
+        case EngineKind.LLAMACPP:
+            launch = llamacpp.plan(model, len(gpus), programs.cpus, port, programs.llamacpp, outside)
+        case EngineKind.COMMAND:
+            launch = command.plan(model, port)
+        case EngineKind.WAN:
+            raise InvalidRequest("wan is rendered by gangs, not by an engine server", param="engine")
+    return replace(launch, environ={**gpu_environ(gpus), **launch.environ})
+
+
+def check_arguments(engine: EngineKind, arguments: Sequence[str]) -> None:
+    """Raises InvalidRequest for an argument that is not on the engine's allow list."""
+    match engine:
+        case EngineKind.VLLM:
+            check_flags(arguments, vllm.FLAGS, vllm.FIELDS)
+        case EngineKind.LLAMACPP:
+            check_flags(arguments, llamacpp.FLAGS, llamacpp.FIELDS)
+        case EngineKind.COMMAND | EngineKind.WAN:
+            check_flags(arguments, (), {})
+
+
+def check_served(model: ServedModel) -> None:
+    """Raises InvalidRequest for a model that could not be started, or not safely."""
+    check_arguments(model.engine, model.arguments)
+    match model.engine:
+        case EngineKind.COMMAND:
+            command.check_command(model.command)
+        case EngineKind.VLLM | EngineKind.LLAMACPP:
+            check_weights(model.weights)
+        case EngineKind.WAN:
+            check_weights(model.weights)
+            _check_wan(model)
+    if not 0 <= model.min_replicas <= model.max_replicas or model.max_replicas < 1:
+        raise InvalidRequest("needs 0 <= min_replicas <= max_replicas and max_replicas >= 1", "min_replicas")
+    for name, value in (("name", model.name), ("dtype", model.dtype), ("quantization", model.quantization)):
+        if value is not None and (not value or value.startswith("-") or not value.isprintable()):
+            raise InvalidRequest(f"{value[:80]!r} is not a {name}", param=name)
+    if model.command and model.engine is not EngineKind.COMMAND:
+        raise InvalidRequest("only a command engine takes a command", param="command")
+
+
+def _check_wan(model: ServedModel) -> None:
+    if model.video is None:
+        raise InvalidRequest("a wan model needs a family, or rules", param="family")
+    check_video(model.video)
+    if model.dtype is not None and model.dtype not in DTYPES:
+        raise InvalidRequest(f"dtype is one of {', '.join(DTYPES)}; not {model.dtype[:80]!r}", param="dtype")
+
+
+def relay_paths(engine: EngineKind) -> frozenset[str]:
+    """The paths that may be relayed to such an engine; all are asked by POST."""
+    match engine:
+        case EngineKind.VLLM:
+            return vllm.PATHS
+        case EngineKind.LLAMACPP:
+            return llamacpp.PATHS
+        case EngineKind.COMMAND:
+            return command.PATHS
+        case EngineKind.WAN:
+            return frozenset()

@@ -1,0 +1,118 @@
+"""Keeps this gateway's switchboard in touch with the manager: routes come in, demand goes out. Nothing is asked for
+per request."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+
+from turnout.domain.errors import Unavailable
+from turnout.domain.serving import TUNNEL, DemandReport, ModelRoutes, Route, WorkerId
+from turnout.gateway.chat.switchboard import Switchboard
+from turnout.observe import get_log
+from turnout.ports import Registry, Shortcuts, Tunnels, WorkerDoor
+from turnout.schemas.relay_tokens import relay_token_from_digest
+
+_REPORT_S = 1.0
+_RETRY_S = 0.5
+
+log = get_log()
+
+
+class RoutesFeed:
+    """`name` is this gateway's, new for each process; `now` is the switchboard's clock."""
+
+    def __init__(
+        self,
+        registry: Registry,
+        board: Switchboard,
+        tunnels: Tunnels,
+        shortcuts: Shortcuts,
+        name: str,
+        now: Callable[[], float],
+    ) -> None:
+        self.name = name
+        self._registry = registry
+        self._board = board
+        self._tunnels = tunnels
+        self._shortcuts = shortcuts
+        self._now = now
+        self._tokens: dict[WorkerId, str] = {}
+        self._known: dict[str, ModelRoutes] = {}
+        self._told = False  # whether the switchboard had any routes yet
+        tunnels.changed = self._apply
+
+    def token(self, worker: WorkerId) -> str:
+        """What the worker's door asks for; empty for a worker that is not known (yet)."""
+        return self._tokens.get(worker, "")
+
+    async def run(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._follow_routes(), name="routes")
+            group.create_task(self._report_demand(), name="demand")
+
+    async def _follow_routes(self) -> None:
+        while True:
+            known: dict[str, ModelRoutes] = {}
+            try:
+                async for changes in self._registry.tail_routes():
+                    self._known = known  # a tail begins with all there is
+                    for model, routes in changes.items():
+                        if routes is None:
+                            known.pop(model, None)
+                        else:
+                            known[model] = routes
+                    if not (known or self._told) and await self._registry.models():
+                        continue  # no manager has looked at the models yet: requests for them wait
+                    await self._learn_tokens({r.worker for there in known.values() for r in there.routes})
+                    self._apply()
+                    self._shortcuts.follow(self._doors())
+            except Unavailable as err:
+                log.warning("routes lost", reason=err.message)  # the last ones serve on
+            await asyncio.sleep(_RETRY_S)
+
+    def _apply(self) -> None:
+        """Gives the switchboard the routes as they are from here: a worker whose tunnel ends at another gateway is
+        out of our reach."""
+        self._told = True
+        self._board.update({model: self._from_here(there) for model, there in self._known.items()})
+
+    def _from_here(self, there: ModelRoutes) -> ModelRoutes:
+        if all(route.url != TUNNEL for route in there.routes):
+            return there
+        return replace(there, routes=tuple(self._through_tunnel(route) for route in there.routes))
+
+    def _through_tunnel(self, route: Route) -> Route:
+        if route.url != TUNNEL:
+            return route
+        url = self._tunnels.url(route.worker)
+        return replace(route, suspect=True) if url is None else replace(route, url=url)
+
+    def _doors(self) -> dict[WorkerId, WorkerDoor]:
+        """Of the workers that can be called, and so may share a network with us."""
+        return {
+            route.worker: WorkerDoor(route.url, self.token(route.worker))
+            for there in self._known.values()
+            for route in there.routes
+            if route.url != TUNNEL and not there.video
+        }
+
+    async def _learn_tokens(self, workers: set[WorkerId]) -> None:
+        enrolments = await self._registry.enrolments(workers) if workers else {}
+        self._tokens = {w: relay_token_from_digest(e.digest) for w, e in enrolments.items()}
+
+    async def _report_demand(self) -> None:
+        while True:
+            self._board.changed.clear()
+            asks = {
+                model: DemandReport(seen.waiting, seen.running, max(0.0, self._now() - seen.asked_at))
+                for model, seen in self._board.demand().items()
+            }
+            try:
+                await self._registry.report_demand(self.name, asks)
+            except Unavailable as err:
+                log.warning("demand was not told", reason=err.message)
+            try:
+                async with asyncio.timeout(_REPORT_S):
+                    await self._board.changed.wait()
+            except TimeoutError:
+                continue

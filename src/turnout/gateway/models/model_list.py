@@ -1,0 +1,30 @@
+"""The registered models in OpenAI's list shape, with what each can make and how it stands."""
+
+from fastapi import APIRouter, Request
+
+from turnout.domain.errors import NotFound
+from turnout.gateway.auth import UserDep
+from turnout.gateway.catalog import catalog_of
+from turnout.gateway.parts import PartsDep
+from turnout.gateway.problems import documented
+from turnout.schemas.model_json import ModelList, ModelShown, ServedShown, shown
+
+_UNTOLD = "the manager has not looked at it yet"
+
+router = APIRouter(tags=["models"], responses=documented(401, 403, 500, 503))
+
+
+@router.get("/v1/models", summary="List models")
+async def index(request: Request, key: UserDep, parts: PartsDep) -> ModelList:
+    status = await parts.registry.status()
+    models = (await catalog_of(request).all()).values()
+    return ModelList(data=[shown(model, status.get(model.name, _UNTOLD)) for model in models])
+
+
+@router.get("/v1/models/{name}", responses=documented(404), summary="Look at a model")
+async def show(name: str, key: UserDep, parts: PartsDep) -> ModelShown | ServedShown:
+    try:
+        model = await parts.registry.model(name)
+    except NotFound as err:
+        raise NotFound(f"There is no model {name[:100]}.", "model", "model_not_found") from err
+    return shown(model, (await parts.registry.status()).get(name, _UNTOLD))

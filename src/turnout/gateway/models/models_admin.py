@@ -1,0 +1,73 @@
+"""The registry over HTTP: models that workers can run, registered, looked at and removed by admins."""
+
+from fastapi import APIRouter, Request
+
+from turnout.domain.errors import Forbidden, InvalidRequest, NotFound
+from turnout.domain.serving import EngineKind, Needs, ServedModel
+from turnout.engines.engine_servers import check_served
+from turnout.gateway.auth import AdminDep
+from turnout.gateway.bodies import read_json
+from turnout.gateway.catalog import catalog_of
+from turnout.gateway.parts import PartsDep
+from turnout.gateway.problems import documented
+from turnout.observe import get_log
+from turnout.schemas.model_json import ModelDeleted, ModelShown, RegisterRequest, ServedShown, shown
+from turnout.schemas.openai_json import schema_of
+from turnout.schemas.wan_declaration import VIDEO_FIELDS, wan_model
+
+router = APIRouter(tags=["models"], responses=documented(401, 403, 500, 503))
+
+_BODY = {
+    "requestBody": {"required": True, "content": {"application/json": {"schema": schema_of(RegisterRequest)}}}
+}
+
+
+@router.post(
+    "/v1/models/register",
+    responses=documented(400, 413, 415),
+    openapi_extra=_BODY,
+    summary="Register a model",
+)
+async def register(request: Request, admin: AdminDep, parts: PartsDep) -> ModelShown | ServedShown:
+    """Registering a known alias again changes it: its replicas are replaced as they become idle."""
+    body = await read_json(request, RegisterRequest)
+    if body.engine is EngineKind.COMMAND and not parts.config.allow_registered_commands:
+        raise Forbidden(
+            "Commands run on workers: declare them in turnout.yaml, or set allow_registered_commands.",
+            "engine",
+            "command_not_allowed",
+        )
+    model = _model(body)
+    check_served(model)
+    await parts.registry.put_model(model)
+    catalog_of(request).forget()
+    get_log().info("model registered", model=model.name, engine=model.engine, by=admin.id)
+    return shown(model, "registered")
+
+
+@router.delete("/v1/models/{name}", responses=documented(404), summary="Remove a model")
+async def remove(name: str, request: Request, admin: AdminDep, parts: PartsDep) -> ModelDeleted:
+    """Its replicas leave once they are idle; its waiting tasks end with an error."""
+    if not await parts.registry.remove_model(name):
+        raise NotFound(f"There is no model {name[:100]}.", "model", "model_not_found")
+    catalog_of(request).forget()
+    get_log().info("model removed", model=name, by=admin.id)
+    return ModelDeleted(id=name)
+
+
+def _model(body: RegisterRequest) -> ServedModel:
+    own = {"alias", "model_name", "gpus", "gpu_memory_bytes", "memory_bytes", *VIDEO_FIELDS}
+    # A vLLM replica takes one GPU for each part of the tensors, unless told otherwise.
+    gpus = body.gpus if body.gpus is not None else _default_gpus(body)
+    needs = Needs(gpus, body.gpu_memory_bytes, body.memory_bytes)
+    model = ServedModel(name=body.alias, weights=body.model_name, needs=needs, **body.model_dump(exclude=own))
+    video = body.model_dump(include=set(VIDEO_FIELDS), exclude_unset=True, exclude_none=True)
+    if model.engine is EngineKind.WAN:
+        return wan_model(model, video)
+    for name in video:
+        raise InvalidRequest(f"{name} is for wan models.", name, "unsupported")
+    return model
+
+
+def _default_gpus(body: RegisterRequest) -> int:
+    return body.tensor_parallel_size if body.engine is EngineKind.VLLM else 0

@@ -1,0 +1,105 @@
+"""Whether this process lives, and whether the parts it needs answer."""
+
+import asyncio
+from collections.abc import Awaitable
+from typing import Literal
+
+from fastapi import APIRouter
+from pydantic import BaseModel
+from starlette.responses import JSONResponse
+
+from turnout import __version__
+from turnout.domain.errors import NotFound, TurnoutError, Unavailable
+from turnout.gateway.parts import Parts, PartsDep
+from turnout.observe import get_log
+
+_DEADLINE_S = 3.0
+_PROBE = "ready/probe"  # need not exist: a store that can say so is up
+
+router = APIRouter(tags=["health"])
+
+
+class HealthAnswer(BaseModel):
+    status: Literal["ok"] = "ok"
+    version: str = __version__
+
+
+class GangView(BaseModel):
+    """A gang on a cluster: of which model, on how many machines, and whether all its ranks are there."""
+
+    model: str
+    state: Literal["starting", "formed"]
+    ranks: int
+    nodes: int
+
+
+class Readiness(BaseModel):
+    """`parts` says of each either "ok" or what is wrong; `gangs` are those on a cluster that are awake."""
+
+    status: Literal["ready", "not_ready"]
+    parts: dict[str, str]
+    gangs: list[GangView] = []
+
+
+@router.get("/health", summary="The process is up")
+async def health() -> HealthAnswer:
+    return HealthAnswer()
+
+
+@router.get(
+    "/ready",
+    responses={503: {"model": Readiness}},
+    response_model=Readiness,
+    summary="Requests can be served",
+)
+async def ready(parts: PartsDep) -> JSONResponse:
+    redis, blobs, manager = await asyncio.gather(
+        _state(parts.tasks.totals()), _state(_blobs_answer(parts)), _state(_manager_works(parts))
+    )
+    fine = redis == blobs == "ok"  # a gateway without a manager still takes, shows and delivers tasks
+    found = {"redis": redis, "blobs": blobs, "manager": manager}
+    gangs = await _gangs(parts) if redis == "ok" else []
+    answer = Readiness(status="ready" if fine else "not_ready", parts=found, gangs=gangs)
+    return JSONResponse(answer.model_dump(), 200 if fine else 503)
+
+
+async def _gangs(parts: Parts) -> list[GangView]:
+    try:
+        async with asyncio.timeout(_DEADLINE_S):
+            found = await parts.gangs.all()
+    except (TimeoutError, Unavailable):
+        return []
+    return [
+        GangView(
+            model=gang.model,
+            state="formed" if gang.formed else "starting",
+            ranks=len(gang.ranks),
+            nodes=len({rank.node for rank in gang.ranks if rank.node}),
+        )
+        for gang in sorted(found.values(), key=lambda gang: gang.gang)
+    ]
+
+
+async def _blobs_answer(parts: Parts) -> None:
+    try:
+        await parts.blobs.head(_PROBE)
+    except NotFound:
+        return
+
+
+async def _manager_works(parts: Parts) -> None:
+    if await parts.mutex.holder("manager") is None:
+        raise Unavailable("no manager is at work: leases, expiry and webhooks wait")
+
+
+async def _state(asked: Awaitable[object]) -> str:
+    try:
+        async with asyncio.timeout(_DEADLINE_S):
+            await asked
+        return "ok"
+    except TimeoutError:
+        return f"did not answer within {_DEADLINE_S:g} s"
+    except TurnoutError as err:
+        # Anyone may ask: what exactly failed, and where it lies, is for the log.
+        get_log().warning("part not ready", reason=err.message)
+        return "did not answer"

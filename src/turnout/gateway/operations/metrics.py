@@ -1,0 +1,175 @@
+"""Prometheus: what this gateway did, and what it can see of tasks, queues and gangs.
+
+Every gateway sees all events, so the figures of tasks and gangs are the same on each: take one, do not add them up.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from time import perf_counter
+from typing import cast
+
+from fastapi import APIRouter, Request
+from prometheus_client import (
+    CONTENT_TYPE_LATEST,
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    generate_latest,
+)
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from turnout.domain.errors import Unavailable
+from turnout.domain.slots import GangReport
+from turnout.domain.tasks import Interrupted, Progressed, Stage, Task, TaskId
+from turnout.gateway.catalog import Catalog, catalog_of
+from turnout.gateway.operations.fleet_metrics import FleetMetrics
+from turnout.gateway.parts import Parts, PartsDep
+from turnout.ports import Recorded
+
+_MAX_FOLLOWED = 10_000
+_HTTP_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10)
+_STEP_BUCKETS = (0.01, 0.03, 0.1, 0.3, 1, 2, 3, 5, 8, 13, 20, 40, 80, 160)
+
+router = APIRouter(tags=["health"])
+
+
+class Metrics:
+    def __init__(self, now: Callable[[], float]) -> None:
+        self._now = now
+        self.registry = CollectorRegistry()
+        own = self.registry
+        self._tasks = Gauge(
+            "turnout_tasks", "Tasks now queued or in progress; ever ended otherwise.", ["state"], registry=own
+        )
+        self._length = Gauge("turnout_queue_length", "Queued and running tasks.", ["model"], registry=own)
+        self._running = Gauge("turnout_queue_running", "Running tasks.", ["model"], registry=own)
+        self._oldest = Gauge(
+            "turnout_queue_oldest_seconds", "Age of the oldest unfinished task.", ["model"], registry=own
+        )
+        self._gangs = Gauge(
+            "turnout_gangs", "Gangs on a cluster that are awake.", ["model", "state"], registry=own
+        )
+        self._gang_nodes = Gauge(
+            "turnout_gang_nodes", "Machines that a model's gangs are on.", ["model"], registry=own
+        )
+        self._redis_up = Gauge("turnout_redis_up", "Whether Redis answered this scrape.", registry=own)
+        self._restarts = Counter(
+            "turnout_gang_restarts",
+            "Attempts that ended without a result; counted=false were drained.",
+            ["counted"],
+            registry=own,
+        )
+        self._lag = Histogram(
+            "turnout_event_lag_seconds",
+            "From an event to its fan-out here.",
+            buckets=_HTTP_BUCKETS,
+            registry=own,
+        )
+        self._step = Histogram(
+            "turnout_step_seconds", "One denoise step.", buckets=_STEP_BUCKETS, registry=own
+        )
+        self._requests = Counter(
+            "turnout_http_requests", "HTTP requests.", ["method", "route", "status"], registry=own
+        )
+        self._latency = Histogram(
+            "turnout_http_seconds",
+            "From a request to the start of its answer.",
+            ["method", "route"],
+            buckets=_HTTP_BUCKETS,
+            registry=own,
+        )
+        self._fleet = FleetMetrics(own)
+        self._last_step: OrderedDict[TaskId, Progressed] = OrderedDict()
+
+    def saw(self, recorded: Recorded, task: Task | None) -> None:
+        """Takes note of an event that is being fanned out."""
+        event = recorded.event
+        self._lag.observe(max(0.0, self._now() - event.at))
+        match event:
+            case Progressed(stage=Stage.DENOISING):
+                self._stepped(recorded.task, event)
+            case Interrupted(counts=counts):
+                self._restarts.labels(str(counts).lower()).inc()
+            case _:
+                pass
+
+    def answered(self, method: str, route: str, status: int, seconds: float) -> None:
+        self._requests.labels(method, route, str(status)).inc()
+        self._latency.labels(method, route).observe(seconds)
+
+    async def scrape(self, parts: Parts, catalog: Catalog) -> bytes:
+        try:
+            for state, count in (await parts.tasks.totals()).items():
+                self._tasks.labels(state).set(count)
+            videos = [model.name for model in await catalog.videos()]
+            figures_of = {name: await parts.queue.figures(name) for name in videos}
+            for gauge in (self._length, self._running, self._oldest):
+                gauge.clear()  # of models that were removed, too
+            for name, figures in figures_of.items():
+                self._length.labels(name).set(figures.length)
+                self._running.labels(name).set(figures.running)
+                self._oldest.labels(name).set(figures.oldest_s)
+            self._saw_gangs(videos, list((await parts.gangs.all()).values()))
+            self._fleet.figures = await parts.registry.figures()
+            self._redis_up.set(1)
+        except Unavailable:
+            self._redis_up.set(0)  # and the rest keeps its last values
+        return generate_latest(self.registry)
+
+    def _saw_gangs(self, models: Sequence[str], gangs: Sequence[GangReport]) -> None:
+        self._gangs.clear()
+        self._gang_nodes.clear()
+        for model in models:
+            mine = [gang for gang in gangs if gang.model == model]
+            formed = sum(gang.formed for gang in mine)
+            self._gangs.labels(model, "formed").set(formed)
+            self._gangs.labels(model, "starting").set(len(mine) - formed)
+            nodes = {rank.node for gang in mine for rank in gang.ranks if rank.node}
+            self._gang_nodes.labels(model).set(len(nodes))
+
+    def _stepped(self, task: TaskId, event: Progressed) -> None:
+        before = self._last_step.pop(task, None)
+        if before is not None and before.attempt == event.attempt and before.step < event.step:
+            self._step.observe(max(0.0, event.at - before.at) / (event.step - before.step))
+        if event.step < event.of:
+            self._last_step[task] = event
+            if len(self._last_step) > _MAX_FOLLOWED:
+                self._last_step.popitem(last=False)
+
+
+class Measured:
+    """Counts requests by the template of their route, so that ids do not become labels."""
+
+    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
+        self._app = app
+        self._metrics = metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return await self._app(scope, receive, send)
+        began = perf_counter()
+
+        async def watched(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                route = getattr(scope.get("route"), "path", "unmatched")
+                # An odd method must not become a label either.
+                method = scope["method"] if route != "unmatched" else "other"
+                self._metrics.answered(method, str(route), message["status"], perf_counter() - began)
+            await send(message)
+
+        await self._app(scope, receive, watched)
+
+
+@router.get(
+    "/metrics",
+    response_class=Response,
+    responses={
+        200: {"content": {"text/plain": {"schema": {"type": "string"}}}, "description": "Prometheus's text."}
+    },
+    summary="Figures for Prometheus",
+)
+async def metrics(request: Request, parts: PartsDep) -> Response:
+    body = await cast(Metrics, request.app.state.metrics).scrape(parts, catalog_of(request))
+    return Response(body, media_type=CONTENT_TYPE_LATEST)

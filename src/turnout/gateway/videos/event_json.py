@@ -1,0 +1,121 @@
+"""How an event looks to clients: one JSON text, written once, for server-sent events and sockets alike."""
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from turnout.domain.tasks import (
+    Cancelled,
+    Checkpointed,
+    Claimed,
+    Dismissed,
+    Expired,
+    Failed,
+    Finished,
+    Interrupted,
+    Previewed,
+    Progressed,
+    State,
+    Submitted,
+    Task,
+    TaskFailure,
+)
+from turnout.ports import Recorded
+from turnout.schemas.openai_json import percent, preview_path
+
+
+@dataclass(frozen=True, slots=True)
+class EventJson:
+    """An event as clients get it; `ended` says that the task's story ends here."""
+
+    id: str
+    cursor: str
+    text: str
+    sse: bytes
+    ended: bool
+
+
+def order_of(event_id: str) -> tuple[int, ...]:
+    """Ids are numbers joined by dashes, compared part by part."""
+    return tuple(int(part) for part in event_id.split("-"))
+
+
+def note_of(recorded: Recorded, task: Task | None) -> EventJson:
+    """`task` as it is now is needed for an interruption only: it may have been the last."""
+    kind, fields, ended = _described(recorded, task)
+    content = {
+        "id": recorded.id,
+        "object": "video.event",
+        "type": f"video.{kind}",
+        "video": recorded.task,
+        "created_at": recorded.event.at,
+        **fields,
+    }
+    if recorded.cursor:
+        content["cursor"] = recorded.cursor
+    text = json.dumps(content, separators=(",", ":"))
+    return EventJson(
+        recorded.id,
+        recorded.cursor,
+        text,
+        f"id: {recorded.id}\nevent: video.{kind}\ndata: {text}\n\n".encode(),
+        ended,
+    )
+
+
+def _described(recorded: Recorded, task: Task | None) -> tuple[str, dict[str, Any], bool]:
+    match recorded.event:
+        case Submitted():
+            return "queued", {"status": "queued"}, False
+        case Claimed(attempt=attempt):
+            return "in_progress", {"status": "in_progress", "attempt": attempt}, False
+        case Progressed() as p:
+            fields = {
+                "status": "in_progress",
+                "attempt": p.attempt,
+                "stage": p.stage,
+                "step": p.step,
+                "steps": p.of,
+                "eta_s": p.eta_s,
+                "progress": percent(p.stage, p.step, p.of),
+            }
+            return "progress", fields, False
+        case Previewed(attempt=attempt, step=step):
+            fields = {"attempt": attempt, "step": step, "preview_url": preview_path(recorded.task)}
+            return "preview", fields, False
+        case Checkpointed(attempt=attempt, step=step):
+            return "checkpoint", {"attempt": attempt, "step": step}, False
+        case Interrupted() as i:
+            if task is not None and _was_last(i, task):
+                return "failed", _failed(task.failure, i.attempt), True
+            return "requeued", {"status": "queued", "attempt": i.attempt, "reason": i.reason}, False
+        case Finished(attempt=attempt):
+            return "completed", {"status": "completed", "attempt": attempt, "progress": 100}, True
+        case Failed(attempt=attempt, failure=failure):
+            return "failed", _failed(failure, attempt), True
+        case Cancelled():
+            return "cancelled", {"status": "cancelled"}, True
+        case Expired(reason=reason):
+            error = {"code": "expired", "message": "No gang took the task within the retention period."}
+            if reason is not None:
+                error = {"code": "unplaceable", "message": reason}
+            return "failed", {"status": "failed", "error": error}, True
+        case Dismissed(failure=failure):
+            error = {"code": failure.code, "message": failure.message}
+            return "failed", {"status": "failed", "error": error}, True
+
+
+def _was_last(event: Interrupted, task: Task) -> bool:
+    """Whether this interruption used up the task's attempts, rather than put it back into the queue."""
+    failure = task.failure
+    return (
+        task.state is State.FAILED
+        and task.attempt == event.attempt
+        and failure is not None
+        and failure.code == "attempts_exhausted"
+    )
+
+
+def _failed(failure: TaskFailure | None, attempt: int) -> dict[str, Any]:
+    error = None if failure is None else {"code": failure.code, "message": failure.message}
+    return {"status": "failed", "attempt": attempt, "error": error}

@@ -1,0 +1,196 @@
+"""The routes of live events: server-sent events and WebSockets. What is sent comes from `live`."""
+
+import asyncio
+import json
+import re
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from typing import Annotated, Any, cast
+
+from fastapi import APIRouter, Header, Query, Request, WebSocket, WebSocketDisconnect
+from starlette.requests import HTTPConnection
+from starlette.responses import Response, StreamingResponse
+
+from turnout.domain.errors import InvalidRequest, TurnoutError, Unauthorized, Unavailable
+from turnout.domain.keys import Key
+from turnout.gateway.auth import UserDep, may_watch, ring_of
+from turnout.gateway.parts import PartsDep
+from turnout.gateway.problems import documented, respond_to
+from turnout.gateway.videos.event_json import EventJson
+from turnout.gateway.videos.live_events import CutOff, Live
+from turnout.gateway.videos.video_routes import own_task
+
+_FIRST_MESSAGE_S = 5.0
+_PROTOCOL = "turnout"
+_KEY_PROTOCOL = "turnout.key."
+_EVENT_ID = re.compile(r"\d{1,20}(-\d{1,20})?")
+_TRY_AGAIN_LATER = 1013
+_ENDED = 1000
+
+router = APIRouter(tags=["events"])
+
+
+def live_of(conn: HTTPConnection) -> Live:
+    return cast(Live, conn.app.state.live)
+
+
+def _checked_id(event_id: str | None, param: str) -> str | None:
+    if event_id is not None and not _EVENT_ID.fullmatch(event_id):
+        raise InvalidRequest(f"{param} is not an event's id.", param, "invalid_value")
+    return event_id
+
+
+@router.get(
+    "/v1/videos/{video_id}/events",
+    response_class=StreamingResponse,
+    responses={
+        200: {
+            "description": "The task's story from the start, or after an event, until it ends.",
+            "content": {"text/event-stream": {}},
+        },
+        204: {"description": "The task has ended, and the caller has heard everything."},
+        **documented(400, 401, 403, 404, 500, 503),
+    },
+    summary="Follow a video",
+)
+async def events(
+    video_id: str,
+    request: Request,
+    key: UserDep,
+    parts: PartsDep,
+    last_event_id: Annotated[str | None, Header()] = None,
+    after: Annotated[str | None, Query(description="Like Last-Event-ID, for clients without it.")] = None,
+) -> Response:
+    task = await own_task(parts, key, video_id)
+    start = _checked_id(last_event_id, "Last-Event-ID") or _checked_id(after, "after") or "0"
+    live = live_of(request)
+    if task.ended and not await live.story(task.id, start):
+        return Response(status_code=204)  # which tells an EventSource not to come back
+    headers = {"X-Accel-Buffering": "no"}
+    return StreamingResponse(
+        _lines(live.follow(task, start)), media_type="text/event-stream", headers=headers
+    )
+
+
+async def _lines(batches: AsyncGenerator[Sequence[EventJson]]) -> AsyncGenerator[bytes]:
+    yield b"retry: 1000\n\n"
+    try:
+        async with aclosing(batches):
+            async for batch in batches:
+                yield b"".join(note.sse for note in batch) or b": still here\n\n"
+    except (CutOff, Unavailable):
+        return  # the client comes back with its Last-Event-ID
+
+
+@router.websocket("/v1/videos/ws")
+async def watch_all(socket: WebSocket, parts: PartsDep, after: str | None = None) -> None:
+    """All of a tenant's tasks; `after` is the `cursor` of the last event that the client has."""
+    if (key := await _welcome(socket)) is None:
+        return
+    try:
+        cursor = _checked_id(after, "after")
+    except TurnoutError as err:
+        return await refuse(socket, err)
+    await _accept(socket)
+    await _send(socket, live_of(socket).follow_tenant(key.tenant, cursor))
+
+
+@router.websocket("/v1/videos/{video_id}/ws")
+async def watch(socket: WebSocket, video_id: str, parts: PartsDep, after: str | None = None) -> None:
+    """One task's story from the start, or after an event's id, until it ends."""
+    if (key := await _welcome(socket)) is None:
+        return
+    try:
+        task = await own_task(parts, key, video_id)
+        start = _checked_id(after, "after") or "0"
+    except TurnoutError as err:
+        return await refuse(socket, err)
+    await _accept(socket)
+    await _send(socket, live_of(socket).follow(task, start))
+
+
+async def _welcome(socket: WebSocket) -> Key | None:
+    """Who is calling; None when it was refused. Keys never stand in the URL, where logs would keep them."""
+    try:
+        token = _offered_token(socket)
+        if token is None:
+            await _accept(socket)
+            token = await _first_message(socket)
+        return may_watch(await ring_of(socket).identify(token))
+    except TurnoutError as err:
+        await refuse(socket, err)
+    except WebSocketDisconnect:
+        pass
+    return None
+
+
+def _offered_token(socket: WebSocket) -> str | None:
+    scheme, _, token = socket.headers.get("authorization", "").partition(" ")
+    if scheme.lower() == "bearer" and token:
+        return token.strip()
+    offered = cast("list[str]", socket.scope.get("subprotocols", []))
+    return next((p.removeprefix(_KEY_PROTOCOL) for p in offered if p.startswith(_KEY_PROTOCOL)), None)
+
+
+async def _first_message(socket: WebSocket) -> str:
+    try:
+        async with asyncio.timeout(_FIRST_MESSAGE_S):
+            said: Any = json.loads(await socket.receive_text())
+        return str(said["key"])
+    except (TimeoutError, ValueError, KeyError, TypeError, RecursionError) as err:
+        raise Unauthorized('Send {"key": "tk-…"} first.', code="missing_api_key") from err
+
+
+def _is_open(socket: WebSocket) -> bool:
+    return socket.application_state.name == "CONNECTED"
+
+
+async def _accept(socket: WebSocket) -> None:
+    if not _is_open(socket):
+        offered = cast("list[str]", socket.scope.get("subprotocols", []))
+        await socket.accept(_PROTOCOL if _PROTOCOL in offered else None)
+
+
+async def refuse(socket: WebSocket, err: TurnoutError) -> None:
+    """As an HTTP error before the handshake, as a close code of the same number after it."""
+    if _is_open(socket):
+        await socket.close(4000 + err.status, err.message[:120])
+    elif "websocket.http.response" in socket.scope.get("extensions", {}):
+        await socket.send_denial_response(respond_to(err))
+    else:
+        await socket.close(4000 + err.status)
+
+
+async def _send(socket: WebSocket, batches: AsyncGenerator[Sequence[EventJson]]) -> None:
+    """Sends until the story ends or the client leaves, whichever is first."""
+    async with asyncio.TaskGroup() as group:
+        listening = group.create_task(_listen(socket), name="hear the client")
+        pumping = group.create_task(_pump(socket, batches), name="send events")
+        await asyncio.wait((listening, pumping), return_when=asyncio.FIRST_COMPLETED)
+        left = listening.done()
+        listening.cancel()
+        pumping.cancel()
+    if not left:
+        await socket.close(*pumping.result())
+
+
+async def _listen(socket: WebSocket) -> None:
+    """Returns when the client leaves; what it says meanwhile is of no interest."""
+    while (await socket.receive())["type"] != "websocket.disconnect":
+        pass
+
+
+async def _pump(socket: WebSocket, batches: AsyncGenerator[Sequence[EventJson]]) -> tuple[int, str]:
+    """The close code and its reason, once there is nothing more to send."""
+    try:
+        async with aclosing(batches):
+            async for batch in batches:
+                for note in batch:
+                    await socket.send_text(note.text)
+    except CutOff:
+        return _TRY_AGAIN_LATER, "reconnect from the last event"
+    except TurnoutError as err:
+        return 4000 + err.status, err.message[:120]
+    except WebSocketDisconnect:
+        pass
+    return _ENDED, "the video has ended"

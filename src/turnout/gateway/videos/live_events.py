@@ -1,0 +1,222 @@
+"""Live events: one tail of all tasks' events for this process, fanned out to whoever watches.
+
+Each event is written out once, whatever the number of watchers. A watcher that falls behind is cut off and
+reconnects from the last event it has; nothing here grows with a slow client. Replay and live events meet in
+`follow`: no gap, no repetition, in order.
+"""
+
+import asyncio
+from collections import defaultdict, deque
+from collections.abc import AsyncGenerator, Callable, Generator, Sequence
+from contextlib import contextmanager
+from typing import Any, TypeAlias
+
+from turnout.domain.errors import NotFound, Unavailable
+from turnout.domain.tasks import Finished, Interrupted, Task, TaskId, TenantId
+from turnout.gateway.videos.event_json import EventJson, note_of, order_of
+from turnout.observe import get_log
+from turnout.ports import Recorded, TaskLog
+
+HEARTBEAT_S = 15.0
+_MAX_BEHIND = 512
+_MAX_WATCHERS = 20_000
+_MAX_READS = 16  # stories read at once: a thousand clients that reconnect together share a few connections
+_RETRY_S = 0.5
+_CATCH_UP_S = 2.0
+
+Seen: TypeAlias = Callable[[Recorded, Task | None], None]
+
+
+class CutOff(Exception):
+    """The watcher fell behind, or the gateway is stopping: the client reconnects from its last event."""
+
+
+class Watcher:
+    """What one client is still to be sent."""
+
+    def __init__(self) -> None:
+        self._notes: deque[EventJson] = deque()
+        self._wake = asyncio.Event()
+        self._alarm: asyncio.TimerHandle | None = None
+        self._took_at = 0.0
+        self._cut_off = False
+
+    def offer(self, note: EventJson) -> None:
+        if len(self._notes) >= _MAX_BEHIND:
+            self.cut_off()
+        elif not self._cut_off:
+            self._notes.append(note)
+            self._wake.set()
+
+    def cut_off(self) -> None:
+        self._cut_off = True
+        self._notes.clear()
+        self._wake.set()
+
+    async def take(self) -> list[EventJson]:
+        """What has come, waiting for the first; nothing when it is time for a heartbeat. Raises CutOff."""
+        if not self._wake.is_set():
+            if self._alarm is None:
+                self._set_alarm(HEARTBEAT_S)
+            await self._wake.wait()
+        if self._cut_off:
+            raise CutOff
+        self._wake.clear()
+        self._took_at = asyncio.get_running_loop().time()
+        taken = list(self._notes)
+        self._notes.clear()
+        return taken
+
+    def close(self) -> None:
+        if self._alarm is not None:
+            self._alarm.cancel()
+
+    def _set_alarm(self, seconds: float) -> None:
+        self._alarm = asyncio.get_running_loop().call_later(seconds, self._ring)
+
+    def _ring(self) -> None:
+        """One timer a watcher, not one a message: a fifth of the cost of a fan-out went into timers."""
+        left = self._took_at + HEARTBEAT_S - asyncio.get_running_loop().time()
+        if left > 0:
+            self._set_alarm(left)
+        else:
+            self._alarm = None
+            self._wake.set()
+
+
+class Live:
+    """`seen` hears of every event, with the task as it is now where the event may have ended it."""
+
+    def __init__(self, tasks: TaskLog, seen: Sequence[Seen] = ()) -> None:
+        self._tasks = tasks
+        self._seen = seen
+        self._cursor: str | None = None
+        self._by_task: defaultdict[TaskId, set[Watcher]] = defaultdict(set)
+        self._by_tenant: defaultdict[TenantId, set[Watcher]] = defaultdict(set)
+        self._reads = asyncio.Semaphore(_MAX_READS)
+        self._count = 0
+        self._stopping = False
+
+    async def run(self) -> None:
+        """Tails for ever; after a failure it goes on from the last event it fanned out."""
+        while True:
+            try:
+                async for recorded in self._tasks.tail(self._cursor):
+                    await self._publish(recorded)
+                    self._cursor = recorded.cursor
+            except Unavailable as err:
+                get_log().warning("event tail lost", reason=err.message)
+            except Exception:  # noqa: BLE001 - an unreadable event: pass over it, let clients ask for the story
+                get_log().exception("event tail failed")
+                self._cursor = None
+                self._cut_off_all()
+            await asyncio.sleep(_RETRY_S)
+
+    def stop(self) -> None:
+        """Ends every open stream, so that a server can stop without waiting for its clients."""
+        self._stopping = True
+        self._cut_off_all()
+
+    def _cut_off_all(self) -> None:
+        for watchers in (*self._by_task.values(), *self._by_tenant.values()):
+            for watcher in watchers:
+                watcher.cut_off()
+
+    async def follow(self, task: Task, after: str) -> AsyncGenerator[Sequence[EventJson]]:
+        """The task's notes past `after` until it ends; an empty sequence when it is time for a heartbeat."""
+        with self._watch(self._by_task, task.id) as watcher:
+            last = after
+            # Until the tail has brought something, nobody can know whether it was there yet: ask the story,
+            # which has all that was written up to now.
+            proven = self._cursor is not None
+            notes = await self.story(task.id, last)
+            if not notes and (await self._tasks.get(task.id)).ended:
+                return
+            while True:
+                if notes:
+                    last = notes[-1].id
+                    yield notes
+                    if notes[-1].ended:
+                        return
+                came = await watcher.take()
+                if came and proven:
+                    notes = [note for note in came if order_of(note.id) > order_of(last)]
+                    if not notes and came[-1].ended:
+                        return  # the client's Last-Event-ID lies past the end
+                    continue
+                proven = proven or bool(came)
+                notes = await self.story(task.id, last)
+                if not notes:
+                    yield ()
+
+    async def follow_tenant(self, tenant: TenantId, after: str | None) -> AsyncGenerator[Sequence[EventJson]]:
+        """All of a tenant's notes past the cursor `after` (None: from now on), for ever."""
+        with self._watch(self._by_tenant, tenant) as watcher:
+            last = after
+            if after is not None:
+                async for note in self._since(tenant, after):
+                    last = note.cursor
+                    yield (note,)
+            while True:
+                came = await watcher.take()
+                notes = [n for n in came if last is None or order_of(n.cursor) > order_of(last)]
+                if notes:
+                    last = notes[-1].cursor
+                yield notes
+
+    async def story(self, task_id: TaskId, after: str) -> list[EventJson]:
+        """What is recorded of a task past `after`."""
+        async with self._reads:
+            recorded = await self._tasks.story(task_id, after)
+            now = await self._task_now(recorded[-1]) if recorded else None
+        return [note_of(r, now) for r in recorded]
+
+    async def _since(self, tenant: TenantId, after: str) -> AsyncGenerator[EventJson]:
+        """What was recorded between `after` and what the live tail has brought, or until none comes for a while."""
+        tail = self._tasks.tail(after)
+        while True:
+            try:
+                async with asyncio.timeout(_CATCH_UP_S):
+                    recorded = await anext(tail)
+            except (TimeoutError, StopAsyncIteration):
+                return
+            if recorded.tenant == tenant:
+                yield note_of(recorded, await self._task_now(recorded))
+            if self._cursor is not None and order_of(recorded.cursor) >= order_of(self._cursor):
+                return
+
+    @contextmanager
+    def _watch(self, index: defaultdict[Any, set[Watcher]], name: str) -> Generator[Watcher]:
+        if self._stopping or self._count >= _MAX_WATCHERS:
+            raise Unavailable("This gateway takes no more watchers now.", retry_after_s=1.0)
+        watcher = Watcher()
+        self._count += 1
+        index[name].add(watcher)
+        try:
+            yield watcher
+        finally:
+            watcher.close()
+            self._count -= 1
+            index[name].discard(watcher)
+            if not index[name]:
+                del index[name]
+
+    async def _publish(self, recorded: Recorded) -> None:
+        now = await self._task_now(recorded)
+        for seen in self._seen:
+            seen(recorded, now)
+        of_task = self._by_task.get(recorded.task, ())
+        of_tenant = self._by_tenant.get(recorded.tenant, ())
+        if of_task or of_tenant:
+            note = note_of(recorded, now)
+            for watcher in (*of_task, *of_tenant):
+                watcher.offer(note)
+
+    async def _task_now(self, recorded: Recorded) -> Task | None:
+        """The task as it is, when the event alone does not say enough; None when it is gone."""
+        if not isinstance(recorded.event, Interrupted | Finished):
+            return None
+        try:
+            return await self._tasks.get(recorded.task)
+        except NotFound:
+            return None

@@ -1,0 +1,180 @@
+"""Workers over HTTP: they register with a worker key, then beat with a secret of their own; admins list and drain.
+
+A worker only calls out, so it works behind any NAT that lets it reach this URL. Its answer is held open until its
+orders change, so that an order arrives at once.
+"""
+
+import hashlib
+import hmac
+import secrets
+from typing import Annotated
+from urllib.parse import urlsplit
+
+from fastapi import APIRouter, Header, Request
+
+from turnout.domain.errors import Forbidden, InvalidRequest, NotFound, TurnoutError, Unauthorized
+from turnout.domain.serving import TUNNEL, Beat, Enrolment, OrderSheet, WorkerId
+from turnout.gateway.auth import AdminDep, WorkerDep
+from turnout.gateway.bodies import read_json
+from turnout.gateway.parts import Parts, PartsDep
+from turnout.gateway.problems import documented
+from turnout.observe import get_log
+from turnout.ports import Fetcher
+from turnout.schemas.openai_json import schema_of
+from turnout.schemas.relay_tokens import PROBE_PATH, probe_answer
+from turnout.schemas.worker_messages import (
+    Draining,
+    Heartbeat,
+    Registered,
+    Registration,
+    ReplicaOrder,
+    WorkerList,
+    WorkerOrders,
+    WorkerShown,
+)
+
+HEARTBEAT_S = 2.0
+_MAX_PROOF_BYTES = 256
+_ADVICE = "Give a --public-url that gateways reach, or join with --tunnel if there is none."
+
+router = APIRouter(tags=["workers"], responses=documented(401, 403, 500, 503))
+
+
+def _body_of(model: type[Registration | Heartbeat | Draining]) -> dict[str, object]:
+    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema_of(model)}}}}
+
+
+@router.post(
+    "/workers/register",
+    responses=documented(400, 413, 415),
+    openapi_extra=_body_of(Registration),
+    summary="Join as a worker",
+)
+async def register(request: Request, key: WorkerDep, parts: PartsDep) -> Registered:
+    body = await read_json(request, Registration)
+    known = await parts.registry.enrolled(body.known_as) if body.known_as else None
+    if known is not None and not _is_its_secret(known, body.secret or ""):
+        raise Forbidden("That id belongs to another worker.", "known_as", "not_your_id")
+    if body.url != TUNNEL:
+        await _probe(parts.prober, body.url, body.probe_key)
+    worker = known.id if known else WorkerId(f"w-{secrets.token_hex(6)}")
+    secret = body.secret if known and body.secret else secrets.token_urlsafe(32)
+    await parts.registry.enrol(Enrolment(worker, body.name, body.url, _digest(secret)))
+    get_log().info("worker registered", worker=worker, name=body.name, url=body.url, by=key.id)
+    return Registered(id=worker, secret=secret, heartbeat_s=HEARTBEAT_S)
+
+
+@router.post(
+    "/workers/{worker_id}/heartbeat",
+    responses=documented(400, 404, 413, 415),
+    openapi_extra=_body_of(Heartbeat),
+    summary="Tell a worker's state, hear its orders",
+)
+async def heartbeat(
+    worker_id: str,
+    request: Request,
+    parts: PartsDep,
+    authorization: Annotated[str | None, Header()] = None,
+) -> WorkerOrders:
+    enrolled = await identify_worker(parts, worker_id, authorization)
+    worker = enrolled.id
+    body = await read_json(request, Heartbeat)
+    await parts.registry.heard(worker, Beat(body.machine, body.replicas, body.seen))
+    gateways = tuple(await parts.registry.gateways()) if enrolled.url == TUNNEL else ()
+    sheet = await parts.registry.orders(worker)
+    if sheet is None or sheet.version == body.seen:
+        sheet = await parts.registry.wait_orders(worker, body.seen, body.wait_s)
+    return (
+        _orders(sheet, gateways) if sheet else WorkerOrders(version=body.seen, orders=(), gateways=gateways)
+    )
+
+
+@router.get("/workers", summary="List workers")
+async def index(admin: AdminDep, parts: PartsDep) -> WorkerList:
+    enrolments = await parts.registry.enrolments()
+    beats = await parts.registry.beats(list(enrolments))
+    return WorkerList(
+        data=[
+            WorkerShown(
+                id=worker,
+                name=enrolment.name,
+                url=enrolment.url,
+                draining=enrolment.draining,
+                machine=beats[worker].machine if worker in beats else None,
+                replicas=beats[worker].reports if worker in beats else (),
+            )
+            for worker, enrolment in sorted(enrolments.items())
+        ]
+    )
+
+
+@router.post(
+    "/workers/{worker_id}/drain",
+    responses=documented(400, 404, 413, 415),
+    openapi_extra=_body_of(Draining),
+    summary="Take a worker out, or back in",
+)
+async def drain(worker_id: str, request: Request, admin: AdminDep, parts: PartsDep) -> Draining:
+    body = await read_json(request, Draining)
+    try:
+        await parts.registry.set_draining(WorkerId(worker_id), body.draining)
+    except NotFound as err:
+        raise NotFound(f"There is no worker {worker_id[:100]}.", "worker_id", "worker_not_found") from err
+    get_log().info("worker drained", worker=worker_id, draining=body.draining, by=admin.id)
+    return body
+
+
+async def _probe(prober: Fetcher, url: str, probe_key: str) -> None:
+    """Asks whoever answers at `url` to prove that it is the worker that registers. Nothing secret is sent there, and
+    of what it says only whether it is right is told."""
+    try:
+        address = urlsplit(url)
+        fine = address.scheme in ("http", "https") and bool(address.hostname) and address.port != 0
+    except ValueError:
+        address, fine = urlsplit(""), False
+    if not fine or address.username or address.path.strip("/") or address.query or address.fragment:
+        raise InvalidRequest(
+            "url must be http(s)://host:port, as gateways reach this worker.", "url", "invalid_value"
+        )
+    nonce = secrets.token_hex(16)
+    asked = f"{url.rstrip('/')}{PROBE_PATH}"
+    try:
+        answer = await prober.get(f"{asked}{nonce}", _MAX_PROOF_BYTES)
+    except TurnoutError as err:
+        raise InvalidRequest(
+            f"The gateway tried {asked}…: {err} {_ADVICE}", "url", "worker_unreachable"
+        ) from err
+    if not hmac.compare_digest(answer, probe_answer(probe_key, nonce).encode()):
+        raise InvalidRequest(
+            f"The gateway tried {asked}…: something else than this worker answers there. {_ADVICE}",
+            "url",
+            "not_this_worker",
+        )
+
+
+async def identify_worker(parts: Parts, worker_id: str, authorization: str | None) -> Enrolment:
+    """The worker that calls, by its own secret; raises Unauthorized."""
+    enrolled = await parts.registry.enrolled(WorkerId(worker_id))
+    scheme, _, shown = (authorization or "").partition(" ")
+    if enrolled is None or scheme.lower() != "bearer" or not _is_its_secret(enrolled, shown.strip()):
+        raise Unauthorized("Register first: this is no worker's secret.", code="invalid_secret")
+    return enrolled
+
+
+def _orders(sheet: OrderSheet, gateways: tuple[str, ...]) -> WorkerOrders:
+    return WorkerOrders(
+        version=sheet.version,
+        orders=tuple(
+            ReplicaOrder(replica=a.replica, model=a.model, gpus=a.gpus, want=a.want, closing=a.closing)
+            for a in sheet.assignments
+        ),
+        gateways=gateways,
+    )
+
+
+def _is_its_secret(worker: Enrolment, secret: str) -> bool:
+    return hmac.compare_digest(worker.digest, _digest(secret))
+
+
+def _digest(secret: str) -> str:
+    return hashlib.sha256(secret.encode()).hexdigest()

@@ -1,0 +1,89 @@
+"""The actor that a rank lives in: binds the meeting place, runs the rank, passes on its signs of life.
+
+It decides nothing. The rank's work comes from outside as a function; its methods run on threads of their own, so
+that a sign of life can be asked for while the rank works.
+"""
+
+import contextlib
+import os
+import socket
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, cast
+
+import ray as _ray
+
+ray = cast("Any", _ray)
+
+
+@dataclass(frozen=True, slots=True)
+class RankAddress:
+    """Where a rank's process is."""
+
+    node: str
+    address: str
+    pid: int
+
+
+@dataclass(frozen=True, slots=True)
+class RankAssignment:
+    """Who a rank is in its gang. `listening` is a socket that this process has bound, for rank 0."""
+
+    rank: int
+    ranks: int
+    rendezvous: str
+    node: str
+    address: str
+    listening: int | None = None
+
+
+Work = Callable[[RankAssignment, int, Callable[[Callable[[], None]], None]], None]
+"""The life of a rank: what it is, the pipe it writes signs of life to, and how it hears of a drain."""
+
+
+class RankHost:
+    def __init__(self, work: Work) -> None:
+        self._work = work
+        self._signs, self._pulse = os.pipe()
+        os.set_blocking(self._signs, False)
+        self._meeting: socket.socket | None = None
+        self._drained = threading.Event()
+        self._on_drain: Callable[[], None] | None = None
+
+    def place(self) -> RankAddress:
+        context = ray.get_runtime_context()
+        return RankAddress(context.get_node_id(), ray.util.get_node_ip_address(), os.getpid())
+
+    def listen(self) -> str:
+        """Binds the gang's meeting place on this node's own address, at a port that is free."""
+        address = self.place().address
+        self._meeting = socket.create_server((address, 0), backlog=128)
+        return f"tcp://{address}:{self._meeting.getsockname()[1]}"
+
+    def run(self, rank: int, ranks: int, rendezvous: str) -> None:
+        """Returns when the rank has left in peace."""
+        place = self.place()
+        # The store closes the socket that it is given, so it gets one of its own.
+        listening = None if self._meeting is None else os.dup(self._meeting.fileno())
+        self._work(
+            RankAssignment(rank, ranks, rendezvous, place.node, place.address, listening),
+            self._pulse,
+            self._hear_drain,
+        )
+
+    def signs(self) -> bytes:
+        """What the rank wrote since the last time it was asked."""
+        with contextlib.suppress(BlockingIOError):
+            return os.read(self._signs, 4096)
+        return b""
+
+    def drain(self) -> None:
+        self._drained.set()
+        if self._on_drain is not None:
+            self._on_drain()
+
+    def _hear_drain(self, act: Callable[[], None]) -> None:
+        self._on_drain = act
+        if self._drained.is_set():
+            act()

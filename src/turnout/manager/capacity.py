@@ -1,0 +1,116 @@
+"""Room on many machines, for one planning pass, and whether there could ever be enough. Pure outside, a scratch pad
+inside."""
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator
+
+from turnout.domain.fleet import Fleet
+from turnout.domain.placement import Room, could_ever_fit, needs_on
+from turnout.domain.serving import EngineKind, Needs, ServedModel, Worker, WorkerId
+
+Kind = tuple[EngineKind, Needs, float | None]
+"""What decides where a model fits."""
+
+
+def _kind(model: ServedModel) -> Kind:
+    return model.engine, model.needs, model.gpu_memory_utilization
+
+
+class Hopes:
+    """Whether any machine could host a model if it held nothing else."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        self._fleet = fleet
+        self._known: dict[Kind, bool] = {}
+
+    def of(self, model: ServedModel) -> bool:
+        kind = _kind(model)
+        if kind not in self._known:
+            self._known[kind] = any(could_ever_fit(model, w.machine) for w in self._fleet.workers.values())
+        return self._known[kind]
+
+    def why_not(self, model: ServedModel) -> str:
+        needs, machines = model.needs, [w.machine for w in self._fleet.workers.values()]
+        machines = [m for m in machines if model.engine in m.engines]
+        if not machines:
+            return f"no worker can run {model.engine} engines{_CONDITIONS.get(model.engine, '')}"
+        gpus = max((len(m.gpus) for m in machines), default=0)
+        if gpus < needs.gpus:
+            return f"it needs {needs.gpus} GPUs and no worker has more than {gpus}"
+        if needs.gpus and not any(
+            sum(g.total_bytes >= needs.gpu_memory_bytes for g in m.gpus) >= needs.gpus for m in machines
+        ):
+            return f"no worker has {needs.gpus} GPUs with {_gb(needs.gpu_memory_bytes)} each"
+        return f"it needs {_gb(needs.memory_bytes)} of memory, which no worker with its GPUs has"
+
+
+_CONDITIONS = {
+    EngineKind.WAN: ": one must have torch and diffusers, and share the service's Redis and object store"
+}
+
+
+def _gb(count: int) -> str:
+    return f"{count / 1e9:.1f} GB"
+
+
+class Capacity:
+    """The rooms of the machines that may be used, made when they are looked at, less what was given away meanwhile.
+
+    Capacity that are `derived` from others are made without it: it is missing there already.
+    """
+
+    def __init__(
+        self, workers: Iterable[Worker], make: Callable[[Worker], Room], *, derived: bool = False
+    ) -> None:
+        self._derived = derived
+        self._workers = {worker.id: worker for worker in workers}
+        self._make = make
+        self._made: dict[WorkerId, Room] = {}
+        self._taken: dict[WorkerId, list[tuple[tuple[int, ...], Needs]]] = {}
+        self.nowhere: set[Kind] = set()  # what fits nowhere; rooms only shrink
+
+    def __contains__(self, worker: WorkerId) -> bool:
+        return worker in self._workers
+
+    def __getitem__(self, worker: WorkerId) -> Room:
+        room = self._made.get(worker)
+        if room is None:
+            room = self._made[worker] = self._make(self._workers[worker])
+            for gpus, needs in self._taken.pop(worker, ()):
+                room.take(gpus, needs.gpu_memory_bytes, needs.memory_bytes)
+            room.settle()
+        return room
+
+    def grown(self, worker: WorkerId, room: Room) -> None:
+        self._made[worker] = room
+        self.nowhere.clear()
+
+    def take(self, worker: WorkerId, gpus: tuple[int, ...], needs: Needs) -> None:
+        if worker in self._made:
+            self._made[worker].take(gpus, needs.gpu_memory_bytes, needs.memory_bytes)
+            self._made[worker].settle()
+        elif worker in self._workers and not self._derived:
+            self._taken.setdefault(worker, []).append((gpus, needs))
+
+    def fitting(
+        self, model: ServedModel, first: Iterable[WorkerId] = ()
+    ) -> Iterator[tuple[Room, Needs, tuple[int, ...]]]:
+        """Machines on which the model fits, and where on each; those in `first` come first."""
+        kind = _kind(model)
+        if kind in self.nowhere:
+            return
+        begun = [w for w in first if w in self._workers]
+        found = False
+        for worker in itertools.chain(begun, self._workers):
+            if model.engine not in self._workers[worker].machine.engines:
+                continue
+            room = self[worker]
+            needs = needs_on(model, room.worker.machine)
+            if room.largest < needs.gpu_memory_bytes or room.memory < needs.memory_bytes:
+                continue
+            gpus = room.fit(needs)
+            if gpus is not None:
+                found = True
+                yield room, needs, gpus
+        if not found:
+            self.nowhere.add(kind)

@@ -1,0 +1,154 @@
+"""From what the registry holds to events, and from two fleets to what must be published between them. Pure."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from turnout.domain.fleet import Fleet, Notes
+from turnout.domain.serving import (
+    Beat,
+    Demand,
+    DemandReport,
+    Enrolment,
+    ModelRoutes,
+    OrderSheet,
+    Replica,
+    ReplicaId,
+    ServedModel,
+    Worker,
+    WorkerId,
+)
+from turnout.manager.events_and_commands import (
+    DemandSeen,
+    Event,
+    ModelRemoved,
+    ModelSet,
+    WorkerDraining,
+    WorkerHeard,
+)
+from turnout.manager.views import explain_all, orders_of, routes_of
+from turnout.ports import Publication, Saved
+
+_USED_GRAIN_S = 30.0  # a busy fleet would be written again with every heartbeat
+NOBODY = Demand()
+
+Asked = tuple[float, Mapping[str, DemandReport]]
+"""When a gateway's report came, and the report."""
+
+
+def model_events(fleet: Fleet, models: Mapping[str, ServedModel]) -> list[Event]:
+    changed: list[Event] = [ModelSet(m) for name, m in models.items() if fleet.models.get(name) != m]
+    return changed + [ModelRemoved(name) for name in fleet.models if name not in models]
+
+
+def worker_events(
+    fleet: Fleet, enrolments: Mapping[WorkerId, Enrolment], beats: Mapping[WorkerId, Beat]
+) -> list[Event]:
+    events: list[Event] = []
+    for worker_id, enrolment in enrolments.items():
+        known, beat = fleet.workers.get(worker_id), beats.get(worker_id)
+        if beat is not None and (known is None or beat.seq > known.seq):
+            events.append(
+                WorkerHeard(
+                    worker_id, enrolment.url, beat.machine, beat.reports, beat.seq, beat.seen, enrolment.name
+                )
+            )
+        if enrolment.draining != (known is not None and known.draining):
+            events.append(WorkerDraining(worker_id, enrolment.draining))
+    return events
+
+
+def demand_event(fleet: Fleet, asked: Iterable[Asked], queues: Mapping[str, Demand]) -> DemandSeen:
+    """What all gateways and queues see together; a model that none of them names is not asked for any more."""
+    demand = dict(queues)
+    for came_at, asks in asked:
+        for name, ask in asks.items():
+            so_far = demand.get(name, NOBODY)
+            demand[name] = Demand(
+                so_far.waiting + ask.waiting,
+                so_far.running + ask.running,
+                max(so_far.asked_at, came_at if ask.waiting or ask.running else came_at - ask.ago_s),
+            )
+    silent = {n: Demand(asked_at=d.asked_at) for n, d in fleet.demand.items() if n not in demand}
+    return DemandSeen(silent | demand)
+
+
+def publication(before: Fleet, after: Fleet, left: Saved | None, *, noted: bool) -> Publication | None:
+    """What changed from one to the other; None when nothing did. With what an earlier manager `left`, everything is
+    said anew and what no longer is so taken back. `noted` adds what changes with every second."""
+    replicas = _replicas(before, after)
+    known: Mapping[WorkerId, Worker] = {} if left else before.workers
+    changed = [w.id for w in after.workers.values() if w.id not in known or known[w.id].version != w.version]
+    orders: dict[WorkerId, OrderSheet | None] = {
+        worker: OrderSheet(after.workers[worker].version, assignments)
+        for worker, assignments in orders_of(after, changed).items()
+    }
+    orders |= dict.fromkeys((left.versions if left else before.workers).keys() - after.workers.keys())
+    rerouted = after.models.keys() if left else _rerouted(before, after) & after.models.keys()
+    routes: dict[str, ModelRoutes | None] = {**routes_of(after, rerouted)}
+    routes |= dict.fromkeys((left.routed if left else before.models.keys()) - after.models.keys())
+    noted = noted or before.failures != after.failures or before.given_up != after.given_up
+    if not (replicas or orders or routes or noted):
+        return None
+    notes = Notes(after.at, after.pace, after.failures, after.given_up) if noted else None
+    return Publication(replicas, orders, routes, notes, explain_all(after) if noted else None)
+
+
+def with_others(
+    told: Publication | None, before: Mapping[str, ServedModel], after: Mapping[str, ServedModel]
+) -> Publication | None:
+    """Adds the models that others look after: gateways must know of them, though no replica of ours is theirs."""
+    gone: dict[str, ModelRoutes | None] = dict.fromkeys(before.keys() - after.keys())
+    come = {n: ModelRoutes(video=m.video is not None) for n, m in after.items() if before.get(n) != m}
+    if not (gone or come):
+        return told
+    told = told or Publication()
+    return replace(told, routes={**gone, **told.routes, **come})
+
+
+def _replicas(before: Fleet, after: Fleet) -> dict[ReplicaId, Replica | None]:
+    changed: dict[ReplicaId, Replica | None] = {}
+    for replica_id, replica in after.replicas.items():
+        old = before.replicas.get(replica_id)
+        if old is not replica and (old is None or _lasting(old) != _lasting(replica)):
+            changed[replica_id] = replica
+    return changed | {i: None for i in before.replicas if i not in after.replicas}
+
+
+def _lasting(replica: Replica) -> tuple[object, ...]:
+    return (
+        replica.want,
+        replica.phase,
+        replica.phase_since,
+        replica.ready_at,
+        replica.closing,
+        replica.ordered,
+        replica.heard,
+        replica.used_at // _USED_GRAIN_S,
+    )
+
+
+def _rerouted(before: Fleet, after: Fleet) -> set[str]:
+    """Models whose routes may have changed."""
+    moved = {w.id for w in after.workers.values() if _way(before.workers.get(w.id)) != _way(w)}
+    models = {
+        name
+        for name in after.models
+        if after.models[name] is not before.models.get(name)
+        or after.given_up.get(name) is not before.given_up.get(name)
+    }
+    for replica_id, replica in after.replicas.items():
+        old = before.replicas.get(replica_id)
+        if replica.worker in moved or (
+            old is not replica and (old is None or _shown(old) != _shown(replica))
+        ):
+            models.add(replica.model)
+    models.update(r.model for i, r in before.replicas.items() if i not in after.replicas)
+    return models
+
+
+def _way(worker: Worker | None) -> tuple[object, ...] | None:
+    return (worker.url, worker.standing) if worker else None
+
+
+def _shown(replica: Replica) -> tuple[object, ...]:
+    return (replica.want, replica.phase, replica.closing is None, replica.address)

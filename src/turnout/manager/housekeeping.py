@@ -1,0 +1,110 @@
+"""The one housekeeper: leases that ran out, tasks nobody took or ever will, webhooks that are due, objects past their
+time.
+
+Any number may run; the one that holds the mutex works, the others wait. All its state is in Redis.
+"""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from turnout.domain.errors import NotFound, Stale, Unavailable
+from turnout.domain.tasks import Dismissed, Event, Expired, TaskFailure, TaskId
+from turnout.observe import get_log
+from turnout.ports import Blobs, Mutex, Queue, Registry, TaskLog
+
+log = get_log()
+
+_TICK_S = 1.0
+_MUTEX_S = 10.0
+_SWEEP_EVERY_S = 3600.0
+_HOPE_S = 60.0  # how long a task waits for a machine that could run its model to join
+
+
+@dataclass(frozen=True, slots=True)
+class Housekeeper:
+    """`deliver` sends the webhooks that are due."""
+
+    id: str
+    registry: Registry
+    tasks: TaskLog
+    queue: Queue
+    blobs: Blobs
+    mutex: Mutex
+    deliver: Callable[[], Awaitable[None]]
+    lease_s: float
+    retention_s: float
+
+    async def run(self, stopping: asyncio.Event) -> None:
+        async with asyncio.TaskGroup() as group:
+            chores = (
+                ("leases", self._reap, _TICK_S),
+                ("expiry", self._expire, 60.0),
+                ("dismissal", self._dismiss, 3.0),
+                ("webhooks", self.deliver, _TICK_S),
+                ("sweep", self._sweep, _SWEEP_EVERY_S),
+            )
+            jobs = [
+                group.create_task(self._repeat(name, chore, every_s), name=name)
+                for name, chore, every_s in chores
+            ]
+            await stopping.wait()
+            for job in jobs:
+                job.cancel()
+        await self.mutex.drop("manager", self.id)
+
+    async def _repeat(self, name: str, chore: Callable[[], Awaitable[None]], every_s: float) -> None:
+        due = 0.0
+        while True:
+            try:
+                if await self.mutex.hold("manager", self.id, _MUTEX_S) and time.monotonic() >= due:
+                    await chore()
+                    due = time.monotonic() + every_s
+            except Unavailable as err:
+                log.warning("chore put off", chore=name, error=str(err))
+            await asyncio.sleep(_TICK_S)
+
+    async def _reap(self) -> None:
+        for model in await self.queue.models():
+            for task in await self.queue.reap(model, self.lease_s):
+                log.warning("lease ran out", task=task.id, attempt=task.attempt, state=task.state)
+
+    async def _expire(self) -> None:
+        now = time.time()
+        for model in await self.queue.models():
+            for task_id in await self.tasks.unfinished_since(model, now - self.retention_s):
+                await self._end(task_id, Expired(now))
+
+    async def _dismiss(self) -> None:
+        """Ends the waiting tasks of models that were removed, and of those that no machine can run."""
+        now = time.time()
+        known, given_up = await self.registry.models(), await self.registry.given_up()
+        for model in await self.queue.models():
+            hopeless = given_up.get(model)
+            if model not in known or known[model].video is None:
+                failure, before = TaskFailure("model_removed", f"The model {model} was removed."), now
+            elif hopeless is not None and hopeless.until is None:
+                failure = TaskFailure("model_unavailable", f"{model} cannot be served: {hopeless.reason}.")
+                before = now - _HOPE_S
+            else:
+                continue
+            for task_id in await self.tasks.unfinished_since(model, before):
+                await self._end(task_id, Dismissed(now, failure))
+            if model not in known:
+                await self.queue.forget(model)
+
+    async def _end(self, task_id: TaskId, event: Event) -> None:
+        try:
+            await self.tasks.apply(task_id, event)
+            log.warning("task ended unrendered", task=task_id, why=event.kind)
+        except (Stale, NotFound):
+            return  # it is being rendered at last, or it is gone
+
+    async def _sweep(self) -> None:
+        """Objects outlive their task by nothing: both go after the retention."""
+        before = time.time() - self.retention_s
+        old = [blob.key async for blob in self.blobs.list("tasks/") if blob.modified_at < before]
+        await self.blobs.delete(old)
+        if old:
+            log.info("objects swept", count=len(old))

@@ -1,0 +1,161 @@
+"""How models look to HTTP clients, and what an admin sends to register one."""
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, Field
+
+from turnout.domain.serving import EngineKind, ServedModel
+from turnout.domain.video import ImageUse
+from turnout.domain.video_model import VideoPart
+from turnout.schemas.openai_json import Body
+
+
+class ModelDefaults(BaseModel):
+    size: str
+    frames: int
+    fps: int
+    steps: int
+    guidance: tuple[float, float]
+    shift: float
+    negative_prompt: str
+
+
+class ModelShown(BaseModel):
+    """A video model; `status` says in words how it stands. `sizes` empty means any size whose sides are multiples of
+    `size_multiple`, up to `max_pixels`."""
+
+    id: str
+    object: Literal["model"] = "model"
+    created: int = 0
+    owned_by: Literal["turnout"] = "turnout"
+    kind: Literal["video"] = "video"
+    engine: EngineKind
+    model_name: str
+    status: str
+    min_replicas: int
+    max_replicas: int
+    idle_s: float
+    image: ImageUse
+    sizes: tuple[str, ...]
+    size_multiple: int
+    frame_multiple: int
+    max_pixels: int
+    max_frames: int
+    max_steps: int
+    defaults: ModelDefaults
+    ranks: int
+    ulysses: int
+    cfg: int
+    fsdp: bool
+    device: str
+
+
+class ServedShown(BaseModel):
+    """A chat model; `status` says in words how it stands."""
+
+    id: str
+    object: Literal["model"] = "model"
+    created: int = 0
+    owned_by: Literal["turnout"] = "turnout"
+    kind: Literal["chat"] = "chat"
+    engine: EngineKind
+    model_name: str
+    status: str
+    min_replicas: int
+    max_replicas: int
+    idle_s: float
+    concurrency: int
+
+
+class ModelList(BaseModel):
+    object: Literal["list"] = "list"
+    data: list[ModelShown | ServedShown]
+
+
+class ModelDeleted(BaseModel):
+    id: str
+    object: Literal["model"] = "model"
+    deleted: bool = True
+
+
+class RegisterRequest(Body):
+    """A model for workers to run. `gpus` absent: as many as its tensors are split over, none on llama.cpp, one for
+    each rank of a wan model on cuda. A wan model names its `family`, or its `rules`; the fields from there on are
+    for wan models only."""
+
+    alias: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:-]{0,99}$")
+    engine: EngineKind
+    model_name: str = Field(
+        min_length=1, max_length=500, description="A name or a path the engine understands."
+    )
+    gpus: int | None = Field(None, ge=0, le=64)
+    gpu_memory_bytes: int = Field(0, ge=0)
+    memory_bytes: int = Field(0, ge=0)
+    min_replicas: int = Field(0, ge=0, le=1000)
+    max_replicas: int = Field(1, ge=1, le=1000)
+    idle_s: float = Field(300.0, ge=0, le=10**7)
+    load_timeout_s: float = Field(600.0, gt=0, le=86_400)
+    concurrency: int = Field(64, ge=1, le=10_000)
+    sleep: bool = False
+    max_model_len: int | None = Field(None, ge=1, le=10**8)
+    gpu_memory_utilization: float | None = Field(None, gt=0, le=1)
+    tensor_parallel_size: int = Field(1, ge=1, le=64)
+    dtype: str | None = Field(None, max_length=50)
+    quantization: str | None = Field(None, max_length=50)
+    arguments: tuple[str, ...] = Field((), max_length=50)
+    command: tuple[str, ...] = Field((), max_length=100)
+    family: str | None = Field(None, max_length=50)
+    rules: dict[str, Any] | None = Field(None, max_length=50, description="Laid over the family's rules.")
+    ulysses: int = Field(1, ge=1, le=64)
+    cfg: int = Field(1, ge=1, le=2)
+    fsdp: bool = False
+    device: str = Field("cpu", max_length=20)
+
+
+def shown(model: ServedModel, status: str) -> ModelShown | ServedShown:
+    if model.video is not None:
+        return _video_of(model, model.video, status)
+    return ServedShown(
+        id=model.name,
+        engine=model.engine,
+        model_name=model.weights,
+        status=status,
+        min_replicas=model.min_replicas,
+        max_replicas=model.max_replicas,
+        idle_s=model.idle_s,
+        concurrency=model.concurrency,
+    )
+
+
+def _video_of(model: ServedModel, video: VideoPart, status: str) -> ModelShown:
+    rules = video.rules
+    return ModelShown(
+        id=model.name,
+        engine=model.engine,
+        model_name=model.weights,
+        status=status,
+        min_replicas=model.min_replicas,
+        max_replicas=model.max_replicas,
+        idle_s=model.idle_s,
+        image=rules.image,
+        sizes=rules.sizes,
+        size_multiple=rules.multiple,
+        frame_multiple=rules.temporal,
+        max_pixels=rules.max_pixels,
+        max_frames=rules.max_frames,
+        max_steps=rules.max_steps,
+        defaults=ModelDefaults(
+            size=rules.default_size,
+            frames=rules.default_frames,
+            fps=rules.fps,
+            steps=rules.steps,
+            guidance=rules.guidance,
+            shift=rules.shift,
+            negative_prompt=rules.negative_prompt,
+        ),
+        ranks=video.ranks,
+        ulysses=video.ulysses,
+        cfg=video.cfg,
+        fsdp=video.fsdp,
+        device=video.device,
+    )

@@ -1,0 +1,84 @@
+"""What a worker and a gateway say to each other over HTTP.
+
+A worker only ever calls out. It registers once with a worker key, gets an id and a secret of its own, and from
+then on sends its state; the answer says which replicas it should have. The answer is the whole truth, not a
+change: a lost or repeated message does no harm. The gateway holds a heartbeat open until the orders change or
+`wait_s` has passed, so that orders arrive at once and no one calls in.
+"""
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from turnout.domain.serving import Machine, ReplicaId, ReplicaReport, ServedModel, Want, WorkerId
+
+
+class WorkerMessage(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Registration(WorkerMessage):
+    """`known_as` and `secret` are what an earlier registration gave, so that a restarted worker stays itself.
+
+    `url` is how gateways reach it, or `tunnel:`. `probe_key` is made up by the worker: whoever answers at `url` must
+    prove that it knows it (`tokens.probe_answer`), so that nobody can register what is not theirs."""
+
+    name: str = Field(max_length=100)
+    url: str = Field(max_length=500)
+    probe_key: str = Field(min_length=32, max_length=128)
+    machine: Machine
+    known_as: WorkerId | None = None
+    secret: str | None = None
+
+
+class Registered(WorkerMessage):
+    id: WorkerId
+    secret: str
+    heartbeat_s: float
+
+
+class Heartbeat(WorkerMessage):
+    """`seen` is the version of the orders that the worker has; other orders are sent at once."""
+
+    machine: Machine
+    replicas: tuple[ReplicaReport, ...]
+    seen: int = 0
+    wait_s: float = Field(default=0.0, ge=0, le=30)
+
+
+class ReplicaOrder(WorkerMessage):
+    """One replica that the worker should have, and how. What is not ordered should be gone. A `closing` one takes no
+    new work, and finishes what it has."""
+
+    replica: ReplicaId
+    model: ServedModel
+    gpus: tuple[int, ...]
+    want: Want
+    closing: bool = False
+
+
+class WorkerOrders(WorkerMessage):
+    """`gateways` names all that are there, for a worker that must hold a tunnel to each."""
+
+    version: int
+    orders: tuple[ReplicaOrder, ...]
+    gateways: tuple[str, ...] = ()
+
+
+class Draining(WorkerMessage):
+    """Whether a worker gets nothing new and its replicas leave once they are idle."""
+
+    draining: bool = True
+
+
+class WorkerShown(WorkerMessage):
+    """A worker as admins see it; `machine` is None until its first heartbeat."""
+
+    id: WorkerId
+    name: str
+    url: str
+    draining: bool
+    machine: Machine | None
+    replicas: tuple[ReplicaReport, ...]
+
+
+class WorkerList(WorkerMessage):
+    data: list[WorkerShown]

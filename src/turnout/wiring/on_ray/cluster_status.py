@@ -1,0 +1,56 @@
+"""How things stand on the cluster, from those who know: Ray its nodes, Serve its deployments, the manager the gangs."""
+
+from dataclasses import dataclass, field
+
+from ray.exceptions import RayError
+
+from turnout.domain.slots import GangReport, Line
+from turnout.domain.tasks import GangId
+from turnout.wiring.on_ray.manager_actor import ManagerHealth, find_manager, ray
+from turnout.wiring.on_ray.serve_app import our_applications
+
+_ANSWER_S = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    id: str
+    address: str
+    resources: dict[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterStatus:
+    """`manager` None: there is none, or it did not answer."""
+
+    nodes: list[Node]
+    deployments: dict[str, str]
+    manager: ManagerHealth | None = None
+    gangs: dict[GangId, GangReport] = field(default_factory=dict[GangId, GangReport])
+    lines: dict[str, Line] = field(default_factory=dict[str, Line])
+
+
+def standing() -> ClusterStatus:
+    nodes = [
+        Node(
+            n["NodeID"],
+            n["NodeManagerAddress"],
+            {k: v for k, v in n["Resources"].items() if k in ("CPU", "GPU")},
+        )
+        for n in ray.nodes()
+        if n["Alive"]
+    ]
+    deployments = {
+        name: str(deployment.status.value)
+        for app in our_applications().values()
+        for name, deployment in app.deployments.items()
+    }
+    manager = find_manager()
+    if manager is None:
+        return ClusterStatus(nodes, deployments)
+    try:
+        asked = [manager.health.remote(), manager.gangs.remote(), manager.lines.remote()]
+        health, gangs, lines = ray.get(asked, timeout=_ANSWER_S)
+    except RayError:
+        return ClusterStatus(nodes, deployments)
+    return ClusterStatus(nodes, deployments, health, gangs, lines)

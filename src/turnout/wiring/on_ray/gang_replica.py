@@ -1,0 +1,131 @@
+"""One gang on Ray: a Serve replica that supervises rank actors in its own placement group."""
+
+import asyncio
+import contextlib
+import os
+import secrets
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any, cast
+
+from turnout.config import Config
+from turnout.domain.errors import Misconfigured, Unavailable
+from turnout.domain.slots import GangReport, RankReport, gang_prefix
+from turnout.domain.tasks import GangId
+from turnout.gang.supervisor import GangOrders, GangSupervisor
+from turnout.launch.ray.bundles import rank_bundle
+from turnout.launch.ray.interfaces import interface_of
+from turnout.launch.ray.rank_actor import RankAssignment
+from turnout.launch.ray.ray_ranks import RankTerms, RayRanks
+from turnout.observe import get_log, start_logging
+from turnout.ports import GangBoard
+from turnout.wiring.stores import open_stores
+
+log = get_log()
+
+_TELL_EVERY_S = 1.0
+
+
+class VideoGenerator:
+    """One gang. Serve starts it where its placement group is, asks whether it is well, and stops it in peace."""
+
+    async def __init__(self, config: Config, model: str, slot: int) -> None:
+        from ray.util import get_current_placement_group
+
+        group: Any = cast("Any", get_current_placement_group)()
+        if group is None:
+            raise Misconfigured("a gang on Ray needs a placement group")
+        self.gang = GangId(f"{gang_prefix(model, slot)}{secrets.token_hex(3)}")
+        start_logging(config.log_level, role="gang", gang=self.gang)
+        found = config.model(model)
+        self._config = config
+        self._slot = slot
+        self._since = time.time()
+        self._ranks = RayRanks(
+            self.gang,
+            group,
+            RankTerms(found.ranks, rank_bundle(found), config.ray_place_s),
+            partial(be_rank, config, model, self.gang),
+        )
+        self._orders = GangOrders(
+            found.name, self.gang, found.ranks, config.stall_s, config.step_timeout_s, config.drain_s
+        )
+        self._supervisor: GangSupervisor | None = None
+        self._running = asyncio.get_running_loop().create_task(self._run(), name=self.gang)
+
+    async def _run(self) -> None:
+        async with open_stores(self._config) as stores, asyncio.TaskGroup() as group:
+            telling = group.create_task(self._tell(stores.gangs), name=f"{self.gang} tells")
+            self._supervisor = GangSupervisor(self._orders, self._ranks, stores.queue)
+            try:
+                await self._supervisor.run()
+            finally:
+                self._ranks.close()
+                telling.cancel()
+                with contextlib.suppress(Unavailable):
+                    await stores.gangs.remove(self.gang)
+
+    async def _tell(self, board: GangBoard) -> None:
+        while True:
+            with contextlib.suppress(Unavailable):
+                await board.show(self.report())
+            await asyncio.sleep(_TELL_EVERY_S)
+
+    def report(self) -> GangReport:
+        ranks = tuple(
+            RankReport(number, rank.place.node, rank.place.address, rank.pid)
+            if rank.place and rank.returncode is None
+            else RankReport(number)
+            for number, rank in enumerate(self._ranks.ranks)
+        )
+        return GangReport(
+            self.gang,
+            self._orders.model,
+            self._slot,
+            self._since,
+            time.time(),
+            self._ranks.formation,
+            ranks,
+        )
+
+    async def check_health(self) -> None:
+        """Serve replaces a gang that is not well, placement group and all."""
+        if self._running.done():
+            await self._running
+            raise RuntimeError("the gang has left")
+
+    async def __del__(self) -> None:
+        """Serve awaits this before it ends the replica: what is being rendered is checkpointed and put back."""
+        if self._supervisor is not None:
+            self._supervisor.stop()
+        try:
+            async with asyncio.timeout(self._config.drain_s + 5):
+                with contextlib.suppress(Exception):  # it is leaving; why it was unwell stands in its log
+                    await self._running
+        except TimeoutError:
+            log.warning("gang did not leave in time")
+
+
+def be_rank(
+    config: Config,
+    model: str,
+    gang: GangId,
+    assignment: RankAssignment,
+    pulse_fd: int,
+    on_drain: Callable[[Callable[[], None]], None],
+) -> None:
+    """The whole life of a rank, on a thread of its actor."""
+    interface = config.ray_interface or interface_of(assignment.address)
+    if interface is None:
+        raise Misconfigured(
+            f"no interface here has the address {assignment.address}, which Ray gave this node: set ray_interface"
+        )
+    os.environ["GLOO_SOCKET_IFNAME"] = os.environ["NCCL_SOCKET_IFNAME"] = interface
+    from turnout.gang.group import RankPlace
+    from turnout.wiring.run_rank import serve_rank
+
+    start_logging(config.log_level, role="rank", gang=gang, rank=assignment.rank, node=assignment.node)
+    # Ray shows an actor the one GPU that it was given, so that one is number 0 for every rank.
+    place = RankPlace(assignment.rank, assignment.ranks, 0, assignment.rendezvous, assignment.listening)
+    serve_rank(config, model, gang, place, pulse_fd, once=False, on_drain=on_drain)

@@ -1,0 +1,144 @@
+"""The manager in a Ray cluster: a detached actor that Ray restarts for ever. All its state is in Redis, so a restart
+loses nothing. Beside the manager's own duties it tells the autoscaling policies how the queues stand."""
+
+import asyncio
+import contextlib
+import os
+import threading
+import time
+from dataclasses import dataclass
+from typing import Any, cast
+
+import ray as _ray
+from ray.exceptions import RayError
+
+from turnout.config import Config
+from turnout.domain.errors import Unavailable
+from turnout.domain.serving import EngineKind
+from turnout.domain.slots import GangReport, Line
+from turnout.domain.tasks import GangId
+from turnout.observe import get_log, start_logging
+from turnout.wiring.on_ray.overseer import Overseer
+from turnout.wiring.run_manager import manage
+from turnout.wiring.stores import open_stores
+
+ray = cast("Any", _ray)
+log = get_log()
+
+NAME = "manager"
+NAMESPACE = "turnout"
+_LOOK_EVERY_S = 0.5
+_ANSWER_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class ManagerHealth:
+    """`looked_s` is how long ago it last saw the queues; None: not yet."""
+
+    pid: int
+    node: str
+    config_digest: str
+    up_s: float
+    looked_s: float | None
+
+
+class ManagerActor:
+    """Its loop runs on a thread of its own; when that ends, so does the process, and Ray starts another."""
+
+    def __init__(self, config: Config, digest: str) -> None:
+        self._config = config
+        self._digest = digest
+        self._born = time.monotonic()
+        self._looked: float | None = None
+        self._lines: dict[str, Line] = {}
+        self._gangs: dict[GangId, GangReport] = {}
+        self._stopping = asyncio.Event()
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._run, name="manager", daemon=True)
+        self._thread.start()
+
+    def health(self) -> ManagerHealth:
+        now = time.monotonic()
+        looked_s = None if self._looked is None else now - self._looked
+        return ManagerHealth(
+            os.getpid(), ray.get_runtime_context().get_node_id(), self._digest, now - self._born, looked_s
+        )
+
+    def lines(self) -> dict[str, Line]:
+        """How each model's queue stood a moment ago; raises when that was not seen lately."""
+        if self._looked is None or time.monotonic() - self._looked > _ANSWER_S:
+            raise RuntimeError("the queues have not been seen lately")
+        return self._lines
+
+    def gangs(self) -> dict[GangId, GangReport]:
+        """The gangs that live, as they told of themselves a moment ago."""
+        return self._gangs
+
+    def stop(self) -> None:
+        self._loop.call_soon_threadsafe(self._stopping.set)
+        self._thread.join(_ANSWER_S)
+
+    def _run(self) -> None:
+        start_logging(self._config.log_level, role="manager")
+        try:
+            self._loop.run_until_complete(self._work())
+        except Exception:
+            log.exception("manager broke")
+            os._exit(1)
+
+    async def _work(self) -> None:
+        async with open_stores(self._config) as stores, asyncio.TaskGroup() as group:
+            looking = group.create_task(self._look(Overseer(self._config, stores)), name="look")
+            await manage(self._config, self._stopping, elsewhere=frozenset({EngineKind.WAN}))
+            looking.cancel()
+
+    async def _look(self, overseer: Overseer) -> None:
+        while True:
+            try:
+                self._gangs, self._lines = await overseer.look()
+                self._looked = time.monotonic()
+            except Unavailable as err:
+                log.warning("queues not seen", error=str(err))
+            await asyncio.sleep(_LOOK_EVERY_S)
+
+
+def find_manager() -> Any | None:
+    try:
+        return ray.get_actor(NAME, namespace=NAMESPACE)
+    except ValueError:
+        return None
+
+
+def ensure_manager(config: Config, digest: str) -> Any:
+    """The running manager, or a new one when there is none or it has another configuration. Blocks for a moment."""
+    manager = find_manager()
+    if manager is not None and ray.get(manager.health.remote(), timeout=60).config_digest != digest:
+        end_manager()
+        manager = None
+    return manager or (
+        ray.remote(ManagerActor)
+        .options(
+            name=NAME,
+            namespace=NAMESPACE,
+            lifetime="detached",
+            get_if_exists=True,
+            max_restarts=-1,
+            max_task_retries=-1,
+            max_concurrency=8,
+            num_cpus=0,
+        )
+        .remote(config, digest)
+    )
+
+
+def end_manager() -> None:
+    """Lets it drop its rights, then ends it; does nothing when there is none."""
+    manager = find_manager()
+    if manager is None:
+        return
+    with contextlib.suppress(RayError):  # it is killed next anyway
+        ray.get(manager.stop.remote(), timeout=_ANSWER_S)
+    ray.kill(manager)
+    deadline = time.monotonic() + _ANSWER_S
+    while find_manager() is not None and time.monotonic() < deadline:
+        time.sleep(0.05)

@@ -1,0 +1,97 @@
+"""Runs a gateway: its adapters, and one server for HTTP and the relay."""
+
+import gc
+import ipaddress
+import secrets
+import socket
+import time
+from contextlib import aclosing
+
+import uvicorn
+
+from turnout.adapters.host_identity import network_name
+from turnout.adapters.outbound import WORKERS, Outbound
+from turnout.adapters.redis.stores import RedisKeyStore
+from turnout.adapters.tunnel.gateway_end import GatewayTunnels
+from turnout.config import Config
+from turnout.domain.errors import Misconfigured
+from turnout.gateway.app import create_app, stop_streams
+from turnout.gateway.chat.chat_admission import desk_of
+from turnout.gateway.chat.direct import DirectRoutes
+from turnout.gateway.parts import Parts
+from turnout.ports import Fetcher
+from turnout.relay import Relay, RelaySettings
+from turnout.wiring.stores import Stores, open_stores
+from turnout.worker.joiner import trusting
+
+
+def new_task_id() -> str:
+    """Sorts by time: milliseconds, then chance."""
+    return f"{int(time.time() * 1000):012x}{secrets.token_hex(8)}"
+
+
+async def run_gateway(config: Config, listening: socket.socket) -> None:
+    """Serves HTTP on a socket that is bound already, so that a restart refuses no connection."""
+    tls = trusting(config.ca_file)
+    async with (
+        open_stores(config) as stores,
+        aclosing(Outbound(config.allow_private_urls)) as fetcher,
+        aclosing(Outbound(True, reach=WORKERS, tls=tls)) as prober,
+    ):
+        await _refuse_open_door(listening, stores.keys)
+
+        class Server(uvicorn.Server):
+            """Ends live streams before it waits for open requests."""
+
+            async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+                stop_streams(app)
+                await super().shutdown(sockets)
+                relay.close()
+
+        parts = gateway_parts(config, stores, fetcher, prober)
+        app = create_app(parts)
+        relay = Relay(desk_of(app), RelaySettings(max_body_bytes=config.max_body_bytes), tls)
+        settings = uvicorn.Config(
+            app,
+            http=relay.protocol,
+            ws="websockets-sansio",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            timeout_graceful_shutdown=3,
+        )
+        # What is there now stays: the collector need not look at all of it again for every few thousand requests.
+        gc.collect()
+        gc.freeze()
+        await Server(settings).serve(sockets=[listening])
+        await app.state.usage_book.flush()  # also what was cut just now
+
+
+def gateway_parts(config: Config, stores: Stores, fetcher: Fetcher, prober: Fetcher) -> Parts:
+    return Parts(
+        config=config,
+        tasks=stores.tasks,
+        queue=stores.queue,
+        keys=stores.keys,
+        blobs=stores.blobs,
+        mutex=stores.mutex,
+        registry=stores.registry,
+        quotas=stores.quotas,
+        usage=stores.usage,
+        gangs=stores.gangs,
+        fetcher=fetcher,
+        prober=prober,
+        tunnels=GatewayTunnels(),
+        shortcuts=DirectRoutes(network_name(), trusting(config.ca_file)),
+        now=time.time,
+        new_id=new_task_id,
+        new_seed=lambda: secrets.randbits(32),
+    )
+
+
+async def _refuse_open_door(listening: socket.socket, keys: RedisKeyStore) -> None:
+    host = str(listening.getsockname()[0])
+    if not ipaddress.ip_address(host).is_loopback and not await keys.all():
+        raise Misconfigured(
+            f"{host} is not loopback and there are no keys: make one with `turnout keys create --direct`"
+        )

@@ -1,0 +1,78 @@
+"""Runs a manager: housekeeping and the loop that decides where models live."""
+
+import asyncio
+import os
+import random
+import secrets
+import socket
+import time
+from contextlib import aclosing
+
+from turnout.adapters.outbound import Outbound
+from turnout.adapters.redis.registry import RedisRegistry
+from turnout.config import Config
+from turnout.domain.errors import Unavailable
+from turnout.domain.fleet import Rules
+from turnout.domain.serving import EngineKind
+from turnout.manager.housekeeping import Housekeeper
+from turnout.manager.loop import FleetManager
+from turnout.manager.webhooks import deliver_due
+from turnout.observe import get_log
+from turnout.wiring.signals import on_stop
+from turnout.wiring.state_dir import find_webhook_secret
+from turnout.wiring.stores import open_stores
+
+
+async def run_manager(config: Config) -> None:
+    """The manager as a process of its own, until SIGTERM."""
+    stopping = asyncio.Event()
+    on_stop(stopping.set)
+    await manage(config, stopping)
+
+
+async def manage(
+    config: Config, stopping: asyncio.Event, elsewhere: frozenset[EngineKind] = frozenset()
+) -> None:
+    """Models of the engines `elsewhere` get no replicas: others start them."""
+    async with open_stores(config) as stores, aclosing(Outbound(config.allow_private_urls)) as fetcher:
+        secret = find_webhook_secret(config)
+
+        async def deliver() -> None:
+            await deliver_due(
+                stores.outbox,
+                fetcher,
+                secret,
+                time.time,
+                retention_s=config.retention_s,
+                chance=random.random,
+            )
+
+        manager = Housekeeper(
+            f"{socket.gethostname()}-{os.getpid()}",
+            stores.registry,
+            stores.tasks,
+            stores.queue,
+            stores.blobs,
+            stores.mutex,
+            deliver,
+            config.lease_s,
+            config.retention_s,
+        )
+        name = f"m-{secrets.token_hex(4)}"  # new for each process: replicas are named after it
+        rules = Rules(min_resident_s=config.min_resident_s)
+        fleet = FleetManager(name, stores.registry, stores.mutex, stores.queue, rules, elsewhere)
+        await declare(config, stores.registry)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(manager.run(stopping), name="housekeeping")
+            group.create_task(fleet.run(stopping), name="fleet")
+
+
+async def declare(config: Config, registry: RedisRegistry) -> None:
+    """Makes the registry follow the configuration, waiting for Redis if need be."""
+    while True:
+        try:
+            for name in await registry.declare_models(config.served):
+                get_log().info("model removed", model=name, by="configuration")
+            return
+        except Unavailable:
+            await asyncio.sleep(0.5)

@@ -1,0 +1,95 @@
+"""Stores one rank of a gang. Apart from the other roles, because only ranks need the engine's libraries."""
+
+import asyncio
+import signal
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+from turnout.config import Config
+from turnout.domain.errors import Misconfigured
+from turnout.domain.tasks import GangId
+from turnout.domain.video_model import Model
+from turnout.engines.base import Parallel, VideoEngine
+from turnout.gang.attempt import AttemptContext
+from turnout.gang.cadence import Cadence
+from turnout.gang.group import Group, RankPlace
+from turnout.gang.leader import Leader, LeaderTerms
+from turnout.gang.pulse import Pulse
+from turnout.gang.rank_commands import RankCommander, obey
+from turnout.wiring.signals import on_stop
+from turnout.wiring.stores import open_stores
+
+
+def run_rank(
+    config: Config, model_name: str, gang: GangId, place: RankPlace, pulse_fd: int | None, *, once: bool
+) -> None:
+    """One rank of a gang as a process of its own, until it is drained (SIGTERM): rank 0 leads, the others obey."""
+    if place.rank:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # rank 0 decides when all leave
+    serve_rank(config, model_name, gang, place, pulse_fd, once=once, on_drain=on_stop)
+
+
+def serve_rank(
+    config: Config,
+    model_name: str,
+    gang: GangId,
+    place: RankPlace,
+    pulse_fd: int | None,
+    *,
+    once: bool,
+    on_drain: Callable[[Callable[[], None]], None],
+) -> None:
+    """The same wherever it runs: `on_drain` is given what rank 0 wants called when it should leave."""
+    model = config.model(model_name)
+    if place.ranks != model.ranks:
+        raise Misconfigured(
+            f"{model.name} is configured for {model.ranks} ranks, but WORLD_SIZE is {place.ranks}"
+        )
+    pulse = Pulse(pulse_fd)
+    load = _loader(config, model, place)
+    if place.rank:
+        obey(*load(), pulse)
+        return
+
+    def load_crew() -> RankCommander:
+        crew = RankCommander(*load(), pulse)
+        pulse.ready()
+        return crew
+
+    asyncio.run(_lead(config, LeaderTerms(model.name, gang, config.limits, once), load_crew, on_drain))
+
+
+async def _lead(
+    config: Config,
+    orders: LeaderTerms,
+    load: Callable[[], RankCommander],
+    on_drain: Callable[[Callable[[], None]], None],
+) -> None:
+    async with open_stores(config) as stores:
+        bench = AttemptContext(
+            stores.tasks,
+            stores.queue,
+            stores.blobs,
+            Cadence(config.checkpoint_steps, config.checkpoint_s, config.preview_steps),
+            config.lease_s,
+            config.step_timeout_s,
+            ThreadPoolExecutor(1, thread_name_prefix="engine"),
+        )
+        leader = Leader(bench, orders, load)
+        on_drain(leader.drain)
+        await leader.run()
+
+
+def _loader(config: Config, model: Model, place: RankPlace) -> Callable[[], tuple[Group, VideoEngine]]:
+    def load() -> tuple[Group, VideoEngine]:
+        from turnout.engines.wan.builtin import find_weights
+        from turnout.engines.wan.load import load as load_wan
+
+        # Before the group is formed: inside one, transformers lets only rank 0 save files.
+        weights = find_weights(model.weights, config.state_dir / "models")
+        group = Group.form(place, model.device)
+        device = f"cuda:{place.local_rank}" if model.device == "cuda" else model.device
+        parallel = Parallel(model.ulysses, model.cfg, model.fsdp)
+        return group, load_wan(weights, parallel, device, model.dtype)
+
+    return load

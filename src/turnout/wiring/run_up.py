@@ -1,0 +1,192 @@
+"""The whole service on one machine: an embedded Redis unless one is configured, a gateway, a manager, a worker."""
+
+import asyncio
+import json
+import os
+import secrets
+import socket
+import time
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from turnout.adapters.process import LocalLauncher
+from turnout.adapters.valkey import redis_url, start_valkey
+from turnout.config import Config, dump
+from turnout.domain.errors import Misconfigured
+from turnout.domain.keys import Role, matches, mint, split_token
+from turnout.domain.tasks import TenantId
+from turnout.launch.local import Part, run_parts
+from turnout.ports import KeyStore, Process
+from turnout.wiring.run_manager import declare
+from turnout.wiring.signals import on_stop
+from turnout.wiring.state_dir import alone_on, write_private
+from turnout.wiring.stores import embedded_redis_dir, open_stores
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """How to reach the running service; the CLI reads the same from `service.json`."""
+
+    url: str
+    api_key: str
+
+
+@dataclass(frozen=True, slots=True)
+class RayCluster:
+    """Where gangs are to run; `address` None: on a cluster that is started here and ends with the service."""
+
+    address: str | None
+
+
+async def run_up(
+    config: Config, ready: Callable[[Address, asyncio.Event], None], cluster: RayCluster | None = None
+) -> None:
+    """Runs until SIGINT or SIGTERM, or until someone sets the event that `ready` is given. Gangs are children of
+    this machine's worker, or run on a Ray cluster."""
+    config.state_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+    stopping = asyncio.Event()
+    on_stop(stopping.set)
+    with alone_on(config.state_dir), listen(config) as listening:
+        launcher = LocalLauncher(config.state_dir / "logs")
+        async with _redis(config) as (url, redis_parts):
+            resolved = write_resolved(replace(config, redis_url=url))
+            host, port = listening.getsockname()[:2]
+            async with open_stores(replace(config, redis_url=url)) as stores:
+                address = await _address(config, stores.keys, f"http://{_reachable(host)}:{port}")
+                join_token = await _join_token(stores.keys)
+                # The gateway knows models by the registry alone: they must be there before it answers.
+                await declare(config, stores.registry)
+            options = ("--config", str(resolved))
+
+            async def gateway() -> Process:
+                fd = listening.fileno()
+                return await launcher.start("gateway", ["gateway", *options, "--fd", str(fd)], pass_fds=[fd])
+
+            async def manager() -> Process:
+                return await launcher.start("manager", ["manager", *options])
+
+            async def worker() -> Process:
+                return await launcher.start(
+                    "worker",
+                    ["worker", *options, "--join", address.url, "--listen-port", "0"],
+                    environ={"TURNOUT_JOIN_TOKEN": join_token},
+                )
+
+            async def ray() -> Process:
+                where = ["--address", cluster.address] if cluster and cluster.address else []
+                return await launcher.start("ray", ["ray", "serve", *options, *where])
+
+            managing = [] if cluster else [Part("manager", manager, 5.0)]
+            rendering = [Part("ray", ray, config.drain_s + 60.0)] if cluster else []
+            parts = [
+                *redis_parts,
+                *managing,
+                Part("gateway", gateway, 10.0),
+                *rendering,
+                Part("worker", worker, config.drain_s + 10.0),
+            ]
+            await run_parts(parts, stopping, lambda: ready(address, stopping))
+
+
+def write_resolved(config: Config) -> Path:
+    """The configuration as one private file, so that child processes see what this one sees."""
+    path = config.state_dir / "config.json"
+    write_private(path, json.dumps(dump(config), indent=1))
+    return path
+
+
+def listen(config: Config) -> socket.socket:
+    """Bound here and handed to the gateway, so that connections wait while a gateway restarts."""
+    try:
+        family = socket.getaddrinfo(config.host, config.port, type=socket.SOCK_STREAM)[0][0]
+        listening = socket.socket(family, socket.SOCK_STREAM)
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind((config.host, config.port))
+        listening.listen(1024)
+    except OSError as err:
+        raise Misconfigured(
+            f"cannot listen on {config.host}:{config.port}: {err.strerror}; give another --port"
+        ) from err
+    return listening
+
+
+@asynccontextmanager
+async def _redis(config: Config) -> AsyncGenerator[tuple[str, list[Part]]]:
+    """The Redis to use: the configured one, or an embedded one as a part of this service."""
+    if config.redis_url:
+        yield config.redis_url, []
+        return
+    directory = embedded_redis_dir(config)
+    directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+    secret = directory / "password"
+    if not secret.exists():
+        write_private(secret, secrets.token_hex(24))
+    password = secret.read_text()
+    first = await start_valkey(directory, password, config.state_dir / "logs" / "redis.log")
+    running = iter([first])  # it is needed before the other parts start; a restart starts another
+
+    async def redis() -> Process:
+        return next(running, None) or await start_valkey(
+            directory, password, config.state_dir / "logs" / "redis.log"
+        )
+
+    try:
+        yield redis_url(directory, password), [Part("redis", redis, 10.0)]
+    finally:
+        if first.returncode is None:
+            await first.stop(10.0)
+
+
+async def _address(config: Config, keys: KeyStore, url: str) -> Address:
+    """Keeps the key that an earlier run left, when it is still good; makes one otherwise."""
+    path = config.state_dir / "service.json"
+    token = _left_token(path)
+    if token is None or not await _is_good(token, keys):
+        key, token = mint(
+            secrets.token_hex(6),
+            secrets.token_hex(24),
+            TenantId("default"),
+            Role.ADMIN,
+            "made by turnout up",
+            time.time(),
+        )
+        await keys.add(key)
+    write_private(path, json.dumps({"url": url, "api_key": token, "pid": os.getpid()}))
+    return Address(url, token)
+
+
+async def _join_token(keys: KeyStore) -> str:
+    """A key for the worker of this run; those of earlier runs are of no more use."""
+    name = "worker of turnout up"
+    for key in await keys.all():
+        if key.role is Role.WORKER and key.name == name:
+            await keys.revoke(key.id)
+    key, token = mint(
+        secrets.token_hex(6), secrets.token_hex(24), TenantId("default"), Role.WORKER, name, time.time()
+    )
+    await keys.add(key)
+    return token
+
+
+def _left_token(path: Path) -> str | None:
+    try:
+        found: object = json.loads(path.read_text())["api_key"]
+    except (FileNotFoundError, ValueError, KeyError, TypeError):
+        return None
+    return found if isinstance(found, str) else None
+
+
+async def _is_good(token: str, keys: KeyStore) -> bool:
+    parts = split_token(token)
+    if parts is None:
+        return False
+    key = await keys.find(parts[0])
+    return key is not None and matches(key, parts[1])
+
+
+def _reachable(host: str) -> str:
+    if host in ("0.0.0.0", "::"):
+        return "127.0.0.1"
+    return f"[{host}]" if ":" in host else host

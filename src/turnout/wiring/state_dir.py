@@ -1,0 +1,54 @@
+"""The private files of a state directory: its lock and its secrets."""
+
+import base64
+import fcntl
+import os
+import secrets
+from pathlib import Path
+
+from turnout.config import Config
+from turnout.domain.errors import Misconfigured
+
+
+def find_webhook_secret(config: Config) -> str:
+    """What webhooks are signed with: configured, or made once and kept in the state directory."""
+    if config.webhook_secret:
+        return config.webhook_secret
+    path = config.state_dir / "webhook-secret"
+    if not path.exists():
+        write_private(path, f"whsec_{base64.b64encode(secrets.token_bytes(32)).decode()}")
+    return path.read_text()
+
+
+def write_private(path: Path, content: str) -> None:
+    """Only the owner can read it, from the first byte on; replaced in one move."""
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    fresh = path.with_name(f"{path.name}.{os.getpid()}.new")
+    fresh.unlink(missing_ok=True)
+    with os.fdopen(os.open(fresh, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w") as file:
+        file.write(content)
+    fresh.replace(path)
+
+
+class alone_on:
+    """Holds a directory for this process; raises Misconfigured when another does."""
+
+    def __init__(self, state_dir: Path) -> None:
+        self._path = state_dir / "lock"
+        self._file = self._path.open("a+")
+
+    def __enter__(self) -> None:
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as err:
+            self._file.seek(0)
+            raise Misconfigured(
+                f"Turnout is already running on {self._path.parent} (pid {self._file.read().strip()}); "
+                "use it, stop it, or give another --state-dir (a worker: another --id)"
+            ) from err
+        self._file.truncate(0)
+        self._file.write(str(os.getpid()))
+        self._file.flush()
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()

@@ -1,0 +1,113 @@
+"""What this worker's gangs hold in the queue: counted while they live, put back at once when they are gone.
+
+GangHoldings take their tasks by themselves; that one is closed, and so gets no further task, is told to the queue.
+"""
+
+import asyncio
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from turnout.domain.errors import Unavailable
+from turnout.domain.serving import Want
+from turnout.domain.tasks import GangId
+from turnout.observe import get_log
+from turnout.ports import Queue
+from turnout.worker.engine_lifecycle import Holds
+from turnout.worker.orphans import Entry
+from turnout.worker.replica_owner import ReplicaOwner
+from turnout.worker.replica_set import ReplicaSet
+
+log = get_log()
+
+_TICK_S = 0.25
+_CLOSE_AGAIN_S = 1800.0
+
+
+@dataclass(slots=True)
+class _Gang:
+    """`closed_at` is when the queue was last told that it is closed; None while it is open."""
+
+    replica: ReplicaOwner
+    closed_at: float | None = None
+    buried: bool = False
+
+    @property
+    def id(self) -> GangId:
+        return GangId(self.replica.id)
+
+
+class GangHoldings:
+    """`left` are the replicas of a worker before us: it is dead, and so are they."""
+
+    def __init__(self, queue: Queue, left: Sequence[Entry]) -> None:
+        self._queue = queue
+        self._left = [(entry.model, GangId(entry.replica)) for entry in left if entry.model]
+        self._gangs: dict[GangId, _Gang] = {}
+        self._reached = True
+        self._news = asyncio.Event()
+
+    def look(self) -> None:
+        """A replica moved: look now."""
+        self._news.set()
+
+    async def run(self, hands: ReplicaSet) -> None:
+        while True:
+            self._news.clear()
+            await self.tend(hands)
+            try:
+                await asyncio.wait_for(self._news.wait(), _TICK_S)
+            except TimeoutError:
+                continue
+
+    async def tend(self, hands: ReplicaSet) -> None:
+        """One look; what the queue does not answer is done at the next."""
+        present = {GangId(replica.id): replica for replica in hands.gangs()}
+        for gang_id, replica in present.items():
+            self._gangs.setdefault(gang_id, _Gang(replica))
+        try:
+            await self._put_back_what_was_left()
+            live = [gang for gang in self._gangs.values() if not gang.replica.over]
+            held: dict[GangId, int] = {}
+            for model in {gang.replica.model.name for gang in live}:
+                held |= await self._queue.holdings(model)
+            for gang in self._gangs.values():
+                if not gang.replica.over:
+                    gang.replica.tell(Holds(held.get(gang.id, 0)))
+                    await self._open_or_close(gang)
+                elif not gang.buried:
+                    await self._bury(gang)
+            self._reached = True
+        except Unavailable as err:
+            if self._reached:
+                log.warning("queue did not answer", error=str(err))
+            self._reached = False
+        self._gangs = {i: gang for i, gang in self._gangs.items() if i in present or not gang.buried}
+
+    async def _open_or_close(self, gang: _Gang) -> None:
+        now = time.monotonic()
+        if not gang.replica.closing and gang.replica.wanted is not Want.GONE:
+            if gang.closed_at is not None:
+                await self._queue.open(gang.id)
+                gang.closed_at = None
+                log.info("gang opened", gang=gang.id)
+        elif gang.closed_at is None or now - gang.closed_at > _CLOSE_AGAIN_S:
+            await self._queue.close(gang.id)
+            gang.closed_at = now
+            log.info("gang closed", gang=gang.id)
+
+    async def _bury(self, gang: _Gang) -> None:
+        model, detail = gang.replica.model.name, gang.replica.report().detail
+        reason = f"the gang is gone: {detail}" if detail else "the gang is gone"
+        await self._release(model, gang.id, reason)
+        gang.buried = True
+
+    async def _put_back_what_was_left(self) -> None:
+        while self._left:
+            await self._release(*self._left[-1], "the worker died")
+            self._left.pop()
+
+    async def _release(self, model: str, gang: GangId, reason: str) -> None:
+        for task in await self._queue.release(model, gang, reason):
+            log.warning("task put back", task=task.id, gang=gang, state=task.state, attempt=task.attempt)
+        await self._queue.leave(model, gang)

@@ -1,0 +1,102 @@
+"""What a model can make: every rule has its exact words."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from turnout.domain.errors import InvalidRequest
+from turnout.domain.families import FAMILIES
+from turnout.domain.video import RequestedVideo, seconds_of, settle, tokens
+
+A14B = FAMILIES["wan2.2-t2v-a14b"]
+B5 = FAMILIES["wan2.2-ti2v-5b"]
+TINY = FAMILIES["wan-tiny-t2v"]
+
+
+@pytest.mark.parametrize(
+    ("wish", "param", "message"),
+    [
+        (RequestedVideo(" "), "prompt", "prompt must not be empty."),
+        (RequestedVideo("x" * 4001), "prompt", "prompt is over 4000 characters."),
+        (
+            RequestedVideo("x", negative_prompt="y" * 4001),
+            "negative_prompt",
+            "negative_prompt is over 4000 characters.",
+        ),
+        (RequestedVideo("x", size="wide"), "size", "size must look like 128x128."),
+        (RequestedVideo("x", size="128x"), "size", "size must look like 128x128."),
+        (RequestedVideo("x", size="\u0661\u0662\u0668x128"), "size", "size must look like 128x128."),
+        (RequestedVideo("x", size="1280000x128"), "size", "size 1280000x128 is too large."),
+        (
+            RequestedVideo("x", size="100x128"),
+            "size",
+            "width and height must be multiples of 16; got 100x128.",
+        ),
+        (RequestedVideo("x", size="0x128"), "size", "width and height must be multiples of 16; got 0x128."),
+        (RequestedVideo("x", size="1280x720"), "size", "size 1280x720 is over this model's 65536 pixels."),
+        (RequestedVideo("x", frames=16), "frames", "frames must be 4n+1 and at most 65; got 16."),
+        (RequestedVideo("x", frames=69), "frames", "frames must be 4n+1 and at most 65; got 69."),
+        (RequestedVideo("x", frames=17, seconds=2), "frames", "give seconds or frames, not both."),
+        (RequestedVideo("x", seconds=9), "seconds", "seconds must be above 0 and at most 8 at 8 fps."),
+        (RequestedVideo("x", seconds=0), "seconds", "seconds must be above 0 and at most 8 at 8 fps."),
+        (
+            RequestedVideo("x", seconds=float("nan")),
+            "seconds",
+            "seconds must be above 0 and at most 8 at 8 fps.",
+        ),
+        (RequestedVideo("x", fps=0), "fps", "fps must be from 1 to 60; got 0."),
+        (RequestedVideo("x", steps=101), "steps", "steps must be from 1 to 100; got 101."),
+        (RequestedVideo("x", seed=-1), "seed", "seed must be from 0 to 4294967295; got -1."),
+        (RequestedVideo("x", shift=0), "shift", "shift must be from 0.1 to 100; got 0."),
+        (
+            RequestedVideo("x", guidance=[1, 2, 3]),
+            "guidance",
+            "guidance must be one number or two (low noise, high noise), each from 0 to 50.",
+        ),
+        (
+            RequestedVideo("x", guidance=[float("nan")]),
+            "guidance",
+            "guidance must be one number or two (low noise, high noise), each from 0 to 50.",
+        ),
+        (RequestedVideo("x", image="k"), "input_reference", "this model draws from words alone."),
+    ],
+)
+def test_a_bad_value_is_refused_by_name(wish: RequestedVideo, param: str, message: str) -> None:
+    with pytest.raises(InvalidRequest) as refused:
+        settle(wish, TINY, ulysses=2, seed=1)
+    assert (refused.value.param, refused.value.message) == (param, message)
+
+
+def test_a_size_that_is_not_offered_names_those_that_are() -> None:
+    with pytest.raises(InvalidRequest, match="allowed: 832x480, 480x832, 624x624, 1280x720"):
+        settle(RequestedVideo("x", size="128x128"), A14B, ulysses=1, seed=1)
+
+
+def test_an_image_model_asks_for_its_image() -> None:
+    with pytest.raises(InvalidRequest, match="input_reference is required"):
+        settle(RequestedVideo("x"), FAMILIES["wan2.2-i2v-a14b"], ulysses=1, seed=1)
+
+
+def test_a_length_that_the_gang_cannot_split_is_refused() -> None:
+    # 5 latent frames × 9 × 9 patches is odd: two ranks cannot share it.
+    with pytest.raises(InvalidRequest, match="405 tokens, which this model's gang cannot split 2 ways"):
+        settle(RequestedVideo("x", size="144x144"), TINY, ulysses=2, seed=1)
+
+
+def test_published_token_counts_hold() -> None:
+    assert tokens(832, 480, 81, A14B) == 32_760
+    assert tokens(1280, 720, 81, A14B) == 75_600
+    assert tokens(1280, 704, 121, B5) == 27_280
+
+
+@given(st.floats(0.2, 8.0))
+def test_seconds_give_legal_frames(seconds: float) -> None:
+    spec = settle(RequestedVideo("x", seconds=seconds), TINY, ulysses=1, seed=1)
+    assert (spec.frames - 1) % 4 == 0
+    assert 1 < spec.frames <= TINY.max_frames
+    assert abs((spec.frames - 1) / spec.fps - seconds) <= 0.5
+
+
+def test_seconds_are_written_as_the_dialect_writes_them() -> None:
+    assert seconds_of(settle(RequestedVideo("x", seconds=2), TINY, ulysses=1, seed=1)) == "2"
+    assert seconds_of(settle(RequestedVideo("x", frames=5), TINY, ulysses=1, seed=1)) == "0.5"

@@ -1,0 +1,187 @@
+"""Straight to the engine, as users meet it: `turnout up`, workers that join, a real llama.cpp."""
+
+import asyncio
+import json
+import signal
+import socket
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import openai
+import psutil
+import pytest
+from tests.conftest import wait_until
+from tests.e2e.test_chat_path import HELLO, api
+from tests.service import Service, running_service
+from tests.workers import JoinedWorker, forwarded, joined, list_workers, set_aside_its_own_worker
+
+pytestmark = pytest.mark.timeout(300)
+
+MODELS = {
+    "chat": {
+        "engine": "llamacpp",
+        "weights": "builtin:smollm2",
+        "needs": {"memory_bytes": 400 * 2**20},
+        "idle_s": 300.0,
+        "concurrency": 4,
+    }
+}
+STORY: Any = [{"role": "user", "content": "Tell a long story about a lighthouse."}]
+
+
+async def stream_of(client: openai.AsyncOpenAI, tokens: int) -> AsyncIterator[str]:
+    """The pieces of one long answer."""
+    stream = await client.chat.completions.create(
+        model="chat", messages=STORY, max_tokens=tokens, temperature=0, stream=True
+    )
+    async for chunk in stream:
+        if chunk.choices:
+            yield chunk.choices[0].finish_reason or ""
+
+
+def engine_of(worker: psutil.Process) -> tuple[psutil.Process, tuple[str, int]]:
+    """The engine of a worker that has one, and where it listens."""
+    for process in worker.children(recursive=True):
+        words = process.cmdline()
+        if "turnout.engines.llamacpp" in words and "turnout.worker.subreaper" not in words:
+            [listening] = {c.laddr for c in process.net_connections() if c.status == psutil.CONN_LISTEN}
+            return process, (listening.ip, listening.port)
+    pytest.fail("the worker has no engine")
+
+
+def talks_to(process: psutil.Process, address: tuple[str, int]) -> bool:
+    return any(c.raddr and (c.raddr.ip, c.raddr.port) == address for c in process.net_connections())
+
+
+async def went_straight(service: Service, client: openai.AsyncOpenAI, worker: psutil.Process) -> None:
+    """Asks until the gateway has met the worker: until then requests go through its door."""
+    (gateway,) = service.parts("gateway")
+
+    async def it_did() -> bool:
+        answer = await client.chat.completions.create(model="chat", messages=HELLO, max_tokens=2)
+        assert answer.choices[0].message.content is not None
+        return talks_to(gateway, engine_of(worker)[1])
+
+    await wait_until(it_did, "a request to go straight to the engine", 60)
+
+
+async def busy(service: Service) -> int:
+    return sum(r["busy"] for w in await list_workers(service) for r in w["replicas"])
+
+
+async def test_a_gateway_that_is_killed_leaves_no_request_behind(tmp_path: Path) -> None:
+    async with running_service(tmp_path, models=MODELS) as service, api(service) as client:
+        await client.chat.completions.create(model="chat", messages=HELLO, max_tokens=1)
+        (worker,) = service.parts("worker")
+        await went_straight(service, client, worker)
+        streams = [stream_of(client, 400) for _ in range(3)]
+        for stream in streams:
+            await anext(stream)
+
+        async def counted() -> bool:
+            return await busy(service) == 3
+
+        await wait_until(counted, "the worker to count what never passed its door")
+        (gateway,) = service.parts("gateway")
+        gateway.kill()
+
+        async def forgotten() -> bool:
+            try:
+                return await busy(service) == 0
+            except httpx.HTTPError:
+                return False  # the next gateway is not there yet
+
+        await wait_until(forgotten, "the dead gateway's requests to be over", 60)
+        for stream in streams:
+            with pytest.raises((openai.APIError, httpx.HTTPError)):
+                _ = [piece async for piece in stream]
+        await went_straight(service, client, worker)
+
+
+async def test_a_worker_that_leaves_lets_a_straight_stream_end(tmp_path: Path) -> None:
+    async with running_service(tmp_path, models=MODELS) as service, api(service) as client:
+        await set_aside_its_own_worker(service)
+        async with joined(service, tmp_path / "w1", "--listen-port", "0") as worker:
+            await client.chat.completions.create(model="chat", messages=HELLO, max_tokens=1)
+            await went_straight(service, client, worker.process)
+            stream = stream_of(client, 150)
+            await anext(stream)
+            worker.process.send_signal(signal.SIGTERM)
+            assert [piece async for piece in stream][-1] in ("length", "stop"), "the answer is whole"
+            assert await worker.ended() == 0
+
+
+async def test_engines_of_another_machine_are_asked_with_their_key(tmp_path: Path) -> None:
+    """127.0.0.2 stands for the other machine's address."""
+    async with running_service(tmp_path, models=MODELS) as service, api(service) as client:
+        await set_aside_its_own_worker(service)
+        worker = joined(service, tmp_path / "w1", "--listen-port", "0", WORKER_ENGINE_HOST="127.0.0.2")
+        async with worker as made:
+            await client.chat.completions.create(model="chat", messages=HELLO, max_tokens=1)
+            await went_straight(service, client, made.process)
+            engine, address = engine_of(made.process)
+            assert address[0] == "127.0.0.2"
+            await _refuses_strangers(f"http://127.0.0.2:{address[1]}")
+            _tells_no_key(service, made, engine)
+
+
+async def test_what_stands_before_a_worker_is_not_passed_by(tmp_path: Path) -> None:
+    port = free_port()
+    async with (
+        running_service(tmp_path, models=MODELS) as service,
+        api(service) as client,
+        forwarded(("127.0.0.1", port)) as front,
+    ):
+        await set_aside_its_own_worker(service)
+        how = ("--listen-port", str(port), "--public-url", f"http://127.0.0.1:{front}")
+        async with joined(service, tmp_path / "w1", *how) as worker:
+            await client.chat.completions.create(model="chat", messages=HELLO, max_tokens=1)
+            await wait_until(lambda: "may go straight" in worker.log.read_text(), "the gateway's tally")
+            await client.chat.completions.create(model="chat", messages=HELLO, max_tokens=1)
+            (gateway,) = service.parts("gateway")
+            assert not talks_to(gateway, engine_of(worker.process)[1])
+
+
+def free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
+
+async def _refuses_strangers(url: str) -> None:
+    async with httpx.AsyncClient(base_url=url, timeout=30) as stranger:
+        body = {"model": "chat", "messages": HELLO, "max_tokens": 1}
+        for headers in ({}, {"authorization": "Bearer wrong"}):
+            answer = await stranger.post("/v1/chat/completions", json=body, headers=headers)
+            assert answer.status_code == 401
+        for path in ("/metrics", "/props", "/slots"):
+            assert (await stranger.get(path)).status_code == 401
+
+
+def _tells_no_key(service: Service, worker: JoinedWorker, engine: psutil.Process) -> None:
+    key = engine.environ()["LLAMA_API_KEY"]
+    assert len(key) >= 40
+    for process in (worker.process, *worker.process.children(recursive=True)):
+        assert key not in " ".join(process.cmdline())
+    logs = [worker.log, *worker.home.rglob("*.log"), *(service.state_dir / "logs").glob("*.log")]
+    for log in logs:
+        assert key not in log.read_text(errors="replace"), log
+
+
+async def test_a_wrong_engine_host_is_told_at_the_start(tmp_path: Path) -> None:
+    for host, words in (
+        ("0.0.0.0", "not an IP address"),
+        ("gpu1", "not an IP"),
+        ("203.0.113.9", "not an address of"),
+    ):
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "turnout", "worker", "--state-dir", str(tmp_path / host)),
+            *("--join", "http://127.0.0.1:9", "--token", "x", "--listen-port", "0", "--engine-host", host),
+            stderr=asyncio.subprocess.PIPE,
+        )
+        _, said = await asyncio.wait_for(process.communicate(), 60)
+        assert process.returncode != 0
+        assert words in said.decode(), json.dumps(said.decode())

@@ -1,0 +1,296 @@
+"""A gateway and a worker that meet for real, in front of a small engine: which way requests go, and that the worker's
+count stays true."""
+
+import asyncio
+import json
+import socket
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import uvicorn
+from pydantic import ValidationError
+from tests.conftest import Stores, wait_until
+from tests.gateway.conftest import Chat, chatting
+from tests.relay.kit import Call
+from tests.worker.conftest import MODEL, Bench
+
+from turnout.domain.serving import Enrolment, ModelRoutes, Phase, ReplicaId, Route, Want, WorkerId
+from turnout.gateway.chat.direct import DirectRoute, DirectRoutes, is_near
+from turnout.ports import Publication
+from turnout.relay import Relay, RelayRequest, UpstreamCall
+from turnout.schemas.direct_messages import DirectEngine
+from turnout.schemas.relay_tokens import relay_token_from_digest
+from turnout.schemas.worker_messages import ReplicaOrder
+from turnout.worker.direct_access import DirectAccess
+from turnout.worker.engine_control import HttpEngine
+from turnout.worker.proxy_admission import ProxyAdmission, worker_relay_settings
+from turnout.worker.proxy_app import ProxyDoor, control_app
+from turnout.worker.replica_set import ReplicaSet
+
+W, R1 = WorkerId("w"), ReplicaId("r1")
+DIGEST = "5ecret"
+HERE = "here"
+CHAT = "/v1/chat/completions"
+
+
+class CountingDesk(ProxyAdmission):
+    admitted = 0
+
+    def admit(self, ask: RelayRequest) -> UpstreamCall:
+        self.admitted += 1
+        return super().admit(ask)
+
+
+@dataclass
+class Worker:
+    hands: ReplicaSet
+    url: str
+    desk: CountingDesk
+    server: uvicorn.Server
+
+    @property
+    def busy(self) -> int:
+        return self.hands.reports()[0].busy
+
+    @property
+    def phase(self) -> Phase:
+        return self.hands.reports()[0].phase
+
+    def want(self, want: Want) -> None:
+        self.hands.follow([ReplicaOrder(replica=R1, model=MODEL, gpus=(), want=want)])
+
+
+@asynccontextmanager
+async def serving(hands: ReplicaSet, tallies: DirectAccess, port: int = 0) -> AsyncIterator[Worker]:
+    door = ProxyDoor(hands, lambda: relay_token_from_digest(DIGEST))
+    desk = CountingDesk(door)
+    relay = Relay(desk, worker_relay_settings())
+    with socket.socket() as listening:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind(("127.0.0.1", port))
+        listening.listen()
+        settings = uvicorn.Config(
+            control_app(door, tallies),
+            http=relay.protocol,
+            ws="websockets-sansio",
+            log_config=None,
+            timeout_graceful_shutdown=1,
+        )
+        server = uvicorn.Server(settings)
+        running = asyncio.create_task(server.serve(sockets=[listening]))
+        await wait_until(lambda: server.started, "the door to open")
+        try:
+            yield Worker(hands, f"http://127.0.0.1:{listening.getsockname()[1]}", desk, server)
+        finally:
+            relay.close()
+            server.should_exit = True
+            await asyncio.wait_for(running, 10)
+
+
+@pytest.fixture
+async def bench(state_dir: Path) -> AsyncIterator[Bench]:
+    engine = HttpEngine()
+    yield Bench(state_dir, engine)
+    await engine.aclose()
+
+
+@pytest.fixture
+async def worker(bench: Bench) -> AsyncIterator[Worker]:
+    kit = replace(bench.kit(), recalled=lambda: tallies.recalled())
+    async with ReplicaSet(kit, lambda: tallies.look()) as hands:
+        tallies = DirectAccess(hands, HERE)
+        async with serving(hands, tallies) as worker:
+            worker.want(Want.READY)
+            await wait_until(lambda: worker.phase is Phase.READY, "the engine to be ready")
+            yield worker
+
+
+@asynccontextmanager
+async def gateway(stores: Stores, tmp_path: Path, worker: Worker, network: str) -> AsyncIterator[Chat]:
+    ways = DirectRoutes(network, ssl.create_default_context())
+    async with chatting(stores, tmp_path, ways) as chat:
+        registry, board = chat.gateway.parts.registry, chat.gateway.app.state.board
+        await registry.enrol(Enrolment(W, "test", worker.url, DIGEST))
+        told = ModelRoutes((Route(R1, W, worker.url, None),), 8)
+        assert await registry.publish("fleet", "test", Publication(routes={"m": told}))
+        await wait_until(lambda: (board._routes or {}).get("m") == told, "the gateway to hear of the route")
+        yield chat
+
+
+def ways_of(chat: Chat) -> DirectRoutes:
+    ways = chat.gateway.parts.shortcuts
+    assert isinstance(ways, DirectRoutes)
+    return ways
+
+
+async def straight(chat: Chat) -> None:
+    await wait_until(lambda: ways_of(chat).find(W, R1) is not None, "the way to be open")
+
+
+async def by_the_door(chat: Chat) -> None:
+    await wait_until(lambda: ways_of(chat).find(W, R1) is None, "the way to be shut")
+
+
+def asked(**more: Any) -> bytes:
+    return json.dumps({"model": "m", "messages": [], **more}).encode()
+
+
+async def ask(chat: Chat, **more: Any) -> httpx.Response:
+    async with chat.client() as client:
+        return await client.post(CHAT, content=asked(**more))
+
+
+async def test_on_one_machine_requests_go_straight_and_are_counted(
+    stores: Stores, tmp_path: Path, worker: Worker
+) -> None:
+    async with gateway(stores, tmp_path, worker, HERE) as chat, asyncio.TaskGroup() as group:
+        await straight(chat)
+        release = tmp_path / "go"
+        under_way = [group.create_task(ask(chat, until=str(release))) for _ in range(3)]
+        await wait_until(lambda: worker.busy == 3, "the worker to count what never passed its door")
+        release.touch()
+        for answer in [await one for one in under_way]:
+            assert answer.status_code == 200
+            assert answer.json()["key"] is None, "the engine sees no key of ours"
+        await wait_until(lambda: worker.busy == 0, "the worker to count them out")
+        assert worker.desk.admitted == 0
+        assert chat.at_rest
+
+
+async def test_a_gateway_of_another_network_comes_by_the_door(
+    stores: Stores, tmp_path: Path, worker: Worker
+) -> None:
+    async with gateway(stores, tmp_path, worker, "elsewhere") as chat:
+        await wait_until(lambda: _offered(chat) == 1, "the engine to be announced")
+        assert (await ask(chat)).status_code == 200
+        assert ways_of(chat).find(W, R1) is None
+        assert worker.desk.admitted == 1
+
+
+async def test_a_stop_lets_a_straight_request_end_and_sends_others_to_the_door(
+    stores: Stores, tmp_path: Path, worker: Worker
+) -> None:
+    async with gateway(stores, tmp_path, worker, HERE) as chat, asyncio.TaskGroup() as group:
+        await straight(chat)
+        release = tmp_path / "go"
+        under_way = group.create_task(ask(chat, until=str(release)))
+        await wait_until(lambda: ways_of(chat)._tallies[W].busy, "the request to be under way")
+        worker.want(Want.GONE)  # before the worker was told of the request, or after: both must hold
+        await by_the_door(chat)
+        await wait_until(lambda: worker.busy == 1, "the worker to know of the request")
+        assert worker.phase is Phase.STOPPING
+        release.touch()
+        assert (await under_way).status_code == 200
+        await wait_until(lambda: worker.phase is Phase.GONE, "the engine to leave")
+        assert worker.desk.admitted == 0
+
+
+async def test_routes_may_go_while_a_request_is_under_way_and_it_still_counts(
+    stores: Stores, tmp_path: Path, worker: Worker
+) -> None:
+    async with gateway(stores, tmp_path, worker, HERE) as chat, asyncio.TaskGroup() as group:
+        await straight(chat)
+        release = tmp_path / "go"
+        under_way = group.create_task(ask(chat, until=str(release)))
+        await wait_until(lambda: worker.busy == 1, "the request to be counted")
+        gone = Publication(routes={"m": ModelRoutes()})
+        assert await chat.gateway.parts.registry.publish("fleet", "test", gone)
+        await wait_until(lambda: not ways_of(chat)._doors, "the gateway to have no route to the worker")
+        worker.want(Want.GONE)
+        await by_the_door(chat)
+        assert worker.busy == 1
+        release.touch()
+        assert (await under_way).status_code == 200
+        await wait_until(lambda: worker.phase is Phase.GONE, "the engine to leave")
+
+
+async def test_without_a_tally_there_is_no_straight_way(
+    stores: Stores, tmp_path: Path, worker: Worker
+) -> None:
+    async with gateway(stores, tmp_path, worker, HERE) as chat:
+        await straight(chat)
+        worker.server.should_exit = True
+        await by_the_door(chat)
+        tallies = DirectAccess(worker.hands, HERE)
+        tallies.look()
+        async with serving(worker.hands, tallies, port=int(worker.url.rpartition(":")[2])) as again:
+            await straight(chat)
+            assert (await ask(chat)).status_code == 200
+            assert again.desk.admitted == 0
+
+
+async def test_a_way_that_is_blocked_is_left_for_the_door_by_the_same_request(
+    stores: Stores, tmp_path: Path, worker: Worker
+) -> None:
+    async with gateway(stores, tmp_path, worker, HERE) as chat:
+        await straight(chat)
+        tally = ways_of(chat)._tallies[W]
+        with socket.socket() as nobody:
+            nobody.bind(("127.0.0.1", 0))
+            engine = tally.ways[R1].engine.model_copy(update={"port": nobody.getsockname()[1]})
+            tally.ways[R1] = DirectRoute(engine, tally)
+            assert (await ask(chat)).status_code == 200
+        assert worker.desk.admitted == 1
+        assert not tally.busy
+        assert not chat.gateway.app.state.board._aside, "the replica is not to blame"
+
+
+def engine(host: str, key: str | None = None) -> DirectEngine:
+    return DirectEngine(replica=R1, model="m", host=host, port=20_000, paths=(), key=key)
+
+
+@pytest.mark.parametrize(
+    ("host", "key", "theirs", "ours", "near"),
+    [
+        ("127.0.0.1", None, "a", "a", True),
+        ("127.0.0.1", None, "a", "b", False),
+        ("127.0.0.1", None, "", "", False),
+        ("127.0.0.2", "k", "a", "b", False),
+        ("::1", "k", "a", "b", False),
+        ("::ffff:127.0.0.1", "k", "a", "b", False),
+        ("10.0.0.5", "k", "a", "b", True),
+        ("10.0.0.5", None, "a", "a", False),
+        ("fd00::5", "k", "a", "b", True),
+        ("169.254.169.254", "k", "a", "b", False),
+        ("::ffff:169.254.169.254", "k", "a", "b", False),
+        ("0.0.0.0", "k", "a", "a", False),
+        ("localhost", "k", "a", "a", False),
+        ("evil.example", "k", "a", "a", False),
+    ],
+)
+def test_an_address_is_near_only_if_it_means_the_same_to_both(
+    host: str, key: str | None, theirs: str, ours: str, near: bool
+) -> None:
+    assert is_near(engine(host, key), theirs, ours) is near
+
+
+@pytest.mark.parametrize("key", ["", "a b", "x\r\nx-injected: 1", "\u00e9", "x" * 201])
+def test_a_key_is_no_more_than_a_word(key: str) -> None:
+    with pytest.raises(ValidationError):
+        engine("10.0.0.5", key)
+
+
+async def test_a_redirect_leads_nowhere(stores: Stores, tmp_path: Path) -> None:
+    async def redirecting(call: Call) -> None:
+        await call.json(b"", b"307 Temporary Redirect", b"Location: /elsewhere\r\n")
+
+    ways = DirectRoutes(HERE, ssl.create_default_context())
+    async with chatting(stores, tmp_path, ways) as chat:
+        door = await chat.replica(redirecting)
+        await wait_until(lambda: len(door.requests) >= 2, "the gateway to try again")
+        assert {request.line for request in door.requests} == {b"GET /tally HTTP/1.1"}
+
+
+def test_keys_are_in_no_log_line() -> None:
+    assert "s3cret" not in repr(engine("10.0.0.5", "s3cret"))
+
+
+def _offered(chat: Chat) -> int:
+    tally = ways_of(chat)._tallies.get(W)
+    return len(tally._offered.engines) if tally else 0

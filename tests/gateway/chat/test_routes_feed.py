@@ -1,0 +1,65 @@
+"""What a gateway tells chat clients from the routes that a manager published in a real registry."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+from tests.conftest import Stores, wait_until
+from tests.gateway.conftest import ByTheDoor
+
+from turnout.adapters.redis.registry import RedisRegistry
+from turnout.adapters.tunnel.gateway_end import GatewayTunnels
+from turnout.domain.errors import InvalidRequest, NotFound
+from turnout.domain.families import FAMILIES
+from turnout.domain.serving import EngineKind, ServedModel, VideoPart
+from turnout.gateway.chat.routes_feed import RoutesFeed
+from turnout.gateway.chat.switchboard import Switchboard
+from turnout.manager.loop import FleetManager
+
+VIDEO = ServedModel("wan", EngineKind.WAN, "w", concurrency=1, video=VideoPart(FAMILIES["wan-tiny-t2v"]))
+
+
+@asynccontextmanager
+async def running_gateway(stores: Stores) -> AsyncIterator[Switchboard]:
+    board = Switchboard(time.monotonic)
+    lines = RoutesFeed(RedisRegistry(stores.link), board, GatewayTunnels(), ByTheDoor(), "g1", time.monotonic)
+    job = asyncio.create_task(lines.run())
+    try:
+        yield board
+    finally:
+        job.cancel()
+        await asyncio.wait([job])
+
+
+@asynccontextmanager
+async def running_manager(stores: Stores, *elsewhere: EngineKind) -> AsyncIterator[None]:
+    stopping = asyncio.Event()
+    manager = FleetManager(
+        "m1", RedisRegistry(stores.link), stores.mutex, stores.queue, elsewhere=frozenset(elsewhere)
+    )
+    job = asyncio.create_task(manager.run(stopping))
+    try:
+        yield
+    finally:
+        stopping.set()
+        await job
+
+
+async def test_with_all_models_on_ray_an_unknown_one_is_not_found(stores: Stores) -> None:
+    await RedisRegistry(stores.link).put_model(VIDEO)
+    async with running_gateway(stores) as board, running_manager(stores, EngineKind.WAN):
+        with pytest.raises(NotFound):
+            await asyncio.wait_for(board.wait("unknown", None), 10)
+        with pytest.raises(InvalidRequest, match="/v1/videos"):
+            board.take("wan", None)
+
+
+async def test_until_a_manager_has_looked_requests_wait(stores: Stores) -> None:
+    await RedisRegistry(stores.link).put_model(VIDEO)
+    async with running_gateway(stores) as board:
+        asking = asyncio.create_task(board.wait("unknown", None))
+        await wait_until(lambda: "unknown" in board.demand(), "the request to wait")
+        assert not asking.done()
+        asking.cancel()

@@ -1,0 +1,51 @@
+"""What is counted of the manager's decisions."""
+
+from dataclasses import replace
+
+from turnout.domain.fleet import Fleet
+from turnout.domain.serving import (
+    Closing,
+    EngineKind,
+    Needs,
+    Phase,
+    Replica,
+    ReplicaId,
+    ServedModel,
+    Want,
+    WorkerId,
+)
+from turnout.manager.events_and_commands import Close, SetWant, StartReplica
+from turnout.manager.figures import census, deeds
+
+MODEL = ServedModel("a", EngineKind.VLLM, "x")
+AWAKE = Replica(
+    ReplicaId("r1"),
+    "a",
+    WorkerId("w"),
+    (),
+    Needs(),
+    Want.READY,
+    Phase.READY,
+    created_at=0,
+    phase_since=0,
+    used_at=0,
+    spec=MODEL,
+)
+ASLEEP = replace(AWAKE, id=ReplicaId("r2"), want=Want.ASLEEP, phase=Phase.SLEEPING)
+CLOSING = replace(AWAKE, id=ReplicaId("r3"), closing=Closing(0, Want.GONE, "room for b", "b"))
+FLEET = Fleet(replicas={r.id: r for r in (AWAKE, ASLEEP, CLOSING)})
+
+
+def test_starts_wakes_and_evictions_are_counted_and_idling_out_is_not() -> None:
+    commands = (
+        StartReplica(ReplicaId("r9"), "b", WorkerId("w"), (), Needs()),
+        SetWant(ASLEEP.id, Want.READY, "asked for"),
+        Close(AWAKE.id, Want.GONE, "room for b", "b"),
+        Close(AWAKE.id, Want.GONE, "idle"),
+        SetWant(AWAKE.id, Want.GONE, "idle"),
+    )
+    assert deeds(FLEET, commands) == {"started:b": 1, "woken:a": 1, "evicted:a": 1}
+
+
+def test_replicas_are_counted_by_state() -> None:
+    assert census(FLEET) == {"ready:a": 1, "sleeping:a": 1, "closing:a": 1}

@@ -1,0 +1,173 @@
+"""The housekeeper on real stores: what it puts back, ends and removes, and that only one works at a time."""
+
+import asyncio
+import os
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tests.conftest import Stores, make_task, wait_until
+
+from turnout.adapters.object_store import ObjectBlobs, open_blobs
+from turnout.adapters.redis.registry import RedisRegistry
+from turnout.domain.families import FAMILIES
+from turnout.domain.fleet import GivenUp, Notes
+from turnout.domain.serving import EngineKind, ServedModel
+from turnout.domain.tasks import GangId, State, TaskId
+from turnout.domain.video_model import VideoPart
+from turnout.manager.housekeeping import Housekeeper
+from turnout.ports import Limits, Publication
+
+MODEL = "wan-tiny-t2v"
+LIMITS = Limits(100, 100, 1000)
+
+
+@pytest.fixture
+def blobs(tmp_path: Path) -> ObjectBlobs:
+    return open_blobs(str(tmp_path / "objects"))
+
+
+def manager(stores: Stores, blobs: ObjectBlobs, name: str = "m1") -> Housekeeper:
+    async def deliver() -> None:
+        deliveries.append(name)
+
+    deliveries: list[str] = []
+    made = Housekeeper(
+        name,
+        RedisRegistry(stores.link),
+        stores.tasks,
+        stores.queue,
+        blobs,
+        stores.mutex,
+        deliver,
+        lease_s=0.2,
+        retention_s=60,
+    )
+    delivered[name] = deliveries
+    return made
+
+
+delivered: dict[str, list[str]] = {}
+
+
+@asynccontextmanager
+async def working(made: Housekeeper) -> AsyncIterator[None]:
+    stopping = asyncio.Event()
+    job = asyncio.create_task(made.run(stopping))
+    try:
+        yield
+    finally:
+        stopping.set()
+        await asyncio.wait_for(job, 10)
+
+
+async def register(stores: Stores) -> None:
+    video = VideoPart(FAMILIES[MODEL])
+    await RedisRegistry(stores.link).put_model(ServedModel(MODEL, EngineKind.WAN, "w", video=video))
+
+
+async def state_of(stores: Stores, task: TaskId) -> State:
+    return (await stores.tasks.get(task)).state
+
+
+async def test_a_lease_that_ran_out_puts_the_task_back(stores: Stores, blobs: ObjectBlobs) -> None:
+    await register(stores)
+    task = make_task()
+    await stores.tasks.submit(task, LIMITS)
+    await stores.queue.claim(MODEL, GangId("g"), LIMITS)
+
+    async def queued() -> bool:
+        return await state_of(stores, task.id) is State.QUEUED
+
+    async with working(manager(stores, blobs)):
+        await wait_until(queued, "the task to be put back")
+    assert (await stores.tasks.get(task.id)).failures == 1
+
+
+async def test_a_task_that_nobody_took_is_failed_with_a_reason(stores: Stores, blobs: ObjectBlobs) -> None:
+    await register(stores)
+    old = replace(make_task(), created_at=time.time() - 120)
+    young = make_task()
+    for task in (old, young):
+        await stores.tasks.submit(task, LIMITS)
+
+    async def failed() -> bool:
+        return await state_of(stores, old.id) is State.FAILED
+
+    async with working(manager(stores, blobs)):
+        await wait_until(failed, "the old task to be ended")
+    assert await state_of(stores, young.id) is State.QUEUED
+
+
+async def test_waiting_tasks_of_a_removed_model_end_with_a_reason(stores: Stores, blobs: ObjectBlobs) -> None:
+    await register(stores)
+    running, waiting = make_task(), make_task()
+    for task in (running, waiting):
+        await stores.tasks.submit(task, LIMITS)
+    await stores.queue.claim(MODEL, GangId("g"), LIMITS)
+
+    async def ended() -> bool:
+        return await state_of(stores, waiting.id) is State.FAILED
+
+    async with working(replace(manager(stores, blobs), lease_s=60)):
+        await RedisRegistry(stores.link).remove_model(MODEL)
+        await wait_until(ended, "the waiting task to end")
+    failure = (await stores.tasks.get(waiting.id)).failure
+    assert failure
+    assert (failure.code, failure.message) == ("model_removed", f"The model {MODEL} was removed.")
+    assert await state_of(stores, running.id) is State.IN_PROGRESS, "its gang finishes it"
+
+
+async def test_tasks_of_a_model_that_no_machine_can_run_end_after_a_while(
+    stores: Stores, blobs: ObjectBlobs
+) -> None:
+    await register(stores)
+    registry = RedisRegistry(stores.link)
+    old = replace(make_task(), created_at=time.time() - 61)
+    young = make_task()
+    for task in (old, young):
+        await stores.tasks.submit(task, LIMITS)
+    assert await stores.mutex.hold("fleet", "m", 60)
+    notes = Notes(0.0, given_up={MODEL: GivenUp("no worker can run wan engines")})
+    assert await registry.publish("fleet", "m", Publication(notes=notes))
+
+    async def ended() -> bool:
+        return await state_of(stores, old.id) is State.FAILED
+
+    async with working(replace(manager(stores, blobs), retention_s=600)):
+        await wait_until(ended, "the old task to end")
+    failure = (await stores.tasks.get(old.id)).failure
+    assert failure
+    assert failure.code == "model_unavailable"
+    assert "no worker can run wan engines" in failure.message
+    assert await state_of(stores, young.id) is State.QUEUED
+
+
+async def test_objects_past_the_retention_are_swept(
+    stores: Stores, blobs: ObjectBlobs, tmp_path: Path
+) -> None:
+    for key in ("tasks/old/1/video.mp4", "tasks/new/1/video.mp4"):
+        await blobs.put(key, b"x", "video/mp4")
+    past = time.time() - 120
+    os.utime(tmp_path / "objects/tasks/old/1/video.mp4", (past, past))
+
+    async def swept() -> bool:
+        return [b.key async for b in blobs.list("tasks/")] == ["tasks/new/1/video.mp4"]
+
+    async with working(manager(stores, blobs)):
+        await wait_until(swept, "the old object to be swept")
+
+
+async def test_one_manager_works_and_the_other_takes_over(stores: Stores, blobs: ObjectBlobs) -> None:
+    first, second = manager(stores, blobs, "first"), manager(stores, blobs, "second")
+    async with working(first):
+        await wait_until(lambda: bool(delivered["first"]), "the first to work")
+        async with working(second):
+            seen = len(delivered["first"])
+            await wait_until(lambda: len(delivered["first"]) > seen, "the first to go on")
+            assert not delivered["second"]
+    async with working(second):
+        await wait_until(lambda: bool(delivered["second"]), "the second to take over")

@@ -1,0 +1,201 @@
+"""A worker's gangs: counted by what they hold, closed by the queue, and what they held is put back when they are gone.
+
+The gang here is a process that does nothing but live; its tasks are claimed for it.
+"""
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.conftest import Stores, make_task, wait_until
+from tests.engine_servers.engines import marked
+from tests.worker.conftest import Bench
+
+from turnout.adapters.commands import LocalCommands
+from turnout.domain.families import FAMILIES
+from turnout.domain.serving import EngineKind, Phase, ReplicaId, ReplicaReport, ServedModel, Want
+from turnout.domain.tasks import GangId, State, Task
+from turnout.domain.video_model import VideoPart
+from turnout.engines.engine_servers import Launch
+from turnout.ports import Limits
+from turnout.schemas.worker_messages import ReplicaOrder
+from turnout.worker.gang_holdings import GangHoldings
+from turnout.worker.hardware import GpuGate
+from turnout.worker.orphans import Entry
+from turnout.worker.replica_set import ReplicaSet, ReplicaSetContext
+
+NAME = "wan-tiny-t2v"
+MODEL = ServedModel(NAME, EngineKind.WAN, "w", concurrency=1, video=VideoPart(FAMILIES[NAME]))
+LIMITS = Limits(100, 100, 1000)
+LIVE = "import pathlib, signal, sys; pathlib.Path(sys.argv[1]).touch(); signal.pause()"
+
+
+@dataclass
+class Scene:
+    stores: Stores
+    hands: ReplicaSet
+    gangs: GangHoldings
+
+    def order(self, gang: ReplicaId, want: Want = Want.READY, *, closing: bool = False) -> None:
+        self.hands.follow([ReplicaOrder(replica=gang, model=MODEL, gpus=(), want=want, closing=closing)])
+
+    def report(self) -> ReplicaReport:
+        (report,) = self.hands.reports()
+        return report
+
+    async def until(self, phase: Phase, busy: int = 0) -> None:
+        def there() -> bool:
+            return (self.report().phase, self.report().busy) == (phase, busy)
+
+        await wait_until(there, f"the gang to be {phase} with {busy} tasks")
+
+    async def claim(self, gang: ReplicaId) -> Task:
+        await self.stores.tasks.submit(make_task(), LIMITS)
+        task = await self.stores.queue.claim(NAME, GangId(gang), LIMITS)
+        assert task
+        return task
+
+
+@asynccontextmanager
+async def scene(
+    stores: Stores, bench: Bench, left: tuple[Entry, ...] = (), program: str = LIVE
+) -> AsyncIterator[Scene]:
+    gangs = GangHoldings(stores.queue, left)
+    kit = ReplicaSetContext(
+        LocalCommands(bench.state_dir / "logs"),
+        bench.engine,
+        bench.ledger,
+        planner(bench.state_dir, program),
+        GpuGate(tuple),
+        bench.patience,
+    )
+    async with ReplicaSet(kit, gangs.look) as hands:
+        tending = asyncio.create_task(gangs.run(hands))
+        try:
+            yield Scene(stores, hands, gangs)
+        finally:
+            tending.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await tending
+
+
+def planner(state_dir: Path, program: str) -> Callable[[ReplicaId, ServedModel, tuple[int, ...]], Launch]:
+    def plan(replica: ReplicaId, model: ServedModel, gpus: tuple[int, ...]) -> Launch:
+        ready = state_dir / f"{replica}.ready"
+        argv = (sys.executable, "-c", program, str(ready))
+        return Launch(argv, {}, grace_s=5.0, ready_file=ready, drains=True)
+
+    return plan
+
+
+def new_gang() -> ReplicaId:
+    return ReplicaId(f"m-{os.urandom(4).hex()}-1")
+
+
+async def test_what_a_gang_holds_is_its_load(stores: Stores, bench: Bench) -> None:
+    gang = new_gang()
+    async with scene(stores, bench) as here:
+        here.order(gang)
+        await here.until(Phase.READY)
+        await here.claim(gang)
+        await here.until(Phase.READY, busy=1)
+        assert here.report().address is None, "it takes no requests"
+
+
+async def test_a_closing_gang_keeps_its_task_and_gets_no_other_until_it_is_opened(
+    stores: Stores, bench: Bench
+) -> None:
+    gang = new_gang()
+    async with scene(stores, bench) as here:
+        here.order(gang)
+        await here.until(Phase.READY)
+        await here.claim(gang)
+        await stores.tasks.submit(make_task(), LIMITS)
+        here.order(gang, closing=True)
+        closed = stores.link.key("closed", gang)
+
+        async def is_closed() -> bool:
+            return bool(await stores.link.client.exists(closed))
+
+        await wait_until(is_closed, "the queue to be told")
+        assert await stores.queue.claim(NAME, GangId(gang), LIMITS) is None
+        await here.until(Phase.READY, busy=1)
+        here.order(gang)
+        await here.until(Phase.READY, busy=1)
+
+        async def claims() -> bool:
+            return await stores.queue.claim(NAME, GangId(gang), LIMITS) is not None
+
+        await wait_until(claims, "it to be opened again")
+
+
+async def test_what_a_killed_gang_held_is_put_back_at_once(stores: Stores, bench: Bench) -> None:
+    gang = new_gang()
+    async with scene(stores, bench) as here:
+        here.order(gang)
+        await here.until(Phase.READY)
+        task = await here.claim(gang)
+        for process in marked(gang):
+            os.kill(process.pid, signal.SIGKILL)
+
+        async def queued() -> bool:
+            return (await stores.tasks.get(task.id)).state is State.QUEUED
+
+        await wait_until(queued, "its task to be put back")
+        await here.until(Phase.FAILED, here.report().busy)
+        await here.gangs.tend(here.hands)
+        assert await stores.queue.holdings(NAME) == {}
+    assert not list(bench.state_dir.glob("*.ready"))
+
+
+async def test_a_busy_gang_that_is_told_to_go_is_asked_at_once(stores: Stores, bench: Bench) -> None:
+    """It puts down by itself what it does: nobody waits for its task to end."""
+    gang = new_gang()
+    async with scene(stores, bench) as here:
+        here.order(gang)
+        await here.until(Phase.READY)
+        task = await here.claim(gang)
+        await here.until(Phase.READY, busy=1)
+        async with asyncio.timeout(bench.patience.drain_s / 2):
+            await here.hands.drain()
+        await here.gangs.tend(here.hands)
+        assert (await stores.tasks.get(task.id)).state is State.QUEUED
+
+
+async def test_a_closed_gang_that_is_told_to_go_stays_closed(stores: Stores, bench: Bench) -> None:
+    """Or it would take one more task on its way out, only to give it back."""
+    gang = new_gang()
+    async with scene(
+        stores, bench, program=f"import signal; signal.signal(15, signal.SIG_IGN); {LIVE}"
+    ) as here:
+        here.order(gang)
+        await here.until(Phase.READY)
+        here.order(gang, closing=True)
+        await here.gangs.tend(here.hands)
+        await stores.tasks.submit(make_task(), LIMITS)
+        here.order(gang, Want.GONE)
+        await here.gangs.tend(here.hands)
+        assert here.report().phase is Phase.STOPPING
+        assert await stores.queue.claim(NAME, GangId(gang), LIMITS) is None
+
+
+async def test_what_a_dead_worker_s_gangs_held_is_put_back_by_its_successor(
+    stores: Stores, bench: Bench
+) -> None:
+    await stores.tasks.submit(make_task(), LIMITS)
+    task = await stores.queue.claim(NAME, GangId("m-old-1"), LIMITS)
+    assert task
+    left = (Entry("m-old-1", 1, 1, "an earlier boot", NAME), Entry("m-old-2", 2, 2, "", ""))
+    async with scene(stores, bench, left):
+
+        async def queued() -> bool:
+            return (await stores.tasks.get(task.id)).state is State.QUEUED
+
+        await wait_until(queued, "the task to be put back")
+    assert "the worker died" in str(await stores.tasks.story(task.id))
