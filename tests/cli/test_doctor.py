@@ -12,10 +12,11 @@ import pytest
 from tests.cli.conftest import Cli, valkey_server
 from tests.cli.scripted import TOKEN, Answer, ScriptedGateway
 
+from turnout.adapters.redis.server_facts import read_server_facts
 from turnout.cli import doctor_command
 from turnout.cli.options import Common
-from turnout.cli.redis_probe import ProbeFailed, probe_redis
 from turnout.config import Config
+from turnout.domain.errors import Unavailable
 from turnout.domain.serving import EngineKind, ServedModel
 
 
@@ -74,8 +75,8 @@ def test_redis_is_asked_for_version_and_durability(valkey: tuple[str, bool]) -> 
     assert clock.ok and clock.detail == "agrees with Redis"
     if not durable:
         assert "appendonly yes" in redis.todo
-        with pytest.raises(ProbeFailed, match="WRONGPASS"):
-            probe_redis(url.replace("p%25w", "guess"))
+        with pytest.raises(Unavailable, match="username-password pair"):
+            read_server_facts(url.replace("p%25w", "guess"))
 
 
 def test_a_redis_that_is_not_there(gateway: ScriptedGateway) -> None:

@@ -21,9 +21,8 @@ import typer
 
 from turnout.cli.formatting import duration, one_line
 from turnout.cli.options import Common, with_common
-from turnout.cli.redis_probe import ProbeFailed, probe_redis
 from turnout.cli.video_view import mapping
-from turnout.domain.errors import Misconfigured, TurnoutError
+from turnout.domain.errors import Misconfigured, TurnoutError, Unavailable
 
 if TYPE_CHECKING:
     from turnout.config import Config
@@ -145,10 +144,12 @@ def check_redis(config: "Config") -> Iterator[Finding]:
         yield _check_embedded()
         yield check_clock(None, "")
         return
+    from turnout.adapters.redis.server_facts import read_server_facts
+
     try:
-        facts = probe_redis(config.redis_url)
-    except ProbeFailed as err:
-        yield Finding("redis", False, str(err), "start it, or mend redis_url (`turnout config`)")
+        facts = read_server_facts(config.redis_url)
+    except Unavailable as err:
+        yield Finding("redis", False, err.message, "start it, or mend redis_url (`turnout config`)")
         yield check_clock(None, "")
         return
     major = facts.version.partition(".")[0]
