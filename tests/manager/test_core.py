@@ -124,6 +124,38 @@ def test_the_least_recently_used_makes_room_after_its_minimum_stay() -> None:
     assert world.ready("c") and world.ready("b") and not world.of("a")
 
 
+def test_replicas_that_are_kept_warm_make_no_room() -> None:
+    world = World(Box(W1), models=[model("warm", gb=60, min_replicas=1), model("b", gb=60)])
+    world.ticks(6)
+    world.ask("b", waiting=1)
+    world.ticks(60)
+    assert world.ready("warm") and world.starts["warm"] == 1 and not world.of("b")
+
+
+def test_only_replicas_beyond_min_replicas_make_room() -> None:
+    many = model("many", min_replicas=1, max_replicas=2, concurrency=1, idle_s=1e6)
+    world = World(Box(W1, gpus=2, gpu_gb=40), models=[many, model("b"), model("c")])
+    world.ask("many", waiting=2)
+    world.ticks(20)
+    assert len(world.ready("many")) == 2
+    world.ask("many")
+    world.ask("b", waiting=1)
+    world.ask("c", waiting=1)
+    world.ticks(8)
+    assert len(world.ready("many")) == 1 and len(world.ready("b")) + len(world.ready("c")) == 1
+
+
+def test_a_replica_that_is_kept_warm_does_not_protect_others() -> None:
+    world = World(Box(W1), models=[model("warm", min_replicas=1), model("b"), model("c")])
+    world.ticks(6)  # `warm` was used least recently, so it is looked at first
+    world.ask("b", waiting=1)
+    world.ticks(20)
+    world.ask("b")
+    world.ask("c", waiting=1)
+    world.ticks(8)
+    assert world.ready("warm") and world.ready("c") and not world.of("b")
+
+
 def test_a_busy_replica_is_closed_and_stopped_only_when_drained() -> None:
     world = World(Box(W1), models=[model("a", gb=60), model("b", gb=60)])
     world.ask("a", waiting=1)
@@ -247,6 +279,19 @@ def test_failures_back_off_then_give_up_and_heal() -> None:
     world.boxes[W1].broken = frozenset()
     world.ticks(100)
     assert world.ready("a") and routes(world.fleet)["a"].refusal is None
+
+
+def test_a_model_is_refused_with_its_last_permitted_failure_and_not_before() -> None:
+    world = World(Box(W1, broken=frozenset({"a"})), models=[model("a")])
+    world.tick()
+    world.ask("a", waiting=1)
+    seen: list[int] = []
+    while not routes(world.fleet)["a"].refusal:
+        world.tick()
+        if "a" in world.fleet.failures:
+            seen.append(world.fleet.failures["a"].count)
+    assert sorted(set(seen)) == list(range(1, RULES.max_failures + 1)), "each failed start counts once"
+    assert seen.count(RULES.max_failures) == 1, "refused at once"
 
 
 def test_a_start_that_takes_too_long_is_a_failure() -> None:
@@ -392,6 +437,17 @@ def test_a_repeated_or_late_heartbeat_changes_nothing() -> None:
     before = world.fleet
     assert world.feed(early) == ()
     assert world.fleet.replicas == before.replicas and world.fleet.workers == before.workers
+
+
+def test_a_heartbeat_that_is_seen_again_is_no_sign_of_life() -> None:
+    world = World(Box(W1), models=[model("a")])
+    last = world.beat(world.boxes[W1])
+    world.feed(last)
+    world.now += RULES.suspect_s
+    world.feed(last)
+    assert world.fleet.workers[W1].standing is Standing.SUSPECT
+    world.feed(world.beat(world.boxes[W1]))
+    assert world.fleet.workers[W1].standing is Standing.ALIVE
 
 
 def test_a_new_clock_moves_all_times() -> None:
