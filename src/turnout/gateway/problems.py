@@ -1,29 +1,22 @@
-"""The one place that turns errors into HTTP: always OpenAI's shape, never a trace of what went wrong inside."""
+"""Answers the gateway's requests that fail, by `domain.error_table`: always OpenAI's shape. Reads pydantic's complaints,
+the framework's own refusals and what nobody foresaw."""
 
 from collections.abc import Mapping, Sequence
-from math import ceil
 from typing import Any, TypeVar, cast
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, ValidationError
 from starlette.exceptions import HTTPException
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from turnout.domain.errors import InvalidRequest, TurnoutError, Unauthorized, Unavailable
+from turnout.domain.error_table import INTERNAL_ERROR, ErrorAnswer, describe, error_body
+from turnout.domain.errors import Forbidden, InvalidRequest, Limited, NotFound, TurnoutError, Unauthorized
 from turnout.observe import get_log
-from turnout.schemas.openai_json import ErrorBody, Problem
+from turnout.schemas.openai_json import ErrorBody
 
-_KINDS = {
-    401: "authentication_error",
-    403: "permission_error",
-    404: "not_found_error",
-    429: "rate_limit_error",
-}
-_SERVER_ERROR = "The server failed to answer; this has been logged."
-_UNAVAILABLE = "A part of the service is not available; try again."
-_DEFAULT_RETRY_S = 2.0
+_KINDS = {error.status: error.kind for error in (Unauthorized, Forbidden, NotFound, Limited)}
 
 T = TypeVar("T", bound=BaseModel)
 
@@ -35,26 +28,24 @@ def respond(
     param: str | None = None,
     code: str | None = None,
     headers: Mapping[str, str] | None = None,
-) -> JSONResponse:
-    body = ErrorBody(error=Problem(message=message, type=kind, param=param, code=code))
-    return JSONResponse(body.model_dump(), status, dict(headers or {}))
+) -> Response:
+    return _send(
+        ErrorAnswer(status, dict(headers or {}), error_body(message, kind, param, code), hidden=False)
+    )
 
 
-def respond_to(err: TurnoutError) -> JSONResponse:
+def respond_to(err: TurnoutError) -> Response:
     """The answer to an error that was raised on purpose."""
-    if err.status >= 500 and not err.retryable:
+    answer = describe(err)
+    if answer.hidden and err.retryable:
+        get_log().warning("request refused", reason=err.message)
+    elif answer.hidden:
         get_log().error("request failed", error=type(err).__name__, message=err.message)
-        return respond(500, _SERVER_ERROR, "server_error", code="internal_error")
-    # OpenAI's clients retry a 409 unless told not to; ours never heals by itself.
-    headers = {} if err.retryable or err.status != 409 else {"x-should-retry": "false"}
-    if err.retryable:
-        headers["Retry-After"] = str(max(1, ceil(err.retry_after_s or _DEFAULT_RETRY_S)))
-    if isinstance(err, Unavailable) and err.code is None:  # one with a code was written for callers
-        get_log().warning("request refused", reason=err.message)  # which may name what is inside
-        return respond(err.status, _UNAVAILABLE, err.kind, code="unavailable", headers=headers)
-    if isinstance(err, Unauthorized):
-        headers["WWW-Authenticate"] = "Bearer"
-    return respond(err.status, err.message, err.kind, err.param, err.code, headers)
+    return _send(answer)
+
+
+def _send(answer: ErrorAnswer) -> Response:
+    return Response(answer.body, answer.status, answer.headers, "application/json")
 
 
 def validated(model: type[T], values: object) -> T:
@@ -157,7 +148,7 @@ class NoSurprises:
             if started:
                 raise  # the server cuts the connection: that is all a client can be told now
             get_log().error("request failed", method=scope["method"], path=scope["path"], exc_info=err)
-            await respond(500, _SERVER_ERROR, "server_error", code="internal_error")(scope, receive, send)
+            await _send(INTERNAL_ERROR)(scope, receive, send)
 
 
 def install(app: FastAPI) -> None:

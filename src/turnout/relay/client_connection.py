@@ -20,6 +20,7 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
+from turnout.domain.error_table import error_body
 from turnout.domain.errors import TurnoutError
 from turnout.relay import error_responses
 from turnout.relay.exchange import Exchange, RelayContext
@@ -385,7 +386,7 @@ class ClientConnection(HttpToolsProtocol):
         if stage is _Stage.DEAF:
             return
         if isinstance(refusal, Refusal):
-            body = error_responses.problem(refusal.message, "invalid_request_error", code=refusal.code)
+            body = error_body(refusal.message, "invalid_request_error", code=refusal.code)
             status, lines = refusal.status, b""
         else:
             status, lines, body = error_responses.explain(refusal)

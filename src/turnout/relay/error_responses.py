@@ -2,13 +2,9 @@
 
 import json
 from http import HTTPStatus
-from math import ceil
 
-from turnout.domain.errors import Limited, TurnoutError, Unauthorized, Unavailable
-
-_SERVER_ERROR = "The server failed to answer; this has been logged."
-_UNAVAILABLE = "A part of the service is not available; try again."
-_DEFAULT_RETRY_S = 2.0
+from turnout.domain.error_table import describe, error_body
+from turnout.domain.errors import Limited, TurnoutError
 
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 STATUS_LINES = {s.value: f"HTTP/1.1 {s.value} {s.phrase}\r\n".encode() for s in HTTPStatus}
@@ -28,28 +24,13 @@ def answer(status: int, body: bytes, headers: bytes, *, keep_alive: bool) -> byt
     )
 
 
-def problem(message: str, kind: str, param: str | None = None, code: str | None = None) -> bytes:
-    error = {"message": message, "type": kind, "param": param, "code": code}
-    return json.dumps({"error": error}, ensure_ascii=False, separators=(",", ":")).encode(errors="replace")
-
-
 def explain(err: TurnoutError) -> tuple[int, bytes, bytes]:
-    """Status, headers and body for an error. The message of an Unavailable is shown only if it has a code: one
-    without was raised deep inside and may name what a caller should not see."""
-    if err.status >= 500 and not err.retryable:
-        return 500, b"", problem(_SERVER_ERROR, "server_error", code="internal_error")
-    headers = b""
-    if err.retryable:
-        headers = b"retry-after: %d\r\n" % max(1, ceil(err.retry_after_s or _DEFAULT_RETRY_S))
-    elif err.status == 409:
-        headers = b"x-should-retry: false\r\n"  # OpenAI's clients would retry it
+    """Status, header lines and body for an error."""
+    told = describe(err)
+    lines = "".join([f"{name}: {value}\r\n" for name, value in told.headers.items()]).encode()
     if isinstance(err, Limited):
-        headers += err.header_lines
-    if isinstance(err, Unauthorized):
-        headers += b"www-authenticate: Bearer\r\n"
-    if isinstance(err, Unavailable) and err.code is None:
-        return err.status, headers, problem(_UNAVAILABLE, err.kind, code="unavailable")
-    return err.status, headers, problem(err.message, err.kind, err.param, err.code)
+        lines += err.header_lines
+    return told.status, lines, told.body
 
 
 def event(body: bytes) -> bytes:
@@ -68,4 +49,4 @@ def foreign_problem(status: int, body: bytes) -> bytes:
         return json.dumps(said, separators=(",", ":")).encode()
     kind = "invalid_request_error" if 400 <= status < 500 else "server_error"
     text = body.decode(errors="replace").strip()[:2000] or f"The engine answered with status {status}."
-    return problem(text, kind, code="engine_error")
+    return error_body(text, kind, code="engine_error")

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from dataclasses import dataclass
 from typing import Any
 
+from turnout.domain.error_table import describe
 from turnout.domain.errors import Limited, NotFound, TurnoutError, Unauthorized, Unavailable
 from turnout.engines.engine_servers import relay_paths
 from turnout.schemas.direct_messages import GATEWAY_HEADER, TALLY_PATH
@@ -113,7 +114,7 @@ def control_app(door: ProxyDoor, tallies: DirectAccess) -> Callable[[Scope, Rece
         try:
             status, kind, body = _answer(door, scope)
         except TurnoutError as err:
-            status, kind, body = err.status, "application/json", error_body(err)
+            status, kind, body = err.status, "application/json", describe(err).body
         headers = [(b"content-type", kind.encode()), (b"content-length", str(len(body)).encode())]
         await send({"type": "http.response.start", "status": status, "headers": headers})
         await send({"type": "http.response.body", "body": body})
@@ -171,11 +172,6 @@ class _DirectChannel:
 def _header(scope: Scope, name: str) -> str | None:
     sought = name.encode()
     return next((value.decode("latin-1") for key, value in scope["headers"] if key.lower() == sought), None)
-
-
-def error_body(err: TurnoutError) -> bytes:
-    error = {"message": err.message, "type": err.kind, "param": err.param, "code": err.code}
-    return json.dumps({"error": error}).encode()
 
 
 async def _lifespan(receive: Receive, send: Send) -> None:
