@@ -2,7 +2,9 @@
 
 import io
 
-from turnout.cli.client import _parsed
+import httpx
+
+from turnout.cli.client import read_events
 from turnout.cli.display import PlainLines
 from turnout.cli.formatting import ahead, duration, one_line, table
 from turnout.cli.video_view import VideoEvent, VideoView, after, video_of
@@ -56,7 +58,8 @@ def test_event_streams_are_read_as_the_standard_says() -> None:
         "retry: 1000\n\n: still here\n\nid: 1-0\nevent: video.queued\n"
         'data: {"type":\ndata: "video.queued"}\n\nid:2-0\ndata:not json\n\ndata: {"type":"video.x"}\n\nid: 3-0\ndata: {'
     )
-    found = [(e.id, e.type) for e in _parsed(iter(text.split("\n")))]
+    response = httpx.Response(200, headers={"content-type": "text/event-stream"}, text=text)
+    found = [(e.id, e.type) for e in read_events(response)]
     assert found == [("1-0", "video.queued"), ("2-0", "video.x")], "a half event at the end is not told"
 
 

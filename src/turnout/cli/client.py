@@ -12,6 +12,7 @@ from typing import Any, Self, cast
 from urllib.parse import quote, urlsplit
 
 import httpx
+from httpx_sse import EventSource
 
 from turnout import __version__
 from turnout.cli.options import ServerAddress
@@ -154,10 +155,10 @@ class ApiClient:
                 raise (
                     NotAStream("no event stream") if response.status_code in _NO_STREAM else _error(response)
                 )
-            if not response.headers.get("content-type", "").startswith("text/event-stream"):
+            if not _is_event_stream(response):
                 raise NotAStream("no event stream")
             try:
-                yield from _parsed(response.iter_lines())
+                yield from read_events(response)
             except httpx.ReadTimeout:
                 return
 
@@ -239,7 +240,7 @@ class ApiClient:
             if not response.is_success:
                 response.read()
                 raise _error(response)
-            if not response.headers.get("content-type", "").startswith("text/event-stream"):
+            if not _is_event_stream(response):
                 raise TurnoutError(f"{response.url} did not answer with a stream")
             yield from _lines(response.iter_bytes())
 
@@ -329,8 +330,13 @@ def _error(response: httpx.Response) -> TurnoutError:
     )
 
 
+def _is_event_stream(response: httpx.Response) -> bool:
+    return response.headers.get("content-type", "").startswith("text/event-stream")
+
+
 def _lines(pieces: Iterator[bytes]) -> Iterator[str]:
-    """httpx's own lines also end at U+2028 and the like, which may stand bare in an answer's JSON."""
+    """The lines of a chat stream, comments included: httpx-sse drops those, and `: waking` is one. httpx's own lines
+    also end at U+2028 and the like, which may stand bare in an answer's JSON."""
     rest = b""
     for piece in pieces:
         *whole, rest = (rest + piece).split(b"\n")
@@ -340,30 +346,14 @@ def _lines(pieces: Iterator[bytes]) -> Iterator[str]:
         yield rest.decode(errors="replace")
 
 
-def _parsed(lines: Iterator[str]) -> Iterator[VideoEvent]:
-    """ServerAddress-sent events, as far as a task's story uses them. Data that is not JSON is passed over."""
-    event_id, kind, data = "", "", list[str]()
-    for line in lines:
-        if line:
-            field, _, value = line.partition(":")
-            value = value.removeprefix(" ")
-            match field:
-                case "id":
-                    event_id = value
-                case "event":
-                    kind = value
-                case "data":
-                    data.append(value)
-                case _:
-                    pass
+def read_events(response: httpx.Response) -> Iterator[VideoEvent]:
+    """The events of a task's stream. Data that is not a JSON object is skipped."""
+    for event in EventSource(response).iter_sse():
+        try:
+            content = mapping(json.loads(event.data))
+        except ValueError:
             continue
-        if data:
-            try:
-                content = mapping(json.loads("\n".join(data)))
-            except ValueError:
-                content = mapping(None)
-            if content:
-                yield VideoEvent(
-                    event_id or text(content.get("id")) or "", text(content.get("type")) or kind, content
-                )
-        kind, data = "", []
+        if content:
+            yield VideoEvent(
+                event.id or text(content.get("id")) or "", text(content.get("type")) or event.event, content
+            )
