@@ -167,7 +167,7 @@ async def measure(seconds: int = 4) -> Table:
             way: await start("benchmarks.hop", way, "--port", str(port), "--to", str(upstream))
             for way, port in ports.items()
         }
-        service = await stack.enter_async_context(front(("gateway",), **_LIMITS))
+        service = await stack.enter_async_context(front(("gateway",), None, **_LIMITS))
         await _lead_to(service, ports)
         for name, kind in (("JSON", "whole"), (f"{EVENTS} events", "burst")):
             for connections in _CONNECTIONS:

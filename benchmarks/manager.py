@@ -2,7 +2,7 @@
 
 import gc
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import count
 
@@ -153,7 +153,7 @@ def _asked(fleet: Fleet, models: int) -> DemandSeen:
     return DemandSeen({name: Demand(1, 0, _NOW) for name in cold[:models]})
 
 
-def _step(fleet: Fleet, events: list[Event]) -> float:
+def _step(fleet: Fleet, events: Sequence[Event]) -> float:
     return _ms(lambda: step(fleet, events, _NOW, (ReplicaId(f"n{n}") for n in count())))
 
 

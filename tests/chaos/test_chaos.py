@@ -212,7 +212,7 @@ async def objects_named(service: Service, word: str) -> list[Path]:
 
 
 def frames_in(data: bytes) -> int:
-    with av.open(io.BytesIO(data)) as container:
+    with av.open(io.BytesIO(data), "r") as container:
         return sum(1 for _ in container.decode(video=0))
 
 

@@ -104,8 +104,10 @@ def test_a_model_for_gpus_makes_a_missing_gpu_wrong(bare_cli: Cli, monkeypatch: 
     config = Common().load().config
     monkeypatch.setenv("PATH", str(bare_cli.cwd))
     assert doctor_command.check_gpus(config).ok is None
-    videos = [m for m in config.served if m.video]
-    needy = replace(config, served=tuple(replace(m, video=replace(m.video, device="cuda")) for m in videos))
+    needy = replace(
+        config,
+        served=tuple(replace(m, video=replace(m.video, device="cuda")) for m in config.served if m.video),
+    )
     assert doctor_command.check_gpus(needy).ok is False
 
 

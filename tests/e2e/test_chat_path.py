@@ -102,8 +102,9 @@ async def test_many_requests_for_a_cold_model_start_it_once_and_all_are_answered
         began = loop.time()
 
         async def ask(number: int) -> str:
-            text = [{"role": "user", "content": f"Say {number}."}]
-            answer = await client.chat.completions.create(model="chat", messages=text, max_tokens=1)
+            answer = await client.chat.completions.create(
+                model="chat", messages=[{"role": "user", "content": f"Say {number}."}], max_tokens=1
+            )
             return answer.choices[0].finish_reason
 
         assert await asyncio.gather(*(ask(n) for n in range(200))) == ["length"] * 200

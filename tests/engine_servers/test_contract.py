@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import cast
 
 import httpx
 import psutil
@@ -189,7 +190,9 @@ async def test_missing_weights_are_told_in_words(case: Case, state_dir: Path) ->
         assert "to-be-found" in run.replica.log_tail()
 
 
-@pytest.mark.parametrize("case", [c for c in CASES if c.values[0].model.engine in KEYED], indirect=True)
+@pytest.mark.parametrize(
+    "case", [c for c in CASES if cast(Case, c.values[0]).model.engine in KEYED], indirect=True
+)
 async def test_beyond_loopback_it_serves_nobody_without_its_key(case: Case, state_dir: Path) -> None:
     key = "s3cret-of-this-start"
     async with running(case.model, state_dir, case.programs, outside=Outside("127.0.0.2", key)) as run:

@@ -1,6 +1,7 @@
 """A Llama of a few hundred thousand random weights with a tokenizer of numbered words, made without a network."""
 
 from pathlib import Path
+from typing import Any
 
 
 def make_tiny_llama(folder: Path) -> Path:
@@ -28,5 +29,6 @@ def make_tiny_llama(folder: Path) -> Path:
         bos_token_id=1,
         eos_token_id=2,
     )
-    LlamaForCausalLM(config).to(torch.bfloat16).save_pretrained(folder)
+    model: Any = LlamaForCausalLM(config)
+    model.to(torch.bfloat16).save_pretrained(folder)
     return folder

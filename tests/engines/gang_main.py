@@ -12,6 +12,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 from safetensors.torch import save_file
+from torch._C._distributed_c10d import FileStore
 from torch.distributed.tensor import DTensor
 
 from turnout.domain.video import VideoSpec
@@ -35,7 +36,7 @@ class Task:
 def main(job: Path, rank: int) -> None:
     torch.set_num_threads(1)
     plan = json.loads(job.read_text())
-    store = dist.FileStore(plan["store"], plan["ranks"])
+    store = FileStore(plan["store"], plan["ranks"])
     dist.init_process_group(
         "gloo", store=store, rank=rank, world_size=plan["ranks"], timeout=timedelta(seconds=60)
     )

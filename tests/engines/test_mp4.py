@@ -12,7 +12,7 @@ from turnout.engines.base import Frames
 
 
 def test_clip_has_the_frames_the_rate_and_the_size_it_was_given(moving_frames: Frames) -> None:
-    with av.open(io.BytesIO(mp4.encode(moving_frames, fps=16))) as clip:
+    with av.open(io.BytesIO(mp4.encode(moving_frames, fps=16)), "r") as clip:
         stream = clip.streams.video[0]
         pictures = [frame.to_ndarray(format="rgb24") for frame in clip.decode(stream)]
         assert len(pictures) == len(moving_frames)
@@ -22,7 +22,7 @@ def test_clip_has_the_frames_the_rate_and_the_size_it_was_given(moving_frames: F
 
 
 def test_clip_keeps_its_colours(moving_frames: Frames) -> None:
-    with av.open(io.BytesIO(mp4.encode(moving_frames, fps=16))) as clip:
+    with av.open(io.BytesIO(mp4.encode(moving_frames, fps=16)), "r") as clip:
         pictures = np.stack([frame.to_ndarray(format="rgb24") for frame in clip.decode(video=0)])
     off = np.abs(pictures.astype(int) - moving_frames.astype(int))
     assert off.mean() < 3
@@ -50,7 +50,7 @@ def test_odd_sizes_are_refused(moving_frames: Frames) -> None:
 
 
 def test_one_frame_makes_a_clip(moving_frames: Frames) -> None:
-    with av.open(io.BytesIO(mp4.encode(moving_frames[:1], fps=16))) as clip:
+    with av.open(io.BytesIO(mp4.encode(moving_frames[:1], fps=16)), "r") as clip:
         assert len(list(clip.decode(video=0))) == 1
 
 

@@ -20,8 +20,10 @@ from turnout.engines.base import Parallel
 def reference(tiny: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
     """What diffusers' own pipeline makes of a spec."""
     import torch
-    from diffusers import UniPCMultistepScheduler, WanImageToVideoPipeline, WanPipeline
     from diffusers.pipelines.wan import pipeline_wan, pipeline_wan_i2v
+    from diffusers.pipelines.wan.pipeline_wan import WanPipeline
+    from diffusers.pipelines.wan.pipeline_wan_i2v import WanImageToVideoPipeline
+    from diffusers.schedulers.scheduling_unipc_multistep import UniPCMultistepScheduler
 
     # The image pipeline calls ftfy whether it is there or not; for plain prompts it changes nothing.
     monkeypatch.setattr(
@@ -110,7 +112,8 @@ def test_both_experts_take_part(engine: Callable[[str], Any], spec: VideoSpec) -
 def tiny_5b(tiny: Callable[[str], Path], tmp_path: Path) -> Path:
     """A model shaped as the published TI2V-5B: 48 latent channels, and a residual VAE of 4x16x16 that patches."""
     import torch
-    from diffusers import AutoencoderKLWan, WanTransformer3DModel
+    from diffusers.models.autoencoders.autoencoder_kl_wan import AutoencoderKLWan
+    from diffusers.models.transformers.transformer_wan import WanTransformer3DModel
 
     root = tmp_path / "5b"
     shutil.copytree(tiny("ti2v"), root)
@@ -130,12 +133,13 @@ def tiny_5b(tiny: Callable[[str], Path], tmp_path: Path) -> Path:
             patch_size=2,
             scale_factor_spatial=16,
         )
+        published: Any = WanTransformer3DModel.load_config(root / "transformer")
         config = {
-            **WanTransformer3DModel.load_config(root / "transformer"),
+            **published,
             "in_channels": 48,
             "out_channels": 48,
         }
-        transformer = WanTransformer3DModel.from_config(config)
+        transformer: Any = WanTransformer3DModel.from_config(config)
     vae.save_pretrained(root / "vae")
     transformer.save_pretrained(root / "transformer")
     return root

@@ -142,6 +142,8 @@ def test_large_clips_are_decoded_in_tiles(
     for rendering in renderings:
         rendering.advance()
     whole, pieces = (rendering.decode() for rendering in renderings)
+    assert whole is not None
+    assert pieces is not None
     assert whole.shape == pieces.shape == (5, 64, 352, 3)
     # The first tile is far from any seam, and the rest is blended: near, but not the same.
     assert not np.array_equal(whole, pieces)

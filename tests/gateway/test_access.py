@@ -357,8 +357,9 @@ async def test_a_remix_has_its_own_copy_of_the_image(gateway: Gateway) -> None:
     remix = (await gateway.http.post(f"/v1/videos/{source}/remix", json={"prompt": "b"})).json()["id"]
     await gateway.http.delete(f"/v1/videos/{source}")
     task = await gateway.task(remix)
-    assert task.spec.image == f"tasks/{remix}/input.png"
-    assert (await gateway.blobs.get(task.spec.image)).startswith(b"\x89PNG")
+    image = f"tasks/{remix}/input.png"
+    assert task.spec.image == image
+    assert (await gateway.blobs.get(image)).startswith(b"\x89PNG")
 
 
 async def test_cancel_and_delete_at_once_leave_no_task(gateway: Gateway) -> None:

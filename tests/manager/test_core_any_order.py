@@ -169,7 +169,10 @@ class AnyOrder(RuleBasedStateMachine):
 
 
 AnyOrder.TestCase.settings = settings(
-    max_examples=200, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=200,
+    stateful_step_count=30,
+    deadline=None,
+    suppress_health_check=tuple(HealthCheck.__members__.values()),
 )
 TestAnyOrder = AnyOrder.TestCase
 

@@ -6,6 +6,7 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import pytest
 from tests.conftest import Stores, make_task, wait_until
@@ -81,7 +82,7 @@ class Scene:
         self.routes: dict[str, ModelRoutes] = {}
         self.asks: dict[str, DemandReport] = {}
 
-    def join(self, name: str, **more: bool) -> SimulatedWorker:
+    def join(self, name: str, **more: Any) -> SimulatedWorker:
         worker = SimulatedWorker(WorkerId(name), self.registry, **more)
         self.workers[name] = (worker, asyncio.create_task(worker.run()))
         return worker
@@ -93,7 +94,7 @@ class Scene:
 
     async def gateway(self) -> None:
         async for changed in self.registry.tail_routes():
-            self.routes = {n: r for n, r in (self.routes | changed).items() if r is not None}
+            self.routes = {n: r for n, r in {**self.routes, **changed}.items() if r is not None}
 
     async def demand(self) -> None:
         while True:

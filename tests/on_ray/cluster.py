@@ -7,6 +7,7 @@ nothing else.
 import asyncio
 import contextlib
 import json
+import logging
 import os
 import shutil
 import socket
@@ -221,7 +222,7 @@ def driver(address: str) -> Iterator[None]:
 
 def connect(address: str) -> None:
     os.environ.update(ENVIRON)
-    ray.init(address=address, namespace="turnout", log_to_driver=False, logging_level="error")
+    ray.init(address=address, namespace="turnout", log_to_driver=False, logging_level=logging.ERROR)
 
 
 def free_port() -> int:

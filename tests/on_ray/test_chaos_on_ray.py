@@ -115,7 +115,7 @@ async def test_a_dead_head_stops_nothing(on_ray: OnRay, cluster: Cluster, figure
     await asyncio.to_thread(cluster.restart_head)
     back_s = time.monotonic() - began
     connect(cluster.address)
-    meanwhile = await on_ray.wires.tasks.get(task.id)
+    meanwhile = await on_ray.stores.tasks.get(task.id)
     assert meanwhile.attempt == 1
     assert meanwhile.step > before.step, "the gang went on without a head"
     done = await on_ray.ended(task.id, 400)
@@ -134,15 +134,15 @@ async def test_scaling_down_stops_the_idle_gang_and_not_the_busy_one(on_ray: OnR
     long = await on_ray.submit("pair", 300)
     short = await on_ray.submit("pair", 4)
     await on_ray.ended(short.id, 400)
-    busy = (await on_ray.wires.tasks.get(long.id)).gang
+    busy = (await on_ray.stores.tasks.get(long.id)).gang
 
     async def one_left() -> bool:
         return [g.gang for g in await on_ray.gangs() if g.model == "pair"] == [busy]
 
     await wait_until(one_left, "the idle gang to leave", 120)
-    running = await on_ray.wires.tasks.get(long.id)
+    running = await on_ray.stores.tasks.get(long.id)
     assert (running.attempt, running.state) == (1, State.IN_PROGRESS)
-    await on_ray.wires.tasks.apply(long.id, Cancelled(time.time()))
+    await on_ray.stores.tasks.apply(long.id, Cancelled(time.time()))
     figures(
         "ray: two gangs, one busy: 2 → 1 stopped the idle one; the busy one is still in its first attempt"
     )

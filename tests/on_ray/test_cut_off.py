@@ -104,9 +104,9 @@ async def test_a_node_cut_off_for_a_moment_and_for_long(
         task = await on_ray.submit("two", STEPS)
         await on_ray.at_step(task.id, 5)
         far.cut()
-        at_once = await on_ray.wires.tasks.get(task.id)
+        at_once = await on_ray.stores.tasks.get(task.id)
         await asyncio.sleep(config.lease_s / 3)
-        stuck = await on_ray.wires.tasks.get(task.id)
+        stuck = await on_ray.stores.tasks.get(task.id)
         far.heal()
         assert stuck.step - at_once.step <= 2, "without its peer a rank cannot go on"
         done = await on_ray.ended(task.id, 600)

@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import ray
@@ -67,9 +67,9 @@ async def test_a_gang_on_two_nodes_from_zero_to_zero(
 
 
 async def the_manager_answers_and_comes_back() -> None:
-    first = await ray.get_actor("manager").health.remote()
+    first: Any = await cast(Any, ray.get_actor("manager")).health.remote()
     os.kill(first.pid, signal.SIGKILL)
-    second = await ray.get_actor("manager").health.remote()
+    second: Any = await cast(Any, ray.get_actor("manager")).health.remote()
     assert second.pid != first.pid
 
 

@@ -113,7 +113,7 @@ async def test_nodes_come_with_the_first_task_and_go_after_the_last(
         warm_s = time.monotonic() - warm
         await on_ray.ended(again.id)
         tell(f"second video; its first step came {warm_s:.1f} s after its submission")
-        assert (await on_ray.wires.tasks.get(again.id)).attempt == 1
+        assert (await on_ray.stores.tasks.get(again.id)).attempt == 1
         await on_ray.asleep(120)
         tell("the gang has left")
         await wait_until(lambda: nodes() == 1, "the nodes to go", 300)

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from typing import Any
 
 import openai
 import pytest
@@ -37,14 +38,14 @@ async def complete(call: Call) -> None:
 async def test_the_openai_client_chats_through_it(stand: Stand) -> None:
     await stand.replica(complete)
     async with openai_client(stand) as client:
-        messages = [{"role": "user", "content": "Hi"}]
+        messages: Any = [{"role": "user", "content": "Hi"}]
         for _ in range(2):
-            whole = await client.chat.completions.create(model="m", messages=messages)  # type: ignore[arg-type]
+            whole = await client.chat.completions.create(model="m", messages=messages)
             assert whole.choices[0].message.content == "Hello there"
             words = ""
             async for chunk in await client.chat.completions.create(
                 model="m", messages=messages, stream=True
-            ):  # type: ignore[arg-type]
+            ):
                 words += chunk.choices[0].delta.content or ""
             assert words == "Hello there"
     assert stand.desk.asks[0].authorization == b"Bearer tk-1"

@@ -1,11 +1,12 @@
 """Training's fast paths compute what the published networks compute, and what is exported loads again."""
 
 import json
+from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
-from diffusers import WanPipeline
+from diffusers.pipelines.wan.pipeline_wan import WanPipeline
 from training.captions import prompts
 from training.export import export, latent_rgb
 from training.fit_experts import PaddedCross, Speeds, embed, prepare
@@ -23,7 +24,7 @@ def _seeded():
 
 
 def test_whole_clip_vae_equals_the_chunked_one():
-    vae = MINI.vae().eval()
+    vae: Any = MINI.vae().eval()
     for name, weight in vae.named_parameters():
         if "gamma" in name:
             weight.data.uniform_(0.5, 1.5)
@@ -76,7 +77,7 @@ def test_exported_models_draw_the_same_clip_in_diffusers(tmp_path):
     preview = latent_rgb(torch.randn(2, 2, 16, 4, 4), torch.rand(2, 5, 3, 32, 32))
     export(tmp_path, vae, mean, std, text, high, low, preview)
 
-    pipe = WanPipeline.from_pretrained(tmp_path, dtype=torch.float32, local_files_only=True)
+    pipe: Any = WanPipeline.from_pretrained(tmp_path, dtype=torch.float32, local_files_only=True)
     pipe.set_progress_bar_config(disable=True)
     noise = torch.randn(1, 16, 2, 4, 4, generator=torch.Generator().manual_seed(1))
     drawn = pipe(said, height=32, width=32, num_frames=5, num_inference_steps=4, guidance_scale=3.0, latents=noise,

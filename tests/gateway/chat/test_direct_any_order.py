@@ -1,7 +1,6 @@
 """Both ends of a tally under any order of requests and stops: an engine is never stopped with a request inside."""
 
 import asyncio
-from collections.abc import Iterator
 from typing import Any, cast
 
 import httpx
@@ -78,9 +77,8 @@ class Pipe:
 
 
 @pytest.fixture(autouse=True)
-def at_once(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(direct, "_TELL_S", 0.0)
-    return
 
 
 async def play(ops: list[str]) -> int:

@@ -54,7 +54,8 @@ async def test_readiness_says_which_part_is_down(
     gateway: Gateway, monkeypatch: pytest.MonkeyPatch, part: str
 ) -> None:
     broken = {"redis": (gateway.stores.tasks, "totals"), "blobs": (gateway.blobs, "head")}
-    monkeypatch.setattr(*broken[part], away)
+    owner, method = broken[part]
+    monkeypatch.setattr(owner, method, away)
     await gateway.stores.mutex.hold("manager", "m1", 60)
     ready = await gateway.http.get("/ready")
     assert ready.status_code == 503

@@ -346,8 +346,9 @@ async def test_an_image_chooses_a_model_that_takes_images(gateway: Gateway) -> N
     video = answer.json()
     assert video["model"] == "wan-tiny-ti2v"
     task = await gateway.task(video["id"])
-    assert task.spec.image == f"tasks/{task.id}/input.png"
-    assert (await gateway.blobs.get(task.spec.image)).startswith(b"\x89PNG")
+    image = f"tasks/{task.id}/input.png"
+    assert task.spec.image == image
+    assert (await gateway.blobs.get(image)).startswith(b"\x89PNG")
 
 
 async def test_a_size_chooses_a_model_that_offers_it(gateway: Gateway) -> None:
