@@ -46,7 +46,7 @@ from turnout.schemas.relay_tokens import relay_token_from_digest
 from turnout.wiring.stores import open_stores
 from turnout.worker.direct_access import DirectAccess
 from turnout.worker.proxy_admission import ProxyAdmission, worker_relay_settings
-from turnout.worker.proxy_app import ProxyDoor, control_app
+from turnout.worker.proxy_app import control_app
 from turnout.worker.replica_owner import InFlight, ReplicaOwner
 from turnout.worker.replica_set import ReplicaSet
 
@@ -115,11 +115,10 @@ async def run_door(name: str, port: int, to: int) -> None:
     hands = cast(ReplicaSet, _OneReplica(_ReadyReplica(name, to)))
     tallies = DirectAccess(hands, network_name() if name == STRAIGHT else "")
     tallies.look()
-    door = ProxyDoor(hands, lambda: relay_token_from_digest(_DIGEST))
-    relay = Relay(ProxyAdmission(door), worker_relay_settings())
-    app = cast("Any", control_app(door, tallies))
+    admission = ProxyAdmission(hands, lambda: relay_token_from_digest(_DIGEST))
+    relay = Relay(admission, worker_relay_settings())
     settings = uvicorn.Config(
-        app,
+        control_app(hands, admission, tallies, str),
         host="127.0.0.1",
         port=port,
         http=relay.protocol,

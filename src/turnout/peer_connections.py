@@ -1,14 +1,37 @@
-"""Conversations that peers hold open with us: one for each peer, and the newest counts."""
+"""WebSockets that peers hold open with us: one for each peer, and the newest counts."""
 
 import asyncio
 from collections.abc import Coroutine
 from typing import Any, Generic, TypeVar
 
+from starlette.websockets import WebSocket, WebSocketDisconnect
+
+from turnout.domain.errors import Unavailable
+
 Peer = TypeVar("Peer", bound=str)
 
 
-class Conversations(Generic[Peer]):
-    """A peer that comes again replaces its old conversation: it knows best which one is dead."""
+class WebSocketChannel:
+    """Starlette's WebSocket as a `Channel`."""
+
+    def __init__(self, socket: WebSocket) -> None:
+        self._socket = socket
+
+    async def send(self, message: bytes) -> None:
+        try:
+            await self._socket.send_bytes(message)
+        except (WebSocketDisconnect, RuntimeError) as err:  # RuntimeError: it was closed before
+            raise Unavailable("the peer hung up") from err
+
+    async def receive(self) -> bytes:
+        try:
+            return await self._socket.receive_bytes()
+        except (WebSocketDisconnect, RuntimeError, KeyError) as err:  # KeyError: a message of text
+            raise Unavailable("the peer hung up") from err
+
+
+class PeerConnections(Generic[Peer]):
+    """A peer that connects again replaces its old connection: it knows best which one is dead."""
 
     def __init__(self, kind: str) -> None:
         """`kind` is what tasks are called."""
@@ -21,10 +44,10 @@ class Conversations(Generic[Peer]):
     def __contains__(self, peer: Peer) -> bool:
         return peer in self._held
 
-    async def hold(self, peer: Peer, conversation: Coroutine[Any, Any, None]) -> None:
-        """Returns when it is over, or replaced; it is over when this is cancelled."""
+    async def hold(self, peer: Peer, serve: Coroutine[Any, Any, None]) -> None:
+        """Runs `serve` until it ends, the peer connects again, or this is cancelled."""
         old = self._held.get(peer)
-        mine = self._held[peer] = asyncio.create_task(conversation, name=f"{self._kind} {peer}")
+        mine = self._held[peer] = asyncio.create_task(serve, name=f"{self._kind} {peer}")
         if old is not None:
             old.cancel()
         try:

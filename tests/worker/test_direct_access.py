@@ -20,7 +20,8 @@ from turnout.engines.engine_servers import relay_paths
 from turnout.schemas.direct_messages import Announcement, Counts
 from turnout.schemas.worker_messages import ReplicaOrder
 from turnout.worker.direct_access import DirectAccess
-from turnout.worker.proxy_app import ProxyDoor, control_app
+from turnout.worker.proxy_admission import ProxyAdmission
+from turnout.worker.proxy_app import control_app
 from turnout.worker.replica_set import ReplicaSet
 
 R1 = ReplicaId("r1")
@@ -94,7 +95,7 @@ async def worker(bench: Bench) -> AsyncIterator[Worker]:
     )
     async with ReplicaSet(kit, lambda: tallies.look()) as hands:
         tallies = DirectAccess(hands, "here")
-        app = control_app(ProxyDoor(hands, lambda: "t0ken"), tallies)
+        app = control_app(hands, ProxyAdmission(hands, lambda: "t0ken"), tallies, str)
         listening = socket.socket()
         listening.bind(("127.0.0.1", 0))
         listening.listen()

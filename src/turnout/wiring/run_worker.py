@@ -41,7 +41,7 @@ from turnout.worker.hardware import GpuGate, cached_weights, count_cpus, hub_cac
 from turnout.worker.joiner import Joiner, JoinSettings, reachable_host, trusting
 from turnout.worker.orphans import Ledger
 from turnout.worker.proxy_admission import ProxyAdmission, worker_relay_settings
-from turnout.worker.proxy_app import ProxyDoor, control_app
+from turnout.worker.proxy_app import control_app
 from turnout.worker.replica_set import ReplicaSet, ReplicaSetContext
 
 _PING_S = 5.0  # a gateway whose machine is gone leaves its tally after three of these at most
@@ -120,18 +120,19 @@ async def _join(config: Config, joining: Joining, listening: socket.socket, home
         async with ReplicaSet(kit, changed) as hands:
             # Who gives a public URL has put something before this worker: nobody is led past it unasked.
             tallies = DirectAccess(hands, "" if joining.public_url else network_name())
-            door = ProxyDoor(
-                hands, lambda: relay_token(joiner.identity.secret) if joiner.identity else None, joiner.prove
+            admission = ProxyAdmission(
+                hands, lambda: relay_token(joiner.identity.secret) if joiner.identity else None
             )
-            relay = Relay(ProxyAdmission(door), worker_relay_settings())
+            relay = Relay(admission, worker_relay_settings())
             server = _Server(
                 uvicorn.Config(
-                    control_app(door, tallies),
+                    control_app(hands, admission, tallies, joiner.prove),
                     http=relay.protocol,
                     ws="websockets-sansio",
                     ws_max_size=MAX_TALLY_BYTES,
                     ws_ping_interval=_PING_S,
                     ws_ping_timeout=2 * _PING_S,
+                    lifespan="off",
                     log_config=None,
                     access_log=False,
                     server_header=False,

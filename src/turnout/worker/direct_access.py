@@ -15,7 +15,7 @@ from turnout.domain.errors import Limited, NotFound, Unavailable
 from turnout.domain.serving import ReplicaId
 from turnout.engines.engine_servers import relay_paths
 from turnout.observe import get_log
-from turnout.peer_connections import Conversations
+from turnout.peer_connections import PeerConnections
 from turnout.ports import Channel
 from turnout.schemas.direct_messages import MAX_ENGINES, Announcement, Counts, DirectEngine
 from turnout.worker.replica_owner import InFlight, ReplicaOwner
@@ -45,7 +45,7 @@ class DirectAccess:
         self._version = 1
         self._engines: tuple[DirectEngine, ...] = ()
         self._callers: dict[str, _Caller] = {}
-        self._tallies = Conversations[str]("tally")
+        self._tallies = PeerConnections[str]("tally")
         self._heard = asyncio.Event()
 
     def look(self) -> None:

@@ -1,31 +1,37 @@
-"""Stores a worker's door to the streaming relay."""
+"""Admits gateways' requests to this worker's replicas, for the streaming relay that carries them.
 
-from collections.abc import Awaitable
+Nothing else of the machine can be reached this way. A request must show the relay token, name a replica that takes
+requests now, and ask for a known path of its engine.
+"""
 
-from turnout.domain.errors import Unavailable
+import hmac
+from collections.abc import Awaitable, Callable
+
+from turnout.domain.errors import NotFound, Unauthorized, Unavailable
 from turnout.domain.serving import EngineKind
 from turnout.engines.engine_servers import relay_paths
 from turnout.observe import get_log
 from turnout.relay import RelayOutcome, RelayRequest, RelaySettings, Target, UpstreamCall
 from turnout.schemas.relay_tokens import REPLICA_HEADER
-from turnout.worker.proxy_app import ProxyDoor
 from turnout.worker.replica_owner import InFlight
+from turnout.worker.replica_set import ReplicaSet
 
 
 class ProxyCall(UpstreamCall):
-    """One request at one engine; the count of requests under way goes down when the relay says it is over."""
+    """One request at one engine. It counts as in flight until the relay says that it is over."""
 
-    __slots__ = ("_replica", "_request_id", "_visit")
+    __slots__ = ("_in_flight", "_replica", "_request_id")
 
-    def __init__(self, target: Target, ask: RelayRequest, replica: str, visit: InFlight) -> None:
-        lines = b"authorization: Bearer %b\r\n" % visit.key.encode() if visit.key else b""
-        super().__init__(target, ask.path, lines)
-        self._request_id = ask.request_id
+    def __init__(self, request: RelayRequest, replica: str, in_flight: InFlight) -> None:
+        lines = b"authorization: Bearer %b\r\n" % in_flight.key.encode() if in_flight.key else b""
+        host, _, port = in_flight.address.rpartition(":")
+        super().__init__(Target(host.strip("[]"), int(port)), request.path, lines)
+        self._request_id = request.request_id
         self._replica = replica
-        self._visit = visit
+        self._in_flight = in_flight
 
     def finished(self, outcome: RelayOutcome) -> None:
-        self._visit.end()
+        self._in_flight.end()
         if outcome.error is not None and not outcome.client_gone:
             get_log().warning(
                 "engine failed a request",
@@ -39,20 +45,38 @@ class ProxyCall(UpstreamCall):
 
 
 class ProxyAdmission:
-    def __init__(self, door: ProxyDoor) -> None:
-        self._door = door
+    """`token` gives what gateways must show; None before this worker has registered, when nobody is admitted."""
+
+    def __init__(self, replicas: ReplicaSet, token: Callable[[], str | None]) -> None:
+        self._replicas = replicas
+        self._token = token
 
     def greet(self, authorization: bytes | None) -> None:
-        self._door.check(authorization.decode("latin-1") if authorization else None)
+        self.check(authorization)
 
     def admit(self, ask: RelayRequest) -> UpstreamCall:
-        replica = next((value for name, value in ask.headers if name == REPLICA_HEADER), b"").decode(
-            "latin-1"
-        )
-        shown = ask.authorization.decode("latin-1") if ask.authorization else None
-        admitted = self._door.admit_to(replica, ask.path.decode("latin-1"), shown)
-        host, _, port = admitted.address.rpartition(":")
-        return ProxyCall(Target(host.strip("[]"), int(port)), ask, replica, admitted.visit)
+        """Raises Unauthorized, NotFound (not a path of the engine) and Unavailable (the replica is not here, or takes
+        no requests now). Gateways look elsewhere for what is unavailable, such as the replicas that a worker had
+        before it was restarted."""
+        self.check(ask.authorization)
+        named = next((value for name, value in ask.headers if name == REPLICA_HEADER), b"").decode("latin-1")
+        try:
+            replica = self._replicas.find(named)
+        except NotFound as err:
+            raise Unavailable(err.message, code=err.code) from err
+        path, engine = ask.path.decode("latin-1"), replica.model.engine
+        if path not in relay_paths(engine):
+            raise NotFound(f"{path[:80]!r} is not a path of {engine} engines", code="path_not_allowed")
+        return ProxyCall(ask, named, replica.enter())
+
+    def check(self, authorization: bytes | None) -> None:
+        """Raises Unauthorized, or Unavailable before this worker has registered."""
+        token = self._token()
+        if token is None:
+            raise Unavailable("this worker has not registered yet", code="worker_not_ready")
+        scheme, _, shown = (authorization or b"").partition(b" ")
+        if scheme.lower() != b"bearer" or not hmac.compare_digest(shown.strip(), token.encode()):
+            raise Unauthorized("only gateways may call this worker", code="invalid_token")
 
 
 def worker_relay_settings() -> RelaySettings:

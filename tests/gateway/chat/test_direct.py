@@ -30,7 +30,7 @@ from turnout.schemas.worker_messages import ReplicaOrder
 from turnout.worker.direct_access import DirectAccess
 from turnout.worker.engine_control import HttpEngine
 from turnout.worker.proxy_admission import ProxyAdmission, worker_relay_settings
-from turnout.worker.proxy_app import ProxyDoor, control_app
+from turnout.worker.proxy_app import control_app
 from turnout.worker.replica_set import ReplicaSet
 
 W, R1 = WorkerId("w"), ReplicaId("r1")
@@ -68,15 +68,14 @@ class Worker:
 
 @asynccontextmanager
 async def serving(hands: ReplicaSet, tallies: DirectAccess, port: int = 0) -> AsyncIterator[Worker]:
-    door = ProxyDoor(hands, lambda: relay_token_from_digest(DIGEST))
-    desk = CountingDesk(door)
+    desk = CountingDesk(hands, lambda: relay_token_from_digest(DIGEST))
     relay = Relay(desk, worker_relay_settings())
     with socket.socket() as listening:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind(("127.0.0.1", port))
         listening.listen()
         settings = uvicorn.Config(
-            control_app(door, tallies),
+            control_app(hands, desk, tallies, str),
             http=relay.protocol,
             ws="websockets-sansio",
             log_config=None,

@@ -11,7 +11,7 @@ from turnout.adapters.tunnel.mux import Connection, Kind, Mux
 from turnout.domain.errors import Unavailable
 from turnout.domain.serving import WorkerId
 from turnout.observe import get_log
-from turnout.peer_connections import Conversations
+from turnout.peer_connections import PeerConnections
 from turnout.ports import Channel
 
 log = get_log()
@@ -22,7 +22,7 @@ class GatewayTunnels:
 
     def __init__(self) -> None:
         self._ports: dict[WorkerId, int] = {}
-        self._tunnels = Conversations[WorkerId]("tunnel")
+        self._tunnels = PeerConnections[WorkerId]("tunnel")
         self.changed: Callable[[], None] = lambda: None
 
     def url(self, worker: WorkerId) -> str | None:

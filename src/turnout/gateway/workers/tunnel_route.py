@@ -3,34 +3,18 @@
 import asyncio
 from typing import Annotated, cast
 
-from fastapi import APIRouter, Header, WebSocket, WebSocketDisconnect
+from fastapi import APIRouter, Header, WebSocket
 
 from turnout.domain.errors import TurnoutError, Unavailable
 from turnout.gateway.chat.routes_feed import RoutesFeed
 from turnout.gateway.parts import PartsDep
 from turnout.gateway.videos.event_streams import refuse
 from turnout.gateway.workers.worker_routes import identify_worker
+from turnout.peer_connections import WebSocketChannel
 
 _TAKE_S = 10.0
 
 router = APIRouter(tags=["workers"])
-
-
-class _TunnelChannel:
-    def __init__(self, socket: WebSocket) -> None:
-        self._socket = socket
-
-    async def send(self, message: bytes) -> None:
-        try:
-            await self._socket.send_bytes(message)
-        except (WebSocketDisconnect, RuntimeError) as err:  # the latter from Starlette, once it is closed
-            raise Unavailable("the worker hung up") from err
-
-    async def receive(self) -> bytes:
-        try:
-            return await self._socket.receive_bytes()
-        except (WebSocketDisconnect, RuntimeError, KeyError) as err:  # KeyError: a message of text
-            raise Unavailable("the worker hung up") from err
 
 
 @router.websocket("/workers/{worker_id}/tunnel")
@@ -43,7 +27,7 @@ async def tunnel(
     except TurnoutError as err:
         return await refuse(socket, err)
     await socket.accept()
-    channel = _TunnelChannel(socket)
+    channel = WebSocketChannel(socket)
     try:
         await channel.send(cast(RoutesFeed, socket.app.state.lines).name.encode())
         async with asyncio.timeout(_TAKE_S):
