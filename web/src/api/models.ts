@@ -1,0 +1,53 @@
+// The models that can be called, asked for again while somebody looks at them.
+import { computed, signal } from "@preact/signals";
+import { call } from "./http";
+import type { ModelExtras, ModelState } from "./proposed";
+import type { ModelShown, ServedShown } from "./schema";
+
+export type VideoModel = ModelShown & ModelExtras;
+export type ChatModel = ServedShown & ModelExtras;
+export type Model = VideoModel | ChatModel;
+
+const POLL_MS = 4_000;
+
+export const models = signal<readonly Model[] | null>(null);
+export const modelsFailed = signal<unknown>(null);
+export const videoModels = computed(() => models.value?.filter((m): m is VideoModel => m.kind === "video") ?? []);
+export const chatModels = computed(() => models.value?.filter((m): m is ChatModel => m.kind === "chat") ?? []);
+
+let timer: number | undefined;
+
+export async function loadModels(): Promise<void> {
+  try {
+    models.value = (await call("GET /v1/models", {})).data;
+    modelsFailed.value = null;
+  } catch (err) {
+    modelsFailed.value = err; // the list from before stays
+  }
+}
+
+export function startModels(): void {
+  void loadModels();
+  timer = window.setInterval(() => {
+    if (!document.hidden) void loadModels();
+  }, POLL_MS);
+}
+
+export function stopModels(): void {
+  window.clearInterval(timer);
+  models.value = null;
+}
+
+const BY_WORDS: readonly [RegExp, ModelState][] = [
+  [/^ready\b/, "ready"],
+  [/^(starting|waking) on\b/, "starting"],
+  [/^asleep\b/, "asleep"],
+  [/^(not started|registered|the manager has not looked)\b/, "stopped"],
+  [/^waiting for\b/, "waiting"],
+  [/^(stopping|leaving)\b/, "stopping"],
+];
+
+/** How a model stands, as one word. Gateways that say it only in a sentence are understood by its beginning. */
+export function stateOf(model: Pick<Model, "status" | "state">): ModelState {
+  return model.state ?? BY_WORDS.find(([words]) => words.test(model.status))?.[1] ?? "failed";
+}

@@ -1,0 +1,53 @@
+// What went wrong, in the person's language, and what to do about it.
+import { lang, t, type Key } from "../i18n";
+import { ApiError, Unreachable } from "./http";
+
+const BY_CODE: Record<string, Key> = {
+  invalid_api_key: "error.invalid_api_key",
+  missing_api_key: "error.invalid_api_key",
+  role_not_allowed: "error.role_not_allowed",
+  model_not_found: "error.model_not_found",
+  video_not_found: "error.video_not_found",
+  too_many_waiting: "error.too_many_waiting",
+  body_too_large: "error.body_too_large",
+  image_too_large: "error.image_too_large",
+  invalid_image: "error.invalid_image",
+  unavailable: "error.unavailable",
+  internal_error: "error.internal",
+  replica_lost: "error.engine",
+  replica_unreachable: "error.engine",
+  replica_broken: "error.engine",
+  replica_silent: "error.engine",
+  replica_refused: "error.engine",
+  engine_unreachable: "error.engine",
+  shutting_down: "error.unavailable",
+  command_not_allowed: "error.command_not_allowed",
+  share_not_found: "error.share_not_found",
+};
+
+const BY_STATUS: Record<number, Key> = { 429: "error.limited", 413: "error.body_too_large", 500: "error.internal", 502: "error.unreachable", 503: "error.unavailable" };
+
+/** A problem in words. What only the gateway can say is quoted in its own. */
+export function explain(err: unknown): string {
+  if (err instanceof Unreachable) return t("error.unreachable");
+  if (!(err instanceof ApiError)) return t("error.unknown");
+  const known = (err.code !== null ? BY_CODE[err.code] : undefined) ?? BY_STATUS[err.status];
+  if (known === undefined) return lang.value === "en" ? err.message : t("error.said", { message: err.message });
+  const wait = err.retryAfterS !== null && err.status === 429 ? ` ${t("error.retry_after", { n: err.retryAfterS })}` : "";
+  return t(known, { message: err.message }) + wait;
+}
+
+const FAILURES: Record<string, Key> = {
+  attempts_exhausted: "failed.attempts_exhausted",
+  expired: "failed.expired",
+  unplaceable: "failed.unplaceable",
+  model_removed: "failed.model_removed",
+  model_unavailable: "failed.unplaceable",
+  unrenderable: "failed.unrenderable",
+};
+
+/** Why a task failed: a sentence with advice, and the gateway's own reason below it. */
+export function explainFailure(error: { code: string; message: string } | null): { words: string; detail: string } {
+  if (error === null) return { words: t("failed.unknown"), detail: "" };
+  return { words: t(FAILURES[error.code] ?? "failed.unknown"), detail: error.message };
+}

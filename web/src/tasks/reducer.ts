@@ -1,0 +1,208 @@
+// The state of all tasks as this page knows it, moved by `reduce` alone. Pure: no clock, no network.
+//
+// What is known of a task comes as events (live or replayed) and as snapshots (answers of GET, POST and lists), in any
+// order, late and repeated. Every one of them has a place in the task's life: (era, stage, step). The era counts claims
+// and requeues, and an ended task has the last one. A task only ever moves to a later place, so whatever comes late or
+// twice changes nothing, and the outcome does not depend on the order of arrival.
+import type { Stage, Video } from "../api/schema";
+import { compareIds, type Status, type TaskEvent } from "./events";
+
+const STAGES: readonly Stage[] = ["loading", "encoding", "denoising", "decoding", "uploading"];
+const LAST_ERA = Number.MAX_SAFE_INTEGER;
+const MAX_DELETED = 2_000;
+
+export interface Place {
+  readonly era: number;
+  readonly stage: number;
+  readonly step: number;
+}
+
+export interface Task {
+  readonly id: string;
+  /** The newest snapshot; null while only events have told of the task. */
+  readonly video: Video | null;
+  readonly videoPlace: Place | null;
+  readonly place: Place;
+  readonly status: Status;
+  readonly attempt: number;
+  readonly stage: Stage | null;
+  readonly step: number;
+  readonly steps: number;
+  readonly etaS: number | null;
+  /** How many tasks come before this one, and which request told so: answers can overtake each other. */
+  readonly queuePosition: number | null;
+  readonly positionAsked: number;
+  readonly error: { readonly code: string; readonly message: string } | null;
+  /** The last preview; both numbers only rise. Step 0: some preview of that attempt. */
+  readonly preview: { readonly attempt: number; readonly step: number } | null;
+}
+
+export interface Tasks {
+  readonly byId: ReadonlyMap<string, Task>;
+  readonly cursor: string | null;
+  /** Deleted here: a late event does not bring them back. */
+  readonly deleted: ReadonlySet<string>;
+}
+
+export type Input =
+  | { readonly kind: "event"; readonly event: TaskEvent }
+  | { readonly kind: "snapshot"; readonly video: Video; readonly asked: number }
+  | { readonly kind: "deleted"; readonly id: string };
+
+export const NO_TASKS: Tasks = { byId: new Map(), cursor: null, deleted: new Set() };
+
+export function ended(status: Status): boolean {
+  return status === "completed" || status === "failed" || status === "cancelled";
+}
+
+/** The tasks after these inputs; the very same object when they change nothing. */
+export function reduce(tasks: Tasks, inputs: readonly Input[]): Tasks {
+  let byId: Map<string, Task> | null = null;
+  let deleted: Set<string> | null = null;
+  let cursor = tasks.cursor;
+  for (const input of inputs) {
+    if (input.kind === "event") cursor = later(cursor, input.event.cursor);
+    const id = idOf(input);
+    if ((deleted ?? tasks.deleted).has(id)) continue;
+    if (input.kind === "deleted") {
+      deleted = bounded(deleted ?? new Set(tasks.deleted), id);
+      byId ??= new Map(tasks.byId);
+      byId.delete(id);
+      continue;
+    }
+    const before = (byId ?? tasks.byId).get(id);
+    const after = input.kind === "event" ? onEvent(before, input.event) : onSnapshot(before, input.video, input.asked);
+    if (after !== before && after !== undefined) {
+      byId ??= new Map(tasks.byId);
+      byId.set(id, after);
+    }
+  }
+  if (byId === null && deleted === null && cursor === tasks.cursor) return tasks;
+  return { byId: byId ?? tasks.byId, deleted: deleted ?? tasks.deleted, cursor };
+}
+
+function idOf(input: Input): string {
+  if (input.kind === "event") return input.event.video;
+  return input.kind === "snapshot" ? input.video.id : input.id;
+}
+
+function later(a: string | null, b: string | null): string | null {
+  if (a === null || b === null) return a ?? b;
+  return compareIds(a, b) < 0 ? b : a;
+}
+
+function bounded(deleted: Set<string>, id: string): Set<string> {
+  deleted.add(id);
+  for (const oldest of deleted) {
+    if (deleted.size <= MAX_DELETED) break;
+    deleted.delete(oldest);
+  }
+  return deleted;
+}
+
+/** An attempt is claimed (2n) and put back (2n+1): queued for the first time is 1, the first attempt 2. */
+function placeOf(status: Status, attempt: number, stage: Stage | null, step: number): Place {
+  if (ended(status)) return { era: LAST_ERA, stage: 0, step: 0 };
+  if (status === "queued") return { era: 2 * attempt + 1, stage: 0, step: 0 };
+  return { era: 2 * attempt, stage: stage === null ? 0 : Math.max(0, STAGES.indexOf(stage)), step };
+}
+
+export function comparePlaces(a: Place, b: Place): number {
+  return a.era - b.era || a.stage - b.stage || a.step - b.step;
+}
+
+const NOWHERE: Place = { era: 0, stage: 0, step: 0 };
+
+function unknown(id: string): Task {
+  return {
+    id,
+    video: null,
+    videoPlace: null,
+    place: NOWHERE,
+    status: "queued",
+    attempt: 0,
+    stage: null,
+    step: 0,
+    steps: 0,
+    etaS: null,
+    queuePosition: null,
+    positionAsked: -1,
+    error: null,
+    preview: null,
+  };
+}
+
+function onEvent(before: Task | undefined, event: TaskEvent): Task | undefined {
+  const task = before ?? unknown(event.video);
+  const attempt = event.attempt ?? 0;
+  if (event.type === "video.preview") return withPreview(task, attempt, event.step ?? 0);
+  if (event.status === undefined) return before; // a checkpoint, or something newer than this page
+  const stage = event.stage ?? null;
+  const place = placeOf(event.status, attempt, stage, event.step ?? 0);
+  if (comparePlaces(place, task.place) <= 0) return before === undefined ? before : withAttempt(before, attempt);
+  return {
+    ...withAttempt(task, attempt),
+    place,
+    status: event.status,
+    stage: event.status === "in_progress" ? (stage ?? "loading") : null,
+    step: ended(event.status) ? task.step : (event.step ?? 0),
+    steps: event.steps ?? task.steps,
+    etaS: event.eta_s ?? null,
+    queuePosition: null,
+    error: event.error ?? null,
+  };
+}
+
+function onSnapshot(before: Task | undefined, video: Video, asked: number): Task | undefined {
+  let task = withAttempt(before ?? unknown(video.id), video.attempt);
+  const place = placeOf(video.status, video.attempt, video.stage, video.step);
+  const ahead = comparePlaces(place, task.place);
+  if (task.videoPlace === null || comparePlaces(place, task.videoPlace) > 0)
+    task = { ...task, video, videoPlace: place, steps: video.steps };
+  if (ahead > 0)
+    task = {
+      ...task,
+      place,
+      status: video.status,
+      stage: video.stage,
+      step: video.step,
+      steps: video.steps,
+      etaS: video.eta_s,
+      error: video.error,
+      queuePosition: null,
+    };
+  if (ahead >= 0 && video.status === "queued" && asked > task.positionAsked)
+    task = { ...task, queuePosition: video.queue_position, etaS: video.eta_s, positionAsked: asked };
+  // A snapshot does not say of which step its preview is: it stands for "some", and any event's is newer.
+  if (video.preview_url !== null) task = withPreview(task, video.attempt, 0);
+  return task;
+}
+
+/** The count of attempts only rises. A cancellation names none: it ends whichever there is. */
+function withAttempt(task: Task, attempt: number): Task {
+  return attempt > task.attempt ? { ...task, attempt } : task;
+}
+
+function withPreview(task: Task, attempt: number, step: number): Task {
+  const known = task.preview;
+  if (known !== null && (known.attempt - attempt || known.step - step) >= 0) return task;
+  return { ...task, preview: { attempt, step } };
+}
+
+/** The bar's fill in percent: denoising is nearly all of the time, so it gets nearly all of the bar. */
+export function progressOf(task: Task): number {
+  if (task.status === "completed") return 100;
+  if (task.status !== "in_progress") return 0;
+  switch (task.stage) {
+    case "encoding":
+      return 3;
+    case "denoising":
+      return 5 + Math.floor((task.steps > 0 ? Math.min(task.step / task.steps, 1) : 0) * 85);
+    case "decoding":
+      return 92;
+    case "uploading":
+      return 97;
+    default:
+      return 1;
+  }
+}
