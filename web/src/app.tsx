@@ -1,0 +1,198 @@
+// The frame around the views: navigation, language, theme, the connection, and what is said aloud.
+import { useSignal } from "@preact/signals";
+import type { ComponentType } from "preact";
+import { useEffect } from "preact/hooks";
+import { login } from "./api/auth";
+import { forgetMedia } from "./api/media";
+import { startModels, stopModels } from "./api/models";
+import { leave } from "./api/session";
+import { lang, setLang, t, type Key } from "./i18n";
+import { connection } from "./tasks/socket";
+import { announced, reconnect, start, stop } from "./tasks/store";
+import { Button, Failed, IconButton, Menu, Spinner, type MenuItem } from "./ui/controls";
+import { Icon, Mark, type IconName } from "./ui/icons";
+import { route, type View } from "./ui/route";
+import { setTheme, theme, type Theme } from "./ui/theme";
+import { Toasts } from "./ui/toasts";
+import { CreateView } from "./views/create/create";
+import { LibraryView } from "./views/library/library";
+import { LoginView } from "./views/login/login";
+import { ShareView } from "./views/share/share";
+
+const NAV: readonly { view: View; icon: IconName; name: Key; admin: boolean }[] = [
+  { view: "create", icon: "create", name: "nav.create", admin: false },
+  { view: "library", icon: "library", name: "nav.library", admin: false },
+  { view: "chat", icon: "chat", name: "nav.chat", admin: false },
+  { view: "operate", icon: "operate", name: "nav.operate", admin: true },
+];
+const NEXT_THEME: Record<Theme, Theme> = { system: "light", light: "dark", dark: "system" };
+const THEME_ICONS: Record<Theme, IconName> = { system: "auto", light: "sun", dark: "moon" };
+const THEME_NAMES: Record<Theme, Key> = { system: "theme.system", light: "theme.light", dark: "theme.dark" };
+
+export function App() {
+  const now = login.value;
+  const { view, rest } = route.value;
+  if (view === "share")
+    return (
+      <Frame>
+        <ShareView token={rest[0] ?? ""} />
+      </Frame>
+    );
+  if (now.state === "checking")
+    return (
+      <main class="centre" aria-busy="true">
+        <Spinner />
+        <p class="sr-only">{t("loading")}</p>
+      </main>
+    );
+  if (now.state === "out")
+    return (
+      <Frame>
+        <LoginView />
+      </Frame>
+    );
+  return <Inside admin={now.person.role === "admin"} />;
+}
+
+/** For views that need no login. */
+function Frame({ children }: { children: preact.ComponentChildren }) {
+  return (
+    <>
+      <div class="corner">
+        <Preferences />
+      </div>
+      <main id="main">{children}</main>
+      <Toasts />
+    </>
+  );
+}
+
+function Inside({ admin }: { admin: boolean }) {
+  const { view } = route.value;
+  const shown = view === "operate" && !admin ? "create" : view;
+  useEffect(() => {
+    start();
+    startModels();
+    return () => {
+      stop();
+      stopModels();
+      forgetMedia();
+    };
+  }, []);
+  const name = NAV.find((one) => one.view === shown)?.name ?? "nav.create";
+  useEffect(() => {
+    document.title = `${t(name)} · Turnout`;
+  }, [name, lang.value]);
+  return (
+    <div class="shell">
+      <a class="skip" href="#main" onClick={(event) => {
+          event.preventDefault();
+          document.getElementById("main")?.focus();
+        }}>
+        {t("nav.skip")}
+      </a>
+      <header class="side">
+        <a class="brand" href="#/create">
+          <Mark />
+          <span>Turnout</span>
+        </a>
+        <nav aria-label={t("nav.label")}>
+          {NAV.filter((one) => !one.admin || admin).map((one) => (
+            <a key={one.view} href={`#/${one.view}`} aria-current={one.view === shown ? "page" : undefined}>
+              <Icon name={one.icon} />
+              <span>{t(one.name)}</span>
+            </a>
+          ))}
+        </nav>
+        <div class="side-end">
+          <Connection />
+          <Preferences />
+          <IconButton icon="out" label={t("nav.log_out")} onClick={() => void leave()} />
+        </div>
+        <div class="side-menu">
+          <Connection />
+          <SmallMenu />
+        </div>
+      </header>
+      <main id="main" tabIndex={-1} class={`main main-${shown}`}>
+        {shown === "create" && <CreateView />}
+        {shown === "library" && <LibraryView />}
+        {shown === "chat" && <Later load={() => import("./views/chat/chat")} />}
+        {shown === "operate" && <Later load={() => import("./views/operate/operate")} />}
+      </main>
+      <p id="scrub-hint" hidden>
+        {t("library.scrub_hint")}
+      </p>
+      <Announcer />
+      <Toasts />
+    </div>
+  );
+}
+
+function Preferences() {
+  return (
+    <>
+      <IconButton icon={THEME_ICONS[theme.value]} label={t("theme.switch", { theme: t(THEME_NAMES[theme.value]) })} onClick={() => setTheme(NEXT_THEME[theme.value])} />
+      <button type="button" class="lang" lang={lang.value === "en" ? "zh-CN" : "en"} onClick={() => setLang(lang.value === "en" ? "zh" : "en")}>
+        <Icon name="globe" size={18} />
+        {t("lang.other")}
+      </button>
+    </>
+  );
+}
+
+function SmallMenu() {
+  const items: MenuItem[] = [
+    { icon: THEME_ICONS[theme.value], text: t("theme.switch", { theme: t(THEME_NAMES[theme.value]) }), onSelect: () => setTheme(NEXT_THEME[theme.value]) },
+    { icon: "globe", text: t("lang.other"), onSelect: () => setLang(lang.value === "en" ? "zh" : "en") },
+    { icon: "out", text: t("nav.log_out"), onSelect: () => void leave() },
+  ];
+  return <Menu label={t("nav.settings")} icon="gear" items={items} />;
+}
+
+/** Silent while all is well. */
+function Connection() {
+  const bad = connection.value === "waiting" || connection.value === "refused";
+  return (
+    <div class="connection" role="status">
+      {bad && (
+        <Button kind="quiet" icon="warn" onClick={reconnect}>
+          {t("nav.reconnecting")}
+        </Button>
+      )}
+    </div>
+  );
+}
+
+/** Says of each task once that it has ended. */
+function Announcer() {
+  const task = announced.value;
+  return (
+    <p class="sr-only" role="status" aria-live="polite">
+      {task?.video ? t("card.announced", { prompt: task.video.prompt, status: t(`status.${task.status}`) }) : ""}
+    </p>
+  );
+}
+
+/** A view that is loaded when it is looked at first. */
+function Later({ load }: { load: () => Promise<{ default: ComponentType }> }) {
+  const loaded = useSignal<{ view: ComponentType } | null>(null);
+  const failed = useSignal(false);
+  const begin = () => {
+    failed.value = false;
+    load().then(
+      (module) => (loaded.value = { view: module.default }),
+      () => (failed.value = true),
+    );
+  };
+  useEffect(begin, [load.toString()]);
+  if (failed.value) return <Failed words={t("error.unreachable")} onRetry={begin} />;
+  if (loaded.value === null)
+    return (
+      <div class="centre" aria-busy="true">
+        <Spinner />
+      </div>
+    );
+  const Loaded = loaded.value.view;
+  return <Loaded />;
+}

@@ -1,0 +1,294 @@
+// The live card of one task: queue, wake, load, steps, preview, video. It renders by its own task's signal alone.
+import { useSignal, type Signal } from "@preact/signals";
+import { useEffect, useRef, useState } from "preact/hooks";
+import { contentPath, download, previewPath, useMedia } from "../api/media";
+import { models, stateOf } from "../api/models";
+import type { Video } from "../api/schema";
+import { explain, explainFailure } from "../api/words";
+import { ago, duration, t } from "../i18n";
+import { ended, progressOf, type Task } from "../tasks/reducer";
+import { cancel } from "../tasks/store";
+import { Button, IconButton, Menu, Spinner, type MenuItem } from "../ui/controls";
+import { Icon } from "../ui/icons";
+import { go } from "../ui/route";
+import { calm } from "../ui/theme";
+import { say } from "../ui/toasts";
+import { readSize } from "../views/create/rules";
+import { again, dropDraft, form, remixOf, withNewSeed, type Draft } from "../views/create/composer";
+import { deleteLater } from "../views/library/deleting";
+import { ShareDialog } from "./share";
+import { curlOf, pythonOf } from "./snippets";
+import { STATION_WORDS, STATIONS, stationOf } from "./stages";
+
+const MAX_BLUR_PX = 7;
+
+export function LiveCard({ task: source }: { task: Signal<Task> }) {
+  const task = source.value;
+  const video = task.video;
+  const sharing = useSignal(false);
+  if (video === null) return null;
+  return (
+    <article class={`card card-${task.status}`} aria-label={video.prompt} data-task={task.id}>
+      <Picture task={task} video={video} />
+      <div class="card-body">
+        <div class="card-head">
+          <p class="card-prompt" title={video.prompt}>{video.prompt}</p>
+          <Menu label={t("card.more")} items={menuOf(task, video)} />
+        </div>
+        {ended(task.status) ? <Outcome task={task} video={video} /> : <Journey task={task} />}
+        <Facts video={video} />
+        <Actions task={task} video={video} onShare={() => (sharing.value = true)} />
+      </div>
+      {sharing.value && <ShareDialog id={task.id} onClose={() => (sharing.value = false)} />}
+    </article>
+  );
+}
+
+function Picture({ task, video }: { task: Task; video: Video }) {
+  const { width, height } = readSize(video.size);
+  const frame = { aspectRatio: `${width} / ${height}` };
+  if (task.status === "completed")
+    return (
+      <div class="card-picture" style={frame}>
+        <Player id={task.id} prompt={video.prompt} />
+      </div>
+    );
+  return (
+    <div class="card-picture" style={frame}>
+      {task.preview !== null && task.status !== "failed" && task.status !== "cancelled" ? (
+        <Preview task={task} />
+      ) : (
+        <span class={`card-blank card-blank-${task.status}`}>
+          {task.status === "failed" ? <Icon name="warn" size={32} /> : task.status === "cancelled" ? <Icon name="stop" size={32} /> : null}
+        </span>
+      )}
+    </div>
+  );
+}
+
+/** The last preview, less blurred with every step. */
+function Preview({ task }: { task: Task }) {
+  const preview = task.preview!;
+  const media = useMedia(previewPath(task.id, preview.attempt, preview.step));
+  const done = task.steps > 0 ? Math.min(1, preview.step / task.steps) : 0.5;
+  if (media.url === null) return <span class="card-blank card-blank-in_progress" />;
+  return <img class="card-preview" src={media.url} alt={t("card.preview")} style={{ filter: `blur(${((1 - done) * MAX_BLUR_PX).toFixed(1)}px)` }} />;
+}
+
+function Player({ id, prompt }: { id: string; prompt: string }) {
+  const [visible, ref] = useVisible();
+  const media = useMedia(visible ? contentPath(id, "video") : null);
+  const poster = useMedia(visible ? contentPath(id, "thumbnail") : null);
+  const player = useRef<HTMLVideoElement>(null);
+  useEffect(() => {
+    if (media.url !== null && visible && !calm()) void player.current?.play().catch(() => undefined);
+    else player.current?.pause();
+  }, [media.url, visible]);
+  return (
+    <div ref={ref} class="card-player">
+      {media.url !== null ? (
+        <video ref={player} src={media.url} aria-label={prompt} controls loop muted playsInline preload="metadata" />
+      ) : (
+        <span class="card-blank card-blank-completed">
+          {media.failed ? <Icon name="warn" size={32} /> : poster.url !== null ? <img src={poster.url} alt="" /> : visible && <Spinner />}
+        </span>
+      )}
+    </div>
+  );
+}
+
+/** Whether an element is near the screen. */
+export function useVisible(): [boolean, { current: HTMLDivElement | null }] {
+  const [visible, setVisible] = useState(false);
+  const ref = useRef<HTMLDivElement>(null);
+  useEffect(() => {
+    const element = ref.current;
+    if (element === null) return;
+    const observer = new IntersectionObserver((entries) => setVisible(entries.at(-1)?.isIntersecting ?? false), { rootMargin: "300px" });
+    observer.observe(element);
+    return () => observer.disconnect();
+  }, []);
+  return [visible, ref];
+}
+
+/** The line with its stations, and in words where the task is on it. */
+function Journey({ task }: { task: Task }) {
+  const model = models.value?.find((m) => m.id === task.video?.model);
+  const station = stationOf(task, model ? stateOf(model) : null);
+  const at = STATIONS.indexOf(station);
+  const percent = progressOf(task);
+  return (
+    <div class="journey">
+      <p class="journey-words">
+        {/* Read aloud when the station changes, not with each step. */}
+        <strong aria-live="polite">{t(STATION_WORDS[station])}</strong>
+        <span>{detailOf(task, station, model?.expect?.wake_s ?? null)}</span>
+      </p>
+      <ol class="line" aria-label={t("card.stages")}>
+        {STATIONS.map((name, i) => (
+          <li key={name} class={i < at ? "passed" : i === at ? "here" : ""} aria-current={i === at ? "step" : undefined}>
+            <span class="sr-only">{t(STATION_WORDS[name])}</span>
+          </li>
+        ))}
+      </ol>
+      {task.status === "in_progress" && <progress max={100} value={percent} aria-label={t("card.progress")} />}
+      {task.attempt > 1 && <p class="journey-again">{t("card.attempt", { n: task.attempt })}</p>}
+    </div>
+  );
+}
+
+function detailOf(task: Task, station: (typeof STATIONS)[number], wakeS: number | null): string {
+  switch (station) {
+    case "queued": {
+      const before = task.queuePosition;
+      const words = before === null ? "" : before === 0 ? t("card.next") : t("card.before", { n: before });
+      return task.etaS === null ? words : `${words} · ${t("card.about", { time: duration(task.etaS) })}`;
+    }
+    case "waking":
+      return wakeS === null ? t("card.waking") : t("card.about", { time: duration(wakeS) });
+    case "drawing":
+      return t("card.step", { step: task.step, steps: task.steps }) + (task.etaS ? ` · ${t("card.left", { time: duration(task.etaS) })}` : "");
+    default:
+      return "";
+  }
+}
+
+function Outcome({ task, video }: { task: Task; video: Video }) {
+  if (task.status === "completed") {
+    if (video.completed_at === null || video.started_at === null) return null;
+    return <p class="card-took">{t("card.took", { time: duration(video.completed_at - video.started_at) })}</p>;
+  }
+  if (task.status === "cancelled") return <p class="card-took">{t("card.cancelled")}</p>;
+  const { words, detail } = explainFailure(task.error ?? video.error);
+  return (
+    <div class="card-failed">
+      <p>
+        <Icon name="warn" size={18} />
+        <span>{words}</span>
+      </p>
+      {detail && (
+        <details>
+          <summary>{t("card.reason")}</summary>
+          <p lang="en">{detail}</p>
+        </details>
+      )}
+    </div>
+  );
+}
+
+function Facts({ video }: { video: Video }) {
+  return (
+    <p class="facts">
+      <span>{video.model}</span>
+      <span>{video.size.replace("x", " × ")}</span>
+      <span>{t("time.seconds", { n: Number(video.seconds) })}</span>
+      <span title={t("form.seed")}>#{video.seed}</span>
+      <span>{ago(video.created_at, Date.now() / 1000)}</span>
+    </p>
+  );
+}
+
+async function copy(text: string): Promise<void> {
+  await navigator.clipboard.writeText(text);
+  say(t("copied"));
+}
+
+export function remix(video: Video): void {
+  remixOf.value = video;
+  form.value = { ...form.peek(), prompt: video.prompt };
+  go("create");
+  requestAnimationFrame(() => document.querySelector<HTMLElement>(".composer textarea")?.focus());
+}
+
+export function menuOf(task: Task, video: Video): MenuItem[] {
+  const items: MenuItem[] = [
+    { icon: "retry", text: t("card.same_seed"), onSelect: () => again(video) },
+    { icon: "dice", text: t("card.new_seed"), onSelect: () => withNewSeed(video) },
+    { icon: "copy", text: t("card.copy_curl"), onSelect: () => void copy(curlOf(video, location.origin)) },
+    { icon: "copy", text: t("card.copy_python"), onSelect: () => void copy(pythonOf(video, location.origin)) },
+  ];
+  if (ended(task.status)) items.push({ icon: "trash", text: t("delete"), danger: true, onSelect: () => deleteLater(task.id) });
+  return items;
+}
+
+function Actions({ task, video, onShare }: { task: Task; video: Video; onShare: () => void }) {
+  const cancelling = useSignal(false);
+  const onCancel = async () => {
+    cancelling.value = true;
+    try {
+      await cancel(task.id);
+    } catch (err) {
+      say(explain(err), "bad");
+    } finally {
+      cancelling.value = false;
+    }
+  };
+  return (
+    <div class="card-actions">
+      {!ended(task.status) && (
+        <Button icon="stop" busy={cancelling.value} onClick={() => void onCancel()}>
+          {t("cancel")}
+        </Button>
+      )}
+      {task.status === "completed" && (
+        <>
+          <Button icon="download" onClick={() => void download(contentPath(task.id, "video"), `${task.id}.mp4`).catch((err) => say(explain(err), "bad"))}>
+            {t("card.download")}
+          </Button>
+          <Button icon="share" kind="quiet" onClick={onShare}>
+            {t("card.share")}
+          </Button>
+        </>
+      )}
+      {(task.status === "failed" || task.status === "cancelled") && (
+        <Button icon="retry" onClick={() => again(video)}>
+          {t("card.retry")}
+        </Button>
+      )}
+      {ended(task.status) && (
+        <Button icon="remix" kind="quiet" onClick={() => remix(video)}>
+          {t("card.remix")}
+        </Button>
+      )}
+    </div>
+  );
+}
+
+/** A submission that the gateway has not answered yet, or has refused. */
+export function DraftCard({ draft }: { draft: Draft }) {
+  const { width, height } = readSize(draft.size);
+  return (
+    <article class="card" aria-label={draft.prompt}>
+      <div class="card-picture" style={{ aspectRatio: `${width} / ${height}` }}>
+        <span class={`card-blank ${draft.problem ? "card-blank-failed" : ""}`}>{draft.problem ? <Icon name="warn" size={32} /> : null}</span>
+      </div>
+      <div class="card-body">
+        <p class="card-prompt">{draft.prompt}</p>
+        {draft.problem ? (
+          <div class="card-failed" role="alert">
+            <p>
+              <Icon name="warn" size={18} />
+              <span>{explain(draft.problem)}</span>
+            </p>
+          </div>
+        ) : (
+          <p class="journey-words">
+            <strong>{t("card.sending")}</strong>
+          </p>
+        )}
+        <p class="facts">
+          <span>{draft.model}</span>
+          <span>{draft.size.replace("x", " × ")}</span>
+        </p>
+        {draft.problem !== null && (
+          <div class="card-actions">
+            <Button icon="retry" onClick={() => void draft.send()}>
+              {t("try_again")}
+            </Button>
+            <IconButton icon="close" label={t("card.dismiss")} onClick={() => dropDraft(draft.id)} />
+          </div>
+        )}
+      </div>
+    </article>
+  );
+}

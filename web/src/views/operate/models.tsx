@@ -1,0 +1,128 @@
+// Models: how each stands; wake, stop, register, remove.
+import { useSignal } from "@preact/signals";
+import { call, callProposed } from "../../api/http";
+import { loadModels, models, modelsFailed, stateOf, type Model } from "../../api/models";
+import type { ModelState } from "../../api/proposed";
+import { explain } from "../../api/words";
+import { duration, t } from "../../i18n";
+import { Button, Dialog, Empty } from "../../ui/controls";
+import { say } from "../../ui/toasts";
+import { isAbsent, Loaded } from "./operate";
+import { RegisterDialog } from "./register";
+
+/** States of which the gateway's own sentence says more than the word. */
+const TOLD: readonly ModelState[] = ["starting", "waiting", "stopping", "failed"];
+
+export function ModelsTab() {
+  const registering = useSignal(false);
+  const removing = useSignal<string | null>(null);
+  const polled = { value: models.value, problem: modelsFailed.value, again: () => void loadModels() };
+  return (
+    <section aria-labelledby="models-title">
+      <div class="row row-spread">
+        <h2 id="models-title">{t("operate.models")}</h2>
+        <Button kind="primary" icon="plus" onClick={() => (registering.value = true)}>
+          {t("models.register")}
+        </Button>
+      </div>
+      <Loaded polled={polled}>
+        {(all) =>
+          all.length === 0 ? (
+            <Empty icon="bolt" title={t("models.none")} />
+          ) : (
+            <ul class="rows">
+              {all.map((model) => (
+                <Row key={model.id} model={model} onRemove={() => (removing.value = model.id)} />
+              ))}
+            </ul>
+          )
+        }
+      </Loaded>
+      {registering.value && <RegisterDialog onClose={() => (registering.value = false)} />}
+      {removing.value !== null && <RemoveDialog name={removing.value} onClose={() => (removing.value = null)} />}
+    </section>
+  );
+}
+
+function Row({ model, onRemove }: { model: Model; onRemove: () => void }) {
+  const state = stateOf(model);
+  const busy = useSignal(false);
+  const order = async (what: "wake" | "stop") => {
+    busy.value = true;
+    try {
+      await callProposed("POST", `/v1/models/${encodeURIComponent(model.id)}/${what}`);
+      await loadModels();
+    } catch (err) {
+      say(isAbsent(err) ? t("operate.absent") : explain(err), "bad");
+    } finally {
+      busy.value = false;
+    }
+  };
+  const awake = state === "ready" || state === "starting";
+  return (
+    <li class="entry">
+      <div class="entry-main">
+        <h3>{model.id}</h3>
+        <p>
+          <span class="state" data-state={state}>
+            {t(`state.${state}`)}
+          </span>
+          {TOLD.includes(state) && (
+            <span class="quiet" lang="en">
+              {model.status}
+            </span>
+          )}
+        </p>
+        <p class="facts">
+          <span>{t(model.kind === "video" ? "models.video" : "models.chat")}</span>
+          <span>{model.engine}</span>
+          <span>{model.model_name}</span>
+          <span>{t("models.replicas", { min: model.min_replicas, max: model.max_replicas })}</span>
+          <span>{t("models.idle", { time: duration(model.idle_s) })}</span>
+          {model.idle_left_s != null && <span>{t("models.idle_left", { time: duration(model.idle_left_s) })}</span>}
+          {model.kind === "video" && <span>{t("models.ranks", { n: model.ranks })}</span>}
+        </p>
+      </div>
+      <div class="entry-actions">
+        {awake ? (
+          <Button icon="moon" busy={busy.value} onClick={() => void order("stop")}>
+            {t("models.stop")}
+          </Button>
+        ) : (
+          <Button icon="bolt" busy={busy.value} onClick={() => void order("wake")}>
+            {t("models.wake")}
+          </Button>
+        )}
+        <Button kind="danger" icon="trash" aria-label={t("models.remove_name", { name: model.id })} onClick={onRemove}>
+          {t("models.remove")}
+        </Button>
+      </div>
+    </li>
+  );
+}
+
+function RemoveDialog({ name, onClose }: { name: string; onClose: () => void }) {
+  const busy = useSignal(false);
+  const remove = async () => {
+    busy.value = true;
+    try {
+      await call("DELETE /v1/models/{name}", { path: { name } });
+      await loadModels();
+      say(t("models.removed", { name }));
+    } catch (err) {
+      say(explain(err), "bad");
+    }
+    onClose();
+  };
+  return (
+    <Dialog title={t("models.remove_title", { name })} onClose={onClose}>
+      <p>{t("models.remove_about")}</p>
+      <div class="row row-end">
+        <Button onClick={onClose}>{t("cancel")}</Button>
+        <Button kind="danger" icon="trash" busy={busy.value} onClick={() => void remove()}>
+          {t("models.remove")}
+        </Button>
+      </div>
+    </Dialog>
+  );
+}

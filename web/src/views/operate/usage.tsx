@@ -1,0 +1,68 @@
+// Usage by day, tenant and model.
+import { useSignal } from "@preact/signals";
+import { call } from "../../api/http";
+import { duration, number, t } from "../../i18n";
+import { Choice, Empty } from "../../ui/controls";
+import { Loaded, usePolled } from "./operate";
+
+const DAY_MS = 86_400_000;
+const SPANS = { week: 7, month: 30, quarter: 90 } as const;
+type Span = keyof typeof SPANS;
+
+export function UsageTab() {
+  const span = useSignal<Span>("week");
+  const start = () => new Date(Date.now() - (SPANS[span.value] - 1) * DAY_MS).toISOString().slice(0, 10);
+  const polled = usePolled(async () => (await call("GET /v1/usage", { query: { start: start() } })).data, 30_000, [span.value]);
+  return (
+    <section aria-labelledby="usage-title">
+      <div class="row row-spread">
+        <h2 id="usage-title">{t("operate.usage")}</h2>
+        <Choice label={t("overview.span")} value={span.value} onChange={(value) => (span.value = value)} options={(Object.keys(SPANS) as Span[]).map((value) => ({ value, text: t(`usage.${value}`) }))} />
+      </div>
+      <Loaded polled={polled}>
+        {(rows) =>
+          rows.length === 0 ? (
+            <Empty icon="operate" title={t("usage.none")} />
+          ) : (
+            <div class="panel table-box" tabIndex={0} role="group" aria-labelledby="usage-title">
+              <table>
+                <thead>
+                  <tr>
+                    <th scope="col">{t("usage.day")}</th>
+                    <th scope="col">{t("operate.tenant")}</th>
+                    <th scope="col">{t("form.model")}</th>
+                    <th scope="col" class="num">{t("usage.videos")}</th>
+                    <th scope="col" class="num">{t("usage.seconds")}</th>
+                    <th scope="col" class="num">{t("usage.render")}</th>
+                    <th scope="col" class="num">{t("usage.requests")}</th>
+                    <th scope="col" class="num">{t("usage.prompt_tokens")}</th>
+                    <th scope="col" class="num">{t("usage.completion_tokens")}</th>
+                  </tr>
+                </thead>
+                <tbody>
+                  {rows.toReversed().map((row) => (
+                    <tr key={`${row.day}/${row.tenant}/${row.model}`}>
+                      <th scope="row">{row.day}</th>
+                      <td>{row.tenant}</td>
+                      <td>{row.model}</td>
+                      <td class="num">{figure(row.videos)}</td>
+                      <td class="num">{row.video_seconds > 0 ? duration(row.video_seconds) : "–"}</td>
+                      <td class="num">{row.render_seconds > 0 ? duration(row.render_seconds) : "–"}</td>
+                      <td class="num">{figure(row.requests)}</td>
+                      <td class="num">{figure(row.prompt_tokens)}</td>
+                      <td class="num">{figure(row.completion_tokens)}</td>
+                    </tr>
+                  ))}
+                </tbody>
+              </table>
+            </div>
+          )
+        }
+      </Loaded>
+    </section>
+  );
+}
+
+function figure(value: number): string {
+  return value === 0 ? "–" : number(value, 0);
+}

@@ -1,0 +1,154 @@
+// Workers: machines, their GPUs and replicas; drain, and the command that joins another.
+import { useSignal } from "@preact/signals";
+import { call } from "../../api/http";
+import type { ReplicaExtras, WorkerExtras } from "../../api/proposed";
+import type { Gpu, ReplicaReport, WorkerShown } from "../../api/schema";
+import { explain } from "../../api/words";
+import { bytes, duration, t } from "../../i18n";
+import { Button, Copyable, Dialog, Empty, Failed, Spinner } from "../../ui/controls";
+import { say } from "../../ui/toasts";
+import { Loaded, usePolled } from "./operate";
+
+type Worker = Omit<WorkerShown, "replicas"> & WorkerExtras & { replicas: (ReplicaReport & ReplicaExtras)[] };
+
+export function WorkersTab() {
+  const polled = usePolled(async () => (await call("GET /workers", {})).data as Worker[], 3_000);
+  const joining = useSignal(false);
+  return (
+    <section aria-labelledby="workers-title">
+      <div class="row row-spread">
+        <h2 id="workers-title">{t("operate.workers")}</h2>
+        <Button kind="primary" icon="plus" onClick={() => (joining.value = true)}>
+          {t("workers.join")}
+        </Button>
+      </div>
+      <Loaded polled={polled}>
+        {(workers) =>
+          workers.length === 0 ? (
+            <Empty icon="machine" title={t("workers.none")}>
+              <p>{t("workers.none_hint")}</p>
+            </Empty>
+          ) : (
+            <ul class="rows">
+              {workers.map((worker) => (
+                <Row key={worker.id} worker={worker} onChanged={polled.again} />
+              ))}
+            </ul>
+          )
+        }
+      </Loaded>
+      {joining.value && <JoinDialog onClose={() => (joining.value = false)} />}
+    </section>
+  );
+}
+
+function Row({ worker, onChanged }: { worker: Worker; onChanged: () => void }) {
+  const busy = useSignal(false);
+  const drain = async (draining: boolean) => {
+    busy.value = true;
+    try {
+      await call("POST /workers/{worker_id}/drain", { path: { worker_id: worker.id }, body: { draining } });
+      onChanged();
+    } catch (err) {
+      say(explain(err), "bad");
+    } finally {
+      busy.value = false;
+    }
+  };
+  const standing = worker.draining ? "draining" : (worker.standing ?? (worker.machine === null ? "unheard" : "alive"));
+  const machine = worker.machine;
+  return (
+    <li class="entry">
+      <div class="entry-main">
+        <h3>{worker.name || worker.id}</h3>
+        <p>
+          <span class="state" data-state={standing}>
+            {t(`worker.${standing}`)}
+          </span>
+          {worker.heartbeat_age_s != null && <span class="quiet">{t("workers.heartbeat", { time: duration(worker.heartbeat_age_s) })}</span>}
+        </p>
+        <p class="facts">
+          <span>{worker.url.startsWith("tunnel:") ? t("workers.tunnel") : worker.url}</span>
+          {machine && <span>{t("workers.cpus", { n: machine.cpus })}</span>}
+          {machine && <span>{machine.engines.join(", ")}</span>}
+        </p>
+        {machine && (
+          <div class="meters">
+            <Meter name={t("workers.memory")} total={machine.memory_bytes} free={machine.free_memory_bytes} />
+            {machine.gpus.map((gpu: Gpu) => (
+              <Meter key={gpu.index} name={`GPU ${gpu.index}${gpu.name ? ` · ${gpu.name}` : ""}`} total={gpu.total_bytes} free={gpu.free_bytes} />
+            ))}
+          </div>
+        )}
+        {worker.replicas.length > 0 && (
+          <ul class="replicas" aria-label={t("workers.replicas")}>
+            {worker.replicas.map((replica) => (
+              <li key={replica.id} title={replica.detail || undefined}>
+                <span class="state" data-state={replica.phase}>
+                  {replica.model ?? replica.id}
+                </span>
+                <span class="quiet">
+                  {t(`phase.${replica.phase}`)}
+                  {replica.busy > 0 && ` · ${t("workers.busy", { n: replica.busy })}`}
+                </span>
+              </li>
+            ))}
+          </ul>
+        )}
+      </div>
+      <div class="entry-actions">
+        <Button busy={busy.value} icon={worker.draining ? "bolt" : "out"} onClick={() => void drain(!worker.draining)}>
+          {t(worker.draining ? "workers.undrain" : "workers.drain")}
+        </Button>
+      </div>
+    </li>
+  );
+}
+
+function Meter({ name, total, free }: { name: string; total: number; free: number }) {
+  const used = Math.max(0, total - free);
+  return (
+    <div class="meter">
+      <span>{name}</span>
+      <span class="num">{t("workers.used", { used: bytes(used), total: bytes(total) })}</span>
+      <meter min={0} max={total || 1} value={used} aria-label={name} />
+    </div>
+  );
+}
+
+/** A worker key is made when it is asked for, and shown here once. */
+function JoinDialog({ onClose }: { onClose: () => void }) {
+  const token = useSignal<string | null>(null);
+  const problem = useSignal<unknown>(null);
+  const busy = useSignal(false);
+  const make = async () => {
+    busy.value = true;
+    try {
+      token.value = (await call("POST /v1/keys", { body: { role: "worker", name: t("workers.key_name") } })).token ?? null;
+      problem.value = null;
+    } catch (err) {
+      problem.value = err;
+    } finally {
+      busy.value = false;
+    }
+  };
+  return (
+    <Dialog title={t("workers.join")} onClose={onClose}>
+      <p>{t("workers.join_about")}</p>
+      {problem.value !== null && <Failed words={explain(problem.value)} />}
+      {token.value === null ? (
+        <div class="row row-end">
+          {busy.value && <Spinner />}
+          <Button kind="primary" icon="key" onClick={() => void make()}>
+            {t("workers.make_key")}
+          </Button>
+        </div>
+      ) : (
+        <>
+          <Copyable label="workers.command" text={`TURNOUT_JOIN_TOKEN=${token.value} turnout worker --join ${location.origin}`} />
+          <p class="field-hint">{t("keys.once")}</p>
+        </>
+      )}
+    </Dialog>
+  );
+}

@@ -1,0 +1,76 @@
+// One shared video, for whoever has the link. The token stands in the fragment, so no server's log sees it.
+import { useSignal } from "@preact/signals";
+import { useEffect } from "preact/hooks";
+import { callProposed, open } from "../../api/http";
+import { explain } from "../../api/words";
+import { clock, t } from "../../i18n";
+import { Button, Failed, Spinner } from "../../ui/controls";
+import { Mark } from "../../ui/icons";
+import { readSize } from "../create/rules";
+
+interface Shared {
+  prompt: string;
+  size: string;
+  seconds: string;
+  expires_at: number;
+}
+
+const TOKEN = "X-Turnout-Share";
+
+export function ShareView({ token }: { token: string }) {
+  const shared = useSignal<Shared | null>(null);
+  const url = useSignal<string | null>(null);
+  const problem = useSignal<unknown>(null);
+  useEffect(() => {
+    let made: string | null = null;
+    const load = async () => {
+      try {
+        const headers = { [TOKEN]: token };
+        shared.value = await callProposed<Shared>("GET", "/v1/shared", { headers });
+        const answer = await open("/v1/shared/content", { headers, signal: AbortSignal.timeout(120_000) });
+        made = URL.createObjectURL(await answer.blob());
+        url.value = made;
+      } catch (err) {
+        problem.value = err;
+      }
+    };
+    void load();
+    return () => {
+      if (made !== null) URL.revokeObjectURL(made);
+    };
+  }, [token]);
+  const { width, height } = readSize(shared.value?.size ?? "16x9");
+  return (
+    <div class="shared">
+      <header>
+        <Mark />
+        <span>{t("share.page")}</span>
+      </header>
+      {problem.value !== null ? (
+        <Failed words={explain(problem.value)} />
+      ) : (
+        <figure>
+          <div class="card-picture" style={{ aspectRatio: `${width} / ${height}` }}>
+            {url.value !== null ? <video src={url.value} aria-label={shared.value?.prompt} controls loop muted playsInline autoplay={!matchMedia("(prefers-reduced-motion: reduce)").matches} /> : <span class="card-blank"><Spinner /></span>}
+          </div>
+          {shared.value !== null && (
+            <figcaption>
+              <h1>{shared.value.prompt}</h1>
+              <p class="quiet">{t("share.until", { time: clock(shared.value.expires_at) })}</p>
+              {url.value !== null && (
+                <Button icon="download" onClick={() => {
+                    const link = document.createElement("a");
+                    link.href = url.value!;
+                    link.download = "video.mp4";
+                    link.click();
+                  }}>
+                  {t("card.download")}
+                </Button>
+              )}
+            </figcaption>
+          )}
+        </figure>
+      )}
+    </div>
+  );
+}

@@ -1,0 +1,143 @@
+// The decisions of the views, which need no browser.
+import assert from "node:assert/strict";
+import { execFileSync } from "node:child_process";
+import { test } from "node:test";
+import { stateOf } from "../src/api/models";
+import { curlOf, pythonOf } from "../src/card/snippets";
+import { stationOf } from "../src/card/stages";
+import { codeOf, routeOf } from "../src/ui/route";
+import { Reader, statsOf, type Piece } from "../src/views/chat/stream";
+import { expected, lengthsOf, paceOf, readSize, sizesOf, workOf, type Rules } from "../src/views/create/rules";
+import { cellOf, cellsOf, matches } from "../src/views/library/search";
+import { registrationOf } from "../src/views/operate/register";
+
+const TINY: Rules = { sizes: [], size_multiple: 16, frame_multiple: 4, max_pixels: 65_536, max_frames: 65, ulysses: 2, defaults: { size: "128x128", frames: 17, fps: 8 } };
+
+test("offered sizes keep all of a model's rules", () => {
+  const sizes = sizesOf(TINY);
+  assert.equal(sizes[0], "128x128");
+  assert.ok(sizes.length > 2);
+  for (const size of sizes) {
+    const { width, height } = readSize(size);
+    assert.equal(width % 16, 0);
+    assert.equal(height % 16, 0);
+    assert.ok(width * height <= TINY.max_pixels);
+    assert.equal(((width / 16) * (height / 16)) % TINY.ulysses, 0, size);
+  }
+  assert.deepEqual(sizesOf({ ...TINY, sizes: ["832x480"] }), ["832x480"]);
+});
+
+test("offered lengths are 4n+1 frames up to the model's most", () => {
+  const lengths = lengthsOf(TINY);
+  assert.deepEqual(lengths[0], { frames: 5, seconds: 0.5 });
+  assert.equal(lengths.at(-1)!.frames, 65);
+  for (const { frames } of lengths) assert.equal((frames - 1) % 4, 0);
+});
+
+test("the expected wait adds waking, those before, and the video", () => {
+  const work = { steps: 10, size: { width: 100, height: 100 }, frames: 10 };
+  const pace = paceOf([{ work: workOf(work), seconds: 20 }]);
+  assert.equal(expected(work, pace, false, null, 0, 1).totalS, 20);
+  assert.equal(expected(work, pace, true, 15, 2, 1).totalS, 75);
+  assert.equal(expected(work, pace, true, null, 0, 1).totalS, null);
+  assert.equal(expected(work, null, false, null, 0, 1).renderS, null);
+});
+
+test("an odd video among the past ones does not spoil the pace", () => {
+  const past = [1, 1, 1, 100, 1].map((seconds) => ({ work: 10, seconds }));
+  assert.equal(paceOf(past), 0.1);
+  assert.equal(paceOf([]), null);
+});
+
+test("a model's sentence is understood", () => {
+  const said = (status: string) => stateOf({ status });
+  assert.equal(said("ready: 2 replicas"), "ready");
+  assert.equal(said("starting on vm for 3 s"), "starting");
+  assert.equal(said("not started: nobody asks for it"), "stopped");
+  assert.equal(said("waiting for 3 s: no worker is alive"), "waiting");
+  assert.equal(said("leaving vm (idle)"), "stopping");
+  assert.equal(said("failed twice: out of memory; next try in 8 s"), "failed");
+  assert.equal(stateOf({ status: "whatever", state: "ready" }), "ready");
+});
+
+test("a queued task whose model sleeps is waking it", () => {
+  assert.equal(stationOf({ status: "queued", stage: null, queuePosition: 0 }, "stopped"), "waking");
+  assert.equal(stationOf({ status: "queued", stage: null, queuePosition: 0 }, "ready"), "queued");
+  assert.equal(stationOf({ status: "queued", stage: null, queuePosition: 3 }, "stopped"), "queued");
+  assert.equal(stationOf({ status: "in_progress", stage: "denoising", queuePosition: null }, "ready"), "drawing");
+  assert.equal(stationOf({ status: "in_progress", stage: "uploading", queuePosition: null }, "ready"), "finishing");
+});
+
+const VIDEO = { prompt: `it's "odd" $(rm -rf /) \\ \n 中文`, model: "m", size: "128x128", frames: 17, fps: 8, steps: 20, guidance: [4, 4] as [number, number], shift: 5, negative_prompt: "", seed: 7 };
+
+test("a copied command sends the prompt as it is, and runs nothing else", () => {
+  const command = curlOf(VIDEO, "http://127.0.0.1:8000").replace(/^curl/, "printf '%s\\n'");
+  const args = execFileSync("sh", ["-c", command.replaceAll("printf '%s\\n'", "printf '%s\\0'")], { encoding: "utf8" }).split("\0");
+  const body = args[args.indexOf("-d") + 1]!;
+  assert.equal((JSON.parse(body) as { prompt: string }).prompt, VIDEO.prompt);
+  assert.ok(!command.includes("tk-"));
+});
+
+test("a copied program is Python, and holds the prompt", () => {
+  const program = pythonOf(VIDEO, "http://127.0.0.1:8000");
+  const found = execFileSync("python3", ["-c", "import ast,sys\nt=ast.parse(sys.stdin.read())\nprint([k.value.value for n in ast.walk(t) if isinstance(n,ast.Call) for k in n.keywords if k.arg=='prompt'][0],end='')"], { input: program, encoding: "utf8" });
+  assert.equal(found, VIDEO.prompt);
+});
+
+test("a stream is read the same in any slices", () => {
+  const stream =
+    ': waiting\n\ndata: {"choices":[{"delta":{"role":"assistant","content":null}}]}\n\ndata: {"choices":[{"delta":{"content":"Hé"}}]}\r\n\r\n' +
+    'data: {"choices":[{"delta":{"content":"llo 你好"}}]}\n\ndata: not json\n\nevent: x\ndata: {"choices":[],"usage":{"completion_tokens":2}}\n\ndata: [DONE]\n\n';
+  const whole = new Reader().feed(stream);
+  const kinds = whole.map((piece) => piece.kind);
+  assert.deepEqual(kinds, ["waiting", "text", "text", "usage", "done"]);
+  for (let size = 1; size < 40; size++) {
+    const reader = new Reader();
+    const pieces: Piece[] = [];
+    for (let at = 0; at < stream.length; at += size) pieces.push(...reader.feed(stream.slice(at, at + size)));
+    assert.deepEqual(pieces, whole, `slices of ${size}`);
+  }
+});
+
+test("an error inside a stream is told", () => {
+  assert.deepEqual(new Reader().feed('data: {"error":{"message":"gone","code":"replica_lost"}}\n\n'), [{ kind: "error", message: "gone", code: "replica_lost" }]);
+});
+
+test("tokens a second leave out the wait for the first", () => {
+  assert.deepEqual(statsOf(0, 2_000, 4_000, 9, 11), { tokens: 11, firstTokenMs: 2_000, tokensPerSecond: 5 });
+  assert.equal(statsOf(0, 2_000, 2_000, 1, null).tokensPerSecond, null);
+});
+
+test("search takes all words in any order", () => {
+  const video = { prompt: "A Red fox in snow", model: "m", status: "completed" };
+  const by = (words: string, model = "", status = "") => matches({ words, model, status }, video);
+  assert.ok(by(""));
+  assert.ok(by("snow red"));
+  assert.ok(!by("snow blue"));
+  assert.ok(!by("", "other"));
+  assert.ok(!by("", "", "failed"));
+});
+
+test("a place in a video finds its cell in the spritesheet", () => {
+  const cells = cellsOf(17);
+  assert.deepEqual(cells, { count: 16, columns: 4, rows: 4 });
+  assert.deepEqual(cellOf(0, cells), { index: 0, column: 0, row: 0 });
+  assert.deepEqual(cellOf(0.999, cells), { index: 15, column: 3, row: 3 });
+  assert.deepEqual(cellOf(7, cells).index, 15);
+  assert.deepEqual(cellsOf(5), { count: 5, columns: 3, rows: 2 });
+});
+
+test("a registration carries the fields of its engine and no others", () => {
+  const typed = { gpus: "2", gpu_memory_bytes: "1.5", max_model_len: "4096", family: "wan2.2-ti2v-5b", arguments: "--a\n\n --b ", sleep: "yes" };
+  assert.deepEqual(registrationOf("vllm", " a ", " w ", typed), { alias: "a", engine: "vllm", model_name: "w", gpus: 2, gpu_memory_bytes: 1_610_612_736, max_model_len: 4096, sleep: true, arguments: ["--a", "--b"] });
+  assert.deepEqual(registrationOf("wan", "a", "w", typed), { alias: "a", engine: "wan", model_name: "w", family: "wan2.2-ti2v-5b", gpus: 2, gpu_memory_bytes: 1_610_612_736 });
+});
+
+test("routes and one-time codes are read off the fragment", () => {
+  assert.deepEqual(routeOf("#/operate/keys"), { view: "operate", rest: ["keys"] });
+  assert.equal(routeOf("").view, "create");
+  assert.equal(routeOf("#/nonsense").view, "create");
+  assert.equal(routeOf("#/share/%E0%A4%A").rest[0], "");
+  assert.equal(codeOf("#code=abcdefghijklmnop"), "abcdefghijklmnop");
+  assert.equal(codeOf("#/create"), null);
+});
