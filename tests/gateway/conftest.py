@@ -44,8 +44,8 @@ from turnout.domain.tasks import (
     TaskId,
     TenantId,
 )
-from turnout.gateway.app import Parts, create_app, stop_streams
-from turnout.gateway.chat.chat_admission import desk_of
+from turnout.gateway import gateway as gateway_module
+from turnout.gateway.app import create_app
 from turnout.gateway.chat.direct import DirectRoutes
 from turnout.ports import Publication, WorkerDoor
 from turnout.relay import Relay, RelaySettings
@@ -104,7 +104,7 @@ class Gang:
 @dataclass
 class Gateway:
     app: FastAPI
-    parts: Parts
+    inside: gateway_module.Gateway
     stores: Stores
     blobs: ObjectBlobs
     gang: Gang
@@ -154,44 +154,57 @@ def _models(tmp_path: Path) -> Path:
     return path
 
 
+def gateway_on(
+    stores: Stores,
+    config: Config,
+    blobs: ObjectBlobs,
+    fetcher: Outbound,
+    prober: Outbound,
+    direct: DirectRoutes | None = None,
+) -> gateway_module.Gateway:
+    link = stores.link
+    numbers = itertools.count(1)
+    return gateway_module.build_gateway(
+        config,
+        gateway_module.GatewayStores(
+            tasks=stores.tasks,
+            queue=stores.queue,
+            keys=stores.keys,
+            blobs=blobs,
+            mutex=stores.mutex,
+            registry=RedisRegistry(link),
+            quotas=RedisQuotas(link),
+            usage=RedisUsage(link),
+            gangs=RedisGangBoard(link),
+        ),
+        fetcher=fetcher,
+        prober=prober,
+        tunnels=GatewayTunnels(),
+        direct=direct or ByTheDoor(),
+        new_id=lambda: f"{next(numbers):06d}{secrets.token_hex(4)}",
+        new_seed=lambda: 7,
+    )
+
+
 @asynccontextmanager
 async def running(
-    stores: Stores, tmp_path: Path, shortcuts: DirectRoutes | None = None, **changes: Any
+    stores: Stores, tmp_path: Path, direct: DirectRoutes | None = None, **changes: Any
 ) -> AsyncIterator[Gateway]:
     """A gateway in this process, its tail running; `changes` are to the config."""
     config = config_for(tmp_path, **changes)
     blobs = open_blobs(str(tmp_path / "objects"))
     fetcher = Outbound(config.allow_private_urls)
     prober = Outbound(True, reach=WORKERS)
-    numbers = itertools.count(1)
-    parts = Parts(
-        config,
-        stores.tasks,
-        stores.queue,
-        stores.keys,
-        blobs,
-        stores.mutex,
-        RedisRegistry(stores.link),
-        RedisQuotas(stores.link),
-        RedisUsage(stores.link),
-        RedisGangBoard(stores.link),
-        fetcher,
-        prober,
-        GatewayTunnels(),
-        shortcuts or ByTheDoor(),
-        time.time,
-        lambda: f"{next(numbers):06d}{secrets.token_hex(4)}",
-        lambda: 7,
-    )
+    inside = gateway_on(stores, config, blobs, fetcher, prober, direct)
     for model in config.served:
-        await parts.registry.put_model(model)
-    app = create_app(parts)
+        await inside.stores.registry.put_model(model)
+    app = create_app(inside)
     transport = httpx.ASGITransport(app, raise_app_exceptions=False)
     async with (
         app.router.lifespan_context(app),
         httpx.AsyncClient(transport=transport, base_url="http://gateway") as http,
     ):
-        gateway = Gateway(app, parts, stores, blobs, Gang(stores, blobs, config), http, "")
+        gateway = Gateway(app, inside, stores, blobs, Gang(stores, blobs, config), http, "")
         gateway.token = await gateway.key()
         http.headers.update(bearer(gateway.token))
         yield gateway
@@ -222,7 +235,7 @@ async def serving(app: FastAPI, http: type[asyncio.Protocol] | None = None) -> A
             try:
                 yield f"http://127.0.0.1:{listener.getsockname()[1]}"
             finally:
-                stop_streams(app)
+                app.state.gateway.live.stop()
                 server.should_exit = True
 
 
@@ -251,13 +264,13 @@ class Chat:
     @property
     def purse(self) -> TenantShare:
         """The tenant's, as this gateway has it."""
-        return self.gateway.app.state.allowances._accounts["acme"].purse
+        return self.gateway.inside.shares._accounts[TenantId("acme")].purse
 
     @property
     def at_rest(self) -> bool:
         """Nothing is held for anyone."""
-        demand = self.gateway.app.state.board.demand()
-        accounts = self.gateway.app.state.allowances._accounts.values()
+        demand = self.gateway.inside.switchboard.demand()
+        accounts = self.gateway.inside.shares._accounts.values()
         return not any(d.running or d.waiting for d in demand.values()) and not any(
             a.purse.running or a.purse.waiting for a in accounts
         )
@@ -276,9 +289,9 @@ class Chat:
             for n, r in enumerate(self.replicas)
         ]
         told = ModelRoutes(tuple(routes), concurrency)
-        parts, board = self.gateway.parts, self.gateway.app.state.board
-        assert await parts.mutex.hold("fleet", "test", 60)
-        assert await parts.registry.publish("fleet", "test", Publication(routes={"m": told}))
+        kept, board = self.gateway.inside.stores, self.gateway.inside.switchboard
+        assert await kept.mutex.hold("fleet", "test", 60)
+        assert await kept.registry.publish("fleet", "test", Publication(routes={"m": told}))
         await wait_until(lambda: (board._routes or {}).get("m") == told, "the gateway to hear of the routes")
 
     def client(self, **options: Any) -> httpx.AsyncClient:
@@ -289,11 +302,12 @@ class Chat:
 
 @asynccontextmanager
 async def chatting(
-    stores: Stores, tmp_path: Path, shortcuts: DirectRoutes | None = None, **changes: Any
+    stores: Stores, tmp_path: Path, direct: DirectRoutes | None = None, **changes: Any
 ) -> AsyncIterator[Chat]:
     """The gateway with its relay, as it is in the product; `changes` are to the config."""
-    async with running(stores, tmp_path, shortcuts, **changes) as gateway:
-        relay = Relay(desk_of(gateway.app), RelaySettings(max_body_bytes=gateway.parts.config.max_body_bytes))
+    async with running(stores, tmp_path, direct, **changes) as gateway:
+        inside = gateway.inside
+        relay = Relay(inside.admission, RelaySettings(max_body_bytes=inside.config.max_body_bytes))
         async with serving(gateway.app, relay.protocol) as base:
             chat = Chat(gateway, base, [])
             await chat.route()

@@ -12,7 +12,7 @@ from tests.gateway.conftest import Gateway, bearer, running
 from turnout.domain.errors import Unauthorized, Unavailable
 from turnout.domain.keys import Role, mint
 from turnout.domain.tasks import TaskId, TenantId
-from turnout.gateway.auth import KeyRing
+from turnout.gateway.key_ring import KeyRing
 
 VIDEO_ROUTES = [
     ("GET", ""),

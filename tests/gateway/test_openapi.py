@@ -4,7 +4,6 @@ import asyncio
 import itertools
 import secrets
 import threading
-import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import asynccontextmanager
@@ -24,23 +23,20 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 from tests.conftest import Stores, make_task
-from tests.gateway.conftest import ByTheDoor, Gang, config_for, serving
+from tests.gateway.conftest import Gang, config_for, gateway_on, serving
 
 from turnout.adapters.object_store import open_blobs
 from turnout.adapters.outbound import Outbound
 from turnout.adapters.redis.connection import RedisConnection
-from turnout.adapters.redis.gang_board import RedisGangBoard
-from turnout.adapters.redis.quota_accounts import RedisQuotas
-from turnout.adapters.redis.registry import RedisRegistry
 from turnout.adapters.redis.stores import RedisKeyStore, RedisMutex, RedisOutbox
 from turnout.adapters.redis.task_log import RedisTaskLog
 from turnout.adapters.redis.task_queue import RedisQueue
-from turnout.adapters.redis.usage_log import RedisUsage
 from turnout.adapters.tunnel.gateway_end import GatewayTunnels
 from turnout.config import Config
 from turnout.domain.keys import Role, mint
 from turnout.domain.tasks import TenantId
-from turnout.gateway.app import Parts, create_app
+from turnout.gateway.app import create_app
+from turnout.gateway.gateway import GatewayStores, build_gateway
 
 
 @dataclass(frozen=True)
@@ -65,28 +61,8 @@ async def api_on(valkey: str, directory: Path) -> AsyncIterator[Api]:
     )
     config = config_for(directory, limit_waiting=10**6, limit_submits_per_minute=10**6)
     blobs = open_blobs(str(directory / "objects"))
-    numbers = itertools.count(1)
     outbound = Outbound(False, nowhere)
-    parts = Parts(
-        config,
-        tasks,
-        stores.queue,
-        stores.keys,
-        blobs,
-        stores.mutex,
-        RedisRegistry(link),
-        RedisQuotas(link),
-        RedisUsage(link),
-        RedisGangBoard(link),
-        outbound,
-        outbound,
-        GatewayTunnels(),
-        ByTheDoor(),
-        time.time,
-        lambda: f"{next(numbers):08d}",
-        lambda: 7,
-    )
-    app = create_app(parts)
+    app = create_app(gateway_on(stores, config, blobs, outbound, outbound))
     key, token = mint("admin", secrets.token_hex(8), TenantId("acme"), Role.ADMIN, "", 0)
     await stores.keys.add(key)
     gang = Gang(stores, blobs, config)
@@ -141,9 +117,18 @@ CHECKS = [
 def operations() -> list[tuple[str, str]]:
     """Method and path of all that is documented; no part behind the ports is needed to tell."""
     nothing: Any = None
-    absent: dict[str, Any] = {field.name: nothing for field in fields(Parts)}
-    parts = Parts(**absent | {"config": Config(), "now": time.time, "tunnels": GatewayTunnels()})
-    paths: dict[str, dict[str, Any]] = create_app(parts).openapi()["paths"]
+    stores = GatewayStores(**{field.name: nothing for field in fields(GatewayStores)})
+    gateway = build_gateway(
+        Config(),
+        stores,
+        fetcher=nothing,
+        prober=nothing,
+        tunnels=GatewayTunnels(),
+        direct=nothing,
+        new_id=nothing,
+        new_seed=nothing,
+    )
+    paths: dict[str, dict[str, Any]] = create_app(gateway).openapi()["paths"]
     return [(path, method) for path, methods in paths.items() for method in methods]
 
 

@@ -191,7 +191,7 @@ async def test_the_payload_is_the_video_as_get_shows_it(stores: Stores, tmp_path
             outbound,
             SECRET,
             lambda: time.time() + 1,
-            retention_s=gateway.parts.config.retention_s,
+            retention_s=gateway.inside.config.retention_s,
             chance=lambda: 0.0,
         )
         await outbound.aclose()

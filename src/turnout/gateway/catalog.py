@@ -1,9 +1,6 @@
 """The registered models as this gateway knows them: read from the registry, remembered for a moment."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import cast
-
-from starlette.requests import HTTPConnection
 
 from turnout.domain.serving import ServedModel, gang_model
 from turnout.domain.video_model import Model
@@ -46,7 +43,3 @@ class Catalog:
         last = len(self._places)
         names = sorted(found, key=lambda name: (self._places.get(name, last), name))
         self._models, self._read_at = {name: found[name] for name in names}, self._now()
-
-
-def catalog_of(conn: HTTPConnection) -> Catalog:
-    return cast(Catalog, conn.app.state.catalog)

@@ -10,6 +10,7 @@ from pydantic import BaseModel, ValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.websockets import WebSocket, WebSocketState
 
 from turnout.domain.error_table import INTERNAL_ERROR, ErrorAnswer, describe, error_body
 from turnout.domain.errors import Forbidden, InvalidRequest, Limited, NotFound, TurnoutError, Unauthorized
@@ -46,6 +47,20 @@ def respond_to(err: TurnoutError) -> Response:
 
 def _send(answer: ErrorAnswer) -> Response:
     return Response(answer.body, answer.status, answer.headers, "application/json")
+
+
+def is_open(socket: WebSocket) -> bool:
+    return socket.application_state is WebSocketState.CONNECTED
+
+
+async def refuse_socket(socket: WebSocket, err: TurnoutError) -> None:
+    """An HTTP error before the handshake, a close code with the same number after it."""
+    if is_open(socket):
+        await socket.close(4000 + err.status, err.message[:120])
+    elif "websocket.http.response" in socket.scope.get("extensions", {}):
+        await socket.send_denial_response(respond_to(err))
+    else:
+        await socket.close(4000 + err.status)
 
 
 def validated(model: type[T], values: object) -> T:

@@ -15,11 +15,10 @@ from turnout.adapters.redis.stores import RedisKeyStore
 from turnout.adapters.tunnel.gateway_end import GatewayTunnels
 from turnout.config import Config
 from turnout.domain.errors import Misconfigured
-from turnout.gateway.app import create_app, stop_streams
-from turnout.gateway.chat.chat_admission import desk_of
+from turnout.gateway.app import create_app
 from turnout.gateway.chat.direct import DirectRoutes
-from turnout.gateway.parts import Parts
-from turnout.ports import Fetcher
+from turnout.gateway.gateway import Gateway, GatewayStores, build_gateway
+from turnout.ports import Fetcher, Gangs
 from turnout.relay import Relay, RelaySettings
 from turnout.wiring.stores import Stores, open_stores
 from turnout.worker.joiner import trusting
@@ -44,15 +43,14 @@ async def run_gateway(config: Config, listening: socket.socket) -> None:
             """Ends live streams before it waits for open requests."""
 
             async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-                stop_streams(app)
+                gateway.live.stop()
                 await super().shutdown(sockets)
                 relay.close()
 
-        parts = gateway_parts(config, stores, fetcher, prober)
-        app = create_app(parts)
-        relay = Relay(desk_of(app), RelaySettings(max_body_bytes=config.max_body_bytes), tls)
+        gateway = gateway_on(config, stores, fetcher, prober)
+        relay = Relay(gateway.admission, RelaySettings(max_body_bytes=config.max_body_bytes), tls)
         settings = uvicorn.Config(
-            app,
+            create_app(gateway),
             http=relay.protocol,
             ws="websockets-sansio",
             log_config=None,
@@ -64,26 +62,30 @@ async def run_gateway(config: Config, listening: socket.socket) -> None:
         gc.collect()
         gc.freeze()
         await Server(settings).serve(sockets=[listening])
-        await app.state.usage_book.flush()  # also what was cut just now
+        await gateway.chat_usage.flush()  # also what was cut just now
 
 
-def gateway_parts(config: Config, stores: Stores, fetcher: Fetcher, prober: Fetcher) -> Parts:
-    return Parts(
-        config=config,
-        tasks=stores.tasks,
-        queue=stores.queue,
-        keys=stores.keys,
-        blobs=stores.blobs,
-        mutex=stores.mutex,
-        registry=stores.registry,
-        quotas=stores.quotas,
-        usage=stores.usage,
-        gangs=stores.gangs,
+def gateway_on(
+    config: Config, stores: Stores, fetcher: Fetcher, prober: Fetcher, gangs: Gangs | None = None
+) -> Gateway:
+    """The gateway on these adapters; `gangs` says who tells of them, if it is not the store."""
+    return build_gateway(
+        config,
+        GatewayStores(
+            tasks=stores.tasks,
+            queue=stores.queue,
+            keys=stores.keys,
+            blobs=stores.blobs,
+            mutex=stores.mutex,
+            registry=stores.registry,
+            quotas=stores.quotas,
+            usage=stores.usage,
+            gangs=gangs or stores.gangs,
+        ),
         fetcher=fetcher,
         prober=prober,
         tunnels=GatewayTunnels(),
-        shortcuts=DirectRoutes(network_name(), trusting(config.ca_file)),
-        now=time.time,
+        direct=DirectRoutes(network_name(), trusting(config.ca_file)),
         new_id=new_task_id,
         new_seed=lambda: secrets.randbits(32),
     )

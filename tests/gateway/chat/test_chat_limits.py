@@ -68,9 +68,9 @@ async def test_a_full_line_is_refused_with_the_limits_too(stores: Stores, tmp_pa
         chat.client() as http,
         asyncio.TaskGroup() as group,
     ):
-        chat.gateway.app.state.board._max_waiting = 1
+        chat.gateway.inside.switchboard._max_waiting = 1
         waits = group.create_task(http.post(PATH, json=ASK))
-        demand = chat.gateway.app.state.board.demand
+        demand = chat.gateway.inside.switchboard.demand
         await wait_until(lambda: "m" in demand() and demand()["m"].waiting == 1, "one to wait")
         refused = await http.post(PATH, json=ASK)
         assert (refused.status_code, refused.json()["error"]["code"]) == (429, "too_many_waiting")
@@ -181,7 +181,7 @@ async def test_a_waiting_request_holds_its_slot_and_gives_it_back(stores: Stores
         waiting = asyncio.create_task(http.post(PATH, json=ASK))  # no replica is there
 
         def in_line() -> bool:
-            demand = chat.gateway.app.state.board.demand()
+            demand = chat.gateway.inside.switchboard.demand()
             return "m" in demand and demand["m"].waiting == 1
 
         await wait_until(in_line, "the request to wait")
@@ -200,14 +200,14 @@ async def test_nothing_is_asked_of_redis_for_a_request_that_fits_the_share(
         await chat.replica(at_once)
         assert (await http.post(PATH, json=ASK)).status_code == 200
         asked = 0
-        lease = chat.gateway.parts.quotas.lease
+        lease = chat.gateway.inside.stores.quotas.lease
 
         async def counted(*arguments: Any) -> Any:
             nonlocal asked
             asked += 1
             return await lease(*arguments)
 
-        monkeypatch.setattr(chat.gateway.parts.quotas, "lease", counted)
+        monkeypatch.setattr(chat.gateway.inside.stores.quotas, "lease", counted)
         for _ in range(200):
             assert (await http.post(PATH, json=ASK)).status_code == 200
         assert asked < 20

@@ -40,7 +40,7 @@ async def test_requests_times_tokens_and_refusals_are_told(stores: Stores, tmp_p
 
 async def test_replicas_wakes_evictions_and_heartbeats_are_told(stores: Stores, tmp_path: Path) -> None:
     async with chatting(stores, tmp_path) as chat:
-        registry = chat.gateway.parts.registry
+        registry = chat.gateway.inside.stores.registry
         worker = WorkerId("w-1")
         await registry.enrol(Enrolment(worker, "one", "http://w", "digest"))
         await registry.heard(worker, Beat(Machine((), 1, 1)))

@@ -114,7 +114,7 @@ async def worker(bench: Bench) -> AsyncIterator[Worker]:
 async def gateway(stores: Stores, tmp_path: Path, worker: Worker, network: str) -> AsyncIterator[Chat]:
     ways = DirectRoutes(network, ssl.create_default_context())
     async with chatting(stores, tmp_path, ways) as chat:
-        registry, board = chat.gateway.parts.registry, chat.gateway.app.state.board
+        registry, board = chat.gateway.inside.stores.registry, chat.gateway.inside.switchboard
         await registry.enrol(Enrolment(W, "test", worker.url, DIGEST))
         told = ModelRoutes((Route(R1, W, worker.url, None),), 8)
         assert await registry.publish("fleet", "test", Publication(routes={"m": told}))
@@ -123,7 +123,7 @@ async def gateway(stores: Stores, tmp_path: Path, worker: Worker, network: str) 
 
 
 def ways_of(chat: Chat) -> DirectRoutes:
-    ways = chat.gateway.parts.shortcuts
+    ways = chat.gateway.inside.direct
     assert isinstance(ways, DirectRoutes)
     return ways
 
@@ -199,7 +199,7 @@ async def test_routes_may_go_while_a_request_is_under_way_and_it_still_counts(
         under_way = group.create_task(ask(chat, until=str(release)))
         await wait_until(lambda: worker.busy == 1, "the request to be counted")
         gone = Publication(routes={"m": ModelRoutes()})
-        assert await chat.gateway.parts.registry.publish("fleet", "test", gone)
+        assert await chat.gateway.inside.stores.registry.publish("fleet", "test", gone)
         await wait_until(lambda: not ways_of(chat)._doors, "the gateway to have no route to the worker")
         worker.want(Want.GONE)
         await by_the_door(chat)
@@ -237,7 +237,7 @@ async def test_a_way_that_is_blocked_is_left_for_the_door_by_the_same_request(
             assert (await ask(chat)).status_code == 200
         assert worker.desk.admitted == 1
         assert not tally.busy
-        assert not chat.gateway.app.state.board._aside, "the replica is not to blame"
+        assert not chat.gateway.inside.switchboard._aside, "the replica is not to blame"
 
 
 def engine(host: str, key: str | None = None) -> DirectEngine:

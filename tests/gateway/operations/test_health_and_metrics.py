@@ -13,6 +13,7 @@ from turnout.domain.errors import Unavailable
 from turnout.domain.slots import GangReport, RankReport
 from turnout.domain.tasks import Claimed, Finished, GangId, Interrupted, Result, Stage, evolve
 from turnout.gateway.videos.time_estimates import TimeEstimates
+from turnout.ports import Recorded
 
 
 async def away(*_: object, **__: object) -> None:
@@ -135,14 +136,15 @@ async def test_a_queued_task_has_an_eta_once_one_like_it_has_ended(gateway: Gate
 
 
 def test_an_eta_grows_with_the_line_and_with_the_work() -> None:
-    pace = TimeEstimates()
+    estimates = TimeEstimates()
     task = make_task()
-    assert pace.eta_s(task, 0, 1, 0.0) is None
+    assert estimates.eta_s(task, 0, 1, 0.0) is None
     running = evolve(task, Claimed(100.0, 1, GangId("g")))
-    pace.learn(evolve(running, Finished(110.0, 1, Result("v", "t", "s", 1))))
-    assert pace.eta_s(task, 0, 1, 0.0) == pytest.approx(10)
-    assert pace.eta_s(task, 3, 1, 0.0) == pytest.approx(40)
-    assert pace.eta_s(task, 3, 3, 0.0) == pytest.approx(20), "three gangs share the line"
-    assert pace.eta_s(make_task(steps=8), 0, 1, 0.0) == pytest.approx(20)
-    assert pace.eta_s(running, None, 1, 104.0) == pytest.approx(6)
-    assert pace.eta_s(running, None, 1, 500.0) == 0
+    finished = Finished(110.0, 1, Result("v", "t", "s", 1))
+    estimates.saw(Recorded("1-0", "1-0", task.id, task.tenant, finished), evolve(running, finished))
+    assert estimates.eta_s(task, 0, 1, 0.0) == pytest.approx(10)
+    assert estimates.eta_s(task, 3, 1, 0.0) == pytest.approx(40)
+    assert estimates.eta_s(task, 3, 3, 0.0) == pytest.approx(20), "three gangs share the line"
+    assert estimates.eta_s(make_task(steps=8), 0, 1, 0.0) == pytest.approx(20)
+    assert estimates.eta_s(running, None, 1, 104.0) == pytest.approx(6)
+    assert estimates.eta_s(running, None, 1, 500.0) == 0

@@ -15,6 +15,7 @@ from tests.relay.kit import Call
 
 from turnout.domain.errors import InvalidRequest, Unavailable
 from turnout.domain.keys import Role
+from turnout.domain.tasks import TenantId
 from turnout.gateway.chat.request_body import read_ask
 
 USAGE = {"prompt_tokens": 7, "completion_tokens": 3, "total_tokens": 10}
@@ -42,7 +43,7 @@ async def streamed(call: Call) -> None:
 
 
 async def used(chat: Chat, token: str | None = None, **params: str) -> list[dict[str, Any]]:
-    await chat.gateway.app.state.usage_book.flush()
+    await chat.gateway.inside.chat_usage.flush()
     headers = bearer(token) if token else {}
     found = await chat.gateway.http.get("/v1/usage", params=params, headers=headers)
     assert found.status_code == 200, found.text
@@ -165,8 +166,8 @@ async def test_what_could_not_be_written_is_written_later_and_once(
     stores: Stores, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with chatting(stores, tmp_path) as chat:
-        book = chat.gateway.app.state.usage_book
-        add = chat.gateway.parts.usage.add
+        book = chat.gateway.inside.chat_usage
+        add = chat.gateway.inside.stores.usage.add
         lost = asyncio.Event()
 
         async def loses_its_answer(*arguments: Any) -> None:
@@ -175,11 +176,11 @@ async def test_what_could_not_be_written_is_written_later_and_once(
                 lost.set()
                 raise Unavailable("the answer was lost")
 
-        monkeypatch.setattr(chat.gateway.parts.usage, "add", loses_its_answer)
-        book.add("acme", "m", 1, 2, 0)
+        monkeypatch.setattr(chat.gateway.inside.stores.usage, "add", loses_its_answer)
+        book.add(TenantId("acme"), "m", 1, 2, 0)
         await book.flush()
         assert lost.is_set()
-        book.add("acme", "m", 10, 20, 0)
+        book.add(TenantId("acme"), "m", 10, 20, 0)
         assert figures((await used(chat))[0]) == (2, 11, 22, 0)
 
 

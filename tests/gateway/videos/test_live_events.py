@@ -17,7 +17,7 @@ from websockets.typing import Subprotocol
 from turnout.domain.tasks import Cancelled, Failed, Interrupted, Stage, Task, TaskFailure, TaskId, TenantId
 from turnout.gateway.videos import live_events as live_module
 from turnout.gateway.videos.event_json import note_of, order_of
-from turnout.gateway.videos.live_events import CutOff, Live, Watcher
+from turnout.gateway.videos.live_events import CutOff, LiveEvents, Watcher
 from turnout.ports import Recorded
 
 STORY = ["queued", "in_progress", "progress", "preview", "progress", "completed"]
@@ -123,8 +123,8 @@ async def test_reconnecting_at_every_event_has_no_gap_and_no_repetition(served: 
 async def test_a_lost_tail_start_leaves_no_gap(gateway: Gateway) -> None:
     """Events that the tail never brought still come, in order, before the first one that it brings."""
     task = make_task()
-    await gateway.stores.tasks.submit(task, gateway.parts.config.limits)
-    live = Live(gateway.stores.tasks)  # its tail does not run
+    await gateway.stores.tasks.submit(task, gateway.inside.config.limits)
+    live = LiveEvents(gateway.stores.tasks)  # its tail does not run
     stream = live.follow(task, "0")
     assert [n.text.split('"type":"')[1].split('"')[0] for n in await anext(stream)] == ["video.queued"]
     claimed = await gateway.gang.claim()
@@ -260,7 +260,7 @@ async def test_a_tenants_socket_tells_of_all_its_tasks_and_of_no_other(served: G
         connect(url, additional_headers=bearer(served.token)) as mine,
         connect(url, additional_headers=bearer(await served.key("other"))) as theirs,
     ):
-        await wait_until(lambda: len(served.app.state.live._by_tenant) == 2, "both sockets")
+        await wait_until(lambda: len(served.inside.live._by_tenant) == 2, "both sockets")
         one, two = await served.submit(), await served.submit()
         await play(served)
         await play(served)
@@ -292,14 +292,12 @@ async def test_a_watcher_that_falls_behind_is_cut_off(monkeypatch: pytest.Monkey
 
 
 async def test_stopping_ends_open_streams_and_sockets(served: Gateway) -> None:
-    from turnout.gateway.app import stop_streams
-
     video = await served.submit()
     stream = sse(served, video)
     await anext(stream)
     async with connect(ws_url(served, "/v1/videos/ws"), additional_headers=bearer(served.token)) as socket:
-        await wait_until(lambda: served.app.state.live._count == 2, "both watchers")
-        stop_streams(served.app)
+        await wait_until(lambda: served.inside.live._count == 2, "both watchers")
+        served.inside.live.stop()
         assert [e async for e in stream] == []
         with pytest.raises(ConnectionClosed):
             await socket.recv()
@@ -311,6 +309,6 @@ async def test_clients_that_leave_are_forgotten(served: Gateway) -> None:
     stream = sse(served, video)
     await anext(stream)
     async with connect(ws_url(served, "/v1/videos/ws"), additional_headers=bearer(served.token)):
-        await wait_until(lambda: served.app.state.live._count == 2, "both watchers")
+        await wait_until(lambda: served.inside.live._count == 2, "both watchers")
     await stream.aclose()  # type: ignore[attr-defined]
-    await wait_until(lambda: served.app.state.live._count == 0, "both gone")
+    await wait_until(lambda: served.inside.live._count == 0, "both gone")

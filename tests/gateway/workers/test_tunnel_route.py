@@ -43,7 +43,7 @@ async def test_only_the_worker_itself_may_hold_its_tunnel(served: Gateway) -> No
 async def test_requests_for_a_tunnelled_worker_go_where_its_tunnel_is(served: Gateway) -> None:
     one = await join(served)
     worker = WorkerId(one["id"])
-    lines, board, tunnels = served.app.state.lines, served.app.state.board, served.parts.tunnels
+    lines, board, tunnels = served.inside.routes, served.inside.switchboard, served.inside.tunnels
     assert isinstance(board, Switchboard)
     route = Route(ReplicaId("r"), worker, "tunnel:", None)
     lines._known = {"m": ModelRoutes((route,), 8)}

@@ -2,17 +2,14 @@
 
 from collections.abc import Awaitable
 from time import monotonic
-from typing import NamedTuple, cast
+from typing import NamedTuple
 from urllib.parse import urlsplit
-
-from fastapi import FastAPI
 
 from turnout.domain.errors import Limited, TurnoutError
 from turnout.domain.quotas import TenantShare
 from turnout.domain.routing import affinity_of
 from turnout.domain.serving import ReplicaId, Route
 from turnout.domain.tasks import TenantId
-from turnout.gateway.auth import KeyRing, bearer, may_watch
 from turnout.gateway.chat.chat_limits import ChatShares
 from turnout.gateway.chat.chat_metrics import ChatMetrics
 from turnout.gateway.chat.chat_usage import ChatUsage
@@ -20,6 +17,7 @@ from turnout.gateway.chat.direct import DirectRoutes
 from turnout.gateway.chat.request_body import read_ask
 from turnout.gateway.chat.routes_feed import RoutesFeed
 from turnout.gateway.chat.switchboard import Seat, Switchboard
+from turnout.gateway.key_ring import KeyRing, bearer, may_watch
 from turnout.observe import get_log
 from turnout.relay import RelayFailure, RelayOutcome, RelayRequest, Target, UpstreamCall
 from turnout.schemas.relay_tokens import REPLICA_HEADER
@@ -250,20 +248,6 @@ class ChatAdmission:
                 self.metrics.refused(err.code)
             raise
         return ChatCall(self, request, place, tried)
-
-
-def desk_of(app: FastAPI) -> ChatAdmission:
-    """The desk on what the app keeps."""
-    state = app.state
-    return ChatAdmission(
-        state.keys,
-        state.allowances,
-        state.board,
-        state.lines,
-        state.usage_book,
-        state.chat_metrics,
-        cast(DirectRoutes, state.parts.shortcuts),
-    )
 
 
 def _target(url: str) -> Target:

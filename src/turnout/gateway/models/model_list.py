@@ -1,11 +1,10 @@
 """The registered models in OpenAI's list shape, with what each can make and how it stands."""
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter
 
 from turnout.domain.errors import NotFound
 from turnout.gateway.auth import UserDep
-from turnout.gateway.catalog import catalog_of
-from turnout.gateway.parts import PartsDep
+from turnout.gateway.gateway import GatewayDep
 from turnout.gateway.problems import documented
 from turnout.schemas.model_json import ModelList, ModelShown, ServedShown, shown
 
@@ -15,16 +14,16 @@ router = APIRouter(tags=["models"], responses=documented(401, 403, 500, 503))
 
 
 @router.get("/v1/models", summary="List models")
-async def index(request: Request, key: UserDep, parts: PartsDep) -> ModelList:
-    status = await parts.registry.status()
-    models = (await catalog_of(request).all()).values()
+async def index(key: UserDep, gateway: GatewayDep) -> ModelList:
+    status = await gateway.stores.registry.status()
+    models = (await gateway.catalog.all()).values()
     return ModelList(data=[shown(model, status.get(model.name, _UNTOLD)) for model in models])
 
 
 @router.get("/v1/models/{name}", responses=documented(404), summary="Look at a model")
-async def show(name: str, key: UserDep, parts: PartsDep) -> ModelShown | ServedShown:
+async def show(name: str, key: UserDep, gateway: GatewayDep) -> ModelShown | ServedShown:
     try:
-        model = await parts.registry.model(name)
+        model = await gateway.stores.registry.model(name)
     except NotFound as err:
         raise NotFound(f"There is no model {name[:100]}.", "model", "model_not_found") from err
-    return shown(model, (await parts.registry.status()).get(name, _UNTOLD))
+    return shown(model, (await gateway.stores.registry.status()).get(name, _UNTOLD))

@@ -7,8 +7,7 @@ from turnout.domain.serving import EngineKind, Needs, ServedModel
 from turnout.engines.engine_servers import check_served
 from turnout.gateway.auth import AdminDep
 from turnout.gateway.bodies import read_json
-from turnout.gateway.catalog import catalog_of
-from turnout.gateway.parts import PartsDep
+from turnout.gateway.gateway import GatewayDep
 from turnout.gateway.problems import documented
 from turnout.observe import get_log
 from turnout.schemas.model_json import ModelDeleted, ModelShown, RegisterRequest, ServedShown, shown
@@ -28,10 +27,10 @@ _BODY = {
     openapi_extra=_BODY,
     summary="Register a model",
 )
-async def register(request: Request, admin: AdminDep, parts: PartsDep) -> ModelShown | ServedShown:
+async def register(request: Request, admin: AdminDep, gateway: GatewayDep) -> ModelShown | ServedShown:
     """Registering a known alias again changes it: its replicas are replaced as they become idle."""
     body = await read_json(request, RegisterRequest)
-    if body.engine is EngineKind.COMMAND and not parts.config.allow_registered_commands:
+    if body.engine is EngineKind.COMMAND and not gateway.config.allow_registered_commands:
         raise Forbidden(
             "Commands run on workers: declare them in turnout.yaml, or set allow_registered_commands.",
             "engine",
@@ -39,18 +38,18 @@ async def register(request: Request, admin: AdminDep, parts: PartsDep) -> ModelS
         )
     model = _model(body)
     check_served(model)
-    await parts.registry.put_model(model)
-    catalog_of(request).forget()
+    await gateway.stores.registry.put_model(model)
+    gateway.catalog.forget()
     get_log().info("model registered", model=model.name, engine=model.engine, by=admin.id)
     return shown(model, "registered")
 
 
 @router.delete("/v1/models/{name}", responses=documented(404), summary="Remove a model")
-async def remove(name: str, request: Request, admin: AdminDep, parts: PartsDep) -> ModelDeleted:
+async def remove(name: str, admin: AdminDep, gateway: GatewayDep) -> ModelDeleted:
     """Its replicas leave once they are idle; its waiting tasks end with an error."""
-    if not await parts.registry.remove_model(name):
+    if not await gateway.stores.registry.remove_model(name):
         raise NotFound(f"There is no model {name[:100]}.", "model", "model_not_found")
-    catalog_of(request).forget()
+    gateway.catalog.forget()
     get_log().info("model removed", model=name, by=admin.id)
     return ModelDeleted(id=name)
 

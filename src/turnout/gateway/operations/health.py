@@ -10,7 +10,7 @@ from starlette.responses import JSONResponse
 
 from turnout import __version__
 from turnout.domain.errors import NotFound, TurnoutError, Unavailable
-from turnout.gateway.parts import Parts, PartsDep
+from turnout.gateway.gateway import Gateway, GatewayDep
 from turnout.observe import get_log
 
 _DEADLINE_S = 3.0
@@ -52,21 +52,21 @@ async def health() -> HealthAnswer:
     response_model=Readiness,
     summary="Requests can be served",
 )
-async def ready(parts: PartsDep) -> JSONResponse:
+async def ready(gateway: GatewayDep) -> JSONResponse:
     redis, blobs, manager = await asyncio.gather(
-        _state(parts.tasks.totals()), _state(_blobs_answer(parts)), _state(_manager_works(parts))
+        _state(gateway.stores.tasks.totals()), _state(_blobs_answer(gateway)), _state(_manager_works(gateway))
     )
     fine = redis == blobs == "ok"  # a gateway without a manager still takes, shows and delivers tasks
     found = {"redis": redis, "blobs": blobs, "manager": manager}
-    gangs = await _gangs(parts) if redis == "ok" else []
+    gangs = await _gangs(gateway) if redis == "ok" else []
     answer = Readiness(status="ready" if fine else "not_ready", parts=found, gangs=gangs)
     return JSONResponse(answer.model_dump(), 200 if fine else 503)
 
 
-async def _gangs(parts: Parts) -> list[GangView]:
+async def _gangs(gateway: Gateway) -> list[GangView]:
     try:
         async with asyncio.timeout(_DEADLINE_S):
-            found = await parts.gangs.all()
+            found = await gateway.stores.gangs.all()
     except (TimeoutError, Unavailable):
         return []
     return [
@@ -80,15 +80,15 @@ async def _gangs(parts: Parts) -> list[GangView]:
     ]
 
 
-async def _blobs_answer(parts: Parts) -> None:
+async def _blobs_answer(gateway: Gateway) -> None:
     try:
-        await parts.blobs.head(_PROBE)
+        await gateway.stores.blobs.head(_PROBE)
     except NotFound:
         return
 
 
-async def _manager_works(parts: Parts) -> None:
-    if await parts.mutex.holder("manager") is None:
+async def _manager_works(gateway: Gateway) -> None:
+    if await gateway.stores.mutex.holder("manager") is None:
         raise Unavailable("no manager is at work: leases, expiry and webhooks wait")
 
 

@@ -7,9 +7,9 @@ from fastapi import APIRouter, Request
 from turnout.domain.errors import NotFound
 from turnout.domain.keys import mint
 from turnout.domain.tasks import TenantId
-from turnout.gateway.auth import AdminDep, ring_of
+from turnout.gateway.auth import AdminDep
 from turnout.gateway.bodies import read_json
-from turnout.gateway.parts import PartsDep
+from turnout.gateway.gateway import GatewayDep
 from turnout.gateway.problems import documented
 from turnout.observe import get_log
 from turnout.schemas.openai_json import KeyDeleted, KeyList, KeyRequest, KeyShown, key_of, schema_of
@@ -22,7 +22,7 @@ _BODY = {
 
 
 @router.post("/v1/keys", responses=documented(400, 413, 415), openapi_extra=_BODY, summary="Create a key")
-async def create(request: Request, admin: AdminDep, parts: PartsDep) -> KeyShown:
+async def create(request: Request, admin: AdminDep, gateway: GatewayDep) -> KeyShown:
     body = await read_json(request, KeyRequest)
     key, token = mint(
         secrets.token_hex(8),
@@ -30,22 +30,22 @@ async def create(request: Request, admin: AdminDep, parts: PartsDep) -> KeyShown
         TenantId(body.tenant),
         body.role,
         body.name,
-        parts.now(),
+        gateway.now(),
     )
-    await parts.keys.add(key)
+    await gateway.stores.keys.add(key)
     get_log().info("key created", key=key.id, tenant=key.tenant, role=key.role, by=admin.id)
     return key_of(key, token)
 
 
 @router.get("/v1/keys", summary="List keys")
-async def index(admin: AdminDep, parts: PartsDep) -> KeyList:
-    return KeyList(data=[key_of(key) for key in await parts.keys.all()])
+async def index(admin: AdminDep, gateway: GatewayDep) -> KeyList:
+    return KeyList(data=[key_of(key) for key in await gateway.stores.keys.all()])
 
 
 @router.delete("/v1/keys/{key_id}", responses=documented(404), summary="Revoke a key")
-async def revoke(key_id: str, request: Request, admin: AdminDep, parts: PartsDep) -> KeyDeleted:
-    if not await parts.keys.revoke(key_id):
+async def revoke(key_id: str, admin: AdminDep, gateway: GatewayDep) -> KeyDeleted:
+    if not await gateway.stores.keys.revoke(key_id):
         raise NotFound(f"There is no key {key_id[:100]}.", "key_id", "key_not_found")
-    ring_of(request).drop(key_id)
+    gateway.keys.drop(key_id)
     get_log().info("key revoked", key=key_id, by=admin.id)
     return KeyDeleted(id=key_id)

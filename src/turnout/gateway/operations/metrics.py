@@ -6,37 +6,45 @@ Every gateway sees all events, so the figures of tasks and gangs are the same on
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from time import perf_counter
-from typing import cast
 
-from fastapi import APIRouter, Request
 from prometheus_client import (
-    CONTENT_TYPE_LATEST,
     CollectorRegistry,
     Counter,
     Gauge,
     Histogram,
     generate_latest,
 )
-from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from turnout.domain.errors import Unavailable
 from turnout.domain.slots import GangReport
 from turnout.domain.tasks import Interrupted, Progressed, Stage, Task, TaskId
-from turnout.gateway.catalog import Catalog, catalog_of
+from turnout.gateway.catalog import Catalog
 from turnout.gateway.operations.fleet_metrics import FleetMetrics
-from turnout.gateway.parts import Parts, PartsDep
-from turnout.ports import Recorded
+from turnout.ports import Gangs, Queue, Recorded, Registry, TaskLog
 
 _MAX_FOLLOWED = 10_000
 _HTTP_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10)
 _STEP_BUCKETS = (0.01, 0.03, 0.1, 0.3, 1, 2, 3, 5, 8, 13, 20, 40, 80, 160)
 
-router = APIRouter(tags=["health"])
-
 
 class Metrics:
-    def __init__(self, now: Callable[[], float]) -> None:
+    """`registry` holds the figures; the ports are asked at a scrape."""
+
+    def __init__(
+        self,
+        tasks: TaskLog,
+        queue: Queue,
+        gangs: Gangs,
+        fleet: Registry,
+        catalog: Catalog,
+        now: Callable[[], float],
+    ) -> None:
+        self._task_log = tasks
+        self._queue = queue
+        self._gang_board = gangs
+        self._fleet_figures = fleet
+        self._catalog = catalog
         self._now = now
         self.registry = CollectorRegistry()
         own = self.registry
@@ -99,20 +107,20 @@ class Metrics:
         self._requests.labels(method, route, str(status)).inc()
         self._latency.labels(method, route).observe(seconds)
 
-    async def scrape(self, parts: Parts, catalog: Catalog) -> bytes:
+    async def scrape(self) -> bytes:
         try:
-            for state, count in (await parts.tasks.totals()).items():
+            for state, count in (await self._task_log.totals()).items():
                 self._tasks.labels(state).set(count)
-            videos = [model.name for model in await catalog.videos()]
-            figures_of = {name: await parts.queue.figures(name) for name in videos}
+            videos = [model.name for model in await self._catalog.videos()]
+            figures_of = {name: await self._queue.figures(name) for name in videos}
             for gauge in (self._length, self._running, self._oldest):
                 gauge.clear()  # of models that were removed, too
             for name, figures in figures_of.items():
                 self._length.labels(name).set(figures.length)
                 self._running.labels(name).set(figures.running)
                 self._oldest.labels(name).set(figures.oldest_s)
-            self._saw_gangs(videos, list((await parts.gangs.all()).values()))
-            self._fleet.figures = await parts.registry.figures()
+            self._saw_gangs(videos, list((await self._gang_board.all()).values()))
+            self._fleet.figures = await self._fleet_figures.figures()
             self._redis_up.set(1)
         except Unavailable:
             self._redis_up.set(0)  # and the rest keeps its last values
@@ -160,16 +168,3 @@ class Measured:
             await send(message)
 
         await self._app(scope, receive, watched)
-
-
-@router.get(
-    "/metrics",
-    response_class=Response,
-    responses={
-        200: {"content": {"text/plain": {"schema": {"type": "string"}}}, "description": "Prometheus's text."}
-    },
-    summary="Figures for Prometheus",
-)
-async def metrics(request: Request, parts: PartsDep) -> Response:
-    body = await cast(Metrics, request.app.state.metrics).scrape(parts, catalog_of(request))
-    return Response(body, media_type=CONTENT_TYPE_LATEST)

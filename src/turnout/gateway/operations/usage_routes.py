@@ -10,7 +10,7 @@ from turnout.domain.keys import Role
 from turnout.domain.tasks import TenantId
 from turnout.domain.usage import day_of
 from turnout.gateway.auth import UserDep
-from turnout.gateway.parts import PartsDep
+from turnout.gateway.gateway import GatewayDep
 from turnout.gateway.problems import documented
 from turnout.schemas.usage_json import UsageList, usage_of
 
@@ -23,14 +23,14 @@ router = APIRouter(tags=["usage"], responses=documented(401, 403, 500, 503))
 @router.get("/v1/usage", responses=documented(400), summary="What was used, by day, tenant and model")
 async def usage(
     key: UserDep,
-    parts: PartsDep,
+    gateway: GatewayDep,
     start: Annotated[date | None, Query(description="The first day, in UTC.")] = None,
     end: Annotated[date | None, Query(description="The last day; today if not given.")] = None,
     tenant: Annotated[
         str | None, Query(max_length=100, description="For admins; everyone if not given.")
     ] = None,
 ) -> UsageList:
-    last = end or date.fromisoformat(day_of(parts.now()))
+    last = end or date.fromisoformat(day_of(gateway.now()))
     first = start or last - timedelta(days=min(_USUAL_DAYS - 1, (last - date.min).days))
     if first > last:
         raise InvalidRequest("start is after end.", "start", "invalid_value")
@@ -40,5 +40,5 @@ async def usage(
         raise Forbidden("Only an admin's key may see another tenant's usage.", code="role_not_allowed")
     whose = TenantId(tenant) if tenant is not None else None if key.role is Role.ADMIN else key.tenant
     days = [(first + timedelta(days=n)).isoformat() for n in range((last - first).days + 1)]
-    rows = await parts.usage.read(days, whose)
+    rows = await gateway.stores.usage.read(days, whose)
     return UsageList(start=first, end=last, data=[usage_of(row) for row in rows])

@@ -7,17 +7,17 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from typing import Annotated, Any, cast
 
-from fastapi import APIRouter, Header, Query, Request, WebSocket, WebSocketDisconnect
-from starlette.requests import HTTPConnection
+from fastapi import APIRouter, Header, Query, WebSocket, WebSocketDisconnect
 from starlette.responses import Response, StreamingResponse
 
 from turnout.domain.errors import InvalidRequest, TurnoutError, Unauthorized, Unavailable
 from turnout.domain.keys import Key
-from turnout.gateway.auth import UserDep, may_watch, ring_of
-from turnout.gateway.parts import PartsDep
-from turnout.gateway.problems import documented, respond_to
+from turnout.gateway.auth import UserDep
+from turnout.gateway.gateway import GatewayDep
+from turnout.gateway.key_ring import KeyRing, may_watch
+from turnout.gateway.problems import documented, is_open, refuse_socket
 from turnout.gateway.videos.event_json import EventJson
-from turnout.gateway.videos.live_events import CutOff, Live
+from turnout.gateway.videos.live_events import CutOff
 from turnout.gateway.videos.video_routes import own_task
 
 _FIRST_MESSAGE_S = 5.0
@@ -28,10 +28,6 @@ _TRY_AGAIN_LATER = 1013
 _ENDED = 1000
 
 router = APIRouter(tags=["events"])
-
-
-def live_of(conn: HTTPConnection) -> Live:
-    return cast(Live, conn.app.state.live)
 
 
 def _checked_id(event_id: str | None, param: str) -> str | None:
@@ -55,15 +51,14 @@ def _checked_id(event_id: str | None, param: str) -> str | None:
 )
 async def events(
     video_id: str,
-    request: Request,
     key: UserDep,
-    parts: PartsDep,
+    gateway: GatewayDep,
     last_event_id: Annotated[str | None, Header()] = None,
     after: Annotated[str | None, Query(description="Like Last-Event-ID, for clients without it.")] = None,
 ) -> Response:
-    task = await own_task(parts, key, video_id)
+    task = await own_task(gateway, key, video_id)
     start = _checked_id(last_event_id, "Last-Event-ID") or _checked_id(after, "after") or "0"
-    live = live_of(request)
+    live = gateway.live
     if task.ended and not await live.story(task.id, start):
         return Response(status_code=204)  # which tells an EventSource not to come back
     headers = {"X-Accel-Buffering": "no"}
@@ -83,42 +78,42 @@ async def _lines(batches: AsyncGenerator[Sequence[EventJson]]) -> AsyncGenerator
 
 
 @router.websocket("/v1/videos/ws")
-async def watch_all(socket: WebSocket, parts: PartsDep, after: str | None = None) -> None:
+async def watch_all(socket: WebSocket, gateway: GatewayDep, after: str | None = None) -> None:
     """All of a tenant's tasks; `after` is the `cursor` of the last event that the client has."""
-    if (key := await _welcome(socket)) is None:
+    if (key := await _welcome(socket, gateway.keys)) is None:
         return
     try:
         cursor = _checked_id(after, "after")
     except TurnoutError as err:
-        return await refuse(socket, err)
+        return await refuse_socket(socket, err)
     await _accept(socket)
-    await _send(socket, live_of(socket).follow_tenant(key.tenant, cursor))
+    await _send(socket, gateway.live.follow_tenant(key.tenant, cursor))
 
 
 @router.websocket("/v1/videos/{video_id}/ws")
-async def watch(socket: WebSocket, video_id: str, parts: PartsDep, after: str | None = None) -> None:
+async def watch(socket: WebSocket, video_id: str, gateway: GatewayDep, after: str | None = None) -> None:
     """One task's story from the start, or after an event's id, until it ends."""
-    if (key := await _welcome(socket)) is None:
+    if (key := await _welcome(socket, gateway.keys)) is None:
         return
     try:
-        task = await own_task(parts, key, video_id)
+        task = await own_task(gateway, key, video_id)
         start = _checked_id(after, "after") or "0"
     except TurnoutError as err:
-        return await refuse(socket, err)
+        return await refuse_socket(socket, err)
     await _accept(socket)
-    await _send(socket, live_of(socket).follow(task, start))
+    await _send(socket, gateway.live.follow(task, start))
 
 
-async def _welcome(socket: WebSocket) -> Key | None:
+async def _welcome(socket: WebSocket, keys: KeyRing) -> Key | None:
     """Who is calling; None when it was refused. Keys never stand in the URL, where logs would keep them."""
     try:
         token = _offered_token(socket)
         if token is None:
             await _accept(socket)
             token = await _first_message(socket)
-        return may_watch(await ring_of(socket).identify(token))
+        return may_watch(await keys.identify(token))
     except TurnoutError as err:
-        await refuse(socket, err)
+        await refuse_socket(socket, err)
     except WebSocketDisconnect:
         pass
     return None
@@ -141,24 +136,10 @@ async def _first_message(socket: WebSocket) -> str:
         raise Unauthorized('Send {"key": "tk-…"} first.', code="missing_api_key") from err
 
 
-def _is_open(socket: WebSocket) -> bool:
-    return socket.application_state.name == "CONNECTED"
-
-
 async def _accept(socket: WebSocket) -> None:
-    if not _is_open(socket):
+    if not is_open(socket):
         offered = cast("list[str]", socket.scope.get("subprotocols", []))
         await socket.accept(_PROTOCOL if _PROTOCOL in offered else None)
-
-
-async def refuse(socket: WebSocket, err: TurnoutError) -> None:
-    """As an HTTP error before the handshake, as a close code of the same number after it."""
-    if _is_open(socket):
-        await socket.close(4000 + err.status, err.message[:120])
-    elif "websocket.http.response" in socket.scope.get("extensions", {}):
-        await socket.send_denial_response(respond_to(err))
-    else:
-        await socket.close(4000 + err.status)
 
 
 async def _send(socket: WebSocket, batches: AsyncGenerator[Sequence[EventJson]]) -> None:

@@ -84,7 +84,7 @@ class Watcher:
             self._wake.set()
 
 
-class Live:
+class LiveEvents:
     """`seen` hears of every event, with the task as it is now where the event may have ended it."""
 
     def __init__(self, tasks: TaskLog, seen: Sequence[Seen] = ()) -> None:

@@ -6,12 +6,13 @@ Cheap checks come before anything is fetched or stored; what is refused leaves n
 import asyncio
 import hashlib
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Annotated, cast
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Annotated
 
 from fastapi import Depends, Request
 
+from turnout.config import Config
 from turnout.domain.errors import Conflict, InvalidRequest, Limited, NotFound, Unavailable
 from turnout.domain.keys import Key
 from turnout.domain.object_keys import input_image
@@ -20,11 +21,9 @@ from turnout.domain.video import ImageUse, RequestedVideo, VideoSpec, settle
 from turnout.domain.video_model import Model
 from turnout.gateway.bodies import Asked
 from turnout.gateway.catalog import Catalog
-from turnout.gateway.chat.switchboard import Switchboard
-from turnout.gateway.parts import Parts
 from turnout.gateway.videos.images import fit, from_data_url
 from turnout.observe import get_log
-from turnout.ports import Idempotency
+from turnout.ports import Blobs, Fetcher, Idempotency, TaskLog
 from turnout.schemas.openai_json import RemixRequest, VideoRequest
 
 _DECODERS = 2  # pictures unpacked at once; each may take max_image_pixels × 4 bytes, several times over
@@ -68,21 +67,28 @@ async def read_terms(request: Request) -> Terms:
 TermsDep = Annotated[Terms, Depends(read_terms)]
 
 
+@dataclass(frozen=True, slots=True)
 class Submissions:
-    """`board` knows which models cannot be served now."""
+    """`refusal` says why a model cannot be served now; None when it can, or may be soon. `fetcher` calls addresses that
+    users name."""
 
-    def __init__(self, parts: Parts, catalog: Catalog, board: Switchboard) -> None:
-        self._parts = parts
-        self._catalog = catalog
-        self._board = board
-        self._decoders = asyncio.Semaphore(_DECODERS)
+    config: Config
+    tasks: TaskLog
+    blobs: Blobs
+    fetcher: Fetcher
+    catalog: Catalog
+    refusal: Callable[[str], str | None]
+    now: Callable[[], float]
+    new_id: Callable[[], str]
+    new_seed: Callable[[], int]
+    _decoders: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_DECODERS), init=False)
 
     async def create(self, asked: Asked, key: Key, terms: Terms) -> Task:
         request = asked.request
         picture = _picture(asked)
-        task_id = TaskId(f"video_{self._parts.new_id()}")
+        task_id = TaskId(f"video_{self.new_id()}")
         wish = _wish(request, input_image(task_id) if picture else None)
-        model, spec = await self._choose(request.model, wish, self._parts.new_seed())
+        model, spec = await self._choose(request.model, wish, self.new_seed())
         await self._check_webhook(request.webhook_url)
         frame = None if picture is None else await self._frame(picture, spec)
         task = self._task(task_id, key, model, spec, terms, request.webhook_url)
@@ -90,8 +96,7 @@ class Submissions:
 
     async def remix(self, source: Task, request: RemixRequest, key: Key, terms: Terms) -> Task:
         """The same spec and seed with another prompt."""
-        parts = self._parts
-        task_id = TaskId(f"video_{parts.new_id()}")
+        task_id = TaskId(f"video_{self.new_id()}")
         old = source.spec
         image = input_image(task_id) if old.image else None
         wish = RequestedVideo(
@@ -108,7 +113,7 @@ class Submissions:
         )
         model, spec = await self._choose(source.model, wish, old.seed)
         await self._check_webhook(request.webhook_url)
-        frame = await parts.blobs.get(old.image) if old.image else None
+        frame = await self.blobs.get(old.image) if old.image else None
         task = self._task(task_id, key, model, spec, terms, request.webhook_url)
         words = f"{source.id}\n{request.model_dump_json(exclude_none=True)}".encode()
         return await self._submit(
@@ -117,11 +122,11 @@ class Submissions:
 
     async def _choose(self, name: str | None, wish: RequestedVideo, seed: int) -> tuple[Model, VideoSpec]:
         """Raises NotFound, InvalidRequest, and Unavailable for a model that no machine can run now."""
-        served = await self._catalog.find(name) if name is not None else None
+        served = await self.catalog.find(name) if name is not None else None
         if served is not None and served.video is None:
             raise InvalidRequest(f"{name} does not make videos.", "model", "wrong_kind")
-        model, spec = _choose(await self._catalog.videos(), name, wish, seed)
-        refusal = self._board.refusal(model.name)
+        model, spec = _choose(await self.catalog.videos(), name, wish, seed)
+        refusal = self.refusal(model.name)
         if refusal is not None:
             raise Unavailable(
                 f"{model.name} cannot be served: {refusal}", "model", "model_unavailable", retry_after_s=10
@@ -136,27 +141,26 @@ class Submissions:
             tenant=key.tenant,
             model=model.name,
             spec=spec,
-            created_at=self._parts.now(),
+            created_at=self.now(),
             priority=terms.priority,
-            max_attempts=self._parts.config.max_attempts,
+            max_attempts=self.config.max_attempts,
             webhook_url=webhook_url,
         )
 
     async def _submit(self, task: Task, frame: bytes | None, idempotency: Idempotency | None) -> Task:
-        parts = self._parts
         kept = input_image(task.id)
         if frame is not None:
-            await parts.blobs.put(kept, frame, "image/png")
+            await self.blobs.put(kept, frame, "image/png")
         try:
-            accepted = await parts.tasks.submit(task, parts.config.limits, idempotency)
+            accepted = await self.tasks.submit(task, self.config.limits, idempotency)
         except (Conflict, Limited, NotFound):
             # Only a clear refusal: when Redis did not answer, the task may well have been accepted.
             if frame is not None:
-                await parts.blobs.delete([kept])
+                await self.blobs.delete([kept])
             raise
         if accepted.id != task.id:
             if frame is not None:
-                await parts.blobs.delete([kept])
+                await self.blobs.delete([kept])
             return accepted
         get_log().info("task submitted", task=task.id, tenant=task.tenant, model=task.model)
         return accepted
@@ -166,7 +170,7 @@ class Submissions:
             await self._visit(url, "webhook_url", None)
 
     async def _frame(self, picture: _Picture, spec: VideoSpec) -> bytes:
-        config = self._parts.config
+        config = self.config
         source, param = picture.source, picture.param
         if isinstance(source, str):
             if source.startswith("data:"):
@@ -184,16 +188,12 @@ class Submissions:
             raise InvalidRequest(f"{param} is over {_MAX_URL_CHARS} characters.", param, "string_too_long")
         try:
             if max_bytes is None:
-                await self._parts.fetcher.check(url)
+                await self.fetcher.check(url)
                 return b""
-            return await self._parts.fetcher.get(url, max_bytes)
+            return await self.fetcher.get(url, max_bytes)
         except InvalidRequest as err:
             err.param = param
             raise
-
-
-def submissions_of(request: Request) -> Submissions:
-    return cast(Submissions, request.app.state.submissions)
 
 
 def _picture(asked: Asked) -> _Picture | None:

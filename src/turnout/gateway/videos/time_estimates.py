@@ -1,6 +1,7 @@
 """How long tasks take here, learned from those that ended; owns the guesses shown as `eta_s`."""
 
-from turnout.domain.tasks import State, Task
+from turnout.domain.tasks import Finished, State, Task
+from turnout.ports import Recorded
 
 _WEIGHT = 0.3  # of the newest task in the running mean
 
@@ -17,8 +18,10 @@ class TimeEstimates:
     def __init__(self) -> None:
         self._seconds: dict[str, float] = {}
 
-    def learn(self, task: Task) -> None:
-        """Takes note of a completed task."""
+    def saw(self, recorded: Recorded, task: Task | None) -> None:
+        """Learns from a task that was completed at the first attempt."""
+        if task is None or not isinstance(recorded.event, Finished):
+            return
         if task.finished_at is None or task.started_at is None or task.failures:
             return
         took = (task.finished_at - task.started_at) / _work(task)

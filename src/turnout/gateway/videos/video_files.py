@@ -11,7 +11,7 @@ from starlette.responses import RedirectResponse, Response, StreamingResponse
 from turnout.domain.errors import Conflict, NotFound
 from turnout.domain.tasks import Task
 from turnout.gateway.auth import UserDep
-from turnout.gateway.parts import PartsDep
+from turnout.gateway.gateway import GatewayDep
 from turnout.gateway.problems import documented, respond
 from turnout.gateway.videos.video_routes import own_task
 from turnout.ports import BlobInfo
@@ -107,17 +107,17 @@ async def content(
     video_id: str,
     request: Request,
     key: UserDep,
-    parts: PartsDep,
+    gateway: GatewayDep,
     variant: Annotated[Variant, Query()] = Variant.VIDEO,
 ) -> Response:
-    task = await own_task(parts, key, video_id)
+    task = await own_task(gateway, key, video_id)
     blob_key = object_of(task, variant)
     # A presigned URL is good for GET alone.
-    url = await parts.blobs.url(blob_key, _URL_TTL_S) if request.method == "GET" else None
+    url = await gateway.stores.blobs.url(blob_key, _URL_TTL_S) if request.method == "GET" else None
     if url is not None:
         return RedirectResponse(url, 302)
     try:
-        blob = await parts.blobs.head(blob_key)
+        blob = await gateway.stores.blobs.head(blob_key)
     except NotFound as err:
         raise NotFound(f"The {variant} is gone.", "video_id", "no_content") from err
     etag = etag_of(blob)
@@ -146,4 +146,4 @@ async def content(
     status = 200 if span is None else 206
     if request.method == "HEAD" or blob.size == 0:
         return Response(status_code=status, headers=headers)
-    return StreamingResponse(parts.blobs.stream(blob_key, part.start, part.end), status, headers)
+    return StreamingResponse(gateway.stores.blobs.stream(blob_key, part.start, part.end), status, headers)

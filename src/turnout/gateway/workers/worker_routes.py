@@ -16,7 +16,7 @@ from turnout.domain.errors import Forbidden, InvalidRequest, NotFound, TurnoutEr
 from turnout.domain.serving import TUNNEL, Beat, Enrolment, OrderSheet, WorkerId
 from turnout.gateway.auth import AdminDep, WorkerDep
 from turnout.gateway.bodies import read_json
-from turnout.gateway.parts import Parts, PartsDep
+from turnout.gateway.gateway import Gateway, GatewayDep
 from turnout.gateway.problems import documented
 from turnout.observe import get_log
 from turnout.ports import Fetcher
@@ -50,16 +50,16 @@ def _body_of(model: type[Registration | Heartbeat | Draining]) -> dict[str, obje
     openapi_extra=_body_of(Registration),
     summary="Join as a worker",
 )
-async def register(request: Request, key: WorkerDep, parts: PartsDep) -> Registered:
+async def register(request: Request, key: WorkerDep, gateway: GatewayDep) -> Registered:
     body = await read_json(request, Registration)
-    known = await parts.registry.enrolled(body.known_as) if body.known_as else None
+    known = await gateway.stores.registry.enrolled(body.known_as) if body.known_as else None
     if known is not None and not _is_its_secret(known, body.secret or ""):
         raise Forbidden("That id belongs to another worker.", "known_as", "not_your_id")
     if body.url != TUNNEL:
-        await _probe(parts.prober, body.url, body.probe_key)
+        await _probe(gateway.prober, body.url, body.probe_key)
     worker = known.id if known else WorkerId(f"w-{secrets.token_hex(6)}")
     secret = body.secret if known and body.secret else secrets.token_urlsafe(32)
-    await parts.registry.enrol(Enrolment(worker, body.name, body.url, _digest(secret)))
+    await gateway.stores.registry.enrol(Enrolment(worker, body.name, body.url, _digest(secret)))
     get_log().info("worker registered", worker=worker, name=body.name, url=body.url, by=key.id)
     return Registered(id=worker, secret=secret, heartbeat_s=HEARTBEAT_S)
 
@@ -73,26 +73,26 @@ async def register(request: Request, key: WorkerDep, parts: PartsDep) -> Registe
 async def heartbeat(
     worker_id: str,
     request: Request,
-    parts: PartsDep,
+    gateway: GatewayDep,
     authorization: Annotated[str | None, Header()] = None,
 ) -> WorkerOrders:
-    enrolled = await identify_worker(parts, worker_id, authorization)
+    enrolled = await identify_worker(gateway, worker_id, authorization)
     worker = enrolled.id
     body = await read_json(request, Heartbeat)
-    await parts.registry.heard(worker, Beat(body.machine, body.replicas, body.seen))
-    gateways = tuple(await parts.registry.gateways()) if enrolled.url == TUNNEL else ()
-    sheet = await parts.registry.orders(worker)
+    await gateway.stores.registry.heard(worker, Beat(body.machine, body.replicas, body.seen))
+    gateways = tuple(await gateway.stores.registry.gateways()) if enrolled.url == TUNNEL else ()
+    sheet = await gateway.stores.registry.orders(worker)
     if sheet is None or sheet.version == body.seen:
-        sheet = await parts.registry.wait_orders(worker, body.seen, body.wait_s)
+        sheet = await gateway.stores.registry.wait_orders(worker, body.seen, body.wait_s)
     return (
         _orders(sheet, gateways) if sheet else WorkerOrders(version=body.seen, orders=(), gateways=gateways)
     )
 
 
 @router.get("/workers", summary="List workers")
-async def index(admin: AdminDep, parts: PartsDep) -> WorkerList:
-    enrolments = await parts.registry.enrolments()
-    beats = await parts.registry.beats(list(enrolments))
+async def index(admin: AdminDep, gateway: GatewayDep) -> WorkerList:
+    enrolments = await gateway.stores.registry.enrolments()
+    beats = await gateway.stores.registry.beats(list(enrolments))
     return WorkerList(
         data=[
             WorkerShown(
@@ -114,10 +114,10 @@ async def index(admin: AdminDep, parts: PartsDep) -> WorkerList:
     openapi_extra=_body_of(Draining),
     summary="Take a worker out, or back in",
 )
-async def drain(worker_id: str, request: Request, admin: AdminDep, parts: PartsDep) -> Draining:
+async def drain(worker_id: str, request: Request, admin: AdminDep, gateway: GatewayDep) -> Draining:
     body = await read_json(request, Draining)
     try:
-        await parts.registry.set_draining(WorkerId(worker_id), body.draining)
+        await gateway.stores.registry.set_draining(WorkerId(worker_id), body.draining)
     except NotFound as err:
         raise NotFound(f"There is no worker {worker_id[:100]}.", "worker_id", "worker_not_found") from err
     get_log().info("worker drained", worker=worker_id, draining=body.draining, by=admin.id)
@@ -152,9 +152,9 @@ async def _probe(prober: Fetcher, url: str, probe_key: str) -> None:
         )
 
 
-async def identify_worker(parts: Parts, worker_id: str, authorization: str | None) -> Enrolment:
+async def identify_worker(gateway: Gateway, worker_id: str, authorization: str | None) -> Enrolment:
     """The worker that calls, by its own secret; raises Unauthorized."""
-    enrolled = await parts.registry.enrolled(WorkerId(worker_id))
+    enrolled = await gateway.stores.registry.enrolled(WorkerId(worker_id))
     scheme, _, shown = (authorization or "").partition(" ")
     if enrolled is None or scheme.lower() != "bearer" or not _is_its_secret(enrolled, shown.strip()):
         raise Unauthorized("Register first: this is no worker's secret.", code="invalid_secret")

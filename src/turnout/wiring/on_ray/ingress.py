@@ -7,7 +7,6 @@ calls, for what operators want to know; never for a request that a user waits fo
 
 import asyncio
 import contextlib
-from dataclasses import replace
 from typing import Any
 
 from fastapi import APIRouter, Request
@@ -18,12 +17,13 @@ from turnout.config import Config
 from turnout.domain.errors import NotFound
 from turnout.domain.slots import GangReport
 from turnout.domain.tasks import GangId
-from turnout.gateway.app import create_app, stop_streams
+from turnout.gateway.app import create_app
+from turnout.gateway.gateway import Gateway
 from turnout.observe import get_log, start_logging
 from turnout.ports import Gangs
 from turnout.relay import RelaySettings
 from turnout.wiring.on_ray.manager_actor import find_manager
-from turnout.wiring.run_gateway import gateway_parts
+from turnout.wiring.run_gateway import gateway_on
 from turnout.wiring.run_manager import declare
 from turnout.wiring.stores import new_stores
 from turnout.worker.joiner import trusting
@@ -61,21 +61,22 @@ class APIEntrypoint:
         self._wires = new_stores(config)
         self._prober = Outbound(True, reach=WORKERS, tls=trusting(config.ca_file))
         self._fetcher = Outbound(config.allow_private_urls)
-        self._app: Any = None
+        self._gateway: Gateway | None = None
         await declare(
             config, self._wires.registry
         )  # the manager does so, too, but perhaps later than the first request
 
     def __serve_build_asgi_app__(self) -> Any:
-        parts = gateway_parts(self._config, self._wires, self._fetcher, self._prober)
-        self._app = create_app(replace(parts, gangs=GangsByRay(parts.gangs)))
-        self._app.include_router(_no_chat())
-        return self._app
+        gangs = GangsByRay(self._wires.gangs)
+        self._gateway = gateway_on(self._config, self._wires, self._fetcher, self._prober, gangs)
+        app = create_app(self._gateway)
+        app.include_router(_no_chat())
+        return app
 
     async def __del__(self) -> None:
         """Serve awaits this before it ends the replica."""
-        if self._app is not None:
-            stop_streams(self._app)
+        if self._gateway is not None:
+            self._gateway.live.stop()
         with contextlib.suppress(Exception):  # the process ends next anyway
             await self._fetcher.aclose()
             await self._prober.aclose()

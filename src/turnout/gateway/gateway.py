@@ -1,0 +1,158 @@
+"""The gateway as one object: what handlers need, the loops that run beside them, and how it is put together.
+
+Wiring chooses the stores and the network parts; `build_gateway` makes the rest. A gateway keeps no state of its own that
+matters: any number of them may run side by side. Rooms (chat, videos, models, workers, operations) know each other only
+through this object.
+"""
+
+import secrets
+import time
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass
+from typing import Annotated, cast
+
+from fastapi import Depends
+from starlette.requests import HTTPConnection
+
+from turnout.config import Config
+from turnout.gateway.catalog import Catalog
+from turnout.gateway.chat.chat_admission import ChatAdmission
+from turnout.gateway.chat.chat_limits import ChatShares
+from turnout.gateway.chat.chat_metrics import ChatMetrics
+from turnout.gateway.chat.chat_usage import ChatUsage
+from turnout.gateway.chat.direct import DirectRoutes
+from turnout.gateway.chat.routes_feed import RoutesFeed
+from turnout.gateway.chat.switchboard import Switchboard
+from turnout.gateway.key_ring import KeyRing
+from turnout.gateway.operations.metrics import Metrics
+from turnout.gateway.videos.live_events import LiveEvents
+from turnout.gateway.videos.submission import Submissions
+from turnout.gateway.videos.time_estimates import TimeEstimates
+from turnout.ports import (
+    Blobs,
+    Fetcher,
+    Gangs,
+    KeyStore,
+    Mutex,
+    Queue,
+    Quotas,
+    Registry,
+    TaskLog,
+    Tunnels,
+    UsageLog,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class GatewayStores:
+    """What lasts longer than this process."""
+
+    tasks: TaskLog
+    queue: Queue
+    keys: KeyStore
+    blobs: Blobs
+    mutex: Mutex
+    registry: Registry
+    quotas: Quotas
+    usage: UsageLog
+    gangs: Gangs
+
+
+@dataclass(frozen=True, slots=True)
+class Gateway:
+    """`name` is new for each process. `prober` calls the addresses that workers say they have."""
+
+    name: str
+    config: Config
+    stores: GatewayStores
+    now: Callable[[], float]
+    keys: KeyRing
+    catalog: Catalog
+    metrics: Metrics
+    # videos
+    live: LiveEvents
+    estimates: TimeEstimates
+    submissions: Submissions
+    # workers
+    prober: Fetcher
+    tunnels: Tunnels
+    # chat
+    switchboard: Switchboard
+    routes: RoutesFeed
+    direct: DirectRoutes
+    shares: ChatShares
+    chat_usage: ChatUsage
+    admission: ChatAdmission
+
+    def loops(self) -> Mapping[str, Coroutine[None, None, None]]:
+        """Everything that runs for as long as the gateway does, by name."""
+        return {
+            "event tail": self.live.run(),
+            "routes": self.routes.run(),
+            "direct routes": self.direct.run(self.name),
+            "chat limits": self.shares.run(),
+            "chat usage": self.chat_usage.run(),
+        }
+
+
+def build_gateway(
+    config: Config,
+    stores: GatewayStores,
+    *,
+    fetcher: Fetcher,
+    prober: Fetcher,
+    tunnels: Tunnels,
+    direct: DirectRoutes,
+    new_id: Callable[[], str],
+    new_seed: Callable[[], int],
+) -> Gateway:
+    """`fetcher` calls addresses that users name. `new_id` gives unique letters and digits that sort by time, `new_seed`
+    a seed for a request without one."""
+    name = f"gw-{secrets.token_hex(6)}"
+    keys = KeyRing(stores.keys, time.time)
+    catalog = Catalog(stores.registry, [model.name for model in config.served], time.monotonic)
+    metrics = Metrics(stores.tasks, stores.queue, stores.gangs, stores.registry, catalog, time.time)
+    estimates = TimeEstimates()
+    switchboard = Switchboard(time.monotonic)
+    routes = RoutesFeed(stores.registry, switchboard, tunnels, direct, name, time.monotonic)
+    shares = ChatShares(stores.quotas, name, config.chat_limits, time.monotonic)
+    chat_usage = ChatUsage(stores.usage, name, time.time)
+    chat_metrics = ChatMetrics(metrics.registry, switchboard.demand)
+    return Gateway(
+        name=name,
+        config=config,
+        stores=stores,
+        now=time.time,
+        keys=keys,
+        catalog=catalog,
+        metrics=metrics,
+        live=LiveEvents(stores.tasks, (metrics.saw, estimates.saw)),
+        estimates=estimates,
+        submissions=Submissions(
+            config=config,
+            tasks=stores.tasks,
+            blobs=stores.blobs,
+            fetcher=fetcher,
+            catalog=catalog,
+            refusal=switchboard.refusal,
+            now=time.time,
+            new_id=new_id,
+            new_seed=new_seed,
+        ),
+        prober=prober,
+        tunnels=tunnels,
+        switchboard=switchboard,
+        routes=routes,
+        direct=direct,
+        shares=shares,
+        chat_usage=chat_usage,
+        admission=ChatAdmission(keys, shares, switchboard, routes, chat_usage, chat_metrics, direct),
+    )
+
+
+async def gateway_of(conn: HTTPConnection) -> Gateway:
+    """The only reader of `app.state`."""
+    return cast(Gateway, conn.app.state.gateway)
+
+
+GatewayDep = Annotated[Gateway, Depends(gateway_of)]

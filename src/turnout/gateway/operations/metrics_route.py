@@ -1,0 +1,21 @@
+"""The route that Prometheus scrapes."""
+
+from fastapi import APIRouter
+from prometheus_client import CONTENT_TYPE_LATEST
+from starlette.responses import Response
+
+from turnout.gateway.gateway import GatewayDep
+
+router = APIRouter(tags=["health"])
+
+
+@router.get(
+    "/metrics",
+    response_class=Response,
+    responses={
+        200: {"content": {"text/plain": {"schema": {"type": "string"}}}, "description": "Prometheus's text."}
+    },
+    summary="Figures for Prometheus",
+)
+async def metrics(gateway: GatewayDep) -> Response:
+    return Response(await gateway.metrics.scrape(), media_type=CONTENT_TYPE_LATEST)
