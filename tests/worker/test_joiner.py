@@ -26,7 +26,6 @@ from turnout.worker.joiner import (
     check_advertised,
     load_identity,
     reachable_host,
-    retry_after_s,
 )
 from turnout.worker.replica_set import ReplicaSet
 
@@ -247,10 +246,3 @@ def test_all_interfaces_become_the_one_towards_the_gateway() -> None:
     assert reachable_host("0.0.0.0", "http://127.0.0.1:8000") == "127.0.0.1"
     assert reachable_host("192.0.2.7", "http://gateway.invalid") == "192.0.2.7"
     assert reachable_host("box.example", "http://gateway.invalid") == "box.example"
-
-
-def test_retries_slow_down_to_a_bound() -> None:
-    delays = [retry_after_s(n, 1.0) for n in range(1, 60)]
-    assert delays == sorted(delays)
-    assert (delays[0], delays[-1]) == (0.2, 10.0)
-    assert retry_after_s(1, 0.0) == 0.1

@@ -8,11 +8,13 @@ from typing import Protocol
 from turnout.cli.client import QUIET_S, ApiClient, NotAStream
 from turnout.cli.formatting import duration
 from turnout.cli.video_view import ENDED, VideoEvent, VideoView, after
+from turnout.domain.backoff import backoff_s
 from turnout.domain.errors import Limited, TurnoutError, Unavailable
 
 POLL_S = 0.5
 PATIENCE_S = 120.0
-BACKOFF_S = (0.2, 5.0)
+_FIRST_PAUSE_S = 0.2
+_LONGEST_PAUSE_S = 5.0
 
 
 class Display(Protocol):
@@ -33,12 +35,12 @@ class RetryWindow:
         self._display = display
         self._patience_s = patience_s
         self._since: float | None = None
-        self._pause_s = BACKOFF_S[0]
+        self._failures = 0
 
     def worked(self) -> None:
         if self._since is not None:
             self._display.note(f"connected again after {duration(time.monotonic() - self._since)}")
-        self._since, self._pause_s = None, BACKOFF_S[0]
+        self._since, self._failures = None, 0
 
     def wait(self, err: TurnoutError) -> None:
         """Sleeps before the next try; raises `err` when patience has run out."""
@@ -48,8 +50,9 @@ class RetryWindow:
             self._display.note(f"{_first_clause(err)}; trying again for up to {duration(self._patience_s)}")
         if now - self._since >= self._patience_s:
             raise err
-        time.sleep(max(self._pause_s * random.uniform(0.5, 1.0), err.retry_after_s or 0.0))
-        self._pause_s = min(self._pause_s * 2, BACKOFF_S[1])
+        self._failures += 1
+        pause_s = backoff_s(self._failures, _FIRST_PAUSE_S, _LONGEST_PAUSE_S, random.random())
+        time.sleep(max(pause_s, err.retry_after_s or 0.0))
 
 
 class Follower:

@@ -6,6 +6,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 
+from turnout.domain.backoff import backoff_s
 from turnout.domain.serving import (
     Closing,
     Demand,
@@ -48,7 +49,7 @@ class Rules:
     max_backoff_s: float = 300.0
 
     def backoff(self, failures: int) -> float:
-        return min(self.max_backoff_s, self.backoff_s * 2 ** min(failures - 1, 10))
+        return backoff_s(failures, self.backoff_s, self.max_backoff_s)
 
 
 @dataclass(frozen=True, slots=True)

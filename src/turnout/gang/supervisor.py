@@ -14,6 +14,7 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
+from turnout.domain.backoff import backoff_s
 from turnout.domain.errors import Unavailable
 from turnout.domain.tasks import GangId
 from turnout.gang.pulse import MOVED, READY
@@ -91,7 +92,7 @@ class GangSupervisor:
             if self._unready >= _MAX_UNREADY:
                 raise Unavailable(reason)
             failures = 1 if time.monotonic() - began > _STEADY_S else failures + 1
-            await self._pause(min(30.0, 0.25 * 2**failures))
+            await self._pause(backoff_s(failures, 0.5, 30.0))
 
     async def _one_formation(self) -> str | None:
         """Runs the ranks until the gang ends; says why it broke, or None when it left in peace."""

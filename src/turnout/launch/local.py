@@ -6,6 +6,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
+from turnout.domain.backoff import backoff_s
 from turnout.domain.errors import Unavailable
 from turnout.observe import get_log
 from turnout.ports import Process
@@ -56,7 +57,7 @@ async def _keep(part: Part, process: Process, stop: asyncio.Event) -> None:
         log.warning("part died", part=part.name, code=ended.result(), said=process.last_words())
         failures = 0 if time.monotonic() - began > _STEADY_S else failures + 1
         while True:
-            await asyncio.wait({stopped}, timeout=min(10.0, 0.1 * 2**failures))
+            await asyncio.wait({stopped}, timeout=backoff_s(failures + 1, 0.1, 10.0))
             if stopped.done():
                 return
             try:

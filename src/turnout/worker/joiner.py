@@ -22,6 +22,7 @@ from urllib.parse import urlsplit
 import httpx
 from pydantic import BaseModel, ValidationError
 
+from turnout.domain.backoff import backoff_s
 from turnout.domain.errors import Misconfigured, Unavailable
 from turnout.domain.serving import TUNNEL, Machine, WorkerId
 from turnout.observe import get_log
@@ -33,7 +34,7 @@ log = get_log()
 
 _CALL_S = 10.0  # for an answer, on top of what the gateway was asked to wait
 _FIRST_RETRY_S = 0.2
-_LAST_RETRY_S = 10.0
+_LONGEST_RETRY_S = 10.0
 _LONGEST_WAIT_S = 30.0
 _EARLY_PAUSE_S = 0.5  # after an answer that came early and said nothing new
 
@@ -129,7 +130,7 @@ class Joiner:
                 if str(err) != self._trouble:
                     log.warning("gateway was not reached", error=str(err))
                 self._trouble = str(err)
-            await asyncio.sleep(retry_after_s(failures, random.random()))
+            await asyncio.sleep(backoff_s(failures, _FIRST_RETRY_S, _LONGEST_RETRY_S, random.random()))
 
     async def _register(self, client: httpx.AsyncClient) -> float:
         """How often to send heartbeats."""
@@ -224,11 +225,6 @@ class Joiner:
             )
         except (httpx.HTTPError, httpx.InvalidURL) as err:
             raise Unavailable(f"{path}: {type(err).__name__}: {err}") from err
-
-
-def retry_after_s(failures: int, chance: float) -> float:
-    """Doubles up to a bound; spread by chance, so that a fleet does not come back all at once."""
-    return min(_LAST_RETRY_S, _FIRST_RETRY_S * 2 ** min(failures - 1, 10)) * (0.5 + chance / 2)
 
 
 def load_identity(path: Path) -> Identity | None:

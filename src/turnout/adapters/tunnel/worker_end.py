@@ -17,13 +17,14 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, WebSocketException
 
 from turnout.adapters.tunnel.mux import MAX_MESSAGE_BYTES, Connection, Kind, Mux
+from turnout.domain.backoff import backoff_s
 from turnout.domain.errors import Unavailable
 from turnout.observe import get_log
 
 log = get_log()
 
 _FIRST_PAUSE_S = 0.2
-_LAST_PAUSE_S = 5.0
+_LONGEST_PAUSE_S = 5.0
 _LOOK_S = 0.5  # at what there is to dial
 _HELLO_S = 10.0
 _PING_S = 5.0
@@ -89,8 +90,7 @@ class Dialer:
                     failures += 1
                     if told != (told := f"{type(err).__name__}: {err}"):
                         log.warning("tunnel was not opened", error=told)
-                pause_s = min(_LAST_PAUSE_S, _FIRST_PAUSE_S * 2 ** min(failures, 10))
-                await asyncio.sleep(pause_s * (0.5 + random.random() / 2))
+                await asyncio.sleep(backoff_s(failures, _FIRST_PAUSE_S, _LONGEST_PAUSE_S, random.random()))
         finally:
             for holding in self.held.values():
                 holding.cancel()

@@ -18,6 +18,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import WebSocketException
 
 from turnout.domain.addresses import is_host
+from turnout.domain.backoff import backoff_s
 from turnout.domain.serving import ReplicaId, WorkerId
 from turnout.observe import get_log
 from turnout.ports import WorkerDoor
@@ -37,7 +38,7 @@ _TELL_S = 0.05
 _OPEN_S = 5.0
 _PING_S = 5.0
 _FIRST_PAUSE_S = 0.2
-_LAST_PAUSE_S = 30.0  # a worker that has no tally, or whose proxy passes no WebSockets, is not asked often
+_LONGEST_PAUSE_S = 30.0  # a worker that has no tally, or whose proxy passes no WebSockets, is not asked often
 _PROBE_S = 2.0
 _AGAIN_S = 30.0  # an address that did not answer
 _MAX_PROBE_BYTES = 64 * 1024
@@ -134,8 +135,7 @@ class DirectSession:
                 failures += 1
                 if told != (told := _reason(errors.exceptions[0])):
                     log.info("no tally with worker", worker=self._worker, reason=told)
-            pause_s = min(_LAST_PAUSE_S, _FIRST_PAUSE_S * 2 ** min(failures, 10))
-            await asyncio.sleep(pause_s * (0.5 + random.random() / 2))
+            await asyncio.sleep(backoff_s(failures, _FIRST_PAUSE_S, _LONGEST_PAUSE_S, random.random()))
 
     async def _talk(self, socket: ClientConnection, http: httpx.AsyncClient) -> None:
         self._told = None
