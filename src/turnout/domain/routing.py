@@ -27,12 +27,17 @@ def choose(
     concurrency: int,
     affinity: bytes | None,
     avoid: AbstractSet[ReplicaId] = frozenset(),
+    tried: AbstractSet[ReplicaId] = frozenset(),
 ) -> Route | None:
-    """The replica for one more request, or None when none has room. `avoid` is used only when nothing else is left."""
+    """The replica for one more request, or None when none has room. One in `avoid` is used only when nothing else is
+    left, one in `tried` never."""
     if len(routes) == 1:
         only = routes[0]
-        return only if only.usable and loads.get(only.replica, 0) < concurrency else None
-    usable = [r for r in routes if r.usable and loads.get(r.replica, 0) < concurrency]
+        free = only.usable and loads.get(only.replica, 0) < concurrency and only.replica not in tried
+        return only if free else None
+    usable = [
+        r for r in routes if r.usable and loads.get(r.replica, 0) < concurrency and r.replica not in tried
+    ]
     open_routes = [r for r in usable if r.replica not in avoid] or usable
     if not open_routes:
         return None

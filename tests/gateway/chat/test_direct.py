@@ -237,7 +237,7 @@ async def test_a_way_that_is_blocked_is_left_for_the_door_by_the_same_request(
             assert (await ask(chat)).status_code == 200
         assert worker.desk.admitted == 1
         assert not tally.busy
-        assert not chat.gateway.inside.switchboard._aside, "the replica is not to blame"
+        assert not chat.gateway.inside.switchboard._failed, "the replica is not to blame"
 
 
 def engine(host: str, key: str | None = None) -> DirectEngine:

@@ -14,6 +14,7 @@ from turnout.adapters.tunnel.gateway_end import GatewayTunnels
 from turnout.domain.errors import InvalidRequest, NotFound
 from turnout.domain.families import FAMILIES
 from turnout.domain.serving import EngineKind, ServedModel, VideoPart
+from turnout.domain.tasks import TenantId
 from turnout.gateway.chat.routes_feed import RoutesFeed
 from turnout.gateway.chat.switchboard import Switchboard
 from turnout.manager.loop import FleetManager
@@ -51,7 +52,7 @@ async def test_with_all_models_on_ray_an_unknown_one_is_not_found(stores: Stores
     await RedisRegistry(stores.link).put_model(VIDEO)
     async with running_gateway(stores) as board, running_manager(stores, EngineKind.WAN):
         with pytest.raises(NotFound):
-            await asyncio.wait_for(board.wait("unknown", None), 10)
+            await asyncio.wait_for(board.wait("unknown", TenantId("acme"), None), 10)
         with pytest.raises(InvalidRequest, match="/v1/videos"):
             board.take("wan", None)
 
@@ -59,7 +60,7 @@ async def test_with_all_models_on_ray_an_unknown_one_is_not_found(stores: Stores
 async def test_until_a_manager_has_looked_requests_wait(stores: Stores) -> None:
     await RedisRegistry(stores.link).put_model(VIDEO)
     async with running_gateway(stores) as board:
-        asking = asyncio.create_task(board.wait("unknown", None))
+        asking = asyncio.create_task(board.wait("unknown", TenantId("acme"), None))
         await wait_until(lambda: "unknown" in board.demand(), "the request to wait")
         assert not asking.done()
         asking.cancel()

@@ -239,7 +239,7 @@ class ChatAdmission:
     async def _wait(self, request: ChatRequest, tried: frozenset[ReplicaId]) -> UpstreamCall:
         request.purse.stay()
         try:
-            place = await self._board.wait(request.model, request.affinity, tried)
+            place = await self._board.wait(request.model, request.tenant, request.affinity, tried)
         except BaseException as err:
             request.purse.leave()
             if isinstance(err, Limited):  # the line is full

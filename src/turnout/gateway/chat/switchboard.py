@@ -1,25 +1,29 @@
-"""Where chat requests go: routes as the manager pushed them, places under way, and the line of those who wait.
+"""Gives chat requests seats at replicas: routes as the manager pushed them, requests in flight, and the queue.
 
-One for each gateway process, on its event loop; the manager learns of the demand from `demand`. A request for a
-model that is asleep or absent waits in a bounded line while it wakes; many requests for one cold model are one
-demand, so it is started once.
+There is one for each gateway process, on its event loop. A request for a model that is asleep or absent waits in a
+bounded queue while the model wakes; the manager learns of it from `demand`. Many requests for one cold model are one
+demand, so it is started once. Who is seated next is decided in `domain.seating`; this module must not decide it.
+
+A request whose replica failed goes to another one. If all replicas have failed it, it waits for a new one, because the
+manager replaces what is gone, drained or asleep within seconds. After `retry_s` it may go back to a replica that failed
+it, if that is still routed to. The relay bounds the attempts: the last failure is what the client gets.
 """
 
 import asyncio
-from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 
-from turnout.domain.errors import InvalidRequest, Limited, NotFound, Unavailable
+from turnout.domain.errors import InvalidRequest, Limited, NotFound, TurnoutError, Unavailable
 from turnout.domain.routing import choose
+from turnout.domain.seating import SeatQueue, Waiter, next_seat, refusal_of
 from turnout.domain.serving import Demand, ModelRoutes, ReplicaId, Route
+from turnout.domain.tasks import TenantId
 
-_NOBODY = frozenset[ReplicaId]()
-_ASIDE_S = 10.0  # a replica that failed a request gets no other for this long, unless it is the only one
+_AVOID_S = 10.0  # a replica that failed a request gets no other for this long, unless nothing else is free
+_NONE = frozenset[ReplicaId]()
 
 
 class Seat:
-    """One request at one replica. Given back exactly once, with `release`."""
+    """Room for one request at one replica. It is given back exactly once, with `release`."""
 
     __slots__ = ("_board", "_open", "model", "route")
 
@@ -35,93 +39,87 @@ class Seat:
             self._board.leave(self, failed=failed)
 
 
-@dataclass(slots=True)
-class _Waiting:
-    affinity: bytes | None
-    tried: frozenset[ReplicaId]
-    place: asyncio.Future[Seat]
+class _ModelRequests:
+    """What this gateway has of one model."""
 
+    __slots__ = ("asked_at", "queue", "running")
 
-@dataclass(slots=True)
-class _Line:
-    waiting: deque[_Waiting] = field(default_factory=deque[_Waiting])
-    running: int = 0
-    asked_at: float = 0.0
+    def __init__(self) -> None:
+        self.queue = SeatQueue()
+        self.running = 0
+        self.asked_at = 0.0
 
 
 class Switchboard:
-    """`now` is a monotonic clock; `max_waiting` bounds each model's line, `patience_s` each wait in it."""
+    """`now` is a monotonic clock; `max_waiting` bounds each model's queue, `patience_s` each wait in it. After
+    `retry_s` in the queue a request may go back to replicas that failed it."""
 
-    def __init__(self, now: Callable[[], float], max_waiting: int = 1000, patience_s: float = 300.0) -> None:
+    def __init__(
+        self,
+        now: Callable[[], float],
+        max_waiting: int = 1000,
+        patience_s: float = 300.0,
+        retry_s: float = 10.0,
+    ) -> None:
         self._now = now
         self._max_waiting = max_waiting
         self._patience_s = patience_s
+        self._retry_s = retry_s
         self._routes: Mapping[str, ModelRoutes] | None = None  # a gateway that just began knows nothing yet
-        self._lines: dict[str, _Line] = {}
+        self._models: dict[str, _ModelRequests] = {}
         self._loads: dict[ReplicaId, int] = {}
-        self._aside: dict[ReplicaId, float] = {}
+        self._failed: dict[ReplicaId, float] = {}  # until when it is avoided
+        self._futures: dict[Waiter, asyncio.Future[Seat]] = {}
         self.changed = asyncio.Event()  # the demand is worth telling
 
     def update(self, routes: Mapping[str, ModelRoutes]) -> None:
-        """Takes new routes, and seats whoever can be seated now."""
+        """Takes new routes, and seats or refuses whoever waits."""
         self._routes = routes
-        for model in tuple(self._lines):
-            self._seat(model)
-            if model not in routes and not self._lines[model].running:
-                del self._lines[model]
+        for model, requests in tuple(self._models.items()):
+            self._seat_waiting(model, requests)
+            if model not in routes and not requests.running:
+                del self._models[model]
 
-    def take(
-        self, model: str, affinity: bytes | None, tried: frozenset[ReplicaId] = frozenset()
-    ) -> Seat | None:
-        """A place at once, or None when the request must wait. A replica that was `tried` and failed this request
-        is never tried again with it. Raises NotFound, InvalidRequest and Unavailable."""
+    def take(self, model: str, affinity: bytes | None, tried: frozenset[ReplicaId] = _NONE) -> Seat | None:
+        """A seat at once, or None when the request must wait; replicas in `tried` are not considered. A seat that is
+        free is one that nobody who waits may take, so nobody is overtaken.
+
+        Raises NotFound, InvalidRequest and Unavailable."""
         if self._routes is None:
             return None
         there = self._routes.get(model)
-        if there is None:
-            raise _unknown(model)
-        if there.video:
-            raise _makes_videos(model)
-        line = self._line(model)
-        line.asked_at = self._now()
-        if line.waiting:
-            return None  # first come, first served
-        route = self._choose(there, affinity, tried)
-        if route is None:
-            if there.refusal is not None:
-                raise Unavailable(
-                    f"{model} cannot be served: {there.refusal}",
-                    "model",
-                    "model_unavailable",
-                    retry_after_s=10,
-                )
-            return None
-        return self._enter(model, line, route)
+        if there is not None and not there.video:
+            requests = self._requests(model)
+            requests.asked_at = self._now()
+            route = choose(there.routes, self._loads, there.concurrency, affinity, self._avoided(), tried)
+            if route is not None:
+                return self._enter(model, requests, route)
+        refusal = _refusal(model, there)
+        if refusal is not None:
+            raise refusal
+        return None
 
     async def wait(
-        self, model: str, affinity: bytes | None, tried: frozenset[ReplicaId] = frozenset()
+        self, model: str, tenant: TenantId, affinity: bytes | None, tried: frozenset[ReplicaId] = _NONE
     ) -> Seat:
-        """A place as soon as there is one. Raises Limited when the line is full, Unavailable past the deadline."""
-        place = self.take(model, affinity, tried)
-        if place is not None:
-            return place
-        line = self._line(model)
-        if len(line.waiting) >= self._max_waiting:
-            raise Limited(
-                f"{self._max_waiting} requests wait for {model} already.",
-                code="too_many_waiting",
-                retry_after_s=5,
-            )
-        waiting = _Waiting(affinity, tried, asyncio.get_running_loop().create_future())
-        line.asked_at = self._now()
-        line.waiting.append(waiting)
+        """A seat as soon as there is one. Raises what `take` does, Limited when the queue is full, and Unavailable
+        past the deadline."""
+        seat = self.take(model, affinity, tried)
+        if seat is not None:
+            return seat
+        requests = self._requests(model)
+        self._make_room(model, requests.queue, tenant)
+        loop = asyncio.get_running_loop()
+        waiter, future = Waiter(tenant, affinity, tried), loop.create_future()
+        self._futures[waiter] = future
+        requests.queue.join(waiter)
+        requests.asked_at = self._now()
         self.changed.set()
-        seated = False
+        retry = loop.call_later(self._retry_s, self._allow_again, model, requests, waiter) if tried else None
         try:
             async with asyncio.timeout(self._patience_s):
-                place = await waiting.place
-            seated = True
-            return place
+                seat = await future
+            return seat
         except TimeoutError as err:
             raise Unavailable(
                 f"{model} was not ready within {self._patience_s:g} s.",
@@ -130,103 +128,116 @@ class Switchboard:
                 retry_after_s=30,
             ) from err
         finally:
-            if not seated:
-                self._give_up(line, waiting)
+            if retry is not None:
+                retry.cancel()
+            if seat is None:
+                self._give_up(requests.queue, waiter, future)
 
-    def leave(self, place: Seat, *, failed: bool) -> None:
-        replica = place.route.replica
-        line = self._lines[place.model]
-        line.running -= 1
-        line.asked_at = now = self._now()
+    def leave(self, seat: Seat, *, failed: bool) -> None:
+        replica = seat.route.replica
+        requests = self._models[seat.model]
+        requests.running -= 1
+        requests.asked_at = now = self._now()
         left = self._loads.get(replica, 0) - 1
         if left > 0:
             self._loads[replica] = left
         else:
             self._loads.pop(replica, None)
         if failed:
-            self._aside[replica] = now + _ASIDE_S
-        elif self._aside:
-            self._aside.pop(replica, None)
-        if line.waiting:
-            self._seat(place.model)
+            self._failed[replica] = now + _AVOID_S
+        elif self._failed:
+            self._failed.pop(replica, None)
+        if len(requests.queue):
+            self._seat_waiting(seat.model, requests)
 
     def refusal(self, model: str) -> str | None:
         """Why the model cannot be served now; None while there is hope."""
         there = (self._routes or {}).get(model)
-        if there is None or any(route.usable for route in there.routes):
-            return None
-        return there.refusal
+        return None if there is None else refusal_of(there)
 
     def demand(self) -> dict[str, Demand]:
         """What this gateway sees of each model that was asked for."""
         return {
-            model: Demand(len(line.waiting), line.running, line.asked_at)
-            for model, line in self._lines.items()
+            model: Demand(len(requests.queue), requests.running, requests.asked_at)
+            for model, requests in self._models.items()
         }
 
-    def _line(self, model: str) -> _Line:
-        line = self._lines.get(model)
-        if line is None:
-            line = self._lines[model] = _Line()
-        return line
+    def _requests(self, model: str) -> _ModelRequests:
+        requests = self._models.get(model)
+        if requests is None:
+            requests = self._models[model] = _ModelRequests()
+        return requests
 
-    def _enter(self, model: str, line: _Line, route: Route) -> Seat:
-        line.running += 1
+    def _enter(self, model: str, requests: _ModelRequests, route: Route) -> Seat:
+        requests.running += 1
         self._loads[route.replica] = self._loads.get(route.replica, 0) + 1
         return Seat(model, route, self)
 
-    def _seat(self, model: str) -> None:
-        """Gives places to those in the line who can have one, first come, first served."""
-        line, there = self._lines[model], (self._routes or {}).get(model)
-        for waiting in tuple(line.waiting):
-            if waiting.place.done():
-                continue  # it was cancelled, and leaves the line as soon as it runs
-            if there is None:
-                waiting.place.set_exception(_unknown(model))
-            elif there.video:
-                waiting.place.set_exception(_makes_videos(model))
-            elif there.refusal is not None and not there.routes:
-                waiting.place.set_exception(
-                    Unavailable(
-                        f"{model} cannot be served: {there.refusal}",
-                        "model",
-                        "model_unavailable",
-                        retry_after_s=10,
-                    )
-                )
+    def _seat_waiting(self, model: str, requests: _ModelRequests) -> None:
+        """Seats all who can be seated now; called after everything that may free a seat."""
+        if self._routes is None:
+            return
+        there, queue = self._routes.get(model), requests.queue
+        if there is None or _refusal(model, there) is not None:
+            for waiter in tuple(queue.in_turn()):
+                self._refuse(queue, waiter, _refusal(model, there))
+            return
+        while (found := next_seat(queue, there, self._loads, self._avoided())) is not None:
+            waiter, route = found
+            future = self._futures.pop(waiter)
+            if future.done():  # its client has gone, and it leaves as soon as it runs
+                queue.leave(waiter)
             else:
-                route = self._choose(there, waiting.affinity, waiting.tried)
-                if route is None and not waiting.tried:
-                    return
-                if route is None:
-                    continue  # it waits for another replica than those that failed it: others may pass
-                waiting.place.set_result(self._enter(model, line, route))
-            line.waiting.remove(waiting)
+                queue.serve(waiter)
+                future.set_result(self._enter(model, requests, route))
 
-    def _give_up(self, line: _Line, waiting: _Waiting) -> None:
-        """Takes a request out of the line; a place that came at that very moment is given back."""
-        if waiting in line.waiting:
-            line.waiting.remove(waiting)
-        if not waiting.place.cancel() and not waiting.place.cancelled() and waiting.place.exception() is None:
-            waiting.place.result().release()
+    def _refuse(self, queue: SeatQueue, waiter: Waiter, error: TurnoutError | None) -> None:
+        queue.leave(waiter)
+        future = self._futures.pop(waiter)
+        if error is not None and not future.done():
+            future.set_exception(error)
 
-    def _choose(
-        self, there: ModelRoutes, affinity: bytes | None, tried: frozenset[ReplicaId]
-    ) -> Route | None:
-        routes = [r for r in there.routes if r.replica not in tried] if tried else there.routes
-        return choose(routes, self._loads, there.concurrency, affinity, self._put_aside())
+    def _make_room(self, model: str, queue: SeatQueue, tenant: TenantId) -> None:
+        """Raises Limited when the queue is full of others' requests that have as good a right to it."""
+        if len(queue) < self._max_waiting:
+            return
+        full = Limited(
+            f"{self._max_waiting} requests wait for {model} already.",
+            code="too_many_waiting",
+            retry_after_s=5,
+        )
+        crowded_out = queue.crowded_out(tenant)
+        if crowded_out is None:
+            raise full
+        self._refuse(queue, crowded_out, full)
 
-    def _put_aside(self) -> frozenset[ReplicaId]:
-        if not self._aside:
-            return _NOBODY
+    def _allow_again(self, model: str, requests: _ModelRequests, waiter: Waiter) -> None:
+        """A request that still waits may go back to the replicas that failed it."""
+        waiter.tried = _NONE
+        self._seat_waiting(model, requests)
+
+    def _give_up(self, queue: SeatQueue, waiter: Waiter, future: asyncio.Future[Seat]) -> None:
+        """Takes a request out of the queue; a seat that came at that very moment is given back."""
+        queue.leave(waiter)
+        self._futures.pop(waiter, None)
+        if not future.cancel() and not future.cancelled() and future.exception() is None:
+            future.result().release()
+
+    def _avoided(self) -> frozenset[ReplicaId]:
+        if not self._failed:
+            return _NONE
         now = self._now()
-        self._aside = {replica: until for replica, until in self._aside.items() if until > now}
-        return frozenset(self._aside)
+        self._failed = {replica: until for replica, until in self._failed.items() if until > now}
+        return frozenset(self._failed)
 
 
-def _unknown(model: str) -> NotFound:
-    return NotFound(f"There is no model {model[:100]}.", "model", "model_not_found")
-
-
-def _makes_videos(model: str) -> InvalidRequest:
-    return InvalidRequest(f"{model} makes videos: ask for one at /v1/videos.", "model", "wrong_kind")
+def _refusal(model: str, there: ModelRoutes | None) -> TurnoutError | None:
+    """Why no request for the model is seated, now or later; None while it makes sense to wait."""
+    if there is None:
+        return NotFound(f"There is no model {model[:100]}.", "model", "model_not_found")
+    if there.video:
+        return InvalidRequest(f"{model} makes videos: ask for one at /v1/videos.", "model", "wrong_kind")
+    reason = refusal_of(there)
+    if reason is None:
+        return None
+    return Unavailable(f"{model} cannot be served: {reason}", "model", "model_unavailable", retry_after_s=10)
