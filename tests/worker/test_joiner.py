@@ -19,14 +19,9 @@ from tests.workers import self_signed
 from turnout.domain.errors import Misconfigured
 from turnout.domain.serving import Machine, Phase, ReplicaId, Want, WorkerId
 from turnout.schemas.worker_messages import ReplicaOrder
-from turnout.worker.joiner import (
-    Identity,
-    Joiner,
-    JoinSettings,
-    check_advertised,
-    load_identity,
-    reachable_host,
-)
+from turnout.wiring.tls import client_tls
+from turnout.worker.advertised_url import check_advertised, reachable_host
+from turnout.worker.joiner import Identity, Joiner, JoinSettings, load_identity
 from turnout.worker.replica_set import ReplicaSet
 
 MACHINE = Machine((), 2**33, 2**32)
@@ -51,6 +46,7 @@ async def worker(bench: Bench, gateway: ScriptedGateway, **changes: object) -> A
         "name": "box",
         "url": "http://10.0.0.1:9000",
         "state": bench.state_dir / "worker.json",
+        "tls": client_tls(None),
         **changes,
     }
     joiner = Joiner(JoinSettings(**values), lambda: MACHINE)  # type: ignore[arg-type]
@@ -217,7 +213,7 @@ async def test_tls_is_verified(bench: Bench, tmp_path: Path) -> None:
                 lambda: "CERTIFICATE_VERIFY" in working.joiner.trouble, "the certificate to be refused"
             )
             assert gateway.registrations == []
-        async with worker(bench, gateway, ca_file=certificate):
+        async with worker(bench, gateway, tls=client_tls(certificate)):
             await wait_until(lambda: len(gateway.heartbeats) > 0, "a heartbeat over TLS")
     finally:
         await gateway.die()

@@ -21,7 +21,7 @@ from turnout.gateway.gateway import Gateway, GatewayStores, build_gateway
 from turnout.ports import Fetcher, Gangs
 from turnout.relay import Relay, RelaySettings
 from turnout.wiring.stores import Stores, open_stores
-from turnout.worker.joiner import trusting
+from turnout.wiring.tls import client_tls
 
 
 def new_task_id() -> str:
@@ -31,7 +31,7 @@ def new_task_id() -> str:
 
 async def run_gateway(config: Config, listening: socket.socket) -> None:
     """Serves HTTP on a socket that is bound already, so that a restart refuses no connection."""
-    tls = trusting(config.ca_file)
+    tls = client_tls(config.ca_file)
     async with (
         open_stores(config) as stores,
         aclosing(Outbound(config.allow_private_urls)) as fetcher,
@@ -85,7 +85,7 @@ def gateway_on(
         fetcher=fetcher,
         prober=prober,
         tunnels=GatewayTunnels(),
-        direct=DirectRoutes(network_name(), trusting(config.ca_file)),
+        direct=DirectRoutes(network_name(), client_tls(config.ca_file)),
         new_id=new_task_id,
         new_seed=lambda: secrets.randbits(32),
     )

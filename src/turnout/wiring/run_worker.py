@@ -1,4 +1,4 @@
-"""Stores a worker that joins a gateway by HTTP and runs replicas for it: engine servers, and, where it shares the
+"""Runs a worker: it joins a gateway by HTTP and runs replicas for it, which are engine servers and, where it shares the
 service's Redis and object store, gangs."""
 
 import asyncio
@@ -9,19 +9,22 @@ import random
 import secrets
 import shutil
 import socket
-from collections.abc import AsyncGenerator, Callable, Generator
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Mapping
 from contextlib import aclosing, asynccontextmanager, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import uvicorn
+from starlette.applications import Starlette
 
 from turnout.adapters.commands import LocalCommands
 from turnout.adapters.host_identity import network_name
 from turnout.adapters.tunnel.worker_end import Dial, Dialer
 from turnout.config import Config, dump
 from turnout.domain.errors import Misconfigured
-from turnout.domain.serving import TUNNEL, EngineKind, Gpu, Machine, ReplicaId, ServedModel
+from turnout.domain.serving import TUNNEL, EngineKind, Machine, ReplicaId, ServedModel
 from turnout.engines import gang_launch as gang_launches
 from turnout.engines.engine_servers import KEYED, Launch, Outside, Programs, plan_launch
 from turnout.engines.gang_launch import GangProgram
@@ -32,25 +35,37 @@ from turnout.schemas.relay_tokens import relay_token
 from turnout.wiring.signals import on_stop
 from turnout.wiring.state_dir import alone_on, write_private
 from turnout.wiring.stores import open_stores
+from turnout.wiring.tls import client_tls
 from turnout.wiring.vllm_programs import keep_zygote, python_of, vllm_program
+from turnout.worker.advertised_url import reachable_host
 from turnout.worker.direct_access import DirectAccess
 from turnout.worker.engine_control import HttpEngine
 from turnout.worker.engine_ports import EnginePorts, check_engine_host
 from turnout.worker.gang_holdings import GangHoldings
-from turnout.worker.hardware import GpuGate, cached_weights, count_cpus, hub_cache, open_nvml, read_machine
-from turnout.worker.joiner import Joiner, JoinSettings, reachable_host, trusting
+from turnout.worker.hardware import (
+    GpuGate,
+    ReadGpus,
+    cached_weights,
+    count_cpus,
+    hub_cache,
+    open_nvml,
+    read_machine,
+)
+from turnout.worker.joiner import Joiner, JoinSettings
 from turnout.worker.orphans import Ledger
 from turnout.worker.proxy_admission import ProxyAdmission, worker_relay_settings
 from turnout.worker.proxy_app import control_app
 from turnout.worker.replica_set import ReplicaSet, ReplicaSetContext
 
-_PING_S = 5.0  # a gateway whose machine is gone leaves its tally after three of these at most
+_PING_S = 5.0  # a gateway whose machine is gone is noticed after three of these at most
+
+_Work = Callable[[], Coroutine[Any, Any, None]]
 
 
 @dataclass(frozen=True, slots=True)
 class Joining:
     """The gateway at `url` is joined with a worker key. `name` is shown to admins, and names the worker's own folder,
-    so that several can live on one machine. Gateways come by `public_url`, or by a tunnel, or else directly."""
+    so that several can live on one machine. Gateways reach it at `public_url`, through a tunnel, or at its own port."""
 
     url: str
     key: str
@@ -61,11 +76,13 @@ class Joining:
 
 async def run_engine_worker(config: Config, joining: Joining, listening: socket.socket) -> None:
     """Joins, and serves what it is ordered to, until SIGTERM. Raises Misconfigured when it cannot join like this."""
+    if config.engine_host is not None:
+        check_engine_host(config.engine_host)
     home = config.state_dir / (f"worker-{joining.name}" if joining.name else "worker")
     home.mkdir(parents=True, exist_ok=True, mode=0o700)
     with alone_on(home):
         try:
-            await _join(config, joining, listening, home)
+            await _open_and_run(config, joining, listening, home)
         except BaseExceptionGroup as group:  # not except*: what is raised there may be wrapped again
             found = group.subgroup(Misconfigured)
             if found is None:
@@ -73,103 +90,123 @@ async def run_engine_worker(config: Config, joining: Joining, listening: socket.
             raise _first(found) from None
 
 
-async def _join(config: Config, joining: Joining, listening: socket.socket, home: Path) -> None:
-    if config.engine_host is not None:
-        check_engine_host(config.engine_host)
-    found = found_engines(config)
+async def _open_and_run(config: Config, joining: Joining, listening: socket.socket, home: Path) -> None:
+    found, read_gpus = found_engines(config), open_nvml()
+    joiner = Joiner(
+        _join_settings(config, joining, listening, home), _machine_reader(config, found, read_gpus)
+    )
+    ledger, commands = Ledger(home / "engines.json"), LocalCommands(home / "logs")
+    zygote_at = home / "zygote"
+    programs = Programs(vllm=vllm_program(config, zygote_at, bool(read_gpus())), cpus=count_cpus())
+    gang_program = _gang_program(config, home, found)
+    beside: dict[str, _Work] = {}
+    if config.vllm_zygote:
+        beside["zygote"] = partial(keep_zygote, python_of(config.vllm), commands, zygote_at)
+    if joining.tunnel:
+        beside["tunnels"] = _dialer(joining, joiner, listening).run
+
+    def changed() -> None:
+        joiner.changed()
+        direct.look()
+        if gangs is not None:
+            gangs.look()
+
+    async with aclosing(HttpEngine()) as engine, _open_gangs(config, ledger, found) as gangs:
+        context = ReplicaSetContext(
+            commands,
+            engine,
+            ledger,
+            _planner(config, read_gpus, programs, gang_program),
+            GpuGate(read_gpus),
+            recalled=lambda: direct.recalled(),
+        )
+        async with ReplicaSet(context, changed) as replicas:
+            # Who gives a public URL has put something before this worker: gateways must not bypass it.
+            direct = DirectAccess(replicas, "" if joining.public_url else network_name())
+            await _run(joiner, replicas, direct, gangs, beside, listening)
+
+
+async def _run(
+    joiner: Joiner,
+    replicas: ReplicaSet,
+    direct: DirectAccess,
+    gangs: GangHoldings | None,
+    beside: Mapping[str, _Work],
+    listening: socket.socket,
+) -> None:
+    """Serves until the joiner has left, and then ends everything else."""
+    admission = ProxyAdmission(
+        replicas, lambda: relay_token(joiner.identity.secret) if joiner.identity else None
+    )
+    relay = Relay(admission, worker_relay_settings())
+    server = _Server(_server_settings(control_app(replicas, admission, direct, joiner.prove), relay))
+    async with asyncio.TaskGroup() as group:
+        serving = group.create_task(server.serve(sockets=[listening]), name="proxy")
+        tasks = [group.create_task(work(), name=name) for name, work in beside.items()]
+        if gangs is not None:
+            tasks.append(group.create_task(gangs.run(replicas), name="gangs"))
+        on_stop(joiner.leave)
+        await joiner.run(replicas)
+        for task in tasks:
+            task.cancel()
+        if gangs is not None:
+            await gangs.tend(replicas)  # puts back the tasks of gangs that did not leave in peace
+        relay.close()
+        server.should_exit = True
+        await serving
+
+
+def _server_settings(app: Starlette, relay: Relay) -> uvicorn.Config:
+    return uvicorn.Config(
+        app,
+        http=relay.protocol,
+        ws="websockets-sansio",
+        ws_max_size=MAX_TALLY_BYTES,
+        ws_ping_interval=_PING_S,
+        ws_ping_timeout=2 * _PING_S,
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=3,
+    )
+
+
+def _join_settings(config: Config, joining: Joining, listening: socket.socket, home: Path) -> JoinSettings:
     host, port = listening.getsockname()[:2]
     if joining.tunnel:
         url = TUNNEL
     else:
         url = joining.public_url or f"http://{reachable_host(str(host), joining.url)}:{port}"
-    read_gpus, hub = open_nvml(), hub_cache(os.environ)
+    name = joining.name or socket.gethostname()
+    tls = client_tls(config.ca_file)
+    return JoinSettings(joining.url, joining.key, name, url, home / "identity.json", tls)
 
-    def machine() -> Machine:
+
+def _machine_reader(
+    config: Config, found: frozenset[EngineKind], read_gpus: ReadGpus
+) -> Callable[[], Machine]:
+    hub = hub_cache(os.environ)
+
+    def read() -> Machine:
         weights = [*builtin_weights(), *cached_weights(hub)]
         return read_machine(read_gpus, weights, engines=found, max_memory_bytes=config.worker_memory_bytes)
 
-    settings = JoinSettings(
-        joining.url,
-        joining.key,
-        joining.name or socket.gethostname(),
-        url,
-        home / "identity.json",
-        config.ca_file,
-    )
-    joiner = Joiner(settings, machine)
-    ledger = Ledger(home / "engines.json")
-    commands, kept_at = LocalCommands(home / "logs"), home / "zygote"
-    zygote = keep_zygote(python_of(config.vllm), commands, kept_at) if config.vllm_zygote else None
-    programs = Programs(vllm=vllm_program(config, kept_at, bool(read_gpus())), cpus=count_cpus())
-    async with aclosing(HttpEngine()) as engine, _open_gangs(config, ledger, found) as gangs:
-        kit = ReplicaSetContext(
-            commands,
-            engine,
-            ledger,
-            _planner(config, read_gpus, programs, _gang_program(config, home, found)),
-            GpuGate(read_gpus),
-            recalled=lambda: tallies.recalled(),
-        )
-
-        def changed() -> None:
-            joiner.changed()
-            tallies.look()
-            if gangs is not None:
-                gangs.look()
-
-        async with ReplicaSet(kit, changed) as hands:
-            # Who gives a public URL has put something before this worker: nobody is led past it unasked.
-            tallies = DirectAccess(hands, "" if joining.public_url else network_name())
-            admission = ProxyAdmission(
-                hands, lambda: relay_token(joiner.identity.secret) if joiner.identity else None
-            )
-            relay = Relay(admission, worker_relay_settings())
-            server = _Server(
-                uvicorn.Config(
-                    control_app(hands, admission, tallies, joiner.prove),
-                    http=relay.protocol,
-                    ws="websockets-sansio",
-                    ws_max_size=MAX_TALLY_BYTES,
-                    ws_ping_interval=_PING_S,
-                    ws_ping_timeout=2 * _PING_S,
-                    lifespan="off",
-                    log_config=None,
-                    access_log=False,
-                    server_header=False,
-                    timeout_graceful_shutdown=3,
-                )
-            )
-            async with asyncio.TaskGroup() as group:
-                serving = group.create_task(server.serve(sockets=[listening]), name="door")
-                tending = group.create_task(gangs.run(hands), name="gangs") if gangs else None
-                on_stop(joiner.leave)
-                beside = [group.create_task(zygote, name="zygote")] if zygote else []
-                if joining.tunnel:
-                    dialer = _dialer(config, joining, joiner, str(host), int(port))
-                    beside.append(group.create_task(dialer.run(), name="tunnels"))
-                await joiner.run(hands)
-                for task in beside:
-                    task.cancel()
-                if gangs is not None and tending is not None:
-                    tending.cancel()
-                    await gangs.tend(hands)  # what did not leave in peace is put back now
-                relay.close()
-                server.should_exit = True
-                await serving
+    return read
 
 
-def _dialer(config: Config, joining: Joining, joiner: Joiner, host: str, port: int) -> Dialer:
+def _dialer(joining: Joining, joiner: Joiner, listening: socket.socket) -> Dialer:
+    host, port = listening.getsockname()[:2]
+
     def dial() -> Dial | None:
         identity = joiner.identity
         if identity is None:
             return None
-        scheme, _, rest = joining.url.rstrip("/").partition(":")
-        return Dial(
-            f"{'wss' if scheme == 'https' else 'ws'}:{rest}/workers/{identity.id}/tunnel", identity.secret
-        )
+        base = joining.url.rstrip("/").replace("http", "ws", 1)
+        return Dial(f"{base}/workers/{identity.id}/tunnel", identity.secret)
 
     return Dialer(
-        dial, lambda: joiner.gateways, lambda: asyncio.open_connection(host, port), trusting(config.ca_file)
+        dial, lambda: joiner.gateways, lambda: asyncio.open_connection(host, port), joiner.settings.tls
     )
 
 
@@ -187,8 +224,8 @@ class _Server(uvicorn.Server):
 
 
 def found_engines(config: Config) -> frozenset[EngineKind]:
-    """What this machine can run. GangHoldings take tasks from the service's queue and put videos into its object store, so
-    they need its Redis named."""
+    """What this machine can run. Gangs take tasks from the service's queue and put videos into its object store, so they
+    need its Redis named."""
     able = {
         EngineKind.COMMAND: True,
         EngineKind.LLAMACPP: importlib.util.find_spec("xllamacpp") is not None,
@@ -222,7 +259,7 @@ def _gang_program(config: Config, home: Path, found: frozenset[EngineKind]) -> G
 
 def _planner(
     config: Config,
-    read_gpus: Callable[[], tuple[Gpu, ...]],
+    read_gpus: ReadGpus,
     programs: Programs,
     gang_program: GangProgram | None,
 ) -> Callable[[ReplicaId, ServedModel, tuple[int, ...]], Launch]:

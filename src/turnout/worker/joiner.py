@@ -5,29 +5,27 @@ It only ever calls out. While the gateway is away the replicas go on serving; it
 
 import asyncio
 import contextlib
-import ipaddress
 import json
 import os
 import random
 import secrets
-import socket
 import ssl
 import time
 from collections.abc import Callable, Coroutine
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypeVar
-from urllib.parse import urlsplit
 
 import httpx
 from pydantic import BaseModel, ValidationError
 
 from turnout.domain.backoff import backoff_s
 from turnout.domain.errors import Misconfigured, Unavailable
-from turnout.domain.serving import TUNNEL, Machine, WorkerId
+from turnout.domain.serving import Machine, WorkerId
 from turnout.observe import get_log
 from turnout.schemas.relay_tokens import probe_answer
 from turnout.schemas.worker_messages import Heartbeat, Registered, Registration, WorkerOrders
+from turnout.worker.advertised_url import check_advertised
 from turnout.worker.replica_set import ReplicaSet
 
 log = get_log()
@@ -53,14 +51,14 @@ class Identity:
 @dataclass(frozen=True, slots=True)
 class JoinSettings:
     """`join` is the gateway's URL, `key` a worker key, `url` how gateways reach this worker (or TUNNEL), `state` the
-    file that keeps its identity; `ca_file` holds certificates to trust besides the system's."""
+    file that keeps its identity."""
 
     join: str
     key: str
     name: str
     url: str
     state: Path
-    ca_file: Path | None = None
+    tls: ssl.SSLContext
 
 
 class Joiner:
@@ -68,7 +66,7 @@ class Joiner:
 
     def __init__(self, settings: JoinSettings, read_machine: Callable[[], Machine]) -> None:
         check_advertised(settings.url)
-        self._settings = settings
+        self.settings = settings
         self._read_machine = read_machine
         self._identity = load_identity(settings.state)
         self._changed = asyncio.Event()
@@ -106,8 +104,10 @@ class Joiner:
 
     async def run(self, hands: ReplicaSet) -> None:
         """Talks until `leave` was called, all replicas have left and the gateway was told, if it answers."""
-        verify = trusting(self._settings.ca_file)
-        async with httpx.AsyncClient(verify=verify, timeout=_CALL_S) as client, asyncio.TaskGroup() as group:
+        async with (
+            httpx.AsyncClient(verify=self.settings.tls, timeout=_CALL_S) as client,
+            asyncio.TaskGroup() as group,
+        ):
             talk = group.create_task(self._talk(client, hands), name="joiner")
             await self._leaving.wait()
             await hands.drain()
@@ -136,14 +136,14 @@ class Joiner:
         """How often to send heartbeats."""
         known = self._identity
         message = Registration(
-            name=self._settings.name,
-            url=self._settings.url,
+            name=self.settings.name,
+            url=self.settings.url,
             probe_key=self._probe_key,
             machine=self._read_machine(),
             known_as=known.id if known else None,
             secret=known.secret if known else None,
         )
-        answer = await self._call(client, "/workers/register", self._settings.key, message, _CALL_S)
+        answer = await self._call(client, "/workers/register", self.settings.key, message, _CALL_S)
         if answer.status_code in (403, 409) and known is not None:
             # Our old name is no longer ours; under a new one we can still be of use.
             log.warning("gateway refused the old identity", worker=known.id, status=answer.status_code)
@@ -158,9 +158,9 @@ class Joiner:
         registered = _parse(Registered, answer)
         self._joined = True
         self._identity = Identity(registered.id, registered.secret)
-        save_identity(self._settings.state, self._identity)
+        save_identity(self.settings.state, self._identity)
         self._seen = 0
-        log.info("worker registered", worker=registered.id, url=self._settings.url)
+        log.info("worker registered", worker=registered.id, url=self.settings.url)
         return registered.heartbeat_s
 
     async def _beat(self, client: httpx.AsyncClient, hands: ReplicaSet, heartbeat_s: float) -> None:
@@ -218,7 +218,7 @@ class Joiner:
     ) -> httpx.Response:
         try:
             return await client.post(
-                f"{self._settings.join.rstrip('/')}{path}",
+                f"{self.settings.join.rstrip('/')}{path}",
                 content=message.model_dump_json(),
                 headers={"authorization": f"Bearer {token}", "content-type": "application/json"},
                 timeout=timeout_s,
@@ -243,48 +243,6 @@ def save_identity(path: Path, identity: Identity) -> None:
     with os.fdopen(os.open(fresh, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w") as file:
         json.dump(asdict(identity), file)
     fresh.replace(path)
-
-
-def trusting(ca_file: Path | None) -> ssl.SSLContext:
-    """Trusts the certificates in the file besides the system's."""
-    context = ssl.create_default_context()
-    if ca_file is not None:
-        context.load_verify_locations(ca_file)
-    return context
-
-
-def check_advertised(url: str) -> None:
-    """Refuses an address that means "here" to whoever reads it."""
-    if url == TUNNEL:
-        return
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise Misconfigured(f"{url!r} is not an http or https URL by which gateways could reach this worker")
-    with contextlib.suppress(ValueError):
-        if ipaddress.ip_address(parts.hostname).is_unspecified:
-            raise Misconfigured(
-                f"{parts.hostname} is no address that gateways could reach; give a --public-url, or --tunnel"
-            )
-
-
-def reachable_host(bound: str, gateway_url: str) -> str:
-    """The address to advertise for a server bound to `bound`: itself, or, for "all interfaces", the address that
-    this machine has on the way to the gateway. Nothing is sent."""
-    try:
-        if not ipaddress.ip_address(bound).is_unspecified:
-            return bound
-    except ValueError:
-        return bound  # a name
-    parts = urlsplit(gateway_url)
-    try:
-        found = socket.getaddrinfo(parts.hostname, parts.port or 80, type=socket.SOCK_DGRAM)
-        family, _, _, _, address = found[0]
-        with socket.socket(family, socket.SOCK_DGRAM) as probe:
-            probe.connect(address)
-            host = str(probe.getsockname()[0])
-    except OSError as err:
-        raise Misconfigured(f"cannot tell this machine's address towards {gateway_url}: {err}") from err
-    return f"[{host}]" if ":" in host else host
 
 
 def _reason(answer: httpx.Response) -> str:

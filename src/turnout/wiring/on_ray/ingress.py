@@ -26,7 +26,7 @@ from turnout.wiring.on_ray.manager_actor import find_manager
 from turnout.wiring.run_gateway import gateway_on
 from turnout.wiring.run_manager import declare
 from turnout.wiring.stores import new_stores
-from turnout.worker.joiner import trusting
+from turnout.wiring.tls import client_tls
 
 log = get_log()
 
@@ -59,7 +59,7 @@ class APIEntrypoint:
         start_logging(config.log_level, role="gateway")
         self._config = config
         self._wires = new_stores(config)
-        self._prober = Outbound(True, reach=WORKERS, tls=trusting(config.ca_file))
+        self._prober = Outbound(True, reach=WORKERS, tls=client_tls(config.ca_file))
         self._fetcher = Outbound(config.allow_private_urls)
         self._gateway: Gateway | None = None
         await declare(
