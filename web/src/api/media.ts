@@ -115,11 +115,12 @@ export async function download(path: string, name: string): Promise<void> {
   if (taken !== null) setTimeout(() => give(path, taken), 10_000);
 }
 
+/** Never a redirect to an object store: the page may ask its own origin only. */
 export function contentPath(id: string, variant: "video" | "thumbnail" | "spritesheet"): string {
-  return `/v1/videos/${encodeURIComponent(id)}/content?variant=${variant}`;
+  return `/v1/videos/${encodeURIComponent(id)}/content?variant=${variant}&redirect=false`;
 }
 
 /** The path of a preview; `attempt` and `step` make every one a URL of its own, so that no cache shows an older one. */
 export function previewPath(id: string, attempt: number, step: number): string {
-  return `/v1/videos/${encodeURIComponent(id)}/content?variant=preview&at=${attempt}.${step}`;
+  return `/v1/videos/${encodeURIComponent(id)}/content?variant=preview&redirect=false&at=${attempt}.${step}`;
 }

@@ -6,6 +6,7 @@ const BY_CODE: Record<string, Key> = {
   invalid_api_key: "error.invalid_api_key",
   missing_api_key: "error.invalid_api_key",
   role_not_allowed: "error.role_not_allowed",
+  model_unavailable: "error.model_unavailable",
   model_not_found: "error.model_not_found",
   video_not_found: "error.video_not_found",
   too_many_waiting: "error.too_many_waiting",

@@ -161,7 +161,7 @@ function Outcome({ task, video }: { task: Task; video: Video }) {
   if (task.status === "cancelled") return <p class="card-took">{t("card.cancelled")}</p>;
   const { words, detail } = explainFailure(task.error ?? video.error);
   return (
-    <div class="card-failed">
+    <div class="failure">
       <p>
         <Icon name="warn" size={18} />
         <span>{words}</span>
@@ -265,7 +265,7 @@ export function DraftCard({ draft }: { draft: Draft }) {
       <div class="card-body">
         <p class="card-prompt">{draft.prompt}</p>
         {draft.problem ? (
-          <div class="card-failed" role="alert">
+          <div class="failure" role="alert">
             <p>
               <Icon name="warn" size={18} />
               <span>{explain(draft.problem)}</span>

@@ -59,6 +59,7 @@ export const TABLE = {
 
   "form.prompt": { en: "Prompt", zh: "描述" },
   "form.prompt_placeholder": { en: "A scene, what moves in it, how the camera sees it …", zh: "场景、动作、镜头……想到什么写什么" },
+  "form.prompt_tiny": { en: "This small model knows coloured shapes that move, and nothing else.", zh: "这个演示小模型只认识会动的彩色图形，请用英文描述。" },
   "form.model": { en: "Model", zh: "模型" },
   "form.size": { en: "Size", zh: "尺寸" },
   "form.length": { en: "Length: {n} s ({frames} frames)", zh: "时长：{n} 秒（{frames} 帧）" },
@@ -267,6 +268,7 @@ export const TABLE = {
   "register.about_command": { en: "Any server that speaks OpenAI's dialect. The operator must have allowed it.", zh: "任何兼容 OpenAI 接口的服务；需管理员在配置中允许。" },
   "register.alias": { en: "Name", zh: "名称" },
   "register.alias_hint": { en: "What callers write as model.", zh: "调用时填写的 model。" },
+  "register.alias_bad": { en: "Letters, digits and . _ : - only, and a letter or digit first.", zh: "只能使用字母、数字和 . _ : -，并以字母或数字开头。" },
   "register.weights": { en: "Weights", zh: "权重" },
   "register.weights_vllm": { en: "A name on Hugging Face, or a path on the workers.", zh: "Hugging Face 名称，或节点上的路径。" },
   "register.weights_llamacpp": { en: "Path of a GGUF file on the workers.", zh: "节点上 GGUF 文件的路径。" },
@@ -362,6 +364,7 @@ export const TABLE = {
   "error.invalid_api_key": { en: "This key is not valid. Check that all of it was copied.", zh: "密钥无效，请确认是否复制完整。" },
   "error.role_not_allowed": { en: "Your key may not do this. Ask an admin.", zh: "当前密钥没有此权限，请联系管理员。" },
   "error.model_not_found": { en: "That model is not there any more. Choose another one.", zh: "该模型已不存在，请换一个。" },
+  "error.model_unavailable": { en: "This model cannot run now. Choose another one, or ask the operator. ({message})", zh: "该模型目前无法运行，请换一个或联系管理员。（{message}）" },
   "error.video_not_found": { en: "That video is not there any more.", zh: "该视频已不存在。" },
   "error.too_many_waiting": { en: "Too many requests wait for this model. Try again soon.", zh: "等待该模型的请求过多，请稍后再试。" },
   "error.limited": { en: "You are over your limit for now.", zh: "已达到用量上限。" },

@@ -10,7 +10,7 @@ import { Button, Choice, Empty, Failed, Field, IconButton } from "../../ui/contr
 import { Icon } from "../../ui/icons";
 import { hidden } from "../library/deleting";
 import { change, drafts, form, image, model, remixOf, submit } from "./composer";
-import { examplesFor } from "./examples";
+import { examplesFor, isTiny } from "./examples";
 import { expected, lengthsOf, paceOf, readSize, sizesOf, workOf } from "./rules";
 
 const SHOWN = 24;
@@ -146,7 +146,7 @@ function Composer() {
           <IconButton icon="close" label={t("create.remix_stop")} onClick={() => (remixOf.value = null)} />
         </div>
       )}
-      <Field label={t("form.prompt")}>
+      <Field label={t("form.prompt")} hint={isTiny(chosen.model_name) ? t("form.prompt_tiny") : null}>
         {(ids) => (
           <textarea {...ids} ref={prompt} rows={3} maxLength={MAX_PROMPT} placeholder={t("form.prompt_placeholder")} value={fields.prompt} onInput={(event) => change({ prompt: event.currentTarget.value })} />
         )}

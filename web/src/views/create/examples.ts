@@ -40,7 +40,11 @@ const LARGE: readonly { en: string; prompt_en: string; zh: string; prompt_zh: st
   },
 ];
 
+export function isTiny(weights: string): boolean {
+  return weights.includes("wan-tiny");
+}
+
 export function examplesFor(weights: string, lang: Lang): Example[] {
-  if (weights.includes("wan-tiny")) return TINY.map((one) => ({ label: lang === "zh" ? one.zh : one.en, prompt: one.prompt }));
+  if (isTiny(weights)) return TINY.map((one) => ({ label: lang === "zh" ? one.zh : one.en, prompt: one.prompt }));
   return LARGE.map((one) => (lang === "zh" ? { label: one.zh, prompt: one.prompt_zh } : { label: one.en, prompt: one.prompt_en }));
 }

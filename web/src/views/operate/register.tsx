@@ -83,7 +83,10 @@ export function RegisterDialog({ onClose }: { onClose: () => void }) {
   const typed = useSignal<Readonly<Record<string, string>>>({});
   const problem = useSignal<unknown>(null);
   const busy = useSignal(false);
-  const errorOf = (name: string) => (problem.value instanceof ApiError && problem.value.param === name ? explain(problem.value) : null);
+  const errorOf = (name: string) => {
+    if (!(problem.value instanceof ApiError) || problem.value.param !== name) return null;
+    return name === "alias" ? t("register.alias_bad") : explain(problem.value);
+  };
   const fields = FIELDS.filter((field) => field.engines.includes(engine.value));
   const elsewhere = problem.value !== null && !(problem.value instanceof ApiError && ["alias", "model_name", ...fields.map((f) => f.name as string)].includes(problem.value.param ?? ""));
   const submit = async () => {
