@@ -54,6 +54,42 @@ STORY: Sequence[dict[str, Any]] = (
 )
 
 
+def video_json(task: str, **fields: Any) -> dict[str, Any]:
+    """A video object as a gateway shows it."""
+    return {
+        "id": task,
+        "object": "video",
+        "model": "wan-tiny-t2v",
+        "status": "queued",
+        "progress": 0,
+        "created_at": 1_700_000_000,
+        "completed_at": None,
+        "expires_at": None,
+        "prompt": "a boat",
+        "seconds": "1",
+        "size": "64x64",
+        "remixed_from_video_id": None,
+        "error": None,
+        "stage": None,
+        "step": 0,
+        "steps": 6,
+        "queue_position": None,
+        "eta_s": None,
+        "attempt": 0,
+        "failures": 0,
+        "priority": "normal",
+        "started_at": None,
+        "negative_prompt": "",
+        "frames": 17,
+        "fps": 16,
+        "guidance": [3.0, 4.0],
+        "shift": 5.0,
+        "seed": 7,
+        "preview_url": None,
+        **fields,
+    }
+
+
 class ScriptedGateway:
     """One task at a time matters to these tests; its events are `story`, served from after `Last-Event-ID`.
 
@@ -162,17 +198,7 @@ class ScriptedGateway:
                 return error(404, "No such thing.")
 
     def add(self, task: str = "video_1", **fields: Any) -> None:
-        self.tasks[task] = {
-            "id": task,
-            "object": "video",
-            "model": "wan-tiny-t2v",
-            "prompt": "a boat",
-            "status": "queued",
-            "progress": 0,
-            "seed": 7,
-            "created_at": 1_700_000_000,
-            **fields,
-        }
+        self.tasks[task] = video_json(task, **fields)
 
     def look(self, task: str) -> dict[str, Any]:
         video = self.tasks[task]

@@ -13,7 +13,7 @@ from tests.cli.conftest import Cli, valkey_server
 from tests.cli.scripted import TOKEN, Answer, ScriptedGateway
 
 from turnout.adapters.redis.server_facts import read_server_facts
-from turnout.cli import doctor_command
+from turnout.cli.doctor import machine_checks, model_checks, service_checks
 from turnout.cli.options import Common
 from turnout.config import Config
 from turnout.domain.errors import Unavailable
@@ -47,30 +47,30 @@ def test_the_whole_examination(bare_cli: Cli, tmp_path: Path) -> None:
 
 def test_a_port_that_something_else_has(gateway: ScriptedGateway) -> None:
     gateway.hooks["GET health"] = lambda _: Answer(404, {})
-    finding = doctor_command.check_port(Config(port=gateway.port))
+    finding = service_checks.check_port(Config(port=gateway.port))
     assert finding.ok is False and "--port" in finding.todo
     gateway.hooks["GET health"] = lambda _: Answer(200, {"status": "ok", "version": "0"})
-    finding = doctor_command.check_port(Config(port=gateway.port))
+    finding = service_checks.check_port(Config(port=gateway.port))
     assert finding.ok is True and "Turnout is there" in finding.detail
 
 
 def test_a_server_that_is_not_ready_says_which_part(gateway: ScriptedGateway) -> None:
     common = Common(url=gateway.url)
     gateway.hooks["GET ready"] = lambda _: Answer(200, {"status": "ready", "parts": {"redis": "ok"}})
-    assert doctor_command.check_server(common).ok is True
+    assert service_checks.check_server(common).ok is True
     gateway.hooks["GET ready"] = lambda _: Answer(
         503, {"status": "not_ready", "parts": {"redis": "is down", "blobs": "ok"}}
     )
-    finding = doctor_command.check_server(common)
+    finding = service_checks.check_server(common)
     assert finding.ok is False and finding.detail.endswith("not ready: redis: is down")
     gateway.vanish()
-    assert "nothing answers" in doctor_command.check_server(common).detail
+    assert "nothing answers" in service_checks.check_server(common).detail
     gateway.listen()
 
 
 def test_redis_is_asked_for_version_and_durability(valkey: tuple[str, bool]) -> None:
     url, durable = valkey
-    redis, clock = doctor_command.check_redis(Config(redis_url=url))
+    redis, clock = service_checks.check_redis(Config(redis_url=url))
     assert redis.ok is durable, redis.detail
     assert clock.ok and clock.detail == "agrees with Redis"
     if not durable:
@@ -80,35 +80,35 @@ def test_redis_is_asked_for_version_and_durability(valkey: tuple[str, bool]) -> 
 
 
 def test_a_redis_that_is_not_there(gateway: ScriptedGateway) -> None:
-    finding, _ = doctor_command.check_redis(Config(redis_url=f"redis://:hush@127.0.0.1:{free_port()}"))
+    finding, _ = service_checks.check_redis(Config(redis_url=f"redis://:hush@127.0.0.1:{free_port()}"))
     assert finding.ok is False and "hush" not in finding.line
-    finding, _ = doctor_command.check_redis(Config(redis_url=f"redis://127.0.0.1:{gateway.port}"))
+    finding, _ = service_checks.check_redis(Config(redis_url=f"redis://127.0.0.1:{gateway.port}"))
     assert finding.ok is False, "a web server is no Redis"
 
 
 def test_a_state_dir_that_cannot_be(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.touch()
-    assert doctor_command.check_state_dir(file).ok is False
-    assert doctor_command.check_state_dir(tmp_path / "new" / "dir").ok is True
+    assert machine_checks.check_state_dir(file).ok is False
+    assert machine_checks.check_state_dir(tmp_path / "new" / "dir").ok is True
     locked = tmp_path / "locked"
     locked.mkdir(mode=0o500)
-    assert doctor_command.check_state_dir(locked / "state").ok is (os.geteuid() == 0)
+    assert machine_checks.check_state_dir(locked / "state").ok is (os.geteuid() == 0)
 
 
 def test_clocks_that_disagree() -> None:
-    assert doctor_command.check_clock(0.0, "Redis").ok is False
+    assert service_checks.check_clock(0.0).ok is False
 
 
 def test_a_model_for_gpus_makes_a_missing_gpu_wrong(bare_cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     config = Common().load().config
     monkeypatch.setenv("PATH", str(bare_cli.cwd))
-    assert doctor_command.check_gpus(config).ok is None
+    assert machine_checks.check_gpus(config).ok is None
     needy = replace(
         config,
         served=tuple(replace(m, video=replace(m.video, device="cuda")) for m in config.served if m.video),
     )
-    assert doctor_command.check_gpus(needy).ok is False
+    assert machine_checks.check_gpus(needy).ok is False
 
 
 def test_gpus_and_their_memory_are_listed(bare_cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -116,17 +116,19 @@ def test_gpus_and_their_memory_are_listed(bare_cli: Cli, monkeypatch: pytest.Mon
     tool.write_text("#!/bin/sh\necho 'NVIDIA H200, 143771, 102400'\n")
     tool.chmod(0o755)
     monkeypatch.setenv("PATH", f"{bare_cli.cwd}:/bin:/usr/bin")
-    finding = doctor_command.check_gpus(Common().load().config)
+    finding = machine_checks.check_gpus(Common().load().config)
     assert finding.ok is True and finding.detail == "NVIDIA H200 (100 of 140 GiB free)"
 
 
 def test_a_library_that_breaks_on_import_is_wrong_not_fatal() -> None:
     config = Common().load().config
-    broken = doctor_command.check_torch(
-        doctor_command._start("raise OSError('libcudart.so.12 is missing')"), config
+    broken = machine_checks.check_torch(
+        machine_checks.start_probe("raise OSError('libcudart.so.12 is missing')"), config
     )
     assert broken.ok is False and "libcudart.so.12" in broken.detail
-    slow, problem = doctor_command._finish(doctor_command._start("import time; time.sleep(60)"), 0.2)
+    slow, problem = machine_checks.finish_probe(
+        machine_checks.start_probe("import time; time.sleep(60)"), 0.2
+    )
     assert slow == {} and "did not import within" in problem
 
 
@@ -135,7 +137,7 @@ def test_engines_are_looked_for_with_their_weights(tmp_path: Path) -> None:
         return ServedModel("m", engine, weights, **more)
 
     def check(*models: ServedModel) -> list[bool | None]:
-        return [finding.ok for finding in doctor_command.check_engines(Config(served=models))]
+        return [finding.ok for finding in model_checks.check_engines(Config(served=models))]
 
     assert check(served(EngineKind.LLAMACPP, "builtin:smollm2")) == [True]
     assert check(served(EngineKind.LLAMACPP, "builtin:nothing")) == [False]
@@ -146,25 +148,29 @@ def test_engines_are_looked_for_with_their_weights(tmp_path: Path) -> None:
     assert check() == []
 
 
-def test_chat_models_that_cannot_be_served_are_named(gateway: ScriptedGateway) -> None:
+def test_models_that_cannot_be_served_are_named(gateway: ScriptedGateway) -> None:
     common = Common(url=gateway.url, api_key=TOKEN)
-    assert list(doctor_command.check_chat_models(common)) == []
-    good = {"id": "a", "status": "not started: nobody asks for it"}
-    gateway.models = [{"id": "video"}, good]
-    (finding,) = doctor_command.check_chat_models(common)
-    assert finding.ok is True and "a: not started" in finding.detail
+    assert list(model_checks.check_status(common)) == []
+
+    def model(name: str, status: str, kind: str = "chat") -> dict[str, str]:
+        return {"id": name, "kind": kind, "engine": "vllm", "status": status}
+
+    good = model("a", "not started: nobody asks for it")
+    gateway.models = [model("v", "asleep", "video"), good]
+    (finding,) = model_checks.check_status(common)
+    assert finding.ok is True and finding.detail == "v: asleep; a: not started: nobody asks for it"
     for status in (
         "failed twice: it ran out of memory; next try in 4 s",
         "waiting for 3 s: no worker has joined",
     ):
-        gateway.models = [good, {"id": "b", "status": status}]
-        (finding,) = doctor_command.check_chat_models(common)
+        gateway.models = [good, model("b", status)]
+        (finding,) = model_checks.check_status(common)
         assert finding.ok is False and finding.detail == f"b: {status}"
 
 
 def test_an_object_store_is_asked(s3: str) -> None:
     def check(blobs: str) -> list[bool | None]:
-        return [finding.ok for finding in doctor_command.check_blobs(Config(blobs=blobs, blobs_endpoint=s3))]
+        return [finding.ok for finding in service_checks.check_blobs(Config(blobs=blobs, blobs_endpoint=s3))]
 
     assert check("s3://vid/some") == [True]
     assert check("s3://no-such-bucket/some") == [False]

@@ -1,28 +1,39 @@
 """What decides how progress is told: pure parts, without a server."""
 
 import io
+from typing import Any
 
 import httpx
+import pytest
+from tests.cli.scripted import video_json
 
-from turnout.cli.client import read_events
 from turnout.cli.display import PlainLines
 from turnout.cli.formatting import ahead, duration, one_line, table
-from turnout.cli.video_view import VideoEvent, VideoView, after, video_of
+from turnout.cli.server_answers import VideoAnswer, VideoEvent, after, read, read_events
+from turnout.domain.errors import TurnoutError
 
 
-def denoising(step: int) -> VideoView:
-    return VideoView("v", "in_progress", stage="denoising", step=step, steps=20, eta_s=20.0 - step)
+def video(status: str, **fields: Any) -> VideoAnswer:
+    return VideoAnswer.model_validate(video_json("v", status=status, **fields))
+
+
+def denoising(step: int) -> VideoAnswer:
+    return video("in_progress", stage="denoising", step=step, steps=20, eta_s=20.0 - step)
+
+
+def event(name: str, **fields: Any) -> VideoEvent:
+    return VideoEvent(type=f"video.{name}", **fields)
 
 
 def test_plain_lines_come_at_stages_and_every_two_seconds() -> None:
     now, out = 0.0, io.StringIO()
     lines = PlainLines(out, clock=lambda: now)
-    lines.show(VideoView("v", "queued", queue_position=1))
-    lines.show(VideoView("v", "queued", queue_position=1))
+    lines.show(video("queued", queue_position=1))
+    lines.show(video("queued", queue_position=1))
     for step in range(1, 8):
         now += 0.5
         lines.show(denoising(step))
-    lines.show(VideoView("v", "in_progress", stage="decoding", steps=20))
+    lines.show(video("in_progress", stage="decoding", steps=20))
     assert out.getvalue().splitlines() == [
         "queued, 1 task ahead",
         "denoising, step 1 of 20, about 19 s left",
@@ -39,18 +50,18 @@ def test_silence_is_broken_once_and_only_while_nothing_was_said() -> None:
     assert out.getvalue() == "waiting for the server to answer\n"
 
 
-def test_a_story_is_folded_in_order() -> None:
-    video = VideoView("v", "queued", queue_position=3, steps=20)
-    assert after(video, VideoEvent("1", "video.queued", {})) is video
-    video = after(video, VideoEvent("2", "video.in_progress", {"attempt": 1}))
-    assert (video.status, video.stage, video.queue_position) == ("in_progress", "loading", None)
-    video = after(video, VideoEvent("3", "video.progress", {"stage": "denoising", "step": 4, "steps": 20}))
-    assert (video.stage, video.step) == ("denoising", 4)
-    assert after(video, VideoEvent("4", "video.preview", {"step": 4})) is video
-    video = after(video, VideoEvent("5", "video.requeued", {"reason": "rank 1 died"}))
-    assert (video.status, video.stage) == ("queued", None)
-    video = after(video, VideoEvent("6", "video.in_progress", {"attempt": 2}))
-    assert (video.stage, video.step, video.progress) == ("loading", 0, 0.0)
+def test_events_are_applied_in_order() -> None:
+    seen = video("queued", queue_position=3, steps=20)
+    assert after(seen, event("queued")) is seen
+    seen = after(seen, event("in_progress"))
+    assert (seen.status, seen.stage, seen.queue_position) == ("in_progress", "loading", None)
+    seen = after(seen, event("progress", stage="denoising", step=4, steps=20))
+    assert (seen.stage, seen.step) == ("denoising", 4)
+    assert after(seen, event("preview", step=4)) is seen
+    seen = after(seen, event("requeued", reason="rank 1 died"))
+    assert (seen.status, seen.stage) == ("queued", None)
+    seen = after(seen, event("in_progress"))
+    assert (seen.stage, seen.step, seen.progress) == ("loading", 0, 0)
 
 
 def test_event_streams_are_read_as_the_standard_says() -> None:
@@ -63,15 +74,16 @@ def test_event_streams_are_read_as_the_standard_says() -> None:
     assert found == [("1-0", "video.queued"), ("2-0", "video.x")], "a half event at the end is not told"
 
 
-def test_an_odd_answer_still_shows() -> None:
-    video = video_of({"id": "v", "status": "dreaming", "step": "x", "eta_s": True, "error": "no"})
-    assert (video.status, video.step, video.eta_s, video.error, video.ended) == (
-        "dreaming",
-        0,
-        None,
-        None,
-        False,
-    )
+def test_what_a_newer_server_adds_still_shows() -> None:
+    newer = video("dreaming", stage="upscaling", mood="calm")
+    assert (newer.status, newer.stage, newer.ended) == ("dreaming", "upscaling", False)
+    assert newer.as_json()["mood"] == "calm", "unknown fields are kept for --json"
+
+
+def test_an_answer_that_makes_no_sense_is_one_line() -> None:
+    with pytest.raises(TurnoutError, match=r"not what this version of turnout knows \(step: ") as told:
+        read(VideoAnswer, video_json("v", step="x"))
+    assert "\n" not in told.value.message
 
 
 def test_words() -> None:

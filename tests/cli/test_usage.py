@@ -16,6 +16,7 @@ def test_usage_is_shown_as_a_table_or_as_json(cli: Cli, gateway: ScriptedGateway
             "requests": 3,
             "prompt_tokens": 120,
             "completion_tokens": 40,
+            "uncounted_requests": 0,
             "videos": 0,
             "video_seconds": 0.0,
             "render_seconds": 1.25,

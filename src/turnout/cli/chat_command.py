@@ -3,18 +3,17 @@
 import json
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from importlib import import_module
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from turnout.cli.formatting import duration, one_line, shorten
 from turnout.cli.options import Common, with_common
-from turnout.cli.video_view import mapping, text
-from turnout.domain.errors import InvalidRequest, TurnoutError, Unavailable
+from turnout.domain.errors import InvalidRequest, TurnoutError
 
 if TYPE_CHECKING:
     from turnout.cli.client import ApiClient
@@ -54,8 +53,6 @@ def chat(
     ] = False,
 ) -> None:
     """Ask a chat model; the answer appears as it is made."""
-    from turnout.cli.client import ApiClient
-
     alone = prompt is None and sys.stdin.isatty()
     if alone and as_json:
         raise InvalidRequest("--json needs a prompt", "prompt")
@@ -65,7 +62,7 @@ def chat(
         raise InvalidRequest("the prompt is empty", "prompt")
     given = {"model": model, "max_tokens": max_tokens, "temperature": temperature}
     options = {name: value for name, value in given.items() if value is not None}
-    with ApiClient(common.server()) as client:
+    with common.client() as client:
         conversation = Conversation(client, model, options)
         if system:
             conversation.messages.append({"role": "system", "content": system})
@@ -75,33 +72,6 @@ def chat(
             print(json.dumps(client.chat(conversation.request(prompt))))
         else:
             conversation.ask(prompt)
-
-
-@dataclass(frozen=True, slots=True)
-class Said:
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class WaitingNotice:
-    """`words` are the server's: waking, or waiting."""
-
-    words: str
-
-
-def pieces(lines: Iterable[str]) -> Iterator[Said | WaitingNotice]:
-    """What a streamed answer says, up to its `[DONE]`; one that ends without it broke off."""
-    for line in lines:
-        name, _, value = line.partition(":")
-        value = value.strip()
-        if line.startswith(":"):
-            yield WaitingNotice(value)
-        elif name == "data":
-            if value == "[DONE]":
-                return
-            if said := _said(value):
-                yield Said(said)
-    raise Unavailable("the answer broke off before its end")
 
 
 def safe(words: str) -> str:
@@ -127,15 +97,14 @@ class Conversation:
         said: list[str] = []
         notice = _Notice(self.model)
         try:
-            with closing(self.client.chat_lines(request)) as lines:
-                for piece in pieces(lines):
-                    if isinstance(piece, WaitingNotice):
-                        if not said:
-                            notice.show(piece.words)
-                        continue
-                    notice.clear()
-                    said.append(piece.text)
-                    print(safe(piece.text), end="", flush=True)
+            with closing(self.client.chat_pieces(request)) as pieces:
+                for piece in pieces:
+                    if piece.text:
+                        notice.clear()
+                        said.append(piece.text)
+                        print(safe(piece.text), end="", flush=True)
+                    elif not said:
+                        notice.show(piece.notice)
         finally:
             notice.clear()
             if said:
@@ -198,18 +167,3 @@ def _typed() -> str:
     except KeyboardInterrupt:
         print(file=sys.stderr)
         raise
-
-
-def _said(data: str) -> str | None:
-    """The words in one frame; data that is not JSON is passed over."""
-    try:
-        content = mapping(json.loads(data))
-    except ValueError:
-        return None
-    if problem := content.get("error"):
-        told = mapping(problem)
-        message = text(told.get("message")) or text(problem) or "the server broke the answer off"
-        raise TurnoutError(message, text(told.get("param")), text(told.get("code")))
-    choices: object = content.get("choices")
-    first = cast("list[object]", choices)[0] if isinstance(choices, list) and choices else None
-    return text(mapping(mapping(first).get("delta")).get("content"))

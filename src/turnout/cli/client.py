@@ -1,22 +1,23 @@
-"""The HTTP client: requests out, typed answers or errors of our own tree back. It retries nothing by itself, except
-where it says so; what to do about a server that is away is the caller's decision."""
+"""The HTTP client: sends requests, returns answers or raises errors of our own tree. It never retries: the caller
+decides what to do when the server is away."""
 
 import json
 import os
 import secrets
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self, cast
+from typing import Any, BinaryIO, Self, cast
 from urllib.parse import quote, urlsplit
 
 import httpx
-from httpx_sse import EventSource
+from pydantic import ValidationError
 
 from turnout import __version__
+from turnout.cli.chat_stream import ChatPiece, read_pieces
 from turnout.cli.options import ServerAddress
-from turnout.cli.video_view import VideoEvent, VideoView, mapping, text, video_of
+from turnout.cli.server_answers import ErrorAnswer, VideoAnswer, VideoEvent, VideoPage, read, read_events
 from turnout.domain import errors
 from turnout.domain.errors import TurnoutError, Unavailable
 
@@ -48,30 +49,24 @@ _NO_STREAM = (404, 405, 406, 501)
 
 
 class NoServer(Unavailable):
-    """Nothing took the connection: what was asked never arrived."""
+    """Nothing took the connection: the request never arrived."""
 
 
 class Dropped(Unavailable):
-    """The connection broke on the way: what was asked may or may not have arrived."""
+    """The connection broke: the request may or may not have arrived."""
 
 
 class NotAStream(TurnoutError):
-    """The server, or something in front of it, has no event stream to give; polling still works."""
+    """The server, or a proxy in front of it, has no event stream; polling still works."""
 
 
 @dataclass(frozen=True, slots=True)
 class VideoOrder:
-    """What to submit. `image` is a file; `fields` go as they are, numbers as numbers."""
+    """What to submit. `image` is a file; `fields` are sent as they are."""
 
     fields: Mapping[str, Any]
     image: Path | None = None
     priority: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Page:
-    videos: Sequence[VideoView]
-    has_more: bool
 
 
 class ApiClient:
@@ -116,45 +111,41 @@ class ApiClient:
         request.read()  # into memory, so that it can be sent again
         return request
 
-    def submit(self, submission: httpx.Request) -> VideoView:
+    def submit(self, submission: httpx.Request) -> VideoAnswer:
         with self._translated():
             response = self._http.send(submission)
-        return video_of(_json(response))
+        return read(VideoAnswer, _json(response))
 
-    def video(self, video_id: str) -> VideoView:
-        return video_of(self._ask("GET", _path(video_id)))
+    def video(self, video_id: str) -> VideoAnswer:
+        return read(VideoAnswer, self._request("GET", _path(video_id)))
 
-    def videos(self, *, limit: int, after: str | None = None, order: str = "desc") -> Page:
-        params: dict[str, str | int] = {"limit": limit, "order": order}
+    def videos(self, *, limit: int, after: str | None = None) -> VideoPage:
+        params: dict[str, str | int] = {"limit": limit, "order": "desc"}
         if after:
             params["after"] = after
-        answer = self._ask("GET", "/v1/videos", params=params)
-        return Page([video_of(item) for item in _items(answer)], answer.get("has_more") is True)
+        return read(VideoPage, self._request("GET", "/v1/videos", params=params))
 
-    def cancel(self, video_id: str) -> VideoView:
-        return video_of(self._ask("POST", _path(video_id) + "/cancel"))
+    def cancel(self, video_id: str) -> VideoAnswer:
+        return read(VideoAnswer, self._request("POST", _path(video_id) + "/cancel"))
 
     def events(
         self, video_id: str, last_event_id: str | None, quiet_s: float = QUIET_S
     ) -> Iterator[VideoEvent]:
-        """The task's story after `last_event_id`, live. Ends when the server ends it, or after `quiet_s` of silence."""
+        """The task's events after `last_event_id`, live. Ends when the server ends it, or after `quiet_s` of silence."""
         headers = {"accept": "text/event-stream", "cache-control": "no-store"}
         if last_event_id is not None:
             headers["last-event-id"] = last_event_id
         timeout = httpx.Timeout(ANSWER_S, connect=CONNECT_S, read=quiet_s)
+        path = _path(video_id) + "/events"
         with (
             self._translated(),
-            self._http.stream(
-                "GET", _path(video_id) + "/events", headers=headers, timeout=timeout
-            ) as response,
+            self._http.stream("GET", path, headers=headers, timeout=timeout) as response,
         ):
             if response.status_code == 204:
-                return  # it has ended, and everything was heard
-            if not response.is_success:
-                response.read()
-                raise (
-                    NotAStream("no event stream") if response.status_code in _NO_STREAM else _error(response)
-                )
+                return  # the task has ended, and every event was received
+            if response.status_code in _NO_STREAM:
+                raise NotAStream("no event stream")
+            _check_success(response)
             if not _is_event_stream(response):
                 raise NotAStream("no event stream")
             try:
@@ -162,7 +153,7 @@ class ApiClient:
             except httpx.ReadTimeout:
                 return
 
-    def download(self, video_id: str, variant: str, target: Path) -> int:
+    def download(self, video_id: str, variant: str, target: Path) -> None:
         """Writes the content beside `target` and renames it when whole, so that no half file is ever there."""
         real = target.resolve()
         if real.exists() and not real.is_file():  # a pipe or /dev/null: nothing to rename over
@@ -171,80 +162,70 @@ class ApiClient:
         part = real.with_name(f".{real.name}.{secrets.token_hex(4)}.part")
         try:
             with part.open("xb") as sink:
-                size = self._fetch(video_id, variant, sink)
+                self._fetch(video_id, variant, sink)
                 sink.flush()
                 os.fsync(sink.fileno())
             part.replace(real)
         finally:
             part.unlink(missing_ok=True)
-        return size
 
-    def _fetch(self, video_id: str, variant: str, sink: Any) -> int:
-        size = 0
+    def _fetch(self, video_id: str, variant: str, sink: BinaryIO) -> None:
+        path, params = _path(video_id) + "/content", {"variant": variant}
         with (
             self._translated(),
-            self._http.stream(
-                "GET", _path(video_id) + "/content", params={"variant": variant}, follow_redirects=True
-            ) as response,
+            self._http.stream("GET", path, params=params, follow_redirects=True) as response,
         ):
-            if not response.is_success:
-                response.read()
-                raise _error(response)
-            for piece in response.iter_bytes(PIECE_BYTES):
-                size += sink.write(piece)
-        return size
+            _check_success(response)
+            sink.writelines(response.iter_bytes(PIECE_BYTES))
 
     def create_key(self, tenant: str, role: str, name: str) -> Mapping[str, Any]:
-        return self._ask("POST", "/v1/keys", json={"tenant": tenant, "role": role, "name": name})
+        return self._request("POST", "/v1/keys", json={"tenant": tenant, "role": role, "name": name})
 
-    def keys(self) -> list[Mapping[str, Any]]:
-        return _items(self._ask("GET", "/v1/keys"))
+    def keys(self) -> Mapping[str, Any]:
+        return self._request("GET", "/v1/keys")
 
     def revoke_key(self, key_id: str) -> None:
-        self._ask("DELETE", f"/v1/keys/{quote(key_id, safe='')}")
+        self._request("DELETE", f"/v1/keys/{quote(key_id, safe='')}")
 
-    def models(self) -> list[Mapping[str, Any]]:
-        return _items(self._ask("GET", "/v1/models"))
+    def models(self) -> Mapping[str, Any]:
+        return self._request("GET", "/v1/models")
 
     def model(self, name: str) -> Mapping[str, Any]:
-        return self._ask("GET", f"/v1/models/{quote(name, safe='')}")
+        return self._request("GET", f"/v1/models/{quote(name, safe='')}")
 
     def register_model(self, fields: Mapping[str, Any]) -> Mapping[str, Any]:
-        return self._ask("POST", "/v1/models/register", **_body(fields))
+        return self._request("POST", "/v1/models/register", **_body(fields))
 
     def remove_model(self, name: str) -> None:
-        self._ask("DELETE", f"/v1/models/{quote(name, safe='')}")
+        self._request("DELETE", f"/v1/models/{quote(name, safe='')}")
 
-    def workers(self) -> list[Mapping[str, Any]]:
-        return _items(self._ask("GET", "/workers"))
-
-    def usage(self, params: Mapping[str, str]) -> Mapping[str, Any]:
-        answer = self._ask("GET", "/v1/usage", params=dict(params))
-        return {**answer, "data": _items(answer)}
+    def workers(self) -> Mapping[str, Any]:
+        return self._request("GET", "/workers")
 
     def set_draining(self, worker_id: str, draining: bool) -> None:
-        self._ask("POST", f"/workers/{quote(worker_id, safe='')}/drain", json={"draining": draining})
+        self._request("POST", f"/workers/{quote(worker_id, safe='')}/drain", json={"draining": draining})
+
+    def usage(self, params: Mapping[str, str]) -> Mapping[str, Any]:
+        return self._request("GET", "/v1/usage", params=dict(params))
 
     def chat(self, fields: Mapping[str, Any]) -> Mapping[str, Any]:
         timeout = httpx.Timeout(CHAT_ANSWER_S, connect=CONNECT_S)
-        return self._ask("POST", "/v1/chat/completions", timeout=timeout, **_body(fields))
+        return self._request("POST", "/v1/chat/completions", timeout=timeout, **_body(fields))
 
-    def chat_lines(self, fields: Mapping[str, Any]) -> Generator[str]:
-        """The lines of a streamed answer as they arrive. Closing it tells the server to stop."""
+    def chat_pieces(self, fields: Mapping[str, Any]) -> Generator[ChatPiece]:
+        """A streamed answer as it arrives. Closing the generator tells the server to stop."""
         timeout = httpx.Timeout(ANSWER_S, connect=CONNECT_S, read=CHAT_QUIET_S)
-        asked = _body({**fields, "stream": True})
+        body = _body({**fields, "stream": True})
         with (
             self._translated(),
-            self._http.stream("POST", "/v1/chat/completions", timeout=timeout, **asked) as response,
+            self._http.stream("POST", "/v1/chat/completions", timeout=timeout, **body) as response,
         ):
-            if not response.is_success:
-                response.read()
-                raise _error(response)
+            _check_success(response)
             if not _is_event_stream(response):
                 raise TurnoutError(f"{response.url} did not answer with a stream")
-            yield from _lines(response.iter_bytes())
+            yield from read_pieces(response.iter_bytes())
 
-    def _ask(self, method: str, path: str, **request: Any) -> Mapping[str, Any]:
+    def _request(self, method: str, path: str, **request: Any) -> Mapping[str, Any]:
         with self._translated():
             response = self._http.request(method, path, **request)
         return _json(response)
@@ -254,7 +235,7 @@ class ApiClient:
         try:
             yield
         except (httpx.ConnectError, httpx.ConnectTimeout) as err:
-            raise NoServer(_nobody(self.server)) from err
+            raise NoServer(_no_answer(self.server)) from err
         except httpx.TransportError as err:
             what = str(err) or type(err).__name__
             raise Dropped(f"the connection to {self.server.url} broke: {what}") from err
@@ -262,7 +243,7 @@ class ApiClient:
             raise TurnoutError(f"{self.server.url} answered with something odd: {err}") from err
 
 
-def _nobody(server: ServerAddress) -> str:
+def _no_answer(server: ServerAddress) -> str:
     line = f"nothing answers at {server.url} ({server.origin})"
     if server.pid is not None and not _is_alive(server.pid):
         line += f"; the Turnout that wrote it (pid {server.pid}) is gone"
@@ -284,6 +265,10 @@ def _is_loopback(url: str) -> bool:
     return host == "localhost" or host == "::1" or host.startswith("127.")
 
 
+def _is_event_stream(response: httpx.Response) -> bool:
+    return response.headers.get("content-type", "").startswith("text/event-stream")
+
+
 def _path(video_id: str) -> str:
     return f"/v1/videos/{quote(video_id, safe='')}"
 
@@ -298,62 +283,27 @@ def _body(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _json(response: httpx.Response) -> Mapping[str, Any]:
-    if not response.is_success:
-        raise _error(response)
-    if response.status_code == 204 or not response.content:
+    _check_success(response)
+    if not response.content:
         return {}
     try:
         content: object = response.json()
     except ValueError as err:
         raise TurnoutError(f"{response.url} did not answer with JSON: is that a Turnout server?") from err
-    return {"data": content} if isinstance(content, list) else mapping(content)
+    return cast("dict[str, Any]", content) if isinstance(content, dict) else {"data": content}
 
 
-def _items(answer: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    data: object = answer.get("data")
-    return [mapping(item) for item in cast("list[object]", data)] if isinstance(data, list) else []
-
-
-def _error(response: httpx.Response) -> TurnoutError:
+def _check_success(response: httpx.Response) -> None:
+    """Raises the error that the server's status and body tell."""
+    if response.is_success:
+        return
     try:
-        answer = mapping(response.json())
-    except ValueError:
-        answer = mapping(None)
-    error = mapping(answer.get("error"))
-    message = (
-        text(error.get("message")) or f"the server answered {response.status_code} {response.reason_phrase}"
-    )
+        answer = ErrorAnswer.model_validate_json(response.read())
+    except ValidationError:
+        answer = ErrorAnswer()
     wait = response.headers.get("retry-after", "")
-    kind = _BY_STATUS.get(response.status_code, TurnoutError)
-    return kind(
-        message, text(error.get("param")), text(error.get("code")), float(wait) if wait.isdigit() else None
+    raise answer.as_error(
+        _BY_STATUS.get(response.status_code, TurnoutError),
+        f"the server answered {response.status_code} {response.reason_phrase}",
+        float(wait) if wait.isdigit() else None,
     )
-
-
-def _is_event_stream(response: httpx.Response) -> bool:
-    return response.headers.get("content-type", "").startswith("text/event-stream")
-
-
-def _lines(pieces: Iterator[bytes]) -> Iterator[str]:
-    """The lines of a chat stream, comments included: httpx-sse drops those, and `: waking` is one. httpx's own lines
-    also end at U+2028 and the like, which may stand bare in an answer's JSON."""
-    rest = b""
-    for piece in pieces:
-        *whole, rest = (rest + piece).split(b"\n")
-        for line in whole:
-            yield line.removesuffix(b"\r").decode(errors="replace")
-    if rest:
-        yield rest.decode(errors="replace")
-
-
-def read_events(response: httpx.Response) -> Iterator[VideoEvent]:
-    """The events of a task's stream. Data that is not a JSON object is skipped."""
-    for event in EventSource(response).iter_sse():
-        try:
-            content = mapping(json.loads(event.data))
-        except ValueError:
-            continue
-        if content:
-            yield VideoEvent(
-                event.id or text(content.get("id")) or "", text(content.get("type")) or event.event, content
-            )

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, TextIO
 
 from turnout.cli.follow import Display
 from turnout.cli.formatting import ahead, duration, one_line
-from turnout.cli.video_view import VideoView
+from turnout.cli.server_answers import VideoAnswer
+from turnout.domain.tasks import Stage, State
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -20,19 +21,19 @@ if TYPE_CHECKING:
 QUIET_LINE_S = 2.0
 
 
-def headline(video: VideoView) -> str:
+def headline(video: VideoAnswer) -> str:
     """`queued, 2 tasks ahead`, `denoising`: what the task is at, without figures that change at each step."""
-    if video.status == "queued":
+    if video.status == State.QUEUED:
         return f"queued, {ahead(video.queue_position)}"
-    if video.status == "in_progress":
+    if video.status == State.IN_PROGRESS:
         return one_line(video.stage or "starting")
     return one_line(video.status)
 
 
-def figures(video: VideoView) -> str:
+def figures(video: VideoAnswer) -> str:
     """`step 4 of 20, about 12 s left`; empty when there are none."""
     found: list[str] = []
-    if video.status == "in_progress" and video.stage == "denoising" and video.steps:
+    if video.status == State.IN_PROGRESS and video.stage == Stage.DENOISING and video.steps:
         found.append(f"step {video.step} of {video.steps}")
     if video.eta_s is not None and video.eta_s > 0 and not video.ended:
         found.append(f"about {duration(video.eta_s)} left")
@@ -42,7 +43,7 @@ def figures(video: VideoView) -> str:
 class Silent:
     """For --json: what the user must know still goes to standard error."""
 
-    def show(self, video: VideoView) -> None:
+    def show(self, video: VideoAnswer) -> None:
         pass
 
     def note(self, line: str) -> None:
@@ -60,7 +61,7 @@ class PlainLines:
         self._figures = ""
         self._said_at = 0.0
 
-    def show(self, video: VideoView) -> None:
+    def show(self, video: VideoAnswer) -> None:
         head, more = headline(video), figures(video)
         due = more != self._figures and self._clock() - self._said_at >= QUIET_LINE_S
         if head == self._headline and not due:
@@ -87,8 +88,8 @@ class Bar:
         self._progress = progress
         self._bar = bar
 
-    def show(self, video: VideoView) -> None:
-        running = video.status == "in_progress" and video.progress > 0
+    def show(self, video: VideoAnswer) -> None:
+        running = video.status == State.IN_PROGRESS and video.progress > 0
         self._progress.update(
             self._bar,
             description=headline(video),

@@ -1,24 +1,28 @@
-"""Following one task to its end: the event stream while it runs, polling while it waits, patience while the server
-is away. Owns the picture of the task that the display shows."""
+"""Follows one task to its end: the event stream while it runs, polling while it waits, retries while the server is
+away. Owns the state of the task that the display shows."""
 
 import random
 import time
-from typing import Protocol
+from collections.abc import Callable
+from typing import Protocol, TypeVar
 
 from turnout.cli.client import QUIET_S, ApiClient, NotAStream
 from turnout.cli.formatting import duration
-from turnout.cli.video_view import ENDED, VideoEvent, VideoView, after
+from turnout.cli.server_answers import VideoAnswer, VideoEvent, after
 from turnout.domain.backoff import backoff_s
 from turnout.domain.errors import Limited, TurnoutError, Unavailable
+from turnout.domain.tasks import TERMINAL, State
+
+T = TypeVar("T")
 
 POLL_S = 0.5
-PATIENCE_S = 120.0
+RETRY_S = 120.0
 _FIRST_PAUSE_S = 0.2
 _LONGEST_PAUSE_S = 5.0
 
 
 class Display(Protocol):
-    def show(self, video: VideoView) -> None: ...
+    def show(self, video: VideoAnswer) -> None: ...
     def note(self, line: str) -> None:
         """Something that the user should know and that is not progress."""
         ...
@@ -29,26 +33,37 @@ class TimedOut(TurnoutError):
 
 
 class RetryWindow:
-    """How long to put up with a server that is away, and how often to knock."""
+    """How long to retry while the server is away, and how often."""
 
-    def __init__(self, display: Display, patience_s: float = PATIENCE_S) -> None:
+    def __init__(self, display: Display, retry_s: float = RETRY_S) -> None:
         self._display = display
-        self._patience_s = patience_s
+        self._retry_s = retry_s
         self._since: float | None = None
         self._failures = 0
 
-    def worked(self) -> None:
+    def call(self, request: Callable[[], T]) -> T:
+        """The answer to `request`, which is tried again while it raises Unavailable."""
+        while True:
+            try:
+                answer = request()
+            except Unavailable as err:
+                self.wait(err)
+            else:
+                self.succeeded()
+                return answer
+
+    def succeeded(self) -> None:
         if self._since is not None:
             self._display.note(f"connected again after {duration(time.monotonic() - self._since)}")
         self._since, self._failures = None, 0
 
     def wait(self, err: TurnoutError) -> None:
-        """Sleeps before the next try; raises `err` when patience has run out."""
+        """Sleeps before the next try; raises `err` when `retry_s` have passed."""
         now = time.monotonic()
         if self._since is None:
             self._since = now
-            self._display.note(f"{_first_clause(err)}; trying again for up to {duration(self._patience_s)}")
-        if now - self._since >= self._patience_s:
+            self._display.note(f"{_first_clause(err)}; trying again for up to {duration(self._retry_s)}")
+        if now - self._since >= self._retry_s:
             raise err
         self._failures += 1
         pause_s = backoff_s(self._failures, _FIRST_PAUSE_S, _LONGEST_PAUSE_S, random.random())
@@ -59,43 +74,42 @@ class Follower:
     def __init__(
         self,
         client: ApiClient,
-        video: VideoView,
+        video: VideoAnswer,
         display: Display,
         *,
         deadline: float | None = None,
-        patience_s: float = PATIENCE_S,
     ) -> None:
         self._client = client
         self._video = video
         self._shown = video
         self._display = display
         self._deadline = deadline
-        self._patience = RetryWindow(display, patience_s)
+        self._retries = RetryWindow(display)
         self._last_event_id: str | None = None
         self._streams = True
 
-    def wait_ended(self) -> VideoView:
+    def wait_ended(self) -> VideoAnswer:
         """The task as it ended. Raises TimedOut at the deadline, Unavailable when the server stays away."""
         while True:
             try:
                 self._look()
                 if self._video.ended:
                     return self._video
-                if self._video.status == "queued" or not self._streams or not self._listen():
+                if self._video.status == State.QUEUED or not self._streams or not self._listen():
                     time.sleep(min(POLL_S, self._left_s()))
             except (Unavailable, Limited) as err:
                 self._left_s()
-                self._patience.wait(err)
+                self._retries.wait(err)
 
     def _look(self) -> None:
         self._video = self._client.video(self._video.id)
-        self._patience.worked()
-        # While the stream tells the story, what was looked up would only run ahead of it and then back again.
-        if self._video.status != "in_progress" or not self._streams:
+        self._retries.succeeded()
+        # While events are streamed, this answer would run ahead of them, and the display would jump back.
+        if self._video.status != State.IN_PROGRESS or not self._streams:
             self._show(self._video)
 
     def _listen(self) -> bool:
-        """Whether the stream told anything; it is left when the task ended or went back to the queue."""
+        """Whether any event came. Stops when the task has ended or went back to the queue."""
         heard = False
         try:
             quiet_s = min(QUIET_S, self._left_s())
@@ -104,7 +118,7 @@ class Follower:
                 self._left_s()
                 self._last_event_id = event.id or self._last_event_id
                 self._take(event)
-                if event.name in ENDED or event.name == "requeued":
+                if event.name in TERMINAL or event.name == "requeued":
                     break
         except NotAStream:
             self._streams = False
@@ -114,12 +128,12 @@ class Follower:
         if event.name == "requeued":
             self._display.note(f"back in the queue: {event.reason or 'its attempt was interrupted'}")
         changed = after(self._shown, event)
-        if changed.status == "queued":
-            self._shown = changed  # its place in the queue is not known yet; the next look tells
+        if changed.status == State.QUEUED:
+            self._shown = changed  # its place in the queue is not known yet; the next answer says it
         elif changed is not self._shown:
             self._show(changed)
 
-    def _show(self, video: VideoView) -> None:
+    def _show(self, video: VideoAnswer) -> None:
         self._shown = video
         self._display.show(video)
 

@@ -1,6 +1,7 @@
 """Words and numbers as people read them. Pure."""
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 
@@ -52,3 +53,16 @@ def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
         "  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in (headings, *rows)
     ]
     return "\n".join(lines)
+
+
+def field_list(fields: Mapping[str, object]) -> str:
+    """One line a field, its value as text or JSON; times are shown as a clock shows them."""
+    names = {name: one_line(name) for name in fields}
+    width = max(map(len, names.values()), default=0)
+    return "\n".join(f"{names[name].ljust(width)}  {_value(name, value)}" for name, value in fields.items())
+
+
+def _value(name: str, value: object) -> str:
+    if name.endswith("_at") and isinstance(value, int | float):
+        return clock_time(value)
+    return one_line(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))

@@ -2,11 +2,8 @@
 
 import json
 import math
-import os
-import secrets
 import sys
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,16 +11,10 @@ import typer
 
 from turnout.cli.formatting import duration, one_line
 from turnout.cli.options import Common, with_common
-from turnout.domain.errors import InvalidRequest, TurnoutError, Unavailable
+from turnout.domain.errors import InvalidRequest
 
 if TYPE_CHECKING:
-    import httpx
-
-    from turnout.cli.client import ApiClient, VideoOrder
-    from turnout.cli.follow import Display
-    from turnout.cli.video_view import VideoView
-
-CANCEL_PATIENCE_S = 10.0
+    from turnout.cli.server_answers import VideoAnswer
 
 
 def register(app: typer.Typer) -> None:
@@ -77,6 +68,11 @@ def generate(
     ] = None,
 ) -> None:
     """Render a prompt to an mp4."""
+    from turnout.cli.client import VideoOrder
+    from turnout.cli.display import open_display
+    from turnout.cli.download import check_target, save
+    from turnout.cli.generate_run import GenerateRun
+
     fields: dict[str, Any] = {
         "prompt": prompt,
         "model": model,
@@ -100,143 +96,34 @@ def generate(
         )
     if output:
         check_target(output)
-    from turnout.cli.client import ApiClient, VideoOrder
-    from turnout.cli.display import open_display
-
     order = VideoOrder(*_with_image({k: v for k, v in fields.items() if v is not None}, image), priority)
-    started = time.monotonic()
-    with ApiClient(common.server()) as client:
-        with open_display(quiet=as_json) as display:
-            run = _Run(client, display, order, None if timeout is None else started + timeout)
-            video = run.submit()
-            display.show(video)
-            if no_wait:
-                path = None
-            else:
-                video = run.wait_ended(video)
-                path = run.save(video, output) if video.status == "completed" else None
-        took_s = time.monotonic() - started
+    started, path = time.monotonic(), None
+    with common.client() as client, open_display(quiet=as_json) as display:
+        run = GenerateRun(client, display, order, None if timeout is None else started + timeout)
+        video = run.submit()
+        display.show(video)
+        if not no_wait:
+            video = run.wait_ended(video)
+            if video.status == "completed":
+                path = save(client, display, video.id, output or Path(f"{video.id}.mp4"))
+    took_s = time.monotonic() - started
     if as_json:
-        print(json.dumps({**video.raw, "path": path and str(path), "took_s": round(took_s, 3)}))
+        print(json.dumps({**video.as_json(), "path": path and str(path), "took_s": round(took_s, 3)}))
     elif no_wait:
         print(video.id)
         print(f"watch it with: turnout tasks watch {video.id}", file=sys.stderr)
-    elif path:
-        print(f"{path}\nseed {video.seed}, took {duration(took_s)}")
-    if not no_wait and video.status != "completed":
-        if not as_json:
-            print(
-                f"error: the task {video.status}: {one_line(video.error or 'no reason given')}",
-                file=sys.stderr,
-            )
+    else:
+        _print_end(video, path, took_s)
+    if not no_wait and path is None:
         raise typer.Exit(1)
 
 
-@dataclass(slots=True)
-class _Run:
-    """One submission and its task. Ctrl-C at any point before the end cancels the task and leaves with 130."""
-
-    client: "ApiClient"
-    display: "Display"
-    order: "VideoOrder"
-    deadline: float | None
-
-    def submit(self) -> "VideoView":
-        submission = self.client.submission(self.order, f"cli-{secrets.token_urlsafe(18)}")
-        try:
-            return self._send(submission)
-        except KeyboardInterrupt:
-            self.display.note("cancelling …")
-            try:
-                # It may have arrived: the same key gives that task again, and then there is something to cancel.
-                self._cancel(self.client.submit(submission))
-            except TurnoutError as err:
-                self.display.note(f"could not learn whether the task was accepted: {err.message}")
-            raise typer.Exit(130) from None
-
-    def wait_ended(self, video: "VideoView") -> "VideoView":
-        from turnout.cli.follow import Follower
-
-        try:
-            return Follower(self.client, video, self.display, deadline=self.deadline).wait_ended()
-        except KeyboardInterrupt:
-            self.display.note("cancelling … (Ctrl-C again leaves at once)")
-            self._cancel(video)
-            raise typer.Exit(130) from None
-        except Unavailable as err:
-            raise Unavailable(f"{err.message}; the task may go on: turnout tasks watch {video.id}") from err
-
-    def save(self, video: "VideoView", output: Path | None) -> Path:
-        return save(self.client, self.display, video.id, output or Path(f"{video.id}.mp4"))
-
-    def _send(self, submission: "httpx.Request") -> "VideoView":
-        from turnout.cli.client import NoServer
-        from turnout.cli.follow import RetryWindow
-
-        patience = RetryWindow(self.display)
-        sent = False
-        while True:
-            try:
-                video = self.client.submit(submission)
-                patience.worked()
-                return video
-            except NoServer as err:
-                if not sent:
-                    raise
-                patience.wait(err)
-            except Unavailable as err:
-                sent = True
-                patience.wait(err)
-
-    def _cancel(self, video: "VideoView") -> None:
-        from turnout.cli.follow import RetryWindow
-
-        patience = RetryWindow(self.display, CANCEL_PATIENCE_S)
-        while True:
-            try:
-                now = self.client.cancel(video.id)
-                self.display.note(f"{video.id} {now.status}")
-                return
-            except Unavailable as err:
-                try:
-                    patience.wait(err)
-                except Unavailable:
-                    self.display.note(
-                        f"could not cancel; the task may go on: turnout tasks cancel {video.id}"
-                    )
-                    return
-            except TurnoutError as err:  # it has ended already, or is gone
-                self.display.note(err.message)
-                return
-
-
-def save(
-    client: "ApiClient", display: "Display", video_id: str, target: Path, variant: str = "video"
-) -> Path:
-    """Downloads with patience; each try starts afresh, and only a whole file gets the name."""
-    from turnout.cli.follow import RetryWindow
-
-    patience = RetryWindow(display)
-    while True:
-        try:
-            client.download(video_id, variant, target)
-            return target
-        except Unavailable as err:
-            patience.wait(err)
-        except OSError as err:
-            raise TurnoutError(
-                f"{target}: {err.strerror}; fetch it later: turnout tasks download {video_id}"
-            ) from err
-
-
-def check_target(path: Path) -> None:
-    """Refuses before the work is done what would fail after it."""
-    if path.is_dir():
-        raise InvalidRequest(f"{path} is a directory: give a file name", "output")
-    if not path.resolve().parent.is_dir():
-        raise InvalidRequest(f"{path.resolve().parent} is not there: make it first", "output")
-    if not os.access(path.resolve().parent, os.W_OK):
-        raise InvalidRequest(f"{path.resolve().parent} is not writable", "output")
+def _print_end(video: "VideoAnswer", path: Path | None, took_s: float) -> None:
+    if path:
+        print(f"{path}\nseed {video.seed}, took {duration(took_s)}")
+    else:
+        reason = video.error.message if video.error else "no reason given"
+        print(f"error: the task {video.status}: {one_line(reason)}", file=sys.stderr)
 
 
 def _with_image(fields: dict[str, Any], image: str | None) -> tuple[dict[str, Any], Path | None]:

@@ -1,4 +1,4 @@
-"""`turnout keys`: API keys, through a running server or straight at its Redis."""
+"""`turnout keys`: API keys, through a running server or written to its Redis."""
 
 import asyncio
 import json
@@ -6,14 +6,12 @@ import secrets
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from turnout.cli.formatting import clock_time, one_line, table
-from turnout.cli.options import Common, with_common
-from turnout.cli.video_view import number, text
+from turnout.cli.options import Common, JsonOption, with_common
 from turnout.domain.errors import NotFound, TurnoutError
 from turnout.domain.keys import Key, Role, mint
 from turnout.domain.tasks import TenantId
@@ -24,7 +22,6 @@ if TYPE_CHECKING:
 DirectOption = Annotated[
     bool, typer.Option("--direct", help="Write to the configured Redis itself; needs no running server.")
 ]
-JsonOption = Annotated[bool, typer.Option("--json", help="JSON on standard output.")]
 
 
 def register(app: typer.Typer) -> None:
@@ -45,21 +42,28 @@ def create(
     as_json: JsonOption = False,
 ) -> None:
     """Make a key. Its token is shown once: only a hash is kept."""
-    made = (
-        _create_direct(common, tenant, role, name)
-        if direct
-        else _create_by_server(common, tenant, role, name)
-    )
+    from turnout.cli.server_answers import read
+    from turnout.schemas.openai_json import KeyShown
+
+    if direct:
+        key, token = mint(
+            secrets.token_hex(6), secrets.token_urlsafe(32), TenantId(tenant), role, name, time.time()
+        )
+        asyncio.run(_add(common.load().config, key))
+        made = _shown(key, token)
+    else:
+        with common.client() as client:
+            made = client.create_key(tenant, role.value, name)
     if as_json:
         print(json.dumps(made))
         return
-    token = text(made.get("token"))
-    if token is None:
+    key = read(KeyShown, made)
+    if key.token is None:
         raise TurnoutError("the server made a key but sent no token; revoke it and try again")
-    print(token)
+    print(key.token)
     print(
-        f"This is the only time the token of {made.get('id')} is shown. Use it with:\n"
-        f"  export TURNOUT_API_KEY={token[:6]}…   (the whole line above)\n"
+        f"This is the only time the token of {key.id} is shown. Use it with:\n"
+        f"  export TURNOUT_API_KEY={key.token[:6]}…   (the whole line above)\n"
         "or in any OpenAI client as the API key.",
         file=sys.stderr,
     )
@@ -68,17 +72,20 @@ def create(
 @with_common
 def list_keys(common: Common, direct: DirectOption = False, as_json: JsonOption = False) -> None:
     """All keys, without their secrets."""
-    found = _list_direct(common) if direct else _list_by_server(common)
+    from turnout.cli.server_answers import read
+    from turnout.schemas.openai_json import KeyList
+
+    if direct:
+        answer: Mapping[str, Any] = {"data": [_shown(key) for key in asyncio.run(_all(common.load().config))]}
+    else:
+        with common.client() as client:
+            answer = client.keys()
     if as_json:
-        print(json.dumps({"data": found}))
+        print(json.dumps({"data": answer.get("data")}))
         return
     rows = [
-        (
-            *(one_line(str(key.get(column) or "")) for column in ("id", "tenant", "role")),
-            clock_time(number(key.get("created_at")) or 0.0),
-            one_line(str(key.get("name") or "")),
-        )
-        for key in found
+        (one_line(k.id), one_line(k.tenant), k.role, clock_time(k.created_at), one_line(k.name))
+        for k in read(KeyList, answer).data
     ]
     print(table(("ID", "TENANT", "ROLE", "CREATED", "NAME"), rows))
 
@@ -93,41 +100,15 @@ def revoke(
     if direct:
         asyncio.run(_revoke(common.load().config, key_id))
     else:
-        from turnout.cli.client import ApiClient
-
-        with ApiClient(common.server()) as client:
+        with common.client() as client:
             client.revoke_key(key_id)
     print(f"{key_id} revoked")
 
 
-def _create_by_server(common: Common, tenant: str, role: Role, name: str) -> Mapping[str, Any]:
-    from turnout.cli.client import ApiClient
+def _shown(key: Key, token: str | None = None) -> dict[str, Any]:
+    from turnout.schemas.openai_json import key_of
 
-    with ApiClient(common.server()) as client:
-        return client.create_key(tenant, role.value, name)
-
-
-def _list_by_server(common: Common) -> list[Mapping[str, Any]]:
-    from turnout.cli.client import ApiClient
-
-    with ApiClient(common.server()) as client:
-        return client.keys()
-
-
-def _create_direct(common: Common, tenant: str, role: Role, name: str) -> Mapping[str, Any]:
-    key, token = mint(
-        secrets.token_hex(6), secrets.token_urlsafe(32), TenantId(tenant), role, name, time.time()
-    )
-    asyncio.run(_add(common.load().config, key))
-    return {**_public(key), "token": token}
-
-
-def _list_direct(common: Common) -> list[Mapping[str, Any]]:
-    return [_public(key) for key in asyncio.run(_all(common.load().config))]
-
-
-def _public(key: Key) -> Mapping[str, Any]:
-    return {name: value for name, value in asdict(key).items() if name != "digest"}
+    return key_of(key, token).model_dump(mode="json", exclude_none=True)
 
 
 async def _add(config: "Config", key: Key) -> None:

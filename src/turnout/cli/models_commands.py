@@ -4,14 +4,12 @@ import json
 import re
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 import typer
 
-from turnout.cli.formatting import one_line, table
-from turnout.cli.options import Common, with_common
-from turnout.cli.video_view import text
+from turnout.cli.formatting import field_list, one_line, table
+from turnout.cli.options import Common, JsonOption, with_common
 from turnout.domain.errors import InvalidRequest
 
 ENGINES = ("vllm", "llamacpp", "wan", "command")
@@ -19,7 +17,6 @@ _POWERS = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
 _SIZE = re.compile(r"(\d+(?:\.\d+)?) ?(?:([KMGT]?)(I?)B)?", re.IGNORECASE | re.ASCII)
 
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The model's name.", show_default=False)]
-JsonOption = Annotated[bool, typer.Option("--json", help="JSON on standard output.")]
 
 
 def register(app: typer.Typer) -> None:
@@ -47,34 +44,29 @@ What is not given has the server's default. Registering a known name again chang
 @with_common
 def list_models(common: Common, as_json: JsonOption = False) -> None:
     """Video and chat models, and how each stands."""
-    from turnout.cli.client import ApiClient
+    from turnout.cli.server_answers import ModelSummaries, read
 
-    with ApiClient(common.server()) as client:
-        models = client.models()
+    with common.client() as client:
+        answer = client.models()
     if as_json:
-        print(json.dumps({"data": models}))
-    elif not models:
+        print(json.dumps({"data": answer.get("data")}))
+    elif not (models := read(ModelSummaries, answer).data):
         print("no models yet; register one with: turnout models register", file=sys.stderr)
     else:
-        print(table(("NAME", "KIND", "ENGINE", "STATUS"), [_row(model) for model in models]))
+        rows = [(one_line(m.id), one_line(m.kind), one_line(m.engine), one_line(m.status)) for m in models]
+        print(table(("NAME", "KIND", "ENGINE", "STATUS"), rows))
 
 
 @with_common
 def show(common: Common, name: NameArgument, as_json: JsonOption = False) -> None:
     """Everything about one model."""
-    from turnout.cli.client import ApiClient
-
-    with ApiClient(common.server()) as client:
+    with common.client() as client:
         model = client.model(name)
     if as_json:
         print(json.dumps(model))
-        return
-    hidden = ("object", "created", "owned_by")  # there for the dialect's sake
-    shown = {one_line(field): value for field, value in model.items() if field not in hidden}
-    width = max(map(len, shown), default=0)
-    for field, value in shown.items():
-        words = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-        print(f"{field.ljust(width)}  {one_line(words)}")
+    else:
+        hidden = ("object", "created", "owned_by")  # there for the dialect's sake
+        print(field_list({name: value for name, value in model.items() if name not in hidden}))
 
 
 @with_common
@@ -160,15 +152,9 @@ def register_model(
 @with_common
 def remove(common: Common, name: NameArgument) -> None:
     """Remove a registered model (needs an admin key)."""
-    from turnout.cli.client import ApiClient
-
-    with ApiClient(common.server()) as client:
+    with common.client() as client:
         client.remove_model(name)
     print(f"{name} removed")
-
-
-def _row(model: Mapping[str, Any]) -> Sequence[str]:
-    return [one_line(text(model.get(field)) or "") for field in ("id", "kind", "engine", "status")]
 
 
 def _bytes(size: str | None, param: str) -> int | None:

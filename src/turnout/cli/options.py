@@ -16,6 +16,7 @@ import typer
 from turnout.domain.errors import Misconfigured
 
 if TYPE_CHECKING:
+    from turnout.cli.client import ApiClient
     from turnout.config import Loaded
 
 P = ParamSpec("P")
@@ -29,10 +30,9 @@ ConfigOption = Annotated[
 StateDirOption = Annotated[
     Path | None, typer.Option("--state-dir", metavar="DIR", help="Where a local Turnout keeps its data.")
 ]
-UrlOption = Annotated[
-    str | None, typer.Option("--url", metavar="URL", help="ServerAddress (or TURNOUT_URL).")
-]
+UrlOption = Annotated[str | None, typer.Option("--url", metavar="URL", help="Server (or TURNOUT_URL).")]
 KeyOption = Annotated[str | None, typer.Option("--key", metavar="KEY", help="API key (or TURNOUT_API_KEY).")]
+JsonOption = Annotated[bool, typer.Option("--json", help="JSON on standard output.")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +66,11 @@ class Common:
     def server(self) -> ServerAddress:
         """The server to talk to: flags, then the environment, then what `turnout up` left, then the default."""
         return find_server(self.url, self.api_key, os.environ, lambda: self.load().config)
+
+    def client(self) -> "ApiClient":
+        from turnout.cli.client import ApiClient
+
+        return ApiClient(self.server())
 
 
 def find_server(

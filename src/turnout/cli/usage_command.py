@@ -2,15 +2,16 @@
 
 import json
 import sys
-from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from turnout.cli.formatting import one_line, table
-from turnout.cli.options import Common, with_common
-from turnout.cli.video_view import number, whole
+from turnout.cli.options import Common, JsonOption, with_common
+
+if TYPE_CHECKING:
+    from turnout.schemas.usage_json import UsageShown
 
 
 def register(app: typer.Typer) -> None:
@@ -29,22 +30,24 @@ def usage(
     tenant: Annotated[
         str | None, typer.Option(help="One tenant's (with an admin's key; default: all).")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="JSON on standard output.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Requests, tokens and videos by day, tenant and model; days are in UTC."""
-    from turnout.cli.client import ApiClient
+    from turnout.cli.server_answers import read
+    from turnout.schemas.usage_json import UsageList
 
     asked = {"start": start and start.date().isoformat(), "end": end and end.date().isoformat()}
     params = {name: value for name, value in {**asked, "tenant": tenant}.items() if value}
-    with ApiClient(common.server()) as client:
+    with common.client() as client:
         answer = client.usage(params)
-    rows: list[Mapping[str, Any]] = answer["data"]
     if as_json:
         print(json.dumps(answer))
-    elif not rows:
-        print(f"nothing was used from {answer.get('start')} to {answer.get('end')}", file=sys.stderr)
+        return
+    used = read(UsageList, answer)
+    if not used.data:
+        print(f"nothing was used from {used.start} to {used.end}", file=sys.stderr)
     else:
-        print(table(HEADINGS, [_row(row) for row in rows]))
+        print(table(HEADINGS, [_row(row) for row in used.data]))
 
 
 HEADINGS = (
@@ -60,12 +63,15 @@ HEADINGS = (
 )
 
 
-def _row(row: Mapping[str, Any]) -> Sequence[str]:
+def _row(row: "UsageShown") -> tuple[str, ...]:
     return (
-        *(one_line(str(row.get(name) or "")) for name in ("day", "tenant", "model")),
-        *(
-            str(whole(row.get(name)) or 0)
-            for name in ("requests", "prompt_tokens", "completion_tokens", "videos")
-        ),
-        *(f"{number(row.get(name)) or 0:.1f}" for name in ("video_seconds", "render_seconds")),
+        row.day,
+        one_line(row.tenant),
+        one_line(row.model),
+        str(row.requests),
+        str(row.prompt_tokens),
+        str(row.completion_tokens),
+        str(row.videos),
+        f"{row.video_seconds:.1f}",
+        f"{row.render_seconds:.1f}",
     )

@@ -2,19 +2,21 @@
 
 import json
 import sys
-from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, cast
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from turnout.cli.formatting import one_line, shorten, table
-from turnout.cli.options import Common, with_common
-from turnout.cli.video_view import mapping, number, text, whole
+from turnout.cli.options import Common, JsonOption, with_common
+
+if TYPE_CHECKING:
+    from turnout.domain.serving import Gpu, ReplicaReport
+    from turnout.schemas.worker_messages import WorkerShown
 
 GIB = 1 << 30
 DETAIL_WIDTH = 60
-
-JsonOption = Annotated[bool, typer.Option("--json", help="JSON on standard output.")]
+HEADINGS = ("ID", "NAME", "URL", "STATE", "GPUS", "MEMORY", "REPLICAS")
 
 
 def register(app: typer.Typer) -> None:
@@ -27,13 +29,14 @@ def register(app: typer.Typer) -> None:
 @with_common
 def list_workers(common: Common, as_json: JsonOption = False) -> None:
     """The workers that have joined, what they have, and what they run."""
-    from turnout.cli.client import ApiClient
+    from turnout.cli.server_answers import read
+    from turnout.schemas.worker_messages import WorkerList
 
-    with ApiClient(common.server()) as client:
-        workers = client.workers()
+    with common.client() as client:
+        answer = client.workers()
     if as_json:
-        print(json.dumps({"data": workers}))
-    elif not workers:
+        print(json.dumps({"data": answer.get("data")}))
+    elif not (workers := read(WorkerList, answer).data):
         print("no worker has joined yet", file=sys.stderr)
     else:
         print(table(HEADINGS, [_row(worker) for worker in workers]))
@@ -46,55 +49,40 @@ def drain(
     undo: Annotated[bool, typer.Option("--undo", help="Take it back in.")] = False,
 ) -> None:
     """Give a worker nothing new; its replicas leave once they are idle."""
-    from turnout.cli.client import ApiClient
-
-    with ApiClient(common.server()) as client:
+    with common.client() as client:
         client.set_draining(worker_id, not undo)
     print(f"{worker_id} {'takes work again' if undo else 'is draining'}")
 
 
-HEADINGS = ("ID", "NAME", "URL", "STATE", "GPUS", "MEMORY", "REPLICAS")
-
-
-def _row(worker: Mapping[str, Any]) -> Sequence[str]:
-    machine = mapping(worker.get("machine"))
+def _row(worker: "WorkerShown") -> Sequence[str]:
+    machine = worker.machine
+    state = "draining" if worker.draining else "takes work" if machine else "silent"
     return (
-        *(one_line(str(worker.get(column) or "")) for column in ("id", "name", "url")),
-        _state(worker),
-        _gpus(_mappings(machine.get("gpus"))) if machine else "",
-        _free(machine.get("free_memory_bytes"), machine.get("memory_bytes")) if machine else "",
-        "; ".join(_replica(replica) for replica in _mappings(worker.get("replicas"))),
+        one_line(worker.id),
+        one_line(worker.name),
+        one_line(worker.url),
+        state,
+        _gpus(machine.gpus) if machine else "",
+        _free(machine.free_memory_bytes, machine.memory_bytes) if machine else "",
+        "; ".join(_replica(replica) for replica in worker.replicas),
     )
 
 
-def _state(worker: Mapping[str, Any]) -> str:
-    if worker.get("draining") is True:
-        return "draining"
-    return "takes work" if worker.get("machine") else "silent"
-
-
-def _gpus(gpus: Sequence[Mapping[str, Any]]) -> str:
+def _gpus(gpus: "Sequence[Gpu]") -> str:
     if not gpus:
         return "none"
-    free, total = (
-        sum(number(gpu.get(field)) or 0 for gpu in gpus) for field in ("free_bytes", "total_bytes")
-    )
-    return f"{len(gpus)}, {_free(free, total)}"
+    return f"{len(gpus)}, {_free(sum(g.free_bytes for g in gpus), sum(g.total_bytes for g in gpus))}"
 
 
-def _free(free: object, total: object) -> str:
-    return f"{(number(free) or 0) / GIB:.1f} of {(number(total) or 0) / GIB:.1f} GiB free"
+def _free(free_bytes: int, total_bytes: int) -> str:
+    return f"{free_bytes / GIB:.1f} of {total_bytes / GIB:.1f} GiB free"
 
 
-def _replica(replica: Mapping[str, Any]) -> str:
+def _replica(replica: "ReplicaReport") -> str:
     """`r-1 ready, 3 busy`, `r-2 failed: no such weights`."""
-    words = one_line(f"{replica.get('id')} {replica.get('phase')}")
-    if busy := whole(replica.get("busy")):
-        words += f", {busy} busy"
-    if detail := text(replica.get("detail")):
-        words += f": {shorten(detail, DETAIL_WIDTH)}"
+    words = one_line(f"{replica.id} {replica.phase}")
+    if replica.busy:
+        words += f", {replica.busy} busy"
+    if replica.detail:
+        words += f": {shorten(replica.detail, DETAIL_WIDTH)}"
     return words
-
-
-def _mappings(value: object) -> list[Mapping[str, Any]]:
-    return [mapping(item) for item in cast("list[object]", value)] if isinstance(value, list) else []

@@ -69,7 +69,7 @@ class Draining(WorkerMessage):
     draining: bool = True
 
 
-class WorkerShown(WorkerMessage):
+class WorkerShown(BaseModel):
     """A worker as admins see it; `machine` is None until its first heartbeat."""
 
     id: WorkerId
@@ -80,5 +80,5 @@ class WorkerShown(WorkerMessage):
     replicas: tuple[ReplicaReport, ...]
 
 
-class WorkerList(WorkerMessage):
+class WorkerList(BaseModel):
     data: list[WorkerShown]

