@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 import uvloop
 
-from benchmarks import events, gang, hop, manager, ray, relay, submit, zygote
+from benchmarks import events, gang, hop, manager, ray, relay, submit, wan, zygote
 from benchmarks.figures import Table, say
 
 Measure: TypeAlias = Callable[[], Coroutine[Any, Any, Table]]
@@ -26,6 +26,7 @@ BENCHMARKS: dict[str, Measure] = {
     "manager": manager.measure,
     "zygote": zygote.measure,
     "ray": ray.measure,
+    "wan": wan.measure,
 }
 
 

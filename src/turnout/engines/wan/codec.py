@@ -17,6 +17,9 @@ class Codec:
 
     def __init__(self, vae: Any, tile_above_pixels: int = TILE_ABOVE_PIXELS) -> None:
         self._vae = vae
+        # The halves may differ: on a GPU, decoding is in bf16 while encoding stays in fp32.
+        self._encode_dtype: torch.dtype = next(vae.encoder.parameters()).dtype
+        self._decode_dtype: torch.dtype = next(vae.decoder.parameters()).dtype
         self._tile_above_pixels = tile_above_pixels
         config = vae.config
         self._mean = torch.tensor(config.latents_mean).view(1, config.z_dim, 1, 1, 1).to(vae.device)
@@ -28,7 +31,7 @@ class Codec:
         """Latents of pixels [1, 3, T, H, W] in -1..1."""
         self._choose_tiling(pixels.shape[-2] * pixels.shape[-1])
         latents: torch.Tensor = self._vae.encode(
-            pixels.to(self._vae.device, self._vae.dtype)
+            pixels.to(self._vae.device, self._encode_dtype)
         ).latent_dist.mode()
         return (latents.float() - self._mean) * self._scale
 
@@ -37,9 +40,8 @@ class Codec:
         """The clip of latents [1, C, T, H, W]."""
         ratio = int(self._vae.config.scale_factor_spatial)
         self._choose_tiling(latents.shape[-2] * latents.shape[-1] * ratio * ratio)
-        inner = latents.to(self._vae.device, self._vae.dtype)
-        inner = inner / self._scale.to(inner.dtype) + self._mean.to(inner.dtype)
-        pixels: torch.Tensor = self._vae.decode(inner, return_dict=False)[0]
+        inner = latents.to(self._vae.device, torch.float32) / self._scale + self._mean
+        pixels: torch.Tensor = self._vae.decode(inner.to(self._decode_dtype), return_dict=False)[0]
         # To bytes on the device: a quarter of the copy.
         bytes_ = (pixels[0].float() / 2 + 0.5).clamp(0, 1).mul(255).round().to(torch.uint8)
         return np.ascontiguousarray(bytes_.permute(1, 2, 3, 0).cpu().numpy())

@@ -39,7 +39,7 @@ class WanEngine:
         device = self.model.device
         solver = Solver(self.model.schedule, spec.steps, spec.shift, device)
         solver.recall(memory)
-        inputs = Inputs.of(given.tensors, device)
+        inputs = Inputs.of(given.tensors, device, self.model.dtype)
         return WanRendering(self.model, spec, inputs, solver, latents.to(device), step)
 
     def _check(self, spec: VideoSpec) -> None:

@@ -29,11 +29,14 @@ class Inputs:
         return {name: tensor for name, tensor in named.items() if tensor is not None}
 
     @staticmethod
-    def of(tensors: Mapping[str, torch.Tensor], device: torch.device) -> "Inputs":
-        def get(name: str) -> torch.Tensor | None:
-            return tensors[name].to(device) if name in tensors else None
-
-        return Inputs(tensors["prompt"].to(device), get("negative"), get("image"))
+    def of(tensors: Mapping[str, torch.Tensor], device: torch.device, dtype: torch.dtype) -> "Inputs":
+        """On `device`, with the text in `dtype`: a checkpoint may come from an engine that computes in another one."""
+        negative, image = tensors.get("negative"), tensors.get("image")
+        return Inputs(
+            prompt=tensors["prompt"].to(device, dtype),
+            negative=None if negative is None else negative.to(device, dtype),
+            image=None if image is None else image.to(device),
+        )
 
 
 def encode(

@@ -4,28 +4,41 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.fsdp import fully_shard
 
 from turnout.engines.base import Parallel
+from turnout.engines.wan.attention import choose_attention
+from turnout.engines.wan.block_ops import BlockOps, PlainOps
 from turnout.engines.wan.checkpoint import weights_digest
 from turnout.engines.wan.codec import TILE_ABOVE_PIXELS, Codec
 from turnout.engines.wan.engine import WanEngine
 from turnout.engines.wan.library_classes import (
     AutoencoderKLWan,
     AutoTokenizer,
+    UMT5Config,
     UMT5EncoderModel,
     UniPCMultistepScheduler,
-    WanTransformer3DModel,
     hush,
 )
 from turnout.engines.wan.preview import read_or_fit
-from turnout.engines.wan.rank_layout import join_ranks
-from turnout.engines.wan.shape import read_shape
-from turnout.engines.wan.spread import Spreader
+from turnout.engines.wan.rank_layout import RankLayout, join_ranks
+from turnout.engines.wan.shape import read_config, read_shape
 from turnout.engines.wan.text_encoder import TextEncoder
-from turnout.engines.wan.wan_model import LeaderParts, WanModel
+from turnout.engines.wan.transformer import (
+    Runtime,
+    WanTransformer,
+    quantise,
+    read_transformer_shape,
+    weight_map,
+)
+from turnout.engines.wan.wan_model import LeaderParts, Lossy, WanModel
+from turnout.engines.wan.weight_files import stored_tensors
+from turnout.engines.wan.weight_reader import Progress, WeightReader
 
 Dtype = Literal["float32", "bfloat16"]
 _EXPERTS = ("transformer", "transformer_2")
+_EXACT = Lossy()
 
 
 def load(
@@ -34,18 +47,23 @@ def load(
     device: str = "cpu",
     dtype: Dtype | None = None,
     tile_above_pixels: int = TILE_ABOVE_PIXELS,
+    lossy: Lossy = _EXACT,
+    progress: Progress | None = None,
 ) -> WanEngine:
     """The model in `weights`, resident on `device`. Collective; `dtype` is bfloat16 on a GPU unless said."""
     hush()
     place = torch.device(device)
     if place.type == "cuda":
-        torch.cuda.set_device(place)
+        torch.cuda.set_device(place.index or 0)
     compute = getattr(torch, dtype or ("bfloat16" if place.type == "cuda" else "float32"))
     shape = read_shape(weights)
     if shape.heads % parallel.ulysses:
         raise ValueError(f"{shape.heads} heads cannot be shared by {parallel.ulysses} ranks")
+    if lossy.fp8:
+        _check_fp8(place, compute, parallel)
     layout = join_ranks(parallel, place)
-    spreader = Spreader(layout, place, shape.expand_timesteps)
+    shards = init_device_mesh(place.type, (parallel.ranks,)) if parallel.fsdp and layout.mesh else None
+    reader = WeightReader(place, progress)
     return WanEngine(
         WanModel(
             shape=shape,
@@ -54,31 +72,85 @@ def load(
             device=place,
             dtype=compute,
             experts=tuple(
-                _expert(weights / folder, compute, place, spreader) for folder in _EXPERTS[: shape.experts]
+                _expert(weights / folder, compute, place, layout, shards, lossy, reader)
+                for folder in _EXPERTS[: shape.experts]
             ),
             schedule=UniPCMultistepScheduler.load_config(weights / "scheduler", local_files_only=True),
-            leader=_leader_parts(weights, compute, place, tile_above_pixels) if layout.leads else None,
+            leader=_leader_parts(weights, compute, place, tile_above_pixels, reader)
+            if layout.leads
+            else None,
+            lossy=lossy,
         )
     )
 
 
-def _expert(folder: Path, dtype: torch.dtype, device: torch.device, spreader: Spreader) -> Any:
-    expert = WanTransformer3DModel.from_pretrained(folder, torch_dtype=dtype, local_files_only=True)
-    expert.requires_grad_(False).eval()
-    # Before the move: with FSDP each rank then takes only its shards to the device.
-    spreader.spread(expert)
-    return expert.to(device)
+def choose_ops(device: torch.device, dtype: torch.dtype, quantises: bool) -> BlockOps:
+    """Triton kernels for bf16 on a GPU, plain PyTorch elsewhere."""
+    if device.type == "cuda" and dtype is torch.bfloat16:
+        from turnout.engines.wan.triton_ops import TritonOps
+
+        return TritonOps(quantises)
+    return PlainOps(quantises)
+
+
+def _check_fp8(device: torch.device, dtype: torch.dtype, parallel: Parallel) -> None:
+    if parallel.fsdp:
+        raise ValueError("fp8 cannot be combined with fsdp: the shards are of the exact weights")
+    if device.type == "cuda" and (dtype is not torch.bfloat16 or torch.cuda.get_device_capability() < (8, 9)):
+        raise ValueError("fp8 needs bfloat16 and a GPU of compute capability 8.9 or more")
+
+
+def _expert(
+    folder: Path,
+    dtype: torch.dtype,
+    device: torch.device,
+    layout: RankLayout,
+    shards: DeviceMesh | None,
+    lossy: Lossy,
+    reader: WeightReader,
+) -> WanTransformer:
+    shape = read_transformer_shape(read_config(folder / "config.json"))
+    runtime = Runtime(
+        ops=choose_ops(device, dtype, lossy.fp8),
+        outer_ops=choose_ops(device, dtype, False),
+        attention=choose_attention(device, dtype, shape.head_width),
+        share=layout.sequence,
+    )
+    with torch.device("meta"):
+        expert = WanTransformer(shape, dtype, runtime).eval()
+    if shards is not None:
+        # A block at a time: a rank then holds its shard of the expert and one whole block.
+        for block in expert.blocks:
+            fully_shard(block, mesh=shards)
+        # What is left (embeddings, 2 % of an expert) FSDP would keep whole after the first forward.
+        fully_shard(expert, mesh=shards, reshard_after_forward=True)
+    expert.to_empty(device=device)
+    reader.fill(expert, weight_map(shape.layers), stored_tensors(folder))
+    if lossy.fp8:
+        quantise(expert)
+    return expert
 
 
 def _leader_parts(
-    weights: Path, dtype: torch.dtype, device: torch.device, tile_above_pixels: int
+    weights: Path, dtype: torch.dtype, device: torch.device, tile_above_pixels: int, reader: WeightReader
 ) -> LeaderParts:
     tokenizer = AutoTokenizer.from_pretrained(weights / "tokenizer", local_files_only=True)
-    text_encoder = UMT5EncoderModel.from_pretrained(
-        weights / "text_encoder", dtype=dtype, local_files_only=True
-    )
-    # The VAE stays in fp32, as its authors run it; it is a small part of the work.
     vae = AutoencoderKLWan.from_pretrained(weights / "vae", torch_dtype=torch.float32, local_files_only=True)
-    codec = Codec(vae.requires_grad_(False).eval().to(device), tile_above_pixels)
-    text = TextEncoder(tokenizer, text_encoder.requires_grad_(False).eval().to(device))
+    vae.requires_grad_(False).eval().to(device)
+    if device.type == "cuda" and dtype is torch.bfloat16:
+        from turnout.engines.wan.fast_decoder import speed_up_decoder
+
+        speed_up_decoder(vae)
+    codec = Codec(vae, tile_above_pixels)
+    text = TextEncoder(tokenizer, _text_encoder(weights / "text_encoder", dtype, device, reader))
     return LeaderParts(text, codec, read_or_fit(weights, codec))
+
+
+def _text_encoder(folder: Path, dtype: torch.dtype, device: torch.device, reader: WeightReader) -> Any:
+    with torch.device("meta"):
+        encoder = UMT5EncoderModel(UMT5Config.from_pretrained(folder, local_files_only=True)).to(dtype)
+    encoder.requires_grad_(False).eval().to_empty(device=device)
+    encoder.tie_weights()
+    names = [name for name, _ in encoder.named_parameters()]
+    reader.fill(encoder, {name: (name,) for name in names}, stored_tensors(folder))
+    return encoder

@@ -13,6 +13,7 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from turnout.engines.base import CheckpointRefused, EngineError, Parallel, Unrenderable
+from turnout.engines.wan.sequence import SequenceShare
 
 _REFUSALS: tuple[type[EngineError], ...] = (EngineError, Unrenderable, CheckpointRefused)
 _GONE = -1
@@ -24,7 +25,7 @@ class RankLayout:
     rank: int
     parallel: Parallel
     mesh: DeviceMesh | None
-    """Dimensions cfg, ring (always 1, diffusers wants it) and ulysses; None with one rank."""
+    """Dimensions cfg and ulysses; None with one rank."""
 
     @property
     def leads(self) -> bool:
@@ -34,6 +35,14 @@ class RankLayout:
     def unconditional(self) -> bool:
         """Whether this rank computes the half without the prompt; only with CFG parallel."""
         return self.rank >= self.parallel.ulysses
+
+    @property
+    def sequence(self) -> SequenceShare:
+        """This rank's part of the sequence."""
+        if self.mesh is None or self.parallel.ulysses == 1:
+            return SequenceShare()
+        ranks = self.parallel.ulysses
+        return SequenceShare(ranks, self.rank % ranks, self.mesh.get_group("ulysses"))
 
     def share(self, make: Callable[[], bytes]) -> bytes:
         """What `make` returns on rank 0, on every rank; a refusal there is raised on every rank.
@@ -72,9 +81,7 @@ def join_ranks(parallel: Parallel, device: torch.device) -> RankLayout:
     if present == 1:
         return RankLayout(0, parallel, None)
     # Ulysses is the innermost dimension: it talks most, and neighbouring ranks sit on the same machine.
-    mesh = init_device_mesh(
-        device.type, (parallel.cfg, 1, parallel.ulysses), mesh_dim_names=("cfg", "ring", "ulysses")
-    )
+    mesh = init_device_mesh(device.type, (parallel.cfg, parallel.ulysses), mesh_dim_names=("cfg", "ulysses"))
     return RankLayout(dist.get_rank(), parallel, mesh)
 
 

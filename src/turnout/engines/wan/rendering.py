@@ -1,7 +1,5 @@
 """The denoise loop, one step at a time: two experts, guidance, UniPC."""
 
-from typing import Any
-
 import torch
 
 from turnout.domain.video import VideoSpec
@@ -9,6 +7,7 @@ from turnout.engines.base import Frames
 from turnout.engines.wan.checkpoint import Packed, pack, spec_digest
 from turnout.engines.wan.inputs import Inputs
 from turnout.engines.wan.solver import Solver
+from turnout.engines.wan.transformer import StepTimes, TextContext, WanTransformer
 from turnout.engines.wan.wan_model import WanModel
 
 
@@ -31,6 +30,8 @@ class WanRendering:
         self._latents = latents
         self._step = step
         self._moving = self._mask()
+        self._seeing: WanTransformer | None = None
+        self._contexts: dict[int, TextContext] = {}
 
     @property
     def step(self) -> int:
@@ -51,6 +52,8 @@ class WanRendering:
             raise RuntimeError(f"all {self.of} steps are done")
         t = self._solver.timesteps[self._step]
         expert, guidance = self._stage(t)
+        if self._step >= self._model.lossy.guided_share * self.of:
+            guidance = 1.0
         noise = self._predict(expert, guidance, self._seen(), self._times(t))
         self._latents = self._solver.step(noise, t, self._latents)
         if self._model.device.type == "cuda":
@@ -91,18 +94,18 @@ class WanRendering:
         leader = self._model.leader
         return leader.codec.decode(self.latents) if leader is not None else None
 
-    def _stage(self, t: torch.Tensor) -> tuple[Any, float]:
+    def _stage(self, t: torch.Tensor) -> tuple[WanTransformer, float]:
         low, high = self._spec.guidance
         boundary = self._model.shape.boundary_ratio
         if boundary is None or t >= boundary * self._solver.train_timesteps:
             return self._model.experts[0], high
         return self._model.experts[1], low
 
-    def _predict(self, expert: Any, guidance: float, seen: torch.Tensor, times: torch.Tensor) -> torch.Tensor:
+    def _predict(
+        self, expert: WanTransformer, guidance: float, seen: torch.Tensor, times: StepTimes
+    ) -> torch.Tensor:
         def forward(prompt: torch.Tensor) -> torch.Tensor:
-            return expert(
-                hidden_states=seen, timestep=times, encoder_hidden_states=prompt, return_dict=False
-            )[0]
+            return expert(seen, times, self._context(expert, prompt))
 
         layout, negative = self._model.layout, self._inputs.negative
         if guidance <= 1 or negative is None:
@@ -123,11 +126,18 @@ class WanRendering:
             return torch.cat([self._latents, self._inputs.image], dim=1).to(self._model.dtype)
         return self._keep_first(self._latents).to(self._model.dtype)
 
-    def _times(self, t: torch.Tensor) -> torch.Tensor:
+    def _times(self, t: torch.Tensor) -> StepTimes:
         if not self._model.shape.expand_timesteps:
-            return t.expand(1)
+            return StepTimes(t.expand(1))
         _, p_h, p_w = self._model.shape.patch
-        return (self._moving[0, 0, :, ::p_h, ::p_w] * t).flatten()[None]
+        moving = self._moving[0, 0, :, ::p_h, ::p_w].flatten()
+        return StepTimes(torch.stack([torch.zeros_like(t), t]), moving.long())
+
+    def _context(self, expert: WanTransformer, prompt: torch.Tensor) -> TextContext:
+        """The prompt as the expert at work sees it; what the other one kept of it is let go."""
+        if self._seeing is not expert:
+            self._seeing, self._contexts = expert, {}
+        return self._contexts.setdefault(id(prompt), TextContext(prompt))
 
     def _mask(self) -> torch.Tensor:
         """1 where the clip is being made, 0 where the first frame was given (ti2v)."""

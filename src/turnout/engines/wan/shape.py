@@ -83,11 +83,11 @@ class WanShape:
 
 def read_shape(weights: Path) -> WanShape:
     """The shape of the model in `weights`; ValueError when that is no Wan model this engine can run."""
-    index = _read(weights / "model_index.json")
+    index = read_config(weights / "model_index.json")
     if not str(index.get("_class_name", "")).startswith("Wan"):
         raise ValueError(f"{weights} holds a {index.get('_class_name')}, not a Wan pipeline")
-    transformer = _read(weights / "transformer" / "config.json")
-    vae = _read(weights / "vae" / "config.json")
+    transformer = read_config(weights / "transformer" / "config.json")
+    vae = read_config(weights / "vae" / "config.json")
     if transformer.get("image_dim") is not None:
         raise ValueError(f"{weights} needs an image encoder (Wan2.1 image-to-video), which is not supported")
 
@@ -117,7 +117,8 @@ def read_shape(weights: Path) -> WanShape:
     )
 
 
-def _read(path: Path) -> dict[str, Any]:
+def read_config(path: Path) -> dict[str, Any]:
+    """A json file of the model; ValueError when it cannot be read."""
     try:
         return json.loads(path.read_text())
     except (OSError, json.JSONDecodeError) as err:

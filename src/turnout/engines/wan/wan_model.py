@@ -11,6 +11,7 @@ from turnout.engines.wan.preview import LatentColours
 from turnout.engines.wan.rank_layout import RankLayout
 from turnout.engines.wan.shape import WanShape
 from turnout.engines.wan.text_encoder import TextEncoder
+from turnout.engines.wan.transformer import WanTransformer
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +24,20 @@ class LeaderParts:
 
 
 @dataclass(frozen=True, slots=True)
+class Lossy:
+    """What may be traded for speed. By default nothing is."""
+
+    fp8: bool = False
+    """The blocks' products in fp8 with a scale a row."""
+    guided_share: float = 1.0
+    """Guide only this share of the steps, the first ones; a step without guidance costs half."""
+
+    def __post_init__(self) -> None:
+        if not 0.5 <= self.guided_share <= 1.0:
+            raise ValueError(f"guided_share must be between 0.5 and 1, not {self.guided_share}")
+
+
+@dataclass(frozen=True, slots=True)
 class WanModel:
     shape: WanShape
     weights_digest: str
@@ -30,7 +45,8 @@ class WanModel:
     device: torch.device
     dtype: torch.dtype
     """What the experts compute in; some of their layers stay fp32."""
-    experts: tuple[Any, ...]
+    experts: tuple[WanTransformer, ...]
     """High noise first, as on disk."""
     schedule: Mapping[str, Any]
     leader: LeaderParts | None
+    lossy: Lossy
