@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from tests.conftest import make_task
 
 from turnout.domain.tasks import (
+    NOBODY_TOOK_IT,
     TERMINAL,
     Cancelled,
     Checkpointed,
@@ -41,7 +42,7 @@ events: st.SearchStrategy[Event] = st.one_of(
     st.builds(Finished, at, attempts, st.just(RESULT)),
     st.builds(Failed, at, attempts, st.just(TaskFailure("x", "y"))),
     st.builds(Cancelled, at),
-    st.builds(Expired, at),
+    st.builds(Expired, at, st.just(NOBODY_TOOK_IT)),
 )
 
 
@@ -109,3 +110,43 @@ def test_a_checkpoint_survives_the_attempt_that_made_it() -> None:
     task = evolve(task, Interrupted(3.0, 1, "died"))
     assert claimed(task).checkpoint == "key"
     assert replace(claimed(task), checkpoint=None) != claimed(task)
+
+
+def test_what_an_attempt_says_is_kept_and_what_is_over_is_cleared() -> None:
+    task = claimed(make_task())
+    assert (task.stage, task.started_at, task.gang) == (Stage.LOADING, 1.0, "g")
+    task = evolve(task, Progressed(2.0, 1, Stage.DENOISING, 3, 9, 4.5))
+    assert (task.stage, task.step, task.of, task.eta_s) == (Stage.DENOISING, 3, 9, 4.5)
+    task = evolve(evolve(task, Previewed(3.0, 1, 3, "p")), Checkpointed(3.0, 1, 3, "c"))
+    assert (task.preview, task.checkpoint) == ("p", "c")
+    waiting = evolve(task, Interrupted(4.0, 1, "died"))
+    assert (waiting.state, waiting.failures, waiting.gang, waiting.stage, waiting.eta_s) == (
+        State.QUEUED,
+        1,
+        None,
+        None,
+        None,
+    )
+    assert claimed(waiting).started_at == 1.0, "the first start is what a user waited for"
+    done = evolve(task, Finished(5.0, 1, RESULT))
+    assert (done.state, done.finished_at, done.result, done.preview) == (State.COMPLETED, 5.0, RESULT, "p")
+    assert (done.gang, done.stage, done.eta_s, done.checkpoint) == (None, None, None, None)
+
+
+def test_how_a_task_ended_is_kept_with_the_time() -> None:
+    why = TaskFailure("unrenderable", "too long")
+    failed = evolve(claimed(make_task()), Failed(5.0, 1, why))
+    assert (failed.state, failed.finished_at, failed.failure) == (State.FAILED, 5.0, why)
+    removed = TaskFailure("model_removed", "It is gone.")
+    expired = evolve(make_task(), Expired(6.0, removed))
+    assert (expired.state, expired.finished_at, expired.failure) == (State.FAILED, 6.0, removed)
+    rendering = claimed(make_task())
+    assert evolve(rendering, Expired(6.0, removed)) is rendering, "what is being rendered is finished"
+    cancelled = evolve(make_task(), Cancelled(7.0))
+    assert (cancelled.state, cancelled.finished_at) == (State.CANCELLED, 7.0)
+    died = evolve(
+        evolve(claimed(make_task(max_attempts=1)), Progressed(2.0, 1, Stage.DENOISING, 3, 9)),
+        Interrupted(8.0, 1, "SIGSEGV"),
+    )
+    assert (died.finished_at, died.failures) == (8.0, 1)
+    assert died.failure and "at step 3 of 9: SIGSEGV" in died.failure.message

@@ -67,7 +67,7 @@ class SimulatedWorker:
             sheet = await self.registry.wait_orders(self.id, self.seen, 0.2)
             if sheet is not None:
                 self.seen = sheet.version
-                wanted = {a.replica for a in sheet.assignments if a.want is not Want.GONE}
+                wanted = {a.replica for a in sheet.orders if a.want is not Want.GONE}
                 self.replicas = {r: self.replicas.get(r, Phase.STARTING) for r in wanted}
             else:
                 arrived = Phase.FAILED if self.fails else Phase.READY

@@ -15,10 +15,9 @@ from tests.worker.conftest import MODEL, Bench
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
-from turnout.domain.serving import Phase, ReplicaId, Want
+from turnout.domain.serving import Phase, ReplicaId, ReplicaOrder, Want
 from turnout.engines.engine_servers import relay_paths
 from turnout.schemas.direct_messages import Announcement, Counts
-from turnout.schemas.worker_messages import ReplicaOrder
 from turnout.worker.direct_access import DirectAccess
 from turnout.worker.proxy_admission import ProxyAdmission
 from turnout.worker.proxy_app import control_app

@@ -19,12 +19,19 @@ from tests.worker.conftest import Bench
 
 from turnout.adapters.commands import LocalCommands
 from turnout.domain.families import FAMILIES
-from turnout.domain.serving import EngineKind, Phase, ReplicaId, ReplicaReport, ServedModel, Want
+from turnout.domain.serving import (
+    EngineKind,
+    Phase,
+    ReplicaId,
+    ReplicaOrder,
+    ReplicaReport,
+    ServedModel,
+    Want,
+)
 from turnout.domain.tasks import GangId, State, Task
 from turnout.domain.video_model import VideoPart
 from turnout.engines.engine_servers import Launch
 from turnout.ports import Limits
-from turnout.schemas.worker_messages import ReplicaOrder
 from turnout.worker.gang_holdings import GangHoldings
 from turnout.worker.hardware import GpuGate
 from turnout.worker.orphans import Entry

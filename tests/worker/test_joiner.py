@@ -17,8 +17,7 @@ from tests.worker.scripted_gateway import KEY, ScriptedGateway
 from tests.workers import self_signed
 
 from turnout.domain.errors import Misconfigured
-from turnout.domain.serving import Machine, Phase, ReplicaId, Want, WorkerId
-from turnout.schemas.worker_messages import ReplicaOrder
+from turnout.domain.serving import Machine, Phase, ReplicaId, ReplicaOrder, Want, WorkerId
 from turnout.wiring.tls import client_tls
 from turnout.worker.advertised_url import check_advertised, reachable_host
 from turnout.worker.joiner import Identity, Joiner, JoinSettings, load_identity

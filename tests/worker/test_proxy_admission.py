@@ -4,6 +4,7 @@ import asyncio
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 import httpx
 import pytest
@@ -12,10 +13,9 @@ from tests.conftest import wait_until
 from tests.worker.conftest import MODEL, Bench
 
 from turnout.domain.errors import NotFound, TurnoutError, Unauthorized, Unavailable
-from turnout.domain.serving import Phase, ReplicaId, Want
+from turnout.domain.serving import Phase, ReplicaId, ReplicaOrder, Want
 from turnout.relay import Relay, RelayOutcome, RelayRequest
 from turnout.schemas.relay_tokens import REPLICA_HEADER
-from turnout.schemas.worker_messages import ReplicaOrder
 from turnout.worker.direct_access import DirectAccess
 from turnout.worker.proxy_admission import ProxyAdmission, worker_relay_settings
 from turnout.worker.proxy_app import control_app
@@ -63,7 +63,7 @@ async def test_requests_reach_the_engine_without_the_gateway_s_token(bench: Benc
         assert (await client.get("/health")).status_code == 200
         assert hands.reports()[0].busy == 0
 
-        hands.follow([order.model_copy(update={"want": Want.GONE})])
+        hands.follow([replace(order, want=Want.GONE)])
         assert (await client.post(CHAT, content=b"x", headers=HEADERS)).status_code == 503
         assert hands.reports()[0].busy == 0
 
@@ -113,7 +113,7 @@ async def test_only_the_token_and_known_paths_are_admitted(bench: Bench) -> None
             call.finished(RelayOutcome(200, 0, None, None))
         assert replicas.reports()[0].busy == 0, "each is counted out once"
 
-        replicas.follow([order.model_copy(update={"want": Want.GONE})])
+        replicas.follow([replace(order, want=Want.GONE)])
         with pytest.raises(Unavailable):
             admission.admit(request(CHAT))
 

@@ -4,9 +4,8 @@ import httpx
 from tests.conftest import wait_until
 from tests.worker.conftest import MODEL, Bench
 
-from turnout.domain.serving import Phase, ReplicaId, Want
+from turnout.domain.serving import Phase, ReplicaId, ReplicaOrder, Want
 from turnout.schemas.relay_tokens import relay_token, relay_token_from_digest
-from turnout.schemas.worker_messages import ReplicaOrder
 from turnout.worker.direct_access import DirectAccess
 from turnout.worker.proxy_admission import ProxyAdmission
 from turnout.worker.proxy_app import control_app

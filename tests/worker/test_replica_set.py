@@ -13,8 +13,7 @@ from tests.engine_servers.engines import marked
 from tests.worker.conftest import MODEL, Bench
 
 from turnout.domain.errors import NotFound
-from turnout.domain.serving import EngineKind, Phase, ReplicaId, ServedModel, Want
-from turnout.schemas.worker_messages import ReplicaOrder
+from turnout.domain.serving import EngineKind, Phase, ReplicaId, ReplicaOrder, ServedModel, Want
 from turnout.worker.engine_lifecycle import OVER
 from turnout.worker.replica_set import ChangeWant, Forget, Have, ReplicaSet, Start, reconcile
 

@@ -271,8 +271,9 @@ class DemandReport:
 
 
 @dataclass(frozen=True, slots=True)
-class Assignment:
-    """One replica that a worker should have. A `closing` one takes no new work."""
+class ReplicaOrder:
+    """One replica that a worker should have, and how. What is not ordered should be gone. A `closing` one takes no
+    new work, and finishes what it has."""
 
     replica: ReplicaId
     model: ServedModel
@@ -337,4 +338,4 @@ class OrderSheet:
     """All orders of one worker."""
 
     version: int
-    assignments: tuple[Assignment, ...] = ()
+    orders: tuple[ReplicaOrder, ...] = ()

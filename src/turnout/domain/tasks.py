@@ -166,20 +166,15 @@ class Cancelled:
 
 @dataclass(frozen=True, slots=True)
 class Expired:
-    """Nobody took the task within the retention, or nobody ever can, for a `reason`."""
-
-    at: float
-    reason: str | None = None
-    kind: Literal["expired"] = "expired"
-
-
-@dataclass(frozen=True, slots=True)
-class Dismissed:
-    """Nobody will ever take the task: its model is gone, or no machine can run it."""
+    """The task ends without an attempt, and why: nobody took it within the retention, its model was removed, or no
+    machine can run it."""
 
     at: float
     failure: TaskFailure
-    kind: Literal["dismissed"] = "dismissed"
+    kind: Literal["expired"] = "expired"
+
+
+NOBODY_TOOK_IT = TaskFailure("expired", "No gang took the task within the retention period.")
 
 
 Event = (
@@ -193,7 +188,6 @@ Event = (
     | Failed
     | Cancelled
     | Expired
-    | Dismissed
 )
 
 
@@ -223,12 +217,7 @@ def evolve(task: Task, event: Event) -> Task:
             return replace(_ended(task, State.FAILED, event.at), failure=event.failure)
         case ((State.QUEUED | State.IN_PROGRESS), Cancelled(at=at)):
             return _ended(task, State.CANCELLED, at)
-        case State.QUEUED, Expired(at=at, reason=reason):
-            failure = TaskFailure("expired", "No gang took the task within the retention period.")
-            if reason is not None:
-                failure = TaskFailure("unplaceable", reason)
-            return replace(_ended(task, State.FAILED, at), failure=failure)
-        case State.QUEUED, Dismissed(at=at, failure=failure):
+        case State.QUEUED, Expired(at=at, failure=failure):
             return replace(_ended(task, State.FAILED, at), failure=failure)
         case _:
             return task

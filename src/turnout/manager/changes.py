@@ -79,8 +79,8 @@ def publication(before: Fleet, after: Fleet, left: Saved | None, *, noted: bool)
     known: Mapping[WorkerId, Worker] = {} if left else before.workers
     changed = [w.id for w in after.workers.values() if w.id not in known or known[w.id].version != w.version]
     orders: dict[WorkerId, OrderSheet | None] = {
-        worker: OrderSheet(after.workers[worker].version, assignments)
-        for worker, assignments in orders_of(after, changed).items()
+        worker: OrderSheet(after.workers[worker].version, own)
+        for worker, own in orders_of(after, changed).items()
     }
     orders |= dict.fromkeys((left.versions if left else before.workers).keys() - after.workers.keys())
     rerouted = after.models.keys() if left else _rerouted(before, after) & after.models.keys()

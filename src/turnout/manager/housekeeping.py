@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from turnout.domain.errors import NotFound, Stale, Unavailable
-from turnout.domain.tasks import Dismissed, Event, Expired, TaskFailure, TaskId
+from turnout.domain.tasks import NOBODY_TOOK_IT, Expired, TaskFailure, TaskId
 from turnout.observe import get_log
 from turnout.ports import Blobs, Mutex, Queue, Registry, TaskLog
 
@@ -74,7 +74,7 @@ class Housekeeper:
         now = time.time()
         for model in await self.queue.models():
             for task_id in await self.tasks.unfinished_since(model, now - self.retention_s):
-                await self._end(task_id, Expired(now))
+                await self._end(task_id, NOBODY_TOOK_IT)
 
     async def _dismiss(self) -> None:
         """Ends the waiting tasks of models that were removed, and of those that no machine can run."""
@@ -90,14 +90,14 @@ class Housekeeper:
             else:
                 continue
             for task_id in await self.tasks.unfinished_since(model, before):
-                await self._end(task_id, Dismissed(now, failure))
+                await self._end(task_id, failure)
             if model not in known:
                 await self.queue.forget(model)
 
-    async def _end(self, task_id: TaskId, event: Event) -> None:
+    async def _end(self, task_id: TaskId, failure: TaskFailure) -> None:
         try:
-            await self.tasks.apply(task_id, event)
-            log.warning("task ended unrendered", task=task_id, why=event.kind)
+            await self.tasks.apply(task_id, Expired(time.time(), failure))
+            log.warning("task ended unrendered", task=task_id, why=failure.code)
         except (Stale, NotFound):
             return  # it is being rendered at last, or it is gone
 

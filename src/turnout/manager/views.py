@@ -4,10 +4,10 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from turnout.domain.fleet import Fleet
 from turnout.domain.serving import (
-    Assignment,
     ModelRoutes,
     Phase,
     Replica,
+    ReplicaOrder,
     Route,
     Standing,
     Want,
@@ -18,7 +18,7 @@ from turnout.domain.serving import (
 _ROUTED = frozenset({Phase.READY, Phase.SLEEPING})
 
 
-def orders_of(fleet: Fleet, workers: Iterable[WorkerId]) -> dict[WorkerId, tuple[Assignment, ...]]:
+def orders_of(fleet: Fleet, workers: Iterable[WorkerId]) -> dict[WorkerId, tuple[ReplicaOrder, ...]]:
     """All that each of these workers should have; what is not named should be gone."""
     own: dict[WorkerId, list[Replica]] = {worker: [] for worker in workers}
     if own:
@@ -28,8 +28,8 @@ def orders_of(fleet: Fleet, workers: Iterable[WorkerId]) -> dict[WorkerId, tuple
     return {worker: _orders(replicas) for worker, replicas in own.items()}
 
 
-def _orders(replicas: Iterable[Replica]) -> tuple[Assignment, ...]:
-    return tuple(Assignment(r.id, r.spec, r.gpus, r.want, r.closing is not None) for r in replicas)
+def _orders(replicas: Iterable[Replica]) -> tuple[ReplicaOrder, ...]:
+    return tuple(ReplicaOrder(r.id, r.spec, r.gpus, r.want, r.closing is not None) for r in replicas)
 
 
 def routes(fleet: Fleet) -> Mapping[str, ModelRoutes]:

@@ -4,19 +4,19 @@ from pydantic import TypeAdapter
 
 from turnout.domain.fleet import Notes
 from turnout.domain.serving import (
-    Assignment,
     Beat,
     DemandReport,
     Enrolment,
     ModelRoutes,
     Replica,
+    ReplicaOrder,
     ServedModel,
 )
 
 MODEL = TypeAdapter(ServedModel)
 ENROLMENT = TypeAdapter(Enrolment)
 BEAT = TypeAdapter(Beat)
-ASSIGNMENTS = TypeAdapter(tuple[Assignment, ...])
+ORDERS = TypeAdapter(tuple[ReplicaOrder, ...])
 ROUTES = TypeAdapter(ModelRoutes)
 ASKS = TypeAdapter(dict[str, DemandReport])
 REPLICA = TypeAdapter(Replica)

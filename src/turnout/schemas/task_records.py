@@ -1,14 +1,29 @@
-"""How tasks, events and keys are written in Redis: JSON, validated on the way in."""
+"""How tasks, events and keys are written in Redis: JSON, validated on the way in. Records of earlier versions load."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
-from pydantic import Field, TypeAdapter
+from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
 from turnout.domain.keys import Key
-from turnout.domain.tasks import Event, Task
+from turnout.domain.tasks import NOBODY_TOOK_IT, Event, Expired, Task, TaskFailure
 
 _TASK = TypeAdapter(Task)
 _EVENT: TypeAdapter[Event] = TypeAdapter(Annotated[Event, Field(discriminator="kind")])
+
+
+class _EarlierEnd(BaseModel):
+    """`expired` had a reason in place of the failure, and `dismissed` was a kind of its own."""
+
+    at: float
+    kind: Literal["expired", "dismissed"]
+    reason: str | None = None
+    failure: TaskFailure | None = None
+
+    def event(self) -> Expired:
+        unplaceable = TaskFailure("unplaceable", self.reason) if self.reason else None
+        return Expired(self.at, self.failure or unplaceable or NOBODY_TOOK_IT)
+
+
 _KEY = TypeAdapter(Key)
 
 
@@ -25,7 +40,10 @@ def dump_event(event: Event) -> bytes:
 
 
 def load_event(data: bytes) -> Event:
-    return _EVENT.validate_json(data)
+    try:
+        return _EVENT.validate_json(data)
+    except ValidationError:
+        return _EarlierEnd.model_validate_json(data).event()
 
 
 def dump_key(key: Key) -> bytes:

@@ -8,7 +8,7 @@ change: a lost or repeated message does no harm. The gateway holds a heartbeat o
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from turnout.domain.serving import Machine, ReplicaId, ReplicaReport, ServedModel, Want, WorkerId
+from turnout.domain.serving import Machine, ReplicaOrder, ReplicaReport, WorkerId
 
 
 class WorkerMessage(BaseModel):
@@ -42,17 +42,6 @@ class Heartbeat(WorkerMessage):
     replicas: tuple[ReplicaReport, ...]
     seen: int = 0
     wait_s: float = Field(default=0.0, ge=0, le=30)
-
-
-class ReplicaOrder(WorkerMessage):
-    """One replica that the worker should have, and how. What is not ordered should be gone. A `closing` one takes no
-    new work, and finishes what it has."""
-
-    replica: ReplicaId
-    model: ServedModel
-    gpus: tuple[int, ...]
-    want: Want
-    closing: bool = False
 
 
 class WorkerOrders(WorkerMessage):

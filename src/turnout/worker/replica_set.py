@@ -7,11 +7,18 @@ from types import TracebackType
 from typing import Self
 
 from turnout.domain.errors import NotFound
-from turnout.domain.serving import EngineKind, Phase, ReplicaId, ReplicaReport, ServedModel, Want
+from turnout.domain.serving import (
+    EngineKind,
+    Phase,
+    ReplicaId,
+    ReplicaOrder,
+    ReplicaReport,
+    ServedModel,
+    Want,
+)
 from turnout.engines.engine_servers import Launch
 from turnout.observe import get_log
 from turnout.ports import Commands
-from turnout.schemas.worker_messages import ReplicaOrder
 from turnout.worker.engine_lifecycle import OVER, Exited
 from turnout.worker.hardware import GpuGate
 from turnout.worker.orphans import Ledger

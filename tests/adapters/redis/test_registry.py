@@ -12,7 +12,6 @@ from turnout.adapters.redis.registry import RedisRegistry
 from turnout.domain.errors import NotFound, TurnoutError
 from turnout.domain.fleet import Failures, GivenUp, ModelPressure, Notes
 from turnout.domain.serving import (
-    Assignment,
     Beat,
     Closing,
     DemandReport,
@@ -26,6 +25,7 @@ from turnout.domain.serving import (
     Phase,
     Replica,
     ReplicaId,
+    ReplicaOrder,
     ReplicaReport,
     Route,
     ServedModel,
@@ -55,7 +55,7 @@ REPLICA = Replica(
     heard=True,
     closing=Closing(4.0, Want.GONE, "idle"),
 )
-SHEET = OrderSheet(4, (Assignment(ReplicaId("r1"), MODEL, (0,), Want.READY),))
+SHEET = OrderSheet(4, (ReplicaOrder(ReplicaId("r1"), MODEL, (0,), Want.READY),))
 ROUTES = ModelRoutes((Route(ReplicaId("r1"), W, "http://w1", "127.0.0.1:9"),), 8)
 
 

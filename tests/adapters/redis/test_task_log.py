@@ -8,9 +8,9 @@ from tests.conftest import Stores, make_task, wait_until
 
 from turnout.domain.errors import Conflict, Limited, NotFound, Stale
 from turnout.domain.tasks import (
+    NOBODY_TOOK_IT,
     Cancelled,
     Claimed,
-    Dismissed,
     Expired,
     Finished,
     GangId,
@@ -262,7 +262,7 @@ async def test_a_queue_is_forgotten_only_when_it_is_empty(stores: Stores) -> Non
     await stores.tasks.submit(task, LIMITS)
     assert await stores.queue.models() == [MODEL]
     assert not await stores.queue.forget(MODEL)
-    gone = Dismissed(time.time(), TaskFailure("model_removed", "It is gone."))
+    gone = Expired(time.time(), TaskFailure("model_removed", "It is gone."))
     assert (await stores.tasks.apply(task.id, gone)).failure == gone.failure
     assert await stores.queue.forget(MODEL)
     assert await stores.queue.models() == []
@@ -273,7 +273,7 @@ async def test_a_task_nobody_took_is_found_and_expired(stores: Stores) -> None:
     await stores.tasks.submit(task, LIMITS)
     assert await stores.tasks.unfinished_since(MODEL, task.created_at - 10) == []
     assert await stores.tasks.unfinished_since(MODEL, task.created_at + 10) == [task.id]
-    expired = await stores.tasks.apply(task.id, Expired(time.time()))
+    expired = await stores.tasks.apply(task.id, Expired(time.time(), NOBODY_TOOK_IT))
     assert expired.failure
     assert expired.failure.code == "expired"
     assert (await stores.queue.figures(MODEL)).length == 0

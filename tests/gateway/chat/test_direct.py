@@ -20,13 +20,21 @@ from tests.gateway.conftest import Chat, chatting
 from tests.relay.kit import Call
 from tests.worker.conftest import MODEL, Bench
 
-from turnout.domain.serving import Enrolment, ModelRoutes, Phase, ReplicaId, Route, Want, WorkerId
+from turnout.domain.serving import (
+    Enrolment,
+    ModelRoutes,
+    Phase,
+    ReplicaId,
+    ReplicaOrder,
+    Route,
+    Want,
+    WorkerId,
+)
 from turnout.gateway.chat.direct import DirectRoute, DirectRoutes, is_near
 from turnout.ports import Publication
 from turnout.relay import Relay, RelayRequest, UpstreamCall
 from turnout.schemas.direct_messages import DirectEngine
 from turnout.schemas.relay_tokens import relay_token_from_digest
-from turnout.schemas.worker_messages import ReplicaOrder
 from turnout.worker.direct_access import DirectAccess
 from turnout.worker.engine_control import HttpEngine
 from turnout.worker.proxy_admission import ProxyAdmission, worker_relay_settings

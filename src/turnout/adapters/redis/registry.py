@@ -27,12 +27,12 @@ from turnout.domain.serving import (
 from turnout.ports import FleetFigures, News, Publication, Saved
 from turnout.schemas.fleet_records import (
     ASKS,
-    ASSIGNMENTS,
     BEAT,
     CENSUS,
     ENROLMENT,
     MODEL,
     NOTES,
+    ORDERS,
     REPLICA,
     ROUTES,
     STATUS,
@@ -179,7 +179,7 @@ class RedisRegistry:
     async def orders(self, worker: WorkerId) -> OrderSheet | None:
         async with translated():
             version, doc = await self._client.hmget(self._key("orders", worker), "v", "doc")
-        return None if doc is None else OrderSheet(int(version), ASSIGNMENTS.validate_json(doc))
+        return None if doc is None else OrderSheet(int(version), ORDERS.validate_json(doc))
 
     async def wait_orders(self, worker: WorkerId, seen: int, timeout_s: float) -> OrderSheet | None:
         deadline = time.monotonic() + timeout_s
@@ -329,7 +329,7 @@ class RedisRegistry:
                 writes += ("hdel", "versions", worker, "", "del", f"orders:{worker}", "", "")
                 continue
             writes += ("hset", "versions", worker, sheet.version)
-            writes += ("orders", f"orders:{worker}", sheet.version, ASSIGNMENTS.dump_json(sheet.assignments))
+            writes += ("orders", f"orders:{worker}", sheet.version, ORDERS.dump_json(sheet.orders))
             writes += ("tell", "", "w", worker)
         for model, routes in publication.routes.items():
             if routes is None:

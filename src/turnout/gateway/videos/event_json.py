@@ -8,7 +8,6 @@ from turnout.domain.tasks import (
     Cancelled,
     Checkpointed,
     Claimed,
-    Dismissed,
     Expired,
     Failed,
     Finished,
@@ -95,12 +94,7 @@ def _described(recorded: Recorded, task: Task | None) -> tuple[str, dict[str, An
             return "failed", _failed(failure, attempt), True
         case Cancelled():
             return "cancelled", {"status": "cancelled"}, True
-        case Expired(reason=reason):
-            error = {"code": "expired", "message": "No gang took the task within the retention period."}
-            if reason is not None:
-                error = {"code": "unplaceable", "message": reason}
-            return "failed", {"status": "failed", "error": error}, True
-        case Dismissed(failure=failure):
+        case Expired(failure=failure):
             error = {"code": failure.code, "message": failure.message}
             return "failed", {"status": "failed", "error": error}, True
 

@@ -27,7 +27,6 @@ from turnout.schemas.worker_messages import (
     Heartbeat,
     Registered,
     Registration,
-    ReplicaOrder,
     WorkerList,
     WorkerOrders,
     WorkerShown,
@@ -84,9 +83,8 @@ async def heartbeat(
     sheet = await gateway.stores.registry.orders(worker)
     if sheet is None or sheet.version == body.seen:
         sheet = await gateway.stores.registry.wait_orders(worker, body.seen, body.wait_s)
-    return (
-        _orders(sheet, gateways) if sheet else WorkerOrders(version=body.seen, orders=(), gateways=gateways)
-    )
+    sheet = sheet or OrderSheet(body.seen)
+    return WorkerOrders(version=sheet.version, orders=sheet.orders, gateways=gateways)
 
 
 @router.get("/workers", summary="List workers")
@@ -159,17 +157,6 @@ async def identify_worker(gateway: Gateway, worker_id: str, authorization: str |
     if enrolled is None or scheme.lower() != "bearer" or not _is_its_secret(enrolled, shown.strip()):
         raise Unauthorized("Register first: this is no worker's secret.", code="invalid_secret")
     return enrolled
-
-
-def _orders(sheet: OrderSheet, gateways: tuple[str, ...]) -> WorkerOrders:
-    return WorkerOrders(
-        version=sheet.version,
-        orders=tuple(
-            ReplicaOrder(replica=a.replica, model=a.model, gpus=a.gpus, want=a.want, closing=a.closing)
-            for a in sheet.assignments
-        ),
-        gateways=gateways,
-    )
 
 
 def _is_its_secret(worker: Enrolment, secret: str) -> bool:

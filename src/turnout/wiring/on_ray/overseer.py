@@ -12,7 +12,7 @@ import ray as _ray
 from turnout.config import Config
 from turnout.domain.errors import NotFound, Stale
 from turnout.domain.slots import GangReport, Line, line_of, who_yields
-from turnout.domain.tasks import Expired, GangId
+from turnout.domain.tasks import Expired, GangId, TaskFailure
 from turnout.domain.video_model import Model
 from turnout.launch.ray.bundles import Resources, could_hold, gang_bundles, rank_bundle
 from turnout.observe import get_log
@@ -89,7 +89,7 @@ class Overseer:
         reason = _misfit(model, nodes, self._config.ray_strategy)
         for task in await self._wires.tasks.unfinished_since(model.name, time.time()):
             try:
-                await self._wires.tasks.apply(task, Expired(time.time(), reason))
+                await self._wires.tasks.apply(task, Expired(time.time(), TaskFailure("unplaceable", reason)))
                 log.warning("task refused", task=task, reason=reason)
             except (Stale, NotFound):
                 continue  # it ended meanwhile, or a gang has it
