@@ -262,9 +262,9 @@ class Chat:
     replicas: list[Replica]
 
     @property
-    def purse(self) -> TenantShare:
+    def share(self) -> TenantShare:
         """The tenant's, as this gateway has it."""
-        return self.gateway.inside.shares._accounts[TenantId("acme")].purse
+        return self.gateway.inside.shares._accounts[TenantId("acme")].share
 
     @property
     def at_rest(self) -> bool:
@@ -272,7 +272,7 @@ class Chat:
         demand = self.gateway.inside.switchboard.demand()
         accounts = self.gateway.inside.shares._accounts.values()
         return not any(d.running or d.waiting for d in demand.values()) and not any(
-            a.purse.running or a.purse.waiting for a in accounts
+            a.share.running or a.share.waiting for a in accounts
         )
 
     async def replica(self, handler: Handler) -> Replica:

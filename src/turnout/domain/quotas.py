@@ -1,8 +1,8 @@
 """What a tenant may ask of chat models, and one gateway's share of it. Pure.
 
-Each tenant has an account that all gateways share: requests and tokens drip into it by the minute, and it lends slots
-for requests under way. A gateway keeps a small share of each (a `TenantShare`), so that most requests are admitted without
-asking anyone; its loop fills the purse up ahead of time (`ShareRequest`, `Grant`) and gives back what lies idle.
+Each tenant has an account that all gateways use: requests and tokens flow into it by the minute, and it lends slots for
+requests in flight. A gateway keeps a small share of each (a `TenantShare`), so that most requests are admitted without
+asking anyone. Its loop refills the share ahead of time (`ShareRequest`, `Grant`) and gives back what lies idle.
 
 Requests and slots are paid before the work, so all gateways together never exceed the account. Tokens are known only
 when an answer ends: they are paid then, into debt if need be, and while there is debt nothing is admitted.
@@ -19,7 +19,7 @@ _LOOK_AGAIN_S = 1.0  # how long an empty account is believed to be empty: others
 
 @dataclass(frozen=True, slots=True)
 class ChatLimits:
-    """Of one tenant; 0 is no limit. `concurrency` counts requests under way and those that wait for a model."""
+    """Of one tenant; 0 is no limit. `concurrency` counts requests in flight and those that wait for a model."""
 
     requests_per_minute: int = 0
     tokens_per_minute: int = 0
@@ -52,32 +52,32 @@ class Grant:
     left_tokens: float = 0.0
 
 
-def share(limit: int) -> int:
+def held_ahead(limit: int) -> int:
     """How much of a minute's limit a gateway holds ahead: what it may leave unused while others would need it."""
     return max(1, limit // 20)
 
 
-def spare(limit: int) -> int:
+def spare_slots(limit: int) -> int:
     """How many slots a gateway holds beyond those in use."""
     return max(1, limit // 16)
 
 
 class TenantShare:
     """One gateway's share of one tenant's account. `enter` and `leave` are called for every request and must be
-    quick; `wish` and `absorb` are called by the loop that owns the purse.
+    quick; `refill_request` and `refill` are called by the loop that owns the share.
 
-    `waiting` counts requests that could not enter and wait for the loop; `low` says that the loop should look.
-    `header_lines` tell OpenAI's clients what they know of limits, as of the last look at the account.
+    `waiting` counts requests that could not enter and wait for a refill; `low` says that one is due. `header_lines`
+    tell clients their limits in OpenAI's headers, as of the last refill.
     """
 
     __slots__ = (
-        "_dry_until",
+        "_ahead",
         "_entered",
-        "_idle_at",
+        "_entered_before",
+        "_exhausted_until",
         "_retry_s",
-        "_share",
         "_spare",
-        "_token_share",
+        "_tokens_ahead",
         "_why",
         "grant",
         "header_lines",
@@ -97,30 +97,30 @@ class TenantShare:
         self.running = self.waiting = 0
         self.grant = Grant()
         self.header_lines = b""
-        self._share = share(limits.requests_per_minute)
-        self._token_share = share(limits.tokens_per_minute)
-        self._spare = spare(limits.concurrency)
+        self._ahead = held_ahead(limits.requests_per_minute)
+        self._tokens_ahead = held_ahead(limits.tokens_per_minute)
+        self._spare = spare_slots(limits.concurrency)
         self._entered = 0
-        self._idle_at = 0  # how many had entered when the loop last looked
-        self._dry_until = -inf
+        self._entered_before = 0  # as of the last refill
+        self._exhausted_until = -inf
         self._retry_s = 1.0
         self._why = ""
 
     @property
     def low(self) -> bool:
         return (
-            self.requests < self._share / 2
-            or self.tokens < self._token_share / 2
+            self.requests < self._ahead / 2
+            or self.tokens < self._tokens_ahead / 2
             or self.slots - self.running < self._spare / 2
         )
 
     @property
-    def forgettable(self) -> bool:
-        """Nobody is in it, nobody came since the loop last looked, and there is nothing left to give back."""
+    def unused(self) -> bool:
+        """No request is in it, none came since the last refill, and there is nothing left to give back."""
         limits = self.limits
         return (
             not (self.running or self.waiting)
-            and self._entered == self._idle_at
+            and self._entered == self._entered_before
             and not (limits.requests_per_minute and self.requests)
             and not (limits.tokens_per_minute and self.tokens)
             and not (limits.concurrency and self.slots)
@@ -135,7 +135,7 @@ class TenantShare:
         self._entered += 1
         return True
 
-    def stay(self) -> None:
+    def reenter(self) -> None:
         """Takes a slot for a request that was admitted before and goes on elsewhere."""
         self.running += 1
 
@@ -143,24 +143,24 @@ class TenantShare:
         self.running -= 1
         self.tokens -= tokens
 
-    def refuse_if_dry(self, now: float) -> None:
+    def refuse_if_exhausted(self, now: float) -> None:
         """Raises Limited when the account was just found to be empty."""
-        if now < self._dry_until:
+        if now < self._exhausted_until:
             raise Limited(self._why, None, "rate_limit_exceeded", self._retry_s, self.header_lines)
 
-    def wish(self) -> ShareRequest:
-        """What to ask for now. What is to be given back is gone at once: should the message be lost, so is it,
-        and the tenant never gets more than its limit."""
-        idle = self._entered == self._idle_at and not self.waiting
-        self._idle_at = self._entered
+    def refill_request(self) -> ShareRequest:
+        """What to ask the account for now. What is given back is deducted at once: if the message is lost, it is
+        lost too, and the tenant never gets more than its limit."""
+        idle = self._entered == self._entered_before and not self.waiting
+        self._entered_before = self._entered
         limits = self.limits
         requests = tokens = debt = slots = 0
         if limits.requests_per_minute:
-            requests = int((0 if idle else self._share + self.waiting) - self.requests)
+            requests = int((0 if idle else self._ahead + self.waiting) - self.requests)
             self.requests += min(0, requests)
         if limits.tokens_per_minute:
             debt = int(max(0, -self.tokens))
-            tokens = int((0 if idle else self._token_share) - max(0, self.tokens))
+            tokens = int((0 if idle else self._tokens_ahead) - max(0, self.tokens))
             self.tokens += min(0, tokens)
         if limits.concurrency:
             wanted = self.running + self.waiting + (0 if idle else self._spare)
@@ -168,41 +168,41 @@ class TenantShare:
             self.slots = min(self.slots, max(slots, self.running))
         return ShareRequest(requests, tokens, debt, slots)
 
-    def absorb(self, wish: ShareRequest, grant: Grant, now: float) -> None:
-        """Takes what came of a wish."""
+    def refill(self, request: ShareRequest, grant: Grant, now: float) -> None:
+        """Takes what the account granted for `request`."""
         limits = self.limits
         self.grant = grant
-        self._dry_until = -inf
+        self._exhausted_until = -inf
         if limits.requests_per_minute:
             self.requests += grant.requests
-            if self.requests < 1 and wish.requests > 0:
+            if self.requests < 1 and request.requests > 0:
                 per_s = limits.requests_per_minute / 60
-                self._dry(
+                self._exhausted(
                     now,
                     (1 - grant.left_requests) / per_s,
                     f"Over {limits.requests_per_minute} requests a minute.",
                 )
         if limits.tokens_per_minute:
-            self.tokens += wish.debt + grant.tokens
-            if self.tokens <= 0 and wish.tokens > 0:
+            self.tokens += request.debt + grant.tokens
+            if self.tokens <= 0 and request.tokens > 0:
                 per_s = limits.tokens_per_minute / 60
-                self._dry(
+                self._exhausted(
                     now, (1 - grant.left_tokens) / per_s, f"Over {limits.tokens_per_minute} tokens a minute."
                 )
         if limits.concurrency:
             self.slots = float(grant.slots)
-            # A purse that looked idle asked for none to spare: then its account is not known to be empty.
-            denied = grant.slots < wish.slots or wish.slots >= limits.concurrency
+            # A share that looked idle asked for no spare slots: then the account is not known to be empty.
+            denied = grant.slots < request.slots or request.slots >= limits.concurrency
             if denied and self.running >= self.slots:
-                self._dry(now, 1.0, f"Over {limits.concurrency} requests at once.")
-        self.header_lines = b"".join(f"{name}: {value}\r\n".encode() for name, value in self._told())
+                self._exhausted(now, 1.0, f"Over {limits.concurrency} requests at once.")
+        self.header_lines = b"".join(f"{name}: {value}\r\n".encode() for name, value in self._headers())
 
-    def _dry(self, now: float, wait_s: float, why: str) -> None:
+    def _exhausted(self, now: float, wait_s: float, why: str) -> None:
         self._retry_s = max(0.05, wait_s)
-        self._dry_until = now + min(_LOOK_AGAIN_S, self._retry_s)
+        self._exhausted_until = now + min(_LOOK_AGAIN_S, self._retry_s)
         self._why = why
 
-    def _told(self) -> Iterator[tuple[str, str]]:
+    def _headers(self) -> Iterator[tuple[str, str]]:
         limits, grant = self.limits, self.grant
         for name, limit, here, left in (
             ("requests", limits.requests_per_minute, self.requests, grant.left_requests),

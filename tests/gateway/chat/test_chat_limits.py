@@ -14,7 +14,7 @@ from tests.conftest import Stores, wait_until
 from tests.gateway.conftest import chatting
 from tests.relay.kit import Call
 
-from turnout.domain.quotas import share
+from turnout.domain.quotas import held_ahead
 
 ASK = {"model": "m", "messages": [{"role": "user", "content": "hello"}]}
 PATH = "/v1/chat/completions"
@@ -96,7 +96,7 @@ async def test_two_gateways_share_one_limit(stores: Stores, tmp_path: Path) -> N
         assert set(codes) == {200, 429}
         # The account drips on while the test runs, and what a gateway holds for later is its share.
         dripped = ceil((time.monotonic() - began) * 40 / 60)
-        assert 40 - 2 * share(40) <= codes.count(200) <= 40 + dripped
+        assert 40 - 2 * held_ahead(40) <= codes.count(200) <= 40 + dripped
 
 
 async def test_tokens_are_counted_by_the_engines_figures(stores: Stores, tmp_path: Path) -> None:
@@ -132,7 +132,7 @@ async def test_requests_at_once_are_limited_and_come_back_however_they_end(
             "Over 2 requests at once.",
         )
         pair[0].cancel()  # hangs up
-        await wait_until(lambda: chat.purse.running == 1, "the slot to come back")
+        await wait_until(lambda: chat.share.running == 1, "the slot to come back")
         go_on.set()
         assert (await pair[1]).status_code == 200
         assert (await http.post(PATH, json=ASK)).status_code == 200
@@ -190,7 +190,7 @@ async def test_a_waiting_request_holds_its_slot_and_gives_it_back(stores: Stores
         await wait_until(lambda: chat.at_rest, "the slot to come back")
 
 
-async def test_nothing_is_asked_of_redis_for_a_request_that_fits_the_share(
+async def test_nothing_is_asked_of_redis_for_a_request_that_fits_the_held_ahead(
     stores: Stores, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with (

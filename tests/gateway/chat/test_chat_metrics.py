@@ -9,7 +9,7 @@ from tests.gateway.operations.test_usage_routes import streamed
 from tests.relay.kit import Call
 
 from turnout.domain.serving import Beat, Enrolment, Machine, WorkerId
-from turnout.gateway.chat.chat_figures import Spread
+from turnout.gateway.chat.chat_figures import Histogram
 from turnout.ports import Publication
 
 
@@ -64,9 +64,9 @@ async def test_replicas_wakes_evictions_and_heartbeats_are_told(stores: Stores, 
     assert 0 <= float(age.split()[-1]) < 60
 
 
-def test_a_spread_counts_what_lies_below_each_bound() -> None:
-    spread = Spread((0.1, 1.0))
+def test_a_histogram_counts_what_lies_below_each_bound() -> None:
+    histogram = Histogram((0.1, 1.0))
     for value in (0.05, 0.1, 0.5, 7.0):
-        spread.add(value)
-    assert spread.buckets() == [("0.1", 2), ("1.0", 3), ("+Inf", 4)]
-    assert spread.total == 7.65
+        histogram.add(value)
+    assert histogram.buckets() == [("0.1", 2), ("1.0", 3), ("+Inf", 4)]
+    assert histogram.total == 7.65

@@ -16,7 +16,7 @@ from tests.relay.kit import Call
 from turnout.domain.errors import InvalidRequest, Unavailable
 from turnout.domain.keys import Role
 from turnout.domain.tasks import TenantId
-from turnout.gateway.chat.request_body import read_ask
+from turnout.gateway.chat.request_body import read_body
 
 USAGE = {"prompt_tokens": 7, "completion_tokens": 3, "total_tokens": 10}
 
@@ -199,7 +199,7 @@ async def test_what_could_not_be_written_is_written_later_and_once(
     ],
 )
 def test_a_stream_is_asked_to_count_unless_it_does(body: dict[str, Any], sent: dict[str, Any] | None) -> None:
-    model, asked = read_ask(json.dumps(body, indent=1).encode() + b"\n ")
+    model, asked = read_body(json.dumps(body, indent=1).encode() + b"\n ")
     expected = None if sent is None else {**body, "stream_options": sent}
     assert model == "m"
     assert (None if asked is None else json.loads(asked)) == expected
@@ -210,4 +210,4 @@ def test_a_stream_is_asked_to_count_unless_it_does(body: dict[str, Any], sent: d
 )
 def test_a_body_that_names_no_model_is_refused(body: bytes) -> None:
     with pytest.raises(InvalidRequest):
-        read_ask(body)
+        read_body(body)

@@ -1,33 +1,34 @@
-"""Stores the gateway to the streaming relay: who may ask, how much, and which replica answers."""
+"""Admits chat requests for the streaming relay: authenticate → limits → body → seat → upstream call.
+
+`admit` does all of it without waiting where nothing has to be waited for. Where the key must be looked up, the tenant's
+share refilled or the model woken, it returns a coroutine that does the same. The relay moves the bytes; this module must
+not read an answer.
+"""
 
 from collections.abc import Awaitable
 from time import monotonic
-from typing import NamedTuple
-from urllib.parse import urlsplit
 
 from turnout.domain.errors import Limited, TurnoutError
 from turnout.domain.quotas import TenantShare
 from turnout.domain.routing import affinity_of
-from turnout.domain.serving import ReplicaId, Route
+from turnout.domain.serving import ReplicaId
 from turnout.domain.tasks import TenantId
 from turnout.gateway.chat.chat_limits import ChatShares
 from turnout.gateway.chat.chat_metrics import ChatMetrics
 from turnout.gateway.chat.chat_usage import ChatUsage
 from turnout.gateway.chat.direct import DirectRoutes
-from turnout.gateway.chat.request_body import read_ask
+from turnout.gateway.chat.proxy_routes import ProxyRoutes
+from turnout.gateway.chat.request_body import read_body
 from turnout.gateway.chat.routes_feed import RoutesFeed
 from turnout.gateway.chat.switchboard import Seat, Switchboard
 from turnout.gateway.key_ring import KeyRing, bearer, may_watch
 from turnout.observe import get_log
-from turnout.relay import RelayFailure, RelayOutcome, RelayRequest, Target, UpstreamCall
-from turnout.schemas.relay_tokens import REPLICA_HEADER
-
-_MAX_WAYS = 10_000
+from turnout.relay import RelayFailure, RelayOutcome, RelayRequest, UpstreamCall
 
 log = get_log()
 
-# These speak against the replica; the others against the client or nobody.
-_ITS_FAULT = frozenset(
+# The replica is to blame for these; the client or nobody for the others.
+_REPLICA_FAULTS = frozenset(
     {
         RelayFailure.UNREACHABLE,
         RelayFailure.LOST,
@@ -39,128 +40,38 @@ _ITS_FAULT = frozenset(
 
 
 class ChatRequest:
-    """What stays the same while a request goes from replica to replica. It holds nothing that must be given back."""
+    """What stays the same while a request goes from replica to replica. It holds nothing that must be given back.
+    The body is read here, after the tenant's limits were checked."""
 
-    __slots__ = ("affinity", "ask", "began", "body", "model", "purse", "tenant")
+    __slots__ = ("affinity", "ask", "began", "body", "model", "share", "tenant")
 
-    def __init__(self, ask: RelayRequest, tenant: TenantId, purse: TenantShare, began: float) -> None:
-        """The body is looked at only here, after the tenant's limits."""
+    def __init__(self, ask: RelayRequest, tenant: TenantId, share: TenantShare, began: float) -> None:
         self.ask = ask
         self.tenant = tenant
-        self.purse = purse
+        self.share = share
         self.began = began
-        self.model, self.body = read_ask(ask.body)
+        self.model, self.body = read_body(ask.body)
         self.affinity = affinity_of(ask.body)
-
-
-class ProxyRoute(NamedTuple):
-    """How to reach a replica through its worker's door."""
-
-    route: Route
-    token: str
-    target: Target
-    lines: bytes
-
-
-class ChatCall(UpstreamCall):
-    """One request at one replica: it has a place there and a slot of the tenant's, and gives both back when the relay
-    says it is over. If it goes `straight` to the engine it is counted there for as long, too."""
-
-    __slots__ = ("_desk", "_first_at", "_place", "_request", "_straight", "_tried")
-
-    def __init__(
-        self, desk: "ChatAdmission", request: ChatRequest, place: Seat, tried: frozenset[ReplicaId]
-    ) -> None:
-        route = place.route
-        body = request.body
-        path = request.ask.path
-        # Written out, as this is made for every request.
-        straight = desk.straight.find(route.worker, route.replica)
-        if straight is not None and path in straight.paths:
-            straight.enter()
-            self.target, self.lines = straight.target, straight.lines
-        else:
-            straight, way = None, desk.way(route)
-            self.target, self.lines = way.target, way.lines
-        self._straight = straight
-        self.path = path
-        self.body = body
-        self.answer_lines = request.purse.header_lines
-        self.hides_usage = body is not None
-        self._desk = desk
-        self._request = request
-        self._place = place
-        self._first_at = request.began
-        self._tried = tried
-
-    def first_byte(self) -> None:
-        self._first_at = now = monotonic()
-        self._desk.metrics.of(self._request.model).first.add(now - self._request.began)
-
-    def finished(self, outcome: RelayOutcome) -> None:
-        error = outcome.error
-        failed = error is not None and error in _ITS_FAULT
-        way = self._straight
-        if way is not None:
-            way.leave()
-            if error is RelayFailure.UNREACHABLE:  # that speaks against the way, not yet against the replica
-                way.blocked()
-                failed = False
-        self._place.release(failed=failed)
-        request, usage = self._request, outcome.usage
-        figures = self._desk.metrics.of(request.model)
-        # Where the engine did not come to count, what it said counts: an event is a token, near enough.
-        prompt, completion = usage or (0, outcome.events)
-        if usage is not None:
-            figures.counted_bytes += len(request.ask.body)
-            figures.counted_prompt += prompt
-        elif outcome.client_gone and outcome.asked:  # who hangs up pays for the prompt all the same
-            prompt = figures.guess_prompt(len(request.ask.body))
-        request.purse.leave(prompt + completion)
-        if error is None or outcome.bytes_out or outcome.client_gone:
-            uncounted = usage is None and outcome.status in (0, 200)
-            self._desk.usage.add(request.tenant, request.model, prompt, completion, uncounted)
-        said = error.value if error is not None else str(outcome.status)
-        if failed:
-            self._tried |= {self._place.route.replica}
-            log.warning(
-                "replica failed a request",
-                request=request.ask.request_id.decode("latin-1"),
-                model=request.model,
-                replica=self._place.route.replica,
-                failure=said,
-            )
-        now = monotonic()
-        if way is not None:
-            figures.straight += 1
-        figures.finished(said, now - request.began, prompt, completion)
-        if outcome.events > 1 and completion > 1:
-            figures.pace.add((now - self._first_at) / (completion - 1))
-
-    def retry(self) -> "UpstreamCall | Awaitable[UpstreamCall]":
-        self._request.purse.stay()
-        return self._desk.seat(self._request, self._tried)
 
 
 class ChatAdmission:
     def __init__(
         self,
         keys: KeyRing,
-        allowances: ChatShares,
-        board: Switchboard,
-        lines: RoutesFeed,
+        shares: ChatShares,
+        switchboard: Switchboard,
+        routes: RoutesFeed,
         usage: ChatUsage,
         metrics: ChatMetrics,
-        ways: DirectRoutes,
+        direct: DirectRoutes,
     ) -> None:
         self._keys = keys
-        self._allowances = allowances
-        self._board = board
-        self.lines = lines
+        self._shares = shares
+        self._switchboard = switchboard
         self.usage = usage
         self.metrics = metrics
-        self.straight = ways
-        self._ways: dict[ReplicaId, ProxyRoute] = {}
+        self.direct = direct
+        self.proxied = ProxyRoutes(routes.token)
 
     def greet(self, authorization: bytes | None) -> Awaitable[object] | None:
         key = self._keys.remembered(authorization)
@@ -170,87 +81,147 @@ class ChatAdmission:
         return None
 
     def admit(self, ask: RelayRequest) -> UpstreamCall | Awaitable[UpstreamCall]:
+        began = monotonic()
         try:
-            return self._admit(ask)
+            key = self._keys.remembered(ask.authorization)
+            share = None if key is None else self._shares.enter(may_watch(key).tenant)
+            if key is None or share is None:
+                return self._admit_later(bearer(ask.authorization), ask, began)
+            return self._read_and_seat(ask, key.tenant, share, began)
         except TurnoutError as err:
             self.metrics.refused(err.code)
             raise
 
-    def _admit(self, ask: RelayRequest) -> UpstreamCall | Awaitable[UpstreamCall]:
-        began = monotonic()
-        key = self._keys.remembered(ask.authorization)
-        if key is None:
-            return self._admit_slowly(bearer(ask.authorization), ask, began)
-        purse = self._allowances.purse(may_watch(key).tenant)
-        if purse is None:
-            return self._admit_slowly(bearer(ask.authorization), ask, began)
-        return self._enter(ask, key.tenant, purse, began)
-
-    def seat(
-        self, request: ChatRequest, tried: frozenset[ReplicaId]
-    ) -> UpstreamCall | Awaitable[UpstreamCall]:
-        """A ticket for a request that has a slot. The slot goes with the ticket; where there is none yet it is given
-        back, and taken again by whoever waits: a coroutine that never runs would keep it."""
-        try:
-            place = self._board.take(request.model, request.affinity, tried)
-        except BaseException:
-            request.purse.leave()
-            raise
-        if place is None:
-            request.purse.leave()
-            return self._wait(request, tried)
-        return ChatCall(self, request, place, tried)
-
-    def way(self, route: Route) -> ProxyRoute:
-        """Made once for each route: reading a URL costs more than choosing a replica."""
-        token = self.lines.token(route.worker)
-        way = self._ways.get(route.replica)
-        if way is None or way.route is not route or way.token != token:
-            if len(self._ways) >= _MAX_WAYS:
-                self._ways.clear()
-            lines = b"%b: %b\r\nauthorization: Bearer %b\r\n" % (
-                REPLICA_HEADER,
-                route.replica.encode(),
-                token.encode(),
-            )
-            way = self._ways[route.replica] = ProxyRoute(route, token, _target(route.url), lines)
-        return way
-
-    def _enter(
-        self, ask: RelayRequest, tenant: TenantId, purse: TenantShare, began: float
-    ) -> UpstreamCall | Awaitable[UpstreamCall]:
-        try:
-            request = ChatRequest(ask, tenant, purse, began)
-        except BaseException:
-            purse.leave()
-            raise
-        return self.seat(request, frozenset())
-
-    async def _admit_slowly(self, token: str, ask: RelayRequest, began: float) -> UpstreamCall:
+    async def _admit_later(self, token: str, ask: RelayRequest, began: float) -> UpstreamCall:
+        """The same for a key that must be looked up, or a share that must be refilled."""
         try:
             key = may_watch(await self._keys.identify(token))
-            purse = await self._allowances.wait(key.tenant)
-            got = self._enter(ask, key.tenant, purse, began)
+            share = await self._shares.wait_enter(key.tenant)
+            got = self._read_and_seat(ask, key.tenant, share, began)
         except TurnoutError as err:
             self.metrics.refused(err.code)
             raise
         return got if isinstance(got, UpstreamCall) else await got
 
-    async def _wait(self, request: ChatRequest, tried: frozenset[ReplicaId]) -> UpstreamCall:
-        request.purse.stay()
+    def _read_and_seat(
+        self, ask: RelayRequest, tenant: TenantId, share: TenantShare, began: float
+    ) -> UpstreamCall | Awaitable[UpstreamCall]:
+        """Goes on with a request that has entered its tenant's share."""
         try:
-            place = await self._board.wait(request.model, request.tenant, request.affinity, tried)
+            request = ChatRequest(ask, tenant, share, began)
+        except BaseException:
+            share.leave()
+            raise
+        return self.seat(request, frozenset())
+
+    def seat(
+        self, request: ChatRequest, tried: frozenset[ReplicaId]
+    ) -> UpstreamCall | Awaitable[UpstreamCall]:
+        """An upstream call for a request that has entered its share. If it must wait, it leaves the share, and the
+        coroutine enters it again: one that is never run would not give it back."""
+        try:
+            seat = self._switchboard.take(request.model, request.affinity, tried)
+        except BaseException:
+            request.share.leave()
+            raise
+        if seat is None:
+            request.share.leave()
+            return self._wait_seat(request, tried)
+        return ChatCall(self, request, seat, tried)
+
+    async def _wait_seat(self, request: ChatRequest, tried: frozenset[ReplicaId]) -> UpstreamCall:
+        request.share.reenter()
+        try:
+            seat = await self._switchboard.wait(request.model, request.tenant, request.affinity, tried)
         except BaseException as err:
-            request.purse.leave()
-            if isinstance(err, Limited):  # the line is full
-                err.header_lines = request.purse.header_lines
+            request.share.leave()
+            if isinstance(err, Limited):  # the queue is full
+                err.header_lines = request.share.header_lines
             if isinstance(err, TurnoutError):
                 self.metrics.refused(err.code)
             raise
-        return ChatCall(self, request, place, tried)
+        return ChatCall(self, request, seat, tried)
 
 
-def _target(url: str) -> Target:
-    parts = urlsplit(url)
-    tls = parts.scheme == "https"
-    return Target(parts.hostname or "", parts.port or (443 if tls else 80), tls)
+class ChatCall(UpstreamCall):
+    """One request at one replica. It has a seat there and is counted in its tenant's share, and gives both back when
+    the relay says that it is over. On a direct route it is counted there, too."""
+
+    __slots__ = ("_admission", "_direct", "_first_at", "_request", "_seat", "_tried")
+
+    def __init__(
+        self, admission: ChatAdmission, request: ChatRequest, seat: Seat, tried: frozenset[ReplicaId]
+    ) -> None:
+        route = seat.route
+        body = request.body
+        path = request.ask.path
+        # Without super().__init__: this is made for every request.
+        direct = admission.direct.find(route.worker, route.replica)
+        if direct is not None and path in direct.paths:
+            direct.enter()
+            self.target, self.lines = direct.target, direct.lines
+        else:
+            direct, proxied = None, admission.proxied.find(route)
+            self.target, self.lines = proxied.target, proxied.lines
+        self.path = path
+        self.body = body
+        self.answer_lines = request.share.header_lines
+        self.hides_usage = body is not None
+        self._admission = admission
+        self._direct = direct
+        self._request = request
+        self._seat = seat
+        self._first_at = request.began
+        self._tried = tried
+
+    def first_byte(self) -> None:
+        self._first_at = now = monotonic()
+        self._admission.metrics.of(self._request.model).first.add(now - self._request.began)
+
+    def finished(self, outcome: RelayOutcome) -> None:
+        error, direct = outcome.error, self._direct
+        failed = error is not None and error in _REPLICA_FAULTS
+        if direct is not None:
+            direct.leave()
+            if error is RelayFailure.UNREACHABLE:  # the replica may still be reached through the proxy
+                direct.unreachable()
+                failed = False
+        self._seat.release(failed=failed)
+        if failed:
+            self._tried |= {self._seat.route.replica}
+        self._account(outcome, failed)
+
+    def retry(self) -> "UpstreamCall | Awaitable[UpstreamCall]":
+        self._request.share.reenter()
+        return self._admission.seat(self._request, self._tried)
+
+    def _account(self, outcome: RelayOutcome, failed: bool) -> None:
+        """Settles limits, usage and metrics, and says which replica failed."""
+        request, usage, error = self._request, outcome.usage, outcome.error
+        figures = self._admission.metrics.of(request.model)
+        # Where the engine sent no count, each event is taken for a token.
+        prompt, completion = usage or (0, outcome.events)
+        if usage is not None:
+            figures.counted_bytes += len(request.ask.body)
+            figures.counted_prompt += prompt
+        elif outcome.client_gone and outcome.asked:  # a client that hangs up pays for the prompt all the same
+            prompt = figures.guess_prompt(len(request.ask.body))
+        request.share.leave(prompt + completion)
+        if error is None or outcome.bytes_out or outcome.client_gone:
+            uncounted = usage is None and outcome.status in (0, 200)
+            self._admission.usage.add(request.tenant, request.model, prompt, completion, uncounted)
+        ended = error.value if error is not None else str(outcome.status)
+        if failed:
+            log.warning(
+                "replica failed a request",
+                request=request.ask.request_id.decode("latin-1"),
+                model=request.model,
+                replica=self._seat.route.replica,
+                failure=ended,
+            )
+        now = monotonic()
+        if self._direct is not None:
+            figures.direct += 1
+        figures.finished(ended, now - request.began, prompt, completion)
+        if outcome.events > 1 and completion > 1:
+            figures.pace.add((now - self._first_at) / (completion - 1))

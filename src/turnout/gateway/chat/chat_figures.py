@@ -1,4 +1,4 @@
-"""What is counted of chat requests, in plain numbers: each request adds to them, and a scrape reads them. Pure."""
+"""Counts and histograms of chat requests in plain numbers: each request adds to them, a scrape reads them. Pure."""
 
 import itertools
 from bisect import bisect_left
@@ -8,8 +8,8 @@ _TOKEN_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15
 _BYTES_A_TOKEN = 4  # of English, in most models' vocabularies
 
 
-class Spread:
-    """A histogram: how many fell below each bound."""
+class Histogram:
+    """How many values fell below each bound."""
 
     __slots__ = ("bounds", "counts", "total")
 
@@ -34,20 +34,20 @@ class ModelFigures:
         "completion",
         "counted_bytes",
         "counted_prompt",
+        "direct",
         "ended",
         "first",
         "pace",
         "prompt",
-        "straight",
         "whole",
     )
 
     def __init__(self) -> None:
         self.ended: dict[str, int] = {}
-        self.first = Spread(_SECONDS)
-        self.whole = Spread(_SECONDS)
-        self.pace = Spread(_TOKEN_SECONDS)
-        self.prompt = self.completion = self.straight = 0
+        self.first = Histogram(_SECONDS)
+        self.whole = Histogram(_SECONDS)
+        self.pace = Histogram(_TOKEN_SECONDS)
+        self.prompt = self.completion = self.direct = 0
         self.counted_bytes = self.counted_prompt = 0
 
     def guess_prompt(self, size: int) -> int:

@@ -1,7 +1,8 @@
-"""Holds this gateway's share of each tenant's chat limits: requests enter without asking anyone, one loop asks ahead.
+"""Holds this gateway's share of each tenant's chat limits, so that most requests are admitted without asking anyone.
 
-The loop is the only one that speaks to the shared accounts. A request that finds the purse empty waits for its next
-look; when the account is empty too, it is refused, and so are those after it for a moment without another look.
+One loop refills the shares from the shared accounts ahead of time; nothing else talks to the accounts. A request that
+finds its share empty waits for the next refill. If the account is empty too, that request is refused, and for a moment
+so are those after it, without another look.
 """
 
 import asyncio
@@ -13,22 +14,22 @@ from turnout.domain.tasks import TenantId
 from turnout.observe import get_log
 from turnout.ports import Quotas
 
-_LOOK_S = 2.0  # slots are renewed, and what lies idle is given back, this often
-_REST_S = 0.005  # between two rounds, so that a busy tenant is asked for in batches
+_REFILL_S = 2.0  # slots are renewed, and what lies idle is given back, this often
+_PAUSE_S = 0.005  # between two rounds, so that a busy tenant's requests are paid for in batches
 _AT_ONCE = 32  # accounts that are asked at the same time
 
 log = get_log()
 
 
 class _Account:
-    """A purse, and the promise of the next look at it."""
+    """One tenant's share; `refilled` is the promise of the next refill, if somebody waits for it."""
 
-    __slots__ = ("looked", "purse", "tenant")
+    __slots__ = ("refilled", "share", "tenant")
 
     def __init__(self, tenant: TenantId, limits: ChatLimits) -> None:
         self.tenant = tenant
-        self.purse = TenantShare(limits)
-        self.looked: asyncio.Future[Unavailable | None] | None = None
+        self.share = TenantShare(limits)
+        self.refilled: asyncio.Future[Unavailable | None] | None = None
 
 
 class ChatShares:
@@ -41,80 +42,80 @@ class ChatShares:
         self._now = now
         self._accounts: dict[TenantId, _Account] = {}
         self._due: dict[TenantId, _Account] = {}
-        self._called = asyncio.Event()
+        self._refill_due = asyncio.Event()
 
-    def purse(self, tenant: TenantId) -> TenantShare | None:
-        """The purse with one more request in it, to be given back with `leave`; None when the request must wait.
-        Raises Limited."""
+    def enter(self, tenant: TenantId) -> TenantShare | None:
+        """The tenant's share with one more request in it, to be given back with `leave`; None when the request must
+        wait. Raises Limited."""
         account = self._accounts.get(tenant)
         if account is None:
             account = self._accounts[tenant] = _Account(tenant, self._limits)
-        purse = account.purse
-        if purse.enter():
-            if purse.low:
-                self._call(account)
-            return purse
-        purse.refuse_if_dry(self._now())
+        share = account.share
+        if share.enter():
+            if share.low:
+                self._refill_soon(account)
+            return share
+        share.refuse_if_exhausted(self._now())
         return None
 
-    async def wait(self, tenant: TenantId) -> TenantShare:
-        """The same for one that has to wait. Raises Limited, and Unavailable when the account cannot be seen."""
+    async def wait_enter(self, tenant: TenantId) -> TenantShare:
+        """The same for a request that has to wait. Raises Limited, and Unavailable if the account cannot be read."""
         while True:
-            purse = self.purse(tenant)
-            if purse is not None:
-                return purse
+            share = self.enter(tenant)
+            if share is not None:
+                return share
             account = self._accounts[tenant]
-            account.purse.waiting += 1
+            account.share.waiting += 1
             try:
-                await self._look(account)
+                await self._wait_refill(account)
             finally:
-                account.purse.waiting -= 1
+                account.share.waiting -= 1
 
     async def run(self) -> None:
         while True:
             try:
-                async with asyncio.timeout(_LOOK_S):
-                    await self._called.wait()
+                async with asyncio.timeout(_REFILL_S):
+                    await self._refill_due.wait()
             except TimeoutError:
-                self._forget()
+                self._drop_unused()
                 self._due = dict(self._accounts) if self._limits.any else {}
-            self._called.clear()
+            self._refill_due.clear()
             due, self._due = list(self._due.values()), {}
             for start in range(0, len(due), _AT_ONCE):
                 async with asyncio.TaskGroup() as group:
                     for account in due[start : start + _AT_ONCE]:
-                        group.create_task(self._settle(account), name="allowance")
-            await asyncio.sleep(_REST_S)
+                        group.create_task(self._refill(account), name=f"refill {account.tenant}")
+            await asyncio.sleep(_PAUSE_S)
 
-    async def _look(self, account: _Account) -> None:
-        looked = account.looked
-        if looked is None:
-            looked = account.looked = asyncio.get_running_loop().create_future()
-        self._call(account)
-        problem = await asyncio.shield(looked)
+    async def _wait_refill(self, account: _Account) -> None:
+        refilled = account.refilled
+        if refilled is None:
+            refilled = account.refilled = asyncio.get_running_loop().create_future()
+        self._refill_soon(account)
+        problem = await asyncio.shield(refilled)
         if problem is not None:
             raise problem
 
-    def _call(self, account: _Account) -> None:
+    def _refill_soon(self, account: _Account) -> None:
         self._due[account.tenant] = account
-        self._called.set()
+        self._refill_due.set()
 
-    async def _settle(self, account: _Account) -> None:
-        purse, problem = account.purse, None
-        # Whoever comes from here on waits for the next look: this wish does not count them.
-        looked, account.looked = account.looked, None
-        wish = purse.wish()
+    async def _refill(self, account: _Account) -> None:
+        share, problem = account.share, None
+        # Whoever comes from here on waits for the next refill: this one does not count them.
+        refilled, account.refilled = account.refilled, None
+        request = share.refill_request()
         try:
-            grant = await self._quotas.lease(self._name, account.tenant, purse.limits, wish)
-            purse.absorb(wish, grant, self._now())
+            grant = await self._quotas.lease(self._name, account.tenant, share.limits, request)
+            share.refill(request, grant, self._now())
         except Unavailable as err:
             log.warning("limits not seen", tenant=account.tenant, reason=err.message)
             problem = Unavailable("Limits cannot be seen now.", code="unavailable", retry_after_s=1.0)
         finally:
-            if looked is not None and not looked.done():
-                looked.set_result(problem)
+            if refilled is not None and not refilled.done():
+                refilled.set_result(problem)
 
-    def _forget(self) -> None:
+    def _drop_unused(self) -> None:
         for tenant, account in list(self._accounts.items()):
-            if account.looked is None and account.purse.forgettable:
+            if account.refilled is None and account.share.unused:
                 del self._accounts[tenant]

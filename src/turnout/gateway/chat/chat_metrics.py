@@ -1,7 +1,7 @@
-"""Prometheus figures of chat requests at this gateway; unlike those of tasks, they are to be added up.
+"""Prometheus metrics of chat requests at this gateway. Sum them over all gateways, unlike those of tasks.
 
-They are counted in plain numbers and turned into Prometheus's objects at a scrape: its own counters, with a lock and a
-look-up for each label, cost more than all else that the gateway does for a request.
+They are counted in plain numbers and turned into Prometheus's objects at a scrape. Its own counters, with a lock and a
+look-up for each label, would cost more than all else that the gateway does for a request.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -54,17 +54,19 @@ class ChatMetrics(Collector):
         pace = HistogramMetricFamily(
             "turnout_chat_inter_token_seconds", "Mean time between two tokens of a stream.", labels=_MODEL
         )
-        straight = CounterMetricFamily(
-            "turnout_chat_straight", "Requests that went to the engine past its worker's door.", labels=_MODEL
+        direct = CounterMetricFamily(
+            "turnout_chat_straight",
+            "Requests that went to the engine directly, past its worker's proxy.",
+            labels=_MODEL,
         )
         for name, figures in self._models.items():
-            straight.add_metric((name,), figures.straight)
+            direct.add_metric((name,), figures.direct)
             for outcome, count in figures.ended.items():
                 requests.add_metric((name, outcome), count)
             tokens.add_metric((name, "prompt"), figures.prompt)
             tokens.add_metric((name, "completion"), figures.completion)
-            for family, spread in ((first, figures.first), (whole, figures.whole), (pace, figures.pace)):
-                family.add_metric((name,), spread.buckets(), spread.total)
+            for family, histogram in ((first, figures.first), (whole, figures.whole), (pace, figures.pace)):
+                family.add_metric((name,), histogram.buckets(), histogram.total)
         refused = CounterMetricFamily(
             "turnout_chat_refused", "Requests that got no replica.", labels=("code",)
         )
@@ -73,8 +75,8 @@ class ChatMetrics(Collector):
         waiting = GaugeMetricFamily(
             "turnout_chat_waiting", "Requests that wait for a replica.", labels=_MODEL
         )
-        running = GaugeMetricFamily("turnout_chat_running", "Requests under way.", labels=_MODEL)
+        running = GaugeMetricFamily("turnout_chat_running", "Requests in flight.", labels=_MODEL)
         for name, seen in self._demand().items():
             waiting.add_metric((name,), seen.waiting)
             running.add_metric((name,), seen.running)
-        yield from (requests, straight, tokens, first, whole, pace, refused, waiting, running)
+        yield from (requests, direct, tokens, first, whole, pace, refused, waiting, running)

@@ -70,7 +70,7 @@ class DirectRoute:
     def leave(self) -> None:
         self._tally.count(self.engine.replica, -1)
 
-    def blocked(self) -> None:
+    def unreachable(self) -> None:
         """It let nobody through: it is not used until it was tried again."""
         log.warning("engine was not reached straight", replica=self.engine.replica)
         self._tally.shut(self)

@@ -1,4 +1,4 @@
-"""Reads from a chat request's body what the gateway must know, and asks the engine to count tokens. Pure."""
+"""Reads from a chat request's body what the gateway must know, and has the engine count tokens. Pure."""
 
 from typing import Any, cast
 
@@ -9,9 +9,9 @@ from turnout.domain.errors import InvalidRequest
 _COUNT = b',"stream_options":{"include_usage":true}}'
 
 
-def read_ask(body: bytes) -> tuple[str, bytes | None]:
-    """The model, and the body that replaces the client's, if any: then the stream tells usage that the client did not
-    ask for. Raises InvalidRequest."""
+def read_body(body: bytes) -> tuple[str, bytes | None]:
+    """The model, and the body that is sent instead of the client's, if any: one whose stream ends with the usage that
+    the client did not ask for. Raises InvalidRequest."""
     try:
         content: object = from_json(body, cache_strings="keys")
     except ValueError as err:
