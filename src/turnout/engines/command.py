@@ -1,4 +1,4 @@
-"""How a server of one's own is started: any command line that ends in something speaking OpenAI's dialect. Pure.
+"""How a user's own server is started: any command line whose program speaks OpenAI's dialect. Pure.
 
 No shell is involved: each word of the template is one argument, with `{port}`, `{host}`, `{weights}` and `{name}`
 filled in.
@@ -8,7 +8,7 @@ import re
 
 from turnout.domain.errors import InvalidRequest
 from turnout.domain.serving import ServedModel
-from turnout.engines.launch_plan import DIALECT, LOOPBACK, Launch, check_weights
+from turnout.engines.launch_plan import DIALECT, LOOPBACK, Launch
 
 PATHS = DIALECT | {"/v1/responses", "/v1/messages", "/v1/rerank", "/v1/score", "/v1/audio/transcriptions"}
 
@@ -23,10 +23,7 @@ def check_command(command: tuple[str, ...]) -> None:
 
 
 def plan(model: ServedModel, port: int) -> Launch:
-    check_command(model.command)
-    if model.weights:
-        check_weights(model.weights)
     blanks = {"port": str(port), "host": LOOPBACK, "weights": model.weights, "name": model.name}
-    # One pass over the template: what was filled in is not looked at again. Braces around other words stay.
+    # One pass: a value that contains `{port}` is not filled in again. Braces around other words stay.
     words = [_BLANK.sub(lambda m: blanks.get(m[1], m[0]), word) for word in model.command]
     return Launch((*words, *model.arguments), {}, port)

@@ -1,17 +1,25 @@
-"""The engine servers that a worker can run: how each is started, what may be asked of it, what it may be told.
+"""The engine servers that a worker can run: how each is started, which arguments and which paths are allowed.
 
 Pure, and free of heavy imports: gateways check registrations with it, workers compute launches with it.
 """
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from turnout.domain.errors import InvalidRequest
 from turnout.domain.serving import EngineKind, Gpu, ServedModel
 from turnout.domain.video_model import DTYPES, check_video
 from turnout.engines import command, llamacpp_launch, vllm
-from turnout.engines.launch_plan import Launch, Outside, Program, check_flags, check_weights, gpu_environ
+from turnout.engines.launch_plan import (
+    Flag,
+    Launch,
+    Outside,
+    Program,
+    check_flags,
+    check_weights,
+    gpu_environ,
+)
 
 __all__ = [
     "KEYED",
@@ -32,16 +40,27 @@ _VLLM = Program(("vllm", "serve"))
 
 @dataclass(frozen=True, slots=True)
 class Programs:
-    """How this machine runs each engine: vLLM may live in an environment of its own; `cpus` are there for those
-    that compute on them."""
+    """How this machine runs each engine. vLLM may have a Python environment of its own; `cpus` counts processors."""
 
     llamacpp: Program = _LLAMACPP
     vllm: Program = _VLLM
     cpus: int = 1
 
 
-# Engines that can be told to serve nobody without a key, and so may listen beyond loopback.
+# Engines that can be made to require a key. Only these may listen beyond loopback.
 KEYED = frozenset({EngineKind.VLLM, EngineKind.LLAMACPP})
+
+# The arguments that an engine takes, and those that a model's own fields set.
+_ARGUMENTS: Mapping[EngineKind, tuple[Sequence[Flag], Mapping[str, str]]] = {
+    EngineKind.VLLM: (vllm.FLAGS, vllm.FIELDS),
+    EngineKind.LLAMACPP: (llamacpp_launch.FLAGS, llamacpp_launch.FIELDS),
+}
+
+_PATHS: Mapping[EngineKind, frozenset[str]] = {
+    EngineKind.VLLM: vllm.PATHS,
+    EngineKind.LLAMACPP: llamacpp_launch.PATHS,
+    EngineKind.COMMAND: command.PATHS,
+}
 
 
 def plan_launch(
@@ -51,8 +70,8 @@ def plan_launch(
     programs: Programs,
     outside: Outside | None = None,
 ) -> Launch:
-    """How a replica of `model` is started on these GPUs (none: on the CPU alone), listening on `port` of loopback, or
-    `outside` if it is one of the KEYED."""
+    """How a replica of `model` is started on these GPUs (none: on the CPU alone). It listens on `port`, on loopback
+    unless `outside` is given, which only KEYED engines take."""
     check_served(model)
     match model.engine:
         case EngineKind.VLLM:
@@ -68,26 +87,19 @@ def plan_launch(
 
 def check_arguments(engine: EngineKind, arguments: Sequence[str]) -> None:
     """Raises InvalidRequest for an argument that is not on the engine's allow list."""
-    match engine:
-        case EngineKind.VLLM:
-            check_flags(arguments, vllm.FLAGS, vllm.FIELDS)
-        case EngineKind.LLAMACPP:
-            check_flags(arguments, llamacpp_launch.FLAGS, llamacpp_launch.FIELDS)
-        case EngineKind.COMMAND | EngineKind.WAN:
-            check_flags(arguments, (), {})
+    allowed, fields = _ARGUMENTS.get(engine, ((), {}))
+    check_flags(arguments, allowed, fields)
 
 
 def check_served(model: ServedModel) -> None:
     """Raises InvalidRequest for a model that could not be started, or not safely."""
     check_arguments(model.engine, model.arguments)
-    match model.engine:
-        case EngineKind.COMMAND:
-            command.check_command(model.command)
-        case EngineKind.VLLM | EngineKind.LLAMACPP:
-            check_weights(model.weights)
-        case EngineKind.WAN:
-            check_weights(model.weights)
-            _check_wan(model)
+    if model.engine is EngineKind.COMMAND:
+        command.check_command(model.command)
+    if model.weights or model.engine is not EngineKind.COMMAND:
+        check_weights(model.weights)
+    if model.engine is EngineKind.WAN:
+        _check_wan(model)
     if not 0 <= model.min_replicas <= model.max_replicas or model.max_replicas < 1:
         raise InvalidRequest("needs 0 <= min_replicas <= max_replicas and max_replicas >= 1", "min_replicas")
     for name, value in (("name", model.name), ("dtype", model.dtype), ("quantization", model.quantization)):
@@ -106,13 +118,5 @@ def _check_wan(model: ServedModel) -> None:
 
 
 def relay_paths(engine: EngineKind) -> frozenset[str]:
-    """The paths that may be relayed to such an engine; all are asked by POST."""
-    match engine:
-        case EngineKind.VLLM:
-            return vllm.PATHS
-        case EngineKind.LLAMACPP:
-            return llamacpp_launch.PATHS
-        case EngineKind.COMMAND:
-            return command.PATHS
-        case EngineKind.WAN:
-            return frozenset()
+    """The paths that may be relayed to such an engine; all take POST."""
+    return _PATHS.get(engine, frozenset())

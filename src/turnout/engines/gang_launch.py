@@ -1,5 +1,5 @@
-"""How a gang is started as a replica: its supervisor is a process like an engine server, but it takes its work from the
-queue and listens nowhere. Pure."""
+"""How a gang is started as a replica. Its supervisor is a process like an engine server, but it takes tasks from the
+queue and has no port. Pure."""
 
 import sys
 from collections.abc import Sequence
@@ -11,16 +11,15 @@ from turnout.engines.engine_servers import check_served
 from turnout.engines.launch_plan import Launch, gpu_environ
 from turnout.schemas.fleet_records import MODEL
 
-DECLARED = (
-    "TURNOUT_GANG_MODEL"  # how the model is declared: what the manager ordered, not what is configured here
-)
-_LAST_WORDS_S = 5.0
+# The model as the manager ordered it, in JSON; the machine's own configuration may differ.
+DECLARED = "TURNOUT_GANG_MODEL"
+_EXIT_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
 class GangProgram:
-    """How this machine runs gangs: the configuration they read, where they say that they are ready, and how long they
-    may take to put down what they do."""
+    """How this machine runs gangs: the configuration they read, the folder of their ready files, and how long they may
+    take to drain."""
 
     config_file: Path
     run_dir: Path
@@ -36,4 +35,4 @@ def plan(model: ServedModel, gpus: Sequence[Gpu], gang: ReplicaId, program: Gang
         *("--ready-file", str(ready_file)),
     )
     environ = {**gpu_environ(gpus), DECLARED: MODEL.dump_json(model).decode()}
-    return Launch(argv, environ, grace_s=program.drain_s + _LAST_WORDS_S, ready_file=ready_file, drains=True)
+    return Launch(argv, environ, grace_s=program.drain_s + _EXIT_S, ready_file=ready_file, drains=True)

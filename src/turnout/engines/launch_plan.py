@@ -10,14 +10,14 @@ from turnout.domain.serving import Gpu
 
 LOOPBACK = "127.0.0.1"
 
-# The paths of OpenAI's dialect that every engine may be asked for. Nothing else passes a relay: engines keep
-# control paths (/sleep, /metrics, /collective_rpc, /slots …) on the same port, without a key.
+# The paths of OpenAI's dialect that every engine serves. The relay passes no others: engines have control paths
+# (/sleep, /metrics, /collective_rpc, /slots …) on the same port, without a key.
 DIALECT = frozenset({"/v1/chat/completions", "/v1/completions", "/v1/embeddings"})
 
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """How this machine runs an engine: the words before its arguments, and variables it needs here."""
+    """How this machine runs an engine: the start of its command line, and environment variables that it needs here."""
 
     argv: tuple[str, ...]
     environ: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -25,7 +25,7 @@ class Program:
 
 @dataclass(frozen=True, slots=True)
 class Outside:
-    """Where an engine listens that other machines may reach, and the key without which it serves nobody."""
+    """An address that other machines can reach, for an engine to listen on, and the key that it requires."""
 
     host: str
     key: str = field(repr=False)
@@ -34,10 +34,9 @@ class Outside:
 @dataclass(frozen=True, slots=True)
 class Launch:
     """One engine to be started. A server listens on loopback, or `outside` with a key that is in its `environ`, and
-    answers on `health_path` once it has loaded; what has no `port` takes no requests, and makes its `ready_file` then.
-    `sleeps` says whether it knows /sleep,
-    /wake_up and /is_sleeping; `grace_s` is how long it may take to leave when asked; what `drains` may be asked while
-    it works: it puts that down by itself."""
+    answers on `health_path` once it has loaded. A gang has no `port` and makes its `ready_file` instead. `sleeps`: it
+    has /sleep, /wake_up and /is_sleeping. `grace_s`: how long it may take to exit after SIGTERM. `drains`: it may get
+    SIGTERM while it works, because it puts its task back by itself."""
 
     argv: tuple[str, ...]
     environ: Mapping[str, str] = field(repr=False)
@@ -64,7 +63,7 @@ class Launch:
 
 
 def gpu_environ(gpus: Sequence[Gpu]) -> dict[str, str]:
-    """Lets a program see these GPUs only. NVML counts them by bus; CUDA would count the fastest first."""
+    """Makes only these GPUs visible. NVML numbers them by bus; by default CUDA puts the fastest first."""
     seen = ",".join(str(gpu.index) for gpu in gpus)
     return {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": seen}
 
@@ -87,9 +86,9 @@ def choice(*words: str) -> str:
 
 
 def check_flags(arguments: Sequence[str], allowed: Sequence[Flag], fields: Mapping[str, str]) -> None:
-    """Refuses what is not allowed, word by word. `fields` names the flags that a model's own fields set.
+    """Raises InvalidRequest for an argument that is not allowed. `fields` names the flags that a model's fields set.
 
-    Only whole names count: engines accept abbreviations, so a prefix of a forbidden flag must not pass either.
+    Only whole names pass: engines accept abbreviations, so a prefix of a forbidden flag must be refused, too.
     """
     known = {flag.name: flag for flag in allowed}
     words = list(arguments)
@@ -113,7 +112,7 @@ def check_flags(arguments: Sequence[str], allowed: Sequence[Flag], fields: Mappi
 
 
 def check_weights(weights: str) -> None:
-    """A name or a path, and nothing that an engine would read as a flag."""
+    """Raises InvalidRequest for what is no name or path, or would be read as a flag."""
     if not weights or weights.startswith("-") or not weights.isprintable():
         raise InvalidRequest(f"{weights[:80]!r} is not a name or path of weights", param="weights")
 

@@ -70,7 +70,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def serve(options: argparse.Namespace) -> None:
-    """Serves until asked to leave, then finishes what is under way."""
+    """Serves until SIGTERM, then finishes the requests in flight."""
     xllamacpp: Any = importlib.import_module("xllamacpp")  # it has no types
     params = xllamacpp.CommonParams()
     weights = find_weights(options.weights)
@@ -101,23 +101,23 @@ def serve(options: argparse.Namespace) -> None:
     if options.batch > 0:
         params.n_batch = options.batch
     # Blocked before the server's threads are made, so that they inherit it and only we receive it.
-    leaving = {signal.SIGTERM, signal.SIGINT}
-    signal.pthread_sigmask(signal.SIG_BLOCK, leaving)
+    stop_signals = {signal.SIGTERM, signal.SIGINT}
+    signal.pthread_sigmask(signal.SIG_BLOCK, stop_signals)
     try:
         server = xllamacpp.Server(params)
     except RuntimeError as err:
         time.sleep(_LOG_S)
         sys.exit(f"llama.cpp did not start: {err}")
-    signal.sigwait(leaving)
+    signal.sigwait(stop_signals)
     deadline = time.monotonic() + options.drain
-    while under_way(server.handle_metrics()) and time.monotonic() < deadline:
+    while requests_in_flight(server.handle_metrics()) and time.monotonic() < deadline:
         time.sleep(0.05)
     sys.stdout.flush()
     os._exit(0)  # its destructor waits for open connections, which may be idle ones
 
 
-def under_way(metrics: str) -> int:
-    """How many requests llama.cpp works on or keeps waiting, from its own figures."""
+def requests_in_flight(metrics: str) -> int:
+    """How many requests llama.cpp works on or holds in its queue, from its own metrics."""
     figures = re.findall(r"^llamacpp:requests_(?:processing|deferred) (\d+)", metrics, re.MULTILINE)
     return sum(int(figure) for figure in figures)
 

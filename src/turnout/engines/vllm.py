@@ -1,13 +1,13 @@
 """How vLLM's server is started for a model. Written against vLLM 0.32. Pure.
 
-The allow list holds what tunes a server. Left out on purpose: all that reads a file or a URL (`--chat-template`,
+The allow list has what tunes a server. Left out on purpose: all that reads a file or a URL (`--chat-template`,
 `--config`, `--ssl-*`, `--lora-modules`, `--tokenizer`, `--download-dir`, `--allowed-local-media-path`), all that
 loads code (`--trust-remote-code`, `--middleware`, `--logits-processors`, `--tool-parser-plugin`, `--worker-cls`,
 `--speculative-config`, `--compilation-config`, `--kv-transfer-config`, `--load-format pt`), and all that
-opens a door (`--host`, `--uds`, `--api-key`).
+changes who can reach the server (`--host`, `--uds`, `--api-key`).
 
-vLLM's own key guards only some paths: `/sleep`, `/metrics`, `/tokenize` and others stay open. An engine that listens
-beyond loopback gets our guard before all of them (`guard/vllm_guard.py`, which lies on its PYTHONPATH).
+vLLM's own key protects only some paths: `/sleep`, `/metrics`, `/tokenize` and others stay open. An engine that listens
+beyond loopback runs our middleware in front of all paths (`guard/vllm_guard.py`, which is on its PYTHONPATH).
 """
 
 import math
@@ -25,7 +25,6 @@ from turnout.engines.launch_plan import (
     Launch,
     Outside,
     Program,
-    check_weights,
     choice,
 )
 
@@ -83,7 +82,7 @@ FIELDS = {
     "--enable-sleep-mode": "sleep",
 }
 
-# What a zygote imports before it forks engines; they begin at MODULE's `main`.
+# What the zygote imports before it forks engines; each fork runs MODULE's `main`.
 MODULE = "vllm.entrypoints.cli.main"
 IMPORTS = (
     MODULE,
@@ -99,14 +98,19 @@ IMPORTS = (
 
 GUARD_FOLDER = Path(__file__).with_name("guard")
 
-_DRAIN_S = 20  # vLLM's own default is 0: it would abort what is under way
+_DRAIN_S = 20  # vLLM's own default is 0: it would abort requests in flight
 
 
 def plan(
     model: ServedModel, gpus: Sequence[Gpu], port: int, program: Program, outside: Outside | None = None
 ) -> Launch:
     """Values are joined to their flags by `=`, so that no value is ever read as a flag."""
-    check_weights(model.weights)
+    optional = {
+        "--max-model-len": model.max_model_len,
+        "--gpu-memory-utilization": gpu_share(model, gpus),
+        "--dtype": model.dtype,
+        "--quantization": model.quantization,
+    }
     argv = [
         *program.argv,
         model.weights,
@@ -116,15 +120,8 @@ def plan(
         "--enable-server-load-tracking",
         f"--shutdown-timeout={_DRAIN_S}",
         f"--tensor-parallel-size={model.tensor_parallel_size}",
+        *(f"{name}={value}" for name, value in optional.items() if value is not None),
     ]
-    if model.max_model_len is not None:
-        argv.append(f"--max-model-len={model.max_model_len}")
-    if (share := gpu_share(model, gpus)) is not None:
-        argv.append(f"--gpu-memory-utilization={share}")
-    if model.dtype is not None:
-        argv.append(f"--dtype={model.dtype}")
-    if model.quantization is not None:
-        argv.append(f"--quantization={model.quantization}")
     environ = {**program.environ}
     if outside:
         argv.append("--middleware=vllm_guard.Guard")

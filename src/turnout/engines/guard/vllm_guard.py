@@ -1,5 +1,5 @@
-"""Lets nobody at vLLM's server without its key. vLLM imports it by this name, in an environment of its own: only the
-standard library is there for sure.
+"""Middleware that requires the key on every path of vLLM's server. vLLM imports it by this name, in a Python
+environment of its own, so it may use the standard library alone.
 """
 
 import hmac
@@ -14,17 +14,17 @@ _BODY = b'{"error":{"message":"this engine wants its key","type":"authentication
 
 
 class Guard:
-    """ASGI middleware, outside all others. Every path wants the key, as headers are all that is looked at."""
+    """ASGI middleware outside all others. It looks at headers alone."""
 
     def __init__(self, app: Callable[[_Scope, _Receive, _Send], Awaitable[None]]) -> None:
         self._app = app
-        self._shown = f"Bearer {os.environ['VLLM_API_KEY']}".encode()
+        self._expected = f"Bearer {os.environ['VLLM_API_KEY']}".encode()
 
     async def __call__(self, scope: _Scope, receive: _Receive, send: _Send) -> None:
         if scope["type"] == "lifespan":
             return await self._app(scope, receive, send)
         shown = next((value for name, value in scope["headers"] if name.lower() == b"authorization"), b"")
-        if hmac.compare_digest(shown, self._shown):
+        if hmac.compare_digest(shown, self._expected):
             return await self._app(scope, receive, send)
         if scope["type"] == "websocket":
             return await send({"type": "websocket.close", "code": 1008})
