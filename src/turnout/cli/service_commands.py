@@ -5,6 +5,8 @@ import os
 import re
 import socket
 import sys
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,6 +18,8 @@ from turnout.domain.errors import Misconfigured
 
 if TYPE_CHECKING:
     from turnout.config import Config
+    from turnout.wiring.run_up import Address
+    from turnout.wiring.run_worker import Joining
 
 HostOption = Annotated[str | None, typer.Option("--host", help="Address to listen on.")]
 PortOption = Annotated[int | None, typer.Option("--port", help="Port to listen on; 0 takes a free one.")]
@@ -61,38 +65,39 @@ def up(
     With --demo and no terminal attached, it stops once the video is saved.
     """
     from turnout.observe import start_logging
-    from turnout.wiring.run_up import Address, RayCluster, run_up
+    from turnout.wiring.run_up import RayCluster, run_up
 
     if address is not None and not ray:
         raise Misconfigured("--address goes with --ray")
     if ray:
         need_ray()
-    loaded = common.load(host=host, port=port, redis_url=redis_url, blobs=blobs)
-    config = loaded.config
+    config = common.load(host=host, port=port, redis_url=redis_url, blobs=blobs).config
     start_logging("warning" if config.log_level == "info" else config.log_level, role="up")
-    exit_code = 0
+    demos: list[asyncio.Task[int]] = []
 
-    def ready(address: Address, stopping: asyncio.Event) -> None:
+    def ready(address: "Address", stopping: asyncio.Event) -> None:
         _print_screen(config, address.url, address.api_key)
         if demo is not None:
-            demos.append(asyncio.ensure_future(render(demo, address, stopping)))
+            work = _render_demo(demo, output, address, stopping)
+            demos.append(asyncio.get_running_loop().create_task(work, name="demo"))
 
-    async def render(prompt: str, address: Address, stopping: asyncio.Event) -> None:
-        nonlocal exit_code
-        argv = [sys.executable, "-m", "turnout", "generate", prompt, "-o", str(output)]
-        # By the environment: arguments can be read by every user of the machine.
-        server = {"TURNOUT_URL": address.url, "TURNOUT_API_KEY": address.api_key}
-        process = await asyncio.create_subprocess_exec(*argv, env={**os.environ, **server})
-        exit_code = await process.wait()
-        if sys.stdin.isatty() and sys.stdout.isatty():
-            print("Turnout is still running; Ctrl-C stops it.", flush=True)
-        else:
-            stopping.set()
-
-    demos: list[asyncio.Future[None]] = []
     asyncio.run(run_up(config, ready, RayCluster(address) if ray else None))
     print("Turnout has stopped. What was queued or running goes on at the next `turnout up`.", flush=True)
-    raise typer.Exit(exit_code)
+    raise typer.Exit(demos[0].result() if demos and not demos[0].cancelled() else 0)
+
+
+async def _render_demo(prompt: str, output: Path, address: "Address", stopping: asyncio.Event) -> int:
+    """The exit code of `turnout generate`."""
+    argv = [sys.executable, "-m", "turnout", "generate", prompt, "-o", str(output)]
+    # By the environment: arguments can be read by every user of the machine.
+    server = {"TURNOUT_URL": address.url, "TURNOUT_API_KEY": address.api_key}
+    process = await asyncio.create_subprocess_exec(*argv, env={**os.environ, **server})
+    exit_code = await process.wait()
+    if sys.stdin.isatty() and sys.stdout.isatty():
+        print("Turnout is still running; Ctrl-C stops it.", flush=True)
+    else:
+        stopping.set()
+    return exit_code
 
 
 def gateway(
@@ -106,7 +111,7 @@ def gateway(
     from turnout.wiring.run_gateway import run_gateway
     from turnout.wiring.run_up import listen
 
-    config = _start(common, "gateway", host=host, port=port, redis_url=redis_url)
+    config = _start(common, "gateway", {"host": host, "port": port, "redis_url": redis_url})
     listening = listen(config) if fd is None else socket.socket(fileno=fd)
     with listening:
         _run(run_gateway(config, listening))
@@ -116,7 +121,7 @@ def manager(common: Common, redis_url: RedisOption = None) -> None:
     """Run one manager: leases, webhooks, expiry. The first to come works, others stand by."""
     from turnout.wiring.run_manager import run_manager
 
-    _run(run_manager(_start(common, "manager", redis_url=redis_url)))
+    _run(run_manager(_start(common, "manager", {"redis_url": redis_url})))
 
 
 def worker(
@@ -177,31 +182,34 @@ def worker(
     """
     if join is None:
         raise Misconfigured("a worker joins a gateway: give --join URL (or MANAGER_URL) and --token KEY")
-    config = _start(
-        common, "worker", redis_url=redis_url, blobs=blobs, ca_file=ca_file, engine_host=engine_host
-    )
-    at = ("127.0.0.1", 0) if tunnel else (listen_host, listen_port)
-    _join(config, join, token, at, name=name, public_url=public_url, tunnel=tunnel)
-
-
-def _join(config: "Config", url: str, token: str | None, at: tuple[str, int], **how: Any) -> None:
-    from dataclasses import replace
-
+    if not token:
+        raise Misconfigured("joining needs a worker key: --token or TURNOUT_JOIN_TOKEN")
     from turnout.wiring.run_up import listen
     from turnout.wiring.run_worker import Joining, run_engine_worker
 
-    if not token:
-        raise Misconfigured("joining needs a worker key: --token or TURNOUT_JOIN_TOKEN")
-    if not url.startswith(("http://", "https://")):
-        raise Misconfigured(f"{url!r} is not the http or https URL of a gateway (--join or MANAGER_URL)")
-    if how["tunnel"] and how["public_url"]:
+    config = _start(
+        common,
+        "worker",
+        {"redis_url": redis_url, "blobs": blobs, "ca_file": ca_file, "engine_host": engine_host},
+    )
+    joining = Joining(join, token, name, public_url, tunnel)
+    _check_joining(joining, config)
+    host, port = ("127.0.0.1", 0) if tunnel else (listen_host, listen_port)
+    with listen(replace(config, host=host, port=port)) as listening:
+        _run(run_engine_worker(config, joining, listening))
+
+
+def _check_joining(joining: "Joining", config: "Config") -> None:
+    if not joining.url.startswith(("http://", "https://")):
+        raise Misconfigured(
+            f"{joining.url!r} is not the http or https URL of a gateway (--join or MANAGER_URL)"
+        )
+    if joining.tunnel and joining.public_url:
         raise Misconfigured("a worker is reached by --public-url or by --tunnel, not by both")
-    if how["tunnel"] and config.engine_host:
+    if joining.tunnel and config.engine_host:
         raise Misconfigured("engine_host is for workers that gateways can call; this one has --tunnel")
-    if how["name"] and not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,59}", how["name"]):
+    if joining.name and not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,59}", joining.name):
         raise Misconfigured("a worker's --id is up to 60 letters, digits, dots, dashes and underscores")
-    with listen(replace(config, host=at[0], port=at[1])) as listening:
-        _run(run_engine_worker(config, Joining(url, token, **how), listening))
 
 
 def gang(
@@ -222,7 +230,7 @@ def gang(
     from turnout.schemas.fleet_records import MODEL
     from turnout.wiring.run_gang import run_gang
 
-    config = _start(common, "gang", gang=gang)
+    config = _start(common, "gang", {}, gang=gang)
     name = GangId(gang or f"{socket.gethostname()}-{os.getpid()}")
     served = MODEL.validate_json(declared) if declared else None
     asyncio.run(run_gang(config, model, name, once=once, declared=served, ready_file=ready_file))
@@ -247,7 +255,7 @@ def rank(
         raise Misconfigured(f"a rank needs the wan extra: pip install 'turnout[wan]' ({err})") from err
     place = rank_place_from(os.environ)
     name = GangId(gang or os.environ.get("TORCHELASTIC_RUN_ID") or f"{socket.gethostname()}-{os.getpid()}")
-    config = _start(common, "rank", gang=name, rank=place.rank)
+    config = _start(common, "rank", {}, gang=name, rank=place.rank)
     run_rank(config, model, name, place, None, once=once)
     # Not by way of the interpreter's shutdown: gloo's threads abort the process there now and then, when a peer
     # has gone first, and a launcher would take a finished rank for a failed one.
@@ -256,17 +264,12 @@ def rank(
     os._exit(0)
 
 
-def _start(common: Common, role: str, **fields: Any) -> "Config":
-    """Loads the configuration and starts the log; fields that are settings are flags, the others mark log lines."""
+def _start(common: Common, role: str, flags: Mapping[str, Any], **log_fields: Any) -> "Config":
+    """Loads the configuration with `flags` on top, and starts the log."""
     from turnout.observe import start_logging
 
-    settings = {k: v for k, v in fields.items() if k not in ("gang", "rank")}
-    config = common.load(**settings).config
-    start_logging(
-        config.log_level,
-        role=role,
-        **{k: v for k, v in fields.items() if k not in settings and v is not None},
-    )
+    config = common.load(**flags).config
+    start_logging(config.log_level, role=role, **{k: v for k, v in log_fields.items() if v is not None})
     return config
 
 
