@@ -9,6 +9,7 @@ from typing import Literal, Protocol
 
 from turnout.domain.fleet import GivenUp, Notes
 from turnout.domain.keys import Key
+from turnout.domain.model_status import ModelStatus
 from turnout.domain.quotas import ChatLimits, Grant, ShareRequest
 from turnout.domain.serving import (
     Beat,
@@ -362,7 +363,7 @@ class Publication:
     orders: Mapping[WorkerId, OrderSheet | None] = field(default_factory=dict[WorkerId, OrderSheet | None])
     routes: Mapping[str, ModelRoutes | None] = field(default_factory=dict[str, ModelRoutes | None])
     notes: Notes | None = None
-    status: Mapping[str, str] | None = None
+    statuses: Mapping[str, ModelStatus] | None = None
     census: Mapping[str, int] | None = None  # replicas by `state:model`
     deeds: Mapping[str, int] = field(default_factory=dict[str, int])  # by `deed:model`, to be added up
 
@@ -428,8 +429,8 @@ class Registry(Protocol):
         """All routes, then what changes, for ever. Raises Unavailable; a new tail begins with all again."""
         ...
 
-    async def status(self) -> dict[str, str]:
-        """How each model stands, in words."""
+    async def statuses(self) -> dict[str, ModelStatus]:
+        """How each model stood when the manager last wrote it down."""
         ...
 
     async def figures(self) -> FleetFigures: ...

@@ -17,6 +17,7 @@ from turnout.cli.doctor import machine_checks, model_checks, service_checks
 from turnout.cli.options import Common
 from turnout.config import Config
 from turnout.domain.errors import Unavailable
+from turnout.domain.model_status import ModelState, ModelStatus, StatusCause, describe
 from turnout.domain.serving import EngineKind, ServedModel
 
 
@@ -152,20 +153,21 @@ def test_models_that_cannot_be_served_are_named(gateway: ScriptedGateway) -> Non
     common = Common(url=gateway.url, api_key=TOKEN)
     assert list(model_checks.check_status(common)) == []
 
-    def model(name: str, status: str, kind: str = "chat") -> dict[str, str]:
-        return {"id": name, "kind": kind, "engine": "vllm", "status": status}
+    def model(name: str, status: ModelStatus, kind: str = "chat") -> dict[str, str | None]:
+        said = {"status": describe(status), "state": status.state, "cause": status.cause}
+        return {"id": name, "kind": kind, "engine": "vllm", **said}
 
-    good = model("a", "not started: nobody asks for it")
-    gateway.models = [model("v", "asleep", "video"), good]
+    good = model("a", ModelStatus(ModelState.STOPPED))
+    gateway.models = [model("v", ModelStatus(ModelState.ASLEEP), "video"), good]
     (finding,) = model_checks.check_status(common)
     assert finding.ok is True and finding.detail == "v: asleep; a: not started: nobody asks for it"
     for status in (
-        "failed twice: it ran out of memory; next try in 4 s",
-        "waiting for 3 s: no worker has joined",
+        ModelStatus(ModelState.FAILED, failures=2, reason="it ran out of memory", retry_s=4.0),
+        ModelStatus(ModelState.WAITING, StatusCause.NO_WORKER, for_s=3.0),
     ):
         gateway.models = [good, model("b", status)]
         (finding,) = model_checks.check_status(common)
-        assert finding.ok is False and finding.detail == f"b: {status}"
+        assert finding.ok is False and finding.detail == f"b: {describe(status)}"
 
 
 def test_an_object_store_is_asked(s3: str) -> None:

@@ -2,10 +2,11 @@
 
 import itertools
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from turnout.domain.fleet import Fleet, Rules
+from turnout.domain.model_status import describe
 from turnout.domain.placement import gpu_share
 from turnout.domain.serving import (
     ENGINE_SERVERS,
@@ -13,6 +14,7 @@ from turnout.domain.serving import (
     EngineKind,
     Gpu,
     Machine,
+    ModelRoutes,
     Needs,
     Phase,
     Replica,
@@ -34,9 +36,19 @@ from turnout.manager.events_and_commands import (
     Tick,
     WorkerHeard,
 )
-from turnout.manager.views import orders_of
+from turnout.manager.views import orders_of, routes_of, statuses
 
 GB = 10**9
+
+
+def explain(fleet: Fleet, name: str) -> str:
+    return describe(statuses(fleet)[name])
+
+
+def routes(fleet: Fleet) -> Mapping[str, ModelRoutes]:
+    return routes_of(fleet, fleet.models)
+
+
 RULES = Rules(min_resident_s=10.0)
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from tests.manager.core_world import GB, RULES, Box, Engine, World, model
+from tests.manager.core_world import GB, RULES, Box, Engine, World, explain, model, routes
 
 from turnout.domain.fleet import rebased
 from turnout.domain.serving import (
@@ -30,7 +30,7 @@ from turnout.manager.events_and_commands import (
     Tick,
     WorkerDraining,
 )
-from turnout.manager.views import explain, orders_of, routes
+from turnout.manager.views import orders_of
 
 W1, W2, W3 = WorkerId("w1"), WorkerId("w2"), WorkerId("w3")
 

@@ -14,6 +14,7 @@ from tests.conftest import Stores, make_task, wait_until
 from turnout.adapters.redis.registry import RedisRegistry
 from turnout.domain.families import FAMILIES
 from turnout.domain.fleet import Rules
+from turnout.domain.model_status import ModelState, ModelStatus
 from turnout.domain.serving import (
     Beat,
     DemandReport,
@@ -155,7 +156,7 @@ async def test_a_new_manager_goes_on_where_the_last_one_stopped(scene: Scene) ->
         await wait_until(lambda: _held_by(scene, second.id), "the second manager to work")
         await asyncio.sleep(1.0)
         assert scene.usable("chat") == ["w1"] and worker.replicas == before
-        assert (await scene.registry.status())["chat"] == "ready: 1 replica"
+        assert (await scene.registry.statuses())["chat"] == ModelStatus(ModelState.READY, replicas=1)
 
 
 async def _held_by(scene: Scene, owner: str) -> bool:

@@ -16,6 +16,7 @@ from pydantic import (
 )
 
 from turnout.domain.errors import TurnoutError
+from turnout.domain.model_status import ModelState, StatusCause
 from turnout.domain.tasks import TERMINAL, Stage, State
 from turnout.schemas.openai_json import Video
 
@@ -138,6 +139,8 @@ class ModelSummary(BaseModel):
     kind: str
     engine: str
     status: str
+    state: ModelState | None = None  # an older server does not say
+    cause: StatusCause | None = None
 
 
 class ModelSummaries(BaseModel):

@@ -25,7 +25,7 @@ from turnout.manager.events_and_commands import (
     WorkerDraining,
     WorkerHeard,
 )
-from turnout.manager.views import explain_all, orders_of, routes_of
+from turnout.manager.views import orders_of, routes_of, statuses
 from turnout.ports import Publication, Saved
 
 _USED_GRAIN_S = 30.0  # a busy fleet would be written again with every heartbeat
@@ -90,7 +90,7 @@ def publication(before: Fleet, after: Fleet, left: Saved | None, *, noted: bool)
     if not (replicas or orders or routes or noted):
         return None
     notes = Notes(after.at, after.pace, after.failures, after.given_up) if noted else None
-    return Publication(replicas, orders, routes, notes, explain_all(after) if noted else None)
+    return Publication(replicas, orders, routes, notes, statuses(after) if noted else None)
 
 
 def with_others(

@@ -1,8 +1,9 @@
-"""What others see of the fleet: orders for a worker, routes for gateways, and why a model is not ready. Pure."""
+"""What others see of the fleet: orders for a worker, routes for gateways, and how each model stands. Pure."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 from turnout.domain.fleet import Fleet
+from turnout.domain.model_status import ModelState, ModelStatus, StatusCause
 from turnout.domain.serving import (
     ModelRoutes,
     Phase,
@@ -30,10 +31,6 @@ def orders_of(fleet: Fleet, workers: Iterable[WorkerId]) -> dict[WorkerId, tuple
 
 def _orders(replicas: Iterable[Replica]) -> tuple[ReplicaOrder, ...]:
     return tuple(ReplicaOrder(r.id, r.spec, r.gpus, r.want, r.closing is not None) for r in replicas)
-
-
-def routes(fleet: Fleet) -> Mapping[str, ModelRoutes]:
-    return routes_of(fleet, fleet.models)
 
 
 def routes_of(fleet: Fleet, models: Iterable[str]) -> dict[str, ModelRoutes]:
@@ -70,78 +67,75 @@ def _route(replica: Replica, worker: Worker) -> Route:
     )
 
 
-def explain(fleet: Fleet, model: str) -> str:
-    """How the model stands, in words for a user."""
-    return _explain(fleet, model, [r for r in fleet.replicas.values() if r.model == model])
-
-
-def explain_all(fleet: Fleet) -> dict[str, str]:
+def statuses(fleet: Fleet) -> dict[str, ModelStatus]:
+    """How each model stands."""
     own: dict[str, list[Replica]] = {name: [] for name in fleet.models}
     for replica in fleet.replicas.values():
         if replica.model in own:
             own[replica.model].append(replica)
-    return {name: _explain(fleet, name, replicas) for name, replicas in own.items()}
+    return {name: _status(fleet, name, replicas) for name, replicas in own.items()}
 
 
-def _explain(fleet: Fleet, model: str, replicas: Sequence[Replica]) -> str:
-    if model not in fleet.models:
-        return "there is no such model"
+def _status(fleet: Fleet, model: str, replicas: Sequence[Replica]) -> ModelStatus:
     ready = [r for r in replicas if r.open and r.phase is Phase.READY]
     if any(fleet.workers[r.worker].standing is Standing.ALIVE for r in ready if r.worker in fleet.workers):
-        return f"ready: {len(ready)} replica{'s' if len(ready) > 1 else ''}"
+        return ModelStatus(ModelState.READY, replicas=len(ready))
     given_up = fleet.given_up.get(model)
     if given_up is not None and given_up.until is None:
-        return given_up.reason
+        return ModelStatus(ModelState.FAILED, reason=given_up.reason)
     for replica in replicas:
         if replica.coming:
-            return _coming(fleet, replica)
+            return ModelStatus(
+                ModelState.STARTING,
+                worker=_name(fleet, replica.worker),
+                for_s=fleet.at - replica.phase_since,
+                waking=replica.phase is Phase.SLEEPING,
+            )
     failures = fleet.failures.get(model)
     if failures is not None and fleet.at < failures.retry_at:
-        times = {1: "once", 2: "twice"}.get(failures.count, f"{failures.count} times")
-        return f"failed {times}: {failures.reason}; next try in {failures.retry_at - fleet.at:.0f} s"
+        return ModelStatus(
+            ModelState.FAILED,
+            failures=failures.count,
+            reason=failures.reason,
+            retry_s=failures.retry_at - fleet.at,
+        )
     for replica in replicas:
-        why = _leaving(fleet, replica)
-        if why is not None:
-            return why
+        if replica.leaving:
+            return _leaving(fleet, replica)
     if ready:
-        return f"worker {_name(fleet, ready[0].worker)} does not answer"
-    pace = fleet.pace.get(model)
-    if pace is None or pace.waiting_since is None:
-        return "asleep" if any(r.asleep for r in replicas) else "not started: nobody asks for it"
-    return f"waiting for {fleet.at - pace.waiting_since:.0f} s: {_obstacle(fleet, model)}"
+        return ModelStatus(ModelState.FAILED, StatusCause.WORKER_SILENT, worker=_name(fleet, ready[0].worker))
+    pressure = fleet.pace.get(model)
+    if pressure is None or pressure.waiting_since is None:
+        return ModelStatus(ModelState.ASLEEP if any(r.asleep for r in replicas) else ModelState.STOPPED)
+    return _waiting(fleet, model, fleet.at - pressure.waiting_since)
 
 
-def _coming(fleet: Fleet, replica: Replica) -> str:
-    verb = "waking" if replica.phase is Phase.SLEEPING else "starting"
-    return f"{verb} on {_name(fleet, replica.worker)} for {fleet.at - replica.phase_since:.0f} s"
+def _leaving(fleet: Fleet, replica: Replica) -> ModelStatus:
+    where, closing = _name(fleet, replica.worker), replica.closing
+    if closing is not None:
+        return ModelStatus(ModelState.STOPPING, worker=where, reason=closing.reason, busy=replica.busy)
+    return ModelStatus(ModelState.STOPPING, worker=where, for_s=fleet.at - replica.ordered_at)
 
 
-def _leaving(fleet: Fleet, replica: Replica) -> str | None:
-    where = _name(fleet, replica.worker)
-    if replica.closing is not None:
-        under_way = f", {replica.busy} requests under way" if replica.busy else ""
-        return f"leaving {where} ({replica.closing.reason}{under_way})"
-    if replica.want is Want.GONE:
-        return f"stopping on {where} for {fleet.at - replica.ordered_at:.0f} s"
-    return None
-
-
-def _obstacle(fleet: Fleet, model: str) -> str:
+def _waiting(fleet: Fleet, model: str, for_s: float) -> ModelStatus:
     alive = [w for w in fleet.workers.values() if w.standing is Standing.ALIVE and not w.draining]
-    if not fleet.workers:
-        return "no worker has joined"
-    if not alive:
-        return "no worker is alive"
-    making_room = sorted(
+    by = sorted(
         {r.model for r in fleet.replicas.values() if r.closing is not None and r.closing.room_for == model}
     )
-    if making_room:
-        return f"{', '.join(making_room)} makes room for it"
-    if not any(w.settled for w in alive):
-        return f"{_name(fleet, alive[0].id)} still stops replicas that were placed elsewhere"
-    if any(fleet.at - w.freed_at < fleet.rules.freeing_s for w in alive):
-        return "memory is being freed"
-    return "other models hold the memory it needs"
+    worker = ""
+    if not fleet.workers:
+        cause = StatusCause.NO_WORKER
+    elif not alive:
+        cause = StatusCause.NO_WORKER_ALIVE
+    elif by:
+        cause = StatusCause.ROOM_BEING_MADE
+    elif not any(w.settled for w in alive):
+        cause, worker = StatusCause.WORKER_UNSETTLED, _name(fleet, alive[0].id)
+    elif any(fleet.at - w.freed_at < fleet.rules.freeing_s for w in alive):
+        cause = StatusCause.MEMORY_BEING_FREED
+    else:
+        cause = StatusCause.MEMORY_HELD
+    return ModelStatus(ModelState.WAITING, cause, worker=worker, for_s=for_s, by=tuple(by))
 
 
 def _name(fleet: Fleet, worker: WorkerId) -> str:

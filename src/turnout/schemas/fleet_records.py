@@ -3,6 +3,7 @@
 from pydantic import TypeAdapter
 
 from turnout.domain.fleet import Notes
+from turnout.domain.model_status import ModelStatus
 from turnout.domain.serving import (
     Beat,
     DemandReport,
@@ -21,5 +22,5 @@ ROUTES = TypeAdapter(ModelRoutes)
 ASKS = TypeAdapter(dict[str, DemandReport])
 REPLICA = TypeAdapter(Replica)
 NOTES = TypeAdapter(Notes)
-STATUS = TypeAdapter(dict[str, str])
+STATUSES = TypeAdapter(dict[str, ModelStatus])
 CENSUS = TypeAdapter(dict[str, int])

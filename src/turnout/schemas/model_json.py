@@ -4,6 +4,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
+from turnout.domain.model_status import ModelState, ModelStatus, StatusCause, describe
 from turnout.domain.serving import EngineKind, ServedModel
 from turnout.domain.video import ImageUse
 from turnout.domain.video_model import VideoPart
@@ -21,7 +22,7 @@ class ModelDefaults(BaseModel):
 
 
 class ModelShown(BaseModel):
-    """A video model; `status` says in words how it stands. `sizes` empty means any size whose sides are multiples of
+    """A video model; `status` says in words how it stands, `state` and `cause` the same for programs. `sizes` empty means any size whose sides are multiples of
     `size_multiple`, up to `max_pixels`."""
 
     id: str
@@ -32,6 +33,8 @@ class ModelShown(BaseModel):
     engine: EngineKind
     model_name: str
     status: str
+    state: ModelState
+    cause: StatusCause | None = None
     min_replicas: int
     max_replicas: int
     idle_s: float
@@ -51,7 +54,7 @@ class ModelShown(BaseModel):
 
 
 class ServedShown(BaseModel):
-    """A chat model; `status` says in words how it stands."""
+    """A chat model; `status` says in words how it stands, `state` and `cause` the same for programs."""
 
     id: str
     object: Literal["model"] = "model"
@@ -61,6 +64,8 @@ class ServedShown(BaseModel):
     engine: EngineKind
     model_name: str
     status: str
+    state: ModelState
+    cause: StatusCause | None = None
     min_replicas: int
     max_replicas: int
     idle_s: float
@@ -112,14 +117,16 @@ class RegisterRequest(Body):
     device: str = Field("cpu", max_length=20)
 
 
-def shown(model: ServedModel, status: str) -> ModelShown | ServedShown:
+def shown(model: ServedModel, status: ModelStatus) -> ModelShown | ServedShown:
     if model.video is not None:
         return _video_of(model, model.video, status)
     return ServedShown(
         id=model.name,
         engine=model.engine,
         model_name=model.weights,
-        status=status,
+        status=describe(status),
+        state=status.state,
+        cause=status.cause,
         min_replicas=model.min_replicas,
         max_replicas=model.max_replicas,
         idle_s=model.idle_s,
@@ -127,13 +134,15 @@ def shown(model: ServedModel, status: str) -> ModelShown | ServedShown:
     )
 
 
-def _video_of(model: ServedModel, video: VideoPart, status: str) -> ModelShown:
+def _video_of(model: ServedModel, video: VideoPart, status: ModelStatus) -> ModelShown:
     rules = video.rules
     return ModelShown(
         id=model.name,
         engine=model.engine,
         model_name=model.weights,
-        status=status,
+        status=describe(status),
+        state=status.state,
+        cause=status.cause,
         min_replicas=model.min_replicas,
         max_replicas=model.max_replicas,
         idle_s=model.idle_s,

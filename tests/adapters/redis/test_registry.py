@@ -11,6 +11,7 @@ from tests.conftest import Stores, wait_until
 from turnout.adapters.redis.registry import RedisRegistry
 from turnout.domain.errors import NotFound, TurnoutError
 from turnout.domain.fleet import Failures, GivenUp, ModelPressure, Notes
+from turnout.domain.model_status import ModelState, ModelStatus, StatusCause
 from turnout.domain.serving import (
     Beat,
     Closing,
@@ -157,11 +158,12 @@ async def test_routes_come_whole_and_then_as_they_change(registry: Registry) -> 
 
 
 async def test_a_manager_without_its_right_writes_nothing(registry: Registry) -> None:
-    publication = Publication({REPLICA.id: REPLICA}, {W: SHEET}, {"chat": ROUTES}, status={"chat": "x"})
+    statuses = {"chat": ModelStatus(ModelState.WAITING, StatusCause.ROOM_BEING_MADE, for_s=3.5, by=("b",))}
+    publication = Publication({REPLICA.id: REPLICA}, {W: SHEET}, {"chat": ROUTES}, statuses=statuses)
     assert not await registry.publish("fleet", "m2", publication)
     assert not (await registry.saved()).replicas and await registry.orders(W) is None
     assert await registry.publish("fleet", "m1", publication)
-    assert await registry.status() == {"chat": "x"}
+    assert await registry.statuses() == statuses
 
 
 async def test_what_a_manager_saved_is_what_the_next_one_finds(registry: Registry) -> None:

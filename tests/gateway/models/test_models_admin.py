@@ -118,7 +118,7 @@ async def test_a_video_model_registered_at_run_time_takes_tasks_until_it_is_remo
     assert answer.status_code == 200, answer.text
     shown = (await gateway.http.get("/v1/models/clips")).json()
     assert (shown["kind"], shown["engine"], shown["ranks"], shown["max_frames"]) == ("video", "wan", 2, 9)
-    assert shown == {**answer.json(), "status": shown["status"]}
+    assert shown == {**answer.json(), "status": shown["status"], "cause": "not_looked_at"}
     needs = (await gateway.inside.stores.registry.model("clips")).needs
     assert (needs.gpus, needs.memory_bytes) == (0, 2 * 2**30), "so that it competes for memory"
     video = (await gateway.http.post("/v1/videos", json={"prompt": "x", "model": "clips"})).json()

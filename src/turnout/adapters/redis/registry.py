@@ -14,6 +14,7 @@ from turnout.adapters.redis.connection import RedisConnection, translated
 from turnout.adapters.redis.shared_read import SharedRead
 from turnout.domain.errors import NotFound
 from turnout.domain.fleet import GivenUp
+from turnout.domain.model_status import ModelStatus
 from turnout.domain.serving import (
     Beat,
     DemandReport,
@@ -35,7 +36,7 @@ from turnout.schemas.fleet_records import (
     ORDERS,
     REPLICA,
     ROUTES,
-    STATUS,
+    STATUSES,
 )
 
 _WORKER_S = 7 * 86_400
@@ -216,10 +217,10 @@ class RedisRegistry:
                     for name, doc in zip(names, docs, strict=True)
                 }
 
-    async def status(self) -> dict[str, str]:
+    async def statuses(self) -> dict[str, ModelStatus]:
         async with translated():
-            doc = await self._client.hget(self._key("manager"), "status")
-        return STATUS.validate_json(doc) if doc else {}
+            doc = await self._client.hget(self._key("manager"), "statuses")
+        return STATUSES.validate_json(doc) if doc else {}
 
     async def figures(self) -> FleetFigures:
         async with translated(), self._client.pipeline(transaction=False) as pipe:
@@ -339,8 +340,8 @@ class RedisRegistry:
             writes += ("tell", "", "m", model)
         if publication.notes is not None:
             writes += ("hset", "manager", "notes", NOTES.dump_json(publication.notes))
-        if publication.status is not None:
-            writes += ("hset", "manager", "status", STATUS.dump_json(dict(publication.status)))
+        if publication.statuses is not None:
+            writes += ("hset", "manager", "statuses", STATUSES.dump_json(dict(publication.statuses)))
         if publication.census is not None:
             writes += ("hset", "manager", "census", CENSUS.dump_json(dict(publication.census)))
         for deed, count in publication.deeds.items():

@@ -11,11 +11,9 @@ from turnout.cli.options import Common
 from turnout.cli.server_answers import ModelSummaries
 from turnout.config import Config
 from turnout.domain.errors import Misconfigured
+from turnout.domain.model_status import troubled
 from turnout.domain.serving import EngineKind
 from turnout.engines.llamacpp import builtin_weights
-
-# How a model's status begins while nobody need look (see `manager.views`).
-_FINE = ("ready", "asleep", "not started", "starting", "waking", "waiting", "leaving", "stopping")
 
 
 def check_engines(config: Config) -> Iterator[Finding]:
@@ -66,13 +64,9 @@ def check_status(common: Common) -> Iterator[Finding]:
     status, answer = get(ModelSummaries, server.url, "/v1/models", server.api_key)
     if status != 200 or answer is None or not answer.data:
         return
-    broken = [f"{m.id}: {m.status}" for m in answer.data if _troubled(m.status)]
+    broken = [f"{m.id}: {m.status}" for m in answer.data if m.state and troubled(m.state, m.cause)]
     if broken:
         todo = "`turnout workers list` and the worker's log say more"
         yield Finding("models", False, "; ".join(broken), todo)
     else:
         yield Finding("models", True, "; ".join(f"{m.id}: {m.status}" for m in answer.data))
-
-
-def _troubled(status: str) -> bool:
-    return not status.startswith(_FINE) or "no worker" in status

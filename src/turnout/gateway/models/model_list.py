@@ -3,21 +3,20 @@
 from fastapi import APIRouter
 
 from turnout.domain.errors import NotFound
+from turnout.domain.model_status import NOT_LOOKED_AT
 from turnout.gateway.auth import UserDep
 from turnout.gateway.gateway import GatewayDep
 from turnout.gateway.problems import documented
 from turnout.schemas.model_json import ModelList, ModelShown, ServedShown, shown
-
-_UNTOLD = "the manager has not looked at it yet"
 
 router = APIRouter(tags=["models"], responses=documented(401, 403, 500, 503))
 
 
 @router.get("/v1/models", summary="List models")
 async def index(key: UserDep, gateway: GatewayDep) -> ModelList:
-    status = await gateway.stores.registry.status()
+    statuses = await gateway.stores.registry.statuses()
     models = (await gateway.catalog.all()).values()
-    return ModelList(data=[shown(model, status.get(model.name, _UNTOLD)) for model in models])
+    return ModelList(data=[shown(model, statuses.get(model.name, NOT_LOOKED_AT)) for model in models])
 
 
 @router.get("/v1/models/{name}", responses=documented(404), summary="Look at a model")
@@ -26,4 +25,4 @@ async def show(name: str, key: UserDep, gateway: GatewayDep) -> ModelShown | Ser
         model = await gateway.stores.registry.model(name)
     except NotFound as err:
         raise NotFound(f"There is no model {name[:100]}.", "model", "model_not_found") from err
-    return shown(model, (await gateway.stores.registry.status()).get(name, _UNTOLD))
+    return shown(model, (await gateway.stores.registry.statuses()).get(name, NOT_LOOKED_AT))

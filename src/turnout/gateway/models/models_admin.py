@@ -3,6 +3,7 @@
 from fastapi import APIRouter, Request
 
 from turnout.domain.errors import Forbidden, InvalidRequest, NotFound
+from turnout.domain.model_status import REGISTERED
 from turnout.domain.serving import EngineKind, Needs, ServedModel
 from turnout.engines.engine_servers import check_served
 from turnout.gateway.auth import AdminDep
@@ -41,7 +42,7 @@ async def register(request: Request, admin: AdminDep, gateway: GatewayDep) -> Mo
     await gateway.stores.registry.put_model(model)
     gateway.catalog.forget()
     get_log().info("model registered", model=model.name, engine=model.engine, by=admin.id)
-    return shown(model, "registered")
+    return shown(model, REGISTERED)
 
 
 @router.delete("/v1/models/{name}", responses=documented(404), summary="Remove a model")

@@ -1,0 +1,103 @@
+"""How a model stands: a state with its fields, and the one place that turns it into words for a user. Pure."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class ModelState(StrEnum):
+    READY = "ready"
+    STARTING = "starting"
+    ASLEEP = "asleep"
+    STOPPED = "stopped"
+    WAITING = "waiting"
+    STOPPING = "stopping"
+    FAILED = "failed"
+
+
+class StatusCause(StrEnum):
+    """What a model waits for, or why it is in its state where the state alone does not tell."""
+
+    REGISTERED = "registered"
+    NOT_LOOKED_AT = "not_looked_at"
+    NO_WORKER = "no_worker"
+    NO_WORKER_ALIVE = "no_worker_alive"
+    WORKER_SILENT = "worker_silent"
+    WORKER_UNSETTLED = "worker_unsettled"
+    ROOM_BEING_MADE = "room_being_made"
+    MEMORY_BEING_FREED = "memory_being_freed"
+    MEMORY_HELD = "memory_held"
+
+
+@dataclass(frozen=True, slots=True)
+class ModelStatus:
+    """Only the fields that belong to the state are set. `for_s` is how long it has been in it; `by` are the models that
+    make room."""
+
+    state: ModelState
+    cause: StatusCause | None = None
+    replicas: int = 0
+    worker: str = ""
+    for_s: float = 0.0
+    waking: bool = False
+    busy: int = 0
+    failures: int = 0
+    retry_s: float = 0.0
+    reason: str = ""
+    by: tuple[str, ...] = ()
+
+
+NOT_LOOKED_AT = ModelStatus(ModelState.STOPPED, StatusCause.NOT_LOOKED_AT)
+REGISTERED = ModelStatus(ModelState.STOPPED, StatusCause.REGISTERED)
+
+_TROUBLE = frozenset({StatusCause.NOT_LOOKED_AT, StatusCause.NO_WORKER, StatusCause.NO_WORKER_ALIVE})
+
+
+def troubled(state: ModelState, cause: StatusCause | None) -> bool:
+    """Whether an operator should look."""
+    return state is ModelState.FAILED or cause in _TROUBLE
+
+
+def describe(status: ModelStatus) -> str:
+    match status.state:
+        case ModelState.READY:
+            return f"ready: {status.replicas} replica{'s' if status.replicas > 1 else ''}"
+        case ModelState.STARTING:
+            return f"{'waking' if status.waking else 'starting'} on {status.worker} for {status.for_s:.0f} s"
+        case ModelState.ASLEEP:
+            return "asleep"
+        case ModelState.STOPPED:
+            return _cause(status) if status.cause else "not started: nobody asks for it"
+        case ModelState.WAITING:
+            return f"waiting for {status.for_s:.0f} s: {_cause(status)}"
+        case ModelState.STOPPING if status.reason:
+            under_way = f", {status.busy} requests under way" if status.busy else ""
+            return f"leaving {status.worker} ({status.reason}{under_way})"
+        case ModelState.STOPPING:
+            return f"stopping on {status.worker} for {status.for_s:.0f} s"
+        case ModelState.FAILED if status.failures:
+            times = {1: "once", 2: "twice"}.get(status.failures, f"{status.failures} times")
+            return f"failed {times}: {status.reason}; next try in {status.retry_s:.0f} s"
+        case ModelState.FAILED:
+            return _cause(status) if status.cause else status.reason
+
+
+def _cause(status: ModelStatus) -> str:
+    match status.cause:
+        case StatusCause.REGISTERED:
+            return "registered"
+        case StatusCause.NOT_LOOKED_AT:
+            return "the manager has not looked at it yet"
+        case StatusCause.NO_WORKER:
+            return "no worker has joined"
+        case StatusCause.NO_WORKER_ALIVE:
+            return "no worker is alive"
+        case StatusCause.WORKER_SILENT:
+            return f"worker {status.worker} does not answer"
+        case StatusCause.WORKER_UNSETTLED:
+            return f"{status.worker} still stops replicas that were placed elsewhere"
+        case StatusCause.ROOM_BEING_MADE:
+            return f"{', '.join(status.by)} makes room for it"
+        case StatusCause.MEMORY_BEING_FREED:
+            return "memory is being freed"
+        case StatusCause.MEMORY_HELD | None:
+            return "other models hold the memory it needs"
