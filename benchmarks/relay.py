@@ -65,8 +65,9 @@ class Proxy:
     process: psutil.Process
 
 
-async def measure(peers: Sequence[str] = tuple(PEERS), seconds: int = 2) -> Table:
-    """Requests/s, added latency and CPU per request of the gateway and other proxies: JSON and events."""
+async def measure(peers: Sequence[str] = tuple(PEERS), seconds: int = 2, beside: Path | None = None) -> Table:
+    """Requests/s, added latency and CPU per request of the gateway and other proxies: JSON and events. `beside` is
+    another checkout whose gateway takes part, to see what a change costs."""
     notes: list[str] = []
     missing = await _install_tools(("wrk", "nginx", "haproxy"), {"nginx": "nginx-light"})
     if "wrk" in missing:
@@ -93,7 +94,10 @@ async def measure(peers: Sequence[str] = tuple(PEERS), seconds: int = 2) -> Tabl
             engine = Command([python, "-m", "benchmarks.relay_parts", "--port", str(upstream)])
             proxies = [await start("direct", engine, upstream)]
             keys: dict[str, str] = {}
-            for name, environ in (("turnout", await _compiled()), ("not compiled", {})):
+            gateways = {"turnout": await _compiled(), "not compiled": {}}
+            if beside is not None:
+                gateways |= _other_checkout(beside)
+            for name, environ in gateways.items():
                 if environ is None:
                     notes.append(f"{name} is left out: `./dev compile` failed.")
                     continue
@@ -161,6 +165,13 @@ async def _compiled() -> dict[str, str] | None:
         if await _quietly((str(root / "dev"), "compile")) == 0
         else None
     )
+
+
+def _other_checkout(checkout: Path) -> dict[str, dict[str, str] | None]:
+    found: dict[str, dict[str, str] | None] = {"beside, plain": {"PYTHONPATH": str(checkout / "src")}}
+    if (checkout / ".compiled").exists():
+        found["beside"] = {"PYTHONPATH": str(checkout / ".compiled")}
+    return found
 
 
 async def _compare(
@@ -325,8 +336,11 @@ def main() -> int:
         "--peers", nargs="*", default=list(PEERS), choices=sorted(PEERS), help="other routers to measure"
     )
     parser.add_argument("--seconds", type=int, default=2, help="for each figure")
+    parser.add_argument(
+        "--beside", type=Path, help="another checkout to measure in the same run (compiled, if it is)"
+    )
     options = parser.parse_args()
-    print(uvloop.run(measure(options.peers, options.seconds)).text())
+    print(uvloop.run(measure(options.peers, options.seconds, options.beside)).text())
     return 0
 
 
