@@ -14,11 +14,12 @@ from pydantic import TypeAdapter, ValidationError
 
 from turnout.domain.errors import InvalidRequest, Misconfigured
 from turnout.domain.quotas import ChatLimits
-from turnout.domain.serving import Needs, ServedModel, gang_model
+from turnout.domain.serving import ServedModel, gang_model
 from turnout.domain.video_model import Model
 from turnout.engines.engine_servers import check_served
 from turnout.ports import Limits
-from turnout.schemas.wan_declaration import VIDEO_FIELDS, wan_model
+from turnout.schemas.declared_models import read_model
+from turnout.schemas.model_declaration import ModelDeclaration
 
 DEFAULT_MODELS: Mapping[str, Mapping[str, Any]] = {
     "wan-tiny-t2v": {
@@ -125,7 +126,6 @@ class Loaded:
 
 
 _KNOWN = {"models", *(f.name for f in fields(Config) if f.name != "served")}
-_SERVED = TypeAdapter(ServedModel)
 _CONFIG = TypeAdapter(Config)
 
 
@@ -197,26 +197,12 @@ def _mapping(value: object, where: str) -> Mapping[str, Any]:
 
 
 def _served(name: str, declared: Mapping[str, Any]) -> ServedModel:
-    is_wan = declared.get("engine", "wan") == "wan"
-    known = {f.name for f in fields(ServedModel)} - {"name", "video"}
-    _refuse_unknown(f"models.{name}", declared, known | (VIDEO_FIELDS if is_wan else set[str]()))
-    needs = _mapping(declared.get("needs", {}), f"models.{name}.needs")
-    _refuse_unknown(f"models.{name}.needs", needs, {f.name for f in fields(Needs)})
-    video = {field: value for field, value in declared.items() if field in VIDEO_FIELDS}
-    given = {field: value for field, value in declared.items() if field not in VIDEO_FIELDS}
+    """A model as the file declares it; its engine is wan unless it says otherwise."""
     try:
-        model = _SERVED.validate_python({"engine": "wan", **given, "name": name})
-        model = wan_model(model, video) if is_wan else model
+        model = read_model({"engine": "wan", **declared, "alias": name})
         check_served(model)
-    except ValidationError as err:
-        problem = err.errors()[0]
-        raise Misconfigured(f"models.{name}: {'.'.join(map(str, problem['loc']))}: {problem['msg']}") from err
     except InvalidRequest as err:
-        raise Misconfigured(f"models.{name}: {err.param}: {err}") from err
+        known = ", ".join(field.name for field in fields(ModelDeclaration))
+        hint = f" Known: {known}." if err.code == "unknown_parameter" else ""
+        raise Misconfigured(f"models.{name}: {err}{hint}") from err
     return model
-
-
-def _refuse_unknown(where: str, given: Mapping[str, Any], known: set[str]) -> None:
-    for name in given:
-        if name not in known:
-            raise Misconfigured(f"{where}: unknown setting {name!r}; known: {', '.join(sorted(known))}")

@@ -4,15 +4,19 @@ import json
 import re
 import shlex
 import sys
-from typing import Annotated, Any
+from dataclasses import Field, fields
+from inspect import Parameter, Signature
+from typing import Annotated, Any, cast
 
 import typer
 
 from turnout.cli.formatting import field_list, one_line, table
 from turnout.cli.options import Common, JsonOption, with_common
 from turnout.domain.errors import InvalidRequest
+from turnout.schemas.model_declaration import ModelDeclaration
 
 ENGINES = ("vllm", "llamacpp", "wan", "command")
+_BYTES = "_bytes"
 _POWERS = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
 _SIZE = re.compile(r"(\d+(?:\.\d+)?) ?(?:([KMGT]?)(I?)B)?", re.IGNORECASE | re.ASCII)
 
@@ -23,7 +27,7 @@ def register(app: typer.Typer) -> None:
     group = typer.Typer(no_args_is_help=True, help="List, show, register and remove models.")
     group.command("list")(list_models)
     group.command("show")(show)
-    group.command("register", epilog=EPILOG)(register_model)
+    group.command("register", epilog=EPILOG)(with_common(register_model))
     group.command("rm")(remove)
     app.add_typer(group, name="models")
 
@@ -69,84 +73,69 @@ def show(common: Common, name: NameArgument, as_json: JsonOption = False) -> Non
         print(field_list({name: value for name, value in model.items() if name not in hidden}))
 
 
-@with_common
-def register_model(
-    common: Common,
-    alias: Annotated[str, typer.Argument(metavar="ALIAS", help="What callers name it.", show_default=False)],
-    engine: Annotated[str, typer.Option(metavar="|".join(ENGINES), help="What runs it.", show_default=False)],
-    model_name: Annotated[
-        str, typer.Option(help="A name or a path the engine understands.", show_default=False)
-    ],
-    gpus: Annotated[int | None, typer.Option(help="GPUs of one replica.")] = None,
-    gpu_memory: Annotated[
-        str | None, typer.Option(metavar="SIZE", help="Taken on each GPU, as in 40GiB.")
-    ] = None,
-    memory: Annotated[
-        str | None, typer.Option(metavar="SIZE", help="Main memory of one replica, as in 2GiB.")
-    ] = None,
-    tensor_parallel_size: Annotated[int | None, typer.Option(help="GPUs its tensors are split over.")] = None,
-    max_model_len: Annotated[int | None, typer.Option(help="Longest prompt and answer, in tokens.")] = None,
-    gpu_memory_utilization: Annotated[
-        float | None, typer.Option(help="Share of each GPU's memory that the engine takes.")
-    ] = None,
-    dtype: Annotated[str | None, typer.Option(help="Number format of the weights.")] = None,
-    quantization: Annotated[str | None, typer.Option(help="How the weights are quantized.")] = None,
-    arg: Annotated[
-        list[str] | None, typer.Option("--arg", help="One more engine argument; may stand several times.")
-    ] = None,
-    command: Annotated[
-        str | None,
-        typer.Option(help="The command engine's command line; {port} and {weights} are filled in."),
-    ] = None,
-    min_replicas: Annotated[int | None, typer.Option(help="Kept, even when idle.")] = None,
-    max_replicas: Annotated[int | None, typer.Option(help="Never more than these.")] = None,
-    idle_s: Annotated[float | None, typer.Option(help="A replica leaves after so long without work.")] = None,
-    load_timeout_s: Annotated[
-        float | None, typer.Option(help="A start that takes longer has failed.")
-    ] = None,
-    concurrency: Annotated[int | None, typer.Option(help="Requests one replica takes at once.")] = None,
-    sleep: Annotated[bool, typer.Option("--sleep", help="Idle means asleep first (vLLM).")] = False,
-    family: Annotated[str | None, typer.Option(help="What a wan model can make, as wan2.2-ti2v-5b.")] = None,
-    ulysses: Annotated[int | None, typer.Option(help="Ranks a wan model's tokens are split over.")] = None,
-    cfg: Annotated[int | None, typer.Option(help="2 runs a wan model's two branches side by side.")] = None,
-    fsdp: Annotated[bool, typer.Option("--fsdp", help="A wan model's ranks share its weights.")] = False,
-    device: Annotated[str | None, typer.Option(help="Where a wan model's ranks run: cpu or cuda.")] = None,
-    as_json: JsonOption = False,
-) -> None:
+def register_model(common: Common, as_json: bool = False, **given: Any) -> None:
     """Register a model for workers to run, or change one (needs an admin key)."""
-    from turnout.cli.client import ApiClient
+    if given["engine"] not in ENGINES:
+        raise InvalidRequest(f"engine is one of {', '.join(ENGINES)}; not {given['engine']}", "engine")
+    said = {field.name: _value(field, given[field.name]) for field in fields(ModelDeclaration)}
+    with common.client() as client:
+        made = client.register_model({name: value for name, value in said.items() if value is not None})
+    print(json.dumps(made) if as_json else f"{given['alias']} registered")
 
-    if engine not in ENGINES:
-        raise InvalidRequest(f"engine is one of {', '.join(ENGINES)}; not {engine}", "engine")
-    fields: dict[str, Any] = {
-        "alias": alias,
-        "engine": engine,
-        "model_name": model_name,
-        "gpus": gpus,
-        "gpu_memory_bytes": _bytes(gpu_memory, "gpu_memory"),
-        "memory_bytes": _bytes(memory, "memory"),
-        "tensor_parallel_size": tensor_parallel_size,
-        "max_model_len": max_model_len,
-        "gpu_memory_utilization": gpu_memory_utilization,
-        "dtype": dtype,
-        "quantization": quantization,
-        "arguments": arg or None,
-        "command": _words(command),
-        "min_replicas": min_replicas,
-        "max_replicas": max_replicas,
-        "idle_s": idle_s,
-        "load_timeout_s": load_timeout_s,
-        "concurrency": concurrency,
-        "sleep": sleep or None,
-        "family": family,
-        "ulysses": ulysses,
-        "cfg": cfg,
-        "fsdp": fsdp or None,
-        "device": device,
-    }
-    with ApiClient(common.server()) as client:
-        made = client.register_model({name: value for name, value in fields.items() if value is not None})
-    print(json.dumps(made) if as_json else f"{alias} registered")
+
+def _option(field: Field[Any]) -> Parameter:
+    """How a field of the declaration is given on the command line. What is not given is None, and not sent."""
+    said = str(field.metadata["description"])
+    kind: Any = str | None
+    default: Any = None
+    match field.name, field.type:
+        case "alias", _:
+            kind, default = str, typer.Argument(..., metavar="ALIAS", help=said, show_default=False)
+        case "engine", _:
+            kind, default = str, typer.Option(..., metavar="|".join(ENGINES), help=said, show_default=False)
+        case "model_name", _:
+            kind, default = str, typer.Option(..., help=said, show_default=False)
+        case "arguments", _:
+            kind, default = (
+                list[str] | None,
+                typer.Option(None, "--arg", help="One more engine argument; may stand several times."),
+            )
+        case _, type() as declared if declared is bool:
+            kind, default = bool, typer.Option(False, f"--{field.name.replace('_', '-')}", help=said)
+        case name, _ if name.endswith(_BYTES):
+            flag = name.removesuffix(_BYTES).replace("_", "-")
+            default = typer.Option(None, f"--{flag}", metavar="SIZE", help=f"{said} As in 40GiB.")
+        case "rules", _:
+            default = typer.Option(None, metavar="JSON", help=said)
+        case "command", _:
+            default = typer.Option(None, help=said)
+        case _, declared:
+            kind, default = cast(Any, declared) | None, typer.Option(None, help=said)
+    return Parameter(field.name, Parameter.KEYWORD_ONLY, default=default, annotation=kind)
+
+
+def _value(field: Field[Any], given: Any) -> Any:
+    """The field's value as HTTP takes it; None when it was not given."""
+    match field.name, given:
+        case _, None | False | []:
+            return None
+        case name, str() if name.endswith(_BYTES):
+            return _bytes(given, name.removesuffix(_BYTES))
+        case "command", str():
+            return _words(given)
+        case "rules", str():
+            return _object(given, "rules")
+        case _:
+            return given
+
+
+def _registration() -> Signature:
+    common = Parameter("common", Parameter.POSITIONAL_OR_KEYWORD, annotation=Common)
+    as_json = Parameter("as_json", Parameter.KEYWORD_ONLY, default=False, annotation=JsonOption)
+    return Signature([common, *map(_option, fields(ModelDeclaration)), as_json])
+
+
+vars(register_model)["__signature__"] = _registration()
 
 
 @with_common
@@ -157,10 +146,8 @@ def remove(common: Common, name: NameArgument) -> None:
     print(f"{name} removed")
 
 
-def _bytes(size: str | None, param: str) -> int | None:
+def _bytes(size: str, param: str) -> int:
     """`40GiB`, `500MB`, or bytes alone."""
-    if size is None:
-        return None
     found = _SIZE.fullmatch(size.strip())
     if found is None:
         raise InvalidRequest(f"{param} is a size like 40GiB or 500MB; not {size}", param)
@@ -168,9 +155,17 @@ def _bytes(size: str | None, param: str) -> int | None:
     return int(float(amount) * (1024 if binary else 1000) ** _POWERS[prefix.upper()])
 
 
-def _words(command: str | None) -> list[str] | None:
-    if command is None:
-        return None
+def _object(text: str, param: str) -> dict[str, Any]:
+    try:
+        value: object = json.loads(text)
+    except ValueError:
+        value = None
+    if not isinstance(value, dict):
+        raise InvalidRequest(f'{param} is a JSON object like {{"max_frames": 81}}', param)
+    return cast("dict[str, Any]", value)
+
+
+def _words(command: str) -> list[str]:
     try:
         return shlex.split(command)
     except ValueError as err:

@@ -4,17 +4,18 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from fastapi import Request
-from pydantic import BaseModel
+from pydantic import BaseModel, TypeAdapter
 from pydantic_core import from_json
 from starlette.datastructures import FormData, UploadFile
 from starlette.exceptions import HTTPException
 
 from turnout.domain.errors import InvalidRequest
-from turnout.gateway.problems import validated
 from turnout.schemas.openai_json import VideoRequest
+from turnout.schemas.validation import validated
 
 _MAX_FIELDS = 64
 _FILE = "input_reference"
+_VIDEO_REQUEST = TypeAdapter(VideoRequest)
 
 T = TypeVar("T", bound=BaseModel)
 
@@ -28,9 +29,13 @@ class Asked:
 
 
 async def read_json(request: Request, model: type[T]) -> T:
+    return validated(TypeAdapter(model), await read_json_value(request))
+
+
+async def read_json_value(request: Request) -> object:
     if _media_type(request) not in ("application/json", ""):
         raise HTTPException(415, "Send application/json.")
-    return validated(model, _parsed(await request.body()))
+    return _parsed(await request.body())
 
 
 async def read_asked(request: Request, max_part_bytes: int) -> Asked:
@@ -42,7 +47,7 @@ async def read_asked(request: Request, max_part_bytes: int) -> Asked:
             ) as form:
                 return await _from_form(form)
         case "application/json" | "":
-            return Asked(validated(VideoRequest, _parsed(await request.body())), None)
+            return Asked(validated(_VIDEO_REQUEST, _parsed(await request.body())), None)
         case _:
             raise HTTPException(415, "Send multipart/form-data or application/json.")
 
@@ -83,4 +88,4 @@ async def _from_form(form: FormData) -> Asked:
         keep(name, items)
     if upload is not None and _FILE in values:
         raise InvalidRequest(f"{_FILE} is given twice.", _FILE, "invalid_value")
-    return Asked(validated(VideoRequest, values), upload)
+    return Asked(validated(_VIDEO_REQUEST, values), upload)

@@ -1,25 +1,23 @@
-"""Answers the gateway's requests that fail, by `domain.error_table`: always OpenAI's shape. Reads pydantic's complaints,
-the framework's own refusals and what nobody foresaw."""
+"""Answers the gateway's requests that fail, by `domain.error_table`: always OpenAI's shape. So are the framework's own
+refusals and what nobody foresaw."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any, TypeVar, cast
+from collections.abc import Mapping
+from typing import Any, cast
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
-from pydantic import BaseModel, ValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from starlette.websockets import WebSocket, WebSocketState
 
 from turnout.domain.error_table import INTERNAL_ERROR, ErrorAnswer, describe, error_body
-from turnout.domain.errors import Forbidden, InvalidRequest, Limited, NotFound, TurnoutError, Unauthorized
+from turnout.domain.errors import Forbidden, Limited, NotFound, TurnoutError, Unauthorized
 from turnout.observe import get_log
 from turnout.schemas.openai_json import ErrorBody
+from turnout.schemas.validation import invalid
 
 _KINDS = {error.status: error.kind for error in (Unauthorized, Forbidden, NotFound, Limited)}
-
-T = TypeVar("T", bound=BaseModel)
 
 
 def respond(
@@ -61,62 +59,6 @@ async def refuse_socket(socket: WebSocket, err: TurnoutError) -> None:
         await socket.send_denial_response(respond_to(err))
     else:
         await socket.close(4000 + err.status)
-
-
-def validated(model: type[T], values: object) -> T:
-    """The body as `model`; raises InvalidRequest that names the first field at fault."""
-    try:
-        return model.model_validate(values)
-    except ValidationError as err:
-        raise invalid(cast("Sequence[Mapping[str, Any]]", err.errors(include_url=False))) from err
-
-
-def invalid(problems: Sequence[Mapping[str, Any]]) -> InvalidRequest:
-    """The first of pydantic's complaints in our words; an unknown field comes last, as it explains least."""
-    first = min(problems, key=lambda p: p["type"] == "extra_forbidden")
-    # The place inside a list says little; the name of the field is what the caller wrote.
-    names = [part for part in first["loc"] if isinstance(part, str) and part not in ("body", "query", "path")]
-    param = ".".join(names) or None
-    kind = str(first["type"])
-    if kind == "extra_forbidden":
-        return InvalidRequest(f"Unknown parameter: {param}.", param, "unknown_parameter")
-    if kind == "missing":
-        return InvalidRequest(f"{param} is required.", param, "missing")
-    return InvalidRequest(f"{param or 'The body'} {_rule(kind, first)}", param, _code(kind))
-
-
-def _code(kind: str) -> str:
-    wrong_type = kind.endswith("_type") or "parsing" in kind or kind == "int_from_float"
-    return "invalid_type" if wrong_type else "invalid_value"
-
-
-def _rule(kind: str, problem: Mapping[str, Any]) -> str:
-    context: Mapping[str, Any] = problem.get("ctx") or {}
-    match kind:
-        case "value_error":
-            return str(context["error"])
-        case "enum" | "literal_error":
-            return f"must be {context['expected']}."
-        case "string_pattern_mismatch":
-            return f"must match {context['pattern']}."
-        case "string_too_long":
-            return f"is over {context['max_length']} characters."
-        case "greater_than_equal":
-            return f"must be at least {context['ge']}."
-        case "less_than_equal":
-            return f"must be at most {context['le']}."
-        case "finite_number":
-            return "must be a finite number."
-        case "model_type" | "model_attributes_type" | "dict_type":
-            return "must be an object."
-        case _ if kind.startswith("int"):
-            return "must be a whole number."
-        case _ if kind.startswith("float"):
-            return "must be a number."
-        case _ if kind.startswith("string"):
-            return "must be text."
-        case _:
-            return f"is not valid: {problem['msg']}."
 
 
 async def _on_turnout_error(request: Request, err: Exception) -> Response:

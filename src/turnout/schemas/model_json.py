@@ -1,14 +1,13 @@
-"""How models look to HTTP clients, and what an admin sends to register one."""
+"""How models look to HTTP clients."""
 
-from typing import Any, Literal
+from typing import Literal
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel
 
 from turnout.domain.model_status import ModelState, ModelStatus, StatusCause, describe
 from turnout.domain.serving import EngineKind, ServedModel
 from turnout.domain.video import ImageUse
 from turnout.domain.video_model import VideoPart
-from turnout.schemas.openai_json import Body
 
 
 class ModelDefaults(BaseModel):
@@ -81,40 +80,6 @@ class ModelDeleted(BaseModel):
     id: str
     object: Literal["model"] = "model"
     deleted: bool = True
-
-
-class RegisterRequest(Body):
-    """A model for workers to run. `gpus` absent: as many as its tensors are split over, none on llama.cpp, one for
-    each rank of a wan model on cuda. A wan model names its `family`, or its `rules`; the fields from there on are
-    for wan models only."""
-
-    alias: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:-]{0,99}$")
-    engine: EngineKind
-    model_name: str = Field(
-        min_length=1, max_length=500, description="A name or a path the engine understands."
-    )
-    gpus: int | None = Field(None, ge=0, le=64)
-    gpu_memory_bytes: int = Field(0, ge=0)
-    memory_bytes: int = Field(0, ge=0)
-    min_replicas: int = Field(0, ge=0, le=1000)
-    max_replicas: int = Field(1, ge=1, le=1000)
-    idle_s: float = Field(300.0, ge=0, le=10**7)
-    load_timeout_s: float = Field(600.0, gt=0, le=86_400)
-    concurrency: int = Field(64, ge=1, le=10_000)
-    sleep: bool = False
-    max_model_len: int | None = Field(None, ge=1, le=10**8)
-    gpu_memory_utilization: float | None = Field(None, gt=0, le=1)
-    tensor_parallel_size: int = Field(1, ge=1, le=64)
-    dtype: str | None = Field(None, max_length=50)
-    quantization: str | None = Field(None, max_length=50)
-    arguments: tuple[str, ...] = Field((), max_length=50)
-    command: tuple[str, ...] = Field((), max_length=100)
-    family: str | None = Field(None, max_length=50)
-    rules: dict[str, Any] | None = Field(None, max_length=50, description="Laid over the family's rules.")
-    ulysses: int = Field(1, ge=1, le=64)
-    cfg: int = Field(1, ge=1, le=2)
-    fsdp: bool = False
-    device: str = Field("cpu", max_length=20)
 
 
 def shown(model: ServedModel, status: ModelStatus) -> ModelShown | ServedShown:

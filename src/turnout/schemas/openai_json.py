@@ -7,7 +7,7 @@ import json
 from math import ceil
 from typing import Annotated, Any, Literal, cast
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, WithJsonSchema
 
 from turnout.domain.keys import Key, Role
 from turnout.domain.tasks import Stage, State, Task
@@ -283,9 +283,9 @@ def key_of(key: Key, token: str | None = None) -> KeyShown:
     )
 
 
-def schema_of(model: type[BaseModel]) -> dict[str, Any]:
+def schema_of(model: type[BaseModel] | TypeAdapter[Any]) -> dict[str, Any]:
     """A JSON schema for the OpenAPI document, with nested models written out in place."""
-    schema = model.model_json_schema()
+    schema = model.json_schema() if isinstance(model, TypeAdapter) else model.model_json_schema()
     nested = schema.pop("$defs", {})
     return cast("dict[str, Any]", _inline(schema, nested))
 

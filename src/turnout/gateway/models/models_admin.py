@@ -2,23 +2,23 @@
 
 from fastapi import APIRouter, Request
 
-from turnout.domain.errors import Forbidden, InvalidRequest, NotFound
+from turnout.domain.errors import Forbidden, NotFound
 from turnout.domain.model_status import REGISTERED
-from turnout.domain.serving import EngineKind, Needs, ServedModel
+from turnout.domain.serving import EngineKind
 from turnout.engines.engine_servers import check_served
 from turnout.gateway.auth import AdminDep
-from turnout.gateway.bodies import read_json
+from turnout.gateway.bodies import read_json_value
 from turnout.gateway.gateway import GatewayDep
 from turnout.gateway.problems import documented
 from turnout.observe import get_log
-from turnout.schemas.model_json import ModelDeleted, ModelShown, RegisterRequest, ServedShown, shown
+from turnout.schemas.declared_models import DECLARATION, read_model
+from turnout.schemas.model_json import ModelDeleted, ModelShown, ServedShown, shown
 from turnout.schemas.openai_json import schema_of
-from turnout.schemas.wan_declaration import VIDEO_FIELDS, wan_model
 
 router = APIRouter(tags=["models"], responses=documented(401, 403, 500, 503))
 
 _BODY = {
-    "requestBody": {"required": True, "content": {"application/json": {"schema": schema_of(RegisterRequest)}}}
+    "requestBody": {"required": True, "content": {"application/json": {"schema": schema_of(DECLARATION)}}}
 }
 
 
@@ -30,14 +30,13 @@ _BODY = {
 )
 async def register(request: Request, admin: AdminDep, gateway: GatewayDep) -> ModelShown | ServedShown:
     """Registering a known alias again changes it: its replicas are replaced as they become idle."""
-    body = await read_json(request, RegisterRequest)
-    if body.engine is EngineKind.COMMAND and not gateway.config.allow_registered_commands:
+    model = read_model(await read_json_value(request))
+    if model.engine is EngineKind.COMMAND and not gateway.config.allow_registered_commands:
         raise Forbidden(
             "Commands run on workers: declare them in turnout.yaml, or set allow_registered_commands.",
             "engine",
             "command_not_allowed",
         )
-    model = _model(body)
     check_served(model)
     await gateway.stores.registry.put_model(model)
     gateway.catalog.forget()
@@ -53,21 +52,3 @@ async def remove(name: str, admin: AdminDep, gateway: GatewayDep) -> ModelDelete
     gateway.catalog.forget()
     get_log().info("model removed", model=name, by=admin.id)
     return ModelDeleted(id=name)
-
-
-def _model(body: RegisterRequest) -> ServedModel:
-    own = {"alias", "model_name", "gpus", "gpu_memory_bytes", "memory_bytes", *VIDEO_FIELDS}
-    # A vLLM replica takes one GPU for each part of the tensors, unless told otherwise.
-    gpus = body.gpus if body.gpus is not None else _default_gpus(body)
-    needs = Needs(gpus, body.gpu_memory_bytes, body.memory_bytes)
-    model = ServedModel(name=body.alias, weights=body.model_name, needs=needs, **body.model_dump(exclude=own))
-    video = body.model_dump(include=set(VIDEO_FIELDS), exclude_unset=True, exclude_none=True)
-    if model.engine is EngineKind.WAN:
-        return wan_model(model, video)
-    for name in video:
-        raise InvalidRequest(f"{name} is for wan models.", name, "unsupported")
-    return model
-
-
-def _default_gpus(body: RegisterRequest) -> int:
-    return body.tensor_parallel_size if body.engine is EngineKind.VLLM else 0
