@@ -11,10 +11,10 @@ from fastapi.openapi.utils import get_openapi
 from turnout import __version__
 from turnout.gateway import problems
 from turnout.gateway.gateway import Gateway
-from turnout.gateway.middleware import BodyLimit, SafeHeaders
+from turnout.gateway.middleware import BodyLimit, StandardHeaders, UnexpectedErrors
 from turnout.gateway.models import model_list, models_admin
 from turnout.gateway.operations import health, keys_admin, metrics_route, usage_routes
-from turnout.gateway.operations.metrics import Measured
+from turnout.gateway.operations.metrics import RequestMetrics
 from turnout.gateway.videos import event_streams, video_files, video_routes
 from turnout.gateway.workers import tunnel_route, worker_routes
 
@@ -55,10 +55,10 @@ def create_app(gateway: Gateway) -> FastAPI:
     for router in _ROUTERS:
         app.include_router(router)
     # The last one added sees a request first.
-    app.add_middleware(problems.NoSurprises)
+    app.add_middleware(UnexpectedErrors)
     app.add_middleware(BodyLimit, max_bytes=gateway.config.max_body_bytes)
-    app.add_middleware(SafeHeaders)
-    app.add_middleware(Measured, metrics=gateway.metrics)
+    app.add_middleware(StandardHeaders)
+    app.add_middleware(RequestMetrics, metrics=gateway.metrics)
     app.openapi = lambda: _document(app)
     return app
 

@@ -8,7 +8,7 @@ from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from turnout.domain.errors import Forbidden, Unauthorized
 from turnout.domain.keys import Key, Role
 from turnout.gateway.gateway import GatewayDep
-from turnout.gateway.key_ring import may_watch
+from turnout.gateway.key_ring import require_user
 
 _bearer = HTTPBearer(auto_error=False, description="A key made by `turnout keys create` or POST /v1/keys.")
 
@@ -22,7 +22,7 @@ async def _caller(
 
 
 async def _user(key: Annotated[Key, Depends(_caller)]) -> Key:
-    return may_watch(key)
+    return require_user(key)
 
 
 async def _admin(key: Annotated[Key, Depends(_caller)]) -> Key:

@@ -86,8 +86,8 @@ def bearer(authorization: bytes | None) -> str:
     return token.strip().decode("latin-1")
 
 
-def may_watch(key: Key) -> Key:
-    """Users and admins work with their own tenant's videos; a worker's key does not."""
+def require_user(key: Key) -> Key:
+    """Refuses a worker's key: only users and admins submit work."""
     if key.role is Role.WORKER:
         raise Forbidden("A worker's key cannot be used for videos.", code="role_not_allowed")
     return key

@@ -1,13 +1,14 @@
-"""ASGI wrappers that see every request first: the bound on bodies, and headers that browsers should get."""
+"""ASGI middleware around every route: the bound on bodies, the headers of every answer, unexpected errors."""
 
 import secrets
 
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from turnout.domain.error_table import INTERNAL_ERROR
 from turnout.domain.errors import TooLarge
-from turnout.gateway.problems import respond_to
-from turnout.observe import name_request
+from turnout.gateway.problems import respond_to, to_response
+from turnout.observe import get_log, name_request
 
 _HEADERS = {
     "X-Content-Type-Options": "nosniff",
@@ -48,8 +49,8 @@ class BodyLimit:
         return TooLarge(f"The body is over {self._max_bytes} bytes.", code="body_too_large")
 
 
-class SafeHeaders:
-    """Adds what a response does not say itself, and gives the request a name that its logs and its client share."""
+class StandardHeaders:
+    """Adds the headers that a response does not set itself, and an id of the request that its logs have, too."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -70,3 +71,28 @@ class SafeHeaders:
             await send(message)
 
         await self._app(scope, receive, guarded)
+
+
+class UnexpectedErrors:
+    """Answers 500 to an error that nobody foresaw. The framework would do so outside of all other middleware."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return await self._app(scope, receive, send)
+        started = False
+
+        async def watched(message: Message) -> None:
+            nonlocal started
+            started = True
+            await send(message)
+
+        try:
+            await self._app(scope, receive, watched)
+        except Exception as err:
+            if started:
+                raise  # the server cuts the connection: that is all a client can be told now
+            get_log().error("request failed", method=scope["method"], path=scope["path"], exc_info=err)
+            await to_response(INTERNAL_ERROR)(scope, receive, send)

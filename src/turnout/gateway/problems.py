@@ -8,10 +8,9 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from starlette.websockets import WebSocket, WebSocketState
 
-from turnout.domain.error_table import INTERNAL_ERROR, ErrorAnswer, describe, error_body
+from turnout.domain.error_table import ErrorAnswer, describe, error_body
 from turnout.domain.errors import Forbidden, Limited, NotFound, TurnoutError, Unauthorized
 from turnout.observe import get_log
 from turnout.schemas.openai_json import ErrorBody
@@ -28,7 +27,7 @@ def respond(
     code: str | None = None,
     headers: Mapping[str, str] | None = None,
 ) -> Response:
-    return _send(
+    return to_response(
         ErrorAnswer(status, dict(headers or {}), error_body(message, kind, param, code), hidden=False)
     )
 
@@ -40,10 +39,10 @@ def respond_to(err: TurnoutError) -> Response:
         get_log().warning("request refused", reason=err.message)
     elif answer.hidden:
         get_log().error("request failed", error=type(err).__name__, message=err.message)
-    return _send(answer)
+    return to_response(answer)
 
 
-def _send(answer: ErrorAnswer) -> Response:
+def to_response(answer: ErrorAnswer) -> Response:
     return Response(answer.body, answer.status, answer.headers, "application/json")
 
 
@@ -81,31 +80,6 @@ async def _on_http(request: Request, err: Exception) -> Response:
         case _:
             message, code = str(http.detail), None
     return respond(http.status_code, message, kind, code=code, headers=http.headers)
-
-
-class NoSurprises:
-    """Answers 500 for what nobody foresaw. The framework would do so outside of all our wrappers."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            return await self._app(scope, receive, send)
-        started = False
-
-        async def watched(message: Message) -> None:
-            nonlocal started
-            started = True
-            await send(message)
-
-        try:
-            await self._app(scope, receive, watched)
-        except Exception as err:
-            if started:
-                raise  # the server cuts the connection: that is all a client can be told now
-            get_log().error("request failed", method=scope["method"], path=scope["path"], exc_info=err)
-            await _send(INTERNAL_ERROR)(scope, receive, send)
 
 
 def install(app: FastAPI) -> None:

@@ -16,7 +16,7 @@ from websockets.typing import Subprotocol
 
 from turnout.domain.tasks import Cancelled, Failed, Interrupted, Stage, Task, TaskFailure, TaskId, TenantId
 from turnout.gateway.videos import live_events as live_module
-from turnout.gateway.videos.event_json import note_of, order_of
+from turnout.gateway.videos.event_json import event_json, order_of
 from turnout.gateway.videos.live_events import CutOff, LiveEvents, Watcher
 from turnout.ports import Recorded
 
@@ -285,10 +285,10 @@ async def test_a_watcher_that_falls_behind_is_cut_off(monkeypatch: pytest.Monkey
     watcher = Watcher()
     recorded = Recorded("1-0", "1-0", TaskId("video_1"), TenantId("t"), Cancelled(1.0))
     for _ in range(4):
-        watcher.offer(note_of(recorded, None))
+        watcher.offer(event_json(recorded, None))
     with pytest.raises(CutOff):
         await watcher.take()
-    assert not watcher._notes
+    assert not watcher._pending
 
 
 async def test_stopping_ends_open_streams_and_sockets(served: Gateway) -> None:

@@ -21,7 +21,7 @@ from turnout.gateway.chat.proxy_routes import ProxyRoutes
 from turnout.gateway.chat.request_body import read_body
 from turnout.gateway.chat.routes_feed import RoutesFeed
 from turnout.gateway.chat.switchboard import Seat, Switchboard
-from turnout.gateway.key_ring import KeyRing, bearer, may_watch
+from turnout.gateway.key_ring import KeyRing, bearer, require_user
 from turnout.observe import get_log
 from turnout.relay import RelayFailure, RelayOutcome, RelayRequest, UpstreamCall
 
@@ -77,14 +77,14 @@ class ChatAdmission:
         key = self._keys.remembered(authorization)
         if key is None:
             return self._keys.identify(bearer(authorization))
-        may_watch(key)
+        require_user(key)
         return None
 
     def admit(self, ask: RelayRequest) -> UpstreamCall | Awaitable[UpstreamCall]:
         began = monotonic()
         try:
             key = self._keys.remembered(ask.authorization)
-            share = None if key is None else self._shares.enter(may_watch(key).tenant)
+            share = None if key is None else self._shares.enter(require_user(key).tenant)
             if key is None or share is None:
                 return self._admit_later(bearer(ask.authorization), ask, began)
             return self._read_and_seat(ask, key.tenant, share, began)
@@ -95,7 +95,7 @@ class ChatAdmission:
     async def _admit_later(self, token: str, ask: RelayRequest, began: float) -> UpstreamCall:
         """The same for a key that must be looked up, or a share that must be refilled."""
         try:
-            key = may_watch(await self._keys.identify(token))
+            key = require_user(await self._keys.identify(token))
             share = await self._shares.wait_enter(key.tenant)
             got = self._read_and_seat(ask, key.tenant, share, began)
         except TurnoutError as err:

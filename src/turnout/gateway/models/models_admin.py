@@ -7,25 +7,20 @@ from turnout.domain.model_status import REGISTERED
 from turnout.domain.serving import EngineKind
 from turnout.engines.engine_servers import check_served
 from turnout.gateway.auth import AdminDep
-from turnout.gateway.bodies import read_json_value
+from turnout.gateway.bodies import json_body, read_json_value
 from turnout.gateway.gateway import GatewayDep
 from turnout.gateway.problems import documented
 from turnout.observe import get_log
 from turnout.schemas.declared_models import DECLARATION, read_model
 from turnout.schemas.model_json import ModelDeleted, ModelShown, ServedShown, shown
-from turnout.schemas.openai_json import schema_of
 
 router = APIRouter(tags=["models"], responses=documented(401, 403, 500, 503))
-
-_BODY = {
-    "requestBody": {"required": True, "content": {"application/json": {"schema": schema_of(DECLARATION)}}}
-}
 
 
 @router.post(
     "/v1/models/register",
     responses=documented(400, 413, 415),
-    openapi_extra=_BODY,
+    openapi_extra=json_body(DECLARATION),
     summary="Register a model",
 )
 async def register(request: Request, admin: AdminDep, gateway: GatewayDep) -> ModelShown | ServedShown:

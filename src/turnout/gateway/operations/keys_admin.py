@@ -8,20 +8,21 @@ from turnout.domain.errors import NotFound
 from turnout.domain.keys import mint
 from turnout.domain.tasks import TenantId
 from turnout.gateway.auth import AdminDep
-from turnout.gateway.bodies import read_json
+from turnout.gateway.bodies import json_body, read_json
 from turnout.gateway.gateway import GatewayDep
 from turnout.gateway.problems import documented
 from turnout.observe import get_log
-from turnout.schemas.openai_json import KeyDeleted, KeyList, KeyRequest, KeyShown, key_of, schema_of
+from turnout.schemas.openai_json import KeyDeleted, KeyList, KeyRequest, KeyShown, key_of
 
 router = APIRouter(tags=["keys"], responses=documented(401, 403, 500, 503))
 
-_BODY = {
-    "requestBody": {"required": True, "content": {"application/json": {"schema": schema_of(KeyRequest)}}}
-}
 
-
-@router.post("/v1/keys", responses=documented(400, 413, 415), openapi_extra=_BODY, summary="Create a key")
+@router.post(
+    "/v1/keys",
+    responses=documented(400, 413, 415),
+    openapi_extra=json_body(KeyRequest),
+    summary="Create a key",
+)
 async def create(request: Request, admin: AdminDep, gateway: GatewayDep) -> KeyShown:
     body = await read_json(request, KeyRequest)
     key, token = mint(

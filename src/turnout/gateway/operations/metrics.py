@@ -147,7 +147,7 @@ class Metrics:
                 self._last_step.popitem(last=False)
 
 
-class Measured:
+class RequestMetrics:
     """Counts requests by the template of their route, so that ids do not become labels."""
 
     def __init__(self, app: ASGIApp, metrics: Metrics) -> None:

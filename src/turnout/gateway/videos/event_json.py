@@ -1,4 +1,4 @@
-"""How an event looks to clients: one JSON text, written once, for server-sent events and sockets alike."""
+"""Events as clients get them: one JSON text for each, for server-sent events and sockets alike."""
 
 import json
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ from turnout.schemas.openai_json import percent, preview_path
 
 @dataclass(frozen=True, slots=True)
 class EventJson:
-    """An event as clients get it; `ended` says that the task's story ends here."""
+    """`text` is the JSON, `sse` the same as a server-sent event; `ended` says that it is the task's last."""
 
     id: str
     cursor: str
@@ -39,7 +39,7 @@ def order_of(event_id: str) -> tuple[int, ...]:
     return tuple(int(part) for part in event_id.split("-"))
 
 
-def note_of(recorded: Recorded, task: Task | None) -> EventJson:
+def event_json(recorded: Recorded, task: Task | None) -> EventJson:
     """`task` as it is now is needed for an interruption only: it may have been the last."""
     kind, fields, ended = _described(recorded, task)
     content = {

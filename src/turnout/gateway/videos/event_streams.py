@@ -1,4 +1,4 @@
-"""The routes of live events: server-sent events and WebSockets. What is sent comes from `live`."""
+"""The routes of live events: server-sent events and WebSockets. What they send comes from `live_events`."""
 
 import asyncio
 import json
@@ -14,7 +14,7 @@ from turnout.domain.errors import InvalidRequest, TurnoutError, Unauthorized, Un
 from turnout.domain.keys import Key
 from turnout.gateway.auth import UserDep
 from turnout.gateway.gateway import GatewayDep
-from turnout.gateway.key_ring import KeyRing, may_watch
+from turnout.gateway.key_ring import KeyRing, require_user
 from turnout.gateway.problems import documented, is_open, refuse_socket
 from turnout.gateway.videos.event_json import EventJson
 from turnout.gateway.videos.live_events import CutOff
@@ -62,17 +62,15 @@ async def events(
     if task.ended and not await live.story(task.id, start):
         return Response(status_code=204)  # which tells an EventSource not to come back
     headers = {"X-Accel-Buffering": "no"}
-    return StreamingResponse(
-        _lines(live.follow(task, start)), media_type="text/event-stream", headers=headers
-    )
+    return StreamingResponse(_sse(live.follow(task, start)), media_type="text/event-stream", headers=headers)
 
 
-async def _lines(batches: AsyncGenerator[Sequence[EventJson]]) -> AsyncGenerator[bytes]:
+async def _sse(batches: AsyncGenerator[Sequence[EventJson]]) -> AsyncGenerator[bytes]:
     yield b"retry: 1000\n\n"
     try:
         async with aclosing(batches):
             async for batch in batches:
-                yield b"".join(note.sse for note in batch) or b": still here\n\n"
+                yield b"".join(event.sse for event in batch) or b": still here\n\n"
     except (CutOff, Unavailable):
         return  # the client comes back with its Last-Event-ID
 
@@ -80,20 +78,20 @@ async def _lines(batches: AsyncGenerator[Sequence[EventJson]]) -> AsyncGenerator
 @router.websocket("/v1/videos/ws")
 async def watch_all(socket: WebSocket, gateway: GatewayDep, after: str | None = None) -> None:
     """All of a tenant's tasks; `after` is the `cursor` of the last event that the client has."""
-    if (key := await _welcome(socket, gateway.keys)) is None:
+    if (key := await _authenticate(socket, gateway.keys)) is None:
         return
     try:
         cursor = _checked_id(after, "after")
     except TurnoutError as err:
         return await refuse_socket(socket, err)
     await _accept(socket)
-    await _send(socket, gateway.live.follow_tenant(key.tenant, cursor))
+    await _stream(socket, gateway.live.follow_tenant(key.tenant, cursor))
 
 
 @router.websocket("/v1/videos/{video_id}/ws")
 async def watch(socket: WebSocket, video_id: str, gateway: GatewayDep, after: str | None = None) -> None:
     """One task's story from the start, or after an event's id, until it ends."""
-    if (key := await _welcome(socket, gateway.keys)) is None:
+    if (key := await _authenticate(socket, gateway.keys)) is None:
         return
     try:
         task = await own_task(gateway, key, video_id)
@@ -101,17 +99,17 @@ async def watch(socket: WebSocket, video_id: str, gateway: GatewayDep, after: st
     except TurnoutError as err:
         return await refuse_socket(socket, err)
     await _accept(socket)
-    await _send(socket, gateway.live.follow(task, start))
+    await _stream(socket, gateway.live.follow(task, start))
 
 
-async def _welcome(socket: WebSocket, keys: KeyRing) -> Key | None:
+async def _authenticate(socket: WebSocket, keys: KeyRing) -> Key | None:
     """Who is calling; None when it was refused. Keys never stand in the URL, where logs would keep them."""
     try:
         token = _offered_token(socket)
         if token is None:
             await _accept(socket)
             token = await _first_message(socket)
-        return may_watch(await keys.identify(token))
+        return require_user(await keys.identify(token))
     except TurnoutError as err:
         await refuse_socket(socket, err)
     except WebSocketDisconnect:
@@ -142,32 +140,32 @@ async def _accept(socket: WebSocket) -> None:
         await socket.accept(_PROTOCOL if _PROTOCOL in offered else None)
 
 
-async def _send(socket: WebSocket, batches: AsyncGenerator[Sequence[EventJson]]) -> None:
+async def _stream(socket: WebSocket, batches: AsyncGenerator[Sequence[EventJson]]) -> None:
     """Sends until the story ends or the client leaves, whichever is first."""
     async with asyncio.TaskGroup() as group:
-        listening = group.create_task(_listen(socket), name="hear the client")
-        pumping = group.create_task(_pump(socket, batches), name="send events")
-        await asyncio.wait((listening, pumping), return_when=asyncio.FIRST_COMPLETED)
-        left = listening.done()
-        listening.cancel()
-        pumping.cancel()
+        leaving = group.create_task(_wait_disconnect(socket), name="client leaves")
+        sending = group.create_task(_send_events(socket, batches), name="send events")
+        await asyncio.wait((leaving, sending), return_when=asyncio.FIRST_COMPLETED)
+        left = leaving.done()
+        leaving.cancel()
+        sending.cancel()
     if not left:
-        await socket.close(*pumping.result())
+        await socket.close(*sending.result())
 
 
-async def _listen(socket: WebSocket) -> None:
+async def _wait_disconnect(socket: WebSocket) -> None:
     """Returns when the client leaves; what it says meanwhile is of no interest."""
     while (await socket.receive())["type"] != "websocket.disconnect":
         pass
 
 
-async def _pump(socket: WebSocket, batches: AsyncGenerator[Sequence[EventJson]]) -> tuple[int, str]:
+async def _send_events(socket: WebSocket, batches: AsyncGenerator[Sequence[EventJson]]) -> tuple[int, str]:
     """The close code and its reason, once there is nothing more to send."""
     try:
         async with aclosing(batches):
             async for batch in batches:
-                for note in batch:
-                    await socket.send_text(note.text)
+                for event in batch:
+                    await socket.send_text(event.text)
     except CutOff:
         return _TRY_AGAIN_LATER, "reconnect from the last event"
     except TurnoutError as err:

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 from turnout.domain.errors import NotFound, Unavailable
 from turnout.domain.tasks import Finished, Interrupted, Task, TaskId, TenantId
-from turnout.gateway.videos.event_json import EventJson, note_of, order_of
+from turnout.gateway.videos.event_json import EventJson, event_json, order_of
 from turnout.observe import get_log
 from turnout.ports import Recorded, TaskLog
 
@@ -35,52 +35,52 @@ class Watcher:
     """What one client is still to be sent."""
 
     def __init__(self) -> None:
-        self._notes: deque[EventJson] = deque()
+        self._pending: deque[EventJson] = deque()
         self._wake = asyncio.Event()
-        self._alarm: asyncio.TimerHandle | None = None
+        self._timer: asyncio.TimerHandle | None = None
         self._took_at = 0.0
         self._cut_off = False
 
-    def offer(self, note: EventJson) -> None:
-        if len(self._notes) >= _MAX_BEHIND:
+    def offer(self, event: EventJson) -> None:
+        if len(self._pending) >= _MAX_BEHIND:
             self.cut_off()
         elif not self._cut_off:
-            self._notes.append(note)
+            self._pending.append(event)
             self._wake.set()
 
     def cut_off(self) -> None:
         self._cut_off = True
-        self._notes.clear()
+        self._pending.clear()
         self._wake.set()
 
     async def take(self) -> list[EventJson]:
         """What has come, waiting for the first; nothing when it is time for a heartbeat. Raises CutOff."""
         if not self._wake.is_set():
-            if self._alarm is None:
-                self._set_alarm(HEARTBEAT_S)
+            if self._timer is None:
+                self._start_timer(HEARTBEAT_S)
             await self._wake.wait()
         if self._cut_off:
             raise CutOff
         self._wake.clear()
         self._took_at = asyncio.get_running_loop().time()
-        taken = list(self._notes)
-        self._notes.clear()
+        taken = list(self._pending)
+        self._pending.clear()
         return taken
 
     def close(self) -> None:
-        if self._alarm is not None:
-            self._alarm.cancel()
+        if self._timer is not None:
+            self._timer.cancel()
 
-    def _set_alarm(self, seconds: float) -> None:
-        self._alarm = asyncio.get_running_loop().call_later(seconds, self._ring)
+    def _start_timer(self, seconds: float) -> None:
+        self._timer = asyncio.get_running_loop().call_later(seconds, self._timer_fired)
 
-    def _ring(self) -> None:
+    def _timer_fired(self) -> None:
         """One timer a watcher, not one a message: a fifth of the cost of a fan-out went into timers."""
         left = self._took_at + HEARTBEAT_S - asyncio.get_running_loop().time()
         if left > 0:
-            self._set_alarm(left)
+            self._start_timer(left)
         else:
-            self._alarm = None
+            self._timer = None
             self._wake.set()
 
 
@@ -123,53 +123,53 @@ class LiveEvents:
                 watcher.cut_off()
 
     async def follow(self, task: Task, after: str) -> AsyncGenerator[Sequence[EventJson]]:
-        """The task's notes past `after` until it ends; an empty sequence when it is time for a heartbeat."""
+        """The task's events past `after` until it ends; an empty sequence when it is time for a heartbeat."""
         with self._watch(self._by_task, task.id) as watcher:
             last = after
             # Until the tail has brought something, nobody can know whether it was there yet: ask the story,
             # which has all that was written up to now.
-            proven = self._cursor is not None
-            notes = await self.story(task.id, last)
-            if not notes and (await self._tasks.get(task.id)).ended:
+            tail_seen = self._cursor is not None
+            events = await self.story(task.id, last)
+            if not events and (await self._tasks.get(task.id)).ended:
                 return
             while True:
-                if notes:
-                    last = notes[-1].id
-                    yield notes
-                    if notes[-1].ended:
+                if events:
+                    last = events[-1].id
+                    yield events
+                    if events[-1].ended:
                         return
                 came = await watcher.take()
-                if came and proven:
-                    notes = [note for note in came if order_of(note.id) > order_of(last)]
-                    if not notes and came[-1].ended:
+                if came and tail_seen:
+                    events = [event for event in came if order_of(event.id) > order_of(last)]
+                    if not events and came[-1].ended:
                         return  # the client's Last-Event-ID lies past the end
                     continue
-                proven = proven or bool(came)
-                notes = await self.story(task.id, last)
-                if not notes:
+                tail_seen = tail_seen or bool(came)
+                events = await self.story(task.id, last)
+                if not events:
                     yield ()
 
     async def follow_tenant(self, tenant: TenantId, after: str | None) -> AsyncGenerator[Sequence[EventJson]]:
-        """All of a tenant's notes past the cursor `after` (None: from now on), for ever."""
+        """All of a tenant's events past the cursor `after` (None: from now on), for ever."""
         with self._watch(self._by_tenant, tenant) as watcher:
             last = after
             if after is not None:
-                async for note in self._since(tenant, after):
-                    last = note.cursor
-                    yield (note,)
+                async for event in self._since(tenant, after):
+                    last = event.cursor
+                    yield (event,)
             while True:
                 came = await watcher.take()
-                notes = [n for n in came if last is None or order_of(n.cursor) > order_of(last)]
-                if notes:
-                    last = notes[-1].cursor
-                yield notes
+                events = [n for n in came if last is None or order_of(n.cursor) > order_of(last)]
+                if events:
+                    last = events[-1].cursor
+                yield events
 
     async def story(self, task_id: TaskId, after: str) -> list[EventJson]:
         """What is recorded of a task past `after`."""
         async with self._reads:
             recorded = await self._tasks.story(task_id, after)
             now = await self._task_now(recorded[-1]) if recorded else None
-        return [note_of(r, now) for r in recorded]
+        return [event_json(r, now) for r in recorded]
 
     async def _since(self, tenant: TenantId, after: str) -> AsyncGenerator[EventJson]:
         """What was recorded between `after` and what the live tail has brought, or until none comes for a while."""
@@ -181,7 +181,7 @@ class LiveEvents:
             except (TimeoutError, StopAsyncIteration):
                 return
             if recorded.tenant == tenant:
-                yield note_of(recorded, await self._task_now(recorded))
+                yield event_json(recorded, await self._task_now(recorded))
             if self._cursor is not None and order_of(recorded.cursor) >= order_of(self._cursor):
                 return
 
@@ -208,9 +208,9 @@ class LiveEvents:
         of_task = self._by_task.get(recorded.task, ())
         of_tenant = self._by_tenant.get(recorded.tenant, ())
         if of_task or of_tenant:
-            note = note_of(recorded, now)
+            event = event_json(recorded, now)
             for watcher in (*of_task, *of_tenant):
-                watcher.offer(note)
+                watcher.offer(event)
 
     async def _task_now(self, recorded: Recorded) -> Task | None:
         """The task as it is, when the event alone does not say enough; None when it is gone."""

@@ -12,10 +12,11 @@ from turnout.domain.keys import Key
 from turnout.domain.object_keys import of_task
 from turnout.domain.tasks import Cancelled, State, Task, TaskId
 from turnout.gateway.auth import UserDep
-from turnout.gateway.bodies import read_asked, read_json
+from turnout.gateway.bodies import read_json
 from turnout.gateway.gateway import Gateway, GatewayDep
 from turnout.gateway.problems import documented
-from turnout.gateway.videos.submission import TermsDep
+from turnout.gateway.videos.submission_headers import HEADER_PARAMETERS, SubmissionHeadersDep
+from turnout.gateway.videos.video_body import read_video_body, video_body_schemas
 from turnout.observe import get_log
 from turnout.schemas.openai_json import (
     RemixRequest,
@@ -23,7 +24,6 @@ from turnout.schemas.openai_json import (
     Video,
     VideoDeleted,
     VideoList,
-    VideoRequest,
     schema_of,
     video_of,
 )
@@ -35,36 +35,13 @@ _POSITIONS_AT_ONCE = 8
 router = APIRouter(tags=["videos"], responses=documented(400, 401, 403, 404, 500, 503))
 
 
-def _video_body() -> dict[str, Any]:
-    """How the OpenAPI document shows the body of a create."""
-    schema = schema_of(VideoRequest)
-    form = {**schema, "properties": dict(schema["properties"])}
-    form["properties"]["input_reference"] = {
-        "type": "string",
-        "contentMediaType": "image/*",
-        "format": "binary",
-    }
-    return _body({"application/json": {"schema": schema}, "multipart/form-data": {"schema": form}})
+def _submission(content: dict[str, Any]) -> dict[str, Any]:
+    """How the OpenAPI document shows a submission."""
+    return {"requestBody": {"required": True, "content": content}, "parameters": HEADER_PARAMETERS}
 
 
-def _body(content: dict[str, Any]) -> dict[str, Any]:
-    return {"requestBody": {"required": True, "content": content}, "parameters": _TERMS}
-
-
-_TERMS: list[dict[str, Any]] = [
-    {
-        "name": "X-Turnout-Priority",
-        "in": "header",
-        "required": False,
-        "schema": {"type": "string", "enum": ["low", "normal", "high"]},
-    },
-    {
-        "name": "Idempotency-Key",
-        "in": "header",
-        "required": False,
-        "schema": {"type": "string", "pattern": "^[!-~]{1,255}$"},
-    },
-]
+_CREATE = _submission(video_body_schemas())
+_REMIX = _submission({"application/json": {"schema": schema_of(RemixRequest)}})
 
 
 async def own_task(gateway: Gateway, key: Key, video_id: str) -> Task:
@@ -87,20 +64,22 @@ async def _shown(gateway: Gateway, task: Task) -> Video:
 
 async def _answer(gateway: Gateway, task: Task) -> Response:
     video = await _shown(gateway, task)
-    headers = {} if task.ended else {"openai-poll-after-ms": _POLL_AFTER_MS}
-    return Response(video.model_dump_json(), media_type="application/json", headers=headers)
+    poll = {} if task.ended else {"openai-poll-after-ms": _POLL_AFTER_MS}
+    return Response(video.model_dump_json(), media_type="application/json", headers=poll)
 
 
 @router.post(
     "/v1/videos",
     response_model=Video,
     responses=documented(409, 413, 415, 429),
-    openapi_extra=_video_body(),
+    openapi_extra=_CREATE,
     summary="Ask for a video",
 )
-async def create(request: Request, key: UserDep, gateway: GatewayDep, terms: TermsDep) -> Response:
-    asked = await read_asked(request, gateway.config.max_body_bytes)
-    task = await gateway.submissions.create(asked, key, terms)
+async def create(
+    request: Request, key: UserDep, gateway: GatewayDep, headers: SubmissionHeadersDep
+) -> Response:
+    body = await read_video_body(request, gateway.config.max_body_bytes)
+    task = await gateway.submissions.create(body, key, headers)
     return await _answer(gateway, task)
 
 
@@ -108,12 +87,14 @@ async def create(request: Request, key: UserDep, gateway: GatewayDep, terms: Ter
     "/generate",
     response_model=TaskStarted,
     responses=documented(409, 413, 415, 429),
-    openapi_extra=_video_body(),
+    openapi_extra=_CREATE,
     summary="Ask for a video (older interface)",
 )
-async def generate(request: Request, key: UserDep, gateway: GatewayDep, terms: TermsDep) -> TaskStarted:
-    asked = await read_asked(request, gateway.config.max_body_bytes)
-    task = await gateway.submissions.create(asked, key, terms)
+async def generate(
+    request: Request, key: UserDep, gateway: GatewayDep, headers: SubmissionHeadersDep
+) -> TaskStarted:
+    body = await read_video_body(request, gateway.config.max_body_bytes)
+    task = await gateway.submissions.create(body, key, headers)
     return TaskStarted(task_id=task.id)
 
 
@@ -165,15 +146,15 @@ async def cancel(video_id: str, key: UserDep, gateway: GatewayDep) -> Response:
     "/v1/videos/{video_id}/remix",
     response_model=Video,
     responses=documented(409, 413, 415, 429),
-    openapi_extra=_body({"application/json": {"schema": schema_of(RemixRequest)}}),
+    openapi_extra=_REMIX,
     summary="The same again with another prompt",
 )
 async def remix(
-    video_id: str, request: Request, key: UserDep, gateway: GatewayDep, terms: TermsDep
+    video_id: str, request: Request, key: UserDep, gateway: GatewayDep, headers: SubmissionHeadersDep
 ) -> Response:
     source = await own_task(gateway, key, video_id)
     body = await read_json(request, RemixRequest)
-    task = await gateway.submissions.remix(source, body, key, terms)
+    task = await gateway.submissions.remix(source, body, key, headers)
     return await _answer(gateway, task)
 
 

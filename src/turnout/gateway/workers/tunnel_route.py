@@ -1,4 +1,4 @@
-"""The door for tunnels: a worker that nobody can reach connects here with its own secret, and is called through it."""
+"""The route for tunnels: a worker that no gateway can reach connects here with its own secret, and is called through it."""
 
 import asyncio
 from typing import Annotated

@@ -1,4 +1,5 @@
-"""Workers over HTTP: they register with a worker key, then beat with a secret of their own; admins list and drain.
+"""Workers over HTTP: they register with a worker key, then send heartbeats with a secret of their own; admins list and
+drain them.
 
 A worker only calls out, so it works behind any NAT that lets it reach this URL. Its answer is held open until its
 orders change, so that an order arrives at once.
@@ -15,12 +16,11 @@ from fastapi import APIRouter, Header, Request
 from turnout.domain.errors import Forbidden, InvalidRequest, NotFound, TurnoutError, Unauthorized
 from turnout.domain.serving import TUNNEL, Beat, Enrolment, OrderSheet, WorkerId
 from turnout.gateway.auth import AdminDep, WorkerDep
-from turnout.gateway.bodies import read_json
+from turnout.gateway.bodies import json_body, read_json
 from turnout.gateway.gateway import Gateway, GatewayDep
 from turnout.gateway.problems import documented
 from turnout.observe import get_log
 from turnout.ports import Fetcher
-from turnout.schemas.openai_json import schema_of
 from turnout.schemas.relay_tokens import PROBE_PATH, probe_answer
 from turnout.schemas.worker_messages import (
     Draining,
@@ -39,14 +39,10 @@ _ADVICE = "Give a --public-url that gateways reach, or join with --tunnel if the
 router = APIRouter(tags=["workers"], responses=documented(401, 403, 500, 503))
 
 
-def _body_of(model: type[Registration | Heartbeat | Draining]) -> dict[str, object]:
-    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema_of(model)}}}}
-
-
 @router.post(
     "/workers/register",
     responses=documented(400, 413, 415),
-    openapi_extra=_body_of(Registration),
+    openapi_extra=json_body(Registration),
     summary="Join as a worker",
 )
 async def register(request: Request, key: WorkerDep, gateway: GatewayDep) -> Registered:
@@ -66,7 +62,7 @@ async def register(request: Request, key: WorkerDep, gateway: GatewayDep) -> Reg
 @router.post(
     "/workers/{worker_id}/heartbeat",
     responses=documented(400, 404, 413, 415),
-    openapi_extra=_body_of(Heartbeat),
+    openapi_extra=json_body(Heartbeat),
     summary="Tell a worker's state, hear its orders",
 )
 async def heartbeat(
@@ -109,7 +105,7 @@ async def index(admin: AdminDep, gateway: GatewayDep) -> WorkerList:
 @router.post(
     "/workers/{worker_id}/drain",
     responses=documented(400, 404, 413, 415),
-    openapi_extra=_body_of(Draining),
+    openapi_extra=json_body(Draining),
     summary="Take a worker out, or back in",
 )
 async def drain(worker_id: str, request: Request, admin: AdminDep, gateway: GatewayDep) -> Draining:

@@ -1,0 +1,54 @@
+"""The headers of a submission: its priority, and the key that makes a repeated submission harmless."""
+
+import re
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from fastapi import Depends, Request
+
+from turnout.domain.errors import InvalidRequest
+from turnout.domain.tasks import Priority
+
+_PRIORITY = "X-Turnout-Priority"
+_IDEMPOTENCY = "Idempotency-Key"
+_MAX_KEY_CHARS = 255
+_VISIBLE = re.compile(r"[\x21-\x7e]+")
+
+HEADER_PARAMETERS: list[dict[str, Any]] = [
+    {
+        "name": _PRIORITY,
+        "in": "header",
+        "required": False,
+        "schema": {"type": "string", "enum": [priority.value for priority in Priority]},
+    },
+    {
+        "name": _IDEMPOTENCY,
+        "in": "header",
+        "required": False,
+        "schema": {"type": "string", "pattern": "^[!-~]{1,255}$"},
+    },
+]
+"""As the OpenAPI document shows them."""
+
+
+@dataclass(frozen=True, slots=True)
+class SubmissionHeaders:
+    priority: Priority
+    idempotency_key: str | None
+
+
+async def read_submission_headers(request: Request) -> SubmissionHeaders:
+    priority = request.headers.get(_PRIORITY, Priority.NORMAL.value)
+    if priority not in set(Priority):
+        raise InvalidRequest(f"{_PRIORITY} must be low, normal or high.", _PRIORITY, "invalid_value")
+    key = request.headers.get(_IDEMPOTENCY)
+    if key is not None and not (len(key) <= _MAX_KEY_CHARS and _VISIBLE.fullmatch(key)):
+        raise InvalidRequest(
+            f"{_IDEMPOTENCY} must be 1 to {_MAX_KEY_CHARS} visible ASCII characters.",
+            _IDEMPOTENCY,
+            "invalid_value",
+        )
+    return SubmissionHeaders(Priority(priority), key)
+
+
+SubmissionHeadersDep = Annotated[SubmissionHeaders, Depends(read_submission_headers)]
