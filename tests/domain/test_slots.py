@@ -8,66 +8,68 @@ from hypothesis import strategies as st
 from turnout.domain.families import FAMILIES
 from turnout.domain.slots import (
     GangReport,
-    Line,
+    GangTurns,
+    QueueState,
     RankReport,
     gang_prefix,
-    line_of,
+    queue_state,
     slot_of,
+    take_turns,
     wants_gang,
     who_yields,
 )
 from turnout.domain.tasks import GangId
 from turnout.domain.video_model import Model
-from turnout.launch.ray.bundles import could_hold, gang_bundles, seating
+from turnout.launch.ray.bundles import could_hold, gang_bundles, misfit_reason, seating
 
 MODEL = Model("m", "w", FAMILIES["wan-tiny-t2v"], ulysses=2, max_replicas=4)
 slots = st.frozensets(st.integers(0, 3))
 
 
-def awake(line: Line, model: Model = MODEL) -> set[int]:
-    return {slot for slot in range(model.max_replicas) if wants_gang(model, slot, line)}
+def awake(queue: QueueState, model: Model = MODEL) -> set[int]:
+    return {slot for slot in range(model.max_replicas) if wants_gang(model, slot, queue)}
 
 
 def test_nothing_waits_nothing_wakes() -> None:
-    assert awake(Line()) == set()
+    assert awake(QueueState()) == set()
 
 
 def test_each_waiting_task_wakes_one_gang_up_to_the_limit() -> None:
-    assert awake(Line(waiting=2)) == {0, 1}
-    assert awake(Line(waiting=9)) == {0, 1, 2, 3}
+    assert awake(QueueState(waiting=2)) == {0, 1}
+    assert awake(QueueState(waiting=9)) == {0, 1, 2, 3}
 
 
 def test_scaling_down_keeps_the_busy_one_and_lets_the_idle_one_go() -> None:
-    assert awake(Line(busy=frozenset({1}), idle=frozenset({0}))) == {1}
-    assert awake(Line(busy=frozenset({0}), idle=frozenset({1}))) == {0}
+    assert awake(QueueState(busy=frozenset({1}), idle=frozenset({0}))) == {1}
+    assert awake(QueueState(busy=frozenset({0}), idle=frozenset({1}))) == {0}
 
 
 def test_an_idle_gang_takes_what_waits_before_another_is_woken() -> None:
-    assert awake(Line(waiting=1, idle=frozenset({2}))) == {2}
-    assert awake(Line(waiting=2, idle=frozenset({2}))) == {0, 2}
+    assert awake(QueueState(waiting=1, idle=frozenset({2}))) == {2}
+    assert awake(QueueState(waiting=2, idle=frozenset({2}))) == {0, 2}
 
 
 def test_idle_gangs_that_leave_an_old_task_lying_are_not_counted_on() -> None:
-    assert awake(Line(waiting=1, oldest_s=60, idle=frozenset({2}))) == {0, 2}
+    assert awake(QueueState(waiting=1, oldest_s=60, idle=frozenset({2}))) == {0, 2}
 
 
 def test_gangs_that_must_be_kept_are_kept() -> None:
     kept = replace(MODEL, min_replicas=2)
-    assert awake(Line(), kept) == {0, 1}
-    assert awake(Line(busy=frozenset({3})), kept) == {0, 3}
+    assert awake(QueueState(), kept) == {0, 1}
+    assert awake(QueueState(busy=frozenset({3})), kept) == {0, 3}
 
 
 @given(st.integers(0, 9), st.floats(0, 100), slots, slots)
 def test_a_busy_gang_is_never_stopped_whatever_else_is_true(
     waiting: int, oldest_s: float, busy: frozenset[int], idle: frozenset[int]
 ) -> None:
-    wanted = awake(Line(waiting, oldest_s, busy, idle - busy))
+    wanted = awake(QueueState(waiting, oldest_s, busy, idle - busy))
     assert busy <= wanted
     assert len(wanted) >= min(MODEL.max_replicas, len(busy) + waiting)
 
 
 def test_a_model_whose_turn_is_over_leaves_even_when_it_is_busy() -> None:
-    assert awake(Line(waiting=3, busy=frozenset({1}), yields=True)) == set()
+    assert awake(QueueState(waiting=3, busy=frozenset({1}), yields=True)) == set()
 
 
 def test_who_was_up_longest_yields_to_who_had_no_place_for_a_turn() -> None:
@@ -78,7 +80,52 @@ def test_who_was_up_longest_yields_to_who_had_no_place_for_a_turn() -> None:
     assert who_yields({}, {"a": 99}, 60) is None
 
 
-def test_a_line_is_read_from_names_and_reports() -> None:
+def turns(
+    before: GangTurns, now: float, waiting: str = "", resident: dict[str, float] | None = None
+) -> GangTurns:
+    """Models are single letters; all but `x` fit, `w` is kept warm, and a turn lasts 60 s."""
+    fitting = set("abcw")
+    return take_turns(before, list(waiting), fitting, resident or {}, {"w"}, 60.0, now)
+
+
+def test_a_model_that_does_not_fit_is_refused_after_a_time_without_a_break() -> None:
+    state = turns(GangTurns(), 0.0, "ax")
+    assert state.misfits(29.0, 30.0) == [] and state.misfits(30.0, 30.0) == ["x"]
+    state = turns(turns(state, 10.0), 20.0, "x")
+    assert state.misfits(49.0, 30.0) == [] and state.misfits(50.0, 30.0) == ["x"]
+
+
+def test_a_turn_ends_for_a_model_that_waits_and_lasts_until_it_has_its_place() -> None:
+    state = turns(GangTurns(), 0.0, "ab", {"a": 100.0})
+    assert state.yielding is None
+    state = turns(state, 60.0, "ab", {"a": 160.0})
+    assert state.yielding == "a"
+    state = turns(state, 70.0, "ab")
+    assert state.yielding == "a", "it has left, and the other has no gang yet"
+    assert "a" not in state.waiting_since, "its own wait begins when the other has its place"
+    state = turns(state, 71.0, "ab", {"b": 0.0})
+    assert state.yielding is None and state.waiting_since == {}
+    assert turns(state, 72.0, "ab", {"b": 1.0}).waiting_since == {"a": 72.0}
+
+
+def test_a_model_that_is_kept_warm_does_not_yield() -> None:
+    state = turns(GangTurns(), 0.0, "b", {"w": 100.0})
+    assert turns(state, 60.0, "b", {"w": 160.0}).yielding is None
+
+
+def test_a_model_that_never_fits_ends_nobody_s_turn() -> None:
+    state = turns(GangTurns(), 0.0, "x", {"a": 100.0})
+    assert turns(state, 60.0, "x", {"a": 160.0}).yielding is None
+
+
+def test_why_no_gang_was_placed_names_what_is_missing() -> None:
+    nodes = [{"CPU": 2.0}, {"CPU": 1.0}]
+    assert misfit_reason(MODEL, nodes, "PACK") == (
+        "m needs 2 ranks with one CPU each (PACK); the cluster has 3 on 2 nodes and got no more in time"
+    )
+
+
+def test_a_queue_s_state_is_read_from_names_and_reports() -> None:
     a, b, c = (GangId(f"{gang_prefix('m', slot)}x{slot}") for slot in (0, 1, 2))
     there = (RankReport(0, "n", "a", 7),)
     reports = {
@@ -86,8 +133,8 @@ def test_a_line_is_read_from_names_and_reports() -> None:
         b: GangReport(b, "m", 1, 0, 0, 1, there),
         c: GangReport(c, "m", 2, 0, 0, 1, (RankReport(0),)),
     }
-    line = line_of(MODEL, 3, 1, 4.0, {a: 1, b: 0, GangId("worker-m-77"): 1}, reports)
-    assert line == Line(2, 4.0, frozenset({0}), frozenset({1}))
+    queue = queue_state(MODEL, 3, 1, 4.0, {a: 1, b: 0, GangId("worker-m-77"): 1}, reports)
+    assert queue == QueueState(2, 4.0, frozenset({0}), frozenset({1}))
     assert slot_of("ray-m-x-1", "m") is None
 
 

@@ -31,9 +31,9 @@ def register(app: typer.Typer) -> None:
 def status(address: AddressOption = "auto", as_json: JsonOption = False) -> None:
     """Nodes, deployments, gangs and their ranks."""
     connected(address)
-    from turnout.wiring.on_ray.cluster_status import standing
+    from turnout.wiring.on_ray.cluster_status import cluster_status
 
-    found = standing()
+    found = cluster_status()
     if as_json:
         print(json.dumps(asdict(found), default=sorted))
     else:
@@ -87,7 +87,7 @@ def describe(found: "ClusterStatus") -> str:
         (g.gang, g.model, _state(found, g.gang), " ".join(_rank(r, addresses) for r in g.ranks))
         for g in sorted(found.gangs.values(), key=lambda g: g.gang)
     ]
-    lines = [(m, str(line.waiting), str(len(line.busy))) for m, line in sorted(found.lines.items())]
+    queues = [(m, str(queue.waiting), str(len(queue.busy))) for m, queue in sorted(found.lines.items())]
     health = found.manager
     manager = "manager: none, or it does not answer"
     if health is not None:
@@ -98,7 +98,7 @@ def describe(found: "ClusterStatus") -> str:
         table(("NODE", "ID", "CPU", "GPU"), nodes),
         manager,
         table(("DEPLOYMENT", "STATE"), deployments) if deployments else "nothing is deployed",
-        table(("MODEL", "WAITING", "RENDERING"), lines) if lines else "",
+        table(("MODEL", "WAITING", "RENDERING"), queues) if queues else "",
         table(("GANG", "MODEL", "STATE", "RANKS"), gangs) if gangs else "no gang is awake",
     ]
     return "\n\n".join(part for part in parts if part)
@@ -106,8 +106,8 @@ def describe(found: "ClusterStatus") -> str:
 
 def _state(found: "ClusterStatus", gang: str) -> str:
     report = next(g for g in found.gangs.values() if g.gang == gang)
-    line = found.lines.get(report.model)
-    if line is not None and report.slot in line.busy:
+    queue = found.lines.get(report.model)
+    if queue is not None and report.slot in queue.busy:
         return "busy"
     return "idle" if report.formed else "starting"
 

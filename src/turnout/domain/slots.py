@@ -1,11 +1,12 @@
-"""Gangs in slots: a model that may have N gangs has N slots, and each is awake or asleep by itself. Pure.
+"""Gangs that Ray places: a model that may have N gangs has N slots, and each slot is scaled by itself. Pure.
 
-Slots, because whoever only says «one gang less» cannot say which: here a busy one is never it.
+A deployment that is told "one replica less" chooses which one leaves. With one slot a deployment, it is never a busy one.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 
+from turnout.domain.scaling import had_its_turn, replicas_needed, times_since
 from turnout.domain.tasks import GangId
 from turnout.domain.video_model import Model
 
@@ -13,8 +14,8 @@ _PATIENCE_S = 5.0  # an idle gang takes what waits within a fraction of a second
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
-    """A model's line of tasks and who stands at it. `oldest_s` is the age of the oldest unfinished task; `busy` and
+class QueueState:
+    """A model's queue and its gangs. `oldest_s` is the age of the oldest unfinished task; `busy` and
     `idle` are the slots whose gang holds a task, and whose gang is ready for one. `yields`: another model has its
     turn, and there is no room for both."""
 
@@ -25,27 +26,65 @@ class Line:
     yields: bool = False
 
 
-def wants_gang(model: Model, slot: int, line: Line) -> bool:
+def wants_gang(model: Model, slot: int, queue: QueueState) -> bool:
     """Whether this slot's gang has work, will have, or must be there anyway. One that is busy when its model must
     yield is drained: what it renders is checkpointed and goes on at its next turn."""
-    if line.yields:
+    if queue.yields:
         return False
-    if slot in line.busy:
+    if slot in queue.busy:
         return True
-    # Idle gangs that leave an old task lying are unwell, whatever they say: count on others.
-    distrusted = len(line.idle) if line.waiting and line.oldest_s > _PATIENCE_S else 0
-    count = max(line.waiting + distrusted, model.min_replicas - len(line.busy))
-    free = (s for s in range(model.max_replicas) if s not in line.busy)
-    awake_first = sorted(free, key=lambda s: (s not in line.idle, s))
+    # Idle gangs that leave an old task in the queue are broken, whatever they report: do not count on them.
+    distrusted = len(queue.idle) if queue.waiting and queue.oldest_s > _PATIENCE_S else 0
+    load = len(queue.busy) + queue.waiting + distrusted
+    count = replicas_needed(load, 1, model.min_replicas, model.max_replicas) - len(queue.busy)
+    free = (s for s in range(model.max_replicas) if s not in queue.busy)
+    awake_first = sorted(free, key=lambda s: (s not in queue.idle, s))
     return slot in awake_first[: max(0, count)]
 
 
-def who_yields(without_place_s: Mapping[str, float], up_s: Mapping[str, float], turn_s: float) -> str | None:
-    """The model that must leave room, if one must: that which has been up longest, and for its turn at least, while
-    another has had tasks and no place for as long."""
-    hungry = {model for model, waited_s in without_place_s.items() if waited_s >= turn_s}
-    had_its_turn = {m: s for m, s in up_s.items() if s >= turn_s and m not in hungry}
-    return max(had_its_turn, key=lambda m: had_its_turn[m]) if hungry and had_its_turn else None
+@dataclass(frozen=True, slots=True)
+class GangTurns:
+    """Since when models have not fitted on the cluster, since when they have had tasks and no gang, and which model
+    makes room for another."""
+
+    misfit_since: Mapping[str, float] = field(default_factory=dict[str, float])
+    waiting_since: Mapping[str, float] = field(default_factory=dict[str, float])
+    yielding: str | None = None
+
+    def misfits(self, now: float, fit_s: float) -> list[str]:
+        """Models that have not fitted for so long that no autoscaler will bring the nodes."""
+        return [name for name, since in self.misfit_since.items() if now - since >= fit_s]
+
+
+def take_turns(
+    before: GangTurns,
+    waiting: Collection[str],
+    fitting: Collection[str],
+    resident_s: Mapping[str, float],
+    kept_warm: Collection[str],
+    turn_s: float,
+    now: float,
+) -> GangTurns:
+    """What follows when the models `waiting` have tasks that wait, `fitting` could have a gang on an empty cluster, and
+    `resident_s` says how long each present model has had one."""
+    misfit_since = times_since(before.misfit_since, (m for m in waiting if m not in fitting), now)
+    # The model that makes room has no gang because of it: its own wait begins afterwards.
+    without = (m for m in waiting if m in fitting and m not in resident_s and m != before.yielding)
+    waiting_since = times_since(before.waiting_since, without, now)
+    waited_s = {name: now - since for name, since in waiting_since.items()}
+    if before.yielding is not None and any(had_its_turn(s, turn_s) for s in waited_s.values()):
+        yielding = before.yielding  # until the one that waits has its place
+    else:
+        yielding = who_yields(waited_s, {m: s for m, s in resident_s.items() if m not in kept_warm}, turn_s)
+    return GangTurns(misfit_since, waiting_since, yielding)
+
+
+def who_yields(waited_s: Mapping[str, float], resident_s: Mapping[str, float], turn_s: float) -> str | None:
+    """The model that must leave room, if one must: that which has been resident longest, and for its turn at least,
+    while another has had tasks and no place for as long."""
+    starving = {model for model, waited in waited_s.items() if had_its_turn(waited, turn_s)}
+    candidates = {m: s for m, s in resident_s.items() if had_its_turn(s, turn_s) and m not in starving}
+    return max(candidates, key=lambda m: candidates[m]) if starving and candidates else None
 
 
 def slot_of(gang: str, model: str) -> int | None:
@@ -85,14 +124,14 @@ class GangReport:
         return bool(self.ranks) and all(rank.pid for rank in self.ranks)
 
 
-def line_of(
+def queue_state(
     model: Model,
     length: int,
     running: int,
     oldest_s: float,
     held: Mapping[GangId, int],
     reports: Mapping[GangId, GangReport],
-) -> Line:
+) -> QueueState:
     """`held` is how many tasks each gang of the model holds; `reports` are those of gangs that live."""
     slots = {gang: slot_of(gang, model.name) for gang in {*held, *reports}}
     busy = frozenset(slot for gang, slot in slots.items() if slot is not None and held.get(gang, 0) > 0)
@@ -101,4 +140,4 @@ def line_of(
         for gang, slot in slots.items()
         if slot is not None and gang in reports and reports[gang].formed and slot not in busy
     )
-    return Line(max(0, length - running), oldest_s, busy, idle)
+    return QueueState(max(0, length - running), oldest_s, busy, idle)

@@ -19,6 +19,7 @@ from turnout.domain.placement import (
     room_now,
     with_freed,
 )
+from turnout.domain.scaling import had_its_turn
 from turnout.domain.serving import (
     Needs,
     Phase,
@@ -231,7 +232,7 @@ class _Pad:
         if replica.asleep:
             return True
         ready_at = replica.ready_at if replica.phase is Phase.READY else None
-        return ready_at is not None and self._now - ready_at >= self._fleet.rules.min_resident_s
+        return ready_at is not None and had_its_turn(self._now - ready_at, self._fleet.rules.min_resident_s)
 
     def _candidates(self, worker: WorkerId, claim: Claim) -> list[Replica]:
         """Who could leave the machine for the claim, in the order in which they should."""

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 
 from turnout.domain.fleet import Fleet, ModelPressure, load_of, same_engine
+from turnout.domain.scaling import replicas_needed
 from turnout.domain.serving import Phase, Replica, ServedModel, Want
 from turnout.manager.events_and_commands import Close, Command, Reopen, SetWant
 
@@ -56,8 +57,7 @@ def _scale_one(
     demand = fleet.demand.get(model.name)
     load = load_of(fleet, model.name)
     serving = [r for r in replicas if r.open]
-    by_load = -(-load // max(1, model.concurrency))
-    needed = min(model.max_replicas, max(model.min_replicas, by_load))
+    needed = replicas_needed(load, model.concurrency, model.min_replicas, model.max_replicas)
     recent = demand is not None and now - demand.asked_at < model.idle_s
     kept = max(needed, 1) if recent or load else needed
     back = [SetWant(r.id, Want.READY, "asked for again") for r in replicas if _dozing(r)]

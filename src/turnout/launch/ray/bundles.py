@@ -56,3 +56,13 @@ def could_hold(nodes: Sequence[Resources], bundles: Sequence[Resources], strateg
 
 def _fits(node: Resources, bundle: Resources) -> bool:
     return all(node.get(name, 0.0) >= amount - 1e-9 for name, amount in bundle.items())
+
+
+def misfit_reason(model: Model, nodes: Sequence[Resources], strategy: Strategy) -> str:
+    """Why no gang of the model was placed, for a user."""
+    kind = next(iter(rank_bundle(model)))
+    have = sum(node.get(kind, 0.0) for node in nodes)
+    return (
+        f"{model.name} needs {model.ranks} ranks with one {kind} each ({strategy}); "
+        f"the cluster has {have:g} on {len(nodes)} nodes and got no more in time"
+    )

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from ray.exceptions import RayError
 
-from turnout.domain.slots import GangReport, Line
+from turnout.domain.slots import GangReport, QueueState
 from turnout.domain.tasks import GangId
 from turnout.wiring.on_ray.manager_actor import ManagerHealth, find_manager, ray
 from turnout.wiring.on_ray.serve_app import our_applications
@@ -21,16 +21,17 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class ClusterStatus:
-    """`manager` None: there is none, or it did not answer."""
+    """`manager` None: there is none, or it did not answer. `lines` are the queues; `turnout ray status --json` calls them
+    so."""
 
     nodes: list[Node]
     deployments: dict[str, str]
     manager: ManagerHealth | None = None
     gangs: dict[GangId, GangReport] = field(default_factory=dict[GangId, GangReport])
-    lines: dict[str, Line] = field(default_factory=dict[str, Line])
+    lines: dict[str, QueueState] = field(default_factory=dict[str, QueueState])
 
 
-def standing() -> ClusterStatus:
+def cluster_status() -> ClusterStatus:
     nodes = [
         Node(
             n["NodeID"],
@@ -49,8 +50,8 @@ def standing() -> ClusterStatus:
     if manager is None:
         return ClusterStatus(nodes, deployments)
     try:
-        asked = [manager.health.remote(), manager.gangs.remote(), manager.lines.remote()]
-        health, gangs, lines = ray.get(asked, timeout=_ANSWER_S)
+        asked = [manager.health.remote(), manager.gangs.remote(), manager.queues.remote()]
+        health, gangs, queues = ray.get(asked, timeout=_ANSWER_S)
     except RayError:
         return ClusterStatus(nodes, deployments)
-    return ClusterStatus(nodes, deployments, health, gangs, lines)
+    return ClusterStatus(nodes, deployments, health, gangs, queues)

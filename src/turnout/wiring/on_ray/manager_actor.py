@@ -15,10 +15,10 @@ from ray.exceptions import RayError
 from turnout.config import Config
 from turnout.domain.errors import Unavailable
 from turnout.domain.serving import EngineKind
-from turnout.domain.slots import GangReport, Line
+from turnout.domain.slots import GangReport, QueueState
 from turnout.domain.tasks import GangId
 from turnout.observe import get_log, start_logging
-from turnout.wiring.on_ray.overseer import Overseer
+from turnout.wiring.on_ray.gang_scheduler import GangScheduler
 from turnout.wiring.run_manager import manage
 from turnout.wiring.stores import open_stores
 
@@ -50,7 +50,7 @@ class ManagerActor:
         self._digest = digest
         self._born = time.monotonic()
         self._looked: float | None = None
-        self._lines: dict[str, Line] = {}
+        self._queues: dict[str, QueueState] = {}
         self._gangs: dict[GangId, GangReport] = {}
         self._stopping = asyncio.Event()
         self._loop = asyncio.new_event_loop()
@@ -64,11 +64,11 @@ class ManagerActor:
             os.getpid(), ray.get_runtime_context().get_node_id(), self._digest, now - self._born, looked_s
         )
 
-    def lines(self) -> dict[str, Line]:
+    def queues(self) -> dict[str, QueueState]:
         """How each model's queue stood a moment ago; raises when that was not seen lately."""
         if self._looked is None or time.monotonic() - self._looked > _ANSWER_S:
             raise RuntimeError("the queues have not been seen lately")
-        return self._lines
+        return self._queues
 
     def gangs(self) -> dict[GangId, GangReport]:
         """The gangs that live, as they told of themselves a moment ago."""
@@ -88,14 +88,14 @@ class ManagerActor:
 
     async def _work(self) -> None:
         async with open_stores(self._config) as stores, asyncio.TaskGroup() as group:
-            looking = group.create_task(self._look(Overseer(self._config, stores)), name="look")
+            looking = group.create_task(self._look(GangScheduler(self._config, stores)), name="look")
             await manage(self._config, self._stopping, elsewhere=frozenset({EngineKind.WAN}))
             looking.cancel()
 
-    async def _look(self, overseer: Overseer) -> None:
+    async def _look(self, scheduler: GangScheduler) -> None:
         while True:
             try:
-                self._gangs, self._lines = await overseer.look()
+                self._gangs, self._queues = await scheduler.look()
                 self._looked = time.monotonic()
             except Unavailable as err:
                 log.warning("queues not seen", error=str(err))

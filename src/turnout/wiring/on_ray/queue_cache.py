@@ -8,7 +8,7 @@ import ray as _ray
 from pydantic import TypeAdapter
 from ray.exceptions import RayError
 
-from turnout.domain.slots import Line
+from turnout.domain.slots import QueueState
 from turnout.domain.video_model import Model
 from turnout.wiring.on_ray.manager_actor import find_manager
 
@@ -30,12 +30,12 @@ def model_from(values: Mapping[str, Any]) -> Model:
 
 class QueueCache:
     def __init__(self) -> None:
-        self._lines: dict[str, Line] = {}
+        self._queues: dict[str, QueueState] = {}
         self._asked_at = float("-inf")
 
-    def latest(self, model: str) -> Line | None:
+    def latest(self, model: str) -> QueueState | None:
         """None when it is not known, or was known too long ago."""
-        return self._lines.get(model) if time.monotonic() - self._asked_at < _ANSWER_S else None
+        return self._queues.get(model) if time.monotonic() - self._asked_at < _ANSWER_S else None
 
     def follow(self) -> None:
         """For ever; a manager that is away or being restarted leaves what is known to grow old."""
@@ -44,7 +44,7 @@ class QueueCache:
             try:
                 manager = manager or find_manager()
                 if manager is not None:
-                    self._lines = ray.get(manager.lines.remote(), timeout=_ANSWER_S)
+                    self._queues = ray.get(manager.queues.remote(), timeout=_ANSWER_S)
                     self._asked_at = time.monotonic()
             except RayError:
                 manager = None

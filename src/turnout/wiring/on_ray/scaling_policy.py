@@ -1,4 +1,4 @@
-"""How Serve's controller decides whether a slot's gang is there: by its model's line, which the manager tells.
+"""How Serve's controller decides whether a slot's gang is there: by its model's queue, which the manager tells.
 
 Serve pickles this module's code into its controller, so it holds nothing but the class; no Redis address and no
 secret is in what Serve shows of it. Serve calls it many times a second: it only looks at what a thread learned.
@@ -18,8 +18,8 @@ class GangPolicy:
         self._model = model_from(model)
         self._slot = slot
         self._idle_since: float | None = None
-        self._lines = QueueCache()
-        threading.Thread(target=self._lines.follow, name=f"line {slot}", daemon=True).start()
+        self._queues = QueueCache()
+        threading.Thread(target=self._queues.follow, name=f"queue {slot}", daemon=True).start()
 
     def __call__(self, context: Any) -> tuple[int, dict[str, Any]]:
         import time
@@ -27,13 +27,13 @@ class GangPolicy:
         from turnout.domain.slots import wants_gang
 
         there: int = context.target_num_replicas
-        line = self._lines.latest(self._model.name)
-        if line is None:
+        queue = self._queues.latest(self._model.name)
+        if queue is None:
             return there, {}
-        if wants_gang(self._model, self._slot, line):
+        if wants_gang(self._model, self._slot, queue):
             self._idle_since = None
             return 1, {}
-        if line.yields or not there:
+        if queue.yields or not there:
             return 0, {}
         self._idle_since = self._idle_since or time.monotonic()
         return int(time.monotonic() - self._idle_since < self._model.idle_s), {}
