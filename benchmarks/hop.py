@@ -113,12 +113,12 @@ class _OneReplica:
 async def run_door(name: str, port: int, to: int) -> None:
     """A worker's door; only the one of that name says on which network it is."""
     hands = cast(ReplicaSet, _OneReplica(_ReadyReplica(name, to)))
-    tallies = DirectAccess(hands, network_name() if name == STRAIGHT else "")
-    tallies.look()
+    direct = DirectAccess(hands, network_name() if name == STRAIGHT else "")
+    direct.announce()
     admission = ProxyAdmission(hands, lambda: relay_token_from_digest(_DIGEST))
     relay = Relay(admission, worker_relay_settings())
     settings = uvicorn.Config(
-        control_app(hands, admission, tallies, str),
+        control_app(hands, admission, direct, str),
         host="127.0.0.1",
         port=port,
         http=relay.protocol,

@@ -481,23 +481,3 @@ class Tunnels(Protocol):
     async def hold(self, worker: WorkerId, channel: Channel) -> None:
         """Carries connections through the channel until it is closed."""
         ...
-
-
-@dataclass(frozen=True, slots=True)
-class WorkerDoor:
-    """Where a worker is called, and what its door asks for."""
-
-    url: str
-    token: str = field(repr=False)
-
-
-class Shortcuts(Protocol):
-    """Ways to engines past their workers' doors, for those that share a network with us."""
-
-    def follow(self, doors: Mapping[WorkerId, WorkerDoor]) -> None:
-        """These are the workers whose engines we have routes to."""
-        ...
-
-    async def run(self, gateway: str) -> None:
-        """Keeps a tally with each of them, under this name, for ever."""
-        ...

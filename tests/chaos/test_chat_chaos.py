@@ -1,7 +1,7 @@
-"""Kills every kind of process of the chat path while requests are under way, and accounts for each request, replica and
+"""Kills every kind of process of the chat path while requests are in flight, and accounts for each request, replica and
 process afterwards.
 
-Four workers on one machine, reached by a port-forward, by a TLS proxy, by a tunnel, and with engines that are asked straight;
+Four workers on one machine, reached by a port-forward, by a TLS proxy, by a tunnel, and with engines that are called directly;
 two models, two replicas each.
 """
 
@@ -53,7 +53,7 @@ _CLIENTS_OWN = {"gateway"}
 
 
 @dataclass
-class Tally:
+class Account:
     """What became of every request; `fault` is the latest one caused."""
 
     fault: str = "none"
@@ -61,7 +61,7 @@ class Tally:
     refused: list[tuple[str, str]] = field(default_factory=list)
     told: list[tuple[str, str]] = field(default_factory=list)
     short: list[tuple[str, str]] = field(default_factory=list)
-    under_way: int = 0  # streams that have begun
+    in_flight: int = 0  # streams that have begun
 
     @property
     def done(self) -> int:
@@ -78,15 +78,15 @@ async def test_every_request_replica_and_process_is_accounted_for(tmp_path: Path
     ):
         workers = await four_workers(service, tmp_path, stack, (certificate, key))
         began = time.monotonic()
-        tally, over = Tally(), asyncio.Event()
+        account, over = Account(), asyncio.Event()
         async with asyncio.TaskGroup() as group:
             for number in range(CLIENTS):
-                group.create_task(use(service, number, tally, over))
+                group.create_task(use(service, number, account, over))
             await wait_until(
-                lambda: went_straight(service), "the near worker's engine to be asked straight", 60
+                lambda: went_directly(service), "the near worker's engine to be called directly", 60
             )
             for fault in FAULTS:
-                await cause(fault, service, workers, tally, chance)
+                await cause(fault, service, workers, account, chance)
             over.set()
         took_s = time.monotonic() - began
         await wait_until(lambda: settled(service), "the registry to agree with the processes", 60)
@@ -98,23 +98,23 @@ async def test_every_request_replica_and_process_is_accounted_for(tmp_path: Path
         names = {worker["name"] for worker in await list_workers(service)}
         assert names == set(workers), "a worker that comes back is itself"
 
-        assert not tally.short, "no stream ended silently short"
-        lost = [f for f in tally.refused if f[0] not in _CLIENTS_OWN]
+        assert not account.short, "no stream ended silently short"
+        lost = [f for f in account.refused if f[0] not in _CLIENTS_OWN]
         assert not lost, "what was not answered yet was answered by another replica"
-        assert tally.told, "some stream was hit"
+        assert account.told, "some stream was hit"
         odd = [
             said
-            for fault, said in tally.told
+            for fault, said in account.told
             if fault not in _CLIENTS_OWN and "broke off the answer" not in said
         ]
         assert not odd, "a stream that was begun ends with the error event that says so"
         await stack.aclose()
         await wait_until(lambda: not engines(service), "the engines to leave with their workers", 60)
     figures(
-        f"chat chaos: 4 workers (port-forward, TLS proxy, tunnel, straight), 2 models × 2 replicas, {len(FAULTS)} × kill -9 "
-        f"({', '.join(FAULTS)}) in {took_s:.0f} s: {tally.whole['stream']} streams and {tally.whole['plain']} plain "
-        f"requests whole; {len(tally.told)} streams ended by an error that the client saw, 0 silently short; "
-        f"{len(tally.refused)} requests refused or cut before their answer, all by the gateway's own death; "
+        f"chat chaos: 4 workers (port-forward, TLS proxy, tunnel, direct), 2 models × 2 replicas, {len(FAULTS)} × kill -9 "
+        f"({', '.join(FAULTS)}) in {took_s:.0f} s: {account.whole['stream']} streams and {account.whole['plain']} plain "
+        f"requests whole; {len(account.told)} streams ended by an error that the client saw, 0 silently short; "
+        f"{len(account.refused)} requests refused or cut before their answer, all by the gateway's own death; "
         f"afterwards {len(replicas)} replicas, {len(processes)} engine processes, the same ones"
     )
 
@@ -174,7 +174,7 @@ async def register(service: Service) -> None:
             assert (await http.post("/v1/models/register", json=body)).status_code == 200
 
 
-async def use(service: Service, number: int, tally: Tally, over: asyncio.Event) -> None:
+async def use(service: Service, number: int, account: Account, over: asyncio.Event) -> None:
     """Asks on and on, streamed and plain in turn, as the unmodified client does."""
     async with openai.AsyncOpenAI(
         base_url=f"{service.url}/v1", api_key=service.api_key, max_retries=0, timeout=60
@@ -184,23 +184,23 @@ async def use(service: Service, number: int, tally: Tally, over: asyncio.Event) 
                 return
             model, prompt = MODELS[turn % 2], f"Tell story number {number}, part {turn}."
             if turn // 2 % 2:
-                await ask_plain(client, model, prompt, tally)
+                await ask_plain(client, model, prompt, account)
             else:
-                await ask_stream(client, model, prompt, tally)
+                await ask_stream(client, model, prompt, account)
 
 
-async def ask_plain(client: openai.AsyncOpenAI, model: str, prompt: str, tally: Tally) -> None:
+async def ask_plain(client: openai.AsyncOpenAI, model: str, prompt: str, account: Account) -> None:
     messages: Any = [{"role": "user", "content": prompt}]
     try:
         answer = await client.chat.completions.create(model=model, messages=messages, max_tokens=PLAIN_TOKENS)
         assert answer.choices[0].finish_reason
-        tally.whole["plain"] += 1
+        account.whole["plain"] += 1
     except (openai.APIError, httpx.HTTPError) as err:
-        tally.refused.append((tally.fault, repr(err)))
+        account.refused.append((account.fault, repr(err)))
         await asyncio.sleep(0.1)
 
 
-async def ask_stream(client: openai.AsyncOpenAI, model: str, prompt: str, tally: Tally) -> None:
+async def ask_stream(client: openai.AsyncOpenAI, model: str, prompt: str, account: Account) -> None:
     messages: Any = [{"role": "user", "content": prompt}]
     begun, finished, content = False, False, 0
     try:
@@ -210,27 +210,27 @@ async def ask_stream(client: openai.AsyncOpenAI, model: str, prompt: str, tally:
         begun = True
         async for chunk in stream:
             if chunk.choices and chunk.choices[0].delta.content:
-                tally.under_way += not content
+                account.in_flight += not content
                 content += 1
             finished = finished or bool(chunk.choices and chunk.choices[0].finish_reason)
         if finished:
-            tally.whole["stream"] += 1
+            account.whole["stream"] += 1
         else:
-            tally.short.append((tally.fault, f"{content} pieces"))
+            account.short.append((account.fault, f"{content} pieces"))
     except (openai.APIError, httpx.HTTPError) as err:
-        (tally.told if begun else tally.refused).append((tally.fault, repr(err)))
+        (account.told if begun else account.refused).append((account.fault, repr(err)))
         await asyncio.sleep(0.1)
     finally:
-        tally.under_way -= bool(content)
+        account.in_flight -= bool(content)
 
 
 async def cause(
-    fault: str, service: Service, workers: dict[str, JoinedWorker], tally: Tally, chance: random.Random
+    fault: str, service: Service, workers: dict[str, JoinedWorker], account: Account, chance: random.Random
 ) -> None:
     """One fault in the middle of streams; returns when requests are answered again and all is back."""
-    await wait_until(lambda: tally.under_way >= 3, "streams under way", 60)
+    await wait_until(lambda: account.in_flight >= 3, "streams in flight", 60)
     await asyncio.sleep(chance.uniform(0, 0.2))
-    tally.fault = fault
+    account.fault = fault
     if fault == "engine":
         chance.choice(sorted(engines(service).items()))[1].kill()
     elif fault.endswith("worker"):
@@ -240,8 +240,10 @@ async def cause(
     else:
         (victim,) = service.parts(fault)
         victim.kill()
-    before = tally.done
-    await wait_until(lambda: tally.done >= before + 2 * CLIENTS, f"requests to be answered after {fault}", 90)
+    before = account.done
+    await wait_until(
+        lambda: account.done >= before + 2 * CLIENTS, f"requests to be answered after {fault}", 90
+    )
     await wait_until(lambda: settled(service), f"all replicas to be back after {fault}", 90)
 
 
@@ -270,7 +272,7 @@ async def reported(service: Service) -> list[str]:
     ]
 
 
-async def went_straight(service: Service) -> bool:
+async def went_directly(service: Service) -> bool:
     async with httpx.AsyncClient(base_url=service.url, headers=service.headers, timeout=10) as http:
         told = (await http.get("/metrics")).text
     return any(

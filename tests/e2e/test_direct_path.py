@@ -1,4 +1,4 @@
-"""Straight to the engine, as users meet it: `turnout up`, workers that join, a real llama.cpp."""
+"""Direct calls of engines, as users meet them: `turnout up`, workers that join, a real llama.cpp."""
 
 import asyncio
 import json
@@ -56,8 +56,8 @@ def talks_to(process: psutil.Process, address: tuple[str, int]) -> bool:
     return any(c.raddr and (c.raddr.ip, c.raddr.port) == address for c in process.net_connections())
 
 
-async def went_straight(service: Service, client: openai.AsyncOpenAI, worker: psutil.Process) -> None:
-    """Asks until the gateway has met the worker: until then requests go through its door."""
+async def went_directly(service: Service, client: openai.AsyncOpenAI, worker: psutil.Process) -> None:
+    """Asks until the gateway has met the worker: until then requests go through its proxy."""
     (gateway,) = service.parts("gateway")
 
     async def it_did() -> bool:
@@ -65,7 +65,7 @@ async def went_straight(service: Service, client: openai.AsyncOpenAI, worker: ps
         assert answer.choices[0].message.content is not None
         return talks_to(gateway, engine_of(worker)[1])
 
-    await wait_until(it_did, "a request to go straight to the engine", 60)
+    await wait_until(it_did, "a request to go directly to the engine", 60)
 
 
 async def busy(service: Service) -> int:
@@ -76,7 +76,7 @@ async def test_a_gateway_that_is_killed_leaves_no_request_behind(tmp_path: Path)
     async with running_service(tmp_path, models=MODELS) as service, api(service) as client:
         await client.chat.completions.create(model="chat", messages=HELLO, max_tokens=1)
         (worker,) = service.parts("worker")
-        await went_straight(service, client, worker)
+        await went_directly(service, client, worker)
         streams = [stream_of(client, 400) for _ in range(3)]
         for stream in streams:
             await anext(stream)
@@ -84,7 +84,7 @@ async def test_a_gateway_that_is_killed_leaves_no_request_behind(tmp_path: Path)
         async def counted() -> bool:
             return await busy(service) == 3
 
-        await wait_until(counted, "the worker to count what never passed its door")
+        await wait_until(counted, "the worker to count what never passed its proxy")
         (gateway,) = service.parts("gateway")
         gateway.kill()
 
@@ -98,15 +98,15 @@ async def test_a_gateway_that_is_killed_leaves_no_request_behind(tmp_path: Path)
         for stream in streams:
             with pytest.raises((openai.APIError, httpx.HTTPError)):
                 _ = [piece async for piece in stream]
-        await went_straight(service, client, worker)
+        await went_directly(service, client, worker)
 
 
-async def test_a_worker_that_leaves_lets_a_straight_stream_end(tmp_path: Path) -> None:
+async def test_a_worker_that_leaves_lets_a_direct_stream_end(tmp_path: Path) -> None:
     async with running_service(tmp_path, models=MODELS) as service, api(service) as client:
         await set_aside_its_own_worker(service)
         async with joined(service, tmp_path / "w1", "--listen-port", "0") as worker:
             await client.chat.completions.create(model="chat", messages=HELLO, max_tokens=1)
-            await went_straight(service, client, worker.process)
+            await went_directly(service, client, worker.process)
             stream = stream_of(client, 150)
             await anext(stream)
             worker.process.send_signal(signal.SIGTERM)
@@ -121,7 +121,7 @@ async def test_engines_of_another_machine_are_asked_with_their_key(tmp_path: Pat
         worker = joined(service, tmp_path / "w1", "--listen-port", "0", WORKER_ENGINE_HOST="127.0.0.2")
         async with worker as made:
             await client.chat.completions.create(model="chat", messages=HELLO, max_tokens=1)
-            await went_straight(service, client, made.process)
+            await went_directly(service, client, made.process)
             engine, address = engine_of(made.process)
             assert address[0] == "127.0.0.2"
             await _refuses_strangers(f"http://127.0.0.2:{address[1]}")
@@ -139,7 +139,9 @@ async def test_what_stands_before_a_worker_is_not_passed_by(tmp_path: Path) -> N
         how = ("--listen-port", str(port), "--public-url", f"http://127.0.0.1:{front}")
         async with joined(service, tmp_path / "w1", *how) as worker:
             await client.chat.completions.create(model="chat", messages=HELLO, max_tokens=1)
-            await wait_until(lambda: "may go straight" in worker.log.read_text(), "the gateway's tally")
+            await wait_until(
+                lambda: "may call engines directly" in worker.log.read_text(), "the gateway's session"
+            )
             await client.chat.completions.create(model="chat", messages=HELLO, max_tokens=1)
             (gateway,) = service.parts("gateway")
             assert not talks_to(gateway, engine_of(worker.process)[1])

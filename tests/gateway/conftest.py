@@ -46,8 +46,8 @@ from turnout.domain.tasks import (
 )
 from turnout.gateway import gateway as gateway_module
 from turnout.gateway.app import create_app
-from turnout.gateway.chat.direct import DirectRoutes
-from turnout.ports import Publication, WorkerDoor
+from turnout.gateway.chat.direct import DirectRoutes, WorkerProxy
+from turnout.ports import Publication
 from turnout.relay import Relay, RelaySettings
 
 MODELS = {
@@ -58,13 +58,13 @@ MODELS = {
 }
 
 
-class ByTheDoor(DirectRoutes):
-    """What stands for a worker here has a door, and nothing behind it that could be reached straight."""
+class OnlyProxied(DirectRoutes):
+    """What stands for a worker here has no engine that could be called directly."""
 
     def __init__(self) -> None:
         super().__init__("", ssl.create_default_context())
 
-    def follow(self, doors: Mapping[WorkerId, WorkerDoor]) -> None:
+    def follow(self, proxies: Mapping[WorkerId, WorkerProxy]) -> None:
         pass
 
 
@@ -180,7 +180,7 @@ def gateway_on(
         fetcher=fetcher,
         prober=prober,
         tunnels=GatewayTunnels(),
-        direct=direct or ByTheDoor(),
+        direct=direct or OnlyProxied(),
         new_id=lambda: f"{next(numbers):06d}{secrets.token_hex(4)}",
         new_seed=lambda: 7,
     )

@@ -1,5 +1,5 @@
-"""Gateways that go straight to engines: what a worker tells them, how it counts them, and that it never stops an engine
-behind their back."""
+"""Gateways that call engines directly: what a worker tells them, how it counts their requests, and that it never stops an
+engine with one in flight."""
 
 import asyncio
 import socket
@@ -17,7 +17,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from turnout.domain.serving import Phase, ReplicaId, ReplicaOrder, Want
 from turnout.engines.engine_servers import relay_paths
-from turnout.schemas.direct_messages import Announcement, Counts
+from turnout.schemas.direct_messages import Announcement, InFlightCounts
 from turnout.worker.direct_access import DirectAccess
 from turnout.worker.proxy_admission import ProxyAdmission
 from turnout.worker.proxy_app import control_app
@@ -30,8 +30,8 @@ def order(want: Want = Want.READY) -> ReplicaOrder:
     return ReplicaOrder(replica=R1, model=MODEL, gpus=(), want=want)
 
 
-class TallyingGateway:
-    """A gateway's end of a tally, word for word."""
+class ScriptedGateway:
+    """A gateway's end of a direct session, message by message."""
 
     def __init__(self, socket: ClientConnection) -> None:
         self._socket = socket
@@ -41,7 +41,9 @@ class TallyingGateway:
             return Announcement.model_validate_json(await self._socket.recv())
 
     async def say(self, seen: int, **counts: int) -> None:
-        said = Counts(seen=seen, counts={ReplicaId(replica): count for replica, count in counts.items()})
+        said = InFlightCounts(
+            seen=seen, counts={ReplicaId(replica): count for replica, count in counts.items()}
+        )
         await self._socket.send(said.model_dump_json().encode())
 
     async def hung_up(self) -> None:
@@ -76,31 +78,31 @@ class Worker:
     @asynccontextmanager
     async def gateway(
         self, name: str = "gw", token: str = "t0ken", path: str = "/tally"
-    ) -> AsyncIterator[TallyingGateway]:
+    ) -> AsyncIterator[ScriptedGateway]:
         headers = {"authorization": f"Bearer {token}", "x-turnout-gateway": name}
         async with connect(
             self.url + path, additional_headers=headers, proxy=None, close_timeout=1
         ) as socket:
-            yield TallyingGateway(socket)
+            yield ScriptedGateway(socket)
 
 
 @pytest.fixture
 async def worker(bench: Bench) -> AsyncIterator[Worker]:
-    """A worker's door in front of engines that can sleep."""
+    """A worker's proxy in front of engines that can sleep."""
     kit = replace(
         bench.kit(),
         plan=lambda replica, model, gpus: bench.launch(sleeps=True),
-        recalled=lambda: tallies.recalled(),
+        recalled=lambda: access.wait_acknowledged(),
     )
-    async with ReplicaSet(kit, lambda: tallies.look()) as hands:
-        tallies = DirectAccess(hands, "here")
-        app = control_app(hands, ProxyAdmission(hands, lambda: "t0ken"), tallies, str)
+    async with ReplicaSet(kit, lambda: access.announce()) as hands:
+        access = DirectAccess(hands, "here")
+        app = control_app(hands, ProxyAdmission(hands, lambda: "t0ken"), access, str)
         listening = socket.socket()
         listening.bind(("127.0.0.1", 0))
         listening.listen()
         server = uvicorn.Server(uvicorn.Config(app, ws="websockets-sansio", log_config=None))
         serving = asyncio.create_task(server.serve(sockets=[listening]))
-        await wait_until(lambda: server.started, "the door to open")
+        await wait_until(lambda: server.started, "the server to start")
         yield Worker(hands, f"ws://127.0.0.1:{listening.getsockname()[1]}")
         server.should_exit = True
         await asyncio.wait_for(serving, 10)
@@ -170,7 +172,7 @@ async def test_an_engine_falls_asleep_only_when_no_gateway_has_a_request_there(w
         withdrawn = await gateway.hear()
         assert withdrawn.engines == ()
         await gateway.say(withdrawn.version, r1=1)
-        await wait_until(lambda: worker.busy == 1, "the request under way")
+        await wait_until(lambda: worker.busy == 1, "the request in flight")
         assert worker.phase is Phase.READY
         await gateway.say(withdrawn.version)
         await wait_until(lambda: worker.phase is Phase.SLEEPING, "the engine to sleep")

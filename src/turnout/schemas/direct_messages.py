@@ -1,20 +1,20 @@
-"""What a worker and a gateway say to each other about engines that the gateway reaches straight, past the worker's door.
+"""What a worker and a gateway say to each other about engines that the gateway calls directly, past the worker's proxy.
 
-The gateway holds one WebSocket at the door, with the same token as every request there. Both sides always say all there
-is, not what changed: the worker which engines may be reached now, the gateway how many of its own requests are under way
-at each. `seen` acknowledges the announcement of that version: from then on the gateway sends nothing more to an engine
-that is missing there, and the counts beside it are all that can still be under way.
+The gateway holds one WebSocket to the worker, with the same token as for every request to its proxy. Each side always
+sends its whole state: the worker the engines that may be called now, the gateway how many requests it has in flight at
+each. `seen` acknowledges the announcement of that version: from then on the gateway sends no request to an engine that is
+missing there, and the counts beside it are all that it still has in flight.
 """
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from turnout.domain.serving import ReplicaId
 
-TALLY_PATH = "/tally"
+DIRECT_PATH = "/tally"
 GATEWAY_HEADER = "x-turnout-gateway"
-MAX_TALLY_BYTES = 256 * 1024
+MAX_DIRECT_MESSAGE_BYTES = 256 * 1024
 MAX_ENGINES = 256
-_MOST = 65_536
+_MAX_COUNT = 65_536
 
 
 class DirectMessage(BaseModel):
@@ -22,7 +22,7 @@ class DirectMessage(BaseModel):
 
 
 class DirectEngine(DirectMessage):
-    """One engine: where it listens (an IP address), which paths may be asked of it, and the key that it wants."""
+    """One engine: where it listens (an IP address), the paths that may be called, and the key that it asks for."""
 
     replica: ReplicaId
     model: str
@@ -33,16 +33,16 @@ class DirectEngine(DirectMessage):
 
 
 class Announcement(DirectMessage):
-    """`network` names the machine and its network: a loopback address means something only to those who have the same."""
+    """`network` names the worker's machine and network: only where it is the same, loopback is the same."""
 
     version: int
     network: str
     engines: tuple[DirectEngine, ...] = Field(max_length=MAX_ENGINES)
 
 
-class Counts(DirectMessage):
+class InFlightCounts(DirectMessage):
     seen: int
-    counts: dict[ReplicaId, int] = Field(max_length=_MOST)
+    counts: dict[ReplicaId, int] = Field(max_length=_MAX_COUNT)
 
     def of(self, replica: ReplicaId) -> int:
-        return max(0, min(self.counts.get(replica, 0), _MOST))
+        return max(0, min(self.counts.get(replica, 0), _MAX_COUNT))

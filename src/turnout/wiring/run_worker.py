@@ -30,7 +30,7 @@ from turnout.engines.engine_servers import KEYED, Launch, Outside, Programs, pla
 from turnout.engines.gang_launch import GangProgram
 from turnout.engines.llamacpp import builtin_weights
 from turnout.relay import Relay
-from turnout.schemas.direct_messages import MAX_TALLY_BYTES
+from turnout.schemas.direct_messages import MAX_DIRECT_MESSAGE_BYTES
 from turnout.schemas.relay_tokens import relay_token
 from turnout.wiring.signals import on_stop
 from turnout.wiring.state_dir import alone_on, write_private
@@ -107,7 +107,7 @@ async def _open_and_run(config: Config, joining: Joining, listening: socket.sock
 
     def changed() -> None:
         joiner.changed()
-        direct.look()
+        direct.announce()
         if gangs is not None:
             gangs.look()
 
@@ -118,7 +118,7 @@ async def _open_and_run(config: Config, joining: Joining, listening: socket.sock
             ledger,
             _planner(config, read_gpus, programs, gang_program),
             GpuGate(read_gpus),
-            recalled=lambda: direct.recalled(),
+            recalled=lambda: direct.wait_acknowledged(),
         )
         async with ReplicaSet(context, changed) as replicas:
             # Who gives a public URL has put something before this worker: gateways must not bypass it.
@@ -161,7 +161,7 @@ def _server_settings(app: Starlette, relay: Relay) -> uvicorn.Config:
         app,
         http=relay.protocol,
         ws="websockets-sansio",
-        ws_max_size=MAX_TALLY_BYTES,
+        ws_max_size=MAX_DIRECT_MESSAGE_BYTES,
         ws_ping_interval=_PING_S,
         ws_ping_timeout=2 * _PING_S,
         lifespan="off",

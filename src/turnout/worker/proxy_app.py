@@ -14,7 +14,7 @@ from starlette.websockets import WebSocket
 from turnout.domain.error_table import describe
 from turnout.domain.errors import Limited, NotFound, TurnoutError
 from turnout.peer_connections import WebSocketChannel
-from turnout.schemas.direct_messages import GATEWAY_HEADER, TALLY_PATH
+from turnout.schemas.direct_messages import DIRECT_PATH, GATEWAY_HEADER
 from turnout.schemas.relay_tokens import PROBE_PATH
 from turnout.worker.direct_access import DirectAccess
 from turnout.worker.proxy_admission import ProxyAdmission
@@ -46,7 +46,7 @@ def control_app(
         admission.check(_authorization(request))
         return PlainTextResponse(replicas.find(request.path_params["replica"]).log_tail())
 
-    async def tally(socket: WebSocket) -> None:
+    async def direct_session(socket: WebSocket) -> None:
         gateway = socket.headers.get(GATEWAY_HEADER, "")
         try:
             admission.check(_authorization(socket))
@@ -63,7 +63,7 @@ def control_app(
             Route("/health", health),
             Route(PROBE_PATH + "{nonce}", probe),
             Route("/replicas/{replica}/log", log),
-            WebSocketRoute(TALLY_PATH, tally),
+            WebSocketRoute(DIRECT_PATH, direct_session),
         ],
         exception_handlers={TurnoutError: _on_error, HTTPException: _on_unknown_path},
     )

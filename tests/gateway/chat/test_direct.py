@@ -1,5 +1,5 @@
-"""A gateway and a worker that meet for real, in front of a small engine: which way requests go, and that the worker's
-count stays true."""
+"""A real gateway and a real worker, in front of a small engine: which route requests take, and that the worker's count
+stays true."""
 
 import asyncio
 import json
@@ -47,7 +47,7 @@ HERE = "here"
 CHAT = "/v1/chat/completions"
 
 
-class CountingDesk(ProxyAdmission):
+class CountingAdmission(ProxyAdmission):
     admitted = 0
 
     def admit(self, ask: RelayRequest) -> UpstreamCall:
@@ -57,33 +57,33 @@ class CountingDesk(ProxyAdmission):
 
 @dataclass
 class Worker:
-    hands: ReplicaSet
+    replicas: ReplicaSet
     url: str
-    desk: CountingDesk
+    admission: CountingAdmission
     server: uvicorn.Server
 
     @property
     def busy(self) -> int:
-        return self.hands.reports()[0].busy
+        return self.replicas.reports()[0].busy
 
     @property
     def phase(self) -> Phase:
-        return self.hands.reports()[0].phase
+        return self.replicas.reports()[0].phase
 
     def want(self, want: Want) -> None:
-        self.hands.follow([ReplicaOrder(replica=R1, model=MODEL, gpus=(), want=want)])
+        self.replicas.follow([ReplicaOrder(replica=R1, model=MODEL, gpus=(), want=want)])
 
 
 @asynccontextmanager
-async def serving(hands: ReplicaSet, tallies: DirectAccess, port: int = 0) -> AsyncIterator[Worker]:
-    desk = CountingDesk(hands, lambda: relay_token_from_digest(DIGEST))
-    relay = Relay(desk, worker_relay_settings())
+async def serving(replicas: ReplicaSet, access: DirectAccess, port: int = 0) -> AsyncIterator[Worker]:
+    admission = CountingAdmission(replicas, lambda: relay_token_from_digest(DIGEST))
+    relay = Relay(admission, worker_relay_settings())
     with socket.socket() as listening:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind(("127.0.0.1", port))
         listening.listen()
         settings = uvicorn.Config(
-            control_app(hands, desk, tallies, str),
+            control_app(replicas, admission, access, str),
             http=relay.protocol,
             ws="websockets-sansio",
             log_config=None,
@@ -91,9 +91,9 @@ async def serving(hands: ReplicaSet, tallies: DirectAccess, port: int = 0) -> As
         )
         server = uvicorn.Server(settings)
         running = asyncio.create_task(server.serve(sockets=[listening]))
-        await wait_until(lambda: server.started, "the door to open")
+        await wait_until(lambda: server.started, "the server to start")
         try:
-            yield Worker(hands, f"http://127.0.0.1:{listening.getsockname()[1]}", desk, server)
+            yield Worker(replicas, f"http://127.0.0.1:{listening.getsockname()[1]}", admission, server)
         finally:
             relay.close()
             server.should_exit = True
@@ -109,10 +109,10 @@ async def bench(state_dir: Path) -> AsyncIterator[Bench]:
 
 @pytest.fixture
 async def worker(bench: Bench) -> AsyncIterator[Worker]:
-    kit = replace(bench.kit(), recalled=lambda: tallies.recalled())
-    async with ReplicaSet(kit, lambda: tallies.look()) as hands:
-        tallies = DirectAccess(hands, HERE)
-        async with serving(hands, tallies) as worker:
+    kit = replace(bench.kit(), recalled=lambda: access.wait_acknowledged())
+    async with ReplicaSet(kit, lambda: access.announce()) as replicas:
+        access = DirectAccess(replicas, HERE)
+        async with serving(replicas, access) as worker:
             worker.want(Want.READY)
             await wait_until(lambda: worker.phase is Phase.READY, "the engine to be ready")
             yield worker
@@ -120,8 +120,8 @@ async def worker(bench: Bench) -> AsyncIterator[Worker]:
 
 @asynccontextmanager
 async def gateway(stores: Stores, tmp_path: Path, worker: Worker, network: str) -> AsyncIterator[Chat]:
-    ways = DirectRoutes(network, ssl.create_default_context())
-    async with chatting(stores, tmp_path, ways) as chat:
+    direct = DirectRoutes(network, ssl.create_default_context())
+    async with chatting(stores, tmp_path, direct) as chat:
         registry, board = chat.gateway.inside.stores.registry, chat.gateway.inside.switchboard
         await registry.enrol(Enrolment(W, "test", worker.url, DIGEST))
         told = ModelRoutes((Route(R1, W, worker.url, None),), 8)
@@ -130,18 +130,16 @@ async def gateway(stores: Stores, tmp_path: Path, worker: Worker, network: str) 
         yield chat
 
 
-def ways_of(chat: Chat) -> DirectRoutes:
-    ways = chat.gateway.inside.direct
-    assert isinstance(ways, DirectRoutes)
-    return ways
+def direct_routes(chat: Chat) -> DirectRoutes:
+    return chat.gateway.inside.direct
 
 
-async def straight(chat: Chat) -> None:
-    await wait_until(lambda: ways_of(chat).find(W, R1) is not None, "the way to be open")
+async def reached_directly(chat: Chat) -> None:
+    await wait_until(lambda: direct_routes(chat).find(W, R1) is not None, "the direct route to open")
 
 
-async def by_the_door(chat: Chat) -> None:
-    await wait_until(lambda: ways_of(chat).find(W, R1) is None, "the way to be shut")
+async def reached_by_proxy(chat: Chat) -> None:
+    await wait_until(lambda: direct_routes(chat).find(W, R1) is None, "the direct route to close")
 
 
 def asked(**more: Any) -> bytes:
@@ -153,98 +151,100 @@ async def ask(chat: Chat, **more: Any) -> httpx.Response:
         return await client.post(CHAT, content=asked(**more))
 
 
-async def test_on_one_machine_requests_go_straight_and_are_counted(
+async def test_on_one_machine_requests_go_directly_and_are_counted(
     stores: Stores, tmp_path: Path, worker: Worker
 ) -> None:
     async with gateway(stores, tmp_path, worker, HERE) as chat, asyncio.TaskGroup() as group:
-        await straight(chat)
+        await reached_directly(chat)
         release = tmp_path / "go"
-        under_way = [group.create_task(ask(chat, until=str(release))) for _ in range(3)]
-        await wait_until(lambda: worker.busy == 3, "the worker to count what never passed its door")
+        in_flight = [group.create_task(ask(chat, until=str(release))) for _ in range(3)]
+        await wait_until(lambda: worker.busy == 3, "the worker to count what never passed its proxy")
         release.touch()
-        for answer in [await one for one in under_way]:
+        for answer in [await one for one in in_flight]:
             assert answer.status_code == 200
             assert answer.json()["key"] is None, "the engine sees no key of ours"
         await wait_until(lambda: worker.busy == 0, "the worker to count them out")
-        assert worker.desk.admitted == 0
+        assert worker.admission.admitted == 0
         assert chat.at_rest
 
 
-async def test_a_gateway_of_another_network_comes_by_the_door(
+async def test_a_gateway_of_another_network_uses_the_proxy(
     stores: Stores, tmp_path: Path, worker: Worker
 ) -> None:
     async with gateway(stores, tmp_path, worker, "elsewhere") as chat:
-        await wait_until(lambda: _offered(chat) == 1, "the engine to be announced")
+        await wait_until(lambda: _announced(chat) == 1, "the engine to be announced")
         assert (await ask(chat)).status_code == 200
-        assert ways_of(chat).find(W, R1) is None
-        assert worker.desk.admitted == 1
+        assert direct_routes(chat).find(W, R1) is None
+        assert worker.admission.admitted == 1
 
 
-async def test_a_stop_lets_a_straight_request_end_and_sends_others_to_the_door(
+async def test_a_stop_lets_a_direct_request_end_and_sends_others_to_the_proxy(
     stores: Stores, tmp_path: Path, worker: Worker
 ) -> None:
     async with gateway(stores, tmp_path, worker, HERE) as chat, asyncio.TaskGroup() as group:
-        await straight(chat)
+        await reached_directly(chat)
         release = tmp_path / "go"
-        under_way = group.create_task(ask(chat, until=str(release)))
-        await wait_until(lambda: ways_of(chat)._tallies[W].busy, "the request to be under way")
+        in_flight = group.create_task(ask(chat, until=str(release)))
+        await wait_until(lambda: direct_routes(chat)._sessions[W].busy, "the request to be in flight")
         worker.want(Want.GONE)  # before the worker was told of the request, or after: both must hold
-        await by_the_door(chat)
+        await reached_by_proxy(chat)
         await wait_until(lambda: worker.busy == 1, "the worker to know of the request")
         assert worker.phase is Phase.STOPPING
         release.touch()
-        assert (await under_way).status_code == 200
+        assert (await in_flight).status_code == 200
         await wait_until(lambda: worker.phase is Phase.GONE, "the engine to leave")
-        assert worker.desk.admitted == 0
+        assert worker.admission.admitted == 0
 
 
-async def test_routes_may_go_while_a_request_is_under_way_and_it_still_counts(
+async def test_routes_may_go_while_a_request_is_in_flight_and_it_still_counts(
     stores: Stores, tmp_path: Path, worker: Worker
 ) -> None:
     async with gateway(stores, tmp_path, worker, HERE) as chat, asyncio.TaskGroup() as group:
-        await straight(chat)
+        await reached_directly(chat)
         release = tmp_path / "go"
-        under_way = group.create_task(ask(chat, until=str(release)))
+        in_flight = group.create_task(ask(chat, until=str(release)))
         await wait_until(lambda: worker.busy == 1, "the request to be counted")
         gone = Publication(routes={"m": ModelRoutes()})
         assert await chat.gateway.inside.stores.registry.publish("fleet", "test", gone)
-        await wait_until(lambda: not ways_of(chat)._doors, "the gateway to have no route to the worker")
+        await wait_until(
+            lambda: not direct_routes(chat)._proxies, "the gateway to have no route to the worker"
+        )
         worker.want(Want.GONE)
-        await by_the_door(chat)
+        await reached_by_proxy(chat)
         assert worker.busy == 1
         release.touch()
-        assert (await under_way).status_code == 200
+        assert (await in_flight).status_code == 200
         await wait_until(lambda: worker.phase is Phase.GONE, "the engine to leave")
 
 
-async def test_without_a_tally_there_is_no_straight_way(
+async def test_without_a_session_there_is_no_direct_route(
     stores: Stores, tmp_path: Path, worker: Worker
 ) -> None:
     async with gateway(stores, tmp_path, worker, HERE) as chat:
-        await straight(chat)
+        await reached_directly(chat)
         worker.server.should_exit = True
-        await by_the_door(chat)
-        tallies = DirectAccess(worker.hands, HERE)
-        tallies.look()
-        async with serving(worker.hands, tallies, port=int(worker.url.rpartition(":")[2])) as again:
-            await straight(chat)
+        await reached_by_proxy(chat)
+        access = DirectAccess(worker.replicas, HERE)
+        access.announce()
+        async with serving(worker.replicas, access, port=int(worker.url.rpartition(":")[2])) as again:
+            await reached_directly(chat)
             assert (await ask(chat)).status_code == 200
-            assert again.desk.admitted == 0
+            assert again.admission.admitted == 0
 
 
-async def test_a_way_that_is_blocked_is_left_for_the_door_by_the_same_request(
+async def test_a_request_whose_direct_route_fails_is_retried_through_the_proxy(
     stores: Stores, tmp_path: Path, worker: Worker
 ) -> None:
     async with gateway(stores, tmp_path, worker, HERE) as chat:
-        await straight(chat)
-        tally = ways_of(chat)._tallies[W]
+        await reached_directly(chat)
+        session = direct_routes(chat)._sessions[W]
         with socket.socket() as nobody:
             nobody.bind(("127.0.0.1", 0))
-            engine = tally.ways[R1].engine.model_copy(update={"port": nobody.getsockname()[1]})
-            tally.ways[R1] = DirectRoute(engine, tally)
+            engine = session.routes[R1].engine.model_copy(update={"port": nobody.getsockname()[1]})
+            session.routes[R1] = DirectRoute(engine, session)
             assert (await ask(chat)).status_code == 200
-        assert worker.desk.admitted == 1
-        assert not tally.busy
+        assert worker.admission.admitted == 1
+        assert not session.busy
         assert not chat.gateway.inside.switchboard._failed, "the replica is not to blame"
 
 
@@ -287,17 +287,17 @@ async def test_a_redirect_leads_nowhere(stores: Stores, tmp_path: Path) -> None:
     async def redirecting(call: Call) -> None:
         await call.json(b"", b"307 Temporary Redirect", b"Location: /elsewhere\r\n")
 
-    ways = DirectRoutes(HERE, ssl.create_default_context())
-    async with chatting(stores, tmp_path, ways) as chat:
-        door = await chat.replica(redirecting)
-        await wait_until(lambda: len(door.requests) >= 2, "the gateway to try again")
-        assert {request.line for request in door.requests} == {b"GET /tally HTTP/1.1"}
+    direct = DirectRoutes(HERE, ssl.create_default_context())
+    async with chatting(stores, tmp_path, direct) as chat:
+        proxy = await chat.replica(redirecting)
+        await wait_until(lambda: len(proxy.requests) >= 2, "the gateway to try again")
+        assert {request.line for request in proxy.requests} == {b"GET /tally HTTP/1.1"}
 
 
 def test_keys_are_in_no_log_line() -> None:
     assert "s3cret" not in repr(engine("10.0.0.5", "s3cret"))
 
 
-def _offered(chat: Chat) -> int:
-    tally = ways_of(chat)._tallies.get(W)
-    return len(tally._offered.engines) if tally else 0
+def _announced(chat: Chat) -> int:
+    session = direct_routes(chat)._sessions.get(W)
+    return len(session._announced.engines) if session else 0

@@ -1,4 +1,4 @@
-"""Both ends of a tally under any order of requests and stops: an engine is never stopped with a request inside."""
+"""Both ends of a direct session under any order of requests and stops: an engine is never stopped with a request inside."""
 
 import asyncio
 from typing import Any, cast
@@ -22,7 +22,7 @@ OPS = st.lists(st.sampled_from(["enter", "leave", "stop", "start", "turn", "turn
 
 
 class CountedReplica:
-    """A replica without an engine, which is its own hands: it counts, and says whether it takes requests."""
+    """A replica without an engine, in a set of its own: it counts, and says whether it takes requests."""
 
     id = R1
     model = ServedModel("m", EngineKind.COMMAND, "", command=("x", "{port}"))
@@ -78,45 +78,45 @@ class Pipe:
 
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(direct, "_TELL_S", 0.0)
+    monkeypatch.setattr(direct, "_REPORT_S", 0.0)
 
 
 async def play(ops: list[str]) -> int:
     replica = CountedReplica()
-    tallies = DirectAccess(cast(ReplicaSet, replica), "here")
-    tally = DirectSession(WorkerId("w"), "gw", "here")
-    pipe, under_way, stops = Pipe(), list[DirectRoute](), 0
-    tallies.look()
+    access = DirectAccess(cast(ReplicaSet, replica), "here")
+    session = DirectSession(WorkerId("w"), "gw", "here")
+    pipe, in_flight, stops = Pipe(), list[DirectRoute](), 0
+    access.announce()
 
     async def stop() -> None:
         nonlocal stops
         replica.takes = False
-        tallies.look()
-        await tallies.recalled()
+        access.announce()
+        await access.wait_acknowledged()
         await replica.idle.wait()
-        assert not tally.busy, "it is stopped with a request inside"
-        assert R1 not in tally.ways, "a request may still come"
+        assert not session.busy, "it is stopped with a request inside"
+        assert R1 not in session.routes, "a request may still come"
         stops += 1
 
     async with httpx.AsyncClient() as http:
         ends = [
-            asyncio.create_task(tallies.hold("gw", pipe)),
-            asyncio.create_task(tally._talk(pipe.other_end, http)),
+            asyncio.create_task(access.hold("gw", pipe)),
+            asyncio.create_task(session._serve(pipe.other_end, http)),
         ]
         stopping: asyncio.Task[None] | None = None
         for op in [*ops, "stop", *["leave"] * len(ops)]:
-            way = tally.ways.get(R1)
-            if op == "enter" and way is not None:
-                way.enter()
-                under_way.append(way)
-            elif op == "leave" and under_way:
-                under_way.pop().leave()
+            route = session.routes.get(R1)
+            if op == "enter" and route is not None:
+                route.enter()
+                in_flight.append(route)
+            elif op == "leave" and in_flight:
+                in_flight.pop().leave()
             elif op == "stop" and stopping is None:
                 stopping = asyncio.create_task(stop())
             elif op == "start" and stopping is not None and stopping.done():
                 await stopping
                 stopping, replica.takes = None, True
-                tallies.look()
+                access.announce()
             await asyncio.sleep(0)
         assert stopping is not None
         await asyncio.wait_for(stopping, 20)

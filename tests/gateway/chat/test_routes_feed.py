@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 from tests.conftest import Stores, wait_until
-from tests.gateway.conftest import ByTheDoor
+from tests.gateway.conftest import OnlyProxied
 
 from turnout.adapters.redis.registry import RedisRegistry
 from turnout.adapters.tunnel.gateway_end import GatewayTunnels
@@ -25,8 +25,10 @@ VIDEO = ServedModel("wan", EngineKind.WAN, "w", concurrency=1, video=VideoPart(F
 @asynccontextmanager
 async def running_gateway(stores: Stores) -> AsyncIterator[Switchboard]:
     board = Switchboard(time.monotonic)
-    lines = RoutesFeed(RedisRegistry(stores.link), board, GatewayTunnels(), ByTheDoor(), "g1", time.monotonic)
-    job = asyncio.create_task(lines.run())
+    feed = RoutesFeed(
+        RedisRegistry(stores.link), board, GatewayTunnels(), OnlyProxied(), "g1", time.monotonic
+    )
+    job = asyncio.create_task(feed.run())
     try:
         yield board
     finally:

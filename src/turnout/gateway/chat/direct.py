@@ -1,9 +1,10 @@
-"""The gateway's end of the straight way: which engines it reaches past their workers' doors, and what it has there.
+"""Calls engines directly, past their workers' proxies, where gateway and engine share a network.
 
-It holds a tally with each worker (see `wire.tally`): a WebSocket at the worker's door. A way is open only as long as that
-is, and only to an engine that the worker announces and that shares a network with us: on this very machine, or, with a
-key, at an address that has answered. What is under way is counted here and told to the worker, at most every `_TELL_S`,
-and at once when an engine is withdrawn.
+The gateway holds one session with each worker (see `schemas.direct_messages`): a WebSocket to the worker. A direct route
+exists only while the session does, and only to an engine that the worker announces and that is near: on this very
+machine, or, with a key, at an address that has answered. Requests in flight are counted here and reported to the worker,
+at most every `_REPORT_S`, and at once when an engine is withdrawn. If a direct route fails, the request is retried
+through the worker's proxy.
 """
 
 import asyncio
@@ -11,6 +12,7 @@ import contextlib
 import random
 import ssl
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from ipaddress import IPv6Address, ip_address
 
 import httpx
@@ -21,76 +23,83 @@ from turnout.domain.addresses import is_host
 from turnout.domain.backoff import backoff_s
 from turnout.domain.serving import ReplicaId, WorkerId
 from turnout.observe import get_log
-from turnout.ports import WorkerDoor
 from turnout.relay import Target
 from turnout.schemas.direct_messages import (
+    DIRECT_PATH,
     GATEWAY_HEADER,
-    MAX_TALLY_BYTES,
-    TALLY_PATH,
+    MAX_DIRECT_MESSAGE_BYTES,
     Announcement,
-    Counts,
     DirectEngine,
+    InFlightCounts,
 )
 
 log = get_log()
 
-_TELL_S = 0.05
+_REPORT_S = 0.05
 _OPEN_S = 5.0
 _PING_S = 5.0
 _FIRST_PAUSE_S = 0.2
-_LONGEST_PAUSE_S = 30.0  # a worker that has no tally, or whose proxy passes no WebSockets, is not asked often
+_LONGEST_PAUSE_S = 30.0  # for a worker without direct access, or behind what passes no WebSockets
 _PROBE_S = 2.0
-_AGAIN_S = 30.0  # an address that did not answer
+_PROBE_AGAIN_S = 30.0  # an address that did not answer
 _MAX_PROBE_BYTES = 64 * 1024
-_FORGET_S = 5.0
-_NOTHING = Announcement(version=0, network="", engines=())
+_END_UNUSED_S = 5.0
+_NONE = Announcement(version=0, network="", engines=())
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerProxy:
+    """Where a worker's proxy listens, and the token that it asks for."""
+
+    url: str
+    token: str = field(repr=False)
 
 
 class _Connect(connect):
     def process_redirect(self, exc: Exception) -> Exception | str:
-        """Leads nowhere: a worker must not send us to another address, and our token along."""
+        """Follows none: a worker must not send us, and our token, to another address."""
         return exc
 
 
 class DirectRoute:
-    """To one engine. Whoever goes it counts in first, and out once, whatever happened."""
+    """To one engine. A request calls `enter` before it uses the route, and `leave` once, whatever happened."""
 
-    __slots__ = ("_tally", "engine", "lines", "paths", "target")
+    __slots__ = ("_session", "engine", "lines", "paths", "target")
 
-    def __init__(self, engine: DirectEngine, tally: "DirectSession") -> None:
+    def __init__(self, engine: DirectEngine, session: "DirectSession") -> None:
         self.engine = engine
         self.target = Target(engine.host, engine.port)
         self.lines = b"authorization: Bearer %b\r\n" % engine.key.encode() if engine.key else b""
         self.paths = frozenset(path.encode() for path in engine.paths)
-        self._tally = tally
+        self._session = session
 
     def enter(self) -> None:
-        self._tally.count(self.engine.replica, 1)
+        self._session.count(self.engine.replica, 1)
 
     def leave(self) -> None:
-        self._tally.count(self.engine.replica, -1)
+        self._session.count(self.engine.replica, -1)
 
     def unreachable(self) -> None:
-        """It let nobody through: it is not used until it was tried again."""
-        log.warning("engine was not reached straight", replica=self.engine.replica)
-        self._tally.shut(self)
+        """The route is not used until the engine was probed again."""
+        log.warning("engine was not reached directly", replica=self.engine.replica)
+        self._session.close(self)
 
 
 class DirectSession:
-    """With one worker."""
+    """With one worker: its direct routes, and what is in flight on them."""
 
     def __init__(self, worker: WorkerId, gateway: str, network: str) -> None:
-        self.door: WorkerDoor | None = None
-        self.ways: dict[ReplicaId, DirectRoute] = {}
+        self.proxy: WorkerProxy | None = None
+        self.routes: dict[ReplicaId, DirectRoute] = {}
         self._worker = worker
         self._gateway = gateway
         self._network = network
         self._counts: dict[ReplicaId, int] = {}  # outlives a connection: requests do, too
-        self._offered = _NOTHING
-        self._look = asyncio.Event()
-        self._tell = asyncio.Event()
-        self._told: Counts | None = None
-        self._due = False
+        self._announced = _NONE
+        self._probe_due = asyncio.Event()
+        self._report_due = asyncio.Event()
+        self._reported: InFlightCounts | None = None
+        self._scheduled = False
 
     @property
     def busy(self) -> bool:
@@ -102,19 +111,19 @@ class DirectSession:
             self._counts[replica] = count
         else:
             del self._counts[replica]
-        if not self._due:
-            self._due = True
-            asyncio.get_running_loop().call_later(_TELL_S, self._tell.set)
+        if not self._scheduled:
+            self._scheduled = True
+            asyncio.get_running_loop().call_later(_REPORT_S, self._report_due.set)
 
-    def shut(self, way: DirectRoute) -> None:
-        if self.ways.get(way.engine.replica) is way:
-            del self.ways[way.engine.replica]
+    def close(self, route: DirectRoute) -> None:
+        if self.routes.get(route.engine.replica) is route:
+            del self.routes[route.engine.replica]
 
-    async def run(self, door: WorkerDoor, tls: ssl.SSLContext, http: httpx.AsyncClient) -> None:
-        """Keeps the connection, for ever; whatever goes wrong is tried again."""
-        failures, told = 0, ""
-        url = door.url.rstrip("/").replace("http", "ws", 1) + TALLY_PATH
-        headers = {"authorization": f"Bearer {door.token}", GATEWAY_HEADER: self._gateway}
+    async def run(self, proxy: WorkerProxy, tls: ssl.SSLContext, http: httpx.AsyncClient) -> None:
+        """Keeps the session for ever, whatever goes wrong."""
+        failures, logged = 0, ""
+        url = proxy.url.rstrip("/").replace("http", "ws", 1) + DIRECT_PATH
+        headers = {"authorization": f"Bearer {proxy.token}", GATEWAY_HEADER: self._gateway}
         while True:
             try:
                 async with _Connect(
@@ -123,95 +132,95 @@ class DirectSession:
                     ssl=tls if url.startswith("wss:") else None,
                     proxy=None,
                     compression=None,
-                    max_size=MAX_TALLY_BYTES,
+                    max_size=MAX_DIRECT_MESSAGE_BYTES,
                     open_timeout=_OPEN_S,
                     close_timeout=1,
                     ping_interval=_PING_S,
                     ping_timeout=2 * _PING_S,
                 ) as socket:
-                    failures, told = 0, ""
-                    await self._talk(socket, http)
-            except* Exception as errors:  # noqa: BLE001 - requests go through the door meanwhile
+                    failures, logged = 0, ""
+                    await self._serve(socket, http)
+            except* Exception as errors:  # noqa: BLE001 - requests go through the proxy meanwhile
                 failures += 1
-                if told != (told := _reason(errors.exceptions[0])):
-                    log.info("no tally with worker", worker=self._worker, reason=told)
+                if logged != (logged := _reason(errors.exceptions[0])):
+                    log.info("no direct session with worker", worker=self._worker, reason=logged)
             await asyncio.sleep(backoff_s(failures, _FIRST_PAUSE_S, _LONGEST_PAUSE_S, random.random()))
 
-    async def _talk(self, socket: ClientConnection, http: httpx.AsyncClient) -> None:
-        self._told = None
+    async def _serve(self, socket: ClientConnection, http: httpx.AsyncClient) -> None:
+        self._reported = None
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._say(socket), name=f"tally out {self._worker}")
-            group.create_task(self._explore(http), name=f"tally ways {self._worker}")
+            group.create_task(self._send_counts(socket), name=f"report to {self._worker}")
+            group.create_task(self._open_routes(http), name=f"direct routes to {self._worker}")
             try:
                 while True:
-                    self._hear(Announcement.model_validate_json(await socket.recv()))
-            finally:  # at once, before the others are waited for: the worker counts us no more
-                self._offered = _NOTHING
-                self.ways.clear()
+                    self._absorb(Announcement.model_validate_json(await socket.recv()))
+            finally:  # at once, before the tasks are waited for: the worker has dropped our counts
+                self._announced = _NONE
+                self.routes.clear()
 
-    def _hear(self, offered: Announcement) -> None:
-        """What is not offered any more is not used from here on; that is what our answer acknowledges."""
-        self._offered = offered
-        for way in [way for way in self.ways.values() if way.engine not in offered.engines]:
-            self.shut(way)
-        self._tell.set()
-        self._look.set()
+    def _absorb(self, announced: Announcement) -> None:
+        """Engines that are missing are not called from here on; that is what our next report acknowledges."""
+        self._announced = announced
+        for route in [route for route in self.routes.values() if route.engine not in announced.engines]:
+            self.close(route)
+        self._report_due.set()
+        self._probe_due.set()
 
-    async def _say(self, socket: ClientConnection) -> None:
+    async def _send_counts(self, socket: ClientConnection) -> None:
         while True:
-            await self._tell.wait()
-            self._tell.clear()
-            self._due = False
-            counts = Counts(seen=self._offered.version, counts=dict(self._counts))
-            if counts != self._told:
-                self._told = counts
+            await self._report_due.wait()
+            self._report_due.clear()
+            self._scheduled = False
+            counts = InFlightCounts(seen=self._announced.version, counts=dict(self._counts))
+            if counts != self._reported:
+                self._reported = counts
                 await socket.send(counts.model_dump_json().encode())
 
-    async def _explore(self, http: httpx.AsyncClient) -> None:
-        """Opens ways to what is offered and near; what did not answer is tried again later."""
+    async def _open_routes(self, http: httpx.AsyncClient) -> None:
+        """Opens routes to announced engines that are near; those that did not answer are probed again later."""
         while True:
-            self._look.clear()
-            offered = self._offered
-            closed = [e for e in offered.engines if e.replica not in self.ways]
-            near = [e for e in closed if is_near(e, offered.network, self._network)]
-            answers = await asyncio.gather(*(self._answers(http, engine) for engine in near))
+            self._probe_due.clear()
+            announced = self._announced
+            closed = [e for e in announced.engines if e.replica not in self.routes]
+            near = [e for e in closed if is_near(e, announced.network, self._network)]
+            answers = await asyncio.gather(*(self._probe(http, engine) for engine in near))
             for engine, answered in zip(near, answers, strict=True):
-                if answered and engine in self._offered.engines:  # it may have been withdrawn meanwhile
-                    self.ways[engine.replica] = DirectRoute(engine, self)
-                    log.info("engine is reached straight", worker=self._worker, replica=engine.replica)
+                if answered and engine in self._announced.engines:  # it may have been withdrawn meanwhile
+                    self.routes[engine.replica] = DirectRoute(engine, self)
+                    log.info("engine is reached directly", worker=self._worker, replica=engine.replica)
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(_AGAIN_S):
-                    await self._look.wait()
+                async with asyncio.timeout(_PROBE_AGAIN_S):
+                    await self._probe_due.wait()
 
-    async def _answers(self, http: httpx.AsyncClient, engine: DirectEngine) -> bool:
-        """Whether an engine that serves the model answers there. On this machine there is nothing to find out."""
+    async def _probe(self, http: httpx.AsyncClient, engine: DirectEngine) -> bool:
+        """Whether an engine that serves the model answers there. On this machine no probe is needed."""
         if engine.key is None:
             return True
         host = f"[{engine.host}]" if ":" in engine.host else engine.host
         headers = {"authorization": f"Bearer {engine.key}"}
-        said = b""
+        body = b""
         try:
             async with (
                 asyncio.timeout(_PROBE_S),
                 http.stream("GET", f"http://{host}:{engine.port}/v1/models", headers=headers) as answer,
             ):
                 async for piece in answer.aiter_bytes():
-                    said += piece
-                    if len(said) > _MAX_PROBE_BYTES:
+                    body += piece
+                    if len(body) > _MAX_PROBE_BYTES:
                         return False
-                return answer.status_code == 200 and engine.model.encode() in said
+                return answer.status_code == 200 and engine.model.encode() in body
         except (httpx.HTTPError, TimeoutError):
             return False
 
 
 def _reason(err: BaseException) -> str:
-    """Only of errors that cannot quote what was said: there are keys in it."""
+    """No text of errors that may quote a message: there are keys in it."""
     return str(err) if isinstance(err, OSError | WebSocketException) else type(err).__name__
 
 
 def is_near(engine: DirectEngine, their_network: str, our_network: str) -> bool:
-    """Whether the engine's address means the same to us as to its worker. Loopback does on the same machine and network
-    only; any other address can be tried, but never without a key: who knows what listens there."""
+    """Whether the engine's address means the same to us as to its worker. Loopback does so only on the same machine and
+    network. Any other address can be probed, but only with a key: something else may listen there."""
     try:
         address = ip_address(engine.host)
     except ValueError:
@@ -224,53 +233,53 @@ def is_near(engine: DirectEngine, their_network: str, our_network: str) -> bool:
 
 
 class DirectRoutes:
-    """`network` is ours (see `adapters.network`)."""
+    """Of one gateway. `network` names its machine and network (see `adapters.network`)."""
 
     def __init__(self, network: str, tls: ssl.SSLContext) -> None:
         self._network = network
         self._tls = tls
-        self._doors: Mapping[WorkerId, WorkerDoor] = {}
-        self._tallies: dict[WorkerId, DirectSession] = {}
+        self._proxies: Mapping[WorkerId, WorkerProxy] = {}
+        self._sessions: dict[WorkerId, DirectSession] = {}
         self._changed = asyncio.Event()
 
     def find(self, worker: WorkerId, replica: ReplicaId) -> DirectRoute | None:
-        """Asked for every request. By worker first: none can announce another's replica."""
-        tally = self._tallies.get(worker)
-        return None if tally is None else tally.ways.get(replica)
+        """Called for every request. By worker first: none can announce another's replica."""
+        session = self._sessions.get(worker)
+        return None if session is None else session.routes.get(replica)
 
-    def follow(self, doors: Mapping[WorkerId, WorkerDoor]) -> None:
-        if doors != self._doors:
-            self._doors = doors
+    def follow(self, proxies: Mapping[WorkerId, WorkerProxy]) -> None:
+        if proxies != self._proxies:
+            self._proxies = proxies
             self._changed.set()
 
     async def run(self, gateway: str) -> None:
-        keeping: dict[WorkerId, asyncio.Task[None]] = {}
-        # Proxies are for the way out, never for our own network.
+        running: dict[WorkerId, asyncio.Task[None]] = {}
+        # HTTP proxies of the environment are for other networks.
         async with httpx.AsyncClient(trust_env=False) as http, asyncio.TaskGroup() as group:
             while True:
                 self._changed.clear()
-                self._forget(keeping)
-                for worker, door in self._doors.items():
-                    tally = self._tallies.get(worker)
-                    if tally is not None and tally.door == door:
+                self._end_unused(running)
+                for worker, proxy in self._proxies.items():
+                    session = self._sessions.get(worker)
+                    if session is not None and session.proxy == proxy:
                         continue
-                    if tally is None:
-                        tally = self._tallies[worker] = DirectSession(worker, gateway, self._network)
-                    else:  # it registered anew; what we have under way there stays counted
-                        keeping[worker].cancel()
-                        await asyncio.wait({keeping[worker]})
-                    tally.door = door
-                    keeping[worker] = group.create_task(
-                        tally.run(door, self._tls, http), name=f"tally {worker}"
+                    if session is None:
+                        session = self._sessions[worker] = DirectSession(worker, gateway, self._network)
+                    else:  # it registered anew; what is in flight there stays counted
+                        running[worker].cancel()
+                        await asyncio.wait({running[worker]})
+                    session.proxy = proxy
+                    running[worker] = group.create_task(
+                        session.run(proxy, self._tls, http), name=f"direct session with {worker}"
                     )
                 with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(_FORGET_S):
+                    async with asyncio.timeout(_END_UNUSED_S):
                         await self._changed.wait()
 
-    def _forget(self, keeping: dict[WorkerId, asyncio.Task[None]]) -> None:
-        """Ends the tallies with workers that we have no more routes to, once nothing of ours is under way there: a
-        replica that is being stopped has no route, and still counts."""
-        for worker, tally in list(self._tallies.items()):
-            if worker not in self._doors and not tally.busy:
-                keeping.pop(worker).cancel()
-                del self._tallies[worker]
+    def _end_unused(self, running: dict[WorkerId, asyncio.Task[None]]) -> None:
+        """Ends sessions with workers that we have no more routes to, once nothing of ours is in flight there: a
+        replica that is being stopped has no route, and its requests still count."""
+        for worker, session in list(self._sessions.items()):
+            if worker not in self._proxies and not session.busy:
+                running.pop(worker).cancel()
+                del self._sessions[worker]

@@ -1,5 +1,4 @@
-"""Keeps this gateway's switchboard in touch with the manager: routes come in, demand goes out. Nothing is asked for
-per request."""
+"""Keeps this gateway in touch with the manager: routes come in, demand goes out. Requests never wait for it."""
 
 import asyncio
 from collections.abc import Callable
@@ -7,9 +6,10 @@ from dataclasses import replace
 
 from turnout.domain.errors import Unavailable
 from turnout.domain.serving import TUNNEL, DemandReport, ModelRoutes, Route, WorkerId
+from turnout.gateway.chat.direct import DirectRoutes, WorkerProxy
 from turnout.gateway.chat.switchboard import Switchboard
 from turnout.observe import get_log
-from turnout.ports import Registry, Shortcuts, Tunnels, WorkerDoor
+from turnout.ports import Registry, Tunnels
 from turnout.schemas.relay_tokens import relay_token_from_digest
 
 _REPORT_S = 1.0
@@ -24,25 +24,25 @@ class RoutesFeed:
     def __init__(
         self,
         registry: Registry,
-        board: Switchboard,
+        switchboard: Switchboard,
         tunnels: Tunnels,
-        shortcuts: Shortcuts,
+        direct: DirectRoutes,
         name: str,
         now: Callable[[], float],
     ) -> None:
         self.name = name
         self._registry = registry
-        self._board = board
+        self._switchboard = switchboard
         self._tunnels = tunnels
-        self._shortcuts = shortcuts
+        self._direct = direct
         self._now = now
         self._tokens: dict[WorkerId, str] = {}
         self._known: dict[str, ModelRoutes] = {}
-        self._told = False  # whether the switchboard had any routes yet
+        self._applied = False  # whether the switchboard has any routes yet
         tunnels.changed = self._apply
 
     def token(self, worker: WorkerId) -> str:
-        """What the worker's door asks for; empty for a worker that is not known (yet)."""
+        """What the worker's proxy asks for; empty for a worker that is not known (yet)."""
         return self._tokens.get(worker, "")
 
     async def run(self) -> None:
@@ -61,20 +61,20 @@ class RoutesFeed:
                             known.pop(model, None)
                         else:
                             known[model] = routes
-                    if not (known or self._told) and await self._registry.models():
+                    if not (known or self._applied) and await self._registry.models():
                         continue  # no manager has looked at the models yet: requests for them wait
                     await self._learn_tokens({r.worker for there in known.values() for r in there.routes})
                     self._apply()
-                    self._shortcuts.follow(self._doors())
+                    self._direct.follow(self._proxies())
             except Unavailable as err:
                 log.warning("routes lost", reason=err.message)  # the last ones serve on
             await asyncio.sleep(_RETRY_S)
 
     def _apply(self) -> None:
-        """Gives the switchboard the routes as they are from here: a worker whose tunnel ends at another gateway is
-        out of our reach."""
-        self._told = True
-        self._board.update({model: self._from_here(there) for model, there in self._known.items()})
+        """Gives the switchboard the routes as this gateway sees them: a worker whose tunnel ends at another gateway
+        is out of reach."""
+        self._applied = True
+        self._switchboard.update({model: self._from_here(there) for model, there in self._known.items()})
 
     def _from_here(self, there: ModelRoutes) -> ModelRoutes:
         if all(route.url != TUNNEL for route in there.routes):
@@ -87,10 +87,10 @@ class RoutesFeed:
         url = self._tunnels.url(route.worker)
         return replace(route, suspect=True) if url is None else replace(route, url=url)
 
-    def _doors(self) -> dict[WorkerId, WorkerDoor]:
+    def _proxies(self) -> dict[WorkerId, WorkerProxy]:
         """Of the workers that can be called, and so may share a network with us."""
         return {
-            route.worker: WorkerDoor(route.url, self.token(route.worker))
+            route.worker: WorkerProxy(route.url, self.token(route.worker))
             for there in self._known.values()
             for route in there.routes
             if route.url != TUNNEL and not there.video
@@ -102,17 +102,17 @@ class RoutesFeed:
 
     async def _report_demand(self) -> None:
         while True:
-            self._board.changed.clear()
-            asks = {
-                model: DemandReport(seen.waiting, seen.running, max(0.0, self._now() - seen.asked_at))
-                for model, seen in self._board.demand().items()
+            self._switchboard.changed.clear()
+            reports = {
+                model: DemandReport(demand.waiting, demand.running, max(0.0, self._now() - demand.asked_at))
+                for model, demand in self._switchboard.demand().items()
             }
             try:
-                await self._registry.report_demand(self.name, asks)
+                await self._registry.report_demand(self.name, reports)
             except Unavailable as err:
-                log.warning("demand was not told", reason=err.message)
+                log.warning("demand was not reported", reason=err.message)
             try:
                 async with asyncio.timeout(_REPORT_S):
-                    await self._board.changed.wait()
+                    await self._switchboard.changed.wait()
             except TimeoutError:
                 continue
