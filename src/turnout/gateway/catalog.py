@@ -34,8 +34,8 @@ class Catalog:
         """The video models, as gangs know them."""
         return [m for served in (await self.all()).values() if (m := gang_model(served)) is not None]
 
-    def forget(self) -> None:
-        """The next look is a fresh one."""
+    def invalidate(self) -> None:
+        """The next look asks the registry."""
         self._read_at = float("-inf")
 
     async def _read(self) -> None:

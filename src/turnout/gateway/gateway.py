@@ -126,7 +126,7 @@ def build_gateway(
         keys=keys,
         catalog=catalog,
         metrics=metrics,
-        live=LiveEvents(stores.tasks, (metrics.saw, estimates.saw)),
+        live=LiveEvents(stores.tasks, (metrics.observe, estimates.observe)),
         estimates=estimates,
         submissions=Submissions(
             config=config,

@@ -33,8 +33,8 @@ class ModelDeclaration:
     gpus: int | None = field(
         default=None,
         metadata=_says(
-            "GPUs of one replica. Absent: as many as vLLM's tensors are split over, one for each rank of a wan model on"
-            " cuda, otherwise none.",
+            "GPUs of one replica. Absent: one for each part of vLLM's tensors, one for each rank of a wan model"
+            " on cuda, otherwise none.",
             ge=0,
             le=64,
         ),

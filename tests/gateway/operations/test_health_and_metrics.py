@@ -141,7 +141,7 @@ def test_an_eta_grows_with_the_line_and_with_the_work() -> None:
     assert estimates.eta_s(task, 0, 1, 0.0) is None
     running = evolve(task, Claimed(100.0, 1, GangId("g")))
     finished = Finished(110.0, 1, Result("v", "t", "s", 1))
-    estimates.saw(Recorded("1-0", "1-0", task.id, task.tenant, finished), evolve(running, finished))
+    estimates.observe(Recorded("1-0", "1-0", task.id, task.tenant, finished), evolve(running, finished))
     assert estimates.eta_s(task, 0, 1, 0.0) == pytest.approx(10)
     assert estimates.eta_s(task, 3, 1, 0.0) == pytest.approx(40)
     assert estimates.eta_s(task, 3, 3, 0.0) == pytest.approx(20), "three gangs share the line"

@@ -34,7 +34,7 @@ async def register(request: Request, admin: AdminDep, gateway: GatewayDep) -> Mo
         )
     check_served(model)
     await gateway.stores.registry.put_model(model)
-    gateway.catalog.forget()
+    gateway.catalog.invalidate()
     get_log().info("model registered", model=model.name, engine=model.engine, by=admin.id)
     return shown(model, REGISTERED)
 
@@ -44,6 +44,6 @@ async def remove(name: str, admin: AdminDep, gateway: GatewayDep) -> ModelDelete
     """Its replicas leave once they are idle; its waiting tasks end with an error."""
     if not await gateway.stores.registry.remove_model(name):
         raise NotFound(f"There is no model {name[:100]}.", "model", "model_not_found")
-    gateway.catalog.forget()
+    gateway.catalog.invalidate()
     get_log().info("model removed", model=name, by=admin.id)
     return ModelDeleted(id=name)

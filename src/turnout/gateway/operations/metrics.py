@@ -91,8 +91,8 @@ class Metrics:
         self._fleet = FleetMetrics(own)
         self._last_step: OrderedDict[TaskId, Progressed] = OrderedDict()
 
-    def saw(self, recorded: Recorded, task: Task | None) -> None:
-        """Takes note of an event that is being fanned out."""
+    def observe(self, recorded: Recorded, task: Task | None) -> None:
+        """Counts an event that is being fanned out."""
         event = recorded.event
         self._lag.observe(max(0.0, self._now() - event.at))
         match event:

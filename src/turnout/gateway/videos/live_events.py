@@ -24,7 +24,7 @@ _MAX_READS = 16  # stories read at once: a thousand clients that reconnect toget
 _RETRY_S = 0.5
 _CATCH_UP_S = 2.0
 
-Seen: TypeAlias = Callable[[Recorded, Task | None], None]
+EventObserver: TypeAlias = Callable[[Recorded, Task | None], None]
 
 
 class CutOff(Exception):
@@ -85,11 +85,11 @@ class Watcher:
 
 
 class LiveEvents:
-    """`seen` hears of every event, with the task as it is now where the event may have ended it."""
+    """`observers` get every event, with the task as it is now where the event may have ended it."""
 
-    def __init__(self, tasks: TaskLog, seen: Sequence[Seen] = ()) -> None:
+    def __init__(self, tasks: TaskLog, observers: Sequence[EventObserver] = ()) -> None:
         self._tasks = tasks
-        self._seen = seen
+        self._observers = observers
         self._cursor: str | None = None
         self._by_task: defaultdict[TaskId, set[Watcher]] = defaultdict(set)
         self._by_tenant: defaultdict[TenantId, set[Watcher]] = defaultdict(set)
@@ -203,8 +203,8 @@ class LiveEvents:
 
     async def _publish(self, recorded: Recorded) -> None:
         now = await self._task_now(recorded)
-        for seen in self._seen:
-            seen(recorded, now)
+        for observe in self._observers:
+            observe(recorded, now)
         of_task = self._by_task.get(recorded.task, ())
         of_tenant = self._by_tenant.get(recorded.tenant, ())
         if of_task or of_tenant:

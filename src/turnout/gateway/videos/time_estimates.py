@@ -18,7 +18,7 @@ class TimeEstimates:
     def __init__(self) -> None:
         self._seconds: dict[str, float] = {}
 
-    def saw(self, recorded: Recorded, task: Task | None) -> None:
+    def observe(self, recorded: Recorded, task: Task | None) -> None:
         """Learns from a task that was completed at the first attempt."""
         if task is None or not isinstance(recorded.event, Finished):
             return

@@ -1,4 +1,4 @@
-"""Hands out what a task made: whole, by range, or as a redirect to the store."""
+"""Serves the files of a task: whole, by range, or as a redirect to the object store."""
 
 import re
 from dataclasses import dataclass
