@@ -15,7 +15,7 @@ from turnout.domain.serving import (
     WorkerId,
 )
 from turnout.manager.events_and_commands import Close, SetWant, StartReplica
-from turnout.manager.figures import census, deeds
+from turnout.manager.figures import count_decisions, count_replicas
 
 MODEL = ServedModel("a", EngineKind.VLLM, "x")
 AWAKE = Replica(
@@ -44,8 +44,8 @@ def test_starts_wakes_and_evictions_are_counted_and_idling_out_is_not() -> None:
         Close(AWAKE.id, Want.GONE, "idle"),
         SetWant(AWAKE.id, Want.GONE, "idle"),
     )
-    assert deeds(FLEET, commands) == {"started:b": 1, "woken:a": 1, "evicted:a": 1}
+    assert count_decisions(FLEET, commands) == {"started:b": 1, "woken:a": 1, "evicted:a": 1}
 
 
 def test_replicas_are_counted_by_state() -> None:
-    assert census(FLEET) == {"ready:a": 1, "sleeping:a": 1, "closing:a": 1}
+    assert count_replicas(FLEET) == {"ready:a": 1, "sleeping:a": 1, "closing:a": 1}

@@ -1,5 +1,5 @@
-"""Room on many machines, for one planning pass, and whether there could ever be enough. Pure outside, a scratch pad
-inside."""
+"""Room on many machines for one planning pass, and whether there could ever be enough. Pure: what changes inside does
+not outlive the pass."""
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator
@@ -8,23 +8,23 @@ from turnout.domain.fleet import Fleet
 from turnout.domain.placement import Room, could_ever_fit, needs_on
 from turnout.domain.serving import EngineKind, Needs, ServedModel, Worker, WorkerId
 
-Kind = tuple[EngineKind, Needs, float | None]
-"""What decides where a model fits."""
+ResourceKind = tuple[EngineKind, Needs, float | None]
+"""What decides on which machines a model fits."""
 
 
-def _kind(model: ServedModel) -> Kind:
+def _resource_kind(model: ServedModel) -> ResourceKind:
     return model.engine, model.needs, model.gpu_memory_utilization
 
 
-class Hopes:
-    """Whether any machine could host a model if it held nothing else."""
+class Feasibility:
+    """Whether any machine could host a model if it held nothing else, and why not."""
 
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet
-        self._known: dict[Kind, bool] = {}
+        self._known: dict[ResourceKind, bool] = {}
 
-    def of(self, model: ServedModel) -> bool:
-        kind = _kind(model)
+    def possible(self, model: ServedModel) -> bool:
+        kind = _resource_kind(model)
         if kind not in self._known:
             self._known[kind] = any(could_ever_fit(model, w.machine) for w in self._fleet.workers.values())
         return self._known[kind]
@@ -56,7 +56,7 @@ def _gb(count: int) -> str:
 class Capacity:
     """The rooms of the machines that may be used, made when they are looked at, less what was given away meanwhile.
 
-    Capacity that are `derived` from others are made without it: it is missing there already.
+    A `derived` room is made from another that lacks it already.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class Capacity:
         self._make = make
         self._made: dict[WorkerId, Room] = {}
         self._taken: dict[WorkerId, list[tuple[tuple[int, ...], Needs]]] = {}
-        self.nowhere: set[Kind] = set()  # what fits nowhere; rooms only shrink
+        self._nowhere: set[ResourceKind] = set()  # what fits nowhere; rooms only shrink
 
     def __contains__(self, worker: WorkerId) -> bool:
         return worker in self._workers
@@ -81,9 +81,9 @@ class Capacity:
             room.settle()
         return room
 
-    def grown(self, worker: WorkerId, room: Room) -> None:
+    def replace(self, worker: WorkerId, room: Room) -> None:
         self._made[worker] = room
-        self.nowhere.clear()
+        self._nowhere.clear()
 
     def take(self, worker: WorkerId, gpus: tuple[int, ...], needs: Needs) -> None:
         if worker in self._made:
@@ -96,12 +96,12 @@ class Capacity:
         self, model: ServedModel, first: Iterable[WorkerId] = ()
     ) -> Iterator[tuple[Room, Needs, tuple[int, ...]]]:
         """Machines on which the model fits, and where on each; those in `first` come first."""
-        kind = _kind(model)
-        if kind in self.nowhere:
+        kind = _resource_kind(model)
+        if kind in self._nowhere:
             return
-        begun = [w for w in first if w in self._workers]
+        preferred = [w for w in first if w in self._workers]
         found = False
-        for worker in itertools.chain(begun, self._workers):
+        for worker in itertools.chain(preferred, self._workers):
             if model.engine not in self._workers[worker].machine.engines:
                 continue
             room = self[worker]
@@ -113,4 +113,4 @@ class Capacity:
                 found = True
                 yield room, needs, gpus
         if not found:
-            self.nowhere.add(kind)
+            self._nowhere.add(kind)

@@ -57,7 +57,7 @@ def absorb(fleet: Fleet, events: Iterable[Event], now: float) -> Fleet:
     by_worker: dict[WorkerId, list[ReplicaId]] = {}
     for replica in fleet.replicas.values():
         by_worker.setdefault(replica.worker, []).append(replica.id)
-    risen: set[str] = set()
+    became_ready: set[str] = set()
     for event in events:
         match event:
             case ModelSet(model):
@@ -70,7 +70,7 @@ def absorb(fleet: Fleet, events: Iterable[Event], now: float) -> Fleet:
                 if old is None or event.seq > old.seq:
                     own = [i for i in by_worker.get(event.id, ()) if i in replicas]
                     heard = _heard(old, event, own, now)
-                    workers[event.id] = _report(heard, own, replicas, risen, now, fleet.rules.absent_s)
+                    workers[event.id] = _report(heard, own, replicas, became_ready, now, fleet.rules.absent_s)
             case WorkerDraining(worker_id, draining):
                 known = workers.get(worker_id)
                 if known and known.draining != draining:
@@ -91,7 +91,7 @@ def absorb(fleet: Fleet, events: Iterable[Event], now: float) -> Fleet:
         demand=demand,
         # A replica that became ready relieves its model: look at the load afresh.
         pace={
-            k: replace(p, pressed_since=None) if k in risen else p
+            k: replace(p, pressed_since=None) if k in became_ready else p
             for k, p in fleet.pace.items()
             if k in models
         },
@@ -128,7 +128,7 @@ def _report(
     worker: Worker,
     own: Sequence[ReplicaId],
     replicas: dict[ReplicaId, Replica],
-    risen: set[str],
+    became_ready: set[str],
     now: float,
     absent_s: float,
 ) -> Worker:
@@ -143,7 +143,7 @@ def _report(
         elif after is not replica:
             replicas[replica_id] = after
             if after.phase is Phase.READY and replica.phase is not Phase.READY:
-                risen.add(after.model)
+                became_ready.add(after.model)
     if not left:
         return worker
     version = worker.version + 1

@@ -1,4 +1,4 @@
-"""Counts what the manager decided, and how its replicas stand, for whoever watches. Pure."""
+"""Counts the manager's decisions and its replicas for the metrics. Pure."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -8,9 +8,8 @@ from turnout.domain.serving import Phase, Want
 from turnout.manager.events_and_commands import Close, Command, SetWant, StartReplica
 
 
-def deeds(before: Fleet, commands: Iterable[Command]) -> Counter[str]:
-    """How often each was done, by `deed:model`: a replica started, one that slept woken, one evicted for another's
-    sake."""
+def count_decisions(before: Fleet, commands: Iterable[Command]) -> Counter[str]:
+    """How many replicas were started, woken and evicted for another model, by `decision:model`."""
     counted: Counter[str] = Counter()
     for command in commands:
         match command:
@@ -26,8 +25,8 @@ def deeds(before: Fleet, commands: Iterable[Command]) -> Counter[str]:
     return counted
 
 
-def census(fleet: Fleet) -> Counter[str]:
-    """How many replicas there are, by `state:model`; one that takes no new requests is closing."""
+def count_replicas(fleet: Fleet) -> Counter[str]:
+    """How many replicas are in each state, by `state:model`; one that takes no new requests is closing."""
     return Counter(
         f"{'closing' if r.closing is not None else r.phase.value}:{r.model}" for r in fleet.replicas.values()
     )

@@ -28,7 +28,7 @@ from turnout.manager.events_and_commands import (
     TakeUp,
     Tick,
 )
-from turnout.manager.figures import census, deeds
+from turnout.manager.figures import count_decisions, count_replicas
 from turnout.observe import get_log
 from turnout.ports import Mutex, News, Queue, Registry, Saved
 
@@ -126,7 +126,11 @@ class FleetManager:
         noted = now - sight.noted_at >= _NOTE_S
         told = publication(before, sight.fleet, sight.left, noted=noted)
         if told is not None:
-            told = replace(told, census=census(sight.fleet) if noted else None, deeds=deeds(before, commands))
+            told = replace(
+                told,
+                census=count_replicas(sight.fleet) if noted else None,
+                deeds=count_decisions(before, commands),
+            )
         told = with_others(told, sight.others_told, sight.others)
         if told is not None and not await self.registry.publish(RIGHT, self.id, told):
             log.warning("right to manage the fleet lost", manager=self.id)

@@ -1,8 +1,8 @@
-"""Where claims are met: wake, start, wait for room that is being made, or make room. Pure.
+"""Serves claims: wake a replica, start one, wait for room that is being made, or make room. Pure.
 
 Claims are served in order, and one that must wait for room keeps it reserved: small models cannot starve a large
-one. Room is made by those used least recently; who has users leaves only after its minimum stay, and only for a
-model that has users and nothing to serve them.
+one. The replicas used least recently make room. A model that has users is evicted only after its minimum stay, and only
+for a model that has users and nothing to serve them.
 """
 
 import itertools
@@ -31,39 +31,41 @@ from turnout.domain.serving import (
     Worker,
     WorkerId,
 )
-from turnout.manager.capacity import Capacity, Hopes
+from turnout.manager.capacity import Capacity, Feasibility
 from turnout.manager.events_and_commands import Command, GiveUp, SetWant, StartReplica, TakeUp
 from turnout.manager.scale import Claim, Urgency
 from turnout.manager.tend import leave
 
-_MAX_LOOKS = 32  # machines on which a set of victims is worked out for one claim
-_ENOUGH = 4  # sets to choose from
-_MAX_FITS = 32  # machines to choose from: more would cost more than a better choice gains
+_MAX_MACHINES = 32  # machines on which a set of victims is worked out for one claim
+_MAX_OPTIONS = 4  # sets to choose from
+_MAX_FITTING = 32  # machines to choose from: more would cost more than a better choice gains
 
 
 def place(fleet: Fleet, claims: Sequence[Claim], now: float, ids: Iterator[ReplicaId]) -> list[Command]:
-    hopes = Hopes(fleet)
+    feasible = Feasibility(fleet)
     commands: list[Command] = [
-        TakeUp(name) for name, g in fleet.given_up.items() if g.until is None and hopes.of(fleet.models[name])
+        TakeUp(name)
+        for name, g in fleet.given_up.items()
+        if g.until is None and feasible.possible(fleet.models[name])
     ]
-    hopeless = {n for n, g in fleet.given_up.items() if g.until is None} - {
+    impossible = {n for n, g in fleet.given_up.items() if g.until is None} - {
         c.model for c in commands if isinstance(c, TakeUp)
     }
     if not claims:
         return commands
-    pad = _Pad(fleet, now, ids)
+    planning = _PlacementPass(fleet, now, ids)
     for claim in claims:
         model = fleet.models[claim.model]
-        if not hopes.of(model):
-            if fleet.workers and claim.model not in hopeless:
-                hopeless.add(claim.model)
-                commands.append(GiveUp(claim.model, hopes.why_not(model), None))
+        if not feasible.possible(model):
+            if fleet.workers and claim.model not in impossible:
+                impossible.add(claim.model)
+                commands.append(GiveUp(claim.model, feasible.why_not(model), None))
             continue
-        commands += pad.meet(claim, model)
+        commands += planning.serve(claim, model)
     return commands
 
 
-class _Pad:
+class _PlacementPass:
     """One planning pass: room as it is now and as it will be, less what this pass gave away."""
 
     def __init__(self, fleet: Fleet, now: float, ids: Iterator[ReplicaId]) -> None:
@@ -76,7 +78,7 @@ class _Pad:
         self._total = {name: len(replicas) for name, replicas in self._by_model.items()}
         self._serving: dict[str, int] = {}
         self._evicted: Counter[str] = Counter()
-        self._spread: dict[str, dict[WorkerId, int]] = {}
+        self._placed: dict[str, dict[WorkerId, int]] = {}
         self._used: set[ReplicaId] = set()  # victims and woken ones of this pass
         usable = [w for w in fleet.workers.values() if w.standing is Standing.ALIVE and not w.draining]
         self._weights: dict[str, list[WorkerId]] = {}
@@ -93,13 +95,13 @@ class _Pad:
         freeing = not worker.settled or self._now - worker.freed_at < self._fleet.rules.freeing_s
         return room_later(worker, self._by_worker.get(worker.id, ()), freeing=freeing)
 
-    def meet(self, claim: Claim, model: ServedModel) -> Iterable[Command]:
+    def serve(self, claim: Claim, model: ServedModel) -> Iterable[Command]:
         sleepers = [r for r in self._by_model.get(model.name, ()) if r.asleep and r.id not in self._used]
         sleepers = [r for r in sleepers if r.worker in self._later_rooms]
         for sleeper in sorted(sleepers, key=lambda r: -r.used_at):
-            met = self._wake(claim, sleeper)
-            if met is not None:
-                return met
+            commands = self._wake(claim, sleeper)
+            if commands is not None:
+                return commands
         if self._total.get(model.name, 0) >= model.max_replicas:
             if sleepers and self._total[model.name] == len(sleepers):
                 self._used.add(sleepers[0].id)
@@ -137,11 +139,11 @@ class _Pad:
     def _best(self, rooms: Capacity, model: ServedModel) -> tuple[WorkerId, tuple[int, ...], Needs] | None:
         """The machine with fewest replicas of the model, then one with its weights, then the tightest fit, among the
         first of those on which it fits."""
-        here = self._here(model.name)
+        here = self._replicas_by_worker(model.name)
         stored = (*self._weights.get(model.name, ()), *self._weights.get(model.weights, ()))
         best: tuple[int, bool, bool, int, WorkerId] | None = None
         found: tuple[WorkerId, tuple[int, ...], Needs] | None = None
-        for room, needs, gpus in itertools.islice(rooms.fitting(model, stored), _MAX_FITS):
+        for room, needs, gpus in itertools.islice(rooms.fitting(model, stored), _MAX_FITTING):
             worker_id, machine = room.worker.id, room.worker.machine
             left = sum(room.gpus[i] for i in gpus) if gpus else room.memory
             away = model.name not in machine.weights and model.weights not in machine.weights
@@ -150,18 +152,18 @@ class _Pad:
                 best, found = rank, (worker_id, gpus, needs)
         return found
 
-    def _here(self, model: str) -> dict[WorkerId, int]:
+    def _replicas_by_worker(self, model: str) -> dict[WorkerId, int]:
         """How many replicas of the model each machine has."""
-        if model not in self._spread:
-            here = self._spread[model] = {}
+        if model not in self._placed:
+            here = self._placed[model] = {}
             for replica in self._by_model.get(model, ()):
                 here[replica.worker] = here.get(replica.worker, 0) + 1
-        return self._spread[model]
+        return self._placed[model]
 
     def _start(
         self, model: ServedModel, worker: WorkerId, gpus: tuple[int, ...], needs: Needs
     ) -> list[Command]:
-        here = self._here(model.name)
+        here = self._replicas_by_worker(model.name)
         here[worker] = here.get(worker, 0) + 1
         self._reserve(worker, gpus, needs)
         self._now_rooms[worker].block(gpus)
@@ -188,7 +190,7 @@ class _Pad:
                 max(v.used_at for v in victims),
             )
             options.append((cost, worker_id, victims))
-            if len(options) >= _ENOUGH:
+            if len(options) >= _MAX_OPTIONS:
                 break
         if not options:
             return ()
@@ -204,7 +206,7 @@ class _Pad:
         """Lets the victims go, if all of them may go by now; else the room is only kept for the claim."""
         if not all(self._mature(v) for v in victims):
             return []
-        self._later_rooms.grown(worker, with_freed(self._later_rooms[worker], victims))
+        self._later_rooms.replace(worker, with_freed(self._later_rooms[worker], victims))
         self._used.update(v.id for v in victims)
         self._evicted.update(v.model for v in victims if v.open)
         return [leave(v, f"room for {claim.model}", room_for=claim.model) for v in victims]
@@ -219,7 +221,7 @@ class _Pad:
                 derived=True,
             )
         fitting = self._emptied[claim.urgency].fitting(model)
-        return (room.worker.id for room, _, _ in itertools.islice(fitting, _MAX_LOOKS))
+        return (room.worker.id for room, _, _ in itertools.islice(fitting, _MAX_MACHINES))
 
     def _spare(self, model: str) -> int:
         """How many of the model's replicas may be evicted yet: those beyond the ones kept warm."""
