@@ -93,7 +93,7 @@ class ForkServer:
         return ForkedChild(process, log)
 
 
-def pulse_pipe() -> tuple[Connection, Connection]:
+def heartbeat_pipe() -> tuple[Connection, Connection]:
     """(ours, the child's): a one-way pipe that can be handed to a child."""
     return multiprocessing.get_context("forkserver").Pipe(duplex=False)
 

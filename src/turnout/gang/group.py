@@ -1,4 +1,4 @@
-"""The process group of a gang: how its ranks meet, and how rank 0 tells the others what to do."""
+"""The process group of a gang: how its ranks find each other, and how rank 0 sends commands to the others."""
 
 import os
 from collections.abc import Mapping
@@ -55,7 +55,7 @@ def _meeting(place: RankPlace) -> dict[str, Any]:
 
 
 class Group:
-    """Formed by `form`. `tell` is rank 0's, `hear` the others'; both are collective."""
+    """Made by `form`. Rank 0 calls `send` and the others `receive`, all at the same time."""
 
     def __init__(self, place: RankPlace) -> None:
         self.place = place
@@ -81,10 +81,10 @@ class Group:
             )
         return cls(place)
 
-    def tell(self, command: object) -> None:
+    def send(self, command: object) -> None:
         self._broadcast([command])
 
-    def hear(self) -> object:
+    def receive(self) -> object:
         box: list[object] = [None]
         self._broadcast(box)
         return box[0]

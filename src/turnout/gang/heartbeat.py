@@ -1,8 +1,8 @@
-"""A rank's sign of life, written to a pipe that its supervisor reads.
+"""A rank's heartbeat, written to a pipe that its supervisor reads.
 
-A thread says «alive» every second: it falls silent when the process is stopped or hangs with the interpreter
-locked. The rank's own work says «moved» at every command: it falls silent when a collective never returns. Once, it
-says «ready»: its model is loaded.
+A thread writes ALIVE every second; that stops when the process is stopped or hangs with the interpreter locked. The
+rank's own work writes MOVED at every command; that stops when a collective never returns. READY is written once, when
+the model is loaded.
 """
 
 import contextlib
@@ -15,14 +15,14 @@ READY = b"r"
 _EVERY_S = 1.0
 
 
-class Pulse:
+class RankHeartbeat:
     """`fd` None (no supervisor, as under torchrun) makes every call a no-op."""
 
     def __init__(self, fd: int | None) -> None:
         self._fd = fd
         if fd is not None:
             os.set_blocking(fd, False)  # a full pipe means that nobody reads: never wait for it
-            threading.Thread(target=self._beat, name="pulse", daemon=True).start()
+            threading.Thread(target=self._beat, name="heartbeat", daemon=True).start()
 
     def moved(self) -> None:
         self._write(MOVED)

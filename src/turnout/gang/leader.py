@@ -1,4 +1,4 @@
-"""Rank 0's life: claim a task, attempt it, claim the next; leave when drained or when the gang is broken."""
+"""What rank 0 does: claim a task, attempt it, claim the next; leave when drained or when the gang is broken."""
 
 import asyncio
 import time
@@ -16,12 +16,12 @@ from turnout.ports import Limits
 log = get_log()
 
 _POLL_S = 0.2
-_REST_EVERY_S = 10.0
+_KEEP_ALIVE_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
 class LeaderTerms:
-    """Whom this gang serves; `once` means one task and out."""
+    """What this gang renders; with `once` it leaves after one task."""
 
     model: str
     gang: GangId
@@ -32,9 +32,11 @@ class LeaderTerms:
 class Leader:
     """`load` forms the group and loads the model; it runs while the first task is already being claimed."""
 
-    def __init__(self, bench: AttemptContext, orders: LeaderTerms, load: Callable[[], RankCommander]) -> None:
-        self._bench = bench
-        self._orders = orders
+    def __init__(
+        self, context: AttemptContext, terms: LeaderTerms, load: Callable[[], RankCommander]
+    ) -> None:
+        self._context = context
+        self._terms = terms
         self._load = load
         self._draining = False
 
@@ -45,39 +47,39 @@ class Leader:
     async def run(self) -> None:
         loop = asyncio.get_running_loop()
         began = time.monotonic()
-        loading = loop.run_in_executor(self._bench.hands, self._load)
+        loading = loop.run_in_executor(self._context.engine_thread, self._load)
         pace = StepPace()
-        rested_at = 0.0
+        kept_alive_at = 0.0
         while not self._draining:
             task = await self._claim()
             if task is not None:
                 log.info("task claimed", task=task.id, attempt=task.attempt, checkpoint=task.checkpoint)
-                attempt = Attempt(self._bench, task, loading, pace, lambda: self._draining)
+                attempt = Attempt(self._context, task, loading, pace, lambda: self._draining)
                 await attempt.run()
                 pace = attempt.pace
-                if self._orders.once:
+                if self._terms.once:
                     break
                 continue
-            if loading.done() and time.monotonic() - rested_at > _REST_EVERY_S:
-                if not rested_at:
+            if loading.done() and time.monotonic() - kept_alive_at > _KEEP_ALIVE_S:
+                if not kept_alive_at:
                     log.info("gang ready", load_s=round(time.monotonic() - began, 3))
-                await loop.run_in_executor(self._bench.hands, loading.result().rest)
-                rested_at = time.monotonic()
+                await loop.run_in_executor(self._context.engine_thread, loading.result().keep_alive)
+                kept_alive_at = time.monotonic()
             await asyncio.sleep(_POLL_S)
         await self._leave(loading)
 
     async def _claim(self) -> Task | None:
         try:
-            await self._bench.queue.reap(self._orders.model, self._bench.lease_s)
-            return await self._bench.queue.claim(self._orders.model, self._orders.gang, self._orders.limits)
+            await self._context.queue.reap(self._terms.model, self._context.lease_s)
+            return await self._context.queue.claim(self._terms.model, self._terms.gang, self._terms.limits)
         except Unavailable as err:
             log.warning("queue did not answer", error=str(err))
             return None
 
     async def _leave(self, loading: asyncio.Future[RankCommander]) -> None:
-        crew = await loading
-        await asyncio.get_running_loop().run_in_executor(self._bench.hands, crew.leave)
+        ranks = await loading
+        await asyncio.get_running_loop().run_in_executor(self._context.engine_thread, ranks.leave)
         try:
-            await self._bench.queue.leave(self._orders.model, self._orders.gang)
+            await self._context.queue.leave(self._terms.model, self._terms.gang)
         except Unavailable as err:
             log.warning("gang left without saying so", error=str(err))

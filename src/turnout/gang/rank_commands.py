@@ -1,7 +1,7 @@
-"""All ranks of a gang as one: rank 0 gives a command, every rank carries it out at the same time.
+"""Commands to the ranks of a gang: rank 0 sends one, and every rank carries it out at the same time.
 
-Ranks only obey: a follower receives, does, and waits for the next command. So all ranks leave a task at the
-same step, and a cancel is nothing but a command that does not come.
+A follower receives a command, carries it out and waits for the next. So all ranks leave a task at the same step: a task
+is dropped when no further command comes for it.
 """
 
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from turnout.domain.tasks import Task, TaskId
 from turnout.domain.video import VideoSpec
 from turnout.engines.base import EngineError, Frames, Rendering, VideoEngine
 from turnout.gang.group import Group
-from turnout.gang.pulse import Pulse
+from turnout.gang.heartbeat import RankHeartbeat
 from turnout.observe import get_log, name_attempt
 
 log = get_log()
@@ -50,7 +50,7 @@ class Decode:
 
 
 @dataclass(frozen=True, slots=True)
-class Rest:
+class KeepAlive:
     """Nothing to do: keeps the followers' wait from timing out."""
 
 
@@ -62,10 +62,10 @@ class Leave:
 class RankCommander:
     """Rank 0's side. Methods block and are called from one thread, one at a time."""
 
-    def __init__(self, group: Group, engine: VideoEngine, pulse: Pulse) -> None:
+    def __init__(self, group: Group, engine: VideoEngine, heartbeat: RankHeartbeat) -> None:
         self._group = group
         self._engine = engine
-        self._pulse = pulse
+        self._heartbeat = heartbeat
         self._rendering: Rendering | None = None
 
     @property
@@ -75,41 +75,41 @@ class RankCommander:
         return self._rendering
 
     def begin(self, job: Job, image: bytes | None) -> None:
-        self._tell(Begin(job))
+        self._send(Begin(job))
         self._rendering = self._engine.begin(job.spec, image)
 
     def resume(self, job: Job, checkpoint: bytes) -> None:
-        self._tell(Resume(job))
+        self._send(Resume(job))
         self._rendering = self._engine.resume(job.spec, checkpoint)
 
     def advance(self) -> None:
-        self._tell(Advance())
+        self._send(Advance())
         self.rendering.advance()
 
     def decode(self) -> Frames:
-        self._tell(Decode())
+        self._send(Decode())
         frames = self.rendering.decode()
         if frames is None:
             raise RuntimeError("rank 0 decoded nothing")
         return frames
 
-    def rest(self) -> None:
-        self._tell(Rest())
+    def keep_alive(self) -> None:
+        self._send(KeepAlive())
 
     def leave(self) -> None:
-        self._tell(Leave())
+        self._send(Leave())
 
-    def _tell(self, command: object) -> None:
-        self._pulse.moved()
-        self._group.tell(command)
+    def _send(self, command: object) -> None:
+        self._heartbeat.moved()
+        self._group.send(command)
 
 
-def obey(group: Group, engine: VideoEngine, pulse: Pulse) -> None:
+def obey(group: Group, engine: VideoEngine, heartbeat: RankHeartbeat) -> None:
     """A follower's whole life, until it is told to leave."""
     rendering: Rendering | None = None
     while True:
-        command = group.hear()
-        pulse.moved()
+        command = group.receive()
+        heartbeat.moved()
         match command:
             case Begin(job) | Resume(job):
                 name_attempt(job.task, job.attempt)
@@ -118,7 +118,7 @@ def obey(group: Group, engine: VideoEngine, pulse: Pulse) -> None:
                 rendering.advance()
             case Decode() if rendering is not None:
                 rendering.decode()
-            case Rest():
+            case KeepAlive():
                 continue
             case Leave():
                 return

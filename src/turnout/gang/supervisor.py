@@ -1,7 +1,7 @@
 """The owner of a gang's rank processes on one machine: starts them together, ends them together.
 
-The first rank that dies or falls silent takes the whole gang with it, because its peers would wait in a
-collective for ever; then what the gang held is put back and the gang is formed anew. A gang that time and again does
+When one rank dies or falls silent the whole gang is killed, because the others would wait in a collective for ever.
+Then the tasks it held are put back and the gang is formed anew. A gang that time and again does
 not get as far as a loaded model gives up, and says why: whoever placed it can try elsewhere.
 """
 
@@ -17,14 +17,14 @@ from dataclasses import dataclass, field
 from turnout.domain.backoff import backoff_s
 from turnout.domain.errors import Unavailable
 from turnout.domain.tasks import GangId
-from turnout.gang.pulse import MOVED, READY
+from turnout.gang.heartbeat import MOVED, READY
 from turnout.observe import get_log
 from turnout.ports import Process, Queue, Ranks
 
 log = get_log()
 
 _TICK_S = 0.2
-_FAREWELL_S = 15.0  # for the others to leave after the first left in peace
+_LEAVE_S = 15.0  # for the others to leave after the first has left
 _STEADY_S = 60.0  # a formation that lasted this long clears the count of failures
 _MAX_UNREADY = 3  # formations in a row that did not get as far as a loaded model
 
@@ -43,15 +43,15 @@ class GangOrders:
 class _Rank:
     number: int
     process: Process
-    pulse_fd: int
+    heartbeat_fd: int
     alive_at: float = field(default_factory=time.monotonic)
     moved_at: float = field(default_factory=time.monotonic)
     ready: bool = False
 
-    def listen(self) -> None:
-        """Takes note of what the rank wrote since the last time; never blocks."""
+    def read_heartbeat(self) -> None:
+        """Reads what the rank wrote since the last time; never blocks."""
         try:
-            signs = os.read(self.pulse_fd, 4096)
+            signs = os.read(self.heartbeat_fd, 4096)
         except BlockingIOError:
             return
         now = time.monotonic()
@@ -78,7 +78,7 @@ class GangSupervisor:
         self._stopping.set()
 
     async def run(self) -> None:
-        """Returns when the gang has left in peace; raises Unavailable when it cannot be formed."""
+        """Returns when the gang has left as it was told; raises Unavailable when it cannot be formed."""
         failures = 0
         while True:
             began = time.monotonic()
@@ -95,7 +95,7 @@ class GangSupervisor:
             await self._pause(backoff_s(failures, 0.5, 30.0))
 
     async def _one_formation(self) -> str | None:
-        """Runs the ranks until the gang ends; says why it broke, or None when it left in peace."""
+        """Runs the ranks until the gang ends; says why it broke, or None when it left as it was told."""
         async with self._form() as ranks:
             log.info(
                 "gang formed", gang=self._orders.gang, ranks=len(ranks), pids=[r.process.pid for r in ranks]
@@ -109,20 +109,20 @@ class GangSupervisor:
                     ranks[0].process.terminate()
                 if drained_by is not None and time.monotonic() > drained_by:
                     return "it was not drained in time"
-                trouble = self._trouble(ranks)
+                problem = self._problem(ranks)
                 if ranks[0].ready and not loaded:
                     loaded, self._unready = True, 0
                     self._ready()
-                if trouble is not None:
-                    return trouble
+                if problem is not None:
+                    return problem
                 if any(r.process.returncode == 0 for r in ranks):
-                    return await self._farewell(ranks)
+                    return await self._wait_for_others(ranks)
                 await asyncio.sleep(_TICK_S)
 
-    def _trouble(self, ranks: list[_Rank]) -> str | None:
+    def _problem(self, ranks: list[_Rank]) -> str | None:
         now = time.monotonic()
         for rank in ranks:
-            rank.listen()
+            rank.read_heartbeat()
             code = rank.process.returncode
             if code is not None and code != 0:
                 return f"rank {rank.number} {_how_it_ended(code)}: {rank.process.last_words()}".rstrip(": ")
@@ -132,9 +132,9 @@ class GangSupervisor:
                 return f"rank {rank.number} did not move for {self._orders.step_timeout_s:g} s"
         return None
 
-    async def _farewell(self, ranks: list[_Rank]) -> str | None:
+    async def _wait_for_others(self, ranks: list[_Rank]) -> str | None:
         try:
-            async with asyncio.timeout(_FAREWELL_S):
+            async with asyncio.timeout(_LEAVE_S):
                 codes = [await r.process.wait() for r in ranks]
         except TimeoutError:
             return None  # the leader had nothing left to do; the rest is killed with the formation
@@ -148,15 +148,15 @@ class GangSupervisor:
         with tempfile.TemporaryDirectory(prefix="turnout-gang-") as meeting_place:
             try:
                 for number in range(self._orders.ranks):
-                    process, pulse_fd = await self._ranks.start(number, f"{meeting_place}/rendezvous")
-                    ranks.append(_Rank(number, process, pulse_fd))
+                    process, heartbeat_fd = await self._ranks.start(number, f"{meeting_place}/rendezvous")
+                    ranks.append(_Rank(number, process, heartbeat_fd))
                 yield ranks
             finally:
                 for rank in ranks:
                     rank.process.kill()
                 for rank in ranks:
                     await rank.process.wait()
-                    os.close(rank.pulse_fd)
+                    os.close(rank.heartbeat_fd)
 
     async def _put_back(self, reason: str) -> None:
         try:

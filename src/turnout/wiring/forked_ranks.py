@@ -1,9 +1,9 @@
-"""Stores a gang's ranks to the nursery: each rank is a fork of one process that has imported the engine."""
+"""Starts a gang's ranks as forks of one process that has imported the engine."""
 
 import os
 from multiprocessing.connection import Connection
 
-from turnout.adapters.fork_server import ForkServer, pulse_pipe
+from turnout.adapters.fork_server import ForkServer, heartbeat_pipe
 from turnout.config import Config
 from turnout.domain.tasks import GangId
 from turnout.domain.video_model import Model
@@ -14,14 +14,14 @@ _HEAVY = ["turnout.wiring.run_rank", "turnout.engines.wan.load", "turnout.engine
 
 class ForkedRanks:
     def __init__(self, config: Config, model: Model, gang: GangId, *, once: bool) -> None:
-        self._nursery = ForkServer(_HEAVY, config.state_dir / "logs")
+        self._fork_server = ForkServer(_HEAVY, config.state_dir / "logs")
         self._config = config
         self._model = model
         self._gang = gang
         self._once = once
 
     async def start(self, number: int, rendezvous: str) -> tuple[Process, int]:
-        ours, theirs = pulse_pipe()
+        ours, theirs = heartbeat_pipe()
         place = {
             "RANK": str(number),
             "LOCAL_RANK": str(number),
@@ -30,7 +30,7 @@ class ForkedRanks:
             "GLOO_SOCKET_IFNAME": "lo",
         }
         with ours, theirs:
-            process = await self._nursery.start(
+            process = await self._fork_server.start(
                 f"{self._gang}.{number}",
                 _be_rank,
                 (self._config, self._model.name, self._gang, rendezvous, theirs, self._once),
@@ -41,7 +41,7 @@ class ForkedRanks:
 
 
 def _be_rank(
-    config: Config, model: str, gang: GangId, rendezvous: str, pulse: Connection, once: bool
+    config: Config, model: str, gang: GangId, rendezvous: str, heartbeat: Connection, once: bool
 ) -> None:
     """The whole life of a forked rank."""
     from turnout.gang.group import rank_place_from
@@ -50,4 +50,4 @@ def _be_rank(
 
     place = rank_place_from(os.environ, rendezvous)
     start_logging(config.log_level, role="rank", gang=gang, rank=place.rank)
-    run_rank(config, model, gang, place, pulse.fileno(), once=once)
+    run_rank(config, model, gang, place, heartbeat.fileno(), once=once)

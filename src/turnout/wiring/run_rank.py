@@ -1,4 +1,4 @@
-"""Stores one rank of a gang. Apart from the other roles, because only ranks need the engine's libraries."""
+"""Runs one rank of a gang. Apart from the other roles, because only ranks need the engine's libraries."""
 
 import asyncio
 import signal
@@ -13,20 +13,20 @@ from turnout.engines.base import Parallel, VideoEngine
 from turnout.gang.attempt import AttemptContext
 from turnout.gang.cadence import Cadence
 from turnout.gang.group import Group, RankPlace
+from turnout.gang.heartbeat import RankHeartbeat
 from turnout.gang.leader import Leader, LeaderTerms
-from turnout.gang.pulse import Pulse
 from turnout.gang.rank_commands import RankCommander, obey
 from turnout.wiring.signals import on_stop
 from turnout.wiring.stores import open_stores
 
 
 def run_rank(
-    config: Config, model_name: str, gang: GangId, place: RankPlace, pulse_fd: int | None, *, once: bool
+    config: Config, model_name: str, gang: GangId, place: RankPlace, heartbeat_fd: int | None, *, once: bool
 ) -> None:
     """One rank of a gang as a process of its own, until it is drained (SIGTERM): rank 0 leads, the others obey."""
     if place.rank:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)  # rank 0 decides when all leave
-    serve_rank(config, model_name, gang, place, pulse_fd, once=once, on_drain=on_stop)
+    serve_rank(config, model_name, gang, place, heartbeat_fd, once=once, on_drain=on_stop)
 
 
 def serve_rank(
@@ -34,7 +34,7 @@ def serve_rank(
     model_name: str,
     gang: GangId,
     place: RankPlace,
-    pulse_fd: int | None,
+    heartbeat_fd: int | None,
     *,
     once: bool,
     on_drain: Callable[[Callable[[], None]], None],
@@ -45,28 +45,28 @@ def serve_rank(
         raise Misconfigured(
             f"{model.name} is configured for {model.ranks} ranks, but WORLD_SIZE is {place.ranks}"
         )
-    pulse = Pulse(pulse_fd)
+    heartbeat = RankHeartbeat(heartbeat_fd)
     load = _loader(config, model, place)
     if place.rank:
-        obey(*load(), pulse)
+        obey(*load(), heartbeat)
         return
 
-    def load_crew() -> RankCommander:
-        crew = RankCommander(*load(), pulse)
-        pulse.ready()
-        return crew
+    def load_ranks() -> RankCommander:
+        ranks = RankCommander(*load(), heartbeat)
+        heartbeat.ready()
+        return ranks
 
-    asyncio.run(_lead(config, LeaderTerms(model.name, gang, config.limits, once), load_crew, on_drain))
+    asyncio.run(_lead(config, LeaderTerms(model.name, gang, config.limits, once), load_ranks, on_drain))
 
 
 async def _lead(
     config: Config,
-    orders: LeaderTerms,
+    terms: LeaderTerms,
     load: Callable[[], RankCommander],
     on_drain: Callable[[Callable[[], None]], None],
 ) -> None:
     async with open_stores(config) as stores:
-        bench = AttemptContext(
+        context = AttemptContext(
             stores.tasks,
             stores.queue,
             stores.blobs,
@@ -75,7 +75,7 @@ async def _lead(
             config.step_timeout_s,
             ThreadPoolExecutor(1, thread_name_prefix="engine"),
         )
-        leader = Leader(bench, orders, load)
+        leader = Leader(context, terms, load)
         on_drain(leader.drain)
         await leader.run()
 

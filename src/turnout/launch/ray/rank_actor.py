@@ -45,7 +45,7 @@ Work = Callable[[RankAssignment, int, Callable[[Callable[[], None]], None]], Non
 class RankHost:
     def __init__(self, work: Work) -> None:
         self._work = work
-        self._signs, self._pulse = os.pipe()
+        self._signs, self._heartbeat = os.pipe()
         os.set_blocking(self._signs, False)
         self._meeting: socket.socket | None = None
         self._drained = threading.Event()
@@ -68,7 +68,7 @@ class RankHost:
         listening = None if self._meeting is None else os.dup(self._meeting.fileno())
         self._work(
             RankAssignment(rank, ranks, rendezvous, place.node, place.address, listening),
-            self._pulse,
+            self._heartbeat,
             self._hear_drain,
         )
 

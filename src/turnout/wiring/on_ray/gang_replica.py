@@ -112,7 +112,7 @@ def be_rank(
     model: str,
     gang: GangId,
     assignment: RankAssignment,
-    pulse_fd: int,
+    heartbeat_fd: int,
     on_drain: Callable[[Callable[[], None]], None],
 ) -> None:
     """The whole life of a rank, on a thread of its actor."""
@@ -128,4 +128,4 @@ def be_rank(
     start_logging(config.log_level, role="rank", gang=gang, rank=assignment.rank, node=assignment.node)
     # Ray shows an actor the one GPU that it was given, so that one is number 0 for every rank.
     place = RankPlace(assignment.rank, assignment.ranks, 0, assignment.rendezvous, assignment.listening)
-    serve_rank(config, model, gang, place, pulse_fd, once=False, on_drain=on_drain)
+    serve_rank(config, model, gang, place, heartbeat_fd, once=False, on_drain=on_drain)
