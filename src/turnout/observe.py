@@ -1,4 +1,4 @@
-"""Logs are facts: one line a transition, fields apart. Configured once where a process starts."""
+"""The log: one line a transition, with fields. Configured once, where a process starts."""
 
 import logging
 import sys
@@ -8,8 +8,8 @@ import structlog
 
 
 def start_logging(level: str, **fields: Any) -> None:
-    """Human lines on a terminal, JSON otherwise; `fields` stand on every line of this process."""
-    # Ray Serve puts a stream into a replica's logs in its place, and that one says that it is a terminal.
+    """Readable lines on a terminal, JSON otherwise; `fields` are on every line of this process."""
+    # Ray Serve replaces a replica's stderr by a stream that claims to be a terminal.
     human = sys.stderr is sys.__stderr__ and sys.stderr.isatty()
     structlog.configure(
         processors=[
@@ -26,12 +26,12 @@ def start_logging(level: str, **fields: Any) -> None:
 
 
 def name_request(request_id: str) -> None:
-    """The name stands on every line that is logged for this request from here on."""
+    """Puts the id on every line that is logged for this request from now on."""
     structlog.contextvars.bind_contextvars(request=request_id)
 
 
 def name_attempt(task: str, attempt: int) -> None:
-    """Both stand on every line that this thread logs from here on."""
+    """Puts both on every line that this thread logs from now on."""
     structlog.contextvars.bind_contextvars(task=task, attempt=attempt)
 
 

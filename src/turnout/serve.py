@@ -1,7 +1,7 @@
 """The Serve application for `serve run turnout.serve:app`, `serve deploy` and a KubeRay RayService.
 
-Arguments: `config`, a configuration file that is there on the head (default: ./turnout.yaml and TURNOUT_* variables);
-`ingress`, "true" to serve the gateway through Serve's own HTTP server as well.
+Arguments: `config`, a configuration file on the head node (default: ./turnout.yaml and TURNOUT_* variables);
+`ingress`, "true" to serve the gateway through Serve's own HTTP server, too.
 """
 
 import os
@@ -14,7 +14,7 @@ from turnout.domain.errors import Misconfigured
 
 
 def app(arguments: Mapping[str, str]) -> Any:
-    """Builds the application; refuses a configuration that other machines could not use."""
+    """Builds the application. Raises Misconfigured for a configuration that other machines cannot use."""
     from turnout.wiring.on_ray.serve_app import build_app
 
     file = arguments.get("config")

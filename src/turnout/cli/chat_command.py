@@ -1,4 +1,4 @@
-"""`turnout chat`: one question answered as the words arrive, or a conversation."""
+"""`turnout chat`: one answer, printed as it arrives, or a conversation."""
 
 import json
 import sys
@@ -114,7 +114,7 @@ class Conversation:
 
 
 class _Notice:
-    """`waking smollm2 … 10 s` on a terminal while no word has arrived; it leaves no trace."""
+    """`waking smollm2 … 10 s` on a terminal until the first words arrive; it is erased then."""
 
     def __init__(self, model: str) -> None:
         from turnout.cli.display import is_live
@@ -140,7 +140,7 @@ class _Notice:
 
 
 def talk(conversation: Conversation) -> None:
-    """Errors end it only before the first answer: later ones would lose what was said."""
+    """A conversation at the terminal. An error ends it only before the first answer, so that nothing said is lost."""
     with suppress(ImportError):
         import_module("readline")  # gives `input` arrow keys and a history
     while prompt := _typed():

@@ -23,7 +23,7 @@ from turnout.domain.errors import TurnoutError, Unavailable
 
 CONNECT_S = 5.0
 ANSWER_S = 30.0
-# Servers send a comment every few seconds on a quiet stream; well past that, look whether it still lives.
+# Servers send a comment every few seconds on a quiet stream; after this long the connection is taken for dead.
 QUIET_S = 45.0
 # A chat engine may be silent for minutes over a long prompt; the relay gives up on it sooner than this.
 CHAT_QUIET_S = 330.0
@@ -274,7 +274,7 @@ def _path(video_id: str) -> str:
 
 
 def _body(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Half characters, as a wrong locale makes them, become question marks rather than a traceback."""
+    """Lone surrogates, which a wrong locale makes, become question marks rather than a traceback."""
     try:
         content = json.dumps(fields, ensure_ascii=False, allow_nan=False).encode(errors="replace")
     except ValueError as err:
@@ -294,7 +294,7 @@ def _json(response: httpx.Response) -> Mapping[str, Any]:
 
 
 def _check_success(response: httpx.Response) -> None:
-    """Raises the error that the server's status and body tell."""
+    """Raises an error from the status and body, unless it was a success."""
     if response.is_success:
         return
     try:

@@ -3,13 +3,13 @@
 import json
 from dataclasses import asdict, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import typer
 
 from turnout.cli.formatting import one_line, table
-from turnout.cli.options import Common, with_config
+from turnout.cli.options import Common, JsonOption, with_config
 
 if TYPE_CHECKING:
     from turnout.domain.serving import ServedModel
@@ -20,9 +20,7 @@ def register(app: typer.Typer) -> None:
 
 
 @with_config
-def show_config(
-    common: Common, as_json: Annotated[bool, typer.Option("--json", help="JSON on standard output.")] = False
-) -> None:
+def show_config(common: Common, as_json: JsonOption = False) -> None:
     """Show every setting and where it came from (a later source wins: default, file, TURNOUT_*, flag)."""
     loaded = common.load()
     shown: dict[str, Any] = {

@@ -1,6 +1,6 @@
-"""How a task's progress looks: a live bar on a terminal, plain lines elsewhere, nothing for machines.
+"""Shows a task's progress: a live bar on a terminal, plain lines elsewhere, nothing with --json.
 
-Progress goes to standard error, so that standard output carries results only."""
+Progress goes to standard error, so that standard output has results only."""
 
 import os
 import sys
@@ -22,7 +22,7 @@ QUIET_LINE_S = 2.0
 
 
 def headline(video: VideoAnswer) -> str:
-    """`queued, 2 tasks ahead`, `denoising`: what the task is at, without figures that change at each step."""
+    """`queued, 2 tasks ahead`, `denoising`: the status or stage, without figures that change at each step."""
     if video.status == State.QUEUED:
         return f"queued, {ahead(video.queue_position)}"
     if video.status == State.IN_PROGRESS:
@@ -41,7 +41,7 @@ def figures(video: VideoAnswer) -> str:
 
 
 class Silent:
-    """For --json: what the user must know still goes to standard error."""
+    """For --json: shows no progress; notes still go to standard error."""
 
     def show(self, video: VideoAnswer) -> None:
         pass
@@ -82,7 +82,7 @@ class PlainLines:
 
 
 class Bar:
-    """Rich draws and redraws it in its own thread, so the clock runs even while the server is silent."""
+    """Rich redraws it in a thread of its own, so the elapsed time runs even while the server is silent."""
 
     def __init__(self, progress: "Progress", bar: "TaskID") -> None:
         self._progress = progress

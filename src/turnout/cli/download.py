@@ -11,7 +11,7 @@ from turnout.domain.errors import InvalidRequest, TurnoutError
 def save(client: ApiClient, display: Display, video_id: str, target: Path, variant: str = "video") -> Path:
     """Retries while the server is away. Each try starts afresh, and only a whole file gets the name."""
     try:
-        RetryWindow(display).call(lambda: client.download(video_id, variant, target))
+        RetryWindow(display.note).call(lambda: client.download(video_id, variant, target))
     except OSError as err:
         raise TurnoutError(
             f"{target}: {err.strerror}; fetch it later: turnout tasks download {video_id}"

@@ -33,10 +33,10 @@ class TimedOut(TurnoutError):
 
 
 class RetryWindow:
-    """How long to retry while the server is away, and how often."""
+    """How long to retry while the server is away, and how often. `note` tells the user."""
 
-    def __init__(self, display: Display, retry_s: float = RETRY_S) -> None:
-        self._display = display
+    def __init__(self, note: Callable[[str], None], retry_s: float = RETRY_S) -> None:
+        self._note = note
         self._retry_s = retry_s
         self._since: float | None = None
         self._failures = 0
@@ -54,7 +54,7 @@ class RetryWindow:
 
     def succeeded(self) -> None:
         if self._since is not None:
-            self._display.note(f"connected again after {duration(time.monotonic() - self._since)}")
+            self._note(f"connected again after {duration(time.monotonic() - self._since)}")
         self._since, self._failures = None, 0
 
     def wait(self, err: TurnoutError) -> None:
@@ -62,7 +62,7 @@ class RetryWindow:
         now = time.monotonic()
         if self._since is None:
             self._since = now
-            self._display.note(f"{_first_clause(err)}; trying again for up to {duration(self._retry_s)}")
+            self._note(f"{err.message.partition(';')[0]}; trying again for up to {duration(self._retry_s)}")
         if now - self._since >= self._retry_s:
             raise err
         self._failures += 1
@@ -84,7 +84,7 @@ class Follower:
         self._shown = video
         self._display = display
         self._deadline = deadline
-        self._retries = RetryWindow(display)
+        self._retries = RetryWindow(display.note)
         self._last_event_id: str | None = None
         self._streams = True
 
@@ -92,39 +92,39 @@ class Follower:
         """The task as it ended. Raises TimedOut at the deadline, Unavailable when the server stays away."""
         while True:
             try:
-                self._look()
+                self._poll()
                 if self._video.ended:
                     return self._video
-                if self._video.status == State.QUEUED or not self._streams or not self._listen():
+                if self._video.status == State.QUEUED or not self._streams or not self._read_events():
                     time.sleep(min(POLL_S, self._left_s()))
             except (Unavailable, Limited) as err:
                 self._left_s()
                 self._retries.wait(err)
 
-    def _look(self) -> None:
+    def _poll(self) -> None:
         self._video = self._client.video(self._video.id)
         self._retries.succeeded()
         # While events are streamed, this answer would run ahead of them, and the display would jump back.
         if self._video.status != State.IN_PROGRESS or not self._streams:
             self._show(self._video)
 
-    def _listen(self) -> bool:
+    def _read_events(self) -> bool:
         """Whether any event came. Stops when the task has ended or went back to the queue."""
-        heard = False
+        received = False
         try:
             quiet_s = min(QUIET_S, self._left_s())
             for event in self._client.events(self._video.id, self._last_event_id, quiet_s):
-                heard = True
+                received = True
                 self._left_s()
                 self._last_event_id = event.id or self._last_event_id
-                self._take(event)
+                self._apply(event)
                 if event.name in TERMINAL or event.name == "requeued":
                     break
         except NotAStream:
             self._streams = False
-        return heard
+        return received
 
-    def _take(self, event: VideoEvent) -> None:
+    def _apply(self, event: VideoEvent) -> None:
         if event.name == "requeued":
             self._display.note(f"back in the queue: {event.reason or 'its attempt was interrupted'}")
         changed = after(self._shown, event)
@@ -146,7 +146,3 @@ class Follower:
                 f"time is up; the task goes on. Watch it with: turnout tasks watch {self._video.id}"
             )
         return left
-
-
-def _first_clause(err: TurnoutError) -> str:
-    return err.message.partition(";")[0]

@@ -1,4 +1,4 @@
-"""`turnout generate`: one prompt in, one mp4 out, with everything that can happen in between told to the user."""
+"""`turnout generate`: one prompt in, one mp4 out. It tells the user what happens in between."""
 
 import json
 import math

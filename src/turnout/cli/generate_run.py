@@ -53,12 +53,12 @@ class GenerateRun:
         except NoServer:
             raise
         except Unavailable as err:
-            retries = RetryWindow(self.display)
+            retries = RetryWindow(self.display.note)
             retries.wait(err)
             return retries.call(lambda: self.client.submit(submission))
 
     def _cancel(self, video: VideoAnswer) -> None:
-        retries = RetryWindow(self.display, CANCEL_S)
+        retries = RetryWindow(self.display.note, CANCEL_S)
         try:
             now = retries.call(lambda: self.client.cancel(video.id))
             self.display.note(f"{video.id} {now.status}")

@@ -5,8 +5,8 @@ import json
 import secrets
 import sys
 import time
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
@@ -17,7 +17,9 @@ from turnout.domain.keys import Key, Role, mint
 from turnout.domain.tasks import TenantId
 
 if TYPE_CHECKING:
-    from turnout.config import Config
+    from turnout.ports import KeyStore
+
+T = TypeVar("T")
 
 DirectOption = Annotated[
     bool, typer.Option("--direct", help="Write to the configured Redis itself; needs no running server.")
@@ -49,7 +51,7 @@ def create(
         key, token = mint(
             secrets.token_hex(6), secrets.token_urlsafe(32), TenantId(tenant), role, name, time.time()
         )
-        asyncio.run(_add(common.load().config, key))
+        _with_store(common, lambda store: store.add(key))
         made = _shown(key, token)
     else:
         with common.client() as client:
@@ -57,13 +59,13 @@ def create(
     if as_json:
         print(json.dumps(made))
         return
-    key = read(KeyShown, made)
-    if key.token is None:
+    shown = read(KeyShown, made)
+    if shown.token is None:
         raise TurnoutError("the server made a key but sent no token; revoke it and try again")
-    print(key.token)
+    print(shown.token)
     print(
-        f"This is the only time the token of {key.id} is shown. Use it with:\n"
-        f"  export TURNOUT_API_KEY={key.token[:6]}…   (the whole line above)\n"
+        f"This is the only time the token of {shown.id} is shown. Use it with:\n"
+        f"  export TURNOUT_API_KEY={shown.token[:6]}…   (the whole line above)\n"
         "or in any OpenAI client as the API key.",
         file=sys.stderr,
     )
@@ -76,7 +78,8 @@ def list_keys(common: Common, direct: DirectOption = False, as_json: JsonOption 
     from turnout.schemas.openai_json import KeyList
 
     if direct:
-        answer: Mapping[str, Any] = {"data": [_shown(key) for key in asyncio.run(_all(common.load().config))]}
+        keys = sorted(_with_store(common, lambda store: store.all()), key=lambda key: key.created_at)
+        answer: Mapping[str, Any] = {"data": [_shown(key) for key in keys]}
     else:
         with common.client() as client:
             answer = client.keys()
@@ -98,7 +101,8 @@ def revoke(
 ) -> None:
     """Revoke a key: it is refused from the next request on."""
     if direct:
-        asyncio.run(_revoke(common.load().config, key_id))
+        if not _with_store(common, lambda store: store.revoke(key_id)):
+            raise NotFound(f"there is no key {key_id}")
     else:
         with common.client() as client:
             client.revoke_key(key_id)
@@ -111,23 +115,11 @@ def _shown(key: Key, token: str | None = None) -> dict[str, Any]:
     return key_of(key, token).model_dump(mode="json", exclude_none=True)
 
 
-async def _add(config: "Config", key: Key) -> None:
+def _with_store(common: Common, act: "Callable[[KeyStore], Awaitable[T]]") -> T:
     from turnout.wiring.stores import open_key_store
 
-    async with open_key_store(config) as store:
-        await store.add(key)
+    async def run() -> T:
+        async with open_key_store(common.load().config) as store:
+            return await act(store)
 
-
-async def _all(config: "Config") -> list[Key]:
-    from turnout.wiring.stores import open_key_store
-
-    async with open_key_store(config) as store:
-        return sorted(await store.all(), key=lambda key: key.created_at)
-
-
-async def _revoke(config: "Config", key_id: str) -> None:
-    from turnout.wiring.stores import open_key_store
-
-    async with open_key_store(config) as store:
-        if not await store.revoke(key_id):
-            raise NotFound(f"there is no key {key_id}")
+    return asyncio.run(run())

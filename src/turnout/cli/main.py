@@ -39,7 +39,7 @@ A server elsewhere: TURNOUT_URL and TURNOUT_API_KEY, or --url and --key."""
 
 
 class _Commands(TyperGroup):
-    """The one place that catches what commands raise on purpose; anything else is a bug and keeps its traceback."""
+    """The one place that catches errors of our own tree; any other is a bug and keeps its traceback."""
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -63,7 +63,7 @@ def describe(err: TurnoutError) -> str:
 
 
 def exit_code(err: TurnoutError) -> int:
-    """2 when the caller can mend it by asking differently, 1 otherwise."""
+    """2 when the call or the configuration is wrong, 1 otherwise."""
     return 2 if isinstance(err, InvalidRequest | Misconfigured) else 1
 
 
@@ -99,7 +99,9 @@ def root(
     """Serve generative models on your own GPUs: awake when asked, gone when idle."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
-            stream.reconfigure(errors="replace")  # a locale without our marks shows others, and no traceback
+            stream.reconfigure(
+                errors="replace"
+            )  # a locale that lacks our characters shows question marks, not a traceback
     ctx.obj = Common(config, state_dir, url, key)
 
 

@@ -1,5 +1,5 @@
-"""The options that every command shares, and what they mean together. The only place of the CLI that reads the
-environment; it prints nothing and opens no connection."""
+"""The options that commands share, and which server they name. The only place of the CLI that reads the environment;
+it prints nothing and opens no connection."""
 
 import inspect
 import json
@@ -64,7 +64,7 @@ class Common:
         return config.load({"state_dir": self.state_dir, **flags}, os.environ, self.config_file)
 
     def server(self) -> ServerAddress:
-        """The server to talk to: flags, then the environment, then what `turnout up` left, then the default."""
+        """The server to talk to: from flags, the environment, `turnout up`'s service file, or the default."""
         return find_server(self.url, self.api_key, os.environ, lambda: self.load().config)
 
     def client(self) -> "ApiClient":
@@ -76,20 +76,20 @@ class Common:
 def find_server(
     url: str | None, api_key: str | None, environ: Mapping[str, str], config: Callable[[], Any]
 ) -> ServerAddress:
-    """`config` is asked only when no URL was given. A key that `turnout up` left goes to no other server."""
+    """`config` is called only when no URL was given. A key from the service file goes to no other server."""
     key = api_key or environ.get("TURNOUT_API_KEY") or None
     if url:
         return ServerAddress(_checked(url, "--url"), key, "from --url")
     if from_environ := environ.get("TURNOUT_URL"):
         return ServerAddress(_checked(from_environ, "TURNOUT_URL"), key, "from TURNOUT_URL")
     settings = config()
-    left = _left_by_up(settings.state_dir / SERVICE_FILE)
-    if left is None:
+    local = _read_service_file(settings.state_dir / SERVICE_FILE)
+    if local is None:
         return ServerAddress(f"http://127.0.0.1:{settings.port}", key, "the default")
-    return replace(left, api_key=key) if key else left
+    return replace(local, api_key=key) if key else local
 
 
-def _left_by_up(file: Path) -> ServerAddress | None:
+def _read_service_file(file: Path) -> ServerAddress | None:
     try:
         text = file.read_text()
     except FileNotFoundError:
@@ -125,12 +125,12 @@ def _checked(url: str, origin: str) -> str:
 
 
 def with_common(command: Callable[Concatenate[Common, P], None]) -> Callable[..., None]:
-    """Gives a command that talks to a server the shared options, and hands them over as its first argument."""
+    """Gives a command the options of a client; they are passed to it as its first argument."""
     return _widened(command, {"url": UrlOption, "key": KeyOption, **_SETTINGS})
 
 
 def with_config(command: Callable[Concatenate[Common, P], None]) -> Callable[..., None]:
-    """The same for a command that only needs the configuration."""
+    """The same for a command that needs the configuration only."""
     return _widened(command, _SETTINGS)
 
 
@@ -140,8 +140,7 @@ _SETTINGS: Mapping[str, Any] = {"config": ConfigOption, "state_dir": StateDirOpt
 def _widened(
     command: Callable[Concatenate[Common, P], None], options: Mapping[str, Any]
 ) -> Callable[..., None]:
-    """Typer reads a command's signature; widening it here spares each command these parameters, and lets the
-    options stand before the command's name as well as after it."""
+    """Adds `options` to the signature that Typer reads. They may also be given before the command's name."""
 
     @wraps(command)
     def run(ctx: typer.Context, **given: Any) -> None:

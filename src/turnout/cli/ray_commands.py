@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from turnout.cli.formatting import table
-from turnout.cli.options import Common, with_config
+from turnout.cli.options import Common, JsonOption, with_config
 from turnout.domain.errors import Misconfigured
 
 if TYPE_CHECKING:
+    from turnout.domain.slots import GangReport, RankReport
     from turnout.wiring.on_ray.cluster_status import ClusterStatus
 
 AddressOption = Annotated[
     str,
     typer.Option("--address", envvar="RAY_ADDRESS", help="The cluster; auto finds the one on this machine."),
 ]
-JsonOption = Annotated[bool, typer.Option("--json", help="JSON on standard output.")]
 
 
 def register(app: typer.Typer) -> None:
@@ -84,7 +84,7 @@ def describe(found: "ClusterStatus") -> str:
     ]
     deployments = [(name, state.lower()) for name, state in sorted(found.deployments.items())]
     gangs = [
-        (g.gang, g.model, _state(found, g.gang), " ".join(_rank(r, addresses) for r in g.ranks))
+        (g.gang, g.model, _state(found, g), " ".join(_rank(r, addresses) for r in g.ranks))
         for g in sorted(found.gangs.values(), key=lambda g: g.gang)
     ]
     queues = [(m, str(queue.waiting), str(len(queue.busy))) for m, queue in sorted(found.lines.items())]
@@ -104,15 +104,14 @@ def describe(found: "ClusterStatus") -> str:
     return "\n\n".join(part for part in parts if part)
 
 
-def _state(found: "ClusterStatus", gang: str) -> str:
-    report = next(g for g in found.gangs.values() if g.gang == gang)
-    queue = found.lines.get(report.model)
-    if queue is not None and report.slot in queue.busy:
+def _state(found: "ClusterStatus", gang: "GangReport") -> str:
+    queue = found.lines.get(gang.model)
+    if queue is not None and gang.slot in queue.busy:
         return "busy"
-    return "idle" if report.formed else "starting"
+    return "idle" if gang.formed else "starting"
 
 
-def _rank(rank: Any, addresses: dict[str, str]) -> str:
+def _rank(rank: "RankReport", addresses: dict[str, str]) -> str:
     if not rank.pid:
         return f"{rank.number}: no place yet"
     return f"{rank.number}:{addresses.get(rank.node, rank.address)}/{rank.node[:8]}/{rank.pid}"

@@ -167,7 +167,7 @@ def worker(
         typer.Option(
             "--engine-host",
             envvar="WORKER_ENGINE_HOST",
-            help="An IP address of this machine that gateways reach: engines listen there, and are asked straight.",
+            help="An IP address of this machine that gateways reach: engines listen there, and gateways call them directly.",
         ),
     ] = None,
     ca_file: Annotated[
@@ -257,8 +257,8 @@ def rank(
     name = GangId(gang or os.environ.get("TORCHELASTIC_RUN_ID") or f"{socket.gethostname()}-{os.getpid()}")
     config = _start(common, "rank", {}, gang=name, rank=place.rank)
     run_rank(config, model, name, place, None, once=once)
-    # Not by way of the interpreter's shutdown: gloo's threads abort the process there now and then, when a peer
-    # has gone first, and a launcher would take a finished rank for a failed one.
+    # Skip the interpreter's shutdown: there gloo's threads sometimes abort the process when a peer has exited first,
+    # and the launcher would count a finished rank as failed.
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)

@@ -13,10 +13,9 @@ from turnout.cli.options import Common, JsonOption, with_common
 from turnout.domain.errors import InvalidRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from turnout.cli.client import ApiClient
-    from turnout.cli.follow import RetryWindow
     from turnout.cli.server_answers import VideoAnswer
 
 WATCH_S = 1.0
@@ -129,40 +128,43 @@ def _watch_one(client: "ApiClient", task: str) -> None:
 
 
 def _watch_all(client: "ApiClient") -> None:
-    from turnout.cli.display import PlainLines, is_live
-    from turnout.cli.follow import RetryWindow
+    from turnout.cli.display import is_live
 
-    if not is_live(sys.stdout):
-        seen: dict[str, PlainLines] = {}
-        retries = RetryWindow(PlainLines(sys.stderr))
-        while True:
-            for video in reversed(_look(client, retries)):
-                if video.id in seen or not video.ended:  # what ended before we came is no news
-                    seen.setdefault(video.id, PlainLines(sys.stdout, label=video.id)).show(video)
-            time.sleep(WATCH_S)
+    if is_live(sys.stdout):
+        _watch_live(client)
+    else:
+        _watch_lines(client)
+
+
+def _watch_lines(client: "ApiClient") -> None:
+    from turnout.cli.display import PlainLines
+
+    seen: dict[str, PlainLines] = {}
+    for videos in _polled(client, PlainLines(sys.stderr).note):
+        for video in reversed(videos):
+            if video.id in seen or not video.ended:  # what ended before is no news
+                seen.setdefault(video.id, PlainLines(sys.stdout, label=video.id)).show(video)
+
+
+def _watch_live(client: "ApiClient") -> None:
     from rich.console import Console
     from rich.live import Live
     from rich.text import Text
 
     with Live(Text("…"), console=Console(), auto_refresh=False) as live:
-
-        class Above:
-            def show(self, video: "VideoAnswer") -> None:
-                pass
-
-            def note(self, line: str) -> None:
-                live.console.print(one_line(line), markup=False, highlight=False)
-
-        retries = RetryWindow(Above())
-        while True:
-            videos = _look(client, retries)
+        for videos in _polled(client, lambda line: live.console.print(Text(one_line(line)))):
             text = _table(videos, time.time()) if videos else "no tasks yet"
             live.update(Text(text, no_wrap=True, overflow="ellipsis"), refresh=True)
-            time.sleep(WATCH_S)
 
 
-def _look(client: "ApiClient", retries: "RetryWindow") -> "Sequence[VideoAnswer]":
-    return retries.call(lambda: client.videos(limit=WATCH_ROWS)).data
+def _polled(client: "ApiClient", note: "Callable[[str], None]") -> "Iterator[Sequence[VideoAnswer]]":
+    """The newest tasks, once a second and for ever."""
+    from turnout.cli.follow import RetryWindow
+
+    retries = RetryWindow(note)
+    while True:
+        yield retries.call(lambda: client.videos(limit=WATCH_ROWS)).data
+        time.sleep(WATCH_S)
 
 
 def _table(videos: "Sequence[VideoAnswer]", now: float) -> str:

@@ -1,4 +1,4 @@
-"""`turnout usage`: what was asked for, by day, tenant and model."""
+"""`turnout usage`: requests, tokens and videos by day, tenant and model."""
 
 import json
 import sys
@@ -36,8 +36,8 @@ def usage(
     from turnout.cli.server_answers import read
     from turnout.schemas.usage_json import UsageList
 
-    asked = {"start": start and start.date().isoformat(), "end": end and end.date().isoformat()}
-    params = {name: value for name, value in {**asked, "tenant": tenant}.items() if value}
+    days = {name: day.date().isoformat() for name, day in (("start", start), ("end", end)) if day}
+    params = {**days, "tenant": tenant} if tenant else days
     with common.client() as client:
         answer = client.usage(params)
     if as_json:

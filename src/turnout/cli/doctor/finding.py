@@ -7,7 +7,7 @@ from turnout.cli.formatting import one_line
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """`ok` None is neither good nor bad: not needed, or not there to look at."""
+    """`ok` is None when it is neither good nor bad: not needed, or not there to be checked."""
 
     what: str
     ok: bool | None

@@ -17,7 +17,7 @@ from turnout.engines.llamacpp import builtin_weights
 
 
 def check_engines(config: Config) -> Iterator[Finding]:
-    """Whether this machine could run the chat models of its configuration. One that only joins elsewhere need not."""
+    """Whether this machine could run the chat models of its configuration."""
     for kind in EngineKind:
         models = [model for model in config.served if model.engine is kind]
         if not models:
@@ -47,7 +47,7 @@ def check_engines(config: Config) -> Iterator[Finding]:
 
 
 def _has_weights(weights: str) -> bool:
-    """Names are the engine's to find; paths and what ships with a package can be looked at."""
+    """Whether a path or built-in weights exist. Other names are for the engine to find."""
     if weights.startswith("builtin:"):
         return weights in builtin_weights()
     return not weights.startswith(("/", "./", "~")) or Path(weights).expanduser().exists()

@@ -123,17 +123,17 @@ def check_server(common: Common) -> Finding:
 
 
 def check_blobs(config: Config) -> Iterator[Finding]:
-    """Whether an S3 store answers and lets us look; a directory was looked at with the state directory."""
+    """Whether an S3 store answers and allows a listing; a directory was checked with the state directory."""
     if config.blobs is None or not config.blobs.startswith("s3://"):
         return
 
-    async def look() -> None:
+    async def list_once() -> None:
         async with asyncio.timeout(QUICK_S):
             async for _ in open_blobs(str(config.blobs), config.blobs_endpoint).list("tasks/none/"):
                 break
 
     try:
-        asyncio.run(look())
+        asyncio.run(list_once())
     except (TurnoutError, TimeoutError) as err:
         reason = str(err) or f"no answer within {duration(QUICK_S)}"
         yield Finding(
