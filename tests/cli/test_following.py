@@ -9,7 +9,7 @@ from tests.cli.scripted import video_json
 
 from turnout.cli.display import PlainLines
 from turnout.cli.formatting import ahead, duration, one_line, table
-from turnout.cli.server_answers import VideoAnswer, VideoEvent, after, read, read_events
+from turnout.cli.server_answers import ModelSummary, VideoAnswer, VideoEvent, after, read, read_events
 from turnout.domain.errors import TurnoutError
 
 
@@ -78,6 +78,8 @@ def test_what_a_newer_server_adds_still_shows() -> None:
     newer = video("dreaming", stage="upscaling", mood="calm")
     assert (newer.status, newer.stage, newer.ended) == ("dreaming", "upscaling", False)
     assert newer.as_json()["mood"] == "calm", "unknown fields are kept for --json"
+    model = {"id": "m", "kind": "image", "engine": "x", "status": "dreaming", "state": "dreaming"}
+    assert read(ModelSummary, model).state == "dreaming"
 
 
 def test_an_answer_that_makes_no_sense_is_one_line() -> None:

@@ -34,20 +34,22 @@ def read(kind: type[AnswerT], content: object) -> AnswerT:
         ) from err
 
 
+def _keep_unknown(value: object, known: ValidatorFunctionWrapHandler) -> object:
+    """A newer server may have more states: those show as they are."""
+    try:
+        return known(value)
+    except ValidationError:
+        if isinstance(value, str):
+            return value
+        raise
+
+
 class VideoAnswer(Video):
-    """Fields that this version does not know are kept for --json; an unknown status or stage shows as it is."""
+    """Fields that this version does not know are kept for --json."""
 
     model_config = ConfigDict(extra="allow")
 
-    @field_validator("status", "stage", mode="wrap")
-    @classmethod
-    def _keep_unknown(cls, value: object, known: ValidatorFunctionWrapHandler) -> object:
-        try:
-            return known(value)
-        except ValidationError:
-            if isinstance(value, str):
-                return value
-            raise
+    _open = field_validator("status", "stage", mode="wrap")(_keep_unknown)
 
     @property
     def ended(self) -> bool:
@@ -141,6 +143,8 @@ class ModelSummary(BaseModel):
     status: str
     state: ModelState | None = None  # an older server does not say
     cause: StatusCause | None = None
+
+    _open = field_validator("state", "cause", mode="wrap")(_keep_unknown)
 
 
 class ModelSummaries(BaseModel):
