@@ -92,6 +92,23 @@ def test_a_full_queue_makes_room_for_a_tenant_that_has_less_there() -> None:
     assert queue.crowded_out(TenantId("bolt")) is None, "both would have the same"
 
 
+def test_the_newest_of_the_tenant_with_most_requests_leaves_a_full_queue() -> None:
+    queue = SeatQueue()
+    most = [waiting(queue, "acme") for _ in range(2)]
+    waiting(queue, "bolt")
+    assert queue.crowded_out(TenantId("cone")) is most[-1], "two are more than the newcomer's one"
+
+
+def test_a_request_is_seated_by_its_prefix() -> None:
+    """As `choose` would without a queue, so that the replica's prefix cache is used."""
+    there = routes("a", "b", "c", concurrency=9)
+    for prefix in (b"one", b"two", b"three", b"four"):
+        queue = SeatQueue()
+        queue.join(Waiter(TENANTS[0], prefix, NOBODY))
+        found = next_seat(queue, there, {}, NOBODY)
+        assert found and found[1] == choose(there.routes, {}, 9, prefix)
+
+
 def test_a_model_is_refused_only_while_no_replica_takes_requests() -> None:
     assert refusal_of(routes(refusal="no worker")) == "no worker"
     assert refusal_of(routes("a", refusal="it fails")) is None
