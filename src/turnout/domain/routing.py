@@ -1,8 +1,8 @@
-"""Which replica takes a request: the one that has seen its beginning before, unless it has too much to do. Pure.
+"""Which replica takes a request: the one that has seen the same prefix before, unless it has too much to do. Pure.
 
-Requests that begin alike go to the same replica, because its prefix cache saves the work (rendezvous hashing: a
-replica that comes or goes moves only its own share). A replica above `BOUND` times the mean load is passed over,
-so that a popular beginning cannot drown one while others idle.
+Requests that begin alike go to the same replica, because its prefix cache saves work (rendezvous hashing: a replica that
+comes or goes moves only its own requests). A replica above `BOUND` times the mean load is passed over, so that a popular
+prefix cannot overload one while others idle.
 """
 
 import hashlib
@@ -17,7 +17,7 @@ _PREFIX_BYTES = 512
 
 
 def affinity_of(body: bytes) -> bytes:
-    """What requests that begin alike have in common; the model's name and the system prompt come first in a body."""
+    """The prefix by which requests are grouped; the model's name and the system prompt come first in a body."""
     return body[:_PREFIX_BYTES]
 
 

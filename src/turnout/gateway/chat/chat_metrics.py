@@ -16,7 +16,7 @@ _MODEL = ("model",)
 
 
 class ChatMetrics(Collector):
-    """`demand` is asked at a scrape."""
+    """`demand` is read at a scrape."""
 
     def __init__(self, registry: CollectorRegistry, demand: Callable[[], Mapping[str, Demand]]) -> None:
         self._demand = demand

@@ -1,6 +1,6 @@
-"""Adds up what this gateway's chat requests used, and writes it down every few seconds.
+"""Adds up what this gateway's chat requests used, and writes it to the usage log every few seconds.
 
-A gateway that dies loses what it had not written: at most `FLUSH_S` of ended requests, and those under way.
+A gateway that dies loses what it had not written: at most `FLUSH_S` of ended requests, and those in flight.
 """
 
 import asyncio
@@ -27,7 +27,9 @@ class ChatUsage:
         self._now = now
         self._counts: dict[tuple[TenantId, str], list[int]] = {}
         self._numbers = itertools.count(1)
-        self._unsent: tuple[str, list[UsageRow]] | None = None  # the same batch is never counted twice
+        self._unsent: tuple[str, list[UsageRow]] | None = (
+            None  # a batch that is sent again has the same name, and is counted once
+        )
 
     def add(self, tenant: TenantId, model: str, prompt: int, completion: int, uncounted: int) -> None:
         """One request that ended."""
