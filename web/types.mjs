@@ -1,23 +1,59 @@
 // Writes src/api/schema.ts from openapi.json: one interface a component, one entry an operation.
 //
-// openapi.json is the committed snapshot of the gateway's /openapi.json. `node types.mjs URL` takes a new snapshot from
+// openapi.json is the committed snapshot of what the page uses of the gateway's /openapi.json. `node types.mjs URL` takes a new snapshot from
 // a running gateway; `node types.mjs --check URL` fails when the two differ.
-import { readFile, writeFile } from "node:fs/promises";
+import { readdir, readFile, writeFile } from "node:fs/promises";
 
 const SNAPSHOT = new URL("openapi.json", import.meta.url);
+const SOURCES = new URL("src/", import.meta.url);
 const TARGET = new URL("src/api/schema.ts", import.meta.url);
 const METHODS = ["get", "post", "put", "patch", "delete"];
 
-/** The document as it is kept: keys sorted, without the version, which changes with every release. */
-export function snapshot(document) {
-  const { version: _, ...info } = document.info;
-  return JSON.stringify(sorted({ ...document, info }), null, 1) + "\n";
+// Words for readers: they may change without the page noticing.
+const WORDS = new Set(["description", "title", "summary", "operationId", "tags", "examples", "version"]);
+
+/** The document as it is kept: what the page asks for and what is answered, keys sorted, nothing but shapes. */
+export function snapshot(document, used) {
+  const paths = {};
+  for (const [path, item] of Object.entries(document.paths))
+    for (const method of METHODS) {
+      if (!item[method] || !used.has(`${method.toUpperCase()} ${path}`)) continue;
+      const { parameters = [], requestBody = null, responses } = item[method];
+      (paths[path] ??= {})[method] = { parameters, requestBody, responses: { 200: responses["200"] } };
+    }
+  const schemas = {};
+  reach(paths, document.components.schemas, schemas);
+  return JSON.stringify(shapes({ components: { schemas }, paths }), null, 1) + "\n";
 }
 
-function sorted(value) {
-  if (Array.isArray(value)) return value.map(sorted);
+/** Adds to `found` all schemas that `value` names, and those that they name. */
+function reach(value, all, found) {
+  if (value === null || typeof value !== "object") return;
+  const name = typeof value.$ref === "string" ? value.$ref.split("/").at(-1) : null;
+  if (name !== null && !(name in found)) {
+    found[name] = all[name];
+    reach(all[name], all, found);
+  }
+  for (const child of Object.values(value)) reach(child, all, found);
+}
+
+/** The operations that the sources call. */
+async function operationsUsed() {
+  const used = new Set();
+  for (const name of await readdir(SOURCES, { recursive: true })) {
+    if (!/\.tsx?$/.test(name) || name.endsWith("schema.ts")) continue;
+    const text = await readFile(new URL(name, SOURCES), "utf8");
+    for (const [, operation] of text.matchAll(/"((?:GET|POST|PUT|PATCH|DELETE) \/[^"]+)"/g)) used.add(operation);
+  }
+  return used;
+}
+
+/** `named`: the keys are names of fields, paths or schemas, of which none is left out. */
+function shapes(value, named = false) {
+  if (Array.isArray(value)) return value.map((item) => shapes(item));
   if (value === null || typeof value !== "object") return value;
-  return Object.fromEntries(Object.keys(value).sort().map((key) => [key, sorted(value[key])]));
+  const keys = Object.keys(value).filter((key) => named || !WORDS.has(key));
+  return Object.fromEntries(keys.sort().map((key) => [key, shapes(value[key], key === "properties" || key === "schemas" || key === "paths")]));
 }
 
 /** A JSON schema as a TypeScript type. `asked`: of a request, where a field with a default may be left out. */
@@ -99,7 +135,7 @@ export async function writeTypes() {
 async function fetched(url) {
   const answer = await fetch(new URL("/openapi.json", url), { signal: AbortSignal.timeout(10_000) });
   if (!answer.ok) throw new Error(`${url} answered ${answer.status}`);
-  return snapshot(await answer.json());
+  return snapshot(await answer.json(), await operationsUsed());
 }
 
 if (process.argv[1] === new URL(import.meta.url).pathname) {

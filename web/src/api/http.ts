@@ -62,8 +62,11 @@ async function send(method: string, path: string, how: Sent): Promise<unknown> {
   const deadline = AbortSignal.timeout(TIMEOUT_MS);
   const signal = how.signal ? AbortSignal.any([how.signal, deadline]) : deadline;
   const headers: Record<string, string> = { ...how.headers };
-  if (how.body !== undefined) headers["Content-Type"] = "application/json";
-  const body = how.form ?? (how.body === undefined ? null : JSON.stringify(how.body));
+  let body: FormData | string | null = how.form ?? null; // a form brings its own type and boundary
+  if (body === null && how.body !== undefined) {
+    headers["Content-Type"] = "application/json";
+    body = JSON.stringify(how.body);
+  }
   const answer = await open(path, { method, headers, body, signal });
   if (answer.status === 204) return null;
   return await answer.json();
