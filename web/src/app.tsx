@@ -1,6 +1,6 @@
 // The frame around the views: navigation, language, theme, the connection, and what is said aloud.
 import { useSignal } from "@preact/signals";
-import type { ComponentType } from "preact";
+import { Component, type ComponentChildren, type ComponentType } from "preact";
 import { useEffect } from "preact/hooks";
 import { login } from "./api/auth";
 import { forgetMedia } from "./api/media";
@@ -29,6 +29,20 @@ const NEXT_THEME: Record<Theme, Theme> = { system: "light", light: "dark", dark:
 const THEME_ICONS: Record<Theme, IconName> = { system: "auto", light: "sun", dark: "moon" };
 const THEME_NAMES: Record<Theme, Key> = { system: "theme.system", light: "theme.light", dark: "theme.dark" };
 
+/** What goes wrong in a view is said in its place; the rest of the page stays. */
+class Boundary extends Component<{ children: ComponentChildren }, { broken: boolean }> {
+  override state = { broken: false };
+
+  static override getDerivedStateFromError(): { broken: boolean } {
+    return { broken: true };
+  }
+
+  override render() {
+    if (this.state.broken) return <Failed words={t("error.view")} onRetry={() => location.reload()} />;
+    return this.props.children;
+  }
+}
+
 export function App() {
   const now = login.value;
   const { view, rest } = route.value;
@@ -41,8 +55,11 @@ export function App() {
   if (now.state === "checking")
     return (
       <main class="centre" aria-busy="true">
-        <Spinner />
-        <p class="sr-only">{t("loading")}</p>
+        <div class="checking">
+          <Mark size={48} />
+          <Spinner />
+          <p role="status">{t(now.away ? "error.away" : "loading")}</p>
+        </div>
       </main>
     );
   if (now.state === "out")
@@ -55,7 +72,7 @@ export function App() {
 }
 
 /** For views that need no login. */
-function Frame({ children }: { children: preact.ComponentChildren }) {
+function Frame({ children }: { children: ComponentChildren }) {
   return (
     <>
       <div class="corner">
@@ -115,10 +132,12 @@ function Inside({ admin }: { admin: boolean }) {
         </div>
       </header>
       <main id="main" tabIndex={-1} class={`main main-${shown}`}>
-        {shown === "create" && <CreateView />}
-        {shown === "library" && <LibraryView />}
-        {shown === "chat" && <Later load={() => import("./views/chat/chat")} />}
-        {shown === "operate" && <Later load={() => import("./views/operate/operate")} />}
+        <Boundary key={shown}>
+          {shown === "create" && <CreateView />}
+          {shown === "library" && <LibraryView />}
+          {shown === "chat" && <Later load={() => import("./views/chat/chat")} />}
+          {shown === "operate" && <Later load={() => import("./views/operate/operate")} />}
+        </Boundary>
       </main>
       <p id="scrub-hint" hidden>
         {t("library.scrub_hint")}
@@ -178,15 +197,14 @@ function Announcer() {
 function Later({ load }: { load: () => Promise<{ default: ComponentType }> }) {
   const loaded = useSignal<{ view: ComponentType } | null>(null);
   const failed = useSignal(false);
-  const begin = () => {
-    failed.value = false;
+  useEffect(() => {
     load().then(
       (module) => (loaded.value = { view: module.default }),
       () => (failed.value = true),
     );
-  };
-  useEffect(begin, [load.toString()]);
-  if (failed.value) return <Failed words={t("error.unreachable")} onRetry={begin} />;
+  }, []);
+  // A page from before an upgrade asks for files that are gone: only a reload helps.
+  if (failed.value) return <Failed words={t("error.chunk")} onRetry={() => location.reload()} />;
   if (loaded.value === null)
     return (
       <div class="centre" aria-busy="true">

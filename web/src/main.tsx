@@ -38,6 +38,7 @@ async function enter(): Promise<void> {
       return await begin(code);
     } catch {
       if (login.peek().state !== "checking") return;
+      login.value = { state: "checking", away: true };
       await new Promise((resume) => setTimeout(resume, RETRY_MS)); // the gateway is away
     }
   }

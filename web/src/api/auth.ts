@@ -13,11 +13,11 @@ export interface Person {
 }
 
 export type Login =
-  | { readonly state: "checking" }
+  | { readonly state: "checking"; readonly away: boolean }
   | { readonly state: "out"; readonly why: "none" | "expired" | "refused_code" }
   | { readonly state: "in"; readonly person: Person; readonly by: "key" | "session" };
 
-export const login = signal<Login>({ state: "checking" });
+export const login = signal<Login>({ state: "checking", away: false });
 
 let key: string | null = null;
 

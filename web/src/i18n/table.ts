@@ -358,6 +358,9 @@ export const TABLE = {
   "usage.completion_tokens": { en: "Tokens out", zh: "输出 tokens" },
 
   "error.unreachable": { en: "The gateway cannot be reached. Check the connection and try again.", zh: "无法连接网关，请检查网络后重试。" },
+  "error.away": { en: "The gateway does not answer. Trying again …", zh: "网关没有响应，正在重试…" },
+  "error.chunk": { en: "A part of the page could not be loaded. It may have been updated: load it anew.", zh: "页面的一部分未能加载，可能已更新，请重新加载。" },
+  "error.view": { en: "This view broke. Load the page anew; nothing that runs is lost.", zh: "此页面出错了。请重新加载，正在进行的任务不受影响。" },
   "error.unknown": { en: "Something went wrong. Try again.", zh: "出错了，请重试。" },
   "error.said": { en: "The gateway refused: {message}", zh: "网关拒绝了请求：{message}" },
   "error.retry_after": { en: "Try again in {n} s.", zh: "请在 {n} 秒后重试。" },

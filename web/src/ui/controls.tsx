@@ -99,6 +99,7 @@ export function Menu({ label, icon = "more", items, children }: { label: string;
     const at = all.indexOf(document.activeElement as HTMLElement);
     const goTo = { ArrowDown: at + 1, ArrowUp: at - 1, Home: 0, End: all.length - 1 }[event.key];
     if (event.key === "Escape") {
+      event.preventDefault(); // or a dialog around the menu would close, too
       event.stopPropagation();
       setOpen(false);
       button.current?.focus();
