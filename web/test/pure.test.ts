@@ -2,7 +2,6 @@
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
 import { test } from "node:test";
-import { stateOf } from "../src/api/models";
 import { curlOf, pythonOf } from "../src/card/snippets";
 import { stationOf } from "../src/card/stages";
 import { codeOf, routeOf } from "../src/ui/route";
@@ -47,17 +46,6 @@ test("an odd video among the past ones does not spoil the pace", () => {
   const past = [1, 1, 1, 100, 1].map((seconds) => ({ work: 10, seconds }));
   assert.equal(paceOf(past), 0.1);
   assert.equal(paceOf([]), null);
-});
-
-test("a model's sentence is understood", () => {
-  const said = (status: string) => stateOf({ status });
-  assert.equal(said("ready: 2 replicas"), "ready");
-  assert.equal(said("starting on vm for 3 s"), "starting");
-  assert.equal(said("not started: nobody asks for it"), "stopped");
-  assert.equal(said("waiting for 3 s: no worker is alive"), "waiting");
-  assert.equal(said("leaving vm (idle)"), "stopping");
-  assert.equal(said("failed twice: out of memory; next try in 8 s"), "failed");
-  assert.equal(stateOf({ status: "whatever", state: "ready" }), "ready");
 });
 
 test("a queued task whose model sleeps is waking it", () => {

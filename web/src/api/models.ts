@@ -1,7 +1,7 @@
 // The models that can be called, asked for again while somebody looks at them.
 import { computed, signal } from "@preact/signals";
 import { call } from "./http";
-import type { ModelExtras, ModelState } from "./proposed";
+import type { ModelExtras } from "./proposed";
 import type { ModelShown, ServedShown } from "./schema";
 
 export type VideoModel = ModelShown & ModelExtras;
@@ -36,18 +36,4 @@ export function startModels(): void {
 export function stopModels(): void {
   window.clearInterval(timer);
   models.value = null;
-}
-
-const BY_WORDS: readonly [RegExp, ModelState][] = [
-  [/^ready\b/, "ready"],
-  [/^(starting|waking) on\b/, "starting"],
-  [/^asleep\b/, "asleep"],
-  [/^(not started|registered|the manager has not looked)\b/, "stopped"],
-  [/^waiting for\b/, "waiting"],
-  [/^(stopping|leaving)\b/, "stopping"],
-];
-
-/** How a model stands, as one word. Gateways that say it only in a sentence are understood by its beginning. */
-export function stateOf(model: Pick<Model, "status" | "state">): ModelState {
-  return model.state ?? BY_WORDS.find(([words]) => words.test(model.status))?.[1] ?? "failed";
 }

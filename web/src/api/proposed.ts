@@ -13,7 +13,6 @@ export interface Session {
 
 /** Further fields of a model in GET /v1/models. */
 export interface ModelExtras {
-  state?: ModelState;
   expect?: {
     wake_s: number | null;
     seconds_per_work: number | null;
@@ -23,8 +22,6 @@ export interface ModelExtras {
   idle_left_s?: number | null;
   replicas?: { worker: string; phase: ReplicaReport["phase"]; busy: number }[];
 }
-
-export type ModelState = "ready" | "starting" | "asleep" | "stopped" | "waiting" | "stopping" | "failed";
 
 /** Further fields of a worker in GET /workers. */
 export interface WorkerExtras {

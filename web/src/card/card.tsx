@@ -2,7 +2,7 @@
 import { useSignal, type Signal } from "@preact/signals";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { contentPath, download, previewPath, useMedia } from "../api/media";
-import { models, stateOf } from "../api/models";
+import { models } from "../api/models";
 import type { Video } from "../api/schema";
 import { explain, explainFailure } from "../api/words";
 import { ago, duration, t } from "../i18n";
@@ -114,7 +114,7 @@ export function useVisible(): [boolean, { current: HTMLDivElement | null }] {
 /** The line with its stations, and in words where the task is on it. */
 function Journey({ task }: { task: Task }) {
   const model = models.value?.find((m) => m.id === task.video?.model);
-  const station = stationOf(task, model ? stateOf(model) : null);
+  const station = stationOf(task, model ? model.state : null);
   const at = STATIONS.indexOf(station);
   const percent = progressOf(task);
   return (

@@ -1,5 +1,5 @@
 // Where a task stands, as a person sees it: five stations on a line. Pure.
-import type { ModelState } from "../api/proposed";
+import type { ModelState } from "../api/schema";
 import type { Key } from "../i18n";
 import type { Task } from "../tasks/reducer";
 

@@ -100,6 +100,16 @@ export const TABLE = {
   "state.stopping": { en: "Stopping", zh: "停止中" },
   "state.failed": { en: "Failed", zh: "异常" },
 
+  "cause.registered": { en: "just registered", zh: "刚刚注册" },
+  "cause.not_looked_at": { en: "the manager has not looked at it yet", zh: "管理器尚未处理" },
+  "cause.no_worker": { en: "no worker has joined", zh: "没有节点加入" },
+  "cause.no_worker_alive": { en: "no worker is alive", zh: "没有在线的节点" },
+  "cause.worker_silent": { en: "its worker does not answer", zh: "所在节点没有响应" },
+  "cause.worker_unsettled": { en: "a worker still stops replicas that were placed elsewhere", zh: "节点正在停止已迁走的副本" },
+  "cause.room_being_made": { en: "another model makes room for it", zh: "其他模型正在让出资源" },
+  "cause.memory_being_freed": { en: "memory is being freed", zh: "正在释放内存" },
+  "cause.memory_held": { en: "other models hold the memory it needs", zh: "所需内存被其他模型占用" },
+
   "station.queued": { en: "In the queue", zh: "排队中" },
   "station.waking": { en: "Waking the model", zh: "唤醒模型" },
   "station.loading": { en: "Getting ready", zh: "准备中" },

@@ -2,7 +2,7 @@
 import { useSignal } from "@preact/signals";
 import { memo } from "preact/compat";
 import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
-import { chatModels, loadModels, models, modelsFailed, stateOf, type ChatModel } from "../../api/models";
+import { chatModels, loadModels, models, modelsFailed, type ChatModel } from "../../api/models";
 import { explain } from "../../api/words";
 import { ago, duration, number, t } from "../../i18n";
 import { Button, Empty, Failed, Field, IconButton, Spinner } from "../../ui/controls";
@@ -65,8 +65,8 @@ export default function ChatView() {
               </option>
             ))}
           </select>
-          <span class="state" data-state={stateOf(model)}>
-            {t(`state.${stateOf(model)}`)}
+          <span class="state" data-state={model.state}>
+            {t(`state.${model.state}`)}
           </span>
           <span class="spread" />
           {current.messages.length > 0 && <IconButton icon="download" label={t("chat.export")} onClick={() => exportJson(current)} />}
@@ -158,7 +158,7 @@ function Waking({ since, waking, model }: { since: number; waking: boolean; mode
     const timer = window.setInterval(() => (passed.value = (performance.now() - since) / 1000), 500);
     return () => window.clearInterval(timer);
   }, [since]);
-  const asleep = waking || stateOf(model) !== "ready";
+  const asleep = waking || model.state !== "ready";
   const wakeS = model.expect?.wake_s ?? null;
   return (
     <div class="waking">

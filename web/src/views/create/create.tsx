@@ -1,7 +1,7 @@
 // Create: the form on one side, what became of it on the other.
 import { useSignal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
-import { models, modelsFailed, loadModels, stateOf, videoModels, type VideoModel } from "../../api/models";
+import { models, modelsFailed, loadModels, videoModels, type VideoModel } from "../../api/models";
 import { explain } from "../../api/words";
 import { DraftCard, LiveCard } from "../../card/card";
 import { duration, lang, number, t } from "../../i18n";
@@ -262,7 +262,7 @@ function ImagePicker({ required, problem, onTake }: { required: boolean; problem
 }
 
 function ModelHint({ model: chosen }: { model: VideoModel }) {
-  const state = stateOf(chosen);
+  const state = chosen.state;
   return (
     <span class="state" data-state={state}>
       {t(`state.${state}`)}
@@ -325,7 +325,7 @@ function Advanced({ model: chosen }: { model: VideoModel }) {
 /** How long it will take, as far as anyone can say: by the gateway's figures, or else by this tenant's last videos. */
 function Expectation({ model: chosen }: { model: VideoModel }) {
   const fields = form.value;
-  const state = stateOf(chosen);
+  const state = chosen.state;
   void statuses.value; // looked at again when a task begins or ends, not with each step
   const tasks = order.value.map((id) => taskOf(id)?.peek()).filter((task) => task?.video?.model === chosen.id);
   const past = tasks

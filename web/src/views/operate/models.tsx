@@ -1,8 +1,8 @@
 // Models: how each stands; wake, stop, register, remove.
 import { useSignal } from "@preact/signals";
 import { call, callProposed } from "../../api/http";
-import { loadModels, models, modelsFailed, stateOf, type Model } from "../../api/models";
-import type { ModelState } from "../../api/proposed";
+import { loadModels, models, modelsFailed, type Model } from "../../api/models";
+import type { ModelState } from "../../api/schema";
 import { explain } from "../../api/words";
 import { duration, t } from "../../i18n";
 import { Button, Dialog, Empty } from "../../ui/controls";
@@ -10,7 +10,7 @@ import { say } from "../../ui/toasts";
 import { isAbsent, Loaded } from "./operate";
 import { RegisterDialog } from "./register";
 
-/** States of which the gateway's own sentence says more than the word. */
+/** States without a cause of which the gateway's own sentence says more than the word. */
 const TOLD: readonly ModelState[] = ["starting", "waiting", "stopping", "failed"];
 
 export function ModelsTab() {
@@ -45,7 +45,7 @@ export function ModelsTab() {
 }
 
 function Row({ model, onRemove }: { model: Model; onRemove: () => void }) {
-  const state = stateOf(model);
+  const state = model.state;
   const busy = useSignal(false);
   const order = async (what: "wake" | "stop") => {
     busy.value = true;
@@ -67,7 +67,8 @@ function Row({ model, onRemove }: { model: Model; onRemove: () => void }) {
           <span class="state" data-state={state}>
             {t(`state.${state}`)}
           </span>
-          {TOLD.includes(state) && (
+          {model.cause != null && <span class="quiet">{t(`cause.${model.cause}`)}</span>}
+          {model.cause == null && TOLD.includes(state) && (
             <span class="quiet" lang="en">
               {model.status}
             </span>

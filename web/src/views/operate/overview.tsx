@@ -1,7 +1,7 @@
 // Queues now, and plots of the last hours.
 import { useSignal } from "@preact/signals";
 import { callProposed } from "../../api/http";
-import { models, stateOf } from "../../api/models";
+import { models } from "../../api/models";
 import type { History, HistoryColumn, Queues } from "../../api/proposed";
 import { duration, t, type Key } from "../../i18n";
 import { Choice, Empty } from "../../ui/controls";
@@ -32,8 +32,8 @@ export function OverviewTab() {
 
 function Standing({ queues }: { queues: Polled<Queues> }) {
   const all = models.value ?? [];
-  const awake = all.filter((model) => stateOf(model) === "ready").length;
-  const failed = all.filter((model) => stateOf(model) === "failed").length;
+  const awake = all.filter((model) => model.state === "ready").length;
+  const failed = all.filter((model) => model.state === "failed").length;
   const rows = queues.value?.data ?? null;
   const figures: [Key, string][] = [
     ["overview.awake", `${awake} / ${all.length}`],
