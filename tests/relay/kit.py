@@ -1,4 +1,4 @@
-"""Real sockets around a relay: replicas that do what a test says, a desk that counts, and a client that sends bytes."""
+"""Real sockets around a relay: replicas that do what a test says, an admission that counts, and a client that sends bytes."""
 
 import asyncio
 import json
@@ -127,9 +127,9 @@ async def _read_request(reader: asyncio.StreamReader) -> Request | None:
 
 @dataclass
 class Counted(UpstreamCall):
-    """A ticket that remembers what the relay told it."""
+    """A call that remembers what the relay told it."""
 
-    desk: "CountingDesk"
+    admission: "CountingAdmission"
     to: Target
     ask: RelayRequest
     outcomes: list[RelayOutcome] = field(default_factory=list[RelayOutcome])
@@ -146,40 +146,40 @@ class Counted(UpstreamCall):
 
     def retry(self) -> "UpstreamCall | Awaitable[UpstreamCall]":
         assert len(self.outcomes) == 1
-        return self.desk.next_ticket(self.ask)
+        return self.admission.next_call(self.ask)
 
 
-class CountingDesk:
-    """Sends each request to the next of `targets`; `admission` can be replaced."""
+class CountingAdmission:
+    """Sends each request to the next of `targets`; `admit_with` can replace that."""
 
     def __init__(self, *targets: Target) -> None:
         self.targets = list(targets)
-        self.tickets: list[Counted] = []
+        self.calls: list[Counted] = []
         self.asks: list[RelayRequest] = []
         self.turn = 0
-        self.greeted = 0
-        self.greeting: Callable[[bytes | None], Awaitable[object] | None] | None = None
-        self.admission: Callable[[RelayRequest], UpstreamCall | Awaitable[UpstreamCall]] | None = None
+        self.authenticated = 0
+        self.authenticate_with: Callable[[bytes | None], Awaitable[object] | None] | None = None
+        self.admit_with: Callable[[RelayRequest], UpstreamCall | Awaitable[UpstreamCall]] | None = None
 
-    def greet(self, authorization: bytes | None) -> Awaitable[object] | None:
-        self.greeted += 1
-        return None if self.greeting is None else self.greeting(authorization)
+    def authenticate(self, authorization: bytes | None) -> Awaitable[object] | None:
+        self.authenticated += 1
+        return None if self.authenticate_with is None else self.authenticate_with(authorization)
 
     def admit(self, ask: RelayRequest) -> UpstreamCall | Awaitable[UpstreamCall]:
         self.asks.append(ask)
-        return self.next_ticket(ask) if self.admission is None else self.admission(ask)
+        return self.next_call(ask) if self.admit_with is None else self.admit_with(ask)
 
-    def next_ticket(self, ask: RelayRequest) -> Counted:
+    def next_call(self, ask: RelayRequest) -> Counted:
         if not self.targets:
             raise Unavailable("No replica is left.", code="no_replica")
-        ticket = Counted(self, self.targets[self.turn % len(self.targets)], ask)
+        call = Counted(self, self.targets[self.turn % len(self.targets)], ask)
         self.turn += 1
-        self.tickets.append(ticket)
-        return ticket
+        self.calls.append(call)
+        return call
 
     @property
     def outcomes(self) -> list[RelayOutcome]:
-        return [one for ticket in self.tickets for one in ticket.outcomes]
+        return [one for call in self.calls for one in call.outcomes]
 
     @property
     def failures(self) -> list[RelayFailure | None]:
@@ -187,7 +187,7 @@ class CountingDesk:
 
     @property
     def settled(self) -> bool:
-        return all(len(ticket.outcomes) == 1 for ticket in self.tickets)
+        return all(len(call.outcomes) == 1 for call in self.calls)
 
 
 @dataclass
@@ -306,7 +306,7 @@ class Stand:
     """A relay that listens, and what stands around it."""
 
     relay: Relay
-    desk: CountingDesk
+    admission: CountingAdmission
     port: int
     tasks: set[asyncio.Task[None]]  # the app's
     clients: list[Client] = field(default_factory=list[Client])
@@ -318,18 +318,18 @@ class Stand:
         return client
 
     async def replica(self, handler: Handler) -> Replica:
-        """A replica that the desk sends requests to."""
+        """A replica that the admission sends requests to."""
         replica = Replica(handler)
         await replica.start()
         self.replicas.append(replica)
-        self.desk.targets.append(replica.target)
+        self.admission.targets.append(replica.target)
         return replica
 
 
 @asynccontextmanager
 async def standing(settings: RelaySettings, tls: ssl.SSLContext | None = None) -> AsyncIterator[Stand]:
-    desk = CountingDesk()
-    relay = Relay(desk, settings, tls)
+    admission = CountingAdmission()
+    relay = Relay(admission, settings, tls)
     loop = asyncio.get_running_loop()
     config = uvicorn.Config(app, http=relay.protocol, log_config=None, access_log=False, lifespan="off")
     config.load()
@@ -340,7 +340,7 @@ async def standing(settings: RelaySettings, tls: ssl.SSLContext | None = None) -
         return relay.protocol(config=config, server_state=state, app_state={}, _loop=loop)  # type: ignore[call-arg]
 
     server = await loop.create_server(make, sock=listening)
-    stand = Stand(relay, desk, listening.getsockname()[1], state.tasks)
+    stand = Stand(relay, admission, listening.getsockname()[1], state.tasks)
     try:
         yield stand
     finally:

@@ -45,12 +45,12 @@ class Listener:
         self.taken_whole = 0
         self.ends: list[str] = []
 
-    def arrived(self, link: UpstreamConnection, payload: bytes, complete: bool) -> None:
+    def on_response(self, upstream: UpstreamConnection, payload: bytes, complete: bool) -> None:
         self.heard += payload
         if complete:
             self.ends.append("complete")
 
-    def streamed(self, chunks: bytes, size: int) -> bool:
+    def on_event_chunks(self, chunks: bytes, size: int) -> bool:
         if not self.whole:
             return False
         body = taken_apart(chunks)
@@ -59,7 +59,7 @@ class Listener:
         self.taken_whole += 1
         return True
 
-    def lost(self, link: UpstreamConnection, failure: RelayFailure) -> None:
+    def on_lost(self, upstream: UpstreamConnection, failure: RelayFailure) -> None:
         self.ends.append(failure)
 
 
@@ -74,14 +74,14 @@ def taken_apart(chunks: bytes) -> bytes:
 
 
 def hear(reads: list[bytes], whole: bool) -> Listener:
-    link = UpstreamConnection(ConnectionPool(RelaySettings(), None).lane(Target("127.0.0.1", 1)))
+    connection = UpstreamConnection(ConnectionPool(RelaySettings(), None).of(Target("127.0.0.1", 1)))
     wire, listener = Wire(), Listener(whole)
-    link.connection_made(cast(Any, wire))
-    link.ask(listener, b"", b"")
+    connection.connection_made(cast(Any, wire))
+    connection.send(listener, b"", b"")
     for read in reads:
         if wire.closed or listener.ends:
             break
-        link.data_received(read)
+        connection.data_received(read)
     return listener
 
 
@@ -157,5 +157,5 @@ async def test_a_stream_that_rests_loses_nothing(stand: Stand) -> None:
     await stand.replica(quick)
     answer = await (await stand.client()).ask()
     assert answer.body == b"".join(events) + told + b"data: [DONE]\n\n"
-    (outcome,) = stand.desk.outcomes
+    (outcome,) = stand.admission.outcomes
     assert (outcome.bytes_out, outcome.events, outcome.usage) == (len(answer.body), 302, (3, 300))

@@ -6,6 +6,7 @@ import ssl
 import subprocess
 import time
 from pathlib import Path
+from typing import cast
 
 import pytest
 from tests.conftest import wait_until
@@ -23,6 +24,7 @@ from tests.relay.kit import (
 )
 
 from turnout.relay import RelayFailure, RelayRequest, RelaySettings, Target, UpstreamCall
+from turnout.relay.client_connection import ClientConnection
 
 EVENT = b'data: {"n":1}\n\n'
 
@@ -36,11 +38,11 @@ def code(answer: Answer) -> str:
 
 
 async def test_a_replica_that_nobody_runs_is_passed_over(stand: Stand) -> None:
-    stand.desk.targets.append(free_target())
+    stand.admission.targets.append(free_target())
     await stand.replica(echo)
     client = await stand.client()
     assert (await client.ask()).status == 200
-    assert stand.desk.failures == [RelayFailure.UNREACHABLE, None]
+    assert stand.admission.failures == [RelayFailure.UNREACHABLE, None]
 
 
 @pytest.mark.parametrize("before", [b"", b"HTTP/1.1 200 OK\r\nContent-Le"])
@@ -53,7 +55,7 @@ async def test_a_replica_that_dies_before_it_answers_is_replaced(stand: Stand, b
     await stand.replica(echo)
     client = await stand.client()
     assert (await client.ask(b'{"x":1}')).body == b'{"x":1}'
-    assert stand.desk.failures == [RelayFailure.LOST, None]
+    assert stand.admission.failures == [RelayFailure.LOST, None]
 
 
 async def test_a_replica_that_cannot_serve_now_is_replaced(stand: Stand) -> None:
@@ -64,8 +66,8 @@ async def test_a_replica_that_cannot_serve_now_is_replaced(stand: Stand) -> None
     await stand.replica(echo)
     client = await stand.client()
     assert (await client.ask()).status == 200
-    assert stand.desk.failures == [RelayFailure.REFUSED, None]
-    assert stand.desk.outcomes[0].status == 503
+    assert stand.admission.failures == [RelayFailure.REFUSED, None]
+    assert stand.admission.outcomes[0].status == 503
 
 
 async def test_the_last_replicas_own_refusal_is_shown(make_stand) -> None:
@@ -77,30 +79,30 @@ async def test_the_last_replicas_own_refusal_is_shown(make_stand) -> None:
     await stand.replica(busy)
     answer = await (await stand.client()).ask()
     assert (answer.status, answer.body) == (503, b'{"mine":1}')
-    assert stand.desk.failures == [RelayFailure.REFUSED, None]
+    assert stand.admission.failures == [RelayFailure.REFUSED, None]
 
 
 async def test_attempts_are_bounded(stand: Stand) -> None:
-    stand.desk.targets = [free_target() for _ in range(9)]
+    stand.admission.targets = [free_target() for _ in range(9)]
     client = await stand.client()
     answer = await client.ask()
     assert (answer.status, code(answer)) == (503, "replica_unreachable")
     assert answer.headers[b"retry-after"]
-    assert len(stand.desk.tickets) == 3 and stand.desk.settled
+    assert len(stand.admission.calls) == 3 and stand.admission.settled
     assert (await client.ask()).status == 503  # and the connection is still good
 
 
 async def test_no_other_replica_is_told_as_the_desk_tells_it(stand: Stand) -> None:
     def once(ask: RelayRequest) -> UpstreamCall:
-        stand.desk.admission = None
-        ticket = stand.desk.next_ticket(ask)
-        stand.desk.targets.clear()
-        return ticket
+        stand.admission.admit_with = None
+        call = stand.admission.next_call(ask)
+        stand.admission.targets.clear()
+        return call
 
-    stand.desk.targets.append(free_target())
-    stand.desk.admission = once
+    stand.admission.targets.append(free_target())
+    stand.admission.admit_with = once
     assert code(await (await stand.client()).ask()) == "no_replica"
-    assert stand.desk.failures == [RelayFailure.UNREACHABLE]
+    assert stand.admission.failures == [RelayFailure.UNREACHABLE]
 
 
 async def test_a_link_that_was_closed_while_idle_is_replaced_silently(stand: Stand) -> None:
@@ -117,7 +119,7 @@ async def test_a_link_that_was_closed_while_idle_is_replaced_silently(stand: Sta
     first_done.set()
     assert (await client.ask()).status == 200
     assert replica.connections == 2
-    assert stand.desk.failures == [None, None]
+    assert stand.admission.failures == [None, None]
 
 
 async def test_a_replica_that_restarted_is_found_again(stand: Stand) -> None:
@@ -129,7 +131,7 @@ async def test_a_replica_that_restarted_is_found_again(stand: Stand) -> None:
     stand.replicas.append(again)
     await again.start(replica.target.port)
     assert (await client.ask()).status == 200
-    assert stand.desk.failures == [None, None]
+    assert stand.admission.failures == [None, None]
 
 
 async def test_unused_links_are_closed(make_stand) -> None:
@@ -137,7 +139,7 @@ async def test_unused_links_are_closed(make_stand) -> None:
     replica = await stand.replica(echo)
     client = await stand.client()
     assert (await client.ask()).status == 200
-    await wait_until(lambda: not replica.writers, "the idle link to be closed")
+    await wait_until(lambda: not replica.writers, "the idle connection to be closed")
     assert (await client.ask()).status == 200
 
 
@@ -154,7 +156,7 @@ async def test_a_broken_event_that_was_too_long_to_hold_is_set_apart(stand: Stan
     assert last_event(answer.body)["error"]["code"] == "replica_lost"
 
 
-async def test_what_nobody_asked_for_ends_the_link(stand: Stand) -> None:
+async def test_what_nobody_asked_for_ends_the_connection(stand: Stand) -> None:
     async def twice(call: Call) -> None:
         await call.send(
             b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil"
@@ -179,8 +181,8 @@ async def test_a_stream_that_breaks_ends_with_an_error_event(stand: Stand) -> No
     answer = await client.ask(b'{"stream":true}')
     assert answer.body.startswith(EVENT) and b"half" not in answer.body and b"[DONE]" not in answer.body
     assert last_event(answer.body)["error"]["code"] == "replica_lost"
-    assert stand.desk.failures == [RelayFailure.LOST]
-    assert stand.desk.outcomes[0].status == 200
+    assert stand.admission.failures == [RelayFailure.LOST]
+    assert stand.admission.outcomes[0].status == 200
 
 
 @pytest.mark.parametrize("version", [b"1.0", b"1.1"])
@@ -199,7 +201,7 @@ async def test_a_stream_without_an_end_of_its_own_must_say_done(stand: Stand, ve
     assert last_event((await client.ask()).body)["error"]["code"] == "replica_lost"
     done = True
     assert (await client.ask()).body == EVENT + b"data: [DONE]\n\n"
-    assert stand.desk.failures == [RelayFailure.LOST, None]
+    assert stand.admission.failures == [RelayFailure.LOST, None]
 
 
 @pytest.mark.parametrize(
@@ -220,7 +222,7 @@ async def test_a_body_that_breaks_never_looks_whole(stand: Stand, framing: bytes
         client.post()
     with pytest.raises(Broken):
         await client.answer()
-    assert stand.desk.failures == [RelayFailure.LOST]
+    assert stand.admission.failures == [RelayFailure.LOST]
 
 
 @pytest.mark.parametrize(
@@ -240,7 +242,7 @@ async def test_what_is_not_http_is_not_passed_on(stand: Stand, said: bytes) -> N
     await stand.replica(babble)
     answer = await (await stand.client()).ask()
     assert (answer.status, code(answer)) == (503, "replica_broken")
-    assert stand.desk.failures == [RelayFailure.BROKEN] * 3
+    assert stand.admission.failures == [RelayFailure.BROKEN] * 3
 
 
 async def test_bad_chunks_in_a_stream_end_it_with_an_error(stand: Stand) -> None:
@@ -253,7 +255,7 @@ async def test_bad_chunks_in_a_stream_end_it_with_an_error(stand: Stand) -> None
     await stand.replica(babble)
     answer = await (await stand.client()).ask()
     assert last_event(answer.body)["error"]["code"] == "replica_broken"
-    assert stand.desk.failures == [RelayFailure.BROKEN]
+    assert stand.admission.failures == [RelayFailure.BROKEN]
 
 
 async def test_silence_has_limits(make_stand) -> None:
@@ -273,16 +275,16 @@ async def test_silence_has_limits(make_stand) -> None:
     await asyncio.wait_for(replica.hung_up.wait(), 5)
     replica.handler = mute_after_an_event
     assert last_event((await client.ask()).body)["error"]["code"] == "replica_silent"
-    assert stand.desk.failures == [RelayFailure.SILENT, RelayFailure.SILENT]
+    assert stand.admission.failures == [RelayFailure.SILENT, RelayFailure.SILENT]
 
 
 async def test_a_connection_that_does_not_come_has_a_limit(make_stand) -> None:
     stand: Stand = await make_stand(connect_s=0.1, max_attempts=2)
-    stand.desk.targets.append(Target("192.0.2.1", 9))  # an address that is nobody's
+    stand.admission.targets.append(Target("192.0.2.1", 9))  # an address that is nobody's
     await stand.replica(echo)
-    stand.desk.turn = 0
+    stand.admission.turn = 0
     answer = await (await stand.client()).ask()
-    assert answer.status == 200 and stand.desk.failures == [RelayFailure.UNREACHABLE, None]
+    assert answer.status == 200 and stand.admission.failures == [RelayFailure.UNREACHABLE, None]
 
 
 @pytest.fixture
@@ -314,7 +316,7 @@ async def test_a_replica_behind_tls_must_be_trusted(certificate: tuple[Path, Pat
     try:
         for tls in (None, ssl.create_default_context(cafile=str(certificate[1]))):
             async with standing(RelaySettings(), tls) as stand:
-                stand.desk.targets.append(replica.target)
+                stand.admission.targets.append(replica.target)
                 client = await stand.client()
                 for _ in range(2):
                     answer = await client.ask(body)
@@ -345,8 +347,8 @@ async def test_hanging_up_cuts_the_replica_off(stand: Stand, streaming: bool) ->
     client.hang_up()
     await asyncio.wait_for(replica.hung_up.wait(), 5)
     assert time.monotonic() - began < 1
-    await wait_until(lambda: stand.desk.settled, "the outcome")
-    assert stand.desk.outcomes[0].client_gone
+    await wait_until(lambda: stand.admission.settled, "the outcome")
+    assert stand.admission.outcomes[0].client_gone
 
 
 async def test_hanging_up_cancels_a_pending_admission(stand: Stand) -> None:
@@ -362,7 +364,7 @@ async def test_hanging_up_cancels_a_pending_admission(stand: Stand) -> None:
             raise
         raise AssertionError
 
-    stand.desk.admission = wait
+    stand.admission.admit_with = wait
     client = await stand.client()
     client.post()
     await asyncio.wait_for(waiting.wait(), 5)
@@ -371,7 +373,7 @@ async def test_hanging_up_cancels_a_pending_admission(stand: Stand) -> None:
 
 
 async def test_a_ticket_that_comes_after_the_hang_up_is_settled(stand: Stand) -> None:
-    """The desk's future is done, the relay is not told yet, and the client goes."""
+    """The admission's future is done, the relay is not told yet, and the client goes."""
     future: asyncio.Future[UpstreamCall] = asyncio.get_running_loop().create_future()
     asks: list[RelayRequest] = []
 
@@ -379,16 +381,16 @@ async def test_a_ticket_that_comes_after_the_hang_up_is_settled(stand: Stand) ->
         asks.append(ask)
         return future
 
-    stand.desk.admission = later
-    stand.desk.targets.append(free_target())
+    stand.admission.admit_with = later
+    stand.admission.targets.append(free_target())
     client = await stand.client()
     client.post()
     await wait_until(lambda: len(asks) == 1, "the admission")
-    front = next(iter(stand.relay.connections))
-    future.set_result(stand.desk.next_ticket(asks[0]))
-    front.connection_lost(None)
-    await wait_until(lambda: stand.desk.settled, "the outcome")
-    assert stand.desk.failures == [RelayFailure.CLIENT_GONE]
+    connection = cast(ClientConnection, next(iter(stand.relay.connections)))
+    future.set_result(stand.admission.next_call(asks[0]))
+    connection.connection_lost(None)
+    await wait_until(lambda: stand.admission.settled, "the outcome")
+    assert stand.admission.failures == [RelayFailure.CLIENT_GONE]
 
 
 async def test_shutting_down_is_told_to_everyone(stand: Stand) -> None:
@@ -404,12 +406,12 @@ async def test_shutting_down_is_told_to_everyone(stand: Stand) -> None:
     plain.post()
     await streaming.head()
     assert await streaming.chunk() == EVENT
-    await wait_until(lambda: len(stand.desk.tickets) == 2, "both requests")
+    await wait_until(lambda: len(stand.admission.calls) == 2, "both requests")
     stand.relay.close()
     assert b"shutting_down" in await streaming.chunk()
     assert code(await plain.answer()) == "shutting_down"
     assert await plain.closed()
-    assert stand.desk.failures == [RelayFailure.CLOSED, RelayFailure.CLOSED]
+    assert stand.admission.failures == [RelayFailure.CLOSED, RelayFailure.CLOSED]
 
 
 async def test_a_desk_whose_callback_fails_harms_nobody(stand: Stand) -> None:
@@ -421,7 +423,7 @@ async def test_a_desk_whose_callback_fails_harms_nobody(stand: Stand) -> None:
             raise RuntimeError("careless")
 
     replica = await stand.replica(echo)
-    stand.desk.admission = lambda ask: Careless(stand.desk, replica.target, ask)
+    stand.admission.admit_with = lambda ask: Careless(stand.admission, replica.target, ask)
     client = await stand.client()
     for _ in range(2):
         assert (await client.ask()).status == 200

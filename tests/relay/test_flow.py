@@ -10,7 +10,7 @@ import uvicorn
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.conftest import wait_until
-from tests.relay.kit import Broken, Call, Client, CountingDesk, Replica, Stand, app, free_target
+from tests.relay.kit import Broken, Call, Client, CountingAdmission, Replica, Stand, app, free_target
 
 from turnout.domain.errors import Limited
 from turnout.relay import Relay, RelayFailure, RelayRequest, RelaySettings, UpstreamCall
@@ -65,8 +65,8 @@ async def test_a_client_that_does_not_read_fills_no_memory(stand: Stand, events:
         assert psutil.Process().memory_info().rss - before < 48 * 1024 * 1024
     finally:
         sock.close()
-    await wait_until(lambda: stand.desk.settled, "the outcome")
-    assert stand.desk.outcomes[0].bytes_out == TOTAL
+    await wait_until(lambda: stand.admission.settled, "the outcome")
+    assert stand.admission.outcomes[0].bytes_out == TOTAL
 
 
 async def test_a_client_that_never_reads_is_given_up(make_stand) -> None:
@@ -81,15 +81,21 @@ async def test_a_client_that_never_reads_is_given_up(make_stand) -> None:
     with socket.create_connection(("127.0.0.1", stand.port)) as sock:
         sock.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{}")
         await asyncio.wait_for(replica.hung_up.wait(), 10)
-        await wait_until(lambda: stand.desk.settled, "the outcome")
-    assert stand.desk.failures == [RelayFailure.CLIENT_GONE]
+        await wait_until(lambda: stand.admission.settled, "the outcome")
+    assert stand.admission.failures == [RelayFailure.CLIENT_GONE]
 
 
 async def test_counters_never_leak(make_stand) -> None:
-    """Requests, replicas and clients that fail at random: every ticket gets exactly one outcome."""
+    """Requests, replicas and clients that fail at random: every call gets exactly one outcome."""
     chance = random.Random(7)
     stand: Stand = await make_stand(
-        grace_s=0.01, beat_s=0.01, answer_s=0.05, chunk_s=0.05, connect_s=0.05, write_stall_s=0.1, idle_s=0.05
+        comment_after_s=0.01,
+        comment_every_s=0.01,
+        answer_s=0.05,
+        chunk_s=0.05,
+        connect_s=0.05,
+        write_stall_s=0.1,
+        idle_s=0.05,
     )
 
     async def pause() -> None:
@@ -124,20 +130,20 @@ async def test_counters_never_leak(make_stand) -> None:
         if whim < 0.1:
             raise Limited("Later.")
         if whim < 0.6:
-            return stand.desk.next_ticket(ask)
+            return stand.admission.next_call(ask)
 
         async def later() -> UpstreamCall:
             await pause()
             if whim < 0.7:
-                raise RuntimeError("a bug in the desk")
-            return stand.desk.next_ticket(ask)
+                raise RuntimeError("a bug in the admission")
+            return stand.admission.next_call(ask)
 
         return later()
 
     for _ in range(3):
         await stand.replica(misbehave)
-    stand.desk.targets.append(free_target())
-    stand.desk.admission = admit  # type: ignore[assignment]
+    stand.admission.targets.append(free_target())
+    stand.admission.admit_with = admit  # type: ignore[assignment]
 
     async def client_life() -> None:
         client = await stand.client()
@@ -156,9 +162,9 @@ async def test_counters_never_leak(make_stand) -> None:
     for _ in range(12):
         await asyncio.gather(*[client_life() for _ in range(15)])
     await wait_until(lambda: not stand.relay.connections, "all connections to end")
-    await wait_until(lambda: stand.desk.settled, "all tickets to be settled")
-    assert len(stand.desk.tickets) > 200
-    assert {failure for failure in stand.desk.failures} >= {
+    await wait_until(lambda: stand.admission.settled, "all calls to be settled")
+    assert len(stand.admission.calls) > 200
+    assert {failure for failure in stand.admission.failures} >= {
         None,
         RelayFailure.LOST,
         RelayFailure.UNREACHABLE,
@@ -178,8 +184,8 @@ async def test_it_serves_inside_of_uvicorn_and_drains() -> None:
 
     replica = Replica(slow)
     await replica.start()
-    desk = CountingDesk(replica.target)
-    relay = Relay(desk, RelaySettings())
+    admission = CountingAdmission(replica.target)
+    relay = Relay(admission, RelaySettings())
     listening = socket.create_server(("127.0.0.1", 0))
     config = uvicorn.Config(
         app, http=relay.protocol, ws="websockets-sansio", log_config=None, access_log=False, lifespan="off"
@@ -201,7 +207,7 @@ async def test_it_serves_inside_of_uvicorn_and_drains() -> None:
         assert await client.closed()
     relay.close()
     replica.stop()
-    assert desk.failures == [None]
+    assert admission.failures == [None]
 
 
 @given(
@@ -216,18 +222,20 @@ def test_whole_events_end_where_an_event_ends(parts: list[bytes], mark: bytes, r
 
 @given(st.binary(max_size=40), st.binary(max_size=4), st.binary(max_size=40))
 @settings(max_examples=300)
-def test_a_memo_knows_only_heads_that_differ_in_their_length(body: bytes, digits: bytes, junk: bytes) -> None:
+def test_a_cache_knows_only_heads_that_differ_in_their_length(
+    body: bytes, digits: bytes, junk: bytes
+) -> None:
     def message(length: bytes, body: bytes) -> bytes:
         return b"POST / HTTP/1.1\r\nContent-Length: %b\r\nX: y\r\n\r\n%b" % (length, body)
 
-    memo = HeadCache[str]()
-    memo.learn(message(b"2", b"{}"), "known")
-    assert memo.meaning == "known"
-    assert memo.body(message(b"%d" % len(body), body)) == body
-    found = memo.body(message(digits, body))
+    cache = HeadCache[str]()
+    cache.remember(message(b"2", b"{}"), "known")
+    assert cache.parsed == "known"
+    assert cache.body(message(b"%d" % len(body), body)) == body
+    found = cache.body(message(digits, body))
     assert found is None or (digits.isdigit() and int(digits) == len(body) and found == body)
-    assert memo.body(junk) is None
-    assert memo.body(message(b"%d" % len(body), body) + b"x" + junk) is None
+    assert cache.body(junk) is None
+    assert cache.body(message(b"%d" % len(body), body) + b"x" + junk) is None
 
 
 def test_usage_is_found_only_where_the_engine_wrote_it() -> None:

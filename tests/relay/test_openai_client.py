@@ -48,12 +48,12 @@ async def test_the_openai_client_chats_through_it(stand: Stand) -> None:
             ):
                 words += chunk.choices[0].delta.content or ""
             assert words == "Hello there"
-    assert stand.desk.asks[0].authorization == b"Bearer tk-1"
-    assert stand.desk.settled
+    assert stand.admission.asks[0].authorization == b"Bearer tk-1"
+    assert stand.admission.settled
 
 
 async def test_the_openai_client_raises_on_a_broken_stream(make_stand) -> None:
-    stand: Stand = await make_stand(grace_s=0.02, beat_s=0.02)
+    stand: Stand = await make_stand(comment_after_s=0.02, comment_every_s=0.02)
     await stand.replica(complete)
     async with openai_client(stand) as client:
         words = ""
@@ -68,7 +68,7 @@ async def test_the_openai_client_raises_on_a_broken_stream(make_stand) -> None:
             await asyncio.sleep(0.1)
             raise Unavailable("It did not wake.", code="model_failed")
 
-        stand.desk.admission = fail
+        stand.admission.admit_with = fail
         with pytest.raises(openai.APIError, match="It did not wake"):
             async for _ in await client.chat.completions.create(model="m", messages=[], stream=True):
                 pass

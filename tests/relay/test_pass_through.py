@@ -28,8 +28,8 @@ async def test_json_comes_back_as_it_was_sent(stand: Stand) -> None:
         assert (answer.status, answer.body) == (200, b'{"n":%d}' % n)
         assert answer.headers[b"content-type"] == b"application/json"
     assert replica.connections == 1
-    assert stand.desk.settled and stand.desk.failures == [None] * 5
-    assert [ticket.first_bytes for ticket in stand.desk.tickets] == [1] * 5
+    assert stand.admission.settled and stand.admission.failures == [None] * 5
+    assert [call.first_bytes for call in stand.admission.calls] == [1] * 5
 
 
 async def test_a_stream_of_events_comes_through(stand: Stand) -> None:
@@ -39,7 +39,7 @@ async def test_a_stream_of_events_comes_through(stand: Stand) -> None:
         answer = await client.ask(b'{"stream":true}')
         assert answer.body == b"".join(EVENTS)
         assert answer.headers[b"content-type"] == b"text/event-stream"
-    assert stand.desk.outcomes[0].bytes_out == len(b"".join(EVENTS))
+    assert stand.admission.outcomes[0].bytes_out == len(b"".join(EVENTS))
 
 
 async def test_an_event_is_passed_on_at_once(stand: Stand) -> None:
@@ -98,7 +98,7 @@ async def test_a_chunked_request_is_sent_on_with_its_length(stand: Stand) -> Non
     headers = replica.requests[0].headers
     assert headers[b"content-length"] == b"5"
     assert b"transfer-encoding" not in headers and b"x-trailer" not in headers
-    assert stand.desk.asks[0].authorization is None
+    assert stand.admission.asks[0].authorization is None
 
 
 async def test_a_request_may_come_byte_by_byte(stand: Stand) -> None:
@@ -129,9 +129,9 @@ async def test_only_chosen_headers_reach_the_replica(stand: Stand) -> None:
     }
     assert headers[b"host"] == b"127.0.0.1:%d" % replica.target.port
     assert headers[b"x-inner"] == b"secret"
-    assert headers[b"x-request-id"] == answer.headers[b"x-request-id"] == stand.desk.asks[0].request_id
-    assert stand.desk.asks[0].authorization == b"Bearer tk-1"
-    assert (b"cookie", b"a=b") in stand.desk.asks[0].headers
+    assert headers[b"x-request-id"] == answer.headers[b"x-request-id"] == stand.admission.asks[0].request_id
+    assert stand.admission.asks[0].authorization == b"Bearer tk-1"
+    assert (b"cookie", b"a=b") in stand.admission.asks[0].headers
 
 
 async def test_hop_by_hop_headers_stay_on_their_hop(stand: Stand) -> None:
@@ -162,7 +162,7 @@ async def test_an_error_of_the_engine_is_passed_on(stand: Stand) -> None:
     client = await stand.client()
     answer = await client.ask()
     assert (answer.status, json.loads(answer.body)["error"]["message"]) == (400, "too long")
-    assert stand.desk.outcomes[0].status == 400
+    assert stand.admission.outcomes[0].status == 400
 
 
 async def test_an_answer_without_a_body_ends(stand: Stand) -> None:
@@ -225,7 +225,7 @@ async def test_a_query_and_an_absolute_address_are_hot_too(stand: Stand) -> None
     assert (await client.ask(path=CHAT + b"?a=b")).body == b"{}"
     assert (await client.ask(path=b"http://elsewhere:99" + CHAT)).body == b"{}"
     assert [request.line for request in replica.requests] == [b"POST %b HTTP/1.1" % CHAT] * 2
-    assert [ask.path for ask in stand.desk.asks] == [CHAT, CHAT]
+    assert [ask.path for ask in stand.admission.asks] == [CHAT, CHAT]
 
 
 @pytest.mark.parametrize("close", [True, False])
@@ -249,7 +249,7 @@ async def test_other_requests_reach_the_app_on_the_same_connection(stand: Stand)
         assert (await client.ask(body, path=b"/v1/videos")).body == b"app /v1/videos " + body
         client.send(b"GET %b HTTP/1.1\r\nHost: x\r\n\r\n" % CHAT)
         assert (await client.answer()).body == b"app /v1/chat/completions "
-    assert len(stand.desk.tickets) == 3
+    assert len(stand.admission.calls) == 3
 
 
 async def test_pipelined_requests_are_answered_in_order(stand: Stand) -> None:
@@ -271,7 +271,7 @@ async def test_pipelined_requests_are_answered_in_order(stand: Stand) -> None:
     await asyncio.sleep(0)
     client.send(batch[len(batch) // 2 :])
     assert [(await client.answer()).body for _ in expected] == expected
-    assert stand.desk.settled
+    assert stand.admission.settled
 
 
 async def test_many_connections_share_few_links(stand: Stand) -> None:
@@ -284,7 +284,7 @@ async def test_many_connections_share_few_links(stand: Stand) -> None:
 
     await asyncio.gather(*map(work, clients))
     assert replica.connections <= 32
-    assert stand.desk.settled and stand.desk.failures == [None] * 160
+    assert stand.admission.settled and stand.admission.failures == [None] * 160
 
 
 async def test_usage_is_read_from_streams_and_bodies(stand: Stand) -> None:
@@ -306,15 +306,15 @@ async def test_usage_is_read_from_streams_and_bodies(stand: Stand) -> None:
     client = await stand.client()
     await client.ask(b'{"stream":true}')
     await client.ask(b"{}")
-    await wait_until(lambda: len(stand.desk.outcomes) == 2, "both outcomes")
-    assert [outcome.usage for outcome in stand.desk.outcomes] == [(12, 34), (12, 34)]
+    await wait_until(lambda: len(stand.admission.outcomes) == 2, "both outcomes")
+    assert [outcome.usage for outcome in stand.admission.outcomes] == [(12, 34), (12, 34)]
 
 
 async def test_a_replica_may_listen_on_a_unix_socket(stand: Stand, tmp_path: Path) -> None:
     replica = Replica(echo)
     path = str(tmp_path / "s")
     server = await asyncio.start_unix_server(replica.serve, path)
-    stand.desk.targets.append(Target("engine", 0, unix=path))
+    stand.admission.targets.append(Target("engine", 0, unix=path))
     client = await stand.client()
     for _ in range(2):
         assert (await client.ask()).body == b"{}"

@@ -86,7 +86,7 @@ async def test_ambiguous_requests_are_refused_and_the_connection_closed(stand: S
     assert (answer.status, problem(answer)["code"]) == (status, "bad_framing")
     assert answer.headers[b"connection"] == b"close"
     assert await client.closed()
-    assert replica.requests == [] and stand.desk.tickets == []
+    assert replica.requests == [] and stand.admission.calls == []
 
 
 @pytest.mark.parametrize("name", ["both lengths", "a bad chunk size", "two Hosts", "not HTTP"])
@@ -140,7 +140,7 @@ async def test_a_body_over_the_limit_is_refused_early(make_stand) -> None:
     client = await stand.client()
     assert (await client.ask(b"x" * 1000)).status == 200
     assert (await client.ask(b"x" * 1001)).status == 413  # with a head that is known by now
-    assert len(stand.desk.tickets) == 1
+    assert len(stand.admission.calls) == 1
 
 
 async def test_a_refusal_reaches_a_client_that_goes_on_sending(make_stand) -> None:
@@ -190,7 +190,7 @@ async def test_a_request_that_stalls_is_given_up(make_stand) -> None:
     client = await stand.client()
     assert (await client.ask()).status == 200
     assert await client.closed()
-    assert stand.desk.settled
+    assert stand.admission.settled
 
 
 ERRORS = [
@@ -218,7 +218,7 @@ async def test_errors_of_the_desk_become_answers(stand: Stand, late: bool) -> No
             await asyncio.sleep(0)
             raise err
 
-        stand.desk.admission = refuse_late if late else refuse
+        stand.admission.admit_with = refuse_late if late else refuse
         answer = await client.ask()
         assert (answer.status, problem(answer)["code"]) == (status, code)
         assert headers.items() <= answer.headers.items()
@@ -232,7 +232,7 @@ async def test_many_refusals_in_one_segment_are_all_answered(stand: Stand) -> No
     def refuse(ask: RelayRequest) -> UpstreamCall:
         raise Unauthorized("No.")
 
-    stand.desk.admission = refuse
+    stand.admission.admit_with = refuse
     client = await stand.client()
     client.send(post(b"{}") * 2000)
     for _ in range(2000):

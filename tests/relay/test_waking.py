@@ -14,13 +14,13 @@ EVENT = b'data: {"n":1}\n\n'
 async def wake_slowly(stand: Stand, wake: asyncio.Event) -> None:
     async def admit(ask: RelayRequest) -> UpstreamCall:
         await wake.wait()
-        return stand.desk.next_ticket(ask)
+        return stand.admission.next_call(ask)
 
-    stand.desk.admission = admit
+    stand.admission.admit_with = admit
 
 
 async def test_a_stream_is_kept_open_while_the_model_wakes(make_stand) -> None:
-    stand: Stand = await make_stand(grace_s=0.05, beat_s=0.05)
+    stand: Stand = await make_stand(comment_after_s=0.05, comment_every_s=0.05)
 
     async def stream(call: Call) -> None:
         await call.begin_events()
@@ -40,12 +40,12 @@ async def test_a_stream_is_kept_open_while_the_model_wakes(make_stand) -> None:
     while data := await client.chunk():
         rest += data
     assert rest.replace(b": waking\n\n", b"").replace(b": waiting\n\n", b"") == EVENT
-    assert stand.desk.tickets[0].first_bytes == 1
+    assert stand.admission.calls[0].first_bytes == 1
     assert (await client.ask(b'{"stream": true}')).status == 200
 
 
 async def test_one_that_does_not_stream_waits_in_silence(make_stand) -> None:
-    stand: Stand = await make_stand(grace_s=0.02, beat_s=0.02)
+    stand: Stand = await make_stand(comment_after_s=0.02, comment_every_s=0.02)
     await stand.replica(echo)
     wake = asyncio.Event()
     await wake_slowly(stand, wake)
@@ -58,13 +58,13 @@ async def test_one_that_does_not_stream_waits_in_silence(make_stand) -> None:
 
 
 async def test_a_wake_that_fails_is_told_in_the_stream(make_stand) -> None:
-    stand: Stand = await make_stand(grace_s=0.02, beat_s=0.02)
+    stand: Stand = await make_stand(comment_after_s=0.02, comment_every_s=0.02)
 
     async def admit(ask: RelayRequest) -> UpstreamCall:
         await asyncio.sleep(0.1)
         raise Unavailable("The model did not wake: out of memory.", code="model_failed")
 
-    stand.desk.admission = admit
+    stand.admission.admit_with = admit
     answer = await (await stand.client()).ask(b'{"stream":true}')
     assert answer.status == 200
     assert last_event(answer.body)["error"]["code"] == "model_failed"
@@ -82,7 +82,7 @@ async def test_a_wake_that_fails_is_told_in_the_stream(make_stand) -> None:
 async def test_an_engines_error_after_a_slow_wake_becomes_an_event(
     make_stand, status: bytes, body: bytes, message: str
 ) -> None:
-    stand: Stand = await make_stand(grace_s=0.02, beat_s=0.02)
+    stand: Stand = await make_stand(comment_after_s=0.02, comment_every_s=0.02)
 
     async def refuse(call: Call) -> None:
         await asyncio.sleep(0.1)
@@ -92,11 +92,11 @@ async def test_an_engines_error_after_a_slow_wake_becomes_an_event(
     answer = await (await stand.client()).ask(b'{"stream":true}')
     assert answer.body.startswith(b": waiting\n\n")
     assert last_event(answer.body)["error"]["message"] == message
-    assert stand.desk.settled
+    assert stand.admission.settled
 
 
 async def test_a_replica_can_still_be_replaced_after_comments(make_stand) -> None:
-    stand: Stand = await make_stand(grace_s=0.02, beat_s=0.02)
+    stand: Stand = await make_stand(comment_after_s=0.02, comment_every_s=0.02)
 
     async def slow_death(call: Call) -> None:
         await asyncio.sleep(0.1)
@@ -111,4 +111,4 @@ async def test_a_replica_can_still_be_replaced_after_comments(make_stand) -> Non
     await stand.replica(stream)
     answer = await (await stand.client()).ask(b'{"stream":true}')
     assert answer.body.replace(b": waiting\n\n", b"") == EVENT
-    assert stand.desk.failures == [RelayFailure.LOST, None]
+    assert stand.admission.failures == [RelayFailure.LOST, None]

@@ -1,14 +1,16 @@
-"""The router's hot path: a streaming reverse proxy that takes its requests before ASGI, inside the same server.
+"""A streaming reverse proxy that takes its requests before ASGI, inside the same uvicorn server.
 
-    relay = Relay(desk, RelaySettings())
+    relay = Relay(admission, RelaySettings())
     uvicorn.Config(app, http=relay.protocol, loop="uvloop", …)
 
-Every request passes `front` (the client's connection), `exchange` (one request) and `links` (connections to replicas);
-`desk` is the contract with whoever knows keys, models and replicas. All of it runs on one event loop, without locks.
+Every request passes `client_connection`, `exchange` (one request) and `upstream` (connections to replicas). `admission`
+is the contract with the relay's user, who knows keys, models and replicas. The relay knows nothing of the gateway or the
+worker. All of it runs on one event loop, without locks.
 """
 
 import asyncio
 import ssl
+from collections.abc import Set as AbstractSet
 from typing import Any
 
 from uvicorn.config import Config
@@ -24,7 +26,7 @@ from turnout.relay.admission import (
     Usage,
 )
 from turnout.relay.client_connection import ClientConnection
-from turnout.relay.exchange import RelayContext
+from turnout.relay.relay_context import OpenConnection, RelayContext
 from turnout.relay.relay_settings import RelaySettings
 from turnout.relay.upstream import ConnectionPool
 
@@ -42,21 +44,18 @@ __all__ = [
 
 
 class Relay:
-    """Owns the connections of both sides and the one timer that looks at their deadlines."""
+    """Owns the connections of both sides and the one timer that checks their deadlines."""
 
     def __init__(
-        self, desk: Admission, settings: RelaySettings | None = None, tls: ssl.SSLContext | None = None
+        self, admission: Admission, settings: RelaySettings | None = None, tls: ssl.SSLContext | None = None
     ) -> None:
-        """`tls` is used for replicas that are reached over TLS; by default the system's authorities are trusted."""
+        """`tls` is for replicas that are reached over TLS; by default the system's authorities are trusted."""
         settings = settings or RelaySettings()
-        self.shared = RelayContext(desk, settings, ConnectionPool(settings, tls))
-        self.hot = {path.encode(): path.encode() for path in settings.paths}
-        self.forwarded = frozenset(name.lower().encode() for name in settings.forwarded)
-        self.connections: set[ClientConnection] = set()
+        context = RelayContext(admission, settings, ConnectionPool(settings, tls), self._watch)
+        self._context = context
         self._timer: asyncio.TimerHandle | None = None
-        relay = self
 
-        class BoundFront(ClientConnection):
+        class BoundConnection(ClientConnection):
             def __init__(
                 self,
                 config: Config,
@@ -64,33 +63,38 @@ class Relay:
                 app_state: dict[str, Any],
                 _loop: asyncio.AbstractEventLoop | None = None,
             ) -> None:
-                super().__init__(relay, config, server_state, app_state, _loop)
+                super().__init__(context, config, server_state, app_state, _loop)
 
-        self.protocol: type[asyncio.Protocol] = BoundFront
+        self.protocol: type[asyncio.Protocol] = BoundConnection
 
-    def awake(self) -> None:
-        if self._timer is None:
-            loop = asyncio.get_running_loop()
-            self.shared.now = loop.time()
-            self._timer = loop.call_later(self.shared.settings.tick_s, self._tick)
-
-    def _tick(self) -> None:
-        self._timer = None
-        self.shared.now = now = asyncio.get_running_loop().time()
-        try:
-            for front in tuple(self.connections):
-                front.tick(now)
-            self.shared.pool.tick(now)
-        finally:
-            if self.connections or not self.shared.pool.empty:
-                self.awake()
+    @property
+    def connections(self) -> AbstractSet[OpenConnection]:
+        """The clients' connections that are open."""
+        return self._context.connections
 
     def close(self) -> None:
-        """Ends what is under way with an error that clients can see, and closes all links. Call it when the server
-        has waited for requests long enough."""
-        for front in tuple(self.connections):
-            front.close()
-        self.shared.pool.close()
+        """Ends requests in flight with an error that clients can see, and closes all upstream connections. Call it when
+        the server has waited for requests long enough."""
+        for connection in tuple(self.connections):
+            connection.close()
+        self._context.pool.close()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+    def _watch(self) -> None:
+        if self._timer is None:
+            loop = asyncio.get_running_loop()
+            self._context.now = loop.time()
+            self._timer = loop.call_later(self._context.settings.tick_s, self._tick)
+
+    def _tick(self) -> None:
+        self._timer = None
+        self._context.now = now = asyncio.get_running_loop().time()
+        try:
+            for connection in tuple(self.connections):
+                connection.tick(now)
+            self._context.pool.tick(now)
+        finally:
+            if self.connections or not self._context.pool.empty:
+                self._watch()

@@ -1,4 +1,4 @@
-"""What the relay asks of the rest: a desk that admits requests, and tickets that say where each one goes.
+"""The contract between the relay and its user: an admission admits requests, and an upstream call says where one goes.
 
 The relay moves bytes and knows nothing of keys, models or replicas. What is made for every request is a plain class:
 mypyc compiles these, and leaves named tuples and dataclasses to the interpreter.
@@ -21,8 +21,8 @@ class Target(NamedTuple):
 
 
 class RelayRequest:
-    """One whole request. `headers` are all that came, with lower-case names; none of them goes on by itself
-    but those that `RelaySettings.forwarded` names. `request_id` is ours and is told to both sides."""
+    """One complete request. `headers` are all that came, with lower-case names; only those in `RelaySettings.forwarded` go
+    on to the replica. `request_id` is ours, and both sides get it."""
 
     __slots__ = ("authorization", "body", "headers", "path", "request_id")
 
@@ -42,13 +42,13 @@ class RelayRequest:
 
 
 class RelayFailure(StrEnum):
-    """Why a ticket did not end with a whole answer. The first four speak against the replica."""
+    """Why a call did not end with a complete response. The first four are faults of the replica."""
 
     UNREACHABLE = "unreachable"  # no connection
-    LOST = "lost"  # the connection broke before the answer was whole
-    BROKEN = "broken"  # what came back was not HTTP
+    LOST = "lost"  # the connection broke before the response was complete
+    BROKEN = "broken"  # the response was not HTTP
     SILENT = "silent"  # a time limit passed
-    REFUSED = "refused"  # it answered that it cannot serve now, and nothing of that was shown
+    REFUSED = "refused"  # it cannot serve now, and the client has seen nothing of that
     CLIENT_GONE = "client_gone"  # hung up, or stopped reading
     CLOSED = "closed"  # the relay was shut down
 
@@ -57,10 +57,10 @@ Usage = tuple[int, int]  # the engine's own count of tokens: of the prompt, of t
 
 
 class RelayOutcome:
-    """`status` is the replica's (0 when it gave none); `bytes_out` counts the bytes of its body that were passed on,
-    `events` the events among them, if it was a stream; `asked` says that the replica got the request."""
+    """`status` is the replica's, or 0. `bytes_out` counts the bytes of its body that were passed on, `events` the events of
+    a stream. `sent` says that the replica got the request."""
 
-    __slots__ = ("asked", "bytes_out", "error", "events", "status", "usage")
+    __slots__ = ("bytes_out", "error", "events", "sent", "status", "usage")
 
     def __init__(
         self,
@@ -69,14 +69,14 @@ class RelayOutcome:
         usage: Usage | None,
         error: RelayFailure | None,
         events: int = 0,
-        asked: bool = False,
+        sent: bool = False,
     ) -> None:
         self.status = status
         self.bytes_out = bytes_out
         self.usage = usage
         self.error = error
         self.events = events
-        self.asked = asked
+        self.sent = sent
 
     @property
     def client_gone(self) -> bool:
@@ -87,53 +87,52 @@ class RelayOutcome:
 class UpstreamCall:
     """One admitted request at one replica; subclass it.
 
-    The relay calls `finished` exactly once on every ticket that it was given, whatever happens, so what a ticket
-    holds (a place in flight, a share of a limit) is given back there and nowhere else. It may come before
-    `first_byte`, never before the ticket was returned. Both must be quick and must not raise.
+    The relay calls `finished` exactly once for every call that it was given, whatever happens. What a call holds (a place
+    in flight, a share of a limit) is given back there and nowhere else. It may come without `first_byte`, never before
+    the call was returned. Both must be quick and must not raise.
     """
 
-    __slots__ = ("answer_lines", "body", "hides_usage", "lines", "path", "target")
+    __slots__ = ("body", "hides_usage", "path", "request_lines", "response_lines", "target")
 
     def __init__(
         self,
         target: Target,
         path: bytes,
-        lines: bytes = b"",
+        request_lines: bytes = b"",
         body: bytes | None = None,
-        answer_lines: bytes = b"",
+        response_lines: bytes = b"",
         hides_usage: bool = False,
     ) -> None:
-        """`path` is what to ask for, `lines` are header lines besides the usual ones, `body` replaces the client's;
-        `answer_lines` are header lines that the client gets. With `hides_usage` the event of a stream that only
-        tells usage is read and not passed on."""
+        """`path` is the replica's. `request_lines` are header lines besides the usual ones; `body` replaces the client's;
+        `response_lines` are header lines that the client gets. With `hides_usage` a stream's event that only tells usage
+        is read and not passed on."""
         self.target = target
         self.path = path
-        self.lines = lines
+        self.request_lines = request_lines
         self.body = body
-        self.answer_lines = answer_lines
+        self.response_lines = response_lines
         self.hides_usage = hides_usage
 
     def first_byte(self) -> None:
-        """The first byte of the answer's body has come."""
+        """The first byte of the response's body has come."""
 
     def finished(self, outcome: RelayOutcome) -> None:
         """It is over, well or not."""
         raise NotImplementedError
 
     def retry(self) -> "UpstreamCall | Awaitable[UpstreamCall]":
-        """A ticket for another replica; called after `finished`, when the client has seen nothing of the answer.
-        Raises a TurnoutError when there is none."""
+        """A call for another replica, after `finished`, if the client has seen nothing of a response. Raises a TurnoutError
+        if there is none."""
         raise NotImplementedError
 
 
 class Admission(Protocol):
-    def greet(self, authorization: bytes | None) -> Awaitable[object] | None:
-        """Raises a TurnoutError, or returns an awaitable that does, when the caller is nobody whose body should be
-        read. Asked when the head of a request has come and a large body is to follow; `admit` checks again."""
+    def authenticate(self, authorization: bytes | None, /) -> Awaitable[object] | None:
+        """Raises a TurnoutError, or returns an awaitable that does, if the caller's body should not be read. Called when the
+        head of a request has come and a large body is to follow; `admit` checks again."""
         ...
 
-    def admit(self, ask: RelayRequest) -> UpstreamCall | Awaitable[UpstreamCall]:
-        """A ticket at once, or an awaitable where the key must be looked up or the model must wake; raises
-        a TurnoutError to refuse. The awaitable has its own deadline. It is cancelled when the client hangs up;
-        a coroutine that is cancelled gives back what it took."""
+    def admit(self, request: RelayRequest, /) -> UpstreamCall | Awaitable[UpstreamCall]:
+        """The call, or an awaitable if a key must be looked up or a model must wake. Raises a TurnoutError to refuse. The
+        awaitable has its own deadline. It is cancelled when the client hangs up, and then gives back what it took."""
         ...

@@ -1,8 +1,8 @@
-"""The client's side of the relay: uvicorn's HTTP protocol, with hot paths taken out before ASGI.
+"""A client's connection: uvicorn's HTTP protocol, with requests for hot paths taken out before ASGI.
 
-One parser reads everything that comes on a connection. When a request's head is complete it is either hot, and its
-body is collected here and no ASGI task is ever made, or it goes the way that uvicorn gives it. Answers leave in the
-order of their requests, whichever side gives them.
+One parser reads everything that comes on a connection. The body of a hot request is collected here and no ASGI task is
+made for it; all other requests are left to uvicorn. Responses are written in the order of their requests, whoever gives
+them.
 """
 
 import asyncio
@@ -11,52 +11,31 @@ import secrets
 import socket
 import struct
 from contextlib import suppress
-from enum import Enum, auto
 from math import inf
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 import httptools
 from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
-from turnout.domain.error_table import error_body
 from turnout.domain.errors import TurnoutError
-from turnout.relay import error_responses
-from turnout.relay.exchange import Exchange, RelayContext
+from turnout.relay import error_responses, framing
+from turnout.relay.exchange import Exchange
 from turnout.relay.framing import Head, Refusal, read_head
 from turnout.relay.head_cache import HeadCache
+from turnout.relay.incoming import Incoming, Stage, needs_authentication_first, raw_limit
+from turnout.relay.relay_context import RelayContext
 
 _RESET = struct.pack("ii", 1, 0)
 _LINGER_S = 2.0  # how long we read on after a refusal, so that a reset does not overtake it
-_RAW_SLACK_BYTES = 1024 * 1024
-_SMALL_BODY_BYTES = 64 * 1024  # it comes with the head, or nearly: the key is looked at when it is there
-
-_HEAD_TOO_LARGE = Refusal(431, "The head of the request is too long.", "head_too_large")
 
 _PREFIX = f"req-{secrets.token_hex(6)}".encode()
 _numbers = itertools.count(1)
 
 
-class ConnectionOwner(Protocol):
-    """What a connection needs of its relay."""
-
-    @property
-    def shared(self) -> RelayContext: ...
-    @property
-    def hot(self) -> dict[bytes, bytes]: ...
-    @property
-    def forwarded(self) -> frozenset[bytes]: ...
-    @property
-    def connections(self) -> "set[ClientConnection]": ...
-
-    def awake(self) -> None:
-        """There is something to watch."""
-        ...
-
-
 class _Busy:
-    """Stands where uvicorn keeps its last cycle, so that it queues the next one behind a hot request."""
+    """Takes the place of uvicorn's last cycle, so that uvicorn queues the next one behind a hot request."""
 
     response_complete = False
 
@@ -65,76 +44,51 @@ _BUSY = cast(RequestResponseCycle, _Busy())
 _NO_APP = cast(Any, None)
 
 
-class _Stage(Enum):
-    """Where in the stream of requests the parser stands."""
-
-    BETWEEN = auto()
-    HEAD = auto()
-    BODY = auto()  # of a hot request
-    COLD = auto()  # the body of one that uvicorn takes
-    DEAF = auto()  # what comes is thrown away; the connection ends after the last answer
-
-
-class _Intake:
-    """A hot request whose body is being read, or that is read and waits for its turn."""
-
-    __slots__ = ("complete", "greeting", "head", "pieces", "raw_bytes", "size")
-
-    def __init__(self, head: Head, greeting: asyncio.Future[object] | None) -> None:
-        """`greeting` says whether its body should be read at all."""
-        self.head = head
-        self.greeting = greeting
-        self.pieces: list[bytes] = []
-        self.size = self.raw_bytes = 0
-        self.complete = False
-
-
 class ClientConnection(HttpToolsProtocol):
     parser: httptools.HttpRequestParser  # pyright: ignore[reportIncompatibleVariableOverride]
 
     def __init__(
         self,
-        relay: ConnectionOwner,
+        context: RelayContext,
         config: Config,
         server_state: ServerState,
         app_state: dict[str, Any],
         _loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
-        self._relay = relay
-        self._shared = relay.shared
-        self._settings = relay.shared.settings
-        self._hot = relay.hot
-        self._stage = _Stage.BETWEEN
-        self._turn: _Intake | Exchange | RequestResponseCycle | None = None  # whose answer is due
-        self._incoming: _Intake | None = None
-        self._memo = HeadCache[Head]()
-        self._latest: Head | None = None  # the last head that can be known again
+        self._context = context
+        self._settings = context.settings
+        self._hot_paths = context.hot_paths
+        self._stage = Stage.BETWEEN
+        self._current: Incoming | Exchange | RequestResponseCycle | None = None  # its response is due
+        self._incoming: Incoming | None = None
+        self._head_cache = HeadCache[Head]()
+        self._cacheable: Head | None = None  # the last head that may be cached
         self._messages = self._head_bytes = 0
-        self._since = 0.0  # of the present stage's last progress
-        self._stalled_at = inf
+        self._progress_at = 0.0  # of the present stage
+        self._write_stalled_at = inf
         self.write_paused = False
-        self._parting: bytes | None = None  # the refusal that follows the answers under way
-        self._advancing = False
+        self._refusal: bytes | None = None  # follows the responses that are due
+        self._starting = False
 
     # --- What the transport calls.
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self._relay.connections.add(self)
-        self._relay.awake()
-        self._since = self._shared.now
+        self._context.connections.add(self)
+        self._context.watch()
+        self._progress_at = self._context.now
 
     def data_received(self, data: bytes) -> None:
         stage = self._stage
-        if stage is _Stage.BETWEEN and self._turn is None:
-            body = self._memo.body(data)
-            head = self._memo.meaning
+        if stage is Stage.BETWEEN and self._current is None:
+            body = self._head_cache.body(data)
+            head = self._head_cache.parsed
             if body is not None and head is not None and len(body) <= self._settings.max_body_bytes:
                 return self._begin(head, body)
-        elif stage is _Stage.DEAF:
+        elif stage is Stage.CLOSING:
             return
-        if stage is not _Stage.HEAD:  # a head's time counts from its first byte
-            self._since = self._shared.now
+        if stage is not Stage.HEAD:  # a head's time counts from its first byte
+            self._progress_at = self._context.now
         self._messages = 0
         try:
             self.parser.feed_data(data)
@@ -142,162 +96,150 @@ class ClientConnection(HttpToolsProtocol):
             return self._refuse(Refusal(400, "This is not valid HTTP.", "bad_framing"))
         except httptools.HttpParserUpgrade:
             return self._upgrade()
-        self._bound(stage, len(data))
-        if stage is _Stage.BETWEEN:
-            self._learn(data)
+        self._after_read(stage, data)
 
-    def _learn(self, data: bytes) -> None:
-        if self._messages == 1 and self._latest is not None:
-            self._memo.learn(data, self._latest)
-
-    def _bound(self, began: _Stage, read_bytes: int) -> None:
-        """A head, or the body of a hot request, that goes on for ever is cut off."""
-        if self._stage is _Stage.HEAD:
-            if self._messages == 0 or (self._messages == 1 and began is _Stage.BETWEEN):
-                self._head_bytes += read_bytes  # all of it is head; else it began somewhere in this read
+    def _after_read(self, began: Stage, data: bytes) -> None:
+        """Refuses a head, or the body of a hot request, that goes on for ever. Caches the head of a lone request."""
+        if self._stage is Stage.HEAD:
+            if self._messages == 0 or (self._messages == 1 and began is Stage.BETWEEN):
+                self._head_bytes += len(data)  # all of it is head; else it began somewhere in this read
             if self._head_bytes > self._settings.max_head_bytes:
-                self._refuse(_HEAD_TOO_LARGE)
+                self._refuse(framing.HEAD_TOO_LARGE)
         elif self._incoming is not None:
-            self._incoming.raw_bytes += read_bytes  # chunks of a byte each, extensions and trailers count too
-            if self._incoming.raw_bytes > 2 * self._settings.max_body_bytes + _RAW_SLACK_BYTES:
-                self._refuse(self._too_large())
+            self._incoming.raw_bytes += len(data)
+            if self._incoming.raw_bytes > raw_limit(self._settings.max_body_bytes):
+                self._refuse(framing.body_too_large(self._settings.max_body_bytes))
+        if began is Stage.BETWEEN and self._messages == 1 and self._cacheable is not None:
+            self._head_cache.remember(data, self._cacheable)
 
     def _upgrade(self) -> None:
-        if self._stage is _Stage.DEAF:
+        if self._stage is Stage.CLOSING:
             return  # it was refused
         if self._should_upgrade():
-            self._relay.connections.discard(self)
+            self._context.connections.discard(self)
             self.handle_websocket_upgrade()
         else:
             self._unsupported_upgrade_warning()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._relay.connections.discard(self)
-        self._stage = _Stage.DEAF
-        self._stalled_at = inf
-        turn, self._turn = self._turn, None
-        if self._incoming is not None and self._incoming.greeting is not None:
-            self._incoming.greeting.cancel()
+        self._context.connections.discard(self)
+        self._stage = Stage.CLOSING
+        self._write_stalled_at = inf
+        current, self._current = self._current, None
+        if self._incoming is not None and self._incoming.authenticating is not None:
+            self._incoming.authenticating.cancel()
         super().connection_lost(exc)
-        if isinstance(turn, Exchange):
-            turn.client_lost()
-        elif isinstance(turn, RequestResponseCycle):  # uvicorn tells only the last one that it read
-            turn.disconnected = True
-            turn.message_event.set()
+        if isinstance(current, Exchange):
+            current.client_lost()
+        elif isinstance(current, RequestResponseCycle):  # uvicorn tells only the last that it read
+            current.disconnected = True
+            current.message_event.set()
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        self._stalled_at = self._shared.now
+        self._write_stalled_at = self._context.now
         self.write_paused = True
-        if isinstance(self._turn, Exchange):
-            self._turn.hold()
+        if isinstance(self._current, Exchange):
+            self._current.pause()
 
     def resume_writing(self) -> None:
         super().resume_writing()
-        self._stalled_at = inf
+        self._write_stalled_at = inf
         self.write_paused = False
-        if isinstance(self._turn, Exchange):
-            self._turn.go_on()
+        if isinstance(self._current, Exchange):
+            self._current.resume()
 
     # --- What the parser calls.
     def on_message_begin(self) -> None:
-        if self._stage is _Stage.DEAF:
+        if self._stage is Stage.CLOSING:
             return
         self.url = b""
         self.headers = []
         self.expect_100_continue = False
-        self._stage = _Stage.HEAD
+        self._stage = Stage.HEAD
         self._head_bytes = 0
         self._messages += 1
-        self._latest = None
+        self._cacheable = None
 
     def on_headers_complete(self) -> None:
-        if self._stage is _Stage.DEAF:
+        if self._stage is Stage.CLOSING:
             return
-        path = self._hot.get(self.url)
+        path = self._hot_paths.get(self.url)
         if path is None and (b"?" in self.url or not self.url.startswith(b"/")):
-            path = self._hot.get(httptools.parse_url(self.url).path)
+            path = self._hot_paths.get(httptools.parse_url(self.url).path)
         if path is None or self.parser.get_method() != b"POST":
-            return self._take_cold()
-        self._take_hot(path)
+            return self._pass_to_uvicorn()
+        self._take(path)
 
     def on_body(self, body: bytes) -> None:
         incoming = self._incoming
         if incoming is not None:
             incoming.size += len(body)
             if incoming.size > self._settings.max_body_bytes:
-                return self._refuse(self._too_large())
+                return self._refuse(framing.body_too_large(self._settings.max_body_bytes))
             incoming.pieces.append(body)
-        elif self._stage is _Stage.COLD:
+        elif self._stage is Stage.ASGI_BODY:
             super().on_body(body)
 
     def on_message_complete(self) -> None:
         incoming, self._incoming = self._incoming, None
         if incoming is not None:
-            self._stage = _Stage.BETWEEN
+            self._stage = Stage.BETWEEN
             incoming.complete = True
-            if self._turn is incoming:
+            if self._current is incoming:
                 self._begin(incoming.head, b"".join(incoming.pieces))
-        elif self._stage is _Stage.COLD:
-            self._stage = _Stage.BETWEEN
+        elif self._stage is Stage.ASGI_BODY:
+            self._stage = Stage.BETWEEN
             super().on_message_complete()
 
-    def _take_hot(self, path: bytes) -> None:
-        parser, settings, headers = self.parser, self._settings, self.headers
-        size = sum([len(name) + len(value) for name, value in headers])
-        if len(headers) > settings.max_headers or size > settings.max_head_bytes:
-            return self._refuse(_HEAD_TOO_LARGE)
+    def _take(self, path: bytes) -> None:
         # httptools knows whether to keep the connection only now; when the message is complete it says False.
+        parser = self.parser
         version, keep_alive = parser.get_http_version(), parser.should_keep_alive()
-        head = read_head(path, version, keep_alive, headers, self._relay.forwarded)
+        head = read_head(path, version, keep_alive, self.headers, self._context.forwarded, self._settings)
         if isinstance(head, Refusal):
             return self._refuse(head)
         if parser.should_upgrade():
-            return self._refuse(Refusal(400, "This path cannot be upgraded.", "bad_framing"))
-        if head.content_length is None or head.expects_continue:
-            pass
-        elif head.content_length > settings.max_body_bytes:
-            return self._refuse(self._too_large())
-        else:
-            self._latest = head
-        greeting: asyncio.Future[object] | None = None
-        if head.content_length is None or head.content_length > _SMALL_BODY_BYTES or head.expects_continue:
+            return self._refuse(framing.NO_UPGRADE)
+        if head.content_length is not None and not head.expects_continue:
+            self._cacheable = head
+        authenticating: asyncio.Future[object] | None = None
+        if needs_authentication_first(head):
             try:
-                asked = self._shared.desk.greet(head.authorization)
+                pending = self._context.admission.authenticate(head.authorization)
             except TurnoutError as err:
                 return self._refuse(err)
-            greeting = None if asked is None else asyncio.ensure_future(asked)
-        self._stage = _Stage.BODY
+            authenticating = None if pending is None else asyncio.ensure_future(pending)
+        self._stage = Stage.BODY
         self.headers = []  # trailers go nowhere
-        self._incoming = incoming = _Intake(head, greeting)
-        if greeting is not None:
+        self._incoming = incoming = Incoming(head, authenticating)
+        if authenticating is not None:
             self.flow.pause_reading()
-            greeting.add_done_callback(lambda done: self._greeted(incoming, done))
-        if self._turn is None:
-            self._turn = incoming
-            self._welcome(incoming)
+            authenticating.add_done_callback(lambda done: self._on_authenticated(incoming, done))
+        if self._current is None:
+            self._current = incoming
+            self._send_continue(incoming)
         else:
             self.pipeline.appendleft((cast(Any, incoming), _NO_APP))
-            if len(self.pipeline) >= settings.max_pipelined:
+            if len(self.pipeline) >= self._settings.max_pipelined:
                 self.flow.pause_reading()
 
-    def _welcome(self, incoming: _Intake) -> None:
-        """It is the turn of a request whose body has not come yet."""
-        if incoming.head.expects_continue and incoming.greeting is None:
+    def _send_continue(self, incoming: Incoming) -> None:
+        """The responses before it are complete: a client that waits for it may send the body."""
+        if incoming.head.expects_continue and incoming.authenticating is None:
             self.transport.write(error_responses.CONTINUE)
 
-    def _greeted(self, incoming: _Intake, done: asyncio.Future[object]) -> None:
-        """It is known whether the rest of a body should be read."""
-        incoming.greeting = None
+    def _on_authenticated(self, incoming: Incoming, done: asyncio.Future[object]) -> None:
+        incoming.authenticating = None
         problem = None if done.cancelled() else done.exception()
         if done.cancelled() or self.transport.is_closing():
             return
         if self._incoming is incoming:
             if isinstance(problem, TurnoutError):
                 self._refuse(problem)
-            elif self._turn is incoming:
-                self._welcome(incoming)
-        # What nobody foresaw is met again by `admit`, which tells the client.
+            elif self._current is incoming:
+                self._send_continue(incoming)
+        # Any other error comes again in `admit`, which tells the client.
         if len(self.pipeline) < self._settings.max_pipelined:
             self.flow.resume_reading()
 
@@ -305,120 +247,114 @@ class ClientConnection(HttpToolsProtocol):
         request_id = head.request_id if self._settings.trusts_request_ids else None
         if request_id is None:
             request_id = b"%b%x" % (_PREFIX, next(_numbers))
-        self._turn = exchange = Exchange(self, self._shared, head, body, request_id)
+        self._current = exchange = Exchange(self, self._context, head, body, request_id)
         exchange.start()
 
-    def _take_cold(self) -> None:
-        if self._turn is not None and self.parser.should_upgrade():
+    def _pass_to_uvicorn(self) -> None:
+        if self._current is not None and self.parser.should_upgrade():
             return self._refuse(Refusal(400, "Wait for the answer before you upgrade.", "bad_framing"))
         url, headers, expects = self.url, self.headers, self.expect_100_continue
-        super().on_message_begin()  # makes a scope, which hot requests do without
+        super().on_message_begin()  # makes a scope, which hot requests do not need
         self.url, self.expect_100_continue = url, expects
         self.headers.extend(headers)
-        self._stage = _Stage.COLD
+        self._stage = Stage.ASGI_BODY
         before = self.cycle
-        if self._turn is None:
+        if self._current is None:
             super().on_headers_complete()
             if self.cycle is not before:  # an upgrade makes none
-                self._turn = self.cycle
+                self._current = self.cycle
             return
         self.cycle = _BUSY
         try:
             super().on_headers_complete()
         finally:
-            if self.cycle is _BUSY:  # the address made no sense
+            if self.cycle is _BUSY:  # the URL was malformed
                 self.cycle = before
 
-    # --- What gives answers calls.
-    def on_response_complete(self) -> None:
-        """uvicorn's cycle is done."""
+    # --- What the writers of responses call.
+    def on_response_complete(self) -> None:  # uvicorn's cycles call this
         self.server_state.total_requests += 1
-        self._turn = None
-        self._advance()
+        self._current = None
+        self._start_next()
 
-    def ended(self, keep_alive: bool) -> None:
+    def response_ended(self, keep_alive: bool) -> None:
         self.server_state.total_requests += 1
-        self._turn = None
+        self._current = None
         if keep_alive:
-            if self.pipeline or self._parting is not None:
-                self._advance()
+            if self.pipeline or self._refusal is not None:
+                self._start_next()
             else:
-                self._since = self._shared.now
+                self._progress_at = self._context.now
         else:
-            self._stage = _Stage.DEAF
-            self._part()
+            self._stage = Stage.CLOSING
+            self._finish()
 
-    def cut(self) -> None:
-        """Resets the connection: a body that ends with it would look whole if it were merely closed."""
+    def reset(self) -> None:
+        """Resets the connection: a body that ends with it would look complete if it were only closed."""
         sock = self.transport.get_extra_info("socket")
         if sock is not None:
             with suppress(OSError):
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
         self.transport.abort()
 
-    def _advance(self) -> None:
-        """Gives the turn to the next request that waits. A loop, as an answer can come before `start` returns."""
-        if self._advancing or self.transport.is_closing():
+    def _start_next(self) -> None:
+        """Starts the next request that waits. A loop, because a response can be complete before `start` returns."""
+        if self._starting or self.transport.is_closing():
             return
-        self._advancing = True
-        while self._turn is None and self.pipeline:
-            waiting, app = cast("tuple[_Intake | RequestResponseCycle, Any]", self.pipeline.pop())
-            self._turn = waiting
-            if not isinstance(waiting, _Intake):
+        self._starting = True
+        while self._current is None and self.pipeline:
+            waiting, app = cast("tuple[Incoming | RequestResponseCycle, Any]", self.pipeline.pop())
+            self._current = waiting
+            if not isinstance(waiting, Incoming):
                 task = self.loop.create_task(waiting.run_asgi(app))
                 task.add_done_callback(self.tasks.discard)
                 self.tasks.add(task)
             elif waiting.complete:
                 self._begin(waiting.head, b"".join(waiting.pieces))
             else:
-                self._welcome(waiting)
-        self._advancing = False
+                self._send_continue(waiting)
+        self._starting = False
         self.flow.resume_reading()
-        if self._turn is None:
-            self._since = self._shared.now
-            if self._parting is not None:
-                self._part()
+        if self._current is None:
+            self._progress_at = self._context.now
+            if self._refusal is not None:
+                self._finish()
 
     # --- Endings.
     def _refuse(self, refusal: Refusal | TurnoutError) -> None:
-        """Hears nothing more; the refusal goes out after the answers that came before it."""
-        stage, self._stage = self._stage, _Stage.DEAF
-        if stage is _Stage.DEAF:
+        """Reads nothing more. The refusal is written after the responses to earlier requests."""
+        stage, self._stage = self._stage, Stage.CLOSING
+        if stage is Stage.CLOSING:
             return
-        if isinstance(refusal, Refusal):
-            body = error_body(refusal.message, "invalid_request_error", code=refusal.code)
-            status, lines = refusal.status, b""
-        else:
-            status, lines, body = error_responses.explain(refusal)
-        lines += b"x-request-id: %b%x\r\n%b" % (_PREFIX, next(_numbers), self._shared.response_lines)
-        self._parting = error_responses.answer(status, body, lines, keep_alive=False)
+        lines = b"x-request-id: %b%x\r\n%b" % (_PREFIX, next(_numbers), self._context.response_lines)
+        self._refusal = error_responses.refusal_response(refusal, lines)
         incoming, self._incoming = self._incoming, None
         if incoming is not None:
-            if self._turn is incoming:
-                self._turn = None
+            if self._current is incoming:
+                self._current = None
             else:
                 self.pipeline.popleft()
-        elif stage is _Stage.COLD:
+        elif stage is Stage.ASGI_BODY:
             if self.pipeline and self.pipeline[0][0] is self.cycle:
                 self.pipeline.popleft()
-            elif self._turn is self.cycle:
+            elif self._current is self.cycle:
                 if self.cycle.response_started:
-                    return self.cut()
-                self.transport.write(self._parting)
+                    return self.reset()
+                self.transport.write(self._refusal)
                 return self.transport.close()  # so the app sees that its client is gone
-        if self._turn is None:
-            self._part()
+        if self._current is None:
+            self._finish()
 
-    def _part(self) -> None:
-        """Says the last word and closes. Closing while the client still sends would reset the connection, and the
-        reset could overtake the answer; so it is closed when the client has closed, or soon."""
+    def _finish(self) -> None:
+        """Writes the refusal, if any, and closes. Closing while the client still sends would reset the connection, and the
+        reset could overtake the refusal: so it is closed when the client has closed, or soon."""
         if self.transport.is_closing():
             return
-        if self._parting is not None:
-            self.transport.write(self._parting)
-            self._parting = None
+        if self._refusal is not None:
+            self.transport.write(self._refusal)
+            self._refusal = None
             if self.transport.can_write_eof():
-                self._since = self._shared.now
+                self._progress_at = self._context.now
                 self.transport.write_eof()
                 return
         self.transport.close()
@@ -427,42 +363,38 @@ class ClientConnection(HttpToolsProtocol):
         self._refuse(Refusal(400, msg, "bad_framing"))
 
     def shutdown(self) -> None:
-        turn = self._turn
-        if turn is None or isinstance(turn, _Intake):
+        if self._current is None or isinstance(self._current, Incoming):
             self.transport.close()
         else:
-            turn.keep_alive = False
+            self._current.keep_alive = False
 
     def close(self) -> None:
-        """The relay is shut down: what is under way is told so."""
-        turn = self._turn
-        if isinstance(turn, Exchange):
-            turn.keep_alive = False
-            turn.close()
-        elif isinstance(turn, _Intake):
-            self.cut()
+        """The relay shuts down: the request in flight ends with an error."""
+        current = self._current
+        if isinstance(current, Exchange):
+            current.keep_alive = False
+            current.close()
+        elif isinstance(current, Incoming):
+            self.reset()
 
     def tick(self, now: float) -> None:
         settings = self._settings
-        if now - self._stalled_at > settings.write_stall_s:
-            return self.cut()
-        turn = self._turn
-        if isinstance(turn, Exchange):
-            return turn.tick(now)
-        quiet_s = now - self._since
+        if now - self._write_stalled_at > settings.write_stall_s:
+            return self.reset()
+        current = self._current
+        if isinstance(current, Exchange):
+            return current.tick(now)
+        quiet_s = now - self._progress_at
         match self._stage:
-            case _Stage.HEAD if quiet_s > settings.head_s:
-                self._refuse(Refusal(408, "The head of the request did not come in time.", "request_timeout"))
-            case _Stage.BODY if quiet_s > settings.body_stall_s:
-                self._refuse(Refusal(408, "The body of the request did not come in time.", "request_timeout"))
-            case _Stage.COLD if turn is None and quiet_s > settings.body_stall_s:
-                self.cut()  # it was answered already
-            case _Stage.BETWEEN if turn is None and quiet_s > settings.keep_alive_s:
+            case Stage.HEAD if quiet_s > settings.head_s:
+                self._refuse(framing.HEAD_TIMEOUT)
+            case Stage.BODY if quiet_s > settings.body_stall_s:
+                self._refuse(framing.BODY_TIMEOUT)
+            case Stage.ASGI_BODY if current is None and quiet_s > settings.body_stall_s:
+                self.reset()  # it was answered already
+            case Stage.BETWEEN if current is None and quiet_s > settings.keep_alive_s:
                 self.transport.close()
-            case _Stage.DEAF if turn is None and quiet_s > _LINGER_S:
+            case Stage.CLOSING if current is None and quiet_s > _LINGER_S:
                 self.transport.abort()
             case _:
                 pass
-
-    def _too_large(self) -> Refusal:
-        return Refusal(413, f"The body is over {self._settings.max_body_bytes} bytes.", "body_too_large")

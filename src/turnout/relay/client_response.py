@@ -1,6 +1,6 @@
-"""The client's side of an exchange: what it has been told so far, and the bytes of what it is told next.
+"""Writes the response to the client, and knows what was written so far.
 
-Streams of events leave in whole events only, so that a problem can always follow as an event of its own.
+Streams are written in whole events only, so that an error can always follow as an event of its own.
 """
 
 import asyncio
@@ -13,9 +13,9 @@ from turnout.relay.framing import Head, whole_events
 from turnout.relay.token_usage import TAIL_BYTES, tells_usage, without_usage
 from turnout.relay.upstream import UpstreamConnection
 
-_MAX_HELD_BYTES = 256 * 1024  # of an event that is not whole, before it is passed on all the same
-_COPIED_BYTES = 16 * 1024  # below this one joined write is cheaper than several
-_RECENT = 8  # reads whose ends are remembered
+_MAX_HELD_BYTES = 256 * 1024  # of an incomplete event, before it is passed on all the same
+_COPIED_BYTES = 16 * 1024  # up to this size one joined write is cheaper than several
+_RECENT_READS = 8  # whose ends are kept
 _CHUNKED = b"transfer-encoding: chunked\r\n"
 _STREAM_START = (
     error_responses.status_line(200)
@@ -33,48 +33,48 @@ class ClientSide(Protocol):
     @property
     def write_paused(self) -> bool: ...
 
-    def ended(self, keep_alive: bool) -> None:
-        """The answer is complete; the next request may go ahead."""
+    def response_ended(self, keep_alive: bool) -> None:
+        """The response is complete; the next request may start."""
         ...
 
-    def cut(self) -> None:
-        """The answer cannot be completed: the client must see a broken connection."""
+    def reset(self) -> None:
+        """The response cannot be completed: the client must see a broken connection."""
         ...
 
 
 class ClientResponse:
-    """Most of what it knows has the same value at first for all, so it stands on the class: that costs nothing."""
+    """First values stand on the class, which costs a request nothing."""
 
-    begun = False  # a head went out
-    events = False  # it is a stream of events
+    begun = False  # a head was written
+    events = False  # the response is a stream of events
     bytes_out = 0  # of the engine's body
     events_out = 0
     hides_usage = False  # the client did not ask for the event that tells it
-    ticket_lines = b""  # of the head, from the desk
+    call_lines = b""  # header lines from the admission
     _chunked = False
-    _held = b""  # of an event that is not whole yet
-    _ragged = False  # an event was too long to be held back
-    _only = b""  # what the engine said, if it came in one read
-    _recent: deque[bytes] | None = None  # what it said last, if not
+    _incomplete_event = b""  # the beginning of an event
+    _event_cut = False  # an event was too long to be held back, and was passed on in parts
+    _single_read = b""  # the engine's body, if it came in one read
+    _recent_reads: deque[bytes] | None = None  # the ends of the last reads, if it did not
 
     def __init__(
-        self, client: ClientSide, head: Head, body: bytes, request_id: bytes, our_lines: bytes
+        self, client: ClientSide, head: Head, body: bytes, request_id: bytes, common_lines: bytes
     ) -> None:
-        """`our_lines` stand in the head of every answer."""
-        self.ask = RelayRequest(head.path, head.authorization, head.headers, body, request_id)
+        """`common_lines` are in the head of every response."""
+        self.request = RelayRequest(head.path, head.authorization, head.headers, body, request_id)
         self.client = client
         self.transport = client.transport
         self.keep_alive = head.keep_alive
         self._http10 = head.http10
-        self._our_lines = our_lines
+        self._common_lines = common_lines
 
-    def begin(self, link: UpstreamConnection) -> bytes:
-        """The head of the engine's answer, which goes out with the first bytes of the body."""
-        head = link.head
+    def begin(self, upstream: UpstreamConnection) -> bytes:
+        """The head of the engine's response, which is written with the first bytes of the body."""
+        head = upstream.head
         self.begun = True
         self.events = events = head.events
-        if link.length is not None and not events:
-            framing = b"content-length: %b\r\n" % link.length
+        if upstream.length is not None and not events:
+            framing = b"content-length: %b\r\n" % upstream.length
         elif head.bodiless:
             framing = b""
         else:
@@ -83,7 +83,7 @@ class ClientResponse:
         return self._head(head.start, framing)
 
     def begin_stream(self) -> None:
-        """Begins a stream of our own, before there is an answer."""
+        """Begins a stream of our own, before the engine has responded."""
         self.begun = self.events = True
         self._chunked = not self._http10
         self.transport.write(self._head(_STREAM_START, _CHUNKED if self._chunked else b""))
@@ -96,12 +96,12 @@ class ClientResponse:
     def pass_on(self, head: bytes, payload: bytes, *, last: bool) -> None:
         if payload:
             self.bytes_out += len(payload)
-            if self._recent is not None:
-                self._recent.append(payload[-TAIL_BYTES:])
+            if self._recent_reads is not None:
+                self._recent_reads.append(payload[-TAIL_BYTES:])
             elif last:
-                self._only = payload
+                self._single_read = payload
             else:
-                self._recent = deque((payload[-TAIL_BYTES:],), _RECENT)
+                self._recent_reads = deque((payload[-TAIL_BYTES:],), _RECENT_READS)
         if self.events and (payload or last):
             payload = self._whole(payload, last=last)
             self.events_out += payload.count(b"\n\n")
@@ -110,9 +110,9 @@ class ClientResponse:
         self._write(head, payload, last=last)
 
     def pass_on_chunks(self, chunks: bytes, size: int) -> bool:
-        """The short way for most reads of a stream: whole chunks of whole events go on as they came. False where
-        something has to be done with them."""
-        if not self._chunked or self._held or self._recent is None or tells_usage(chunks):
+        """The fast path of a stream: whole chunks of whole events are written as they came. False if they must be
+        changed or looked into."""
+        if not self._chunked or self._incomplete_event or self._recent_reads is None or tells_usage(chunks):
             return False
         self.bytes_out += size
         self.events_out += chunks.count(b"\n\n")
@@ -120,21 +120,21 @@ class ClientResponse:
         return True
 
     def refuse(self, status: int, headers: bytes, body: bytes) -> None:
-        """A whole answer that tells a problem, or its event if a stream was begun."""
+        """Writes an error as a whole response, or as an event if a stream was begun."""
         if self.begun:
             return self.end_with_event(body)
         self.begun = True
         lines = headers + self._lines()
-        self.transport.write(error_responses.answer(status, body, lines, keep_alive=self.keep_alive))
+        self.transport.write(error_responses.response(status, body, lines, keep_alive=self.keep_alive))
 
     def end_with_event(self, body: bytes) -> None:
-        """Ends a stream with a problem."""
-        self._held = b""
-        self._write(b"", (b"\n\n" if self._ragged else b"") + error_responses.event(body), last=True)
+        """Ends a stream with an error."""
+        self._incomplete_event = b""
+        self._write(b"", (b"\n\n" if self._event_cut else b"") + error_responses.event(body), last=True)
 
     def tail(self) -> bytes:
-        """The end of what the engine said."""
-        recent = self._only if self._recent is None else b"".join(self._recent)
+        """The end of the engine's body."""
+        recent = self._single_read if self._recent_reads is None else b"".join(self._recent_reads)
         return recent[-TAIL_BYTES:]
 
     def _head(self, start: bytes, framing: bytes) -> bytes:
@@ -142,19 +142,19 @@ class ClientResponse:
         return b"%b%b%b%b\r\n" % (start, framing, self._lines(), closing)
 
     def _lines(self) -> bytes:
-        return b"x-request-id: %b\r\n%b%b" % (self.ask.request_id, self._our_lines, self.ticket_lines)
+        return b"x-request-id: %b\r\n%b%b" % (self.request.request_id, self._common_lines, self.call_lines)
 
     def _whole(self, payload: bytes, *, last: bool) -> bytes:
-        if self._held:
-            payload = self._held + payload
-            self._held = b""
+        if self._incomplete_event:
+            payload = self._incomplete_event + payload
+            self._incomplete_event = b""
         if last or payload.endswith(b"\n\n"):
             return payload
         end = whole_events(payload)
         if len(payload) - end > _MAX_HELD_BYTES:
-            self._ragged = True
+            self._event_cut = True
             return payload
-        self._held = payload[end:]
+        self._incomplete_event = payload[end:]
         return payload[:end]
 
     def _write(self, head: bytes, payload: bytes, *, last: bool) -> None:

@@ -1,7 +1,7 @@
-"""One request on a hot path, from the whole request to the end of its answer.
+"""One request on a hot path, from the complete request to the end of its response.
 
-An exchange is the only owner of its ticket, and gives it exactly one outcome. Until the head of an answer has come
-it may go from replica to replica; from then on the client sees that one answer, or is told that it broke.
+An exchange owns its upstream call and reports exactly one outcome to it. Until the head of a response has come it may try
+other replicas. From then on the client gets that response, or learns that it broke off.
 """
 
 import asyncio
@@ -15,15 +15,15 @@ from typing import cast
 from turnout.domain.errors import TurnoutError, Unavailable
 from turnout.observe import get_log
 from turnout.relay import error_responses
-from turnout.relay.admission import Admission, RelayFailure, RelayOutcome, UpstreamCall
-from turnout.relay.batching import ReadBatcher, wants_rest
+from turnout.relay.admission import RelayFailure, RelayOutcome, UpstreamCall
+from turnout.relay.batching import worth_pausing
 from turnout.relay.client_response import ClientResponse, ClientSide
 from turnout.relay.framing import Head, request_head
-from turnout.relay.relay_settings import RelaySettings
+from turnout.relay.relay_context import RelayContext
 from turnout.relay.token_usage import read_usage
-from turnout.relay.upstream import ConnectionPool, UpstreamConnection
+from turnout.relay.upstream import UpstreamConnection
 
-_MAX_PROBLEM_BYTES = 64 * 1024  # of an engine's error that must become an event
+_MAX_ERROR_BYTES = 64 * 1024  # of an engine's error that must become an event
 _ASKS_FOR_STREAM = re.compile(rb'"stream"\s*:\s*true')
 
 _BROKE_OFF = Unavailable("The model's server broke off the answer.", code="replica_lost")
@@ -40,90 +40,77 @@ _FAILED = {
 }
 
 
-class RelayContext:
-    """What all exchanges of a relay share. `response_lines` stand in the head of every answer; `now` is the time at the
-    last tick, which is near enough for deadlines."""
-
-    def __init__(self, desk: Admission, settings: RelaySettings, pool: ConnectionPool) -> None:
-        self.desk = desk
-        self.settings = settings
-        self.pool = pool
-        self.rests = ReadBatcher()
-        self.response_lines = b"".join(f"{n}: {v}\r\n".encode() for n, v in settings.response_headers)
-        self.now = 0.0
-
-
 class _State(Enum):
     ADMITTING = auto()
     CONNECTING = auto()
-    ASKED = auto()
+    SENT = auto()
     RELAYING = auto()
     ENDED = auto()
 
 
 class Exchange(ClientResponse):
-    """Extends the client's side instead of holding it: one object less for each request."""
+    """Extends the client's response instead of holding it, which saves an object for each request."""
 
     _state = _State.ADMITTING
-    _ticket: UpstreamCall | None = None
-    _link: UpstreamConnection | None = None
+    _call: UpstreamCall | None = None
+    _upstream: UpstreamConnection | None = None
     _pending: asyncio.Future[UpstreamCall] | asyncio.Task[UpstreamConnection] | None = None
     _attempts = 0
     _deadline = inf
-    _beat_at = inf
-    _problem: list[bytes] | None = None  # what an engine says that has to become an event
+    _comment_at = inf
+    _error_pieces: list[bytes] | None = None  # of an engine's error that has to become an event
     _status = 0
-    _asked = False  # the present replica has the request
-    _streamed_at = -inf
-    _stream_began = inf
+    _sent = False  # the present replica has the request
+    _last_chunks_at = -inf
+    _first_chunks_at = inf
 
     def __init__(
-        self, client: ClientSide, shared: RelayContext, head: Head, body: bytes, request_id: bytes
+        self, client: ClientSide, context: RelayContext, head: Head, body: bytes, request_id: bytes
     ) -> None:
-        ClientResponse.__init__(self, client, head, body, request_id, shared.response_lines)
+        ClientResponse.__init__(self, client, head, body, request_id, context.response_lines)
         self._forwarded = head.forwarded
-        self._shared = shared
-        self._settings = shared.settings
+        self._context = context
+        self._settings = context.settings
 
     @property
     def name(self) -> str:
-        """What logs call it, here and at the replica."""
-        return self.ask.request_id.decode("latin-1")
+        """The request in logs, here and at the replica."""
+        return self.request.request_id.decode("latin-1")
 
     # --- What the client's connection calls.
     def start(self) -> None:
-        """It is this request's turn."""
+        """The responses to all earlier requests of the connection are complete."""
         try:
-            got = self._shared.desk.admit(self.ask)
+            got = self._context.admission.admit(self.request)
         except Exception as err:  # noqa: BLE001 - whatever went wrong, the client is told
             return self._refuse(err)
-        self._take(got)
+        self._use(got)
 
     def client_lost(self) -> None:
         self._end_with(RelayFailure.CLIENT_GONE)
 
-    def hold(self) -> None:
-        """The client does not keep up."""
-        if self._link is not None:
-            self._link.hold()
+    def pause(self) -> None:
+        """The client reads too slowly."""
+        if self._upstream is not None:
+            self._upstream.pause_reading()
             self._deadline = inf
 
-    def go_on(self) -> None:
-        if self._link is not None:
-            self._link.go_on()
+    def resume(self) -> None:
+        if self._upstream is not None:
+            self._upstream.resume_reading()
             settings = self._settings
             limit_s = settings.chunk_s if self._state is _State.RELAYING else settings.answer_s
-            self._deadline = self._shared.now + limit_s
+            self._deadline = self._context.now + limit_s
 
     def tick(self, now: float) -> None:
-        if now >= self._beat_at:
-            self._beat(now)
+        if now >= self._comment_at:
+            self._keep_open(now)
         if now < self._deadline:
             return
         self._deadline = inf
         if self._state is _State.CONNECTING:
-            self._drop()
-            self._go_elsewhere(RelayFailure.UNREACHABLE)
+            self._abort_work()
+            self._try_another(RelayFailure.UNREACHABLE)
         else:
             self._fail(RelayFailure.SILENT)
 
@@ -132,180 +119,186 @@ class Exchange(ClientResponse):
         self._fail(RelayFailure.CLOSED)
 
     # --- Admission.
-    def _take(self, got: UpstreamCall | Awaitable[UpstreamCall]) -> None:
+    def _use(self, got: UpstreamCall | Awaitable[UpstreamCall]) -> None:
         if isinstance(got, UpstreamCall):
-            self._ticket = got
-            return self._send()
-        if self._beat_at == inf:
-            self._beat_at = self._shared.now + self._settings.grace_s
+            self._call = got
+            return self._connect()
+        if self._comment_at == inf:
+            self._comment_at = self._context.now + self._settings.comment_after_s
         self._state = _State.ADMITTING
-        self._deadline = inf  # the desk has its own
-        # A future is used as it is: to wrap it in a task could lose a ticket to a cancellation.
+        self._deadline = inf  # the admission has its own
+        # A future is not wrapped in a task: a cancellation could lose the call.
         pending = asyncio.ensure_future(got)
         self._pending = pending
-        pending.add_done_callback(self._admitted)
+        pending.add_done_callback(self._on_admitted)
 
-    def _admitted(self, pending: asyncio.Future[UpstreamCall]) -> None:
+    def _on_admitted(self, pending: asyncio.Future[UpstreamCall]) -> None:
         error = None if pending.cancelled() else pending.exception()
-        ticket = None if error is not None or pending.cancelled() else pending.result()
-        if pending is not self._pending:  # the client hung up in the meantime
-            if ticket is not None:
-                self._settle(ticket, RelayFailure.CLIENT_GONE)
+        call = None if error is not None or pending.cancelled() else pending.result()
+        if pending is not self._pending:  # the client hung up meanwhile
+            if call is not None:
+                self._report(call, RelayFailure.CLIENT_GONE)
             return
         self._pending = None
-        if ticket is None:
+        if call is None:
             return self._refuse(error or _FAILED[RelayFailure.CLOSED])
-        self._ticket = ticket
-        self._send()
+        self._call = call
+        self._connect()
 
-    # --- The way to a replica.
-    def _send(self, *, fresh: bool = False) -> None:
-        ticket, pool = self._ticket, self._shared.pool
-        assert ticket is not None
-        lane = pool.lane(ticket.target)
-        link = None if fresh else lane.take()
-        if link is not None:
-            return self._ask_on(link)
+    # --- Sending the request to a replica.
+    def _connect(self, *, fresh: bool = False) -> None:
+        call, pool = self._call, self._context.pool
+        assert call is not None
+        target_pool = pool.of(call.target)
+        upstream = None if fresh else target_pool.take()
+        if upstream is not None:
+            return self._send_on(upstream)
         self._state = _State.CONNECTING
-        self._deadline = self._shared.now + self._settings.connect_s
-        pending = self.client.loop.create_task(pool.connect(lane), name="relay connect")
+        self._deadline = self._context.now + self._settings.connect_s
+        pending = self.client.loop.create_task(pool.connect(target_pool), name="relay connect")
         self._pending = pending
-        pending.add_done_callback(self._connected)
+        pending.add_done_callback(self._on_connected)
 
-    def _connected(self, pending: asyncio.Task[UpstreamConnection]) -> None:
+    def _on_connected(self, pending: asyncio.Task[UpstreamConnection]) -> None:
         error = None if pending.cancelled() else pending.exception()
-        link = None if error is not None or pending.cancelled() else pending.result()
-        if pending is not self._pending:  # it was given up in the meantime
-            if link is not None:
-                link.drop()
+        upstream = None if error is not None or pending.cancelled() else pending.result()
+        if pending is not self._pending:  # it was given up meanwhile
+            if upstream is not None:
+                upstream.abort()
             return
         self._pending = None
-        if link is not None:
-            return self._ask_on(link)
+        if upstream is not None:
+            return self._send_on(upstream)
         if error is not None and not isinstance(error, OSError):
-            target = str(cast(UpstreamCall, self._ticket).target)
+            target = str(cast(UpstreamCall, self._call).target)
             get_log().error("connect failed", request=self.name, target=target, exc_info=error)
-        self._go_elsewhere(RelayFailure.UNREACHABLE)
+        self._try_another(RelayFailure.UNREACHABLE)
 
-    def _ask_on(self, link: UpstreamConnection) -> None:
-        ticket = self._ticket
-        assert ticket is not None
-        ask = self.ask
-        body = ask.body if ticket.body is None else ticket.body
-        self._link = link
-        self.ticket_lines = ticket.answer_lines
-        self.hides_usage = ticket.hides_usage
-        self._state = _State.ASKED
-        now = self._shared.now
+    def _send_on(self, upstream: UpstreamConnection) -> None:
+        call = self._call
+        assert call is not None
+        request = self.request
+        body = request.body if call.body is None else call.body
+        self._upstream = upstream
+        self.call_lines = call.response_lines
+        self.hides_usage = call.hides_usage
+        self._state = _State.SENT
+        now = self._context.now
         settings = self._settings
         self._deadline = now + settings.answer_s
-        if self._beat_at == inf:
-            self._beat_at = now + settings.grace_s
+        if self._comment_at == inf:
+            self._comment_at = now + settings.comment_after_s
         head = request_head(
-            ticket.path, link.lane.host, len(body), ask.request_id, self._forwarded, ticket.lines
+            call.path,
+            upstream.target_pool.host,
+            len(body),
+            request.request_id,
+            self._forwarded,
+            call.request_lines,
         )
-        self._asked = True
-        link.ask(self, head, body)
+        self._sent = True
+        upstream.send(self, head, body)
         if self.client.write_paused:
-            self.hold()
+            self.pause()
 
-    # --- What the link calls.
-    def arrived(self, link: UpstreamConnection, payload: bytes, complete: bool) -> None:
+    # --- What the upstream connection calls.
+    def on_response(self, upstream: UpstreamConnection, payload: bytes, complete: bool) -> None:
         head = b""
         if self._state is not _State.RELAYING:
-            if link.head.status in self._settings.retried_statuses and self._may_retry():
-                return self._turned_away(link, complete)
-            head = self._begin(link)
+            if upstream.head.status in self._settings.retried_statuses and self._may_retry():
+                return self._refused_by_replica(upstream, complete)
+            head = self._begin(upstream)
         if complete:
-            self._link = None
-        else:  # set before the write, which may find that the client does not keep up
-            self._deadline = self._shared.now + self._settings.chunk_s
-        if payload and self.bytes_out == 0 and self._ticket is not None:
+            self._upstream = None
+        else:  # set before the write, which may pause the stream
+            self._deadline = self._context.now + self._settings.chunk_s
+        if payload and self.bytes_out == 0 and self._call is not None:
             try:
-                self._ticket.first_byte()
-            except Exception as err:  # noqa: BLE001 - the desk's mistake must not keep others from their answers
-                get_log().error("ticket failed", request=self.name, exc_info=err)
-        if self._problem is not None:
-            return self._collect(self._problem, payload, complete)
+                self._call.first_byte()
+            except Exception as err:  # noqa: BLE001 - a mistake of the admission must not affect other requests
+                get_log().error("upstream call failed", request=self.name, exc_info=err)
+        if self._error_pieces is not None:
+            return self._collect(self._error_pieces, payload, complete)
         if not complete:
             return self.pass_on(head, payload, last=False)
-        if self.events and link.head.until_close and b"[DONE]" not in self.tail() + payload:
-            # Such a stream ends with its connection, and so does that of an engine that was killed.
+        if self.events and upstream.head.until_close and b"[DONE]" not in self.tail() + payload:
+            # Such a stream ends with its connection, also if the engine was killed: only [DONE] shows that it is whole.
             self.pass_on(head, payload, last=False)
             return self._fail(RelayFailure.LOST)
         self.pass_on(head, payload, last=True)
         self._finish(None)
 
-    def streamed(self, chunks: bytes, size: int) -> bool:
-        if self._state is not _State.RELAYING or self._problem is not None or not self.events:
+    def on_event_chunks(self, chunks: bytes, size: int) -> bool:
+        if self._state is not _State.RELAYING or self._error_pieces is not None or not self.events:
             return False
-        self._deadline = self._shared.now + self._settings.chunk_s
+        self._deadline = self._context.now + self._settings.chunk_s
         if not self.pass_on_chunks(chunks, size):
             return False
         loop = self.client.loop
-        now, before = loop.time(), self._streamed_at
+        now, before = loop.time(), self._last_chunks_at
         if before < 0:
-            self._stream_began = now
-        self._streamed_at = now
-        if self._link is not None and wants_rest(now - before, now - self._stream_began):
-            self._link.hold()
-            self._shared.rests.add(self, loop)
+            self._first_chunks_at = now
+        self._last_chunks_at = now
+        if self._upstream is not None and worth_pausing(now - before, now - self._first_chunks_at):
+            self._upstream.pause_reading()
+            self._context.batcher.add(self, loop)
         return True
 
-    def rested(self) -> None:
-        if self._link is not None and not self.client.write_paused:
-            self._link.go_on()
+    def end_pause(self) -> None:
+        if self._upstream is not None and not self.client.write_paused:
+            self._upstream.resume_reading()
 
-    def _begin(self, link: UpstreamConnection) -> bytes:
-        """The answer will be this one. Its head, unless a stream was begun already."""
+    def _begin(self, upstream: UpstreamConnection) -> bytes:
+        """The client gets this response. Returns its head, unless a stream was begun already."""
         self._state = _State.RELAYING
-        self._beat_at = inf
-        self._status = link.head.status
+        self._comment_at = inf
+        self._status = upstream.head.status
         if not self.begun:
-            return self.begin(link)
-        if link.head.status != 200 or not link.head.events:
-            self._problem = []
+            return self.begin(upstream)
+        if upstream.head.status != 200 or not upstream.head.events:
+            self._error_pieces = []
         return b""
 
     def _may_retry(self) -> bool:
         return self._attempts + 1 < self._settings.max_attempts
 
-    def _turned_away(self, link: UpstreamConnection, complete: bool) -> None:
+    def _refused_by_replica(self, upstream: UpstreamConnection, complete: bool) -> None:
         if not complete:
-            link.drop()
-        self._link = None
-        self._status = link.head.status
-        self._go_elsewhere(RelayFailure.REFUSED)
+            upstream.abort()
+        self._upstream = None
+        self._status = upstream.head.status
+        self._try_another(RelayFailure.REFUSED)
 
-    def lost(self, link: UpstreamConnection, failure: RelayFailure) -> None:
-        self._link = None
+    def on_lost(self, upstream: UpstreamConnection, failure: RelayFailure) -> None:
+        self._upstream = None
         if self._state is _State.RELAYING:
             return self._fail(failure)
-        if failure is RelayFailure.LOST and link.uses > 1 and not link.heard:
-            # It had been closed while it was idle; the request was not read. A new one tells the truth.
-            return self._send(fresh=True)
-        self._go_elsewhere(failure)
+        if failure is RelayFailure.LOST and upstream.uses > 1 and not upstream.received:
+            # The connection was closed while it was idle, so the request was not read. A new connection shows whether
+            # the replica can be reached.
+            return self._connect(fresh=True)
+        self._try_another(failure)
 
     # --- Failing.
-    def _go_elsewhere(self, failure: RelayFailure) -> None:
-        """Nothing of an answer was shown to the client: another replica may do better."""
-        ticket = cast(UpstreamCall, self._ticket)
-        self._ticket = None
-        self._settle(ticket, failure)
+    def _try_another(self, failure: RelayFailure) -> None:
+        """The client has seen nothing of a response, so another replica may serve the request."""
+        call = cast(UpstreamCall, self._call)
+        self._call = None
+        self._report(call, failure)
         self._status = 0
-        self._asked = False
+        self._sent = False
         self._attempts += 1
         if self._attempts >= self._settings.max_attempts:
             return self._refuse(_FAILED[failure])
         try:
-            got = ticket.retry()
+            got = call.retry()
         except Exception as err:  # noqa: BLE001 - whatever went wrong, the client is told
             return self._refuse(err)
-        self._take(got)
+        self._use(got)
 
     def _fail(self, failure: RelayFailure) -> None:
-        """Ends it because of the replica, or of us. What was begun must not look whole."""
-        self._drop()
+        """Ends a request that the replica, or the relay, failed. What was begun must not look complete."""
+        self._abort_work()
         if self._state is not _State.RELAYING:
             return self._refuse(_FAILED[failure], failure)
         if self.events:
@@ -313,78 +306,78 @@ class Exchange(ClientResponse):
             self.end_with_event(error_responses.explain(err)[2])
             return self._finish(failure)
         self._end_with(failure)
-        self.client.cut()
+        self.client.reset()
 
     def _refuse(self, err: BaseException, failure: RelayFailure | None = None) -> None:
-        """Answers with an error; nothing of an engine's answer was shown."""
+        """Responds with an error; the client has seen nothing of an engine's response."""
         if not isinstance(err, TurnoutError):
-            path = self.ask.path.decode(errors="replace")
+            path = self.request.path.decode(errors="replace")
             get_log().error("request failed", request=self.name, path=path, exc_info=err)
             err = TurnoutError("")
         self.refuse(*error_responses.explain(err))
         self._finish(failure)
 
-    def _drop(self) -> None:
-        """Lets go of whatever is under way for it."""
+    def _abort_work(self) -> None:
+        """Cancels what is pending, and closes the upstream connection."""
         pending, self._pending = self._pending, None
         if pending is not None:
             pending.cancel()
-        link, self._link = self._link, None
-        if link is not None:
-            link.drop()
+        upstream, self._upstream = self._upstream, None
+        if upstream is not None:
+            upstream.abort()
 
     def _end_with(self, failure: RelayFailure) -> None:
-        """Ends it without a word to the client."""
-        self._drop()
+        """Ends it without a response."""
+        self._abort_work()
         self._state = _State.ENDED
-        self._deadline = self._beat_at = inf
-        ticket, self._ticket = self._ticket, None
-        if ticket is not None:
-            self._settle(ticket, failure)
+        self._deadline = self._comment_at = inf
+        call, self._call = self._call, None
+        if call is not None:
+            self._report(call, failure)
 
     def _finish(self, failure: RelayFailure | None) -> None:
         self._state = _State.ENDED
-        self._deadline = self._beat_at = inf
-        ticket, self._ticket = self._ticket, None
-        if ticket is not None:
-            self._settle(ticket, failure)
-        self.client.ended(self.keep_alive)
+        self._deadline = self._comment_at = inf
+        call, self._call = self._call, None
+        if call is not None:
+            self._report(call, failure)
+        self.client.response_ended(self.keep_alive)
 
-    def _settle(self, ticket: UpstreamCall, failure: RelayFailure | None) -> None:
+    def _report(self, call: UpstreamCall, failure: RelayFailure | None) -> None:
         usage = read_usage(self.tail()) if self.bytes_out else None
         try:
-            ticket.finished(
-                RelayOutcome(self._status, self.bytes_out, usage, failure, self.events_out, self._asked)
+            call.finished(
+                RelayOutcome(self._status, self.bytes_out, usage, failure, self.events_out, self._sent)
             )
-        except Exception as err:  # noqa: BLE001 - the desk's mistake must not keep others from their answers
-            get_log().error("ticket failed", request=self.name, exc_info=err)
+        except Exception as err:  # noqa: BLE001 - a mistake of the admission must not affect other requests
+            get_log().error("upstream call failed", request=self.name, exc_info=err)
 
-    # --- Streams that must be kept open before there is an answer.
-    def _beat(self, now: float) -> None:
+    # --- Streams that must be kept open before there is a response.
+    def _keep_open(self, now: float) -> None:
         if not self.begun:
-            if not _wants_stream(self.ask.body):
-                self._beat_at = inf
+            if not _asks_for_stream(self.request.body):
+                self._comment_at = inf
                 return
             self.begin_stream()
-        self._beat_at = now + self._settings.beat_s
+        self._comment_at = now + self._settings.comment_every_s
         self.comment(b"waking" if self._state is _State.ADMITTING else b"waiting")
 
-    def _collect(self, said: list[bytes], payload: bytes, complete: bool) -> None:
-        """An engine's error, or an answer that is no stream, after a stream was begun: it becomes an event."""
-        said.append(payload)
-        if not complete and sum(map(len, said)) < _MAX_PROBLEM_BYTES:
+    def _collect(self, pieces: list[bytes], payload: bytes, complete: bool) -> None:
+        """An engine's error, or a response that is no stream, becomes an event because a stream was begun."""
+        pieces.append(payload)
+        if not complete and sum(map(len, pieces)) < _MAX_ERROR_BYTES:
             return
-        self._drop()
+        self._abort_work()
         if self._status == 200:
             self.end_with_event(error_responses.explain(_NO_STREAM)[2])
         else:
-            problem = error_responses.foreign_problem(self._status, b"".join(said)[:_MAX_PROBLEM_BYTES])
-            self.end_with_event(problem)
+            body = b"".join(pieces)[:_MAX_ERROR_BYTES]
+            self.end_with_event(error_responses.engine_error(self._status, body))
         self._finish(None)
 
 
-def _wants_stream(body: bytes) -> bool:
-    """Only asked of requests that wait long: the pattern is a guess, the parser knows."""
+def _asks_for_stream(body: bytes) -> bool:
+    """Checked only for requests that wait long: first by a cheap pattern, then by the parser."""
     if _ASKS_FOR_STREAM.search(body) is None:
         return False
     try:

@@ -1,12 +1,14 @@
-"""How messages are framed: what is refused in a request's head, and the heads that we write. Pure.
+"""Framing of messages: which request heads are refused, and the heads that we write. Pure.
 
 httptools (llhttp, strict) has already refused folded lines, stray line ends, control characters, a repeated or
-malformed Content-Length, one beside a Transfer-Encoding, and bad chunks. What it lets pass is checked here.
+malformed Content-Length, one beside a Transfer-Encoding, and bad chunks. What it accepts is checked further here.
 """
 
 import re
 from collections.abc import Sequence
 from typing import NamedTuple
+
+from turnout.relay.relay_settings import RelaySettings
 
 _HEX = b"0123456789abcdefABCDEF"
 _MAX_HEX_DIGITS = 7
@@ -15,7 +17,7 @@ Headers = Sequence[tuple[bytes, bytes]]
 
 _PLAIN_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 
-# Of one connection only, or written anew by us, or telling what runs behind.
+# These concern one connection only, are written anew by us, or tell what runs behind us.
 _NOT_PASSED_ON = frozenset(
     {
         b"connection",
@@ -40,9 +42,19 @@ class Refusal(NamedTuple):
     code: str
 
 
+HEAD_TOO_LARGE = Refusal(431, "The head of the request is too long.", "head_too_large")
+HEAD_TIMEOUT = Refusal(408, "The head of the request did not come in time.", "request_timeout")
+BODY_TIMEOUT = Refusal(408, "The body of the request did not come in time.", "request_timeout")
+NO_UPGRADE = Refusal(400, "This path cannot be upgraded.", "bad_framing")
+
+
+def body_too_large(max_body_bytes: int) -> Refusal:
+    return Refusal(413, f"The body is over {max_body_bytes} bytes.", "body_too_large")
+
+
 class Head(NamedTuple):
-    """What a request's head says. `forwarded` are the header lines that go on to the replica; `content_length` is
-    None for a body in chunks. `request_id` is what the peer calls the request, if that can be repeated."""
+    """A request's head. `forwarded` are the header lines that go on to the replica; `content_length` is None for a body in
+    chunks. `request_id` is the peer's own id of the request, if it is plain enough to be passed on."""
 
     path: bytes
     authorization: bytes | None
@@ -56,9 +68,17 @@ class Head(NamedTuple):
 
 
 def read_head(
-    path: bytes, version: str, keep_alive: bool, headers: Headers, forwarded: frozenset[bytes]
+    path: bytes,
+    version: str,
+    keep_alive: bool,
+    headers: Headers,
+    forwarded: frozenset[bytes],
+    settings: RelaySettings,
 ) -> Head | Refusal:
     """The head of a request for a hot path, or why it is refused; the connection must then be closed."""
+    size = sum([len(name) + len(value) for name, value in headers])
+    if len(headers) > settings.max_headers or size > settings.max_head_bytes:
+        return HEAD_TOO_LARGE
     authorization: bytes | None = None
     content_length: int | None = 0
     request_id: bytes | None = None
@@ -89,12 +109,14 @@ def read_head(
         elif name == b"x-request-id":
             request_id = value if _PLAIN_ID.fullmatch(value) else None
         elif name == b"upgrade":
-            return Refusal(400, "This path cannot be upgraded.", "bad_framing")
+            return NO_UPGRADE
     http10 = version == "1.0"
     if not http10 and version != "1.1":
         return Refusal(505, "Speak HTTP/1.1.", "bad_framing")
     if hosts > 1 or (hosts == 0 and not http10):
         return Refusal(400, "A request has one Host header.", "bad_framing")
+    if content_length is not None and content_length > settings.max_body_bytes:
+        return body_too_large(settings.max_body_bytes)
     keep_alive = keep_alive and not http10
     return Head(path, authorization, headers, lines, content_length, expects, http10, keep_alive, request_id)
 
@@ -113,7 +135,7 @@ def request_head(
 
 
 def passed_on(headers: Headers) -> bytes:
-    """The lines of an answer's head that concern the client."""
+    """The header lines of a response that the client gets."""
     dropped = _NOT_PASSED_ON
     lines = b""
     for name, value in headers:

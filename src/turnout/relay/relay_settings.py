@@ -8,43 +8,39 @@ _FORWARDED = frozenset({"accept", "content-type", "traceparent", "tracestate", "
 
 @dataclass(frozen=True, slots=True)
 class RelaySettings:
-    """`paths` are those whose POST requests never reach the app; `forwarded` names the request headers that go on
-    to the replica: the caller's key and cookies are not among them."""
+    """POST requests for `paths` never reach the app. `forwarded` names the request headers that go on to the replica; the
+    caller's key and cookies are not among them."""
 
     paths: frozenset[str] = _HOT
     forwarded: frozenset[str] = _FORWARDED
-    trusts_request_ids: bool = (
-        False  # a request keeps the X-Request-Id it came with: only behind our own gateways
-    )
+    trusts_request_ids: bool = False  # a request keeps its X-Request-Id: only behind our own gateways
     response_headers: tuple[tuple[str, str], ...] = field(default=(("x-content-type-options", "nosniff"),))
 
     max_head_bytes: int = 32 * 1024
     max_headers: int = 100
     max_body_bytes: int = 32 * 1024 * 1024
-    max_pipelined: int = 8  # requests that may wait behind one on its connection before we stop reading
+    max_pipelined: int = 8  # requests that wait on one connection before we stop reading
 
-    head_s: float = 15.0  # for a request's head to arrive, from the connection's or the head's first byte
+    head_s: float = 15.0  # for a request's head, from the start of the connection or the head's first byte
     body_stall_s: float = 30.0  # without a byte of a request's body
     keep_alive_s: float = 75.0
-    write_stall_s: float = 60.0  # a client that takes nothing for this long is gone
+    write_stall_s: float = 60.0  # a client that reads nothing for this long is gone
 
     connect_s: float = 5.0
-    answer_s: float = (
-        900.0  # to the answer's head: an engine without streaming sends nothing until it is done
-    )
-    chunk_s: float = 300.0  # between two pieces of an answer
+    answer_s: float = 900.0  # to the response's head: without streaming an engine sends nothing before
+    chunk_s: float = 300.0  # between two reads of a response
 
     max_attempts: int = 3  # replicas that are tried for one request
-    retried_statuses: frozenset[int] = frozenset({502, 503})  # answers that send us to another replica
+    retried_statuses: frozenset[int] = frozenset({502, 503})  # after which another replica is tried
 
     idle_per_target: int = 256
     idle_s: float = 30.0  # an unused connection to a replica is closed after this
-    age_s: float = 600.0  # and no connection is used for longer
+    max_age_s: float = 600.0  # no connection is used for longer
 
-    grace_s: float = (
-        5.0  # a stream that has no answer yet is begun after this, with comments that keep it open
+    comment_after_s: float = (
+        5.0  # a stream without a response is begun by then, with comments that keep it open
     )
-    beat_s: float = 5.0  # between two such comments
+    comment_every_s: float = 5.0
 
     def __post_init__(self) -> None:
         if self.max_attempts < 1:
@@ -52,7 +48,7 @@ class RelaySettings:
 
     @property
     def tick_s(self) -> float:
-        """How often deadlines are looked at: one timer for all, as a timer for each request costs CPU."""
+        """How often deadlines are checked. One timer serves all, because a timer for each request costs CPU."""
         shortest = min(
             self.head_s,
             self.body_stall_s,
@@ -62,7 +58,7 @@ class RelaySettings:
             self.answer_s,
             self.chunk_s,
             self.idle_s,
-            self.grace_s,
-            self.beat_s,
+            self.comment_after_s,
+            self.comment_every_s,
         )
         return min(0.5, max(0.01, shortest / 4))

@@ -1,4 +1,4 @@
-"""Connections to replicas: one answer at a time on each, and the pool that keeps them between answers."""
+"""Connections to replicas: one response at a time on each, and the pool that keeps them between requests."""
 
 import asyncio
 import ssl
@@ -17,8 +17,8 @@ _MAX_HEADERS = 200
 
 
 class ResponseHead(NamedTuple):
-    """What an answer's head says, but for the length of its body. `start` are the lines that the client gets of it;
-    `until_close` says that the body ends with the connection."""
+    """A response's head without the length of its body. `start` is the status line and the header lines that the client
+    gets; `until_close` says that the body ends with the connection."""
 
     status: int
     start: bytes
@@ -32,65 +32,65 @@ _NO_HEAD = ResponseHead(0, b"", False, False, False, False)
 
 
 class ResponseReceiver(Protocol):
-    """Who waits for an answer on a link. After `complete` or `lost` the link has forgotten its caller."""
+    """Who waits for a response. It hears nothing more after a response that is `complete`, or after `on_lost`."""
 
-    def arrived(self, link: "UpstreamConnection", payload: bytes, complete: bool) -> None:
-        """More of the answer, whose head is complete (`link.head`)."""
+    def on_response(self, upstream: "UpstreamConnection", payload: bytes, complete: bool) -> None:
+        """More of the response's body; its head is complete (`upstream.head`)."""
         ...
 
-    def streamed(self, chunks: bytes, size: int) -> bool:
-        """More of a stream, in chunks as they came: whole events of `size` bytes in all. False if it must be taken
-        apart: then it comes again, by `arrived`."""
+    def on_event_chunks(self, chunks: bytes, size: int) -> bool:
+        """More of a stream, in chunks as they came: whole events of `size` bytes in all. If it returns False, the same
+        bytes are parsed and come again by `on_response`."""
         ...
 
-    def lost(self, link: "UpstreamConnection", failure: RelayFailure) -> None: ...
+    def on_lost(self, upstream: "UpstreamConnection", failure: RelayFailure) -> None: ...
 
 
 class UpstreamConnection:
-    """One connection. It is given back to its pool when an answer is complete, unless either side said close.
+    """Goes back to its pool when a response is complete, unless either side said close.
 
-    It is an asyncio.Protocol by what it does, not by descent: a compiled class with an interpreted parent is slow.
+    It has the methods of an asyncio.Protocol but does not inherit from it: a compiled class with an interpreted parent
+    is slow.
     """
 
-    def __init__(self, lane: "TargetConnections") -> None:
-        self.lane = lane
+    def __init__(self, target_pool: "TargetPool") -> None:
+        self.target_pool = target_pool
         self.transport = cast("asyncio.Transport", None)
-        self.made_at = self.idle_since = lane.pool.now
+        self.made_at = self.idle_since = target_pool.pool.now
         self.uses = 0
         self.head = _NO_HEAD
-        self.length: bytes | None = None  # of a body that says it
-        self.heard = False  # a byte of the present answer
-        self._caller: ResponseReceiver | None = None
+        self.length: bytes | None = None  # the Content-Length, if there is one
+        self.received = False  # a byte of the present response
+        self._receiver: ResponseReceiver | None = None
         self._headers: list[tuple[bytes, bytes]] = []
-        self._pieces: list[bytes] = []
-        # Called once a piece; a bound C method spares a Python frame for each.
-        self.on_body = self._pieces.append
+        self._body_pieces: list[bytes] = []
+        # Called for each piece; a bound C method saves a Python frame.
+        self.on_body = self._body_pieces.append
         self._parser = httptools.HttpResponseParser(self)
-        self._headed = self._complete = self._interim = self._chunked = self._paused = False
-        self._in_chunk = False
-        self._between_chunks = False  # where the parser stands
+        self._head_complete = self._complete = self._interim = self._chunked = self._paused = False
+        self._in_chunk = self._between_chunks = False  # the parser's position
 
-    def ask(self, caller: ResponseReceiver, head: bytes, body: bytes) -> None:
-        """Sends a request whose answer goes to `caller`."""
-        self._caller = caller
+    def send(self, receiver: ResponseReceiver, head: bytes, body: bytes) -> None:
+        """Sends a request whose response goes to `receiver`."""
+        self._receiver = receiver
         self.uses += 1
-        self.heard = False
+        self.received = False
         if len(body) < 16384:
             self.transport.write(head + body)
         else:
             self.transport.writelines((head, body))
 
-    def drop(self) -> None:
-        """Cuts the connection at once, so that the replica stops working on an answer nobody wants."""
-        self._caller = None
+    def abort(self) -> None:
+        """Closes the connection at once, so that the replica stops working on a response that nobody wants."""
+        self._receiver = None
         self.transport.abort()
 
-    def hold(self) -> None:
+    def pause_reading(self) -> None:
         if not self._paused and not self.transport.is_closing():
             self._paused = True
             self.transport.pause_reading()
 
-    def go_on(self) -> None:
+    def resume_reading(self) -> None:
         if self._paused and not self.transport.is_closing():
             self._paused = False
             self.transport.resume_reading()
@@ -100,83 +100,83 @@ class UpstreamConnection:
         self.transport = cast("asyncio.Transport", transport)
 
     def data_received(self, data: bytes) -> None:
-        caller = self._caller
-        if caller is None:
-            return self.transport.abort()  # nobody asked: what else it says cannot be trusted
+        receiver = self._receiver
+        if receiver is None:
+            return self.transport.abort()  # no request was sent: what follows cannot be trusted
         if self._between_chunks:
             size = size_of_event_chunks(data)
-            if size and caller.streamed(data, size):
+            if size and receiver.on_event_chunks(data, size):
                 return
             self._between_chunks = False
-        first = not self.heard
+        first = not self.received
         if first:
-            self.heard = True
-            if self._recognise(caller, data):
+            self.received = True
+            if self._use_cached_head(receiver, data):
                 return
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade):
             if not self._complete:
-                self.drop()
-                return caller.lost(self, RelayFailure.BROKEN)
+                self.abort()
+                return receiver.on_lost(self, RelayFailure.BROKEN)
             self.head = self.head._replace(reusable=False)
-        if not self._headed:
+        if not self._head_complete:
             return
-        pieces = self._pieces
+        pieces = self._body_pieces
         if not pieces:
             payload = b""
         else:
             payload = pieces[0] if len(pieces) == 1 else b"".join(pieces)
             pieces.clear()
         if not self._complete:
-            # A size that is not whole yet cannot end so: it would have begun a chunk.
+            # A chunk's size that is cut cannot end like this: it would have begun a chunk.
             self._between_chunks = self._chunked and not self._in_chunk and data.endswith(b"\r\n")
-            return caller.arrived(self, payload, False)
+            return receiver.on_response(self, payload, False)
         if first and self.length is not None and self.head.reusable:
-            self.lane.memo.learn(data, self.head)
-        self._let_go()
-        caller.arrived(self, payload, True)
+            self.target_pool.head_cache.remember(data, self.head)
+        self._release()
+        receiver.on_response(self, payload, True)
 
-    def _recognise(self, caller: ResponseReceiver, data: bytes) -> bool:
-        """Passes on a whole answer whose head is known; else makes ready to parse."""
-        memo = self.lane.memo
-        payload = memo.body(data)
-        if payload is None or memo.meaning is None:
+    def _use_cached_head(self, receiver: ResponseReceiver, data: bytes) -> bool:
+        """Passes on a whole response whose head is cached. Otherwise prepares for parsing."""
+        cache = self.target_pool.head_cache
+        payload = cache.body(data)
+        if payload is None or cache.parsed is None:
             self.length = None
             self._headers = []
-            self._headed = self._complete = self._interim = self._chunked = self._in_chunk = False
+            self._head_complete = self._complete = self._interim = self._chunked = self._in_chunk = False
             return False
-        self.head = memo.meaning
+        self.head = cache.parsed
         self.length = b"%d" % len(payload)
-        self._let_go()
-        caller.arrived(self, payload, True)
+        self._release()
+        receiver.on_response(self, payload, True)
         return True
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self.lane.forget(self)
+        self.target_pool.remove(self)
         self._parser = cast("httptools.HttpResponseParser", None)  # they hold each other
-        caller, self._caller = self._caller, None
-        if caller is None:
+        receiver, self._receiver = self._receiver, None
+        if receiver is None:
             return
-        if self._headed and self.head.until_close and exc is None:
-            return caller.arrived(self, b"", True)
-        caller.lost(self, RelayFailure.LOST)
+        if self._head_complete and self.head.until_close and exc is None:
+            return receiver.on_response(self, b"", True)
+        receiver.on_lost(self, RelayFailure.LOST)
 
     def eof_received(self) -> None:
-        """The other side is done; so are we."""
+        """The transport closes."""
 
     def pause_writing(self) -> None:
-        """A request goes out whole: nobody waits for that."""
+        """A request is written at once; nothing waits for it."""
 
     def resume_writing(self) -> None: ...
 
     # What the parser calls.
     def on_message_begin(self) -> None:
         if self._complete:
-            raise ValueError("an answer to no question")
+            raise ValueError("a response without a request")
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        if self._headed:
+        if self._head_complete:
             return  # a trailer
         name = name.lower()
         if name == b"content-length":
@@ -199,11 +199,11 @@ class UpstreamConnection:
         until_close = not (self._chunked or bodiless or self.length is not None)
         kind = next((value for name, value in self._headers if name == b"content-type"), b"")
         events = kind[:17].lower() == b"text/event-stream"
-        # Only here does httptools know whether to keep it; later it says False of every answer.
+        # httptools knows this only here; later it says False for every response.
         reusable = self._parser.should_keep_alive()
         start = status_line(status) + passed_on(self._headers)
         self.head = ResponseHead(status, start, events, bodiless, until_close, reusable)
-        self._headed = True
+        self._head_complete = True
 
     def on_chunk_header(self) -> None:
         self._in_chunk = True
@@ -217,24 +217,24 @@ class UpstreamConnection:
         else:
             self._complete = True
 
-    def _let_go(self) -> None:
-        self._caller = None
+    def _release(self) -> None:
+        self._receiver = None
         if self._paused:
-            self.go_on()  # over TLS a paused connection may still deliver what it had read
-        # A replica may answer before it has read the whole request; the rest would be taken for the next one.
+            self.resume_reading()  # over TLS a paused connection may still deliver what it had read
+        # A replica may respond before it has read the whole request; the rest would be taken for the next one.
         if (
             self.head.reusable
             and not self.transport.is_closing()
             and self.transport.get_write_buffer_size() == 0
         ):
-            self.idle_since = self.lane.pool.now
-            self.lane = self.lane.pool.keep(self)
+            self.idle_since = self.target_pool.pool.now
+            self.target_pool = self.target_pool.pool.give_back(self)
         else:
             self.transport.abort()
 
 
-class TargetConnections:
-    """The connections to one target."""
+class TargetPool:
+    """The idle connections to one target."""
 
     def __init__(self, pool: "ConnectionPool", target: Target) -> None:
         self.pool = pool
@@ -243,62 +243,63 @@ class TargetConnections:
             target.host.encode() if target.unix else f"{_bracketed(target.host)}:{target.port}".encode()
         )
         self.idle: list[UpstreamConnection] = []
-        self.memo = HeadCache[ResponseHead]()
-        self.known = True  # to the pool
+        self.head_cache = HeadCache[ResponseHead]()
+        self.listed = True  # in the pool
 
     def take(self) -> UpstreamConnection | None:
-        """An open link that nobody uses."""
+        """An open connection that nobody uses."""
         while self.idle:
-            link = self.idle.pop()
-            if not link.transport.is_closing():
-                return link
+            connection = self.idle.pop()
+            if not connection.transport.is_closing():
+                return connection
         return None
 
-    def forget(self, link: UpstreamConnection) -> None:
+    def remove(self, connection: UpstreamConnection) -> None:
         if self.idle:
             with suppress(ValueError):
-                self.idle.remove(link)
+                self.idle.remove(connection)
 
 
 class ConnectionPool:
-    """Idle links by target; the one used last is used next, so that the others can grow old."""
+    """Idle connections by target. The one used last is used next, so that the others can grow old."""
 
     def __init__(self, settings: RelaySettings, tls: ssl.SSLContext | None) -> None:
         self._settings = settings
         self._tls = tls
-        self._lanes: dict[Target, TargetConnections] = {}
+        self._target_pools: dict[Target, TargetPool] = {}
         self._closed = False
-        self.now = 0.0  # near enough for ages
+        self.now = 0.0  # at the last tick or connect, which is exact enough for ages
 
     @property
     def empty(self) -> bool:
-        return not self._lanes
+        return not self._target_pools
 
-    def lane(self, target: Target) -> TargetConnections:
-        lane = self._lanes.get(target)
-        if lane is None:
-            lane = self._lanes[target] = TargetConnections(self, target)
-        return lane
+    def of(self, target: Target) -> TargetPool:
+        found = self._target_pools.get(target)
+        if found is None:
+            found = self._target_pools[target] = TargetPool(self, target)
+        return found
 
-    def keep(self, link: UpstreamConnection) -> TargetConnections:
-        """Takes a link back; its lane may have been forgotten meanwhile."""
-        lane = link.lane if link.lane.known else self.lane(link.lane.target)
-        old = link.idle_since - link.made_at > self._settings.age_s
-        if old or self._closed or len(lane.idle) >= self._settings.idle_per_target:
-            link.drop()
+    def give_back(self, connection: UpstreamConnection) -> TargetPool:
+        """Keeps a connection for the next request, or closes it. Its target may have been forgotten meanwhile."""
+        target_pool = connection.target_pool
+        if not target_pool.listed:
+            target_pool = self.of(target_pool.target)
+        old = connection.idle_since - connection.made_at > self._settings.max_age_s
+        if old or self._closed or len(target_pool.idle) >= self._settings.idle_per_target:
+            connection.abort()
         else:
-            lane.idle.append(link)
-        return lane
+            target_pool.idle.append(connection)
+        return target_pool
 
-    async def connect(self, lane: TargetConnections) -> UpstreamConnection:
-        """A new link; raises OSError. The caller limits the time."""
+    async def connect(self, target_pool: TargetPool) -> UpstreamConnection:
+        """A new connection; raises OSError. The caller limits the time."""
         loop = asyncio.get_running_loop()
-        target = lane.target
-
+        target = target_pool.target
         self.now = loop.time()
 
         def make() -> Any:
-            return UpstreamConnection(lane)
+            return UpstreamConnection(target_pool)
 
         if target.unix:
             return cast(UpstreamConnection, (await loop.create_unix_connection(make, target.unix))[1])
@@ -310,24 +311,27 @@ class ConnectionPool:
         )
 
     def tick(self, now: float) -> None:
-        """Closes what is old or was long unused, and forgets targets that have no idle link."""
+        """Closes what is old or was long unused, and forgets targets that have no idle connection."""
         self.now = now
         settings = self._settings
-        for target, lane in list(self._lanes.items()):
-            for link in list(lane.idle):
-                if now - link.idle_since > settings.idle_s or now - link.made_at > settings.age_s:
-                    lane.idle.remove(link)
-                    link.drop()
-            if not lane.idle:
-                lane.known = False
-                del self._lanes[target]
+        for target, target_pool in list(self._target_pools.items()):
+            for connection in list(target_pool.idle):
+                if (
+                    now - connection.idle_since > settings.idle_s
+                    or now - connection.made_at > settings.max_age_s
+                ):
+                    target_pool.idle.remove(connection)
+                    connection.abort()
+            if not target_pool.idle:
+                target_pool.listed = False
+                del self._target_pools[target]
 
     def close(self) -> None:
         self._closed = True
-        for lane in self._lanes.values():
-            for link in lane.idle[:]:
-                link.drop()
-        self._lanes.clear()
+        for target_pool in self._target_pools.values():
+            for connection in target_pool.idle[:]:
+                connection.abort()
+        self._target_pools.clear()
 
 
 def _bracketed(host: str) -> str:

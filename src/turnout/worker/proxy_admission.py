@@ -51,23 +51,25 @@ class ProxyAdmission:
         self._replicas = replicas
         self._token = token
 
-    def greet(self, authorization: bytes | None) -> None:
+    def authenticate(self, authorization: bytes | None) -> None:
         self.check(authorization)
 
-    def admit(self, ask: RelayRequest) -> UpstreamCall:
+    def admit(self, request: RelayRequest) -> UpstreamCall:
         """Raises Unauthorized, NotFound (not a path of the engine) and Unavailable (the replica is not here, or takes
         no requests now). Gateways look elsewhere for what is unavailable, such as the replicas that a worker had
         before it was restarted."""
-        self.check(ask.authorization)
-        named = next((value for name, value in ask.headers if name == REPLICA_HEADER), b"").decode("latin-1")
+        self.check(request.authorization)
+        named = next((value for name, value in request.headers if name == REPLICA_HEADER), b"").decode(
+            "latin-1"
+        )
         try:
             replica = self._replicas.find(named)
         except NotFound as err:
             raise Unavailable(err.message, code=err.code) from err
-        path, engine = ask.path.decode("latin-1"), replica.model.engine
+        path, engine = request.path.decode("latin-1"), replica.model.engine
         if path not in relay_paths(engine):
             raise NotFound(f"{path[:80]!r} is not a path of {engine} engines", code="path_not_allowed")
-        return ProxyCall(ask, named, replica.enter())
+        return ProxyCall(request, named, replica.enter())
 
     def check(self, authorization: bytes | None) -> None:
         """Raises Unauthorized, or Unavailable before this worker has registered."""
@@ -88,5 +90,5 @@ def worker_relay_settings() -> RelaySettings:
         trusts_request_ids=True,
         max_attempts=1,
         retried_statuses=frozenset(),
-        grace_s=86_400.0,
+        comment_after_s=86_400.0,
     )

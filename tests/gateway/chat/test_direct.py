@@ -50,9 +50,9 @@ CHAT = "/v1/chat/completions"
 class CountingAdmission(ProxyAdmission):
     admitted = 0
 
-    def admit(self, ask: RelayRequest) -> UpstreamCall:
+    def admit(self, request: RelayRequest) -> UpstreamCall:
         self.admitted += 1
-        return super().admit(ask)
+        return super().admit(request)
 
 
 @dataclass

@@ -73,7 +73,7 @@ class ChatAdmission:
         self.direct = direct
         self.proxied = ProxyRoutes(routes.token)
 
-    def greet(self, authorization: bytes | None) -> Awaitable[object] | None:
+    def authenticate(self, authorization: bytes | None) -> Awaitable[object] | None:
         key = self._keys.remembered(authorization)
         if key is None:
             return self._keys.identify(bearer(authorization))
@@ -159,13 +159,13 @@ class ChatCall(UpstreamCall):
         direct = admission.direct.find(route.worker, route.replica)
         if direct is not None and path in direct.paths:
             direct.enter()
-            self.target, self.lines = direct.target, direct.lines
+            self.target, self.request_lines = direct.target, direct.lines
         else:
             direct, proxied = None, admission.proxied.find(route)
-            self.target, self.lines = proxied.target, proxied.lines
+            self.target, self.request_lines = proxied.target, proxied.lines
         self.path = path
         self.body = body
-        self.answer_lines = request.share.header_lines
+        self.response_lines = request.share.header_lines
         self.hides_usage = body is not None
         self._admission = admission
         self._direct = direct
@@ -204,7 +204,7 @@ class ChatCall(UpstreamCall):
         if usage is not None:
             figures.counted_bytes += len(request.ask.body)
             figures.counted_prompt += prompt
-        elif outcome.client_gone and outcome.asked:  # a client that hangs up pays for the prompt all the same
+        elif outcome.client_gone and outcome.sent:  # a client that hangs up pays for the prompt all the same
             prompt = figures.guess_prompt(len(request.ask.body))
         request.share.leave(prompt + completion)
         if error is None or outcome.bytes_out or outcome.client_gone:

@@ -32,7 +32,7 @@ async def test_a_stranger_with_a_large_body_is_refused_before_it_is_read(
             return look_up()
         raise NOBODY
 
-    stand.desk.greeting = greet  # type: ignore[assignment]
+    stand.admission.authenticate_with = greet  # type: ignore[assignment]
     client = await stand.client()
     client.send(head(length))
     answer = await client.answer()
@@ -42,16 +42,16 @@ async def test_a_stranger_with_a_large_body_is_refused_before_it_is_read(
     assert answer.headers[b"www-authenticate"] == b"Bearer"
     client.send(b"x" * 10_000 + b"\r\n\r\n" + head(2) + b"{}")  # a smuggled request is not heard
     assert await client.closed()
-    assert not stand.desk.asks
+    assert not stand.admission.asks
 
 
 async def test_expected_bodies_are_called_for_only_when_the_caller_is_known(stand: Stand) -> None:
     await stand.replica(echo)
     known: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    stand.desk.greeting = lambda authorization: known
+    stand.admission.authenticate_with = lambda authorization: known
     client = await stand.client()
     client.send(head(2, b"Expect: 100-continue\r\n"))
-    await wait_until(lambda: stand.desk.greeted == 1, "the head to arrive")
+    await wait_until(lambda: stand.admission.authenticated == 1, "the head to arrive")
     known.set_result(None)
     assert (await client.head())[0] == 100
     client.send(b"{}")
@@ -64,18 +64,18 @@ async def test_a_known_caller_goes_on_after_the_look_up(stand: Stand) -> None:
     async def look_up() -> None:
         await asyncio.sleep(0.01)
 
-    stand.desk.greeting = lambda authorization: look_up()
+    stand.admission.authenticate_with = lambda authorization: look_up()
     client = await stand.client()
     for _ in range(2):
         assert len((await client.ask(b"x" * BIG)).body) == BIG
-    assert stand.desk.greeted == 2
+    assert stand.admission.authenticated == 2
 
 
 async def test_small_bodies_are_not_held_up(stand: Stand) -> None:
     await stand.replica(echo)
     client = await stand.client()
     await client.ask(b"x" * 1000)
-    assert stand.desk.greeted == 0
+    assert stand.admission.authenticated == 0
 
 
 async def test_a_client_that_hangs_up_during_the_look_up_ends_it(stand: Stand) -> None:
@@ -87,15 +87,15 @@ async def test_a_client_that_hangs_up_during_the_look_up_ends_it(stand: Stand) -
         finally:
             ended.set()
 
-    stand.desk.greeting = lambda authorization: look_up()
+    stand.admission.authenticate_with = lambda authorization: look_up()
     client = await stand.client()
     client.send(head(BIG))
-    await wait_until(lambda: stand.desk.greeted == 1, "the head to arrive")
+    await wait_until(lambda: stand.admission.authenticated == 1, "the head to arrive")
     await asyncio.sleep(0)
     client.hang_up()
     # While reading is paused a hang-up is not seen, so the look-up has its own deadline; closing the relay's side
     # of the connection is what ends it here.
-    next(iter(stand.relay.connections)).cut()
+    next(iter(stand.relay.connections)).reset()
     await asyncio.wait_for(ended.wait(), 10)
 
 

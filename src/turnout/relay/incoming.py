@@ -1,0 +1,47 @@
+"""A hot request that is being read: how far the parser is, its body so far, and when a body may be read."""
+
+import asyncio
+from enum import Enum, auto
+
+from turnout.relay.framing import Head
+
+_SMALL_BODY_BYTES = (
+    64 * 1024
+)  # such a body comes with its head, or nearly: the key is checked when it is there
+_RAW_SLACK_BYTES = 1024 * 1024
+
+
+class Stage(Enum):
+    """Where in the connection's requests the parser is."""
+
+    BETWEEN = auto()
+    HEAD = auto()
+    BODY = auto()  # of a hot request
+    ASGI_BODY = auto()  # of a request that uvicorn takes
+    CLOSING = auto()  # what comes is thrown away; the connection ends after the last response
+
+
+class Incoming:
+    """A hot request whose body is being read, or that waits until earlier requests have their responses.
+
+    `authenticating` is pending while it is not known whether the body should be read at all.
+    """
+
+    __slots__ = ("authenticating", "complete", "head", "pieces", "raw_bytes", "size")
+
+    def __init__(self, head: Head, authenticating: asyncio.Future[object] | None) -> None:
+        self.head = head
+        self.authenticating = authenticating
+        self.pieces: list[bytes] = []
+        self.size = self.raw_bytes = 0
+        self.complete = False
+
+
+def raw_limit(max_body_bytes: int) -> int:
+    """How many bytes a body may take on the wire: chunks of one byte, extensions and trailers count, too."""
+    return 2 * max_body_bytes + _RAW_SLACK_BYTES
+
+
+def needs_authentication_first(head: Head) -> bool:
+    """Whether the body is large, or waits for our consent: it should be read only for a known caller."""
+    return head.content_length is None or head.content_length > _SMALL_BODY_BYTES or head.expects_continue

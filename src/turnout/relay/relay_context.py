@@ -1,0 +1,41 @@
+"""What the connections and exchanges of one relay share."""
+
+from collections.abc import Callable
+from typing import Protocol
+
+from turnout.relay.admission import Admission
+from turnout.relay.batching import ReadBatcher
+from turnout.relay.relay_settings import RelaySettings
+from turnout.relay.upstream import ConnectionPool
+
+
+class OpenConnection(Protocol):
+    """A client's connection, as the relay sees it."""
+
+    def tick(self, now: float) -> None: ...
+    def close(self) -> None: ...
+    def reset(self) -> None: ...
+
+
+class RelayContext:
+    """`hot_paths` have their own value as key, so that a path that is found can be kept without a copy. `response_lines`
+    are in the head of every response. `now` is the time of the last tick, which is exact enough for deadlines. `watch`
+    starts the ticks."""
+
+    def __init__(
+        self,
+        admission: Admission,
+        settings: RelaySettings,
+        pool: ConnectionPool,
+        watch: Callable[[], None],
+    ) -> None:
+        self.admission = admission
+        self.settings = settings
+        self.pool = pool
+        self.watch = watch
+        self.batcher = ReadBatcher()
+        self.hot_paths = {path.encode(): path.encode() for path in settings.paths}
+        self.forwarded = frozenset(name.lower().encode() for name in settings.forwarded)
+        self.response_lines = b"".join([f"{n}: {v}\r\n".encode() for n, v in settings.response_headers])
+        self.connections: set[OpenConnection] = set()
+        self.now = 0.0
