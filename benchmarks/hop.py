@@ -73,7 +73,7 @@ end
 
 
 class _ReadyReplica:
-    """A replica whose engine is the upstream; it counts visits as a real one does."""
+    """A replica whose engine is the upstream; it counts requests as a real one does."""
 
     model = ServedModel("bench", EngineKind.COMMAND, "", command=("bench", "{port}"))
 
@@ -82,17 +82,17 @@ class _ReadyReplica:
         self._launch = Launch((), {}, port)
         self.busy = 0
 
-    def enter(self) -> InFlight:
+    def admit(self) -> InFlight:
         self.busy += 1
         return InFlight(cast(ReplicaOwner, self), self._launch.address or "")
 
-    def found(self) -> InFlight:
-        return self.enter()
+    def count_direct(self) -> InFlight:
+        return self.admit()
 
-    def straight(self) -> Launch:
+    def direct_launch(self) -> Launch:
         return self._launch
 
-    def tell(self, event: object) -> None:
+    def apply(self, event: object) -> None:
         self.busy -= 1
 
 

@@ -43,21 +43,21 @@ async def running(
     state_dir: Path,
     programs: Programs = Programs(),  # noqa: B008
     want: Want = Want.READY,
-    patience: EngineDeadlines = EngineDeadlines(drain_s=20),  # noqa: B008
+    deadlines: EngineDeadlines = EngineDeadlines(drain_s=20),  # noqa: B008
     outside: Outside | None = None,
 ) -> AsyncIterator[Running]:
     """A replica whose life has begun; whatever the test does, nothing of it is left."""
     engine, ledger, ports = HttpEngine(), Ledger(state_dir / "engines.json"), EnginePorts(random.Random())
-    means = ReplicaContext(
+    context = ReplicaContext(
         LocalCommands(state_dir / "logs"),
         engine,
         ledger,
         lambda: plan_launch(model, (), ports.take(outside.host if outside else LOOPBACK), programs, outside),
         no_gate,
         lambda: None,
-        patience,
+        deadlines,
     )
-    replica = ReplicaOwner(ReplicaId("r-test"), model, want, means)
+    replica = ReplicaOwner(ReplicaId("r-test"), model, want, context)
     life = asyncio.create_task(replica.run())
     try:
         yield Running(replica, life, ledger)

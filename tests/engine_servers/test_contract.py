@@ -141,9 +141,9 @@ async def test_starts_answers_streams_and_leaves_no_process(case: Case, state_di
         assert report.phase is Phase.READY, f"{report.detail}\n{run.replica.log_tail()}"
         family = engine_family()
 
-        with run.replica.enter() as visit:
-            assert visit.address.startswith("127.0.0.1:")
-            url = f"http://{visit.address}/v1/chat/completions"
+        with run.replica.admit() as in_flight:
+            assert in_flight.address.startswith("127.0.0.1:")
+            url = f"http://{in_flight.address}/v1/chat/completions"
             body = {"model": case.model.name, "messages": PROMPT, "max_tokens": 4, "temperature": 0}
             async with httpx.AsyncClient(trust_env=False, timeout=60) as client:
                 whole = (await client.post(url, json=body)).raise_for_status().json()

@@ -34,7 +34,7 @@ class Bench:
     engine: HttpEngine
     ports: EnginePorts = field(default_factory=lambda: EnginePorts(random.Random()))
     lives: list[asyncio.Task[None]] = field(default_factory=list)
-    patience: EngineDeadlines = field(default_factory=lambda: EngineDeadlines(drain_s=20))
+    deadlines: EngineDeadlines = field(default_factory=lambda: EngineDeadlines(drain_s=20))
 
     @property
     def ledger(self) -> Ledger:
@@ -51,30 +51,30 @@ class Bench:
         model: ServedModel = MODEL,
         want: Want = Want.READY,
         launch: Launch | None = None,
-        patience: EngineDeadlines | None = None,
+        deadlines: EngineDeadlines | None = None,
     ) -> ReplicaOwner:
         planned = launch or self.launch(*options)
-        means = ReplicaContext(
+        context = ReplicaContext(
             LocalCommands(self.state_dir / "logs"),
             self.engine,
             self.ledger,
             lambda: planned,
             no_gate,
             lambda: None,
-            patience or self.patience,
+            deadlines or self.deadlines,
         )
-        replica = ReplicaOwner(ReplicaId(f"r-{secrets.token_hex(4)}"), model, want, means)
+        replica = ReplicaOwner(ReplicaId(f"r-{secrets.token_hex(4)}"), model, want, context)
         self.lives.append(asyncio.create_task(replica.run()))
         return replica
 
-    def kit(self, **changes: Launch) -> ReplicaSetContext:
+    def context(self, **changes: Launch) -> ReplicaSetContext:
         return ReplicaSetContext(
             LocalCommands(self.state_dir / "logs"),
             self.engine,
             self.ledger,
             lambda replica, model, gpus: self.launch(*model.arguments),
             GpuGate(tuple),
-            self.patience,
+            self.deadlines,
         )
 
 

@@ -90,9 +90,9 @@ class Worker:
 async def worker(bench: Bench) -> AsyncIterator[Worker]:
     """A worker's proxy in front of engines that can sleep."""
     kit = replace(
-        bench.kit(),
+        bench.context(),
         plan=lambda replica, model, gpus: bench.launch(sleeps=True),
-        recalled=lambda: access.wait_acknowledged(),
+        wait_acknowledged=lambda: access.wait_acknowledged(),
     )
     async with ReplicaSet(kit, lambda: access.announce()) as hands:
         access = DirectAccess(hands, "here")

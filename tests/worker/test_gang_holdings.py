@@ -46,14 +46,14 @@ LIVE = "import pathlib, signal, sys; pathlib.Path(sys.argv[1]).touch(); signal.p
 @dataclass
 class Scene:
     stores: Stores
-    hands: ReplicaSet
+    replicas: ReplicaSet
     gangs: GangHoldings
 
     def order(self, gang: ReplicaId, want: Want = Want.READY, *, closing: bool = False) -> None:
-        self.hands.follow([ReplicaOrder(replica=gang, model=MODEL, gpus=(), want=want, closing=closing)])
+        self.replicas.follow([ReplicaOrder(replica=gang, model=MODEL, gpus=(), want=want, closing=closing)])
 
     def report(self) -> ReplicaReport:
-        (report,) = self.hands.reports()
+        (report,) = self.replicas.reports()
         return report
 
     async def until(self, phase: Phase, busy: int = 0) -> None:
@@ -80,12 +80,12 @@ async def scene(
         bench.ledger,
         planner(bench.state_dir, program),
         GpuGate(tuple),
-        bench.patience,
+        bench.deadlines,
     )
-    async with ReplicaSet(kit, gangs.look) as hands:
-        tending = asyncio.create_task(gangs.run(hands))
+    async with ReplicaSet(kit, gangs.changed) as replicas:
+        tending = asyncio.create_task(gangs.run(replicas))
         try:
-            yield Scene(stores, hands, gangs)
+            yield Scene(stores, replicas, gangs)
         finally:
             tending.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -156,7 +156,7 @@ async def test_what_a_killed_gang_held_is_put_back_at_once(stores: Stores, bench
 
         await wait_until(queued, "its task to be put back")
         await here.until(Phase.FAILED, here.report().busy)
-        await here.gangs.tend(here.hands)
+        await here.gangs.tend(here.replicas)
         assert await stores.queue.holdings(NAME) == {}
     assert not list(bench.state_dir.glob("*.ready"))
 
@@ -169,9 +169,9 @@ async def test_a_busy_gang_that_is_told_to_go_is_asked_at_once(stores: Stores, b
         await here.until(Phase.READY)
         task = await here.claim(gang)
         await here.until(Phase.READY, busy=1)
-        async with asyncio.timeout(bench.patience.drain_s / 2):
-            await here.hands.drain()
-        await here.gangs.tend(here.hands)
+        async with asyncio.timeout(bench.deadlines.drain_s / 2):
+            await here.replicas.drain()
+        await here.gangs.tend(here.replicas)
         assert (await stores.tasks.get(task.id)).state is State.QUEUED
 
 
@@ -184,10 +184,10 @@ async def test_a_closed_gang_that_is_told_to_go_stays_closed(stores: Stores, ben
         here.order(gang)
         await here.until(Phase.READY)
         here.order(gang, closing=True)
-        await here.gangs.tend(here.hands)
+        await here.gangs.tend(here.replicas)
         await stores.tasks.submit(make_task(), LIMITS)
         here.order(gang, Want.GONE)
-        await here.gangs.tend(here.hands)
+        await here.gangs.tend(here.replicas)
         assert here.report().phase is Phase.STOPPING
         assert await stores.queue.claim(NAME, GangId(gang), LIMITS) is None
 

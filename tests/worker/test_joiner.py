@@ -29,7 +29,7 @@ MACHINE = Machine((), 2**33, 2**32)
 @dataclass(frozen=True)
 class Working:
     joiner: Joiner
-    hands: ReplicaSet
+    replicas: ReplicaSet
     talking: asyncio.Task[None]
 
     async def leave(self) -> None:
@@ -49,10 +49,10 @@ async def worker(bench: Bench, gateway: ScriptedGateway, **changes: object) -> A
         **changes,
     }
     joiner = Joiner(JoinSettings(**values), lambda: MACHINE)  # type: ignore[arg-type]
-    async with ReplicaSet(bench.kit(), joiner.changed) as hands:
-        talking = asyncio.create_task(joiner.run(hands))
+    async with ReplicaSet(bench.context(), joiner.changed) as replicas:
+        talking = asyncio.create_task(joiner.run(replicas))
         try:
-            yield Working(joiner, hands, talking)
+            yield Working(joiner, replicas, talking)
         finally:
             talking.cancel()
             await asyncio.gather(talking, return_exceptions=True)
@@ -106,7 +106,7 @@ async def test_a_gateway_that_dies_is_found_again_and_replicas_serve_meanwhile(
         await wait_until(lambda: gateway.phase(replica) is Phase.READY, "it to be ready")
         before = marked(replica)
         await gateway.die()
-        working.hands.find(replica).enter().end()
+        working.replicas.find(replica).admit().end()
         heard = len(gateway.heartbeats)
         await gateway.start()
         await wait_until(lambda: len(gateway.heartbeats) > heard, "the worker to come back")
@@ -190,13 +190,13 @@ async def test_leaving_drains_and_says_so(bench: Bench, gateway: ScriptedGateway
     async with worker(bench, gateway) as working:
         await gateway.order(order(replica))
         await wait_until(lambda: gateway.phase(replica) is Phase.READY, "it to be ready")
-        visit = working.hands.find(replica).enter()
+        in_flight = working.replicas.find(replica).admit()
         working.joiner.leave()
         await wait_until(
             lambda: gateway.phase(replica) is Phase.STOPPING, "the gateway to hear that it stops"
         )
         assert not working.talking.done()
-        visit.end()
+        in_flight.end()
         await asyncio.wait_for(working.talking, 20)
         assert gateway.phase(replica) is Phase.GONE
     assert marked(replica) == []

@@ -27,12 +27,12 @@ SHOWN = "Bearer t0ken"
 
 
 @asynccontextmanager
-async def worker_port(hands: ReplicaSet) -> AsyncIterator[httpx.AsyncClient]:
-    admission = ProxyAdmission(hands, lambda: "t0ken")
+async def worker_port(replicas: ReplicaSet) -> AsyncIterator[httpx.AsyncClient]:
+    admission = ProxyAdmission(replicas, lambda: "t0ken")
     relay = Relay(admission, worker_relay_settings())
     listening = socket.socket()
     listening.bind(("127.0.0.1", 0))
-    app = control_app(hands, admission, DirectAccess(hands, ""), str)
+    app = control_app(replicas, admission, DirectAccess(replicas, ""), str)
     server = uvicorn.Server(uvicorn.Config(app, http=relay.protocol, log_config=None))
     serving = asyncio.create_task(server.serve(sockets=[listening]))
     try:
@@ -46,26 +46,26 @@ async def worker_port(hands: ReplicaSet) -> AsyncIterator[httpx.AsyncClient]:
 
 
 async def test_requests_reach_the_engine_without_the_gateway_s_token(bench: Bench) -> None:
-    async with ReplicaSet(bench.kit(), lambda: None) as hands, worker_port(hands) as client:
+    async with ReplicaSet(bench.context(), lambda: None) as replicas, worker_port(replicas) as client:
         order = ReplicaOrder(replica=ReplicaId("r1"), model=MODEL, gpus=(), want=Want.READY)
-        hands.follow([order])
-        await wait_until(lambda: hands.reports()[0].phase is Phase.READY, "the replica to be ready")
+        replicas.follow([order])
+        await wait_until(lambda: replicas.reports()[0].phase is Phase.READY, "the replica to be ready")
 
         answer = await client.post(CHAT, content=b"hello", headers=HEADERS)
         assert (answer.status_code, answer.json()) == (200, {"asked": "hello", "key": None})
         answers = await asyncio.gather(*(client.post(CHAT, content=b"x", headers=HEADERS) for _ in range(20)))
         assert {one.status_code for one in answers} == {200}
-        assert hands.reports()[0].busy == 0
+        assert replicas.reports()[0].busy == 0
 
         assert (await client.post(CHAT, content=b"x")).status_code == 401
         assert (await client.post(CHAT, headers={**HEADERS, "x-turnout-replica": "r2"})).status_code == 503
         assert (await client.post("/sleep", headers=HEADERS)).status_code == 404
         assert (await client.get("/health")).status_code == 200
-        assert hands.reports()[0].busy == 0
+        assert replicas.reports()[0].busy == 0
 
-        hands.follow([replace(order, want=Want.GONE)])
+        replicas.follow([replace(order, want=Want.GONE)])
         assert (await client.post(CHAT, content=b"x", headers=HEADERS)).status_code == 503
-        assert hands.reports()[0].busy == 0
+        assert replicas.reports()[0].busy == 0
 
 
 def request(path: str, replica: str | None = "r1", authorization: str | None = SHOWN) -> RelayRequest:
@@ -75,7 +75,7 @@ def request(path: str, replica: str | None = "r1", authorization: str | None = S
 
 
 async def test_only_the_token_and_known_paths_are_admitted(bench: Bench) -> None:
-    async with ReplicaSet(bench.kit(), lambda: None) as replicas:
+    async with ReplicaSet(bench.context(), lambda: None) as replicas:
         admission = ProxyAdmission(replicas, lambda: "t0ken")
         order = ReplicaOrder(replica=ReplicaId("r1"), model=MODEL, gpus=(), want=Want.READY)
         replicas.follow([order])
@@ -119,7 +119,7 @@ async def test_only_the_token_and_known_paths_are_admitted(bench: Bench) -> None
 
 
 async def test_a_worker_without_an_identity_admits_nobody(bench: Bench) -> None:
-    async with ReplicaSet(bench.kit(), lambda: None) as replicas:
+    async with ReplicaSet(bench.context(), lambda: None) as replicas:
         for shown in (None, "Bearer ", "Bearer None"):
             with pytest.raises(Unavailable):
                 ProxyAdmission(replicas, lambda: None).admit(request(CHAT, authorization=shown))

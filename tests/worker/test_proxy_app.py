@@ -20,11 +20,11 @@ def order() -> ReplicaOrder:
 
 
 async def test_health_and_the_proof_are_open_and_logs_are_not(bench: Bench) -> None:
-    async with ReplicaSet(bench.kit(), lambda: None) as hands:
-        admission = ProxyAdmission(hands, lambda: TOKEN)
-        app = control_app(hands, admission, DirectAccess(hands, ""), lambda nonce: f"proof of {nonce}")
-        hands.follow([order()])
-        await wait_until(lambda: hands.reports()[0].phase is Phase.READY, "the replica to be ready")
+    async with ReplicaSet(bench.context(), lambda: None) as replicas:
+        admission = ProxyAdmission(replicas, lambda: TOKEN)
+        app = control_app(replicas, admission, DirectAccess(replicas, ""), lambda nonce: f"proof of {nonce}")
+        replicas.follow([order()])
+        await wait_until(lambda: replicas.reports()[0].phase is Phase.READY, "the replica to be ready")
         async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://worker") as client:
             assert (await client.get("/health")).json() == {"status": "ok", "replicas": 1}
             assert (await client.get("/replicas/r1/log")).status_code == 401

@@ -17,15 +17,15 @@ from turnout.worker.replica_owner import EngineDeadlines
 async def test_stop_waits_for_a_request_under_way_and_refuses_others(bench: Bench) -> None:
     replica = bench.replica()
     await wait_phase(replica, Phase.READY)
-    visit = replica.enter()
+    in_flight = replica.admit()
     replica.want(Want.GONE)
     assert replica.phase is Phase.STOPPING
     with pytest.raises(Unavailable):
-        replica.enter()
+        replica.admit()
     assert marked(replica.id), "the engine goes on until the request has ended"
     assert replica.report().busy == 1
-    visit.end()
-    visit.end()
+    in_flight.end()
+    in_flight.end()
     await wait_phase(replica, Phase.GONE)
     await bench.lives[0]
     assert marked(replica.id) == []
@@ -33,12 +33,12 @@ async def test_stop_waits_for_a_request_under_way_and_refuses_others(bench: Benc
 
 
 async def test_a_request_that_never_ends_delays_a_stop_for_a_bounded_time(bench: Bench) -> None:
-    replica = bench.replica(patience=EngineDeadlines(drain_s=0.1))
+    replica = bench.replica(deadlines=EngineDeadlines(drain_s=0.1))
     await wait_phase(replica, Phase.READY)
-    visit = replica.enter()
+    in_flight = replica.admit()
     replica.want(Want.GONE)
     await wait_phase(replica, Phase.GONE)
-    visit.end()
+    in_flight.end()
     assert replica.report().busy == 0
 
 
@@ -119,7 +119,7 @@ async def test_called_off_before_it_began_nothing_is_left(bench: Bench) -> None:
 
 
 async def test_an_engine_that_hangs_while_ready_is_noticed(bench: Bench) -> None:
-    replica = bench.replica(patience=EngineDeadlines(answer_s=0.2, pulse_s=0.05, pulses=3))
+    replica = bench.replica(deadlines=EngineDeadlines(answer_s=0.2, health_every_s=0.05, max_missed=3))
     await wait_phase(replica, Phase.READY)
     [server] = [p for p in marked(replica.id) if "fake_engine.py" in " ".join(p.cmdline()[:2])]
     server.suspend()
@@ -134,11 +134,11 @@ async def test_sleep_and_wake_and_a_stop_while_asleep(bench: Bench) -> None:
     replica.want(Want.ASLEEP)
     await wait_phase(replica, Phase.SLEEPING)
     with pytest.raises(Unavailable):
-        replica.enter()
+        replica.admit()
     replica.want(Want.READY)
     assert replica.phase is Phase.STARTING
     await wait_phase(replica, Phase.READY)
-    replica.enter().end()
+    replica.admit().end()
     replica.want(Want.ASLEEP)
     await wait_phase(replica, Phase.SLEEPING)
     replica.want(Want.GONE)

@@ -14,13 +14,13 @@ from tests.worker.conftest import MODEL, Bench
 
 from turnout.domain.errors import NotFound
 from turnout.domain.serving import EngineKind, Phase, ReplicaId, ReplicaOrder, ServedModel, Want
-from turnout.worker.engine_lifecycle import OVER
-from turnout.worker.replica_set import ChangeWant, Forget, Have, ReplicaSet, Start, reconcile
+from turnout.worker.engine_lifecycle import ENDED_PHASES
+from turnout.worker.replica_set import ChangeWant, Forget, Held, ReplicaSet, Start, reconcile
 
 NAMES = st.sampled_from([f"r{n}" for n in range(5)])
 HAVE = st.dictionaries(
     NAMES.map(lambda name: own(name)),
-    st.builds(Have, st.sampled_from(list(Phase)), st.sampled_from(list(Want))),
+    st.builds(Held, st.sampled_from(list(Phase)), st.sampled_from(list(Want))),
 )
 ORDERS = st.dictionaries(NAMES, st.sampled_from(list(Want))).map(
     lambda wants: [order(id_, want) for id_, want in wants.items()]
@@ -40,7 +40,7 @@ def order(id_: str, want: Want = Want.READY, model: ServedModel = MODEL) -> Repl
 
 @given(HAVE, ORDERS)
 def test_after_reconciling_there_is_nothing_left_to_do(
-    have: dict[ReplicaId, Have], orders: list[ReplicaOrder]
+    have: dict[ReplicaId, Held], orders: list[ReplicaOrder]
 ) -> None:
     after = dict(have)
     for action in reconcile(have, orders):
@@ -48,16 +48,16 @@ def test_after_reconciling_there_is_nothing_left_to_do(
             case Start(new):
                 assert new.replica not in after, "started twice"
                 assert new.want is not Want.GONE
-                after[new.replica] = Have(Phase.STARTING, new.want)
+                after[new.replica] = Held(Phase.STARTING, new.want)
             case ChangeWant(replica, want):
-                assert after[replica].phase not in OVER, "what has ended cannot be told anything"
+                assert after[replica].phase not in ENDED_PHASES, "what has ended cannot be told anything"
                 after[replica] = replace(after[replica], want=want)
             case Forget(replica):
-                assert after.pop(replica).phase in OVER, "forgot one that lives"
+                assert after.pop(replica).phase in ENDED_PHASES, "forgot one that lives"
     assert reconcile(after, orders) == []
     wanted = {o.replica: o.want for o in orders}
     for replica, held in after.items():
-        if held.phase in OVER:
+        if held.phase in ENDED_PHASES:
             assert replica in wanted, "kept one that nobody asks about"
         else:
             assert held.want is wanted.get(replica, Want.GONE)
@@ -66,24 +66,26 @@ def test_after_reconciling_there_is_nothing_left_to_do(
 
 async def test_what_is_ordered_starts_and_what_is_not_leaves(bench: Bench) -> None:
     changes: list[int] = []
-    async with ReplicaSet(bench.kit(), lambda: changes.append(1)) as hands:
-        hands.follow([order("a"), order("b")])
-        hands.follow([order("a"), order("b")])
-        await wait_until(lambda: [r.phase for r in hands.reports()] == [Phase.READY] * 2, "both to be ready")
+    async with ReplicaSet(bench.context(), lambda: changes.append(1)) as replicas:
+        replicas.follow([order("a"), order("b")])
+        replicas.follow([order("a"), order("b")])
+        await wait_until(
+            lambda: [r.phase for r in replicas.reports()] == [Phase.READY] * 2, "both to be ready"
+        )
         told = len(changes)
-        hands.follow([order("b")])
+        replicas.follow([order("b")])
         assert len(changes) > told
         await wait_until(
-            lambda: {r.id: r.phase for r in hands.reports()}[own("a")] is Phase.GONE, "a to be gone"
+            lambda: {r.id: r.phase for r in replicas.reports()}[own("a")] is Phase.GONE, "a to be gone"
         )
-        hands.follow([order("b")])
-        assert [r.id for r in hands.reports()] == [own("b")]
+        replicas.follow([order("b")])
+        assert [r.id for r in replicas.reports()] == [own("b")]
         with pytest.raises(NotFound):
-            hands.find(own("a"))
-        await hands.drain()
-        assert [r.phase for r in hands.reports()] == [Phase.GONE]
-        hands.follow([order("c")])
-        assert [r.id for r in hands.reports()] == []
+            replicas.find(own("a"))
+        await replicas.drain()
+        assert [r.phase for r in replicas.reports()] == [Phase.GONE]
+        replicas.follow([order("c")])
+        assert [r.id for r in replicas.reports()] == []
     assert marked(own("a")) == marked(own("b")) == []
 
 
@@ -91,26 +93,26 @@ async def test_a_failed_replica_is_reported_and_not_started_again(bench: Bench) 
     broken = replace(
         MODEL, engine=EngineKind.VLLM, weights="x", arguments=("--exit=1", "--say=CUDA out of memory")
     )
-    async with ReplicaSet(bench.kit(), lambda: None) as hands:
-        hands.follow([order("f", model=broken)])
-        await wait_until(lambda: hands.reports()[0].phase is Phase.FAILED, "it to fail")
-        hands.follow([order("f", model=broken)])
-        assert "GPU memory" in hands.reports()[0].detail
-        hands.follow([])
-        assert hands.reports() == ()
+    async with ReplicaSet(bench.context(), lambda: None) as replicas:
+        replicas.follow([order("f", model=broken)])
+        await wait_until(lambda: replicas.reports()[0].phase is Phase.FAILED, "it to fail")
+        replicas.follow([order("f", model=broken)])
+        assert "GPU memory" in replicas.reports()[0].detail
+        replicas.follow([])
+        assert replicas.reports() == ()
 
 
 async def test_leaving_in_a_hurry_leaves_no_engine(bench: Bench) -> None:
-    async with ReplicaSet(bench.kit(), lambda: None) as hands:
-        hands.follow([order("hurry"), order("haste")])
-        await wait_until(lambda: any(r.phase is Phase.READY for r in hands.reports()), "one to be ready")
+    async with ReplicaSet(bench.context(), lambda: None) as replicas:
+        replicas.follow([order("hurry"), order("haste")])
+        await wait_until(lambda: any(r.phase is Phase.READY for r in replicas.reports()), "one to be ready")
     assert marked(own("hurry")) == marked(own("haste")) == []
 
 
 async def test_leftovers_are_swept_before_anything_starts(bench: Bench, state_dir: Path) -> None:
     replica = bench.replica()
     await wait_until(lambda: replica.phase is Phase.READY, "the engine of an earlier worker")
-    async with ReplicaSet(bench.kit(), lambda: None):
+    async with ReplicaSet(bench.context(), lambda: None):
         await wait_until(lambda: marked(replica.id) == [], "it to be swept away")
     await asyncio.wait_for(bench.lives[0], 10)
     assert replica.phase is Phase.FAILED

@@ -109,7 +109,7 @@ async def _open_and_run(config: Config, joining: Joining, listening: socket.sock
         joiner.changed()
         direct.announce()
         if gangs is not None:
-            gangs.look()
+            gangs.changed()
 
     async with aclosing(HttpEngine()) as engine, _open_gangs(config, ledger, found) as gangs:
         context = ReplicaSetContext(
@@ -118,7 +118,7 @@ async def _open_and_run(config: Config, joining: Joining, listening: socket.sock
             ledger,
             _planner(config, read_gpus, programs, gang_program),
             GpuGate(read_gpus),
-            recalled=lambda: direct.wait_acknowledged(),
+            wait_acknowledged=lambda: direct.wait_acknowledged(),
         )
         async with ReplicaSet(context, changed) as replicas:
             # Who gives a public URL has put something before this worker: gateways must not bypass it.

@@ -123,7 +123,7 @@ class DirectAccess:
         except NotFound:
             replica = None  # this worker was restarted, or the replica is long gone
         while replica is not None and len(held) < count:
-            held.append(replica.found())
+            held.append(replica.count_direct())
         if not held:
             del in_flight[id_]
 
@@ -132,7 +132,7 @@ class DirectAccess:
 
 
 def _engine(replica: ReplicaOwner) -> DirectEngine | None:
-    launch = replica.straight()
+    launch = replica.direct_launch()
     if launch is None:
         return None
     return DirectEngine(

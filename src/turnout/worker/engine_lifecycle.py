@@ -1,15 +1,15 @@
-"""The states of one engine on a worker, and what moves it from one to the next. Pure.
+"""The state of one engine on a worker, and the events that change it. Pure.
 
         ┌──────────────── wake ───────────────┐
         ▼                                     │
     starting ──answers──▶ ready ──sleep──▶ sleeping
         │                   │                 │
-        └───── gone is wanted, or a fault ────┘
+        └───── GONE is wanted, or a fault ────┘
                             ▼
                         stopping ──exited──▶ gone | failed (there was a fault)
 
-An engine that exits in any other phase has failed. A fault (it never answered, it fell silent) first stops the
-engine: failed is said only when its process, and so its memory, is gone.
+An engine that exits in any other phase has failed. A fault (it never answered, or answers no more) first stops the
+engine: it counts as failed only when its process is gone, and with it the memory.
 """
 
 from dataclasses import dataclass, replace
@@ -19,15 +19,15 @@ from turnout.domain.serving import Phase, Want
 
 
 @dataclass(frozen=True, slots=True)
-class Life:
-    """`moving` says that a ready engine is being put to sleep: it takes no requests, and still holds its memory.
-    `fault` is why it will have failed once it is gone."""
+class EngineState:
+    """`falling_asleep`: a ready engine is being put to sleep; it takes no requests and still holds its memory. `busy` counts
+    requests in flight, or a gang's tasks. `fault` is why it counts as failed once it has exited."""
 
     want: Want = Want.READY
     phase: Phase = Phase.STARTING
     can_sleep: bool = False
     busy: int = 0
-    moving: bool = False
+    falling_asleep: bool = False
     fault: str = ""
 
 
@@ -43,20 +43,20 @@ class Wanted:
     want: Want
 
 
-class Told(Enum):
-    """Events without a content of their own."""
+class Notice(Enum):
+    """Events without content."""
 
-    SERVING = auto()  # it answers: it has loaded, or woken
+    SERVING = auto()  # it answers: it has loaded, or is awake again
     ASLEEP = auto()
-    ENTERED = auto()  # a request was let in
-    FOUND = auto()  # a request that went straight to the engine is there already
-    LEFT = auto()  # a request has ended
-    STAYED = auto()  # it was not put to sleep: a request was found there
+    ADMITTED = auto()  # a request
+    DIRECT = auto()  # a request that a gateway sent directly to the engine
+    ENDED = auto()  # a request has ended
+    STAYED_AWAKE = auto()  # it was not put to sleep: a request is in flight
 
 
 @dataclass(frozen=True, slots=True)
 class Holds:
-    """It took its work by itself, and has so many tasks now."""
+    """A gang takes its tasks by itself; it has so many now."""
 
     count: int
 
@@ -68,78 +68,78 @@ class Faulted:
 
 @dataclass(frozen=True, slots=True)
 class Exited:
-    """The process is gone, with all it started; `detail` says why, for when nobody asked it to."""
+    """The process and all that it started are gone. `detail` says why, in case nobody asked for it."""
 
     detail: str
 
 
-Event = Launched | Wanted | Told | Holds | Faulted | Exited
+Event = Launched | Wanted | Notice | Holds | Faulted | Exited
 
 
 class Act(Enum):
-    """What its owner must do next; at most one is under way, and STOP ends any other."""
+    """What the owner must do next. One runs at a time, and STOP cancels any other."""
 
     SLEEP = auto()
     WAKE = auto()
     STOP = auto()
 
 
-LIVE = frozenset({Phase.STARTING, Phase.READY, Phase.SLEEPING})
-OVER = frozenset({Phase.GONE, Phase.FAILED})
+LIVE_PHASES = frozenset({Phase.STARTING, Phase.READY, Phase.SLEEPING})
+ENDED_PHASES = frozenset({Phase.GONE, Phase.FAILED})
 
 
-def admits(life: Life) -> bool:
-    """Whether a request may enter. One that is about to sleep takes no more, or it would never get there."""
-    return life.phase is Phase.READY and not life.moving and not _should_sleep(life)
+def admits(state: EngineState) -> bool:
+    """Whether a request is admitted. An engine that should sleep admits no more, or it would never be idle."""
+    return state.phase is Phase.READY and not state.falling_asleep and not _should_sleep(state)
 
 
-def evolve(life: Life, event: Event) -> tuple[Life, Act | None]:
-    """The life after `event`, and what to do. A late or repeated event changes nothing."""
-    return _settle(_hear(life, event), before=life)
+def evolve(state: EngineState, event: Event) -> tuple[EngineState, Act | None]:
+    """The state after `event`, and what to do. A late or repeated event changes nothing."""
+    return _settle(_absorb(state, event), before=state)
 
 
-def _hear(life: Life, event: Event) -> Life:
+def _absorb(state: EngineState, event: Event) -> EngineState:
     match event:
         case Launched(can_sleep):
-            return replace(life, can_sleep=can_sleep)
-        case Wanted(want) if life.phase in LIVE:
-            return replace(life, want=want)
-        case Told.SERVING if life.phase is Phase.STARTING:
-            return replace(life, phase=Phase.READY)
-        case Told.ASLEEP if life.phase is Phase.READY and life.moving:
-            return replace(life, phase=Phase.SLEEPING, moving=False)
-        case Told.ENTERED if admits(life):
-            return replace(life, busy=life.busy + 1)
-        case Told.FOUND if life.phase not in OVER:
-            return replace(life, busy=life.busy + 1)
-        case Told.STAYED if life.busy:
-            return replace(life, moving=False)
-        case Told.LEFT if life.busy:
-            return replace(life, busy=life.busy - 1)
-        case Holds(count) if life.phase not in OVER:
-            return replace(life, busy=count)
-        case Faulted(detail) if life.phase in LIVE:
-            return replace(life, fault=detail)
-        case Exited(detail) if life.phase in LIVE:
-            return replace(life, phase=Phase.FAILED, moving=False, fault=life.fault or detail)
-        case Exited() if life.phase is Phase.STOPPING:
-            return replace(life, phase=Phase.FAILED if life.fault else Phase.GONE)
+            return replace(state, can_sleep=can_sleep)
+        case Wanted(want) if state.phase in LIVE_PHASES:
+            return replace(state, want=want)
+        case Notice.SERVING if state.phase is Phase.STARTING:
+            return replace(state, phase=Phase.READY)
+        case Notice.ASLEEP if state.phase is Phase.READY and state.falling_asleep:
+            return replace(state, phase=Phase.SLEEPING, falling_asleep=False)
+        case Notice.ADMITTED if admits(state):
+            return replace(state, busy=state.busy + 1)
+        case Notice.DIRECT if state.phase not in ENDED_PHASES:
+            return replace(state, busy=state.busy + 1)
+        case Notice.STAYED_AWAKE if state.busy:
+            return replace(state, falling_asleep=False)
+        case Notice.ENDED if state.busy:
+            return replace(state, busy=state.busy - 1)
+        case Holds(count) if state.phase not in ENDED_PHASES:
+            return replace(state, busy=count)
+        case Faulted(detail) if state.phase in LIVE_PHASES:
+            return replace(state, fault=detail)
+        case Exited(detail) if state.phase in LIVE_PHASES:
+            return replace(state, phase=Phase.FAILED, falling_asleep=False, fault=state.fault or detail)
+        case Exited() if state.phase is Phase.STOPPING:
+            return replace(state, phase=Phase.FAILED if state.fault else Phase.GONE)
         case _:
-            return life
+            return state
 
 
-def _settle(life: Life, before: Life) -> tuple[Life, Act | None]:
+def _settle(state: EngineState, before: EngineState) -> tuple[EngineState, Act | None]:
     """Takes the step that is due, if any."""
-    if life == before or life.phase not in LIVE:
-        return life, None
-    if life.want is Want.GONE or life.fault:
-        return replace(life, phase=Phase.STOPPING, moving=False), Act.STOP
-    if life.phase is Phase.READY and _should_sleep(life) and life.busy == 0 and not life.moving:
-        return replace(life, moving=True), Act.SLEEP
-    if life.phase is Phase.SLEEPING and life.want is Want.READY:
-        return replace(life, phase=Phase.STARTING), Act.WAKE
-    return life, None
+    if state == before or state.phase not in LIVE_PHASES:
+        return state, None
+    if state.want is Want.GONE or state.fault:
+        return replace(state, phase=Phase.STOPPING, falling_asleep=False), Act.STOP
+    if state.phase is Phase.READY and _should_sleep(state) and state.busy == 0 and not state.falling_asleep:
+        return replace(state, falling_asleep=True), Act.SLEEP
+    if state.phase is Phase.SLEEPING and state.want is Want.READY:
+        return replace(state, phase=Phase.STARTING), Act.WAKE
+    return state, None
 
 
-def _should_sleep(life: Life) -> bool:
-    return life.want is Want.ASLEEP and life.can_sleep
+def _should_sleep(state: EngineState) -> bool:
+    return state.want is Want.ASLEEP and state.can_sleep

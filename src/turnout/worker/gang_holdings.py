@@ -1,6 +1,6 @@
-"""What this worker's gangs hold in the queue: counted while they live, put back at once when they are gone.
+"""The tasks that this worker's gangs hold in the queue: counted while a gang runs, put back at once when it is gone.
 
-GangHoldings take their tasks by themselves; that one is closed, and so gets no further task, is told to the queue.
+Gangs take their tasks by themselves. A gang that should get no further task is closed in the queue.
 """
 
 import asyncio
@@ -26,11 +26,11 @@ _CLOSE_AGAIN_S = 1800.0
 
 @dataclass(slots=True)
 class _Gang:
-    """`closed_at` is when the queue was last told that it is closed; None while it is open."""
+    """`closed_at` is when it was last closed in the queue; None while it is open."""
 
     replica: ReplicaOwner
     closed_at: float | None = None
-    buried: bool = False
+    released: bool = False
 
     @property
     def id(self) -> GangId:
@@ -38,51 +38,51 @@ class _Gang:
 
 
 class GangHoldings:
-    """`left` are the replicas of a worker before us: it is dead, and so are they."""
+    """`left` are the replicas of an earlier worker that was killed, and they with it."""
 
     def __init__(self, queue: Queue, left: Sequence[Entry]) -> None:
         self._queue = queue
         self._left = [(entry.model, GangId(entry.replica)) for entry in left if entry.model]
         self._gangs: dict[GangId, _Gang] = {}
         self._reached = True
-        self._news = asyncio.Event()
+        self._changed = asyncio.Event()
 
-    def look(self) -> None:
-        """A replica moved: look now."""
-        self._news.set()
+    def changed(self) -> None:
+        """A replica has changed: look now."""
+        self._changed.set()
 
-    async def run(self, hands: ReplicaSet) -> None:
+    async def run(self, replicas: ReplicaSet) -> None:
         while True:
-            self._news.clear()
-            await self.tend(hands)
+            self._changed.clear()
+            await self.tend(replicas)
             try:
-                await asyncio.wait_for(self._news.wait(), _TICK_S)
+                await asyncio.wait_for(self._changed.wait(), _TICK_S)
             except TimeoutError:
                 continue
 
-    async def tend(self, hands: ReplicaSet) -> None:
-        """One look; what the queue does not answer is done at the next."""
-        present = {GangId(replica.id): replica for replica in hands.gangs()}
+    async def tend(self, replicas: ReplicaSet) -> None:
+        """One round. What the queue does not answer is done in the next."""
+        present = {GangId(replica.id): replica for replica in replicas.gangs()}
         for gang_id, replica in present.items():
             self._gangs.setdefault(gang_id, _Gang(replica))
         try:
             await self._put_back_what_was_left()
-            live = [gang for gang in self._gangs.values() if not gang.replica.over]
+            live = [gang for gang in self._gangs.values() if not gang.replica.ended]
             held: dict[GangId, int] = {}
             for model in {gang.replica.model.name for gang in live}:
                 held |= await self._queue.holdings(model)
             for gang in self._gangs.values():
-                if not gang.replica.over:
-                    gang.replica.tell(Holds(held.get(gang.id, 0)))
+                if not gang.replica.ended:
+                    gang.replica.apply(Holds(held.get(gang.id, 0)))
                     await self._open_or_close(gang)
-                elif not gang.buried:
-                    await self._bury(gang)
+                elif not gang.released:
+                    await self._release_all_of(gang)
             self._reached = True
         except Unavailable as err:
             if self._reached:
                 log.warning("queue did not answer", error=str(err))
             self._reached = False
-        self._gangs = {i: gang for i, gang in self._gangs.items() if i in present or not gang.buried}
+        self._gangs = {i: gang for i, gang in self._gangs.items() if i in present or not gang.released}
 
     async def _open_or_close(self, gang: _Gang) -> None:
         now = time.monotonic()
@@ -96,11 +96,11 @@ class GangHoldings:
             gang.closed_at = now
             log.info("gang closed", gang=gang.id)
 
-    async def _bury(self, gang: _Gang) -> None:
+    async def _release_all_of(self, gang: _Gang) -> None:
         model, detail = gang.replica.model.name, gang.replica.report().detail
         reason = f"the gang is gone: {detail}" if detail else "the gang is gone"
         await self._release(model, gang.id, reason)
-        gang.buried = True
+        gang.released = True
 
     async def _put_back_what_was_left(self) -> None:
         while self._left:

@@ -1,6 +1,6 @@
-"""A worker's side of the talk with a gateway: registers, sends its state, follows the orders that come back.
+"""The worker's side of its talk with a gateway: registers, sends heartbeats, follows the orders that come back.
 
-It only ever calls out. While the gateway is away the replicas go on serving; it is called again until it answers.
+It only calls out. While the gateway is away the replicas go on serving, and the gateway is called until it answers.
 """
 
 import asyncio
@@ -30,11 +30,11 @@ from turnout.worker.replica_set import ReplicaSet
 
 log = get_log()
 
-_CALL_S = 10.0  # for an answer, on top of what the gateway was asked to wait
+_CALL_S = 10.0  # for a response, besides the time that the gateway is asked to wait
 _FIRST_RETRY_S = 0.2
 _LONGEST_RETRY_S = 10.0
 _LONGEST_WAIT_S = 30.0
-_EARLY_PAUSE_S = 0.5  # after an answer that came early and said nothing new
+_EARLY_PAUSE_S = 0.5  # after a response that came early and had nothing new
 
 
 _M = TypeVar("_M", bound=BaseModel)
@@ -79,7 +79,7 @@ class Joiner:
 
     @property
     def trouble(self) -> str:
-        """Why the gateway is not reached now; empty when it is."""
+        """Why the gateway is not reached now; empty if it is."""
         return self._trouble
 
     @property
@@ -88,42 +88,42 @@ class Joiner:
 
     @property
     def gateways(self) -> frozenset[str]:
-        """The gateways that there are, as far as we were told."""
+        """All gateways, as the last response named them."""
         return self._gateways
 
     def prove(self, nonce: str) -> str:
-        """Answers a gateway that asks, at the URL we advertise, whether it is us."""
+        """Answers a gateway that checks whether the URL we advertise leads to us."""
         return probe_answer(self._probe_key, nonce)
 
     def changed(self) -> None:
-        """A replica moved: tell the gateway now, not at the next heartbeat."""
+        """A replica has changed: report it now, not at the next heartbeat."""
         self._changed.set()
 
     def leave(self) -> None:
         self._leaving.set()
 
-    async def run(self, hands: ReplicaSet) -> None:
-        """Talks until `leave` was called, all replicas have left and the gateway was told, if it answers."""
+    async def run(self, replicas: ReplicaSet) -> None:
+        """Returns when `leave` was called, all replicas have stopped, and the gateway was told, if it answers."""
         async with (
             httpx.AsyncClient(verify=self.settings.tls, timeout=_CALL_S) as client,
             asyncio.TaskGroup() as group,
         ):
-            talk = group.create_task(self._talk(client, hands), name="joiner")
+            talk = group.create_task(self._talk(client, replicas), name="joiner")
             await self._leaving.wait()
-            await hands.drain()
+            await replicas.drain()
             talk.cancel()
             await asyncio.wait({talk})
-            await self._say_goodbye(client, hands)
+            await self._report_end(client, replicas)
 
-    async def _talk(self, client: httpx.AsyncClient, hands: ReplicaSet) -> None:
-        """Registers and beats for ever. What goes wrong is tried again from the start, ever more slowly:
-        registering anew is right whether the gateway was away, forgot us or changed our secret."""
+    async def _talk(self, client: httpx.AsyncClient, replicas: ReplicaSet) -> None:
+        """Registers and sends heartbeats for ever. After an error it starts again, ever more slowly: to register again is
+        right whether the gateway was away, forgot us or changed our secret."""
         failures = 0
         while True:
             try:
                 heartbeat_s = await self._register(client)
                 while True:
-                    await self._beat(client, hands, heartbeat_s)
+                    await self._heartbeat(client, replicas, heartbeat_s)
                     failures, self._trouble = 0, ""
             except Unavailable as err:
                 failures += 1
@@ -133,7 +133,7 @@ class Joiner:
             await asyncio.sleep(backoff_s(failures, _FIRST_RETRY_S, _LONGEST_RETRY_S, random.random()))
 
     async def _register(self, client: httpx.AsyncClient) -> float:
-        """How often to send heartbeats."""
+        """Registers, and returns how often to send heartbeats."""
         known = self._identity
         message = Registration(
             name=self.settings.name,
@@ -145,12 +145,12 @@ class Joiner:
         )
         answer = await self._call(client, "/workers/register", self.settings.key, message, _CALL_S)
         if answer.status_code in (403, 409) and known is not None:
-            # Our old name is no longer ours; under a new one we can still be of use.
+            # The old id is no longer ours; with a new one we can still serve.
             log.warning("gateway refused the old identity", worker=known.id, status=answer.status_code)
             self._identity = None
             raise Unavailable(_reason(answer))
         if answer.status_code in (400, 401, 403) and not self._joined:
-            # Whoever started us is still there to read it. Later on a key may be gone for a while, and we go on.
+            # At the start the operator can read this. Later a key may be missing for a while, and we go on.
             key = "" if answer.status_code == 400 else "the gateway refuses the worker key (--token): "
             raise Misconfigured(f"{key}{_reason(answer)}")
         if answer.status_code >= 400:
@@ -163,44 +163,48 @@ class Joiner:
         log.info("worker registered", worker=registered.id, url=self.settings.url)
         return registered.heartbeat_s
 
-    async def _beat(self, client: httpx.AsyncClient, hands: ReplicaSet, heartbeat_s: float) -> None:
-        """One heartbeat. The gateway holds it open for orders, unless there is news: then it answers at once."""
+    async def _heartbeat(self, client: httpx.AsyncClient, replicas: ReplicaSet, heartbeat_s: float) -> None:
+        """One heartbeat. The gateway holds it open for orders, unless there is something new to report."""
         began = time.monotonic()
         wait_s = 0.0 if self._changed.is_set() else min(heartbeat_s, _LONGEST_WAIT_S)
         self._changed.clear()
-        orders = await self._unless_news(self._send_state(client, hands, wait_s), cut=wait_s > 0)
+        orders = await self._unless_changed(self._send_state(client, replicas, wait_s), cut=wait_s > 0)
         if orders is None:
             return
         self._gateways = frozenset(orders.gateways)
         if orders.version > self._seen:
             self._seen = orders.version
-            hands.follow(orders.orders)
+            replicas.follow(orders.orders)
         elif time.monotonic() - began < wait_s / 2:
-            # The same orders, too soon, or older ones from a gateway that lags behind: do not press it.
+            # The same orders too soon, or older ones from a gateway that lags behind: do not press it.
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._changed.wait(), min(_EARLY_PAUSE_S, heartbeat_s))
 
-    async def _unless_news(self, call: Coroutine[Any, Any, WorkerOrders], cut: bool) -> WorkerOrders | None:
-        """What the call brings; None when it is cut short because there is something to send first. A call that
-        brings news is itself never cut, or a busy worker would hear nothing."""
+    async def _unless_changed(
+        self, call: Coroutine[Any, Any, WorkerOrders], cut: bool
+    ) -> WorkerOrders | None:
+        """The call's result; None if it was cut because there is something to report first. A call that reports something
+        is never cut, or a busy worker would never get a response."""
         if not cut:
             return await call
         calling = asyncio.create_task(call, name="heartbeat")
-        news = asyncio.create_task(self._changed.wait(), name="news")
+        changed = asyncio.create_task(self._changed.wait(), name="changed")
         try:
-            await asyncio.wait({calling, news}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({calling, changed}, return_when=asyncio.FIRST_COMPLETED)
             return calling.result() if calling.done() else None
         finally:
             calling.cancel()
-            news.cancel()
-            await asyncio.gather(calling, news, return_exceptions=True)
+            changed.cancel()
+            await asyncio.gather(calling, changed, return_exceptions=True)
 
-    async def _send_state(self, client: httpx.AsyncClient, hands: ReplicaSet, wait_s: float) -> WorkerOrders:
+    async def _send_state(
+        self, client: httpx.AsyncClient, replicas: ReplicaSet, wait_s: float
+    ) -> WorkerOrders:
         identity = self._identity
         if identity is None:
             raise Unavailable("not registered")
         message = Heartbeat(
-            machine=self._read_machine(), replicas=hands.reports(), seen=self._seen, wait_s=wait_s
+            machine=self._read_machine(), replicas=replicas.reports(), seen=self._seen, wait_s=wait_s
         )
         path = f"/workers/{identity.id}/heartbeat"
         answer = await self._call(client, path, identity.secret, message, wait_s + _CALL_S)
@@ -208,10 +212,10 @@ class Joiner:
             raise Unavailable(_reason(answer))
         return _parse(WorkerOrders, answer)
 
-    async def _say_goodbye(self, client: httpx.AsyncClient, hands: ReplicaSet) -> None:
+    async def _report_end(self, client: httpx.AsyncClient, replicas: ReplicaSet) -> None:
         with contextlib.suppress(Unavailable):
-            await self._send_state(client, hands, wait_s=0)
-            log.info("worker left", replicas=len(hands.reports()))
+            await self._send_state(client, replicas, wait_s=0)
+            log.info("worker left", replicas=len(replicas.reports()))
 
     async def _call(
         self, client: httpx.AsyncClient, path: str, token: str, message: BaseModel, timeout_s: float

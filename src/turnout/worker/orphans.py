@@ -1,6 +1,6 @@
-"""The engines that this worker started, on disk, so that its successor can end what a killed worker left.
+"""A file of the engines that this worker started, so that the next worker can kill what a killed one left.
 
-A process is known by its id and its start time: ids are used again, the pair is not (within one boot).
+A process is identified by its id and its start time: ids are used again, the pair is not (within one boot).
 """
 
 import contextlib
@@ -10,9 +10,7 @@ import signal
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-MARK = (
-    "TURNOUT_REPLICA"  # in an engine's environment: tells its processes from others once their leader is gone
-)
+MARK = "TURNOUT_REPLICA"  # in an engine's environment: identifies its processes when their leader is gone
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +46,7 @@ class Ledger:
             self._write()
 
     def sweep(self) -> list[Entry]:
-        """Kills the groups of all entries that are still there, empties the file, and says which they were."""
+        """Kills the process groups of all entries that still run, empties the file, and returns those entries."""
         boot = boot_id()
         left = [entry for entry in self._entries.values() if entry.boot == boot and _kill_group(entry)]
         self._entries.clear()
@@ -63,7 +61,7 @@ class Ledger:
 
 
 def started_at(pid: int) -> int | None:
-    """When a process began, in ticks since boot; None when there is none, or only its corpse."""
+    """When a process began, in ticks since boot; None if there is none, or only a zombie."""
     words = _stat(pid)
     return None if words is None or words[0] == b"Z" else int(words[19])
 
@@ -77,7 +75,7 @@ def boot_id() -> str:
 def _kill_group(entry: Entry) -> bool:
     began = started_at(entry.pid)
     if began is None:
-        # The leader is gone. Whoever is in its group now is ours only if it carries our mark.
+        # The leader is gone. A process in its group is ours only if it carries our mark.
         if not any(_carries_mark(pid, entry.replica) for pid in _members(entry.pid)):
             return False
     elif began != entry.began:

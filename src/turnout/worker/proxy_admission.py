@@ -69,7 +69,7 @@ class ProxyAdmission:
         path, engine = request.path.decode("latin-1"), replica.model.engine
         if path not in relay_paths(engine):
             raise NotFound(f"{path[:80]!r} is not a path of {engine} engines", code="path_not_allowed")
-        return ProxyCall(request, named, replica.enter())
+        return ProxyCall(request, named, replica.admit())
 
     def check(self, authorization: bytes | None) -> None:
         """Raises Unauthorized, or Unavailable before this worker has registered."""

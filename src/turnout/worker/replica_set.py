@@ -1,4 +1,4 @@
-"""The replicas of one worker: makes them match the orders. Orders are the whole truth, not a change."""
+"""The replicas of one worker: makes them match the orders. Orders are the whole of what should run, not a change."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
@@ -19,7 +19,7 @@ from turnout.domain.serving import (
 from turnout.engines.engine_servers import Launch
 from turnout.observe import get_log
 from turnout.ports import Commands
-from turnout.worker.engine_lifecycle import OVER, Exited
+from turnout.worker.engine_lifecycle import ENDED_PHASES, Exited
 from turnout.worker.hardware import GpuGate
 from turnout.worker.orphans import Ledger
 from turnout.worker.replica_owner import (
@@ -27,15 +27,15 @@ from turnout.worker.replica_owner import (
     EngineDeadlines,
     ReplicaContext,
     ReplicaOwner,
-    nobody_goes_straight,
+    no_direct_gateways,
 )
 
 log = get_log()
 
 
 @dataclass(frozen=True, slots=True)
-class Have:
-    """A replica as it is, for deciding."""
+class Held:
+    """A replica as `reconcile` sees it."""
 
     phase: Phase
     want: Want
@@ -60,14 +60,14 @@ class Forget:
 Action = Start | ChangeWant | Forget
 
 
-def reconcile(have: Mapping[ReplicaId, Have], orders: Sequence[ReplicaOrder]) -> list[Action]:
-    """What makes the replicas match the orders. One that has ended stays on the books, so that it is reported,
-    until it is no longer ordered; it is never started again under its old name."""
+def reconcile(have: Mapping[ReplicaId, Held], orders: Sequence[ReplicaOrder]) -> list[Action]:
+    """What makes the replicas match the orders. One that has ended is kept, so that it is reported, until it is no longer
+    ordered. It is never started again under its old id."""
     actions: list[Action] = []
     ordered = {order.replica: order for order in orders}
     for replica, held in have.items():
         want = ordered[replica].want if replica in ordered else Want.GONE
-        if held.phase in OVER:
+        if held.phase in ENDED_PHASES:
             if replica not in ordered:
                 actions.append(Forget(replica))
         elif held.want is not want:
@@ -80,31 +80,31 @@ def reconcile(have: Mapping[ReplicaId, Have], orders: Sequence[ReplicaOrder]) ->
 
 @dataclass(frozen=True, slots=True)
 class ReplicaSetContext:
-    """What replicas are made with; `plan` says how one is launched on which GPUs."""
+    """`plan` says how a replica is launched on its GPUs."""
 
     commands: Commands
     engine: Engine
     ledger: Ledger
     plan: Callable[[ReplicaId, ServedModel, tuple[int, ...]], Launch]
     gate: GpuGate
-    patience: EngineDeadlines = field(default_factory=EngineDeadlines)
-    recalled: Callable[[], Awaitable[None]] = nobody_goes_straight
+    deadlines: EngineDeadlines = field(default_factory=EngineDeadlines)
+    wait_acknowledged: Callable[[], Awaitable[None]] = no_direct_gateways
 
 
 class ReplicaSet:
-    """Use it as a context; on leaving, engines that are still there are killed (`drain` stops them first)."""
+    """Use it as a context. On exit, engines that still run are killed; `drain` stops them first."""
 
-    def __init__(self, kit: ReplicaSetContext, changed: Callable[[], None]) -> None:
-        self._kit = kit
+    def __init__(self, context: ReplicaSetContext, changed: Callable[[], None]) -> None:
+        self._context = context
         self._changed = changed
         self._replicas: dict[ReplicaId, ReplicaOwner] = {}
         self._group = asyncio.TaskGroup()
-        self._lives: dict[ReplicaId, asyncio.Task[None]] = {}
-        self._leaving = False
+        self._tasks: dict[ReplicaId, asyncio.Task[None]] = {}
+        self._draining = False
 
     async def __aenter__(self) -> Self:
-        """Ends what a worker before us left behind."""
-        for entry in self._kit.ledger.sweep():
+        """Kills what an earlier worker left behind."""
+        for entry in self._context.ledger.sweep():
             log.warning("orphan engine killed", replica=entry.replica, pid=entry.pid)
         await self._group.__aenter__()
         return self
@@ -112,14 +112,14 @@ class ReplicaSet:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for life in self._lives.values():
-            life.cancel()
+        for task in self._tasks.values():
+            task.cancel()
         await self._group.__aexit__(kind, error, trace)
 
     def follow(self, orders: Sequence[ReplicaOrder]) -> None:
         """Makes the replicas match the orders; returns at once. Nothing is started once we drain."""
-        have = {id_: Have(replica.phase, replica.wanted) for id_, replica in self._replicas.items()}
-        for action in reconcile(have, () if self._leaving else orders):
+        have = {id_: Held(replica.phase, replica.wanted) for id_, replica in self._replicas.items()}
+        for action in reconcile(have, () if self._draining else orders):
             match action:
                 case Start(order):
                     self._start(order)
@@ -151,35 +151,35 @@ class ReplicaSet:
             raise NotFound(f"there is no replica {replica[:80]!r} here", code="replica_not_found") from err
 
     async def drain(self) -> None:
-        """Stops all replicas as orders would, and starts no more; returns when all are gone."""
-        self._leaving = True
+        """Stops all replicas as orders would, and starts no more. Returns when all are gone."""
+        self._draining = True
         for replica in self._replicas.values():
             replica.want(Want.GONE)
-        if self._lives:
-            await asyncio.wait(list(self._lives.values()))
+        if self._tasks:
+            await asyncio.wait(list(self._tasks.values()))
 
     def _start(self, order: ReplicaOrder) -> None:
-        kit = self._kit
-        means = ReplicaContext(
-            kit.commands,
-            kit.engine,
-            kit.ledger,
-            launch=lambda: kit.plan(order.replica, order.model, order.gpus),
-            loading=lambda: kit.gate.loading(order.gpus, order.model.needs.gpu_memory_bytes),
+        context = self._context
+        replica_context = ReplicaContext(
+            context.commands,
+            context.engine,
+            context.ledger,
+            launch=lambda: context.plan(order.replica, order.model, order.gpus),
+            loading=lambda: context.gate.loading(order.gpus, order.model.needs.gpu_memory_bytes),
             changed=self._changed,
-            patience=kit.patience,
-            recalled=kit.recalled,
+            deadlines=context.deadlines,
+            wait_acknowledged=context.wait_acknowledged,
         )
-        replica = ReplicaOwner(order.replica, order.model, order.want, means)
+        replica = ReplicaOwner(order.replica, order.model, order.want, replica_context)
         self._replicas[replica.id] = replica
-        self._lives[replica.id] = self._group.create_task(self._live(replica), name=f"replica {replica.id}")
+        self._tasks[replica.id] = self._group.create_task(self._run(replica), name=f"replica {replica.id}")
         self._changed()
 
-    async def _live(self, replica: ReplicaOwner) -> None:
+    async def _run(self, replica: ReplicaOwner) -> None:
         try:
             await replica.run()
-        except Exception as err:  # ours, not the engine's: it must not take the other replicas along
+        except Exception as err:  # our own mistake must not end the other replicas
             log.exception("replica broke", replica=replica.id)
-            replica.tell(Exited(f"the worker failed: {type(err).__name__}"))
+            replica.apply(Exited(f"the worker failed: {type(err).__name__}"))
         finally:
-            self._lives.pop(replica.id, None)
+            self._tasks.pop(replica.id, None)

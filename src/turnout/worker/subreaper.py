@@ -1,4 +1,4 @@
-"""Runs an engine and answers for all that it started: `python -m turnout.worker.subreaper COMMAND…`.
+"""Runs an engine and owns all processes that it starts: `python -m turnout.worker.subreaper COMMAND…`.
 
 vLLM's API server leaves its engine processes alive, with their GPU memory, when it is killed or crashes
 (vllm-project/vllm#55510). The subreaper adopts such orphans (the kernel hands them to the nearest subreaper) and
@@ -25,24 +25,24 @@ _WATCHED = {signal.SIGTERM, signal.SIGINT, signal.SIGCHLD, signal.SIGIO, _KILL_A
 
 
 def ask_to_kill(pid: int) -> None:
-    """Makes the subreaper `pid` kill all that it answers for, and leave."""
+    """Makes the subreaper `pid` kill the engine's whole tree, and exit."""
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, _KILL_ALL)
 
 
 def main() -> None:
-    end_as(ward(lambda: _become(sys.argv[1:])))
+    end_as(run_under(lambda: _become(sys.argv[1:])))
 
 
-def ward(run: Callable[[], NoReturn], owner: socket.socket | None = None) -> int:
-    """Runs `run` in a child and answers for all that it starts; the child's wait status, once nothing is left.
+def run_under(run: Callable[[], NoReturn], owner: socket.socket | None = None) -> int:
+    """Runs `run` in a child, and returns the child's wait status when no process that it started is left.
 
-    `owner` is a connection to whoever asked for it: a byte from there means that it should leave, and the end of
-    the connection that it must.
+    `owner` is a connection to whoever asked for it: a byte from there asks the engine to leave, and the end of the
+    connection kills it.
     """
     signal.pthread_sigmask(signal.SIG_BLOCK, _WATCHED)
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
-    # Until here the tether would have killed us with our parent; from here on we are told of its death instead.
+    # Until here the tether would kill us with our parent; from here on we get a signal instead.
     _prctl(_PR_SET_PDEATHSIG, _KILL_ALL)
     engine = os.fork()
     if engine == 0:
@@ -50,7 +50,7 @@ def ward(run: Callable[[], NoReturn], owner: socket.socket | None = None) -> int
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _WATCHED)
         run()
     if owner is not None:
-        _signal_when_said(owner)
+        _signal_when_sent(owner)
     while True:
         match signal.sigwait(_WATCHED):
             case signal.SIGCHLD:
@@ -60,8 +60,8 @@ def ward(run: Callable[[], NoReturn], owner: socket.socket | None = None) -> int
                     return status
             case signal.SIGTERM | signal.SIGINT:
                 _ask_to_leave(engine)
-            case signal.SIGIO if owner is not None and (said := _said(owner)) != b"":
-                if said:
+            case signal.SIGIO if owner is not None and (sent := _receive(owner)) != b"":
+                if sent:
                     _ask_to_leave(engine)
             case _:
                 _kill_all()
@@ -81,16 +81,16 @@ def _ask_to_leave(engine: int) -> None:
         os.kill(engine, signal.SIGTERM)
 
 
-def _signal_when_said(owner: socket.socket) -> None:
-    """A SIGIO for every word from the owner, and for what was said before."""
+def _signal_when_sent(owner: socket.socket) -> None:
+    """A SIGIO for every byte from the owner, and for what came before."""
     owner.setblocking(False)
     fcntl.fcntl(owner, fcntl.F_SETOWN, os.getpid())
     fcntl.fcntl(owner, fcntl.F_SETFL, fcntl.fcntl(owner, fcntl.F_GETFL) | os.O_ASYNC)
     os.kill(os.getpid(), signal.SIGIO)
 
 
-def _said(owner: socket.socket) -> bytes | None:
-    """What the owner said; nothing at all (None) and the end of it (b"") differ."""
+def _receive(owner: socket.socket) -> bytes | None:
+    """What the owner sent: None if nothing, b"" if the connection has ended."""
     try:
         return owner.recv(16)
     except BlockingIOError:

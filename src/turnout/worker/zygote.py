@@ -70,7 +70,7 @@ def _guard(asker: socket.socket, subreaper: ModuleType) -> NoReturn:
     try:
         asker.settimeout(10.0)
         argv, environ, outputs = _receive(asker)
-        status = subreaper.ward(lambda: _engine(argv, environ, outputs, asker), asker)
+        status = subreaper.run_under(lambda: _engine(argv, environ, outputs, asker), asker)
         asker.setblocking(True)
         asker.sendall(_STATUS.pack(status))
     finally:

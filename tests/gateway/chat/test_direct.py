@@ -109,7 +109,7 @@ async def bench(state_dir: Path) -> AsyncIterator[Bench]:
 
 @pytest.fixture
 async def worker(bench: Bench) -> AsyncIterator[Worker]:
-    kit = replace(bench.kit(), recalled=lambda: access.wait_acknowledged())
+    kit = replace(bench.context(), wait_acknowledged=lambda: access.wait_acknowledged())
     async with ReplicaSet(kit, lambda: access.announce()) as replicas:
         access = DirectAccess(replicas, HERE)
         async with serving(replicas, access) as worker:

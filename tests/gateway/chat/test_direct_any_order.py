@@ -33,15 +33,15 @@ class CountedReplica:
         self.idle = asyncio.Event()
         self.idle.set()
 
-    def straight(self) -> Launch | None:
+    def direct_launch(self) -> Launch | None:
         return Launch((), {}, 20_000) if self.takes else None
 
-    def found(self) -> InFlight:
+    def count_direct(self) -> InFlight:
         self.busy += 1
         self.idle.clear()
         return InFlight(cast(ReplicaOwner, self), "")
 
-    def tell(self, event: object) -> None:
+    def apply(self, event: object) -> None:
         self.busy -= 1
         if not self.busy:
             self.idle.set()
