@@ -19,7 +19,7 @@ log = get_log()
 _TICK_S = 1.0
 _MUTEX_S = 10.0
 _SWEEP_EVERY_S = 3600.0
-_HOPE_S = 60.0  # how long a task waits for a machine that could run its model to join
+_JOIN_S = 60.0  # how long a task waits for a machine that can run its model to join
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,12 +81,12 @@ class Housekeeper:
         now = time.time()
         known, given_up = await self.registry.models(), await self.registry.given_up()
         for model in await self.queue.models():
-            hopeless = given_up.get(model)
+            refusal = given_up.get(model)
             if model not in known or known[model].video is None:
                 failure, before = TaskFailure("model_removed", f"The model {model} was removed."), now
-            elif hopeless is not None and hopeless.until is None:
-                failure = TaskFailure("model_unavailable", f"{model} cannot be served: {hopeless.reason}.")
-                before = now - _HOPE_S
+            elif refusal is not None and refusal.until is None:
+                failure = TaskFailure("model_unavailable", f"{model} cannot be served: {refusal.reason}.")
+                before = now - _JOIN_S
             else:
                 continue
             for task_id in await self.tasks.unfinished_since(model, before):

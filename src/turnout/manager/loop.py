@@ -43,10 +43,10 @@ _NOTE_S = 1.0
 
 
 @dataclass(slots=True)
-class _Sight:
-    """What the loop has before it. `left` is what an earlier manager left, until everything was said anew; `asked`
-    has each gateway's last report and its number; `others` are the models that others look after, and `others_told` those
-    that gateways know of."""
+class _LoopState:
+    """What the loop knows between two turns. `left` is what an earlier manager left, until everything was published
+    anew; `asked` has each gateway's last report and its number; `others` are the models that others look after, and
+    `others_told` those of them that gateways know of."""
 
     fleet: Fleet
     cursor: str
@@ -72,7 +72,7 @@ class FleetManager:
     clock: Callable[[], float] = time.monotonic
 
     async def run(self, stopping: asyncio.Event) -> None:
-        sight: _Sight | None = None
+        sight: _LoopState | None = None
         ids: Iterator[ReplicaId] = (ReplicaId(f"{self.id}-{n}") for n in itertools.count(1))
         while not stopping.is_set():
             try:
@@ -90,7 +90,7 @@ class FleetManager:
         except Unavailable as err:
             log.warning("right to manage the fleet left to lapse", error=str(err))
 
-    async def _take_over(self) -> _Sight:
+    async def _take_over(self) -> _LoopState:
         """The fleet as the last manager left it; every worker counts as heard just now."""
         now = self.clock()
         cursor = (await self.registry.wait_news("", 0)).cursor
@@ -116,9 +116,9 @@ class FleetManager:
         }
         fleet = replace(rebased(left, now - notes.at), workers=workers, at=now)
         log.info("fleet taken over", manager=self.id, workers=len(workers), replicas=len(fleet.replicas))
-        return _Sight(fleet, cursor, saved)
+        return _LoopState(fleet, cursor, saved)
 
-    async def _turn(self, sight: _Sight, ids: Iterator[ReplicaId]) -> _Sight | None:
+    async def _turn(self, sight: _LoopState, ids: Iterator[ReplicaId]) -> _LoopState | None:
         """One look, one decision, one publication; None when the right was lost."""
         events = await self._look(sight, await self.registry.wait_news(sight.cursor, _TICK_S))
         now, before = self.clock(), sight.fleet
@@ -139,12 +139,12 @@ class FleetManager:
         sight.others_told = sight.others
         sight.noted_at = now if noted else sight.noted_at
         for command in commands:
-            _tell(command)
+            _log_command(command)
         # In a large fleet something happens all the time: rest as long as it took, so that news come in batches.
         await asyncio.sleep(min(_TICK_S, self.clock() - now))
         return sight
 
-    async def _look(self, sight: _Sight, news: News) -> list[Event]:
+    async def _look(self, sight: _LoopState, news: News) -> list[Event]:
         """What happened, as events."""
         now, fleet = self.clock(), sight.fleet
         sight.cursor = news.cursor
@@ -192,14 +192,14 @@ async def _pause(stopping: asyncio.Event, seconds: float) -> None:
         return
 
 
-def _tell(command: Command) -> None:
+def _log_command(command: Command) -> None:
     """One line for each decision."""
     facts = {f.name: getattr(command, f.name) for f in fields(command) if f.name != "needs"}
     level = log.warning if isinstance(command, Blame | GiveUp | ForgetReplica) else log.info
-    level(_SAID[type(command)], **facts)
+    level(_LOG_MESSAGES[type(command)], **facts)
 
 
-_SAID: dict[type, str] = {
+_LOG_MESSAGES: dict[type, str] = {
     StartReplica: "replica placed",
     SetWant: "replica ordered",
     Close: "replica closed",
