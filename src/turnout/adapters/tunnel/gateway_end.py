@@ -1,6 +1,6 @@
 """The gateway's end of tunnels: for each worker that holds one here, a port on loopback that leads to it.
 
-The port is open to this machine, as a worker's own port would be; the worker's door asks for its token all the same.
+The port is open to this machine, as a worker's own port would be; the worker's proxy asks for its token all the same.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""Many byte streams over one channel of messages. A stream that nobody reads holds up itself and no other.
+"""Many byte streams over one channel of messages. A stream that nobody reads blocks no other.
 
 Each message is a kind (1 byte), a stream's number (4 bytes) and a content:
 
@@ -8,7 +8,7 @@ Each message is a kind (1 byte), a stream's number (4 bytes) and a content:
     END     no more will come, and nothing more is read; what was sent is to be delivered
     RESET   the same, and nobody wants what was sent
 
-So what is under way is at most a window for each stream and direction, and one slow reader never fills memory.
+So at most a window is in flight for each stream and direction, and one slow reader never fills memory.
 """
 
 import asyncio
@@ -49,16 +49,16 @@ class _Stream:
         self._credit = WINDOW_BYTES
         self._more_credit = asyncio.Event()
         self._arrived: asyncio.Queue[bytes] = asyncio.Queue()  # b"" says that no more will come
-        self._owed = 0  # bytes that came and were not granted again: never more than a window
+        self._uncredited = 0  # bytes that came and were not granted again: never more than a window
         self._dropped = asyncio.Event()
 
     def arrived(self, data: bytes) -> None:
-        self._owed += len(data)
-        if self._owed > WINDOW_BYTES:
+        self._uncredited += len(data)
+        if self._uncredited > WINDOW_BYTES:
             raise Unavailable("the other end sent more than it was granted")
         self._arrived.put_nowait(data)
 
-    def granted(self, count: int) -> None:
+    def credit_received(self, count: int) -> None:
         self._credit = min(self._credit + count, WINDOW_BYTES)
         self._more_credit.set()
 
@@ -90,7 +90,7 @@ class _Stream:
         with contextlib.suppress(OSError):
             while data := await reader.read(min(PIECE_BYTES, await self._allowance())):
                 self._credit -= len(data)
-                self._mux.say(Kind.DATA, self._number, data)
+                self._mux.send(Kind.DATA, self._number, data)
 
     async def _allowance(self) -> int:
         while self._credit <= 0:
@@ -106,8 +106,8 @@ class _Stream:
                 await writer.drain()
                 passed += len(data)
                 if passed >= WINDOW_BYTES // 4:  # seldom: a stream of tokens is many small pieces
-                    self._mux.say(Kind.CREDIT, self._number, _COUNT.pack(passed))
-                    self._owed -= passed
+                    self._mux.send(Kind.CREDIT, self._number, _COUNT.pack(passed))
+                    self._uncredited -= passed
                     passed = 0
 
 
@@ -115,18 +115,18 @@ class Mux:
     """One end of a channel. `run` carries streams until the channel closes; then all of them are cut.
 
     `accept` makes the connection behind a stream that the other side opens; an end without it opens streams itself.
-    `parting` is what is said when a connection closed here: END where it may have closed after its last word, RESET
-    where closing means that nobody listens any more.
+    `closing_kind` is sent when a connection closed here: END if it may have closed after its last byte, RESET if closing
+    means that nobody reads any more.
     """
 
     def __init__(
-        self, channel: Channel, parting: Kind, accept: Callable[[], Awaitable[Connection]] | None = None
+        self, channel: Channel, closing_kind: Kind, accept: Callable[[], Awaitable[Connection]] | None = None
     ) -> None:
         self._channel = channel
-        self._parting = parting
+        self._closing_kind = closing_kind
         self._accept = accept
         self._streams: dict[int, _Stream] = {}
-        self._lives: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
         # Bounded by the windows: data is put here only as far as the other side has granted it.
         self._outbox: asyncio.Queue[bytes] = asyncio.Queue()
         self._last = 0
@@ -140,9 +140,9 @@ class Mux:
         except* Unavailable as err:
             raise Unavailable(f"the tunnel closed: {err.exceptions[0]}") from None
         finally:
-            for life in self._lives:
-                life.cancel()
-            await asyncio.gather(*self._lives, return_exceptions=True)
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def carry(self, connection: Connection) -> None:
         """Opens a stream for a connection; returns when it is over."""
@@ -151,21 +151,21 @@ class Mux:
             return
         self._last += 1
         stream = self._streams[self._last] = _Stream(self, self._last)
-        self.say(Kind.OPEN, self._last)
-        await self._live(self._last, stream, connection)
+        self.send(Kind.OPEN, self._last)
+        await self._run_stream(self._last, stream, connection)
 
-    def say(self, kind: Kind, number: int, content: bytes = b"") -> None:
+    def send(self, kind: Kind, number: int, content: bytes = b"") -> None:
         self._outbox.put_nowait(_HEAD.pack(kind, number) + content)
 
-    async def _live(self, number: int, stream: _Stream, connection: Connection) -> None:
+    async def _run_stream(self, number: int, stream: _Stream, connection: Connection) -> None:
         try:
             await stream.run(connection)
         finally:
-            self._part(number)
+            self._close(number)
 
-    def _part(self, number: int) -> None:
-        if self._streams.pop(number, None) is not None:  # else the other side has parted first
-            self.say(self._parting, number)
+    def _close(self, number: int) -> None:
+        if self._streams.pop(number, None) is not None:  # else the other side has closed it first
+            self.send(self._closing_kind, number)
 
     async def _write(self) -> None:
         while True:
@@ -177,9 +177,9 @@ class Mux:
             if not _HEAD.size <= len(message) <= MAX_MESSAGE_BYTES:
                 raise Unavailable("a message of a wrong size")
             kind, number = _HEAD.unpack_from(message)
-            self._heard(kind, number, message[_HEAD.size :])
+            self._dispatch(kind, number, message[_HEAD.size :])
 
-    def _heard(self, kind: int, number: int, content: bytes) -> None:
+    def _dispatch(self, kind: int, number: int, content: bytes) -> None:
         if kind == Kind.OPEN:
             return self._opened(number)
         stream = self._streams.get(number)
@@ -189,7 +189,7 @@ class Mux:
             case Kind.DATA if content:
                 stream.arrived(content)
             case Kind.CREDIT if len(content) == _COUNT.size:
-                stream.granted(_COUNT.unpack(content)[0])
+                stream.credit_received(_COUNT.unpack(content)[0])
             case Kind.END:
                 del self._streams[number]
                 stream.ended()
@@ -204,15 +204,17 @@ class Mux:
             raise Unavailable("a stream that may not be opened")
         self._last = number
         stream = self._streams[number] = _Stream(self, number)
-        life = asyncio.create_task(self._answer(number, stream, self._accept), name=f"tunnel stream {number}")
-        self._lives.add(life)
-        life.add_done_callback(self._lives.discard)
+        task = asyncio.create_task(
+            self._accept_stream(number, stream, self._accept), name=f"tunnel stream {number}"
+        )
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
-    async def _answer(
+    async def _accept_stream(
         self, number: int, stream: _Stream, accept: Callable[[], Awaitable[Connection]]
     ) -> None:
         try:
             connection = await accept()
         except OSError:
-            return self._part(number)
-        await self._live(number, stream, connection)
+            return self._close(number)
+        await self._run_stream(number, stream, connection)

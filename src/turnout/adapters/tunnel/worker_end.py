@@ -1,9 +1,8 @@
 """The worker's end of tunnels: dials until it holds one to every gateway, and again when one is lost.
 
-All gateways are behind one URL. Who answered says its name, and the worker says that it takes the tunnel; a second one
-to the same gateway is hung up instead, and the URL is dialled again, more and more slowly, until every gateway that
-there is has been met. A balancer that always leads one
-worker to the same gateway leaves the others without it: they treat its replicas as out of reach.
+All gateways are behind one URL. The gateway that answers sends its name, and the worker accepts the tunnel, or closes a
+second one to the same gateway. It dials again, more and more slowly, until it holds a tunnel to every gateway. If a load
+balancer always leads a worker to the same gateway, the other gateways cannot reach its replicas.
 """
 
 import asyncio
@@ -25,7 +24,7 @@ log = get_log()
 
 _FIRST_PAUSE_S = 0.2
 _LONGEST_PAUSE_S = 5.0
-_LOOK_S = 0.5  # at what there is to dial
+_LOOK_S = 0.5  # between two checks whether a tunnel is missing
 _HELLO_S = 10.0
 _PING_S = 5.0
 
@@ -57,8 +56,8 @@ class _Socket:
 
 
 class Dialer:
-    """`dial` is None before the worker has joined; `gateways` are those that it was told of. `accept` connects to
-    the worker's own door."""
+    """`dial` gives None before the worker has joined; `gateways` are all that it knows of. `accept` connects to the worker's
+    own port."""
 
     def __init__(
         self,
@@ -74,7 +73,7 @@ class Dialer:
         self.held: dict[str, asyncio.Task[None]] = {}
 
     async def run(self) -> None:
-        """For ever; whatever goes wrong is tried again."""
+        """Runs for ever; errors are retried."""
         failures, told = 0, ""
         try:
             while True:
@@ -100,7 +99,7 @@ class Dialer:
         return not self.held or not self._gateways() <= self.held.keys()
 
     async def _add(self, dial: Dial) -> bool:
-        """Whether a gateway was met that was not held before."""
+        """Whether a tunnel to another gateway was opened."""
         socket = await connect(
             dial.url,
             additional_headers={"authorization": f"Bearer {dial.secret}"},
@@ -121,7 +120,7 @@ class Dialer:
         if gateway in self.held:
             await socket.close()
             return False
-        await socket.send(b"")  # we take it
+        await socket.send(b"")  # we accept the tunnel
         self.held[gateway] = asyncio.create_task(self._hold(gateway, socket), name=f"tunnel {gateway}")
         return True
 
