@@ -94,7 +94,7 @@ async def test_a_program_that_is_not_there_is_told(bench: Bench) -> None:
 
 async def test_an_engine_that_never_answers_fails_at_its_deadline(bench: Bench) -> None:
     replica = bench.replica(
-        "--hang-loading", "--say=loading shard 1", model=replace(MODEL, load_timeout_s=0.5)
+        "--hang-loading", "--say=loading shard 1", model=replace(MODEL, load_timeout_s=3.0)
     )
     await wait_phase(replica, Phase.FAILED)
     assert "load_timeout_s" in replica.report().detail
