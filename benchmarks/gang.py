@@ -228,7 +228,7 @@ async def _rendering(directory: Path) -> AsyncGenerator[Rendering]:
         httpx.AsyncClient(
             base_url=service.url, headers=service.headers, timeout=20, trust_env=False
         ) as client,
-        following(stores.tasks) as story,
+        following(stores.events) as story,
     ):
         yield Rendering(service, client, story)
 

@@ -77,7 +77,7 @@ async def _times(name: str, arguments: Sequence[str]) -> Times:
             httpx.AsyncClient(
                 base_url=service.url, headers=service.headers, timeout=20, trust_env=False
             ) as client,
-            following(stores.tasks) as story,
+            following(stores.events) as story,
         ):
             await _manager_works(client)
             up_s = time.time() - began

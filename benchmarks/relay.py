@@ -29,7 +29,7 @@ from benchmarks.relay_parts import EVENTS, PATH, asked
 from benchmarks.relay_peers import PEERS, Command, free_port, haproxy, install, nginx
 from benchmarks.service import Service, front
 from turnout.domain.serving import Enrolment, ModelRoutes, ReplicaId, Route, WorkerId
-from turnout.ports import Publication
+from turnout.ports.manager_state import Publication
 from turnout.wiring.stores import open_stores
 
 _CONNECTIONS = (1, 32, 128)
@@ -259,10 +259,10 @@ async def _lead_to(service: Service, upstream: int) -> None:
     """Registers the upstream as a worker with one replica, and waits until the gateway sends requests there."""
     worker, url = WorkerId("bench"), f"http://127.0.0.1:{upstream}"
     async with open_stores(service.config) as stores:
-        await stores.registry.enrol(Enrolment(worker, "bench", url, "0" * 64))
+        await stores.workers.enrol(Enrolment(worker, "bench", url, "0" * 64))
         await stores.mutex.hold("fleet", "bench", 60)
         routes = ModelRoutes((Route(ReplicaId("bench"), worker, url, None),), 10_000)
-        await stores.registry.publish("fleet", "bench", Publication(routes={"bench": routes}))
+        await stores.manager_state.publish("fleet", "bench", Publication(routes={"bench": routes}))
     async with httpx.AsyncClient(base_url=service.url, headers=service.headers, trust_env=False) as client:
         deadline = time.monotonic() + _READY_S
         while (await client.post(PATH, content=asked("whole"))).status_code != 200:

@@ -91,7 +91,7 @@ async def front(
                 config = replace(config, redis_url=redis_url(redis_dir, password))
                 token = await _new_key(config)
                 async with open_stores(config) as stores:
-                    await declare(config, stores.registry)
+                    await declare(config, stores.models)
                 options = ("--config", str(write_resolved(config)))
                 fd = listening.fileno()
                 if "manager" in roles:

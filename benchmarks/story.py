@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from typing import TypeVar
 
 from turnout.domain.tasks import Event, Progressed, Stage, TaskId
-from turnout.ports import Recorded, TaskLog
+from turnout.ports.events import Recorded, TaskEvents
 
 T = TypeVar("T")
 
@@ -18,8 +18,8 @@ class Story:
         self._all: list[Recorded] = []
         self._more = asyncio.Event()
 
-    async def listen(self, tasks: TaskLog) -> None:
-        async for recorded in tasks.tail("0"):
+    async def listen(self, events: TaskEvents) -> None:
+        async for recorded in events.tail("0"):
             self._all.append(recorded)
             self._more.set()
 
@@ -48,10 +48,10 @@ class Story:
 
 
 @asynccontextmanager
-async def following(tasks: TaskLog) -> AsyncGenerator[Story]:
+async def following(events: TaskEvents) -> AsyncGenerator[Story]:
     story = Story()
     async with asyncio.TaskGroup() as group:
-        listening = group.create_task(story.listen(tasks), name="follow all tasks")
+        listening = group.create_task(story.listen(events), name="follow all tasks")
         try:
             yield story
         finally:

@@ -6,33 +6,19 @@ import secrets
 import signal
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from tests.s3 import running_s3
+from turnout.adapters.object_store import open_blobs
 from turnout.adapters.redis.connection import RedisConnection
-from turnout.adapters.redis.stores import RedisKeyStore, RedisMutex, RedisOutbox
-from turnout.adapters.redis.task_log import RedisTaskLog
-from turnout.adapters.redis.task_queue import RedisQueue
 from turnout.adapters.valkey import redis_url, start_valkey
 from turnout.domain.tasks import Priority, Task, TaskId, TenantId
 from turnout.domain.video import VideoSpec
+from turnout.wiring.stores import Stores, stores_on
 
 _numbers = itertools.count(1)
-
-
-@dataclass(frozen=True)
-class Stores:
-    """The Redis adapters on one private prefix."""
-
-    link: RedisConnection
-    tasks: RedisTaskLog
-    queue: RedisQueue
-    keys: RedisKeyStore
-    outbox: RedisOutbox
-    mutex: RedisMutex
 
 
 @pytest.fixture(scope="session")
@@ -53,12 +39,10 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.fixture
-async def stores(valkey: str) -> AsyncIterator[Stores]:
+async def stores(valkey: str, tmp_path: Path) -> AsyncIterator[Stores]:
+    """All stores, on a private prefix of the server and in a private directory."""
     link = RedisConnection(valkey, f"t{secrets.token_hex(6)}")
-    tasks = RedisTaskLog(link, retention_s=3600)
-    yield Stores(
-        link, tasks, RedisQueue(link, tasks), RedisKeyStore(link), RedisOutbox(link, tasks), RedisMutex(link)
-    )
+    yield stores_on(link, open_blobs(str(tmp_path / "objects")), retention_s=3600)
     await link.close()
 
 

@@ -17,7 +17,7 @@ from turnout.domain.quotas import ChatLimits
 from turnout.domain.serving import ServedModel, gang_model
 from turnout.domain.video_model import Model
 from turnout.engines.engine_servers import check_served
-from turnout.ports import Limits
+from turnout.ports.tasks import Limits
 from turnout.schemas.declared_models import read_model
 from turnout.schemas.model_declaration import ModelDeclaration
 

@@ -21,12 +21,8 @@ from PIL import Image
 from tests.conftest import Stores, wait_until
 from tests.relay.kit import Handler, Replica
 
-from turnout.adapters.object_store import ObjectBlobs, open_blobs
+from turnout.adapters.object_store import ObjectBlobs
 from turnout.adapters.outbound import WORKERS, Outbound
-from turnout.adapters.redis.gang_board import RedisGangBoard
-from turnout.adapters.redis.quota_accounts import RedisQuotas
-from turnout.adapters.redis.registry import RedisRegistry
-from turnout.adapters.redis.usage_log import RedisUsage
 from turnout.adapters.tunnel.gateway_end import GatewayTunnels
 from turnout.config import Config, load
 from turnout.domain.keys import Role, mint
@@ -47,8 +43,9 @@ from turnout.domain.tasks import (
 from turnout.gateway import gateway as gateway_module
 from turnout.gateway.app import create_app
 from turnout.gateway.chat.direct import DirectRoutes, WorkerProxy
-from turnout.ports import Publication
+from turnout.ports.manager_state import Publication
 from turnout.relay import Relay, RelaySettings
+from turnout.wiring.run_gateway import gateway_stores
 
 MODELS = {
     "wan-tiny-t2v": {"weights": "builtin:wan-tiny-t2v", "family": "wan-tiny-t2v", "ulysses": 2},
@@ -73,7 +70,6 @@ class Gang:
     """Drives tasks through the stores the way a gang of ranks does."""
 
     stores: Stores
-    blobs: ObjectBlobs
     config: Config
 
     async def claim(self, model: str = "wan-tiny-t2v") -> Task:
@@ -89,15 +85,15 @@ class Gang:
 
     async def preview(self, task: Task, step: int, data: bytes) -> Task:
         key = f"tasks/{task.id}/{task.attempt}/preview-{step}.webp"
-        await self.blobs.put(key, data, "image/webp")
+        await self.stores.blobs.put(key, data, "image/webp")
         return await self.say(task, Previewed(time.time(), task.attempt, step, key))
 
     async def finish(self, task: Task, video: bytes = b"\0" * 1000) -> Task:
         base = f"tasks/{task.id}/{task.attempt}/"
         result = Result(f"{base}video.mp4", f"{base}thumbnail.webp", f"{base}sprites.jpg", len(video))
-        await self.blobs.put(result.video, video, "video/mp4")
-        await self.blobs.put(result.thumbnail, b"thumb", "image/webp")
-        await self.blobs.put(result.spritesheet, b"sprites", "image/jpeg")
+        await self.stores.blobs.put(result.video, video, "video/mp4")
+        await self.stores.blobs.put(result.thumbnail, b"thumb", "image/webp")
+        await self.stores.blobs.put(result.spritesheet, b"sprites", "image/jpeg")
         return await self.say(task, Finished(time.time(), task.attempt, result))
 
 
@@ -157,26 +153,14 @@ def _models(tmp_path: Path) -> Path:
 def gateway_on(
     stores: Stores,
     config: Config,
-    blobs: ObjectBlobs,
     fetcher: Outbound,
     prober: Outbound,
     direct: DirectRoutes | None = None,
 ) -> gateway_module.Gateway:
-    link = stores.link
     numbers = itertools.count(1)
     return gateway_module.build_gateway(
         config,
-        gateway_module.GatewayStores(
-            tasks=stores.tasks,
-            queue=stores.queue,
-            keys=stores.keys,
-            blobs=blobs,
-            mutex=stores.mutex,
-            registry=RedisRegistry(link),
-            quotas=RedisQuotas(link),
-            usage=RedisUsage(link),
-            gangs=RedisGangBoard(link),
-        ),
+        gateway_stores(stores),
         fetcher=fetcher,
         prober=prober,
         tunnels=GatewayTunnels(),
@@ -192,19 +176,18 @@ async def running(
 ) -> AsyncIterator[Gateway]:
     """A gateway in this process, its tail running; `changes` are to the config."""
     config = config_for(tmp_path, **changes)
-    blobs = open_blobs(str(tmp_path / "objects"))
     fetcher = Outbound(config.allow_private_urls)
     prober = Outbound(True, reach=WORKERS)
-    inside = gateway_on(stores, config, blobs, fetcher, prober, direct)
+    inside = gateway_on(stores, config, fetcher, prober, direct)
     for model in config.served:
-        await inside.stores.registry.put_model(model)
+        await inside.stores.models.put(model)
     app = create_app(inside)
     transport = httpx.ASGITransport(app, raise_app_exceptions=False)
     async with (
         app.router.lifespan_context(app),
         httpx.AsyncClient(transport=transport, base_url="http://gateway") as http,
     ):
-        gateway = Gateway(app, inside, stores, blobs, Gang(stores, blobs, config), http, "")
+        gateway = Gateway(app, inside, stores, stores.blobs, Gang(stores, config), http, "")
         gateway.token = await gateway.key()
         http.headers.update(bearer(gateway.token))
         yield gateway
@@ -289,9 +272,9 @@ class Chat:
             for n, r in enumerate(self.replicas)
         ]
         told = ModelRoutes(tuple(routes), concurrency)
-        kept, board = self.gateway.inside.stores, self.gateway.inside.switchboard
-        assert await kept.mutex.hold("fleet", "test", 60)
-        assert await kept.registry.publish("fleet", "test", Publication(routes={"m": told}))
+        stores, board = self.gateway.stores, self.gateway.inside.switchboard
+        assert await stores.mutex.hold("fleet", "test", 60)
+        assert await stores.manager_state.publish("fleet", "test", Publication(routes={"m": told}))
         await wait_until(lambda: (board._routes or {}).get("m") == told, "the gateway to hear of the routes")
 
     def client(self, **options: Any) -> httpx.AsyncClient:

@@ -22,21 +22,19 @@ from schemathesis.specs.openapi.checks import (
     response_schema_conformance,
     status_code_conformance,
 )
-from tests.conftest import Stores, make_task
+from tests.conftest import make_task
 from tests.gateway.conftest import Gang, config_for, gateway_on, serving
 
 from turnout.adapters.object_store import open_blobs
 from turnout.adapters.outbound import Outbound
 from turnout.adapters.redis.connection import RedisConnection
-from turnout.adapters.redis.stores import RedisKeyStore, RedisMutex, RedisOutbox
-from turnout.adapters.redis.task_log import RedisTaskLog
-from turnout.adapters.redis.task_queue import RedisQueue
 from turnout.adapters.tunnel.gateway_end import GatewayTunnels
 from turnout.config import Config
 from turnout.domain.keys import Role, mint
 from turnout.domain.tasks import TenantId
 from turnout.gateway.app import create_app
 from turnout.gateway.gateway import GatewayStores, build_gateway
+from turnout.wiring.stores import stores_on
 
 
 @dataclass(frozen=True)
@@ -55,20 +53,16 @@ async def nowhere(host: str, port: int) -> Sequence[str]:
 @asynccontextmanager
 async def api_on(valkey: str, directory: Path) -> AsyncIterator[Api]:
     link = RedisConnection(valkey, f"t{secrets.token_hex(6)}")
-    tasks = RedisTaskLog(link, retention_s=3600)
-    stores = Stores(
-        link, tasks, RedisQueue(link, tasks), RedisKeyStore(link), RedisOutbox(link, tasks), RedisMutex(link)
-    )
+    stores = stores_on(link, open_blobs(str(directory / "objects")), retention_s=3600)
     config = config_for(directory, limit_waiting=10**6, limit_submits_per_minute=10**6)
-    blobs = open_blobs(str(directory / "objects"))
     outbound = Outbound(False, nowhere)
-    app = create_app(gateway_on(stores, config, blobs, outbound, outbound))
+    app = create_app(gateway_on(stores, config, outbound, outbound))
     key, token = mint("admin", secrets.token_hex(8), TenantId("acme"), Role.ADMIN, "", 0)
     await stores.keys.add(key)
-    gang = Gang(stores, blobs, config)
+    gang = Gang(stores, config)
     videos = []
     for _ in range(2):
-        await tasks.submit(make_task(), config.limits)
+        await stores.tasks.submit(make_task(), config.limits)
         videos.append((await gang.finish(await gang.claim())).id)
     async with app.router.lifespan_context(app), serving(app) as base:
         yield Api(base, token, app.openapi(), videos)

@@ -12,14 +12,14 @@ import pytest
 from tests.conftest import Stores, make_task, wait_until
 
 from turnout.adapters.object_store import ObjectBlobs, open_blobs
-from turnout.adapters.redis.registry import RedisRegistry
 from turnout.domain.families import FAMILIES
 from turnout.domain.fleet import GivenUp, Notes
 from turnout.domain.serving import EngineKind, ServedModel
 from turnout.domain.tasks import GangId, State, TaskId
 from turnout.domain.video_model import VideoPart
 from turnout.manager.housekeeping import Housekeeper
-from turnout.ports import Limits, Publication
+from turnout.ports.manager_state import Publication
+from turnout.ports.tasks import Limits
 
 MODEL = "wan-tiny-t2v"
 LIMITS = Limits(100, 100, 1000)
@@ -37,9 +37,11 @@ def manager(stores: Stores, blobs: ObjectBlobs, name: str = "m1") -> Housekeeper
     deliveries: list[str] = []
     made = Housekeeper(
         name,
-        RedisRegistry(stores.link),
+        stores.models,
+        stores.fleet_status,
         stores.tasks,
         stores.queue,
+        stores.backlog,
         blobs,
         stores.mutex,
         deliver,
@@ -66,7 +68,7 @@ async def working(made: Housekeeper) -> AsyncIterator[None]:
 
 async def register(stores: Stores) -> None:
     video = VideoPart(FAMILIES[MODEL])
-    await RedisRegistry(stores.link).put_model(ServedModel(MODEL, EngineKind.WAN, "w", video=video))
+    await stores.models.put(ServedModel(MODEL, EngineKind.WAN, "w", video=video))
 
 
 async def state_of(stores: Stores, task: TaskId) -> State:
@@ -113,7 +115,7 @@ async def test_waiting_tasks_of_a_removed_model_end_with_a_reason(stores: Stores
         return await state_of(stores, waiting.id) is State.FAILED
 
     async with working(replace(manager(stores, blobs), lease_s=60)):
-        await RedisRegistry(stores.link).remove_model(MODEL)
+        await stores.models.remove(MODEL)
         await wait_until(ended, "the waiting task to end")
     failure = (await stores.tasks.get(waiting.id)).failure
     assert failure
@@ -125,14 +127,13 @@ async def test_tasks_of_a_model_that_no_machine_can_run_end_after_a_while(
     stores: Stores, blobs: ObjectBlobs
 ) -> None:
     await register(stores)
-    registry = RedisRegistry(stores.link)
     old = replace(make_task(), created_at=time.time() - 61)
     young = make_task()
     for task in (old, young):
         await stores.tasks.submit(task, LIMITS)
     assert await stores.mutex.hold("fleet", "m", 60)
     notes = Notes(0.0, given_up={MODEL: GivenUp("no worker can run wan engines")})
-    assert await registry.publish("fleet", "m", Publication(notes=notes))
+    assert await stores.manager_state.publish("fleet", "m", Publication(notes=notes))
 
     async def ended() -> bool:
         return await state_of(stores, old.id) is State.FAILED

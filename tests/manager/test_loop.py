@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from tests.conftest import Stores, make_task, wait_until
 
-from turnout.adapters.redis.registry import RedisRegistry
 from turnout.domain.families import FAMILIES
 from turnout.domain.fleet import Rules
 from turnout.domain.model_status import ModelState, ModelStatus
@@ -32,7 +31,8 @@ from turnout.domain.serving import (
     WorkerId,
 )
 from turnout.manager.loop import RIGHT, FleetManager
-from turnout.ports import Limits, Registry
+from turnout.ports.tasks import Limits
+from turnout.wiring.run_manager import fleet_manager
 
 RULES = Rules(
     suspect_s=1.0, gone_s=2.0, min_resident_s=1.0, settle_s=0.2, backoff_s=0.2, absent_s=1.0, freeing_s=2.0
@@ -50,13 +50,13 @@ class SimulatedWorker:
     """Obeys as fast as it can. `killed` stops it without a word."""
 
     id: WorkerId
-    registry: Registry
+    stores: Stores
     replicas: dict[ReplicaId, Phase] = field(default_factory=dict)
     seen: int = 0
     fails: bool = False
 
     async def run(self) -> None:
-        await self.registry.enrol(Enrolment(self.id, self.id, f"http://{self.id}", "digest"))
+        await self.stores.workers.enrol(Enrolment(self.id, self.id, f"http://{self.id}", "digest"))
         while True:
             free = 8 * GB - 6 * GB * sum(p is not Phase.FAILED for p in self.replicas.values())
             machine = Machine((), 8 * GB, free, engines=frozenset(EngineKind))
@@ -64,8 +64,8 @@ class SimulatedWorker:
                 ReplicaReport(r, phase, "127.0.0.1:1", detail="no luck" if phase is Phase.FAILED else "")
                 for r, phase in self.replicas.items()
             )
-            await self.registry.heard(self.id, Beat(machine, reports, self.seen))
-            sheet = await self.registry.wait_orders(self.id, self.seen, 0.2)
+            await self.stores.workers.heard(self.id, Beat(machine, reports, self.seen))
+            sheet = await self.stores.orders.wait(self.id, self.seen, 0.2)
             if sheet is not None:
                 self.seen = sheet.version
                 wanted = {a.replica for a in sheet.orders if a.want is not Want.GONE}
@@ -78,13 +78,12 @@ class SimulatedWorker:
 class Scene:
     def __init__(self, stores: Stores) -> None:
         self.stores = stores
-        self.registry = RedisRegistry(stores.link)
         self.workers: dict[str, tuple[SimulatedWorker, asyncio.Task[None]]] = {}
         self.routes: dict[str, ModelRoutes] = {}
         self.asks: dict[str, DemandReport] = {}
 
     def join(self, name: str, **more: Any) -> SimulatedWorker:
-        worker = SimulatedWorker(WorkerId(name), self.registry, **more)
+        worker = SimulatedWorker(WorkerId(name), self.stores, **more)
         self.workers[name] = (worker, asyncio.create_task(worker.run()))
         return worker
 
@@ -94,12 +93,12 @@ class Scene:
         return worker
 
     async def gateway(self) -> None:
-        async for changed in self.registry.tail_routes():
+        async for changed in self.stores.routes.tail():
             self.routes = {n: r for n, r in {**self.routes, **changed}.items() if r is not None}
 
     async def demand(self) -> None:
         while True:
-            await self.registry.report_demand("g1", self.asks)
+            await self.stores.demand.report("g1", self.asks)
             await asyncio.sleep(0.2)
 
     def usable(self, model: str) -> list[str]:
@@ -110,7 +109,7 @@ class Scene:
     async def managed(self, *elsewhere: EngineKind) -> AsyncIterator[FleetManager]:
         stopping = asyncio.Event()
         name, stores = f"m{next(_numbers)}", self.stores
-        made = FleetManager(name, self.registry, stores.mutex, stores.queue, RULES, frozenset(elsewhere))
+        made = fleet_manager(stores, name, RULES, frozenset(elsewhere))
         job = asyncio.create_task(made.run(stopping))
         try:
             yield made
@@ -132,7 +131,7 @@ async def scene(stores: Stores) -> AsyncIterator[Scene]:
 
 
 async def test_a_model_wakes_on_demand_and_its_route_is_published(scene: Scene) -> None:
-    await scene.registry.put_model(CHAT)
+    await scene.stores.models.put(CHAT)
     scene.join("w1")
     async with scene.managed():
         await wait_until(lambda: "chat" in scene.routes, "the model to be known")
@@ -141,13 +140,13 @@ async def test_a_model_wakes_on_demand_and_its_route_is_published(scene: Scene) 
         began = time.monotonic()
         await wait_until(lambda: scene.usable("chat") == ["w1"], "a route")
         assert time.monotonic() - began < 5
-        await scene.registry.remove_model("chat")
+        await scene.stores.models.remove("chat")
         await wait_until(lambda: "chat" not in scene.routes, "the route to go")
         await wait_until(lambda: not scene.workers["w1"][0].replicas, "the replica to go")
 
 
 async def test_a_new_manager_goes_on_where_the_last_one_stopped(scene: Scene) -> None:
-    await scene.registry.put_model(replace(CHAT, min_replicas=1))
+    await scene.stores.models.put(replace(CHAT, min_replicas=1))
     worker = scene.join("w1")
     async with scene.managed():
         await wait_until(lambda: scene.usable("chat") == ["w1"], "a route")
@@ -156,7 +155,9 @@ async def test_a_new_manager_goes_on_where_the_last_one_stopped(scene: Scene) ->
         await wait_until(lambda: _held_by(scene, second.id), "the second manager to work")
         await asyncio.sleep(1.0)
         assert scene.usable("chat") == ["w1"] and worker.replicas == before
-        assert (await scene.registry.statuses())["chat"] == ModelStatus(ModelState.READY, replicas=1)
+        assert (await scene.stores.fleet_status.statuses())["chat"] == ModelStatus(
+            ModelState.READY, replicas=1
+        )
 
 
 async def _held_by(scene: Scene, owner: str) -> bool:
@@ -164,26 +165,26 @@ async def _held_by(scene: Scene, owner: str) -> bool:
 
 
 async def test_of_two_managers_one_writes_and_the_other_follows_when_it_dies(scene: Scene) -> None:
-    await scene.registry.put_model(replace(CHAT, min_replicas=1))
+    await scene.stores.models.put(replace(CHAT, min_replicas=1))
     scene.join("w1")
     async with scene.managed() as second:
         await wait_until(lambda: _held_by(scene, second.id), "the first of them to work")
         await wait_until(lambda: scene.usable("chat") == ["w1"], "a route")
         # Another one that believes to hold the right cannot write.
-        rival = FleetManager("rival", scene.registry, scene.stores.mutex, scene.stores.queue, RULES)
+        rival = fleet_manager(scene.stores, "rival", RULES)
         job = asyncio.create_task(rival.run(asyncio.Event()))
         await asyncio.sleep(0.7)
-        [replica] = (await scene.registry.saved()).replicas
+        [replica] = (await scene.stores.manager_state.saved()).replicas
         assert replica.startswith(second.id)
     await wait_until(lambda: _held_by(scene, "rival"), "the rival to take over")
-    await scene.registry.put_model(replace(CHAT, name="other", needs=Needs(memory_bytes=GB), min_replicas=1))
+    await scene.stores.models.put(replace(CHAT, name="other", needs=Needs(memory_bytes=GB), min_replicas=1))
     await wait_until(lambda: scene.usable("other") == ["w1"], "the rival's own decision")
     assert scene.usable("chat") == ["w1"]
     job.cancel()
 
 
 async def test_a_dead_worker_s_replica_moves_and_does_not_come_back(scene: Scene) -> None:
-    await scene.registry.put_model(replace(CHAT, min_replicas=1))
+    await scene.stores.models.put(replace(CHAT, min_replicas=1))
     scene.join("w1")
     async with scene.managed():
         await wait_until(lambda: scene.usable("chat") == ["w1"], "a route")
@@ -197,7 +198,7 @@ async def test_a_dead_worker_s_replica_moves_and_does_not_come_back(scene: Scene
 
 
 async def test_a_failing_model_is_given_up_with_its_reason(scene: Scene) -> None:
-    await scene.registry.put_model(CHAT)
+    await scene.stores.models.put(CHAT)
     scene.join("w1", fails=True)
     scene.asks = {"chat": DemandReport(waiting=1)}
     async with scene.managed():
@@ -207,9 +208,9 @@ async def test_a_failing_model_is_given_up_with_its_reason(scene: Scene) -> None
 
 
 async def test_a_gateway_that_died_asks_for_nothing(scene: Scene) -> None:
-    await scene.registry.put_model(replace(CHAT, idle_s=0.5))
+    await scene.stores.models.put(replace(CHAT, idle_s=0.5))
     worker = scene.join("w1")
-    await scene.registry.report_demand("dead", {"chat": DemandReport(running=5)})
+    await scene.stores.demand.report("dead", {"chat": DemandReport(running=5)})
     async with scene.managed():
         await wait_until(lambda: bool(worker.replicas), "a start")
         await wait_until(lambda: not worker.replicas, "the demand to lapse and the replica to go")
@@ -217,7 +218,7 @@ async def test_a_gateway_that_died_asks_for_nothing(scene: Scene) -> None:
 
 async def test_video_tasks_wake_their_model(scene: Scene) -> None:
     video = ServedModel("wan-tiny-t2v", EngineKind.WAN, "builtin:x", Needs(memory_bytes=GB), concurrency=1)
-    await scene.registry.put_model(video)
+    await scene.stores.models.put(video)
     worker = scene.join("w1")
     async with scene.managed():
         await scene.stores.tasks.submit(make_task(), Limits())
@@ -226,32 +227,32 @@ async def test_video_tasks_wake_their_model(scene: Scene) -> None:
 
 async def test_models_that_others_look_after_get_no_replica_and_are_not_given_up(scene: Scene) -> None:
     video = ServedModel("wan-tiny-t2v", EngineKind.WAN, "builtin:x", Needs(memory_bytes=GB), min_replicas=1)
-    await scene.registry.put_model(video)
-    await scene.registry.put_model(replace(CHAT, min_replicas=1))
+    await scene.stores.models.put(video)
+    await scene.stores.models.put(replace(CHAT, min_replicas=1))
     scene.join("w1")
     async with scene.managed(EngineKind.WAN):
         await wait_until(lambda: scene.usable("chat") == ["w1"], "a route")
         assert scene.usable("wan-tiny-t2v") == []
-        assert await scene.registry.given_up() == {}
+        assert await scene.stores.fleet_status.given_up() == {}
 
 
 async def test_gateways_know_the_models_that_others_look_after(scene: Scene) -> None:
-    await scene.registry.put_model(VIDEO)
+    await scene.stores.models.put(VIDEO)
     for _ in range(2):  # a manager that takes over does not take them back
         async with scene.managed(EngineKind.WAN):
             await wait_until(lambda: "wan-tiny-t2v" in scene.routes, "gateways to know it")
             assert scene.routes["wan-tiny-t2v"] == ModelRoutes(video=True)
     async with scene.managed(EngineKind.WAN):
-        await scene.registry.remove_model("wan-tiny-t2v")
+        await scene.stores.models.remove("wan-tiny-t2v")
         await wait_until(lambda: not scene.routes, "gateways to forget it")
 
 
 async def test_a_draining_worker_empties(scene: Scene) -> None:
-    await scene.registry.put_model(replace(CHAT, min_replicas=1))
+    await scene.stores.models.put(replace(CHAT, min_replicas=1))
     worker = scene.join("w1")
     async with scene.managed():
         await wait_until(lambda: scene.usable("chat") == ["w1"], "a route")
-        await scene.registry.set_draining(worker.id, True)
+        await scene.stores.workers.set_draining(worker.id, True)
         await wait_until(lambda: not worker.replicas, "the worker to be empty")
-        await scene.registry.set_draining(worker.id, False)
+        await scene.stores.workers.set_draining(worker.id, False)
         await wait_until(lambda: scene.usable("chat") == ["w1"], "a route again")

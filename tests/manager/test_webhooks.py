@@ -19,7 +19,7 @@ from turnout.adapters.outbound import Outbound
 from turnout.domain.errors import Misconfigured
 from turnout.domain.tasks import Cancelled, TaskId
 from turnout.manager.webhooks import DELAYS_S, DeliveryOutcome, deliver_due, outcome_of, retry_at, sign
-from turnout.ports import Limits
+from turnout.ports.tasks import Limits
 
 SECRET = "whsec_" + base64.b64encode(b"a secret of some length").decode()
 

@@ -33,7 +33,8 @@ from turnout.config import Config, load
 from turnout.domain.slots import GangReport
 from turnout.domain.tasks import Task, TaskId
 from turnout.domain.video import VideoSpec
-from turnout.ports import Limits, Recorded
+from turnout.ports.events import Recorded
+from turnout.ports.tasks import Limits
 from turnout.wiring.stores import Stores, open_stores
 
 RAY = str(Path(sys.executable).with_name("ray"))
@@ -275,7 +276,7 @@ class OnRay:
         )
 
     async def story(self, task: TaskId) -> list[Recorded]:
-        return await self.stores.tasks.story(task)
+        return await self.stores.events.history(task)
 
     async def video(self, task: Task) -> bytes:
         assert task.result is not None, task

@@ -31,7 +31,7 @@ from turnout.domain.serving import (
 from turnout.domain.tasks import GangId, State, Task
 from turnout.domain.video_model import VideoPart
 from turnout.engines.engine_servers import Launch
-from turnout.ports import Limits
+from turnout.ports.tasks import Limits
 from turnout.worker.gang_holdings import GangHoldings
 from turnout.worker.hardware import GpuGate
 from turnout.worker.orphans import Entry
@@ -205,4 +205,4 @@ async def test_what_a_dead_worker_s_gangs_held_is_put_back_by_its_successor(
             return (await stores.tasks.get(task.id)).state is State.QUEUED
 
         await wait_until(queued, "the task to be put back")
-    assert "the worker died" in str(await stores.tasks.story(task.id))
+    assert "the worker died" in str(await stores.events.history(task.id))

@@ -11,7 +11,7 @@ from obstore.exceptions import BaseError
 from obstore.store import LocalStore, S3Store
 
 from turnout.domain.errors import Misconfigured, NotFound, Unavailable
-from turnout.ports import BlobInfo
+from turnout.ports.blobs import BlobInfo
 
 _PIECE_BYTES = 256 * 1024
 

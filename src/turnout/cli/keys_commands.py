@@ -17,7 +17,7 @@ from turnout.domain.keys import Key, Role, mint
 from turnout.domain.tasks import TenantId
 
 if TYPE_CHECKING:
-    from turnout.ports import KeyStore
+    from turnout.ports.keys import KeyStore
 
 T = TypeVar("T")
 

@@ -32,7 +32,9 @@ from turnout.engines.base import CheckpointRefused, EngineError, Frames
 from turnout.gang.cadence import Cadence, StepPace
 from turnout.gang.rank_commands import RankCommander, job_of
 from turnout.observe import get_log
-from turnout.ports import Blobs, Queue, TaskLog
+from turnout.ports.blobs import Blobs
+from turnout.ports.queue import Queue
+from turnout.ports.tasks import TaskLog
 
 T = TypeVar("T")
 log = get_log()

@@ -11,7 +11,7 @@ from turnout.gang.attempt import Attempt, AttemptContext
 from turnout.gang.cadence import StepPace
 from turnout.gang.rank_commands import RankCommander
 from turnout.observe import get_log
-from turnout.ports import Limits
+from turnout.ports.tasks import Limits
 
 log = get_log()
 

@@ -19,7 +19,8 @@ from turnout.domain.errors import Unavailable
 from turnout.domain.tasks import GangId
 from turnout.gang.heartbeat import MOVED, READY
 from turnout.observe import get_log
-from turnout.ports import Process, Queue, Ranks
+from turnout.ports.processes import Process, Ranks
+from turnout.ports.queue import QueueGangs
 
 log = get_log()
 
@@ -64,7 +65,7 @@ class GangSupervisor:
     """`ready` is called each time that a formation has loaded its model."""
 
     def __init__(
-        self, orders: GangOrders, ranks: Ranks, queue: Queue, ready: Callable[[], None] = lambda: None
+        self, orders: GangOrders, ranks: Ranks, queue: QueueGangs, ready: Callable[[], None] = lambda: None
     ) -> None:
         self._orders = orders
         self._ranks = ranks

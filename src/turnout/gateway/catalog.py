@@ -1,10 +1,10 @@
-"""The registered models as this gateway knows them: read from the registry, remembered for a moment."""
+"""The registered models as this gateway knows them: read from the store, remembered for a moment."""
 
 from collections.abc import Callable, Mapping, Sequence
 
 from turnout.domain.serving import ServedModel, gang_model
 from turnout.domain.video_model import Model
-from turnout.ports import Registry
+from turnout.ports.models import ModelStore
 
 _KEEP_S = 1.0  # a model that was changed or removed is used at most this much longer
 
@@ -12,8 +12,8 @@ _KEEP_S = 1.0  # a model that was changed or removed is used at most this much l
 class Catalog:
     """`first` are the names that come first, in that order: the models that the configuration declares."""
 
-    def __init__(self, registry: Registry, first: Sequence[str], now: Callable[[], float]) -> None:
-        self._registry = registry
+    def __init__(self, store: ModelStore, first: Sequence[str], now: Callable[[], float]) -> None:
+        self._store = store
         self._places = {name: place for place, name in enumerate(first)}
         self._now = now
         self._models: Mapping[str, ServedModel] = {}
@@ -39,7 +39,7 @@ class Catalog:
         self._read_at = float("-inf")
 
     async def _read(self) -> None:
-        found = await self._registry.models()
+        found = await self._store.all()
         last = len(self._places)
         names = sorted(found, key=lambda name: (self._places.get(name, last), name))
         self._models, self._read_at = {name: found[name] for name in names}, self._now()

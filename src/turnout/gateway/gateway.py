@@ -28,19 +28,20 @@ from turnout.gateway.operations.metrics import Metrics
 from turnout.gateway.videos.live_events import LiveEvents
 from turnout.gateway.videos.submission import Submissions
 from turnout.gateway.videos.time_estimates import TimeEstimates
-from turnout.ports import (
-    Blobs,
-    Fetcher,
-    Gangs,
-    KeyStore,
-    Mutex,
-    Queue,
-    Quotas,
-    Registry,
-    TaskLog,
-    Tunnels,
-    UsageLog,
-)
+from turnout.ports.blobs import Blobs
+from turnout.ports.events import TaskEvents
+from turnout.ports.fleet_status import FleetStatus
+from turnout.ports.gangs import GangReports
+from turnout.ports.keys import KeyStore
+from turnout.ports.models import ModelStore
+from turnout.ports.mutex import Mutex
+from turnout.ports.network import Fetcher, Tunnels
+from turnout.ports.queue import Backlog
+from turnout.ports.quotas import Quotas
+from turnout.ports.routes import DemandReports, RouteTable
+from turnout.ports.tasks import TaskLog
+from turnout.ports.usage import UsageLog
+from turnout.ports.workers import OrderStore, WorkerStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,14 +49,20 @@ class GatewayStores:
     """What lasts longer than this process."""
 
     tasks: TaskLog
-    queue: Queue
+    events: TaskEvents
+    backlog: Backlog
     keys: KeyStore
     blobs: Blobs
     mutex: Mutex
-    registry: Registry
+    models: ModelStore
+    workers: WorkerStore
+    orders: OrderStore
+    routes: RouteTable
+    demand: DemandReports
+    fleet_status: FleetStatus
     quotas: Quotas
     usage: UsageLog
-    gangs: Gangs
+    gangs: GangReports
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,11 +117,21 @@ def build_gateway(
     a seed for a request without one."""
     name = f"gw-{secrets.token_hex(6)}"
     keys = KeyRing(stores.keys, time.time)
-    catalog = Catalog(stores.registry, [model.name for model in config.served], time.monotonic)
-    metrics = Metrics(stores.tasks, stores.queue, stores.gangs, stores.registry, catalog, time.time)
+    catalog = Catalog(stores.models, [model.name for model in config.served], time.monotonic)
+    metrics = Metrics(stores.backlog, stores.gangs, stores.fleet_status, catalog, time.time)
     estimates = TimeEstimates()
     switchboard = Switchboard(time.monotonic)
-    routes = RoutesFeed(stores.registry, switchboard, tunnels, direct, name, time.monotonic)
+    routes = RoutesFeed(
+        stores.routes,
+        stores.demand,
+        stores.models,
+        stores.workers,
+        switchboard,
+        tunnels,
+        direct,
+        name,
+        time.monotonic,
+    )
     shares = ChatShares(stores.quotas, name, config.chat_limits, time.monotonic)
     chat_usage = ChatUsage(stores.usage, name, time.time)
     chat_metrics = ChatMetrics(metrics.registry, switchboard.demand)
@@ -126,7 +143,7 @@ def build_gateway(
         keys=keys,
         catalog=catalog,
         metrics=metrics,
-        live=LiveEvents(stores.tasks, (metrics.observe, estimates.observe)),
+        live=LiveEvents(stores.tasks, stores.events, (metrics.observe, estimates.observe)),
         estimates=estimates,
         submissions=Submissions(
             config=config,

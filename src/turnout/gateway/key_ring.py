@@ -5,7 +5,7 @@ from collections.abc import Callable
 from turnout.domain.errors import Forbidden, Unauthorized, Unavailable
 from turnout.domain.keys import Key, Role, matches, mint, split_token
 from turnout.domain.tasks import TenantId
-from turnout.ports import KeyStore
+from turnout.ports.keys import KeyStore
 
 _KEEP_S = 5.0  # a revoked key works at most this much longer
 _KEEP_AWAY_S = 60.0  # a known key works so long while keys cannot be looked up: nor can one be revoked then

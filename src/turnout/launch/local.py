@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from turnout.domain.backoff import backoff_s
 from turnout.domain.errors import Unavailable
 from turnout.observe import get_log
-from turnout.ports import Process
+from turnout.ports.processes import Process
 
 log = get_log()
 

@@ -26,7 +26,7 @@ from turnout.manager.events_and_commands import (
     WorkerHeard,
 )
 from turnout.manager.views import orders_of, routes_of, statuses
-from turnout.ports import Publication, Saved
+from turnout.ports.manager_state import Publication, Saved
 
 _USED_GRAIN_S = 30.0  # a busy fleet would be written again with every heartbeat
 NOBODY = Demand()

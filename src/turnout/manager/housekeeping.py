@@ -12,7 +12,12 @@ from dataclasses import dataclass
 from turnout.domain.errors import NotFound, Stale, Unavailable
 from turnout.domain.tasks import NOBODY_TOOK_IT, Expired, TaskFailure, TaskId
 from turnout.observe import get_log
-from turnout.ports import Blobs, Mutex, Queue, Registry, TaskLog
+from turnout.ports.blobs import Blobs
+from turnout.ports.fleet_status import FleetStatus
+from turnout.ports.models import ModelStore
+from turnout.ports.mutex import Mutex
+from turnout.ports.queue import Backlog, Queue
+from turnout.ports.tasks import TaskLog
 
 log = get_log()
 
@@ -27,9 +32,11 @@ class Housekeeper:
     """`deliver` sends the webhooks that are due."""
 
     id: str
-    registry: Registry
+    models: ModelStore
+    fleet_status: FleetStatus
     tasks: TaskLog
     queue: Queue
+    backlog: Backlog
     blobs: Blobs
     mutex: Mutex
     deliver: Callable[[], Awaitable[None]]
@@ -66,21 +73,21 @@ class Housekeeper:
             await asyncio.sleep(_TICK_S)
 
     async def _reap(self) -> None:
-        for model in await self.queue.models():
+        for model in await self.backlog.models():
             for task in await self.queue.reap(model, self.lease_s):
                 log.warning("lease ran out", task=task.id, attempt=task.attempt, state=task.state)
 
     async def _expire(self) -> None:
         now = time.time()
-        for model in await self.queue.models():
-            for task_id in await self.tasks.unfinished_since(model, now - self.retention_s):
+        for model in await self.backlog.models():
+            for task_id in await self.backlog.unfinished(model, now - self.retention_s):
                 await self._end(task_id, NOBODY_TOOK_IT)
 
     async def _dismiss(self) -> None:
         """Ends the waiting tasks of models that were removed, and of those that no machine can run."""
         now = time.time()
-        known, given_up = await self.registry.models(), await self.registry.given_up()
-        for model in await self.queue.models():
+        known, given_up = await self.models.all(), await self.fleet_status.given_up()
+        for model in await self.backlog.models():
             refusal = given_up.get(model)
             if model not in known or known[model].video is None:
                 failure, before = TaskFailure("model_removed", f"The model {model} was removed."), now
@@ -89,10 +96,10 @@ class Housekeeper:
                 before = now - _JOIN_S
             else:
                 continue
-            for task_id in await self.tasks.unfinished_since(model, before):
+            for task_id in await self.backlog.unfinished(model, before):
                 await self._end(task_id, failure)
             if model not in known:
-                await self.queue.forget(model)
+                await self.backlog.forget(model)
 
     async def _end(self, task_id: TaskId, failure: TaskFailure) -> None:
         try:

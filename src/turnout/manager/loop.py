@@ -1,6 +1,6 @@
 """The one writer of the fleet: hears what happened, lets `core` decide, publishes what follows from it.
 
-Any number may run; the one that holds the right works. It keeps nothing that is not in the registry, so the next one
+Any number may run; the one that holds the right works. It keeps nothing that is not in Redis, so the next one
 goes on where it stopped; times are by this process's clock and are moved to the next one's when that takes over.
 """
 
@@ -30,7 +30,12 @@ from turnout.manager.events_and_commands import (
 )
 from turnout.manager.figures import count_decisions, count_replicas
 from turnout.observe import get_log
-from turnout.ports import Mutex, News, Queue, Registry, Saved
+from turnout.ports.manager_state import ManagerState, News, Saved
+from turnout.ports.models import ModelStore
+from turnout.ports.mutex import Mutex
+from turnout.ports.queue import Backlog
+from turnout.ports.routes import DemandReports
+from turnout.ports.workers import WorkerStore
 
 log = get_log()
 
@@ -60,13 +65,16 @@ class _LoopState:
 
 @dataclass(frozen=True, slots=True)
 class FleetManager:
-    """`queue` tells how many video tasks wait; `id` must be new for each process: replicas are named after it.
+    """`backlog` tells how many video tasks wait; `id` must be new for each process: replicas are named after it.
     Models of the engines `elsewhere` are looked after by others (gangs by Ray, say)."""
 
     id: str
-    registry: Registry
+    manager_state: ManagerState
+    models: ModelStore
+    workers: WorkerStore
+    demand: DemandReports
+    backlog: Backlog
     mutex: Mutex
-    queue: Queue
     rules: Rules = field(default_factory=Rules)
     elsewhere: frozenset[EngineKind] = frozenset()
     clock: Callable[[], float] = time.monotonic
@@ -93,10 +101,10 @@ class FleetManager:
     async def _take_over(self) -> _LoopState:
         """The fleet as the last manager left it; every worker counts as heard just now."""
         now = self.clock()
-        cursor = (await self.registry.wait_news("", 0)).cursor
-        saved, (models, _) = await self.registry.saved(), await self._models()
-        enrolments = await self.registry.enrolments()
-        beats = await self.registry.beats(list(enrolments))
+        cursor = (await self.manager_state.wait_news("", 0)).cursor
+        saved, (models, _) = await self.manager_state.saved(), await self._models()
+        enrolments = await self.workers.enrolments()
+        beats = await self.workers.beats(list(enrolments))
         notes = saved.notes or Notes(now)
         replicas = {  # one object for one model: comparing whole models for each replica would cost most of a step
             i: replace(r, spec=models[r.model]) if models.get(r.model) == r.spec else r
@@ -120,7 +128,7 @@ class FleetManager:
 
     async def _turn(self, sight: _LoopState, ids: Iterator[ReplicaId]) -> _LoopState | None:
         """One look, one decision, one publication; None when the right was lost."""
-        events = await self._look(sight, await self.registry.wait_news(sight.cursor, _TICK_S))
+        events = await self._look(sight, await self.manager_state.wait_news(sight.cursor, _TICK_S))
         now, before = self.clock(), sight.fleet
         sight.fleet, commands = step(before, events, now, ids)
         noted = now - sight.noted_at >= _NOTE_S
@@ -132,7 +140,7 @@ class FleetManager:
                 deeds=count_decisions(before, commands),
             )
         told = with_others(told, sight.others_told, sight.others)
-        if told is not None and not await self.registry.publish(RIGHT, self.id, told):
+        if told is not None and not await self.manager_state.publish(RIGHT, self.id, told):
             log.warning("right to manage the fleet lost", manager=self.id)
             return None
         sight.left = None
@@ -155,12 +163,12 @@ class FleetManager:
             models, sight.others = await self._models()
             events += model_events(fleet, models)
         if everything or news.workers:
-            enrolments = await self.registry.enrolments(None if everything else news.workers)
-            events += worker_events(fleet, enrolments, await self.registry.beats(list(enrolments)))
+            enrolments = await self.workers.enrolments(None if everything else news.workers)
+            events += worker_events(fleet, enrolments, await self.workers.beats(list(enrolments)))
         if everything or news.gateways:
             sight.asked = {
                 gateway: known if (known := sight.asked.get(gateway)) and known[0] == n else (n, (now, asks))
-                for gateway, (n, asks) in (await self.registry.demand()).items()
+                for gateway, (n, asks) in (await self.demand.all()).items()
             }
         if everything:
             sight.looked_at = now
@@ -169,7 +177,7 @@ class FleetManager:
 
     async def _models(self) -> tuple[dict[str, ServedModel], dict[str, ServedModel]]:
         """Ours, and those that others look after."""
-        models = await self.registry.models()
+        models = await self.models.all()
         others = {name: model for name, model in models.items() if model.engine in self.elsewhere}
         return {name: model for name, model in models.items() if name not in others}, others
 
@@ -178,7 +186,7 @@ class FleetManager:
         demand: dict[str, Demand] = {}
         for model in fleet.models.values():
             if model.engine is EngineKind.WAN:
-                figures = await self.queue.figures(model.name)
+                figures = await self.backlog.figures(model.name)
                 if figures.length:
                     waiting = max(0, figures.length - figures.running)
                     demand[model.name] = Demand(waiting, figures.running, now)

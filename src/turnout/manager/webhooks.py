@@ -15,7 +15,8 @@ from pydantic import BaseModel
 from turnout.domain.errors import Misconfigured, TurnoutError
 from turnout.domain.tasks import Task
 from turnout.observe import get_log
-from turnout.ports import Delivery, Fetcher, Outbox
+from turnout.ports.network import Fetcher
+from turnout.ports.webhooks import Delivery, Outbox
 from turnout.schemas.openai_json import Video, video_of
 
 DELAYS_S = (5.0, 30.0, 120.0, 600.0, 3_600.0, 21_600.0)

@@ -7,7 +7,7 @@ from turnout.adapters.fork_server import ForkServer, heartbeat_pipe
 from turnout.config import Config
 from turnout.domain.tasks import GangId
 from turnout.domain.video_model import Model
-from turnout.ports import Process
+from turnout.ports.processes import Process
 
 _HEAVY = ["turnout.wiring.run_rank", "turnout.engines.wan.load", "turnout.engines.wan.builtin"]
 

@@ -11,14 +11,15 @@ import uvicorn
 
 from turnout.adapters.host_identity import network_name
 from turnout.adapters.outbound import WORKERS, Outbound
-from turnout.adapters.redis.stores import RedisKeyStore
+from turnout.adapters.redis.key_store import RedisKeyStore
 from turnout.adapters.tunnel.gateway_end import GatewayTunnels
 from turnout.config import Config
 from turnout.domain.errors import Misconfigured
 from turnout.gateway.app import create_app
 from turnout.gateway.chat.direct import DirectRoutes
 from turnout.gateway.gateway import Gateway, GatewayStores, build_gateway
-from turnout.ports import Fetcher, Gangs
+from turnout.ports.gangs import GangReports
+from turnout.ports.network import Fetcher
 from turnout.relay import Relay, RelaySettings
 from turnout.wiring.stores import Stores, open_stores
 from turnout.wiring.tls import client_tls
@@ -66,28 +67,38 @@ async def run_gateway(config: Config, listening: socket.socket) -> None:
 
 
 def gateway_on(
-    config: Config, stores: Stores, fetcher: Fetcher, prober: Fetcher, gangs: Gangs | None = None
+    config: Config, stores: Stores, fetcher: Fetcher, prober: Fetcher, gangs: GangReports | None = None
 ) -> Gateway:
     """The gateway on these adapters; `gangs` says who tells of them, if it is not the store."""
     return build_gateway(
         config,
-        GatewayStores(
-            tasks=stores.tasks,
-            queue=stores.queue,
-            keys=stores.keys,
-            blobs=stores.blobs,
-            mutex=stores.mutex,
-            registry=stores.registry,
-            quotas=stores.quotas,
-            usage=stores.usage,
-            gangs=gangs or stores.gangs,
-        ),
+        gateway_stores(stores, gangs),
         fetcher=fetcher,
         prober=prober,
         tunnels=GatewayTunnels(),
         direct=DirectRoutes(network_name(), client_tls(config.ca_file)),
         new_id=new_task_id,
         new_seed=lambda: secrets.randbits(32),
+    )
+
+
+def gateway_stores(stores: Stores, gangs: GangReports | None = None) -> GatewayStores:
+    return GatewayStores(
+        tasks=stores.tasks,
+        events=stores.events,
+        backlog=stores.backlog,
+        keys=stores.keys,
+        blobs=stores.blobs,
+        mutex=stores.mutex,
+        models=stores.models,
+        workers=stores.workers,
+        orders=stores.orders,
+        routes=stores.routes,
+        demand=stores.demand,
+        fleet_status=stores.fleet_status,
+        quotas=stores.quotas,
+        usage=stores.usage,
+        gangs=gangs or stores.gangs,
     )
 
 

@@ -9,7 +9,6 @@ import time
 from contextlib import aclosing
 
 from turnout.adapters.outbound import Outbound
-from turnout.adapters.redis.registry import RedisRegistry
 from turnout.config import Config
 from turnout.domain.errors import Unavailable
 from turnout.domain.fleet import Rules
@@ -18,9 +17,10 @@ from turnout.manager.housekeeping import Housekeeper
 from turnout.manager.loop import FleetManager
 from turnout.manager.webhooks import deliver_due
 from turnout.observe import get_log
+from turnout.ports.models import ModelStore
 from turnout.wiring.signals import on_stop
 from turnout.wiring.state_dir import find_webhook_secret
-from turnout.wiring.stores import open_stores
+from turnout.wiring.stores import Stores, open_stores
 
 
 async def run_manager(config: Config) -> None:
@@ -49,9 +49,11 @@ async def manage(
 
         manager = Housekeeper(
             f"{socket.gethostname()}-{os.getpid()}",
-            stores.registry,
+            stores.models,
+            stores.fleet_status,
             stores.tasks,
             stores.queue,
+            stores.backlog,
             stores.blobs,
             stores.mutex,
             deliver,
@@ -60,18 +62,34 @@ async def manage(
         )
         name = f"m-{secrets.token_hex(4)}"  # new for each process: replicas are named after it
         rules = Rules(min_resident_s=config.min_resident_s)
-        fleet = FleetManager(name, stores.registry, stores.mutex, stores.queue, rules, elsewhere)
-        await declare(config, stores.registry)
+        fleet = fleet_manager(stores, name, rules, elsewhere)
+        await declare(config, stores.models)
         async with asyncio.TaskGroup() as group:
             group.create_task(manager.run(stopping), name="housekeeping")
             group.create_task(fleet.run(stopping), name="fleet")
 
 
-async def declare(config: Config, registry: RedisRegistry) -> None:
-    """Makes the registry follow the configuration, waiting for Redis if need be."""
+def fleet_manager(
+    stores: Stores, name: str, rules: Rules, elsewhere: frozenset[EngineKind] = frozenset()
+) -> FleetManager:
+    return FleetManager(
+        name,
+        stores.manager_state,
+        stores.models,
+        stores.workers,
+        stores.demand,
+        stores.backlog,
+        stores.mutex,
+        rules,
+        elsewhere,
+    )
+
+
+async def declare(config: Config, models: ModelStore) -> None:
+    """Makes the registered models follow the configuration, waiting for Redis if need be."""
     while True:
         try:
-            for name in await registry.declare_models(config.served):
+            for name in await models.declare(config.served):
                 get_log().info("model removed", model=name, by="configuration")
             return
         except Unavailable:

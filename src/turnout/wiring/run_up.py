@@ -18,7 +18,8 @@ from turnout.domain.errors import Misconfigured
 from turnout.domain.keys import Role, matches, mint, split_token
 from turnout.domain.tasks import TenantId
 from turnout.launch.local import Part, run_parts
-from turnout.ports import KeyStore, Process
+from turnout.ports.keys import KeyStore
+from turnout.ports.processes import Process
 from turnout.wiring.run_manager import declare
 from turnout.wiring.signals import on_stop
 from turnout.wiring.state_dir import alone_on, write_private
@@ -56,8 +57,8 @@ async def run_up(
             async with open_stores(replace(config, redis_url=url)) as stores:
                 address = await _address(config, stores.keys, f"http://{_reachable(host)}:{port}")
                 join_token = await _join_token(stores.keys)
-                # The gateway knows models by the registry alone: they must be there before it answers.
-                await declare(config, stores.registry)
+                # The gateway knows only registered models: they must be there before it answers.
+                await declare(config, stores.models)
             options = ("--config", str(resolved))
 
             async def gateway() -> Process:

@@ -6,33 +6,48 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from turnout.adapters.object_store import ObjectBlobs, open_blobs
+from turnout.adapters.redis.backlog import RedisBacklog
 from turnout.adapters.redis.connection import RedisConnection
-from turnout.adapters.redis.gang_board import RedisGangBoard
+from turnout.adapters.redis.fleet_state import RedisFleetStatus, RedisManagerState
+from turnout.adapters.redis.gang_reports import RedisGangReports
+from turnout.adapters.redis.key_store import RedisKeyStore
+from turnout.adapters.redis.model_store import RedisModelStore
 from turnout.adapters.redis.quota_accounts import RedisQuotas
-from turnout.adapters.redis.registry import RedisRegistry
-from turnout.adapters.redis.stores import RedisKeyStore, RedisMutex, RedisOutbox
+from turnout.adapters.redis.redis_mutex import RedisMutex
+from turnout.adapters.redis.route_table import RedisDemandReports, RedisRouteTable
+from turnout.adapters.redis.task_events import RedisTaskEvents
 from turnout.adapters.redis.task_log import RedisTaskLog
 from turnout.adapters.redis.task_queue import RedisQueue
 from turnout.adapters.redis.usage_log import RedisUsage
+from turnout.adapters.redis.webhook_outbox import RedisOutbox
+from turnout.adapters.redis.worker_store import RedisOrderStore, RedisWorkerStore
 from turnout.config import Config
 from turnout.domain.errors import Misconfigured
 
 
 @dataclass(frozen=True, slots=True)
 class Stores:
-    """The adapters that roles share."""
+    """One adapter for each port, all on one connection; whoever makes them closes `link` in the end."""
 
-    tasks: RedisTaskLog
-    queue: RedisQueue
-    keys: RedisKeyStore
-    outbox: RedisOutbox
-    mutex: RedisMutex
+    link: RedisConnection
     blobs: ObjectBlobs
-    registry: RedisRegistry
+    tasks: RedisTaskLog
+    events: RedisTaskEvents
+    queue: RedisQueue
+    backlog: RedisBacklog
+    gangs: RedisGangReports
+    keys: RedisKeyStore
     quotas: RedisQuotas
     usage: RedisUsage
-    gangs: RedisGangBoard
-    link: RedisConnection
+    outbox: RedisOutbox
+    mutex: RedisMutex
+    models: RedisModelStore
+    workers: RedisWorkerStore
+    orders: RedisOrderStore
+    routes: RedisRouteTable
+    demand: RedisDemandReports
+    manager_state: RedisManagerState
+    fleet_status: RedisFleetStatus
 
 
 def embedded_redis_dir(config: Config) -> Path:
@@ -55,21 +70,34 @@ def find_redis_url(config: Config) -> str:
 
 
 def new_stores(config: Config) -> Stores:
-    """Connects to nothing yet; whoever calls it closes `link` in the end."""
+    """Connects to nothing yet."""
     link = RedisConnection(find_redis_url(config), config.redis_prefix)
-    tasks = RedisTaskLog(link, config.retention_s)
+    blobs = open_blobs(config.blobs or str(config.state_dir / "objects"), config.blobs_endpoint)
+    return stores_on(link, blobs, config.retention_s)
+
+
+def stores_on(link: RedisConnection, blobs: ObjectBlobs, retention_s: float) -> Stores:
+    tasks = RedisTaskLog(link, retention_s)
     return Stores(
-        tasks,
-        RedisQueue(link, tasks),
-        RedisKeyStore(link),
-        RedisOutbox(link, tasks),
-        RedisMutex(link),
-        open_blobs(config.blobs or str(config.state_dir / "objects"), config.blobs_endpoint),
-        RedisRegistry(link),
-        RedisQuotas(link),
-        RedisUsage(link),
-        RedisGangBoard(link),
-        link,
+        link=link,
+        blobs=blobs,
+        tasks=tasks,
+        events=RedisTaskEvents(link),
+        queue=RedisQueue(link, tasks),
+        backlog=RedisBacklog(link),
+        gangs=RedisGangReports(link),
+        keys=RedisKeyStore(link),
+        quotas=RedisQuotas(link),
+        usage=RedisUsage(link),
+        outbox=RedisOutbox(link, tasks),
+        mutex=RedisMutex(link),
+        models=RedisModelStore(link),
+        workers=RedisWorkerStore(link),
+        orders=RedisOrderStore(link),
+        routes=RedisRouteTable(link),
+        demand=RedisDemandReports(link),
+        manager_state=RedisManagerState(link),
+        fleet_status=RedisFleetStatus(link),
     )
 
 

@@ -12,7 +12,7 @@ from turnout.domain.errors import Misconfigured
 from turnout.engines import vllm
 from turnout.engines.engine_servers import Program
 from turnout.observe import get_log
-from turnout.ports import Commands
+from turnout.ports.processes import Commands
 from turnout.worker import zygote
 
 _PAUSE_S = 5.0

@@ -16,7 +16,7 @@ from turnout.domain.serving import ReplicaId
 from turnout.engines.engine_servers import relay_paths
 from turnout.observe import get_log
 from turnout.peer_connections import PeerConnections
-from turnout.ports import Channel
+from turnout.ports.network import Channel
 from turnout.schemas.direct_messages import MAX_ENGINES, Announcement, DirectEngine, InFlightCounts
 from turnout.worker.replica_owner import InFlight, ReplicaOwner
 from turnout.worker.replica_set import ReplicaSet

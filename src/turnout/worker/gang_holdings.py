@@ -12,7 +12,7 @@ from turnout.domain.errors import Unavailable
 from turnout.domain.serving import Want
 from turnout.domain.tasks import GangId
 from turnout.observe import get_log
-from turnout.ports import Queue
+from turnout.ports.queue import QueueGangs
 from turnout.worker.engine_lifecycle import Holds
 from turnout.worker.orphans import Entry
 from turnout.worker.replica_owner import ReplicaOwner
@@ -40,7 +40,7 @@ class _Gang:
 class GangHoldings:
     """`left` are the replicas of an earlier worker that was killed, and they with it."""
 
-    def __init__(self, queue: Queue, left: Sequence[Entry]) -> None:
+    def __init__(self, queue: QueueGangs, left: Sequence[Entry]) -> None:
         self._queue = queue
         self._left = [(entry.model, GangId(entry.replica)) for entry in left if entry.model]
         self._gangs: dict[GangId, _Gang] = {}

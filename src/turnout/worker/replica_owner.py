@@ -16,7 +16,7 @@ from turnout.domain.errors import TurnoutError, Unavailable
 from turnout.domain.serving import Phase, ReplicaId, ReplicaReport, ServedModel, Want
 from turnout.engines.engine_servers import Launch
 from turnout.observe import get_log
-from turnout.ports import Command, Commands
+from turnout.ports.processes import Command, Commands
 from turnout.worker.engine_lifecycle import (
     ENDED_PHASES,
     Act,

@@ -18,7 +18,7 @@ from turnout.domain.serving import (
 )
 from turnout.engines.engine_servers import Launch
 from turnout.observe import get_log
-from turnout.ports import Commands
+from turnout.ports.processes import Commands
 from turnout.worker.engine_lifecycle import ENDED_PHASES, Exited
 from turnout.worker.hardware import GpuGate
 from turnout.worker.orphans import Ledger

@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 from tests.conftest import make_task
 
+from turnout.adapters.redis.backlog import RedisBacklog
 from turnout.adapters.redis.connection import RedisConnection
+from turnout.adapters.redis.task_events import RedisTaskEvents
 from turnout.adapters.redis.task_log import RedisTaskLog
 from turnout.adapters.redis.task_queue import RedisQueue
 from turnout.domain.errors import Limited, Stale
@@ -34,7 +36,7 @@ from turnout.domain.tasks import (
     TaskId,
     evolve,
 )
-from turnout.ports import Limits
+from turnout.ports.tasks import Limits
 
 T = TypeVar("T")
 MODEL = "m"
@@ -93,6 +95,8 @@ class RedisAgainstModel(RuleBasedStateMachine):
     link: RedisConnection
     log: RedisTaskLog
     queue: RedisQueue
+    events: RedisTaskEvents
+    backlog: RedisBacklog
 
     def __init__(self) -> None:
         super().__init__()
@@ -105,6 +109,8 @@ class RedisAgainstModel(RuleBasedStateMachine):
             self.link = RedisConnection(self.url, f"h{secrets.token_hex(6)}")
             self.log = RedisTaskLog(self.link, retention_s=600)
             self.queue = RedisQueue(self.link, self.log)
+            self.events = RedisTaskEvents(self.link)
+            self.backlog = RedisBacklog(self.link)
 
         self.run(make())
 
@@ -216,13 +222,13 @@ class RedisAgainstModel(RuleBasedStateMachine):
         if task := self.some(state, pick):
             self.run(self.log.forget(task))
             del self.twin.tasks[task.id], self.twin.events[task.id]
-            assert self.run(self.log.story(task.id)) == []
+            assert self.run(self.events.history(task.id)) == []
 
     @invariant()
     def the_queue_counts_what_is_unfinished(self) -> None:
         if not hasattr(self, "queue"):
             return
-        figures = self.run(self.queue.figures(MODEL))
+        figures = self.run(self.backlog.figures(MODEL))
         waiting = sum(t.state is State.QUEUED for t in self.twin.tasks.values())
         running = sum(t.state is State.IN_PROGRESS for t in self.twin.tasks.values())
         assert (figures.length, figures.running) == (waiting + running, running)
@@ -236,7 +242,7 @@ class RedisAgainstModel(RuleBasedStateMachine):
     @invariant()
     def stories_are_whole_and_in_order(self) -> None:
         for task_id, count in self.twin.events.items():
-            ids = [tuple(map(int, r.id.split("-"))) for r in self.run(self.log.story(task_id))]
+            ids = [tuple(map(int, r.id.split("-"))) for r in self.run(self.events.history(task_id))]
             assert len(ids) == count
             assert ids == sorted(set(ids))
 

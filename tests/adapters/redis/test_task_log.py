@@ -20,7 +20,8 @@ from turnout.domain.tasks import (
     TaskFailure,
     TenantId,
 )
-from turnout.ports import Idempotency, Limits, Recorded
+from turnout.ports.events import Recorded
+from turnout.ports.tasks import Idempotency, Limits
 
 G1, G2 = GangId("g1"), GangId("g2")
 LIMITS = Limits(100, 100, 1000)
@@ -33,7 +34,7 @@ async def test_the_same_idempotency_key_and_body_give_the_same_task(stores: Stor
     key = Idempotency("k", "digest")
     assert await stores.tasks.submit(first, LIMITS, key) == first
     assert await stores.tasks.submit(second, LIMITS, key) == first
-    assert (await stores.queue.figures(MODEL)).length == 1
+    assert (await stores.backlog.figures(MODEL)).length == 1
 
 
 async def test_the_same_idempotency_key_with_another_body_is_a_conflict(stores: Stores) -> None:
@@ -100,7 +101,7 @@ async def test_a_tenant_at_its_running_limit_is_passed_over(stores: Stores) -> N
         await stores.tasks.submit(make_task(tenant), one)
     claimed = [await stores.queue.claim(MODEL, G1, one) for _ in range(3)]
     assert [t.tenant if t else None for t in claimed] == ["a", "b", None]
-    assert (await stores.queue.figures(MODEL)).length == 3
+    assert (await stores.backlog.figures(MODEL)).length == 3
 
 
 async def test_who_may_not_wait_is_refused_while_as_many_run_as_may(stores: Stores) -> None:
@@ -135,7 +136,7 @@ async def test_a_renewed_lease_is_not_taken_and_a_lapsed_one_is(stores: Stores) 
     with pytest.raises(Stale):
         await stores.tasks.apply(task.id, Finished(time.time(), task.attempt, RESULT))
     await stores.tasks.apply(task.id, Finished(time.time(), again.attempt, RESULT))
-    assert (await stores.queue.figures(MODEL)).length == 0
+    assert (await stores.backlog.figures(MODEL)).length == 0
 
 
 async def test_a_claimer_that_dies_between_bind_and_claim_loses_nothing(stores: Stores) -> None:
@@ -158,7 +159,7 @@ async def test_a_task_cancelled_between_bind_and_claim_takes_its_turn_along(stor
     await stores.tasks.apply(task.id, Cancelled(time.time()))
     with pytest.raises(Stale):
         await stores.tasks.apply(task.id, Claimed(time.time(), 1, G1))
-    figures = await stores.queue.figures(MODEL)
+    figures = await stores.backlog.figures(MODEL)
     assert (figures.length, figures.running) == (1, 0)
     claimed = await stores.queue.claim(MODEL, G1, LIMITS)
     assert claimed
@@ -176,7 +177,7 @@ async def test_racing_writers_never_lose_an_event(stores: Stores) -> None:
         return_exceptions=True,
     )
     assert sum(not isinstance(o, BaseException) for o in outcomes) == 1
-    kinds = [r.event.kind for r in await stores.tasks.story(task.id)]
+    kinds = [r.event.kind for r in await stores.events.history(task.id)]
     assert len(kinds) == 3
     assert (await stores.tasks.get(task.id)).ended
 
@@ -185,7 +186,7 @@ async def test_the_tail_sees_every_event_once_in_order(stores: Stores) -> None:
     seen: list[Recorded] = []
 
     async def watch() -> None:
-        async for recorded in stores.tasks.tail():
+        async for recorded in stores.events.tail():
             seen.append(recorded)
 
     watcher = asyncio.create_task(watch())
@@ -236,7 +237,7 @@ async def test_nothing_in_redis_lives_for_ever(stores: Stores) -> None:
     # What stays is one key per model or service, whatever the number of tasks.
     own = {f"queue:{MODEL}", f"clock:{MODEL}"}
     assert lasting == own | {"totals", "events", "places", "queues", "fleet:news"}
-    assert await stores.queue.forget(MODEL)
+    assert await stores.backlog.forget(MODEL)
     assert not own & {k.decode().removeprefix(f"{prefix}:") for k in await client.keys(f"{prefix}*")}
 
 
@@ -260,23 +261,23 @@ async def test_a_closed_gang_gets_no_task_and_keeps_what_it_has(stores: Stores) 
 async def test_a_queue_is_forgotten_only_when_it_is_empty(stores: Stores) -> None:
     task = make_task()
     await stores.tasks.submit(task, LIMITS)
-    assert await stores.queue.models() == [MODEL]
-    assert not await stores.queue.forget(MODEL)
+    assert await stores.backlog.models() == [MODEL]
+    assert not await stores.backlog.forget(MODEL)
     gone = Expired(time.time(), TaskFailure("model_removed", "It is gone."))
     assert (await stores.tasks.apply(task.id, gone)).failure == gone.failure
-    assert await stores.queue.forget(MODEL)
-    assert await stores.queue.models() == []
+    assert await stores.backlog.forget(MODEL)
+    assert await stores.backlog.models() == []
 
 
 async def test_a_task_nobody_took_is_found_and_expired(stores: Stores) -> None:
     task = make_task()
     await stores.tasks.submit(task, LIMITS)
-    assert await stores.tasks.unfinished_since(MODEL, task.created_at - 10) == []
-    assert await stores.tasks.unfinished_since(MODEL, task.created_at + 10) == [task.id]
+    assert await stores.backlog.unfinished(MODEL, task.created_at - 10) == []
+    assert await stores.backlog.unfinished(MODEL, task.created_at + 10) == [task.id]
     expired = await stores.tasks.apply(task.id, Expired(time.time(), NOBODY_TOOK_IT))
     assert expired.failure
     assert expired.failure.code == "expired"
-    assert (await stores.queue.figures(MODEL)).length == 0
+    assert (await stores.backlog.figures(MODEL)).length == 0
 
 
 async def test_a_webhook_waits_in_the_outbox_until_it_is_done(stores: Stores) -> None:

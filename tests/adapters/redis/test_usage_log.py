@@ -7,7 +7,7 @@ from tests.conftest import Stores, make_task
 from turnout.adapters.redis.usage_log import RedisUsage
 from turnout.domain.tasks import Cancelled, Finished, GangId, Result, TenantId
 from turnout.domain.usage import UsageRow, Used, day_of
-from turnout.ports import Limits
+from turnout.ports.tasks import Limits
 
 ACME, OTHER = TenantId("acme"), TenantId("other")
 

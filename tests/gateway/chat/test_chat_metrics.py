@@ -10,7 +10,7 @@ from tests.relay.kit import Call
 
 from turnout.domain.serving import Beat, Enrolment, Machine, WorkerId
 from turnout.gateway.chat.chat_figures import Histogram
-from turnout.ports import Publication
+from turnout.ports.manager_state import Publication
 
 
 async def test_requests_times_tokens_and_refusals_are_told(stores: Stores, tmp_path: Path) -> None:
@@ -40,16 +40,15 @@ async def test_requests_times_tokens_and_refusals_are_told(stores: Stores, tmp_p
 
 async def test_replicas_wakes_evictions_and_heartbeats_are_told(stores: Stores, tmp_path: Path) -> None:
     async with chatting(stores, tmp_path) as chat:
-        registry = chat.gateway.inside.stores.registry
         worker = WorkerId("w-1")
-        await registry.enrol(Enrolment(worker, "one", "http://w", "digest"))
-        await registry.heard(worker, Beat(Machine((), 1, 1)))
+        await stores.workers.enrol(Enrolment(worker, "one", "http://w", "digest"))
+        await stores.workers.heard(worker, Beat(Machine((), 1, 1)))
         for _ in range(2):
             told = Publication(
                 census={"ready:m": 2, "sleeping:a:b": 1},
                 deeds={"started:m": 1, "woken:m": 2, "evicted:a:b": 1},
             )
-            assert await registry.publish("fleet", "test", told)
+            assert await stores.manager_state.publish("fleet", "test", told)
         text = (await chat.gateway.http.get("/metrics")).text
     for line in (
         'turnout_replicas{model="m",state="ready"} 2.0',

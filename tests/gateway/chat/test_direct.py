@@ -31,7 +31,7 @@ from turnout.domain.serving import (
     WorkerId,
 )
 from turnout.gateway.chat.direct import DirectRoute, DirectRoutes, is_near
-from turnout.ports import Publication
+from turnout.ports.manager_state import Publication
 from turnout.relay import Relay, RelayRequest, UpstreamCall
 from turnout.schemas.direct_messages import DirectEngine
 from turnout.schemas.relay_tokens import relay_token_from_digest
@@ -122,10 +122,10 @@ async def worker(bench: Bench) -> AsyncIterator[Worker]:
 async def gateway(stores: Stores, tmp_path: Path, worker: Worker, network: str) -> AsyncIterator[Chat]:
     direct = DirectRoutes(network, ssl.create_default_context())
     async with chatting(stores, tmp_path, direct) as chat:
-        registry, board = chat.gateway.inside.stores.registry, chat.gateway.inside.switchboard
-        await registry.enrol(Enrolment(W, "test", worker.url, DIGEST))
+        board = chat.gateway.inside.switchboard
+        await stores.workers.enrol(Enrolment(W, "test", worker.url, DIGEST))
         told = ModelRoutes((Route(R1, W, worker.url, None),), 8)
-        assert await registry.publish("fleet", "test", Publication(routes={"m": told}))
+        assert await stores.manager_state.publish("fleet", "test", Publication(routes={"m": told}))
         await wait_until(lambda: (board._routes or {}).get("m") == told, "the gateway to hear of the route")
         yield chat
 
@@ -205,7 +205,7 @@ async def test_routes_may_go_while_a_request_is_in_flight_and_it_still_counts(
         in_flight = group.create_task(ask(chat, until=str(release)))
         await wait_until(lambda: worker.busy == 1, "the request to be counted")
         gone = Publication(routes={"m": ModelRoutes()})
-        assert await chat.gateway.inside.stores.registry.publish("fleet", "test", gone)
+        assert await chat.gateway.stores.manager_state.publish("fleet", "test", gone)
         await wait_until(
             lambda: not direct_routes(chat)._proxies, "the gateway to have no route to the worker"
         )

@@ -9,15 +9,15 @@ import pytest
 from tests.conftest import Stores, wait_until
 from tests.gateway.conftest import OnlyProxied
 
-from turnout.adapters.redis.registry import RedisRegistry
 from turnout.adapters.tunnel.gateway_end import GatewayTunnels
 from turnout.domain.errors import InvalidRequest, NotFound
 from turnout.domain.families import FAMILIES
+from turnout.domain.fleet import Rules
 from turnout.domain.serving import EngineKind, ServedModel, VideoPart
 from turnout.domain.tasks import TenantId
 from turnout.gateway.chat.routes_feed import RoutesFeed
 from turnout.gateway.chat.switchboard import Switchboard
-from turnout.manager.loop import FleetManager
+from turnout.wiring.run_manager import fleet_manager
 
 VIDEO = ServedModel("wan", EngineKind.WAN, "w", concurrency=1, video=VideoPart(FAMILIES["wan-tiny-t2v"]))
 
@@ -26,7 +26,15 @@ VIDEO = ServedModel("wan", EngineKind.WAN, "w", concurrency=1, video=VideoPart(F
 async def running_gateway(stores: Stores) -> AsyncIterator[Switchboard]:
     board = Switchboard(time.monotonic)
     feed = RoutesFeed(
-        RedisRegistry(stores.link), board, GatewayTunnels(), OnlyProxied(), "g1", time.monotonic
+        stores.routes,
+        stores.demand,
+        stores.models,
+        stores.workers,
+        board,
+        GatewayTunnels(),
+        OnlyProxied(),
+        "g1",
+        time.monotonic,
     )
     job = asyncio.create_task(feed.run())
     try:
@@ -39,9 +47,7 @@ async def running_gateway(stores: Stores) -> AsyncIterator[Switchboard]:
 @asynccontextmanager
 async def running_manager(stores: Stores, *elsewhere: EngineKind) -> AsyncIterator[None]:
     stopping = asyncio.Event()
-    manager = FleetManager(
-        "m1", RedisRegistry(stores.link), stores.mutex, stores.queue, elsewhere=frozenset(elsewhere)
-    )
+    manager = fleet_manager(stores, "m1", Rules(), frozenset(elsewhere))
     job = asyncio.create_task(manager.run(stopping))
     try:
         yield
@@ -51,7 +57,7 @@ async def running_manager(stores: Stores, *elsewhere: EngineKind) -> AsyncIterat
 
 
 async def test_with_all_models_on_ray_an_unknown_one_is_not_found(stores: Stores) -> None:
-    await RedisRegistry(stores.link).put_model(VIDEO)
+    await stores.models.put(VIDEO)
     async with running_gateway(stores) as board, running_manager(stores, EngineKind.WAN):
         with pytest.raises(NotFound):
             await asyncio.wait_for(board.wait("unknown", TenantId("acme"), None), 10)
@@ -60,7 +66,7 @@ async def test_with_all_models_on_ray_an_unknown_one_is_not_found(stores: Stores
 
 
 async def test_until_a_manager_has_looked_requests_wait(stores: Stores) -> None:
-    await RedisRegistry(stores.link).put_model(VIDEO)
+    await stores.models.put(VIDEO)
     async with running_gateway(stores) as board:
         asking = asyncio.create_task(board.wait("unknown", TenantId("acme"), None))
         await wait_until(lambda: "unknown" in board.demand(), "the request to wait")

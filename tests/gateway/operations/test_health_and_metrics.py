@@ -8,12 +8,11 @@ import pytest
 from tests.conftest import make_task, wait_until
 from tests.gateway.conftest import Gateway
 
-from turnout.adapters.redis.gang_board import RedisGangBoard
 from turnout.domain.errors import Unavailable
 from turnout.domain.slots import GangReport, RankReport
 from turnout.domain.tasks import Claimed, Finished, GangId, Interrupted, Result, Stage, evolve
 from turnout.gateway.videos.time_estimates import TimeEstimates
-from turnout.ports import Recorded
+from turnout.ports.events import Recorded
 
 
 async def away(*_: object, **__: object) -> None:
@@ -32,12 +31,12 @@ async def test_health_and_readiness_need_no_key(gateway: Gateway) -> None:
 
 
 async def test_gangs_on_a_cluster_are_told_without_where_they_are(gateway: Gateway) -> None:
-    board = RedisGangBoard(gateway.stores.link)
+    reports = gateway.stores.gangs
     ranks = (RankReport(0, "n1", "192.0.2.7", 11), RankReport(1, "n2", "192.0.2.8", 12))
     gang = GangReport(GangId("ray-wan-tiny-t2v-0-a"), "wan-tiny-t2v", 0, time.time(), time.time(), 1, ranks)
-    await board.show(gang)
-    await board.show(replace(gang, gang=GangId("ray-wan-tiny-t2v-1-b"), ranks=(RankReport(0), ranks[1])))
-    await board.show(replace(gang, gang=GangId("ray-wan-tiny-t2v-2-c"), at=time.time() - 60))
+    await reports.put(gang)
+    await reports.put(replace(gang, gang=GangId("ray-wan-tiny-t2v-1-b"), ranks=(RankReport(0), ranks[1])))
+    await reports.put(replace(gang, gang=GangId("ray-wan-tiny-t2v-2-c"), at=time.time() - 60))
     ready = await gateway.http.get("/ready")
     assert ready.json()["gangs"] == [
         {"model": "wan-tiny-t2v", "state": "formed", "ranks": 2, "nodes": 2},
@@ -54,7 +53,7 @@ async def test_gangs_on_a_cluster_are_told_without_where_they_are(gateway: Gatew
 async def test_readiness_says_which_part_is_down(
     gateway: Gateway, monkeypatch: pytest.MonkeyPatch, part: str
 ) -> None:
-    broken = {"redis": (gateway.stores.tasks, "totals"), "blobs": (gateway.blobs, "head")}
+    broken = {"redis": (gateway.stores.backlog, "totals"), "blobs": (gateway.blobs, "head")}
     owner, method = broken[part]
     monkeypatch.setattr(owner, method, away)
     await gateway.stores.mutex.hold("manager", "m1", 60)
@@ -117,7 +116,7 @@ async def test_metrics_show_tasks_queues_steps_and_requests(gateway: Gateway) ->
 
 
 async def test_metrics_answer_while_redis_is_away(gateway: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gateway.stores.tasks, "totals", away)
+    monkeypatch.setattr(gateway.stores.backlog, "totals", away)
     answer = await gateway.http.get("/metrics")
     assert answer.status_code == 200
     assert "turnout_redis_up 0.0" in answer.text

@@ -18,7 +18,7 @@ from turnout.domain.tasks import Cancelled, Failed, Interrupted, Stage, Task, Ta
 from turnout.gateway.videos import live_events as live_module
 from turnout.gateway.videos.event_json import event_json, order_of
 from turnout.gateway.videos.live_events import CutOff, LiveEvents, Watcher
-from turnout.ports import Recorded
+from turnout.ports.events import Recorded
 
 STORY = ["queued", "in_progress", "progress", "preview", "progress", "completed"]
 
@@ -124,7 +124,7 @@ async def test_a_lost_tail_start_leaves_no_gap(gateway: Gateway) -> None:
     """Events that the tail never brought still come, in order, before the first one that it brings."""
     task = make_task()
     await gateway.stores.tasks.submit(task, gateway.inside.config.limits)
-    live = LiveEvents(gateway.stores.tasks)  # its tail does not run
+    live = LiveEvents(gateway.stores.tasks, gateway.stores.events)  # its tail does not run
     stream = live.follow(task, "0")
     assert [n.text.split('"type":"')[1].split('"')[0] for n in await anext(stream)] == ["video.queued"]
     claimed = await gateway.gang.claim()
@@ -132,7 +132,7 @@ async def test_a_lost_tail_start_leaves_no_gap(gateway: Gateway) -> None:
     waiting = asyncio.ensure_future(anext(stream))
     await wait_until(lambda: bool(live._by_task), "the watcher")
     await gateway.gang.progress(claimed, Stage.DENOISING, 2)
-    newest = (await gateway.stores.tasks.story(task.id))[-1]
+    newest = (await gateway.stores.events.history(task.id))[-1]
     await live._publish(newest)
     assert [json.loads(n.text)["type"] for n in await waiting] == [
         "video.in_progress",

@@ -1,6 +1,5 @@
 """The task log in Redis: read and version, `evolve` in Python, one script that compares and writes."""
 
-from collections.abc import AsyncIterator
 from typing import Any, Literal
 
 from turnout.adapters.redis.connection import MAX_EVENTS, RedisConnection, translated
@@ -9,10 +8,9 @@ from turnout.domain.errors import Conflict, Limited, NotFound, Stale, Unavailabl
 from turnout.domain.fairness import Waiting, class_base, position
 from turnout.domain.tasks import Event, State, Submitted, Task, TaskId, TenantId, evolve
 from turnout.domain.usage import FIGURES, day_of, used_by
-from turnout.ports import Idempotency, Limits, Recorded
-from turnout.schemas.task_records import dump_event, dump_task, load_event, load_task
+from turnout.ports.tasks import Idempotency, Limits
+from turnout.schemas.task_records import dump_event, dump_task, load_task
 
-_TAIL_BLOCK_MS = 2_000
 _MAX_RACES = 50  # writers of one task: its gang, a canceller, the reaper; past this something is wrong
 
 
@@ -147,51 +145,6 @@ class RedisTaskLog:
         ]
         own = next(line for line in lines if line.tenant == task.tenant)
         return position(own, place, [line for line in lines if line is not own])
-
-    async def story(self, task_id: TaskId, after: str = "0") -> list[Recorded]:
-        async with translated():
-            entries = await self._link.client.xrange(self._link.key("events", task_id), min=f"({after}")
-            tenant = await self._link.client.hget(self._link.key("task", task_id), "tenant")
-        owner = TenantId(tenant.decode() if tenant else "")
-        return [
-            Recorded(entry.decode(), "", task_id, owner, load_event(fields[b"e"]))
-            for entry, fields in entries
-        ]
-
-    async def tail(self, after: str | None = None) -> AsyncIterator[Recorded]:
-        stream = self._link.key("events")
-        cursor = after
-        if cursor is None:
-            async with translated():
-                newest = await self._link.client.xrevrange(stream, count=1)
-            cursor = newest[0][0].decode() if newest else "0"
-        while True:
-            async with translated():
-                read = await self._link.client.xread({stream: cursor}, count=500, block=_TAIL_BLOCK_MS)
-            for _, entries in read:
-                for entry, fields in entries:
-                    cursor = str(entry, "ascii")
-                    yield Recorded(
-                        fields[b"i"].decode(),
-                        cursor,
-                        TaskId(fields[b"t"].decode()),
-                        TenantId(fields[b"n"].decode()),
-                        load_event(fields[b"e"]),
-                    )
-
-    async def totals(self) -> dict[str, int]:
-        async with translated():
-            found = await self._link.client.hgetall(self._link.key("totals"))
-        counted = {name.decode(): int(count) for name, count in found.items()}
-        return {state.value: counted.get(state.value, 0) for state in State}
-
-    async def unfinished_since(self, model: str, before: float) -> list[TaskId]:
-        """Tasks of a model that were submitted before then and have not ended."""
-        async with translated():
-            ids = await self._link.client.zrangebyscore(
-                self._link.key("unfinished", model), "-inf", int(before * 1000), start=0, num=100
-            )
-        return [TaskId(i.decode()) for i in ids]
 
 
 def _use(task: Task) -> list[str | int]:

@@ -7,7 +7,7 @@ from turnout.adapters.redis.connection import RedisConnection, translated
 from turnout.adapters.redis.task_log import RedisTaskLog
 from turnout.domain.errors import NotFound, Stale
 from turnout.domain.tasks import Claimed, GangId, Interrupted, State, Task, TaskId
-from turnout.ports import Limits, QueueFigures
+from turnout.ports.tasks import Limits
 
 _GROUP = "gangs"
 _REAPER = b"reaper"
@@ -15,6 +15,8 @@ _CLOSED_S = 2 * 3600
 
 
 class RedisQueue:
+    """Both `Queue` and `QueueGangs`."""
+
     def __init__(self, link: RedisConnection, tasks: RedisTaskLog) -> None:
         self._link = link
         self._tasks = tasks
@@ -30,14 +32,6 @@ class RedisQueue:
                 return await self._tasks.apply(task_id, Claimed(time.time(), task.attempt + 1, gang))
             except (Stale, NotFound):
                 continue  # cancelled between the two scripts; its turn went with it
-
-    async def close(self, gang: GangId) -> None:
-        async with translated():
-            await self._link.client.set(self._link.key("closed", gang), 1, ex=_CLOSED_S)
-
-    async def open(self, gang: GangId) -> None:
-        async with translated():
-            await self._link.client.delete(self._link.key("closed", gang))
 
     async def renew(self, task: Task) -> bool:
         return bool(await self._link.run("renew", task.id, task.gang or ""))
@@ -73,29 +67,20 @@ class RedisQueue:
                 continue  # it moved on by itself
         return done
 
+    async def close(self, gang: GangId) -> None:
+        async with translated():
+            await self._link.client.set(self._link.key("closed", gang), 1, ex=_CLOSED_S)
+
+    async def open(self, gang: GangId) -> None:
+        async with translated():
+            await self._link.client.delete(self._link.key("closed", gang))
+
     async def holdings(self, model: str) -> dict[GangId, int]:
         async with translated():
             if not await self._link.client.exists(self._link.key("queue", model)):
                 return {}
             consumers = await self._link.client.xinfo_consumers(self._link.key("queue", model), _GROUP)
         return {GangId(c["name"].decode()): int(c["pending"]) for c in consumers if c["name"] != _REAPER}
-
-    async def figures(self, model: str) -> QueueFigures:
-        async with translated(), self._link.client.pipeline(transaction=False) as pipe:
-            pipe.xlen(self._link.key("queue", model))
-            pipe.hlen(self._link.key("bound", model))
-            pipe.zrange(self._link.key("unfinished", model), 0, 0, withscores=True)
-            length, running, oldest = await pipe.execute()
-        age = max(0.0, time.time() - oldest[0][1] / 1000) if oldest else 0.0
-        return QueueFigures(length, running, age)
-
-    async def models(self) -> list[str]:
-        async with translated():
-            found = await self._link.client.smembers(self._link.key("queues"))
-        return sorted(name.decode() for name in found)
-
-    async def forget(self, model: str) -> bool:
-        return bool(await self._link.run("forget_queue", model))
 
     async def leave(self, model: str, gang: GangId) -> None:
         known = await self.holdings(model)

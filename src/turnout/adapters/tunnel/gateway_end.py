@@ -12,7 +12,7 @@ from turnout.domain.errors import Unavailable
 from turnout.domain.serving import WorkerId
 from turnout.observe import get_log
 from turnout.peer_connections import PeerConnections
-from turnout.ports import Channel
+from turnout.ports.network import Channel
 
 log = get_log()
 

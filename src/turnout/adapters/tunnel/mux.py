@@ -18,7 +18,7 @@ from collections.abc import Awaitable, Callable
 from enum import IntEnum
 
 from turnout.domain.errors import Unavailable
-from turnout.ports import Channel
+from turnout.ports.network import Channel
 
 WINDOW_BYTES = 256 * 1024
 PIECE_BYTES = 32 * 1024

@@ -12,7 +12,7 @@ from turnout.domain.errors import Unavailable
 from turnout.domain.quotas import ChatLimits, TenantShare
 from turnout.domain.tasks import TenantId
 from turnout.observe import get_log
-from turnout.ports import Quotas
+from turnout.ports.quotas import Quotas
 
 _REFILL_S = 2.0  # slots are renewed, and what lies idle is given back, this often
 _PAUSE_S = 0.005  # between two rounds, so that a busy tenant's requests are paid for in batches

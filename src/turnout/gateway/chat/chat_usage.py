@@ -11,7 +11,7 @@ from turnout.domain.errors import Unavailable
 from turnout.domain.tasks import TenantId
 from turnout.domain.usage import UsageRow, Used, day_of
 from turnout.observe import get_log
-from turnout.ports import UsageLog
+from turnout.ports.usage import UsageLog
 
 FLUSH_S = 2.0
 

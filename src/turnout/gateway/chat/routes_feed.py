@@ -9,7 +9,10 @@ from turnout.domain.serving import TUNNEL, DemandReport, ModelRoutes, Route, Wor
 from turnout.gateway.chat.direct import DirectRoutes, WorkerProxy
 from turnout.gateway.chat.switchboard import Switchboard
 from turnout.observe import get_log
-from turnout.ports import Registry, Tunnels
+from turnout.ports.models import ModelStore
+from turnout.ports.network import Tunnels
+from turnout.ports.routes import DemandReports, RouteTable
+from turnout.ports.workers import WorkerStore
 from turnout.schemas.relay_tokens import relay_token_from_digest
 
 _REPORT_S = 1.0
@@ -23,7 +26,10 @@ class RoutesFeed:
 
     def __init__(
         self,
-        registry: Registry,
+        routes: RouteTable,
+        demand: DemandReports,
+        models: ModelStore,
+        workers: WorkerStore,
         switchboard: Switchboard,
         tunnels: Tunnels,
         direct: DirectRoutes,
@@ -31,7 +37,10 @@ class RoutesFeed:
         now: Callable[[], float],
     ) -> None:
         self.name = name
-        self._registry = registry
+        self._routes = routes
+        self._demand = demand
+        self._models = models
+        self._workers = workers
         self._switchboard = switchboard
         self._tunnels = tunnels
         self._direct = direct
@@ -54,14 +63,14 @@ class RoutesFeed:
         while True:
             known: dict[str, ModelRoutes] = {}
             try:
-                async for changes in self._registry.tail_routes():
+                async for changes in self._routes.tail():
                     self._known = known  # a tail begins with all there is
                     for model, routes in changes.items():
                         if routes is None:
                             known.pop(model, None)
                         else:
                             known[model] = routes
-                    if not (known or self._applied) and await self._registry.models():
+                    if not (known or self._applied) and await self._models.all():
                         continue  # no manager has looked at the models yet: requests for them wait
                     await self._learn_tokens({r.worker for there in known.values() for r in there.routes})
                     self._apply()
@@ -97,7 +106,7 @@ class RoutesFeed:
         }
 
     async def _learn_tokens(self, workers: set[WorkerId]) -> None:
-        enrolments = await self._registry.enrolments(workers) if workers else {}
+        enrolments = await self._workers.enrolments(workers) if workers else {}
         self._tokens = {w: relay_token_from_digest(e.digest) for w, e in enrolments.items()}
 
     async def _report_demand(self) -> None:
@@ -108,7 +117,7 @@ class RoutesFeed:
                 for model, demand in self._switchboard.demand().items()
             }
             try:
-                await self._registry.report_demand(self.name, reports)
+                await self._demand.report(self.name, reports)
             except Unavailable as err:
                 log.warning("demand was not reported", reason=err.message)
             try:

@@ -14,7 +14,7 @@ router = APIRouter(tags=["models"], responses=documented(401, 403, 500, 503))
 
 @router.get("/v1/models", summary="List models")
 async def index(key: UserDep, gateway: GatewayDep) -> ModelList:
-    statuses = await gateway.stores.registry.statuses()
+    statuses = await gateway.stores.fleet_status.statuses()
     models = (await gateway.catalog.all()).values()
     return ModelList(data=[shown(model, statuses.get(model.name, NOT_LOOKED_AT)) for model in models])
 
@@ -22,7 +22,7 @@ async def index(key: UserDep, gateway: GatewayDep) -> ModelList:
 @router.get("/v1/models/{name}", responses=documented(404), summary="Look at a model")
 async def show(name: str, key: UserDep, gateway: GatewayDep) -> ModelShown | ServedShown:
     try:
-        model = await gateway.stores.registry.model(name)
+        model = await gateway.stores.models.get(name)
     except NotFound as err:
         raise NotFound(f"There is no model {name[:100]}.", "model", "model_not_found") from err
-    return shown(model, (await gateway.stores.registry.statuses()).get(name, NOT_LOOKED_AT))
+    return shown(model, (await gateway.stores.fleet_status.statuses()).get(name, NOT_LOOKED_AT))

@@ -33,7 +33,7 @@ async def register(request: Request, admin: AdminDep, gateway: GatewayDep) -> Mo
             "command_not_allowed",
         )
     check_served(model)
-    await gateway.stores.registry.put_model(model)
+    await gateway.stores.models.put(model)
     gateway.catalog.invalidate()
     get_log().info("model registered", model=model.name, engine=model.engine, by=admin.id)
     return shown(model, REGISTERED)
@@ -42,7 +42,7 @@ async def register(request: Request, admin: AdminDep, gateway: GatewayDep) -> Mo
 @router.delete("/v1/models/{name}", responses=documented(404), summary="Remove a model")
 async def remove(name: str, admin: AdminDep, gateway: GatewayDep) -> ModelDeleted:
     """Its replicas leave once they are idle; its waiting tasks end with an error."""
-    if not await gateway.stores.registry.remove_model(name):
+    if not await gateway.stores.models.remove(name):
         raise NotFound(f"There is no model {name[:100]}.", "model", "model_not_found")
     gateway.catalog.invalidate()
     get_log().info("model removed", model=name, by=admin.id)

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector, CollectorRegistry
 
-from turnout.ports import FleetFigures
+from turnout.ports.fleet_status import FleetFigures
 
 
 class FleetMetrics(Collector):

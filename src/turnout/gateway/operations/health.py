@@ -30,7 +30,9 @@ async def health() -> HealthAnswer:
 )
 async def ready(gateway: GatewayDep) -> JSONResponse:
     redis, blobs, manager = await asyncio.gather(
-        _state(gateway.stores.tasks.totals()), _state(_blobs_answer(gateway)), _state(_manager_works(gateway))
+        _state(gateway.stores.backlog.totals()),
+        _state(_blobs_answer(gateway)),
+        _state(_manager_works(gateway)),
     )
     fine = redis == blobs == "ok"  # a gateway without a manager still takes, shows and delivers tasks
     found = {"redis": redis, "blobs": blobs, "manager": manager}

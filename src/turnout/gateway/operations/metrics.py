@@ -21,7 +21,10 @@ from turnout.domain.slots import GangReport
 from turnout.domain.tasks import Interrupted, Progressed, Stage, Task, TaskId
 from turnout.gateway.catalog import Catalog
 from turnout.gateway.operations.fleet_metrics import FleetMetrics
-from turnout.ports import Gangs, Queue, Recorded, Registry, TaskLog
+from turnout.ports.events import Recorded
+from turnout.ports.fleet_status import FleetStatus
+from turnout.ports.gangs import GangReports
+from turnout.ports.queue import Backlog
 
 _MAX_FOLLOWED = 10_000
 _HTTP_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10)
@@ -33,17 +36,15 @@ class Metrics:
 
     def __init__(
         self,
-        tasks: TaskLog,
-        queue: Queue,
-        gangs: Gangs,
-        fleet: Registry,
+        backlog: Backlog,
+        gangs: GangReports,
+        fleet_status: FleetStatus,
         catalog: Catalog,
         now: Callable[[], float],
     ) -> None:
-        self._task_log = tasks
-        self._queue = queue
-        self._gang_board = gangs
-        self._fleet_figures = fleet
+        self._backlog = backlog
+        self._gang_reports = gangs
+        self._fleet_status = fleet_status
         self._catalog = catalog
         self._now = now
         self.registry = CollectorRegistry()
@@ -109,18 +110,18 @@ class Metrics:
 
     async def scrape(self) -> bytes:
         try:
-            for state, count in (await self._task_log.totals()).items():
+            for state, count in (await self._backlog.totals()).items():
                 self._tasks.labels(state).set(count)
             videos = [model.name for model in await self._catalog.videos()]
-            figures_of = {name: await self._queue.figures(name) for name in videos}
+            figures_of = {name: await self._backlog.figures(name) for name in videos}
             for gauge in (self._length, self._running, self._oldest):
                 gauge.clear()  # of models that were removed, too
             for name, figures in figures_of.items():
                 self._length.labels(name).set(figures.length)
                 self._running.labels(name).set(figures.running)
                 self._oldest.labels(name).set(figures.oldest_s)
-            self._saw_gangs(videos, list((await self._gang_board.all()).values()))
-            self._fleet.figures = await self._fleet_figures.figures()
+            self._saw_gangs(videos, list((await self._gang_reports.all()).values()))
+            self._fleet.figures = await self._fleet_status.figures()
             self._redis_up.set(1)
         except Unavailable:
             self._redis_up.set(0)  # and the rest keeps its last values

@@ -19,7 +19,7 @@ from turnout.domain.tasks import (
     Task,
     TaskFailure,
 )
-from turnout.ports import Recorded
+from turnout.ports.events import Recorded
 from turnout.schemas.openai_json import percent, preview_path
 
 

@@ -15,7 +15,8 @@ from turnout.domain.errors import NotFound, Unavailable
 from turnout.domain.tasks import Finished, Interrupted, Task, TaskId, TenantId
 from turnout.gateway.videos.event_json import EventJson, event_json, order_of
 from turnout.observe import get_log
-from turnout.ports import Recorded, TaskLog
+from turnout.ports.events import Recorded, TaskEvents
+from turnout.ports.tasks import TaskLog
 
 HEARTBEAT_S = 15.0
 _MAX_BEHIND = 512
@@ -87,8 +88,9 @@ class Watcher:
 class LiveEvents:
     """`observers` get every event, with the task as it is now where the event may have ended it."""
 
-    def __init__(self, tasks: TaskLog, observers: Sequence[EventObserver] = ()) -> None:
+    def __init__(self, tasks: TaskLog, events: TaskEvents, observers: Sequence[EventObserver] = ()) -> None:
         self._tasks = tasks
+        self._events = events
         self._observers = observers
         self._cursor: str | None = None
         self._by_task: defaultdict[TaskId, set[Watcher]] = defaultdict(set)
@@ -101,7 +103,7 @@ class LiveEvents:
         """Tails for ever; after a failure it goes on from the last event it fanned out."""
         while True:
             try:
-                async for recorded in self._tasks.tail(self._cursor):
+                async for recorded in self._events.tail(self._cursor):
                     await self._publish(recorded)
                     self._cursor = recorded.cursor
             except Unavailable as err:
@@ -167,13 +169,13 @@ class LiveEvents:
     async def story(self, task_id: TaskId, after: str) -> list[EventJson]:
         """What is recorded of a task past `after`."""
         async with self._reads:
-            recorded = await self._tasks.story(task_id, after)
+            recorded = await self._events.history(task_id, after)
             now = await self._task_now(recorded[-1]) if recorded else None
         return [event_json(r, now) for r in recorded]
 
     async def _since(self, tenant: TenantId, after: str) -> AsyncGenerator[EventJson]:
         """What was recorded between `after` and what the live tail has brought, or until none comes for a while."""
-        tail = self._tasks.tail(after)
+        tail = self._events.tail(after)
         while True:
             try:
                 async with asyncio.timeout(_CATCH_UP_S):

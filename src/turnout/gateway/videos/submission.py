@@ -21,7 +21,9 @@ from turnout.gateway.videos.images import fit, from_data_url
 from turnout.gateway.videos.submission_headers import SubmissionHeaders
 from turnout.gateway.videos.video_body import VideoBody
 from turnout.observe import get_log
-from turnout.ports import Blobs, Fetcher, Idempotency, TaskLog
+from turnout.ports.blobs import Blobs
+from turnout.ports.network import Fetcher
+from turnout.ports.tasks import Idempotency, TaskLog
 from turnout.schemas.openai_json import RemixRequest, VideoRequest
 
 _DECODERS = 2  # images unpacked at once; each may take max_image_pixels × 4 bytes, several times over

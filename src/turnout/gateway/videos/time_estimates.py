@@ -1,7 +1,7 @@
 """How long tasks take here, learned from those that ended; owns the guesses shown as `eta_s`."""
 
 from turnout.domain.tasks import Finished, State, Task
-from turnout.ports import Recorded
+from turnout.ports.events import Recorded
 
 _WEIGHT = 0.3  # of the newest task in the running mean
 

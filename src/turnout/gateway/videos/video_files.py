@@ -14,7 +14,7 @@ from turnout.gateway.auth import UserDep
 from turnout.gateway.gateway import GatewayDep
 from turnout.gateway.problems import documented, respond
 from turnout.gateway.videos.video_routes import own_task
-from turnout.ports import BlobInfo
+from turnout.ports.blobs import BlobInfo
 
 _URL_TTL_S = 3600.0
 _RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})")

@@ -20,7 +20,7 @@ from turnout.gateway.bodies import json_body, read_json
 from turnout.gateway.gateway import Gateway, GatewayDep
 from turnout.gateway.problems import documented
 from turnout.observe import get_log
-from turnout.ports import Fetcher
+from turnout.ports.network import Fetcher
 from turnout.schemas.relay_tokens import PROBE_PATH, probe_answer
 from turnout.schemas.worker_messages import (
     Draining,
@@ -47,14 +47,14 @@ router = APIRouter(tags=["workers"], responses=documented(401, 403, 500, 503))
 )
 async def register(request: Request, key: WorkerDep, gateway: GatewayDep) -> Registered:
     body = await read_json(request, Registration)
-    known = await gateway.stores.registry.enrolled(body.known_as) if body.known_as else None
+    known = await gateway.stores.workers.enrolled(body.known_as) if body.known_as else None
     if known is not None and not _is_its_secret(known, body.secret or ""):
         raise Forbidden("That id belongs to another worker.", "known_as", "not_your_id")
     if body.url != TUNNEL:
         await _probe(gateway.prober, body.url, body.probe_key)
     worker = known.id if known else WorkerId(f"w-{secrets.token_hex(6)}")
     secret = body.secret if known and body.secret else secrets.token_urlsafe(32)
-    await gateway.stores.registry.enrol(Enrolment(worker, body.name, body.url, _digest(secret)))
+    await gateway.stores.workers.enrol(Enrolment(worker, body.name, body.url, _digest(secret)))
     get_log().info("worker registered", worker=worker, name=body.name, url=body.url, by=key.id)
     return Registered(id=worker, secret=secret, heartbeat_s=HEARTBEAT_S)
 
@@ -74,19 +74,19 @@ async def heartbeat(
     enrolled = await identify_worker(gateway, worker_id, authorization)
     worker = enrolled.id
     body = await read_json(request, Heartbeat)
-    await gateway.stores.registry.heard(worker, Beat(body.machine, body.replicas, body.seen))
-    gateways = tuple(await gateway.stores.registry.gateways()) if enrolled.url == TUNNEL else ()
-    sheet = await gateway.stores.registry.orders(worker)
+    await gateway.stores.workers.heard(worker, Beat(body.machine, body.replicas, body.seen))
+    gateways = tuple(await gateway.stores.demand.gateways()) if enrolled.url == TUNNEL else ()
+    sheet = await gateway.stores.orders.get(worker)
     if sheet is None or sheet.version == body.seen:
-        sheet = await gateway.stores.registry.wait_orders(worker, body.seen, body.wait_s)
+        sheet = await gateway.stores.orders.wait(worker, body.seen, body.wait_s)
     sheet = sheet or OrderSheet(body.seen)
     return WorkerOrders(version=sheet.version, orders=sheet.orders, gateways=gateways)
 
 
 @router.get("/workers", summary="List workers")
 async def index(admin: AdminDep, gateway: GatewayDep) -> WorkerList:
-    enrolments = await gateway.stores.registry.enrolments()
-    beats = await gateway.stores.registry.beats(list(enrolments))
+    enrolments = await gateway.stores.workers.enrolments()
+    beats = await gateway.stores.workers.beats(list(enrolments))
     return WorkerList(
         data=[
             WorkerShown(
@@ -111,7 +111,7 @@ async def index(admin: AdminDep, gateway: GatewayDep) -> WorkerList:
 async def drain(worker_id: str, request: Request, admin: AdminDep, gateway: GatewayDep) -> Draining:
     body = await read_json(request, Draining)
     try:
-        await gateway.stores.registry.set_draining(WorkerId(worker_id), body.draining)
+        await gateway.stores.workers.set_draining(WorkerId(worker_id), body.draining)
     except NotFound as err:
         raise NotFound(f"There is no worker {worker_id[:100]}.", "worker_id", "worker_not_found") from err
     get_log().info("worker drained", worker=worker_id, draining=body.draining, by=admin.id)
@@ -148,7 +148,7 @@ async def _probe(prober: Fetcher, url: str, probe_key: str) -> None:
 
 async def identify_worker(gateway: Gateway, worker_id: str, authorization: str | None) -> Enrolment:
     """The worker that calls, by its own secret; raises Unauthorized."""
-    enrolled = await gateway.stores.registry.enrolled(WorkerId(worker_id))
+    enrolled = await gateway.stores.workers.enrolled(WorkerId(worker_id))
     scheme, _, shown = (authorization or "").partition(" ")
     if enrolled is None or scheme.lower() != "bearer" or not _is_its_secret(enrolled, shown.strip()):
         raise Unauthorized("Register first: this is no worker's secret.", code="invalid_secret")

@@ -19,7 +19,7 @@ from turnout.launch.ray.interfaces import interface_of
 from turnout.launch.ray.rank_actor import RankAssignment
 from turnout.launch.ray.ray_ranks import RankTerms, RayRanks
 from turnout.observe import get_log, start_logging
-from turnout.ports import GangBoard
+from turnout.ports.gangs import GangReportStore
 from turnout.wiring.stores import open_stores
 
 log = get_log()
@@ -66,10 +66,10 @@ class VideoGenerator:
                 with contextlib.suppress(Unavailable):
                     await stores.gangs.remove(self.gang)
 
-    async def _tell(self, board: GangBoard) -> None:
+    async def _tell(self, reports: GangReportStore) -> None:
         while True:
             with contextlib.suppress(Unavailable):
-                await board.show(self.report())
+                await reports.put(self.report())
             await asyncio.sleep(_TELL_EVERY_S)
 
     def report(self) -> GangReport:

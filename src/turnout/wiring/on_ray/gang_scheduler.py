@@ -63,14 +63,14 @@ class GangScheduler:
         return self._config.ray_strategy
 
     async def _queue(self, model: Model, gangs: dict[GangId, GangReport]) -> QueueState:
-        figures = await self._stores.queue.figures(model.name)
+        figures = await self._stores.backlog.figures(model.name)
         held = await self._stores.queue.holdings(model.name)
         mine = {gang: report for gang, report in gangs.items() if report.model == model.name}
         return queue_state(model, figures.length, figures.running, figures.oldest_s, held, mine)
 
     async def _refuse(self, model: Model, nodes: Sequence[Resources]) -> None:
         failure = TaskFailure("unplaceable", misfit_reason(model, nodes, self._strategy))
-        for task in await self._stores.tasks.unfinished_since(model.name, time.time()):
+        for task in await self._stores.backlog.unfinished(model.name, time.time()):
             try:
                 await self._stores.tasks.apply(task, Expired(time.time(), failure))
                 log.warning("task refused", task=task, reason=failure.message)

@@ -20,7 +20,7 @@ from turnout.domain.tasks import GangId
 from turnout.gateway.app import create_app
 from turnout.gateway.gateway import Gateway
 from turnout.observe import get_log, start_logging
-from turnout.ports import Gangs
+from turnout.ports.gangs import GangReports
 from turnout.relay import RelaySettings
 from turnout.wiring.on_ray.manager_actor import find_manager
 from turnout.wiring.run_gateway import gateway_on
@@ -36,7 +36,7 @@ _ANSWER_S = 2.0  # shorter than /ready waits
 class GangsByRay:
     """The gangs that live, as the manager's actor knows them; while it is away, as they tell of themselves."""
 
-    def __init__(self, board: Gangs) -> None:
+    def __init__(self, board: GangReports) -> None:
         self._board = board
         self._manager: Any = None
 
@@ -63,7 +63,7 @@ class APIEntrypoint:
         self._fetcher = Outbound(config.allow_private_urls)
         self._gateway: Gateway | None = None
         await declare(
-            config, self._wires.registry
+            config, self._wires.models
         )  # the manager does so, too, but perhaps later than the first request
 
     def __serve_build_asgi_app__(self) -> Any:

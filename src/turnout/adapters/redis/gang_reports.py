@@ -1,4 +1,4 @@
-"""What gangs on other machines tell of themselves: one field each, believed for as long as it is fresh."""
+"""What gangs on other machines report of themselves, in Redis: one field each. An old report is ignored."""
 
 import time
 
@@ -12,12 +12,12 @@ _FRESH_S = 10.0
 _REPORT = TypeAdapter(GangReport)
 
 
-class RedisGangBoard:
+class RedisGangReports:
     def __init__(self, link: RedisConnection) -> None:
         self._client = link.client
         self._name = link.key("gangs")
 
-    async def show(self, report: GangReport) -> None:
+    async def put(self, report: GangReport) -> None:
         async with translated():
             await self._client.hset(self._name, report.gang, _REPORT.dump_json(report))
 

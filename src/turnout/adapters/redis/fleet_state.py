@@ -1,0 +1,139 @@
+"""What the manager keeps and publishes in Redis, and what others read of it.
+
+`fleet:changes` carries only the names of what the manager changed; what is so now is read from its own key. So a
+missed entry delays, and never misleads.
+"""
+
+from collections.abc import Mapping
+from importlib.resources import files
+from typing import Any
+
+from turnout.adapters.redis.connection import RedisConnection, translated
+from turnout.adapters.redis.manager_news import MAX_NEWS
+from turnout.adapters.redis.worker_store import WORKER_S
+from turnout.domain.fleet import GivenUp
+from turnout.domain.model_status import ModelStatus
+from turnout.domain.serving import ReplicaId, WorkerId
+from turnout.ports.fleet_status import FleetFigures
+from turnout.ports.manager_state import News, Publication, Saved
+from turnout.schemas.fleet_records import CENSUS, NOTES, ORDERS, REPLICA, ROUTES, STATUSES
+
+_BATCH = 5_000
+
+
+class RedisManagerState:
+    def __init__(self, link: RedisConnection) -> None:
+        self._link = link
+        self._client = link.client
+        here = files("turnout.adapters.redis")
+        self._publish = self._client.register_script(here.joinpath("fleet_publish.lua").read_text())
+
+    def _key(self, *parts: str) -> str:
+        return self._link.key("fleet", *parts)
+
+    async def wait_news(self, after: str, timeout_s: float) -> News:
+        stream = self._key("news")
+        async with translated(timeout_s + 5):
+            if not after:
+                newest = await self._client.xrevrange(stream, count=1)
+                return News(newest[0][0].decode() if newest else "0", models=True)
+            read = await self._client.xread(
+                {stream: after}, count=_BATCH, block=max(1, int(timeout_s * 1000))
+            )
+        entries: list[Any] = read[0][1] if read else []
+        if not entries:
+            return News(after)
+        named: dict[bytes, set[str]] = {b"w": set(), b"g": set(), b"m": set(), b"q": set()}
+        for _, fields in entries:
+            for kind, name in fields.items():
+                named[kind].add(name.decode())
+        return News(
+            entries[-1][0].decode(),
+            frozenset(WorkerId(w) for w in named[b"w"]),
+            frozenset(named[b"g"]),
+            bool(named[b"m"]),
+        )
+
+    async def saved(self) -> Saved:
+        async with translated(), self._client.pipeline(transaction=True) as pipe:
+            pipe.hgetall(self._key("replicas"))
+            pipe.hgetall(self._key("versions"))
+            pipe.hkeys(self._key("routes"))
+            pipe.hget(self._key("manager"), "notes")
+            replicas, versions, routed, notes = await pipe.execute()
+        return Saved(
+            {ReplicaId(i.decode()): REPLICA.validate_json(doc) for i, doc in replicas.items()},
+            {WorkerId(w.decode()): int(v) for w, v in versions.items()},
+            frozenset(name.decode() for name in routed),
+            NOTES.validate_json(notes) if notes else None,
+        )
+
+    async def publish(self, right: str, owner: str, publication: Publication) -> bool:
+        writes = list[str | bytes | int]()
+        for replica_id, replica in publication.replicas.items():
+            if replica is None:
+                writes += ("hdel", "replicas", replica_id, "")
+            else:
+                writes += ("hset", "replicas", replica_id, REPLICA.dump_json(replica))
+        for worker, sheet in publication.orders.items():
+            if sheet is None:
+                # Old orders must not outlive their version: the worker would follow them when it comes back.
+                writes += ("hdel", "versions", worker, "", "del", f"orders:{worker}", "", "")
+                continue
+            writes += ("hset", "versions", worker, sheet.version)
+            writes += ("orders", f"orders:{worker}", sheet.version, ORDERS.dump_json(sheet.orders))
+            writes += ("tell", "", "w", worker)
+        for model, routes in publication.routes.items():
+            if routes is None:
+                writes += ("hdel", "routes", model, "")
+            else:
+                writes += ("hset", "routes", model, ROUTES.dump_json(routes))
+            writes += ("tell", "", "m", model)
+        if publication.notes is not None:
+            writes += ("hset", "manager", "notes", NOTES.dump_json(publication.notes))
+        if publication.statuses is not None:
+            writes += ("hset", "manager", "statuses", STATUSES.dump_json(dict(publication.statuses)))
+        if publication.census is not None:
+            writes += ("hset", "manager", "census", CENSUS.dump_json(dict(publication.census)))
+        for deed, count in publication.deeds.items():
+            writes += ("hincrby", "deeds", deed, count)
+        arguments = (right, owner, WORKER_S * 1000, MAX_NEWS, *writes)
+        async with translated():
+            return bool(await self._publish(keys=[self._link.prefix], args=arguments))
+
+
+class RedisFleetStatus:
+    def __init__(self, link: RedisConnection) -> None:
+        self._link = link
+        self._client = link.client
+
+    def _key(self, *parts: str) -> str:
+        return self._link.key("fleet", *parts)
+
+    async def statuses(self) -> dict[str, ModelStatus]:
+        async with translated():
+            doc = await self._client.hget(self._key("manager"), "statuses")
+        return STATUSES.validate_json(doc) if doc else {}
+
+    async def figures(self) -> FleetFigures:
+        async with translated(), self._client.pipeline(transaction=False) as pipe:
+            pipe.hget(self._key("manager"), "census")
+            pipe.hgetall(self._key("deeds"))
+            pipe.smembers(self._key("workers"))
+            census, deeds, names = await pipe.execute()
+            workers = sorted(WorkerId(name.decode()) for name in names)
+            pipe.time()
+            for worker in workers:
+                pipe.hget(self._key("beat", worker), "seq")
+            (seconds, micros), *beats = await pipe.execute()
+        now = seconds + micros / 1e6  # a beat's number is the time at which Redis got it, in microseconds
+        return FleetFigures(
+            CENSUS.validate_json(census) if census else {},
+            {deed.decode(): int(count) for deed, count in sorted(deeds.items())},
+            {w: max(0.0, now - int(seq) / 1e6) for w, seq in zip(workers, beats, strict=True) if seq},
+        )
+
+    async def given_up(self) -> Mapping[str, GivenUp]:
+        async with translated():
+            doc = await self._client.hget(self._key("manager"), "notes")
+        return NOTES.validate_json(doc).given_up if doc else {}

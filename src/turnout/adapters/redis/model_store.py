@@ -1,0 +1,64 @@
+"""The registered models in Redis: one hash, and a set of those that the configuration declared."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from turnout.adapters.redis.connection import RedisConnection, translated
+from turnout.adapters.redis.manager_news import tell_manager
+from turnout.domain.errors import NotFound
+from turnout.domain.serving import ServedModel
+from turnout.schemas.fleet_records import MODEL
+
+
+class RedisModelStore:
+    def __init__(self, link: RedisConnection) -> None:
+        self._link = link
+        self._client = link.client
+        self._models = link.key("fleet", "models")
+        self._declared = link.key("fleet", "declared")
+
+    async def put(self, model: ServedModel) -> None:
+        async with translated(), self._client.pipeline(transaction=True) as pipe:
+            pipe.hset(self._models, model.name, MODEL.dump_json(model))
+            pipe.srem(self._declared, model.name)
+            tell_manager(self._link, pipe, "m", model.name)
+            await pipe.execute()
+
+    async def declare(self, models: Sequence[ServedModel]) -> list[str]:
+        named = {model.name: MODEL.dump_json(model) for model in models}
+
+        async def change(pipe: Any) -> list[str]:
+            before = {name.decode() for name in await pipe.smembers(self._declared)}
+            gone = sorted(before - named.keys())
+            pipe.multi()
+            if gone:
+                pipe.hdel(self._models, *gone)
+                pipe.srem(self._declared, *gone)
+            if named:
+                pipe.hset(self._models, mapping=named)
+                pipe.sadd(self._declared, *named)
+            for name in (*gone, *named):
+                tell_manager(self._link, pipe, "m", name)
+            return gone
+
+        async with translated():
+            return await self._client.transaction(change, self._declared, value_from_callable=True)
+
+    async def all(self) -> dict[str, ServedModel]:
+        async with translated():
+            found = await self._client.hgetall(self._models)
+        return {name.decode(): MODEL.validate_json(doc) for name, doc in sorted(found.items())}
+
+    async def get(self, name: str) -> ServedModel:
+        async with translated():
+            doc = await self._client.hget(self._models, name)
+        if doc is None:
+            raise NotFound(f"There is no model {name}.", "model", "model_not_found")
+        return MODEL.validate_json(doc)
+
+    async def remove(self, name: str) -> bool:
+        async with translated(), self._client.pipeline(transaction=True) as pipe:
+            pipe.hdel(self._models, name)
+            pipe.srem(self._declared, name)
+            tell_manager(self._link, pipe, "m", name)
+            return bool((await pipe.execute())[0])

@@ -1,0 +1,21 @@
+"""Rights that one process holds at a time, in Redis: a key each, which lapses by itself."""
+
+from turnout.adapters.redis.connection import RedisConnection, translated
+
+
+class RedisMutex:
+    def __init__(self, link: RedisConnection) -> None:
+        self._link = link
+
+    async def hold(self, name: str, owner: str, ttl_s: float) -> bool:
+        return bool(await self._link.run("mutex", name, owner, int(ttl_s * 1000)))
+
+    async def drop(self, name: str, owner: str) -> None:
+        if await self.holder(name) == owner:
+            async with translated():
+                await self._link.client.delete(self._link.key("mutex", name))
+
+    async def holder(self, name: str) -> str | None:
+        async with translated():
+            found = await self._link.client.get(self._link.key("mutex", name))
+        return found.decode() if found else None

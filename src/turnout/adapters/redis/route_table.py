@@ -1,0 +1,82 @@
+"""What gateways and the manager tell each other in Redis: routes to gateways, demand from them."""
+
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
+
+from turnout.adapters.redis.connection import RedisConnection, translated
+from turnout.adapters.redis.manager_news import tell_manager
+from turnout.domain.serving import DemandReport, ModelRoutes
+from turnout.schemas.fleet_records import DEMAND, ROUTES
+
+_DEMAND_S = 6
+_TAIL_BLOCK_MS = 2_000
+_BATCH = 5_000
+
+
+class RedisRouteTable:
+    def __init__(self, link: RedisConnection) -> None:
+        self._link = link
+
+    async def tail(self) -> AsyncIterator[Mapping[str, ModelRoutes | None]]:
+        stream, key = self._link.key("fleet", "changes"), self._link.key("fleet", "routes")
+        client = self._link.client
+        async with translated():
+            newest = await client.xrevrange(stream, count=1)
+            found = await client.hgetall(key)
+        cursor = newest[0][0] if newest else b"0"
+        yield {name.decode(): ROUTES.validate_json(doc) for name, doc in found.items()}
+        while True:
+            async with translated():
+                read = await client.xread({stream: cursor}, count=_BATCH, block=_TAIL_BLOCK_MS)
+            entries: list[Any] = read[0][1] if read else []
+            if not entries:
+                continue
+            cursor = entries[-1][0]
+            names = sorted({fields[b"m"] for _, fields in entries if b"m" in fields})
+            if names:
+                async with translated():
+                    docs = await client.hmget(key, names)
+                yield {
+                    name.decode(): None if doc is None else ROUTES.validate_json(doc)
+                    for name, doc in zip(names, docs, strict=True)
+                }
+
+
+class RedisDemandReports:
+    def __init__(self, link: RedisConnection) -> None:
+        self._link = link
+        self._client = link.client
+
+    def _key(self, *parts: str) -> str:
+        return self._link.key("fleet", *parts)
+
+    async def report(self, gateway: str, demand: Mapping[str, DemandReport]) -> None:
+        key = self._key("demand", gateway)
+        async with translated(), self._client.pipeline(transaction=True) as pipe:
+            pipe.hset(key, "doc", DEMAND.dump_json(dict(demand)))
+            pipe.hincrby(key, "n", 1)
+            pipe.expire(key, _DEMAND_S)
+            pipe.sadd(self._key("gateways"), gateway)
+            tell_manager(self._link, pipe, "g", gateway)
+            await pipe.execute()
+
+    async def gateways(self) -> list[str]:
+        async with translated():
+            named = sorted(g.decode() for g in await self._client.smembers(self._key("gateways")))
+            pipe = self._client.pipeline(transaction=False)
+            for gateway in named:
+                pipe.exists(self._key("demand", gateway))
+            alive = await pipe.execute()
+        return [gateway for gateway, there in zip(named, alive, strict=True) if there]
+
+    async def all(self) -> dict[str, tuple[int, Mapping[str, DemandReport]]]:
+        async with translated():
+            gateways = sorted(g.decode() for g in await self._client.smembers(self._key("gateways")))
+            pipe = self._client.pipeline(transaction=False)
+            for gateway in gateways:
+                pipe.hmget(self._key("demand", gateway), "n", "doc")
+            found = dict(zip(gateways, await pipe.execute(), strict=True))
+            lapsed = [gateway for gateway, (_, doc) in found.items() if doc is None]
+            if lapsed:
+                await self._client.srem(self._key("gateways"), *lapsed)
+        return {g: (int(n), DEMAND.validate_json(doc)) for g, (n, doc) in found.items() if doc is not None}

@@ -1,0 +1,46 @@
+"""The events of tasks in Redis: a stream for each task, and one for all that gateways tail."""
+
+from collections.abc import AsyncIterator
+
+from turnout.adapters.redis.connection import RedisConnection, translated
+from turnout.domain.tasks import TaskId, TenantId
+from turnout.ports.events import Recorded
+from turnout.schemas.task_records import load_event
+
+_TAIL_BLOCK_MS = 2_000
+
+
+class RedisTaskEvents:
+    def __init__(self, link: RedisConnection) -> None:
+        self._link = link
+
+    async def history(self, task_id: TaskId, after: str = "0") -> list[Recorded]:
+        async with translated():
+            entries = await self._link.client.xrange(self._link.key("events", task_id), min=f"({after}")
+            tenant = await self._link.client.hget(self._link.key("task", task_id), "tenant")
+        owner = TenantId(tenant.decode() if tenant else "")
+        return [
+            Recorded(entry.decode(), "", task_id, owner, load_event(fields[b"e"]))
+            for entry, fields in entries
+        ]
+
+    async def tail(self, after: str | None = None) -> AsyncIterator[Recorded]:
+        stream = self._link.key("events")
+        cursor = after
+        if cursor is None:
+            async with translated():
+                newest = await self._link.client.xrevrange(stream, count=1)
+            cursor = newest[0][0].decode() if newest else "0"
+        while True:
+            async with translated():
+                read = await self._link.client.xread({stream: cursor}, count=500, block=_TAIL_BLOCK_MS)
+            for _, entries in read:
+                for entry, fields in entries:
+                    cursor = str(entry, "ascii")
+                    yield Recorded(
+                        fields[b"i"].decode(),
+                        cursor,
+                        TaskId(fields[b"t"].decode()),
+                        TenantId(fields[b"n"].decode()),
+                        load_event(fields[b"e"]),
+                    )

@@ -1,0 +1,44 @@
+"""Webhooks to be sent, in Redis: ids of tasks by the time at which they are due, and the number of tries of each."""
+
+from turnout.adapters.redis.connection import RedisConnection, translated
+from turnout.adapters.redis.task_log import RedisTaskLog
+from turnout.domain.errors import NotFound
+from turnout.domain.tasks import TaskId
+from turnout.ports.webhooks import Delivery
+
+_TRIES_TTL_S = 7 * 86_400
+
+
+class RedisOutbox:
+    def __init__(self, link: RedisConnection, tasks: RedisTaskLog) -> None:
+        self._client = link.client
+        self._link = link
+        self._tasks = tasks
+        self._name = link.key("outbox")
+
+    async def due(self, now: float, hold_s: float, limit: int) -> list[Delivery]:
+        async with translated():
+            ids = await self._client.zrangebyscore(self._name, "-inf", int(now * 1000), start=0, num=limit)
+        found: list[Delivery] = []
+        for raw in ids:
+            task_id = TaskId(raw.decode())
+            async with translated():
+                await self._client.zadd(self._name, {task_id: int((now + hold_s) * 1000)}, xx=True)
+                tries = await self._client.get(self._link.key("webhook", task_id))
+            try:
+                found.append(Delivery(await self._tasks.get(task_id), int(tries or 0)))
+            except NotFound:
+                await self.done(task_id)
+        return found
+
+    async def done(self, task_id: TaskId) -> None:
+        async with translated():
+            await self._client.zrem(self._name, task_id)
+            await self._client.delete(self._link.key("webhook", task_id))
+
+    async def again(self, task_id: TaskId, at: float) -> None:
+        async with translated():
+            tries = self._link.key("webhook", task_id)
+            await self._client.incr(tries)
+            await self._client.expire(tries, _TRIES_TTL_S)
+            await self._client.zadd(self._name, {task_id: int(at * 1000)}, xx=True)

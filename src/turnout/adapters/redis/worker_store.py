@@ -1,0 +1,114 @@
+"""Workers in Redis: registrations, heartbeats, and the orders that they wait for."""
+
+import time
+from collections.abc import Collection
+from dataclasses import replace
+from importlib.resources import files
+
+from turnout.adapters.redis.connection import RedisConnection, translated
+from turnout.adapters.redis.manager_news import MAX_NEWS, tell_manager
+from turnout.adapters.redis.shared_read import SharedRead
+from turnout.domain.errors import NotFound
+from turnout.domain.serving import Beat, Enrolment, OrderSheet, WorkerId
+from turnout.schemas.fleet_records import BEAT, ENROLMENT, ORDERS
+
+WORKER_S = 7 * 86_400
+_BEAT_S = 3_600
+
+
+class RedisWorkerStore:
+    def __init__(self, link: RedisConnection) -> None:
+        self._link = link
+        self._client = link.client
+        here = files("turnout.adapters.redis")
+        self._heard = self._client.register_script(here.joinpath("fleet_heard.lua").read_text())
+
+    def _key(self, *parts: str) -> str:
+        return self._link.key("fleet", *parts)
+
+    async def enrol(self, worker: Enrolment) -> None:
+        key = self._key("worker", worker.id)
+        async with translated(), self._client.pipeline(transaction=True) as pipe:
+            pipe.hset(key, "doc", ENROLMENT.dump_json(worker))
+            pipe.expire(key, WORKER_S)
+            pipe.sadd(self._key("workers"), worker.id)
+            tell_manager(self._link, pipe, "w", worker.id)
+            await pipe.execute()
+
+    async def enrolled(self, worker: WorkerId) -> Enrolment | None:
+        return (await self._enrolments([worker])).get(worker)
+
+    async def enrolments(self, workers: Collection[WorkerId] | None = None) -> dict[WorkerId, Enrolment]:
+        if workers is not None:
+            return await self._enrolments(workers)
+        async with translated():
+            names = [w.decode() for w in await self._client.smembers(self._key("workers"))]
+        found = await self._enrolments([WorkerId(name) for name in sorted(names)])
+        lapsed = [name for name in names if name not in found]
+        if lapsed:
+            async with translated():
+                await self._client.srem(self._key("workers"), *lapsed)
+        return found
+
+    async def _enrolments(self, workers: Collection[WorkerId]) -> dict[WorkerId, Enrolment]:
+        async with translated(), self._client.pipeline(transaction=False) as pipe:
+            for worker in workers:
+                pipe.hmget(self._key("worker", worker), "doc", "draining")
+            found = await pipe.execute()
+        return {
+            worker: replace(ENROLMENT.validate_json(doc), draining=draining == b"1")
+            for worker, (doc, draining) in zip(workers, found, strict=True)
+            if doc is not None
+        }
+
+    async def set_draining(self, worker: WorkerId, draining: bool) -> None:
+        if await self.enrolled(worker) is None:
+            raise NotFound(f"There is no worker {worker}.", "worker", "worker_not_found")
+        async with translated(), self._client.pipeline(transaction=True) as pipe:
+            pipe.hset(self._key("worker", worker), "draining", "1" if draining else "0")
+            tell_manager(self._link, pipe, "w", worker)
+            await pipe.execute()
+
+    async def heard(self, worker: WorkerId, beat: Beat) -> int:
+        arguments = (worker, BEAT.dump_json(beat), _BEAT_S * 1000, WORKER_S * 1000, MAX_NEWS)
+        async with translated():
+            seq = int(await self._heard(keys=[self._link.prefix], args=arguments))
+        if not seq:
+            raise NotFound(f"There is no worker {worker}.", "worker", "worker_not_found")
+        return seq
+
+    async def beats(self, workers: Collection[WorkerId]) -> dict[WorkerId, Beat]:
+        async with translated(), self._client.pipeline(transaction=False) as pipe:
+            for worker in workers:
+                pipe.hmget(self._key("beat", worker), "doc", "seq")
+            found = await pipe.execute()
+        return {
+            worker: replace(BEAT.validate_json(doc), seq=int(seq))
+            for worker, (doc, seq) in zip(workers, found, strict=True)
+            if doc is not None
+        }
+
+
+class RedisOrderStore:
+    def __init__(self, link: RedisConnection) -> None:
+        self._link = link
+        self._changes = SharedRead(link, link.key("fleet", "changes"), "w")
+
+    async def get(self, worker: WorkerId) -> OrderSheet | None:
+        async with translated():
+            version, doc = await self._link.client.hmget(
+                self._link.key("fleet", "orders", worker), "v", "doc"
+            )
+        return None if doc is None else OrderSheet(int(version), ORDERS.validate_json(doc))
+
+    async def wait(self, worker: WorkerId, seen: int, timeout_s: float) -> OrderSheet | None:
+        deadline = time.monotonic() + timeout_s
+        async with self._changes.listening(worker) as changed:
+            while True:
+                changed.clear()
+                sheet = await self.get(worker)
+                if sheet is not None and sheet.version != seen:
+                    return sheet
+                if time.monotonic() >= deadline:
+                    return None
+                await self._changes.wait(changed, deadline)

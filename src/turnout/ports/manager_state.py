@@ -1,0 +1,57 @@
+"""What the manager reads to follow the fleet and writes to go on after a restart."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from turnout.domain.fleet import Notes
+from turnout.domain.model_status import ModelStatus
+from turnout.domain.serving import ModelRoutes, OrderSheet, Replica, ReplicaId, WorkerId
+
+
+@dataclass(frozen=True, slots=True)
+class News:
+    """What changed since `cursor` was another: workers that were heard or changed, gateways whose demand did. A task
+    that was submitted is news, too, and changes none of these."""
+
+    cursor: str
+    workers: frozenset[WorkerId] = frozenset()
+    gateways: frozenset[str] = frozenset()
+    models: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """What a manager left behind: its replicas, the versions of workers' orders, which models have routes, notes."""
+
+    replicas: Mapping[ReplicaId, Replica]
+    versions: Mapping[WorkerId, int]
+    routed: frozenset[str]
+    notes: Notes | None
+
+
+@dataclass(frozen=True, slots=True)
+class Publication:
+    """What changed by one decision; None stands for what is no more."""
+
+    replicas: Mapping[ReplicaId, Replica | None] = field(default_factory=dict[ReplicaId, Replica | None])
+    orders: Mapping[WorkerId, OrderSheet | None] = field(default_factory=dict[WorkerId, OrderSheet | None])
+    routes: Mapping[str, ModelRoutes | None] = field(default_factory=dict[str, ModelRoutes | None])
+    notes: Notes | None = None
+    statuses: Mapping[str, ModelStatus] | None = None
+    census: Mapping[str, int] | None = None  # replicas by `state:model`
+    deeds: Mapping[str, int] = field(default_factory=dict[str, int])  # by `deed:model`, to be added up
+
+
+class ManagerState(Protocol):
+    """What happened since the manager looked, what an earlier manager left, and where it publishes its decisions."""
+
+    async def wait_news(self, after: str, timeout_s: float) -> News:
+        """What changed after that cursor, as soon as something did. With "" it returns at once, with the newest cursor."""
+        ...
+
+    async def saved(self) -> Saved: ...
+
+    async def publish(self, right: str, owner: str, publication: Publication) -> bool:
+        """Writes all or nothing; False when `owner` does not hold the mutex `right`."""
+        ...

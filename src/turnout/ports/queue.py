@@ -1,0 +1,83 @@
+"""The queue of tasks that each video model has: for gangs that claim, for owners of gangs, for those who watch it."""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from turnout.domain.tasks import GangId, Task, TaskId
+from turnout.ports.tasks import Limits
+
+
+class Queue(Protocol):
+    """The tasks that wait, and the leases of those that gangs hold."""
+
+    async def claim(self, model: str, gang: GangId, limits: Limits) -> Task | None:
+        """The next task, claimed for the gang with a new attempt number; None when there is none, or when the gang
+        was closed."""
+        ...
+
+    async def renew(self, task: Task) -> bool:
+        """Extends the lease; False when it is no longer this attempt's."""
+        ...
+
+    async def reap(self, model: str, lease_s: float) -> list[Task]:
+        """Puts back the tasks whose lease ran out; returns them as they are now."""
+        ...
+
+    async def leave(self, model: str, gang: GangId) -> None:
+        """Forgets a gang that holds nothing."""
+        ...
+
+
+class QueueGangs(Protocol):
+    """The gangs that claim from queues, for those who start and stop them."""
+
+    async def close(self, gang: GangId) -> None:
+        """From now on the gang gets no task; it keeps what it holds. Must be repeated within the hour."""
+        ...
+
+    async def open(self, gang: GangId) -> None:
+        """Takes `close` back."""
+        ...
+
+    async def holdings(self, model: str) -> dict[GangId, int]:
+        """How many tasks each gang holds."""
+        ...
+
+    async def release(self, model: str, gang: GangId, reason: str) -> list[Task]:
+        """Puts back at once what a gang that is known to be dead still holds."""
+        ...
+
+    async def leave(self, model: str, gang: GangId) -> None:
+        """The same as `Queue.leave`, for a gang that cannot do it itself."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class QueueFigures:
+    """`length` counts queued and running tasks; `oldest_s` is how long the oldest of them has been there."""
+
+    length: int
+    running: int
+    oldest_s: float
+
+
+class Backlog(Protocol):
+    """What is unfinished, for those who measure it and clean up."""
+
+    async def models(self) -> list[str]:
+        """All models that ever had a task, until they are forgotten."""
+        ...
+
+    async def figures(self, model: str) -> QueueFigures: ...
+
+    async def unfinished(self, model: str, before: float) -> list[TaskId]:
+        """Some of the model's tasks that were submitted before then and have not ended."""
+        ...
+
+    async def forget(self, model: str) -> bool:
+        """Removes an empty queue; False while it has tasks."""
+        ...
+
+    async def totals(self) -> dict[str, int]:
+        """How many tasks are in each state now (queued, in_progress) and ever ended (the others)."""
+        ...
