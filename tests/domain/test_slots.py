@@ -108,6 +108,13 @@ def test_a_turn_ends_for_a_model_that_waits_and_lasts_until_it_has_its_place() -
     assert turns(state, 72.0, "ab", {"b": 1.0}).waiting_since == {"a": 72.0}
 
 
+def test_a_turn_begins_when_the_model_is_loaded() -> None:
+    gang = GangReport(GangId("g"), "m", 0, since=100.0, at=100.0)
+    assert gang.resident_s(400.0) == 0.0, "a slow start does not use up its turn"
+    assert gang.resident_s(760.0) == 60.0, "but it does not keep its place for ever"
+    assert replace(gang, ready_at=300.0).resident_s(400.0) == 100.0
+
+
 def test_a_model_that_is_kept_warm_does_not_yield() -> None:
     state = turns(GangTurns(), 0.0, "b", {"w": 100.0})
     assert turns(state, 60.0, "b", {"w": 160.0}).yielding is None

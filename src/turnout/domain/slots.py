@@ -10,6 +10,7 @@ from turnout.domain.scaling import had_its_turn, replicas_needed, times_since
 from turnout.domain.tasks import GangId
 from turnout.domain.video_model import Model
 
+_LOAD_S = 600.0  # for a gang to load its model
 _PATIENCE_S = 5.0  # an idle gang takes what waits within a fraction of a second
 
 
@@ -109,7 +110,7 @@ class RankReport:
 
 @dataclass(frozen=True, slots=True)
 class GangReport:
-    """A gang as it tells of itself every second or two."""
+    """A gang as it tells of itself every second or two. `ready_at` is when it first had its model loaded."""
 
     gang: GangId
     model: str
@@ -118,10 +119,16 @@ class GangReport:
     at: float
     formation: int = 0
     ranks: tuple[RankReport, ...] = ()
+    ready_at: float | None = None
 
     @property
     def formed(self) -> bool:
         return bool(self.ranks) and all(rank.pid for rank in self.ranks)
+
+    def resident_s(self, now: float) -> float:
+        """How long its turn has lasted. A turn begins when the model is loaded, or a slow start would use it up; but a
+        gang that does not get there cannot keep its place for ever."""
+        return max(0.0, now - (self.since + _LOAD_S if self.ready_at is None else self.ready_at))
 
 
 def queue_state(

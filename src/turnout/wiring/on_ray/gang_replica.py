@@ -42,6 +42,7 @@ class VideoGenerator:
         self._config = config
         self._slot = slot
         self._since = time.time()
+        self._ready_at: float | None = None
         self._ranks = RayRanks(
             self.gang,
             group,
@@ -57,7 +58,7 @@ class VideoGenerator:
     async def _run(self) -> None:
         async with open_stores(self._config) as stores, asyncio.TaskGroup() as group:
             telling = group.create_task(self._tell(stores.gangs), name=f"{self.gang} tells")
-            self._supervisor = GangSupervisor(self._orders, self._ranks, stores.queue)
+            self._supervisor = GangSupervisor(self._orders, self._ranks, stores.queue, self._loaded)
             try:
                 await self._supervisor.run()
             finally:
@@ -65,6 +66,9 @@ class VideoGenerator:
                 telling.cancel()
                 with contextlib.suppress(Unavailable):
                     await stores.gangs.remove(self.gang)
+
+    def _loaded(self) -> None:
+        self._ready_at = self._ready_at or time.time()
 
     async def _tell(self, reports: GangReportStore) -> None:
         while True:
@@ -87,6 +91,7 @@ class VideoGenerator:
             time.time(),
             self._ranks.formation,
             ranks,
+            self._ready_at,
         )
 
     async def check_health(self) -> None:

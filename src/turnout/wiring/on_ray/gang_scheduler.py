@@ -79,10 +79,10 @@ class GangScheduler:
 
 
 def _resident_s(gangs: dict[GangId, GangReport], now: float) -> dict[str, float]:
-    """How long each model has had a gang."""
+    """How long the turn of each model that has a gang has lasted."""
     resident_s: dict[str, float] = {}
     for gang in gangs.values():
-        resident_s[gang.model] = max(resident_s.get(gang.model, 0.0), now - gang.since)
+        resident_s[gang.model] = max(resident_s.get(gang.model, 0.0), gang.resident_s(now))
     return resident_s
 
 
