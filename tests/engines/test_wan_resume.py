@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from turnout.domain.video import VideoSpec
-from turnout.engines.base import CheckpointRefused
+from turnout.engines.base import CheckpointRefused, Parallel
 from turnout.engines.wan.checkpoint import weights_digest
 from turnout.engines.wan.tiny import make_tiny
 
@@ -102,3 +102,16 @@ def test_weights_trained_anew_are_told_apart_from_the_old_ones(tmp_path: Path) -
     first, second = (make_tiny("t2v", tmp_path / str(seed), seed) for seed in (0, 1))
     again = make_tiny("t2v", tmp_path / "again", 0)
     assert weights_digest(first) == weights_digest(again) != weights_digest(second)
+
+
+def test_checkpoint_made_in_another_precision_goes_on(
+    tiny: Callable[[str], Path], engine: Callable[[str], Any], finish: Callable[..., Any], spec: VideoSpec
+) -> None:
+    from turnout.engines.wan.load import load
+
+    halves = load(tiny("t2v"), Parallel(), dtype="bfloat16")
+    put_away = halves.begin(spec, None)
+    put_away.advance()
+    resumed = finish(engine("t2v").resume(spec, put_away.snapshot()))
+    whole = finish(engine("t2v").begin(spec, None))
+    assert 0 < float((resumed - whole).norm() / whole.norm()) < 0.05

@@ -18,6 +18,7 @@ class WanEngine:
 
     def begin(self, spec: VideoSpec, image: bytes | None) -> WanRendering:
         self._check(spec)
+        self.model.release_unused()
         shared = unpack(
             self.model.layout.share(lambda: pack(Packed(self._encode(spec, image).tensors(), {})))
         )
@@ -29,6 +30,7 @@ class WanEngine:
 
     def resume(self, spec: VideoSpec, checkpoint: bytes) -> WanRendering:
         self._check(spec)
+        self.model.release_unused()
         kept = unpack(self.model.layout.share(lambda: self._checked(spec, checkpoint)))
         latents, step = kept.tensors["latents"], int(kept.words["step"])
         return self._rendering(spec, _under("inputs.", kept), latents, step, _under("solver.", kept))
@@ -55,9 +57,16 @@ class WanEngine:
                 f"{tokens} tokens cannot be shared by {ulysses} ranks; try another size or length"
             )
 
+    def _check_memory(self, spec: VideoSpec) -> None:
+        """On rank 0, which has the least to spare: it also holds the text encoder and the VAE."""
+        free_bytes = self.model.free_bytes()
+        if free_bytes is not None and (fault := self.model.memory_plan().fault(spec, free_bytes)):
+            raise Unrenderable(fault)
+
     def _encode(self, spec: VideoSpec, image: bytes | None) -> Inputs:
         leader, shape = self.model.leader, self.model.shape
         assert leader is not None
+        self._check_memory(spec)
         if image is not None and not shape.takes_image:
             raise Unrenderable("this model makes clips from text alone and takes no image")
         if image is None and (shape.requires_image or spec.image is not None):
@@ -65,6 +74,7 @@ class WanEngine:
         return conditioning.encode(spec, image, shape, leader.text, leader.codec, self.model.dtype)
 
     def _checked(self, spec: VideoSpec, checkpoint: bytes) -> bytes:
+        self._check_memory(spec)
         kept = unpack(checkpoint)
         if kept.words.get("spec") != spec_digest(spec):
             raise CheckpointRefused("the checkpoint was made for another spec")

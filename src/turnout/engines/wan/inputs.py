@@ -15,6 +15,11 @@ from turnout.engines.wan.codec import Codec
 from turnout.engines.wan.shape import WanShape
 from turnout.engines.wan.text_encoder import TextEncoder
 
+# What the contract of an engine names; each further decoder would be one more that reads a stranger's bytes.
+_FORMATS = ("PNG", "JPEG", "WEBP")
+_SHORTEST_SIDE = 16
+_MOST_PIXELS = 64_000_000
+
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
@@ -63,13 +68,39 @@ def _condition(first: torch.Tensor, spec: VideoSpec, shape: WanShape, codec: Cod
 
 def _pixels(image: bytes, spec: VideoSpec) -> torch.Tensor:
     """The image as one frame [1, 3, 1, H, W] in -1..1, scaled to cover the clip's size and cut in the middle."""
-    try:
-        with Image.open(io.BytesIO(image)) as opened:
-            upright = ImageOps.exif_transpose(opened).convert("RGB")
-    except (UnidentifiedImageError, OSError, ValueError, Image.DecompressionBombError) as err:
-        raise Unrenderable(f"the first frame is no image that can be read: {err}") from err
+    upright = _upright(image)
     fitted = upright
     if upright.size != (spec.width, spec.height):
         fitted = ImageOps.fit(upright, (spec.width, spec.height), Image.Resampling.LANCZOS)
     scaled = torch.from_numpy(np.asarray(fitted).astype(np.float32) / 255.0)
     return 2.0 * scaled.permute(2, 0, 1)[None, :, None] - 1.0
+
+
+def _upright(image: bytes) -> Image.Image:
+    """The picture as a person sees it: turned as its EXIF says, in RGB, on white where it is transparent."""
+    try:
+        with Image.open(io.BytesIO(image), formats=_FORMATS) as opened:
+            width, height = opened.size
+            if min(width, height) < _SHORTEST_SIDE or width * height > _MOST_PIXELS:
+                raise Unrenderable(
+                    f"the first frame has {width}x{height} pixels; it needs at least {_SHORTEST_SIDE} on each side "
+                    f"and at most {_MOST_PIXELS // 10**6} million in all"
+                )
+            return _opaque(ImageOps.exif_transpose(opened))
+    except UnidentifiedImageError as err:
+        names = ", ".join(_FORMATS)
+        raise Unrenderable(f"the first frame is no image that can be read ({names} can)") from err
+    except Unrenderable:
+        raise
+    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as err:
+        raise Unrenderable(f"the first frame is no image that can be read: {err}") from err
+
+
+def _opaque(image: Image.Image) -> Image.Image:
+    if image.mode.startswith("I"):  # 16 bits a channel: converting them to 8 would only cut them off
+        grey = np.asarray(image.convert("I"), dtype=np.float64) / 257.0
+        return Image.fromarray(grey.clip(0, 255).round().astype(np.uint8)).convert("RGB")
+    if not image.has_transparency_data:
+        return image.convert("RGB")
+    seen = image.convert("RGBA")
+    return Image.alpha_composite(Image.new("RGBA", seen.size, "white"), seen).convert("RGB")

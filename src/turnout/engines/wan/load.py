@@ -80,6 +80,7 @@ def load(
             if layout.leads
             else None,
             lossy=lossy,
+            tile_above_pixels=tile_above_pixels,
         )
     )
 

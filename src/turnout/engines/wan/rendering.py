@@ -1,9 +1,12 @@
 """The denoise loop, one step at a time: two experts, guidance, UniPC."""
 
+from collections.abc import Generator
+from contextlib import contextmanager
+
 import torch
 
 from turnout.domain.video import VideoSpec
-from turnout.engines.base import Frames
+from turnout.engines.base import Frames, Unrenderable
 from turnout.engines.wan.checkpoint import Packed, pack, spec_digest
 from turnout.engines.wan.inputs import Inputs
 from turnout.engines.wan.solver import Solver
@@ -46,10 +49,15 @@ class WanRendering:
         """The clip so far, with a given first frame in its place."""
         return self._keep_first(self._latents)
 
-    @torch.no_grad()
     def advance(self) -> None:
         if self._step >= self.of:
             raise RuntimeError(f"all {self.of} steps are done")
+        with self._within_memory():
+            self._advance()
+        self._step += 1
+
+    @torch.no_grad()
+    def _advance(self) -> None:
         t = self._solver.timesteps[self._step]
         expert, guidance = self._stage(t)
         if self._step >= self._model.lossy.guided_share * self.of:
@@ -57,10 +65,8 @@ class WanRendering:
         noise = self._predict(expert, guidance, self._seen(), self._times(t))
         self._latents = self._solver.step(noise, t, self._latents)
         if self._model.device.type == "cuda":
-            torch.cuda.synchronize(
-                self._model.device
-            )  # a step is reported when it is done, not when it is queued
-        self._step += 1
+            # A step is reported when it is done, not when it is queued.
+            torch.cuda.synchronize(self._model.device)
 
     def snapshot(self) -> bytes:
         memory = self._solver.memory()
@@ -92,7 +98,25 @@ class WanRendering:
 
     def decode(self) -> Frames | None:
         leader = self._model.leader
-        return leader.codec.decode(self.latents) if leader is not None else None
+        if leader is None:
+            return None
+        self._contexts = {}
+        with self._within_memory():
+            return leader.codec.decode(self.latents)
+
+    @contextmanager
+    def _within_memory(self) -> Generator[None, None, None]:
+        """What the plan let pass and does not fit after all fails this task, not the process that renders it."""
+        try:
+            yield
+        except torch.OutOfMemoryError as err:
+            if self._model.layout.parallel.ranks > 1:
+                raise  # the other ranks wait inside a collective, and only a new gang helps them
+            spec = self._spec
+            raise Unrenderable(
+                f"{spec.frames} frames of {spec.width}x{spec.height} do not fit into this GPU's memory; "
+                "try fewer frames or a smaller size"
+            ) from err
 
     def _stage(self, t: torch.Tensor) -> tuple[WanTransformer, float]:
         low, high = self._spec.guidance

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from turnout.engines.wan.codec import Codec
+from turnout.engines.wan.memory_plan import MemoryPlan
 from turnout.engines.wan.preview import LatentColours
 from turnout.engines.wan.rank_layout import RankLayout
 from turnout.engines.wan.shape import WanShape
@@ -50,3 +51,25 @@ class WanModel:
     schedule: Mapping[str, Any]
     leader: LeaderParts | None
     lossy: Lossy
+    tile_above_pixels: int
+
+    def memory_plan(self) -> MemoryPlan:
+        return MemoryPlan(
+            shape=self.shape,
+            width=self.experts[0].shape.width,
+            number_bytes=self.dtype.itemsize,
+            ulysses=self.layout.parallel.ulysses,
+            tile_above_pixels=self.tile_above_pixels,
+        )
+
+    def free_bytes(self) -> int | None:
+        """Memory that a render could have on this rank's device; None where that is not known."""
+        if self.device.type != "cuda":
+            return None
+        free, _ = torch.cuda.mem_get_info(self.device)
+        return free + torch.cuda.memory_reserved(self.device) - torch.cuda.memory_allocated(self.device)
+
+    def release_unused(self) -> None:
+        """Give back what the last render left in the allocator: a clip of another size could not use it."""
+        if self.device.type == "cuda":
+            torch.cuda.empty_cache()

@@ -1,0 +1,83 @@
+"""Clips that cannot fit are refused with what would."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from turnout.domain.video import VideoSpec
+from turnout.engines.base import Unrenderable
+from turnout.engines.wan.memory_plan import MemoryPlan
+from turnout.engines.wan.shape import DEFAULTS, WanShape
+
+GIB = 2**30
+A14B = WanShape("t2v", 40, 40, (1, 2, 2), 16, 8, 4, 0.875, 2, DEFAULTS["t2v"])
+PLAN = MemoryPlan(A14B, width=5120, number_bytes=2, ulysses=1, tile_above_pixels=1280 * 736)
+LARGE = VideoSpec("", "", 1280, 720, 81, 16, 40, (3.0, 4.0), 12.0, 0)
+
+
+def test_estimate_covers_what_was_measured() -> None:
+    """On an H200: 3.4 and 7.9 GiB for a forward at 480p and 720p, with 0.8 GiB of text; 3.7 and 8.4 to decode."""
+    for width, height, measured in [(832, 480, 4.2), (1280, 720, 8.7)]:
+        estimate = PLAN.needed_bytes(width, height, 81) / GIB
+        assert measured <= estimate <= 1.25 * measured
+
+
+@pytest.mark.parametrize(("ranks", "measured"), [(2, 6.5), (4, 3.5), (8, 2.1)])
+def test_estimate_for_one_of_several_ranks_covers_what_was_measured(ranks: int, measured: float) -> None:
+    forward = replace(PLAN, ulysses=ranks)._forward(1280, 720, 81) / GIB
+    assert measured <= forward <= measured + 1.2
+
+
+def test_clip_that_fits_has_no_fault() -> None:
+    assert PLAN.fault(LARGE, 12 * GIB) is None
+
+
+def test_fewer_frames_are_named_first() -> None:
+    fault = PLAN.fault(LARGE, 17 * GIB // 2)
+    assert fault is not None
+    frames = int(fault.split("at most ")[1].split()[0])
+    assert A14B.fault(1280, 720, frames) is None
+    assert PLAN.needed_bytes(1280, 720, frames) <= 17 * GIB // 2 < PLAN.needed_bytes(1280, 720, frames + 4)
+
+
+def test_smaller_size_is_named_where_no_length_fits() -> None:
+    fault = PLAN.fault(LARGE, 3 * GIB)
+    assert fault is not None and "81 frames of 640x352 would fit" in fault
+
+
+def test_nothing_is_promised_where_nothing_fits() -> None:
+    fault = PLAN.fault(LARGE, 1 << 20)
+    assert fault is not None and "no clip" in fault
+
+
+def test_engine_refuses_what_does_not_fit_and_renders_the_next(
+    engine: Callable[[str], Any], spec: VideoSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = type(engine("t2v").model)
+    with monkeypatch.context() as patch:
+        patch.setattr(model, "free_bytes", lambda _: 1 << 20)
+        with pytest.raises(Unrenderable, match="GiB are free"):
+            engine("t2v").begin(spec, None)
+    engine("t2v").begin(spec, None).advance()
+
+
+def test_memory_that_runs_out_fails_the_task_alone(
+    engine: Callable[[str], Any], spec: VideoSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import torch
+
+    from turnout.engines.wan.transformer import WanTransformer
+
+    rendering = engine("t2v").begin(spec, None)
+
+    def full(*_: Any) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(WanTransformer, "forward", full)
+        with pytest.raises(Unrenderable, match="fewer frames"):
+            rendering.advance()
+    assert rendering.step == 0
+    rendering.advance()
