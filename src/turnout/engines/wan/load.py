@@ -1,5 +1,6 @@
 """Reads a Wan model from a local directory into memory, on every rank of a gang. Never reaches a hub."""
 
+import importlib.util
 from pathlib import Path
 from typing import Any, Literal
 
@@ -53,8 +54,8 @@ def load(
     """The model in `weights`, resident on `device`. Collective; `dtype` is bfloat16 on a GPU unless said."""
     hush()
     place = torch.device(device)
-    if place.type == "cuda":
-        torch.cuda.set_device(place.index or 0)
+    if place.type == "cuda" and ":" in device:
+        torch.cuda.set_device(place)
     compute = getattr(torch, dtype or ("bfloat16" if place.type == "cuda" else "float32"))
     shape = read_shape(weights)
     if shape.heads % parallel.ulysses:
@@ -87,11 +88,17 @@ def load(
 
 def choose_ops(device: torch.device, dtype: torch.dtype, quantises: bool) -> BlockOps:
     """Triton kernels for bf16 on a GPU, plain PyTorch elsewhere."""
-    if device.type == "cuda" and dtype is torch.bfloat16:
+    if _takes_triton(device, dtype):
         from turnout.engines.wan.triton_ops import TritonOps
 
         return TritonOps(quantises)
     return PlainOps(quantises)
+
+
+def _takes_triton(device: torch.device, dtype: torch.dtype) -> bool:
+    """Whether our kernels can run: they are written for bf16, and not every build of torch comes with Triton."""
+    on_gpu = device.type == "cuda" and dtype is torch.bfloat16
+    return on_gpu and importlib.util.find_spec("triton") is not None
 
 
 def _check_fp8(device: torch.device, dtype: torch.dtype, parallel: Parallel) -> None:
@@ -138,7 +145,7 @@ def _leader_parts(
     tokenizer = AutoTokenizer.from_pretrained(weights / "tokenizer", local_files_only=True)
     vae = AutoencoderKLWan.from_pretrained(weights / "vae", torch_dtype=torch.float32, local_files_only=True)
     vae.requires_grad_(False).eval().to(device)
-    if device.type == "cuda" and dtype is torch.bfloat16:
+    if _takes_triton(device, dtype):
         from turnout.engines.wan.fast_decoder import speed_up_decoder
 
         speed_up_decoder(vae)
