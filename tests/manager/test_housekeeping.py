@@ -13,7 +13,7 @@ from tests.conftest import Stores, make_task, wait_until
 
 from turnout.adapters.object_store import ObjectBlobs, open_blobs
 from turnout.domain.families import FAMILIES
-from turnout.domain.fleet import GivenUp, Notes
+from turnout.domain.fleet import GivenUp, ModelHistory
 from turnout.domain.serving import EngineKind, ServedModel
 from turnout.domain.tasks import GangId, State, TaskId
 from turnout.domain.video_model import VideoPart
@@ -132,8 +132,8 @@ async def test_tasks_of_a_model_that_no_machine_can_run_end_after_a_while(
     for task in (old, young):
         await stores.tasks.submit(task, LIMITS)
     assert await stores.mutex.hold("fleet", "m", 60)
-    notes = Notes(0.0, given_up={MODEL: GivenUp("no worker can run wan engines")})
-    assert await stores.manager_state.publish("fleet", "m", Publication(notes=notes))
+    notes = ModelHistory(0.0, given_up={MODEL: GivenUp("no worker can run wan engines")})
+    assert await stores.manager_state.publish("fleet", "m", Publication(history=notes))
 
     async def ended() -> bool:
         return await state_of(stores, old.id) is State.FAILED

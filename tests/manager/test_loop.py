@@ -15,7 +15,6 @@ from turnout.domain.families import FAMILIES
 from turnout.domain.fleet import Rules
 from turnout.domain.model_status import ModelState, ModelStatus
 from turnout.domain.serving import (
-    Beat,
     DemandReport,
     EngineKind,
     Enrolment,
@@ -26,11 +25,12 @@ from turnout.domain.serving import (
     ReplicaId,
     ReplicaReport,
     ServedModel,
+    StoredHeartbeat,
     VideoPart,
     Want,
     WorkerId,
 )
-from turnout.manager.loop import RIGHT, FleetManager
+from turnout.manager.loop import MUTEX, FleetManager
 from turnout.ports.tasks import Limits
 from turnout.wiring.run_manager import fleet_manager
 
@@ -64,7 +64,7 @@ class SimulatedWorker:
                 ReplicaReport(r, phase, "127.0.0.1:1", detail="no luck" if phase is Phase.FAILED else "")
                 for r, phase in self.replicas.items()
             )
-            await self.stores.workers.heard(self.id, Beat(machine, reports, self.seen))
+            await self.stores.workers.heard(self.id, StoredHeartbeat(machine, reports, self.seen))
             sheet = await self.stores.orders.wait(self.id, self.seen, 0.2)
             if sheet is not None:
                 self.seen = sheet.version
@@ -161,7 +161,7 @@ async def test_a_new_manager_goes_on_where_the_last_one_stopped(scene: Scene) ->
 
 
 async def _held_by(scene: Scene, owner: str) -> bool:
-    return await scene.stores.mutex.holder(RIGHT) == owner
+    return await scene.stores.mutex.holder(MUTEX) == owner
 
 
 async def test_of_two_managers_one_writes_and_the_other_follows_when_it_dies(scene: Scene) -> None:

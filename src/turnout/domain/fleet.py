@@ -94,8 +94,8 @@ class Fleet:
 
 
 @dataclass(frozen=True, slots=True)
-class Notes:
-    """What the manager remembers of models, and when, by its clock, it wrote this down."""
+class ModelHistory:
+    """What the manager remembers of its models, and when it was written, by its clock."""
 
     at: float
     pace: Mapping[str, ModelPressure] = field(default_factory=dict[str, ModelPressure])

@@ -323,7 +323,7 @@ class Enrolment:
 
 
 @dataclass(frozen=True, slots=True)
-class Beat:
+class StoredHeartbeat:
     """A worker's heartbeat. `seen` is the version of the orders it has; `seq` grows from beat to beat and is given
     by whoever stores it."""
 

@@ -3,9 +3,8 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from turnout.domain.fleet import Fleet, Notes
+from turnout.domain.fleet import Fleet, ModelHistory
 from turnout.domain.serving import (
-    Beat,
     Demand,
     DemandReport,
     Enrolment,
@@ -14,6 +13,7 @@ from turnout.domain.serving import (
     Replica,
     ReplicaId,
     ServedModel,
+    StoredHeartbeat,
     Worker,
     WorkerId,
 )
@@ -26,12 +26,12 @@ from turnout.manager.events_and_commands import (
     WorkerHeard,
 )
 from turnout.manager.views import orders_of, routes_of, statuses
-from turnout.ports.manager_state import Publication, Saved
+from turnout.ports.manager_state import Publication, SavedFleet
 
 _USED_GRAIN_S = 30.0  # a busy fleet would be written again with every heartbeat
 NOBODY = Demand()
 
-Asked = tuple[float, Mapping[str, DemandReport]]
+GatewayDemand = tuple[float, Mapping[str, DemandReport]]
 """When a gateway's report came, and the report."""
 
 
@@ -41,15 +41,21 @@ def model_events(fleet: Fleet, models: Mapping[str, ServedModel]) -> list[Event]
 
 
 def worker_events(
-    fleet: Fleet, enrolments: Mapping[WorkerId, Enrolment], beats: Mapping[WorkerId, Beat]
+    fleet: Fleet, enrolments: Mapping[WorkerId, Enrolment], heartbeats: Mapping[WorkerId, StoredHeartbeat]
 ) -> list[Event]:
     events: list[Event] = []
     for worker_id, enrolment in enrolments.items():
-        known, beat = fleet.workers.get(worker_id), beats.get(worker_id)
-        if beat is not None and (known is None or beat.seq > known.seq):
+        known, heartbeat = fleet.workers.get(worker_id), heartbeats.get(worker_id)
+        if heartbeat is not None and (known is None or heartbeat.seq > known.seq):
             events.append(
                 WorkerHeard(
-                    worker_id, enrolment.url, beat.machine, beat.reports, beat.seq, beat.seen, enrolment.name
+                    worker_id,
+                    enrolment.url,
+                    heartbeat.machine,
+                    heartbeat.reports,
+                    heartbeat.seq,
+                    heartbeat.seen,
+                    enrolment.name,
                 )
             )
         if enrolment.draining != (known is not None and known.draining):
@@ -57,52 +63,56 @@ def worker_events(
     return events
 
 
-def demand_event(fleet: Fleet, asked: Iterable[Asked], queues: Mapping[str, Demand]) -> DemandSeen:
+def demand_event(fleet: Fleet, asked: Iterable[GatewayDemand], queues: Mapping[str, Demand]) -> DemandSeen:
     """What all gateways and queues see together; a model that none of them names is not asked for any more."""
     demand = dict(queues)
-    for came_at, asks in asked:
-        for name, ask in asks.items():
+    for came_at, reports in asked:
+        for name, report in reports.items():
             so_far = demand.get(name, NOBODY)
             demand[name] = Demand(
-                so_far.waiting + ask.waiting,
-                so_far.running + ask.running,
-                max(so_far.asked_at, came_at if ask.waiting or ask.running else came_at - ask.ago_s),
+                so_far.waiting + report.waiting,
+                so_far.running + report.running,
+                max(so_far.asked_at, came_at if report.waiting or report.running else came_at - report.ago_s),
             )
     silent = {n: Demand(asked_at=d.asked_at) for n, d in fleet.demand.items() if n not in demand}
     return DemandSeen(silent | demand)
 
 
-def publication(before: Fleet, after: Fleet, left: Saved | None, *, noted: bool) -> Publication | None:
-    """What changed from one to the other; None when nothing did. With what an earlier manager `left`, everything is
-    said anew and what no longer is so taken back. `noted` adds what changes with every second."""
+def publication(
+    before: Fleet, after: Fleet, inherited: SavedFleet | None, *, with_history: bool
+) -> Publication | None:
+    """What changed from one to the other; None when nothing did. With what an earlier manager `inherited`, everything is
+    said anew and what no longer is so taken back. `with_history` adds what changes with every second."""
     replicas = _replicas(before, after)
-    known: Mapping[WorkerId, Worker] = {} if left else before.workers
+    known: Mapping[WorkerId, Worker] = {} if inherited else before.workers
     changed = [w.id for w in after.workers.values() if w.id not in known or known[w.id].version != w.version]
     orders: dict[WorkerId, OrderSheet | None] = {
         worker: OrderSheet(after.workers[worker].version, own)
         for worker, own in orders_of(after, changed).items()
     }
-    orders |= dict.fromkeys((left.versions if left else before.workers).keys() - after.workers.keys())
-    rerouted = after.models.keys() if left else _rerouted(before, after) & after.models.keys()
+    orders |= dict.fromkeys(
+        (inherited.versions if inherited else before.workers).keys() - after.workers.keys()
+    )
+    rerouted = after.models.keys() if inherited else _rerouted(before, after) & after.models.keys()
     routes: dict[str, ModelRoutes | None] = {**routes_of(after, rerouted)}
-    routes |= dict.fromkeys((left.routed if left else before.models.keys()) - after.models.keys())
-    noted = noted or before.failures != after.failures or before.given_up != after.given_up
-    if not (replicas or orders or routes or noted):
+    routes |= dict.fromkeys((inherited.routed if inherited else before.models.keys()) - after.models.keys())
+    with_history = with_history or before.failures != after.failures or before.given_up != after.given_up
+    if not (replicas or orders or routes or with_history):
         return None
-    notes = Notes(after.at, after.pace, after.failures, after.given_up) if noted else None
-    return Publication(replicas, orders, routes, notes, statuses(after) if noted else None)
+    history = ModelHistory(after.at, after.pace, after.failures, after.given_up) if with_history else None
+    return Publication(replicas, orders, routes, history, statuses(after) if with_history else None)
 
 
 def with_others(
-    told: Publication | None, before: Mapping[str, ServedModel], after: Mapping[str, ServedModel]
+    update: Publication | None, before: Mapping[str, ServedModel], after: Mapping[str, ServedModel]
 ) -> Publication | None:
     """Adds the models that others look after: gateways must know of them, though no replica of ours is theirs."""
     gone: dict[str, ModelRoutes | None] = dict.fromkeys(before.keys() - after.keys())
     come = {n: ModelRoutes(video=m.video is not None) for n, m in after.items() if before.get(n) != m}
     if not (gone or come):
-        return told
-    told = told or Publication()
-    return replace(told, routes={**gone, **told.routes, **come})
+        return update
+    update = update or Publication()
+    return replace(update, routes={**gone, **update.routes, **come})
 
 
 def _replicas(before: Fleet, after: Fleet) -> dict[ReplicaId, Replica | None]:
@@ -129,7 +139,9 @@ def _lasting(replica: Replica) -> tuple[object, ...]:
 
 def _rerouted(before: Fleet, after: Fleet) -> set[str]:
     """Models whose routes may have changed."""
-    moved = {w.id for w in after.workers.values() if _way(before.workers.get(w.id)) != _way(w)}
+    moved = {
+        w.id for w in after.workers.values() if _reachability(before.workers.get(w.id)) != _reachability(w)
+    }
     models = {
         name
         for name in after.models
@@ -146,7 +158,7 @@ def _rerouted(before: Fleet, after: Fleet) -> set[str]:
     return models
 
 
-def _way(worker: Worker | None) -> tuple[object, ...] | None:
+def _reachability(worker: Worker | None) -> tuple[object, ...] | None:
     return (worker.url, worker.standing) if worker else None
 
 

@@ -11,9 +11,16 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, fields, replace
 
 from turnout.domain.errors import Unavailable
-from turnout.domain.fleet import Fleet, Notes, Rules, rebased
+from turnout.domain.fleet import Fleet, ModelHistory, Rules, rebased
 from turnout.domain.serving import Demand, EngineKind, ReplicaId, ServedModel, Worker
-from turnout.manager.changes import Asked, demand_event, model_events, publication, with_others, worker_events
+from turnout.manager.changes import (
+    GatewayDemand,
+    demand_event,
+    model_events,
+    publication,
+    with_others,
+    worker_events,
+)
 from turnout.manager.core import step
 from turnout.manager.events_and_commands import (
     Blame,
@@ -30,7 +37,7 @@ from turnout.manager.events_and_commands import (
 )
 from turnout.manager.figures import count_decisions, count_replicas
 from turnout.observe import get_log
-from turnout.ports.manager_state import ManagerState, News, Saved
+from turnout.ports.manager_state import FleetChanges, ManagerState, SavedFleet
 from turnout.ports.models import ModelStore
 from turnout.ports.mutex import Mutex
 from turnout.ports.queue import Backlog
@@ -39,28 +46,28 @@ from turnout.ports.workers import WorkerStore
 
 log = get_log()
 
-RIGHT = "fleet"
-_RIGHT_S = 6.0
+MUTEX = "fleet"
+_MUTEX_S = 6.0
 _TICK_S = 0.25
 _RETRY_S = 0.5
-_LOOK_S = 2.0  # how often all is read again, whatever the news said
-_NOTE_S = 1.0
+_LOOK_S = 2.0  # how often all is read again, whatever was announced
+_HISTORY_S = 1.0
 
 
 @dataclass(slots=True)
 class _LoopState:
-    """What the loop knows between two turns. `left` is what an earlier manager left, until everything was published
+    """What the loop knows between two turns. `inherited` is what an earlier manager left, until everything was published
     anew; `asked` has each gateway's last report and its number; `others` are the models that others look after, and
     `others_told` those of them that gateways know of."""
 
     fleet: Fleet
     cursor: str
-    left: Saved | None
-    asked: dict[str, tuple[int, Asked]] = field(default_factory=dict[str, tuple[int, Asked]])
+    inherited: SavedFleet | None
+    asked: dict[str, tuple[int, GatewayDemand]] = field(default_factory=dict[str, tuple[int, GatewayDemand]])
     others: dict[str, ServedModel] = field(default_factory=dict[str, ServedModel])
     others_told: dict[str, ServedModel] = field(default_factory=dict[str, ServedModel])
     looked_at: float = float("-inf")
-    noted_at: float = float("-inf")
+    history_at: float = float("-inf")
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,100 +87,102 @@ class FleetManager:
     clock: Callable[[], float] = time.monotonic
 
     async def run(self, stopping: asyncio.Event) -> None:
-        sight: _LoopState | None = None
+        state: _LoopState | None = None
         ids: Iterator[ReplicaId] = (ReplicaId(f"{self.id}-{n}") for n in itertools.count(1))
         while not stopping.is_set():
             try:
-                if await self.mutex.hold(RIGHT, self.id, _RIGHT_S):
-                    sight = await self._turn(sight or await self._take_over(), ids)
+                if await self.mutex.hold(MUTEX, self.id, _MUTEX_S):
+                    state = await self._turn(state or await self._take_over(), ids)
                     continue
-                sight = None
+                state = None
             except Unavailable as err:
                 # What was read or written last is not known: begin again from what is stored.
                 log.warning("fleet left as it is", error=str(err))
-                sight = None
+                state = None
             await _pause(stopping, _RETRY_S)
         try:
-            await self.mutex.drop(RIGHT, self.id)
+            await self.mutex.drop(MUTEX, self.id)
         except Unavailable as err:
             log.warning("right to manage the fleet left to lapse", error=str(err))
 
     async def _take_over(self) -> _LoopState:
         """The fleet as the last manager left it; every worker counts as heard just now."""
         now = self.clock()
-        cursor = (await self.manager_state.wait_news("", 0)).cursor
+        cursor = (await self.manager_state.wait_changes("", 0)).cursor
         saved, (models, _) = await self.manager_state.saved(), await self._models()
         enrolments = await self.workers.enrolments()
-        beats = await self.workers.beats(list(enrolments))
-        notes = saved.notes or Notes(now)
+        heartbeats = await self.workers.heartbeats(list(enrolments))
+        history = saved.history or ModelHistory(now)
         replicas = {  # one object for one model: comparing whole models for each replica would cost most of a step
             i: replace(r, spec=models[r.model]) if models.get(r.model) == r.spec else r
             for i, r in saved.replicas.items()
         }
-        left = Fleet(models, {}, replicas, {}, notes.pace, notes.failures, notes.given_up, self.rules)
+        left = Fleet(models, {}, replicas, {}, history.pace, history.failures, history.given_up, self.rules)
         workers = {
             w: Worker(
                 w,
-                beat.machine,
+                heartbeat.machine,
                 enrolments[w].url,
                 now,
                 name=enrolments[w].name,
-                version=saved.versions.get(w, beat.seen + 1),
+                version=saved.versions.get(w, heartbeat.seen + 1),
             )
-            for w, beat in beats.items()
+            for w, heartbeat in heartbeats.items()
         }
-        fleet = replace(rebased(left, now - notes.at), workers=workers, at=now)
+        fleet = replace(rebased(left, now - history.at), workers=workers, at=now)
         log.info("fleet taken over", manager=self.id, workers=len(workers), replicas=len(fleet.replicas))
         return _LoopState(fleet, cursor, saved)
 
-    async def _turn(self, sight: _LoopState, ids: Iterator[ReplicaId]) -> _LoopState | None:
+    async def _turn(self, state: _LoopState, ids: Iterator[ReplicaId]) -> _LoopState | None:
         """One look, one decision, one publication; None when the right was lost."""
-        events = await self._look(sight, await self.manager_state.wait_news(sight.cursor, _TICK_S))
-        now, before = self.clock(), sight.fleet
-        sight.fleet, commands = step(before, events, now, ids)
-        noted = now - sight.noted_at >= _NOTE_S
-        told = publication(before, sight.fleet, sight.left, noted=noted)
-        if told is not None:
-            told = replace(
-                told,
-                census=count_replicas(sight.fleet) if noted else None,
-                deeds=count_decisions(before, commands),
+        events = await self._look(state, await self.manager_state.wait_changes(state.cursor, _TICK_S))
+        now, before = self.clock(), state.fleet
+        state.fleet, commands = step(before, events, now, ids)
+        with_history = now - state.history_at >= _HISTORY_S
+        update = publication(before, state.fleet, state.inherited, with_history=with_history)
+        if update is not None:
+            update = replace(
+                update,
+                replica_counts=count_replicas(state.fleet) if with_history else None,
+                decision_counts=count_decisions(before, commands),
             )
-        told = with_others(told, sight.others_told, sight.others)
-        if told is not None and not await self.manager_state.publish(RIGHT, self.id, told):
+        update = with_others(update, state.others_told, state.others)
+        if update is not None and not await self.manager_state.publish(MUTEX, self.id, update):
             log.warning("right to manage the fleet lost", manager=self.id)
             return None
-        sight.left = None
-        sight.others_told = sight.others
-        sight.noted_at = now if noted else sight.noted_at
+        state.inherited = None
+        state.others_told = state.others
+        state.history_at = now if with_history else state.history_at
         for command in commands:
             _log_command(command)
-        # In a large fleet something happens all the time: rest as long as it took, so that news come in batches.
+        # In a large fleet something happens all the time: rest as long as it took, so that changes come in batches.
         await asyncio.sleep(min(_TICK_S, self.clock() - now))
-        return sight
+        return state
 
-    async def _look(self, sight: _LoopState, news: News) -> list[Event]:
+    async def _look(self, state: _LoopState, changes: FleetChanges) -> list[Event]:
         """What happened, as events."""
-        now, fleet = self.clock(), sight.fleet
-        sight.cursor = news.cursor
-        # The stream may have been trimmed, and what lapses makes no news: look at all of it now and then.
-        everything = now - sight.looked_at >= _LOOK_S
+        now, fleet = self.clock(), state.fleet
+        state.cursor = changes.cursor
+        # The stream may have been trimmed, and what lapses is not announced: look at all of it now and then.
+        everything = now - state.looked_at >= _LOOK_S
         events: list[Event] = []
-        if everything or news.models:
-            models, sight.others = await self._models()
+        if everything or changes.models:
+            models, state.others = await self._models()
             events += model_events(fleet, models)
-        if everything or news.workers:
-            enrolments = await self.workers.enrolments(None if everything else news.workers)
-            events += worker_events(fleet, enrolments, await self.workers.beats(list(enrolments)))
-        if everything or news.gateways:
-            sight.asked = {
-                gateway: known if (known := sight.asked.get(gateway)) and known[0] == n else (n, (now, asks))
-                for gateway, (n, asks) in (await self.demand.all()).items()
+        if everything or changes.workers:
+            enrolments = await self.workers.enrolments(None if everything else changes.workers)
+            events += worker_events(fleet, enrolments, await self.workers.heartbeats(list(enrolments)))
+        if everything or changes.gateways:
+            state.asked = {
+                gateway: known
+                if (known := state.asked.get(gateway)) and known[0] == n
+                else (n, (now, reports))
+                for gateway, (n, reports) in (await self.demand.all()).items()
             }
         if everything:
-            sight.looked_at = now
+            state.looked_at = now
         queues = await self._queues(fleet, now)
-        return [*events, demand_event(fleet, (asked for _, asked in sight.asked.values()), queues), Tick()]
+        return [*events, demand_event(fleet, (asked for _, asked in state.asked.values()), queues), Tick()]
 
     async def _models(self) -> tuple[dict[str, ServedModel], dict[str, ServedModel]]:
         """Ours, and those that others look after."""

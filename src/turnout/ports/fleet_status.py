@@ -13,8 +13,8 @@ from turnout.domain.serving import WorkerId
 class FleetFigures:
     """What watchers want to know of the fleet; `heard_s` is how long ago each worker was last heard."""
 
-    census: Mapping[str, int] = field(default_factory=dict[str, int])
-    deeds: Mapping[str, int] = field(default_factory=dict[str, int])
+    replica_counts: Mapping[str, int] = field(default_factory=dict[str, int])
+    decision_counts: Mapping[str, int] = field(default_factory=dict[str, int])
     heard_s: Mapping[WorkerId, float] = field(default_factory=dict[WorkerId, float])
 
 

@@ -4,13 +4,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from turnout.domain.fleet import Notes
+from turnout.domain.fleet import ModelHistory
 from turnout.domain.model_status import ModelStatus
 from turnout.domain.serving import ModelRoutes, OrderSheet, Replica, ReplicaId, WorkerId
 
 
 @dataclass(frozen=True, slots=True)
-class News:
+class FleetChanges:
     """What changed since `cursor` was another: workers that were heard or changed, gateways whose demand did. A task
     that was submitted is news, too, and changes none of these."""
 
@@ -21,13 +21,13 @@ class News:
 
 
 @dataclass(frozen=True, slots=True)
-class Saved:
+class SavedFleet:
     """What a manager left behind: its replicas, the versions of workers' orders, which models have routes, notes."""
 
     replicas: Mapping[ReplicaId, Replica]
     versions: Mapping[WorkerId, int]
     routed: frozenset[str]
-    notes: Notes | None
+    history: ModelHistory | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,20 +37,22 @@ class Publication:
     replicas: Mapping[ReplicaId, Replica | None] = field(default_factory=dict[ReplicaId, Replica | None])
     orders: Mapping[WorkerId, OrderSheet | None] = field(default_factory=dict[WorkerId, OrderSheet | None])
     routes: Mapping[str, ModelRoutes | None] = field(default_factory=dict[str, ModelRoutes | None])
-    notes: Notes | None = None
+    history: ModelHistory | None = None
     statuses: Mapping[str, ModelStatus] | None = None
-    census: Mapping[str, int] | None = None  # replicas by `state:model`
-    deeds: Mapping[str, int] = field(default_factory=dict[str, int])  # by `deed:model`, to be added up
+    replica_counts: Mapping[str, int] | None = None  # replicas by `state:model`
+    decision_counts: Mapping[str, int] = field(
+        default_factory=dict[str, int]
+    )  # by `decision:model`, to be added up
 
 
 class ManagerState(Protocol):
     """What happened since the manager looked, what an earlier manager left, and where it publishes its decisions."""
 
-    async def wait_news(self, after: str, timeout_s: float) -> News:
+    async def wait_changes(self, after: str, timeout_s: float) -> FleetChanges:
         """What changed after that cursor, as soon as something did. With "" it returns at once, with the newest cursor."""
         ...
 
-    async def saved(self) -> Saved: ...
+    async def saved(self) -> SavedFleet: ...
 
     async def publish(self, right: str, owner: str, publication: Publication) -> bool:
         """Writes all or nothing; False when `owner` does not hold the mutex `right`."""

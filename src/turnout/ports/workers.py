@@ -3,7 +3,7 @@
 from collections.abc import Collection
 from typing import Protocol
 
-from turnout.domain.serving import Beat, Enrolment, OrderSheet, WorkerId
+from turnout.domain.serving import Enrolment, OrderSheet, StoredHeartbeat, WorkerId
 
 
 class WorkerStore(Protocol):
@@ -23,11 +23,11 @@ class WorkerStore(Protocol):
         """Raises NotFound."""
         ...
 
-    async def heard(self, worker: WorkerId, beat: Beat) -> int:
+    async def heard(self, worker: WorkerId, beat: StoredHeartbeat) -> int:
         """Stores a heartbeat; returns its number. Raises NotFound for a worker that should register again."""
         ...
 
-    async def beats(self, workers: Collection[WorkerId]) -> dict[WorkerId, Beat]:
+    async def heartbeats(self, workers: Collection[WorkerId]) -> dict[WorkerId, StoredHeartbeat]:
         """The last heartbeat of each that has one."""
         ...
 

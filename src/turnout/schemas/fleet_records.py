@@ -2,25 +2,25 @@
 
 from pydantic import TypeAdapter
 
-from turnout.domain.fleet import Notes
+from turnout.domain.fleet import ModelHistory
 from turnout.domain.model_status import ModelStatus
 from turnout.domain.serving import (
-    Beat,
     DemandReport,
     Enrolment,
     ModelRoutes,
     Replica,
     ReplicaOrder,
     ServedModel,
+    StoredHeartbeat,
 )
 
 MODEL = TypeAdapter(ServedModel)
 ENROLMENT = TypeAdapter(Enrolment)
-BEAT = TypeAdapter(Beat)
+HEARTBEAT = TypeAdapter(StoredHeartbeat)
 ORDERS = TypeAdapter(tuple[ReplicaOrder, ...])
 ROUTES = TypeAdapter(ModelRoutes)
 DEMAND = TypeAdapter(dict[str, DemandReport])
 REPLICA = TypeAdapter(Replica)
-NOTES = TypeAdapter(Notes)
+HISTORY = TypeAdapter(ModelHistory)
 STATUSES = TypeAdapter(dict[str, ModelStatus])
-CENSUS = TypeAdapter(dict[str, int])
+REPLICA_COUNTS = TypeAdapter(dict[str, int])

@@ -8,10 +8,9 @@ import pytest
 from tests.conftest import Stores, wait_until
 
 from turnout.domain.errors import NotFound, TurnoutError
-from turnout.domain.fleet import Failures, GivenUp, ModelPressure, Notes
+from turnout.domain.fleet import Failures, GivenUp, ModelHistory, ModelPressure
 from turnout.domain.model_status import ModelState, ModelStatus, StatusCause
 from turnout.domain.serving import (
-    Beat,
     Closing,
     DemandReport,
     EngineKind,
@@ -28,6 +27,7 @@ from turnout.domain.serving import (
     ReplicaReport,
     Route,
     ServedModel,
+    StoredHeartbeat,
     Want,
     WorkerId,
 )
@@ -36,7 +36,9 @@ from turnout.ports.manager_state import Publication
 MODEL = ServedModel("chat", EngineKind.LLAMACPP, "builtin:smollm2", Needs(memory_bytes=10**9))
 W = WorkerId("w1")
 MACHINE = Machine((Gpu(0, 80, 70, "H"),), 64, 60, 8, frozenset({"chat"}))
-BEAT = Beat(MACHINE, (ReplicaReport(ReplicaId("r1"), Phase.READY, "127.0.0.1:9", 2, ""),), seen=3)
+HEARTBEAT = StoredHeartbeat(
+    MACHINE, (ReplicaReport(ReplicaId("r1"), Phase.READY, "127.0.0.1:9", 2, ""),), seen=3
+)
 REPLICA = Replica(
     ReplicaId("r1"),
     "chat",
@@ -80,11 +82,11 @@ async def test_models_are_kept_changed_and_removed(stores: Stores) -> None:
 
 async def test_a_heartbeat_has_a_number_that_grows(stores: Stores) -> None:
     with pytest.raises(NotFound):
-        await stores.workers.heard(W, BEAT)
+        await stores.workers.heard(W, HEARTBEAT)
     await enrol(stores)
-    first, second = await stores.workers.heard(W, BEAT), await stores.workers.heard(W, BEAT)
+    first, second = await stores.workers.heard(W, HEARTBEAT), await stores.workers.heard(W, HEARTBEAT)
     assert 0 < first < second
-    assert await stores.workers.beats([W, WorkerId("w2")]) == {W: replace(BEAT, seq=second)}
+    assert await stores.workers.heartbeats([W, WorkerId("w2")]) == {W: replace(HEARTBEAT, seq=second)}
 
 
 async def test_a_worker_that_registers_again_still_drains(stores: Stores) -> None:
@@ -103,7 +105,7 @@ async def test_a_worker_that_registers_again_still_drains(stores: Stores) -> Non
 
 async def test_what_belongs_to_a_worker_or_gateway_lapses(stores: Stores) -> None:
     await enrol(stores)
-    await stores.workers.heard(W, BEAT)
+    await stores.workers.heard(W, HEARTBEAT)
     await stores.manager_state.publish("fleet", "m1", Publication(orders={W: SHEET}))
     await stores.demand.report("g1", {"chat": DemandReport(1)})
     client, key = stores.link.client, stores.link.key
@@ -169,12 +171,14 @@ async def test_a_manager_without_its_right_writes_nothing(stores: Stores) -> Non
 
 
 async def test_what_a_manager_saved_is_what_the_next_one_finds(stores: Stores) -> None:
-    notes = Notes(7.0, {"chat": ModelPressure(1.0)}, {"chat": Failures(2, "x", 9.0)}, {"chat": GivenUp("y")})
+    notes = ModelHistory(
+        7.0, {"chat": ModelPressure(1.0)}, {"chat": Failures(2, "x", 9.0)}, {"chat": GivenUp("y")}
+    )
     await stores.manager_state.publish(
-        "fleet", "m1", Publication({REPLICA.id: REPLICA}, {W: SHEET}, notes=notes)
+        "fleet", "m1", Publication({REPLICA.id: REPLICA}, {W: SHEET}, history=notes)
     )
     saved = await stores.manager_state.saved()
-    assert saved.replicas == {REPLICA.id: REPLICA} and saved.versions == {W: 4} and saved.notes == notes
+    assert saved.replicas == {REPLICA.id: REPLICA} and saved.versions == {W: 4} and saved.history == notes
     await stores.manager_state.publish("fleet", "m1", Publication({REPLICA.id: None}, {W: None}))
     saved = await stores.manager_state.saved()
     assert not saved.replicas and not saved.versions and await stores.orders.get(W) is None
@@ -182,15 +186,15 @@ async def test_what_a_manager_saved_is_what_the_next_one_finds(stores: Stores) -
 
 async def test_news_names_what_changed(stores: Stores) -> None:
     await enrol(stores)
-    news = await stores.manager_state.wait_news("", 1)
+    news = await stores.manager_state.wait_changes("", 1)
     assert news.models
-    assert await stores.manager_state.wait_news(news.cursor, 0.05) == replace(news, models=False)
-    await stores.workers.heard(W, BEAT)
+    assert await stores.manager_state.wait_changes(news.cursor, 0.05) == replace(news, models=False)
+    await stores.workers.heard(W, HEARTBEAT)
     await stores.demand.report("g1", {"chat": DemandReport(1, 2, 0.5)})
-    news = await stores.manager_state.wait_news(news.cursor, 1)
+    news = await stores.manager_state.wait_changes(news.cursor, 1)
     assert (news.workers, news.gateways, news.models) == ({W}, {"g1"}, False)
     await stores.models.put(MODEL)
-    assert (await stores.manager_state.wait_news(news.cursor, 1)).models
+    assert (await stores.manager_state.wait_changes(news.cursor, 1)).models
 
 
 async def test_demand_is_per_gateway_and_numbered(stores: Stores) -> None:

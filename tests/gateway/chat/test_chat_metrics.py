@@ -8,7 +8,7 @@ from tests.gateway.conftest import chatting
 from tests.gateway.operations.test_usage_routes import streamed
 from tests.relay.kit import Call
 
-from turnout.domain.serving import Beat, Enrolment, Machine, WorkerId
+from turnout.domain.serving import Enrolment, Machine, StoredHeartbeat, WorkerId
 from turnout.gateway.chat.chat_figures import Histogram
 from turnout.ports.manager_state import Publication
 
@@ -42,11 +42,11 @@ async def test_replicas_wakes_evictions_and_heartbeats_are_told(stores: Stores, 
     async with chatting(stores, tmp_path) as chat:
         worker = WorkerId("w-1")
         await stores.workers.enrol(Enrolment(worker, "one", "http://w", "digest"))
-        await stores.workers.heard(worker, Beat(Machine((), 1, 1)))
+        await stores.workers.heard(worker, StoredHeartbeat(Machine((), 1, 1)))
         for _ in range(2):
             told = Publication(
-                census={"ready:m": 2, "sleeping:a:b": 1},
-                deeds={"started:m": 1, "woken:m": 2, "evicted:a:b": 1},
+                replica_counts={"ready:m": 2, "sleeping:a:b": 1},
+                decision_counts={"started:m": 1, "woken:m": 2, "evicted:a:b": 1},
             )
             assert await stores.manager_state.publish("fleet", "test", told)
         text = (await chat.gateway.http.get("/metrics")).text

@@ -15,8 +15,8 @@ from turnout.domain.fleet import GivenUp
 from turnout.domain.model_status import ModelStatus
 from turnout.domain.serving import ReplicaId, WorkerId
 from turnout.ports.fleet_status import FleetFigures
-from turnout.ports.manager_state import News, Publication, Saved
-from turnout.schemas.fleet_records import CENSUS, NOTES, ORDERS, REPLICA, ROUTES, STATUSES
+from turnout.ports.manager_state import FleetChanges, Publication, SavedFleet
+from turnout.schemas.fleet_records import HISTORY, ORDERS, REPLICA, REPLICA_COUNTS, ROUTES, STATUSES
 
 _BATCH = 5_000
 
@@ -31,41 +31,41 @@ class RedisManagerState:
     def _key(self, *parts: str) -> str:
         return self._link.key("fleet", *parts)
 
-    async def wait_news(self, after: str, timeout_s: float) -> News:
+    async def wait_changes(self, after: str, timeout_s: float) -> FleetChanges:
         stream = self._key("news")
         async with translated(timeout_s + 5):
             if not after:
                 newest = await self._client.xrevrange(stream, count=1)
-                return News(newest[0][0].decode() if newest else "0", models=True)
+                return FleetChanges(newest[0][0].decode() if newest else "0", models=True)
             read = await self._client.xread(
                 {stream: after}, count=_BATCH, block=max(1, int(timeout_s * 1000))
             )
         entries: list[Any] = read[0][1] if read else []
         if not entries:
-            return News(after)
+            return FleetChanges(after)
         named: dict[bytes, set[str]] = {b"w": set(), b"g": set(), b"m": set(), b"q": set()}
         for _, fields in entries:
             for kind, name in fields.items():
                 named[kind].add(name.decode())
-        return News(
+        return FleetChanges(
             entries[-1][0].decode(),
             frozenset(WorkerId(w) for w in named[b"w"]),
             frozenset(named[b"g"]),
             bool(named[b"m"]),
         )
 
-    async def saved(self) -> Saved:
+    async def saved(self) -> SavedFleet:
         async with translated(), self._client.pipeline(transaction=True) as pipe:
             pipe.hgetall(self._key("replicas"))
             pipe.hgetall(self._key("versions"))
             pipe.hkeys(self._key("routes"))
             pipe.hget(self._key("manager"), "notes")
             replicas, versions, routed, notes = await pipe.execute()
-        return Saved(
+        return SavedFleet(
             {ReplicaId(i.decode()): REPLICA.validate_json(doc) for i, doc in replicas.items()},
             {WorkerId(w.decode()): int(v) for w, v in versions.items()},
             frozenset(name.decode() for name in routed),
-            NOTES.validate_json(notes) if notes else None,
+            HISTORY.validate_json(notes) if notes else None,
         )
 
     async def publish(self, right: str, owner: str, publication: Publication) -> bool:
@@ -89,14 +89,19 @@ class RedisManagerState:
             else:
                 writes += ("hset", "routes", model, ROUTES.dump_json(routes))
             writes += ("tell", "", "m", model)
-        if publication.notes is not None:
-            writes += ("hset", "manager", "notes", NOTES.dump_json(publication.notes))
+        if publication.history is not None:
+            writes += ("hset", "manager", "notes", HISTORY.dump_json(publication.history))
         if publication.statuses is not None:
             writes += ("hset", "manager", "statuses", STATUSES.dump_json(dict(publication.statuses)))
-        if publication.census is not None:
-            writes += ("hset", "manager", "census", CENSUS.dump_json(dict(publication.census)))
-        for deed, count in publication.deeds.items():
-            writes += ("hincrby", "deeds", deed, count)
+        if publication.replica_counts is not None:
+            writes += (
+                "hset",
+                "manager",
+                "census",
+                REPLICA_COUNTS.dump_json(dict(publication.replica_counts)),
+            )
+        for decision, count in publication.decision_counts.items():
+            writes += ("hincrby", "deeds", decision, count)
         arguments = (right, owner, WORKER_S * 1000, MAX_NEWS, *writes)
         async with translated():
             return bool(await self._publish(keys=[self._link.prefix], args=arguments))
@@ -120,7 +125,7 @@ class RedisFleetStatus:
             pipe.hget(self._key("manager"), "census")
             pipe.hgetall(self._key("deeds"))
             pipe.smembers(self._key("workers"))
-            census, deeds, names = await pipe.execute()
+            replica_counts, decisions, names = await pipe.execute()
             workers = sorted(WorkerId(name.decode()) for name in names)
             pipe.time()
             for worker in workers:
@@ -128,12 +133,12 @@ class RedisFleetStatus:
             (seconds, micros), *beats = await pipe.execute()
         now = seconds + micros / 1e6  # a beat's number is the time at which Redis got it, in microseconds
         return FleetFigures(
-            CENSUS.validate_json(census) if census else {},
-            {deed.decode(): int(count) for deed, count in sorted(deeds.items())},
+            REPLICA_COUNTS.validate_json(replica_counts) if replica_counts else {},
+            {name.decode(): int(count) for name, count in sorted(decisions.items())},
             {w: max(0.0, now - int(seq) / 1e6) for w, seq in zip(workers, beats, strict=True) if seq},
         )
 
     async def given_up(self) -> Mapping[str, GivenUp]:
         async with translated():
             doc = await self._client.hget(self._key("manager"), "notes")
-        return NOTES.validate_json(doc).given_up if doc else {}
+        return HISTORY.validate_json(doc).given_up if doc else {}

@@ -9,8 +9,8 @@ from turnout.adapters.redis.connection import RedisConnection, translated
 from turnout.adapters.redis.manager_news import MAX_NEWS, tell_manager
 from turnout.adapters.redis.shared_read import SharedRead
 from turnout.domain.errors import NotFound
-from turnout.domain.serving import Beat, Enrolment, OrderSheet, WorkerId
-from turnout.schemas.fleet_records import BEAT, ENROLMENT, ORDERS
+from turnout.domain.serving import Enrolment, OrderSheet, StoredHeartbeat, WorkerId
+from turnout.schemas.fleet_records import ENROLMENT, HEARTBEAT, ORDERS
 
 WORKER_S = 7 * 86_400
 _BEAT_S = 3_600
@@ -69,21 +69,21 @@ class RedisWorkerStore:
             tell_manager(self._link, pipe, "w", worker)
             await pipe.execute()
 
-    async def heard(self, worker: WorkerId, beat: Beat) -> int:
-        arguments = (worker, BEAT.dump_json(beat), _BEAT_S * 1000, WORKER_S * 1000, MAX_NEWS)
+    async def heard(self, worker: WorkerId, beat: StoredHeartbeat) -> int:
+        arguments = (worker, HEARTBEAT.dump_json(beat), _BEAT_S * 1000, WORKER_S * 1000, MAX_NEWS)
         async with translated():
             seq = int(await self._heard(keys=[self._link.prefix], args=arguments))
         if not seq:
             raise NotFound(f"There is no worker {worker}.", "worker", "worker_not_found")
         return seq
 
-    async def beats(self, workers: Collection[WorkerId]) -> dict[WorkerId, Beat]:
+    async def heartbeats(self, workers: Collection[WorkerId]) -> dict[WorkerId, StoredHeartbeat]:
         async with translated(), self._client.pipeline(transaction=False) as pipe:
             for worker in workers:
                 pipe.hmget(self._key("beat", worker), "doc", "seq")
             found = await pipe.execute()
         return {
-            worker: replace(BEAT.validate_json(doc), seq=int(seq))
+            worker: replace(HEARTBEAT.validate_json(doc), seq=int(seq))
             for worker, (doc, seq) in zip(workers, found, strict=True)
             if doc is not None
         }

@@ -15,7 +15,7 @@ class FleetMetrics(Collector):
 
     def collect(self) -> Iterator[Metric]:
         replicas = GaugeMetricFamily("turnout_replicas", "Replicas by state.", labels=("model", "state"))
-        for name, count in self.figures.census.items():
+        for name, count in self.figures.replica_counts.items():
             state, _, model = name.partition(":")
             replicas.add_metric((model, state), count)
         yield replicas
@@ -25,7 +25,7 @@ class FleetMetrics(Collector):
         evictions = CounterMetricFamily(
             "turnout_evictions", "Replicas that had to make room for another model.", labels=("model",)
         )
-        for name, count in self.figures.deeds.items():
+        for name, count in self.figures.decision_counts.items():
             deed, _, model = name.partition(":")
             if deed == "evicted":
                 evictions.add_metric((model,), count)

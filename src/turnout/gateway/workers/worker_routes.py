@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from fastapi import APIRouter, Header, Request
 
 from turnout.domain.errors import Forbidden, InvalidRequest, NotFound, TurnoutError, Unauthorized
-from turnout.domain.serving import TUNNEL, Beat, Enrolment, OrderSheet, WorkerId
+from turnout.domain.serving import TUNNEL, Enrolment, OrderSheet, StoredHeartbeat, WorkerId
 from turnout.gateway.auth import AdminDep, WorkerDep
 from turnout.gateway.bodies import json_body, read_json
 from turnout.gateway.gateway import Gateway, GatewayDep
@@ -74,7 +74,7 @@ async def heartbeat(
     enrolled = await identify_worker(gateway, worker_id, authorization)
     worker = enrolled.id
     body = await read_json(request, Heartbeat)
-    await gateway.stores.workers.heard(worker, Beat(body.machine, body.replicas, body.seen))
+    await gateway.stores.workers.heard(worker, StoredHeartbeat(body.machine, body.replicas, body.seen))
     gateways = tuple(await gateway.stores.demand.gateways()) if enrolled.url == TUNNEL else ()
     sheet = await gateway.stores.orders.get(worker)
     if sheet is None or sheet.version == body.seen:
@@ -86,7 +86,7 @@ async def heartbeat(
 @router.get("/workers", summary="List workers")
 async def index(admin: AdminDep, gateway: GatewayDep) -> WorkerList:
     enrolments = await gateway.stores.workers.enrolments()
-    beats = await gateway.stores.workers.beats(list(enrolments))
+    beats = await gateway.stores.workers.heartbeats(list(enrolments))
     return WorkerList(
         data=[
             WorkerShown(
