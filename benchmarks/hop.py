@@ -1,8 +1,8 @@
-"""What the way through a worker's door costs: the same gateway, the same engine, through the door and straight.
+"""What the way through a worker's proxy costs: the same gateway, the same engine, through the proxy and directly.
 
 `python -m benchmarks.hop [--seconds S]`, or `python -m benchmarks hop`. The gateway is the real one, with keys, limits,
 routing, usage and metrics; two workers' doors stand before one engine that costs almost nothing, and one of them lets
-the gateway go straight. Both ways take turns, second by second.
+the gateway go directly. Both take turns, second by second.
 """
 
 import argparse
@@ -50,7 +50,7 @@ from turnout.worker.proxy_app import control_app
 from turnout.worker.replica_owner import InFlight, ReplicaOwner
 from turnout.worker.replica_set import ReplicaSet
 
-DOOR, STRAIGHT = "door", "straight"
+PROXY, DIRECT = "proxy", "direct"
 _DIGEST = "0" * 64
 _READY_S = 60.0
 _CONNECTIONS = (1, 32)
@@ -110,10 +110,10 @@ class _OneReplica:
         return ()
 
 
-async def run_door(name: str, port: int, to: int) -> None:
-    """A worker's door; only the one of that name says on which network it is."""
+async def run_proxy(name: str, port: int, to: int) -> None:
+    """A worker's proxy; only the one of that name says on which network it is."""
     hands = cast(ReplicaSet, _OneReplica(_ReadyReplica(name, to)))
-    direct = DirectAccess(hands, network_name() if name == STRAIGHT else "")
+    direct = DirectAccess(hands, network_name() if name == DIRECT else "")
     direct.announce()
     admission = ProxyAdmission(hands, lambda: relay_token_from_digest(_DIGEST))
     relay = Relay(admission, worker_relay_settings())
@@ -131,7 +131,7 @@ async def run_door(name: str, port: int, to: int) -> None:
 
 @dataclass(slots=True)
 class _Figures:
-    """Of one way: requests and CPU of gateway and door together, and each turn's latencies."""
+    """Of one way: requests and CPU of gateway and proxy together, and each turn's latencies."""
 
     requests: int = 0
     seconds: float = 0.0
@@ -149,13 +149,13 @@ class _Figures:
 
 
 async def measure(seconds: int = 4) -> Table:
-    """Rate, latency and CPU of requests through a worker's door and straight to the engine: JSON and events."""
+    """Rate, latency and CPU of requests through a worker's proxy and directly to the engine: JSON and events."""
     table = Table(
-        "The worker's door and the straight way",
+        "The worker's proxy and the direct way",
         ("load", "conns", "way", "req/s", "p50 ms", "p99 ms", "CPU µs", "rate ×", "p50 ×", "CPU ×"),
     )
     pressure = Pressure()
-    upstream, ports = free_port(), {DOOR: free_port(), STRAIGHT: free_port()}
+    upstream, ports = free_port(), {PROXY: free_port(), DIRECT: free_port()}
     async with contextlib.AsyncExitStack() as stack:
 
         async def start(*words: str) -> psutil.Process:
@@ -171,7 +171,7 @@ async def measure(seconds: int = 4) -> Table:
         for name, kind in (("JSON", "whole"), (f"{EVENTS} events", "burst")):
             for connections in _CONNECTIONS:
                 say(f"{name}, {connections} connections")
-                found = {DOOR: _Figures(), STRAIGHT: _Figures()}
+                found = {PROXY: _Figures(), DIRECT: _Figures()}
                 went = await _went_straight(service)
                 for _ in range(seconds):
                     for way, figures in found.items():
@@ -179,18 +179,18 @@ async def measure(seconds: int = 4) -> Table:
                         await _turn(service, way, kind, connections, processes, figures)
                 went = await _went_straight(service) - went
                 if (
-                    went < found[STRAIGHT].requests
+                    went < found[DIRECT].requests
                 ):  # wrk leaves some requests unfinished, and does not count them
-                    raise RuntimeError(f"{went} of {found[STRAIGHT].requests} requests went straight")
+                    raise RuntimeError(f"{went} of {found[DIRECT].requests} requests went directly")
                 table.rows.extend(_rows(name, connections, found))
-    table.notes.append("CPU µs: of gateway and door together, a request. ×: straight relative to the door.")
+    table.notes.append("CPU µs: of gateway and proxy together, a request. ×: direct relative to the proxy.")
     table.notes.append(pressure.note())
     return table
 
 
 def _rows(name: str, connections: int, found: Mapping[str, _Figures]) -> list[Sequence[Any]]:
     def ratio(of: Callable[[_Figures], float]) -> float:
-        return of(found[STRAIGHT]) / of(found[DOOR])
+        return of(found[DIRECT]) / of(found[PROXY])
 
     rows: list[Sequence[Any]] = []
     for way, figures in found.items():
@@ -199,7 +199,7 @@ def _rows(name: str, connections: int, found: Mapping[str, _Figures]) -> list[Se
             *(median(figures.p50_ms), median(figures.p99_ms), figures.cpu_us),
         )
         compared = (ratio(lambda f: f.rate), ratio(lambda f: median(f.p50_ms)), ratio(lambda f: f.cpu_us))
-        rows.append((*row, *(compared if way == STRAIGHT else (None, None, None))))
+        rows.append((*row, *(compared if way == DIRECT else (None, None, None))))
     return rows
 
 
@@ -246,7 +246,7 @@ async def _lead_to(service: Service, ports: Mapping[str, int]) -> None:
         for way in ports:
             body = asked("whole").replace(b'"bench"', f'"{way}"'.encode())
             while (await client.post(PATH, content=body)).status_code != 200 or (
-                way == STRAIGHT and not await _went_straight(service)
+                way == DIRECT and not await _went_straight(service)
             ):
                 if time.monotonic() > deadline:
                     raise RuntimeError(f"the gateway does not go the way {way}")
@@ -256,9 +256,9 @@ async def _lead_to(service: Service, ports: Mapping[str, int]) -> None:
 async def _went_straight(service: Service) -> int:
     async with httpx.AsyncClient(base_url=service.url, trust_env=False) as client:
         figures = (await client.get("/metrics")).text
-    if re.search(rf'turnout_chat_straight_total{{model="{DOOR}"}} [^0]', figures):
-        raise RuntimeError("requests for the door went straight")
-    found = re.search(rf'turnout_chat_straight_total{{model="{STRAIGHT}"}} (\S+)', figures)
+    if re.search(rf'turnout_chat_straight_total{{model="{PROXY}"}} [^0]', figures):
+        raise RuntimeError("requests for the proxy went directly")
+    found = re.search(rf'turnout_chat_straight_total{{model="{DIRECT}"}} (\S+)', figures)
     return int(float(found[1])) if found else 0
 
 
@@ -282,13 +282,13 @@ async def _part(module: str, *words: str) -> AsyncGenerator[psutil.Process]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.hop", description=__doc__)
-    parser.add_argument("part", nargs="?", choices=(DOOR, STRAIGHT), help=argparse.SUPPRESS)
+    parser.add_argument("part", nargs="?", choices=(PROXY, DIRECT), help=argparse.SUPPRESS)
     parser.add_argument("--port", type=int, default=0, help=argparse.SUPPRESS)
     parser.add_argument("--to", type=int, default=0, help=argparse.SUPPRESS)
     parser.add_argument("--seconds", type=int, default=4, help="for each way and load")
     options = parser.parse_args()
     if options.part:
-        uvloop.run(run_door(options.part, options.port, options.to))
+        uvloop.run(run_proxy(options.part, options.port, options.to))
     else:
         print(uvloop.run(measure(options.seconds)).text())
     return 0

@@ -1,7 +1,7 @@
 """The gateway beside nginx, haproxy and other routers: the same upstream, the same client, the same run.
 
 `python -m benchmarks.relay [--peers NAME…] [--seconds S]`, or `python -m benchmarks relay`. The gateway is the real one, a
-process of its own with keys, limits, routing, usage and metrics; a route leads to the upstream as to a worker's door.
+process of its own with keys, limits, routing, usage and metrics; a route leads to the upstream as to a worker's proxy.
 """
 
 import argparse

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from pydantic import BaseModel, ValidationError
 
-from turnout.cli.server_answers import ErrorAnswer
+from turnout.cli.server_answers import ServerError
 from turnout.domain.errors import TurnoutError, Unavailable
 
 
@@ -25,7 +25,7 @@ class ChatChoice(BaseModel):
     delta: ChatDelta = ChatDelta()
 
 
-class ChatChunk(ErrorAnswer):
+class ChatChunk(ServerError):
     choices: tuple[ChatChoice, ...] = ()
 
 

@@ -17,7 +17,7 @@ from pydantic import ValidationError
 from turnout import __version__
 from turnout.cli.chat_stream import ChatPiece, read_pieces
 from turnout.cli.options import ServerAddress
-from turnout.cli.server_answers import ErrorAnswer, VideoAnswer, VideoEvent, VideoPage, read, read_events
+from turnout.cli.server_answers import ServerError, VideoAnswer, VideoEvent, VideoPage, read, read_events
 from turnout.domain import errors
 from turnout.domain.errors import TurnoutError, Unavailable
 
@@ -298,9 +298,9 @@ def _check_success(response: httpx.Response) -> None:
     if response.is_success:
         return
     try:
-        answer = ErrorAnswer.model_validate_json(response.read())
+        answer = ServerError.model_validate_json(response.read())
     except ValidationError:
-        answer = ErrorAnswer()
+        answer = ServerError()
     wait = response.headers.get("retry-after", "")
     raise answer.as_error(
         _BY_STATUS.get(response.status_code, TurnoutError),

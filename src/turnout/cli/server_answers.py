@@ -120,7 +120,7 @@ class ErrorDetail(BaseModel):
     code: str | int | None = None
 
 
-class ErrorAnswer(BaseModel):
+class ServerError(BaseModel):
     error: ErrorDetail | str | None = None
 
     def as_error(

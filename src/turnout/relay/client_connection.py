@@ -24,7 +24,7 @@ from turnout.relay import error_responses, framing
 from turnout.relay.exchange import Exchange
 from turnout.relay.framing import Head, Refusal, read_head
 from turnout.relay.head_cache import HeadCache
-from turnout.relay.incoming import Incoming, Stage, needs_authentication_first, raw_limit
+from turnout.relay.incoming import Incoming, ReadStage, needs_authentication_first, raw_limit
 from turnout.relay.relay_context import RelayContext
 
 _RESET = struct.pack("ii", 1, 0)
@@ -59,7 +59,7 @@ class ClientConnection(HttpToolsProtocol):
         self._context = context
         self._settings = context.settings
         self._hot_paths = context.hot_paths
-        self._stage = Stage.BETWEEN
+        self._stage = ReadStage.BETWEEN
         self._current: Incoming | Exchange | RequestResponseCycle | None = None  # its response is due
         self._incoming: Incoming | None = None
         self._head_cache = HeadCache[Head]()
@@ -80,14 +80,14 @@ class ClientConnection(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         stage = self._stage
-        if stage is Stage.BETWEEN and self._current is None:
+        if stage is ReadStage.BETWEEN and self._current is None:
             body = self._head_cache.body(data)
             head = self._head_cache.parsed
             if body is not None and head is not None and len(body) <= self._settings.max_body_bytes:
                 return self._begin(head, body)
-        elif stage is Stage.CLOSING:
+        elif stage is ReadStage.CLOSING:
             return
-        if stage is not Stage.HEAD:  # a head's time counts from its first byte
+        if stage is not ReadStage.HEAD:  # a head's time counts from its first byte
             self._progress_at = self._context.now
         self._messages = 0
         try:
@@ -98,10 +98,10 @@ class ClientConnection(HttpToolsProtocol):
             return self._upgrade()
         self._after_read(stage, data)
 
-    def _after_read(self, began: Stage, data: bytes) -> None:
+    def _after_read(self, began: ReadStage, data: bytes) -> None:
         """Refuses a head, or the body of a hot request, that goes on for ever. Caches the head of a lone request."""
-        if self._stage is Stage.HEAD:
-            if self._messages == 0 or (self._messages == 1 and began is Stage.BETWEEN):
+        if self._stage is ReadStage.HEAD:
+            if self._messages == 0 or (self._messages == 1 and began is ReadStage.BETWEEN):
                 self._head_bytes += len(data)  # all of it is head; else it began somewhere in this read
             if self._head_bytes > self._settings.max_head_bytes:
                 self._refuse(framing.HEAD_TOO_LARGE)
@@ -109,11 +109,11 @@ class ClientConnection(HttpToolsProtocol):
             self._incoming.raw_bytes += len(data)
             if self._incoming.raw_bytes > raw_limit(self._settings.max_body_bytes):
                 self._refuse(framing.body_too_large(self._settings.max_body_bytes))
-        if began is Stage.BETWEEN and self._messages == 1 and self._cacheable is not None:
+        if began is ReadStage.BETWEEN and self._messages == 1 and self._cacheable is not None:
             self._head_cache.remember(data, self._cacheable)
 
     def _upgrade(self) -> None:
-        if self._stage is Stage.CLOSING:
+        if self._stage is ReadStage.CLOSING:
             return  # it was refused
         if self._should_upgrade():
             self._context.connections.discard(self)
@@ -123,7 +123,7 @@ class ClientConnection(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._context.connections.discard(self)
-        self._stage = Stage.CLOSING
+        self._stage = ReadStage.CLOSING
         self._write_stalled_at = inf
         current, self._current = self._current, None
         if self._incoming is not None and self._incoming.authenticating is not None:
@@ -151,18 +151,18 @@ class ClientConnection(HttpToolsProtocol):
 
     # --- What the parser calls.
     def on_message_begin(self) -> None:
-        if self._stage is Stage.CLOSING:
+        if self._stage is ReadStage.CLOSING:
             return
         self.url = b""
         self.headers = []
         self.expect_100_continue = False
-        self._stage = Stage.HEAD
+        self._stage = ReadStage.HEAD
         self._head_bytes = 0
         self._messages += 1
         self._cacheable = None
 
     def on_headers_complete(self) -> None:
-        if self._stage is Stage.CLOSING:
+        if self._stage is ReadStage.CLOSING:
             return
         path = self._hot_paths.get(self.url)
         if path is None and (b"?" in self.url or not self.url.startswith(b"/")):
@@ -178,18 +178,18 @@ class ClientConnection(HttpToolsProtocol):
             if incoming.size > self._settings.max_body_bytes:
                 return self._refuse(framing.body_too_large(self._settings.max_body_bytes))
             incoming.pieces.append(body)
-        elif self._stage is Stage.ASGI_BODY:
+        elif self._stage is ReadStage.ASGI_BODY:
             super().on_body(body)
 
     def on_message_complete(self) -> None:
         incoming, self._incoming = self._incoming, None
         if incoming is not None:
-            self._stage = Stage.BETWEEN
+            self._stage = ReadStage.BETWEEN
             incoming.complete = True
             if self._current is incoming:
                 self._begin(incoming.head, b"".join(incoming.pieces))
-        elif self._stage is Stage.ASGI_BODY:
-            self._stage = Stage.BETWEEN
+        elif self._stage is ReadStage.ASGI_BODY:
+            self._stage = ReadStage.BETWEEN
             super().on_message_complete()
 
     def _take(self, path: bytes) -> None:
@@ -210,7 +210,7 @@ class ClientConnection(HttpToolsProtocol):
             except TurnoutError as err:
                 return self._refuse(err)
             authenticating = None if pending is None else asyncio.ensure_future(pending)
-        self._stage = Stage.BODY
+        self._stage = ReadStage.BODY
         self.headers = []  # trailers go nowhere
         self._incoming = incoming = Incoming(head, authenticating)
         if authenticating is not None:
@@ -257,7 +257,7 @@ class ClientConnection(HttpToolsProtocol):
         super().on_message_begin()  # makes a scope, which hot requests do not need
         self.url, self.expect_100_continue = url, expects
         self.headers.extend(headers)
-        self._stage = Stage.ASGI_BODY
+        self._stage = ReadStage.ASGI_BODY
         before = self.cycle
         if self._current is None:
             super().on_headers_complete()
@@ -286,7 +286,7 @@ class ClientConnection(HttpToolsProtocol):
             else:
                 self._progress_at = self._context.now
         else:
-            self._stage = Stage.CLOSING
+            self._stage = ReadStage.CLOSING
             self._finish()
 
     def reset(self) -> None:
@@ -323,8 +323,8 @@ class ClientConnection(HttpToolsProtocol):
     # --- Endings.
     def _refuse(self, refusal: Refusal | TurnoutError) -> None:
         """Reads nothing more. The refusal is written after the responses to earlier requests."""
-        stage, self._stage = self._stage, Stage.CLOSING
-        if stage is Stage.CLOSING:
+        stage, self._stage = self._stage, ReadStage.CLOSING
+        if stage is ReadStage.CLOSING:
             return
         lines = b"x-request-id: %b%x\r\n%b" % (_PREFIX, next(_numbers), self._context.response_lines)
         self._refusal = error_responses.refusal_response(refusal, lines)
@@ -334,7 +334,7 @@ class ClientConnection(HttpToolsProtocol):
                 self._current = None
             else:
                 self.pipeline.popleft()
-        elif stage is Stage.ASGI_BODY:
+        elif stage is ReadStage.ASGI_BODY:
             if self.pipeline and self.pipeline[0][0] is self.cycle:
                 self.pipeline.popleft()
             elif self._current is self.cycle:
@@ -386,15 +386,15 @@ class ClientConnection(HttpToolsProtocol):
             return current.tick(now)
         quiet_s = now - self._progress_at
         match self._stage:
-            case Stage.HEAD if quiet_s > settings.head_s:
+            case ReadStage.HEAD if quiet_s > settings.head_s:
                 self._refuse(framing.HEAD_TIMEOUT)
-            case Stage.BODY if quiet_s > settings.body_stall_s:
+            case ReadStage.BODY if quiet_s > settings.body_stall_s:
                 self._refuse(framing.BODY_TIMEOUT)
-            case Stage.ASGI_BODY if current is None and quiet_s > settings.body_stall_s:
+            case ReadStage.ASGI_BODY if current is None and quiet_s > settings.body_stall_s:
                 self.reset()  # it was answered already
-            case Stage.BETWEEN if current is None and quiet_s > settings.keep_alive_s:
+            case ReadStage.BETWEEN if current is None and quiet_s > settings.keep_alive_s:
                 self.transport.close()
-            case Stage.CLOSING if current is None and quiet_s > _LINGER_S:
+            case ReadStage.CLOSING if current is None and quiet_s > _LINGER_S:
                 self.transport.abort()
             case _:
                 pass

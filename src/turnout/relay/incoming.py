@@ -11,7 +11,7 @@ _SMALL_BODY_BYTES = (
 _RAW_SLACK_BYTES = 1024 * 1024
 
 
-class Stage(Enum):
+class ReadStage(Enum):
     """Where in the connection's requests the parser is."""
 
     BETWEEN = auto()

@@ -1,0 +1,39 @@
+"""The tree stays one in which a stranger finds the way: each name once, small files, every word explained."""
+
+import ast
+import re
+from collections import Counter
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "src" / "turnout"
+SOURCES = sorted(PACKAGE.rglob("*.py"))
+MOST_LINES = 400
+
+
+def classes(path: Path) -> list[str]:
+    return [node.name for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.ClassDef)]
+
+
+def repeated(names: list[str]) -> list[str]:
+    return sorted(name for name, count in Counter(names).items() if count > 1)
+
+
+def test_each_class_name_occurs_once() -> None:
+    assert repeated([name for path in SOURCES for name in classes(path)]) == []
+
+
+def test_each_file_name_occurs_once() -> None:
+    # A port is named for the need alone: `ports.tasks`, `ports.keys`.
+    named = [path.name for path in SOURCES if path.name != "__init__.py" and path.parent.name != "ports"]
+    assert repeated(named) == []
+
+
+def test_no_file_is_too_long() -> None:
+    assert [path.name for path in SOURCES if len(path.read_text().splitlines()) > MOST_LINES] == []
+
+
+def test_the_glossary_has_every_word_of_every_file_name() -> None:
+    glossary = (ROOT / "docs" / "architecture.md").read_text().partition("\n## Glossary\n")[2].lower()
+    words = {word for path in SOURCES for word in path.stem.strip("_").split("_")}
+    assert sorted(word for word in words if not re.search(rf"\b{word}", glossary)) == []
