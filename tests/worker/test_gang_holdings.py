@@ -125,7 +125,7 @@ async def test_a_closing_gang_keeps_its_task_and_gets_no_other_until_it_is_opene
         await here.claim(gang)
         await stores.tasks.submit(make_task(), LIMITS)
         here.order(gang, closing=True)
-        closed = stores.link.key("closed", gang)
+        closed = stores.link.keys.closed(gang)
 
         async def is_closed() -> bool:
             return bool(await stores.link.client.exists(closed))

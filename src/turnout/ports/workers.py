@@ -23,7 +23,7 @@ class WorkerStore(Protocol):
         """Raises NotFound."""
         ...
 
-    async def heard(self, worker: WorkerId, beat: StoredHeartbeat) -> int:
+    async def heard(self, worker: WorkerId, heartbeat: StoredHeartbeat) -> int:
         """Stores a heartbeat; returns its number. Raises NotFound for a worker that should register again."""
         ...
 

@@ -85,7 +85,7 @@ async def test_nothing_stays_for_ever(stores: Stores) -> None:
     await quotas.lease(
         "a", ACME, ChatLimits(10, 1000, 5), ShareRequest(requests=5, tokens=5, debt=90_000, slots=2)
     )
-    keys = [k async for k in stores.link.client.scan_iter(f"{stores.link.prefix}:chat:*")]
+    keys = [k async for k in stores.link.client.scan_iter(f"{stores.link.keys.prefix}:chat:*")]
     assert len(keys) == 2
     for key in keys:
         assert 0 < await stores.link.client.pttl(key) < 91 * 60_000 + 1000

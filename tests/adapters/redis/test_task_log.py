@@ -6,6 +6,7 @@ import time
 import pytest
 from tests.conftest import Stores, make_task, wait_until
 
+from turnout.adapters.redis import scripts
 from turnout.domain.errors import Conflict, Limited, NotFound, Stale
 from turnout.domain.tasks import (
     NOBODY_TOOK_IT,
@@ -53,10 +54,10 @@ async def test_a_refused_submission_leaves_no_trace(stores: Stores) -> None:
     tight = Limits(max_waiting=1, max_running=1, submits_per_minute=1000)
     await stores.tasks.submit(make_task(), tight)
     await stores.tasks.submit(make_task(), tight)
-    before = sorted(await stores.link.client.keys(f"{stores.link.prefix}*"))
+    before = sorted(await stores.link.client.keys(f"{stores.link.keys.prefix}*"))
     with pytest.raises(Limited, match="0 tasks running and 2 waiting; 1 may run and 1 more may wait"):
         await stores.tasks.submit(make_task(), tight, Idempotency("k", "d"))
-    assert sorted(await stores.link.client.keys(f"{stores.link.prefix}*")) == before
+    assert sorted(await stores.link.client.keys(f"{stores.link.keys.prefix}*")) == before
 
 
 async def test_submissions_a_minute_are_limited_and_say_when_to_come_back(stores: Stores) -> None:
@@ -142,7 +143,7 @@ async def test_a_renewed_lease_is_not_taken_and_a_lapsed_one_is(stores: Stores) 
 async def test_a_claimer_that_dies_between_bind_and_claim_loses_nothing(stores: Stores) -> None:
     task = make_task()
     await stores.tasks.submit(task, LIMITS)
-    assert await stores.link.run("claim", MODEL, G1, 10) == [task.id.encode()]
+    assert await scripts.claim(stores.link, model=MODEL, gang=G1, max_running=10) == task.id
     assert await stores.queue.claim(MODEL, G2, LIMITS) is None
     (back,) = await stores.queue.reap(MODEL, lease_s=0)
     assert (back.id, back.failures) == (task.id, 0)
@@ -155,7 +156,7 @@ async def test_a_task_cancelled_between_bind_and_claim_takes_its_turn_along(stor
     task, other = make_task(), make_task()
     for each in (task, other):
         await stores.tasks.submit(each, LIMITS)
-    await stores.link.run("claim", MODEL, G1, 10)
+    await scripts.claim(stores.link, model=MODEL, gang=G1, max_running=10)
     await stores.tasks.apply(task.id, Cancelled(time.time()))
     with pytest.raises(Stale):
         await stores.tasks.apply(task.id, Claimed(time.time(), 1, G1))
@@ -228,7 +229,7 @@ async def test_nothing_in_redis_lives_for_ever(stores: Stores) -> None:
     await stores.tasks.apply(task.id, Finished(time.time(), 1, RESULT))
     await stores.outbox.again(task.id, time.time())
     await stores.outbox.done(task.id)
-    client, prefix = stores.link.client, stores.link.prefix
+    client, prefix = stores.link.client, stores.link.keys.prefix
     lasting = {
         k.decode().removeprefix(f"{prefix}:")
         for k in await client.keys(f"{prefix}*")
@@ -255,7 +256,7 @@ async def test_a_closed_gang_gets_no_task_and_keeps_what_it_has(stores: Stores) 
     await stores.queue.release(MODEL, G1, "it died")
     await stores.queue.leave(MODEL, G1)
     assert await stores.queue.holdings(MODEL) == {}
-    assert not await stores.link.client.keys(f"{stores.link.prefix}:closed:*"), "nothing of it is left"
+    assert not await stores.link.client.keys(f"{stores.link.keys.prefix}:closed:*"), "nothing of it is left"
 
 
 async def test_a_queue_is_forgotten_only_when_it_is_empty(stores: Stores) -> None:

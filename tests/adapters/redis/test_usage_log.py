@@ -25,7 +25,7 @@ async def test_batches_add_up_and_a_repeated_one_counts_once(stores: Stores) -> 
     assert await usage.read(days, ACME) == [mine]
     assert await usage.read(days) == [mine, UsageRow("2026-11-15", OTHER, "m", Used(2, 10, 12))]
     assert await usage.read(days[:1]) == []
-    keys = [k async for k in stores.link.client.scan_iter(f"{stores.link.prefix}:usage:*")]
+    keys = [k async for k in stores.link.client.scan_iter(f"{stores.link.keys.prefix}:usage:*")]
     assert all([await stores.link.client.pttl(key) > 0 for key in keys])
 
 

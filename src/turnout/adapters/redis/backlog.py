@@ -2,6 +2,7 @@
 
 import time
 
+from turnout.adapters.redis import scripts
 from turnout.adapters.redis.connection import RedisConnection, translated
 from turnout.domain.tasks import State, TaskId
 from turnout.ports.queue import QueueFigures
@@ -13,30 +14,30 @@ class RedisBacklog:
 
     async def figures(self, model: str) -> QueueFigures:
         async with translated(), self._link.client.pipeline(transaction=False) as pipe:
-            pipe.xlen(self._link.key("queue", model))
-            pipe.hlen(self._link.key("bound", model))
-            pipe.zrange(self._link.key("unfinished", model), 0, 0, withscores=True)
+            pipe.xlen(self._link.keys.queue(model))
+            pipe.hlen(self._link.keys.bound(model))
+            pipe.zrange(self._link.keys.unfinished(model), 0, 0, withscores=True)
             length, running, oldest = await pipe.execute()
         age = max(0.0, time.time() - oldest[0][1] / 1000) if oldest else 0.0
         return QueueFigures(length, running, age)
 
     async def models(self) -> list[str]:
         async with translated():
-            found = await self._link.client.smembers(self._link.key("queues"))
+            found = await self._link.client.smembers(self._link.keys.queues())
         return sorted(name.decode() for name in found)
 
     async def forget(self, model: str) -> bool:
-        return bool(await self._link.run("forget_queue", model))
+        return await scripts.forget_queue(self._link, model=model)
 
     async def totals(self) -> dict[str, int]:
         async with translated():
-            found = await self._link.client.hgetall(self._link.key("totals"))
+            found = await self._link.client.hgetall(self._link.keys.totals())
         counted = {name.decode(): int(count) for name, count in found.items()}
         return {state.value: counted.get(state.value, 0) for state in State}
 
     async def unfinished(self, model: str, before: float) -> list[TaskId]:
         async with translated():
             ids = await self._link.client.zrangebyscore(
-                self._link.key("unfinished", model), "-inf", int(before * 1000), start=0, num=100
+                self._link.keys.unfinished(model), "-inf", int(before * 1000), start=0, num=100
             )
         return [TaskId(i.decode()) for i in ids]

@@ -1,9 +1,8 @@
-"""The connection to Redis: its client, its scripts and its errors. The other modules here speak through it."""
+"""The connection to Redis: its client and its errors. The other modules here speak through it."""
 
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from importlib.resources import files
 from typing import Any, cast
 
 from redis.asyncio import BlockingConnectionPool, Redis
@@ -11,24 +10,11 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 
+from turnout.adapters.redis.key_names import KeyNames
 from turnout.domain.errors import Unavailable
 
 _LIMIT_S = 10.0
 _CONNECTIONS = 64  # a burst past this waits for one; redis-py's plain pool would fail it
-_SCRIPTS = (
-    "submit",
-    "commit",
-    "claim",
-    "renew",
-    "position",
-    "overdue",
-    "forget",
-    "forget_queue",
-    "mutex",
-    "lease",
-    "usage",
-)
-MAX_EVENTS = 100_000  # of the stream that gateways tail; a task's own story is kept apart
 
 
 @asynccontextmanager
@@ -43,10 +29,10 @@ async def translated(limit_s: float = _LIMIT_S) -> AsyncGenerator[None]:
 
 
 class RedisConnection:
-    """`run` calls a script by name; `client` takes plain commands."""
+    """`client` takes commands; `keys` has the names of all keys."""
 
     def __init__(self, url: str, prefix: str) -> None:
-        self.prefix = prefix
+        self.keys = KeyNames(prefix)
         # No silent retries: a script whose reply was lost may have run. Callers know whether to ask again.
         # RESP2, because the shape of stream replies differs between the two protocols.
         pool = cast("Any", BlockingConnectionPool).from_url(
@@ -59,19 +45,6 @@ class RedisConnection:
             protocol=2,
         )
         self.client = cast("Any", Redis)(connection_pool=pool)
-        here = files("turnout.adapters.redis")
-        names = here.joinpath("names.lua").read_text()
-        self._scripts = {
-            name: self.client.register_script(names + here.joinpath(f"{name}.lua").read_text())
-            for name in _SCRIPTS
-        }
-
-    def key(self, *parts: str) -> str:
-        return ":".join((self.prefix, *parts))
-
-    async def run(self, script: str, *args: str | bytes | float) -> Any:
-        async with translated():
-            return await self._scripts[script](keys=[self.prefix], args=args)
 
     async def ping(self) -> None:
         async with translated():

@@ -5,11 +5,11 @@ missed entry delays, and never misleads.
 """
 
 from collections.abc import Mapping
-from importlib.resources import files
 from typing import Any
 
+from turnout.adapters.redis import scripts
 from turnout.adapters.redis.connection import RedisConnection, translated
-from turnout.adapters.redis.manager_news import MAX_NEWS
+from turnout.adapters.redis.key_names import KeyNames
 from turnout.adapters.redis.worker_store import WORKER_S
 from turnout.domain.fleet import GivenUp
 from turnout.domain.model_status import ModelStatus
@@ -25,14 +25,9 @@ class RedisManagerState:
     def __init__(self, link: RedisConnection) -> None:
         self._link = link
         self._client = link.client
-        here = files("turnout.adapters.redis")
-        self._publish = self._client.register_script(here.joinpath("fleet_publish.lua").read_text())
-
-    def _key(self, *parts: str) -> str:
-        return self._link.key("fleet", *parts)
 
     async def wait_changes(self, after: str, timeout_s: float) -> FleetChanges:
-        stream = self._key("news")
+        stream = self._link.keys.news()
         async with translated(timeout_s + 5):
             if not after:
                 newest = await self._client.xrevrange(stream, count=1)
@@ -56,10 +51,10 @@ class RedisManagerState:
 
     async def saved(self) -> SavedFleet:
         async with translated(), self._client.pipeline(transaction=True) as pipe:
-            pipe.hgetall(self._key("replicas"))
-            pipe.hgetall(self._key("versions"))
-            pipe.hkeys(self._key("routes"))
-            pipe.hget(self._key("manager"), "notes")
+            pipe.hgetall(self._link.keys.replicas())
+            pipe.hgetall(self._link.keys.order_versions())
+            pipe.hkeys(self._link.keys.routes())
+            pipe.hget(self._link.keys.manager(), "notes")
             replicas, versions, routed, notes = await pipe.execute()
         return SavedFleet(
             {ReplicaId(i.decode()): REPLICA.validate_json(doc) for i, doc in replicas.items()},
@@ -69,42 +64,43 @@ class RedisManagerState:
         )
 
     async def publish(self, right: str, owner: str, publication: Publication) -> bool:
-        writes = list[str | bytes | int]()
-        for replica_id, replica in publication.replicas.items():
-            if replica is None:
-                writes += ("hdel", "replicas", replica_id, "")
-            else:
-                writes += ("hset", "replicas", replica_id, REPLICA.dump_json(replica))
-        for worker, sheet in publication.orders.items():
-            if sheet is None:
-                # Old orders must not outlive their version: the worker would follow them when it comes back.
-                writes += ("hdel", "versions", worker, "", "del", f"orders:{worker}", "", "")
-                continue
-            writes += ("hset", "versions", worker, sheet.version)
-            writes += ("orders", f"orders:{worker}", sheet.version, ORDERS.dump_json(sheet.orders))
-            writes += ("tell", "", "w", worker)
-        for model, routes in publication.routes.items():
-            if routes is None:
-                writes += ("hdel", "routes", model, "")
-            else:
-                writes += ("hset", "routes", model, ROUTES.dump_json(routes))
-            writes += ("tell", "", "m", model)
-        if publication.history is not None:
-            writes += ("hset", "manager", "notes", HISTORY.dump_json(publication.history))
-        if publication.statuses is not None:
-            writes += ("hset", "manager", "statuses", STATUSES.dump_json(dict(publication.statuses)))
-        if publication.replica_counts is not None:
-            writes += (
-                "hset",
-                "manager",
-                "census",
-                REPLICA_COUNTS.dump_json(dict(publication.replica_counts)),
-            )
-        for decision, count in publication.decision_counts.items():
-            writes += ("hincrby", "deeds", decision, count)
-        arguments = (right, owner, WORKER_S * 1000, MAX_NEWS, *writes)
-        async with translated():
-            return bool(await self._publish(keys=[self._link.prefix], args=arguments))
+        writes = _writes(self._link.keys, publication)
+        return await scripts.publish(
+            self._link, right=right, owner=owner, orders_ms=WORKER_S * 1000, writes=writes
+        )
+
+
+def _writes(keys: KeyNames, publication: Publication) -> list[scripts.Write]:
+    writes: list[scripts.Write] = []
+    for replica_id, replica in publication.replicas.items():
+        writes.append(_field(keys.replicas(), replica_id, REPLICA.dump_json(replica) if replica else None))
+    for worker, sheet in publication.orders.items():
+        if sheet is None:
+            # Old orders must not outlive their version: the worker would follow them when it comes back.
+            writes.append(_field(keys.order_versions(), worker, None))
+            writes.append(("del", keys.orders(worker), "", ""))
+            continue
+        writes.append(_field(keys.order_versions(), worker, sheet.version))
+        writes.append(("orders", keys.orders(worker), sheet.version, ORDERS.dump_json(sheet.orders)))
+        writes.append(("tell", "", "w", worker))
+    for model, routes in publication.routes.items():
+        writes.append(_field(keys.routes(), model, ROUTES.dump_json(routes) if routes else None))
+        writes.append(("tell", "", "m", model))
+    if publication.history is not None:
+        writes.append(_field(keys.manager(), "notes", HISTORY.dump_json(publication.history)))
+    if publication.statuses is not None:
+        writes.append(_field(keys.manager(), "statuses", STATUSES.dump_json(dict(publication.statuses))))
+    if publication.replica_counts is not None:
+        counts = REPLICA_COUNTS.dump_json(dict(publication.replica_counts))
+        writes.append(_field(keys.manager(), "census", counts))
+    for decision, count in publication.decision_counts.items():
+        writes.append(("hincrby", keys.decision_counts(), decision, count))
+    return writes
+
+
+def _field(key: str, field: str, value: bytes | int | None) -> scripts.Write:
+    """Sets a field of a hash; None removes it."""
+    return ("hdel", key, field, "") if value is None else ("hset", key, field, value)
 
 
 class RedisFleetStatus:
@@ -112,24 +108,21 @@ class RedisFleetStatus:
         self._link = link
         self._client = link.client
 
-    def _key(self, *parts: str) -> str:
-        return self._link.key("fleet", *parts)
-
     async def statuses(self) -> dict[str, ModelStatus]:
         async with translated():
-            doc = await self._client.hget(self._key("manager"), "statuses")
+            doc = await self._client.hget(self._link.keys.manager(), "statuses")
         return STATUSES.validate_json(doc) if doc else {}
 
     async def figures(self) -> FleetFigures:
         async with translated(), self._client.pipeline(transaction=False) as pipe:
-            pipe.hget(self._key("manager"), "census")
-            pipe.hgetall(self._key("deeds"))
-            pipe.smembers(self._key("workers"))
+            pipe.hget(self._link.keys.manager(), "census")
+            pipe.hgetall(self._link.keys.decision_counts())
+            pipe.smembers(self._link.keys.workers())
             replica_counts, decisions, names = await pipe.execute()
             workers = sorted(WorkerId(name.decode()) for name in names)
             pipe.time()
             for worker in workers:
-                pipe.hget(self._key("beat", worker), "seq")
+                pipe.hget(self._link.keys.heartbeat(worker), "seq")
             (seconds, micros), *beats = await pipe.execute()
         now = seconds + micros / 1e6  # a beat's number is the time at which Redis got it, in microseconds
         return FleetFigures(
@@ -140,5 +133,5 @@ class RedisFleetStatus:
 
     async def given_up(self) -> Mapping[str, GivenUp]:
         async with translated():
-            doc = await self._client.hget(self._key("manager"), "notes")
+            doc = await self._client.hget(self._link.keys.manager(), "notes")
         return HISTORY.validate_json(doc).given_up if doc else {}

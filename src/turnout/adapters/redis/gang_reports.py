@@ -15,7 +15,7 @@ _REPORT = TypeAdapter(GangReport)
 class RedisGangReports:
     def __init__(self, link: RedisConnection) -> None:
         self._client = link.client
-        self._name = link.key("gangs")
+        self._name = link.keys.gangs()
 
     async def put(self, report: GangReport) -> None:
         async with translated():

@@ -8,7 +8,7 @@ from turnout.schemas.task_records import dump_key, load_key
 class RedisKeyStore:
     def __init__(self, link: RedisConnection) -> None:
         self._client = link.client
-        self._name = link.key("keys")
+        self._name = link.keys.keys()
 
     async def add(self, key: Key) -> None:
         async with translated():

@@ -10,4 +10,4 @@ MAX_NEWS = 10_000
 
 def tell_manager(link: RedisConnection, pipe: Any, kind: Literal["m", "w", "g"], name: str) -> None:
     """Adds to the pipe that a model, worker or gateway of that name changed."""
-    pipe.xadd(link.key("fleet", "news"), {kind: name}, maxlen=MAX_NEWS, approximate=True)
+    pipe.xadd(link.keys.news(), {kind: name}, maxlen=MAX_NEWS, approximate=True)

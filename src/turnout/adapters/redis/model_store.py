@@ -14,8 +14,8 @@ class RedisModelStore:
     def __init__(self, link: RedisConnection) -> None:
         self._link = link
         self._client = link.client
-        self._models = link.key("fleet", "models")
-        self._declared = link.key("fleet", "declared")
+        self._models = link.keys.models()
+        self._declared = link.keys.declared()
 
     async def put(self, model: ServedModel) -> None:
         async with translated(), self._client.pipeline(transaction=True) as pipe:

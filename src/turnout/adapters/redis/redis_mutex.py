@@ -1,5 +1,6 @@
 """Rights that one process holds at a time, in Redis: a key each, which lapses by itself."""
 
+from turnout.adapters.redis import scripts
 from turnout.adapters.redis.connection import RedisConnection, translated
 
 
@@ -8,14 +9,14 @@ class RedisMutex:
         self._link = link
 
     async def hold(self, name: str, owner: str, ttl_s: float) -> bool:
-        return bool(await self._link.run("mutex", name, owner, int(ttl_s * 1000)))
+        return await scripts.hold_mutex(self._link, name=name, owner=owner, ttl_ms=int(ttl_s * 1000))
 
     async def drop(self, name: str, owner: str) -> None:
         if await self.holder(name) == owner:
             async with translated():
-                await self._link.client.delete(self._link.key("mutex", name))
+                await self._link.client.delete(self._link.keys.mutex(name))
 
     async def holder(self, name: str) -> str | None:
         async with translated():
-            found = await self._link.client.get(self._link.key("mutex", name))
+            found = await self._link.client.get(self._link.keys.mutex(name))
         return found.decode() if found else None

@@ -18,7 +18,7 @@ class RedisRouteTable:
         self._link = link
 
     async def tail(self) -> AsyncIterator[Mapping[str, ModelRoutes | None]]:
-        stream, key = self._link.key("fleet", "changes"), self._link.key("fleet", "routes")
+        stream, key = self._link.keys.changes(), self._link.keys.routes()
         client = self._link.client
         async with translated():
             newest = await client.xrevrange(stream, count=1)
@@ -47,36 +47,33 @@ class RedisDemandReports:
         self._link = link
         self._client = link.client
 
-    def _key(self, *parts: str) -> str:
-        return self._link.key("fleet", *parts)
-
     async def report(self, gateway: str, demand: Mapping[str, DemandReport]) -> None:
-        key = self._key("demand", gateway)
+        key = self._link.keys.demand(gateway)
         async with translated(), self._client.pipeline(transaction=True) as pipe:
             pipe.hset(key, "doc", DEMAND.dump_json(dict(demand)))
             pipe.hincrby(key, "n", 1)
             pipe.expire(key, _DEMAND_S)
-            pipe.sadd(self._key("gateways"), gateway)
+            pipe.sadd(self._link.keys.gateways(), gateway)
             tell_manager(self._link, pipe, "g", gateway)
             await pipe.execute()
 
     async def gateways(self) -> list[str]:
         async with translated():
-            named = sorted(g.decode() for g in await self._client.smembers(self._key("gateways")))
+            named = sorted(g.decode() for g in await self._client.smembers(self._link.keys.gateways()))
             pipe = self._client.pipeline(transaction=False)
             for gateway in named:
-                pipe.exists(self._key("demand", gateway))
+                pipe.exists(self._link.keys.demand(gateway))
             alive = await pipe.execute()
         return [gateway for gateway, there in zip(named, alive, strict=True) if there]
 
     async def all(self) -> dict[str, tuple[int, Mapping[str, DemandReport]]]:
         async with translated():
-            gateways = sorted(g.decode() for g in await self._client.smembers(self._key("gateways")))
+            gateways = sorted(g.decode() for g in await self._client.smembers(self._link.keys.gateways()))
             pipe = self._client.pipeline(transaction=False)
             for gateway in gateways:
-                pipe.hmget(self._key("demand", gateway), "n", "doc")
+                pipe.hmget(self._link.keys.demand(gateway), "n", "doc")
             found = dict(zip(gateways, await pipe.execute(), strict=True))
             lapsed = [gateway for gateway, (_, doc) in found.items() if doc is None]
             if lapsed:
-                await self._client.srem(self._key("gateways"), *lapsed)
+                await self._client.srem(self._link.keys.gateways(), *lapsed)
         return {g: (int(n), DEMAND.validate_json(doc)) for g, (n, doc) in found.items() if doc is not None}

@@ -16,8 +16,8 @@ class RedisTaskEvents:
 
     async def history(self, task_id: TaskId, after: str = "0") -> list[Recorded]:
         async with translated():
-            entries = await self._link.client.xrange(self._link.key("events", task_id), min=f"({after}")
-            tenant = await self._link.client.hget(self._link.key("task", task_id), "tenant")
+            entries = await self._link.client.xrange(self._link.keys.task_events(task_id), min=f"({after}")
+            tenant = await self._link.client.hget(self._link.keys.task(task_id), "tenant")
         owner = TenantId(tenant.decode() if tenant else "")
         return [
             Recorded(entry.decode(), "", task_id, owner, load_event(fields[b"e"]))
@@ -25,7 +25,7 @@ class RedisTaskEvents:
         ]
 
     async def tail(self, after: str | None = None) -> AsyncIterator[Recorded]:
-        stream = self._link.key("events")
+        stream = self._link.keys.all_events()
         cursor = after
         if cursor is None:
             async with translated():

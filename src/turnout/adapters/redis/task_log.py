@@ -1,13 +1,14 @@
 """The task log in Redis: read and version, `evolve` in Python, one script that compares and writes."""
 
-from typing import Any, Literal
+from typing import Literal
 
-from turnout.adapters.redis.connection import MAX_EVENTS, RedisConnection, translated
-from turnout.adapters.redis.usage_log import USAGE_MS
+from turnout.adapters.redis import scripts
+from turnout.adapters.redis.connection import RedisConnection, translated
+from turnout.adapters.redis.usage_log import USAGE_MS, amounts_of
 from turnout.domain.errors import Conflict, Limited, NotFound, Stale, Unavailable
 from turnout.domain.fairness import Waiting, class_base, position
 from turnout.domain.tasks import Event, State, Submitted, Task, TaskId, TenantId, evolve
-from turnout.domain.usage import FIGURES, day_of, used_by
+from turnout.domain.usage import day_of, used_by
 from turnout.ports.tasks import Idempotency, Limits
 from turnout.schemas.task_records import dump_event, dump_task, load_task
 
@@ -20,43 +21,37 @@ class RedisTaskLog:
         self._retention_ms = int(retention_s * 1000)
 
     async def submit(self, task: Task, limits: Limits, idempotency: Idempotency | None = None) -> Task:
-        outcome: list[Any] = await self._link.run(
-            "submit",
-            task.id,
-            dump_task(task),
-            task.tenant,
-            task.model,
-            class_base(task.priority),
-            task.state,
-            int(task.created_at * 1000),
-            self._retention_ms,
-            dump_event(Submitted(task.created_at)),
-            MAX_EVENTS,
-            limits.max_waiting,
-            limits.max_running,
-            limits.submits_per_minute,
-            idempotency.key if idempotency else "",
-            idempotency.digest if idempotency else "",
+        outcome = await scripts.submit(
+            self._link,
+            task=task,
+            doc=dump_task(task),
+            event=dump_event(Submitted(task.created_at)),
+            retention_ms=self._retention_ms,
+            first_place=class_base(task.priority),
+            max_waiting=limits.max_waiting,
+            max_running=limits.max_running,
+            per_minute=limits.submits_per_minute,
+            idempotency=idempotency.key if idempotency else "",
+            digest=idempotency.digest if idempotency else "",
         )
         match outcome:
-            case [b"new"]:
+            case scripts.Accepted():
                 return task
-            case [b"same", known]:
-                return await self.get(TaskId(known.decode()))
-            case [b"conflict", _]:
+            case scripts.AcceptedBefore(known):
+                return await self.get(known)
+            case scripts.OtherDigest():
                 raise Conflict(
                     "This Idempotency-Key was used with another request.",
                     "Idempotency-Key",
                     "idempotency_conflict",
                 )
-            case [b"rate", wait_ms]:
+            case scripts.OverRate(wait_s):
                 raise Limited(
                     f"Over {limits.submits_per_minute} submissions a minute.",
                     code="rate_limit_exceeded",
-                    retry_after_s=wait_ms / 1000,
+                    retry_after_s=wait_s,
                 )
-            case full:
-                _, running, waiting = full
+            case scripts.Full(running, waiting):
                 raise Limited(
                     f"You have {running} tasks running and {waiting} waiting; "
                     f"{limits.max_running} may run and {limits.max_waiting} more may wait.",
@@ -70,7 +65,7 @@ class RedisTaskLog:
     async def read(self, task_id: TaskId) -> tuple[Task, int]:
         """The task and its version."""
         async with translated():
-            doc, version = await self._link.client.hmget(self._link.key("task", task_id), "doc", "v")
+            doc, version = await self._link.client.hmget(self._link.keys.task(task_id), "doc", "v")
         if doc is None:
             raise NotFound(f"There is no video {task_id}.", "video_id", "video_not_found")
         return load_task(doc), int(version)
@@ -91,29 +86,30 @@ class RedisTaskLog:
         A write that leaves a task queued gives its turn back: only a claimed task keeps one.
         """
         move = "end" if task.ended else "requeue" if task.state is State.QUEUED else "keep"
-        done = await self._link.run(
-            "commit",
-            task.id,
-            version,
-            dump_task(task),
-            task.state,
-            move,
-            int(task.finished_at * 1000) if task.finished_at else 0,
-            self._retention_ms if task.ended else 2 * self._retention_ms,
-            dump_event(event) if event else b"",
-            MAX_EVENTS,
-            1 if task.webhook_url else 0,
-            *_use(task),
+        ended_at = task.finished_at or 0.0
+        return await scripts.commit(
+            self._link,
+            id=task.id,
+            version=version,
+            doc=dump_task(task),
+            state=task.state,
+            move=move,
+            event=dump_event(event) if event else b"",
+            ended_ms=int(ended_at * 1000),
+            ttl_ms=self._retention_ms if task.ended else 2 * self._retention_ms,
+            webhook=task.webhook_url is not None,
+            day=day_of(ended_at),
+            usage_ms=USAGE_MS,
+            used=amounts_of(used_by(task)) if task.ended else (),
         )
-        return bool(done)
 
     async def forget(self, task: Task) -> None:
-        await self._link.run("forget", task.id, task.tenant, task.state)
+        await scripts.forget_task(self._link, id=task.id, tenant=task.tenant, state=task.state)
 
     async def page(
         self, tenant: TenantId, *, after: TaskId | None, limit: int, order: Literal["asc", "desc"]
     ) -> tuple[list[Task], bool]:
-        mine = self._link.key("of", tenant)
+        mine = self._link.keys.tasks_of(tenant)
         client = self._link.client
         async with translated():
             start = 0
@@ -130,27 +126,15 @@ class RedisTaskLog:
                 start += len(ids)
                 pipe = client.pipeline(transaction=False)
                 for task_id in ids:
-                    pipe.hget(self._link.key("task", task_id.decode()), "doc")
+                    pipe.hget(self._link.keys.task(task_id.decode()), "doc")
                 tasks += [load_task(doc) for doc in await pipe.execute() if doc is not None]
         return tasks[:limit], len(tasks) > limit
 
     async def position(self, task: Task) -> int | None:
-        found: list[Any] = await self._link.run("position", task.model, task.tenant, task.id)
-        if not found:
+        found = await scripts.position(self._link, model=task.model, tenant=task.tenant, id=task.id)
+        if found is None:
             return None
-        place, *rest = found
-        lines = [
-            Waiting(tenant.decode(), float(tag), count)
-            for tenant, tag, count in zip(rest[::3], rest[1::3], rest[2::3], strict=True)
-        ]
-        own = next(line for line in lines if line.tenant == task.tenant)
-        return position(own, place, [line for line in lines if line is not own])
-
-
-def _use(task: Task) -> list[str | int]:
-    """What a task that ends is counted with."""
-    if task.finished_at is None:
-        return []
-    used = used_by(task)
-    amounts = [(figure, amount) for figure in FIGURES if (amount := getattr(used, figure))]
-    return [day_of(task.finished_at), USAGE_MS, *(one for pair in amounts for one in pair)]
+        before, tenants = found
+        waiting = {line.tenant: Waiting(line.tenant, line.tag, line.count) for line in tenants}
+        own = waiting.pop(task.tenant)
+        return position(own, before, list(waiting.values()))

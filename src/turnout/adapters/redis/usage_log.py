@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
+from turnout.adapters.redis import scripts
 from turnout.adapters.redis.connection import RedisConnection, translated
 from turnout.domain.tasks import TenantId
 from turnout.domain.usage import FIGURES, UsageRow, Used
@@ -16,23 +17,22 @@ class RedisUsage:
         self._link = link
 
     async def add(self, batch: str, rows: Sequence[UsageRow]) -> None:
-        arguments: list[str | int] = [batch, USAGE_MS]
-        for row in rows:
-            for figure in FIGURES:
-                amount: int = getattr(row.used, figure)
-                if amount:
-                    arguments += (row.day, row.tenant, row.model, figure, amount)
-        await self._link.run("usage", *arguments)
+        amounts = [
+            (row.day, row.tenant, row.model, figure, amount)
+            for row in rows
+            for figure, amount in amounts_of(row.used)
+        ]
+        await scripts.add_usage(self._link, batch=batch, usage_ms=USAGE_MS, amounts=amounts)
 
     async def read(self, days: Sequence[str], tenant: TenantId | None = None) -> list[UsageRow]:
-        client, key = self._link.client, self._link.key
+        client, keys = self._link.client, self._link.keys
         if tenant is not None:
             wanted = [(day, tenant) for day in days]
         else:
             async with translated():
                 pipe = client.pipeline(transaction=False)
                 for day in days:
-                    pipe.smembers(key("usage", "day", day))
+                    pipe.smembers(keys.usage_day(day))
                 found = await pipe.execute()
             wanted = [
                 (day, TenantId(name))
@@ -45,11 +45,16 @@ class RedisUsage:
             async with translated():
                 pipe = client.pipeline(transaction=False)
                 for day, name in batch:
-                    pipe.hgetall(key("usage", "of", day, name))
+                    pipe.hgetall(keys.usage_of(day, name))
                 found = await pipe.execute()
             for (day, name), counts in zip(batch, found, strict=True):
                 rows += _rows(day, name, counts)
         return rows
+
+
+def amounts_of(used: Used) -> list[tuple[str, int]]:
+    """The figures that are not zero."""
+    return [(figure, amount) for figure in FIGURES if (amount := getattr(used, figure))]
 
 
 def _rows(day: str, tenant: TenantId, counts: dict[bytes, bytes]) -> list[UsageRow]:

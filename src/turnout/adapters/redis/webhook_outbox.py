@@ -14,7 +14,7 @@ class RedisOutbox:
         self._client = link.client
         self._link = link
         self._tasks = tasks
-        self._name = link.key("outbox")
+        self._name = link.keys.outbox()
 
     async def due(self, now: float, hold_s: float, limit: int) -> list[Delivery]:
         async with translated():
@@ -24,7 +24,7 @@ class RedisOutbox:
             task_id = TaskId(raw.decode())
             async with translated():
                 await self._client.zadd(self._name, {task_id: int((now + hold_s) * 1000)}, xx=True)
-                tries = await self._client.get(self._link.key("webhook", task_id))
+                tries = await self._client.get(self._link.keys.webhook_tries(task_id))
             try:
                 found.append(Delivery(await self._tasks.get(task_id), int(tries or 0)))
             except NotFound:
@@ -34,11 +34,11 @@ class RedisOutbox:
     async def done(self, task_id: TaskId) -> None:
         async with translated():
             await self._client.zrem(self._name, task_id)
-            await self._client.delete(self._link.key("webhook", task_id))
+            await self._client.delete(self._link.keys.webhook_tries(task_id))
 
     async def again(self, task_id: TaskId, at: float) -> None:
         async with translated():
-            tries = self._link.key("webhook", task_id)
+            tries = self._link.keys.webhook_tries(task_id)
             await self._client.incr(tries)
             await self._client.expire(tries, _TRIES_TTL_S)
             await self._client.zadd(self._name, {task_id: int(at * 1000)}, xx=True)

@@ -3,35 +3,30 @@
 import time
 from collections.abc import Collection
 from dataclasses import replace
-from importlib.resources import files
 
+from turnout.adapters.redis import scripts
 from turnout.adapters.redis.connection import RedisConnection, translated
-from turnout.adapters.redis.manager_news import MAX_NEWS, tell_manager
+from turnout.adapters.redis.manager_news import tell_manager
 from turnout.adapters.redis.shared_read import SharedRead
 from turnout.domain.errors import NotFound
 from turnout.domain.serving import Enrolment, OrderSheet, StoredHeartbeat, WorkerId
 from turnout.schemas.fleet_records import ENROLMENT, HEARTBEAT, ORDERS
 
 WORKER_S = 7 * 86_400
-_BEAT_S = 3_600
+_HEARTBEAT_S = 3_600
 
 
 class RedisWorkerStore:
     def __init__(self, link: RedisConnection) -> None:
         self._link = link
         self._client = link.client
-        here = files("turnout.adapters.redis")
-        self._heard = self._client.register_script(here.joinpath("fleet_heard.lua").read_text())
-
-    def _key(self, *parts: str) -> str:
-        return self._link.key("fleet", *parts)
 
     async def enrol(self, worker: Enrolment) -> None:
-        key = self._key("worker", worker.id)
+        key = self._link.keys.worker(worker.id)
         async with translated(), self._client.pipeline(transaction=True) as pipe:
             pipe.hset(key, "doc", ENROLMENT.dump_json(worker))
             pipe.expire(key, WORKER_S)
-            pipe.sadd(self._key("workers"), worker.id)
+            pipe.sadd(self._link.keys.workers(), worker.id)
             tell_manager(self._link, pipe, "w", worker.id)
             await pipe.execute()
 
@@ -42,18 +37,18 @@ class RedisWorkerStore:
         if workers is not None:
             return await self._enrolments(workers)
         async with translated():
-            names = [w.decode() for w in await self._client.smembers(self._key("workers"))]
+            names = [w.decode() for w in await self._client.smembers(self._link.keys.workers())]
         found = await self._enrolments([WorkerId(name) for name in sorted(names)])
         lapsed = [name for name in names if name not in found]
         if lapsed:
             async with translated():
-                await self._client.srem(self._key("workers"), *lapsed)
+                await self._client.srem(self._link.keys.workers(), *lapsed)
         return found
 
     async def _enrolments(self, workers: Collection[WorkerId]) -> dict[WorkerId, Enrolment]:
         async with translated(), self._client.pipeline(transaction=False) as pipe:
             for worker in workers:
-                pipe.hmget(self._key("worker", worker), "doc", "draining")
+                pipe.hmget(self._link.keys.worker(worker), "doc", "draining")
             found = await pipe.execute()
         return {
             worker: replace(ENROLMENT.validate_json(doc), draining=draining == b"1")
@@ -65,22 +60,26 @@ class RedisWorkerStore:
         if await self.enrolled(worker) is None:
             raise NotFound(f"There is no worker {worker}.", "worker", "worker_not_found")
         async with translated(), self._client.pipeline(transaction=True) as pipe:
-            pipe.hset(self._key("worker", worker), "draining", "1" if draining else "0")
+            pipe.hset(self._link.keys.worker(worker), "draining", "1" if draining else "0")
             tell_manager(self._link, pipe, "w", worker)
             await pipe.execute()
 
-    async def heard(self, worker: WorkerId, beat: StoredHeartbeat) -> int:
-        arguments = (worker, HEARTBEAT.dump_json(beat), _BEAT_S * 1000, WORKER_S * 1000, MAX_NEWS)
-        async with translated():
-            seq = int(await self._heard(keys=[self._link.prefix], args=arguments))
-        if not seq:
+    async def heard(self, worker: WorkerId, heartbeat: StoredHeartbeat) -> int:
+        seq = await scripts.store_heartbeat(
+            self._link,
+            worker=worker,
+            doc=HEARTBEAT.dump_json(heartbeat),
+            heartbeat_ms=_HEARTBEAT_S * 1000,
+            worker_ms=WORKER_S * 1000,
+        )
+        if seq is None:
             raise NotFound(f"There is no worker {worker}.", "worker", "worker_not_found")
         return seq
 
     async def heartbeats(self, workers: Collection[WorkerId]) -> dict[WorkerId, StoredHeartbeat]:
         async with translated(), self._client.pipeline(transaction=False) as pipe:
             for worker in workers:
-                pipe.hmget(self._key("beat", worker), "doc", "seq")
+                pipe.hmget(self._link.keys.heartbeat(worker), "doc", "seq")
             found = await pipe.execute()
         return {
             worker: replace(HEARTBEAT.validate_json(doc), seq=int(seq))
@@ -92,13 +91,11 @@ class RedisWorkerStore:
 class RedisOrderStore:
     def __init__(self, link: RedisConnection) -> None:
         self._link = link
-        self._changes = SharedRead(link, link.key("fleet", "changes"), "w")
+        self._changes = SharedRead(link, link.keys.changes(), "w")
 
     async def get(self, worker: WorkerId) -> OrderSheet | None:
         async with translated():
-            version, doc = await self._link.client.hmget(
-                self._link.key("fleet", "orders", worker), "v", "doc"
-            )
+            version, doc = await self._link.client.hmget(self._link.keys.orders(worker), "v", "doc")
         return None if doc is None else OrderSheet(int(version), ORDERS.validate_json(doc))
 
     async def wait(self, worker: WorkerId, seen: int, timeout_s: float) -> OrderSheet | None:

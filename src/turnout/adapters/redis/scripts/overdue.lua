@@ -1,5 +1,5 @@
 -- The tasks whose lease ran out. Turns of tasks that are gone are dropped on the way. Returns task ids.
-local model, lease_ms = ARGV[1], ARGV[2]
+local model, lease_ms = unpack(ARGV)
 local queue = queue_key(model)
 if redis.call('EXISTS', queue) == 0 then return {} end
 local turns = redis.call('XAUTOCLAIM', queue, GROUP, 'reaper', lease_ms, '0', 'COUNT', 100, 'JUSTID')[2]

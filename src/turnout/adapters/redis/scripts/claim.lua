@@ -1,14 +1,14 @@
--- Binds the next turn to the task that is next by tenant, priority and age. Returns {id} or {}.
--- The task itself is written by the commit that follows; if the claimer dies before it, the turn's lease runs
+-- Binds the next turn to the task that is next by tenant, priority and age. Returns its id, or nothing.
+-- The task itself is written by the commit that follows. If the claimer dies before that, the turn's lease runs
 -- out like any other.
-local model, gang, max_running = ARGV[1], ARGV[2], tonumber(ARGV[3])
-if redis.call('EXISTS', closed_key(gang)) == 1 then return {} end
-local lines = redis.call('ZRANGE', lines_key(model), 0, -1, 'WITHSCORES')
-for i = 1, #lines, 2 do
-  local tenant, tag = lines[i], lines[i + 1]
+local model, gang, max_running = unpack(ARGV)
+if redis.call('EXISTS', closed_key(gang)) == 1 then return false end
+local tenants = redis.call('ZRANGE', tenants_key(model), 0, -1, 'WITHSCORES')
+for i = 1, #tenants, 2 do
+  local tenant, tag = tenants[i], tenants[i + 1]
   local running = tonumber(redis.call('HGET', counts_key(tenant), 'running') or '0')
-  if running < max_running then
-    local id = redis.call('ZRANGE', line_key(model, tenant), 0, 0)[1]
+  if running < tonumber(max_running) then
+    local id = redis.call('ZRANGE', waiting_key(model, tenant), 0, 0)[1]
     local queue = queue_key(model)
     ensure_group(queue)
     local read = redis.call('XREADGROUP', 'GROUP', GROUP, gang, 'COUNT', 1, 'STREAMS', queue, '>')
@@ -17,18 +17,18 @@ for i = 1, #lines, 2 do
       read = redis.call('XREADGROUP', 'GROUP', GROUP, gang, 'COUNT', 1, 'STREAMS', queue, '>')
     end
     local turn = read[1][2][1][1]
-    leave_line(model, tenant, id)
-    redis.call('ZADD', lines_key(model), 'XX', tostring(tonumber(tag) + 1), tenant)
+    stop_waiting(model, tenant, id)
+    redis.call('ZADD', tenants_key(model), 'XX', tostring(tonumber(tag) + 1), tenant)
     redis.call('SET', clock_key(model), tag)
     if redis.call('EXISTS', task_key(id)) == 0 then  -- it expired while waiting
       drop_turn(model, turn)
       redis.call('ZREM', unfinished_key(model), id)
-      return {}
+      return false
     end
     redis.call('HSET', bound_key(model), turn, id)
     redis.call('HSET', task_key(id), 'turn', turn, 'gang', gang)
     redis.call('HINCRBY', counts_key(tenant), 'running', 1)
-    return {id}
+    return id
   end
 end
-return {}
+return false

@@ -1,15 +1,15 @@
 -- Lends a gateway what it wants of a tenant's account, as far as the account goes; the clock is this server's.
 -- Returns {requests, tokens, slots, requests left, tokens left}; the last two as text, as they are not whole.
-local tenant, gateway = ARGV[1], ARGV[2]
-local per_minute = {r = tonumber(ARGV[3]), t = tonumber(ARGV[4])}
-local concurrency = tonumber(ARGV[5])
-local wanted = {r = tonumber(ARGV[6]), t = tonumber(ARGV[7])}
-local debt = {r = 0, t = tonumber(ARGV[8])}
-local wanted_slots, slots_ms = tonumber(ARGV[9]), tonumber(ARGV[10])
+local tenant, gateway, requests_per_minute, tokens_per_minute, concurrency, requests, tokens, debt_tokens, wanted_slots,
+  slots_ms = unpack(ARGV)
+local per_minute = {r = tonumber(requests_per_minute), t = tonumber(tokens_per_minute)}
+local wanted = {r = tonumber(requests), t = tonumber(tokens)}
+local debt = {r = 0, t = tonumber(debt_tokens)}
+concurrency, wanted_slots, slots_ms = tonumber(concurrency), tonumber(wanted_slots), tonumber(slots_ms)
 local time = redis.call('TIME')
 local now_ms = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
 
-local account = P .. ':chat:account:' .. tenant
+local account = chat_account_key(tenant)
 local known = redis.call('HMGET', account, 'at', 'r', 't')
 local passed_ms = math.max(0, now_ms - tonumber(known[1] or now_ms))
 local level = {r = tonumber(known[2] or per_minute.r), t = tonumber(known[3] or per_minute.t)}
@@ -35,7 +35,7 @@ end
 
 local slots = 0
 if concurrency > 0 then
-  local lent = P .. ':chat:slots:' .. tenant
+  local lent = chat_slots_key(tenant)
   local held = redis.call('HGETALL', lent)
   local others = 0
   for i = 1, #held, 2 do

@@ -1,4 +1,4 @@
-"""The registry's contract, on a real server."""
+"""The contracts of the stores that gateways, workers and the manager share, on a real server."""
 
 import asyncio
 import time
@@ -108,14 +108,12 @@ async def test_what_belongs_to_a_worker_or_gateway_lapses(stores: Stores) -> Non
     await stores.workers.heard(W, HEARTBEAT)
     await stores.manager_state.publish("fleet", "m1", Publication(orders={W: SHEET}))
     await stores.demand.report("g1", {"chat": DemandReport(1)})
-    client, key = stores.link.client, stores.link.key
-    for name in ("worker:w1", "beat:w1", "orders:w1", "demand:g1"):
-        assert await client.pttl(key("fleet", name)) > 0, name
-    await client.delete(key("fleet", "worker:w1"), key("fleet", "demand:g1"))
+    client, keys = stores.link.client, stores.link.keys
+    for key in (keys.worker(W), keys.heartbeat(W), keys.orders(W), keys.demand("g1")):
+        assert await client.pttl(key) > 0, key
+    await client.delete(keys.worker(W), keys.demand("g1"))
     assert await stores.workers.enrolments() == {} and await stores.demand.all() == {}
-    assert not await client.exists(key("fleet", "workers")) and not await client.exists(
-        key("fleet", "gateways")
-    )
+    assert not await client.exists(keys.workers(), keys.gateways())
 
 
 async def test_orders_that_were_never_given_are_not_empty_orders(stores: Stores) -> None:

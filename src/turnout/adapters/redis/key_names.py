@@ -1,0 +1,191 @@
+"""The name of every key in Redis. No other module builds one.
+
+Scripts have the same names in `scripts/names.lua`; a test compares the two. All keys start with one prefix, and scripts
+derive names from it, so one Redis (not a Redis Cluster) holds everything. Each method says what the key holds, who writes
+it, who reads it and how long it lives; R is the retention of tasks.
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class KeyNames:
+    prefix: str
+
+    # Tasks
+
+    def task(self, task: str) -> str:
+        """Hash: v, doc, tenant, model, state, place; turn and gang while claimed. Gateway, gang, manager. 2 R, R once ended."""
+        return f"{self.prefix}:task:{task}"
+
+    def task_events(self, task: str) -> str:
+        """Stream of the task's events. Written with the task, read by gateways. As long as the task."""
+        return f"{self.prefix}:events:{task}"
+
+    def all_events(self) -> str:
+        """Stream of all tasks' events, about 100,000. Written with each task, tailed by gateways. For ever."""
+        return f"{self.prefix}:events"
+
+    def tasks_of(self, tenant: str) -> str:
+        """Sorted set of the tenant's task ids by time. Gateway writes and reads. 2 R after the last submission."""
+        return f"{self.prefix}:of:{tenant}"
+
+    def idempotency(self, tenant: str, key: str) -> str:
+        """Hash: digest, task. Gateway writes and reads. R."""
+        return f"{self.prefix}:idem:{tenant}:{key}"
+
+    def submissions(self, tenant: str, minute: str) -> str:
+        """Number of submissions in that minute. Gateway writes and reads. 2 minutes."""
+        return f"{self.prefix}:rate:{tenant}:{minute}"
+
+    def counts(self, tenant: str) -> str:
+        """Hash: running, waiting. Written with each task, read at submission and claim. 2 R after the last submission."""
+        return f"{self.prefix}:counts:{tenant}"
+
+    def totals(self) -> str:
+        """Hash of tasks by state. Written with each task, read by gateways for metrics. For ever."""
+        return f"{self.prefix}:totals"
+
+    def places(self) -> str:
+        """Number of the last submission; orders tasks of one tenant. Gateway writes. For ever."""
+        return f"{self.prefix}:places"
+
+    # Queues
+
+    def queues(self) -> str:
+        """Set of models that ever had a task. Gateway writes, manager reads and removes. For ever."""
+        return f"{self.prefix}:queues"
+
+    def queue(self, model: str) -> str:
+        """Stream with an entry (a turn) for each unfinished task; gangs are its consumers. Until the model is forgotten."""
+        return f"{self.prefix}:queue:{model}"
+
+    def bound(self, model: str) -> str:
+        """Hash of task ids by claimed turn. Gang writes, manager and workers read. As long as the queue."""
+        return f"{self.prefix}:bound:{model}"
+
+    def tenants(self, model: str) -> str:
+        """Sorted set of tenants with waiting tasks by fairness tag. Gateway and gang write and read. While tasks wait."""
+        return f"{self.prefix}:tenants:{model}"
+
+    def waiting(self, model: str, tenant: str) -> str:
+        """Sorted set of the tenant's waiting tasks by priority and age. Gateway and gang write and read. While tasks wait."""
+        return f"{self.prefix}:waiting:{model}:{tenant}"
+
+    def clock(self, model: str) -> str:
+        """Fairness tag of the last claim: where a tenant that returns begins. Gang writes, gateway reads. As the queue."""
+        return f"{self.prefix}:clock:{model}"
+
+    def unfinished(self, model: str) -> str:
+        """Sorted set of unfinished tasks by time of submission. Written with each task, read by manager. While there are any."""
+        return f"{self.prefix}:unfinished:{model}"
+
+    def closed(self, gang: str) -> str:
+        """There while the gang may claim nothing. Worker writes, read at claims. 2 hours."""
+        return f"{self.prefix}:closed:{gang}"
+
+    def gangs(self) -> str:
+        """Hash of reports by gang. Gangs on Ray write, gateway and the Ray manager read. A report counts for 10 s."""
+        return f"{self.prefix}:gangs"
+
+    # Webhooks
+
+    def outbox(self) -> str:
+        """Sorted set of tasks whose webhook is to be sent, by time. Written with the task's end, read by manager. Until sent."""
+        return f"{self.prefix}:outbox"
+
+    def webhook_tries(self, task: str) -> str:
+        """Number of failed tries. Manager writes and reads. 7 days after the last."""
+        return f"{self.prefix}:webhook:{task}"
+
+    # Tenants
+
+    def keys(self) -> str:
+        """Hash of API keys by id. Gateway and `turnout keys` write, gateway reads. Until revoked."""
+        return f"{self.prefix}:keys"
+
+    def chat_account(self, tenant: str) -> str:
+        """Hash: at, r (requests), t (tokens) left. Gateways write and read. Until it would be full again."""
+        return f"{self.prefix}:chat:account:{tenant}"
+
+    def chat_slots(self, tenant: str) -> str:
+        """Hash of lent slots and their end by gateway. Gateways write and read. 10 s."""
+        return f"{self.prefix}:chat:slots:{tenant}"
+
+    def usage_of(self, day: str, tenant: str) -> str:
+        """Hash of amounts by figure:model. Gateways and gangs write, gateways read. 400 days."""
+        return f"{self.prefix}:usage:of:{day}:{tenant}"
+
+    def usage_day(self, day: str) -> str:
+        """Set of tenants that used something. Gateways and gangs write, gateways read. 400 days."""
+        return f"{self.prefix}:usage:day:{day}"
+
+    def usage_batch(self, batch: str) -> str:
+        """There once a gateway's batch was counted. Gateways write and read. 1 hour."""
+        return f"{self.prefix}:usage:batch:{batch}"
+
+    # The fleet
+
+    def mutex(self, name: str) -> str:
+        """Name of the process that holds the right (`manager`, `fleet`). Managers write, gateways read. 6 or 10 s."""
+        return f"{self.prefix}:mutex:{name}"
+
+    def models(self) -> str:
+        """Hash of registered models by name. Gateway and manager write, both read. Until removed."""
+        return f"{self.prefix}:fleet:models"
+
+    def declared(self) -> str:
+        """Set of models that the configuration declared. Manager writes and reads. Until removed."""
+        return f"{self.prefix}:fleet:declared"
+
+    def workers(self) -> str:
+        """Set of worker ids. Gateway writes, gateway and manager read. An id goes when its worker lapsed."""
+        return f"{self.prefix}:fleet:workers"
+
+    def worker(self, worker: str) -> str:
+        """Hash: doc (the registration), draining. Gateway writes, gateway and manager read. 7 days after a heartbeat."""
+        return f"{self.prefix}:fleet:worker:{worker}"
+
+    def heartbeat(self, worker: str) -> str:
+        """Hash: seq, doc. Gateway writes, gateway and manager read. 1 hour."""
+        return f"{self.prefix}:fleet:beat:{worker}"
+
+    def orders(self, worker: str) -> str:
+        """Hash: v, doc. Manager writes, gateways read for the worker. 7 days after a heartbeat."""
+        return f"{self.prefix}:fleet:orders:{worker}"
+
+    def order_versions(self) -> str:
+        """Hash of the versions of orders by worker. Manager writes and reads. While the manager knows the worker."""
+        return f"{self.prefix}:fleet:versions"
+
+    def routes(self) -> str:
+        """Hash of routes by model. Manager writes, gateways read. As long as the model."""
+        return f"{self.prefix}:fleet:routes"
+
+    def replicas(self) -> str:
+        """Hash of replicas by id. Manager writes and reads. As long as the replica."""
+        return f"{self.prefix}:fleet:replicas"
+
+    def manager(self) -> str:
+        """Hash: notes (the models' history), statuses, census (replica counts). Manager writes, manager and gateways read. For ever."""
+        return f"{self.prefix}:fleet:manager"
+
+    def decision_counts(self) -> str:
+        """Hash of counts of what the manager decided, by decision:model. Manager writes, gateways read for metrics. For ever."""
+        return f"{self.prefix}:fleet:deeds"
+
+    def gateways(self) -> str:
+        """Set of gateways. Gateways write, gateways and manager read. A name goes when its demand lapsed."""
+        return f"{self.prefix}:fleet:gateways"
+
+    def demand(self, gateway: str) -> str:
+        """Hash: n, doc. The gateway writes, manager reads. 6 s."""
+        return f"{self.prefix}:fleet:demand:{gateway}"
+
+    def news(self) -> str:
+        """Stream of what changed, about 10,000: w (worker), g (gateway), m (model), q (queue). Wakes the manager. For ever."""
+        return f"{self.prefix}:fleet:news"
+
+    def changes(self) -> str:
+        """Stream of what the manager changed, about 10,000: w (orders), m (routes). Wakes gateways. For ever."""
+        return f"{self.prefix}:fleet:changes"

@@ -1,0 +1,304 @@
+"""The scripts that Redis runs, each with its one call site: a function of the same name with named arguments and a typed
+answer. Every call is one round trip."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from hashlib import sha1
+from importlib.resources import files
+from typing import Any, Literal
+
+from redis.exceptions import NoScriptError
+
+from turnout.adapters.redis.connection import RedisConnection, translated
+from turnout.domain.quotas import ChatLimits, Grant, ShareRequest
+from turnout.domain.serving import WorkerId
+from turnout.domain.tasks import GangId, State, Task, TaskId, TenantId
+
+Argument = str | bytes | int | float
+
+
+class Script:
+    """A script's first statement, `local a, b = unpack(ARGV)`, names its arguments: they are passed by name, and `rest`
+    follows them."""
+
+    def __init__(self, name: str) -> None:
+        here = files(__name__)
+        source = here.joinpath(f"{name}.lua").read_text()
+        found = re.search(r"^local ([\w,\s]+?) = unpack\(ARGV\b", source, re.MULTILINE)
+        if found is None:
+            raise ValueError(f"{name}.lua does not name its arguments")
+        self._names = tuple(re.split(r",\s*", found[1]))
+        self._source = here.joinpath("names.lua").read_text() + source
+        self._sha = sha1(self._source.encode(), usedforsecurity=False).hexdigest()
+
+    async def run(self, link: RedisConnection, rest: Sequence[Argument] = (), **named: Argument) -> Any:
+        arguments = [named.pop(name) for name in self._names]
+        if named:
+            raise TypeError(f"no such arguments: {', '.join(named)}")
+        keys_and_arguments = (1, link.keys.prefix, *arguments, *rest)
+        async with translated():
+            try:
+                return await link.client.evalsha(self._sha, *keys_and_arguments)
+            except NoScriptError:
+                return await link.client.eval(self._source, *keys_and_arguments)
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class AcceptedBefore:
+    id: TaskId
+
+
+@dataclass(frozen=True, slots=True)
+class OtherDigest:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class OverRate:
+    wait_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Full:
+    running: int
+    waiting: int
+
+
+_submit = Script("submit")
+
+
+async def submit(
+    link: RedisConnection,
+    *,
+    task: Task,
+    doc: bytes,
+    event: bytes,
+    retention_ms: int,
+    first_place: int,
+    max_waiting: int,
+    max_running: int,
+    per_minute: int,
+    idempotency: str,
+    digest: str,
+) -> Accepted | AcceptedBefore | OtherDigest | OverRate | Full:
+    """Accepts a task, or refuses it and leaves no trace. `idempotency` may be empty."""
+    answer: list[Any] = await _submit.run(
+        link,
+        id=task.id,
+        doc=doc,
+        tenant=task.tenant,
+        model=task.model,
+        state=task.state,
+        event=event,
+        now_ms=int(task.created_at * 1000),
+        retention_ms=retention_ms,
+        first_place=first_place,
+        max_waiting=max_waiting,
+        max_running=max_running,
+        per_minute=per_minute,
+        idempotency=idempotency,
+        digest=digest,
+    )
+    match answer:
+        case [b"new"]:
+            return Accepted()
+        case [b"same", known]:
+            return AcceptedBefore(TaskId(known.decode()))
+        case [b"conflict"]:
+            return OtherDigest()
+        case [b"rate", wait_ms]:
+            return OverRate(wait_ms / 1000)
+        case _:
+            return Full(answer[1], answer[2])
+
+
+_commit = Script("commit")
+
+
+async def commit(
+    link: RedisConnection,
+    *,
+    id: TaskId,
+    version: int,
+    doc: bytes,
+    state: State,
+    move: Literal["keep", "requeue", "end"],
+    event: bytes,
+    ended_ms: int,
+    ttl_ms: int,
+    webhook: bool,
+    day: str,
+    usage_ms: int,
+    used: Sequence[tuple[str, int]],
+) -> bool:
+    """Writes a task's next version with its event, and what becomes of its turn; False if the version was another.
+
+    An empty event is not recorded. `day` and `used` count when the task ends.
+    """
+    done = await _commit.run(
+        link,
+        [one for pair in used for one in pair],
+        id=id,
+        version=version,
+        doc=doc,
+        state=state,
+        move=move,
+        event=event,
+        ended_ms=ended_ms,
+        ttl_ms=ttl_ms,
+        webhook=int(webhook),
+        day=day,
+        usage_ms=usage_ms,
+    )
+    return bool(done)
+
+
+_forget_task = Script("forget_task")
+
+
+async def forget_task(link: RedisConnection, *, id: TaskId, tenant: TenantId, state: State) -> bool:
+    """Removes an ended task and its events; False when its state is another."""
+    return bool(await _forget_task.run(link, id=id, tenant=tenant, state=state))
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingTasks:
+    """`tag` is the tenant's place among tenants: the lowest is served next."""
+
+    tenant: TenantId
+    tag: float
+    count: int
+
+
+_position = Script("position")
+
+
+async def position(
+    link: RedisConnection, *, model: str, tenant: TenantId, id: TaskId
+) -> tuple[int, list[WaitingTasks]] | None:
+    """How many of its tenant's tasks wait before this one, and how many each tenant has; None if it is not waiting."""
+    found: list[Any] = await _position.run(link, model=model, tenant=tenant, id=id)
+    if not found:
+        return None
+    before, *rest = found
+    tenants = zip(rest[::3], rest[1::3], rest[2::3], strict=True)
+    return before, [WaitingTasks(TenantId(name.decode()), float(tag), count) for name, tag, count in tenants]
+
+
+_claim = Script("claim")
+
+
+async def claim(link: RedisConnection, *, model: str, gang: GangId, max_running: int) -> TaskId | None:
+    """Binds the next turn to the task that is next, which must then be committed as claimed."""
+    found: bytes | None = await _claim.run(link, model=model, gang=gang, max_running=max_running)
+    return None if found is None else TaskId(found.decode())
+
+
+_renew = Script("renew")
+
+
+async def renew(link: RedisConnection, *, id: TaskId, gang: GangId | Literal[""]) -> bool:
+    """Extends the lease; False when the gang does not hold the task."""
+    return bool(await _renew.run(link, id=id, gang=gang))
+
+
+_overdue = Script("overdue")
+
+
+async def overdue(link: RedisConnection, *, model: str, lease_ms: int) -> list[TaskId]:
+    """The tasks whose lease ran out; the caller has them for another lease."""
+    return [TaskId(found.decode()) for found in await _overdue.run(link, model=model, lease_ms=lease_ms)]
+
+
+_forget_queue = Script("forget_queue")
+
+
+async def forget_queue(link: RedisConnection, *, model: str) -> bool:
+    """Removes what is left of a model's queue; False while it has unfinished tasks."""
+    return bool(await _forget_queue.run(link, model=model))
+
+
+_hold_mutex = Script("hold_mutex")
+
+
+async def hold_mutex(link: RedisConnection, *, name: str, owner: str, ttl_ms: int) -> bool:
+    """Takes or renews a right; False when another holds it."""
+    return bool(await _hold_mutex.run(link, name=name, owner=owner, ttl_ms=ttl_ms))
+
+
+_lease_share = Script("lease_share")
+
+
+async def lease_share(
+    link: RedisConnection,
+    *,
+    tenant: TenantId,
+    gateway: str,
+    limits: ChatLimits,
+    wish: ShareRequest,
+    slots_ms: int,
+) -> Grant:
+    """Lends a gateway what it wants of a tenant's account, as far as the account goes."""
+    requests, tokens, slots, left_requests, left_tokens = await _lease_share.run(
+        link,
+        tenant=tenant,
+        gateway=gateway,
+        requests_per_minute=limits.requests_per_minute,
+        tokens_per_minute=limits.tokens_per_minute,
+        concurrency=limits.concurrency,
+        requests=wish.requests,
+        tokens=wish.tokens,
+        debt_tokens=wish.debt,
+        wanted_slots=wish.slots,
+        slots_ms=slots_ms,
+    )
+    return Grant(requests, tokens, slots, float(left_requests), float(left_tokens))
+
+
+_add_usage = Script("add_usage")
+
+
+async def add_usage(
+    link: RedisConnection,
+    *,
+    batch: str,
+    usage_ms: int,
+    amounts: Sequence[tuple[str, TenantId, str, str, int]],
+) -> bool:
+    """Adds (day, tenant, model, figure, amount)…; False when a batch of that name was added before."""
+    rest = [one for amount in amounts for one in amount]
+    return bool(await _add_usage.run(link, rest, batch=batch, usage_ms=usage_ms))
+
+
+_store_heartbeat = Script("store_heartbeat")
+
+
+async def store_heartbeat(
+    link: RedisConnection, *, worker: WorkerId, doc: bytes, heartbeat_ms: int, worker_ms: int
+) -> int | None:
+    """Stores a heartbeat and returns its number, which grows; None when the worker is unknown."""
+    seq = await _store_heartbeat.run(
+        link, worker=worker, doc=doc, heartbeat_ms=heartbeat_ms, worker_ms=worker_ms
+    )
+    return int(seq) or None
+
+
+Operation = Literal["hset", "hincrby", "hdel", "del", "orders", "tell"]
+Write = tuple[Operation, str, str | int, str | bytes | int]
+"""An operation with the key, field and value that it takes; an empty one where it takes none."""
+
+_publish = Script("publish")
+
+
+async def publish(
+    link: RedisConnection, *, right: str, owner: str, orders_ms: int, writes: Sequence[Write]
+) -> bool:
+    """Carries out all writes, or none and returns False when `owner` does not hold the right."""
+    rest = [one for write in writes for one in write]
+    return bool(await _publish.run(link, rest, right=right, owner=owner, orders_ms=orders_ms))

@@ -1,0 +1,37 @@
+-- Writes a task's next version with the event that led to it, if nobody wrote in between.
+-- `move` says what becomes of its turn: 'keep', 'requeue' (the task waits again), 'end'. Returns 1, or 0 when
+-- the version was another. Then come (figure, amount)… of what a task that ends used.
+local id, version, doc, state, move, event, ended_ms, ttl_ms, webhook, day, usage_ms = unpack(ARGV, 1, 11)
+local used = 12
+
+local key = task_key(id)
+local current, tenant, model, old_state, turn, place =
+  unpack(redis.call('HMGET', key, 'v', 'tenant', 'model', 'state', 'turn', 'place'))
+if current ~= version then return 0 end
+
+redis.call('HSET', key, 'v', tonumber(version) + 1, 'doc', doc, 'state', state)
+redis.call('PEXPIRE', key, ttl_ms)
+if old_state ~= state then
+  redis.call('HINCRBY', totals_key(), old_state, -1)
+  redis.call('HINCRBY', totals_key(), state, 1)
+end
+
+if move ~= 'keep' then
+  if turn then
+    drop_turn(model, turn)
+    redis.call('HDEL', key, 'turn', 'gang')
+    redis.call('HINCRBY', counts_key(tenant), 'running', -1)
+  elseif move == 'end' and stop_waiting(model, tenant, id) then
+    drop_unclaimed_turn(model)
+  end
+end
+if move == 'requeue' and turn then
+  add_turn(model)
+  start_waiting(model, tenant, id, place)
+elseif move == 'end' then
+  redis.call('ZREM', unfinished_key(model), id)
+  if webhook == '1' then redis.call('ZADD', outbox_key(), ended_ms, id) end
+  for i = used, #ARGV, 2 do count_use(day, tenant, model, ARGV[i], ARGV[i + 1], usage_ms) end
+end
+if event ~= '' then record(id, tenant, event, ttl_ms) end
+return 1

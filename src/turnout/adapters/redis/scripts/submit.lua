@@ -1,0 +1,47 @@
+-- Accepts a task, or refuses it and leaves no trace.
+-- Returns {'new'} | {'same', id} | {'conflict'} | {'rate', ms until the next minute} | {'full', running, waiting}
+local id, doc, tenant, model, state, event, now_ms, retention_ms, first_place, max_waiting, max_running, per_minute,
+  idempotency, digest = unpack(ARGV)
+now_ms, retention_ms = tonumber(now_ms), tonumber(retention_ms)
+
+if idempotency ~= '' then
+  local seen_digest, seen_id = unpack(redis.call('HMGET', idempotency_key(tenant, idempotency), 'digest', 'task'))
+  if seen_digest then
+    if seen_digest ~= digest then return {'conflict'} end
+    return {'same', seen_id}
+  end
+end
+-- A client library that lost the reply may send the same script again.
+if redis.call('EXISTS', task_key(id)) == 1 then return {'same', id} end
+
+local minute = submissions_key(tenant, string.format('%d', math.floor(now_ms / 60000)))
+if tonumber(redis.call('GET', minute) or '0') >= tonumber(per_minute) then
+  return {'rate', 60000 - now_ms % 60000}
+end
+local counts = redis.call('HMGET', counts_key(tenant), 'running', 'waiting')
+local running, waiting = tonumber(counts[1] or '0'), tonumber(counts[2] or '0')
+if running + waiting >= max_running + max_waiting then return {'full', running, waiting} end
+
+redis.call('INCR', minute)
+redis.call('PEXPIRE', minute, 120000)
+if idempotency ~= '' then
+  redis.call('HSET', idempotency_key(tenant, idempotency), 'digest', digest, 'task', id)
+  redis.call('PEXPIRE', idempotency_key(tenant, idempotency), retention_ms)
+end
+-- Unfinished tasks outlive the retention, so that the manager can end them with a reason.
+local ttl_ms = 2 * retention_ms
+local place = string.format('%.0f', tonumber(first_place) + redis.call('INCR', places_key()))
+redis.call('HSET', task_key(id), 'v', 1, 'doc', doc, 'tenant', tenant, 'model', model, 'state', state, 'place', place)
+redis.call('PEXPIRE', task_key(id), ttl_ms)
+redis.call('ZADD', tasks_of_key(tenant), now_ms, id)
+redis.call('ZREMRANGEBYSCORE', tasks_of_key(tenant), '-inf', '(' .. (now_ms - ttl_ms))
+redis.call('PEXPIRE', tasks_of_key(tenant), ttl_ms)
+redis.call('ZADD', unfinished_key(model), now_ms, id)
+add_turn(model)
+start_waiting(model, tenant, id, place)
+redis.call('PEXPIRE', counts_key(tenant), ttl_ms)
+redis.call('HINCRBY', totals_key(), state, 1)
+record(id, tenant, event, ttl_ms)
+redis.call('SADD', queues_key(), model)
+redis.call('XADD', news_key(), 'MAXLEN', '~', MAX_NEWS, '*', 'q', model)  -- wakes the manager
+return {'new'}

@@ -1,0 +1,86 @@
+"""Scripts have one typed call site each, and the names of keys are in one place."""
+
+import inspect
+import re
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, get_type_hints
+
+import pytest
+from tests.conftest import Stores
+
+import turnout
+from turnout.adapters.redis import scripts
+from turnout.adapters.redis.key_names import KeyNames
+from turnout.domain.tasks import GangId
+
+SOURCES = {path: path.read_text() for path in Path(turnout.__file__).parent.rglob("*.py")}
+LUA = {path.name: path.read_text() for path in files(scripts).iterdir() if path.name.endswith(".lua")}
+SCRIPTS = sorted(name.removesuffix(".lua") for name in LUA if name != "names.lua")
+KEYS = re.findall(r"^local function (\w+)_key\(([^)]*)\)", LUA["names.lua"], re.MULTILINE)
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_every_script_has_one_typed_call_site(name: str) -> None:
+    sites = [path for path, source in SOURCES.items() if f'Script("{name}")' in source]
+    assert len(sites) == 1
+    assert sites[0].read_text().count(f"_{name}.run(") == 1
+    call = getattr(scripts, name)
+    assert inspect.iscoroutinefunction(call)
+    link, *arguments = inspect.signature(call).parameters.values()
+    assert link.name == "link"
+    assert all(argument.kind is argument.KEYWORD_ONLY for argument in arguments)
+    hints = get_type_hints(call)
+    assert hints.keys() == {"link", "return", *(argument.name for argument in arguments)}
+    assert Any not in hints.values()
+
+
+def test_scripts_are_run_only_by_their_call_sites() -> None:
+    users = {
+        path
+        for path, source in SOURCES.items()
+        if re.search(r"evalsha|register_script|client\.eval\(", source)
+    }
+    assert users == {Path(inspect.getfile(scripts))}
+
+
+async def test_a_script_is_sent_again_when_the_server_forgot_it(stores: Stores) -> None:
+    for _ in range(2):
+        await stores.link.client.script_flush()
+        assert await scripts.claim(stores.link, model="m", gang=GangId("g"), max_running=1) is None
+
+
+async def test_a_script_takes_no_argument_that_it_does_not_name(stores: Stores) -> None:
+    with pytest.raises(TypeError, match="colour"):
+        await scripts.Script("forget_queue").run(stores.link, model="m", colour="red")
+    with pytest.raises(KeyError, match="model"):
+        await scripts.Script("forget_queue").run(stores.link)
+
+
+@pytest.mark.parametrize(("name", "parameters"), KEYS)
+async def test_scripts_and_python_name_keys_alike(stores: Stores, name: str, parameters: str) -> None:
+    values = [f"x{n}" for n, parameter in enumerate(parameters.split(",")) if parameter.strip()]
+    called = ", ".join(f"'{value}'" for value in values)
+    in_lua = await stores.link.client.eval(f"{LUA['names.lua']} return {name}_key({called})", 1, "prefix")
+    assert in_lua.decode() == getattr(KeyNames("prefix"), name)(*values)
+
+
+def test_no_other_module_builds_a_key() -> None:
+    adapters = Path(inspect.getfile(KeyNames)).parent
+    by_hand = re.compile(r"\.prefix\b|prefix\}|f\"[^\"]*\}:|\":\"\.join")
+    for path, source in SOURCES.items():
+        if adapters in path.parents and path.name not in ("key_names.py", "__init__.py"):
+            assert not by_hand.search(source), path
+    for name, source in LUA.items():
+        if name != "names.lua":
+            assert not re.search(r"\bP\b|KEYS", source), name
+
+
+def test_key_names_never_meet() -> None:
+    names = KeyNames("p")
+    made = [
+        getattr(names, name)(*["x"] * (len(inspect.signature(member).parameters) - 1))
+        for name, member in inspect.getmembers(KeyNames, inspect.isfunction)
+        if not name.startswith("_")
+    ]
+    assert len(set(made)) == len(made)
