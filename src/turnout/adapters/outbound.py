@@ -1,8 +1,8 @@
-"""HTTP to addresses that others name: images to fetch, webhooks to call, workers that join. Owns the guard against
-reaching where one should not.
+"""HTTP to URLs that others name: images to fetch, webhooks to call, workers that join. Owns the guard against server-side
+request forgery.
 
-A name is resolved here, every address it has is judged, and the connection goes to the very address that was
-judged: a name that changes its mind between the two (DNS rebinding) gains nothing. Each redirect starts anew.
+The host is resolved here, every address of it is checked, and the connection goes to an address that was checked. So a
+name that resolves to another address later (DNS rebinding) gains nothing. Each redirect is checked in the same way.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ _MAX_ADDRESSES = 3
 _STEP_S = 10.0  # to connect, and between two pieces
 _REDIRECTS = (301, 302, 303, 307, 308)
 
-# After IDNA a name has no other letters; what a resolver or a header would make of them is anyone's guess.
+# After IDNA a name has no other characters. Resolvers and headers treat others in different ways.
 _HOST = re.compile(r"[A-Za-z0-9._-]+|\[?[0-9A-Fa-f:.]+\]?")
 
 Resolve: TypeAlias = Callable[[str, int], Awaitable[Sequence[str]]]
@@ -32,7 +32,7 @@ Resolve: TypeAlias = Callable[[str, int], Awaitable[Sequence[str]]]
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """Where one may go, and how far: `allows` judges every address, `refusal` says what is wrong with others."""
+    """Which addresses may be called: `allows` decides, `refusal` is the error message for others. `total_s` is for a whole call."""
 
     allows: Callable[[Address], bool]
     refusal: str
@@ -46,15 +46,14 @@ WORKERS = Reach(is_host, "The URL leads to an address that no worker can have.",
 
 
 async def system_resolve(host: str, port: int) -> Sequence[str]:
-    """Every address of a host; numbers in any notation (decimal, octal, hexadecimal) come out as addresses too."""
+    """Every address of a host. Addresses in any notation (decimal, octal, hexadecimal) are normalised."""
     loop = asyncio.get_running_loop()
     found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     return list(dict.fromkeys(str(entry[4][0]) for entry in found))
 
 
 class Outbound:
-    """The Fetcher that the product uses. `reach` overrules `allow_private`; `tls` says whom to trust, if not the
-    usual authorities."""
+    """The Fetcher of the product. `reach` overrides `allow_private`; `tls` has the trusted authorities, if not the usual."""
 
     def __init__(
         self,
@@ -69,7 +68,7 @@ class Outbound:
             verify=tls or True,
             trust_env=False,  # a proxy would resolve names itself
             timeout=_STEP_S,
-            # No connection is kept: it is filed under its address, and must not serve another name there.
+            # Connections are pooled by address: one that was made for another host name must not be used again.
             limits=httpx.Limits(max_connections=20, max_keepalive_connections=0),
             headers={"User-Agent": "turnout", "Accept-Encoding": "identity"},
         )
@@ -108,7 +107,7 @@ class Outbound:
             ) from err
 
     async def _addresses(self, url: httpx.URL) -> Sequence[str]:
-        """Where the URL leads; raises InvalidRequest unless all of it may be visited."""
+        """The addresses of the URL's host; raises InvalidRequest unless all of them are allowed."""
         host = url.raw_host.decode("ascii").strip("[]")
         try:
             found = await self._resolve(host, url.port or (443 if url.scheme == "https" else 80))
@@ -179,7 +178,7 @@ async def _body(answer: httpx.Response, max_bytes: int) -> bytes:
     if answer.status_code != 200:
         raise InvalidRequest(f"The URL answered {answer.status_code}.", code="url_unreachable")
     if answer.headers.get("content-encoding", "identity").lower() != "identity":
-        # Unpacking is how a few bytes become many.
+        # Decompression could exceed `max_bytes` many times over.
         raise InvalidRequest("The URL's answer is compressed.", code="url_unreachable")
     body = bytearray()
     async for piece in answer.aiter_raw():

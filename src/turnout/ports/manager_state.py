@@ -11,8 +11,8 @@ from turnout.domain.serving import ModelRoutes, OrderSheet, Replica, ReplicaId, 
 
 @dataclass(frozen=True, slots=True)
 class FleetChanges:
-    """What changed since `cursor` was another: workers that were heard or changed, gateways whose demand did. A task
-    that was submitted is news, too, and changes none of these."""
+    """What changed up to `cursor`: workers that sent a heartbeat or changed, gateways whose demand changed, whether models
+    did. A submitted task is news, too, but is in none of these."""
 
     cursor: str
     workers: frozenset[WorkerId] = frozenset()

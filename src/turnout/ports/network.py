@@ -7,13 +7,13 @@ from turnout.domain.serving import WorkerId
 
 
 class Fetcher(Protocol):
-    """The open internet as users may make us visit it: nothing private is reachable unless the config allows it.
+    """HTTP to URLs that users name. Private addresses are refused unless the configuration allows them.
 
     Raises InvalidRequest with code `url_not_allowed` or `url_unreachable`, TooLarge past `max_bytes`.
     """
 
     async def check(self, url: str) -> None:
-        """Refuses what could not be visited: bad syntax, an address that is not public, an unknown host."""
+        """Raises for a URL that could not be fetched: bad syntax, an address that is not public, an unknown host."""
         ...
 
     async def get(self, url: str, max_bytes: int) -> bytes: ...

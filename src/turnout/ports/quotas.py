@@ -9,7 +9,8 @@ from turnout.domain.tasks import TenantId
 class Quotas(Protocol):
     """Each tenant's account of chat requests, tokens and slots, from which gateways take shares ahead of need."""
 
-    async def lease(self, gateway: str, tenant: TenantId, limits: ChatLimits, wish: ShareRequest) -> Grant:
-        """As much of the wish as the account holds. Slots lapse unless they are asked for again within seconds;
-        one gateway must have no two wishes for one tenant under way."""
+    async def lease(self, gateway: str, tenant: TenantId, limits: ChatLimits, request: ShareRequest) -> Grant:
+        """As much of the request as the account holds. Slots are returned unless they are requested again within seconds.
+
+        A gateway must have only one request for a tenant in flight."""
         ...

@@ -50,6 +50,14 @@ async def test_a_script_is_sent_again_when_the_server_forgot_it(stores: Stores) 
         assert await scripts.claim(stores.link, model="m", gang=GangId("g"), max_running=1) is None
 
 
+async def test_a_script_is_one_round_trip(stores: Stores) -> None:
+    for _ in range(2):
+        await stores.link.client.config_resetstat()
+        await scripts.forget_queue(stores.link, model="m")
+        sent = await stores.link.client.info("commandstats")
+    assert sent["cmdstat_evalsha"]["calls"] == 1 and "cmdstat_eval" not in sent
+
+
 async def test_a_script_takes_no_argument_that_it_does_not_name(stores: Stores) -> None:
     with pytest.raises(TypeError, match="colour"):
         await scripts.Script("forget_queue").run(stores.link, model="m", colour="red")

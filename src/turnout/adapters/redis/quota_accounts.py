@@ -1,4 +1,4 @@
-"""Tenants' accounts of chat requests, tokens and slots in Redis: one script lends, takes back and counts time."""
+"""Tenants' accounts of chat requests, tokens and slots in Redis. One script leases shares and refills the accounts."""
 
 from turnout.adapters.redis import scripts
 from turnout.adapters.redis.connection import RedisConnection
@@ -7,13 +7,18 @@ from turnout.domain.tasks import TenantId
 
 
 class RedisQuotas:
-    """Slots that a gateway does not renew within `slots_s` are free again."""
+    """Slots that a gateway does not renew within `slots_s` return to the account."""
 
     def __init__(self, link: RedisConnection, slots_s: float = 10.0) -> None:
         self._link = link
         self._slots_ms = int(slots_s * 1000)
 
-    async def lease(self, gateway: str, tenant: TenantId, limits: ChatLimits, wish: ShareRequest) -> Grant:
+    async def lease(self, gateway: str, tenant: TenantId, limits: ChatLimits, request: ShareRequest) -> Grant:
         return await scripts.lease_share(
-            self._link, tenant=tenant, gateway=gateway, limits=limits, wish=wish, slots_ms=self._slots_ms
+            self._link,
+            tenant=tenant,
+            gateway=gateway,
+            limits=limits,
+            request=request,
+            slots_ms=self._slots_ms,
         )

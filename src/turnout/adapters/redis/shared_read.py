@@ -1,20 +1,20 @@
-"""Many waiters, one blocking read: whoever waits first reads the stream for all, and hands over when it leaves."""
+"""One blocking read of a stream for many waiters. The first waiter reads for all; when it leaves, another one reads on."""
 
 import asyncio
 import time
 from collections import defaultdict
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 from turnout.adapters.redis.connection import RedisConnection, translated
 
-_LOOK_S = 2.0
+_MAX_WAIT_S = 2.0
 
 
 class SharedRead:
     """Wakes those who wait for a name when an entry `{field: name}` is added to the stream.
 
-    A ring may be missed (a reconnect, a trimmed stream): who waits looks again every few seconds.
+    An entry may be missed (a reconnect, a trimmed stream), so `wait` also returns every few seconds.
     """
 
     def __init__(self, link: RedisConnection, stream: str, field: str) -> None:
@@ -27,36 +27,34 @@ class SharedRead:
 
     @asynccontextmanager
     async def listening(self, name: str) -> AsyncGenerator[asyncio.Event]:
-        """What rings for the name from now on."""
+        """An event that is set when an entry for the name is added from now on."""
         if self._cursor is None:
             async with translated():
                 newest = await self._link.client.xrevrange(self._stream, count=1)
             self._cursor = self._cursor or (newest[0][0] if newest else b"0")
-        ring = asyncio.Event()
-        self._waiters[name].add(ring)
+        event = asyncio.Event()
+        self._waiters[name].add(event)
         try:
-            yield ring
+            yield event
         finally:
-            self._waiters[name].discard(ring)
+            self._waiters[name].discard(event)
             if not self._waiters[name]:
                 del self._waiters[name]
 
-    async def wait(self, ring: asyncio.Event, deadline: float) -> None:
-        """Returns when it rang, by the deadline, or when it is time to look anyway."""
-        until = min(deadline, time.monotonic() + _LOOK_S)
+    async def wait(self, event: asyncio.Event, deadline: float) -> None:
+        """Returns when the event is set, at the deadline, or after a few seconds in case an entry was missed."""
+        until = min(deadline, time.monotonic() + _MAX_WAIT_S)
         if self._reading:
-            try:
-                await asyncio.wait_for(ring.wait(), max(0.0, until - time.monotonic()))
-            except TimeoutError:
-                return
+            with suppress(TimeoutError):
+                await asyncio.wait_for(event.wait(), max(0.0, until - time.monotonic()))
             return
         self._reading = True
         try:
-            while not ring.is_set() and (left_s := until - time.monotonic()) > 0:
+            while not event.is_set() and (left_s := until - time.monotonic()) > 0:
                 await self._read(left_s)
         finally:
             self._reading = False
-            self._hand_over(ring)
+            self._hand_over(event)
 
     async def _read(self, limit_s: float) -> None:
         async with translated(limit_s + 5):
@@ -66,13 +64,13 @@ class SharedRead:
         for _, entries in read:
             for entry, fields in entries:
                 self._cursor = entry
-                for ring in self._waiters.get(fields.get(self._field, b"").decode(), ()):
-                    ring.set()
+                for event in self._waiters.get(fields.get(self._field, b"").decode(), ()):
+                    event.set()
 
     def _hand_over(self, mine: asyncio.Event) -> None:
-        """Wakes one of the others, which looks for itself and then reads on."""
-        for rings in self._waiters.values():
-            for ring in rings:
-                if ring is not mine and not ring.is_set():
-                    ring.set()
+        """Wakes one of the others, which checks what it waits for and then reads on."""
+        for events in self._waiters.values():
+            for event in events:
+                if event is not mine and not event.is_set():
+                    event.set()
                     return

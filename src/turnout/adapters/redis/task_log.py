@@ -1,4 +1,4 @@
-"""The task log in Redis: read and version, `evolve` in Python, one script that compares and writes."""
+"""Tasks in Redis. A change reads the task and its version, calls `evolve`, and writes by a script if the version is the same."""
 
 from typing import Literal
 
@@ -6,13 +6,15 @@ from turnout.adapters.redis import scripts
 from turnout.adapters.redis.connection import RedisConnection, translated
 from turnout.adapters.redis.usage_log import USAGE_MS, amounts_of
 from turnout.domain.errors import Conflict, Limited, NotFound, Stale, Unavailable
-from turnout.domain.fairness import Waiting, class_base, position
+from turnout.domain.fairness import class_base, position
 from turnout.domain.tasks import Event, State, Submitted, Task, TaskId, TenantId, evolve
 from turnout.domain.usage import day_of, used_by
 from turnout.ports.tasks import Idempotency, Limits
 from turnout.schemas.task_records import dump_event, dump_task, load_task
 
-_MAX_RACES = 50  # writers of one task: its gang, a canceller, the reaper; past this something is wrong
+_MAX_RACES = (
+    50  # writers of one task are its gang, a canceller and the reaper: more races than this are a fault
+)
 
 
 class RedisTaskLog:
@@ -134,7 +136,6 @@ class RedisTaskLog:
         found = await scripts.position(self._link, model=task.model, tenant=task.tenant, id=task.id)
         if found is None:
             return None
-        before, tenants = found
-        waiting = {line.tenant: Waiting(line.tenant, line.tag, line.count) for line in tenants}
-        own = waiting.pop(task.tenant)
-        return position(own, before, list(waiting.values()))
+        before, waiting = found
+        own = next(of for of in waiting if of.tenant == task.tenant)
+        return position(own, before, [of for of in waiting if of is not own])

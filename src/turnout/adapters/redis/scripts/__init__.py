@@ -11,6 +11,7 @@ from typing import Any, Literal
 from redis.exceptions import NoScriptError
 
 from turnout.adapters.redis.connection import RedisConnection, translated
+from turnout.domain.fairness import Waiting
 from turnout.domain.quotas import ChatLimits, Grant, ShareRequest
 from turnout.domain.serving import WorkerId
 from turnout.domain.tasks import GangId, State, Task, TaskId, TenantId
@@ -167,28 +168,19 @@ async def forget_task(link: RedisConnection, *, id: TaskId, tenant: TenantId, st
     return bool(await _forget_task.run(link, id=id, tenant=tenant, state=state))
 
 
-@dataclass(frozen=True, slots=True)
-class WaitingTasks:
-    """`tag` is the tenant's place among tenants: the lowest is served next."""
-
-    tenant: TenantId
-    tag: float
-    count: int
-
-
 _position = Script("position")
 
 
 async def position(
     link: RedisConnection, *, model: str, tenant: TenantId, id: TaskId
-) -> tuple[int, list[WaitingTasks]] | None:
+) -> tuple[int, list[Waiting]] | None:
     """How many of its tenant's tasks wait before this one, and how many each tenant has; None if it is not waiting."""
     found: list[Any] = await _position.run(link, model=model, tenant=tenant, id=id)
     if not found:
         return None
     before, *rest = found
     tenants = zip(rest[::3], rest[1::3], rest[2::3], strict=True)
-    return before, [WaitingTasks(TenantId(name.decode()), float(tag), count) for name, tag, count in tenants]
+    return before, [Waiting(name.decode(), float(tag), count) for name, tag, count in tenants]
 
 
 _claim = Script("claim")
@@ -241,10 +233,10 @@ async def lease_share(
     tenant: TenantId,
     gateway: str,
     limits: ChatLimits,
-    wish: ShareRequest,
+    request: ShareRequest,
     slots_ms: int,
 ) -> Grant:
-    """Lends a gateway what it wants of a tenant's account, as far as the account goes."""
+    """As much of the request as the tenant's account holds."""
     requests, tokens, slots, left_requests, left_tokens = await _lease_share.run(
         link,
         tenant=tenant,
@@ -252,10 +244,10 @@ async def lease_share(
         requests_per_minute=limits.requests_per_minute,
         tokens_per_minute=limits.tokens_per_minute,
         concurrency=limits.concurrency,
-        requests=wish.requests,
-        tokens=wish.tokens,
-        debt_tokens=wish.debt,
-        wanted_slots=wish.slots,
+        requests=request.requests,
+        tokens=request.tokens,
+        debt_tokens=request.debt,
+        wanted_slots=request.slots,
         slots_ms=slots_ms,
     )
     return Grant(requests, tokens, slots, float(left_requests), float(left_tokens))

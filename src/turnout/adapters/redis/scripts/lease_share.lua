@@ -1,4 +1,4 @@
--- Lends a gateway what it wants of a tenant's account, as far as the account goes; the clock is this server's.
+-- Gives a gateway as much of its request as the tenant's account holds. The clock is this server's.
 -- Returns {requests, tokens, slots, requests left, tokens left}; the last two as text, as they are not whole.
 local tenant, gateway, requests_per_minute, tokens_per_minute, concurrency, requests, tokens, debt_tokens, wanted_slots,
   slots_ms = unpack(ARGV)
