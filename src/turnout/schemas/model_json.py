@@ -7,7 +7,6 @@ from pydantic import BaseModel
 from turnout.domain.model_status import ModelState, ModelStatus, StatusCause, describe
 from turnout.domain.serving import EngineKind, ServedModel
 from turnout.domain.video import ImageUse
-from turnout.domain.video_model import VideoPart
 
 
 class ModelDefaults(BaseModel):
@@ -20,15 +19,13 @@ class ModelDefaults(BaseModel):
     negative_prompt: str
 
 
-class ModelShown(BaseModel):
-    """A video model; `status` says in words how it stands, `state` and `cause` the same for programs. `sizes` empty means any size whose sides are multiples of
-    `size_multiple`, up to `max_pixels`."""
+class ModelAnswer(BaseModel):
+    """What is told of every model: `status` says in words how it stands, `state` and `cause` the same for programs."""
 
     id: str
     object: Literal["model"] = "model"
     created: int = 0
     owned_by: Literal["turnout"] = "turnout"
-    kind: Literal["video"] = "video"
     engine: EngineKind
     model_name: str
     status: str
@@ -37,6 +34,12 @@ class ModelShown(BaseModel):
     min_replicas: int
     max_replicas: int
     idle_s: float
+
+
+class ModelShown(ModelAnswer):
+    """A video model. `sizes` empty means any size whose sides are multiples of `size_multiple`, up to `max_pixels`."""
+
+    kind: Literal["video"] = "video"
     image: ImageUse
     sizes: tuple[str, ...]
     size_multiple: int
@@ -52,22 +55,10 @@ class ModelShown(BaseModel):
     device: str
 
 
-class ServedShown(BaseModel):
-    """A chat model; `status` says in words how it stands, `state` and `cause` the same for programs."""
+class ServedShown(ModelAnswer):
+    """A chat model."""
 
-    id: str
-    object: Literal["model"] = "model"
-    created: int = 0
-    owned_by: Literal["turnout"] = "turnout"
     kind: Literal["chat"] = "chat"
-    engine: EngineKind
-    model_name: str
-    status: str
-    state: ModelState
-    cause: StatusCause | None = None
-    min_replicas: int
-    max_replicas: int
-    idle_s: float
     concurrency: int
 
 
@@ -83,9 +74,7 @@ class ModelDeleted(BaseModel):
 
 
 def shown(model: ServedModel, status: ModelStatus) -> ModelShown | ServedShown:
-    if model.video is not None:
-        return _video_of(model, model.video, status)
-    return ServedShown(
+    common = ModelAnswer(
         id=model.name,
         engine=model.engine,
         model_name=model.weights,
@@ -95,22 +84,12 @@ def shown(model: ServedModel, status: ModelStatus) -> ModelShown | ServedShown:
         min_replicas=model.min_replicas,
         max_replicas=model.max_replicas,
         idle_s=model.idle_s,
-        concurrency=model.concurrency,
-    )
-
-
-def _video_of(model: ServedModel, video: VideoPart, status: ModelStatus) -> ModelShown:
-    rules = video.rules
+    ).model_dump()
+    if model.video is None:
+        return ServedShown(**common, concurrency=model.concurrency)
+    video, rules = model.video, model.video.rules
     return ModelShown(
-        id=model.name,
-        engine=model.engine,
-        model_name=model.weights,
-        status=describe(status),
-        state=status.state,
-        cause=status.cause,
-        min_replicas=model.min_replicas,
-        max_replicas=model.max_replicas,
-        idle_s=model.idle_s,
+        **common,
         image=rules.image,
         sizes=rules.sizes,
         size_multiple=rules.multiple,
