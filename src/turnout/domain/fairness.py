@@ -1,8 +1,10 @@
 """Who is next: tenants take turns, and inside a tenant priority, then age, decides.
 
-Each tenant with waiting tasks has a tag that grows by one with every task served; the smallest tag is
-served next (ties by name). A tenant that comes back starts at the tag that was served last, so absence
-earns no credit. The claim script does this in Redis; this module says what it will do.
+Each tenant has a tag that grows by one with every task served; the smallest tag among those that wait is served next
+(ties by name). The clock is the highest tag served. A tenant that comes back starts at the clock, or at its own tag if
+that is higher; one that was passed over because it may not run more goes on at the clock. So all tags of those who wait
+are the clock or one above it, and no tenant is served more than twice while another waits: absence earns no credit, and
+to submit one task at a time earns none either. The claim script does this in Redis; this module says what it will do.
 """
 
 from collections.abc import Sequence

@@ -3,6 +3,7 @@
 import asyncio
 import secrets
 import time
+from collections import Counter
 from collections.abc import Coroutine
 from typing import Any, TypeVar, cast
 
@@ -52,7 +53,9 @@ class Twin:
         self.tasks: dict[TaskId, Task] = {}
         self.places: dict[TaskId, int] = {}
         self.tags: dict[str, float] = {}
+        self.served: dict[str, float] = {}
         self.clock = 0.0
+        self.passed: dict[str, Counter[str]] = {}
         self.events: dict[TaskId, int] = {}
         self.submitted = 0
 
@@ -64,18 +67,31 @@ class Twin:
         return sum(t.tenant == tenant and t.state is State.IN_PROGRESS for t in self.tasks.values())
 
     def join(self, task: Task) -> None:
-        self.tags.setdefault(task.tenant, self.clock)
+        self.tags.setdefault(task.tenant, max(self.clock, self.served.get(task.tenant, 0.0)))
 
     def settle(self) -> None:
         self.tags = {tenant: tag for tenant, tag in self.tags.items() if self.line(tenant)}
+        self.passed = {tenant: self.passed.get(tenant, Counter()) for tenant in self.tags}
 
     def next(self) -> TaskId | None:
+        held_back: list[str] = []
         for tenant, tag in sorted(self.tags.items(), key=lambda entry: (entry[1], entry[0])):
             if self.running(tenant) < LIMITS.max_running:
                 self.clock = tag
-                self.tags[tenant] = tag + 1
+                self.tags |= {tenant: tag + 1} | dict.fromkeys(held_back, tag)
+                self.served[tenant] = tag + 1
+                self.note_passed(tenant, held_back)
                 return self.line(tenant)[0]
+            held_back.append(tenant)
         return None
+
+    def note_passed(self, served: str, held_back: list[str]) -> None:
+        """How often each tenant that waits, and may run, was passed by each other."""
+        for tenant, passed_by in self.passed.items():
+            if tenant == served or tenant in held_back:
+                passed_by.clear()
+            elif self.running(tenant) < LIMITS.max_running:
+                passed_by[served] += 1
 
     def serving_order(self) -> list[TaskId]:
         """Who is served when, if nothing else happens and nobody is held back."""
@@ -238,6 +254,11 @@ class RedisAgainstModel(RuleBasedStateMachine):
     def everyone_knows_their_place(self) -> None:
         for ahead, task_id in enumerate(self.twin.serving_order()):
             assert self.run(self.log.position(self.twin.tasks[task_id])) == ahead
+
+    @invariant()
+    def nobody_is_passed_more_than_twice_by_another(self) -> None:
+        for passed_by in self.twin.passed.values():
+            assert max(passed_by.values(), default=0) <= 2
 
     @invariant()
     def stories_are_whole_and_in_order(self) -> None:

@@ -19,6 +19,7 @@ from turnout.domain.tasks import (
     Result,
     State,
     TaskFailure,
+    TaskId,
     TenantId,
 )
 from turnout.ports.events import Recorded
@@ -85,6 +86,33 @@ async def test_no_tenant_waits_for_all_of_anothers_backlog(stores: Stores) -> No
     assert await stores.tasks.position(small) == 1
     order = [await stores.queue.claim(MODEL, G1, LIMITS) for _ in range(3)]
     assert [t.tenant for t in order if t] == ["big", "small", "big"]
+
+
+async def test_who_submits_one_task_at_a_time_does_not_keep_another_waiting(stores: Stores) -> None:
+    patient = make_task("b")
+    await stores.tasks.submit(patient, LIMITS)
+    claimed: list[TaskId] = []
+    for _ in range(2):
+        await stores.tasks.submit(make_task("a"), LIMITS)
+        task = await stores.queue.claim(MODEL, G1, LIMITS)
+        assert task
+        claimed.append(task.id)
+    assert patient.id in claimed
+
+
+async def test_a_tenant_that_was_held_back_does_not_get_all_its_turns_at_once(stores: Stores) -> None:
+    one = Limits(100, max_running=1, submits_per_minute=1000)
+    for tenant in ("a",) * 4 + ("b",) * 9:
+        await stores.tasks.submit(make_task(tenant), LIMITS)
+    held = await stores.queue.claim(MODEL, G1, one)
+    assert held and held.tenant == "a"
+    for _ in range(5):
+        task = await stores.queue.claim(MODEL, G1, one)
+        assert task and task.tenant == "b"
+        await stores.tasks.apply(task.id, Cancelled(time.time()))
+    await stores.tasks.apply(held.id, Cancelled(time.time()))
+    claimed = [await stores.queue.claim(MODEL, G1, LIMITS) for _ in range(3)]
+    assert "b" in [t.tenant for t in claimed if t]
 
 
 async def test_priority_orders_a_tenants_own_tasks_only(stores: Stores) -> None:
@@ -236,7 +264,7 @@ async def test_nothing_in_redis_lives_for_ever(stores: Stores) -> None:
         if await client.ttl(k) < 0
     }
     # What stays is one key per model or service, whatever the number of tasks.
-    own = {f"queue:{MODEL}", f"clock:{MODEL}"}
+    own = {f"queue:{MODEL}", f"clock:{MODEL}", f"served:{MODEL}"}
     assert lasting == own | {"totals", "events", "places", "queues", "fleet:news"}
     assert await stores.backlog.forget(MODEL)
     assert not own & {k.decode().removeprefix(f"{prefix}:") for k in await client.keys(f"{prefix}*")}

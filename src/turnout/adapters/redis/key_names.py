@@ -72,8 +72,12 @@ class KeyNames:
         """Sorted set of the tenant's waiting tasks by priority and age. Gateway and gang write and read. While tasks wait."""
         return f"{self.prefix}:waiting:{model}:{tenant}"
 
+    def served(self, model: str) -> str:
+        """Sorted set of the tenants served last, by the tag at which they go on. Gang writes, gateway reads. As the queue."""
+        return f"{self.prefix}:served:{model}"
+
     def clock(self, model: str) -> str:
-        """Fairness tag of the last claim: where a tenant that returns begins. Gang writes, gateway reads. As the queue."""
+        """Highest fairness tag served: where a new tenant begins. Gang writes, gateway reads. As the queue."""
         return f"{self.prefix}:clock:{model}"
 
     def unfinished(self, model: str) -> str:

@@ -5,7 +5,7 @@ local model, gang, max_running = unpack(ARGV)
 if redis.call('EXISTS', closed_key(gang)) == 1 then return false end
 local tenants = redis.call('ZRANGE', tenants_key(model), 0, -1, 'WITHSCORES')
 for i = 1, #tenants, 2 do
-  local tenant, tag = tenants[i], tenants[i + 1]
+  local tenant, tag = tenants[i], tonumber(tenants[i + 1])
   local running = tonumber(redis.call('HGET', counts_key(tenant), 'running') or '0')
   if running < tonumber(max_running) then
     local id = redis.call('ZRANGE', waiting_key(model, tenant), 0, 0)[1]
@@ -18,8 +18,10 @@ for i = 1, #tenants, 2 do
     end
     local turn = read[1][2][1][1]
     stop_waiting(model, tenant, id)
-    redis.call('ZADD', tenants_key(model), 'XX', tostring(tonumber(tag) + 1), tenant)
-    redis.call('SET', clock_key(model), tag)
+    end_turn(model, tenant, tag)
+    for j = 1, i - 1, 2 do  -- to be passed over earns no credit
+      redis.call('ZADD', tenants_key(model), 'XX', tag, tenants[j])
+    end
     if redis.call('EXISTS', task_key(id)) == 0 then  -- it expired while waiting
       drop_turn(model, turn)
       redis.call('ZREM', unfinished_key(model), id)

@@ -23,6 +23,7 @@ local function queue_key(model) return P .. ':queue:' .. model end
 local function bound_key(model) return P .. ':bound:' .. model end
 local function tenants_key(model) return P .. ':tenants:' .. model end
 local function waiting_key(model, tenant) return P .. ':waiting:' .. model .. ':' .. tenant end
+local function served_key(model) return P .. ':served:' .. model end
 local function clock_key(model) return P .. ':clock:' .. model end
 local function unfinished_key(model) return P .. ':unfinished:' .. model end
 local function closed_key(gang) return P .. ':closed:' .. gang end
@@ -65,9 +66,21 @@ local function drop_unclaimed_turn(model)
   end
 end
 
+-- The highest tag served; domain/fairness says how tenants take turns.
+local function clock(model) return tonumber(redis.call('GET', clock_key(model)) or '0') end
+
+-- The tenant's turn is over. Tags up to the clock say nothing of those who left, so only those above it are kept.
+local function end_turn(model, tenant, tag)
+  redis.call('SET', clock_key(model), tag)
+  redis.call('ZREMRANGEBYSCORE', served_key(model), '-inf', tag)
+  redis.call('ZADD', served_key(model), tag + 1, tenant)
+  redis.call('ZADD', tenants_key(model), 'XX', tag + 1, tenant)
+end
+
 local function start_waiting(model, tenant, id, place)
   redis.call('ZADD', waiting_key(model, tenant), place, id)
-  redis.call('ZADD', tenants_key(model), 'NX', redis.call('GET', clock_key(model)) or '0', tenant)
+  local tag = math.max(clock(model), tonumber(redis.call('ZSCORE', served_key(model), tenant) or '0'))
+  redis.call('ZADD', tenants_key(model), 'NX', tag, tenant)
   redis.call('HINCRBY', counts_key(tenant), 'waiting', 1)
 end
 
