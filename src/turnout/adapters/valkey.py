@@ -39,7 +39,7 @@ def redis_url(directory: Path, password: str) -> str:
 
 
 async def start_valkey(directory: Path, password: str, log: Path) -> Child:
-    """Starts the server on `directory` and waits until it answers. Data is appended to disk as it is written."""
+    """Starts the server on `directory` and waits until it answers. What it has answered is on the disk."""
     directory.mkdir(parents=True, exist_ok=True, mode=0o700)
     socket = socket_path(directory)
     socket.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -56,7 +56,9 @@ async def start_valkey(directory: Path, password: str, log: Path) -> Child:
                 f'dir "{directory}"',
                 f"requirepass {password}",
                 "appendonly yes",
-                "appendfsync everysec",
+                # Everything that was answered is on the disk. When the log cannot be written the server ends before it
+                # answers; with "everysec" it answers first, and what it answered is gone if it is killed then.
+                "appendfsync always",
                 'save ""',
                 "maxmemory-policy noeviction",
                 "",
