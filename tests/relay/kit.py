@@ -16,6 +16,7 @@ from turnout.domain.errors import Unavailable
 from turnout.relay import Relay, RelayFailure, RelayOutcome, RelayRequest, RelaySettings, Target, UpstreamCall
 
 CHAT = b"/v1/chat/completions"
+DONE = b"data: [DONE]\n\n"
 PATIENCE_S = 10.0
 
 

@@ -204,6 +204,89 @@ async def test_a_stream_without_an_end_of_its_own_must_say_done(stand: Stand, ve
     assert stand.admission.failures == [RelayFailure.LOST, None]
 
 
+STREAM = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n"
+CHUNKS = (b"%x\r\n%b\r\n" % (len(EVENT), EVENT)) * 3
+
+
+@pytest.mark.parametrize("path", [b"/v1/chat/completions", b"/v1/completions"])
+@pytest.mark.parametrize(
+    "reads",
+    [
+        (STREAM + b"Transfer-Encoding: chunked\r\n\r\n" + CHUNKS + b"0\r\n\r\n",),
+        (STREAM + b"Transfer-Encoding: chunked\r\n\r\n" + CHUNKS, CHUNKS, CHUNKS, b"0\r\n\r\n"),
+        (
+            STREAM + b"Transfer-Encoding: chunked\r\n\r\n",
+            b'5\r\ndata:\r\n8\r\n {"n":1}\r\n2\r\n\n\n\r\n0\r\n\r\n',
+        ),
+        (STREAM + b"Content-Length: %d\r\n\r\n" % len(EVENT) + EVENT,),
+        (STREAM + b"Transfer-Encoding: chunked\r\n\r\n" + b"0\r\n\r\n",),
+        (STREAM + b'Content-Length: 30\r\n\r\ndata: {"says":"data: [DONE]"}\n\n',),
+    ],
+)
+async def test_a_stream_that_ends_cleanly_without_done_is_no_whole_answer(
+    stand: Stand, path: bytes, reads: tuple[bytes, ...]
+) -> None:
+    async def stop_short(call: Call) -> None:
+        for read in reads:
+            await call.send(read)
+            await asyncio.sleep(0.01)
+
+    await stand.replica(stop_short)
+    client = await stand.client()
+    answer = await client.ask(b'{"stream":true}', path)
+    assert last_event(answer.body)["error"]["code"] == "replica_lost"
+    assert stand.admission.failures == [RelayFailure.LOST]
+    assert (await client.ask(b'{"stream":true}', path)).status == 200  # the connection is as good as before
+
+
+@pytest.mark.parametrize("path", [b"/v1/chat/completions", b"/v1/completions"])
+@pytest.mark.parametrize("pause_s", [0.0, 0.01])
+@pytest.mark.parametrize(
+    "last", [b"data: [DONE]\n\n", b"data:[DONE]\r\n\r\n", b'data: {"error":{"code":"mine"}}\n\n']
+)
+async def test_a_stream_that_says_how_it_ended_is_passed_on_as_it_is(
+    stand: Stand, path: bytes, pause_s: float, last: bytes
+) -> None:
+    async def stream(call: Call) -> None:
+        await call.begin_events()
+        for piece in (EVENT, EVENT, last):
+            await call.chunk(piece)
+            await asyncio.sleep(pause_s)
+        await call.end()
+
+    await stand.replica(stream)
+    assert (await (await stand.client()).ask(b"{}", path)).body == EVENT * 2 + last
+    assert stand.admission.failures == [None]
+
+
+async def test_other_dialects_end_their_streams_in_other_ways(make_stand) -> None:
+    stand: Stand = await make_stand(paths=frozenset({"/v1/responses"}))
+    last = b"event: response.completed\ndata: {}\n\n"
+
+    async def stream(call: Call) -> None:
+        await call.begin_events()
+        await call.chunk(last)
+        await call.end()
+
+    await stand.replica(stream)
+    assert (await (await stand.client()).ask(b"{}", b"/v1/responses")).body == last
+
+
+async def test_a_short_stream_is_told_once_over_two_hops(stand: Stand, make_stand) -> None:
+    async def stop_short(call: Call) -> None:
+        await call.begin_events()
+        await call.chunk(EVENT)
+        await call.end()
+
+    worker: Stand = await make_stand(max_attempts=1, response_headers=())
+    await worker.replica(stop_short)
+    stand.admission.targets.append(Target("127.0.0.1", worker.port))
+    answer = await (await stand.client()).ask(b'{"stream":true}')
+    assert answer.body.count(b"data: ") == 2
+    assert last_event(answer.body)["error"]["code"] == "replica_lost"
+    assert worker.admission.failures == [RelayFailure.LOST]
+
+
 @pytest.mark.parametrize(
     "framing", [b"Content-Length: 100\r\n\r\n12345", b"Transfer-Encoding: chunked\r\n\r\n5\r\n12345\r\n"]
 )

@@ -10,7 +10,7 @@ import uvicorn
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.conftest import wait_until
-from tests.relay.kit import Broken, Call, Client, CountingAdmission, Replica, Stand, app, free_target
+from tests.relay.kit import DONE, Broken, Call, Client, CountingAdmission, Replica, Stand, app, free_target
 
 from turnout.domain.errors import Limited
 from turnout.relay import Relay, RelayFailure, RelayRequest, RelaySettings, UpstreamCall
@@ -123,6 +123,8 @@ async def test_counters_never_leak(make_stand) -> None:
                 return call.die()
             if whim < 0.8:
                 return await call.wait_hung_up()
+            if whim < 0.9:
+                await call.chunk(DONE)
             await call.end()
 
     def admit(ask: RelayRequest) -> object:
@@ -180,6 +182,7 @@ async def test_it_serves_inside_of_uvicorn_and_drains() -> None:
         await call.begin_events()
         await call.chunk(EVENT)
         await release.wait()
+        await call.chunk(DONE)
         await call.end()
 
     replica = Replica(slow)
@@ -203,6 +206,7 @@ async def test_it_serves_inside_of_uvicorn_and_drains() -> None:
         assert await idle.closed()
         assert not serving.done()
         release.set()
+        assert await client.chunk() == DONE
         assert await client.chunk() == b""
         assert await client.closed()
     relay.close()

@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from tests.relay.kit import Call, Stand, echo, last_event
+from tests.relay.kit import DONE, Call, Stand, echo, last_event
 
 from turnout.domain.errors import Unavailable
 from turnout.relay import RelayFailure, RelayRequest, UpstreamCall
@@ -24,7 +24,7 @@ async def test_a_stream_is_kept_open_while_the_model_wakes(make_stand) -> None:
 
     async def stream(call: Call) -> None:
         await call.begin_events()
-        await call.chunk(EVENT)
+        await call.chunk(EVENT + DONE)
         await call.end()
 
     await stand.replica(stream)
@@ -39,7 +39,7 @@ async def test_a_stream_is_kept_open_while_the_model_wakes(make_stand) -> None:
     rest = b""
     while data := await client.chunk():
         rest += data
-    assert rest.replace(b": waking\n\n", b"").replace(b": waiting\n\n", b"") == EVENT
+    assert rest.replace(b": waking\n\n", b"").replace(b": waiting\n\n", b"") == EVENT + DONE
     assert stand.admission.calls[0].first_bytes == 1
     assert (await client.ask(b'{"stream": true}')).status == 200
 
@@ -104,11 +104,11 @@ async def test_a_replica_can_still_be_replaced_after_comments(make_stand) -> Non
 
     async def stream(call: Call) -> None:
         await call.begin_events()
-        await call.chunk(EVENT)
+        await call.chunk(EVENT + DONE)
         await call.end()
 
     await stand.replica(slow_death)
     await stand.replica(stream)
     answer = await (await stand.client()).ask(b'{"stream":true}')
-    assert answer.body.replace(b": waiting\n\n", b"") == EVENT
+    assert answer.body.replace(b": waiting\n\n", b"") == EVENT + DONE
     assert stand.admission.failures == [RelayFailure.LOST, None]

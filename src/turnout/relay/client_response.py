@@ -9,7 +9,7 @@ from typing import Protocol
 
 from turnout.relay import error_responses
 from turnout.relay.admission import RelayRequest
-from turnout.relay.framing import Head, whole_events
+from turnout.relay.framing import Head, tells_its_end, whole_events
 from turnout.relay.token_usage import TAIL_BYTES, tells_usage, without_usage
 from turnout.relay.upstream import UpstreamConnection
 
@@ -55,6 +55,7 @@ class ClientResponse:
     _incomplete_event = b""  # the beginning of an event
     _event_cut = False  # an event was too long to be held back, and was passed on in parts
     _single_read = b""  # the engine's body, if it came in one read
+    _last_chunks = b""  # the last read that was passed on as it came
     _recent_reads: deque[bytes] | None = None  # the ends of the last reads, if it did not
 
     def __init__(
@@ -116,6 +117,7 @@ class ClientResponse:
             return False
         self.bytes_out += size
         self.events_out += chunks.count(b"\n\n")
+        self._last_chunks = chunks
         self.transport.write(chunks)
         return True
 
@@ -136,6 +138,10 @@ class ClientResponse:
         """The end of the engine's body."""
         recent = self._single_read if self._recent_reads is None else b"".join(self._recent_reads)
         return recent[-TAIL_BYTES:]
+
+    def tells_its_end(self, payload: bytes) -> bool:
+        """Whether a stream that ends with `payload` said that it is over. Only its last reads are searched."""
+        return tells_its_end(self._last_chunks, self.tail() + payload)
 
     def _head(self, start: bytes, framing: bytes) -> bytes:
         closing = b"" if self.keep_alive else b"connection: close\r\n"

@@ -221,8 +221,7 @@ class Exchange(ClientResponse):
             return self._collect(self._error_pieces, payload, complete)
         if not complete:
             return self.pass_on(head, payload, last=False)
-        if self.events and upstream.head.until_close and b"[DONE]" not in self.tail() + payload:
-            # Such a stream ends with its connection, also if the engine was killed: only [DONE] shows that it is whole.
+        if self.events and self._is_short(upstream, payload):
             self.pass_on(head, payload, last=False)
             return self._fail(RelayFailure.LOST)
         self.pass_on(head, payload, last=True)
@@ -258,6 +257,12 @@ class Exchange(ClientResponse):
         if upstream.head.status != 200 or not upstream.head.events:
             self._error_pieces = []
         return b""
+
+    def _is_short(self, upstream: UpstreamConnection, payload: bytes) -> bool:
+        """Whether a stream that ended as HTTP lacks its last event: the engine lost its way, or was killed and the stream
+        ends with its connection."""
+        ends_with_done = self.request.path in self._context.done_paths or upstream.head.until_close
+        return ends_with_done and self._status == 200 and not self.tells_its_end(payload)
 
     def _may_retry(self) -> bool:
         return self._attempts + 1 < self._settings.max_attempts

@@ -15,6 +15,11 @@ _MAX_HEX_DIGITS = 7
 
 Headers = Sequence[tuple[bytes, bytes]]
 
+# The last word of a stream: [DONE], or an error that its writer told. A line of text inside of an event's JSON cannot
+# begin like this.
+_LAST_WORD = re.compile(rb'(?:\A|[\r\n])(?:data: ?(?:\[DONE\]|\{\s*"error")|event: ?error|error:)')
+# How nearly every stream ends, with and without the end of its chunk. The pattern takes 100 µs for 4 KiB.
+_DONE = (b"\ndata: [DONE]\n\n", b"\ndata: [DONE]\n\n\r\n")
 _PLAIN_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 
 # These concern one connection only, are written anew by us, or tell what runs behind us.
@@ -153,6 +158,14 @@ def whole_events(data: bytes) -> int:
         return len(data)
     ends = [at + len(mark) for mark in (b"\n\n", b"\r\n\r\n", b"\r\r") if (at := data.rfind(mark)) >= 0]
     return max(ends, default=0)
+
+
+def tells_its_end(chunks: bytes, events: bytes) -> bool:
+    """Whether what was read last of a stream says that it is over, well or with an error: the last whole chunks, and the
+    last events that were read otherwise."""
+    if chunks.endswith(_DONE) or events.endswith(_DONE):
+        return True
+    return _LAST_WORD.search(chunks) is not None or _LAST_WORD.search(events) is not None
 
 
 def size_of_event_chunks(data: bytes) -> int:

@@ -35,6 +35,7 @@ class RelayContext:
         self.watch = watch
         self.batcher = ReadBatcher()
         self.hot_paths = {path.encode(): path.encode() for path in settings.paths}
+        self.done_paths = frozenset(path.encode() for path in settings.done_paths)
         self.forwarded = frozenset(name.lower().encode() for name in settings.forwarded)
         self.response_lines = b"".join([f"{n}: {v}\r\n".encode() for n, v in settings.response_headers])
         self.connections: set[OpenConnection] = set()

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 
 _HOT = frozenset({"/v1/chat/completions", "/v1/completions", "/v1/embeddings"})
+_DONE = frozenset({"/v1/chat/completions", "/v1/completions"})
 _FORWARDED = frozenset({"accept", "content-type", "traceparent", "tracestate", "user-agent"})
 
 
@@ -12,6 +13,7 @@ class RelaySettings:
     caller's key and cookies are not among them."""
 
     paths: frozenset[str] = _HOT
+    done_paths: frozenset[str] = _DONE  # whose streams end with [DONE]; other dialects have other last events
     forwarded: frozenset[str] = _FORWARDED
     trusts_request_ids: bool = False  # a request keeps its X-Request-Id: only behind our own gateways
     response_headers: tuple[tuple[str, str], ...] = field(default=(("x-content-type-options", "nosniff"),))

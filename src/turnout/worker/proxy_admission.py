@@ -88,6 +88,7 @@ def worker_relay_settings() -> RelaySettings:
     return RelaySettings(
         paths=paths,
         trusts_request_ids=True,
+        response_headers=(),  # the gateway adds them
         max_attempts=1,
         retried_statuses=frozenset(),
         comment_after_s=86_400.0,
