@@ -75,6 +75,7 @@ class Config:
     limit_chat_requests_per_minute: int = 0
     limit_chat_tokens_per_minute: int = 0
     limit_chat_concurrency: int = 500
+    metrics_auth: bool = False
     max_body_bytes: int = 24 * 2**20
     max_image_pixels: int = 16_000_000
     ray_strategy: Literal["PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD"] = "PACK"

@@ -5,7 +5,7 @@ import signal
 from pathlib import Path
 
 from tests.cli.conftest import Cli, valkey_server
-from tests.cli.scripted import MP4, STORY, ScriptedGateway, error
+from tests.cli.scripted import MP4, STORY, Answer, ScriptedGateway, error
 
 
 def test_list_is_a_table_newest_first(cli: Cli, gateway: ScriptedGateway) -> None:
@@ -97,10 +97,32 @@ def test_keys_are_created_listed_and_revoked(cli: Cli, gateway: ScriptedGateway)
     assert "only time" in created.err and "TURNOUT_API_KEY" in created.err
     assert json.loads(gateway.requests[0].body) == {"tenant": "acme", "role": "worker", "name": "ci"}
     listed = cli("keys", "list").out.splitlines()
-    assert listed[0].split() == ["ID", "TENANT", "ROLE", "CREATED", "NAME"]
+    assert listed[0].split() == ["ID", "TENANT", "ROLE", "CREATED", "EXPIRES", "NAME"]
     assert listed[1].split()[:3] == ["k1", "acme", "user"]
     assert cli("keys", "revoke", "k1").out == "k1 revoked\n"
     assert cli("keys", "revoke", "k2").code == 1
+
+
+def test_a_key_is_made_for_a_time_and_rotated_with_an_overlap(cli: Cli, gateway: ScriptedGateway) -> None:
+    cli("keys", "create", "--expires", "30d")
+    assert json.loads(gateway.requests[0].body)["expires_in_s"] == 30 * 86_400
+    gateway.hooks["POST /v1/keys/k1/rotate"] = lambda _: Answer(
+        200,
+        {
+            "id": "k2",
+            "tenant": "acme",
+            "role": "user",
+            "name": "",
+            "created_at": 1,
+            "token": "tk-k2.newer",
+            "replaces": "k1",
+        },
+    )
+    rotated = cli("keys", "rotate", "k1", "--overlap", "36h")
+    assert (rotated.out, rotated.err.splitlines()[0]) == ("tk-k2.newer\n", "k2 replaces k1.")
+    assert json.loads(gateway.requests[1].body) == {"overlap_s": 36 * 3600}
+    odd = cli("keys", "create", "--expires", "soon")
+    assert (odd.code, odd.err) == (2, "error: --expires is a time like 30d, 12h or 45m; not soon\n")
 
 
 def test_a_user_key_cannot_make_keys(cli: Cli, gateway: ScriptedGateway) -> None:
@@ -117,6 +139,12 @@ def test_direct_keys_need_no_server(bare_cli: Cli, tmp_path: Path) -> None:
         (listed,) = json.loads(bare_cli("keys", "list", "--direct", "--json").out)["data"]
         assert (listed["id"], listed["tenant"], listed["role"]) == (made["id"], "acme", "user")
         assert "token" not in listed and "digest" not in listed
+        turned = json.loads(
+            bare_cli("keys", "rotate", made["id"], "--direct", "--overlap", "1h", "--json").out
+        )
+        assert (turned["replaces"], turned["tenant"]) == (made["id"], "acme")
+        old, new = json.loads(bare_cli("keys", "list", "--direct", "--json").out)["data"]
+        assert old["expires_at"] - new["created_at"] == 3600 and "expires_at" not in new
         assert bare_cli("keys", "revoke", "--direct", made["id"]).code == 0
         gone = bare_cli("keys", "revoke", "--direct", made["id"])
         assert (gone.code, gone.err) == (1, f"error: there is no key {made['id']}\n")

@@ -149,7 +149,7 @@ async def test_an_admin_makes_lists_and_revokes_keys(gateway: Gateway) -> None:
 @pytest.mark.parametrize(
     ("body", "param", "message"),
     [
-        ({"role": "king"}, "role", "role must be 'user', 'admin' or 'worker'."),
+        ({"role": "king"}, "role", "role must be 'user', 'admin', 'worker' or 'metrics'."),
         ({"tenant": "a b"}, "tenant", "tenant must match ^[A-Za-z0-9_-]{1,64}$."),
         ({"name": "x" * 101}, "name", "name is over 100 characters."),
         ({"scope": "all"}, "scope", "Unknown parameter: scope."),

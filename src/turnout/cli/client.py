@@ -178,8 +178,11 @@ class ApiClient:
             _check_success(response)
             sink.writelines(response.iter_bytes(PIECE_BYTES))
 
-    def create_key(self, tenant: str, role: str, name: str) -> Mapping[str, Any]:
-        return self._request("POST", "/v1/keys", json={"tenant": tenant, "role": role, "name": name})
+    def create_key(self, fields: Mapping[str, Any]) -> Mapping[str, Any]:
+        return self._request("POST", "/v1/keys", json=dict(fields))
+
+    def rotate_key(self, key_id: str, fields: Mapping[str, Any]) -> Mapping[str, Any]:
+        return self._request("POST", f"/v1/keys/{quote(key_id, safe='')}/rotate", json=dict(fields))
 
     def keys(self) -> Mapping[str, Any]:
         return self._request("GET", "/v1/keys")

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from turnout.cli.formatting import clock_time, one_line, table
-from turnout.cli.options import Common, JsonOption, with_common
+from turnout.cli.options import Common, JsonOption, seconds, with_common
 from turnout.domain.errors import NotFound, TurnoutError
-from turnout.domain.keys import Key, Role, mint
+from turnout.domain.keys import Key, Role, mint, rotate
 from turnout.domain.tasks import TenantId
 
 if TYPE_CHECKING:
@@ -24,12 +24,16 @@ T = TypeVar("T")
 DirectOption = Annotated[
     bool, typer.Option("--direct", help="Write to the configured Redis itself; needs no running server.")
 ]
+IdArgument = Annotated[str, typer.Argument(metavar="ID", help="The key's id, from `turnout keys list`.")]
 
 
 def register(app: typer.Typer) -> None:
-    group = typer.Typer(no_args_is_help=True, help="Create, list and revoke API keys (needs an admin key).")
+    group = typer.Typer(
+        no_args_is_help=True, help="Create, list, rotate and revoke API keys (needs an admin key)."
+    )
     group.command("create")(create)
     group.command("list")(list_keys)
+    group.command("rotate")(rotate_key)
     group.command("revoke")(revoke)
     app.add_typer(group, name="keys")
 
@@ -40,42 +44,78 @@ def create(
     tenant: Annotated[str, typer.Option(help="Whose tasks and limits the key stands for.")] = "default",
     role: Annotated[Role, typer.Option(help="What it may do.")] = Role.USER,
     name: Annotated[str, typer.Option(help="To tell it from others.")] = "",
+    expires: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="How long it works, as in 30d or 12h (default: for ever)."),
+    ] = None,
     direct: DirectOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Make a key. Its token is shown once: only a hash is kept."""
-    from turnout.cli.server_answers import read
-    from turnout.schemas.openai_json import KeyShown
-
+    expires_in_s = None if expires is None else seconds(expires, "--expires")
     if direct:
         key, token = mint(
-            secrets.token_hex(6), secrets.token_urlsafe(32), TenantId(tenant), role, name, time.time()
+            secrets.token_hex(8),
+            secrets.token_urlsafe(32),
+            TenantId(tenant),
+            role,
+            name,
+            time.time(),
+            expires_in_s,
         )
         _with_store(common, lambda store: store.add(key))
-        made = _shown(key, token)
+        made: Mapping[str, Any] = _shown(key, token)
     else:
+        fields = {"tenant": tenant, "role": role.value, "name": name, "expires_in_s": expires_in_s}
         with common.client() as client:
-            made = client.create_key(tenant, role.value, name)
-    if as_json:
-        print(json.dumps(made))
-        return
-    shown = read(KeyShown, made)
-    if shown.token is None:
-        raise TurnoutError("the server made a key but sent no token; revoke it and try again")
-    print(shown.token)
-    print(
-        f"This is the only time the token of {shown.id} is shown. Use it with:\n"
-        f"  export TURNOUT_API_KEY={shown.token[:6]}…   (the whole line above)\n"
-        "or in any OpenAI client as the API key.",
-        file=sys.stderr,
-    )
+            made = client.create_key({k: v for k, v in fields.items() if v is not None})
+    _print_made(made, as_json)
+
+
+@with_common
+def rotate_key(
+    common: Common,
+    key_id: IdArgument,
+    overlap: Annotated[
+        str, typer.Option(metavar="TIME", help="How long the old key works on, as in 24h; 0 ends it at once.")
+    ] = "24h",
+    expires: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME", help="How long the new one works (default: as long as the old one was to)."
+        ),
+    ] = None,
+    direct: DirectOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Replace a key: a new one that may do the same, while the old one still works for a time."""
+    overlap_s = seconds(overlap, "--overlap")
+    expires_in_s = None if expires is None else seconds(expires, "--expires")
+    if direct:
+
+        async def act(store: "KeyStore") -> Mapping[str, Any]:
+            old = await store.find(key_id)
+            if old is None or old.expired(time.time()):
+                raise NotFound(f"there is no key {key_id}")
+            new, token, ending = rotate(
+                old, secrets.token_hex(8), secrets.token_urlsafe(32), time.time(), overlap_s, expires_in_s
+            )
+            await store.add(new, ending)
+            return _shown(new, token, old.id)
+
+        made = _with_store(common, act)
+    else:
+        fields = {"overlap_s": overlap_s, "expires_in_s": expires_in_s}
+        with common.client() as client:
+            made = client.rotate_key(key_id, {k: v for k, v in fields.items() if v is not None})
+    _print_made(made, as_json)
 
 
 @with_common
 def list_keys(common: Common, direct: DirectOption = False, as_json: JsonOption = False) -> None:
     """All keys, without their secrets."""
     from turnout.cli.server_answers import read
-    from turnout.schemas.openai_json import KeyList
+    from turnout.schemas.key_json import KeyList
 
     if direct:
         keys = sorted(_with_store(common, lambda store: store.all()), key=lambda key: key.created_at)
@@ -87,18 +127,21 @@ def list_keys(common: Common, direct: DirectOption = False, as_json: JsonOption 
         print(json.dumps({"data": answer.get("data")}))
         return
     rows = [
-        (one_line(k.id), one_line(k.tenant), k.role, clock_time(k.created_at), one_line(k.name))
+        (
+            one_line(k.id),
+            one_line(k.tenant),
+            k.role,
+            clock_time(k.created_at),
+            "never" if k.expires_at is None else clock_time(k.expires_at),
+            one_line(k.name),
+        )
         for k in read(KeyList, answer).data
     ]
-    print(table(("ID", "TENANT", "ROLE", "CREATED", "NAME"), rows))
+    print(table(("ID", "TENANT", "ROLE", "CREATED", "EXPIRES", "NAME"), rows))
 
 
 @with_common
-def revoke(
-    common: Common,
-    key_id: Annotated[str, typer.Argument(metavar="ID", help="The key's id, from `turnout keys list`.")],
-    direct: DirectOption = False,
-) -> None:
+def revoke(common: Common, key_id: IdArgument, direct: DirectOption = False) -> None:
     """Revoke a key: it is refused from the next request on."""
     if direct:
         if not _with_store(common, lambda store: store.revoke(key_id)):
@@ -109,10 +152,31 @@ def revoke(
     print(f"{key_id} revoked")
 
 
-def _shown(key: Key, token: str | None = None) -> dict[str, Any]:
-    from turnout.schemas.openai_json import key_of
+def _print_made(made: Mapping[str, Any], as_json: bool) -> None:
+    from turnout.cli.server_answers import read
+    from turnout.schemas.key_json import KeyShown
 
-    return key_of(key, token).model_dump(mode="json", exclude_none=True)
+    if as_json:
+        print(json.dumps(made))
+        return
+    shown = read(KeyShown, made)
+    if shown.token is None:
+        raise TurnoutError("the server made a key but sent no token; revoke it and try again")
+    print(shown.token)
+    if shown.replaces is not None:
+        print(f"{shown.id} replaces {one_line(shown.replaces)}.", file=sys.stderr)
+    print(
+        f"This is the only time the token of {shown.id} is shown. Use it with:\n"
+        f"  export TURNOUT_API_KEY={shown.token[:6]}…   (the whole line above)\n"
+        "or in any OpenAI client as the API key.",
+        file=sys.stderr,
+    )
+
+
+def _shown(key: Key, token: str | None = None, replaces: str | None = None) -> dict[str, Any]:
+    from turnout.schemas.key_json import key_of
+
+    return key_of(key, token, replaces).model_dump(mode="json", exclude_none=True)
 
 
 def _with_store(common: Common, act: "Callable[[KeyStore], Awaitable[T]]") -> T:

@@ -4,6 +4,7 @@ it prints nothing and opens no connection."""
 import inspect
 import json
 import os
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import wraps
@@ -13,7 +14,7 @@ from urllib.parse import urlsplit
 
 import typer
 
-from turnout.domain.errors import Misconfigured
+from turnout.domain.errors import InvalidRequest, Misconfigured
 
 if TYPE_CHECKING:
     from turnout.cli.client import ApiClient
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 
 SERVICE_FILE = "service.json"
+
+_DURATION = re.compile(r"([0-9]{1,9})([smhd]?)")
+_SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 ConfigOption = Annotated[
     Path | None,
@@ -71,6 +75,14 @@ class Common:
         from turnout.cli.client import ApiClient
 
         return ApiClient(self.server())
+
+
+def seconds(given: str, option: str) -> int:
+    """`30d`, `12h`, `45m`, `90s` or seconds alone."""
+    found = _DURATION.fullmatch(given.strip())
+    if found is None:
+        raise InvalidRequest(f"{option} is a time like 30d, 12h or 45m; not {given}")
+    return int(found[1]) * _SECONDS[found[2]]
 
 
 def find_server(

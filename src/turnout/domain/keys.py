@@ -2,7 +2,7 @@
 
 import hashlib
 import hmac
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from turnout.domain.tasks import TenantId
@@ -12,11 +12,13 @@ class Role(StrEnum):
     USER = "user"
     ADMIN = "admin"
     WORKER = "worker"
+    METRICS = "metrics"
 
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """`digest` is the SHA-256 of the secret: the secret is 256 random bits, so no slow hash is needed."""
+    """`digest` is the SHA-256 of the secret: the secret is 256 random bits, so no slow hash is needed. From `expires_at`
+    on the key is refused; None: never."""
 
     id: str
     tenant: TenantId
@@ -24,11 +26,38 @@ class Key:
     name: str
     digest: str
     created_at: float
+    expires_at: float | None = None
+
+    def expired(self, now: float) -> bool:
+        return self.expires_at is not None and now >= self.expires_at
 
 
-def mint(key_id: str, secret: str, tenant: TenantId, role: Role, name: str, now: float) -> tuple[Key, str]:
+def mint(
+    key_id: str,
+    secret: str,
+    tenant: TenantId,
+    role: Role,
+    name: str,
+    now: float,
+    expires_in_s: float | None = None,
+) -> tuple[Key, str]:
     """The record to store, and the token to show once. `key_id` and `secret` are random, url-safe, without '.'."""
-    return Key(key_id, tenant, role, name, _digest(secret), now), f"tk-{key_id}.{secret}"
+    expires_at = None if expires_in_s is None else now + expires_in_s
+    return Key(key_id, tenant, role, name, _digest(secret), now, expires_at), f"tk-{key_id}.{secret}"
+
+
+def rotate(
+    old: Key, key_id: str, secret: str, now: float, overlap_s: float, expires_in_s: float | None
+) -> tuple[Key, str, Key]:
+    """(the new key, its token, the old key as it is from now on). The new key may do what the old one may, and lives as
+    long as that was meant to if `expires_in_s` is None. The old one ends with the overlap, or sooner if it was to."""
+    if expires_in_s is None and old.expires_at is not None:
+        expires_in_s = old.expires_at - old.created_at
+    new, token = mint(key_id, secret, old.tenant, old.role, old.name, now, expires_in_s)
+    ends_at = now + overlap_s
+    if old.expires_at is not None:
+        ends_at = min(ends_at, old.expires_at)
+    return new, token, replace(old, expires_at=ends_at)
 
 
 def split_token(token: str) -> tuple[str, str] | None:

@@ -37,6 +37,17 @@ async def _worker(key: Annotated[Key, Depends(_caller)]) -> Key:
     return key
 
 
+async def _scraper(
+    gateway: GatewayDep, credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]
+) -> None:
+    """Anyone, unless `metrics_auth` is set."""
+    if gateway.config.metrics_auth:
+        key = await _caller(gateway, credentials)
+        if key.role is not Role.METRICS and key.role is not Role.ADMIN:
+            raise Forbidden("Only a key of the role metrics or admin may do this.", code="role_not_allowed")
+
+
+MetricsDep = Annotated[None, Depends(_scraper)]
 WorkerDep = Annotated[Key, Depends(_worker)]
 UserDep = Annotated[Key, Depends(_user)]
 AdminDep = Annotated[Key, Depends(_admin)]

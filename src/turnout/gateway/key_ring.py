@@ -1,6 +1,8 @@
 """Keys as this gateway knows them: looked up by their token, remembered for a moment."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from math import inf
+from typing import NamedTuple
 
 from turnout.domain.errors import Forbidden, Unauthorized, Unavailable
 from turnout.domain.keys import Key, Role, matches, mint, split_token
@@ -16,14 +18,23 @@ _MAX_ID_CHARS = 64
 _NOBODY, _ = mint("nobody", "nothing", TenantId("nobody"), Role.USER, "", 0.0)
 
 
+class _Kept(NamedTuple):
+    """A key that was looked up: good without another look until `fresh_until`, and until `away_until` while keys cannot be
+    looked up. Neither is after its expiry, so whoever compares the clock with them need not ask for that."""
+
+    key: Key
+    fresh_until: float
+    away_until: float
+
+
 class KeyRing:
     """Looks keys up, remembering the known ones for a moment; unknown ids are never remembered."""
 
     def __init__(self, store: KeyStore, now: Callable[[], float]) -> None:
         self._store = store
         self._now = now
-        self._kept: dict[str, tuple[Key, float]] = {}
-        self._seen: dict[bytes, tuple[Key, float]] = {}  # by the header it came in
+        self._kept: dict[str, _Kept] = {}
+        self._seen: dict[bytes, _Kept] = {}  # by the header it came in
 
     async def identify(self, token: str) -> Key:
         """The key behind a token; raises Unauthorized."""
@@ -34,6 +45,8 @@ class KeyRing:
         key = await self._find(key_id)
         if not matches(key or _NOBODY, secret) or key is None:
             raise Unauthorized("The API key is not valid.", code="invalid_api_key")
+        if key.expired(self._now()):
+            raise Unauthorized("The API key has expired.", code="expired_api_key")
         return key
 
     def remembered(self, authorization: bytes | None) -> Key | None:
@@ -42,14 +55,25 @@ class KeyRing:
             return None
         # Looked up by a keyed hash and compared only where all its bits agree: the time tells of no beginning of a key.
         kept = self._seen.get(authorization)
-        if kept is None or kept is not self._kept.get(kept[0].id):
+        if kept is None or kept is not self._kept.get(kept.key.id):
             kept = self._recall(authorization)
-        return kept[0] if kept is not None and self._now() - kept[1] < _KEEP_S else None
+        return kept.key if kept is not None and self._now() < kept.fresh_until else None
 
-    def _recall(self, authorization: bytes) -> tuple[Key, float] | None:
+    async def no_longer_valid(self, keys: Collection[Key]) -> frozenset[str]:
+        """Of keys that were good once, the ids of those that are revoked or expired now. While keys cannot be looked up,
+        those that have expired by what was known of them."""
+        now = self._now()
+        ended = {key.id for key in keys if key.expired(now)}
+        try:
+            found = await self._store.find_all({key.id for key in keys} - ended)
+        except Unavailable:
+            return frozenset(ended)
+        return frozenset(ended | {id_ for id_, key in found.items() if key is None or key.expired(now)})
+
+    def _recall(self, authorization: bytes) -> _Kept | None:
         parts = split_token(bearer(authorization))
         kept = self._kept.get(parts[0]) if parts else None
-        if parts is None or kept is None or not matches(kept[0], parts[1]):
+        if parts is None or kept is None or not matches(kept.key, parts[1]):
             return None
         if len(self._seen) >= _MAX_KEPT:
             self._seen.clear()
@@ -57,25 +81,29 @@ class KeyRing:
         return kept
 
     def drop(self, key_id: str) -> None:
-        """Forgets a key that was just revoked here."""
+        """Forgets a key that was just revoked or changed here."""
         self._kept.pop(key_id, None)
 
     async def _find(self, key_id: str) -> Key | None:
         kept = self._kept.get(key_id)
-        if kept is not None and self._now() - kept[1] < _KEEP_S:
-            return kept[0]
+        if kept is not None and self._now() < kept.fresh_until:
+            return kept.key
         try:
             key = await self._store.find(key_id)
         except Unavailable:
-            if kept is not None and self._now() - kept[1] < _KEEP_AWAY_S:
-                return kept[0]
+            if kept is not None and self._now() < kept.away_until:
+                return kept.key
             raise
         self._kept.pop(key_id, None)
         if key is not None:
-            while len(self._kept) >= _MAX_KEPT:
-                self._kept.pop(next(iter(self._kept)))
-            self._kept[key_id] = (key, self._now())
+            self._keep(key)
         return key
+
+    def _keep(self, key: Key) -> None:
+        while len(self._kept) >= _MAX_KEPT:
+            self._kept.pop(next(iter(self._kept)))
+        now, ends_at = self._now(), inf if key.expires_at is None else key.expires_at
+        self._kept[key.id] = _Kept(key, min(now + _KEEP_S, ends_at), min(now + _KEEP_AWAY_S, ends_at))
 
 
 def bearer(authorization: bytes | None) -> str:
@@ -87,7 +115,7 @@ def bearer(authorization: bytes | None) -> str:
 
 
 def require_user(key: Key) -> Key:
-    """Refuses a worker's key: only users and admins submit work."""
-    if key.role is Role.WORKER:
-        raise Forbidden("A worker's key cannot be used for videos.", code="role_not_allowed")
+    """Refuses the keys of workers and of monitoring: only users and admins submit work."""
+    if key.role is not Role.USER and key.role is not Role.ADMIN:
+        raise Forbidden(f"A key of the role {key.role} cannot be used for this.", code="role_not_allowed")
     return key

@@ -9,7 +9,6 @@ from typing import Annotated, Any, Literal, cast
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, WithJsonSchema
 
-from turnout.domain.keys import Key, Role
 from turnout.domain.tasks import Stage, State, Task
 from turnout.domain.video import MAX_PROMPT_CHARS, MAX_SEED, seconds_of
 
@@ -100,12 +99,6 @@ class RemixRequest(Body):
     webhook_url: str | None = None
 
 
-class KeyRequest(Body):
-    name: str = Field("", max_length=100)
-    tenant: str = Field("default", pattern=r"^[A-Za-z0-9_-]{1,64}$")
-    role: Role = Role.USER
-
-
 class Problem(BaseModel):
     message: str
     type: str
@@ -177,29 +170,6 @@ class TaskStarted(BaseModel):
     task_id: str
 
 
-class KeyShown(BaseModel):
-    """`token` is there only in the answer that created the key."""
-
-    id: str
-    object: Literal["key"] = "key"
-    tenant: str
-    role: Role
-    name: str
-    created_at: int
-    token: str | None = None
-
-
-class KeyList(BaseModel):
-    object: Literal["list"] = "list"
-    data: list[KeyShown]
-
-
-class KeyDeleted(BaseModel):
-    id: str
-    object: Literal["key.deleted"] = "key.deleted"
-    deleted: bool = True
-
-
 def percent(stage: Stage, step: int, of: int) -> int:
     """How much of the bar is full at this point of an attempt."""
     if stage in _FIXED:
@@ -269,17 +239,6 @@ def video_of(
         shift=spec.shift,
         seed=spec.seed,
         preview_url=None if task.preview is None else preview_path(task.id),
-    )
-
-
-def key_of(key: Key, token: str | None = None) -> KeyShown:
-    return KeyShown(
-        id=key.id,
-        tenant=key.tenant,
-        role=key.role,
-        name=key.name,
-        created_at=int(key.created_at),
-        token=token,
     )
 
 

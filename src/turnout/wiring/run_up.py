@@ -184,7 +184,7 @@ async def _is_good(token: str, keys: KeyStore) -> bool:
     if parts is None:
         return False
     key = await keys.find(parts[0])
-    return key is not None and matches(key, parts[1])
+    return key is not None and matches(key, parts[1]) and not key.expired(time.time())
 
 
 def _reachable(host: str) -> str:

@@ -1,18 +1,18 @@
-"""Keys over HTTP, for admins: create (the token is shown once), list, revoke."""
+"""Keys over HTTP, for admins: create (the token is shown once), list, rotate, revoke."""
 
 import secrets
 
 from fastapi import APIRouter, Request
 
 from turnout.domain.errors import NotFound
-from turnout.domain.keys import mint
+from turnout.domain.keys import mint, rotate
 from turnout.domain.tasks import TenantId
 from turnout.gateway.auth import AdminDep
 from turnout.gateway.bodies import json_body, read_json
 from turnout.gateway.gateway import GatewayDep
 from turnout.gateway.problems import documented
 from turnout.observe import get_log
-from turnout.schemas.openai_json import KeyDeleted, KeyList, KeyRequest, KeyShown, key_of
+from turnout.schemas.key_json import KeyDeleted, KeyList, KeyRequest, KeyRotation, KeyShown, key_of
 
 router = APIRouter(tags=["keys"], responses=documented(401, 403, 500, 503))
 
@@ -32,10 +32,33 @@ async def create(request: Request, admin: AdminDep, gateway: GatewayDep) -> KeyS
         body.role,
         body.name,
         gateway.now(),
+        body.expires_in_s,
     )
     await gateway.stores.keys.add(key)
     get_log().info("key created", key=key.id, tenant=key.tenant, role=key.role, by=admin.id)
     return key_of(key, token)
+
+
+@router.post(
+    "/v1/keys/{key_id}/rotate",
+    responses=documented(400, 404, 413, 415),
+    openapi_extra=json_body(KeyRotation),
+    summary="Replace a key",
+)
+async def replace(key_id: str, request: Request, admin: AdminDep, gateway: GatewayDep) -> KeyShown:
+    """A new key that may do the same; the old one works until the overlap ends."""
+    body = await read_json(request, KeyRotation)
+    now = gateway.now()
+    old = await gateway.stores.keys.find(key_id)
+    if old is None or old.expired(now):
+        raise _no_key(key_id)
+    new, token, ending = rotate(
+        old, secrets.token_hex(8), secrets.token_urlsafe(32), now, body.overlap_s, body.expires_in_s
+    )
+    await gateway.stores.keys.add(new, ending)
+    gateway.keys.drop(old.id)
+    get_log().info("key rotated", key=old.id, replaced_by=new.id, by=admin.id)
+    return key_of(new, token, replaces=old.id)
 
 
 @router.get("/v1/keys", summary="List keys")
@@ -46,7 +69,11 @@ async def index(admin: AdminDep, gateway: GatewayDep) -> KeyList:
 @router.delete("/v1/keys/{key_id}", responses=documented(404), summary="Revoke a key")
 async def revoke(key_id: str, admin: AdminDep, gateway: GatewayDep) -> KeyDeleted:
     if not await gateway.stores.keys.revoke(key_id):
-        raise NotFound(f"There is no key {key_id[:100]}.", "key_id", "key_not_found")
+        raise _no_key(key_id)
     gateway.keys.drop(key_id)
     get_log().info("key revoked", key=key_id, by=admin.id)
     return KeyDeleted(id=key_id)
+
+
+def _no_key(key_id: str) -> NotFound:
+    return NotFound(f"There is no key {key_id[:100]}.", "key_id", "key_not_found")

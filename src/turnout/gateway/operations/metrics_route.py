@@ -4,7 +4,9 @@ from fastapi import APIRouter
 from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.responses import Response
 
+from turnout.gateway.auth import MetricsDep
 from turnout.gateway.gateway import GatewayDep
+from turnout.gateway.problems import documented
 
 router = APIRouter(tags=["health"])
 
@@ -13,9 +15,10 @@ router = APIRouter(tags=["health"])
     "/metrics",
     response_class=Response,
     responses={
-        200: {"content": {"text/plain": {"schema": {"type": "string"}}}, "description": "Prometheus's text."}
+        200: {"content": {"text/plain": {"schema": {"type": "string"}}}, "description": "Prometheus's text."},
+        **documented(401, 403),
     },
     summary="Figures for Prometheus",
 )
-async def metrics(gateway: GatewayDep) -> Response:
+async def metrics(gateway: GatewayDep, _: MetricsDep) -> Response:
     return Response(await gateway.metrics.scrape(), media_type=CONTENT_TYPE_LATEST)
