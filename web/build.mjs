@@ -1,8 +1,8 @@
-// Bundles the page into dist/: hashed names, a gzip sibling for each text file, and manifest.json for the gateway.
+// Bundles the page into the gateway's folder: hashed names, a gzip sibling for each file, and manifest.json.
 //
-// dist/manifest.json: { "index": "index.html", "files": { "<path>": { "type", "bytes", "gzip_bytes", "immutable" } } }
+// manifest.json: { "index": "index.html", "files": { "<path>": { "type", "bytes", "gzip_bytes", "immutable" } } }
 import { createHash } from "node:crypto";
-import { mkdir, readFile, rm, writeFile } from "node:fs/promises";
+import { mkdir, readFile, rm, watch, writeFile } from "node:fs/promises";
 import { extname, relative, resolve } from "node:path";
 import { fileURLToPath } from "node:url";
 import { gzipSync } from "node:zlib";
@@ -10,7 +10,7 @@ import * as esbuild from "esbuild";
 import { writeTypes } from "./types.mjs";
 
 const ROOT = fileURLToPath(new URL(".", import.meta.url));
-const DIST = resolve(ROOT, "dist");
+const BUNDLE = resolve(ROOT, "../src/turnout/gateway/page/bundle");
 const MAX_COMPRESSED_BYTES = 200_000;
 const TYPES = {
   ".html": "text/html; charset=utf-8",
@@ -19,12 +19,12 @@ const TYPES = {
   ".svg": "image/svg+xml",
 };
 
-export async function build({ minify = true } = {}) {
+async function build() {
   await writeTypes();
   const result = await esbuild.build({
     absWorkingDir: ROOT,
     entryPoints: ["src/main.tsx"],
-    outdir: DIST,
+    outdir: BUNDLE,
     entryNames: "assets/[name]-[hash]",
     chunkNames: "assets/[name]-[hash]",
     assetNames: "assets/[name]-[hash]",
@@ -34,19 +34,19 @@ export async function build({ minify = true } = {}) {
     target: ["es2022", "chrome120", "firefox120", "safari17.5"],
     jsx: "automatic",
     jsxImportSource: "preact",
-    minify,
+    minify: true,
     metafile: true,
     write: false,
     legalComments: "none",
     logLevel: "warning",
   });
-  const files = new Map(result.outputFiles.map((file) => [relative(DIST, file.path), Buffer.from(file.contents)]));
+  const files = new Map(result.outputFiles.map((file) => [relative(BUNDLE, file.path), Buffer.from(file.contents)]));
   const icon = await readFile(resolve(ROOT, "src/icon.svg"));
   const iconName = `assets/icon-${createHash("sha256").update(icon).digest("hex").slice(0, 8)}.svg`;
   files.set(iconName, icon);
   files.set("index.html", Buffer.from(await index(result.metafile, iconName)));
-  await rm(DIST, { recursive: true, force: true });
-  await mkdir(resolve(DIST, "assets"), { recursive: true });
+  await rm(BUNDLE, { recursive: true, force: true });
+  await mkdir(resolve(BUNDLE, "assets"), { recursive: true });
   const listed = {};
   let compressed = 0;
   for (const [path, bytes] of [...files].sort(([a], [b]) => (a < b ? -1 : 1))) {
@@ -58,19 +58,19 @@ export async function build({ minify = true } = {}) {
       gzip_bytes: zipped.length,
       immutable: path.startsWith("assets/"),
     };
-    await writeFile(resolve(DIST, path), bytes);
-    await writeFile(resolve(DIST, `${path}.gz`), zipped);
+    await writeFile(resolve(BUNDLE, path), bytes);
+    await writeFile(resolve(BUNDLE, `${path}.gz`), zipped);
   }
-  if (minify && compressed > MAX_COMPRESSED_BYTES)
+  if (compressed > MAX_COMPRESSED_BYTES)
     throw new Error(`The page takes ${compressed} bytes compressed, over ${MAX_COMPRESSED_BYTES}.`);
-  await writeFile(resolve(DIST, "manifest.json"), JSON.stringify({ index: "index.html", files: listed }, null, 1));
+  await writeFile(resolve(BUNDLE, "manifest.json"), JSON.stringify({ index: "index.html", files: listed }, null, 1));
   return { compressed, files: listed };
 }
 
 async function index(metafile, iconName) {
   const outputs = Object.entries(metafile.outputs);
   const [script, entry] = outputs.find(([, output]) => output.entryPoint === "src/main.tsx");
-  const local = (path) => `/${relative("dist", path)}`;
+  const local = (path) => `/${relative(BUNDLE, resolve(ROOT, path))}`;
   const template = await readFile(resolve(ROOT, "src/index.html"), "utf8");
   return template
     .replace("%STYLE%", local(entry.cssBundle))
@@ -78,7 +78,18 @@ async function index(metafile, iconName) {
     .replace("%ICON%", `/${iconName}`);
 }
 
-if (process.argv[1] === fileURLToPath(import.meta.url)) {
+async function buildAndTell() {
   const { compressed, files } = await build();
-  console.log(`web/dist: ${Object.keys(files).length} files, ${(compressed / 1000).toFixed(1)} kB compressed`);
+  console.log(`The page: ${Object.keys(files).length} files, ${(compressed / 1000).toFixed(1)} kB compressed`);
+}
+
+if (process.argv[1] === fileURLToPath(import.meta.url)) {
+  await buildAndTell();
+  if (process.argv.includes("--watch")) {
+    let waiting = null;
+    for await (const _ of watch(resolve(ROOT, "src"), { recursive: true })) {
+      clearTimeout(waiting);
+      waiting = setTimeout(() => buildAndTell().catch((err) => console.error(String(err))), 100);
+    }
+  }
 }

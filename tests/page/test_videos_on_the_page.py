@@ -73,9 +73,11 @@ async def test_the_main_path_needs_no_mouse(browser: Browser, service: Service, 
     await _finished(card)
     await _tab_to(visitor, f"[aria-label='a blue ring moving left for {lang}'] .menu button")
     await visitor.tab.keyboard.press("Enter")
+    await visitor.tab.locator("[role=menuitem]:focus").wait_for()
     await visitor.tab.keyboard.press("ArrowDown")
     await visitor.tab.keyboard.press("ArrowDown")
     await visitor.tab.keyboard.press("Enter")  # copy as curl
+    await visitor.tab.locator(".toast").wait_for()
     copied = await visitor.tab.evaluate("navigator.clipboard.readText()")
     assert copied.startswith("curl") and service.api_key not in copied
     assert await visitor.tab.locator("html").get_attribute("lang") == ("zh-CN" if lang == "zh" else "en")

@@ -1,6 +1,6 @@
 // Buttons, fields and menus that every view uses.
 import type { ComponentChildren, JSX } from "preact";
-import { useEffect, useId, useRef, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useId, useRef, useState } from "preact/hooks";
 import { t, type Key } from "../i18n";
 import { Icon, type IconName } from "./icons";
 
@@ -85,7 +85,7 @@ export function Menu({ label, icon = "more", items, children }: { label: string;
   const root = useRef<HTMLDivElement>(null);
   const button = useRef<HTMLButtonElement>(null);
   const id = useId();
-  useEffect(() => {
+  useLayoutEffect(() => {
     if (!open) return;
     root.current?.querySelector<HTMLElement>("[role=menuitem]")?.focus();
     const away = (event: Event) => {
