@@ -18,7 +18,8 @@ from turnout.cli.options import Common
 from turnout.config import Config
 from turnout.domain.errors import Unavailable
 from turnout.domain.model_status import ModelState, ModelStatus, StatusCause, describe
-from turnout.domain.serving import EngineKind, ServedModel
+from turnout.domain.serving import EngineKind, Gpu, Needs, ServedModel
+from turnout.worker.gpus import GpuFinding, find_gpus, pynvml
 
 
 def free_port() -> int:
@@ -101,24 +102,31 @@ def test_clocks_that_disagree() -> None:
     assert service_checks.check_clock(0.0).ok is False
 
 
-def test_a_model_for_gpus_makes_a_missing_gpu_wrong(bare_cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_for_gpus_makes_a_missing_gpu_wrong(bare_cli: Cli) -> None:
     config = Common().load().config
-    monkeypatch.setenv("PATH", str(bare_cli.cwd))
-    assert machine_checks.check_gpus(config).ok is None
-    needy = replace(
-        config,
-        served=tuple(replace(m, video=replace(m.video, device="cuda")) for m in config.served if m.video),
-    )
-    assert machine_checks.check_gpus(needy).ok is False
+    none = GpuFinding(reason="no GPU and no NVIDIA driver here")
+    assert machine_checks.check_gpus(config, none).ok is None
+    needy = replace(config, served=(ServedModel("m", EngineKind.VLLM, "w", Needs(gpus=1)),))
+    finding = machine_checks.check_gpus(needy, none)
+    assert finding.ok is False and finding.todo == "needed by m"
 
 
-def test_gpus_and_their_memory_are_listed(bare_cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    tool = bare_cli.cwd / "nvidia-smi"
-    tool.write_text("#!/bin/sh\necho 'NVIDIA H200, 143771, 102400'\n")
-    tool.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{bare_cli.cwd}:/bin:/usr/bin")
-    finding = machine_checks.check_gpus(Common().load().config)
+def test_a_driver_that_must_be_mended_is_wrong_whoever_needs_it(bare_cli: Cli) -> None:
+    broken = GpuFinding(reason="NVIDIA's driver was updated: restart the machine", broken=True)
+    finding = machine_checks.check_gpus(Common().load().config, broken)
+    assert finding.ok is False and "restart" in finding.detail
+
+
+def test_gpus_and_their_memory_are_listed(bare_cli: Cli) -> None:
+    found = GpuFinding((Gpu(0, 140 << 30, 100 << 30, "NVIDIA H200"),))
+    finding = machine_checks.check_gpus(Common().load().config, found)
     assert finding.ok is True and finding.detail == "NVIDIA H200 (100 of 140 GiB free)"
+
+
+def test_doctor_looks_for_gpus_as_a_worker_does() -> None:
+    found, here = machine_checks.find_gpus(), find_gpus(pynvml())
+    assert [gpu.name for gpu in found.gpus] == [gpu.name for gpu in here.gpus]
+    assert (found.reason, found.broken) == (here.reason, here.broken)
 
 
 def test_a_library_that_breaks_on_import_is_wrong_not_fatal() -> None:
@@ -130,7 +138,7 @@ def test_a_library_that_breaks_on_import_is_wrong_not_fatal() -> None:
     slow, problem = machine_checks.finish_probe(
         machine_checks.start_probe("import time; time.sleep(60)"), 0.2
     )
-    assert slow == {} and "did not import within" in problem
+    assert slow == {} and "did not answer within" in problem
 
 
 def test_engines_are_looked_for_with_their_weights(tmp_path: Path) -> None:

@@ -8,7 +8,8 @@ import pytest
 from turnout.config import Config
 from turnout.domain.serving import EngineKind, Gpu
 from turnout.wiring.run_worker import found_engines
-from turnout.worker.hardware import GpuGate, cached_weights, hub_cache, open_nvml, read_machine, read_memory
+from turnout.worker.gpus import open_gpus
+from turnout.worker.hardware import GpuGate, cached_weights, hub_cache, read_machine, read_memory
 
 GIB = 2**30
 
@@ -64,7 +65,7 @@ def test_memory_is_what_the_cgroups_leave(
 
 
 def test_this_machine_can_be_read() -> None:
-    machine = read_machine(open_nvml(), ["builtin:smollm2"])
+    machine = read_machine(open_gpus(), ["builtin:smollm2"])
     assert machine.memory_bytes >= machine.free_memory_bytes > 0
     assert machine.cpus >= 1
     assert machine.weights == {"builtin:smollm2"}

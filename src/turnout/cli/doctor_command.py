@@ -57,7 +57,7 @@ def _examine(common: Common) -> "Iterator[Finding]":
         yield service.check_server(common)
         yield from models.check_engines(config)
         yield from models.check_status(common)
-        yield machine.check_gpus(config)
+        yield machine.check_gpus(config, machine.find_gpus())
         yield machine.check_pinned("diffusers")
         yield machine.check_av()
         yield machine.check_torch(torch, config)

@@ -42,15 +42,8 @@ from turnout.worker.direct_access import DirectAccess
 from turnout.worker.engine_control import HttpEngine
 from turnout.worker.engine_ports import EnginePorts, check_engine_host
 from turnout.worker.gang_holdings import GangHoldings
-from turnout.worker.hardware import (
-    GpuGate,
-    ReadGpus,
-    cached_weights,
-    count_cpus,
-    hub_cache,
-    open_nvml,
-    read_machine,
-)
+from turnout.worker.gpus import ReadGpus, open_gpus
+from turnout.worker.hardware import GpuGate, cached_weights, count_cpus, hub_cache, read_machine
 from turnout.worker.joiner import Joiner, JoinSettings
 from turnout.worker.orphans import Ledger
 from turnout.worker.proxy_admission import ProxyAdmission, worker_relay_settings
@@ -91,7 +84,7 @@ async def run_engine_worker(config: Config, joining: Joining, listening: socket.
 
 
 async def _open_and_run(config: Config, joining: Joining, listening: socket.socket, home: Path) -> None:
-    found, read_gpus = found_engines(config), open_nvml()
+    found, read_gpus = found_engines(config), open_gpus()
     joiner = Joiner(
         _join_settings(config, joining, listening, home), _machine_reader(config, found, read_gpus)
     )

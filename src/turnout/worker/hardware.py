@@ -1,54 +1,17 @@
-"""What this machine has: GPUs by NVML where there is one, memory and processors by the kernel and its cgroups."""
+"""What this machine has beside GPUs: memory and processors by the kernel and its cgroups, weights on its disk."""
 
 import asyncio
 import contextlib
-import importlib
 import os
 import time
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import Any
 
-from turnout.domain.serving import ENGINE_SERVERS, EngineKind, Gpu, Machine
-from turnout.observe import get_log
-
-log = get_log()
-
-ReadGpus = Callable[[], tuple[Gpu, ...]]
+from turnout.domain.serving import ENGINE_SERVERS, EngineKind, Machine
+from turnout.worker.gpus import ReadGpus
 
 _FREED_TICK_S = 0.1
-
-
-def open_nvml() -> ReadGpus:
-    """Reads the GPUs each time it is called; always none on a machine without NVML."""
-    try:
-        nvml: Any = importlib.import_module("pynvml")
-    except ImportError:
-        return tuple
-    try:
-        nvml.nvmlInit()
-    except nvml.NVMLError as err:
-        log.info("no GPUs found", reason=str(err))
-        return tuple
-
-    def read() -> tuple[Gpu, ...]:
-        try:
-            return tuple(_read_gpu(nvml, index) for index in range(nvml.nvmlDeviceGetCount()))
-        except nvml.NVMLError as err:
-            log.warning("GPUs could not be read", error=str(err))
-            return ()
-
-    return read
-
-
-def _read_gpu(nvml: Any, index: int) -> Gpu:
-    handle = nvml.nvmlDeviceGetHandleByIndex(index)
-    memory = nvml.nvmlDeviceGetMemoryInfo(handle)
-    name = nvml.nvmlDeviceGetName(handle)
-    return Gpu(
-        index, int(memory.total), int(memory.free), name.decode() if isinstance(name, bytes) else str(name)
-    )
 
 
 def read_machine(

@@ -15,6 +15,8 @@ from typing import Any
 from turnout.cli.doctor.finding import Finding
 from turnout.cli.formatting import duration
 from turnout.config import Config
+from turnout.domain.serving import Gpu
+from turnout.worker.gpus import GpuFinding
 
 MIN_PYTHON = (3, 11)
 MIN_FREE_BYTES = 2**30
@@ -26,6 +28,12 @@ _TORCH_PROBE = """
 import json, torch
 devices = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
 print(json.dumps({"version": torch.__version__, "cuda": torch.version.cuda, "devices": devices}))
+"""
+_GPU_PROBE = """
+import json
+from dataclasses import asdict
+from turnout.worker.gpus import find_gpus, pynvml
+print(json.dumps(asdict(find_gpus(pynvml()))))
 """
 _AV_PROBE = "import av, json; av.codec.Codec('libx264', 'w'); print(json.dumps({'version': av.__version__}))"
 
@@ -53,25 +61,28 @@ def check_disk(state_dir: Path) -> Finding:
     )
 
 
-def check_gpus(config: Config) -> Finding:
-    needed = [model.name for model in config.models if model.device.startswith("cuda")]
-    absent = False if needed else None
-    todo = f"needed by {', '.join(needed)}" if needed else ""
-    tool = shutil.which("nvidia-smi")
-    if tool is None:
-        return Finding("gpus", absent, "no NVIDIA driver here; models on the CPU work", todo)
-    query = [tool, "--query-gpu=name,memory.total,memory.free", "--format=csv,noheader,nounits"]
-    try:
-        done = subprocess.run(query, capture_output=True, text=True, timeout=QUICK_S, check=False)
-    except (OSError, subprocess.TimeoutExpired) as err:
-        return Finding("gpus", False, f"nvidia-smi: {err}", "reinstall the driver, or restart the machine")
-    if done.returncode:
-        return Finding("gpus", absent, f"nvidia-smi: {done.stdout or done.stderr}", todo)
-    rows = [[cell.strip() for cell in line.split(",")] for line in done.stdout.splitlines() if line.strip()]
-    gpus = [
-        f"{name} ({int(free) / 1024:.0f} of {int(total) / 1024:.0f} GiB free)" for name, total, free in rows
-    ]
-    return Finding("gpus", True if gpus else absent, ", ".join(gpus) or "none", "" if gpus else todo)
+def find_gpus() -> GpuFinding:
+    """What a worker would find here. In a child process: a driver that hangs must not hang the doctor."""
+    answer, problem = finish_probe(start_probe(_GPU_PROBE), QUICK_S)
+    if problem:
+        return GpuFinding(reason=f"NVIDIA's driver {problem}", broken=True)
+    gpus = tuple(Gpu(**gpu) for gpu in answer["gpus"])
+    return GpuFinding(gpus, answer["reason"], answer["broken"])
+
+
+def check_gpus(config: Config, found: GpuFinding) -> Finding:
+    if found.gpus:
+        gpus = [
+            f"{gpu.name} ({gpu.free_bytes / GIB:.0f} of {gpu.total_bytes / GIB:.0f} GiB free)"
+            for gpu in found.gpus
+        ]
+        return Finding("gpus", True, ", ".join(gpus))
+    needed = [model.name for model in config.served if model.needs.gpus]
+    if found.broken:
+        return Finding("gpus", False, found.reason, "mend NVIDIA's driver; `nvidia-smi` must list the GPUs")
+    if needed:
+        return Finding("gpus", False, found.reason, f"needed by {', '.join(needed)}")
+    return Finding("gpus", None, f"{found.reason}; models on the CPU work")
 
 
 def check_pinned(name: str) -> Finding:
@@ -131,7 +142,7 @@ def finish_probe(probe: "subprocess.Popen[str]", limit_s: float) -> tuple[dict[s
     except subprocess.TimeoutExpired:
         probe.kill()
         probe.communicate()
-        return {}, f"did not import within {duration(limit_s)}"
+        return {}, f"did not answer within {duration(limit_s)}"
     if probe.returncode:
         return {}, (err.strip().splitlines() or [f"died with {probe.returncode}"])[-1]
     return json.loads(out.strip().splitlines()[-1]), ""

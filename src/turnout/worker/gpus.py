@@ -1,0 +1,123 @@
+"""Which GPUs this machine has, by NVML; and when there is none, why. The worker and `turnout doctor` both ask here."""
+
+import importlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from turnout.domain.serving import Gpu
+from turnout.observe import get_log
+
+log = get_log()
+
+ReadGpus = Callable[[], tuple[Gpu, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class GpuFinding:
+    """`reason` says why there are no GPUs. It is `broken` when the machine should have one and something is to be
+    mended."""
+
+    gpus: tuple[Gpu, ...] = ()
+    reason: str = ""
+    broken: bool = False
+
+
+def find_gpus(nvml: Any, root: Path = Path("/")) -> GpuFinding:
+    """`nvml` is the module `pynvml`. It stays initialised: without another user, a GPU would be reset in between."""
+    try:
+        nvml.nvmlInit()
+    except nvml.NVMLError as err:
+        return _without_nvml(nvml, err, root)
+    try:
+        gpus = tuple(_read_gpu(nvml, index) for index in range(nvml.nvmlDeviceGetCount()))
+    except nvml.NVMLError as err:
+        return GpuFinding(reason=f"NVIDIA's driver answers, but its GPUs cannot be read: {err}", broken=True)
+    return GpuFinding(gpus, "" if gpus else "NVIDIA's driver is here, but it has no GPU")
+
+
+def _without_nvml(nvml: Any, err: Any, root: Path) -> GpuFinding:
+    match err.value:
+        case nvml.NVML_ERROR_LIBRARY_NOT_FOUND if _has_amd(root):
+            return GpuFinding(reason="an AMD GPU is here, which Turnout does not use: it needs NVIDIA's")
+        case nvml.NVML_ERROR_LIBRARY_NOT_FOUND if _has_nvidia(root):
+            return GpuFinding(reason="an NVIDIA GPU is here, but no driver for it", broken=True)
+        case nvml.NVML_ERROR_LIBRARY_NOT_FOUND:
+            return GpuFinding(reason="no GPU and no NVIDIA driver here")
+        case nvml.NVML_ERROR_DRIVER_NOT_LOADED if not _has_nvidia(root):
+            return GpuFinding(reason="NVIDIA's libraries are here, but its driver is not loaded")
+        case nvml.NVML_ERROR_DRIVER_NOT_LOADED:
+            return GpuFinding(reason="NVIDIA's driver is installed, but not loaded", broken=True)
+        case nvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH:
+            return GpuFinding(reason="NVIDIA's driver was updated: restart the machine", broken=True)
+        case _:
+            return GpuFinding(reason=f"NVIDIA's driver does not answer: {err}", broken=True)
+
+
+def _read_gpu(nvml: Any, index: int) -> Gpu:
+    handle = nvml.nvmlDeviceGetHandleByIndex(index)
+    memory = nvml.nvmlDeviceGetMemoryInfo(handle)
+    name = nvml.nvmlDeviceGetName(handle)
+    return Gpu(
+        index, int(memory.total), int(memory.free), name.decode() if isinstance(name, bytes) else str(name)
+    )
+
+
+def _has_amd(root: Path) -> bool:
+    """By the driver's device for computing, or by a card that it drives."""
+    return (root / "dev/kfd").exists() or _has_driver(root, "amdgpu")
+
+
+def _has_nvidia(root: Path) -> bool:
+    """By the vendor and class of the devices on the bus: also without any driver."""
+    for device in (root / "sys/bus/pci/devices").glob("*"):
+        try:
+            vendor, kind = (device / "vendor").read_text(), (device / "class").read_text()
+        except OSError:
+            continue
+        if vendor.strip() == "0x10de" and kind.startswith("0x03"):
+            return True
+    return False
+
+
+def _has_driver(root: Path, name: str) -> bool:
+    cards = (root / "sys/class/drm").glob("card*/device/driver")
+    return any(card.resolve().name == name for card in cards)
+
+
+def pynvml() -> Any:
+    return importlib.import_module("pynvml")
+
+
+class GpuReader:
+    """Reads the GPUs each time it is called, and logs what it finds whenever that has changed.
+
+    A driver that is loaded late and a GPU that falls off the bus are both noticed.
+    """
+
+    def __init__(self, find: Callable[[], GpuFinding]) -> None:
+        self._find = find
+        self._last: tuple[object, ...] | None = None
+
+    def __call__(self) -> tuple[Gpu, ...]:
+        found = self._find()
+        now = (*((gpu.index, gpu.name, gpu.total_bytes) for gpu in found.gpus), found.reason)
+        if now != self._last:
+            self._last = now
+            _tell(found)
+        return found.gpus
+
+
+def _tell(found: GpuFinding) -> None:
+    if found.gpus:
+        log.info("GPUs found", gpus=[f"{gpu.name} ({gpu.total_bytes / 2**30:.0f} GiB)" for gpu in found.gpus])
+    elif found.broken:
+        log.warning("no GPUs found", reason=found.reason)
+    else:
+        log.info("no GPUs found", reason=found.reason)
+
+
+def open_gpus() -> GpuReader:
+    nvml = pynvml()
+    return GpuReader(lambda: find_gpus(nvml))

@@ -1,0 +1,114 @@
+"""Which GPUs there are, and the reason for none: a stand-in for NVML, and a /dev and /sys of a test's making."""
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from turnout.domain.serving import Gpu
+from turnout.worker.gpus import GpuFinding, GpuReader, find_gpus, pynvml
+
+REAL = pynvml()
+
+
+class StandIn:
+    """NVML as far as we use it, with the real one's errors."""
+
+    NVMLError = REAL.NVMLError
+    NVML_ERROR_LIBRARY_NOT_FOUND = REAL.NVML_ERROR_LIBRARY_NOT_FOUND
+    NVML_ERROR_DRIVER_NOT_LOADED = REAL.NVML_ERROR_DRIVER_NOT_LOADED
+    NVML_ERROR_LIB_RM_VERSION_MISMATCH = REAL.NVML_ERROR_LIB_RM_VERSION_MISMATCH
+
+    def __init__(self, *gpus: str, start: int = 0, read: int = 0) -> None:
+        self._gpus, self._start, self._read = gpus, start, read
+
+    def nvmlInit(self) -> None:
+        if self._start:
+            raise REAL.NVMLError(self._start)
+
+    def nvmlDeviceGetCount(self) -> int:
+        return len(self._gpus)
+
+    def nvmlDeviceGetHandleByIndex(self, index: int) -> int:
+        if self._read:
+            raise REAL.NVMLError(self._read)
+        return index
+
+    def nvmlDeviceGetMemoryInfo(self, handle: int) -> Any:
+        return SimpleNamespace(total=10 * (handle + 1), free=4)
+
+    def nvmlDeviceGetName(self, handle: int) -> str:
+        return self._gpus[handle]
+
+
+def test_gpus_are_numbered_named_and_measured(tmp_path: Path) -> None:
+    found = find_gpus(StandIn("NVIDIA A", "NVIDIA B"), tmp_path)
+    assert found == GpuFinding((Gpu(0, 10, 4, "NVIDIA A"), Gpu(1, 20, 4, "NVIDIA B")))
+
+
+def pci(root: Path, vendor: str, kind: str) -> None:
+    device = root / "sys/bus/pci/devices/0000:01:00.0"
+    device.mkdir(parents=True)
+    (device / "vendor").write_text(f"{vendor}\n")
+    (device / "class").write_text(f"{kind}\n")
+
+
+@pytest.mark.parametrize(
+    ("nvml", "hardware", "says", "broken"),
+    [
+        (StandIn(start=REAL.NVML_ERROR_LIBRARY_NOT_FOUND), "", "no GPU and no NVIDIA driver", False),
+        (StandIn(start=REAL.NVML_ERROR_LIBRARY_NOT_FOUND), "kfd", "an AMD GPU", False),
+        (StandIn(start=REAL.NVML_ERROR_LIBRARY_NOT_FOUND), "amdgpu", "an AMD GPU", False),
+        (StandIn(start=REAL.NVML_ERROR_LIBRARY_NOT_FOUND), "nvidia", "but no driver for it", True),
+        (StandIn(start=REAL.NVML_ERROR_LIBRARY_NOT_FOUND), "nvidia audio", "no GPU and no NVIDIA", False),
+        (StandIn(start=REAL.NVML_ERROR_DRIVER_NOT_LOADED), "", "driver is not loaded", False),
+        (StandIn(start=REAL.NVML_ERROR_DRIVER_NOT_LOADED), "nvidia", "installed, but not loaded", True),
+        (StandIn(start=REAL.NVML_ERROR_LIB_RM_VERSION_MISMATCH), "", "restart the machine", True),
+        (StandIn(start=REAL.NVML_ERROR_NO_PERMISSION), "", "Insufficient Permissions", True),
+        (StandIn(), "", "driver is here, but it has no GPU", False),
+        (StandIn("gone", read=REAL.NVML_ERROR_GPU_IS_LOST), "", "GPU is lost", True),
+    ],
+)
+def test_the_reason_for_no_gpu_is_told(
+    tmp_path: Path, nvml: StandIn, hardware: str, says: str, broken: bool
+) -> None:
+    match hardware:
+        case "kfd":
+            (tmp_path / "dev").mkdir()
+            (tmp_path / "dev/kfd").touch()
+        case "amdgpu":
+            (tmp_path / "sys/class/drm/card0/device").mkdir(parents=True)
+            (tmp_path / "sys/bus/pci/drivers/amdgpu").mkdir(parents=True)
+            (tmp_path / "sys/class/drm/card0/device/driver").symlink_to(
+                tmp_path / "sys/bus/pci/drivers/amdgpu"
+            )
+        case "nvidia":
+            pci(tmp_path, "0x10de", "0x030200")
+        case "nvidia audio":
+            pci(tmp_path, "0x10de", "0x040300")
+        case _:
+            pass
+    found = find_gpus(nvml, tmp_path)
+    assert found.gpus == () and found.broken is broken
+    assert says in found.reason
+
+
+def test_what_was_found_is_logged_once_and_again_when_it_changes() -> None:
+    findings = iter(
+        [
+            GpuFinding(reason="no driver", broken=True),
+            GpuFinding(reason="no driver", broken=True),
+            GpuFinding((Gpu(0, 8 << 30, 8 << 30, "NVIDIA A"),)),
+            GpuFinding((Gpu(0, 8 << 30, 2 << 30, "NVIDIA A"),)),
+        ]
+    )
+    read = GpuReader(lambda: next(findings))
+    with capture_logs() as lines:
+        assert [len(read()) for _ in range(4)] == [0, 0, 1, 1]
+    assert [(line["event"], line["log_level"]) for line in lines] == [
+        ("no GPUs found", "warning"),
+        ("GPUs found", "info"),
+    ]
+    assert lines[1]["gpus"] == ["NVIDIA A (8 GiB)"]
