@@ -4,7 +4,7 @@ import asyncio
 import json
 import socket
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -162,7 +162,9 @@ class CountingAdmission:
         self.authenticate_with: Callable[[bytes | None], Awaitable[object] | None] | None = None
         self.admit_with: Callable[[RelayRequest], UpstreamCall | Awaitable[UpstreamCall]] | None = None
 
-    def authenticate(self, authorization: bytes | None) -> Awaitable[object] | None:
+    def authenticate(
+        self, authorization: bytes | None, headers: Sequence[tuple[bytes, bytes]]
+    ) -> Awaitable[object] | None:
         self.authenticated += 1
         return None if self.authenticate_with is None else self.authenticate_with(authorization)
 

@@ -7,6 +7,8 @@ from enum import StrEnum
 
 from turnout.domain.tasks import TenantId
 
+_SESSION = "s-"  # ids of keys are hexadecimal
+
 
 class Role(StrEnum):
     USER = "user"
@@ -58,6 +60,28 @@ def rotate(
     if old.expires_at is not None:
         ends_at = min(ends_at, old.expires_at)
     return new, token, replace(old, expires_at=ends_at)
+
+
+def mint_session(session_id: str, secret: str, parent: Key, now: float, ttl_s: float) -> tuple[Key, str]:
+    """A session as a key of its own: it may do what its parent may, and ends with it or after `ttl_s`."""
+    name = f"{_SESSION}{session_id}"
+    session, token = mint(name, secret, parent.tenant, parent.role, parent.name, now, ttl_s)
+    return with_parent(session, parent), token
+
+
+def with_parent(session: Key, parent: Key) -> Key:
+    """The session as its parent is now."""
+    ends = [at for at in (session.expires_at, parent.expires_at) if at is not None]
+    return replace(session, tenant=parent.tenant, role=parent.role, expires_at=min(ends, default=None))
+
+
+def is_session(key_id: str) -> bool:
+    return key_id.startswith(_SESSION)
+
+
+def code_digest(code: str) -> str:
+    """What is kept of a login code."""
+    return _digest(code)
 
 
 def split_token(token: str) -> tuple[str, str] | None:

@@ -15,7 +15,7 @@ from turnout.gateway.middleware import BodyLimit, StandardHeaders, UnexpectedErr
 from turnout.gateway.models import model_list, models_admin
 from turnout.gateway.operations import health, keys_admin, metrics_route, usage_routes
 from turnout.gateway.operations.metrics import RequestMetrics
-from turnout.gateway.page import page_routes
+from turnout.gateway.page import page_routes, session_routes
 from turnout.gateway.videos import event_streams, video_files, video_routes
 from turnout.gateway.workers import tunnel_route, worker_routes
 
@@ -31,6 +31,7 @@ _ROUTERS = (
     tunnel_route.router,
     health.router,
     metrics_route.router,
+    session_routes.router,
     page_routes.router,
 )
 

@@ -1,24 +1,42 @@
-"""Who is calling a route: dependencies that take the bearer key and check its role."""
+"""Who is calling a route: dependencies that take the bearer key, or the page's cookie, and check its role."""
 
 from typing import Annotated
 
-from fastapi import Depends
+from fastapi import Depends, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
 from turnout.domain.errors import Forbidden, Unauthorized
 from turnout.domain.keys import Key, Role
 from turnout.gateway.gateway import GatewayDep
-from turnout.gateway.key_ring import require_user
+from turnout.gateway.key_ring import bearer, require_user
+from turnout.gateway.session_cookie import cookie_authorization
 
 _bearer = HTTPBearer(auto_error=False, description="A key made by `turnout keys create` or POST /v1/keys.")
 
 
-async def _caller(
-    gateway: GatewayDep, credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]
-) -> Key:
-    if credentials is None:
+async def _maybe_caller(
+    request: Request,
+    gateway: GatewayDep,
+    credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)],
+) -> Key | None:
+    """A request with an Authorization header is judged by that alone."""
+    if credentials is not None:
+        return await gateway.keys.identify(credentials.credentials)
+    by_cookie = cookie_authorization(request.method, request.headers.raw)
+    try:
+        return None if by_cookie is None else await gateway.keys.identify(bearer(by_cookie))
+    except Unauthorized:
+        return None  # the session is over, and browsers keep the cookie all the same
+
+
+async def _caller(key: Annotated[Key | None, Depends(_maybe_caller)]) -> Key:
+    if key is None:
         raise Unauthorized("Give an API key: 'Authorization: Bearer tk-…'.", code="missing_api_key")
-    return await gateway.keys.identify(credentials.credentials)
+    return key
+
+
+async def _maybe_user(key: Annotated[Key | None, Depends(_maybe_caller)]) -> Key | None:
+    return None if key is None else require_user(key)
 
 
 async def _user(key: Annotated[Key, Depends(_caller)]) -> Key:
@@ -37,17 +55,16 @@ async def _worker(key: Annotated[Key, Depends(_caller)]) -> Key:
     return key
 
 
-async def _scraper(
-    gateway: GatewayDep, credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]
-) -> None:
+async def _scraper(gateway: GatewayDep, caller: Annotated[Key | None, Depends(_maybe_caller)]) -> None:
     """Anyone, unless `metrics_auth` is set."""
     if gateway.config.metrics_auth:
-        key = await _caller(gateway, credentials)
+        key = await _caller(caller)
         if key.role is not Role.METRICS and key.role is not Role.ADMIN:
             raise Forbidden("Only a key of the role metrics or admin may do this.", code="role_not_allowed")
 
 
 MetricsDep = Annotated[None, Depends(_scraper)]
 WorkerDep = Annotated[Key, Depends(_worker)]
+MaybeUserDep = Annotated[Key | None, Depends(_maybe_user)]
 UserDep = Annotated[Key, Depends(_user)]
 AdminDep = Annotated[Key, Depends(_admin)]

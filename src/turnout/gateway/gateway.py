@@ -39,6 +39,7 @@ from turnout.ports.network import Fetcher, Tunnels
 from turnout.ports.queue import Backlog
 from turnout.ports.quotas import Quotas
 from turnout.ports.routes import DemandReports, RouteTable
+from turnout.ports.sessions import SessionStore
 from turnout.ports.tasks import TaskLog
 from turnout.ports.usage import UsageLog
 from turnout.ports.workers import OrderStore, WorkerStore
@@ -52,6 +53,7 @@ class GatewayStores:
     events: TaskEvents
     backlog: Backlog
     keys: KeyStore
+    sessions: SessionStore
     blobs: Blobs
     mutex: Mutex
     models: ModelStore

@@ -26,12 +26,14 @@ from turnout.relay.admission import (
     Usage,
 )
 from turnout.relay.client_connection import ClientConnection
+from turnout.relay.framing import Headers
 from turnout.relay.relay_context import OpenConnection, RelayContext
 from turnout.relay.relay_settings import RelaySettings
 from turnout.relay.upstream import ConnectionPool
 
 __all__ = [
     "Admission",
+    "Headers",
     "Relay",
     "RelayFailure",
     "RelayOutcome",

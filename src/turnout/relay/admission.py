@@ -127,7 +127,9 @@ class UpstreamCall:
 
 
 class Admission(Protocol):
-    def authenticate(self, authorization: bytes | None, /) -> Awaitable[object] | None:
+    def authenticate(
+        self, authorization: bytes | None, headers: Sequence[tuple[bytes, bytes]], /
+    ) -> Awaitable[object] | None:
         """Raises a TurnoutError, or returns an awaitable that does, if the caller's body should not be read. Called when the
         head of a request has come and a large body is to follow; `admit` checks again."""
         ...

@@ -206,7 +206,7 @@ class ClientConnection(HttpToolsProtocol):
         authenticating: asyncio.Future[object] | None = None
         if needs_authentication_first(head):
             try:
-                pending = self._context.admission.authenticate(head.authorization)
+                pending = self._context.admission.authenticate(head.authorization, head.headers)
             except TurnoutError as err:
                 return self._refuse(err)
             authenticating = None if pending is None else asyncio.ensure_future(pending)

@@ -88,6 +88,7 @@ def gateway_stores(stores: Stores, gangs: GangReports | None = None) -> GatewayS
         events=stores.events,
         backlog=stores.backlog,
         keys=stores.keys,
+        sessions=stores.sessions,
         blobs=stores.blobs,
         mutex=stores.mutex,
         models=stores.models,

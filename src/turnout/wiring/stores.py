@@ -15,6 +15,7 @@ from turnout.adapters.redis.model_store import RedisModelStore
 from turnout.adapters.redis.quota_accounts import RedisQuotas
 from turnout.adapters.redis.redis_mutex import RedisMutex
 from turnout.adapters.redis.route_table import RedisDemandReports, RedisRouteTable
+from turnout.adapters.redis.session_store import RedisSessionStore
 from turnout.adapters.redis.task_events import RedisTaskEvents
 from turnout.adapters.redis.task_log import RedisTaskLog
 from turnout.adapters.redis.task_queue import RedisQueue
@@ -37,6 +38,7 @@ class Stores:
     backlog: RedisBacklog
     gangs: RedisGangReports
     keys: RedisKeyStore
+    sessions: RedisSessionStore
     quotas: RedisQuotas
     usage: RedisUsage
     outbox: RedisOutbox
@@ -87,6 +89,7 @@ def stores_on(link: RedisConnection, blobs: ObjectBlobs, retention_s: float) -> 
         backlog=RedisBacklog(link),
         gangs=RedisGangReports(link),
         keys=RedisKeyStore(link),
+        sessions=RedisSessionStore(link),
         quotas=RedisQuotas(link),
         usage=RedisUsage(link),
         outbox=RedisOutbox(link, tasks),

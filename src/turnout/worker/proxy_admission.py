@@ -11,7 +11,7 @@ from turnout.domain.errors import NotFound, Unauthorized, Unavailable
 from turnout.domain.serving import EngineKind
 from turnout.engines.engine_servers import relay_paths
 from turnout.observe import get_log
-from turnout.relay import RelayOutcome, RelayRequest, RelaySettings, Target, UpstreamCall
+from turnout.relay import Headers, RelayOutcome, RelayRequest, RelaySettings, Target, UpstreamCall
 from turnout.schemas.relay_tokens import REPLICA_HEADER
 from turnout.worker.replica_owner import InFlight
 from turnout.worker.replica_set import ReplicaSet
@@ -51,7 +51,7 @@ class ProxyAdmission:
         self._replicas = replicas
         self._token = token
 
-    def authenticate(self, authorization: bytes | None) -> None:
+    def authenticate(self, authorization: bytes | None, headers: Headers) -> None:
         self.check(authorization)
 
     def admit(self, request: RelayRequest) -> UpstreamCall:

@@ -108,6 +108,14 @@ class KeyNames:
         """Hash of API keys by id. Gateway and `turnout keys` write, gateway reads. Until revoked."""
         return f"{self.prefix}:keys"
 
+    def session(self, session: str) -> str:
+        """Hash: key (as in `keys`), parent. Gateway writes and reads. Until the session ends, 12 hours at most."""
+        return f"{self.prefix}:session:{session}"
+
+    def login_code(self, digest: str) -> str:
+        """Id of the key that the code logs in as. Gateway and `turnout up` write, gateway takes. 2 minutes."""
+        return f"{self.prefix}:code:{digest}"
+
     def chat_account(self, tenant: str) -> str:
         """Hash: at, r (requests), t (tokens) left. Gateways write and read. Until it would be full again."""
         return f"{self.prefix}:chat:account:{tenant}"

@@ -1,9 +1,9 @@
-"""API keys in Redis: one hash by key id."""
+"""API keys in Redis: one hash by key id. Sessions are found here, too: each is a key that lives with its parent."""
 
 from collections.abc import Collection, Mapping
 
 from turnout.adapters.redis.connection import RedisConnection, translated
-from turnout.domain.keys import Key
+from turnout.domain.keys import Key, is_session, with_parent
 from turnout.schemas.task_records import dump_key, load_key
 
 
@@ -11,23 +11,35 @@ class RedisKeyStore:
     def __init__(self, link: RedisConnection) -> None:
         self._client = link.client
         self._name = link.keys.keys()
+        self._session_name = link.keys.session
 
     async def add(self, *keys: Key) -> None:
         async with translated():
             await self._client.hset(self._name, mapping={key.id: dump_key(key) for key in keys})
 
     async def find(self, key_id: str) -> Key | None:
+        if is_session(key_id):
+            return await self._find_session(key_id)
         async with translated():
             found = await self._client.hget(self._name, key_id)
         return load_key(found) if found else None
 
     async def find_all(self, key_ids: Collection[str]) -> Mapping[str, Key | None]:
-        ids = list(key_ids)
+        ids = [id_ for id_ in key_ids if not is_session(id_)]
+        sessions = {id_: await self._find_session(id_) for id_ in key_ids if is_session(id_)}
         if not ids:
-            return {}
+            return sessions
         async with translated():
             found = await self._client.hmget(self._name, ids)
-        return {id_: load_key(data) if data else None for id_, data in zip(ids, found, strict=True)}
+        return sessions | {
+            id_: load_key(data) if data else None for id_, data in zip(ids, found, strict=True)
+        }
+
+    async def _find_session(self, session_id: str) -> Key | None:
+        async with translated():
+            data, parent_id = await self._client.hmget(self._session_name(session_id), ["key", "parent"])
+        parent = await self.find(parent_id.decode()) if data and parent_id else None
+        return with_parent(load_key(data), parent) if parent is not None else None
 
     async def all(self) -> list[Key]:
         async with translated():

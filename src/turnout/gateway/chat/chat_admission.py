@@ -22,8 +22,9 @@ from turnout.gateway.chat.request_body import read_body
 from turnout.gateway.chat.routes_feed import RoutesFeed
 from turnout.gateway.chat.switchboard import Seat, Switchboard
 from turnout.gateway.key_ring import KeyRing, bearer, require_user
+from turnout.gateway.session_cookie import cookie_authorization
 from turnout.observe import get_log
-from turnout.relay import RelayFailure, RelayOutcome, RelayRequest, UpstreamCall
+from turnout.relay import Headers, RelayFailure, RelayOutcome, RelayRequest, UpstreamCall
 
 log = get_log()
 
@@ -73,7 +74,8 @@ class ChatAdmission:
         self.direct = direct
         self.proxied = ProxyRoutes(routes.token)
 
-    def authenticate(self, authorization: bytes | None) -> Awaitable[object] | None:
+    def authenticate(self, authorization: bytes | None, headers: Headers) -> Awaitable[object] | None:
+        authorization = authorization or cookie_authorization("POST", headers)
         key = self._keys.remembered(authorization)
         if key is None:
             return self._keys.identify(bearer(authorization))
@@ -83,10 +85,11 @@ class ChatAdmission:
     def admit(self, ask: RelayRequest) -> UpstreamCall | Awaitable[UpstreamCall]:
         began = monotonic()
         try:
-            key = self._keys.remembered(ask.authorization)
+            authorization = ask.authorization or cookie_authorization("POST", ask.headers)
+            key = self._keys.remembered(authorization)
             share = None if key is None else self._shares.enter(require_user(key).tenant)
             if key is None or share is None:
-                return self._admit_later(bearer(ask.authorization), ask, began)
+                return self._admit_later(bearer(authorization), ask, began)
             return self._read_and_seat(ask, key.tenant, share, began)
         except TurnoutError as err:
             self.metrics.refused(err.code)

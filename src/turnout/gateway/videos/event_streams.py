@@ -14,8 +14,9 @@ from turnout.domain.errors import InvalidRequest, TurnoutError, Unauthorized, Un
 from turnout.domain.keys import Key
 from turnout.gateway.auth import UserDep
 from turnout.gateway.gateway import GatewayDep
-from turnout.gateway.key_ring import KeyRing, require_user
+from turnout.gateway.key_ring import KeyRing, bearer, require_user
 from turnout.gateway.problems import documented, is_open, refuse_socket
+from turnout.gateway.session_cookie import cookie_authorization
 from turnout.gateway.videos.event_json import EventJson
 from turnout.gateway.videos.live_events import CutOff
 from turnout.gateway.videos.video_routes import own_task
@@ -122,7 +123,10 @@ def _offered_token(socket: WebSocket) -> str | None:
     if scheme.lower() == "bearer" and token:
         return token.strip()
     offered = cast("list[str]", socket.scope.get("subprotocols", []))
-    return next((p.removeprefix(_KEY_PROTOCOL) for p in offered if p.startswith(_KEY_PROTOCOL)), None)
+    by_protocol = next((p.removeprefix(_KEY_PROTOCOL) for p in offered if p.startswith(_KEY_PROTOCOL)), None)
+    if by_protocol is None and (by_cookie := cookie_authorization("WEBSOCKET", socket.headers.raw)):
+        return bearer(by_cookie)
+    return by_protocol
 
 
 async def _first_message(socket: WebSocket) -> str:

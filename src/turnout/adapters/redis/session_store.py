@@ -1,0 +1,31 @@
+"""Sessions and login codes in Redis."""
+
+from turnout.adapters.redis.connection import RedisConnection, translated
+from turnout.domain.keys import Key
+from turnout.schemas.task_records import dump_key
+
+
+class RedisSessionStore:
+    def __init__(self, link: RedisConnection) -> None:
+        self._client = link.client
+        self._names = link.keys
+
+    async def put_code(self, digest: str, key_id: str, ttl_s: int) -> None:
+        async with translated():
+            await self._client.set(self._names.login_code(digest), key_id, ex=ttl_s)
+
+    async def take_code(self, digest: str) -> str | None:
+        async with translated():
+            found = await self._client.getdel(self._names.login_code(digest))
+        return found.decode() if found else None
+
+    async def open(self, session: Key, parent: str, ttl_s: int) -> None:
+        name = self._names.session(session.id)
+        async with translated(), self._client.pipeline() as pipe:
+            pipe.hset(name, mapping={"key": dump_key(session), "parent": parent})
+            pipe.expire(name, ttl_s)
+            await pipe.execute()
+
+    async def end(self, session_id: str) -> None:
+        async with translated():
+            await self._client.delete(self._names.session(session_id))
