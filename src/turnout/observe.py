@@ -1,28 +1,133 @@
-"""The log: one line a transition, with fields. Configured once, where a process starts."""
+"""The log: one line a transition, with fields. Configured once, where a process starts.
 
+To log never raises and never waits: a thread of its own writes the lines. What cannot be written (the disk is full), or
+comes while too many lines wait (the reader of a pipe is stuck), is dropped and counted.
+"""
+
+import atexit
+import json
 import logging
+import os
+import queue
 import sys
-from typing import Any, cast
+import threading
+from typing import Any, TextIO, cast
 
 import structlog
+
+_MAX_WAITING = 10_000
+_MAX_CHARS = 64 * 1024
+_DRAIN_S = 2.0
+
+
+class LogStream:
+    """Stands where a logger expects a text stream. `dropped` counts the lines that nobody will see."""
+
+    def __init__(self, stream: TextIO, max_waiting: int = _MAX_WAITING) -> None:
+        self._stream = stream
+        self._max_waiting = max_waiting
+        self.dropped = 0
+        self._untold = 0  # of these, since a line was last written
+        self._start()
+        # A fork has none of our threads, and may have copied the queue's lock while it was held.
+        os.register_at_fork(after_in_child=self._start)
+
+    def write(self, line: str) -> None:
+        try:
+            self._lines.put_nowait(line if len(line) <= _MAX_CHARS else f"{line[:_MAX_CHARS]}…\n")
+        except queue.Full:
+            self._drop()
+
+    def flush(self) -> None:
+        """The thread does, after each line."""
+
+    def drain(self, limit_s: float = _DRAIN_S) -> None:
+        """Waits until what was logged is written, before a process ends; gives up after `limit_s`."""
+        lines = self._lines
+        with lines.all_tasks_done:
+            lines.all_tasks_done.wait_for(lambda: not lines.unfinished_tasks, limit_s)
+
+    def _start(self) -> None:
+        self._lines: queue.Queue[str] = queue.Queue(self._max_waiting)
+        threading.Thread(target=self._write_lines, args=(self._lines,), name="log", daemon=True).start()
+
+    def _write_lines(self, lines: queue.Queue[str]) -> None:
+        while True:
+            line = lines.get()
+            try:
+                untold = self._untold
+                if untold:
+                    self._stream.write(
+                        f'{{"event": "log lines dropped", "level": "warning", "count": {untold}}}\n'
+                    )
+                self._stream.write(line)
+                self._stream.flush()
+                self._untold -= untold
+            except Exception:  # noqa: BLE001 - no space, a closed pipe or stream: the process goes on without its log
+                self._drop()
+            finally:
+                lines.task_done()
+
+    def _drop(self) -> None:
+        self.dropped += 1
+        self._untold += 1
+
+
+class _FromLibraries(logging.Handler):
+    """Puts what libraries log (asyncio, uvicorn, websockets) into the same log."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        get_log().log(record.levelno, record.getMessage(), logger=record.name, exc_info=record.exc_info)
+
+
+def _never_raising(render: structlog.typing.Processor) -> structlog.typing.Processor:
+    def rendered(logger: Any, method: str, event: structlog.typing.EventDict) -> Any:
+        name = event.get("event")
+        try:
+            return render(logger, method, event)
+        except Exception as err:  # noqa: BLE001 - a field that cannot be written out: say at least what happened
+            return json.dumps({"event": str(name), "level": method, "unwritable": type(err).__name__})
+
+    return rendered
+
+
+_streams: list[
+    LogStream
+] = []  # of this process, the last one in use; structlog's configuration is global as well
 
 
 def start_logging(level: str, **fields: Any) -> None:
     """Readable lines on a terminal, JSON otherwise; `fields` are on every line of this process."""
     # Ray Serve replaces a replica's stderr by a stream that claims to be a terminal.
     human = sys.stderr is sys.__stderr__ and sys.stderr.isatty()
+    stream = LogStream(sys.stderr)
+    _streams.append(stream)
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.format_exc_info,
-            structlog.dev.ConsoleRenderer() if human else structlog.processors.JSONRenderer(),
+            _never_raising(structlog.dev.ConsoleRenderer() if human else structlog.processors.JSONRenderer()),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.upper()]),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        logger_factory=structlog.WriteLoggerFactory(cast("TextIO", stream)),
     )
     structlog.contextvars.bind_contextvars(**fields)
+    if not logging.root.handlers:
+        logging.root.addHandler(_FromLibraries(logging.WARNING))
+    atexit.register(stream.drain)
+
+
+def drain_log() -> None:
+    """Waits a moment until what was logged is written: for ends of a process that skip the interpreter's own."""
+    for stream in _streams[-1:]:
+        stream.drain()
+
+
+def dropped_lines() -> int:
+    """How many lines of this process's log were lost."""
+    return sum(stream.dropped for stream in _streams)
 
 
 def name_request(request_id: str) -> None:

@@ -23,7 +23,7 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 from tests.conftest import make_task
-from tests.gateway.conftest import Gang, config_for, gateway_on, serving
+from tests.gateway.conftest import Gang, OnlyProxied, config_for, gateway_on, serving
 
 from turnout.adapters.object_store import open_blobs
 from turnout.adapters.outbound import Outbound
@@ -118,7 +118,7 @@ def operations() -> list[tuple[str, str]]:
         fetcher=nothing,
         prober=nothing,
         tunnels=GatewayTunnels(),
-        direct=nothing,
+        direct=OnlyProxied(),
         new_id=nothing,
         new_seed=nothing,
     )

@@ -1,6 +1,5 @@
 """The housekeeper on real stores: what it puts back, ends and removes, and that only one works at a time."""
 
-import asyncio
 import os
 import time
 from collections.abc import AsyncIterator
@@ -12,6 +11,7 @@ import pytest
 from tests.conftest import Stores, make_task, wait_until
 
 from turnout.adapters.object_store import ObjectBlobs, open_blobs
+from turnout.background import BackgroundLoops
 from turnout.domain.families import FAMILIES
 from turnout.domain.fleet import GivenUp, ModelHistory
 from turnout.domain.serving import EngineKind, ServedModel
@@ -57,13 +57,9 @@ delivered: dict[str, list[str]] = {}
 
 @asynccontextmanager
 async def working(made: Housekeeper) -> AsyncIterator[None]:
-    stopping = asyncio.Event()
-    job = asyncio.create_task(made.run(stopping))
-    try:
+    async with BackgroundLoops(made.loops()).running():
         yield
-    finally:
-        stopping.set()
-        await asyncio.wait_for(job, 10)
+    await made.leave()
 
 
 async def register(stores: Stores) -> None:

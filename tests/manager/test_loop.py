@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from tests.conftest import Stores, make_task, wait_until
 
+from turnout.background import BackgroundLoops
 from turnout.domain.families import FAMILIES
 from turnout.domain.fleet import Rules
 from turnout.domain.model_status import ModelState, ModelStatus
@@ -107,15 +108,13 @@ class Scene:
 
     @asynccontextmanager
     async def managed(self, *elsewhere: EngineKind) -> AsyncIterator[FleetManager]:
-        stopping = asyncio.Event()
         name, stores = f"m{next(_numbers)}", self.stores
         made = fleet_manager(stores, name, RULES, frozenset(elsewhere))
-        job = asyncio.create_task(made.run(stopping))
         try:
-            yield made
+            async with BackgroundLoops({"fleet": made.run}).running():
+                yield made
         finally:
-            stopping.set()
-            await asyncio.wait_for(job, 10)
+            await made.leave()
 
 
 @pytest.fixture
@@ -172,7 +171,7 @@ async def test_of_two_managers_one_writes_and_the_other_follows_when_it_dies(sce
         await wait_until(lambda: scene.usable("chat") == ["w1"], "a route")
         # Another one that believes to hold the right cannot write.
         rival = fleet_manager(scene.stores, "rival", RULES)
-        job = asyncio.create_task(rival.run(asyncio.Event()))
+        job = asyncio.create_task(rival.run())
         await asyncio.sleep(0.7)
         [replica] = (await scene.stores.manager_state.saved()).replicas
         assert replica.startswith(second.id)

@@ -26,7 +26,11 @@ async def test_health_and_the_proof_are_open_and_logs_are_not(bench: Bench) -> N
         replicas.follow([order()])
         await wait_until(lambda: replicas.reports()[0].phase is Phase.READY, "the replica to be ready")
         async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://worker") as client:
-            assert (await client.get("/health")).json() == {"status": "ok", "replicas": 1}
+            assert (await client.get("/health")).json() == {
+                "status": "ok",
+                "replicas": 1,
+                "loops": {},
+            }
             assert (await client.get("/replicas/r1/log")).status_code == 401
             assert (await client.get("/replicas/r1/log", headers={"authorization": SHOWN})).status_code == 200
             missing = await client.get("/replicas/r2/log", headers={"authorization": SHOWN})

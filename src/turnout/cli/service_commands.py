@@ -1,6 +1,7 @@
 """The commands that run Turnout itself: `up` for all of it on one machine, and one for each role."""
 
 import asyncio
+import contextlib
 import os
 import re
 import socket
@@ -76,13 +77,17 @@ def up(
     demos: list[asyncio.Task[int]] = []
 
     def ready(address: "Address", stopping: asyncio.Event) -> None:
-        _print_screen(config, address.url, address.api_key)
+        with contextlib.suppress(
+            OSError
+        ):  # a full disk, or a reader that left: the service runs all the same
+            _print_screen(config, address.url, address.api_key)
         if demo is not None:
             work = _render_demo(demo, output, address, stopping)
             demos.append(asyncio.get_running_loop().create_task(work, name="demo"))
 
     asyncio.run(run_up(config, ready, RayCluster(address) if ray else None))
-    print("Turnout has stopped. What was queued or running goes on at the next `turnout up`.", flush=True)
+    with contextlib.suppress(OSError):
+        print("Turnout has stopped. What was queued or running goes on at the next `turnout up`.", flush=True)
     raise typer.Exit(demos[0].result() if demos and not demos[0].cancelled() else 0)
 
 
@@ -253,10 +258,13 @@ def rank(
         from turnout.wiring.run_rank import run_rank
     except ImportError as err:
         raise Misconfigured(f"a rank needs the wan extra: pip install 'turnout[wan]' ({err})") from err
+    from turnout.observe import drain_log
+
     place = rank_place_from(os.environ)
     name = GangId(gang or os.environ.get("TORCHELASTIC_RUN_ID") or f"{socket.gethostname()}-{os.getpid()}")
     config = _start(common, "rank", {}, gang=name, rank=place.rank)
     run_rank(config, model, name, place, None, once=once)
+    drain_log()
     # Skip the interpreter's shutdown: there gloo's threads sometimes abort the process when a peer has exited first,
     # and the launcher would count a finished rank as failed.
     sys.stdout.flush()
@@ -276,7 +284,12 @@ def _start(common: Common, role: str, flags: Mapping[str, Any], **log_fields: An
 def _run(main: Any) -> None:
     import uvloop
 
-    uvloop.run(main)
+    from turnout.observe import drain_log
+
+    try:
+        uvloop.run(main)
+    finally:
+        drain_log()  # before a traceback, so that it is the last that a dead process has said
 
 
 def _print_screen(config: "Config", url: str, api_key: str) -> None:

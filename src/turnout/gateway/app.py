@@ -1,6 +1,5 @@
 """The gateway's HTTP application: its routes, what wraps them, and the loops that run for as long as it does."""
 
-import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -39,17 +38,11 @@ _ROUTERS = (
 def create_app(gateway: Gateway) -> FastAPI:
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncGenerator[None]:
-        async with asyncio.TaskGroup() as group:
-            loops = {group.create_task(loop, name=name) for name, loop in gateway.loops().items()}
+        async with gateway.background.running():
             try:
                 yield
             finally:
                 gateway.live.stop()
-                # Up to Python 3.11 `wait_for`, which the Redis client uses, can lose a cancellation (gh-86296).
-                while pending := {loop for loop in loops if not loop.done()}:
-                    for loop in pending:
-                        loop.cancel()
-                    await asyncio.wait(pending, timeout=0.1)
 
     # The interactive pages would load scripts from elsewhere; /openapi.json is enough for any tool.
     app = FastAPI(title="Turnout", version=__version__, lifespan=lifespan, docs_url=None, redoc_url=None)

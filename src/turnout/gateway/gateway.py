@@ -7,13 +7,15 @@ through this object.
 
 import secrets
 import time
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, cast
 
 from fastapi import Depends
 from starlette.requests import HTTPConnection
 
+from turnout.background import BackgroundLoops
 from turnout.config import Config
 from turnout.gateway.catalog import Catalog
 from turnout.gateway.chat.chat_admission import ChatAdmission
@@ -69,7 +71,8 @@ class GatewayStores:
 
 @dataclass(frozen=True, slots=True)
 class Gateway:
-    """`name` is new for each process. `prober` calls the addresses that workers say they have."""
+    """`name` is new for each process. `prober` calls the addresses that workers say they have. `background` is everything
+    that runs for as long as the gateway does."""
 
     name: str
     config: Config
@@ -78,6 +81,7 @@ class Gateway:
     keys: KeyRing
     catalog: Catalog
     metrics: Metrics
+    background: BackgroundLoops
     # videos
     live: LiveEvents
     estimates: TimeEstimates
@@ -92,16 +96,6 @@ class Gateway:
     shares: ChatShares
     chat_usage: ChatUsage
     admission: ChatAdmission
-
-    def loops(self) -> Mapping[str, Coroutine[None, None, None]]:
-        """Everything that runs for as long as the gateway does, by name."""
-        return {
-            "event tail": self.live.run(),
-            "routes": self.routes.run(),
-            "direct routes": self.direct.run(self.name),
-            "chat limits": self.shares.run(),
-            "chat usage": self.chat_usage.run(),
-        }
 
 
 def build_gateway(
@@ -120,7 +114,8 @@ def build_gateway(
     name = f"gw-{secrets.token_hex(6)}"
     keys = KeyRing(stores.keys, time.time)
     catalog = Catalog(stores.models, [model.name for model in config.served], time.monotonic)
-    metrics = Metrics(stores.backlog, stores.gangs, stores.fleet_status, catalog, time.time)
+    background = BackgroundLoops()
+    metrics = Metrics(stores.backlog, stores.gangs, stores.fleet_status, catalog, background, time.time)
     estimates = TimeEstimates()
     switchboard = Switchboard(time.monotonic)
     routes = RoutesFeed(
@@ -137,6 +132,13 @@ def build_gateway(
     shares = ChatShares(stores.quotas, name, config.chat_limits, time.monotonic)
     chat_usage = ChatUsage(stores.usage, name, time.time)
     chat_metrics = ChatMetrics(metrics.registry, switchboard.demand)
+    live = LiveEvents(stores.tasks, stores.events, (metrics.observe, estimates.observe))
+    background.add("event tail", live.run)
+    background.add("routes", routes.follow_routes)
+    background.add("demand", routes.report_demand)
+    background.add("direct routes", partial(direct.run, name, background))
+    background.add("chat limits", shares.run)
+    background.add("chat usage", chat_usage.run)
     return Gateway(
         name=name,
         config=config,
@@ -145,7 +147,8 @@ def build_gateway(
         keys=keys,
         catalog=catalog,
         metrics=metrics,
-        live=LiveEvents(stores.tasks, stores.events, (metrics.observe, estimates.observe)),
+        background=background,
+        live=live,
         estimates=estimates,
         submissions=Submissions(
             config=config,

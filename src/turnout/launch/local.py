@@ -63,7 +63,7 @@ async def _keep(part: Part, process: Process, stop: asyncio.Event) -> None:
             try:
                 process = await part.start()
                 break
-            except Unavailable as err:
+            except (Unavailable, OSError) as err:  # OSError: no space for its log, no memory for a process
                 failures += 1
                 log.error("part did not come back", part=part.name, error=str(err))
         log.info("part restarted", part=part.name, pid=process.pid)

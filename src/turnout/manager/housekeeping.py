@@ -8,7 +8,9 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 
+from turnout.background import Work
 from turnout.domain.errors import NotFound, Stale, Unavailable
 from turnout.domain.tasks import NOBODY_TOOK_IT, Expired, TaskFailure, TaskId
 from turnout.observe import get_log
@@ -43,23 +45,23 @@ class Housekeeper:
     lease_s: float
     retention_s: float
 
-    async def run(self, stopping: asyncio.Event) -> None:
-        async with asyncio.TaskGroup() as group:
-            chores = (
-                ("leases", self._reap, _TICK_S),
-                ("expiry", self._expire, 60.0),
-                ("dismissal", self._dismiss, 3.0),
-                ("webhooks", self.deliver, _TICK_S),
-                ("sweep", self._sweep, _SWEEP_EVERY_S),
-            )
-            jobs = [
-                group.create_task(self._repeat(name, chore, every_s), name=name)
-                for name, chore, every_s in chores
-            ]
-            await stopping.wait()
-            for job in jobs:
-                job.cancel()
-        await self.mutex.drop("manager", self.id)
+    def loops(self) -> dict[str, Work]:
+        """The chores, by name: each runs for ever."""
+        chores = (
+            ("leases", self._reap, _TICK_S),
+            ("expiry", self._expire, 60.0),
+            ("dismissal", self._dismiss, 3.0),
+            ("webhooks", self.deliver, _TICK_S),
+            ("sweep", self._sweep, _SWEEP_EVERY_S),
+        )
+        return {name: partial(self._repeat, name, chore, every_s) for name, chore, every_s in chores}
+
+    async def leave(self) -> None:
+        """Lets another one work at once; call it when the loops have ended."""
+        try:
+            await self.mutex.drop("manager", self.id)
+        except Unavailable as err:
+            log.warning("right to keep house left to lapse", error=str(err))
 
     async def _repeat(self, name: str, chore: Callable[[], Awaitable[None]], every_s: float) -> None:
         due = 0.0

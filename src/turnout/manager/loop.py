@@ -86,10 +86,10 @@ class FleetManager:
     elsewhere: frozenset[EngineKind] = frozenset()
     clock: Callable[[], float] = time.monotonic
 
-    async def run(self, stopping: asyncio.Event) -> None:
+    async def run(self) -> None:
         state: _LoopState | None = None
         ids: Iterator[ReplicaId] = (ReplicaId(f"{self.id}-{n}") for n in itertools.count(1))
-        while not stopping.is_set():
+        while True:
             try:
                 if await self.mutex.hold(MUTEX, self.id, _MUTEX_S):
                     state = await self._turn(state or await self._take_over(), ids)
@@ -99,7 +99,10 @@ class FleetManager:
                 # What was read or written last is not known: begin again from what is stored.
                 log.warning("fleet left as it is", error=str(err))
                 state = None
-            await _pause(stopping, _RETRY_S)
+            await asyncio.sleep(_RETRY_S)
+
+    async def leave(self) -> None:
+        """Lets another one take over at once; call it when `run` has ended."""
         try:
             await self.mutex.drop(MUTEX, self.id)
         except Unavailable as err:
@@ -200,13 +203,6 @@ class FleetManager:
                     waiting = max(0, figures.length - figures.running)
                     demand[model.name] = Demand(waiting, figures.running, now)
         return demand
-
-
-async def _pause(stopping: asyncio.Event, seconds: float) -> None:
-    try:
-        await asyncio.wait_for(stopping.wait(), seconds)
-    except TimeoutError:
-        return
 
 
 def _log_command(command: Command) -> None:

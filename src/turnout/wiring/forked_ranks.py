@@ -45,9 +45,12 @@ def _be_rank(
 ) -> None:
     """The whole life of a forked rank."""
     from turnout.gang.group import rank_place_from
-    from turnout.observe import start_logging
+    from turnout.observe import drain_log, start_logging
     from turnout.wiring.run_rank import run_rank
 
     place = rank_place_from(os.environ, rendezvous)
     start_logging(config.log_level, role="rank", gang=gang, rank=place.rank)
-    run_rank(config, model, gang, place, heartbeat.fileno(), once=once)
+    try:
+        run_rank(config, model, gang, place, heartbeat.fileno(), once=once)
+    finally:
+        drain_log()

@@ -41,7 +41,10 @@ async def run_gateway(config: Config, listening: socket.socket) -> None:
         await _refuse_open_door(listening, stores.keys)
 
         class Server(uvicorn.Server):
-            """Ends live streams before it waits for open requests."""
+            """Ends live streams before it waits for open requests, and itself if nobody keeps the loops running."""
+
+            async def on_tick(self, counter: int) -> bool:
+                return await super().on_tick(counter) or not gateway.background.alive
 
             async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
                 gateway.live.stop()
@@ -54,6 +57,7 @@ async def run_gateway(config: Config, listening: socket.socket) -> None:
             create_app(gateway),
             http=relay.protocol,
             ws="websockets-sansio",
+            lifespan="on",
             log_config=None,
             access_log=False,
             server_header=False,

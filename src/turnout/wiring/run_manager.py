@@ -9,6 +9,7 @@ import time
 from contextlib import aclosing
 
 from turnout.adapters.outbound import Outbound
+from turnout.background import BackgroundLoops
 from turnout.config import Config
 from turnout.domain.errors import Unavailable
 from turnout.domain.fleet import Rules
@@ -64,9 +65,10 @@ async def manage(
         rules = Rules(min_resident_s=config.min_resident_s)
         fleet = fleet_manager(stores, name, rules, elsewhere)
         await declare(config, stores.models)
-        async with asyncio.TaskGroup() as group:
-            group.create_task(manager.run(stopping), name="housekeeping")
-            group.create_task(fleet.run(stopping), name="fleet")
+        async with BackgroundLoops({**manager.loops(), "fleet": fleet.run}).running():
+            await stopping.wait()
+        await fleet.leave()
+        await manager.leave()
 
 
 def fleet_manager(

@@ -9,12 +9,11 @@ import random
 import secrets
 import shutil
 import socket
-from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Mapping
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping
 from contextlib import aclosing, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import uvicorn
 from starlette.applications import Starlette
@@ -22,6 +21,7 @@ from starlette.applications import Starlette
 from turnout.adapters.commands import LocalCommands
 from turnout.adapters.host_identity import network_name
 from turnout.adapters.tunnel.worker_end import Dial, Dialer
+from turnout.background import BackgroundLoops, Work
 from turnout.config import Config, dump
 from turnout.domain.errors import Misconfigured
 from turnout.domain.serving import TUNNEL, EngineKind, Machine, ReplicaId, ServedModel
@@ -51,8 +51,6 @@ from turnout.worker.proxy_app import control_app
 from turnout.worker.replica_set import ReplicaSet, ReplicaSetContext
 
 _PING_S = 5.0  # a gateway whose machine is gone is noticed after three of these at most
-
-_Work = Callable[[], Coroutine[Any, Any, None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +90,7 @@ async def _open_and_run(config: Config, joining: Joining, listening: socket.sock
     zygote_at = home / "zygote"
     programs = Programs(vllm=vllm_program(config, zygote_at, bool(read_gpus())), cpus=count_cpus())
     gang_program = _gang_program(config, home, found)
-    beside: dict[str, _Work] = {}
+    beside: dict[str, Work] = {}
     if config.vllm_zygote:
         beside["zygote"] = partial(keep_zygote, python_of(config.vllm), commands, zygote_at)
     if joining.tunnel:
@@ -124,7 +122,7 @@ async def _run(
     replicas: ReplicaSet,
     direct: DirectAccess,
     gangs: GangHoldings | None,
-    beside: Mapping[str, _Work],
+    beside: Mapping[str, Work],
     listening: socket.socket,
 ) -> None:
     """Serves until the joiner has left, and then ends everything else."""
@@ -132,16 +130,16 @@ async def _run(
         replicas, lambda: relay_token(joiner.identity.secret) if joiner.identity else None
     )
     relay = Relay(admission, worker_relay_settings())
-    server = _Server(_server_settings(control_app(replicas, admission, direct, joiner.prove), relay))
+    loops = BackgroundLoops(beside, fatal=(Misconfigured,))
+    if gangs is not None:
+        loops.add("gangs", partial(gangs.run, replicas))
+    app = control_app(replicas, admission, direct, joiner.prove, loops.states)
+    server = _Server(_server_settings(app, relay))
     async with asyncio.TaskGroup() as group:
         serving = group.create_task(server.serve(sockets=[listening]), name="proxy")
-        tasks = [group.create_task(work(), name=name) for name, work in beside.items()]
-        if gangs is not None:
-            tasks.append(group.create_task(gangs.run(replicas), name="gangs"))
+        serving.add_done_callback(lambda _: joiner.leave())  # nobody could reach the replicas
         on_stop(joiner.leave)
-        await joiner.run(replicas)
-        for task in tasks:
-            task.cancel()
+        await joiner.run(replicas, loops)
         if gangs is not None:
             await gangs.tend(replicas)  # puts back the tasks of gangs that did not leave in peace
         relay.close()

@@ -13,12 +13,14 @@ import ssl
 import time
 from collections.abc import Callable, Coroutine
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 import httpx
 from pydantic import BaseModel, ValidationError
 
+from turnout.background import BackgroundLoops
 from turnout.domain.backoff import backoff_s
 from turnout.domain.errors import Misconfigured, Unavailable
 from turnout.domain.serving import Machine, WorkerId
@@ -102,17 +104,15 @@ class Joiner:
     def leave(self) -> None:
         self._leaving.set()
 
-    async def run(self, replicas: ReplicaSet) -> None:
-        """Returns when `leave` was called, all replicas have stopped, and the gateway was told, if it answers."""
-        async with (
-            httpx.AsyncClient(verify=self.settings.tls, timeout=_CALL_S) as client,
-            asyncio.TaskGroup() as group,
-        ):
-            talk = group.create_task(self._talk(client, replicas), name="joiner")
-            await self._leaving.wait()
-            await replicas.drain()
-            talk.cancel()
-            await asyncio.wait({talk})
+    async def run(self, replicas: ReplicaSet, loops: BackgroundLoops | None = None) -> None:
+        """Talks with the gateway, and keeps the other `loops` running. Returns when `leave` was called, all replicas have
+        stopped, and the gateway was told, if it answers."""
+        loops = loops or BackgroundLoops(fatal=(Misconfigured,))
+        async with httpx.AsyncClient(verify=self.settings.tls, timeout=_CALL_S) as client:
+            loops.add("joiner", partial(self._talk, client, replicas))
+            async with loops.running():
+                await self._leaving.wait()
+                await replicas.drain()
             await self._report_end(client, replicas)
 
     async def _talk(self, client: httpx.AsyncClient, replicas: ReplicaSet) -> None:

@@ -2,7 +2,7 @@
 WebSocket of gateways that send requests directly to engines."""
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -26,15 +26,21 @@ _REFUSED = 1008  # WebSocket's "policy violation"
 
 
 def control_app(
-    replicas: ReplicaSet, admission: ProxyAdmission, direct: DirectAccess, prove: Callable[[str], str]
+    replicas: ReplicaSet,
+    admission: ProxyAdmission,
+    direct: DirectAccess,
+    prove: Callable[[str], str],
+    loops: Callable[[], Mapping[str, str]] = dict,
 ) -> Starlette:
     """`GET /health`, `GET /probe/{nonce}`; with the relay token `GET /replicas/{id}/log` and the WebSocket `/tally`.
 
-    `prove` answers a probe.
+    `prove` answers a probe; `loops` says how the worker's background loops are.
     """
 
     async def health(request: Request) -> Response:
-        return JSONResponse({"status": "ok", "replicas": len(replicas.reports())})
+        states = loops()
+        status = "ok" if all(state == "ok" for state in states.values()) else "degraded"
+        return JSONResponse({"status": status, "replicas": len(replicas.reports()), "loops": states})
 
     async def probe(request: Request) -> Response:
         nonce: str = request.path_params["nonce"]

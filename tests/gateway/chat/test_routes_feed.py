@@ -10,6 +10,7 @@ from tests.conftest import Stores, wait_until
 from tests.gateway.conftest import OnlyProxied
 
 from turnout.adapters.tunnel.gateway_end import GatewayTunnels
+from turnout.background import BackgroundLoops
 from turnout.domain.errors import InvalidRequest, NotFound
 from turnout.domain.families import FAMILIES
 from turnout.domain.fleet import Rules
@@ -36,24 +37,17 @@ async def running_gateway(stores: Stores) -> AsyncIterator[Switchboard]:
         "g1",
         time.monotonic,
     )
-    job = asyncio.create_task(feed.run())
-    try:
+    loops = BackgroundLoops({"routes": feed.follow_routes, "demand": feed.report_demand})
+    async with loops.running():
         yield board
-    finally:
-        job.cancel()
-        await asyncio.wait([job])
 
 
 @asynccontextmanager
 async def running_manager(stores: Stores, *elsewhere: EngineKind) -> AsyncIterator[None]:
-    stopping = asyncio.Event()
     manager = fleet_manager(stores, "m1", Rules(), frozenset(elsewhere))
-    job = asyncio.create_task(manager.run(stopping))
-    try:
+    async with BackgroundLoops({"fleet": manager.run}).running():
         yield
-    finally:
-        stopping.set()
-        await job
+    await manager.leave()
 
 
 async def test_with_all_models_on_ray_an_unknown_one_is_not_found(stores: Stores) -> None:

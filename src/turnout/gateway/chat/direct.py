@@ -13,12 +13,14 @@ import random
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from ipaddress import IPv6Address, ip_address
 
 import httpx
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import WebSocketException
 
+from turnout.background import BackgroundLoops
 from turnout.domain.addresses import is_host
 from turnout.domain.backoff import backoff_s
 from turnout.domain.serving import ReplicaId, WorkerId
@@ -252,34 +254,37 @@ class DirectRoutes:
             self._proxies = proxies
             self._changed.set()
 
-    async def run(self, gateway: str) -> None:
-        running: dict[WorkerId, asyncio.Task[None]] = {}
+    async def run(self, gateway: str, loops: BackgroundLoops) -> None:
+        """Each session is a loop of its own among `loops`."""
+        for session in self._sessions.values():
+            session.proxy = None  # of an earlier run, which has closed its client
         # HTTP proxies of the environment are for other networks.
-        async with httpx.AsyncClient(trust_env=False) as http, asyncio.TaskGroup() as group:
+        async with httpx.AsyncClient(trust_env=False) as http:
             while True:
                 self._changed.clear()
-                self._end_unused(running)
+                await self._end_unused(loops)
                 for worker, proxy in self._proxies.items():
                     session = self._sessions.get(worker)
                     if session is not None and session.proxy == proxy:
                         continue
                     if session is None:
                         session = self._sessions[worker] = DirectSession(worker, gateway, self._network)
-                    else:  # it registered anew; what is in flight there stays counted
-                        running[worker].cancel()
-                        await asyncio.wait({running[worker]})
+                    # A worker may register anew; what is in flight there stays counted.
+                    await loops.remove(_loop_name(worker))
                     session.proxy = proxy
-                    running[worker] = group.create_task(
-                        session.run(proxy, self._tls, http), name=f"direct session with {worker}"
-                    )
+                    loops.add(_loop_name(worker), partial(session.run, proxy, self._tls, http))
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(_END_UNUSED_S):
                         await self._changed.wait()
 
-    def _end_unused(self, running: dict[WorkerId, asyncio.Task[None]]) -> None:
+    async def _end_unused(self, loops: BackgroundLoops) -> None:
         """Ends sessions with workers that we have no more routes to, once nothing of ours is in flight there: a
         replica that is being stopped has no route, and its requests still count."""
         for worker, session in list(self._sessions.items()):
             if worker not in self._proxies and not session.busy:
-                running.pop(worker).cancel()
                 del self._sessions[worker]
+                await loops.remove(_loop_name(worker))
+
+
+def _loop_name(worker: WorkerId) -> str:
+    return f"direct session with {worker}"

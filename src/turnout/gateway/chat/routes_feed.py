@@ -54,12 +54,7 @@ class RoutesFeed:
         """What the worker's proxy asks for; empty for a worker that is not known (yet)."""
         return self._tokens.get(worker, "")
 
-    async def run(self) -> None:
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self._follow_routes(), name="routes")
-            group.create_task(self._report_demand(), name="demand")
-
-    async def _follow_routes(self) -> None:
+    async def follow_routes(self) -> None:
         while True:
             known: dict[str, ModelRoutes] = {}
             try:
@@ -109,7 +104,7 @@ class RoutesFeed:
         enrolments = await self._workers.enrolments(workers) if workers else {}
         self._tokens = {w: relay_token_from_digest(e.digest) for w, e in enrolments.items()}
 
-    async def _report_demand(self) -> None:
+    async def report_demand(self) -> None:
         while True:
             self._switchboard.changed.clear()
             reports = {

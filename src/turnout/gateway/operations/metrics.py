@@ -16,11 +16,13 @@ from prometheus_client import (
 )
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from turnout.background import BackgroundLoops
 from turnout.domain.errors import Unavailable
 from turnout.domain.slots import GangReport
 from turnout.domain.tasks import Interrupted, Progressed, Stage, Task, TaskId
 from turnout.gateway.catalog import Catalog
 from turnout.gateway.operations.fleet_metrics import FleetMetrics
+from turnout.observe import dropped_lines
 from turnout.ports.events import Recorded
 from turnout.ports.fleet_status import FleetStatus
 from turnout.ports.gangs import GangReports
@@ -40,12 +42,14 @@ class Metrics:
         gangs: GangReports,
         fleet_status: FleetStatus,
         catalog: Catalog,
+        background: BackgroundLoops,
         now: Callable[[], float],
     ) -> None:
         self._backlog = backlog
         self._gang_reports = gangs
         self._fleet_status = fleet_status
         self._catalog = catalog
+        self._background = background
         self._now = now
         self.registry = CollectorRegistry()
         own = self.registry
@@ -62,6 +66,15 @@ class Metrics:
         )
         self._gang_nodes = Gauge(
             "turnout_gang_nodes", "Machines that a model's gangs are on.", ["model"], registry=own
+        )
+        self._loop_up = Gauge(
+            "turnout_loop_up", "Whether a background loop of this gateway runs.", ["loop"], registry=own
+        )
+        self._loop_restarts = Gauge(
+            "turnout_loop_restarts", "How often a background loop was started again.", ["loop"], registry=own
+        )
+        Gauge("turnout_log_lines_dropped", "Log lines that could not be written.", registry=own).set_function(
+            dropped_lines
         )
         self._redis_up = Gauge("turnout_redis_up", "Whether Redis answered this scrape.", registry=own)
         self._restarts = Counter(
@@ -109,6 +122,12 @@ class Metrics:
         self._latency.labels(method, route).observe(seconds)
 
     async def scrape(self) -> bytes:
+        for gauge in (self._loop_up, self._loop_restarts):
+            gauge.clear()
+        for name, state in self._background.states().items():
+            self._loop_up.labels(name).set(state == "ok")
+        for name, restarts in self._background.restarts().items():
+            self._loop_restarts.labels(name).set(restarts)
         try:
             for state, count in (await self._backlog.totals()).items():
                 self._tasks.labels(state).set(count)

@@ -17,7 +17,7 @@ from turnout.domain.errors import Unavailable
 from turnout.domain.serving import EngineKind
 from turnout.domain.slots import GangReport, QueueState
 from turnout.domain.tasks import GangId
-from turnout.observe import get_log, start_logging
+from turnout.observe import drain_log, get_log, start_logging
 from turnout.wiring.on_ray.gang_scheduler import GangScheduler
 from turnout.wiring.run_manager import manage
 from turnout.wiring.stores import open_stores
@@ -84,6 +84,7 @@ class ManagerActor:
             self._loop.run_until_complete(self._work())
         except Exception:
             log.exception("manager broke")
+            drain_log()
             os._exit(1)
 
     async def _work(self) -> None:

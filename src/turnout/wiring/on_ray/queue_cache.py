@@ -6,7 +6,6 @@ from typing import Any, cast
 
 import ray as _ray
 from pydantic import TypeAdapter
-from ray.exceptions import RayError
 
 from turnout.domain.slots import QueueState
 from turnout.domain.video_model import Model
@@ -46,6 +45,6 @@ class QueueCache:
                 if manager is not None:
                     self._queues = ray.get(manager.queues.remote(), timeout=_ANSWER_S)
                     self._asked_at = time.monotonic()
-            except RayError:
+            except Exception:  # noqa: BLE001 - nobody would start this thread again
                 manager = None
             time.sleep(_ASK_EVERY_S)
