@@ -49,6 +49,7 @@ class Config:
 
     `served` are the models that a file's `models` declare, of every kind; `worker_memory_bytes` bounds what this
     machine's replicas may take together, and `min_resident_s` is how long one stays, whoever waits for its room.
+    `trusted_proxies` are networks, with commas between them.
     `engine_host` is an address of this machine that gateways may reach: its engines listen there, each with a key.
     """
 
@@ -76,6 +77,9 @@ class Config:
     limit_chat_tokens_per_minute: int = 0
     limit_chat_concurrency: int = 500
     metrics_auth: bool = False
+    max_connections: int = 8192
+    max_connections_per_address: int = 1024
+    trusted_proxies: str = ""
     max_body_bytes: int = 24 * 2**20
     max_image_pixels: int = 16_000_000
     ray_strategy: Literal["PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD"] = "PACK"

@@ -288,7 +288,10 @@ def post(body: bytes = b"{}", path: bytes = CHAT, extra: bytes = b"") -> bytes:
 
 
 async def app(scope: dict[str, Any], receive: Any, send: Any) -> None:
-    """What is behind the relay: echoes a body, and says that it was the app."""
+    """What is behind the relay: echoes a body, and says that it was the app. A socket is told who it is, unless its path
+    is /never, which is not accepted."""
+    if scope["type"] == "websocket":
+        return await _socket_app(scope, receive, send)
     assert scope["type"] == "http"
     body = b""
     while True:
@@ -302,6 +305,16 @@ async def app(scope: dict[str, Any], receive: Any, send: Any) -> None:
     headers = [(b"content-length", str(len(text)).encode())]
     await send({"type": "http.response.start", "status": 200, "headers": headers})
     await send({"type": "http.response.body", "body": text})
+
+
+async def _socket_app(scope: dict[str, Any], receive: Any, send: Any) -> None:
+    await receive()
+    if scope["path"] == "/never":
+        await asyncio.sleep(60)
+    await send({"type": "websocket.accept"})
+    await send({"type": "websocket.send", "text": scope["client"][0]})
+    while (message := await receive())["type"] != "websocket.disconnect":
+        await send({"type": "websocket.send", "text": message.get("text", "")})
 
 
 @dataclass

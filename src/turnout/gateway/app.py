@@ -46,6 +46,7 @@ def create_app(gateway: Gateway) -> FastAPI:
 
     # The interactive pages would load scripts from elsewhere; /openapi.json is enough for any tool.
     app = FastAPI(title="Turnout", version=__version__, lifespan=lifespan, docs_url=None, redoc_url=None)
+    app.router.redirect_slashes = False  # a redirect would go wherever the Host header says
     app.state.gateway = gateway
     problems.install(app)
     for router in _ROUTERS:

@@ -25,7 +25,7 @@ from turnout.relay.admission import (
     UpstreamCall,
     Usage,
 )
-from turnout.relay.client_connection import ClientConnection
+from turnout.relay.counted_connection import CountedConnection
 from turnout.relay.framing import Headers
 from turnout.relay.relay_context import OpenConnection, RelayContext
 from turnout.relay.relay_settings import RelaySettings
@@ -57,7 +57,7 @@ class Relay:
         self._context = context
         self._timer: asyncio.TimerHandle | None = None
 
-        class BoundConnection(ClientConnection):
+        class BoundConnection(CountedConnection):
             def __init__(
                 self,
                 config: Config,

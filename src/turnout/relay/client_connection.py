@@ -24,7 +24,7 @@ from turnout.relay import error_responses, framing
 from turnout.relay.exchange import Exchange
 from turnout.relay.framing import Head, Refusal, read_head
 from turnout.relay.head_cache import HeadCache
-from turnout.relay.incoming import Incoming, ReadStage, needs_authentication_first, raw_limit
+from turnout.relay.incoming import BUSY, NO_APP, Incoming, ReadStage, needs_authentication_first, raw_limit
 from turnout.relay.relay_context import RelayContext
 
 _RESET = struct.pack("ii", 1, 0)
@@ -32,16 +32,6 @@ _LINGER_S = 2.0  # how long we read on after a refusal, so that a reset does not
 
 _PREFIX = f"req-{secrets.token_hex(6)}".encode()
 _numbers = itertools.count(1)
-
-
-class _Busy:
-    """Takes the place of uvicorn's last cycle, so that uvicorn queues the next one behind a hot request."""
-
-    response_complete = False
-
-
-_BUSY = cast(RequestResponseCycle, _Busy())
-_NO_APP = cast(Any, None)
 
 
 class ClientConnection(HttpToolsProtocol):
@@ -65,7 +55,8 @@ class ClientConnection(HttpToolsProtocol):
         self._head_cache = HeadCache[Head]()
         self._cacheable: Head | None = None  # the last head that may be cached
         self._messages = self._head_bytes = 0
-        self._progress_at = 0.0  # of the present stage
+        self._progress_at = self._body_at = 0.0  # of the present stage, and when a body began
+        self._idle_s = context.settings.head_s  # the first request must come soon
         self._write_stalled_at = inf
         self.write_paused = False
         self._refusal: bytes | None = None  # follows the responses that are due
@@ -157,6 +148,7 @@ class ClientConnection(HttpToolsProtocol):
         self.headers = []
         self.expect_100_continue = False
         self._stage = ReadStage.HEAD
+        self._idle_s = self._settings.keep_alive_s
         self._head_bytes = 0
         self._messages += 1
         self._cacheable = None
@@ -167,9 +159,18 @@ class ClientConnection(HttpToolsProtocol):
         path = self._hot_paths.get(self.url)
         if path is None and (b"?" in self.url or not self.url.startswith(b"/")):
             path = self._hot_paths.get(httptools.parse_url(self.url).path)
-        if path is None or self.parser.get_method() != b"POST":
-            return self._pass_to_uvicorn()
-        self._take(path)
+        parser, settings = self.parser, self._settings
+        # httptools knows whether to keep the connection only now; when the message is complete it says False.
+        version, keep_alive = parser.get_http_version(), parser.should_keep_alive()
+        head = read_head(path or b"", version, keep_alive, self.headers, self._context.forwarded, settings)
+        if len(self.url) > settings.max_url_bytes:
+            head = framing.URL_TOO_LONG
+        if isinstance(head, Refusal):
+            return self._refuse(head)
+        self._body_at = self._context.now
+        if path is None or parser.get_method() != b"POST":
+            return self._pass_to_uvicorn(head)
+        self._take(head)
 
     def on_body(self, body: bytes) -> None:
         incoming = self._incoming
@@ -192,14 +193,8 @@ class ClientConnection(HttpToolsProtocol):
             self._stage = ReadStage.BETWEEN
             super().on_message_complete()
 
-    def _take(self, path: bytes) -> None:
-        # httptools knows whether to keep the connection only now; when the message is complete it says False.
-        parser = self.parser
-        version, keep_alive = parser.get_http_version(), parser.should_keep_alive()
-        head = read_head(path, version, keep_alive, self.headers, self._context.forwarded, self._settings)
-        if isinstance(head, Refusal):
-            return self._refuse(head)
-        if parser.should_upgrade():
+    def _take(self, head: Head) -> None:
+        if head.upgrade or self.parser.should_upgrade():
             return self._refuse(framing.NO_UPGRADE)
         if head.content_length is not None and not head.expects_continue:
             self._cacheable = head
@@ -220,7 +215,7 @@ class ClientConnection(HttpToolsProtocol):
             self._current = incoming
             self._send_continue(incoming)
         else:
-            self.pipeline.appendleft((cast(Any, incoming), _NO_APP))
+            self.pipeline.appendleft((cast(Any, incoming), NO_APP))
             if len(self.pipeline) >= self._settings.max_pipelined:
                 self.flow.pause_reading()
 
@@ -250,9 +245,11 @@ class ClientConnection(HttpToolsProtocol):
         self._current = exchange = Exchange(self, self._context, head, body, request_id)
         exchange.start()
 
-    def _pass_to_uvicorn(self) -> None:
-        if self._current is not None and self.parser.should_upgrade():
-            return self._refuse(Refusal(400, "Wait for the answer before you upgrade.", "bad_framing"))
+    def _pass_to_uvicorn(self, head: Head) -> None:
+        if self.parser.should_upgrade() and self._should_upgrade():
+            longest = self._settings.max_url_bytes
+            if refusal := framing.upgrade_refusal(head, longest, busy=self._current is not None):
+                return self._refuse(refusal)
         url, headers, expects = self.url, self.headers, self.expect_100_continue
         super().on_message_begin()  # makes a scope, which hot requests do not need
         self.url, self.expect_100_continue = url, expects
@@ -264,11 +261,11 @@ class ClientConnection(HttpToolsProtocol):
             if self.cycle is not before:  # an upgrade makes none
                 self._current = self.cycle
             return
-        self.cycle = _BUSY
+        self.cycle = BUSY
         try:
             super().on_headers_complete()
         finally:
-            if self.cycle is _BUSY:  # the URL was malformed
+            if self.cycle is BUSY:  # the URL was malformed
                 self.cycle = before
 
     # --- What the writers of responses call.
@@ -359,9 +356,6 @@ class ClientConnection(HttpToolsProtocol):
                 return
         self.transport.close()
 
-    def send_400_response(self, msg: str) -> None:
-        self._refuse(Refusal(400, msg, "bad_framing"))
-
     def shutdown(self) -> None:
         if self._current is None or isinstance(self._current, Incoming):
             self.transport.close()
@@ -379,20 +373,25 @@ class ClientConnection(HttpToolsProtocol):
 
     def tick(self, now: float) -> None:
         settings = self._settings
+        if self.transport.is_closing():  # what is unread keeps a closed connection open
+            self._write_stalled_at = min(self._write_stalled_at, now)
         if now - self._write_stalled_at > settings.write_stall_s:
             return self.reset()
         current = self._current
         if isinstance(current, Exchange):
             return current.tick(now)
+        if self.flow.read_paused:  # the client cannot be blamed
+            self._progress_at, self._body_at = now, self._body_at + settings.tick_s
         quiet_s = now - self._progress_at
+        late = quiet_s > settings.body_stall_s or now - self._body_at > settings.body_s
         match self._stage:
             case ReadStage.HEAD if quiet_s > settings.head_s:
                 self._refuse(framing.HEAD_TIMEOUT)
-            case ReadStage.BODY if quiet_s > settings.body_stall_s:
-                self._refuse(framing.BODY_TIMEOUT)
-            case ReadStage.ASGI_BODY if current is None and quiet_s > settings.body_stall_s:
+            case ReadStage.ASGI_BODY if late and current is None:
                 self.reset()  # it was answered already
-            case ReadStage.BETWEEN if current is None and quiet_s > settings.keep_alive_s:
+            case ReadStage.BODY | ReadStage.ASGI_BODY if late:
+                self._refuse(framing.BODY_TIMEOUT)
+            case ReadStage.BETWEEN if current is None and quiet_s > self._idle_s:
                 self.transport.close()
             case ReadStage.CLOSING if current is None and quiet_s > _LINGER_S:
                 self.transport.abort()

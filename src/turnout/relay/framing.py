@@ -48,9 +48,12 @@ class Refusal(NamedTuple):
 
 
 HEAD_TOO_LARGE = Refusal(431, "The head of the request is too long.", "head_too_large")
+URL_TOO_LONG = Refusal(414, "The URL is too long.", "head_too_large")
 HEAD_TIMEOUT = Refusal(408, "The head of the request did not come in time.", "request_timeout")
 BODY_TIMEOUT = Refusal(408, "The body of the request did not come in time.", "request_timeout")
 NO_UPGRADE = Refusal(400, "This path cannot be upgraded.", "bad_framing")
+UPGRADE_TOO_SOON = Refusal(400, "Wait for the answer before you upgrade.", "bad_framing")
+UPGRADE_WITH_BODY = Refusal(400, "A request that upgrades has no body.", "bad_framing")
 
 
 def body_too_large(max_body_bytes: int) -> Refusal:
@@ -58,7 +61,7 @@ def body_too_large(max_body_bytes: int) -> Refusal:
 
 
 class Head(NamedTuple):
-    """A request's head. `forwarded` are the header lines that go on to the replica; `content_length` is None for a body in
+    """A request's head. `upgrade` says that there is an Upgrade header. `forwarded` are the header lines that go on to the replica; `content_length` is None for a body in
     chunks. `request_id` is the peer's own id of the request, if it is plain enough to be passed on."""
 
     path: bytes
@@ -70,6 +73,7 @@ class Head(NamedTuple):
     http10: bool
     keep_alive: bool
     request_id: bytes | None = None
+    upgrade: bool = False
 
 
 def read_head(
@@ -80,7 +84,7 @@ def read_head(
     forwarded: frozenset[bytes],
     settings: RelaySettings,
 ) -> Head | Refusal:
-    """The head of a request for a hot path, or why it is refused; the connection must then be closed."""
+    """The head of a request, or why it is refused; the connection must then be closed."""
     size = sum([len(name) + len(value) for name, value in headers])
     if len(headers) > settings.max_headers or size > settings.max_head_bytes:
         return HEAD_TOO_LARGE
@@ -88,7 +92,7 @@ def read_head(
     content_length: int | None = 0
     request_id: bytes | None = None
     hosts = 0
-    expects = False
+    expects = upgrade = False
     lines = b""
     for name, value in headers:
         if name in forwarded:
@@ -114,7 +118,7 @@ def read_head(
         elif name == b"x-request-id":
             request_id = value if _PLAIN_ID.fullmatch(value) else None
         elif name == b"upgrade":
-            return NO_UPGRADE
+            upgrade = True
     http10 = version == "1.0"
     if not http10 and version != "1.1":
         return Refusal(505, "Speak HTTP/1.1.", "bad_framing")
@@ -123,7 +127,30 @@ def read_head(
     if content_length is not None and content_length > settings.max_body_bytes:
         return body_too_large(settings.max_body_bytes)
     keep_alive = keep_alive and not http10
-    return Head(path, authorization, headers, lines, content_length, expects, http10, keep_alive, request_id)
+    return Head(
+        path,
+        authorization,
+        headers,
+        lines,
+        content_length,
+        expects,
+        http10,
+        keep_alive,
+        request_id,
+        upgrade,
+    )
+
+
+def upgrade_refusal(head: Head, longest_line: int, *, busy: bool) -> Refusal | None:
+    """Why a request may not become a WebSocket. What the WebSocket's own parser refuses it would not answer. `busy` says
+    that an earlier request has no answer yet."""
+    if busy:
+        return UPGRADE_TOO_SOON
+    if head.content_length != 0:
+        return UPGRADE_WITH_BODY
+    if any(len(name) + len(value) > longest_line for name, value in head.headers):
+        return HEAD_TOO_LARGE
+    return None
 
 
 def request_head(

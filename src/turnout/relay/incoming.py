@@ -2,6 +2,9 @@
 
 import asyncio
 from enum import Enum, auto
+from typing import Any, cast
+
+from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from turnout.relay.framing import Head
 
@@ -9,6 +12,16 @@ _SMALL_BODY_BYTES = (
     64 * 1024
 )  # such a body comes with its head, or nearly: the key is checked when it is there
 _RAW_SLACK_BYTES = 1024 * 1024
+
+
+class _Busy:
+    """Takes the place of uvicorn's last cycle, so that uvicorn queues the next one behind a hot request."""
+
+    response_complete = False
+
+
+BUSY = cast(RequestResponseCycle, _Busy())
+NO_APP = cast(Any, None)
 
 
 class ReadStage(Enum):

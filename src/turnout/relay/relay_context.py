@@ -5,6 +5,7 @@ from typing import Protocol
 
 from turnout.relay.admission import Admission
 from turnout.relay.batching import ReadBatcher
+from turnout.relay.connection_counts import ConnectionCounts
 from turnout.relay.relay_settings import RelaySettings
 from turnout.relay.upstream import ConnectionPool
 
@@ -34,6 +35,7 @@ class RelayContext:
         self.pool = pool
         self.watch = watch
         self.batcher = ReadBatcher()
+        self.counts = ConnectionCounts(settings)
         self.hot_paths = {path.encode(): path.encode() for path in settings.paths}
         self.done_paths = frozenset(path.encode() for path in settings.done_paths)
         self.forwarded = frozenset(name.lower().encode() for name in settings.forwarded)

@@ -18,6 +18,11 @@ class RelaySettings:
     trusts_request_ids: bool = False  # a request keeps its X-Request-Id: only behind our own gateways
     response_headers: tuple[tuple[str, str], ...] = field(default=(("x-content-type-options", "nosniff"),))
 
+    max_connections: int = 8192
+    max_connections_per_address: int = 1024  # or for each /64 network of IPv6
+    trusted_proxies: tuple[str, ...] = ()  # networks whose X-Forwarded-For says whose connection it is
+
+    max_url_bytes: int = 8000
     max_head_bytes: int = 32 * 1024
     max_headers: int = 100
     max_body_bytes: int = 32 * 1024 * 1024
@@ -25,8 +30,9 @@ class RelaySettings:
 
     head_s: float = 15.0  # for a request's head, from the start of the connection or the head's first byte
     body_stall_s: float = 30.0  # without a byte of a request's body
+    body_s: float = 300.0  # for a request's body in all
     keep_alive_s: float = 75.0
-    write_stall_s: float = 60.0  # a client that reads nothing for this long is gone
+    write_stall_s: float = 30.0  # a client that reads nothing for this long is gone
 
     connect_s: float = 5.0
     answer_s: float = 900.0  # to the response's head: without streaming an engine sends nothing before

@@ -21,8 +21,13 @@ from turnout.gateway.gateway import Gateway, GatewayStores, build_gateway
 from turnout.ports.gangs import GangReports
 from turnout.ports.network import Fetcher
 from turnout.relay import Relay, RelaySettings
+from turnout.relay.connection_counts import read_networks
+from turnout.wiring.open_files import raise_open_files
 from turnout.wiring.stores import Stores, open_stores
 from turnout.wiring.tls import client_tls
+
+_MAX_SOCKET_MESSAGE_BYTES = 64 * 1024  # twice what a tunnel's message has; clients only say their key
+_OTHER_FILES = 256  # of this process: Redis, engines, objects
 
 
 def new_task_id() -> str:
@@ -52,12 +57,14 @@ async def run_gateway(config: Config, listening: socket.socket) -> None:
                 relay.close()
 
         gateway = gateway_on(config, stores, fetcher, prober)
-        relay = Relay(gateway.admission, RelaySettings(max_body_bytes=config.max_body_bytes), tls)
+        relay = Relay(gateway.admission, relay_settings(config), tls)
         settings = uvicorn.Config(
             create_app(gateway),
             http=relay.protocol,
             ws="websockets-sansio",
             lifespan="on",
+            ws_max_size=_MAX_SOCKET_MESSAGE_BYTES,
+            proxy_headers=False,  # the relay knows which proxies are trusted
             log_config=None,
             access_log=False,
             server_header=False,
@@ -68,6 +75,21 @@ async def run_gateway(config: Config, listening: socket.socket) -> None:
         gc.freeze()
         await Server(settings).serve(sockets=[listening])
         await gateway.chat_usage.flush()  # also what was cut just now
+
+
+def relay_settings(config: Config) -> RelaySettings:
+    """Raises Misconfigured."""
+    proxies = tuple(one.strip() for one in config.trusted_proxies.split(",") if one.strip())
+    try:
+        read_networks(proxies)
+    except ValueError as err:
+        raise Misconfigured(f"trusted_proxies: {err}") from err
+    return RelaySettings(
+        max_connections=min(config.max_connections, raise_open_files() - _OTHER_FILES),
+        max_connections_per_address=config.max_connections_per_address,
+        trusted_proxies=proxies,
+        max_body_bytes=config.max_body_bytes,
+    )
 
 
 def gateway_on(

@@ -20,6 +20,7 @@ from turnout.domain.tasks import TenantId
 from turnout.launch.local import Part, run_parts
 from turnout.ports.keys import KeyStore
 from turnout.ports.processes import Process
+from turnout.wiring.open_files import raise_open_files
 from turnout.wiring.run_manager import declare
 from turnout.wiring.signals import on_stop
 from turnout.wiring.state_dir import alone_on, write_private
@@ -47,6 +48,7 @@ async def run_up(
     """Runs until SIGINT or SIGTERM, or until someone sets the event that `ready` is given. Gangs are children of
     this machine's worker, or run on a Ray cluster."""
     config.state_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+    raise_open_files()  # the parts inherit it
     stopping = asyncio.Event()
     on_stop(stopping.set)
     with alone_on(config.state_dir), listen(config) as listening:

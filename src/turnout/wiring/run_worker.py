@@ -32,6 +32,7 @@ from turnout.engines.llamacpp import builtin_weights
 from turnout.relay import Relay
 from turnout.schemas.direct_messages import MAX_DIRECT_MESSAGE_BYTES
 from turnout.schemas.relay_tokens import relay_token
+from turnout.wiring.open_files import raise_open_files
 from turnout.wiring.signals import on_stop
 from turnout.wiring.state_dir import alone_on, write_private
 from turnout.wiring.stores import open_stores
@@ -69,6 +70,7 @@ async def run_engine_worker(config: Config, joining: Joining, listening: socket.
     """Joins, and serves what it is ordered to, until SIGTERM. Raises Misconfigured when it cannot join like this."""
     if config.engine_host is not None:
         check_engine_host(config.engine_host)
+    raise_open_files()
     home = config.state_dir / (f"worker-{joining.name}" if joining.name else "worker")
     home.mkdir(parents=True, exist_ok=True, mode=0o700)
     with alone_on(home):
@@ -153,6 +155,7 @@ def _server_settings(app: Starlette, relay: Relay) -> uvicorn.Config:
         http=relay.protocol,
         ws="websockets-sansio",
         ws_max_size=MAX_DIRECT_MESSAGE_BYTES,
+        proxy_headers=False,
         ws_ping_interval=_PING_S,
         ws_ping_timeout=2 * _PING_S,
         lifespan="off",

@@ -89,6 +89,7 @@ def worker_relay_settings() -> RelaySettings:
         paths=paths,
         trusts_request_ids=True,
         response_headers=(),  # the gateway adds them
+        max_connections_per_address=4096,  # a gateway has one for each request in flight
         max_attempts=1,
         retried_statuses=frozenset(),
         comment_after_s=86_400.0,

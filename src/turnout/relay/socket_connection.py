@@ -1,0 +1,97 @@
+"""A client's WebSocket: uvicorn's protocol, with bounds on what a stranger can make us hold.
+
+Nothing is read before the app has accepted. There is no compression, so that a message is never larger than what came.
+The handshake has a deadline. A peer that does not read is not read from either, and is dropped after a while.
+"""
+
+import asyncio
+from math import inf
+from typing import Any
+
+from uvicorn.config import Config
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+from uvicorn.server import ServerState
+
+from turnout.relay.relay_context import RelayContext
+
+
+class SocketConnection(WebSocketsSansIOProtocol):
+    def __init__(
+        self,
+        context: RelayContext,
+        address: str,
+        peer: tuple[str, int] | None,
+        config: Config,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        """`address` is what the connection is counted under; `peer` is who the app is told is calling."""
+        super().__init__(config, server_state, app_state, _loop)
+        self.conn.available_extensions = []
+        self._context = context
+        self._address = address
+        self._peer = peer
+        self._reading = True
+        self._made_at = context.now
+        self._stalled_at = inf
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        self.client = self._peer
+        self._context.connections.add(self)
+        self._settle_reading()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._context.connections.discard(self)
+        self._context.counts.leave(self._address)
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self.conn.handshake_exc is not None and not self.transport.is_closing():
+            self.transport.write(b"".join(self.conn.data_to_send()))
+            self.transport.close()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._stalled_at = self._context.now
+        self._settle_reading()  # a peer that pings and never reads would have us collect the answers
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._stalled_at = inf
+        self._settle_reading()
+
+    async def send(self, message: Any) -> None:
+        await super().send(message)
+        self._settle_reading()
+
+    async def receive(self) -> Any:
+        message = await super().receive()
+        self._settle_reading()
+        return message
+
+    def _settle_reading(self) -> None:
+        if self.transport.is_closing():
+            return
+        wanted = self.handshake_complete and self.writable.is_set() and not self.read_paused
+        if wanted and not self.transport.is_reading():
+            self.transport.resume_reading()
+        elif not wanted and self.transport.is_reading():
+            self.transport.pause_reading()
+
+    # What the relay calls.
+    def tick(self, now: float) -> None:
+        settings = self._context.settings
+        if self.transport.is_closing():
+            self._stalled_at = min(self._stalled_at, now)  # what is unread keeps a closed connection open
+        late = not self.handshake_complete and now - self._made_at > settings.head_s
+        if late or now - self._stalled_at > settings.write_stall_s:
+            self.reset()
+
+    def close(self) -> None:
+        """The server closes sockets itself."""
+
+    def reset(self) -> None:
+        self.transport.abort()
