@@ -142,7 +142,7 @@ async def _new_key(config: Config) -> str:
     key, token = mint(
         secrets.token_hex(6), secrets.token_hex(24), TenantId("default"), Role.ADMIN, "benchmark", time.time()
     )
-    async with open_key_store(config) as keys:
+    async with open_key_store(config) as (keys, _):
         await keys.add(key)
     return token
 

@@ -125,6 +125,18 @@ def test_a_key_is_made_for_a_time_and_rotated_with_an_overlap(cli: Cli, gateway:
     assert (odd.code, odd.err) == (2, "error: --expires is a time like 30d, 12h or 45m; not soon\n")
 
 
+def test_the_audit_log_is_a_table_or_json_lines_newest_last(cli: Cli, gateway: ScriptedGateway) -> None:
+    entry = {"at": 1.0, "actor": "k1", "action": "key.created", "target": "k2", "address": "10.0.0.1"}
+    page = [{**entry, "id": f"{n}-0", "detail": {"tenant": "a\x1b[31m"}} for n in (2, 1)]
+    gateway.hooks["GET /v1/audit"] = lambda _: Answer(200, {"data": page, "has_more": False})
+    heading, first, _ = cli("audit").out.splitlines()
+    assert heading.split() == ["TIME", "BY", "FROM", "ACTION", "WHAT", "DETAIL"]
+    assert first.split()[2:] == ["k1", "10.0.0.1", "key.created", "k2", "tenant=a", "[31m"]
+    lines = cli("audit", "--json", "--limit", "7", "--before", "9-0").out.splitlines()
+    assert [json.loads(line)["id"] for line in lines] == ["1-0", "2-0"]
+    assert gateway.requests[1].query == {"limit": ["7"], "before": ["9-0"]}
+
+
 def test_a_user_key_cannot_make_keys(cli: Cli, gateway: ScriptedGateway) -> None:
     gateway.hooks["POST /v1/keys"] = lambda _: error(403, "Only an admin's key may do this.")
     done = cli("keys", "create")

@@ -190,6 +190,12 @@ class ApiClient:
     def revoke_key(self, key_id: str) -> None:
         self._request("DELETE", f"/v1/keys/{quote(key_id, safe='')}")
 
+    def audit(self, limit: int, before: str | None) -> Mapping[str, Any]:
+        params: dict[str, str | int] = {"limit": limit}
+        if before is not None:
+            params["before"] = before
+        return self._request("GET", "/v1/audit", params=params)
+
     def models(self) -> Mapping[str, Any]:
         return self._request("GET", "/v1/models")
 

@@ -1,6 +1,7 @@
 """`turnout keys`: API keys, through a running server or written to its Redis."""
 
 import asyncio
+import getpass
 import json
 import secrets
 import sys
@@ -12,11 +13,13 @@ import typer
 
 from turnout.cli.formatting import clock_time, one_line, table
 from turnout.cli.options import Common, JsonOption, seconds, with_common
+from turnout.domain.audit import AuditAction, AuditEntry
 from turnout.domain.errors import NotFound, TurnoutError
 from turnout.domain.keys import Key, Role, mint, rotate
 from turnout.domain.tasks import TenantId
 
 if TYPE_CHECKING:
+    from turnout.ports.audit import AuditLog
     from turnout.ports.keys import KeyStore
 
 T = TypeVar("T")
@@ -63,7 +66,12 @@ def create(
             time.time(),
             expires_in_s,
         )
-        _with_store(common, lambda store: store.add(key))
+
+        async def add(store: "KeyStore", audit: "AuditLog") -> None:
+            await audit.add(_entry(AuditAction.KEY_CREATED, key, role=key.role, name=name))
+            await store.add(key)
+
+        _with_store(common, add)
         made: Mapping[str, Any] = _shown(key, token)
     else:
         fields = {"tenant": tenant, "role": role.value, "name": name, "expires_in_s": expires_in_s}
@@ -93,17 +101,18 @@ def rotate_key(
     expires_in_s = None if expires is None else seconds(expires, "--expires")
     if direct:
 
-        async def act(store: "KeyStore") -> Mapping[str, Any]:
+        async def turn(store: "KeyStore", audit: "AuditLog") -> Mapping[str, Any]:
             old = await store.find(key_id)
             if old is None or old.expired(time.time()):
                 raise NotFound(f"there is no key {key_id}")
             new, token, ending = rotate(
                 old, secrets.token_hex(8), secrets.token_urlsafe(32), time.time(), overlap_s, expires_in_s
             )
+            await audit.add(_entry(AuditAction.KEY_ROTATED, old, replaced_by=new.id))
             await store.add(new, ending)
             return _shown(new, token, old.id)
 
-        made = _with_store(common, act)
+        made = _with_store(common, turn)
     else:
         fields = {"overlap_s": overlap_s, "expires_in_s": expires_in_s}
         with common.client() as client:
@@ -118,7 +127,7 @@ def list_keys(common: Common, direct: DirectOption = False, as_json: JsonOption 
     from turnout.schemas.key_json import KeyList
 
     if direct:
-        keys = sorted(_with_store(common, lambda store: store.all()), key=lambda key: key.created_at)
+        keys = sorted(_with_store(common, lambda store, _: store.all()), key=lambda key: key.created_at)
         answer: Mapping[str, Any] = {"data": [_shown(key) for key in keys]}
     else:
         with common.client() as client:
@@ -144,8 +153,15 @@ def list_keys(common: Common, direct: DirectOption = False, as_json: JsonOption 
 def revoke(common: Common, key_id: IdArgument, direct: DirectOption = False) -> None:
     """Revoke a key: it is refused from the next request on."""
     if direct:
-        if not _with_store(common, lambda store: store.revoke(key_id)):
-            raise NotFound(f"there is no key {key_id}")
+
+        async def end(store: "KeyStore", audit: "AuditLog") -> None:
+            key = await store.find(key_id)
+            if key is None:
+                raise NotFound(f"there is no key {key_id}")
+            await audit.add(_entry(AuditAction.KEY_REVOKED, key, role=key.role))
+            await store.revoke(key_id)
+
+        _with_store(common, end)
     else:
         with common.client() as client:
             client.revoke_key(key_id)
@@ -179,11 +195,16 @@ def _shown(key: Key, token: str | None = None, replaces: str | None = None) -> d
     return key_of(key, token, replaces).model_dump(mode="json", exclude_none=True)
 
 
-def _with_store(common: Common, act: "Callable[[KeyStore], Awaitable[T]]") -> T:
+def _entry(action: AuditAction, key: Key, **detail: str) -> AuditEntry:
+    detail = {"tenant": key.tenant, **detail}
+    return AuditEntry(time.time(), f"user {getpass.getuser()} by --direct", action, key.id, "", detail)
+
+
+def _with_store(common: Common, act: "Callable[[KeyStore, AuditLog], Awaitable[T]]") -> T:
     from turnout.wiring.stores import open_key_store
 
     async def run() -> T:
         async with open_key_store(common.load().config) as store:
-            return await act(store)
+            return await act(*store)
 
     return asyncio.run(run())

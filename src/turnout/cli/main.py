@@ -9,6 +9,7 @@ from typer.core import TyperGroup
 
 from turnout import __version__
 from turnout.cli import (
+    audit_command,
     chat_command,
     config_command,
     doctor_command,
@@ -113,6 +114,7 @@ models_commands.register(app)
 workers_commands.register(app)
 ray_commands.register(app)
 keys_commands.register(app)
+audit_command.register(app)
 usage_command.register(app)
 config_command.register(app)
 doctor_command.register(app)

@@ -12,7 +12,7 @@ from turnout.gateway import problems
 from turnout.gateway.gateway import Gateway
 from turnout.gateway.middleware import BodyLimit, StandardHeaders, UnexpectedErrors
 from turnout.gateway.models import model_list, models_admin
-from turnout.gateway.operations import health, keys_admin, metrics_route, usage_routes
+from turnout.gateway.operations import audit_routes, health, keys_admin, metrics_route, usage_routes
 from turnout.gateway.operations.metrics import RequestMetrics
 from turnout.gateway.page import page_routes, session_routes
 from turnout.gateway.videos import event_streams, video_files, video_routes
@@ -25,6 +25,7 @@ _ROUTERS = (
     models_admin.router,
     model_list.router,
     keys_admin.router,
+    audit_routes.router,
     usage_routes.router,
     worker_routes.router,
     tunnel_route.router,

@@ -30,6 +30,7 @@ from turnout.gateway.operations.metrics import Metrics
 from turnout.gateway.videos.live_events import LiveEvents
 from turnout.gateway.videos.submission import Submissions
 from turnout.gateway.videos.time_estimates import TimeEstimates
+from turnout.ports.audit import AuditLog
 from turnout.ports.blobs import Blobs
 from turnout.ports.events import TaskEvents
 from turnout.ports.fleet_status import FleetStatus
@@ -56,6 +57,7 @@ class GatewayStores:
     backlog: Backlog
     keys: KeyStore
     sessions: SessionStore
+    audit: AuditLog
     blobs: Blobs
     mutex: Mutex
     models: ModelStore

@@ -115,6 +115,7 @@ def gateway_stores(stores: Stores, gangs: GangReports | None = None) -> GatewayS
         backlog=stores.backlog,
         keys=stores.keys,
         sessions=stores.sessions,
+        audit=stores.audit,
         blobs=stores.blobs,
         mutex=stores.mutex,
         models=stores.models,

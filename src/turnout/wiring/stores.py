@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from turnout.adapters.object_store import ObjectBlobs, open_blobs
+from turnout.adapters.redis.audit_log import RedisAuditLog
 from turnout.adapters.redis.backlog import RedisBacklog
 from turnout.adapters.redis.connection import RedisConnection
 from turnout.adapters.redis.fleet_state import RedisFleetStatus, RedisManagerState
@@ -39,6 +40,7 @@ class Stores:
     gangs: RedisGangReports
     keys: RedisKeyStore
     sessions: RedisSessionStore
+    audit: RedisAuditLog
     quotas: RedisQuotas
     usage: RedisUsage
     outbox: RedisOutbox
@@ -90,6 +92,7 @@ def stores_on(link: RedisConnection, blobs: ObjectBlobs, retention_s: float) -> 
         gangs=RedisGangReports(link),
         keys=RedisKeyStore(link),
         sessions=RedisSessionStore(link),
+        audit=RedisAuditLog(link),
         quotas=RedisQuotas(link),
         usage=RedisUsage(link),
         outbox=RedisOutbox(link, tasks),
@@ -114,9 +117,10 @@ async def open_stores(config: Config) -> AsyncGenerator[Stores]:
 
 
 @asynccontextmanager
-async def open_key_store(config: Config) -> AsyncGenerator[RedisKeyStore]:
+async def open_key_store(config: Config) -> AsyncGenerator[tuple[RedisKeyStore, RedisAuditLog]]:
+    """The keys, and the log that every change of them goes to first."""
     link = RedisConnection(find_redis_url(config), config.redis_prefix)
     try:
-        yield RedisKeyStore(link)
+        yield RedisKeyStore(link), RedisAuditLog(link)
     finally:
         await link.close()

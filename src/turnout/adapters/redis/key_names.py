@@ -116,6 +116,10 @@ class KeyNames:
         """Id of the key that the code logs in as. Gateway and `turnout up` write, gateway takes. 2 minutes."""
         return f"{self.prefix}:code:{digest}"
 
+    def audit(self) -> str:
+        """Stream of acts on keys, models and workers, about 20,000. Gateways and `turnout keys` write, gateways read. For ever."""
+        return f"{self.prefix}:audit"
+
     def chat_account(self, tenant: str) -> str:
         """Hash: at, r (requests), t (tokens) left. Gateways write and read. Until it would be full again."""
         return f"{self.prefix}:chat:account:{tenant}"

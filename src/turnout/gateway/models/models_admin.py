@@ -2,15 +2,16 @@
 
 from fastapi import APIRouter, Request
 
+from turnout.domain.audit import AuditAction
 from turnout.domain.errors import Forbidden, NotFound
 from turnout.domain.model_status import REGISTERED
 from turnout.domain.serving import EngineKind
 from turnout.engines.engine_servers import check_served
+from turnout.gateway.audit_trail import AuditDep
 from turnout.gateway.auth import AdminDep
 from turnout.gateway.bodies import json_body, read_json_value
 from turnout.gateway.gateway import GatewayDep
 from turnout.gateway.problems import documented
-from turnout.observe import get_log
 from turnout.schemas.declared_models import DECLARATION, read_model
 from turnout.schemas.model_json import ModelDeleted, ModelShown, ServedShown, shown
 
@@ -23,7 +24,9 @@ router = APIRouter(tags=["models"], responses=documented(401, 403, 500, 503))
     openapi_extra=json_body(DECLARATION),
     summary="Register a model",
 )
-async def register(request: Request, admin: AdminDep, gateway: GatewayDep) -> ModelShown | ServedShown:
+async def register(
+    request: Request, admin: AdminDep, gateway: GatewayDep, audit: AuditDep
+) -> ModelShown | ServedShown:
     """Registering a known alias again changes it: its replicas are replaced as they become idle."""
     model = read_model(await read_json_value(request))
     if model.engine is EngineKind.COMMAND and not gateway.config.allow_registered_commands:
@@ -33,17 +36,19 @@ async def register(request: Request, admin: AdminDep, gateway: GatewayDep) -> Mo
             "command_not_allowed",
         )
     check_served(model)
+    await audit.record(
+        admin, AuditAction.MODEL_REGISTERED, model.name, engine=model.engine, weights=model.weights
+    )
     await gateway.stores.models.put(model)
     gateway.catalog.invalidate()
-    get_log().info("model registered", model=model.name, engine=model.engine, by=admin.id)
     return shown(model, REGISTERED)
 
 
 @router.delete("/v1/models/{name}", responses=documented(404), summary="Remove a model")
-async def remove(name: str, admin: AdminDep, gateway: GatewayDep) -> ModelDeleted:
+async def remove(name: str, admin: AdminDep, gateway: GatewayDep, audit: AuditDep) -> ModelDeleted:
     """Its replicas leave once they are idle; its waiting tasks end with an error."""
+    await audit.record(admin, AuditAction.MODEL_REMOVED, name[:100])
     if not await gateway.stores.models.remove(name):
         raise NotFound(f"There is no model {name[:100]}.", "model", "model_not_found")
     gateway.catalog.invalidate()
-    get_log().info("model removed", model=name, by=admin.id)
     return ModelDeleted(id=name)

@@ -4,14 +4,15 @@ import secrets
 
 from fastapi import APIRouter, Request
 
+from turnout.domain.audit import AuditAction
 from turnout.domain.errors import NotFound
 from turnout.domain.keys import mint, rotate
 from turnout.domain.tasks import TenantId
+from turnout.gateway.audit_trail import AuditDep
 from turnout.gateway.auth import AdminDep
 from turnout.gateway.bodies import json_body, read_json
 from turnout.gateway.gateway import GatewayDep
 from turnout.gateway.problems import documented
-from turnout.observe import get_log
 from turnout.schemas.key_json import KeyDeleted, KeyList, KeyRequest, KeyRotation, KeyShown, key_of
 
 router = APIRouter(tags=["keys"], responses=documented(401, 403, 500, 503))
@@ -23,7 +24,7 @@ router = APIRouter(tags=["keys"], responses=documented(401, 403, 500, 503))
     openapi_extra=json_body(KeyRequest),
     summary="Create a key",
 )
-async def create(request: Request, admin: AdminDep, gateway: GatewayDep) -> KeyShown:
+async def create(request: Request, admin: AdminDep, gateway: GatewayDep, audit: AuditDep) -> KeyShown:
     body = await read_json(request, KeyRequest)
     key, token = mint(
         secrets.token_hex(8),
@@ -34,8 +35,10 @@ async def create(request: Request, admin: AdminDep, gateway: GatewayDep) -> KeyS
         gateway.now(),
         body.expires_in_s,
     )
+    await audit.record(
+        admin, AuditAction.KEY_CREATED, key.id, tenant=key.tenant, role=key.role, name=key.name
+    )
     await gateway.stores.keys.add(key)
-    get_log().info("key created", key=key.id, tenant=key.tenant, role=key.role, by=admin.id)
     return key_of(key, token)
 
 
@@ -45,7 +48,9 @@ async def create(request: Request, admin: AdminDep, gateway: GatewayDep) -> KeyS
     openapi_extra=json_body(KeyRotation),
     summary="Replace a key",
 )
-async def replace(key_id: str, request: Request, admin: AdminDep, gateway: GatewayDep) -> KeyShown:
+async def replace(
+    key_id: str, request: Request, admin: AdminDep, gateway: GatewayDep, audit: AuditDep
+) -> KeyShown:
     """A new key that may do the same; the old one works until the overlap ends."""
     body = await read_json(request, KeyRotation)
     now = gateway.now()
@@ -55,9 +60,9 @@ async def replace(key_id: str, request: Request, admin: AdminDep, gateway: Gatew
     new, token, ending = rotate(
         old, secrets.token_hex(8), secrets.token_urlsafe(32), now, body.overlap_s, body.expires_in_s
     )
+    await audit.record(admin, AuditAction.KEY_ROTATED, old.id, tenant=old.tenant, replaced_by=new.id)
     await gateway.stores.keys.add(new, ending)
     gateway.keys.drop(old.id)
-    get_log().info("key rotated", key=old.id, replaced_by=new.id, by=admin.id)
     return key_of(new, token, replaces=old.id)
 
 
@@ -67,11 +72,13 @@ async def index(admin: AdminDep, gateway: GatewayDep) -> KeyList:
 
 
 @router.delete("/v1/keys/{key_id}", responses=documented(404), summary="Revoke a key")
-async def revoke(key_id: str, admin: AdminDep, gateway: GatewayDep) -> KeyDeleted:
+async def revoke(key_id: str, admin: AdminDep, gateway: GatewayDep, audit: AuditDep) -> KeyDeleted:
+    if (key := await gateway.stores.keys.find(key_id)) is None:
+        raise _no_key(key_id)
+    await audit.record(admin, AuditAction.KEY_REVOKED, key.id, tenant=key.tenant, role=key.role)
     if not await gateway.stores.keys.revoke(key_id):
         raise _no_key(key_id)
     gateway.keys.drop(key_id)
-    get_log().info("key revoked", key=key_id, by=admin.id)
     return KeyDeleted(id=key_id)
 
 

@@ -13,13 +13,14 @@ from urllib.parse import urlsplit
 
 from fastapi import APIRouter, Header, Request
 
+from turnout.domain.audit import AuditAction
 from turnout.domain.errors import Forbidden, InvalidRequest, NotFound, TurnoutError, Unauthorized
 from turnout.domain.serving import TUNNEL, Enrolment, OrderSheet, StoredHeartbeat, WorkerId
+from turnout.gateway.audit_trail import AuditDep
 from turnout.gateway.auth import AdminDep, WorkerDep
 from turnout.gateway.bodies import json_body, read_json
 from turnout.gateway.gateway import Gateway, GatewayDep
 from turnout.gateway.problems import documented
-from turnout.observe import get_log
 from turnout.ports.network import Fetcher
 from turnout.schemas.relay_tokens import PROBE_PATH, probe_answer
 from turnout.schemas.worker_messages import (
@@ -45,7 +46,7 @@ router = APIRouter(tags=["workers"], responses=documented(401, 403, 500, 503))
     openapi_extra=json_body(Registration),
     summary="Join as a worker",
 )
-async def register(request: Request, key: WorkerDep, gateway: GatewayDep) -> Registered:
+async def register(request: Request, key: WorkerDep, gateway: GatewayDep, audit: AuditDep) -> Registered:
     body = await read_json(request, Registration)
     known = await gateway.stores.workers.enrolled(body.known_as) if body.known_as else None
     if known is not None and not _is_its_secret(known, body.secret or ""):
@@ -54,8 +55,8 @@ async def register(request: Request, key: WorkerDep, gateway: GatewayDep) -> Reg
         await _probe(gateway.prober, body.url, body.probe_key)
     worker = known.id if known else WorkerId(f"w-{secrets.token_hex(6)}")
     secret = body.secret if known and body.secret else secrets.token_urlsafe(32)
+    await audit.record(key, AuditAction.WORKER_REGISTERED, worker, name=body.name, url=body.url)
     await gateway.stores.workers.enrol(Enrolment(worker, body.name, body.url, _digest(secret)))
-    get_log().info("worker registered", worker=worker, name=body.name, url=body.url, by=key.id)
     return Registered(id=worker, secret=secret, heartbeat_s=HEARTBEAT_S)
 
 
@@ -108,13 +109,17 @@ async def index(admin: AdminDep, gateway: GatewayDep) -> WorkerList:
     openapi_extra=json_body(Draining),
     summary="Take a worker out, or back in",
 )
-async def drain(worker_id: str, request: Request, admin: AdminDep, gateway: GatewayDep) -> Draining:
+async def drain(
+    worker_id: str, request: Request, admin: AdminDep, gateway: GatewayDep, audit: AuditDep
+) -> Draining:
     body = await read_json(request, Draining)
+    await audit.record(
+        admin, AuditAction.WORKER_DRAINED, worker_id[:100], draining=str(body.draining).lower()
+    )
     try:
         await gateway.stores.workers.set_draining(WorkerId(worker_id), body.draining)
     except NotFound as err:
         raise NotFound(f"There is no worker {worker_id[:100]}.", "worker_id", "worker_not_found") from err
-    get_log().info("worker drained", worker=worker_id, draining=body.draining, by=admin.id)
     return body
 
 

@@ -1,0 +1,30 @@
+"""The audit log in Redis: one bounded stream that all gateways write."""
+
+from collections.abc import Sequence
+
+from pydantic import TypeAdapter
+
+from turnout.adapters.redis.connection import RedisConnection, translated
+from turnout.domain.audit import MAX_AUDIT_ENTRIES, AuditEntry
+
+_ENTRY = TypeAdapter(AuditEntry)
+_FIELD = b"entry"
+
+
+class RedisAuditLog:
+    def __init__(self, link: RedisConnection) -> None:
+        self._client = link.client
+        self._name = link.keys.audit()
+
+    async def add(self, entry: AuditEntry) -> None:
+        async with translated():
+            await self._client.xadd(
+                self._name, {_FIELD: _ENTRY.dump_json(entry)}, maxlen=MAX_AUDIT_ENTRIES, approximate=True
+            )
+
+    async def newest(self, limit: int, before: str | None = None) -> Sequence[tuple[str, AuditEntry]]:
+        async with translated():
+            found = await self._client.xrevrange(
+                self._name, f"({before}" if before else "+", "-", count=limit
+            )
+        return [(id_.decode(), _ENTRY.validate_json(fields[_FIELD])) for id_, fields in found]

@@ -1,0 +1,32 @@
+"""What is recorded of acts on keys, models and workers."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+MAX_AUDIT_ENTRIES = 20_000
+
+
+class AuditAction(StrEnum):
+    KEY_CREATED = "key.created"
+    KEY_ROTATED = "key.rotated"
+    KEY_REVOKED = "key.revoked"
+    MODEL_REGISTERED = "model.registered"
+    MODEL_REMOVED = "model.removed"
+    WORKER_REGISTERED = "worker.registered"
+    WORKER_DRAINED = "worker.drained"
+    WORKER_EVICTED = "worker.evicted"
+    WEBHOOK_SECRET_ROTATED = "webhook_secret.rotated"
+
+
+@dataclass(frozen=True, slots=True)
+class AuditEntry:
+    """`actor` is the id of the key that was used, or who else did it; `address` is where the request came from. There is
+    never a secret in it."""
+
+    at: float
+    actor: str
+    action: AuditAction
+    target: str
+    address: str = ""
+    detail: Mapping[str, str] = field(default_factory=dict[str, str])
