@@ -37,3 +37,11 @@ def test_the_glossary_has_every_word_of_every_file_name() -> None:
     glossary = (ROOT / "docs" / "architecture.md").read_text().partition("\n## Glossary\n")[2].lower()
     words = {word for path in SOURCES for word in path.stem.strip("_").split("_")}
     assert sorted(word for word in words if not re.search(rf"\b{word}", glossary)) == []
+
+
+def test_everything_that_is_downloaded_has_its_hashes_locked() -> None:
+    # torch is apart: its builds differ by machine.
+    for path in sorted((ROOT / "requirements").glob("*.txt")):
+        entries = re.split(r"\n(?=\S)", path.read_text().strip())
+        bare = [entry.split()[0] for entry in entries if "--hash=sha256:" not in entry]
+        assert bare == (["torch==2.13.0"] if path.name == "torch.txt" else []), path.name
