@@ -89,6 +89,8 @@ class Config:
     ray_turn_s: float = 300.0
     allow_private_urls: bool = False
     ca_file: Path | None = None
+    tls_cert: Path | None = None
+    tls_key: Path | None = None
     engine_host: str | None = None
     allow_registered_commands: bool = False
     vllm: str = "vllm"

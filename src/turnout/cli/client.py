@@ -4,6 +4,7 @@ decides what to do when the server is away."""
 import json
 import os
 import secrets
+import ssl
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -70,7 +71,7 @@ class VideoOrder:
 
 
 class ApiClient:
-    def __init__(self, server: ServerAddress) -> None:
+    def __init__(self, server: ServerAddress, ca_file: Path | None = None) -> None:
         self.server = server
         headers = {"user-agent": f"turnout-cli/{__version__}"}
         if server.api_key:
@@ -80,6 +81,7 @@ class ApiClient:
         self._http = httpx.Client(
             base_url=server.url,
             headers=headers,
+            verify=_trusting(ca_file),
             timeout=httpx.Timeout(ANSWER_S, connect=CONNECT_S),
             trust_env=not _is_loopback(server.url),  # a proxy from the environment cannot reach our loopback
         )
@@ -244,12 +246,24 @@ class ApiClient:
         try:
             yield
         except (httpx.ConnectError, httpx.ConnectTimeout) as err:
+            if "certificate" in str(err).lower():
+                raise TurnoutError(
+                    f"the certificate of {self.server.url} is not trusted ({err}); name its authority with --ca-file"
+                ) from err
             raise NoServer(_no_answer(self.server)) from err
         except httpx.TransportError as err:
             what = str(err) or type(err).__name__
             raise Dropped(f"the connection to {self.server.url} broke: {what}") from err
         except (httpx.InvalidURL, httpx.TooManyRedirects, httpx.DecodingError) as err:
             raise TurnoutError(f"{self.server.url} answered with something odd: {err}") from err
+
+
+def _trusting(ca_file: Path | None) -> ssl.SSLContext | bool:
+    if ca_file is None:
+        return True
+    from turnout.wiring.tls import client_tls
+
+    return client_tls(ca_file)
 
 
 def _no_answer(server: ServerAddress) -> str:

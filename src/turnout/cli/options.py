@@ -36,6 +36,12 @@ StateDirOption = Annotated[
 ]
 UrlOption = Annotated[str | None, typer.Option("--url", metavar="URL", help="Server (or TURNOUT_URL).")]
 KeyOption = Annotated[str | None, typer.Option("--key", metavar="KEY", help="API key (or TURNOUT_API_KEY).")]
+CaOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--ca-file", metavar="FILE", help="Certificates to trust besides the system's (or TURNOUT_CA_FILE)."
+    ),
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="JSON on standard output.")]
 
 
@@ -60,12 +66,15 @@ class Common:
     state_dir: Path | None = None
     url: str | None = None
     api_key: str | None = None
+    ca_file: Path | None = None
 
     def load(self, **flags: Any) -> "Loaded":
         """The configuration with `flags` on top; a flag that is None does not count."""
         from turnout import config
 
-        return config.load({"state_dir": self.state_dir, **flags}, os.environ, self.config_file)
+        return config.load(
+            {"state_dir": self.state_dir, "ca_file": self.ca_file, **flags}, os.environ, self.config_file
+        )
 
     def server(self) -> ServerAddress:
         """The server to talk to: from flags, the environment, `turnout up`'s service file, or the default."""
@@ -74,7 +83,8 @@ class Common:
     def client(self) -> "ApiClient":
         from turnout.cli.client import ApiClient
 
-        return ApiClient(self.server())
+        server = self.server()
+        return ApiClient(server, self.load().config.ca_file if server.url.startswith("https:") else None)
 
 
 def seconds(given: str, option: str) -> int:
@@ -138,7 +148,7 @@ def _checked(url: str, origin: str) -> str:
 
 def with_common(command: Callable[Concatenate[Common, P], None]) -> Callable[..., None]:
     """Gives a command the options of a client; they are passed to it as its first argument."""
-    return _widened(command, {"url": UrlOption, "key": KeyOption, **_SETTINGS})
+    return _widened(command, {"url": UrlOption, "key": KeyOption, "ca_file": CaOption, **_SETTINGS})
 
 
 def with_config(command: Callable[Concatenate[Common, P], None]) -> Callable[..., None]:
@@ -163,6 +173,7 @@ def _widened(
             given.get("state_dir") or before.state_dir,
             given.get("url") or before.url,
             given.get("key") or before.api_key,
+            given.get("ca_file") or before.ca_file,
         )
         cast("Callable[..., None]", command)(common, **own)
 

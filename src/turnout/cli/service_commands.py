@@ -30,6 +30,16 @@ RedisOption = Annotated[
 BlobsOption = Annotated[
     str | None, typer.Option("--blobs", help="Where videos go: a directory or s3://bucket/prefix.")
 ]
+CertOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--tls-cert", metavar="FILE", help="Certificate chain (PEM): HTTPS only. Read again when it changes."
+    ),
+]
+TlsKeyOption = Annotated[
+    Path | None,
+    typer.Option("--tls-key", metavar="FILE", help="Its private key, if it is in a file of its own."),
+]
 ModelOption = Annotated[str, typer.Option("--model", help="The model to serve.")]
 GangOption = Annotated[str | None, typer.Option("--gang", help="This gang's name; made up when missing.")]
 OnceOption = Annotated[bool, typer.Option("--once", help="Render one task and leave.")]
@@ -50,6 +60,8 @@ def up(
     port: PortOption = None,
     redis_url: RedisOption = None,
     blobs: BlobsOption = None,
+    tls_cert: CertOption = None,
+    tls_key: TlsKeyOption = None,
     ray: Annotated[bool, typer.Option("--ray", help="Render on a Ray cluster; starts one here.")] = False,
     address: Annotated[
         str | None, typer.Option("--address", help="With --ray: a cluster that runs already.")
@@ -72,7 +84,9 @@ def up(
         raise Misconfigured("--address goes with --ray")
     if ray:
         need_ray()
-    config = common.load(host=host, port=port, redis_url=redis_url, blobs=blobs).config
+    config = common.load(
+        host=host, port=port, redis_url=redis_url, blobs=blobs, tls_cert=tls_cert, tls_key=tls_key
+    ).config
     start_logging("warning" if config.log_level == "info" else config.log_level, role="up")
     demos: list[asyncio.Task[int]] = []
 
@@ -80,7 +94,7 @@ def up(
         with contextlib.suppress(
             OSError
         ):  # a full disk, or a reader that left: the service runs all the same
-            _print_screen(config, address.url, address.api_key)
+            _print_screen(config, address.public_url, address.api_key)
         if demo is not None:
             work = _render_demo(demo, output, address, stopping)
             demos.append(asyncio.get_running_loop().create_task(work, name="demo"))
@@ -110,16 +124,20 @@ def gateway(
     host: HostOption = None,
     port: PortOption = None,
     redis_url: RedisOption = None,
+    tls_cert: CertOption = None,
+    tls_key: TlsKeyOption = None,
     fd: Annotated[int | None, typer.Option("--fd", hidden=True)] = None,
+    local_fd: Annotated[int | None, typer.Option("--local-fd", hidden=True)] = None,
 ) -> None:
     """Run one gateway: HTTP, events and WebSockets. Any number may share a Redis."""
     from turnout.wiring.run_gateway import run_gateway
     from turnout.wiring.run_up import listen
 
-    config = _start(common, "gateway", {"host": host, "port": port, "redis_url": redis_url})
+    flags = {"host": host, "port": port, "redis_url": redis_url, "tls_cert": tls_cert, "tls_key": tls_key}
+    config = _start(common, "gateway", flags)
     listening = listen(config) if fd is None else socket.socket(fileno=fd)
     with listening:
-        _run(run_gateway(config, listening))
+        _run(run_gateway(config, listening, None if local_fd is None else socket.socket(fileno=local_fd)))
 
 
 def manager(common: Common, redis_url: RedisOption = None) -> None:

@@ -24,7 +24,7 @@ from turnout.relay import Relay, RelaySettings
 from turnout.relay.connection_counts import read_networks
 from turnout.wiring.open_files import raise_open_files
 from turnout.wiring.stores import Stores, open_stores
-from turnout.wiring.tls import client_tls
+from turnout.wiring.tls import add_listener, client_tls, server_tls
 
 _MAX_SOCKET_MESSAGE_BYTES = 64 * 1024  # twice what a tunnel's message has; clients only say their key
 _OTHER_FILES = 256  # of this process: Redis, engines, objects
@@ -35,8 +35,10 @@ def new_task_id() -> str:
     return f"{int(time.time() * 1000):012x}{secrets.token_hex(8)}"
 
 
-async def run_gateway(config: Config, listening: socket.socket) -> None:
-    """Serves HTTP on a socket that is bound already, so that a restart refuses no connection."""
+async def run_gateway(config: Config, listening: socket.socket, local: socket.socket | None = None) -> None:
+    """Serves HTTP on a socket that is bound already, so that a restart refuses no connection. `local` is one on loopback
+    that is never behind TLS, for the other parts on this machine."""
+    certificate = server_tls(config)
     tls = client_tls(config.ca_file)
     async with (
         open_stores(config) as stores,
@@ -47,6 +49,12 @@ async def run_gateway(config: Config, listening: socket.socket) -> None:
 
         class Server(uvicorn.Server):
             """Ends live streams before it waits for open requests, and itself if nobody keeps the loops running."""
+
+            async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+                await super().startup([])
+                await add_listener(self, listening, certificate.context if certificate else None)
+                if local is not None:
+                    await add_listener(self, local, None)
 
             async def on_tick(self, counter: int) -> bool:
                 return await super().on_tick(counter) or not gateway.background.alive
@@ -73,7 +81,7 @@ async def run_gateway(config: Config, listening: socket.socket) -> None:
         # What is there now stays: the collector need not look at all of it again for every few thousand requests.
         gc.collect()
         gc.freeze()
-        await Server(settings).serve(sockets=[listening])
+        await Server(settings).serve(sockets=[listening] if local is None else [listening, local])
         await gateway.chat_usage.flush()  # also what was cut just now
 
 

@@ -7,7 +7,7 @@ import secrets
 import socket
 import time
 from collections.abc import AsyncGenerator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -25,14 +25,17 @@ from turnout.wiring.run_manager import declare
 from turnout.wiring.signals import on_stop
 from turnout.wiring.state_dir import alone_on, write_private
 from turnout.wiring.stores import embedded_redis_dir, open_stores
+from turnout.wiring.tls import server_tls
 
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """How to reach the running service; the CLI reads the same from `service.json`."""
+    """How to reach the running service; the CLI reads the same from `service.json`. `public_url` is for others than this
+    machine: behind TLS the two differ, because nobody has a certificate for loopback."""
 
     url: str
     api_key: str
+    public_url: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,21 +54,28 @@ async def run_up(
     raise_open_files()  # the parts inherit it
     stopping = asyncio.Event()
     on_stop(stopping.set)
-    with alone_on(config.state_dir), listen(config) as listening:
+    secure = server_tls(config) is not None
+    with (
+        alone_on(config.state_dir),
+        listen(config) as listening,
+        listen(replace(config, host="127.0.0.1", port=0)) if secure else nullcontext(listening) as local,
+    ):
         launcher = LocalLauncher(config.state_dir / "logs")
         async with _redis(config) as (url, redis_parts):
             resolved = write_resolved(replace(config, redis_url=url))
-            host, port = listening.getsockname()[:2]
             async with open_stores(replace(config, redis_url=url)) as stores:
-                address = await _address(config, stores.keys, f"http://{_reachable(host)}:{port}")
+                address = await _address(config, stores.keys, local, listening)
                 join_token = await _join_token(stores.keys)
                 # The gateway knows only registered models: they must be there before it answers.
                 await declare(config, stores.models)
             options = ("--config", str(resolved))
 
             async def gateway() -> Process:
-                fd = listening.fileno()
-                return await launcher.start("gateway", ["gateway", *options, "--fd", str(fd)], pass_fds=[fd])
+                fds = {"--fd": listening.fileno(), **({"--local-fd": local.fileno()} if secure else {})}
+                words = [word for name, fd in fds.items() for word in (name, str(fd))]
+                return await launcher.start(
+                    "gateway", ["gateway", *options, *words], pass_fds=list(fds.values())
+                )
 
             async def manager() -> Process:
                 return await launcher.start("manager", ["manager", *options])
@@ -142,8 +152,9 @@ async def _redis(config: Config) -> AsyncGenerator[tuple[str, list[Part]]]:
             await first.stop(10.0)
 
 
-async def _address(config: Config, keys: KeyStore, url: str) -> Address:
+async def _address(config: Config, keys: KeyStore, local: socket.socket, listening: socket.socket) -> Address:
     """Keeps the key that an earlier run left, when it is still good; makes one otherwise."""
+    url = _url("http", local)
     path = config.state_dir / "service.json"
     token = _left_token(path)
     if token is None or not await _is_good(token, keys):
@@ -157,7 +168,7 @@ async def _address(config: Config, keys: KeyStore, url: str) -> Address:
         )
         await keys.add(key)
     write_private(path, json.dumps({"url": url, "api_key": token, "pid": os.getpid()}))
-    return Address(url, token)
+    return Address(url, token, url if local is listening else _url("https", listening))
 
 
 async def _join_token(keys: KeyStore) -> str:
@@ -187,6 +198,11 @@ async def _is_good(token: str, keys: KeyStore) -> bool:
         return False
     key = await keys.find(parts[0])
     return key is not None and matches(key, parts[1]) and not key.expired(time.time())
+
+
+def _url(scheme: str, listening: socket.socket) -> str:
+    host, port = listening.getsockname()[:2]
+    return f"{scheme}://{_reachable(host)}:{port}"
 
 
 def _reachable(host: str) -> str:
