@@ -198,6 +198,10 @@ class ApiClient:
             params["before"] = before
         return self._request("GET", "/v1/audit", params=params)
 
+    def login_code(self) -> str:
+        """A code that logs a browser in as the owner of this key."""
+        return str(self._request("POST", "/v1/session/codes")["code"])
+
     def models(self) -> Mapping[str, Any]:
         return self._request("GET", "/v1/models")
 

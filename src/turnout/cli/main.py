@@ -16,6 +16,7 @@ from turnout.cli import (
     generate_command,
     keys_commands,
     models_commands,
+    open_command,
     ray_commands,
     service_commands,
     tasks_commands,
@@ -116,6 +117,7 @@ ray_commands.register(app)
 keys_commands.register(app)
 audit_command.register(app)
 usage_command.register(app)
+open_command.register(app)
 config_command.register(app)
 doctor_command.register(app)
 

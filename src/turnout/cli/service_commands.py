@@ -94,7 +94,7 @@ def up(
         with contextlib.suppress(
             OSError
         ):  # a full disk, or a reader that left: the service runs all the same
-            _print_screen(config, address.public_url, address.api_key)
+            _print_screen(config, address)
         if demo is not None:
             work = _render_demo(demo, output, address, stopping)
             demos.append(asyncio.get_running_loop().create_task(work, name="demo"))
@@ -310,7 +310,7 @@ def _run(main: Any) -> None:
         drain_log()  # before a traceback, so that it is the last that a dead process has said
 
 
-def _print_screen(config: "Config", url: str, api_key: str) -> None:
+def _print_screen(config: "Config", address: "Address") -> None:
     redis = "embedded" if config.redis_url is None else "as configured"
     models = ", ".join(
         [
@@ -320,14 +320,16 @@ def _print_screen(config: "Config", url: str, api_key: str) -> None:
     )
     print(
         f"""
-  Turnout is up at {url}
+  Turnout is up at {address.public_url}
 
-  API key    {api_key}
+  page       {address.page_link}
+             (logs a browser in once, within two minutes; `turnout open` makes another link)
+  API key    {address.api_key}
   models     {models}
   data       {config.state_dir}  (Redis {redis}, objects in {config.blobs or "objects/"}, logs in logs/)
 
   turnout generate "a red square moving to the right" -o square.mp4
-  curl {url}/v1/models -H "Authorization: Bearer $TURNOUT_API_KEY"
+  curl {address.public_url}/v1/models -H "Authorization: Bearer $TURNOUT_API_KEY"
 
   Ctrl-C drains and stops.
 """,

@@ -7,6 +7,7 @@ from enum import StrEnum
 
 from turnout.domain.tasks import TenantId
 
+CODE_S = 120  # how long a login code works
 _SESSION = "s-"  # ids of keys are hexadecimal
 
 

@@ -15,12 +15,13 @@ from turnout.gateway.models import model_list, models_admin
 from turnout.gateway.operations import audit_routes, health, keys_admin, metrics_route, usage_routes
 from turnout.gateway.operations.metrics import RequestMetrics
 from turnout.gateway.page import page_routes, session_routes
-from turnout.gateway.videos import event_streams, video_files, video_routes
+from turnout.gateway.videos import event_streams, share_routes, video_files, video_routes
 from turnout.gateway.workers import tunnel_route, worker_routes
 
 _ROUTERS = (
     video_routes.router,
     video_files.router,
+    share_routes.router,
     event_streams.router,
     models_admin.router,
     model_list.router,

@@ -43,6 +43,7 @@ from turnout.ports.queue import Backlog
 from turnout.ports.quotas import Quotas
 from turnout.ports.routes import DemandReports, RouteTable
 from turnout.ports.sessions import SessionStore
+from turnout.ports.shares import ShareStore
 from turnout.ports.tasks import TaskLog
 from turnout.ports.usage import UsageLog
 from turnout.ports.workers import OrderStore, WorkerStore
@@ -58,6 +59,7 @@ class GatewayStores:
     keys: KeyStore
     sessions: SessionStore
     audit: AuditLog
+    shares: ShareStore
     blobs: Blobs
     mutex: Mutex
     models: ModelStore

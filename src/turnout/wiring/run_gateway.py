@@ -124,6 +124,7 @@ def gateway_stores(stores: Stores, gangs: GangReports | None = None) -> GatewayS
         keys=stores.keys,
         sessions=stores.sessions,
         audit=stores.audit,
+        shares=stores.shares,
         blobs=stores.blobs,
         mutex=stores.mutex,
         models=stores.models,

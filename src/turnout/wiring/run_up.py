@@ -15,7 +15,7 @@ from turnout.adapters.process import LocalLauncher
 from turnout.adapters.valkey import redis_url, start_valkey
 from turnout.config import Config, dump
 from turnout.domain.errors import Misconfigured
-from turnout.domain.keys import Role, matches, mint, split_token
+from turnout.domain.keys import CODE_S, Role, code_digest, matches, mint, split_token
 from turnout.domain.tasks import TenantId
 from turnout.launch.local import Part, run_parts
 from turnout.ports.keys import KeyStore
@@ -24,18 +24,20 @@ from turnout.wiring.open_files import raise_open_files
 from turnout.wiring.run_manager import declare
 from turnout.wiring.signals import on_stop
 from turnout.wiring.state_dir import alone_on, write_private
-from turnout.wiring.stores import embedded_redis_dir, open_stores
+from turnout.wiring.stores import Stores, embedded_redis_dir, open_stores
 from turnout.wiring.tls import server_tls
 
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """How to reach the running service; the CLI reads the same from `service.json`. `public_url` is for others than this
-    machine: behind TLS the two differ, because nobody has a certificate for loopback."""
+    """How to reach the running service; the CLI reads URL and key from `service.json`. `public_url` is for others than this
+    machine: behind TLS the two differ, because nobody has a certificate for loopback. `page_link` logs a browser in,
+    once and within `CODE_S`."""
 
     url: str
     api_key: str
     public_url: str
+    page_link: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +66,7 @@ async def run_up(
         async with _redis(config) as (url, redis_parts):
             resolved = write_resolved(replace(config, redis_url=url))
             async with open_stores(replace(config, redis_url=url)) as stores:
-                address = await _address(config, stores.keys, local, listening)
+                address = await _address(config, stores, local, listening)
                 join_token = await _join_token(stores.keys)
                 # The gateway knows only registered models: they must be there before it answers.
                 await declare(config, stores.models)
@@ -152,12 +154,13 @@ async def _redis(config: Config) -> AsyncGenerator[tuple[str, list[Part]]]:
             await first.stop(10.0)
 
 
-async def _address(config: Config, keys: KeyStore, local: socket.socket, listening: socket.socket) -> Address:
+async def _address(config: Config, stores: Stores, local: socket.socket, listening: socket.socket) -> Address:
     """Keeps the key that an earlier run left, when it is still good; makes one otherwise."""
     url = _url("http", local)
     path = config.state_dir / "service.json"
     token = _left_token(path)
-    if token is None or not await _is_good(token, keys):
+    parts = split_token(token) if token is not None and await _is_good(token, stores.keys) else None
+    if token is None or parts is None:
         key, token = mint(
             secrets.token_hex(6),
             secrets.token_hex(24),
@@ -166,9 +169,15 @@ async def _address(config: Config, keys: KeyStore, local: socket.socket, listeni
             "made by turnout up",
             time.time(),
         )
-        await keys.add(key)
+        await stores.keys.add(key)
+        key_id = key.id
+    else:
+        key_id = parts[0]
     write_private(path, json.dumps({"url": url, "api_key": token, "pid": os.getpid()}))
-    return Address(url, token, url if local is listening else _url("https", listening))
+    code = secrets.token_urlsafe(32)
+    await stores.sessions.put_code(code_digest(code), key_id, CODE_S)
+    public_url = url if local is listening else _url("https", listening)
+    return Address(url, token, public_url, f"{public_url}/#code={code}")
 
 
 async def _join_token(keys: KeyStore) -> str:

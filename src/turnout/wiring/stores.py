@@ -17,6 +17,7 @@ from turnout.adapters.redis.quota_accounts import RedisQuotas
 from turnout.adapters.redis.redis_mutex import RedisMutex
 from turnout.adapters.redis.route_table import RedisDemandReports, RedisRouteTable
 from turnout.adapters.redis.session_store import RedisSessionStore
+from turnout.adapters.redis.share_store import RedisShareStore
 from turnout.adapters.redis.task_events import RedisTaskEvents
 from turnout.adapters.redis.task_log import RedisTaskLog
 from turnout.adapters.redis.task_queue import RedisQueue
@@ -41,6 +42,7 @@ class Stores:
     keys: RedisKeyStore
     sessions: RedisSessionStore
     audit: RedisAuditLog
+    shares: RedisShareStore
     quotas: RedisQuotas
     usage: RedisUsage
     outbox: RedisOutbox
@@ -93,6 +95,7 @@ def stores_on(link: RedisConnection, blobs: ObjectBlobs, retention_s: float) -> 
         keys=RedisKeyStore(link),
         sessions=RedisSessionStore(link),
         audit=RedisAuditLog(link),
+        shares=RedisShareStore(link),
         quotas=RedisQuotas(link),
         usage=RedisUsage(link),
         outbox=RedisOutbox(link, tasks),

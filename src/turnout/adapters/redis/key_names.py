@@ -30,6 +30,10 @@ class KeyNames:
         """Sorted set of the tenant's task ids by time. Gateway writes and reads. 2 R after the last submission."""
         return f"{self.prefix}:of:{tenant}"
 
+    def shares(self, task: str) -> str:
+        """Hash: share by its id. Gateway writes and reads. 31 days after the last one was made."""
+        return f"{self.prefix}:shares:{task}"
+
     def idempotency(self, tenant: str, key: str) -> str:
         """Hash: digest, task. Gateway writes and reads. R."""
         return f"{self.prefix}:idem:{tenant}:{key}"

@@ -6,7 +6,7 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from turnout.domain.errors import Unauthorized
-from turnout.domain.keys import code_digest, is_session, mint_session
+from turnout.domain.keys import CODE_S, code_digest, is_session, mint_session
 from turnout.gateway.auth import AdminDep, MaybeUserDep
 from turnout.gateway.bodies import json_body, read_json
 from turnout.gateway.gateway import GatewayDep
@@ -15,7 +15,6 @@ from turnout.gateway.session_cookie import set_cookie
 from turnout.observe import get_log
 from turnout.schemas.session_json import CodeShown, LoginCode, SessionShown, session_of
 
-CODE_S = 120
 _SESSION_S = 12 * 3600
 
 router = APIRouter(tags=["session"], responses=documented(403, 500, 503))

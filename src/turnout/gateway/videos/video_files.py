@@ -11,7 +11,7 @@ from starlette.responses import RedirectResponse, Response, StreamingResponse
 from turnout.domain.errors import Conflict, NotFound
 from turnout.domain.tasks import Task
 from turnout.gateway.auth import UserDep
-from turnout.gateway.gateway import GatewayDep
+from turnout.gateway.gateway import Gateway, GatewayDep
 from turnout.gateway.problems import documented, respond
 from turnout.gateway.videos.video_routes import own_task
 from turnout.ports.blobs import BlobInfo
@@ -92,7 +92,7 @@ def object_of(task: Task, variant: Variant) -> str:
 _BINARY: dict[str, Any] = {
     kind: {"schema": {"type": "string", "format": "binary"}} for kind in sorted(set(_TYPES.values()))
 }
-_ANSWERS: dict[int | str, dict[str, Any]] = {
+FILE_ANSWERS: dict[int | str, dict[str, Any]] = {
     200: {"description": "The whole object.", "content": _BINARY},
     206: {"description": "The range asked for.", "content": _BINARY},
     302: {"description": "It lies at this presigned URL."},
@@ -101,21 +101,34 @@ _ANSWERS: dict[int | str, dict[str, Any]] = {
 }
 
 
-@router.head("/v1/videos/{video_id}/content", responses=_ANSWERS, response_class=Response, summary="Its size")
-@router.get("/v1/videos/{video_id}/content", responses=_ANSWERS, response_class=Response, summary="Download")
+@router.head(
+    "/v1/videos/{video_id}/content", responses=FILE_ANSWERS, response_class=Response, summary="Its size"
+)
+@router.get(
+    "/v1/videos/{video_id}/content", responses=FILE_ANSWERS, response_class=Response, summary="Download"
+)
 async def content(
     video_id: str,
     request: Request,
     key: UserDep,
     gateway: GatewayDep,
     variant: Annotated[Variant, Query()] = Variant.VIDEO,
+    redirect: Annotated[
+        bool, Query(description="Whether a presigned URL of the object store will do.")
+    ] = True,
 ) -> Response:
     task = await own_task(gateway, key, video_id)
-    blob_key = object_of(task, variant)
     # A presigned URL is good for GET alone.
-    url = await gateway.stores.blobs.url(blob_key, _URL_TTL_S) if request.method == "GET" else None
-    if url is not None:
-        return RedirectResponse(url, 302)
+    if redirect and request.method == "GET":
+        url = await gateway.stores.blobs.url(object_of(task, variant), _URL_TTL_S)
+        if url is not None:
+            return RedirectResponse(url, 302)
+    return await send_file(request, gateway, task, variant)
+
+
+async def send_file(request: Request, gateway: Gateway, task: Task, variant: Variant) -> Response:
+    """The bytes themselves, or the range that the request asks for."""
+    blob_key = object_of(task, variant)
     try:
         blob = await gateway.stores.blobs.head(blob_key)
     except NotFound as err:

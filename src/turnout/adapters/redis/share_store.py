@@ -1,0 +1,39 @@
+"""Shared videos in Redis: one hash for each video."""
+
+from collections.abc import Sequence
+
+from pydantic import TypeAdapter
+
+from turnout.adapters.redis.connection import RedisConnection, translated
+from turnout.domain.shares import Share
+from turnout.domain.tasks import TaskId
+
+_SHARE = TypeAdapter(Share)
+_TTL_S = 31 * 86_400  # longer than any share lives
+
+
+class RedisShareStore:
+    def __init__(self, link: RedisConnection) -> None:
+        self._client = link.client
+        self._name = link.keys.shares
+
+    async def add(self, share: Share) -> None:
+        name = self._name(share.task)
+        async with translated(), self._client.pipeline() as pipe:
+            pipe.hset(name, share.id, _SHARE.dump_json(share))
+            pipe.expire(name, _TTL_S)
+            await pipe.execute()
+
+    async def find(self, task: TaskId, share_id: str) -> Share | None:
+        async with translated():
+            found = await self._client.hget(self._name(task), share_id)
+        return _SHARE.validate_json(found) if found else None
+
+    async def of(self, task: TaskId) -> Sequence[Share]:
+        async with translated():
+            found = await self._client.hvals(self._name(task))
+        return sorted((_SHARE.validate_json(data) for data in found), key=lambda share: share.expires_at)
+
+    async def remove(self, task: TaskId, *share_ids: str) -> int:
+        async with translated():
+            return int(await self._client.hdel(self._name(task), *share_ids)) if share_ids else 0

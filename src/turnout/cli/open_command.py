@@ -1,0 +1,29 @@
+"""`turnout open`: the page in a browser, logged in."""
+
+import sys
+import webbrowser
+from typing import Annotated
+
+import typer
+
+from turnout.cli.options import Common, with_common
+
+
+def register(app: typer.Typer) -> None:
+    app.command("open")(open_page)
+
+
+@with_common
+def open_page(
+    common: Common,
+    only_print: Annotated[
+        bool, typer.Option("--print", help="Print the link, for a browser on another machine.")
+    ] = False,
+) -> None:
+    """Open the page, logged in. Needs an admin's key; others log in on the page with theirs."""
+    with common.client() as client:
+        # In the fragment, which browsers send to nobody.
+        link = f"{client.server.url}/#code={client.login_code()}"
+    if only_print or not webbrowser.open(link):
+        print(link)
+        print("It logs a browser in once, within two minutes.", file=sys.stderr)

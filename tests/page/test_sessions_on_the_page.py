@@ -1,0 +1,103 @@
+"""Logging in by the printed link, and other origins that try to act on the session."""
+
+import asyncio
+import re
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+from tests.conftest import wait_until
+from tests.page.conftest import Browser
+from tests.service import Service
+
+pytestmark = [pytest.mark.long, pytest.mark.timeout(300), pytest.mark.asyncio(loop_scope="module")]
+
+# What another origin of the same host can try: cookies do not tell ports apart, so the browser sends ours along.
+ATTACK = """<!doctype html><title>waiting</title>
+<form id=f method=post action="URL/v1/videos" enctype="text/plain" target=frame><input name='{"prompt":"' value='stolen"}'></form>
+<iframe name=frame></iframe><video id=v src="URL/v1/videos/VIDEO/content"></video>
+<script>
+const settled = [];
+const send = (body, type) => fetch("URL/v1/videos", {method: "POST", credentials: "include", mode: type ? "cors" : "no-cors",
+  headers: type ? {"Content-Type": type} : {}, body}).then(r => void settled.push("fetch " + r.type), () => void settled.push("fetch failed"));
+const socket = new WebSocket("URL/v1/videos/ws".replace("http", "ws"));
+const closed = new Promise(done => { socket.onclose = e => done("socket closed"); socket.onmessage = () => done("socket TALKS"); });
+const played = new Promise(done => { v.onerror = () => done("video failed"); v.onloadeddata = () => done("video PLAYS"); });
+f.submit();
+Promise.all([send('{"prompt": "stolen"}'), send('{"prompt": "stolen"}', "application/json"), closed, played]).then(
+  all => { document.title = settled.concat(all.filter(Boolean)).join(", "); });
+</script>"""
+
+
+@asynccontextmanager
+async def other_origin(page: str) -> AsyncIterator[str]:
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        head = f"HTTP/1.1 200 OK\r\ncontent-type: text/html\r\ncontent-length: {len(page)}\r\n\r\n"
+        writer.write((head + page).encode())
+        await writer.drain()
+        writer.close()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+
+
+async def _new_link(service: Service) -> str:
+    command = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "turnout", "open", "--print", "--state-dir", str(service.state_dir)),
+        stdout=asyncio.subprocess.PIPE,
+    )
+    out, _ = await asyncio.wait_for(command.communicate(), 60)
+    return out.decode().strip()
+
+
+async def test_the_printed_link_logs_in_once_and_leaves_no_trace(browser: Browser, service: Service) -> None:
+    printed = re.search(r"http://\S+/#code=\S+", service.output.read_text())
+    assert printed
+    visitor = await browser.visitor()
+    await visitor.tab.goto(printed.group())
+    await visitor.tab.locator("nav a[aria-current=page]").wait_for()
+    assert "code" not in visitor.tab.url
+    stored = await visitor.tab.evaluate(
+        "JSON.stringify(localStorage) + JSON.stringify(sessionStorage) + document.cookie"
+    )
+    assert "tk-" not in stored and "turnout_session" not in stored
+    card = await visitor.ask_for("a red square moving right")
+    await card.locator("video").wait_for(timeout=90_000)
+    await wait_until(
+        lambda: card.locator("video").evaluate("v => v.currentTime > 0"), "the video to play", 30
+    )
+    await visitor.tab.reload()
+    await visitor.tab.locator("nav a[aria-current=page]").wait_for()
+    second = await browser.visitor()
+    await second.tab.goto(printed.group())
+    await second.tab.locator(".login-box").wait_for()
+    assert "link" in (await second.tab.locator(".login-box").inner_text()).lower()
+    await visitor.tab.locator("button[aria-label='Log out']").click()
+    await visitor.tab.locator(".login-box").wait_for()
+    await visitor.tab.reload()
+    await visitor.tab.locator(".login-box").wait_for()
+    assert visitor.complaints == []
+
+
+async def test_another_origin_can_do_nothing_with_the_session(browser: Browser, service: Service) -> None:
+    visitor = await browser.visitor()
+    await visitor.tab.goto(await _new_link(service))
+    card = await visitor.ask_for("a green circle moving left")
+    await card.locator("video").wait_for(timeout=90_000)
+    video = await card.get_attribute("data-task")
+    async with other_origin(ATTACK.replace("URL", service.url).replace("VIDEO", str(video))) as url:
+        tab = await visitor.tab.context.new_page()
+        await tab.goto(url)
+        await tab.wait_for_function("document.title !== 'waiting'", timeout=30_000)
+        assert sorted((await tab.title()).split(", ")) == [
+            "fetch failed",
+            "fetch opaque",
+            "socket closed",
+            "video failed",
+        ]
+        prompts = await visitor.tab.evaluate(
+            "fetch('/v1/videos?limit=100').then(r => r.json()).then(p => p.data.map(v => v.prompt).join())"
+        )
+        assert "stolen" not in prompts and "green circle" in prompts
