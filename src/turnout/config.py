@@ -81,6 +81,7 @@ class Config:
     max_connections_per_address: int = 1024
     trusted_proxies: str = ""
     max_body_bytes: int = 24 * 2**20
+    max_bodies_bytes: int = 512 * 2**20
     max_image_pixels: int = 16_000_000
     ray_strategy: Literal["PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD"] = "PACK"
     ray_interface: str | None = None

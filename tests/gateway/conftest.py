@@ -21,6 +21,7 @@ from PIL import Image
 from tests.conftest import Stores, wait_until
 from tests.relay.kit import Handler, Replica
 
+from turnout.adapters.image_pool import ImagePool
 from turnout.adapters.object_store import ObjectBlobs
 from turnout.adapters.outbound import WORKERS, Outbound
 from turnout.adapters.tunnel.gateway_end import GatewayTunnels
@@ -161,6 +162,7 @@ def gateway_on(
     return gateway_module.build_gateway(
         config,
         gateway_stores(stores),
+        images=ImagePool(config.max_image_pixels),
         fetcher=fetcher,
         prober=prober,
         tunnels=GatewayTunnels(),

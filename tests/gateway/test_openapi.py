@@ -115,6 +115,7 @@ def operations() -> list[tuple[str, str]]:
     gateway = build_gateway(
         Config(),
         stores,
+        images=nothing,
         fetcher=nothing,
         prober=nothing,
         tunnels=GatewayTunnels(),

@@ -8,7 +8,7 @@ from contextlib import suppress
 import psutil
 import pytest
 from tests.conftest import wait_until
-from tests.relay.kit import Answer, Broken, Client, Stand, echo
+from tests.relay.kit import Answer, Broken, Call, Client, Stand, echo
 from tests.relay.test_refusals import SMUGGLING
 from websockets.asyncio.client import connect
 
@@ -196,3 +196,29 @@ async def test_a_body_that_drips_is_given_up(make_stand, path: bytes) -> None:
         assert (await client.answer()).status == 408
     dripping.cancel()
     await wait_until(lambda: not stand.relay.connections, "the connection is dropped")
+
+
+async def test_bodies_are_bounded_in_all_and_given_back(make_stand) -> None:
+    stand: Stand = await make_stand(max_bodies_bytes=300_000)
+    release = asyncio.Event()
+
+    async def slow(call: Call) -> None:
+        await release.wait()
+        await echo(call)
+
+    replica = await stand.replica(slow)
+    first, second, small = await stand.client(), await stand.client(), await stand.client()
+    first.post(b"x" * 200_000)
+    await wait_until(lambda: len(replica.requests) == 1, "the first request")
+    answer = await second.ask(b"x" * 200_000)
+    assert (answer.status, code(answer)) == (503, "bodies_full")
+    assert b"retry-after" in answer.headers
+    small.post(b"{}")
+    await wait_until(lambda: len(replica.requests) == 2, "a small request")
+    half = await stand.client()
+    half.send(COLD.replace(b"/cold", b"/v1/completions") + b"Content-Length: 90000\r\n\r\n" + b"x" * 80_000)
+    half.hang_up()
+    release.set()
+    assert (await first.answer()).status == (await small.answer()).status == 200
+    await wait_until(lambda: stand.relay.body_bytes == 0, "all is given back")
+    assert (await (await stand.client()).ask(b"x" * 200_000)).status == 200

@@ -45,6 +45,7 @@ def create_app(gateway: Gateway) -> FastAPI:
                 yield
             finally:
                 gateway.live.stop()
+                await gateway.submissions.images.aclose()
 
     # The interactive pages would load scripts from elsewhere; /openapi.json is enough for any tool.
     app = FastAPI(title="Turnout", version=__version__, lifespan=lifespan, docs_url=None, redoc_url=None)
@@ -55,7 +56,8 @@ def create_app(gateway: Gateway) -> FastAPI:
         app.include_router(router)
     # The last one added sees a request first.
     app.add_middleware(UnexpectedErrors)
-    app.add_middleware(BodyLimit, max_bytes=gateway.config.max_body_bytes)
+    config = gateway.config
+    app.add_middleware(BodyLimit, max_bytes=config.max_body_bytes, max_bytes_in_all=config.max_bodies_bytes)
     app.add_middleware(StandardHeaders)
     app.add_middleware(RequestMetrics, metrics=gateway.metrics)
     app.openapi = lambda: _document(app)

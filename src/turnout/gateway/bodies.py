@@ -7,9 +7,12 @@ from pydantic import BaseModel, TypeAdapter
 from pydantic_core import from_json
 from starlette.exceptions import HTTPException
 
-from turnout.domain.errors import InvalidRequest
+from turnout.domain.errors import InvalidRequest, TooLarge
+from turnout.domain.json_bounds import check_values
 from turnout.schemas.openai_json import schema_of
 from turnout.schemas.validation import validated
+
+MAX_JSON_BYTES = 256 * 1024  # of a body that has no picture in it
 
 T = TypeVar("T", bound=BaseModel)
 
@@ -21,7 +24,17 @@ async def read_json(request: Request, model: type[T]) -> T:
 async def read_json_value(request: Request) -> object:
     if media_type(request) not in ("application/json", ""):
         raise HTTPException(415, "Send application/json.")
-    return parse_json(await request.body())
+    return parse_json(await _read_small(request))
+
+
+async def _read_small(request: Request) -> bytes:
+    """A body that no upload is expected in."""
+    body = bytearray()
+    async for piece in request.stream():
+        body += piece
+        if len(body) > MAX_JSON_BYTES:
+            raise TooLarge(f"The body is over {MAX_JSON_BYTES} bytes.", code="body_too_large")
+    return bytes(body)
 
 
 def media_type(request: Request) -> str:
@@ -29,6 +42,7 @@ def media_type(request: Request) -> str:
 
 
 def parse_json(body: bytes) -> object:
+    check_values(body)
     try:
         return from_json(body, allow_inf_nan=False)
     except ValueError as err:

@@ -35,6 +35,7 @@ from turnout.ports.blobs import Blobs
 from turnout.ports.events import TaskEvents
 from turnout.ports.fleet_status import FleetStatus
 from turnout.ports.gangs import GangReports
+from turnout.ports.images import FrameFitter
 from turnout.ports.keys import KeyStore
 from turnout.ports.models import ModelStore
 from turnout.ports.mutex import Mutex
@@ -106,6 +107,7 @@ def build_gateway(
     config: Config,
     stores: GatewayStores,
     *,
+    images: FrameFitter,
     fetcher: Fetcher,
     prober: Fetcher,
     tunnels: Tunnels,
@@ -158,6 +160,7 @@ def build_gateway(
             config=config,
             tasks=stores.tasks,
             blobs=stores.blobs,
+            images=images,
             fetcher=fetcher,
             catalog=catalog,
             refusal=switchboard.refusal,

@@ -6,7 +6,7 @@ from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from turnout.domain.error_table import INTERNAL_ERROR
-from turnout.domain.errors import TooLarge
+from turnout.domain.errors import TooLarge, Unavailable
 from turnout.gateway.problems import respond_to, to_response
 from turnout.observe import get_log, name_request
 
@@ -19,12 +19,18 @@ _HEADERS = {
 }
 
 
-class BodyLimit:
-    """Refuses a body over `max_bytes`, also one that does not say its length."""
+_SMALL_BYTES = 64 * 1024  # is always taken
 
-    def __init__(self, app: ASGIApp, max_bytes: int) -> None:
+
+class BodyLimit:
+    """Refuses a body over `max_bytes`, also one that does not say its length, and large bodies while those of all requests
+    together are over `max_bytes_in_all`."""
+
+    def __init__(self, app: ASGIApp, max_bytes: int, max_bytes_in_all: int) -> None:
         self._app = app
         self._max_bytes = max_bytes
+        self._max_in_all = max_bytes_in_all
+        self._in_all = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -38,12 +44,19 @@ class BodyLimit:
             nonlocal seen
             message = await receive()
             if message["type"] == "http.request":
-                seen += len(message.get("body", b""))
+                size = len(message.get("body", b""))
+                seen += size
+                self._in_all += size
                 if seen > self._max_bytes:
                     raise self._too_large()  # inside the app, where errors become answers
+                if self._in_all > self._max_in_all and seen > _SMALL_BYTES:
+                    raise Unavailable("Too many large requests at once.", code="bodies_full")
             return message
 
-        await self._app(scope, counted, send)
+        try:
+            await self._app(scope, counted, send)
+        finally:
+            self._in_all -= seen
 
     def _too_large(self) -> TooLarge:
         return TooLarge(f"The body is over {self._max_bytes} bytes.", code="body_too_large")

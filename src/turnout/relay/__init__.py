@@ -74,6 +74,11 @@ class Relay:
         """The clients' connections that are open."""
         return self._context.connections
 
+    @property
+    def body_bytes(self) -> int:
+        """What requests take that are being read or answered."""
+        return self._context.body_bytes
+
     def close(self) -> None:
         """Ends requests in flight with an error that clients can see, and closes all upstream connections. Call it when
         the server has waited for requests long enough."""

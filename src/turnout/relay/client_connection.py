@@ -117,8 +117,9 @@ class ClientConnection(HttpToolsProtocol):
         self._stage = ReadStage.CLOSING
         self._write_stalled_at = inf
         current, self._current = self._current, None
-        if self._incoming is not None and self._incoming.authenticating is not None:
-            self._incoming.authenticating.cancel()
+        for waiting in (current, self._incoming, *(one for one, _ in self.pipeline)):
+            if isinstance(waiting, Incoming):
+                waiting.drop(self._context)
         super().connection_lost(exc)
         if isinstance(current, Exchange):
             current.client_lost()
@@ -175,10 +176,8 @@ class ClientConnection(HttpToolsProtocol):
     def on_body(self, body: bytes) -> None:
         incoming = self._incoming
         if incoming is not None:
-            incoming.size += len(body)
-            if incoming.size > self._settings.max_body_bytes:
-                return self._refuse(framing.body_too_large(self._settings.max_body_bytes))
-            incoming.pieces.append(body)
+            if refusal := incoming.add(body, self._settings, self._context):
+                return self._refuse(refusal)
         elif self._stage is ReadStage.ASGI_BODY:
             super().on_body(body)
 
@@ -188,7 +187,7 @@ class ClientConnection(HttpToolsProtocol):
             self._stage = ReadStage.BETWEEN
             incoming.complete = True
             if self._current is incoming:
-                self._begin(incoming.head, b"".join(incoming.pieces))
+                self._begin(incoming.head, incoming.take(self._context))
         elif self._stage is ReadStage.ASGI_BODY:
             self._stage = ReadStage.BETWEEN
             super().on_message_complete()
@@ -307,7 +306,7 @@ class ClientConnection(HttpToolsProtocol):
                 task.add_done_callback(self.tasks.discard)
                 self.tasks.add(task)
             elif waiting.complete:
-                self._begin(waiting.head, b"".join(waiting.pieces))
+                self._begin(waiting.head, waiting.take(self._context))
             else:
                 self._send_continue(waiting)
         self._starting = False
@@ -327,6 +326,7 @@ class ClientConnection(HttpToolsProtocol):
         self._refusal = error_responses.refusal_response(refusal, lines)
         incoming, self._incoming = self._incoming, None
         if incoming is not None:
+            incoming.drop(self._context)
             if self._current is incoming:
                 self._current = None
             else:

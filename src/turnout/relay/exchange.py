@@ -69,6 +69,7 @@ class Exchange(ClientResponse):
     ) -> None:
         ClientResponse.__init__(self, client, head, body, request_id, context.response_lines)
         self._forwarded = head.forwarded
+        context.body_bytes += len(body)
         self._context = context
         self._settings = context.settings
 
@@ -334,15 +335,19 @@ class Exchange(ClientResponse):
     def _end_with(self, failure: RelayFailure) -> None:
         """Ends it without a response."""
         self._abort_work()
-        self._state = _State.ENDED
-        self._deadline = self._comment_at = inf
+        self._set_ended()
         call, self._call = self._call, None
         if call is not None:
             self._report(call, failure)
 
-    def _finish(self, failure: RelayFailure | None) -> None:
+    def _set_ended(self) -> None:
+        if self._state is not _State.ENDED:
+            self._context.body_bytes -= len(self.request.body)
         self._state = _State.ENDED
         self._deadline = self._comment_at = inf
+
+    def _finish(self, failure: RelayFailure | None) -> None:
+        self._set_ended()
         call, self._call = self._call, None
         if call is not None:
             self._report(call, failure)

@@ -8,6 +8,7 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from turnout.domain.errors import Unavailable
 from turnout.relay.relay_settings import RelaySettings
 
 _HEX = b"0123456789abcdefABCDEF"
@@ -54,6 +55,9 @@ BODY_TIMEOUT = Refusal(408, "The body of the request did not come in time.", "re
 NO_UPGRADE = Refusal(400, "This path cannot be upgraded.", "bad_framing")
 UPGRADE_TOO_SOON = Refusal(400, "Wait for the answer before you upgrade.", "bad_framing")
 UPGRADE_WITH_BODY = Refusal(400, "A request that upgrades has no body.", "bad_framing")
+
+
+BODIES_FULL = Unavailable("Too many large requests at once.", code="bodies_full")
 
 
 def body_too_large(max_body_bytes: int) -> Refusal:

@@ -6,7 +6,10 @@ from typing import Any, cast
 
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
-from turnout.relay.framing import Head
+from turnout.domain.errors import TurnoutError
+from turnout.relay.framing import BODIES_FULL, Head, Refusal, body_too_large
+from turnout.relay.relay_context import RelayContext
+from turnout.relay.relay_settings import RelaySettings
 
 _SMALL_BODY_BYTES = (
     64 * 1024
@@ -48,6 +51,32 @@ class Incoming:
         self.pieces: list[bytes] = []
         self.size = self.raw_bytes = 0
         self.complete = False
+
+    def add(
+        self, piece: bytes, settings: RelaySettings, context: RelayContext
+    ) -> Refusal | TurnoutError | None:
+        """Keeps a piece of the body; returns why it cannot."""
+        self.size += len(piece)
+        if self.size > settings.max_body_bytes:
+            return body_too_large(settings.max_body_bytes)
+        if context.body_bytes + len(piece) > settings.max_bodies_bytes and self.size > _SMALL_BODY_BYTES:
+            return BODIES_FULL
+        context.body_bytes += len(piece)
+        self.pieces.append(piece)
+        return None
+
+    def take(self, context: RelayContext) -> bytes:
+        """The body, which is not kept here any longer."""
+        body = b"".join(self.pieces)
+        self.pieces = []
+        context.body_bytes -= len(body)
+        return body
+
+    def drop(self, context: RelayContext) -> None:
+        """It will never be complete, or nobody waits for its response."""
+        if self.authenticating is not None:
+            self.authenticating.cancel()
+        self.take(context)
 
 
 def raw_limit(max_body_bytes: int) -> int:

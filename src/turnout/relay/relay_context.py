@@ -41,4 +41,5 @@ class RelayContext:
         self.forwarded = frozenset(name.lower().encode() for name in settings.forwarded)
         self.response_lines = b"".join([f"{n}: {v}\r\n".encode() for n, v in settings.response_headers])
         self.connections: set[OpenConnection] = set()
+        self.body_bytes = 0  # of all requests, as long as they are held
         self.now = 0.0

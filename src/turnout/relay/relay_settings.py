@@ -26,6 +26,7 @@ class RelaySettings:
     max_head_bytes: int = 32 * 1024
     max_headers: int = 100
     max_body_bytes: int = 32 * 1024 * 1024
+    max_bodies_bytes: int = 512 * 1024 * 1024  # of all requests that are being read or answered
     max_pipelined: int = 8  # requests that wait on one connection before we stop reading
 
     head_s: float = 15.0  # for a request's head, from the start of the connection or the head's first byte

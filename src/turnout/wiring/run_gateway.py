@@ -10,6 +10,7 @@ from contextlib import aclosing
 import uvicorn
 
 from turnout.adapters.host_identity import network_name
+from turnout.adapters.image_pool import ImagePool
 from turnout.adapters.outbound import WORKERS, Outbound
 from turnout.adapters.redis.key_store import RedisKeyStore
 from turnout.adapters.tunnel.gateway_end import GatewayTunnels
@@ -97,6 +98,7 @@ def relay_settings(config: Config) -> RelaySettings:
         max_connections_per_address=config.max_connections_per_address,
         trusted_proxies=proxies,
         max_body_bytes=config.max_body_bytes,
+        max_bodies_bytes=config.max_bodies_bytes,
     )
 
 
@@ -107,6 +109,7 @@ def gateway_on(
     return build_gateway(
         config,
         gateway_stores(stores, gangs),
+        images=ImagePool(config.max_image_pixels),
         fetcher=fetcher,
         prober=prober,
         tunnels=GatewayTunnels(),

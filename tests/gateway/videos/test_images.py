@@ -9,8 +9,9 @@ import pytest
 from PIL import Image
 from tests.gateway.conftest import Gateway, picture
 
+from turnout.adapters.image_fitting import fit
 from turnout.domain.errors import InvalidRequest, TooLarge
-from turnout.gateway.videos.images import fit
+from turnout.ports.images import FrameSize
 
 LIMIT = 1_000_000
 
@@ -36,7 +37,7 @@ def bomb(width: int, height: int) -> bytes:
 
 @pytest.mark.parametrize("kind", ["PNG", "JPEG", "WEBP"])
 def test_a_picture_becomes_a_png_of_the_right_size(kind: str) -> None:
-    made = Image.open(io.BytesIO(fit(picture(300, 200, kind), 64, 128, LIMIT, "image_url")))
+    made = Image.open(io.BytesIO(fit(picture(300, 200, kind), FrameSize(64, 128, LIMIT))))
     assert (made.format, made.size, made.mode) == ("PNG", (64, 128), "RGB")
 
 
@@ -45,7 +46,7 @@ def test_the_centre_is_kept() -> None:
     wide.paste("red", (100, 0, 200, 100))
     out = io.BytesIO()
     wide.save(out, "PNG")
-    made = opened(fit(out.getvalue(), 32, 32, LIMIT, "x"))
+    made = opened(fit(out.getvalue(), FrameSize(32, 32, LIMIT)))
     assert {made.getpixel((x, y)) for x in (4, 16, 28) for y in (0, 31)} == {(255, 0, 0)}
 
 
@@ -56,7 +57,7 @@ def test_a_photo_that_lies_on_its_side_is_turned_upright() -> None:
     exif[0x0112] = 6
     out = io.BytesIO()
     photo.save(out, "JPEG", exif=exif, quality=95)
-    made = opened(fit(out.getvalue(), 50, 100, LIMIT, "x"))
+    made = opened(fit(out.getvalue(), FrameSize(50, 100, LIMIT)))
     top = made.getpixel((25, 10))
     assert isinstance(top, tuple) and top[0] > 200 > top[2]
 
@@ -64,14 +65,14 @@ def test_a_photo_that_lies_on_its_side_is_turned_upright() -> None:
 def test_what_is_transparent_becomes_white() -> None:
     out = io.BytesIO()
     Image.new("RGBA", (10, 10), (255, 0, 0, 0)).save(out, "PNG")
-    assert opened(fit(out.getvalue(), 16, 16, LIMIT, "x")).getpixel((5, 5)) == (255, 255, 255)
+    assert opened(fit(out.getvalue(), FrameSize(16, 16, LIMIT))).getpixel((5, 5)) == (255, 255, 255)
 
 
 @pytest.mark.parametrize(("width", "height"), [(5000, 5000), (60_000, 60_000), (2**31 - 1, 2**31 - 1)])
 def test_a_bomb_is_refused_before_it_is_unpacked(width: int, height: int) -> None:
     with pytest.raises(TooLarge, match="The image has over 1000000 pixels") as caught:
-        fit(bomb(width, height), 64, 64, LIMIT, "input_reference")
-    assert (caught.value.param, caught.value.code) == ("input_reference", "image_too_large")
+        fit(bomb(width, height), FrameSize(64, 64, LIMIT))
+    assert caught.value.code == "image_too_large"
 
 
 GIF = base64.b64decode("R0lGODlhAQABAIAAAAAAAP///yH5BAEAAAAALAAAAAABAAEAAAIBRAA7")
@@ -94,8 +95,8 @@ GIF = base64.b64decode("R0lGODlhAQABAIAAAAAAAP///yH5BAEAAAAALAAAAAABAAEAAAIBRAA7
 )
 def test_what_cannot_be_read_is_refused(data: bytes) -> None:
     with pytest.raises(InvalidRequest, match="not a readable PNG, JPEG or WebP") as caught:
-        fit(data, 64, 64, LIMIT, "input_reference")
-    assert (caught.value.param, caught.value.code) == ("input_reference", "invalid_image")
+        fit(data, FrameSize(64, 64, LIMIT))
+    assert caught.value.code == "invalid_image"
 
 
 async def test_a_bomb_over_http_is_413_and_leaves_nothing(gateway: Gateway) -> None:

@@ -3,30 +3,29 @@
 Cheap checks come before anything is fetched or stored; what is refused leaves nothing behind.
 """
 
-import asyncio
 import hashlib
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from turnout.config import Config
 from turnout.domain.errors import Conflict, InvalidRequest, Limited, NotFound, Unavailable
 from turnout.domain.keys import Key
 from turnout.domain.object_keys import input_image
-from turnout.domain.tasks import Task, TaskId
+from turnout.domain.tasks import Task, TaskId, TenantId
 from turnout.domain.video import ImageUse, RequestedVideo, VideoSpec, settle
 from turnout.domain.video_model import Model
 from turnout.gateway.catalog import Catalog
-from turnout.gateway.videos.images import fit, from_data_url
+from turnout.gateway.videos.data_urls import from_data_url
 from turnout.gateway.videos.submission_headers import SubmissionHeaders
 from turnout.gateway.videos.video_body import VideoBody
 from turnout.observe import get_log
 from turnout.ports.blobs import Blobs
+from turnout.ports.images import FrameFitter, FrameSize
 from turnout.ports.network import Fetcher
 from turnout.ports.tasks import Idempotency, TaskLog
 from turnout.schemas.openai_json import RemixRequest, VideoRequest
 
-_DECODERS = 2  # images unpacked at once; each may take max_image_pixels × 4 bytes, several times over
 _MAX_URL_CHARS = 2048
 
 
@@ -46,13 +45,13 @@ class Submissions:
     config: Config
     tasks: TaskLog
     blobs: Blobs
+    images: FrameFitter
     fetcher: Fetcher
     catalog: Catalog
     refusal: Callable[[str], str | None]
     now: Callable[[], float]
     new_id: Callable[[], str]
     new_seed: Callable[[], int]
-    _decoders: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_DECODERS), init=False)
 
     async def create(self, body: VideoBody, key: Key, headers: SubmissionHeaders) -> Task:
         request = body.request
@@ -61,7 +60,7 @@ class Submissions:
         requested = _requested(request, input_image(task_id) if image else None)
         model, spec = await self._choose(request.model, requested, self.new_seed())
         await self._check_webhook(request.webhook_url)
-        frame = None if image is None else await self._frame(image, spec)
+        frame = None if image is None else await self._frame(image, spec, key.tenant)
         task = self._task(task_id, key, model, spec, headers, request.webhook_url)
         return await self._submit(task, frame, _idempotency(headers, "create", _canonical(body)))
 
@@ -149,7 +148,7 @@ class Submissions:
             with _blaming("webhook_url", url):
                 await self.fetcher.check(url)
 
-    async def _frame(self, image: _ImageSource, spec: VideoSpec) -> bytes:
+    async def _frame(self, image: _ImageSource, spec: VideoSpec, tenant: TenantId) -> bytes:
         config = self.config
         source, param = image.source, image.param
         if isinstance(source, str):
@@ -158,10 +157,12 @@ class Submissions:
             else:
                 with _blaming(param, source):
                     source = await self.fetcher.get(source, config.max_body_bytes)
-        async with self._decoders:
-            return await asyncio.to_thread(
-                fit, source, spec.width, spec.height, config.max_image_pixels, param
-            )
+        try:
+            size = FrameSize(spec.width, spec.height, config.max_image_pixels)
+            return await self.images.fit(source, size, tenant)
+        except InvalidRequest as err:
+            err.param = param
+            raise
 
 
 @contextmanager

@@ -1,0 +1,56 @@
+"""How much of a body the gateway reads, keeps and parses."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+from tests.conftest import Stores
+from tests.gateway.conftest import Gateway, bearer, chatting, running
+
+from turnout.domain.keys import Role
+from turnout.gateway.bodies import MAX_JSON_BYTES
+
+DENSE = b"[" + b"[]," * (4 * 2**20) + b"1]"
+
+
+async def test_a_body_without_an_upload_is_small(gateway: Gateway) -> None:
+    admin = bearer(await gateway.key(role=Role.ADMIN))
+    for path in ("/v1/keys", "/v1/models/register", "/workers/w-1/drain"):
+        answer = await gateway.http.post(path, content=b" " * (MAX_JSON_BYTES + 1), headers=admin)
+        assert (answer.status_code, answer.json()["error"]["code"]) == (413, "body_too_large"), path
+
+
+async def test_a_body_that_is_hard_to_parse_is_refused(gateway: Gateway) -> None:
+    answer = await gateway.http.post(
+        "/v1/videos", content=DENSE, headers={"content-type": "application/json"}
+    )
+    assert (answer.status_code, answer.json()["error"]["code"]) == (413, "body_too_complex")
+
+
+async def test_a_chat_body_that_is_hard_to_parse_is_refused(stores: Stores, tmp_path: Path) -> None:
+    async with chatting(stores, tmp_path) as chat, chat.client() as http:
+        body = b'{"model":"m","messages":' + DENSE + b"}"
+        answer = await http.post("/v1/chat/completions", content=body)
+        assert (answer.status_code, answer.json()["error"]["code"]) == (413, "body_too_complex")
+
+
+async def test_large_bodies_are_bounded_in_all(stores: Stores, tmp_path: Path) -> None:
+    async with running(stores, tmp_path, max_bodies_bytes=300_000) as gateway:
+        more = asyncio.Event()
+        begun = asyncio.Event()
+
+        async def slow() -> AsyncIterator[bytes]:
+            yield b"x" * 250_000
+            begun.set()
+            await more.wait()
+
+        held = asyncio.create_task(gateway.http.post("/v1/videos", content=slow()))
+        await asyncio.wait_for(begun.wait(), 10)
+        answer = await gateway.http.post("/v1/videos", content=b"x" * 100_000)
+        assert (answer.status_code, answer.json()["error"]["code"]) == (503, "bodies_full")
+        assert "retry-after" in answer.headers
+        assert (await gateway.http.post("/v1/videos", json={"prompt": "small"})).status_code == 200
+        more.set()
+        assert (await held).status_code == 400
+        answer = await gateway.http.post("/v1/videos", content=b"x" * 100_000)
+        assert answer.status_code == 400
