@@ -10,6 +10,7 @@ from typer.core import TyperGroup
 from turnout import __version__
 from turnout.cli import (
     audit_command,
+    backup_commands,
     chat_command,
     config_command,
     doctor_command,
@@ -108,6 +109,7 @@ def root(
 
 
 service_commands.register(app)
+backup_commands.register(app)
 generate_command.register(app)
 tasks_commands.register(app)
 chat_command.register(app)

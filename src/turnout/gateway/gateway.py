@@ -27,6 +27,7 @@ from turnout.gateway.chat.routes_feed import RoutesFeed
 from turnout.gateway.chat.switchboard import Switchboard
 from turnout.gateway.key_ring import KeyRing
 from turnout.gateway.operations.metrics import Metrics
+from turnout.gateway.operations.readiness import ReadinessCheck
 from turnout.gateway.videos.live_events import LiveEvents
 from turnout.gateway.videos.submission import Submissions
 from turnout.gateway.videos.time_estimates import TimeEstimates
@@ -43,6 +44,7 @@ from turnout.ports.network import Fetcher, Tunnels
 from turnout.ports.queue import Backlog
 from turnout.ports.quotas import Quotas
 from turnout.ports.routes import DemandReports, RouteTable
+from turnout.ports.service_health import DataHealth
 from turnout.ports.sessions import SessionStore
 from turnout.ports.shares import ShareStore
 from turnout.ports.tasks import TaskLog
@@ -72,6 +74,7 @@ class GatewayStores:
     quotas: Quotas
     usage: UsageLog
     gangs: GangReports
+    data: DataHealth
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +90,7 @@ class Gateway:
     catalog: Catalog
     metrics: Metrics
     background: BackgroundLoops
+    readiness: ReadinessCheck
     # videos
     live: LiveEvents
     estimates: TimeEstimates
@@ -118,7 +122,7 @@ def build_gateway(
     """`fetcher` calls addresses that users name. `new_id` gives unique letters and digits that sort by time, `new_seed`
     a seed for a request without one."""
     name = f"gw-{secrets.token_hex(6)}"
-    keys = KeyRing(stores.keys, time.time)
+    keys = KeyRing(stores.keys, time.time, stores.data.check_data)
     catalog = Catalog(stores.models, [model.name for model in config.served], time.monotonic)
     background = BackgroundLoops()
     metrics = Metrics(stores.backlog, stores.gangs, stores.fleet_status, catalog, background, time.time)
@@ -154,6 +158,9 @@ def build_gateway(
         catalog=catalog,
         metrics=metrics,
         background=background,
+        readiness=ReadinessCheck(
+            stores.data, stores.blobs, stores.mutex, background, switchboard.knows_routes, time.monotonic
+        ),
         live=live,
         estimates=estimates,
         submissions=Submissions(

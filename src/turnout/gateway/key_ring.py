@@ -1,6 +1,6 @@
 """Keys as this gateway knows them: looked up by their token, remembered for a moment."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Awaitable, Callable, Collection
 from math import inf
 from typing import NamedTuple
 
@@ -18,6 +18,10 @@ _MAX_ID_CHARS = 64
 _NOBODY, _ = mint("nobody", "nothing", TenantId("nobody"), Role.USER, "", 0.0)
 
 
+async def _all_there() -> None:
+    pass
+
+
 class _Kept(NamedTuple):
     """A key that was looked up: good without another look until `fresh_until`, and until `away_until` while keys cannot be
     looked up. Neither is after its expiry, so whoever compares the clock with them need not ask for that."""
@@ -28,10 +32,17 @@ class _Kept(NamedTuple):
 
 
 class KeyRing:
-    """Looks keys up, remembering the known ones for a moment; unknown ids are never remembered."""
+    """Looks keys up, remembering the known ones for a moment; unknown ids are never remembered. `check_data` raises when
+    keys are unknown because all data is gone."""
 
-    def __init__(self, store: KeyStore, now: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        store: KeyStore,
+        now: Callable[[], float],
+        check_data: Callable[[], Awaitable[None]] = _all_there,
+    ) -> None:
         self._store = store
+        self._check_data = check_data
         self._now = now
         self._kept: dict[str, _Kept] = {}
         self._seen: dict[bytes, _Kept] = {}  # by the header it came in
@@ -44,6 +55,7 @@ class KeyRing:
         key_id, secret = parts
         key = await self._find(key_id)
         if not matches(key or _NOBODY, secret) or key is None:
+            await self._check_data()  # for a wrong secret as well: the time must not tell which ids exist
             raise Unauthorized("The API key is not valid.", code="invalid_api_key")
         if key.expired(self._now()):
             raise Unauthorized("The API key has expired.", code="expired_api_key")

@@ -47,6 +47,7 @@ async def run_gateway(config: Config, listening: socket.socket, local: socket.so
         aclosing(Outbound(True, reach=WORKERS, tls=tls)) as prober,
     ):
         await _refuse_open_door(listening, stores.keys)
+        await stores.data.check_data()  # remembers which data this is
 
         class Server(uvicorn.Server):
             """Ends live streams before it waits for open requests, and itself if nobody keeps the loops running."""
@@ -139,6 +140,7 @@ def gateway_stores(stores: Stores, gangs: GangReports | None = None) -> GatewayS
         quotas=stores.quotas,
         usage=stores.usage,
         gangs=gangs or stores.gangs,
+        data=stores.data,
     )
 
 

@@ -7,6 +7,7 @@ import secrets
 import socket
 import time
 from contextlib import aclosing
+from functools import partial
 
 from turnout.adapters.outbound import Outbound
 from turnout.background import BackgroundLoops
@@ -22,6 +23,8 @@ from turnout.ports.models import ModelStore
 from turnout.wiring.signals import on_stop
 from turnout.wiring.state_dir import find_webhook_secret
 from turnout.wiring.stores import Stores, open_stores
+
+_REPORT_S = 2.0
 
 
 async def run_manager(config: Config) -> None:
@@ -65,10 +68,23 @@ async def manage(
         rules = Rules(min_resident_s=config.min_resident_s)
         fleet = fleet_manager(stores, name, rules, elsewhere)
         await declare(config, stores.models)
-        async with BackgroundLoops({**manager.loops(), "fleet": fleet.run}).running():
+        loops = BackgroundLoops({**manager.loops(), "fleet": fleet.run})
+        loops.add("loop report", partial(_report_loops, loops, stores, manager.id))
+        async with loops.running():
             await stopping.wait()
         await fleet.leave()
         await manager.leave()
+
+
+async def _report_loops(loops: BackgroundLoops, stores: Stores, owner: str) -> None:
+    """Lets gateways say in /ready how the loops of the manager at work are."""
+    while True:
+        try:
+            if await stores.mutex.holder("manager") == owner:
+                await stores.data.report_loops(loops.states())
+        except Unavailable as err:
+            get_log().warning("loops not reported", error=str(err))
+        await asyncio.sleep(_REPORT_S)
 
 
 def fleet_manager(

@@ -9,6 +9,7 @@ from turnout.adapters.object_store import ObjectBlobs, open_blobs
 from turnout.adapters.redis.audit_log import RedisAuditLog
 from turnout.adapters.redis.backlog import RedisBacklog
 from turnout.adapters.redis.connection import RedisConnection
+from turnout.adapters.redis.data_health import RedisDataHealth
 from turnout.adapters.redis.fleet_state import RedisFleetStatus, RedisManagerState
 from turnout.adapters.redis.gang_reports import RedisGangReports
 from turnout.adapters.redis.key_store import RedisKeyStore
@@ -54,6 +55,7 @@ class Stores:
     demand: RedisDemandReports
     manager_state: RedisManagerState
     fleet_status: RedisFleetStatus
+    data: RedisDataHealth
 
 
 def embedded_redis_dir(config: Config) -> Path:
@@ -107,6 +109,7 @@ def stores_on(link: RedisConnection, blobs: ObjectBlobs, retention_s: float) -> 
         demand=RedisDemandReports(link),
         manager_state=RedisManagerState(link),
         fleet_status=RedisFleetStatus(link),
+        data=RedisDataHealth(link),
     )
 
 
@@ -120,10 +123,16 @@ async def open_stores(config: Config) -> AsyncGenerator[Stores]:
 
 
 @asynccontextmanager
-async def open_key_store(config: Config) -> AsyncGenerator[tuple[RedisKeyStore, RedisAuditLog]]:
-    """The keys, and the log that every change of them goes to first."""
+async def open_connection(config: Config) -> AsyncGenerator[RedisConnection]:
     link = RedisConnection(find_redis_url(config), config.redis_prefix)
     try:
-        yield RedisKeyStore(link), RedisAuditLog(link)
+        yield link
     finally:
         await link.close()
+
+
+@asynccontextmanager
+async def open_key_store(config: Config) -> AsyncGenerator[tuple[RedisKeyStore, RedisAuditLog]]:
+    """The keys, and the log that every change of them goes to first."""
+    async with open_connection(config) as link:
+        yield RedisKeyStore(link), RedisAuditLog(link)

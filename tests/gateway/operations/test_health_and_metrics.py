@@ -3,31 +3,53 @@
 import asyncio
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from tests.conftest import make_task, wait_until
 from tests.gateway.conftest import Gateway
 
+from turnout.adapters.redis.connection import RedisConnection
+from turnout.adapters.redis.data_health import RedisDataHealth
+from turnout.adapters.valkey import redis_url, start_valkey
 from turnout.domain.errors import Unavailable
+from turnout.domain.serving import ModelRoutes
 from turnout.domain.slots import GangReport, RankReport
 from turnout.domain.tasks import Claimed, Finished, GangId, Interrupted, Result, Stage, evolve
 from turnout.gateway.videos.time_estimates import TimeEstimates
 from turnout.ports.events import Recorded
+from turnout.ports.manager_state import Publication
 
 
 async def away(*_: object, **__: object) -> None:
     raise Unavailable("It did not answer.", retry_after_s=1.0)
 
 
-async def test_health_and_readiness_need_no_key(gateway: Gateway) -> None:
+FINE = dict.fromkeys(("redis", "blobs", "manager", "routes", "loops"), "ok")
+
+
+@pytest.fixture
+async def managed(gateway: Gateway) -> Gateway:
+    """As if a manager were at work."""
+    for right in ("manager", "fleet"):
+        await gateway.stores.mutex.hold(right, "m1", 60)
+    await gateway.stores.manager_state.publish("fleet", "m1", Publication(routes={"m": ModelRoutes()}))
+    await wait_until(gateway.inside.switchboard.knows_routes, "routes")
+    return gateway
+
+
+async def readiness(gateway: Gateway) -> tuple[int, dict[str, str]]:
+    gateway.inside.readiness._kept = None
+    answer = await gateway.http.get("/ready")
+    return answer.status_code, answer.json()["parts"]
+
+
+async def test_health_and_readiness_need_no_key(managed: Gateway) -> None:
+    gateway = managed
     del gateway.http.headers["authorization"]
-    await gateway.stores.mutex.hold("manager", "m1", 60)
     assert (await gateway.http.get("/health")).json()["status"] == "ok"
     ready = await gateway.http.get("/ready")
-    assert (ready.status_code, ready.json()) == (
-        200,
-        {"status": "ready", "parts": {"redis": "ok", "blobs": "ok", "manager": "ok"}, "gangs": []},
-    )
+    assert (ready.status_code, ready.json()) == (200, {"status": "ready", "parts": FINE, "gangs": []})
 
 
 async def test_gangs_on_a_cluster_are_told_without_where_they_are(gateway: Gateway) -> None:
@@ -49,24 +71,81 @@ async def test_gangs_on_a_cluster_are_told_without_where_they_are(gateway: Gatew
     assert 'turnout_gang_nodes{model="wan-tiny-t2v"} 2.0' in figures
 
 
-@pytest.mark.parametrize("part", ["redis", "blobs"])
-async def test_readiness_says_which_part_is_down(
-    gateway: Gateway, monkeypatch: pytest.MonkeyPatch, part: str
+async def test_a_store_that_takes_no_objects_is_told(
+    managed: Gateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    broken = {"redis": (gateway.stores.backlog, "totals"), "blobs": (gateway.blobs, "head")}
-    owner, method = broken[part]
-    monkeypatch.setattr(owner, method, away)
-    await gateway.stores.mutex.hold("manager", "m1", 60)
-    ready = await gateway.http.get("/ready")
-    assert ready.status_code == 503
-    assert ready.json()["parts"][part] == "did not answer"
-    assert list(ready.json()["parts"].values()).count("ok") == 2
-    assert (await gateway.http.get("/health")).status_code == 200
+    monkeypatch.setattr(managed.blobs, "put", away)
+    assert await readiness(managed) == (503, {**FINE, "blobs": "it takes no objects"})
+    assert (await managed.http.get("/health")).status_code == 200
 
 
-async def test_a_missing_manager_is_told_and_does_not_close_the_gateway(gateway: Gateway) -> None:
-    ready = await gateway.http.get("/ready")
-    assert (ready.status_code, ready.json()["parts"]["manager"]) == (200, "did not answer")
+@pytest.mark.parametrize("right", ["manager", "fleet"])
+async def test_without_a_manager_it_is_not_ready(managed: Gateway, right: str) -> None:
+    await managed.stores.mutex.drop(right, "m1")
+    status, parts = await readiness(managed)
+    assert status == 503
+    assert parts["manager"].startswith("no manager ")
+
+
+async def test_a_loop_that_fails_is_told_at_once_here_and_in_the_manager(managed: Gateway) -> None:
+    await managed.stores.data.report_loops({"fleet": "ok", "webhooks": "failed (OSError), 3 in a row"})
+    status, parts = await readiness(managed)
+    assert (status, parts["manager"]) == (503, "background loops fail: webhooks")
+    await managed.stores.data.report_loops({"fleet": "ok"})
+    assert (await readiness(managed))[0] == 200
+    next(task for task in asyncio.all_tasks() if task.get_name() == "chat usage").cancel()
+    await wait_until(lambda: managed.inside.background.restarts()["chat usage"] == 1, "the loop to die")
+    answer = await managed.http.get("/ready")
+    assert answer.status_code == 503
+    assert answer.json()["parts"]["loop chat usage"].startswith("failed (CancelledError)")
+    assert 'turnout_loop_restarts{loop="chat usage"} 1.0' in (await managed.http.get("/metrics")).text
+
+
+async def test_many_who_ask_cost_redis_one_write_a_second(managed: Gateway) -> None:
+    managed.inside.readiness._kept = None
+    real, asked = managed.stores.data.prove_write, 0
+
+    async def counted() -> None:
+        nonlocal asked
+        asked += 1
+        await real()
+
+    managed.inside.readiness._data.prove_write = counted  # type: ignore[method-assign]
+    answers = await asyncio.gather(*(managed.http.get("/ready") for _ in range(50)))
+    assert {answer.status_code for answer in answers} == {200}
+    assert asked <= 2
+
+
+async def test_a_server_out_of_memory_is_told_by_a_write(tmp_path: Path) -> None:
+    child = await start_valkey(tmp_path / "r", "test", tmp_path / "log")
+    link = RedisConnection(redis_url(tmp_path / "r", "test"), "turnout")
+    try:
+        health = RedisDataHealth(link)
+        await health.prove_write()
+        await link.client.config_set("maxmemory", 1)
+        with pytest.raises(Unavailable, match="out of memory"):
+            await health.prove_write()
+        await link.client.config_set("maxmemory", 0)
+        await health.prove_write()
+    finally:
+        await link.close()
+        await child.stop(5)
+
+
+async def test_after_a_flush_the_service_says_that_the_data_is_gone(managed: Gateway) -> None:
+    assert (await readiness(managed))[0] == 200
+    link = managed.stores.link
+    names = [name async for name in link.client.scan_iter(f"{link.keys.prefix}:*")]
+    await link.client.delete(*names)
+    managed.inside.keys._kept.clear()  # what was known of keys lapses in a moment
+    refused = await managed.http.get("/v1/videos")
+    assert (refused.status_code, refused.json()["error"]["code"]) == (503, "data_lost")
+    assert "turnout restore" in refused.json()["error"]["message"]
+    status, parts = await readiness(managed)
+    assert status == 503
+    assert parts["redis"].startswith("The data is gone")
+    await link.client.set(link.keys.genesis(), "another")
+    assert (await readiness(managed))[1]["redis"].startswith("The data is gone")
 
 
 async def submit_until_heard(gateway: Gateway) -> int:

@@ -7,10 +7,40 @@ it, who reads it and how long it lives; R is the retention of tasks.
 
 from dataclasses import dataclass
 
+# What processes write again by themselves, or what is only good for a moment.
+_PASSING = (
+    "canary",
+    "chat:",
+    "closed:",
+    "fleet:",
+    "gangs",
+    "code:",
+    "loops:",
+    "mutex:",
+    "rate:",
+    "session:",
+)
+
 
 @dataclass(frozen=True, slots=True)
 class KeyNames:
     prefix: str
+
+    def pattern(self) -> str:
+        """Of all names, as SCAN takes it."""
+        prefix = "".join(f"\\{c}" if c in "*?[]\\" else c for c in self.prefix)
+        return f"{prefix}:*"
+
+    def without_prefix(self, name: str) -> str:
+        return name[len(self.prefix) + 1 :]
+
+    def with_prefix(self, name: str) -> str:
+        return f"{self.prefix}:{name}"
+
+    def lasting(self, name: str) -> bool:
+        """Whether a key holds what cannot be made again: keys, models, tasks and usage, but not who runs where right now."""
+        own = self.without_prefix(name)
+        return own in ("fleet:models", "fleet:declared") or not own.startswith(_PASSING)
 
     # Tasks
 
@@ -143,6 +173,20 @@ class KeyNames:
     def usage_batch(self, batch: str) -> str:
         """There once a gateway's batch was counted. Gateways write and read. 1 hour."""
         return f"{self.prefix}:usage:batch:{batch}"
+
+    # The service
+
+    def genesis(self) -> str:
+        """Random id of this data, made with it. Gateways write once and read. For ever: when it is gone, so is the rest."""
+        return f"{self.prefix}:genesis"
+
+    def canary(self) -> str:
+        """Written to see whether writes are taken. Gateways. 1 minute."""
+        return f"{self.prefix}:canary"
+
+    def manager_loops(self) -> str:
+        """Hash of the states of the manager's background loops by name. The manager at work writes, gateways read for /ready. 10 s."""
+        return f"{self.prefix}:loops:manager"
 
     # The fleet
 

@@ -72,6 +72,9 @@ class Switchboard:
         self._futures: dict[Waiter, asyncio.Future[Seat]] = {}
         self.changed = asyncio.Event()  # the demand is worth telling
 
+    def knows_routes(self) -> bool:
+        return self._routes is not None
+
     def update(self, routes: Mapping[str, ModelRoutes]) -> None:
         """Takes new routes, and seats or refuses whoever waits."""
         self._routes = routes

@@ -294,3 +294,11 @@ async def publish(
     """Carries out all writes, or none and returns False when `owner` does not hold the right."""
     rest = [one for write in writes for one in write]
     return bool(await _publish.run(link, rest, right=right, owner=owner, orders_ms=orders_ms))
+
+
+_prove_write = Script("prove_write")
+
+
+async def prove_write(link: RedisConnection, *, fresh: str) -> str:
+    """Writes something, and returns the id of this data; empty when there is none and `fresh` is empty."""
+    return (await _prove_write.run(link, fresh=fresh)).decode()

@@ -34,6 +34,8 @@ local function chat_slots_key(tenant) return P .. ':chat:slots:' .. tenant end
 local function usage_of_key(day, tenant) return P .. ':usage:of:' .. day .. ':' .. tenant end
 local function usage_day_key(day) return P .. ':usage:day:' .. day end
 local function usage_batch_key(batch) return P .. ':usage:batch:' .. batch end
+local function genesis_key() return P .. ':genesis' end
+local function canary_key() return P .. ':canary' end
 local function mutex_key(name) return P .. ':mutex:' .. name end
 local function worker_key(worker) return P .. ':fleet:worker:' .. worker end
 local function heartbeat_key(worker) return P .. ':fleet:beat:' .. worker end
