@@ -26,6 +26,7 @@ from turnout.adapters.object_store import ObjectBlobs
 from turnout.adapters.outbound import WORKERS, Outbound
 from turnout.adapters.tunnel.gateway_end import GatewayTunnels
 from turnout.config import Config, load
+from turnout.domain import object_keys
 from turnout.domain.keys import Role, mint
 from turnout.domain.quotas import TenantShare
 from turnout.domain.serving import ModelRoutes, ReplicaId, Route, WorkerId
@@ -85,7 +86,7 @@ class Gang:
         return await self.say(task, Progressed(time.time(), task.attempt, stage, step, of, eta_s=2.5))
 
     async def preview(self, task: Task, step: int, data: bytes) -> Task:
-        key = f"tasks/{task.id}/{task.attempt}/preview-{step}.webp"
+        key = object_keys.preview(task, step)
         await self.stores.blobs.put(key, data, "image/webp")
         return await self.say(task, Previewed(time.time(), task.attempt, step, key))
 

@@ -1,5 +1,6 @@
 """The housekeeper on real stores: what it puts back, ends and removes, and that only one works at a time."""
 
+import asyncio
 import os
 import time
 from collections.abc import AsyncIterator
@@ -15,7 +16,7 @@ from turnout.background import BackgroundLoops
 from turnout.domain.families import FAMILIES
 from turnout.domain.fleet import GivenUp, ModelHistory
 from turnout.domain.serving import EngineKind, ServedModel
-from turnout.domain.tasks import GangId, State, TaskId
+from turnout.domain.tasks import GangId, State, Task, TaskId
 from turnout.domain.video_model import VideoPart
 from turnout.manager.housekeeping import Housekeeper
 from turnout.ports.manager_state import Publication
@@ -67,6 +68,10 @@ async def register(stores: Stores) -> None:
     await stores.models.put(ServedModel(MODEL, EngineKind.WAN, "w", video=video))
 
 
+async def make_older(stores: Stores, task: Task, seconds: float) -> None:
+    await stores.link.client.zincrby(stores.link.keys.unfinished(MODEL), -seconds * 1000, task.id)
+
+
 async def state_of(stores: Stores, task: TaskId) -> State:
     return (await stores.tasks.get(task)).state
 
@@ -80,17 +85,43 @@ async def test_a_lease_that_ran_out_puts_the_task_back(stores: Stores, blobs: Ob
     async def queued() -> bool:
         return await state_of(stores, task.id) is State.QUEUED
 
-    async with working(manager(stores, blobs)):
+    async with working(replace(manager(stores, blobs), lease_s=1.0)):
         await wait_until(queued, "the task to be put back")
-    assert (await stores.tasks.get(task.id)).failures == 1
+    assert (await stores.tasks.get(task.id)).failures == 0, (
+        "nobody had heard the gang: who knows what it died of"
+    )
+
+
+@pytest.mark.parametrize("step_s", [3600, -3600])
+async def test_a_clock_that_is_set_anew_ends_no_lease_and_no_task(
+    stores: Stores, blobs: ObjectBlobs, step_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await register(stores)
+    running, waiting = make_task(), make_task()
+    for task in (running, waiting):
+        await stores.tasks.submit(task, LIMITS)
+    claimed = await stores.queue.claim(MODEL, GangId("g"), LIMITS)
+    assert claimed
+    await blobs.put(f"tasks/{running.id}/1-g/checkpoint-1.safetensors", b"x", "")
+    true_time = time.time
+    monkeypatch.setattr(time, "time", lambda: true_time() + step_s)
+    keeper = replace(manager(stores, blobs), lease_s=0.6)
+    async with working(keeper):
+        for _ in range(30):
+            assert await stores.queue.renew(claimed)
+            await asyncio.sleep(0.05)
+    assert (await stores.tasks.get(claimed.id)).attempt == 1
+    assert await state_of(stores, claimed.id) is State.IN_PROGRESS
+    assert await state_of(stores, waiting.id) is State.QUEUED
+    assert [b.key async for b in blobs.list("tasks/")]
 
 
 async def test_a_task_that_nobody_took_is_failed_with_a_reason(stores: Stores, blobs: ObjectBlobs) -> None:
     await register(stores)
-    old = replace(make_task(), created_at=time.time() - 120)
-    young = make_task()
+    old, young = make_task(), make_task()
     for task in (old, young):
         await stores.tasks.submit(task, LIMITS)
+    await make_older(stores, old, 120)
 
     async def failed() -> bool:
         return await state_of(stores, old.id) is State.FAILED
@@ -123,10 +154,10 @@ async def test_tasks_of_a_model_that_no_machine_can_run_end_after_a_while(
     stores: Stores, blobs: ObjectBlobs
 ) -> None:
     await register(stores)
-    old = replace(make_task(), created_at=time.time() - 61)
-    young = make_task()
+    old, young = make_task(), make_task()
     for task in (old, young):
         await stores.tasks.submit(task, LIMITS)
+    await make_older(stores, old, 61)
     assert await stores.mutex.hold("fleet", "m", 60)
     notes = ModelHistory(0.0, given_up={MODEL: GivenUp("no worker can run wan engines")})
     assert await stores.manager_state.publish("fleet", "m", Publication(history=notes))

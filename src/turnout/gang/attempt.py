@@ -1,12 +1,16 @@
 """One attempt at one task by this gang: from the claim to a result, a release, or the loss of the lease.
 
 Rank 0 decides between two steps. Everything that is written carries the attempt's number, so an attempt that
-was given away can write nothing; it learns so at the next step and drops the task.
+was given away can write nothing; it learns so at the next step and drops the task. Then it removes what it wrote and
+nobody was told of. Other checkpoints go when the task has ended, because a successor may need them.
+
+Progress, checkpoints and previews are written beside the steps (`report_slot`): while Redis or the object store is away,
+rendering goes on.
 """
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from concurrent.futures import Executor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
@@ -31,6 +35,7 @@ from turnout.engines import mp4
 from turnout.engines.base import CheckpointRefused, EngineError, Frames
 from turnout.gang.cadence import Cadence, StepPace
 from turnout.gang.rank_commands import RankCommander, job_of
+from turnout.gang.report_slot import ReportSlot
 from turnout.observe import get_log
 from turnout.ports.blobs import Blobs
 from turnout.ports.queue import Queue
@@ -40,6 +45,9 @@ T = TypeVar("T")
 log = get_log()
 
 _RETRY_FOR_S = 600.0  # how long a finished video waits for Redis or the object store to come back
+_REPORT_S = 0.2  # how long a step waits for its report, so that a cancelled task is dropped at once
+_KEEP_ALIVE_S = 10.0
+_RENEWALS = 6  # in one lease; domain/leases counts on it
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,31 +93,59 @@ class Attempt:
         self._context = context
         self._task = task
         self._ranks_ready = ranks
+        self._ranks: RankCommander | None = None
         self._draining = draining
-        self._lost = False
+        self._lost: Stale | None = None
         self._step = 0
         self._moved_at = time.monotonic()
         self._log = log.bind(task=task.id, attempt=task.attempt)
+        self._untold: set[str] = set()  # objects of this attempt that nobody was told of
+        self._checkpoints = {task.checkpoint} if task.checkpoint else set[str]()  # the next one replaces them
+        self._progress = ReportSlot("progress", self._apply, self._drop)
+        self._checkpoint = ReportSlot("checkpoint", self._save_checkpoint, self._drop)
+        self._preview = ReportSlot("preview", self._save_preview, self._drop)
         self.pace = pace
 
     async def run(self) -> None:
         """Returns when the attempt is over, whatever came of it; raises when the gang itself is broken."""
-        async with _task_group() as group:
-            lease = group.create_task(self._keep_lease(), name=f"lease {self._task.id}")
-            try:
+        try:
+            async with self._reporting():
                 await self._render()
-            except Stale as stale:
-                self._log.info("attempt dropped", reason=str(stale), step=self._step)
-                await self._discard_checkpoints()
+        except Stale as stale:
+            self._log.info("attempt dropped", reason=str(stale), step=self._step)
+        except Unavailable as err:
+            # The ranks wait for the next command, so the gang is well; the lease runs out, and blames nobody.
+            self._log.error("attempt given up", reason=str(err), step=self._step)
+            return
+        await self._clean_up()
+
+    @asynccontextmanager
+    async def _reporting(self) -> AsyncGenerator[None]:
+        """Renews the lease and writes reports. On the way out nothing is being written any more."""
+        async with _task_group() as group:
+            slots = (self._progress, self._checkpoint, self._preview)
+            jobs = [group.create_task(slot.run(), name=f"reports of {self._task.id}") for slot in slots]
+            jobs.append(group.create_task(self._keep_lease(), name=f"lease of {self._task.id}"))
+            try:
+                yield
             finally:
-                lease.cancel()
+                for job in jobs:
+                    job.cancel()
+
+    def _drop(self, stale: Stale) -> None:
+        self._lost = stale
+
+    def _check_lease(self) -> None:
+        if self._lost is not None:
+            raise self._lost
 
     async def _render(self) -> None:
         task = self._task
         try:
             await self._report(Stage.LOADING, 0)
-            ranks = await self._ranks_ready
+            ranks = self._ranks = await self._ranks_ready
             await self._report(Stage.ENCODING, 0)
+            self._check_lease()
             await self._restore_or_begin(ranks)
             if not await self._denoise(ranks):
                 await self._record(
@@ -125,6 +161,8 @@ class Attempt:
                 "task refused", error=str(err)
             )  # by all ranks alike: the gang is ready for the next
             await self._record(Failed(time.time(), task.attempt, TaskFailure("unrenderable", str(err))))
+        except Unavailable as err:
+            await self._record(Interrupted(time.time(), task.attempt, str(err)[:500], counts=False))
         except Exception as err:
             # Other ranks may hang in a collective: tell why, then let the supervisor end the gang.
             self._log.error("attempt broke", error=repr(err))
@@ -150,26 +188,24 @@ class Attempt:
         """All steps, with progress after each; False when the gang was drained on the way (checkpointed)."""
         rendering, cadence = ranks.rendering, self._context.cadence
         saved_step, saved_at = rendering.step, time.monotonic()
-        async with _task_group() as uploads:
-            await self._report(Stage.DENOISING, rendering.step)
-            while rendering.step < rendering.of:
-                if self._lost:
-                    raise Stale("the lease is no longer this attempt's")
-                if self._draining():
-                    await self._save_checkpoint(ranks.rendering.snapshot(), rendering.step)
-                    return False
-                began = time.monotonic()
-                await self._engine(ranks.advance)
-                self.pace = self.pace.after(time.monotonic() - began)
-                step = rendering.step
-                await self._report(Stage.DENOISING, step)
-                if cadence.checkpoint_due(step, rendering.of, saved_step, time.monotonic() - saved_at):
-                    data = await self._engine(rendering.snapshot)
-                    uploads.create_task(self._save_checkpoint(data, step), name=f"checkpoint {step}")
-                    saved_step, saved_at = step, time.monotonic()
-                if cadence.preview_due(step, rendering.of):
-                    data = await self._engine(rendering.preview)
-                    uploads.create_task(self._save_preview(data, step), name=f"preview {step}")
+        await self._report(Stage.DENOISING, rendering.step)
+        while rendering.step < rendering.of:
+            self._check_lease()
+            if self._draining():
+                self._checkpoint.put((await self._engine(rendering.snapshot), rendering.step))
+                await self._checkpoint.flush(_RETRY_FOR_S)
+                return False
+            began = time.monotonic()
+            await self._engine(ranks.advance)
+            self.pace = self.pace.after(time.monotonic() - began)
+            step = rendering.step
+            await self._report(Stage.DENOISING, step)
+            if cadence.checkpoint_due(step, rendering.of, saved_step, time.monotonic() - saved_at):
+                self._checkpoint.put((await self._engine(rendering.snapshot), step))
+                saved_step, saved_at = step, time.monotonic()
+            if cadence.preview_due(step, rendering.of):
+                self._preview.put((await self._engine(rendering.preview), step))
+        self._check_lease()
         return True
 
     async def _deliver(self, ranks: RankCommander) -> None:
@@ -182,72 +218,103 @@ class Attempt:
         result = await self._upload(frames)
         await self._record(Finished(time.time(), task.attempt, result))
         self._log.info("video finished", bytes=result.bytes, step_s=self.pace.step_s)
-        await self._discard_checkpoints()
 
     async def _upload(self, frames: Frames) -> Result:
-        root = object_keys.of_attempt(self._task.id, self._task.attempt)
+        root = object_keys.of_attempt(self._task)
         video = await asyncio.to_thread(mp4.encode, frames, self._task.spec.fps)
         thumbnail = await asyncio.to_thread(mp4.thumbnail, frames)
         sheet = await asyncio.to_thread(mp4.spritesheet, frames)
         result = Result(f"{root}video.mp4", f"{root}thumbnail.webp", f"{root}spritesheet.jpg", len(video))
-        put = self._context.blobs.put
-        await self._retry(lambda: put(result.video, video, "video/mp4"))
-        await self._retry(lambda: put(result.thumbnail, thumbnail, "image/webp"))
-        await self._retry(lambda: put(result.spritesheet, sheet, "image/jpeg"))
+        await self._retry(lambda: self._put(result.video, video, "video/mp4"))
+        await self._retry(lambda: self._put(result.thumbnail, thumbnail, "image/webp"))
+        await self._retry(lambda: self._put(result.spritesheet, sheet, "image/jpeg"))
         return result
 
-    async def _save_checkpoint(self, data: bytes, step: int) -> None:
-        key = object_keys.checkpoint(self._task.id, self._task.attempt, step)
-        await self._retry(lambda: self._context.blobs.put(key, data, "application/octet-stream"))
-        task = await self._record(Checkpointed(time.time(), self._task.attempt, step, key))
+    async def _put(self, key: str, data: bytes, content_type: str) -> None:
+        self._untold.add(key)
+        await self._context.blobs.put(key, data, content_type)
+
+    async def _save_checkpoint(self, saved: tuple[bytes, int]) -> None:
+        data, step = saved
+        key = object_keys.checkpoint(self._task, step)
+        await self._put(key, data, "application/octet-stream")
+        self._checkpoints.add(key)
+        await self._apply(Checkpointed(time.time(), self._task.attempt, step, key))
+        self._untold.discard(key)
         self._log.info("checkpoint saved", step=step, bytes=len(data))
-        await self._discard_checkpoints(keep=task.checkpoint)
+        # By name: an attempt that was stopped right here must not delete what its successor wrote.
+        replaced = self._checkpoints - {key}
+        self._checkpoints = {key}
+        self._untold -= replaced
+        await self._delete(replaced)
 
-    async def _save_preview(self, data: bytes, step: int) -> None:
-        key = object_keys.preview(self._task.id, self._task.attempt, step)
-        await self._retry(lambda: self._context.blobs.put(key, data, "image/webp"))
-        await self._record(Previewed(time.time(), self._task.attempt, step, key))
+    async def _save_preview(self, saved: tuple[bytes, int]) -> None:
+        data, step = saved
+        key = object_keys.preview(self._task, step)
+        await self._put(key, data, "image/webp")
+        await self._apply(Previewed(time.time(), self._task.attempt, step, key))
+        self._untold.discard(key)
 
-    async def _discard_checkpoints(self, keep: str | None = None) -> None:
+    async def _clean_up(self) -> None:
+        """Removes what this attempt wrote and nobody was told of, and all checkpoints once the task has ended."""
+        try:
+            task = await self._find()
+            # An event whose answer was lost may have been written.
+            unneeded = self._untold - (object_keys.told_of(task) if task else set())
+            if task is None or task.ended:
+                of_task = self._context.blobs.list(object_keys.of_task(self._task.id))
+                unneeded |= {blob.key async for blob in of_task if object_keys.is_checkpoint(blob.key)}
+            await self._delete(unneeded)
+        except Unavailable as err:
+            self._log.warning("objects were left behind", error=str(err))
+
+    async def _find(self) -> Task | None:
+        try:
+            return await self._context.tasks.get(self._task.id)
+        except NotFound:
+            return None
+
+    async def _delete(self, keys: Iterable[str]) -> None:
         """What is left behind when this fails goes with the retention sweep."""
         try:
-            found = [b.key async for b in self._context.blobs.list(object_keys.of_task(self._task.id))]
-            await self._context.blobs.delete([k for k in found if "/checkpoint-" in k and k != keep])
+            await self._context.blobs.delete(sorted(keys))
         except Unavailable as err:
-            self._log.warning("checkpoints were left behind", error=str(err))
+            self._log.warning("objects were left behind", error=str(err))
 
     async def _report(self, stage: Stage, step: int) -> None:
-        """Progress; lost without harm while Redis is away. Raises Stale when the task was given away."""
+        """Progress; while Redis is away only the newest is kept."""
         self._step = step
         of = self._task.spec.steps
         eta_s = self.pace.eta_s(step, of)
-        event = Progressed(time.time(), self._task.attempt, stage, step, of, eta_s)
+        self._progress.put(Progressed(time.time(), self._task.attempt, stage, step, of, eta_s))
+        await self._progress.wait_written(_REPORT_S)
+
+    async def _apply(self, event: Event) -> None:
+        """Raises Stale when the task was given away."""
         try:
             await self._context.tasks.apply(self._task.id, event)
-        except Unavailable as err:
-            self._log.warning("progress was not recorded", step=step, error=str(err))
         except NotFound as err:
             raise Stale(str(err)) from err
 
-    async def _record(self, event: Event) -> Task:
+    async def _record(self, event: Event) -> None:
         """Records what must not be lost, waiting for Redis if need be."""
 
-        async def record() -> Task:
+        async def record() -> None:
             try:
-                return await self._context.tasks.apply(self._task.id, event)
-            except NotFound as err:
-                raise Stale(str(err)) from err
+                await self._apply(event)
             except Stale:
                 # The reply to an earlier try may have been lost after Redis had written it.
-                if isinstance(event, Finished):
-                    task = await self._context.tasks.get(self._task.id)
-                    if task.result == event.result:
-                        return task
-                raise
+                if not isinstance(event, Finished):
+                    raise
+                task = await self._find()
+                if task is None or task.result != event.result:
+                    raise
 
-        return await self._retry(record)
+        await self._progress.wait_written(_REPORT_S)
+        await self._retry(record)
 
     async def _retry(self, act: Callable[[], Awaitable[T]]) -> T:
+        """Waits for a service that is away, and keeps the gang alive meanwhile: it is well."""
         deadline = time.monotonic() + _RETRY_FOR_S
         wait_s = 0.05
         while True:
@@ -257,6 +324,8 @@ class Attempt:
                 if time.monotonic() > deadline:
                     raise
                 self._log.warning("waiting for a service", error=str(err))
+                if self._ranks is not None and time.monotonic() - self._moved_at > _KEEP_ALIVE_S:
+                    await self._engine(self._ranks.keep_alive)
                 await asyncio.sleep(wait_s)
                 wait_s = min(2 * wait_s, 1.0)
 
@@ -268,14 +337,17 @@ class Attempt:
 
     async def _keep_lease(self) -> None:
         """Renews while the work moves. A gang that is stuck loses its lease by itself."""
+        every_s = self._context.lease_s / _RENEWALS
         while True:
-            await asyncio.sleep(self._context.lease_s / 4)
+            await asyncio.sleep(every_s)
             if time.monotonic() - self._moved_at > self._context.step_timeout_s:
                 self._log.error("lease given up", reason="no step came to an end in time")
                 return
             try:
-                if not await self._context.queue.renew(self._task):
-                    self._lost = True
-                    return
-            except Unavailable:
+                async with asyncio.timeout(every_s):
+                    renewed = await self._context.queue.renew(self._task)
+            except (Unavailable, TimeoutError):
                 continue  # nobody else can take it over either
+            if not renewed:
+                self._drop(Stale("the lease is no longer this attempt's"))
+                return

@@ -70,7 +70,6 @@ class Leader:
 
     async def _claim(self) -> Task | None:
         try:
-            await self._context.queue.reap(self._terms.model, self._context.lease_s)
             return await self._context.queue.claim(self._terms.model, self._terms.gang, self._terms.limits)
         except Unavailable as err:
             log.warning("queue did not answer", error=str(err))

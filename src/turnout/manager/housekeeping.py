@@ -7,23 +7,25 @@ Any number may run; the one that holds the mutex works, the others wait. All its
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 from turnout.background import Work
 from turnout.domain.errors import NotFound, Stale, Unavailable
+from turnout.domain.leases import LeaseWatch
 from turnout.domain.tasks import NOBODY_TOOK_IT, Expired, TaskFailure, TaskId
 from turnout.observe import get_log
 from turnout.ports.blobs import Blobs
 from turnout.ports.fleet_status import FleetStatus
 from turnout.ports.models import ModelStore
 from turnout.ports.mutex import Mutex
-from turnout.ports.queue import Backlog, Queue
+from turnout.ports.queue import Backlog, Leases
 from turnout.ports.tasks import TaskLog
 
 log = get_log()
 
 _TICK_S = 1.0
+_LOOKS = 8  # at the leases, in one lease
 _MUTEX_S = 10.0
 _SWEEP_EVERY_S = 3600.0
 _JOIN_S = 60.0  # how long a task waits for a machine that can run its model to join
@@ -37,18 +39,19 @@ class Housekeeper:
     models: ModelStore
     fleet_status: FleetStatus
     tasks: TaskLog
-    queue: Queue
+    queue: Leases
     backlog: Backlog
     blobs: Blobs
     mutex: Mutex
     deliver: Callable[[], Awaitable[None]]
     lease_s: float
     retention_s: float
+    watches: dict[str, LeaseWatch] = field(default_factory=dict[str, LeaseWatch])
 
     def loops(self) -> dict[str, Work]:
         """The chores, by name: each runs for ever."""
         chores = (
-            ("leases", self._reap, _TICK_S),
+            ("leases", self._reap, min(_TICK_S, self.lease_s / _LOOKS)),
             ("expiry", self._expire, 60.0),
             ("dismissal", self._dismiss, 3.0),
             ("webhooks", self.deliver, _TICK_S),
@@ -72,33 +75,41 @@ class Housekeeper:
                     due = time.monotonic() + every_s
             except Unavailable as err:
                 log.warning("chore put off", chore=name, error=str(err))
-            await asyncio.sleep(_TICK_S)
+            await asyncio.sleep(min(_TICK_S, every_s))
 
     async def _reap(self) -> None:
-        for model in await self.backlog.models():
-            for task in await self.queue.reap(model, self.lease_s):
-                log.warning("lease ran out", task=task.id, attempt=task.attempt, state=task.state)
+        try:
+            for model in await self.backlog.models():
+                watch = self.watches.setdefault(model, LeaseWatch(self.lease_s))
+                asked_at = time.monotonic()
+                held = await self.queue.leases(model)
+                for overdue in watch.look(held, asked_at, time.monotonic()):
+                    task = await self.queue.take_back(overdue)
+                    if task is not None:
+                        log.warning("lease ran out", task=task.id, attempt=task.attempt, state=task.state)
+        except Unavailable:
+            for watch in self.watches.values():
+                watch.interrupted()
+            raise
 
     async def _expire(self) -> None:
-        now = time.time()
         for model in await self.backlog.models():
-            for task_id in await self.backlog.unfinished(model, now - self.retention_s):
+            for task_id in await self.backlog.unfinished(model, self.retention_s):
                 await self._end(task_id, NOBODY_TOOK_IT)
 
     async def _dismiss(self) -> None:
         """Ends the waiting tasks of models that were removed, and of those that no machine can run."""
-        now = time.time()
         known, given_up = await self.models.all(), await self.fleet_status.given_up()
         for model in await self.backlog.models():
             refusal = given_up.get(model)
             if model not in known or known[model].video is None:
-                failure, before = TaskFailure("model_removed", f"The model {model} was removed."), now
+                failure, age_s = TaskFailure("model_removed", f"The model {model} was removed."), 0.0
             elif refusal is not None and refusal.until is None:
                 failure = TaskFailure("model_unavailable", f"{model} cannot be served: {refusal.reason}.")
-                before = now - _JOIN_S
+                age_s = _JOIN_S
             else:
                 continue
-            for task_id in await self.backlog.unfinished(model, before):
+            for task_id in await self.backlog.unfinished(model, age_s):
                 await self._end(task_id, failure)
             if model not in known:
                 await self.backlog.forget(model)
@@ -112,7 +123,7 @@ class Housekeeper:
 
     async def _sweep(self) -> None:
         """Objects outlive their task by nothing: both go after the retention."""
-        before = time.time() - self.retention_s
+        before = await self.backlog.now() - self.retention_s
         old = [blob.key async for blob in self.blobs.list("tasks/") if blob.modified_at < before]
         await self.blobs.delete(old)
         if old:

@@ -3,12 +3,13 @@
 from dataclasses import dataclass
 from typing import Protocol
 
+from turnout.domain.leases import HeldTurn, Overdue
 from turnout.domain.tasks import GangId, Task, TaskId
 from turnout.ports.tasks import Limits
 
 
 class Queue(Protocol):
-    """The tasks that wait, and the leases of those that gangs hold."""
+    """The tasks that wait, for gangs that take them."""
 
     async def claim(self, model: str, gang: GangId, limits: Limits) -> Task | None:
         """The next task, claimed for the gang with a new attempt number; None when there is none, or when the gang
@@ -19,12 +20,18 @@ class Queue(Protocol):
         """Extends the lease; False when it is no longer this attempt's."""
         ...
 
-    async def reap(self, model: str, lease_s: float) -> list[Task]:
-        """Puts back the tasks whose lease ran out; returns them as they are now."""
-        ...
-
     async def leave(self, model: str, gang: GangId) -> None:
         """Forgets a gang that holds nothing."""
+        ...
+
+
+class Leases(Protocol):
+    """The leases that gangs hold, for the one who watches them."""
+
+    async def leases(self, model: str) -> list[HeldTurn]: ...
+
+    async def take_back(self, overdue: Overdue) -> Task | None:
+        """Puts back the task, as it is now; None when the turn is no longer held."""
         ...
 
 
@@ -70,8 +77,12 @@ class Backlog(Protocol):
 
     async def figures(self, model: str) -> QueueFigures: ...
 
-    async def unfinished(self, model: str, before: float) -> list[TaskId]:
-        """Some of the model's tasks that were submitted before then and have not ended."""
+    async def now(self) -> float:
+        """The time by the clock that ages are judged by."""
+        ...
+
+    async def unfinished(self, model: str, older_than_s: float) -> list[TaskId]:
+        """Some of the model's tasks that were submitted so long ago and have not ended."""
         ...
 
     async def forget(self, model: str) -> bool:

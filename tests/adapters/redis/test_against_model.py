@@ -20,6 +20,7 @@ from turnout.adapters.redis.task_log import RedisTaskLog
 from turnout.adapters.redis.task_queue import RedisQueue
 from turnout.domain.errors import Limited, Stale
 from turnout.domain.fairness import class_base
+from turnout.domain.leases import Overdue
 from turnout.domain.tasks import (
     Cancelled,
     Event,
@@ -218,7 +219,9 @@ class RedisAgainstModel(RuleBasedStateMachine):
     @rule()
     def every_lease_runs_out(self) -> None:
         held = {t.id for t in self.twin.tasks.values() if t.state is State.IN_PROGRESS}
-        reaped = self.run(self.queue.reap(MODEL, lease_s=0))
+        leases = self.run(self.queue.leases(MODEL))
+        taken = [self.run(self.queue.take_back(Overdue(h.turn, h.task, counts=True))) for h in leases]
+        reaped = [task for task in taken if task]
         assert {t.id for t in reaped} == held
         self.after_death(reaped)
 

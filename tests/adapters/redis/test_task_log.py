@@ -8,6 +8,7 @@ from tests.conftest import Stores, make_task, wait_until
 
 from turnout.adapters.redis import scripts
 from turnout.domain.errors import Conflict, Limited, NotFound, Stale
+from turnout.domain.leases import Overdue
 from turnout.domain.tasks import (
     NOBODY_TOOK_IT,
     Cancelled,
@@ -154,18 +155,33 @@ async def test_a_renewed_lease_is_not_taken_and_a_lapsed_one_is(stores: Stores) 
     await stores.tasks.submit(make_task(), LIMITS)
     task = await stores.queue.claim(MODEL, G1, LIMITS)
     assert task
+    (before,) = await stores.queue.leases(MODEL)
     assert await stores.queue.renew(task)
-    assert await stores.queue.reap(MODEL, lease_s=5) == []
-    (reaped,) = await stores.queue.reap(MODEL, lease_s=0)
-    assert reaped.state is State.QUEUED
+    (held,) = await stores.queue.leases(MODEL)
+    assert held.task == task.id and held.renewals > before.renewals
+    reaped = await stores.queue.take_back(Overdue(held.turn, held.task, counts=True))
+    assert reaped and reaped.state is State.QUEUED
+    assert await stores.queue.take_back(Overdue(held.turn, held.task, counts=True)) is None
     assert not await stores.queue.renew(task)
     again = await stores.queue.claim(MODEL, G2, LIMITS)
     assert again
     assert again.attempt == 2
+    assert await stores.queue.take_back(Overdue(held.turn, held.task, counts=True)) is None, "another's turn"
     with pytest.raises(Stale):
         await stores.tasks.apply(task.id, Finished(time.time(), task.attempt, RESULT))
     await stores.tasks.apply(task.id, Finished(time.time(), again.attempt, RESULT))
     assert (await stores.backlog.figures(MODEL)).length == 0
+
+
+async def test_an_earlier_attempt_of_the_same_gang_renews_nothing(stores: Stores) -> None:
+    await stores.tasks.submit(make_task(), LIMITS)
+    first = await stores.queue.claim(MODEL, G1, LIMITS)
+    assert first
+    await stores.queue.release(MODEL, G1, "its ranks were cut off")
+    second = await stores.queue.claim(MODEL, G1, LIMITS)
+    assert second and second.id == first.id
+    assert not await stores.queue.renew(first)
+    assert await stores.queue.renew(second)
 
 
 async def test_a_claimer_that_dies_between_bind_and_claim_loses_nothing(stores: Stores) -> None:
@@ -173,7 +189,9 @@ async def test_a_claimer_that_dies_between_bind_and_claim_loses_nothing(stores: 
     await stores.tasks.submit(task, LIMITS)
     assert await scripts.claim(stores.link, model=MODEL, gang=G1, max_running=10) == task.id
     assert await stores.queue.claim(MODEL, G2, LIMITS) is None
-    (back,) = await stores.queue.reap(MODEL, lease_s=0)
+    (held,) = await stores.queue.leases(MODEL)
+    back = await stores.queue.take_back(Overdue(held.turn, held.task, counts=True))
+    assert back
     assert (back.id, back.failures) == (task.id, 0)
     claimed = await stores.queue.claim(MODEL, G2, LIMITS)
     assert claimed
@@ -301,8 +319,8 @@ async def test_a_queue_is_forgotten_only_when_it_is_empty(stores: Stores) -> Non
 async def test_a_task_nobody_took_is_found_and_expired(stores: Stores) -> None:
     task = make_task()
     await stores.tasks.submit(task, LIMITS)
-    assert await stores.backlog.unfinished(MODEL, task.created_at - 10) == []
-    assert await stores.backlog.unfinished(MODEL, task.created_at + 10) == [task.id]
+    assert await stores.backlog.unfinished(MODEL, 10) == []
+    assert await stores.backlog.unfinished(MODEL, -10) == [task.id]
     expired = await stores.tasks.apply(task.id, Expired(time.time(), NOBODY_TOOK_IT))
     assert expired.failure
     assert expired.failure.code == "expired"

@@ -1,7 +1,5 @@
 """What is unfinished, in Redis: read for figures and for cleaning up."""
 
-import time
-
 from turnout.adapters.redis import scripts
 from turnout.adapters.redis.connection import RedisConnection, translated
 from turnout.domain.tasks import State, TaskId
@@ -18,7 +16,7 @@ class RedisBacklog:
             pipe.hlen(self._link.keys.bound(model))
             pipe.zrange(self._link.keys.unfinished(model), 0, 0, withscores=True)
             length, running, oldest = await pipe.execute()
-        age = max(0.0, time.time() - oldest[0][1] / 1000) if oldest else 0.0
+        age = max(0.0, await self._link.now() - oldest[0][1] / 1000) if oldest else 0.0
         return QueueFigures(length, running, age)
 
     async def models(self) -> list[str]:
@@ -35,7 +33,11 @@ class RedisBacklog:
         counted = {name.decode(): int(count) for name, count in found.items()}
         return {state.value: counted.get(state.value, 0) for state in State}
 
-    async def unfinished(self, model: str, before: float) -> list[TaskId]:
+    async def now(self) -> float:
+        return await self._link.now()
+
+    async def unfinished(self, model: str, older_than_s: float) -> list[TaskId]:
+        before = await self._link.now() - older_than_s
         async with translated():
             ids = await self._link.client.zrangebyscore(
                 self._link.keys.unfinished(model), "-inf", int(before * 1000), start=0, num=100

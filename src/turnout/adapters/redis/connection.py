@@ -50,6 +50,12 @@ class RedisConnection:
         async with translated():
             await self.client.ping()
 
+    async def now(self) -> float:
+        """Unix time by the server's clock. Ages are judged by it alone: other clocks may be wrong, or be set anew."""
+        async with translated():
+            seconds, micros = await self.client.time()
+        return seconds + micros / 1e6
+
     async def close(self) -> None:
         await self.client.aclose()
         await self.client.connection_pool.disconnect()

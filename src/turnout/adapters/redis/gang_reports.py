@@ -1,6 +1,6 @@
-"""What gangs on other machines report of themselves, in Redis: one field each. An old report is ignored."""
+"""What gangs on other machines report of themselves, in Redis: one field each. An old report is ignored; its age is by the server's clock."""
 
-import time
+from dataclasses import replace
 
 from pydantic import TypeAdapter
 
@@ -14,12 +14,14 @@ _REPORT = TypeAdapter(GangReport)
 
 class RedisGangReports:
     def __init__(self, link: RedisConnection) -> None:
+        self._link = link
         self._client = link.client
         self._name = link.keys.gangs()
 
     async def put(self, report: GangReport) -> None:
+        told = replace(report, at=await self._link.now())
         async with translated():
-            await self._client.hset(self._name, report.gang, _REPORT.dump_json(report))
+            await self._client.hset(self._name, report.gang, _REPORT.dump_json(told))
 
     async def remove(self, gang: GangId) -> None:
         async with translated():
@@ -29,7 +31,7 @@ class RedisGangReports:
         async with translated():
             found: dict[bytes, bytes] = await self._client.hgetall(self._name)
         reports = [_REPORT.validate_json(value) for value in found.values()]
-        now = time.time()
+        now = await self._link.now()
         gone = [r.gang for r in reports if now - r.at > 6 * _FRESH_S]
         if gone:
             async with translated():

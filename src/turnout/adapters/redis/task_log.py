@@ -1,6 +1,6 @@
 """Tasks in Redis. A change reads the task and its version, calls `evolve`, and writes by a script if the version is the same."""
 
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from turnout.adapters.redis import scripts
 from turnout.adapters.redis.connection import RedisConnection, translated
@@ -12,9 +12,17 @@ from turnout.domain.usage import day_of, used_by
 from turnout.ports.tasks import Idempotency, Limits
 from turnout.schemas.task_records import dump_event, dump_task, load_task
 
-_MAX_RACES = (
-    50  # writers of one task are its gang, a canceller and the reaper: more races than this are a fault
+MAX_RACES = (
+    50  # writers of one task are its gang, a canceller and the manager: more races than this are a fault
 )
+
+
+class StoredTask(NamedTuple):
+    """`turn` is the one that a gang has claimed for it."""
+
+    task: Task
+    version: int
+    turn: str | None
 
 
 class RedisTaskLog:
@@ -62,19 +70,20 @@ class RedisTaskLog:
                 )
 
     async def get(self, task_id: TaskId) -> Task:
-        return (await self.read(task_id))[0]
+        return (await self.read(task_id)).task
 
-    async def read(self, task_id: TaskId) -> tuple[Task, int]:
-        """The task and its version."""
+    async def read(self, task_id: TaskId) -> StoredTask:
         async with translated():
-            doc, version = await self._link.client.hmget(self._link.keys.task(task_id), "doc", "v")
+            doc, version, turn = await self._link.client.hmget(
+                self._link.keys.task(task_id), "doc", "v", "turn"
+            )
         if doc is None:
             raise NotFound(f"There is no video {task_id}.", "video_id", "video_not_found")
-        return load_task(doc), int(version)
+        return StoredTask(load_task(doc), int(version), turn.decode() if turn else None)
 
     async def apply(self, task_id: TaskId, event: Event) -> Task:
-        for _ in range(_MAX_RACES):
-            task, version = await self.read(task_id)
+        for _ in range(MAX_RACES):
+            task, version, _ = await self.read(task_id)
             after = evolve(task, event)
             if after is task:
                 raise Stale(f"{event.kind} came too late: {task_id} is {task.state}, attempt {task.attempt}.")
@@ -95,6 +104,7 @@ class RedisTaskLog:
             version=version,
             doc=dump_task(task),
             state=task.state,
+            attempt=task.attempt,
             move=move,
             event=dump_event(event) if event else b"",
             ended_ms=int(ended_at * 1000),

@@ -1,13 +1,13 @@
 """The queue of turns in Redis: claim, lease, takeover. scripts/names.lua says how turns and tasks belong together."""
 
 import time
-from collections.abc import Iterable
 
 from turnout.adapters.redis import scripts
 from turnout.adapters.redis.connection import RedisConnection, translated
-from turnout.adapters.redis.task_log import RedisTaskLog
+from turnout.adapters.redis.task_log import MAX_RACES, RedisTaskLog
 from turnout.domain.errors import NotFound, Stale
-from turnout.domain.tasks import Claimed, GangId, Interrupted, State, Task, TaskId
+from turnout.domain.leases import HeldTurn, Overdue
+from turnout.domain.tasks import Claimed, GangId, Interrupted, State, Task, TaskId, evolve
 from turnout.ports.tasks import Limits
 
 _GROUP = "gangs"
@@ -16,7 +16,7 @@ _CLOSED_S = 2 * 3600
 
 
 class RedisQueue:
-    """Both `Queue` and `QueueGangs`."""
+    """`Queue`, `Leases` and `QueueGangs`."""
 
     def __init__(self, link: RedisConnection, tasks: RedisTaskLog) -> None:
         self._link = link
@@ -34,11 +34,14 @@ class RedisQueue:
                 continue  # cancelled between the two scripts; its turn went with it
 
     async def renew(self, task: Task) -> bool:
-        return await scripts.renew(self._link, id=task.id, gang=task.gang or "")
+        return await scripts.renew(self._link, id=task.id, gang=task.gang or "", attempt=task.attempt)
 
-    async def reap(self, model: str, lease_s: float) -> list[Task]:
-        ids = await scripts.overdue(self._link, model=model, lease_ms=int(lease_s * 1000))
-        return await self._put_back(ids, "the gang's lease ran out: it stopped responding")
+    async def leases(self, model: str) -> list[HeldTurn]:
+        return await scripts.leases(self._link, model=model)
+
+    async def take_back(self, overdue: Overdue) -> Task | None:
+        reason = "the gang's lease ran out: it stopped responding"
+        return await self._put_back(overdue.turn, overdue.task, reason, counts=overdue.counts)
 
     async def release(self, model: str, gang: GangId, reason: str) -> list[Task]:
         async with translated():
@@ -50,21 +53,30 @@ class RedisQueue:
                 return []
             turns = [entry["message_id"] for entry in held]
             ids: list[bytes | None] = await self._link.client.hmget(self._link.keys.bound(model), turns)
-        return await self._put_back([TaskId(i.decode()) for i in ids if i is not None], reason)
+        released = [
+            await self._put_back(turn.decode(), TaskId(task_id.decode()), reason, counts=True)
+            for turn, task_id in zip(turns, ids, strict=True)
+            if task_id is not None
+        ]
+        return [task for task in released if task is not None]
 
-    async def _put_back(self, ids: Iterable[TaskId], reason: str) -> list[Task]:
-        done: list[Task] = []
-        for task_id in ids:
+    async def _put_back(self, turn: str, task_id: TaskId, reason: str, *, counts: bool) -> Task | None:
+        """The task as it is now; None when it moved on by itself. The turn is the fence: a task that was claimed again
+        since has another."""
+        for _ in range(MAX_RACES):
             try:
-                task, version = await self._tasks.read(task_id)
-                if task.state is State.IN_PROGRESS:
-                    event = Interrupted(time.time(), task.attempt, reason)
-                    done.append(await self._tasks.apply(task_id, event))
-                elif await self._tasks.write(task, version, None):
-                    done.append(task)  # its claimer died between the two scripts of a claim
-            except (Stale, NotFound):
-                continue  # it moved on by itself
-        return done
+                stored = await self._tasks.read(task_id)
+            except NotFound:
+                return None
+            if stored.turn != turn:
+                return None
+            task, event = stored.task, None  # its claimer died between the two scripts of a claim
+            if task.state is State.IN_PROGRESS:
+                event = Interrupted(time.time(), task.attempt, reason, counts=counts)
+                task = evolve(task, event)
+            if await self._tasks.write(task, stored.version, event):
+                return task
+        return None
 
     async def close(self, gang: GangId) -> None:
         async with translated():

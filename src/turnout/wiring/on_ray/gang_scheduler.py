@@ -70,7 +70,7 @@ class GangScheduler:
 
     async def _refuse(self, model: Model, nodes: Sequence[Resources]) -> None:
         failure = TaskFailure("unplaceable", misfit_reason(model, nodes, self._strategy))
-        for task in await self._stores.backlog.unfinished(model.name, time.time()):
+        for task in await self._stores.backlog.unfinished(model.name, 0.0):
             try:
                 await self._stores.tasks.apply(task, Expired(time.time(), failure))
                 log.warning("task refused", task=task, reason=failure.message)

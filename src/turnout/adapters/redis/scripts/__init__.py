@@ -12,6 +12,7 @@ from redis.exceptions import NoScriptError
 
 from turnout.adapters.redis.connection import RedisConnection, translated
 from turnout.domain.fairness import Waiting
+from turnout.domain.leases import HeldTurn
 from turnout.domain.quotas import ChatLimits, Grant, ShareRequest
 from turnout.domain.serving import WorkerId
 from turnout.domain.tasks import GangId, State, Task, TaskId, TenantId
@@ -129,6 +130,7 @@ async def commit(
     version: int,
     doc: bytes,
     state: State,
+    attempt: int,
     move: Literal["keep", "requeue", "end"],
     event: bytes,
     ended_ms: int,
@@ -149,6 +151,7 @@ async def commit(
         version=version,
         doc=doc,
         state=state,
+        attempt=attempt,
         move=move,
         event=event,
         ended_ms=ended_ms,
@@ -195,17 +198,21 @@ async def claim(link: RedisConnection, *, model: str, gang: GangId, max_running:
 _renew = Script("renew")
 
 
-async def renew(link: RedisConnection, *, id: TaskId, gang: GangId | Literal[""]) -> bool:
-    """Extends the lease; False when the gang does not hold the task."""
-    return bool(await _renew.run(link, id=id, gang=gang))
+async def renew(link: RedisConnection, *, id: TaskId, gang: GangId | Literal[""], attempt: int) -> bool:
+    """Extends the lease; False when that attempt of the gang does not hold the task."""
+    return bool(await _renew.run(link, id=id, gang=gang, attempt=attempt))
 
 
-_overdue = Script("overdue")
+_leases = Script("leases")
 
 
-async def overdue(link: RedisConnection, *, model: str, lease_ms: int) -> list[TaskId]:
-    """The tasks whose lease ran out; the caller has them for another lease."""
-    return [TaskId(found.decode()) for found in await _overdue.run(link, model=model, lease_ms=lease_ms)]
+async def leases(link: RedisConnection, *, model: str) -> list[HeldTurn]:
+    """All claimed turns of the model, and how often each was renewed."""
+    found = await _leases.run(link, model=model)
+    return [
+        HeldTurn(turn.decode(), TaskId(task.decode()), renewals, idle_ms / 1000)
+        for turn, task, renewals, idle_ms in found
+    ]
 
 
 _forget_queue = Script("forget_queue")

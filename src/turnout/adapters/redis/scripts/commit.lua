@@ -1,15 +1,15 @@
 -- Writes a task's next version with the event that led to it, if nobody wrote in between.
 -- `move` says what becomes of its turn: 'keep', 'requeue' (the task waits again), 'end'. Returns 1, or 0 when
 -- the version was another. Then come (figure, amount)… of what a task that ends used.
-local id, version, doc, state, move, event, ended_ms, ttl_ms, webhook, day, usage_ms = unpack(ARGV, 1, 11)
-local used = 12
+local id, version, doc, state, attempt, move, event, ended_ms, ttl_ms, webhook, day, usage_ms = unpack(ARGV, 1, 12)
+local used = 13
 
 local key = task_key(id)
 local current, tenant, model, old_state, turn, place =
   unpack(redis.call('HMGET', key, 'v', 'tenant', 'model', 'state', 'turn', 'place'))
 if current ~= version then return 0 end
 
-redis.call('HSET', key, 'v', tonumber(version) + 1, 'doc', doc, 'state', state)
+redis.call('HSET', key, 'v', tonumber(version) + 1, 'doc', doc, 'state', state, 'attempt', attempt)
 redis.call('PEXPIRE', key, ttl_ms)
 if old_state ~= state then
   redis.call('HINCRBY', totals_key(), old_state, -1)
