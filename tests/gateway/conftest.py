@@ -29,7 +29,7 @@ from turnout.config import Config, load
 from turnout.domain import object_keys
 from turnout.domain.keys import Role, mint
 from turnout.domain.quotas import TenantShare
-from turnout.domain.serving import ModelRoutes, ReplicaId, Route, WorkerId
+from turnout.domain.serving import Enrolment, ModelRoutes, ReplicaId, Route, WorkerId
 from turnout.domain.tasks import (
     Event,
     Finished,
@@ -46,7 +46,7 @@ from turnout.gateway import gateway as gateway_module
 from turnout.gateway.app import create_app
 from turnout.gateway.chat.direct import DirectRoutes, WorkerProxy
 from turnout.ports.manager_state import Publication
-from turnout.relay import Relay, RelaySettings
+from turnout.relay import RelaySettings
 from turnout.wiring.run_gateway import gateway_stores
 
 MODELS = {
@@ -168,6 +168,8 @@ def gateway_on(
         prober=prober,
         tunnels=GatewayTunnels(),
         direct=direct or OnlyProxied(),
+        relay_settings=RelaySettings(max_body_bytes=config.max_body_bytes),
+        tls=None,
         new_id=lambda: f"{next(numbers):06d}{secrets.token_hex(4)}",
         new_seed=lambda: 7,
     )
@@ -269,13 +271,19 @@ class Chat:
         return made
 
     async def route(self, concurrency: int = 64) -> None:
-        """Publishes the replicas that there are, as the manager does, and waits until this gateway knows."""
-        routes = [
-            Route(ReplicaId(f"r{n}"), WorkerId("w"), f"http://127.0.0.1:{r.target.port}", None)
+        """Publishes the replicas that there are, as the manager does, and waits until this gateway knows. Each stands for
+        a worker of its own, which joined with the key `workers`."""
+        stores, board = self.gateway.stores, self.gateway.inside.switchboard
+        key, _ = mint("workers", "secret", TenantId("default"), Role.WORKER, "", time.time())
+        await stores.keys.add(key)
+        workers = [
+            Enrolment(WorkerId(f"w-{n}"), f"w{n}", f"http://127.0.0.1:{r.target.port}", "d" * 64, key=key.id)
             for n, r in enumerate(self.replicas)
         ]
+        for worker in workers:
+            await stores.workers.enrol(worker)
+        routes = [Route(ReplicaId(f"r{n}"), w.id, w.url, None) for n, w in enumerate(workers)]
         told = ModelRoutes(tuple(routes), concurrency)
-        stores, board = self.gateway.stores, self.gateway.inside.switchboard
         assert await stores.mutex.hold("fleet", "test", 60)
         assert await stores.manager_state.publish("fleet", "test", Publication(routes={"m": told}))
         await wait_until(lambda: (board._routes or {}).get("m") == told, "the gateway to hear of the routes")
@@ -293,7 +301,7 @@ async def chatting(
     """The gateway with its relay, as it is in the product; `changes` are to the config."""
     async with running(stores, tmp_path, direct, **changes) as gateway:
         inside = gateway.inside
-        relay = Relay(inside.admission, RelaySettings(max_body_bytes=inside.config.max_body_bytes))
+        relay = inside.relay
         async with serving(gateway.app, relay.protocol) as base:
             chat = Chat(gateway, base, [])
             await chat.route()

@@ -34,6 +34,7 @@ from turnout.domain.keys import Role, mint
 from turnout.domain.tasks import TenantId
 from turnout.gateway.app import create_app
 from turnout.gateway.gateway import GatewayStores, build_gateway
+from turnout.relay import RelaySettings
 from turnout.wiring.stores import stores_on
 
 
@@ -120,6 +121,8 @@ def operations() -> list[tuple[str, str]]:
         prober=nothing,
         tunnels=GatewayTunnels(),
         direct=OnlyProxied(),
+        relay_settings=RelaySettings(),
+        tls=None,
         new_id=nothing,
         new_seed=nothing,
     )

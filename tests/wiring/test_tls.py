@@ -21,7 +21,6 @@ from tests.service import Service
 from tests.workers import self_signed
 
 from turnout.domain.errors import Misconfigured
-from turnout.relay import Relay, RelaySettings
 from turnout.wiring.tls import ServerTls, add_listener, client_tls
 
 
@@ -46,7 +45,7 @@ async def secured(stores: Stores, tmp_path: Path, tls: ServerTls) -> AsyncIterat
     """A gateway with its relay on a TLS port, as in the product; the port and a user's key."""
     async with chatting(stores, tmp_path) as chat:
         await chat.replica(echo)
-        relay = Relay(chat.gateway.inside.admission, RelaySettings())
+        relay = chat.gateway.inside.relay
         settings = uvicorn.Config(
             chat.gateway.app, http=relay.protocol, ws="websockets-sansio", lifespan="off", log_level="error"
         )

@@ -220,6 +220,9 @@ class ApiClient:
     def set_draining(self, worker_id: str, draining: bool) -> None:
         self._request("POST", f"/workers/{quote(worker_id, safe='')}/drain", json={"draining": draining})
 
+    def evict_worker(self, worker_id: str) -> Mapping[str, Any]:
+        return self._request("DELETE", f"/workers/{quote(worker_id, safe='')}")
+
     def usage(self, params: Mapping[str, str]) -> Mapping[str, Any]:
         return self._request("GET", "/v1/usage", params=dict(params))
 

@@ -1,4 +1,4 @@
-"""`turnout workers`: the machines that have joined; take one out, or back in."""
+"""`turnout workers`: the machines that have joined; take one out, or back in, or end it."""
 
 import json
 import sys
@@ -20,9 +20,10 @@ HEADINGS = ("ID", "NAME", "URL", "STATE", "GPUS", "MEMORY", "REPLICAS")
 
 
 def register(app: typer.Typer) -> None:
-    group = typer.Typer(no_args_is_help=True, help="List and drain workers (needs an admin key).")
+    group = typer.Typer(no_args_is_help=True, help="List, drain and evict workers (needs an admin key).")
     group.command("list")(list_workers)
     group.command("drain")(drain)
+    group.command("evict")(evict)
     app.add_typer(group, name="workers")
 
 
@@ -52,6 +53,32 @@ def drain(
     with common.client() as client:
         client.set_draining(worker_id, not undo)
     print(f"{worker_id} {'takes work again' if undo else 'is draining'}")
+
+
+@with_common
+def evict(
+    common: Common,
+    worker_id: Annotated[str, typer.Argument(metavar="ID", help="From `turnout workers list`.")],
+    revoke_key: Annotated[
+        bool,
+        typer.Option(
+            "--revoke-key", help="Revoke its key, too. This evicts all workers that joined with it."
+        ),
+    ] = False,
+) -> None:
+    """End a worker at once: it gets no more requests, and what it was doing goes to others.
+
+    Whoever holds its key can join again, unless the key is revoked.
+    """
+    with common.client() as client:
+        key = str(client.evict_worker(worker_id).get("key") or "")
+        if revoke_key and key:
+            client.revoke_key(key)
+    print(f"{worker_id} is evicted")
+    if revoke_key and key:
+        print(f"key {key} is revoked")
+    elif key:
+        print(f"its key {key} is still valid; to revoke it: turnout keys revoke {key}", file=sys.stderr)
 
 
 def _row(worker: "WorkerShown") -> Sequence[str]:

@@ -313,13 +313,15 @@ class ModelRoutes:
 
 @dataclass(frozen=True, slots=True)
 class Enrolment:
-    """A worker as it registered. Only a digest of its secret is kept."""
+    """A worker as it registered. Only a digest of its secret is kept. `key` is the id of the worker key that it joined
+    with: when that key goes, so does the worker. It is empty for one that joined before this was kept."""
 
     id: WorkerId
     name: str
     url: str
     digest: str
     draining: bool = False
+    key: str = ""
 
 
 @dataclass(frozen=True, slots=True)

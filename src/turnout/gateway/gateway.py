@@ -6,6 +6,7 @@ through this object.
 """
 
 import secrets
+import ssl
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,16 +19,18 @@ from starlette.requests import HTTPConnection
 from turnout.background import BackgroundLoops
 from turnout.config import Config
 from turnout.gateway.catalog import Catalog
-from turnout.gateway.chat.chat_admission import ChatAdmission
+from turnout.gateway.chat.chat_admission import ChatAdmission, worker_of
 from turnout.gateway.chat.chat_limits import ChatShares
 from turnout.gateway.chat.chat_metrics import ChatMetrics
 from turnout.gateway.chat.chat_usage import ChatUsage
+from turnout.gateway.chat.demand_feed import DemandFeed
 from turnout.gateway.chat.direct import DirectRoutes
 from turnout.gateway.chat.routes_feed import RoutesFeed
 from turnout.gateway.chat.switchboard import Switchboard
 from turnout.gateway.key_ring import KeyRing
 from turnout.gateway.operations.metrics import Metrics
 from turnout.gateway.operations.readiness import ReadinessCheck
+from turnout.gateway.revocation import Revocations
 from turnout.gateway.videos.live_events import LiveEvents
 from turnout.gateway.videos.submission import Submissions
 from turnout.gateway.videos.time_estimates import TimeEstimates
@@ -50,6 +53,7 @@ from turnout.ports.shares import ShareStore
 from turnout.ports.tasks import TaskLog
 from turnout.ports.usage import UsageLog
 from turnout.ports.workers import OrderStore, WorkerStore
+from turnout.relay import Relay, RelaySettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +91,7 @@ class Gateway:
     stores: GatewayStores
     now: Callable[[], float]
     keys: KeyRing
+    revocations: Revocations
     catalog: Catalog
     metrics: Metrics
     background: BackgroundLoops
@@ -104,7 +109,7 @@ class Gateway:
     direct: DirectRoutes
     shares: ChatShares
     chat_usage: ChatUsage
-    admission: ChatAdmission
+    relay: Relay
 
 
 def build_gateway(
@@ -116,11 +121,13 @@ def build_gateway(
     prober: Fetcher,
     tunnels: Tunnels,
     direct: DirectRoutes,
+    relay_settings: RelaySettings,
+    tls: ssl.SSLContext | None,
     new_id: Callable[[], str],
     new_seed: Callable[[], int],
 ) -> Gateway:
     """`fetcher` calls addresses that users name. `new_id` gives unique letters and digits that sort by time, `new_seed`
-    a seed for a request without one."""
+    a seed for a request without one. `tls` is for workers that are called over TLS."""
     name = f"gw-{secrets.token_hex(6)}"
     keys = KeyRing(stores.keys, time.time, stores.data.check_data)
     catalog = Catalog(stores.models, [model.name for model in config.served], time.monotonic)
@@ -128,24 +135,19 @@ def build_gateway(
     metrics = Metrics(stores.backlog, stores.gangs, stores.fleet_status, catalog, background, time.time)
     estimates = TimeEstimates()
     switchboard = Switchboard(time.monotonic)
-    routes = RoutesFeed(
-        stores.routes,
-        stores.demand,
-        stores.models,
-        stores.workers,
-        switchboard,
-        tunnels,
-        direct,
-        name,
-        time.monotonic,
-    )
+    routes = RoutesFeed(stores.routes, stores.models, stores.workers, switchboard, tunnels, direct)
     shares = ChatShares(stores.quotas, name, config.chat_limits, time.monotonic)
     chat_usage = ChatUsage(stores.usage, name, time.time)
     chat_metrics = ChatMetrics(metrics.registry, switchboard.demand)
-    live = LiveEvents(stores.tasks, stores.events, (metrics.observe, estimates.observe))
+    admission = ChatAdmission(keys, shares, switchboard, routes, chat_usage, chat_metrics, direct)
+    relay = Relay(admission, relay_settings, tls)
+    revocations = Revocations(keys, stores.workers, routes, relay, worker_of)
+    demand = DemandFeed(name, stores.demand, switchboard, time.monotonic)
+    live = LiveEvents(stores.tasks, stores.events, revocations.keys, (metrics.observe, estimates.observe))
     background.add("event tail", live.run)
-    background.add("routes", routes.follow_routes)
-    background.add("demand", routes.report_demand)
+    background.add("routes", routes.run)
+    background.add("demand", demand.run)
+    background.add("revocations", revocations.run)
     background.add("direct routes", partial(direct.run, name, background))
     background.add("chat limits", shares.run)
     background.add("chat usage", chat_usage.run)
@@ -155,6 +157,7 @@ def build_gateway(
         stores=stores,
         now=time.time,
         keys=keys,
+        revocations=revocations,
         catalog=catalog,
         metrics=metrics,
         background=background,
@@ -182,7 +185,7 @@ def build_gateway(
         direct=direct,
         shares=shares,
         chat_usage=chat_usage,
-        admission=ChatAdmission(keys, shares, switchboard, routes, chat_usage, chat_metrics, direct),
+        relay=relay,
     )
 
 

@@ -71,16 +71,20 @@ class KeyRing:
             kept = self._recall(authorization)
         return kept.key if kept is not None and self._now() < kept.fresh_until else None
 
-    async def no_longer_valid(self, keys: Collection[Key]) -> frozenset[str]:
-        """Of keys that were good once, the ids of those that are revoked or expired now. While keys cannot be looked up,
-        those that have expired by what was known of them."""
+    async def no_longer_valid(self, key_ids: Collection[str]) -> frozenset[str]:
+        """Of the ids of keys that were good once, those of keys that are revoked or expired now. While keys cannot be
+        looked up, those that have expired by what was known of them."""
         now = self._now()
-        ended = {key.id for key in keys if key.expired(now)}
         try:
-            found = await self._store.find_all({key.id for key in keys} - ended)
+            found = await self._store.find_all(key_ids)
         except Unavailable:
-            return frozenset(ended)
-        return frozenset(ended | {id_ for id_, key in found.items() if key is None or key.expired(now)})
+            found = {key_id: self._kept[key_id].key for key_id in key_ids if key_id in self._kept}
+        return frozenset(key_id for key_id, key in found.items() if key is None or key.expired(now))
+
+    async def is_valid(self, key_id: str) -> bool:
+        """Whether a key that was good once still is."""
+        key = await self._find(key_id)
+        return key is not None and not key.expired(self._now())
 
     def _recall(self, authorization: bytes) -> _Kept | None:
         parts = split_token(bearer(authorization))
@@ -124,6 +128,11 @@ def bearer(authorization: bytes | None) -> str:
     if scheme.lower() != b"bearer" or not token:
         raise Unauthorized("Give an API key: 'Authorization: Bearer tk-…'.", code="missing_api_key")
     return token.strip().decode("latin-1")
+
+
+def key_ended() -> Unauthorized:
+    """What is told to whoever has something open under a key that is not valid any more."""
+    return Unauthorized("The API key is no longer valid.", code="invalid_api_key")
 
 
 def require_user(key: Key) -> Key:

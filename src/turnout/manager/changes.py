@@ -1,6 +1,6 @@
 """From what the registry holds to events, and from two fleets to what must be published between them. Pure."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
 from turnout.domain.fleet import Fleet, ModelHistory
@@ -24,6 +24,7 @@ from turnout.manager.events_and_commands import (
     ModelSet,
     WorkerDraining,
     WorkerHeard,
+    WorkerRemoved,
 )
 from turnout.manager.views import orders_of, routes_of, statuses
 from turnout.ports.manager_state import Publication, SavedFleet
@@ -41,9 +42,13 @@ def model_events(fleet: Fleet, models: Mapping[str, ServedModel]) -> list[Event]
 
 
 def worker_events(
-    fleet: Fleet, enrolments: Mapping[WorkerId, Enrolment], heartbeats: Mapping[WorkerId, StoredHeartbeat]
+    fleet: Fleet,
+    asked: Collection[WorkerId],
+    enrolments: Mapping[WorkerId, Enrolment],
+    heartbeats: Mapping[WorkerId, StoredHeartbeat],
 ) -> list[Event]:
-    events: list[Event] = []
+    """What is new of the workers that were `asked` about. Those of them without an enrolment have been removed."""
+    events: list[Event] = [WorkerRemoved(w) for w in asked if w in fleet.workers and w not in enrolments]
     for worker_id, enrolment in enrolments.items():
         known, heartbeat = fleet.workers.get(worker_id), heartbeats.get(worker_id)
         if heartbeat is not None and (known is None or heartbeat.seq > known.seq):

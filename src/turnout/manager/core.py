@@ -27,6 +27,7 @@ from turnout.manager.events_and_commands import (
     Tick,
     WorkerDraining,
     WorkerHeard,
+    WorkerRemoved,
 )
 from turnout.manager.place import place
 from turnout.manager.scale import scale
@@ -75,6 +76,8 @@ def absorb(fleet: Fleet, events: Iterable[Event], now: float) -> Fleet:
                 known = workers.get(worker_id)
                 if known and known.draining != draining:
                     workers[worker_id] = replace(known, draining=draining)
+            case WorkerRemoved(worker_id):
+                workers.pop(worker_id, None)  # `tend` forgets its replicas
             case DemandSeen(seen):
                 for name, one in seen.items():
                     if name in models:

@@ -47,6 +47,13 @@ class WorkerDraining:
 
 
 @dataclass(frozen=True, slots=True)
+class WorkerRemoved:
+    """It was evicted, or its registration has lapsed."""
+
+    id: WorkerId
+
+
+@dataclass(frozen=True, slots=True)
 class DemandSeen:
     """The demand on the models that it names; the others' is unchanged."""
 
@@ -58,7 +65,7 @@ class Tick:
     """Time has passed."""
 
 
-Event = ModelSet | ModelRemoved | WorkerHeard | WorkerDraining | DemandSeen | Tick
+Event = ModelSet | ModelRemoved | WorkerHeard | WorkerDraining | WorkerRemoved | DemandSeen | Tick
 
 
 @dataclass(frozen=True, slots=True)

@@ -174,7 +174,9 @@ class FleetManager:
             events += model_events(fleet, models)
         if everything or changes.workers:
             enrolments = await self.workers.enrolments(None if everything else changes.workers)
-            events += worker_events(fleet, enrolments, await self.workers.heartbeats(list(enrolments)))
+            heartbeats = await self.workers.heartbeats(list(enrolments))
+            asked = fleet.workers.keys() if everything else changes.workers
+            events += worker_events(fleet, asked, enrolments, heartbeats)
         if everything or changes.gateways:
             state.asked = {
                 gateway: known

@@ -19,6 +19,14 @@ class WorkerStore(Protocol):
         """Of these workers, or of all."""
         ...
 
+    async def evicted(self, worker: WorkerId) -> Enrolment | None:
+        """The worker as it was registered, if it was evicted in the last days."""
+        ...
+
+    async def evict(self, worker: WorkerId) -> None:
+        """Ends the registration for good: the id and its secret are of no more use."""
+        ...
+
     async def set_draining(self, worker: WorkerId, draining: bool) -> None:
         """Raises NotFound."""
         ...

@@ -27,13 +27,14 @@ from turnout.relay.admission import (
 )
 from turnout.relay.counted_connection import CountedConnection
 from turnout.relay.framing import Headers
-from turnout.relay.relay_context import OpenConnection, RelayContext
+from turnout.relay.relay_context import OpenConnection, OpenRequest, RelayContext
 from turnout.relay.relay_settings import RelaySettings
 from turnout.relay.upstream import ConnectionPool
 
 __all__ = [
     "Admission",
     "Headers",
+    "OpenRequest",
     "Relay",
     "RelayFailure",
     "RelayOutcome",
@@ -78,6 +79,11 @@ class Relay:
     def body_bytes(self) -> int:
         """What requests take that are being read or answered."""
         return self._context.body_bytes
+
+    @property
+    def requests(self) -> AbstractSet[OpenRequest]:
+        """The requests in flight."""
+        return self._context.requests
 
     def close(self) -> None:
         """Ends requests in flight with an error that clients can see, and closes all upstream connections. Call it when

@@ -5,8 +5,6 @@ other replicas. From then on the client gets that response, or learns that it br
 """
 
 import asyncio
-import json
-import re
 from collections.abc import Awaitable
 from enum import Enum, auto
 from math import inf
@@ -19,12 +17,12 @@ from turnout.relay.admission import RelayFailure, RelayOutcome, UpstreamCall
 from turnout.relay.batching import worth_pausing
 from turnout.relay.client_response import ClientResponse, ClientSide
 from turnout.relay.framing import Head, request_head
+from turnout.relay.incoming import asks_for_stream
 from turnout.relay.relay_context import RelayContext
 from turnout.relay.token_usage import read_usage
 from turnout.relay.upstream import UpstreamConnection
 
 _MAX_ERROR_BYTES = 64 * 1024  # of an engine's error that must become an event
-_ASKS_FOR_STREAM = re.compile(rb'"stream"\s*:\s*true')
 
 _BROKE_OFF = Unavailable("The model's server broke off the answer.", code="replica_lost")
 _NO_STREAM = Unavailable("The model's server did not stream.", code="replica_broken")
@@ -81,6 +79,7 @@ class Exchange(ClientResponse):
     # --- What the client's connection calls.
     def start(self) -> None:
         """The responses to all earlier requests of the connection are complete."""
+        self._context.requests.add(self)
         try:
             got = self._context.admission.admit(self.request)
         except Exception as err:  # noqa: BLE001 - whatever went wrong, the client is told
@@ -118,6 +117,21 @@ class Exchange(ClientResponse):
     def close(self) -> None:
         """The relay is shut down."""
         self._fail(RelayFailure.CLOSED)
+
+    # --- What whoever watches over callers and replicas calls.
+    @property
+    def call(self) -> UpstreamCall | None:
+        return self._call
+
+    def refuse_caller(self, err: TurnoutError) -> None:
+        self._fail(RelayFailure.CLOSED, err)
+
+    def lose_replica(self) -> None:
+        if self._state is _State.RELAYING:
+            return self._fail(RelayFailure.LOST)
+        if self._call is not None:
+            self._abort_work()
+            self._try_another(RelayFailure.LOST)
 
     # --- Admission.
     def _use(self, got: UpstreamCall | Awaitable[UpstreamCall]) -> None:
@@ -302,13 +316,13 @@ class Exchange(ClientResponse):
             return self._refuse(err)
         self._use(got)
 
-    def _fail(self, failure: RelayFailure) -> None:
+    def _fail(self, failure: RelayFailure, err: TurnoutError | None = None) -> None:
         """Ends a request that the replica, or the relay, failed. What was begun must not look complete."""
         self._abort_work()
         if self._state is not _State.RELAYING:
-            return self._refuse(_FAILED[failure], failure)
+            return self._refuse(err or _FAILED[failure], failure)
         if self.events:
-            err = _BROKE_OFF if failure is RelayFailure.LOST else _FAILED[failure]
+            err = err or (_BROKE_OFF if failure is RelayFailure.LOST else _FAILED[failure])
             self.end_with_event(error_responses.explain(err)[2])
             return self._finish(failure)
         self._end_with(failure)
@@ -335,23 +349,21 @@ class Exchange(ClientResponse):
     def _end_with(self, failure: RelayFailure) -> None:
         """Ends it without a response."""
         self._abort_work()
-        self._set_ended()
-        call, self._call = self._call, None
-        if call is not None:
-            self._report(call, failure)
-
-    def _set_ended(self) -> None:
-        if self._state is not _State.ENDED:
-            self._context.body_bytes -= len(self.request.body)
-        self._state = _State.ENDED
-        self._deadline = self._comment_at = inf
+        self._end(failure)
 
     def _finish(self, failure: RelayFailure | None) -> None:
-        self._set_ended()
+        self._end(failure)
+        self.client.response_ended(self.keep_alive)
+
+    def _end(self, failure: RelayFailure | None) -> None:
+        if self._state is not _State.ENDED:
+            self._context.body_bytes -= len(self.request.body)
+        self._context.requests.discard(self)
+        self._state = _State.ENDED
+        self._deadline = self._comment_at = inf
         call, self._call = self._call, None
         if call is not None:
             self._report(call, failure)
-        self.client.response_ended(self.keep_alive)
 
     def _report(self, call: UpstreamCall, failure: RelayFailure | None) -> None:
         usage = read_usage(self.tail()) if self.bytes_out else None
@@ -365,7 +377,7 @@ class Exchange(ClientResponse):
     # --- Streams that must be kept open before there is a response.
     def _keep_open(self, now: float) -> None:
         if not self.begun:
-            if not _asks_for_stream(self.request.body):
+            if not asks_for_stream(self.request.body):
                 self._comment_at = inf
                 return
             self.begin_stream()
@@ -384,14 +396,3 @@ class Exchange(ClientResponse):
             body = b"".join(pieces)[:_MAX_ERROR_BYTES]
             self.end_with_event(error_responses.engine_error(self._status, body))
         self._finish(None)
-
-
-def _asks_for_stream(body: bytes) -> bool:
-    """Checked only for requests that wait long: first by a cheap pattern, then by the parser."""
-    if _ASKS_FOR_STREAM.search(body) is None:
-        return False
-    try:
-        asked = json.loads(body)
-    except ValueError:
-        return False
-    return isinstance(asked, dict) and cast("dict[str, object]", asked).get("stream") is True

@@ -1,6 +1,8 @@
 """A hot request that is being read: how far the parser is, its body so far, and when a body may be read."""
 
 import asyncio
+import json
+import re
 from enum import Enum, auto
 from typing import Any, cast
 
@@ -10,6 +12,8 @@ from turnout.domain.errors import TurnoutError
 from turnout.relay.framing import BODIES_FULL, Head, Refusal, body_too_large
 from turnout.relay.relay_context import RelayContext
 from turnout.relay.relay_settings import RelaySettings
+
+_ASKS_FOR_STREAM = re.compile(rb'"stream"\s*:\s*true')
 
 _SMALL_BODY_BYTES = (
     64 * 1024
@@ -87,3 +91,14 @@ def raw_limit(max_body_bytes: int) -> int:
 def needs_authentication_first(head: Head) -> bool:
     """Whether the body is large, or waits for our consent: it should be read only for a known caller."""
     return head.content_length is None or head.content_length > _SMALL_BODY_BYTES or head.expects_continue
+
+
+def asks_for_stream(body: bytes) -> bool:
+    """Checked only for requests that wait long: first by a cheap pattern, then by the parser."""
+    if _ASKS_FOR_STREAM.search(body) is None:
+        return False
+    try:
+        asked = json.loads(body)
+    except ValueError:
+        return False
+    return isinstance(asked, dict) and cast("dict[str, object]", asked).get("stream") is True

@@ -3,7 +3,8 @@
 from collections.abc import Callable
 from typing import Protocol
 
-from turnout.relay.admission import Admission
+from turnout.domain.errors import TurnoutError
+from turnout.relay.admission import Admission, RelayRequest, UpstreamCall
 from turnout.relay.batching import ReadBatcher
 from turnout.relay.connection_counts import ConnectionCounts
 from turnout.relay.relay_settings import RelaySettings
@@ -16,6 +17,22 @@ class OpenConnection(Protocol):
     def tick(self, now: float) -> None: ...
     def close(self) -> None: ...
     def reset(self) -> None: ...
+
+
+class OpenRequest(Protocol):
+    """A request in flight. `call` is None while it waits to be admitted."""
+
+    request: RelayRequest
+
+    @property
+    def call(self) -> UpstreamCall | None: ...
+    def refuse_caller(self, err: TurnoutError) -> None:
+        """Ends it with this error: its caller may ask nothing more."""
+        ...
+
+    def lose_replica(self) -> None:
+        """Takes it away from its replica, as if the connection had broken."""
+        ...
 
 
 class RelayContext:
@@ -42,4 +59,5 @@ class RelayContext:
         self.response_lines = b"".join([f"{n}: {v}\r\n".encode() for n, v in settings.response_headers])
         self.connections: set[OpenConnection] = set()
         self.body_bytes = 0  # of all requests, as long as they are held
+        self.requests: set[OpenRequest] = set()
         self.now = 0.0

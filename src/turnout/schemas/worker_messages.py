@@ -10,6 +10,9 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from turnout.domain.serving import Machine, ReplicaOrder, ReplicaReport, WorkerId
 
+EVICTED = "worker_evicted"
+"""The code of the error that an evicted worker gets. It ends then, and does not come back by itself."""
+
 
 class WorkerMessage(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -58,13 +61,22 @@ class Draining(WorkerMessage):
     draining: bool = True
 
 
+class WorkerEvicted(BaseModel):
+    """`key` is the worker key that it joined with: while that is valid, whoever has it can join again."""
+
+    id: WorkerId
+    key: str
+
+
 class WorkerShown(BaseModel):
-    """A worker as admins see it; `machine` is None until its first heartbeat."""
+    """A worker as admins see it; `machine` is None until its first heartbeat. `key` is the id of the key that it joined
+    with."""
 
     id: WorkerId
     name: str
     url: str
     draining: bool
+    key: str = ""
     machine: Machine | None
     replicas: tuple[ReplicaReport, ...]
 

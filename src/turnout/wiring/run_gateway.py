@@ -21,7 +21,7 @@ from turnout.gateway.chat.direct import DirectRoutes
 from turnout.gateway.gateway import Gateway, GatewayStores, build_gateway
 from turnout.ports.gangs import GangReports
 from turnout.ports.network import Fetcher
-from turnout.relay import Relay, RelaySettings
+from turnout.relay import RelaySettings
 from turnout.relay.connection_counts import read_networks
 from turnout.wiring.open_files import raise_open_files
 from turnout.wiring.stores import Stores, open_stores
@@ -64,13 +64,12 @@ async def run_gateway(config: Config, listening: socket.socket, local: socket.so
             async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
                 gateway.live.stop()
                 await super().shutdown(sockets)
-                relay.close()
+                gateway.relay.close()
 
-        gateway = gateway_on(config, stores, fetcher, prober)
-        relay = Relay(gateway.admission, relay_settings(config), tls)
+        gateway = gateway_on(config, stores, fetcher, prober, relay_settings(config))
         settings = uvicorn.Config(
             create_app(gateway),
-            http=relay.protocol,
+            http=gateway.relay.protocol,
             ws="websockets-sansio",
             lifespan="on",
             ws_max_size=_MAX_SOCKET_MESSAGE_BYTES,
@@ -104,9 +103,15 @@ def relay_settings(config: Config) -> RelaySettings:
 
 
 def gateway_on(
-    config: Config, stores: Stores, fetcher: Fetcher, prober: Fetcher, gangs: GangReports | None = None
+    config: Config,
+    stores: Stores,
+    fetcher: Fetcher,
+    prober: Fetcher,
+    relay: RelaySettings,
+    gangs: GangReports | None = None,
 ) -> Gateway:
     """The gateway on these adapters; `gangs` says who tells of them, if it is not the store."""
+    tls = client_tls(config.ca_file)
     return build_gateway(
         config,
         gateway_stores(stores, gangs),
@@ -114,7 +119,9 @@ def gateway_on(
         fetcher=fetcher,
         prober=prober,
         tunnels=GatewayTunnels(),
-        direct=DirectRoutes(network_name(), client_tls(config.ca_file)),
+        direct=DirectRoutes(network_name(), tls),
+        relay_settings=relay,
+        tls=tls,
         new_id=new_task_id,
         new_seed=lambda: secrets.randbits(32),
     )

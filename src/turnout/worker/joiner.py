@@ -26,7 +26,7 @@ from turnout.domain.errors import Misconfigured, Unavailable
 from turnout.domain.serving import Machine, WorkerId
 from turnout.observe import get_log
 from turnout.schemas.relay_tokens import probe_answer
-from turnout.schemas.worker_messages import Heartbeat, Registered, Registration, WorkerOrders
+from turnout.schemas.worker_messages import EVICTED, Heartbeat, Registered, Registration, WorkerOrders
 from turnout.worker.advertised_url import check_advertised
 from turnout.worker.replica_set import ReplicaSet
 
@@ -221,7 +221,7 @@ class Joiner:
         self, client: httpx.AsyncClient, path: str, token: str, message: BaseModel, timeout_s: float
     ) -> httpx.Response:
         try:
-            return await client.post(
+            answer = await client.post(
                 f"{self.settings.join.rstrip('/')}{path}",
                 content=message.model_dump_json(),
                 headers={"authorization": f"Bearer {token}", "content-type": "application/json"},
@@ -229,6 +229,10 @@ class Joiner:
             )
         except (httpx.HTTPError, httpx.InvalidURL) as err:
             raise Unavailable(f"{path}: {type(err).__name__}: {err}") from err
+        if answer.status_code == 403 and _code(answer) == EVICTED:
+            self.settings.state.unlink(missing_ok=True)  # started again, it joins as a new worker
+            raise Misconfigured("the gateway has evicted this worker, or its key (--token) was revoked")
+        return answer
 
 
 def load_identity(path: Path) -> Identity | None:
@@ -255,6 +259,14 @@ def _reason(answer: httpx.Response) -> str:
         return f"{answer.status_code}: {body['error']['message']}"
     except (ValueError, KeyError, TypeError):
         return f"{answer.status_code}: {answer.text[:200]}"
+
+
+def _code(answer: httpx.Response) -> str | None:
+    try:
+        body: Any = answer.json()
+        return str(body["error"]["code"])
+    except (ValueError, KeyError, TypeError):
+        return None
 
 
 def _parse(kind: type[_M], answer: httpx.Response) -> _M:

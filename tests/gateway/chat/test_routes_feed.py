@@ -26,19 +26,8 @@ VIDEO = ServedModel("wan", EngineKind.WAN, "w", concurrency=1, video=VideoPart(F
 @asynccontextmanager
 async def running_gateway(stores: Stores) -> AsyncIterator[Switchboard]:
     board = Switchboard(time.monotonic)
-    feed = RoutesFeed(
-        stores.routes,
-        stores.demand,
-        stores.models,
-        stores.workers,
-        board,
-        GatewayTunnels(),
-        OnlyProxied(),
-        "g1",
-        time.monotonic,
-    )
-    loops = BackgroundLoops({"routes": feed.follow_routes, "demand": feed.report_demand})
-    async with loops.running():
+    feed = RoutesFeed(stores.routes, stores.models, stores.workers, board, GatewayTunnels(), OnlyProxied())
+    async with BackgroundLoops({"routes": feed.run}).running():
         yield board
 
 

@@ -99,7 +99,7 @@ async def test_the_ring_tells_which_keys_have_ended(stores: Stores) -> None:
         for n in range(4)
     )
     await stores.keys.add(good, revoked, short, rotated)
-    everyone = [good, revoked, short, rotated]
+    everyone = [key.id for key in (good, revoked, short, rotated)]
     assert await ring.no_longer_valid(everyone) == frozenset()
     await stores.keys.revoke(revoked.id)
     await stores.keys.add(rotate(rotated, "k9", "s", now[0], overlap_s=60, expires_in_s=None)[2])

@@ -15,6 +15,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.typing import Subprotocol
 
 from turnout.domain.tasks import Cancelled, Failed, Interrupted, Stage, Task, TaskFailure, TaskId, TenantId
+from turnout.gateway.open_connections import OpenConnections
 from turnout.gateway.videos import live_events as live_module
 from turnout.gateway.videos.event_json import event_json, order_of
 from turnout.gateway.videos.live_events import CutOff, LiveEvents, Watcher
@@ -124,8 +125,8 @@ async def test_a_lost_tail_start_leaves_no_gap(gateway: Gateway) -> None:
     """Events that the tail never brought still come, in order, before the first one that it brings."""
     task = make_task()
     await gateway.stores.tasks.submit(task, gateway.inside.config.limits)
-    live = LiveEvents(gateway.stores.tasks, gateway.stores.events)  # its tail does not run
-    stream = live.follow(task, "0")
+    live = LiveEvents(gateway.stores.tasks, gateway.stores.events, OpenConnections())  # its tail does not run
+    stream = live.follow(task, "0", "k")
     assert [n.text.split('"type":"')[1].split('"')[0] for n in await anext(stream)] == ["video.queued"]
     claimed = await gateway.gang.claim()
     await gateway.gang.progress(claimed, Stage.DENOISING, 1)

@@ -46,12 +46,13 @@ async def test_requests_for_a_tunnelled_worker_go_where_its_tunnel_is(served: Ga
     lines, board, tunnels = served.inside.routes, served.inside.switchboard, served.inside.tunnels
     assert isinstance(board, Switchboard)
     route = Route(ReplicaId("r"), worker, "tunnel:", None)
+    lines._enrol(await served.stores.workers.enrolments([worker]))
     lines._known = {"m": ModelRoutes((route,), 8)}
     lines._apply()
     assert board.take("m", None) is None, "its tunnel is not here"
     url = f"{served.base.replace('http', 'ws')}/workers/{worker}/tunnel"
     async with connect(url, additional_headers={"authorization": f"Bearer {one['secret']}"}) as socket:
-        assert await socket.recv() == lines.name.encode()
+        assert await socket.recv() == served.inside.name.encode()
         assert tunnels.url(worker) is None, "not before the worker has taken it"
         await socket.send(b"")
         await wait_until(lambda: tunnels.url(worker) is not None, "the tunnel to be held")

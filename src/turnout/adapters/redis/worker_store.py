@@ -48,13 +48,28 @@ class RedisWorkerStore:
     async def _enrolments(self, workers: Collection[WorkerId]) -> dict[WorkerId, Enrolment]:
         async with translated(), self._client.pipeline(transaction=False) as pipe:
             for worker in workers:
-                pipe.hmget(self._link.keys.worker(worker), "doc", "draining")
+                pipe.hmget(self._link.keys.worker(worker), "doc", "draining", "evicted")
             found = await pipe.execute()
         return {
             worker: replace(ENROLMENT.validate_json(doc), draining=draining == b"1")
-            for worker, (doc, draining) in zip(workers, found, strict=True)
-            if doc is not None
+            for worker, (doc, draining, evicted) in zip(workers, found, strict=True)
+            if doc is not None and not evicted
         }
+
+    async def evicted(self, worker: WorkerId) -> Enrolment | None:
+        async with translated():
+            doc, evicted = await self._client.hmget(self._link.keys.worker(worker), "doc", "evicted")
+        return ENROLMENT.validate_json(doc) if doc is not None and evicted else None
+
+    async def evict(self, worker: WorkerId) -> None:
+        key = self._link.keys.worker(worker)
+        async with translated(), self._client.pipeline(transaction=True) as pipe:
+            pipe.hset(key, "evicted", "1")
+            pipe.expire(key, WORKER_S)
+            pipe.srem(self._link.keys.workers(), worker)
+            pipe.delete(self._link.keys.heartbeat(worker), self._link.keys.orders(worker))
+            tell_manager(self._link, pipe, "w", worker)
+            await pipe.execute()
 
     async def set_draining(self, worker: WorkerId, draining: bool) -> None:
         if await self.enrolled(worker) is None:

@@ -11,7 +11,7 @@ from time import monotonic
 from turnout.domain.errors import Limited, TurnoutError
 from turnout.domain.quotas import TenantShare
 from turnout.domain.routing import affinity_of
-from turnout.domain.serving import ReplicaId
+from turnout.domain.serving import ReplicaId, WorkerId
 from turnout.domain.tasks import TenantId
 from turnout.gateway.chat.chat_limits import ChatShares
 from turnout.gateway.chat.chat_metrics import ChatMetrics
@@ -146,6 +146,11 @@ class ChatAdmission:
         return ChatCall(self, request, seat, tried)
 
 
+def worker_of(call: UpstreamCall | None) -> WorkerId | None:
+    """Where a call goes."""
+    return call.worker if isinstance(call, ChatCall) else None
+
+
 class ChatCall(UpstreamCall):
     """One request at one replica. It has a seat there and is counted in its tenant's share, and gives both back when
     the relay says that it is over. On a direct route it is counted there, too."""
@@ -176,6 +181,10 @@ class ChatCall(UpstreamCall):
         self._seat = seat
         self._first_at = request.began
         self._tried = tried
+
+    @property
+    def worker(self) -> WorkerId:
+        return self._seat.route.worker
 
     def first_byte(self) -> None:
         self._first_at = now = monotonic()

@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import random
 import ssl
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from ipaddress import IPv6Address, ip_address
@@ -92,6 +92,7 @@ class DirectSession:
 
     def __init__(self, worker: WorkerId, gateway: str, network: str) -> None:
         self.proxy: WorkerProxy | None = None
+        self.dropped = False
         self.routes: dict[ReplicaId, DirectRoute] = {}
         self._worker = worker
         self._gateway = gateway
@@ -254,6 +255,15 @@ class DirectRoutes:
             self._proxies = proxies
             self._changed.set()
 
+    def drop(self, workers: Collection[WorkerId]) -> None:
+        """Ends the sessions with these workers, whatever is in flight there."""
+        for worker in workers:
+            session = self._sessions.get(worker)
+            if session is not None:
+                session.dropped = True
+                session.routes.clear()
+                self._changed.set()
+
     async def run(self, gateway: str, loops: BackgroundLoops) -> None:
         """Each session is a loop of its own among `loops`."""
         for session in self._sessions.values():
@@ -281,7 +291,7 @@ class DirectRoutes:
         """Ends sessions with workers that we have no more routes to, once nothing of ours is in flight there: a
         replica that is being stopped has no route, and its requests still count."""
         for worker, session in list(self._sessions.items()):
-            if worker not in self._proxies and not session.busy:
+            if worker not in self._proxies and (session.dropped or not session.busy):
                 del self._sessions[worker]
                 await loops.remove(_loop_name(worker))
 

@@ -1,4 +1,4 @@
-"""Keys over HTTP, for admins: create (the token is shown once), list, rotate, revoke."""
+"""Keys over HTTP, for admins: create (the token is shown once), list, rotate, revoke. What a key opened ends with it."""
 
 import secrets
 
@@ -78,7 +78,7 @@ async def revoke(key_id: str, admin: AdminDep, gateway: GatewayDep, audit: Audit
     await audit.record(admin, AuditAction.KEY_REVOKED, key.id, tenant=key.tenant, role=key.role)
     if not await gateway.stores.keys.revoke(key_id):
         raise _no_key(key_id)
-    gateway.keys.drop(key_id)
+    await gateway.revocations.revoked(key_id)
     return KeyDeleted(id=key_id)
 
 

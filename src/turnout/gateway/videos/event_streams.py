@@ -63,7 +63,9 @@ async def events(
     if task.ended and not await live.story(task.id, start):
         return Response(status_code=204)  # which tells an EventSource not to come back
     headers = {"X-Accel-Buffering": "no"}
-    return StreamingResponse(_sse(live.follow(task, start)), media_type="text/event-stream", headers=headers)
+    return StreamingResponse(
+        _sse(live.follow(task, start, key.id)), media_type="text/event-stream", headers=headers
+    )
 
 
 async def _sse(batches: AsyncGenerator[Sequence[EventJson]]) -> AsyncGenerator[bytes]:
@@ -72,8 +74,8 @@ async def _sse(batches: AsyncGenerator[Sequence[EventJson]]) -> AsyncGenerator[b
         async with aclosing(batches):
             async for batch in batches:
                 yield b"".join(event.sse for event in batch) or b": still here\n\n"
-    except (CutOff, Unavailable):
-        return  # the client comes back with its Last-Event-ID
+    except (CutOff, Unauthorized, Unavailable):
+        return  # the client comes back with its Last-Event-ID, and is told then if it may not
 
 
 @router.websocket("/v1/videos/ws")
@@ -86,7 +88,7 @@ async def watch_all(socket: WebSocket, gateway: GatewayDep, after: str | None = 
     except TurnoutError as err:
         return await refuse_socket(socket, err)
     await _accept(socket)
-    await _stream(socket, gateway.live.follow_tenant(key.tenant, cursor))
+    await _stream(socket, gateway.live.follow_tenant(key.tenant, cursor, key.id))
 
 
 @router.websocket("/v1/videos/{video_id}/ws")
@@ -100,7 +102,7 @@ async def watch(socket: WebSocket, video_id: str, gateway: GatewayDep, after: st
     except TurnoutError as err:
         return await refuse_socket(socket, err)
     await _accept(socket)
-    await _stream(socket, gateway.live.follow(task, start))
+    await _stream(socket, gateway.live.follow(task, start, key.id))
 
 
 async def _authenticate(socket: WebSocket, keys: KeyRing) -> Key | None:

@@ -11,8 +11,10 @@ from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeAlias
 
-from turnout.domain.errors import NotFound, Unavailable
+from turnout.domain.errors import NotFound, Unauthorized, Unavailable
 from turnout.domain.tasks import Finished, Interrupted, Task, TaskId, TenantId
+from turnout.gateway.key_ring import key_ended
+from turnout.gateway.open_connections import OpenConnections
 from turnout.gateway.videos.event_json import EventJson, event_json, order_of
 from turnout.observe import get_log
 from turnout.ports.events import Recorded, TaskEvents
@@ -40,28 +42,36 @@ class Watcher:
         self._wake = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
         self._took_at = 0.0
-        self._cut_off = False
+        self._cut_off: CutOff | Unauthorized | None = None
 
     def offer(self, event: EventJson) -> None:
         if len(self._pending) >= _MAX_BEHIND:
             self.cut_off()
-        elif not self._cut_off:
+        elif self._cut_off is None:
             self._pending.append(event)
             self._wake.set()
 
     def cut_off(self) -> None:
-        self._cut_off = True
+        self._end(CutOff())
+
+    def lose_right(self) -> None:
+        """The key that it came with is not valid any more."""
+        self._end(key_ended())
+
+    def _end(self, reason: CutOff | Unauthorized) -> None:
+        self._cut_off = self._cut_off or reason
         self._pending.clear()
         self._wake.set()
 
     async def take(self) -> list[EventJson]:
-        """What has come, waiting for the first; nothing when it is time for a heartbeat. Raises CutOff."""
+        """What has come, waiting for the first; nothing when it is time for a heartbeat. Raises CutOff, and Unauthorized
+        once it may not watch any more."""
         if not self._wake.is_set():
             if self._timer is None:
                 self._start_timer(HEARTBEAT_S)
             await self._wake.wait()
-        if self._cut_off:
-            raise CutOff
+        if self._cut_off is not None:
+            raise self._cut_off
         self._wake.clear()
         self._took_at = asyncio.get_running_loop().time()
         taken = list(self._pending)
@@ -86,11 +96,19 @@ class Watcher:
 
 
 class LiveEvents:
-    """`observers` get every event, with the task as it is now where the event may have ended it."""
+    """`observers` get every event, with the task as it is now where the event may have ended it. Watchers are held in
+    `open_connections`, under the keys that they came with."""
 
-    def __init__(self, tasks: TaskLog, events: TaskEvents, observers: Sequence[EventObserver] = ()) -> None:
+    def __init__(
+        self,
+        tasks: TaskLog,
+        events: TaskEvents,
+        open_connections: OpenConnections,
+        observers: Sequence[EventObserver] = (),
+    ) -> None:
         self._tasks = tasks
         self._events = events
+        self._open_connections = open_connections
         self._observers = observers
         self._cursor: str | None = None
         self._by_task: defaultdict[TaskId, set[Watcher]] = defaultdict(set)
@@ -124,9 +142,9 @@ class LiveEvents:
             for watcher in watchers:
                 watcher.cut_off()
 
-    async def follow(self, task: Task, after: str) -> AsyncGenerator[Sequence[EventJson]]:
+    async def follow(self, task: Task, after: str, key: str) -> AsyncGenerator[Sequence[EventJson]]:
         """The task's events past `after` until it ends; an empty sequence when it is time for a heartbeat."""
-        with self._watch(self._by_task, task.id) as watcher:
+        with self._watch(self._by_task, task.id, key) as watcher:
             last = after
             # Until the tail has brought something, nobody can know whether it was there yet: ask the story,
             # which has all that was written up to now.
@@ -151,9 +169,11 @@ class LiveEvents:
                 if not events:
                     yield ()
 
-    async def follow_tenant(self, tenant: TenantId, after: str | None) -> AsyncGenerator[Sequence[EventJson]]:
+    async def follow_tenant(
+        self, tenant: TenantId, after: str | None, key: str
+    ) -> AsyncGenerator[Sequence[EventJson]]:
         """All of a tenant's events past the cursor `after` (None: from now on), for ever."""
-        with self._watch(self._by_tenant, tenant) as watcher:
+        with self._watch(self._by_tenant, tenant, key) as watcher:
             last = after
             if after is not None:
                 async for event in self._since(tenant, after):
@@ -188,14 +208,15 @@ class LiveEvents:
                 return
 
     @contextmanager
-    def _watch(self, index: defaultdict[Any, set[Watcher]], name: str) -> Generator[Watcher]:
+    def _watch(self, index: defaultdict[Any, set[Watcher]], name: str, key: str) -> Generator[Watcher]:
         if self._stopping or self._count >= _MAX_WATCHERS:
             raise Unavailable("This gateway takes no more watchers now.", retry_after_s=1.0)
         watcher = Watcher()
         self._count += 1
         index[name].add(watcher)
         try:
-            yield watcher
+            with self._open_connections.hold(key, watcher.lose_right):
+                yield watcher
         finally:
             watcher.close()
             self._count -= 1

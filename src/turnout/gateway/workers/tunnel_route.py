@@ -5,10 +5,10 @@ from typing import Annotated
 
 from fastapi import APIRouter, Header, WebSocket
 
-from turnout.domain.errors import TurnoutError, Unavailable
+from turnout.domain.errors import Forbidden, TurnoutError, Unavailable
 from turnout.gateway.gateway import GatewayDep
 from turnout.gateway.problems import refuse_socket
-from turnout.gateway.workers.worker_routes import identify_worker
+from turnout.gateway.workers.worker_routes import evicted, identify_worker
 from turnout.peer_connections import WebSocketChannel
 
 _TAKE_S = 10.0
@@ -36,4 +36,8 @@ async def tunnel(
             await channel.receive()
     except (Unavailable, TimeoutError):
         return
-    await gateway.tunnels.hold(worker.id, channel)
+    try:
+        async with gateway.revocations.workers.within(worker.id, evicted()):
+            await gateway.tunnels.hold(worker.id, channel)
+    except Forbidden as err:
+        await refuse_socket(socket, err)

@@ -1,5 +1,5 @@
-"""Workers over HTTP: they register with a worker key, then send heartbeats with a secret of their own; admins list and
-drain them.
+"""Workers over HTTP: they register with a worker key, then send heartbeats with a secret of their own; admins list, drain
+and evict them. A worker is valid only as long as the key that it joined with.
 
 A worker only calls out, so it works behind any NAT that lets it reach this URL. Its answer is held open until its
 orders change, so that an order arrives at once.
@@ -24,10 +24,12 @@ from turnout.gateway.problems import documented
 from turnout.ports.network import Fetcher
 from turnout.schemas.relay_tokens import PROBE_PATH, probe_answer
 from turnout.schemas.worker_messages import (
+    EVICTED,
     Draining,
     Heartbeat,
     Registered,
     Registration,
+    WorkerEvicted,
     WorkerList,
     WorkerOrders,
     WorkerShown,
@@ -51,12 +53,14 @@ async def register(request: Request, key: WorkerDep, gateway: GatewayDep, audit:
     known = await gateway.stores.workers.enrolled(body.known_as) if body.known_as else None
     if known is not None and not _is_its_secret(known, body.secret or ""):
         raise Forbidden("That id belongs to another worker.", "known_as", "not_your_id")
+    if known is None and body.known_as:
+        await _refuse_evicted(gateway, body.known_as, body.secret or "")
     if body.url != TUNNEL:
         await _probe(gateway.prober, body.url, body.probe_key)
     worker = known.id if known else WorkerId(f"w-{secrets.token_hex(6)}")
     secret = body.secret if known and body.secret else secrets.token_urlsafe(32)
     await audit.record(key, AuditAction.WORKER_REGISTERED, worker, name=body.name, url=body.url)
-    await gateway.stores.workers.enrol(Enrolment(worker, body.name, body.url, _digest(secret)))
+    await gateway.stores.workers.enrol(Enrolment(worker, body.name, body.url, _digest(secret), key=key.id))
     return Registered(id=worker, secret=secret, heartbeat_s=HEARTBEAT_S)
 
 
@@ -77,9 +81,10 @@ async def heartbeat(
     body = await read_json(request, Heartbeat)
     await gateway.stores.workers.heard(worker, StoredHeartbeat(body.machine, body.replicas, body.seen))
     gateways = tuple(await gateway.stores.demand.gateways()) if enrolled.url == TUNNEL else ()
-    sheet = await gateway.stores.orders.get(worker)
-    if sheet is None or sheet.version == body.seen:
-        sheet = await gateway.stores.orders.wait(worker, body.seen, body.wait_s)
+    async with gateway.revocations.workers.within(worker, evicted()):
+        sheet = await gateway.stores.orders.get(worker)
+        if sheet is None or sheet.version == body.seen:
+            sheet = await gateway.stores.orders.wait(worker, body.seen, body.wait_s)
     sheet = sheet or OrderSheet(body.seen)
     return WorkerOrders(version=sheet.version, orders=sheet.orders, gateways=gateways)
 
@@ -95,6 +100,7 @@ async def index(admin: AdminDep, gateway: GatewayDep) -> WorkerList:
                 name=enrolment.name,
                 url=enrolment.url,
                 draining=enrolment.draining,
+                key=enrolment.key,
                 machine=beats[worker].machine if worker in beats else None,
                 replicas=beats[worker].reports if worker in beats else (),
             )
@@ -121,6 +127,17 @@ async def drain(
     except NotFound as err:
         raise NotFound(f"There is no worker {worker_id[:100]}.", "worker_id", "worker_not_found") from err
     return body
+
+
+@router.delete("/workers/{worker_id}", responses=documented(404), summary="Evict a worker")
+async def evict(worker_id: str, admin: AdminDep, gateway: GatewayDep, audit: AuditDep) -> WorkerEvicted:
+    """Ends it at once: its id and secret are of no more use, and what it serves goes to others. Its key stays valid."""
+    worker = await gateway.stores.workers.enrolled(WorkerId(worker_id))
+    if worker is None:
+        raise NotFound(f"There is no worker {worker_id[:100]}.", "worker_id", "worker_not_found")
+    await audit.record(admin, AuditAction.WORKER_EVICTED, worker.id, name=worker.name, key=worker.key)
+    await gateway.revocations.evict(worker, f"by {admin.id}")
+    return WorkerEvicted(id=worker.id, key=worker.key)
 
 
 async def _probe(prober: Fetcher, url: str, probe_key: str) -> None:
@@ -152,12 +169,29 @@ async def _probe(prober: Fetcher, url: str, probe_key: str) -> None:
 
 
 async def identify_worker(gateway: Gateway, worker_id: str, authorization: str | None) -> Enrolment:
-    """The worker that calls, by its own secret; raises Unauthorized."""
+    """The worker that calls, by its own secret; raises Unauthorized, and Forbidden for one that was evicted."""
     enrolled = await gateway.stores.workers.enrolled(WorkerId(worker_id))
     scheme, _, shown = (authorization or "").partition(" ")
-    if enrolled is None or scheme.lower() != "bearer" or not _is_its_secret(enrolled, shown.strip()):
+    secret = shown.strip() if scheme.lower() == "bearer" else ""
+    if enrolled is None:
+        await _refuse_evicted(gateway, WorkerId(worker_id), secret)
+    if enrolled is None or not _is_its_secret(enrolled, secret) or not enrolled.key:
         raise Unauthorized("Register first: this is no worker's secret.", code="invalid_secret")
+    if not await gateway.keys.is_valid(enrolled.key):
+        await gateway.revocations.evict(enrolled, "its key is not valid any more")
+        raise evicted()
     return enrolled
+
+
+async def _refuse_evicted(gateway: Gateway, worker: WorkerId, secret: str) -> None:
+    """Tells a worker that was evicted so, and nobody else."""
+    known = await gateway.stores.workers.evicted(worker)
+    if known is not None and _is_its_secret(known, secret):
+        raise evicted()
+
+
+def evicted() -> Forbidden:
+    return Forbidden("This worker was evicted, or its key revoked.", code=EVICTED)
 
 
 def _is_its_secret(worker: Enrolment, secret: str) -> bool:

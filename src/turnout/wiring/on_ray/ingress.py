@@ -68,7 +68,9 @@ class APIEntrypoint:
 
     def __serve_build_asgi_app__(self) -> Any:
         gangs = GangsByRay(self._wires.gangs)
-        self._gateway = gateway_on(self._config, self._wires, self._fetcher, self._prober, gangs)
+        self._gateway = gateway_on(
+            self._config, self._wires, self._fetcher, self._prober, RelaySettings(), gangs
+        )
         app = create_app(self._gateway)
         app.include_router(_no_chat())
         return app

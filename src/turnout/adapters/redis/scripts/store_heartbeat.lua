@@ -1,7 +1,9 @@
--- Stores a worker's heartbeat under a number that grows. Returns the number, or '0' when the worker is unknown.
+-- Stores a worker's heartbeat under a number that grows. Returns the number, or '0' when the worker is unknown
+-- or was evicted.
 -- The number follows the clock, so that it still grows after Redis lost everything.
 local worker, doc, heartbeat_ms, worker_ms = unpack(ARGV)
-if redis.call('EXISTS', worker_key(worker)) == 0 then return '0' end
+local doc_and_evicted = redis.call('HMGET', worker_key(worker), 'doc', 'evicted')
+if not doc_and_evicted[1] or doc_and_evicted[2] then return '0' end
 local time = redis.call('TIME')
 local seq = tonumber(time[1]) * 1000000 + tonumber(time[2])
 local last = tonumber(redis.call('HGET', heartbeat_key(worker), 'seq') or '0')
