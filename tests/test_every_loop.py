@@ -17,6 +17,7 @@ from tests.worker.scripted_gateway import KEY, ScriptedGateway
 from turnout.background import BackgroundLoops
 from turnout.config import load
 from turnout.wiring import run_manager, run_worker
+from turnout.wiring.joining import Joining
 
 ASK = {"model": "m", "messages": [{"role": "user", "content": "hello"}]}
 PATH = "/v1/chat/completions"
@@ -171,7 +172,7 @@ async def test_a_worker_does_all_of_its_work(
         "blobs": str(tmp_path / "objects"),
     }
     config = load(values, {}, None).config
-    joining = run_worker.Joining(gateway.url, KEY, "box", tunnel=True)
+    joining = Joining(gateway.url, KEY, "box", tunnel=True)
     with socket.create_server(("127.0.0.1", 0)) as listening:
         working = asyncio.create_task(run_worker.run_engine_worker(config, joining, listening))
 

@@ -14,7 +14,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from turnout.domain.errors import InvalidRequest, Misconfigured
 from turnout.domain.quotas import ChatLimits
-from turnout.domain.serving import ServedModel, gang_model
+from turnout.domain.serving import EngineKind, ServedModel, gang_model
 from turnout.domain.video_model import Model
 from turnout.engines.engine_servers import check_served
 from turnout.ports.tasks import Limits
@@ -98,6 +98,10 @@ class Config:
     vllm_zygote: bool = False
     webhook_secret: str | None = field(default=None, metadata={"secret": True})
     worker_memory_bytes: int | None = None
+    worker_engines: tuple[EngineKind, ...] | None = None
+    worker_commands: tuple[str, ...] = ()
+    worker_weights_dirs: tuple[Path, ...] | None = None
+    worker_downloads: bool = True
     min_resident_s: float = 30.0
     served: tuple[ServedModel, ...] = ()
 

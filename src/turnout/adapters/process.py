@@ -95,7 +95,12 @@ def last_line(log: Path) -> str:
 
 
 # `turnout worker` reads these; a worker that `turnout up` starts must not join somebody else's gateway by them.
-_WORKERS = frozenset({"MANAGER_URL", "PUBLIC_URL", "WORKER_HOST", "WORKER_ID", "WORKER_PORT"})
+_WORKERS = frozenset(
+    {
+        *("MANAGER_URL", "PUBLIC_URL", "WORKER_HOST", "WORKER_ID", "WORKER_PORT"),
+        *("WORKER_GATEWAY_FINGERPRINT", "WORKER_ALLOW_PLAINTEXT"),
+    }
+)
 
 
 def _inherited() -> dict[str, str]:

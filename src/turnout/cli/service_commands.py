@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import os
-import re
 import socket
 import sys
 from collections.abc import Mapping
@@ -20,7 +19,6 @@ from turnout.domain.errors import Misconfigured
 if TYPE_CHECKING:
     from turnout.config import Config
     from turnout.wiring.run_up import Address
-    from turnout.wiring.run_worker import Joining
 
 HostOption = Annotated[str | None, typer.Option("--host", help="Address to listen on.")]
 PortOption = Annotated[int | None, typer.Option("--port", help="Port to listen on; 0 takes a free one.")]
@@ -197,42 +195,72 @@ def worker(
         Path | None,
         typer.Option("--ca-file", help="Certificates to trust besides the system's, for an https gateway."),
     ] = None,
+    gateway_fingerprint: Annotated[
+        str | None,
+        typer.Option(
+            "--gateway-fingerprint",
+            envvar="WORKER_GATEWAY_FINGERPRINT",
+            help="SHA-256 of the gateway's certificate: it must show this one, whoever signed it. Several with commas.",
+        ),
+    ] = None,
+    allow_plaintext: Annotated[
+        bool,
+        typer.Option(
+            "--allow-plaintext",
+            envvar="WORKER_ALLOW_PLAINTEXT",
+            help="Join another machine by http: whoever is on the way reads key and prompts, and can give orders.",
+        ),
+    ] = False,
+    allow_engine: Annotated[
+        list[str] | None,
+        typer.Option("--allow-engine", help="Run only engines of this kind (may be repeated)."),
+    ] = None,
+    allow_command: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--allow-command", help="Run this command line if ordered, word for word (may be repeated)."
+        ),
+    ] = None,
+    weights_dir: Annotated[
+        list[Path] | None,
+        typer.Option("--weights-dir", help="Load weights from this folder if ordered (may be repeated)."),
+    ] = None,
 ) -> None:
     """Run this machine's worker.
 
     It runs engine servers (vLLM, llama.cpp) for the gateway at --join and needs nothing else. With the service's Redis
     (--redis-url) and object store (--blobs) it also renders videos.
+
+    What it runs is bounded by itself, whatever the gateway orders: a command only if it is allowed here, weights from the
+    hub, from packages and from folders that are allowed here. A gateway on this machine may name any weights.
     """
     if join is None:
         raise Misconfigured("a worker joins a gateway: give --join URL (or MANAGER_URL) and --token KEY")
     if not token:
         raise Misconfigured("joining needs a worker key: --token or TURNOUT_JOIN_TOKEN")
+    from turnout.wiring.joining import Joining, check_joining
     from turnout.wiring.run_up import listen
-    from turnout.wiring.run_worker import Joining, run_engine_worker
+    from turnout.wiring.run_worker import run_engine_worker
 
     config = _start(
         common,
         "worker",
-        {"redis_url": redis_url, "blobs": blobs, "ca_file": ca_file, "engine_host": engine_host},
+        {
+            "redis_url": redis_url,
+            "blobs": blobs,
+            "ca_file": ca_file,
+            "engine_host": engine_host,
+            "worker_engines": allow_engine or None,
+            "worker_commands": allow_command or None,
+            "worker_weights_dirs": weights_dir or None,
+        },
     )
-    joining = Joining(join, token, name, public_url, tunnel)
-    _check_joining(joining, config)
+    fingerprints = tuple(one for one in (gateway_fingerprint or "").split(",") if one)
+    joining = Joining(join, token, name, public_url, tunnel, fingerprints, allow_plaintext)
+    check_joining(joining, config)
     host, port = ("127.0.0.1", 0) if tunnel else (listen_host, listen_port)
     with listen(replace(config, host=host, port=port)) as listening:
         _run(run_engine_worker(config, joining, listening))
-
-
-def _check_joining(joining: "Joining", config: "Config") -> None:
-    if not joining.url.startswith(("http://", "https://")):
-        raise Misconfigured(
-            f"{joining.url!r} is not the http or https URL of a gateway (--join or MANAGER_URL)"
-        )
-    if joining.tunnel and joining.public_url:
-        raise Misconfigured("a worker is reached by --public-url or by --tunnel, not by both")
-    if joining.tunnel and config.engine_host:
-        raise Misconfigured("engine_host is for workers that gateways can call; this one has --tunnel")
-    if joining.name and not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,59}", joining.name):
-        raise Misconfigured("a worker's --id is up to 60 letters, digits, dots, dashes and underscores")
 
 
 def gang(

@@ -42,7 +42,7 @@ class KeyRing:
         check_data: Callable[[], Awaitable[None]] = _all_there,
     ) -> None:
         self._store = store
-        self._check_data = check_data
+        self.check_data = check_data
         self._now = now
         self._kept: dict[str, _Kept] = {}
         self._seen: dict[bytes, _Kept] = {}  # by the header it came in
@@ -55,7 +55,7 @@ class KeyRing:
         key_id, secret = parts
         key = await self._find(key_id)
         if not matches(key or _NOBODY, secret) or key is None:
-            await self._check_data()  # for a wrong secret as well: the time must not tell which ids exist
+            await self.check_data()  # for a wrong secret as well: the time must not tell which ids exist
             raise Unauthorized("The API key is not valid.", code="invalid_api_key")
         if key.expired(self._now()):
             raise Unauthorized("The API key has expired.", code="expired_api_key")
@@ -77,6 +77,8 @@ class KeyRing:
         now = self._now()
         try:
             found = await self._store.find_all(key_ids)
+            if None in found.values():
+                await self.check_data()
         except Unavailable:
             found = {key_id: self._kept[key_id].key for key_id in key_ids if key_id in self._kept}
         return frozenset(key_id for key_id, key in found.items() if key is None or key.expired(now))

@@ -62,6 +62,8 @@ class Revocations:
         """Ends everything that is open here and should not be."""
         asked = {*self._routes.routed, *map(WorkerId, self.workers.owners)}
         enrolled = await self._store.enrolments(asked) if asked else {}
+        if asked - enrolled.keys():
+            await self._key_ring.check_data()  # lost data evicts nobody
         used = {*self.keys.owners, *(worker.key for worker in enrolled.values())}
         used.update(_key_of(one.request) for one in self._relay.requests)
         invalid = await self._key_ring.no_longer_valid(used - {""})

@@ -35,7 +35,7 @@ class Registration(WorkerMessage):
 class Registered(WorkerMessage):
     id: WorkerId
     secret: str
-    heartbeat_s: float
+    heartbeat_s: float = Field(ge=0.1, le=60)
 
 
 class Heartbeat(WorkerMessage):
@@ -51,8 +51,8 @@ class WorkerOrders(WorkerMessage):
     """`gateways` names all that are there, for a worker that must hold a tunnel to each."""
 
     version: int
-    orders: tuple[ReplicaOrder, ...]
-    gateways: tuple[str, ...] = ()
+    orders: tuple[ReplicaOrder, ...] = Field(max_length=256)
+    gateways: tuple[str, ...] = Field(default=(), max_length=1024)
 
 
 class Draining(WorkerMessage):

@@ -11,7 +11,6 @@ import shutil
 import socket
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping
 from contextlib import aclosing, asynccontextmanager, contextmanager
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -32,11 +31,11 @@ from turnout.engines.llamacpp import builtin_weights
 from turnout.relay import Relay
 from turnout.schemas.direct_messages import MAX_DIRECT_MESSAGE_BYTES
 from turnout.schemas.relay_tokens import relay_token
+from turnout.wiring.joining import Joining, check_joining, gateway_tls, order_rules, warn_of_root
 from turnout.wiring.open_files import raise_open_files
 from turnout.wiring.signals import on_stop
 from turnout.wiring.state_dir import alone_on, write_private
 from turnout.wiring.stores import open_stores
-from turnout.wiring.tls import client_tls
 from turnout.wiring.vllm_programs import keep_zygote, python_of, vllm_program
 from turnout.worker.advertised_url import reachable_host
 from turnout.worker.direct_access import DirectAccess
@@ -46,6 +45,7 @@ from turnout.worker.gang_holdings import GangHoldings
 from turnout.worker.gpus import ReadGpus, open_gpus
 from turnout.worker.hardware import GpuGate, cached_weights, count_cpus, hub_cache, read_machine
 from turnout.worker.joiner import Joiner, JoinSettings
+from turnout.worker.order_rules import OrderRules
 from turnout.worker.orphans import Ledger
 from turnout.worker.proxy_admission import ProxyAdmission, worker_relay_settings
 from turnout.worker.proxy_app import control_app
@@ -54,20 +54,10 @@ from turnout.worker.replica_set import ReplicaSet, ReplicaSetContext
 _PING_S = 5.0  # a gateway whose machine is gone is noticed after three of these at most
 
 
-@dataclass(frozen=True, slots=True)
-class Joining:
-    """The gateway at `url` is joined with a worker key. `name` is shown to admins, and names the worker's own folder,
-    so that several can live on one machine. Gateways reach it at `public_url`, through a tunnel, or at its own port."""
-
-    url: str
-    key: str
-    name: str | None = None
-    public_url: str | None = None
-    tunnel: bool = False
-
-
 async def run_engine_worker(config: Config, joining: Joining, listening: socket.socket) -> None:
     """Joins, and serves what it is ordered to, until SIGTERM. Raises Misconfigured when it cannot join like this."""
+    check_joining(joining, config)
+    warn_of_root(joining)
     if config.engine_host is not None:
         check_engine_host(config.engine_host)
     raise_open_files()
@@ -84,7 +74,8 @@ async def run_engine_worker(config: Config, joining: Joining, listening: socket.
 
 
 async def _open_and_run(config: Config, joining: Joining, listening: socket.socket, home: Path) -> None:
-    found, read_gpus = found_engines(config), open_gpus()
+    rules, read_gpus = order_rules(config, joining, found_engines(config)), open_gpus()
+    found = rules.engines
     joiner = Joiner(
         _join_settings(config, joining, listening, home), _machine_reader(config, found, read_gpus)
     )
@@ -109,7 +100,7 @@ async def _open_and_run(config: Config, joining: Joining, listening: socket.sock
             commands,
             engine,
             ledger,
-            _planner(config, read_gpus, programs, gang_program),
+            _planner(config, rules, read_gpus, programs, gang_program),
             GpuGate(read_gpus),
             wait_acknowledged=lambda: direct.wait_acknowledged(),
         )
@@ -173,7 +164,7 @@ def _join_settings(config: Config, joining: Joining, listening: socket.socket, h
     else:
         url = joining.public_url or f"http://{reachable_host(str(host), joining.url)}:{port}"
     name = joining.name or socket.gethostname()
-    tls = client_tls(config.ca_file)
+    tls = gateway_tls(config, joining)
     return JoinSettings(joining.url, joining.key, name, url, home / "identity.json", tls)
 
 
@@ -253,6 +244,7 @@ def _gang_program(config: Config, home: Path, found: frozenset[EngineKind]) -> G
 
 def _planner(
     config: Config,
+    rules: OrderRules,
     read_gpus: ReadGpus,
     programs: Programs,
     gang_program: GangProgram | None,
@@ -260,7 +252,9 @@ def _planner(
     ports = EnginePorts(random.Random())
 
     def plan(replica: ReplicaId, model: ServedModel, gpus: tuple[int, ...]) -> Launch:
-        mine = [gpu for gpu in read_gpus() if gpu.index in gpus]
+        all_gpus = read_gpus()
+        rules.check(replica, model, gpus, [gpu.index for gpu in all_gpus])
+        mine = [gpu for gpu in all_gpus if gpu.index in gpus]
         if model.engine is EngineKind.WAN and gang_program is not None:
             return gang_launches.plan(model, mine, replica, gang_program)
         if config.engine_host is None or model.engine not in KEYED:

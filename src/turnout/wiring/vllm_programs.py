@@ -21,9 +21,12 @@ log = get_log()
 
 
 def vllm_program(config: Config, kept_at: Path, gpus: bool) -> Program:
+    offline = {} if config.worker_downloads else {"HF_HUB_OFFLINE": "1"}
     if config.vllm_zygote:
-        return zygote_program(kept_at, gpus)
-    return Program((config.vllm, "serve"), guarded(os.environ) if config.engine_host else {})
+        program = zygote_program(kept_at, gpus)
+        return Program(program.argv, {**program.environ, **offline})
+    guard = guarded(os.environ) if config.engine_host else {}
+    return Program((config.vllm, "serve"), {**guard, **offline})
 
 
 def guarded(environ: Mapping[str, str]) -> dict[str, str]:

@@ -36,6 +36,7 @@ _CALL_S = 10.0  # for a response, besides the time that the gateway is asked to 
 _FIRST_RETRY_S = 0.2
 _LONGEST_RETRY_S = 10.0
 _LONGEST_WAIT_S = 30.0
+_MAX_ANSWER_BYTES = 8 * 2**20
 _EARLY_PAUSE_S = 0.5  # after a response that came early and had nothing new
 
 
@@ -220,13 +221,24 @@ class Joiner:
     async def _call(
         self, client: httpx.AsyncClient, path: str, token: str, message: BaseModel, timeout_s: float
     ) -> httpx.Response:
+        body = bytearray()
         try:
-            answer = await client.post(
+            async with client.stream(
+                "POST",
                 f"{self.settings.join.rstrip('/')}{path}",
                 content=message.model_dump_json(),
-                headers={"authorization": f"Bearer {token}", "content-type": "application/json"},
+                headers={
+                    "authorization": f"Bearer {token}",
+                    "content-type": "application/json",
+                    "accept-encoding": "identity",
+                },
                 timeout=timeout_s,
-            )
+            ) as said:
+                async for piece in said.aiter_bytes():
+                    body += piece
+                    if len(body) > _MAX_ANSWER_BYTES:
+                        raise Unavailable(f"{path}: the gateway's answer is over {_MAX_ANSWER_BYTES} bytes")
+            answer = httpx.Response(said.status_code, content=bytes(body))
         except (httpx.HTTPError, httpx.InvalidURL) as err:
             raise Unavailable(f"{path}: {type(err).__name__}: {err}") from err
         if answer.status_code == 403 and _code(answer) == EVICTED:

@@ -37,6 +37,12 @@ class Dial:
     secret: str
 
 
+class _Dialing(connect):
+    def process_redirect(self, exc: Exception) -> Exception | str:
+        """Follows none: our secret is for this gateway alone."""
+        return exc
+
+
 class _Socket:
     def __init__(self, socket: ClientConnection) -> None:
         self._socket = socket
@@ -100,7 +106,7 @@ class Dialer:
 
     async def _add(self, dial: Dial) -> bool:
         """Whether a tunnel to another gateway was opened."""
-        socket = await connect(
+        socket = await _Dialing(
             dial.url,
             additional_headers={"authorization": f"Bearer {dial.secret}"},
             ssl=self._tls if dial.url.startswith("wss:") else None,

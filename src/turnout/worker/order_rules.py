@@ -1,0 +1,58 @@
+"""What this machine runs for its gateway, whatever it is ordered. A gateway that was taken over can order nothing else.
+
+An order names an engine, weights, arguments and GPUs. The arguments and paths that an engine takes are bounded by
+`engines.engine_servers`; its address, port, environment and program are the worker's own.
+"""
+
+import re
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+
+from turnout.domain.errors import InvalidRequest
+from turnout.domain.serving import EngineKind, ServedModel
+
+_REPLICA = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")  # files are named after it
+_BUILTIN = "builtin:"
+_HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
+
+
+@dataclass(frozen=True, slots=True)
+class OrderRules:
+    """`commands` are the command lines that may be run, word for word (None: any). `weights` may be loaded, and what lies
+    in one of `weights_dirs` (None: anywhere). Names of the Hugging Face hub are no paths."""
+
+    engines: frozenset[EngineKind]
+    commands: frozenset[tuple[str, ...]] | None = frozenset()
+    weights: frozenset[str] = frozenset()
+    weights_dirs: tuple[Path, ...] | None = ()
+
+    def check(self, replica: str, model: ServedModel, gpus: Collection[int], have: Collection[int]) -> None:
+        """Raises InvalidRequest for an order that this machine does not follow; `have` are its GPUs."""
+        if _REPLICA.fullmatch(replica) is None:
+            raise _refusal("the replica's name is not one")
+        if model.engine not in self.engines:
+            raise _refusal(f"{model.engine} engines are not allowed here (worker_engines)")
+        if model.command and self.commands is not None and model.command not in self.commands:
+            raise _refusal(f"the command {model.command[0][:80]!r} is not allowed here (worker_commands)")
+        if not set(gpus) <= set(have):
+            raise _refusal("it has not all of the GPUs that the order names")
+        if not self._may_load(model.weights):
+            raise _refusal(
+                f"the weights {model.weights[:80]!r} lie in no folder that is allowed here (worker_weights_dirs)"
+            )
+
+    def _may_load(self, weights: str) -> bool:
+        if not weights or weights in self.weights or weights.startswith(_BUILTIN):
+            return True
+        if self.weights_dirs is None:
+            return True
+        path = Path(weights)
+        if _HUB_NAME.fullmatch(weights) and not path.exists():
+            return True
+        real = path.resolve()  # a link inside an allowed folder may lead out of it
+        return any(real.is_relative_to(folder.resolve()) for folder in self.weights_dirs)
+
+
+def _refusal(reason: str) -> InvalidRequest:
+    return InvalidRequest(f"this worker refuses the order: {reason}", code="order_refused")

@@ -1,0 +1,76 @@
+"""Which orders a worker follows: decided by its own rules."""
+
+from pathlib import Path
+
+import pytest
+
+from turnout.domain.errors import InvalidRequest
+from turnout.domain.serving import EngineKind, ServedModel
+from turnout.worker.order_rules import OrderRules
+
+ENGINES = frozenset({EngineKind.LLAMACPP, EngineKind.VLLM})
+
+
+def model(weights: str, engine: EngineKind = EngineKind.LLAMACPP) -> ServedModel:
+    return ServedModel("m", engine, weights)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "models").mkdir()
+    (tmp_path / "models" / "a.gguf").touch()
+    (tmp_path / "secret").touch()
+    (tmp_path / "models" / "link").symlink_to(tmp_path / "secret")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("weights", "allowed"),
+    [
+        ("builtin:smollm2", True),
+        ("org/name", True),
+        ("declared/here.gguf", True),
+        ("{}/models/a.gguf", True),
+        ("{}/models", True),
+        ("{}/models/../secret", False),
+        ("{}/models/link", False),
+        ("{}/secret", False),
+        ("/etc/passwd", False),
+        ("../secret", False),
+        ("./models", False),
+        ("~/x", False),
+    ],
+)
+def test_weights_lie_where_the_worker_allows_it(folder: Path, weights: str, allowed: bool) -> None:
+    rules = OrderRules(ENGINES, weights=frozenset({"declared/here.gguf"}), weights_dirs=(folder / "models",))
+    order = model(weights.format(folder))
+    if allowed:
+        return rules.check("r1", order, (), ())
+    with pytest.raises(InvalidRequest, match="worker_weights_dirs"):
+        rules.check("r1", order, (), ())
+
+
+def test_a_name_of_the_hub_that_is_a_folder_here_is_a_path(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder)
+    with pytest.raises(InvalidRequest, match="worker_weights_dirs"):
+        OrderRules(ENGINES).check("r1", model("models"), (), ())
+
+
+def test_without_folders_to_keep_to_any_weights_are_loaded() -> None:
+    OrderRules(ENGINES, weights_dirs=None).check("r1", model("/any/where.gguf"), (), ())
+
+
+def test_engines_commands_and_gpus_are_the_workers_own() -> None:
+    rules = OrderRules(ENGINES)
+    with pytest.raises(InvalidRequest, match="worker_engines"):
+        rules.check("r1", model("w", EngineKind.WAN), (), ())
+    with pytest.raises(InvalidRequest, match="GPUs"):
+        rules.check("r1", model("w"), (0, 7), (0, 1))
+    sneaky = ServedModel("m", EngineKind.LLAMACPP, "w", command=("id",))
+    with pytest.raises(InvalidRequest, match="worker_commands"):
+        rules.check("r1", sneaky, (), ())
+    for name in ("", "../x", "a/b", ".x", "x\n"):
+        with pytest.raises(InvalidRequest, match="name"):
+            rules.check(name, model("w"), (), ())
