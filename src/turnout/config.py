@@ -61,6 +61,8 @@ class Config:
     blobs: str | None = None
     blobs_endpoint: str | None = None
     log_level: str = "info"
+    log_quota_bytes: int = 256 * 2**20
+    state_quota_bytes: int | None = None
     lease_s: float = 15.0
     stall_s: float = 20.0
     step_timeout_s: float = 600.0

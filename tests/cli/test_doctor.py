@@ -185,3 +185,15 @@ def test_an_object_store_is_asked(s3: str) -> None:
     assert check("s3://vid/some") == [True]
     assert check("s3://no-such-bucket/some") == [False]
     assert check("/a/directory") == []
+
+
+def test_the_doctor_shows_what_the_state_directory_holds_and_its_quota(tmp_path: Path) -> None:
+    (tmp_path / "objects").mkdir()
+    (tmp_path / "objects" / "a.mp4").write_bytes(os.urandom(3 * 2**20))
+    (tmp_path / "service.json").write_text("{}")
+    unbounded = machine_checks.check_state_size(Config(state_dir=tmp_path))
+    assert unbounded.ok and "objects" in unbounded.detail and "no quota" in unbounded.detail
+    assert machine_checks.check_state_size(Config(state_dir=tmp_path, state_quota_bytes=2**30)).ok
+    over = machine_checks.check_state_size(Config(state_dir=tmp_path, state_quota_bytes=2**20))
+    assert over.ok is False and "retention_s" in over.todo
+    assert machine_checks.check_state_size(Config(state_dir=tmp_path / "none")).ok

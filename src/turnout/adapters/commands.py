@@ -1,4 +1,4 @@
-"""Runs any program as a tethered child process, each with a log of its own that outlives it for a while."""
+"""Runs any program as a tethered child process, each with a log of its own that outlives it for a while (`log_files`)."""
 
 import contextlib
 import os
@@ -8,8 +8,6 @@ from pathlib import Path
 from turnout.adapters.process import Child
 from turnout.domain.errors import Unavailable
 
-_LOGS_KEPT = 40
-
 
 class LoggedChild(Child):
     def log_tail(self, limit_bytes: int) -> str:
@@ -17,13 +15,12 @@ class LoggedChild(Child):
 
 
 class LocalCommands:
-    """Logs lie in `logs`; the oldest beyond a number are removed when another program starts."""
+    """Logs lie in `logs`."""
 
     def __init__(self, logs: Path) -> None:
         self._logs = logs
 
     async def start(self, name: str, argv: Sequence[str], environ: Mapping[str, str]) -> LoggedChild:
-        prune(self._logs, _LOGS_KEPT)
         log = self._logs / f"{name}.log"
         try:
             child = await LoggedChild.start(name, argv, log=log, environ=environ)
@@ -34,16 +31,16 @@ class LocalCommands:
 
 
 def tail(log: Path, limit_bytes: int) -> str:
-    with contextlib.suppress(OSError), log.open("rb") as file:
-        size = file.seek(0, os.SEEK_END)
-        file.seek(max(0, size - limit_bytes))
-        text = file.read().decode(errors="replace")
-        return text if size <= limit_bytes else text.partition("\n")[2]
-    return ""
+    """The end of what was written, also if the log was cut a moment ago."""
+    end = _end(log, limit_bytes)
+    if len(end) < limit_bytes:
+        end = _end(log.with_suffix(".log.1"), limit_bytes - len(end)) + end
+    text = end.decode(errors="replace")
+    return text if len(end) < limit_bytes else text.partition("\n")[2]
 
 
-def prune(logs: Path, keep: int) -> None:
-    with contextlib.suppress(OSError):
-        found = sorted(logs.glob("*.log"), key=lambda path: path.stat().st_mtime)
-        for path in found[: max(0, len(found) - keep)]:
-            path.unlink(missing_ok=True)
+def _end(path: Path, limit_bytes: int) -> bytes:
+    with contextlib.suppress(OSError), path.open("rb") as file:
+        file.seek(max(0, file.seek(0, os.SEEK_END) - limit_bytes))
+        return file.read(limit_bytes)
+    return b""

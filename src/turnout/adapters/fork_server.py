@@ -17,7 +17,8 @@ from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any
 
-from turnout.adapters.process import last_line, roll
+from turnout.adapters.log_files import make_place
+from turnout.adapters.process import last_line
 from turnout.launch.tether import tether
 
 
@@ -82,7 +83,7 @@ class ForkServer:
     ) -> ForkedChild:
         """Runs `work(*args)` in a child with `environ` on top of ours; `work` and `args` must pickle."""
         log = self._logs / f"{name}.log"
-        roll(log)
+        make_place(log)
         process = self._context.Process(
             target=_child, args=(log, dict(environ), work, tuple(args)), name=name, daemon=True
         )

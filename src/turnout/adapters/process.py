@@ -8,7 +8,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-_LOG_LIMIT_BYTES = 8 * 2**20
+from turnout.adapters.log_files import make_place
 
 
 class Child:
@@ -30,7 +30,7 @@ class Child:
         pass_fds: Sequence[int] = (),
     ) -> "Child":
         """Starts `argv` with output appended to `log`; `environ` is laid over what is inherited."""
-        roll(log)
+        make_place(log)
         tethered = [sys.executable, "-m", "turnout.launch.tether", str(os.getpid()), *argv]
         with log.open("ab") as out:
             process = await asyncio.create_subprocess_exec(
@@ -76,13 +76,6 @@ class Child:
 
     def last_words(self) -> str:
         return last_line(self.log)
-
-
-def roll(log: Path) -> None:
-    """Makes place for a log; one that has grown large is set aside, replacing the one set aside before."""
-    log.parent.mkdir(parents=True, exist_ok=True)
-    if log.exists() and log.stat().st_size > _LOG_LIMIT_BYTES:
-        log.replace(log.with_suffix(".log.1"))
 
 
 def last_line(log: Path) -> str:

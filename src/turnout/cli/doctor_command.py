@@ -51,6 +51,7 @@ def _examine(common: Common) -> "Iterator[Finding]":
             config = Config()
         yield machine.check_state_dir(config.state_dir)
         yield machine.check_disk(config.state_dir)
+        yield machine.check_state_size(config)
         yield from service.check_redis(config)
         yield service.check_port(config)
         yield from service.check_blobs(config)

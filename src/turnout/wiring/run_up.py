@@ -9,10 +9,13 @@ import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
+from turnout.adapters.log_files import keep_bounded
 from turnout.adapters.process import LocalLauncher
 from turnout.adapters.valkey import redis_url, start_valkey
+from turnout.background import BackgroundLoops
 from turnout.config import Config, dump
 from turnout.domain.errors import Misconfigured
 from turnout.domain.keys import CODE_S, Role, code_digest, matches, mint, split_token
@@ -23,7 +26,7 @@ from turnout.ports.processes import Process
 from turnout.wiring.open_files import raise_open_files
 from turnout.wiring.run_manager import declare
 from turnout.wiring.signals import on_stop
-from turnout.wiring.state_dir import alone_on, write_private
+from turnout.wiring.state_dir import alone_on, make_writable, write_private
 from turnout.wiring.stores import Stores, embedded_redis_dir, open_stores
 from turnout.wiring.tls import server_tls
 
@@ -52,7 +55,7 @@ async def run_up(
 ) -> None:
     """Runs until SIGINT or SIGTERM, or until someone sets the event that `ready` is given. Gangs are children of
     this machine's worker, or run on a Ray cluster."""
-    config.state_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+    make_writable(config.state_dir)
     raise_open_files()  # the parts inherit it
     stopping = asyncio.Event()
     on_stop(stopping.set)
@@ -102,7 +105,11 @@ async def run_up(
                 *rendering,
                 Part("worker", worker, config.drain_s + 10.0),
             ]
-            await run_parts(parts, stopping, lambda: ready(address, stopping))
+            loops = BackgroundLoops(
+                {"logs": partial(keep_bounded, [config.state_dir / "logs"], config.log_quota_bytes)}
+            )
+            async with loops.running():
+                await run_parts(parts, stopping, lambda: ready(address, stopping))
 
 
 def write_resolved(config: Config) -> Path:

@@ -19,6 +19,7 @@ from starlette.applications import Starlette
 
 from turnout.adapters.commands import LocalCommands
 from turnout.adapters.host_identity import network_name
+from turnout.adapters.log_files import keep_bounded
 from turnout.adapters.tunnel.worker_end import Dial, Dialer
 from turnout.background import BackgroundLoops, Work
 from turnout.config import Config, dump
@@ -83,7 +84,8 @@ async def _open_and_run(config: Config, joining: Joining, listening: socket.sock
     zygote_at = home / "zygote"
     programs = Programs(vllm=vllm_program(config, zygote_at, bool(read_gpus())), cpus=count_cpus())
     gang_program = _gang_program(config, home, found)
-    beside: dict[str, Work] = {}
+    logs = (home / "logs", config.state_dir / "logs")
+    beside: dict[str, Work] = {"logs": partial(keep_bounded, logs, config.log_quota_bytes)}
     if config.vllm_zygote:
         beside["zygote"] = partial(keep_zygote, python_of(config.vllm), commands, zygote_at)
     if joining.tunnel:

@@ -9,6 +9,25 @@ from pathlib import Path
 from turnout.config import Config
 from turnout.domain.errors import Misconfigured
 
+_PROBE_BYTES = 2**20
+
+
+def make_writable(state_dir: Path) -> None:
+    """Makes the directory, and writes a little more there than a start needs; raises Misconfigured if that fails."""
+    probe = state_dir / f".probe-{os.getpid()}"
+    try:
+        state_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+        try:
+            with probe.open("xb") as file:
+                file.write(bytes(_PROBE_BYTES))
+                os.fsync(file.fileno())
+        finally:
+            probe.unlink(missing_ok=True)
+    except OSError as err:
+        raise Misconfigured(
+            f"{state_dir} cannot be written: {err.strerror}; make room there, or give another --state-dir"
+        ) from err
+
 
 def find_webhook_secret(config: Config) -> str:
     """What webhooks are signed with: configured, or made once and kept in the state directory."""

@@ -2,6 +2,7 @@
 
 Heavy libraries are imported in a child process with a time limit: a broken CUDA must not end the doctor."""
 
+import contextlib
 import importlib.metadata
 import json
 import os
@@ -9,6 +10,7 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +61,34 @@ def check_disk(state_dir: Path) -> Finding:
     return Finding(
         "disk", fine, f"{free / GIB:.1f} GiB free", "" if fine else "free some, or move --state-dir"
     )
+
+
+def check_state_size(config: Config) -> Finding:
+    """What lies in the state directory, by folder, and how much may."""
+    sizes, whole = _sizes(config.state_dir)
+    total, quota = sum(sizes.values()), config.state_quota_bytes
+    parts = ", ".join(f"{name} {size / GIB:.2f}" for name, size in sorted(sizes.items()) if size >= 2**20)
+    detail = f"{'' if whole else 'at least '}{total / GIB:.2f} GiB" + (f" ({parts})" if parts else "")
+    if quota is None:
+        return Finding("state size", True, f"{detail}; no quota (state_quota_bytes)")
+    fine = total <= quota
+    todo = "" if fine else "delete tasks, shorten retention_s, or raise state_quota_bytes"
+    return Finding("state size", fine, f"{detail} of {quota / GIB:.2f} GiB", todo)
+
+
+def _sizes(state_dir: Path) -> tuple[dict[str, int], bool]:
+    """Bytes by folder, and whether all were counted in time."""
+    sizes: dict[str, int] = {}
+    deadline = time.monotonic() + QUICK_S
+    for folder, _, names in os.walk(state_dir):
+        top = Path(folder).relative_to(state_dir).parts[:1]
+        for name in names:
+            with contextlib.suppress(OSError):
+                size = os.lstat(os.path.join(folder, name)).st_blocks * 512
+                sizes[top[0] if top else "files"] = sizes.get(top[0] if top else "files", 0) + size
+        if time.monotonic() > deadline:
+            return sizes, False
+    return sizes, True
 
 
 def find_gpus() -> GpuFinding:
