@@ -101,3 +101,29 @@ async def test_another_origin_can_do_nothing_with_the_session(browser: Browser, 
             "fetch('/v1/videos?limit=100').then(r => r.json()).then(p => p.data.map(v => v.prompt).join())"
         )
         assert "stolen" not in prompts and "green circle" in prompts
+
+
+async def test_a_share_link_shows_one_video_to_anyone_until_it_is_revoked(
+    browser: Browser, service: Service
+) -> None:
+    visitor = await browser.visitor()
+    await visitor.enter(service.api_key)
+    card = await visitor.ask_for("a blue square moving up")
+    await card.locator("video").wait_for(timeout=90_000)
+    await card.get_by_role("button", name="Share").click()
+    dialog = visitor.tab.locator("dialog")
+    await dialog.get_by_role("button", name="Make a link").click()
+    link = await dialog.locator(".copyable code").inner_text()
+    assert "/#/share/" in link
+    stranger = await browser.visitor()
+    await stranger.tab.goto(link)
+    video = stranger.tab.locator("video")
+    await video.wait_for()
+    await wait_until(lambda: video.evaluate("v => v.readyState >= 2"), "the shared video to load", 30)
+    assert "a blue square" in await stranger.tab.locator("body").inner_text()
+    await dialog.get_by_role("button", name="Revoke").click()
+    await dialog.get_by_role("button", name="Revoke").wait_for(state="detached")
+    await stranger.tab.reload()
+    await stranger.tab.locator("[role=alert], .failed").first.wait_for()
+    assert await stranger.tab.locator("video").count() == 0
+    assert visitor.complaints == [] and stranger.complaints == []
