@@ -9,6 +9,7 @@ from tests.conftest import wait_until
 from tests.relay.kit import CHAT, Call, Client, Replica, Stand, echo, post
 
 from turnout.relay import Target
+from turnout.relay.token_usage import read_usage
 
 EVENTS = [b'data: {"n":%d}\n\n' % n for n in range(50)] + [b"data: [DONE]\n\n"]
 
@@ -329,3 +330,33 @@ async def test_an_app_learns_that_its_client_is_gone_whatever_waits_behind(stand
     await wait_until(lambda: bool(stand.tasks), "the app to be asked")
     client.hang_up()
     await wait_until(lambda: not stand.tasks, "the app to end")
+
+
+@pytest.mark.parametrize("status", [b"204 No Content", b"304 Not Modified"])
+async def test_what_has_no_body_gets_none_from_the_cache(stand: Stand, status: bytes) -> None:
+    """The head says a length; what follows it is not this response's body."""
+    head = b"HTTP/1.1 %b\r\nContent-Length: 5\r\n\r\n" % status
+    rest = b""
+
+    async def answer(call: Call) -> None:
+        await call.send(head + rest)
+
+    await stand.replica(answer)
+    for rest in (b"", b"", b"hello"):  # noqa: B007 - the replica sends it
+        client = await stand.client()
+        client.post()
+        assert (await client.head())[0] == int(status[:3])
+        client.send(b"GET /cold HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        assert (await client.reader.readuntil(b"\r\n")).startswith(b"HTTP/1.1 200")
+
+
+@pytest.mark.parametrize(
+    ("told", "usage"),
+    [
+        (b'{"prompt_tokens":12345678901234567890123,"completion_tokens":1}', None),
+        (b'{"prompt_tokens":1,"completion_tokens":12345678901234567890123}', (1, 0)),
+        (b'{"prompt_tokens":  999999999 ,"completion_tokens":7}', (999999999, 7)),
+    ],
+)
+def test_a_count_that_cannot_be_is_none(told: bytes, usage: tuple[int, int] | None) -> None:
+    assert read_usage(told) == usage

@@ -47,7 +47,7 @@ def bound(folder: Path, max_bytes: int, max_file_bytes: int = MAX_FILE_BYTES) ->
 
 def make_place(log: Path) -> None:
     """For the log of a process that is about to start; one that has grown large is set aside."""
-    log.parent.mkdir(parents=True, exist_ok=True)
+    log.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     if log.exists() and log.stat().st_size > MAX_FILE_BYTES:
         log.replace(_aside(log))
 

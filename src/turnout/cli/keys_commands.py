@@ -15,8 +15,7 @@ from turnout.cli.formatting import clock_time, one_line, table
 from turnout.cli.options import Common, JsonOption, seconds, with_common
 from turnout.domain.audit import AuditAction, AuditEntry
 from turnout.domain.errors import NotFound, TurnoutError
-from turnout.domain.keys import Key, Role, mint, rotate
-from turnout.domain.tasks import TenantId
+from turnout.domain.keys import Key, Role, mint, rotate, tenant_of_new
 
 if TYPE_CHECKING:
     from turnout.ports.audit import AuditLog
@@ -44,7 +43,9 @@ def register(app: typer.Typer) -> None:
 @with_common
 def create(
     common: Common,
-    tenant: Annotated[str, typer.Option(help="Whose tasks and limits the key stands for.")] = "default",
+    tenant: Annotated[
+        str, typer.Option(help="Whose tasks and limits the key stands for (default: a new one for a user).")
+    ] = "",
     role: Annotated[Role, typer.Option(help="What it may do.")] = Role.USER,
     name: Annotated[str, typer.Option(help="To tell it from others.")] = "",
     expires: Annotated[
@@ -57,10 +58,11 @@ def create(
     """Make a key. Its token is shown once: only a hash is kept."""
     expires_in_s = None if expires is None else seconds(expires, "--expires")
     if direct:
+        key_id = secrets.token_hex(8)
         key, token = mint(
-            secrets.token_hex(8),
+            key_id,
             secrets.token_urlsafe(32),
-            TenantId(tenant),
+            tenant_of_new(tenant, role, key_id),
             role,
             name,
             time.time(),

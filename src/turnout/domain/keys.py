@@ -35,6 +35,12 @@ class Key:
         return self.expires_at is not None and now >= self.expires_at
 
 
+def tenant_of_new(given: str, role: Role, key_id: str) -> TenantId:
+    """Whose a new key is. A user's key for which nobody named a tenant has one of its own, so that it sees nothing of
+    others; keys of those who run the service belong to `default`."""
+    return TenantId(given or (f"t-{key_id}" if role is Role.USER else "default"))
+
+
 def mint(
     key_id: str,
     secret: str,

@@ -25,7 +25,7 @@ class Program:
 
 @dataclass(frozen=True, slots=True)
 class Outside:
-    """An address that other machines can reach, for an engine to listen on, and the key that it requires."""
+    """An address for an engine to listen on, which others may reach, and the key that it requires."""
 
     host: str
     key: str = field(repr=False)

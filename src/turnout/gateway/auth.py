@@ -21,7 +21,8 @@ async def _maybe_caller(
 ) -> Key | None:
     """A request with an Authorization header is judged by that alone."""
     if credentials is not None:
-        return await gateway.keys.identify(credentials.credentials)
+        shown = request.headers["authorization"].encode("latin-1")  # the framework would strip it
+        return await gateway.keys.identify(bearer(shown))
     by_cookie = cookie_authorization(request.method, request.headers.raw)
     try:
         return None if by_cookie is None else await gateway.keys.identify(bearer(by_cookie))

@@ -129,7 +129,7 @@ def bearer(authorization: bytes | None) -> str:
     scheme, _, token = (authorization or b"").partition(b" ")
     if scheme.lower() != b"bearer" or not token:
         raise Unauthorized("Give an API key: 'Authorization: Bearer tk-…'.", code="missing_api_key")
-    return token.strip().decode("latin-1")
+    return token.decode("latin-1")
 
 
 def key_ended() -> Unauthorized:

@@ -10,6 +10,7 @@ from turnout.relay.framing import whole_events
 TAIL_BYTES = 4096  # the counts stand in the last event of a stream, or at the end of a JSON body
 
 _MAX_COUNT_BYTES = 24
+_MAX_DIGITS = 9  # what has more is no count; it would break the sums that usage is kept in
 
 _TELLS = re.compile(rb'"usage"\s*:\s*\{')
 _END = re.compile(rb"\r\n\r\n|\n\n|\r\r")
@@ -29,7 +30,7 @@ def _count(tail: bytes, name: bytes) -> int:
     at += len(name)
     said = tail[at : at + _MAX_COUNT_BYTES].lstrip(b" \t\r\n:")
     digits = said[: len(said) - len(said.lstrip(b"0123456789"))]
-    return int(digits) if digits else -1
+    return int(digits) if 0 < len(digits) <= _MAX_DIGITS else -1
 
 
 def tells_usage(events: bytes) -> bool:

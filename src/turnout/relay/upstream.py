@@ -132,7 +132,7 @@ class UpstreamConnection:
             # A chunk's size that is cut cannot end like this: it would have begun a chunk.
             self._between_chunks = self._chunked and not self._in_chunk and data.endswith(b"\r\n")
             return receiver.on_response(self, payload, False)
-        if first and self.length is not None and self.head.reusable:
+        if first and self.length is not None and self.head.reusable and not self.head.bodiless:
             self.target_pool.head_cache.remember(data, self.head)
         self._release()
         receiver.on_response(self, payload, True)

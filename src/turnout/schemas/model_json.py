@@ -73,6 +73,15 @@ class ModelDeleted(BaseModel):
     deleted: bool = True
 
 
+def shown_to_users(model: ServedModel, status: ModelStatus) -> ModelShown | ServedShown:
+    """Without the path of its weights: users need not know how the machines are laid out."""
+    answer = shown(model, status)
+    if model.weights.startswith(("/", "~", ".")):
+        answer.model_name = model.name
+        answer.status = answer.status.replace(model.weights, model.name)
+    return answer
+
+
 def shown(model: ServedModel, status: ModelStatus) -> ModelShown | ServedShown:
     common = ModelAnswer(
         id=model.name,

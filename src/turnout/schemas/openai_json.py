@@ -32,7 +32,7 @@ def _guidance(value: object) -> object:
         if text.startswith("["):
             try:
                 value = cast(object, json.loads(text))
-            except ValueError as err:
+            except (ValueError, RecursionError) as err:
                 raise ValueError("must be one number or two, like 3.5 or 3,4.") from err
         else:
             value = text.split(",")

@@ -155,5 +155,5 @@ async def _refuse_open_door(listening: socket.socket, keys: RedisKeyStore) -> No
     host = str(listening.getsockname()[0])
     if not ipaddress.ip_address(host).is_loopback and not await keys.all():
         raise Misconfigured(
-            f"{host} is not loopback and there are no keys: make one with `turnout keys create --direct`"
+            f"{host} is not loopback and there are no keys: make one with `turnout keys create --direct --role admin`"
         )

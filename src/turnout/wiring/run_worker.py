@@ -28,6 +28,7 @@ from turnout.domain.serving import TUNNEL, EngineKind, Machine, ReplicaId, Serve
 from turnout.engines import gang_launch as gang_launches
 from turnout.engines.engine_servers import KEYED, Launch, Outside, Programs, plan_launch
 from turnout.engines.gang_launch import GangProgram
+from turnout.engines.launch_plan import LOOPBACK
 from turnout.engines.llamacpp import builtin_weights
 from turnout.relay import Relay
 from turnout.schemas.direct_messages import MAX_DIRECT_MESSAGE_BYTES
@@ -35,7 +36,7 @@ from turnout.schemas.relay_tokens import relay_token
 from turnout.wiring.joining import Joining, check_joining, gateway_tls, order_rules, warn_of_root
 from turnout.wiring.open_files import raise_open_files
 from turnout.wiring.signals import on_stop
-from turnout.wiring.state_dir import alone_on, write_private
+from turnout.wiring.state_dir import alone_on, make_private, write_private
 from turnout.wiring.stores import open_stores
 from turnout.wiring.vllm_programs import keep_zygote, python_of, vllm_program
 from turnout.worker.advertised_url import reachable_host
@@ -63,7 +64,7 @@ async def run_engine_worker(config: Config, joining: Joining, listening: socket.
         check_engine_host(config.engine_host)
     raise_open_files()
     home = config.state_dir / (f"worker-{joining.name}" if joining.name else "worker")
-    home.mkdir(parents=True, exist_ok=True, mode=0o700)
+    make_private(home)
     with alone_on(home):
         try:
             await _open_and_run(config, joining, listening, home)
@@ -259,9 +260,10 @@ def _planner(
         mine = [gpu for gpu in all_gpus if gpu.index in gpus]
         if model.engine is EngineKind.WAN and gang_program is not None:
             return gang_launches.plan(model, mine, replica, gang_program)
-        if config.engine_host is None or model.engine not in KEYED:
+        if model.engine not in KEYED:
             return plan_launch(model, mine, ports.take(), programs)
-        outside = Outside(config.engine_host, secrets.token_urlsafe(32))
+        # On loopback, too: other users and programs of this machine can reach it.
+        outside = Outside(config.engine_host or LOOPBACK, secrets.token_urlsafe(32))
         return plan_launch(model, mine, ports.take(outside.host), programs, outside)
 
     return plan

@@ -4,6 +4,7 @@ import base64
 import fcntl
 import os
 import secrets
+import stat
 from pathlib import Path
 
 from turnout.config import Config
@@ -16,7 +17,7 @@ def make_writable(state_dir: Path) -> None:
     """Makes the directory, and writes a little more there than a start needs; raises Misconfigured if that fails."""
     probe = state_dir / f".probe-{os.getpid()}"
     try:
-        state_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_private(state_dir)
         try:
             with probe.open("xb") as file:
                 file.write(bytes(_PROBE_BYTES))
@@ -47,6 +48,15 @@ def write_private(path: Path, content: str) -> None:
     with os.fdopen(os.open(fresh, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w") as file:
         file.write(content)
     fresh.replace(path)
+
+
+def make_private(directory: Path) -> None:
+    """Only the owner may look into it, also if it was there before. A directory that is shared on purpose (another
+    user's, or one like /tmp) is left as it is."""
+    directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+    found = directory.stat()
+    if found.st_uid == os.geteuid() and not found.st_mode & stat.S_ISVTX:
+        directory.chmod(0o700)
 
 
 class alone_on:

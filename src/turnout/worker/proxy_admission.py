@@ -77,7 +77,7 @@ class ProxyAdmission:
         if token is None:
             raise Unavailable("this worker has not registered yet", code="worker_not_ready")
         scheme, _, shown = (authorization or b"").partition(b" ")
-        if scheme.lower() != b"bearer" or not hmac.compare_digest(shown.strip(), token.encode()):
+        if scheme.lower() != b"bearer" or not hmac.compare_digest(shown, token.encode()):
             raise Unauthorized("only gateways may call this worker", code="invalid_token")
 
 

@@ -6,8 +6,7 @@ from fastapi import APIRouter, Request
 
 from turnout.domain.audit import AuditAction
 from turnout.domain.errors import NotFound
-from turnout.domain.keys import mint, rotate
-from turnout.domain.tasks import TenantId
+from turnout.domain.keys import mint, rotate, tenant_of_new
 from turnout.gateway.audit_trail import AuditDep
 from turnout.gateway.auth import AdminDep
 from turnout.gateway.bodies import json_body, read_json
@@ -26,10 +25,11 @@ router = APIRouter(tags=["keys"], responses=documented(401, 403, 500, 503))
 )
 async def create(request: Request, admin: AdminDep, gateway: GatewayDep, audit: AuditDep) -> KeyShown:
     body = await read_json(request, KeyRequest)
+    key_id = secrets.token_hex(8)
     key, token = mint(
-        secrets.token_hex(8),
+        key_id,
         secrets.token_urlsafe(32),
-        TenantId(body.tenant),
+        tenant_of_new(body.tenant, body.role, key_id),
         body.role,
         body.name,
         gateway.now(),

@@ -123,7 +123,7 @@ async def _authenticate(socket: WebSocket, keys: KeyRing) -> Key | None:
 def _offered_token(socket: WebSocket) -> str | None:
     scheme, _, token = socket.headers.get("authorization", "").partition(" ")
     if scheme.lower() == "bearer" and token:
-        return token.strip()
+        return token
     offered = cast("list[str]", socket.scope.get("subprotocols", []))
     by_protocol = next((p.removeprefix(_KEY_PROTOCOL) for p in offered if p.startswith(_KEY_PROTOCOL)), None)
     if by_protocol is None and (by_cookie := cookie_authorization("WEBSOCKET", socket.headers.raw)):

@@ -172,7 +172,7 @@ async def identify_worker(gateway: Gateway, worker_id: str, authorization: str |
     """The worker that calls, by its own secret; raises Unauthorized, and Forbidden for one that was evicted."""
     enrolled = await gateway.stores.workers.enrolled(WorkerId(worker_id))
     scheme, _, shown = (authorization or "").partition(" ")
-    secret = shown.strip() if scheme.lower() == "bearer" else ""
+    secret = shown if scheme.lower() == "bearer" else ""
     if enrolled is None:
         await _refuse_evicted(gateway, WorkerId(worker_id), secret)
     if enrolled is None or not _is_its_secret(enrolled, secret) or not enrolled.key:
