@@ -7,7 +7,7 @@ the environment (`turnout worker` has some of its own), and only where a program
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Literal, TypeAlias, cast
 
 import yaml
 from pydantic import TypeAdapter, ValidationError
@@ -20,6 +20,8 @@ from turnout.engines.engine_servers import check_served
 from turnout.ports.tasks import Limits
 from turnout.schemas.declared_models import read_model
 from turnout.schemas.model_declaration import ModelDeclaration
+
+AcceptAfter: TypeAlias = Literal["write", "fsync", "replica"]
 
 DEFAULT_MODELS: Mapping[str, Mapping[str, Any]] = {
     "wan-tiny-t2v": {
@@ -57,7 +59,10 @@ class Config:
     port: int = 8000
     state_dir: Path = Path("~/.local/state/turnout")
     redis_url: str | None = field(default=None, metadata={"secret": True})
+    redis_password: str | None = field(default=None, metadata={"secret": True})
+    redis_sentinel_password: str | None = field(default=None, metadata={"secret": True})
     redis_prefix: str = "turnout"
+    accept_after: AcceptAfter = "fsync"
     blobs: str | None = None
     blobs_endpoint: str | None = None
     log_level: str = "info"

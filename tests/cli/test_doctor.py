@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from redis import Redis
 from tests.cli.conftest import Cli, valkey_server
 from tests.cli.scripted import TOKEN, Answer, ScriptedGateway
 
 from turnout.adapters.redis.server_facts import read_server_facts
 from turnout.cli.doctor import machine_checks, model_checks, service_checks
 from turnout.cli.options import Common
-from turnout.config import Config
+from turnout.config import AcceptAfter, Config
 from turnout.domain.errors import Unavailable
 from turnout.domain.model_status import ModelState, ModelStatus, StatusCause, describe
 from turnout.domain.serving import EngineKind, Gpu, Needs, ServedModel
@@ -79,6 +80,27 @@ def test_redis_is_asked_for_version_and_durability(valkey: tuple[str, bool]) -> 
         assert "appendonly yes" in redis.todo
         with pytest.raises(Unavailable, match="username-password pair"):
             read_server_facts(url.replace("p%25w", "guess"))
+
+
+@pytest.mark.parametrize(
+    ("settings", "accept_after", "said"),
+    [
+        ({"maxmemory-policy": "allkeys-lru"}, "fsync", "noeviction"),
+        ({"appendfsync": "everysec"}, "write", "appendfsync always"),
+        ({"appendfsync": "everysec"}, "fsync", ""),
+        ({"appendfsync": "always"}, "write", ""),
+        ({"appendfsync": "always"}, "replica", "until it has one"),
+    ],
+)
+def test_a_redis_that_may_lose_tasks_is_named(
+    tmp_path: Path, settings: dict[str, str], accept_after: AcceptAfter, said: str
+) -> None:
+    with valkey_server(tmp_path, "yes") as url:
+        with Redis.from_url(url) as client:
+            for name, value in settings.items():
+                client.config_set(name, value)
+        finding, _ = service_checks.check_redis(Config(redis_url=url, accept_after=accept_after))
+    assert finding.ok is (not said) and said in finding.todo, finding.line
 
 
 def test_a_redis_that_is_not_there(gateway: ScriptedGateway) -> None:

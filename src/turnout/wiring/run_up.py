@@ -27,7 +27,7 @@ from turnout.wiring.open_files import raise_open_files
 from turnout.wiring.run_manager import declare
 from turnout.wiring.signals import on_stop
 from turnout.wiring.state_dir import alone_on, make_writable, write_private
-from turnout.wiring.stores import Stores, embedded_redis_dir, open_stores
+from turnout.wiring.stores import Stores, embedded_redis_dir, find_redis_url, open_stores
 from turnout.wiring.tls import server_tls
 
 
@@ -67,8 +67,17 @@ async def run_up(
     ):
         launcher = LocalLauncher(config.state_dir / "logs")
         async with _redis(config) as (url, redis_parts):
-            resolved = write_resolved(replace(config, redis_url=url))
-            async with open_stores(replace(config, redis_url=url)) as stores:
+            # The embedded server answers when a write is on its disk: there is nothing more to ask for.
+            accept_after = config.accept_after if config.redis_url else "write"
+            config = replace(
+                config,
+                redis_url=url,
+                redis_password=None,
+                redis_sentinel_password=None,
+                accept_after=accept_after,
+            )
+            resolved = write_resolved(config)
+            async with open_stores(config) as stores:
                 address = await _address(config, stores, local, listening)
                 join_token = await _join_token(stores.keys)
                 # The gateway knows only registered models: they must be there before it answers.
@@ -138,7 +147,7 @@ def listen(config: Config) -> socket.socket:
 async def _redis(config: Config) -> AsyncGenerator[tuple[str, list[Part]]]:
     """The Redis to use: the configured one, or an embedded one as a part of this service."""
     if config.redis_url:
-        yield config.redis_url, []
+        yield find_redis_url(config), []
         return
     directory = embedded_redis_dir(config)
     directory.mkdir(parents=True, exist_ok=True, mode=0o700)

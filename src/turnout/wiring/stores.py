@@ -17,6 +17,7 @@ from turnout.adapters.redis.model_store import RedisModelStore
 from turnout.adapters.redis.quota_accounts import RedisQuotas
 from turnout.adapters.redis.redis_mutex import RedisMutex
 from turnout.adapters.redis.route_table import RedisDemandReports, RedisRouteTable
+from turnout.adapters.redis.server_url import with_passwords
 from turnout.adapters.redis.session_store import RedisSessionStore
 from turnout.adapters.redis.share_store import RedisShareStore
 from turnout.adapters.redis.task_events import RedisTaskEvents
@@ -65,7 +66,7 @@ def embedded_redis_dir(config: Config) -> Path:
 def find_redis_url(config: Config) -> str:
     """The configured server, or the embedded one that `turnout up` runs on this state directory."""
     if config.redis_url:
-        return config.redis_url
+        return with_passwords(config.redis_url, config.redis_password, config.redis_sentinel_password)
     from turnout.adapters.valkey import redis_url
 
     password = embedded_redis_dir(config) / "password"
@@ -79,7 +80,7 @@ def find_redis_url(config: Config) -> str:
 
 def new_stores(config: Config) -> Stores:
     """Connects to nothing yet."""
-    link = RedisConnection(find_redis_url(config), config.redis_prefix)
+    link = RedisConnection(find_redis_url(config), config.redis_prefix, config.accept_after)
     blobs = open_blobs(config.blobs or str(config.state_dir / "objects"), config.blobs_endpoint)
     return stores_on(link, blobs, config.retention_s)
 
@@ -124,7 +125,7 @@ async def open_stores(config: Config) -> AsyncGenerator[Stores]:
 
 @asynccontextmanager
 async def open_connection(config: Config) -> AsyncGenerator[RedisConnection]:
-    link = RedisConnection(find_redis_url(config), config.redis_prefix)
+    link = RedisConnection(find_redis_url(config), config.redis_prefix, config.accept_after)
     try:
         yield link
     finally:

@@ -7,14 +7,57 @@ from typing import Any, cast
 
 from redis.asyncio import BlockingConnectionPool, Redis
 from redis.asyncio.retry import Retry
+from redis.asyncio.sentinel import Sentinel, SentinelConnectionPool
 from redis.backoff import NoBackoff
-from redis.exceptions import RedisError
+from redis.exceptions import NoPermissionError, RedisError, ResponseError
 
 from turnout.adapters.redis.key_names import KeyNames
+from turnout.adapters.redis.server_url import read_sentinel_url
+from turnout.config import AcceptAfter
 from turnout.domain.errors import Unavailable
+from turnout.observe import get_log
+
+log = get_log()
 
 _LIMIT_S = 10.0
 _CONNECTIONS = 64  # a burst past this waits for one; redis-py's plain pool would fail it
+_SAFE_MS = 5_000  # how long a promise may take to be on disk
+_SENTINEL_LIMIT_S = 1.0  # then the next one is asked
+
+
+class _BlockingSentinelPool(SentinelConnectionPool, BlockingConnectionPool):
+    """Asks the Sentinels for the primary at each new connection."""
+
+
+def _pool(url: str) -> Any:
+    # No silent retries: a script whose reply was lost may have run. Callers know whether to ask again.
+    # RESP2, because the shape of stream replies differs between the two protocols.
+    options: dict[str, Any] = {
+        "max_connections": _CONNECTIONS,
+        "timeout": _LIMIT_S,
+        "socket_timeout": None,
+        "socket_connect_timeout": 5,
+        "retry": Retry(NoBackoff(), 0),
+        "protocol": 2,
+    }
+    named = read_sentinel_url(url)
+    if named is None:
+        return cast("Any", BlockingConnectionPool).from_url(url, **options)
+    asking = {
+        "socket_timeout": _SENTINEL_LIMIT_S,
+        "socket_connect_timeout": _SENTINEL_LIMIT_S,
+        "password": named.sentinel_password,
+        "retry": Retry(NoBackoff(), 0),
+        "protocol": 2,
+    }
+    sentinel = cast("Any", Sentinel)(named.sentinels, sentinel_kwargs=asking)
+    options |= {
+        "socket_connect_timeout": 2,
+        "db": named.db,
+        "username": named.user,
+        "password": named.password,
+    }
+    return cast("Any", _BlockingSentinelPool)(named.service, sentinel, **options)
 
 
 @asynccontextmanager
@@ -28,23 +71,46 @@ async def translated(limit_s: float = _LIMIT_S) -> AsyncGenerator[None]:
         raise Unavailable(f"Redis did not answer: {err}", retry_after_s=1.0) from err
 
 
+def _cannot_tell(refusal: ResponseError) -> bool:
+    said = str(refusal)
+    return (
+        isinstance(refusal, NoPermissionError)
+        or "unknown command" in said
+        or "appendonly is disabled" in said
+    )
+
+
 class RedisConnection:
     """`client` takes commands; `keys` has the names of all keys."""
 
-    def __init__(self, url: str, prefix: str) -> None:
+    def __init__(self, url: str, prefix: str, accept_after: AcceptAfter = "write") -> None:
         self.keys = KeyNames(prefix)
-        # No silent retries: a script whose reply was lost may have run. Callers know whether to ask again.
-        # RESP2, because the shape of stream replies differs between the two protocols.
-        pool = cast("Any", BlockingConnectionPool).from_url(
-            url,
-            max_connections=_CONNECTIONS,
-            timeout=_LIMIT_S,
-            socket_timeout=None,
-            socket_connect_timeout=5,
-            retry=Retry(NoBackoff(), 0),
-            protocol=2,
-        )
-        self.client = cast("Any", Redis)(connection_pool=pool)
+        self.client = cast("Any", Redis)(connection_pool=_pool(url))
+        self._accept_after: AcceptAfter = accept_after
+
+    async def promise(self, *command: Any) -> Any:
+        """Runs a command whose effect is promised to someone; returns when it is as safe as `accept_after` asks.
+
+        A server that cannot tell (no AOF, Redis before 7.2) is believed by its answer, unless a replica was asked for.
+        """
+        if self._accept_after == "write":
+            return await self.client.execute_command(*command)
+        replicas = int(self._accept_after == "replica")
+        async with self.client.pipeline(transaction=False) as pipe:
+            pipe.execute_command(*command)
+            pipe.execute_command("WAITAOF", 1, replicas, _SAFE_MS)
+            answer, safe = await pipe.execute(raise_on_error=False)
+        if isinstance(answer, Exception):
+            raise answer
+        if isinstance(safe, ResponseError) and not replicas and _cannot_tell(safe):
+            log.warning("redis cannot tell what is on its disk", error=str(safe))
+            self._accept_after = "write"
+        elif isinstance(safe, Exception):
+            raise safe
+        elif safe[0] < 1 or safe[1] < replicas:
+            where = "a replica's disk" if safe[0] else "its disk"
+            raise Unavailable(f"Redis did not get this onto {where} in time; ask again.", retry_after_s=1.0)
+        return answer
 
     async def ping(self) -> None:
         async with translated():
@@ -58,4 +124,7 @@ class RedisConnection:
 
     async def close(self) -> None:
         await self.client.aclose()
-        await self.client.connection_pool.disconnect()
+        pool = self.client.connection_pool
+        await pool.disconnect()
+        if isinstance(pool, SentinelConnectionPool):
+            await cast("Any", pool).sentinel_manager.aclose()

@@ -9,13 +9,16 @@ from turnout.schemas.task_records import dump_key, load_key
 
 class RedisKeyStore:
     def __init__(self, link: RedisConnection) -> None:
+        self._link = link
         self._client = link.client
         self._name = link.keys.keys()
         self._session_name = link.keys.session
 
     async def add(self, *keys: Key) -> None:
         async with translated():
-            await self._client.hset(self._name, mapping={key.id: dump_key(key) for key in keys})
+            await self._link.promise(
+                "HSET", self._name, *(one for key in keys for one in (key.id, dump_key(key)))
+            )
 
     async def find(self, key_id: str) -> Key | None:
         if is_session(key_id):
@@ -48,4 +51,4 @@ class RedisKeyStore:
 
     async def revoke(self, key_id: str) -> bool:
         async with translated():
-            return bool(await self._client.hdel(self._name, key_id))
+            return bool(await self._link.promise("HDEL", self._name, key_id))

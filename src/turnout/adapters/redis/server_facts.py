@@ -1,13 +1,15 @@
-"""What `turnout doctor` asks of a Redis server: its version, whether it keeps its data, its clock. Writes nothing."""
+"""What `turnout doctor` asks of a Redis server: its version, whether and how it keeps its data, its clock. Writes nothing."""
 
 from dataclasses import dataclass
 from typing import Any, cast
 
 from redis import Redis
 from redis.backoff import NoBackoff
-from redis.exceptions import RedisError
+from redis.exceptions import RedisError, ResponseError
 from redis.retry import Retry
+from redis.sentinel import Sentinel
 
+from turnout.adapters.redis.server_url import read_sentinel_url
 from turnout.domain.errors import Unavailable
 
 _TIMEOUT_S = 3.0
@@ -15,29 +17,51 @@ _TIMEOUT_S = 3.0
 
 @dataclass(frozen=True, slots=True)
 class ServerFacts:
-    """`append_only` is None when the server does not say; `clock` is its Unix time."""
+    """What the server does not say is None; `clock` is its Unix time."""
 
     version: str
     append_only: bool | None
+    fsync: str | None
+    eviction: str | None
+    replicas: int
     clock: float
 
 
 def read_server_facts(url: str) -> ServerFacts:
-    """Raises Unavailable with the reason, which never contains the password."""
+    """Of the primary, where Sentinels watch. Raises Unavailable with the reason, which never contains the password."""
     try:
-        client = cast("Any", Redis).from_url(
-            url,
-            socket_timeout=_TIMEOUT_S,
-            socket_connect_timeout=_TIMEOUT_S,
-            retry=Retry(NoBackoff(), 0),
-            protocol=2,
-        )
-        with client:
+        with _client(url) as client:
             info: dict[str, Any] = client.info()
             seconds, _ = client.time()
+            try:
+                fsync = client.config_get("appendfsync").get("appendfsync")
+            except ResponseError:  # a hosted server may not tell
+                fsync = None
     except (RedisError, OSError, ValueError) as err:
         raise Unavailable(str(err) or type(err).__name__) from err
     enabled = info.get("aof_enabled")
     return ServerFacts(
-        str(info.get("redis_version", "?")), None if enabled is None else enabled == 1, float(seconds)
+        str(info.get("redis_version", "?")),
+        None if enabled is None else enabled == 1,
+        fsync,
+        info.get("maxmemory_policy"),
+        int(info.get("connected_slaves", 0)),
+        float(seconds),
     )
+
+
+def _client(url: str) -> Any:
+    options: dict[str, Any] = {
+        "socket_timeout": _TIMEOUT_S,
+        "socket_connect_timeout": _TIMEOUT_S,
+        "retry": Retry(NoBackoff(), 0),
+        "protocol": 2,
+    }
+    named = read_sentinel_url(url)
+    if named is None:
+        return cast("Any", Redis).from_url(url, decode_responses=True, **options)
+    sentinel = cast("Any", Sentinel)(
+        named.sentinels, sentinel_kwargs={**options, "password": named.sentinel_password}
+    )
+    own = {"db": named.db, "username": named.user, "password": named.password, "decode_responses": True}
+    return sentinel.master_for(named.service, **own, **options)

@@ -15,16 +15,18 @@ import httpx
 from pydantic import BaseModel, ValidationError
 
 from turnout.adapters.object_store import open_blobs
-from turnout.adapters.redis.server_facts import read_server_facts
+from turnout.adapters.redis.server_facts import ServerFacts, read_server_facts
 from turnout.cli.doctor.finding import Finding
 from turnout.cli.doctor.machine_checks import installed_version
 from turnout.cli.formatting import duration
 from turnout.cli.options import Common
-from turnout.config import Config
+from turnout.config import AcceptAfter, Config
 from turnout.domain.errors import Misconfigured, TurnoutError, Unavailable
 from turnout.schemas.health_json import HealthAnswer, Readiness
+from turnout.wiring.stores import find_redis_url
 
 MIN_REDIS = 7
+HAS_WAITAOF: tuple[int, int] = (7, 2)
 MAX_SKEW_S = 5.0
 QUICK_S = 10.0
 
@@ -37,25 +39,41 @@ def check_redis(config: Config) -> Iterator[Finding]:
         yield check_clock(None)
         return
     try:
-        facts = read_server_facts(config.redis_url)
-    except Unavailable as err:
+        facts = read_server_facts(find_redis_url(config))
+    except (Unavailable, Misconfigured) as err:
         yield Finding("redis", False, err.message, "start it, or mend redis_url (`turnout config`)")
         yield check_clock(None)
         return
-    major = facts.version.partition(".")[0]
-    if not major.isdigit() or int(major) < MIN_REDIS:
-        yield Finding("redis", False, f"version {facts.version}", f"Turnout needs Redis {MIN_REDIS} or later")
-    elif facts.append_only is False:
-        yield Finding(
-            "redis",
-            False,
-            f"version {facts.version}, appendonly no",
-            "accepted tasks would not survive its restart: CONFIG SET appendonly yes",
-        )
-    else:
-        known = "appendonly yes" if facts.append_only else "appendonly unknown"
-        yield Finding("redis", True, f"version {facts.version}, {known}")
+    yield _check_durability(facts, config.accept_after)
     yield check_clock(facts.clock)
+
+
+def _check_durability(facts: ServerFacts, accept_after: AcceptAfter) -> Finding:
+    """The first of what would lose accepted tasks; docs/durability.md says what each setting is worth."""
+    major, _, rest = facts.version.partition(".")
+    minor = rest.partition(".")[0]
+    release: tuple[int, int] = (int(major), int(minor)) if major.isdigit() and minor.isdigit() else (0, 0)
+    known = "unknown" if facts.append_only is None else "yes" if facts.append_only else "no"
+    told = f"version {facts.version}, appendonly {known}"
+    if facts.append_only and facts.fsync:
+        told += f", appendfsync {facts.fsync}"
+    if release[0] < MIN_REDIS:
+        return Finding("redis", False, told, f"Turnout needs Redis {MIN_REDIS} or later")
+    if facts.append_only is False:
+        todo = "accepted tasks would not survive its restart: CONFIG SET appendonly yes"
+        return Finding("redis", False, told, todo)
+    if facts.eviction not in (None, "noeviction"):
+        todo = "it may throw away tasks when memory is short: CONFIG SET maxmemory-policy noeviction"
+        return Finding("redis", False, f"{told}, maxmemory-policy {facts.eviction}", todo)
+    asked = accept_after != "write" and release >= HAS_WAITAOF
+    if facts.append_only and facts.fsync not in (None, "always") and not asked:
+        todo = "a crash loses the tasks accepted last: CONFIG SET appendfsync always, or Redis 7.2 with accept_after fsync"
+        return Finding("redis", False, told, todo)
+    if accept_after == "replica" and not facts.replicas:
+        return Finding(
+            "redis", False, f"{told}, no replica", "accept_after replica refuses tasks until it has one"
+        )
+    return Finding("redis", True, told)
 
 
 def _check_embedded() -> Finding:

@@ -2,7 +2,7 @@
 answer. Every call is one round trip."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from hashlib import sha1
 from importlib.resources import files
@@ -35,15 +35,28 @@ class Script:
         self._sha = sha1(self._source.encode(), usedforsecurity=False).hexdigest()
 
     async def run(self, link: RedisConnection, rest: Sequence[Argument] = (), **named: Argument) -> Any:
+        return await self._run(link.client.execute_command, link, rest, named)
+
+    async def promise(self, link: RedisConnection, rest: Sequence[Argument] = (), **named: Argument) -> Any:
+        """As `run`; what it wrote is as safe as the settings ask when this returns."""
+        return await self._run(link.promise, link, rest, named)
+
+    async def _run(
+        self,
+        execute: Callable[..., Awaitable[Any]],
+        link: RedisConnection,
+        rest: Sequence[Argument],
+        named: dict[str, Argument],
+    ) -> Any:
         arguments = [named.pop(name) for name in self._names]
         if named:
             raise TypeError(f"no such arguments: {', '.join(named)}")
         keys_and_arguments = (1, link.keys.prefix, *arguments, *rest)
         async with translated():
             try:
-                return await link.client.evalsha(self._sha, *keys_and_arguments)
+                return await execute("EVALSHA", self._sha, *keys_and_arguments)
             except NoScriptError:
-                return await link.client.eval(self._source, *keys_and_arguments)
+                return await execute("EVAL", self._source, *keys_and_arguments)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +103,7 @@ async def submit(
     digest: str,
 ) -> Accepted | AcceptedBefore | OtherDigest | OverRate | Full:
     """Accepts a task, or refuses it and leaves no trace. `idempotency` may be empty."""
-    answer: list[Any] = await _submit.run(
+    answer: list[Any] = await _submit.promise(
         link,
         id=task.id,
         doc=doc,

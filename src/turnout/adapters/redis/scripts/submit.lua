@@ -8,6 +8,8 @@ if idempotency ~= '' then
   local seen_digest, seen_id = unpack(redis.call('HMGET', idempotency_key(tenant, idempotency), 'digest', 'task'))
   if seen_digest then
     if seen_digest ~= digest then return {'conflict'} end
+    -- A write, so that a client which asks again waits for the disk again.
+    redis.call('HSET', idempotency_key(tenant, idempotency), 'digest', digest)
     return {'same', seen_id}
   end
 end
