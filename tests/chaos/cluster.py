@@ -1,0 +1,342 @@
+"""A whole service on one machine with two of everything that may be doubled: gateways, managers, workers and gangs.
+
+Each part is restarted when it dies, as `turnout up` does it. S3 is reached through a gate that can be shut, and each part
+may have a clock of its own.
+"""
+
+import asyncio
+import contextlib
+import resource
+import secrets
+import struct
+import subprocess
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import httpx
+import psutil
+
+from turnout.adapters.process import Child, LocalLauncher
+from turnout.adapters.redis.connection import RedisConnection
+from turnout.adapters.valkey import redis_url, start_valkey
+from turnout.config import Config, load
+from turnout.domain.keys import Role, mint
+from turnout.domain.tasks import TenantId
+from turnout.launch.local import Part, run_parts
+from turnout.ports.processes import Process
+from turnout.wiring.run_manager import declare
+from turnout.wiring.run_up import listen, write_resolved
+from turnout.wiring.state_dir import write_private
+from turnout.wiring.stores import embedded_redis_dir, open_stores
+
+MODEL = "wan-tiny-t2v"
+GATEWAYS = ("gateway-a", "gateway-b")
+MANAGERS = ("manager-a", "manager-b")
+WORKERS = ("worker-a", "worker-b")
+SETTINGS: dict[str, Any] = {
+    "port": 0,
+    "lease_s": 6.0,
+    "stall_s": 8.0,
+    "max_attempts": 6,
+    "checkpoint_steps": 3,
+    "checkpoint_s": 5.0,
+    "limit_running": 1_000,
+    "limit_waiting": 1_000,
+    "limit_submits_per_minute": 100_000,
+    "worker_memory_bytes": 1_200 * 2**20,  # one gang fits, so that each worker has one
+}
+MODELS = {
+    MODEL: {
+        "weights": f"builtin:{MODEL}",
+        "family": MODEL,
+        "ulysses": 2,
+        "needs": {"memory_bytes": 2**30},
+        "max_replicas": 2,
+        "idle_s": 600,
+    }
+}
+
+
+class Clock:
+    """The wall clock of one part and its children, as far from the true one as its file says."""
+
+    def __init__(self, file: Path, library: Path) -> None:
+        self._file = file
+        self._file.write_bytes(bytes(8))
+        self.environ = {"LD_PRELOAD": str(library), "CHAOS_CLOCK": str(file)}
+
+    def step(self, offset_s: int) -> None:
+        with self._file.open("r+b") as file:  # in place: processes have it mapped
+            file.write(struct.pack("=q", offset_s))
+
+
+@dataclass
+class Gate:
+    """A TCP proxy before S3. Away: connections are cut. Slow: each piece waits. Stalled: nothing passes."""
+
+    mode: Literal["open", "away", "slow", "stalled"] = "open"
+    port: int = 0
+    _writers: set[asyncio.StreamWriter] = field(default_factory=set)
+
+    def set(self, mode: Literal["open", "away", "slow", "stalled"]) -> None:
+        self.mode = mode
+        if mode == "away":
+            for writer in self._writers:
+                writer.transport.abort()
+
+    @asynccontextmanager
+    async def before(self, host: str, port: int) -> AsyncIterator[None]:
+        async def carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            if self.mode == "away":
+                return writer.transport.abort()
+            try:
+                far_reader, far_writer = await asyncio.open_connection(host, port)
+            except OSError:
+                return writer.transport.abort()
+            both = {writer, far_writer}
+            self._writers |= both
+            try:
+                await asyncio.gather(self._pump(reader, far_writer), self._pump(far_reader, writer))
+            finally:
+                self._writers -= both
+
+        server = await asyncio.start_server(carry, "127.0.0.1", 0)
+        self.port = server.sockets[0].getsockname()[1]
+        try:
+            yield
+        finally:
+            self.set("away")
+            server.close()
+
+    async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError):
+            while data := await reader.read(65536):
+                while self.mode == "stalled":
+                    await asyncio.sleep(0.1)
+                if self.mode == "slow":
+                    await asyncio.sleep(0.3)
+                writer.write(data)
+                await writer.drain()
+        with contextlib.suppress(OSError):
+            writer.close()
+
+
+class Cluster:
+    """Made by `running_cluster`. `children` are the parts as they run now, by name."""
+
+    def __init__(self, config: Config, gate: Gate, clocks: dict[str, Clock]) -> None:
+        self.config = config
+        self.gate = gate
+        self.clocks = clocks
+        self.children: dict[str, Child] = {}
+        self.urls: list[str] = []
+        self.api_key = ""
+        self.redis_may_run = asyncio.Event()
+        self.redis_may_run.set()
+        self._disk_full = False
+        self.restarts = -len((*GATEWAYS, *MANAGERS, *WORKERS, "redis"))
+
+    @property
+    def headers(self) -> dict[str, str]:
+        return {"Authorization": f"Bearer {self.api_key}"}
+
+    @property
+    def lease_s(self) -> float:
+        return self.config.lease_s
+
+    def process(self, name: str) -> psutil.Process:
+        return psutil.Process(self.children[name].pid)
+
+    def family(self) -> Iterator[psutil.Process]:
+        """All processes of all parts."""
+        for child in self.children.values():
+            with contextlib.suppress(psutil.Error):
+                parent = psutil.Process(child.pid)
+                yield parent
+                yield from parent.children(recursive=True)
+
+    def gangs(self) -> list[psutil.Process]:
+        """The gangs' supervisors."""
+        found: list[psutil.Process] = []
+        for name in WORKERS:
+            with contextlib.suppress(psutil.Error):
+                for process in self.process(name).children(recursive=True):
+                    words = process.cmdline()
+                    named = words[words.index("turnout") + 1 :][:1] if "turnout" in words else []
+                    if named == ["gang"] and "turnout.worker.subreaper" not in words:
+                        found.append(process)
+        return sorted(found, key=lambda p: p.pid)
+
+    def ranks(self) -> list[psutil.Process]:
+        """What the gangs' fork servers have forked."""
+        found: list[psutil.Process] = []
+        for gang in self.gangs():
+            with contextlib.suppress(psutil.Error):
+                for server in gang.children():
+                    found += server.children()
+        return sorted(found, key=lambda p: p.pid)
+
+    def fill_disk(self) -> None:
+        """No process can write to a file: their limit on a file's size does what a full disk does."""
+        self._disk_full = True
+        for process in self.family():
+            limit_files(process.pid, 0)
+
+    def free_disk(self) -> None:
+        self._disk_full = False
+        for _ in range(2):  # again, for those that were forked meanwhile
+            for process in self.family():
+                limit_files(process.pid, resource.RLIM_INFINITY)
+
+    @asynccontextmanager
+    async def redis(self) -> AsyncIterator[Any]:
+        link = RedisConnection(str(self.config.redis_url), "turnout")
+        try:
+            yield link.client
+        finally:
+            await link.close()
+
+    def parts(self, options: tuple[str, ...], fds: list[int], join_token: str, password: str) -> list[Part]:
+        logs = self.config.state_dir / "logs"
+        launcher = LocalLauncher(logs)
+
+        async def redis() -> Child:
+            await self.redis_may_run.wait()
+            directory = embedded_redis_dir(self.config)
+            return await start_valkey(directory, password, logs / "redis.log", environ=self._clock("redis"))
+
+        def role(name: str, arguments: list[str], fd: int | None = None, **environ: str) -> Part:
+            async def start() -> Child:
+                own = {**self._clock(name), **environ}
+                fds = [] if fd is None else [fd]
+                return await launcher.start(name, [*arguments], environ=own, pass_fds=fds)
+
+            return Part(name, self._kept(name, start), 20.0)
+
+        gateways = [
+            role(name, ["gateway", *options, "--fd", str(fd)], fd)
+            for name, fd in zip(GATEWAYS, fds, strict=True)
+        ]
+        workers = [
+            role(
+                name,
+                ["worker", *options, "--join", url, "--listen-port", "0", "--id", name],
+                TURNOUT_JOIN_TOKEN=join_token,
+            )
+            for name, url in zip(WORKERS, self.urls, strict=True)
+        ]
+        managers = [role(name, ["manager", *options]) for name in MANAGERS]
+        return [Part("redis", self._kept("redis", redis), 10.0), *managers, *gateways, *workers]
+
+    def _kept(self, name: str, start: Callable[[], Awaitable[Child]]) -> Callable[[], Awaitable[Process]]:
+        async def started() -> Process:
+            child = self.children[name] = await start()
+            self.restarts += 1
+            if self._disk_full:
+                limit_files(child.pid, 0)
+            return child
+
+        return started
+
+    def _clock(self, name: str) -> dict[str, str]:
+        return self.clocks[name].environ if name in self.clocks else {}
+
+
+def limit_files(pid: int, soft_bytes: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        _, hard = resource.prlimit(pid, resource.RLIMIT_FSIZE)
+        resource.prlimit(pid, resource.RLIMIT_FSIZE, (soft_bytes, hard))
+
+
+@asynccontextmanager
+async def running_cluster(home: Path, s3_endpoint: str, *, clocks: bool) -> AsyncIterator[Cluster]:
+    """All parts up, the model registered; nothing is left when it ends."""
+    gate = Gate()
+    s3_host, _, s3_port = s3_endpoint.removeprefix("http://").rpartition(":")
+    async with gate.before(s3_host, int(s3_port)):
+        (home / "turnout.yaml").touch()
+        password = secrets.token_hex(24)
+        flags = {
+            **SETTINGS,
+            "models": MODELS,
+            "state_dir": home / "state",
+            "blobs": f"s3://vid/{secrets.token_hex(4)}",
+            "blobs_endpoint": f"http://127.0.0.1:{gate.port}",
+        }
+        config = load(flags, {}, home / "turnout.yaml").config
+        config.state_dir.mkdir(mode=0o700)
+        redis_dir = embedded_redis_dir(config)
+        write_private(redis_dir / "password", password)
+        config = load(
+            {**flags, "redis_url": redis_url(redis_dir, password)}, {}, home / "turnout.yaml"
+        ).config
+        cluster = Cluster(config, gate, _clocks(home) if clocks else {})
+        with listen(config) as one, listen(config) as two:
+            cluster.urls = [f"http://127.0.0.1:{s.getsockname()[1]}" for s in (one, two)]
+            first = await start_valkey(redis_dir, password, config.state_dir / "logs" / "redis.log")
+            try:
+                cluster.api_key, join_token = await _prepare(config)
+            finally:
+                await first.stop(10)
+            options = ("--config", str(write_resolved(config)))
+            parts = cluster.parts(options, [one.fileno(), two.fileno()], join_token, password)
+            stopping, started = asyncio.Event(), asyncio.Event()
+            async with asyncio.TaskGroup() as group:
+                running = group.create_task(run_parts(parts, stopping, started.set), name="parts")
+                try:
+                    await wait_for(started.is_set, "all parts to start", 90)
+                    for url in cluster.urls:
+                        await wait_for(lambda url=url: answers(url), f"{url} to answer", 90)
+                    yield cluster
+                finally:
+                    cluster.redis_may_run.set()
+                    for process in cluster.family():
+                        with contextlib.suppress(psutil.Error):
+                            process.resume()
+                    stopping.set()
+                    await asyncio.shield(running)
+
+
+def _clocks(home: Path) -> dict[str, Clock]:
+    library = home / "clock.so"
+    source = Path(__file__).with_name("clock.c")
+    subprocess.run(["cc", "-shared", "-fPIC", "-O2", "-o", library, source], check=True)
+    names = (*GATEWAYS, *MANAGERS, *WORKERS, "redis")
+    return {name: Clock(home / f"clock-{name}", library) for name in names}
+
+
+async def _prepare(config: Config) -> tuple[str, str]:
+    """An admin's key and a worker's, and the models."""
+    async with open_stores(config) as stores:
+        tokens: list[str] = []
+        for role in (Role.ADMIN, Role.WORKER):
+            key, token = mint(
+                secrets.token_hex(6), secrets.token_hex(24), TenantId("default"), role, "chaos", time.time()
+            )
+            await stores.keys.add(key)
+            tokens.append(token)
+        await declare(config, stores.models)
+    return tokens[0], tokens[1]
+
+
+async def answers(url: str) -> bool:
+    try:
+        async with httpx.AsyncClient(timeout=5) as client:
+            return (await client.get(f"{url}/health")).status_code == 200
+    except httpx.HTTPError:
+        return False
+
+
+async def wait_for(predicate: Callable[[], Awaitable[bool] | bool], what: str, limit_s: float) -> None:
+    deadline = time.monotonic() + limit_s
+    while True:
+        outcome = predicate()
+        if outcome if isinstance(outcome, bool) else await outcome:
+            return
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"waited {limit_s:.0f} s for {what}")
+        await asyncio.sleep(0.05)

@@ -1,0 +1,259 @@
+"""One chaos run: tasks by many clients while faults are caused one after the other, and the account of all of it."""
+
+import asyncio
+import random
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tests.chaos.clients import FRAMES, TERMINAL, Clients, Watched, digest, frames_in
+from tests.chaos.cluster import Cluster, running_cluster, wait_for
+from tests.chaos.faults import Fault
+
+_SPECS = 20  # so many different videos; every task is one of them, so that its bytes are known beforehand
+_AT_ONCE = 24
+_RECOVER_S = 240.0  # how long after a fault nothing may come to its end
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """`faults` are caused in this order, over and over, until all tasks have ended; after `limit_s` no task is begun."""
+
+    tasks: int
+    faults: tuple[Fault, ...]
+    seed: int
+    clocks: bool
+    limit_s: float
+
+
+@dataclass
+class Report:
+    """The account of one run. What must be empty or zero is in `wrong`."""
+
+    seed: int
+    tasks: int = 0
+    seconds: float = 0.0
+    faults: Counter[str] = field(default_factory=Counter)
+    completed: int = 0
+    resumed: int = 0
+    deaths: int = 0
+    restarts: int = 0
+    equal: int = 0
+    connections: int = 0
+    events: int = 0
+    gap_s: float = 0.0
+    gap_fault: str = ""
+    wrong: dict[str, list[str]] = field(default_factory=dict)
+
+    def found(self, what: str, where: str) -> None:
+        self.wrong.setdefault(what, []).append(where)
+
+    def table(self) -> str:
+        def count(*kinds: str) -> int:
+            return sum(len(self.wrong.get(kind, ())) for kind in kinds)
+
+        rows = [
+            ("tasks", f"{self.tasks} in {self.seconds:.0f} s"),
+            ("completed", str(self.completed)),
+            ("took more than one attempt", f"{self.resumed} ({self.deaths} attempts died)"),
+            ("bytes equal to an undisturbed run", f"{self.equal} of {self.completed}"),
+            (
+                "tasks lost, doubled, failed",
+                f"{count('task lost')}, {count('task doubled')}, {count('task failed')}",
+            ),
+            ("events seen", f"{self.events} over {self.connections} connections"),
+            (
+                "events lost, doubled, misordered",
+                f"{count('event lost')}, {count('event doubled')}, {count('event misordered')}",
+            ),
+            ("other findings", str(sum(map(len, self.wrong.values())) - count(*_COUNTED))),
+            ("longest time in which no task ended", f"{self.gap_s:.0f} s ({self.gap_fault})"),
+            (
+                "parts restarted",
+                str(self.restarts),
+            ),
+            ("faults", str(self.faults.total())),
+            *((f"  {name}", str(n)) for name, n in sorted(self.faults.items())),
+        ]
+        width = max(len(name) for name, _ in rows)
+        lines = [f"chaos, seed {self.seed}", *(f"{name:{width}}  {value}" for name, value in rows)]
+        for what, where in self.wrong.items():
+            lines += [f"WRONG {what} ×{len(where)}:", *(f"  {one}" for one in where[:5])]
+        return "\n".join(lines)
+
+
+_COUNTED = ("task lost", "task doubled", "task failed", "event lost", "event doubled", "event misordered")
+
+
+class Chaos:
+    def __init__(self, plan: Plan, cluster: Cluster, say: Callable[[str], None]) -> None:
+        self._plan = plan
+        self._cluster = cluster
+        self._say = say
+        self._clients = Clients(cluster)
+        self._watched: list[Watched] = []
+        self._began = time.monotonic()
+        self._done = asyncio.Event()
+        self._ends: list[tuple[float, str]] = []
+        self._fault = "none"
+        self.report = Report(plan.seed)
+
+    async def run(self) -> Report:
+        references = await self._references()
+        self._began = time.monotonic()
+        self._ends.append((self._began, "none"))
+        async with asyncio.TaskGroup() as group:
+            faults = group.create_task(self._cause_faults(), name="faults")
+            async with asyncio.TaskGroup() as clients:
+                waiting = asyncio.Semaphore(_AT_ONCE)
+                for number in range(self._plan.tasks):
+                    await waiting.acquire()
+                    if time.monotonic() - self._began > self._plan.limit_s:
+                        self._say(f"the time is up: {number} of {self._plan.tasks} tasks were begun")
+                        break
+                    watched = Watched(number % _SPECS, f"chaos-{number}")
+                    self._watched.append(watched)
+                    clients.create_task(self._one(watched, waiting), name=watched.key)
+            self._done.set()
+            await faults
+        self.report.seconds = time.monotonic() - self._began
+        await self._account(references)
+        return self.report
+
+    async def _references(self) -> dict[int, str]:
+        """The digest of each video, rendered before anything is disturbed."""
+        first = [Watched(spec, f"undisturbed-{spec}") for spec in range(min(_SPECS, self._plan.tasks))]
+        await asyncio.gather(*(self._clients.live_through(w, 300) for w in first))
+        self._say(f"{len(first)} videos rendered undisturbed")
+        return {w.spec: digest(await self._clients.download(w.id)) for w in first}
+
+    async def _one(self, watched: Watched, waiting: asyncio.Semaphore) -> None:
+        try:
+            await self._clients.live_through(watched)
+        except TimeoutError as err:
+            self.report.found("task lost", str(err))
+        finally:
+            self._ends.append((time.monotonic(), self._fault))
+            waiting.release()
+
+    def _ended(self) -> int:
+        return len(self._ends) - 1
+
+    async def _cause_faults(self) -> None:
+        """One after the other, each at a random moment, once tasks come to an end again after the one before."""
+        chance = random.Random(self._plan.seed)
+        number = 0
+        while not self._done.is_set():
+            fault = self._plan.faults[number % len(self._plan.faults)]
+            number += 1
+            if fault.needs_running:
+                await wait_for(
+                    self._denoised_or_done, f"a task to be denoised, after {self._fault}", _RECOVER_S
+                )
+            await asyncio.sleep(chance.uniform(0, 0.5))
+            if self._done.is_set():
+                return
+            self._fault = fault.name
+            self._say(f"{self._ended()} of {self._plan.tasks} ended; {fault.name}")
+            await fault.cause(self._cluster, chance)
+            self.report.faults[fault.name] += 1
+            enough = self._ended() + chance.randint(2, 5)
+            await wait_for(
+                lambda enough=enough: self._ended() >= enough or self._done.is_set(),
+                f"tasks to end after {fault.name}",
+                _RECOVER_S,
+            )
+
+    async def _denoised_or_done(self) -> bool:
+        return self._done.is_set() or await self._clients.something_is_denoised()
+
+    async def _account(self, references: dict[int, str]) -> None:
+        report = self.report
+        report.tasks = len(self._watched)
+        report.restarts = self._cluster.restarts
+        gaps = [
+            (after - before, fault)
+            for (before, _), (after, fault) in zip(self._ends, self._ends[1:], strict=False)
+        ]
+        report.gap_s, report.gap_fault = max(gaps, default=(0.0, "none"))
+        for watched in self._watched:
+            report.connections += watched.connections
+            report.events += len(watched.events)
+            for odd in watched.odd:
+                report.found("answer a client should not get", odd)
+            if watched.ended:
+                await self._check(watched, references[watched.spec])
+        mine = {w.id for w in self._watched}
+        known = await self._clients.ids()
+        others = len(known) - len(references)
+        for missing in mine - set(known):
+            report.found("task lost", f"{missing} is not in the list")
+        if others > len(mine):
+            report.found("task doubled", f"{len(mine)} tasks were submitted, the service has {others}")
+        used = await self._clients.videos_used()
+        if used != report.completed + len(references):
+            report.found(
+                "usage", f"{used} videos were counted, {report.completed + len(references)} completed"
+            )
+        await self._check_leftovers()
+
+    async def _check(self, watched: Watched, reference: str) -> None:
+        report = self.report
+        truth = await self._clients.story(watched.id)
+        seen, told = [e["id"] for e in watched.events], [e["id"] for e in truth]
+        for event, count in Counter(seen).items():
+            if count > 1:
+                report.found("event doubled", f"{watched.id} {event} ×{count}")
+        for event in set(told) ^ set(seen):
+            report.found("event lost", f"{watched.id} {event} {'seen' if event in seen else 'not seen'}")
+        if seen != told and set(seen) == set(told):
+            report.found("event misordered", f"{watched.id} saw {seen}, not {told}")
+        if out_of_order := disorder(truth):
+            report.found("event misordered", f"{watched.id}: {out_of_order}")
+        if sum(e["type"] in TERMINAL for e in truth) != 1 or truth[-1]["type"] not in TERMINAL:
+            report.found("event misordered", f"{watched.id} ended {[e['type'] for e in truth][-3:]}")
+        deaths = sum(e["type"] == "video.requeued" for e in truth)
+        report.deaths += deaths
+        report.resumed += deaths > 0
+        if truth[-1]["type"] != "video.completed":
+            report.found("task failed", f"{watched.id} {truth[-1]}")
+            return
+        report.completed += 1
+        data = await self._clients.download(watched.id)
+        if digest(data) == reference and frames_in(data) == FRAMES:
+            report.equal += 1
+        else:
+            report.found("other bytes", watched.id)
+
+    async def _check_leftovers(self) -> None:
+        from turnout.adapters.object_store import open_blobs
+
+        blobs = open_blobs(str(self._cluster.config.blobs), self._cluster.config.blobs_endpoint)
+        left = [b.key async for b in blobs.list("tasks/") if "/checkpoint-" in b.key]
+        for key in left:
+            self.report.found("checkpoint left behind", key)
+
+
+def disorder(story: list[dict[str, Any]]) -> str:
+    """What is wrong with the order of a task's events: progress goes forward within an attempt, attempts follow one another."""
+    attempt, step = 0, -1
+    for event in story:
+        now = event.get("attempt") or attempt
+        if now < attempt:
+            return f"attempt {now} after {attempt}"
+        if now > attempt:
+            attempt, step = now, -1
+        if event["type"] == "video.progress":
+            if event.get("step", step) < step:
+                return f"step {event['step']} after {step} in attempt {attempt}"
+            step = event.get("step", step)
+    return ""
+
+
+async def run_chaos(plan: Plan, home: Path, s3_endpoint: str, say: Callable[[str], None]) -> Report:
+    async with running_cluster(home, s3_endpoint, clocks=plan.clocks) as cluster:
+        say(f"two gateways, managers and workers run ({', '.join(cluster.urls)})")
+        return await Chaos(plan, cluster, say).run()
