@@ -61,7 +61,7 @@ class OnlyProxied(DirectRoutes):
     """What stands for a worker here has no engine that could be called directly."""
 
     def __init__(self) -> None:
-        super().__init__("", ssl.create_default_context())
+        super().__init__("", ssl.create_default_context(), lambda _: False)
 
     def follow(self, proxies: Mapping[WorkerId, WorkerProxy]) -> None:
         pass

@@ -81,12 +81,15 @@ class Outbound:
             await self._addresses(_parsed(url))
 
     async def get(self, url: str, max_bytes: int) -> bytes:
+        return (await self.get_with_address(url, max_bytes))[1]
+
+    async def get_with_address(self, url: str, max_bytes: int) -> tuple[str, bytes]:
         async with self._deadline():
             target = _parsed(url)
             for _ in range(self._reach.redirects + 1):
                 async with self._send("GET", target, {}, None) as answer:
                     if answer.status_code not in _REDIRECTS:
-                        return await _body(answer, max_bytes)
+                        return answer.request.url.host, await _body(answer, max_bytes)
                     target = _parsed(str(target.join(answer.headers.get("location", ""))))
             raise InvalidRequest(
                 f"The URL redirects more than {self._reach.redirects} times.", code="url_unreachable"

@@ -314,7 +314,8 @@ class ModelRoutes:
 @dataclass(frozen=True, slots=True)
 class Enrolment:
     """A worker as it registered. Only a digest of its secret is kept. `key` is the id of the worker key that it joined
-    with: when that key goes, so does the worker. It is empty for one that joined before this was kept."""
+    with: when that key goes, so does the worker. `address` is where its URL led when it proved that it is there: it is
+    called at that address, whatever the URL's name means later. Both are empty for one that joined before they were kept."""
 
     id: WorkerId
     name: str
@@ -322,6 +323,7 @@ class Enrolment:
     digest: str
     draining: bool = False
     key: str = ""
+    address: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,10 @@ class Fetcher(Protocol):
 
     async def get(self, url: str, max_bytes: int) -> bytes: ...
 
+    async def get_with_address(self, url: str, max_bytes: int) -> tuple[str, bytes]:
+        """The same, with the address that answered: who names the URL cannot make it lead elsewhere later."""
+        ...
+
     async def post(self, url: str, headers: Mapping[str, str], body: bytes) -> int:
         """The status of the answer; redirects are not followed."""
         ...

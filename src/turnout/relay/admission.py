@@ -12,12 +12,14 @@ from mypy_extensions import mypyc_attr
 
 
 class Target(NamedTuple):
-    """Where a replica listens: `host` and `port`, over TLS if `tls`, or the Unix socket at `unix`."""
+    """Where a replica listens: `host` and `port`, over TLS if `tls`, or the Unix socket at `unix`. The relay looks up no
+    names: where `host` is one, `address` says where to connect."""
 
     host: str
     port: int
     tls: bool = False
     unix: str | None = None
+    address: str | None = None
 
 
 class RelayRequest:

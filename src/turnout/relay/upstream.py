@@ -1,6 +1,7 @@
 """Connections to replicas: one response at a time on each, and the pool that keeps them between requests."""
 
 import asyncio
+import socket
 import ssl
 from contextlib import suppress
 from typing import Any, NamedTuple, Protocol, cast
@@ -305,10 +306,15 @@ class ConnectionPool:
             return cast(UpstreamConnection, (await loop.create_unix_connection(make, target.unix))[1])
         if target.tls and self._tls is None:
             self._tls = ssl.create_default_context()
-        tls = self._tls if target.tls else None
-        return cast(
-            UpstreamConnection, (await loop.create_connection(make, target.host, target.port, ssl=tls))[1]
+        made = await loop.create_connection(
+            make,
+            target.address or target.host,
+            target.port,
+            ssl=self._tls if target.tls else None,
+            server_hostname=target.host if target.tls else None,
+            flags=socket.AI_NUMERICHOST,
         )
+        return cast(UpstreamConnection, made[1])
 
     def tick(self, now: float) -> None:
         """Closes what is old or was long unused, and forgets targets that have no idle connection."""

@@ -9,7 +9,7 @@ from contextlib import aclosing
 
 import uvicorn
 
-from turnout.adapters.host_identity import network_name
+from turnout.adapters.host_identity import is_this_machine, network_name
 from turnout.adapters.image_pool import ImagePool
 from turnout.adapters.outbound import WORKERS, Outbound
 from turnout.adapters.redis.key_store import RedisKeyStore
@@ -119,7 +119,7 @@ def gateway_on(
         fetcher=fetcher,
         prober=prober,
         tunnels=GatewayTunnels(),
-        direct=DirectRoutes(network_name(), tls),
+        direct=DirectRoutes(network_name(), tls, is_this_machine),
         relay_settings=relay,
         tls=tls,
         new_id=new_task_id,

@@ -23,6 +23,17 @@ def check_advertised(url: str) -> None:
             )
 
 
+def has_name(url: str) -> bool:
+    """Whether the URL leads to whatever address a name has."""
+    if url == TUNNEL:
+        return False
+    try:
+        ipaddress.ip_address(urlsplit(url).hostname or "")
+    except ValueError:
+        return True
+    return False
+
+
 def reachable_host(bound: str, gateway_url: str) -> str:
     """The address to advertise for a server bound to `bound`: itself, or, for "all interfaces", the address that
     this machine has on the way to the gateway. Nothing is sent."""

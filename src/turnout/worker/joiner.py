@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Coroutine
 from dataclasses import asdict, dataclass
 from functools import partial
+from math import inf
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -27,7 +28,7 @@ from turnout.domain.serving import Machine, WorkerId
 from turnout.observe import get_log
 from turnout.schemas.relay_tokens import probe_answer
 from turnout.schemas.worker_messages import EVICTED, Heartbeat, Registered, Registration, WorkerOrders
-from turnout.worker.advertised_url import check_advertised
+from turnout.worker.advertised_url import check_advertised, has_name
 from turnout.worker.replica_set import ReplicaSet
 
 log = get_log()
@@ -37,6 +38,7 @@ _FIRST_RETRY_S = 0.2
 _LONGEST_RETRY_S = 10.0
 _LONGEST_WAIT_S = 30.0
 _MAX_ANSWER_BYTES = 8 * 2**20
+_REGISTER_AGAIN_S = 300.0  # gateways call the address that our name led to when we registered
 _EARLY_PAUSE_S = 0.5  # after a response that came early and had nothing new
 
 
@@ -79,6 +81,7 @@ class Joiner:
         self._joined = False
         self._gateways: frozenset[str] = frozenset()
         self._probe_key = secrets.token_hex(32)
+        self._is_named = has_name(settings.url)
 
     @property
     def trouble(self) -> str:
@@ -123,7 +126,8 @@ class Joiner:
         while True:
             try:
                 heartbeat_s = await self._register(client)
-                while True:
+                until = time.monotonic() + _REGISTER_AGAIN_S if self._is_named else inf
+                while time.monotonic() < until:
                     await self._heartbeat(client, replicas, heartbeat_s)
                     failures, self._trouble = 0, ""
             except Unavailable as err:

@@ -20,6 +20,7 @@ from tests.gateway.conftest import Chat, chatting
 from tests.relay.kit import Call
 from tests.worker.conftest import MODEL, Bench
 
+from turnout.adapters.host_identity import is_this_machine
 from turnout.domain.serving import (
     Enrolment,
     ModelRoutes,
@@ -120,10 +121,10 @@ async def worker(bench: Bench) -> AsyncIterator[Worker]:
 
 @asynccontextmanager
 async def gateway(stores: Stores, tmp_path: Path, worker: Worker, network: str) -> AsyncIterator[Chat]:
-    direct = DirectRoutes(network, ssl.create_default_context())
+    direct = DirectRoutes(network, ssl.create_default_context(), is_this_machine)
     async with chatting(stores, tmp_path, direct) as chat:
         board = chat.gateway.inside.switchboard
-        await stores.workers.enrol(Enrolment(W, "test", worker.url, DIGEST))
+        await stores.workers.enrol(Enrolment(W, "test", worker.url, DIGEST, address="127.0.0.1"))
         told = ModelRoutes((Route(R1, W, worker.url, None),), 8)
         assert await stores.manager_state.publish("fleet", "test", Publication(routes={"m": told}))
         await wait_until(lambda: (board._routes or {}).get("m") == told, "the gateway to hear of the route")
@@ -253,28 +254,31 @@ def engine(host: str, key: str | None = None) -> DirectEngine:
 
 
 @pytest.mark.parametrize(
-    ("host", "key", "theirs", "ours", "near"),
+    ("host", "key", "same_network", "proven", "near"),
     [
-        ("127.0.0.1", None, "a", "a", True),
-        ("127.0.0.1", None, "a", "b", False),
-        ("127.0.0.1", None, "", "", False),
-        ("127.0.0.2", "k", "a", "b", False),
-        ("::1", "k", "a", "b", False),
-        ("::ffff:127.0.0.1", "k", "a", "b", False),
-        ("10.0.0.5", "k", "a", "b", True),
-        ("10.0.0.5", None, "a", "a", False),
-        ("fd00::5", "k", "a", "b", True),
-        ("169.254.169.254", "k", "a", "b", False),
-        ("::ffff:169.254.169.254", "k", "a", "b", False),
-        ("0.0.0.0", "k", "a", "a", False),
-        ("localhost", "k", "a", "a", False),
-        ("evil.example", "k", "a", "a", False),
+        ("127.0.0.1", None, True, "127.0.0.1", True),
+        ("127.0.0.1", None, False, "127.0.0.1", False),
+        ("127.0.0.1", None, True, "10.0.0.5", False),  # another machine that says it shares our loopback
+        ("127.0.0.1", None, True, "", False),
+        ("::1", "k", False, "::1", False),
+        ("::ffff:127.0.0.1", "k", False, "127.0.0.1", False),
+        ("10.0.0.5", "k", False, "10.0.0.5", True),
+        ("10.0.0.6", "k", False, "10.0.0.5", False),  # a private host that is not the worker's
+        ("10.0.0.5", "k", False, "127.0.0.1", False),
+        ("10.0.0.5", None, True, "10.0.0.5", False),
+        ("fd00::5", "k", False, "fd00::5", True),
+        ("169.254.169.254", "k", False, "169.254.169.254", False),
+        ("::ffff:169.254.169.254", "k", False, "169.254.169.254", False),
+        ("0.0.0.0", "k", True, "127.0.0.1", False),
+        ("localhost", "k", True, "127.0.0.1", False),
+        ("evil.example", "k", True, "127.0.0.1", False),
     ],
 )
-def test_an_address_is_near_only_if_it_means_the_same_to_both(
-    host: str, key: str | None, theirs: str, ours: str, near: bool
+def test_an_engine_is_near_only_where_its_worker_has_proven_to_be(
+    host: str, key: str | None, same_network: bool, proven: str, near: bool
 ) -> None:
-    assert is_near(engine(host, key), theirs, ours) is near
+    same_machine = is_this_machine(proven) and is_this_machine(host)
+    assert is_near(engine(host, key), same_network, proven, same_machine=same_machine) is near
 
 
 @pytest.mark.parametrize("key", ["", "a b", "x\r\nx-injected: 1", "\u00e9", "x" * 201])
@@ -287,7 +291,7 @@ async def test_a_redirect_leads_nowhere(stores: Stores, tmp_path: Path) -> None:
     async def redirecting(call: Call) -> None:
         await call.json(b"", b"307 Temporary Redirect", b"Location: /elsewhere\r\n")
 
-    direct = DirectRoutes(HERE, ssl.create_default_context())
+    direct = DirectRoutes(HERE, ssl.create_default_context(), is_this_machine)
     async with chatting(stores, tmp_path, direct) as chat:
         proxy = await chat.replica(redirecting)
         await wait_until(lambda: len(proxy.requests) >= 2, "the gateway to try again")

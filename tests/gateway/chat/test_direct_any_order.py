@@ -84,7 +84,7 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 async def play(ops: list[str]) -> int:
     replica = CountedReplica()
     access = DirectAccess(cast(ReplicaSet, replica), "here")
-    session = DirectSession(WorkerId("w"), "gw", "here")
+    session = DirectSession(WorkerId("w"), "gw", "here", lambda _: True)
     pipe, in_flight, stops = Pipe(), list[DirectRoute](), 0
     access.announce()
 

@@ -12,6 +12,8 @@ import uvicorn
 from tests.gateway.conftest import Gateway
 
 from turnout.domain.keys import Role
+from turnout.domain.serving import ReplicaId, Route, WorkerId
+from turnout.gateway.chat.proxy_routes import ProxyRoutes
 from turnout.schemas.relay_tokens import probe_answer
 
 KEY = "p" * 64
@@ -55,6 +57,19 @@ async def test_a_worker_that_proves_itself_joins(gateway: Gateway) -> None:
         assert (await join(gateway, url)).status_code == 200
         assert (await join(gateway, f"{url}/")).status_code == 200
     assert len(set(asked)) == 2, "every probe asks anew"
+
+
+async def test_a_worker_is_called_where_it_has_proven_to_be(gateway: Gateway) -> None:
+    """Whatever its name leads to later."""
+    async with answering(200) as (url, _):
+        joined = (await join(gateway, url.replace("127.0.0.1", "localhost"))).json()
+    worker = WorkerId(joined["id"])
+    enrolled = await gateway.stores.workers.enrolled(worker)
+    assert enrolled is not None and enrolled.address == "127.0.0.1"
+    feed = gateway.inside.routes
+    feed._enrol({worker: enrolled})
+    target = ProxyRoutes(feed.proxy_of).find(Route(ReplicaId("r"), worker, enrolled.url, None)).target
+    assert (target.host, target.address) == ("localhost", "127.0.0.1")
 
 
 @pytest.mark.parametrize(

@@ -72,7 +72,7 @@ class ChatAdmission:
         self.usage = usage
         self.metrics = metrics
         self.direct = direct
-        self.proxied = ProxyRoutes(routes.token)
+        self.proxied = ProxyRoutes(routes.proxy_of)
 
     def authenticate(self, authorization: bytes | None, headers: Headers) -> Awaitable[object] | None:
         authorization = authorization or cookie_authorization("POST", headers)

@@ -11,10 +11,12 @@ import asyncio
 import contextlib
 import random
 import ssl
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from ipaddress import IPv6Address, ip_address
+from ipaddress import IPv4Address, IPv6Address, ip_address
+from socket import AI_NUMERICHOST
+from urllib.parse import urlsplit
 
 import httpx
 from websockets.asyncio.client import ClientConnection, connect
@@ -51,10 +53,12 @@ _NONE = Announcement(version=0, network="", engines=())
 
 @dataclass(frozen=True, slots=True)
 class WorkerProxy:
-    """Where a worker's proxy listens, and the token that it asks for."""
+    """Where a worker's proxy listens, the token that it asks for, and the address where it proved to be. A URL with a name
+    is never looked up again."""
 
     url: str
     token: str = field(repr=False)
+    address: str = ""
 
 
 class _Connect(connect):
@@ -90,13 +94,14 @@ class DirectRoute:
 class DirectSession:
     """With one worker: its direct routes, and what is in flight on them."""
 
-    def __init__(self, worker: WorkerId, gateway: str, network: str) -> None:
+    def __init__(self, worker: WorkerId, gateway: str, network: str, is_ours: Callable[[str], bool]) -> None:
         self.proxy: WorkerProxy | None = None
         self.dropped = False
         self.routes: dict[ReplicaId, DirectRoute] = {}
         self._worker = worker
         self._gateway = gateway
         self._network = network
+        self._is_ours = is_ours
         self._counts: dict[ReplicaId, int] = {}  # outlives a connection: requests do, too
         self._announced = _NONE
         self._probe_due = asyncio.Event()
@@ -126,6 +131,7 @@ class DirectSession:
         """Keeps the session for ever, whatever goes wrong."""
         failures, logged = 0, ""
         url = proxy.url.rstrip("/").replace("http", "ws", 1) + DIRECT_PATH
+        host = proxy.address or urlsplit(url).hostname
         headers = {"authorization": f"Bearer {proxy.token}", GATEWAY_HEADER: self._gateway}
         while True:
             try:
@@ -134,6 +140,8 @@ class DirectSession:
                     additional_headers=headers,
                     ssl=tls if url.startswith("wss:") else None,
                     proxy=None,
+                    host=host,
+                    flags=AI_NUMERICHOST,  # a name is not looked up
                     compression=None,
                     max_size=MAX_DIRECT_MESSAGE_BYTES,
                     open_timeout=_OPEN_S,
@@ -185,7 +193,7 @@ class DirectSession:
             self._probe_due.clear()
             announced = self._announced
             closed = [e for e in announced.engines if e.replica not in self.routes]
-            near = [e for e in closed if is_near(e, announced.network, self._network)]
+            near = [e for e in closed if self._is_near(e, announced.network)]
             answers = await asyncio.gather(*(self._probe(http, engine) for engine in near))
             for engine, answered in zip(near, answers, strict=True):
                 if answered and engine in self._announced.engines:  # it may have been withdrawn meanwhile
@@ -194,6 +202,11 @@ class DirectSession:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_PROBE_AGAIN_S):
                     await self._probe_due.wait()
+
+    def _is_near(self, engine: DirectEngine, their_network: str) -> bool:
+        proven = self.proxy.address if self.proxy else ""
+        same_machine = self._is_ours(proven) and self._is_ours(engine.host)
+        return is_near(engine, their_network == self._network != "", proven, same_machine=same_machine)
 
     async def _probe(self, http: httpx.AsyncClient, engine: DirectEngine) -> bool:
         """Whether an engine that serves the model answers there. On this machine no probe is needed."""
@@ -221,9 +234,10 @@ def _reason(err: BaseException) -> str:
     return str(err) if isinstance(err, OSError | WebSocketException) else type(err).__name__
 
 
-def is_near(engine: DirectEngine, their_network: str, our_network: str) -> bool:
-    """Whether the engine's address means the same to us as to its worker. Loopback does so only on the same machine and
-    network. Any other address can be probed, but only with a key: something else may listen there."""
+def is_near(engine: DirectEngine, same_network: bool, proven: str, *, same_machine: bool) -> bool:
+    """Whether the engine's address is its worker's, and means the same to us. A worker could name any address of ours or of
+    our network, so only the address counts where it has `proven` to be, or our own if that is ours. Loopback also needs
+    the same network. Other addresses are called with a key alone: something else may listen there."""
     try:
         address = ip_address(engine.host)
     except ValueError:
@@ -231,15 +245,24 @@ def is_near(engine: DirectEngine, their_network: str, our_network: str) -> bool:
     if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
         address = address.ipv4_mapped
     if address.is_loopback:
-        return bool(our_network) and their_network == our_network
-    return engine.key is not None and is_host(address)
+        return same_network and same_machine
+    return engine.key is not None and is_host(address) and (same_machine or _is_same(address, proven))
+
+
+def _is_same(address: IPv4Address | IPv6Address, proven: str) -> bool:
+    try:
+        return address == ip_address(proven)
+    except ValueError:
+        return False
 
 
 class DirectRoutes:
-    """Of one gateway. `network` names its machine and network (see `adapters.network`)."""
+    """Of one gateway. `network` names its machine and network (see `adapters.host_identity`); `is_ours` tells whether an
+    address is this machine's own."""
 
-    def __init__(self, network: str, tls: ssl.SSLContext) -> None:
+    def __init__(self, network: str, tls: ssl.SSLContext, is_ours: Callable[[str], bool]) -> None:
         self._network = network
+        self._is_ours = is_ours
         self._tls = tls
         self._proxies: Mapping[WorkerId, WorkerProxy] = {}
         self._sessions: dict[WorkerId, DirectSession] = {}
@@ -278,7 +301,9 @@ class DirectRoutes:
                     if session is not None and session.proxy == proxy:
                         continue
                     if session is None:
-                        session = self._sessions[worker] = DirectSession(worker, gateway, self._network)
+                        session = self._sessions[worker] = DirectSession(
+                            worker, gateway, self._network, self._is_ours
+                        )
                     # A worker may register anew; what is in flight there stays counted.
                     await loops.remove(_loop_name(worker))
                     session.proxy = proxy

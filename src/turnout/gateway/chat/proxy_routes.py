@@ -4,6 +4,7 @@ from collections.abc import Callable
 from urllib.parse import urlsplit
 
 from turnout.domain.serving import ReplicaId, Route, WorkerId
+from turnout.gateway.chat.direct import WorkerProxy
 from turnout.relay import Target
 from turnout.schemas.relay_tokens import REPLICA_HEADER
 
@@ -11,34 +12,35 @@ _MAX_KEPT = 10_000
 
 
 class ProxyRoute:
-    __slots__ = ("lines", "route", "target", "token")
+    __slots__ = ("lines", "proxy", "route", "target")
 
-    def __init__(self, route: Route, token: str) -> None:
-        url = urlsplit(route.url)
+    def __init__(self, route: Route, proxy: WorkerProxy) -> None:
+        url = urlsplit(proxy.url)
         tls = url.scheme == "https"
         self.route = route
-        self.token = token
-        self.target = Target(url.hostname or "", url.port or (443 if tls else 80), tls)
+        self.proxy = proxy
+        self.target = Target(
+            url.hostname or "", url.port or (443 if tls else 80), tls, address=proxy.address or None
+        )
         self.lines = b"%b: %b\r\nauthorization: Bearer %b\r\n" % (
             REPLICA_HEADER,
             route.replica.encode(),
-            token.encode(),
+            proxy.token.encode(),
         )
 
 
 class ProxyRoutes:
-    """`token` gives what a worker's proxy asks for. Routes are kept: to read a URL costs more than to choose a
-    replica."""
+    """`proxy_of` says how a worker is reached. Routes are kept: to read a URL costs more than to choose a replica."""
 
-    def __init__(self, token: Callable[[WorkerId], str]) -> None:
-        self._token = token
+    def __init__(self, proxy_of: Callable[[WorkerId], WorkerProxy]) -> None:
+        self._proxy_of = proxy_of
         self._kept: dict[ReplicaId, ProxyRoute] = {}
 
     def find(self, route: Route) -> ProxyRoute:
-        token = self._token(route.worker)
+        proxy = self._proxy_of(route.worker)
         kept = self._kept.get(route.replica)
-        if kept is None or kept.route is not route or kept.token != token:
+        if kept is None or kept.route is not route or kept.proxy is not proxy:
             if len(self._kept) >= _MAX_KEPT:
                 self._kept.clear()
-            kept = self._kept[route.replica] = ProxyRoute(route, token)
+            kept = self._kept[route.replica] = ProxyRoute(route, proxy)
         return kept

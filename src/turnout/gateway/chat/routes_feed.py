@@ -17,6 +17,7 @@ from turnout.ports.workers import WorkerStore
 from turnout.schemas.relay_tokens import relay_token_from_digest
 
 _RETRY_S = 0.5
+_NOWHERE = WorkerProxy("", "")
 
 log = get_log()
 
@@ -40,7 +41,7 @@ class RoutesFeed:
         self._tunnels = tunnels
         self._direct = direct
         self._enrolled: dict[WorkerId, Enrolment] = {}
-        self._tokens: dict[WorkerId, str] = {}
+        self._proxies: dict[WorkerId, WorkerProxy] = {}
         self._known: dict[str, ModelRoutes] = {}
         self._applied = False  # whether the switchboard has any routes yet
         tunnels.changed = self._apply
@@ -49,16 +50,16 @@ class RoutesFeed:
     def routed(self) -> Collection[WorkerId]:
         return self._enrolled.keys()
 
-    def token(self, worker: WorkerId) -> str:
-        """What the worker's proxy asks for; empty for a worker that is not known (yet)."""
-        return self._tokens.get(worker, "")
+    def proxy_of(self, worker: WorkerId) -> WorkerProxy:
+        """How the worker is reached now; nowhere, if it is not registered any more."""
+        return self._proxies.get(worker, _NOWHERE)
 
     def withdraw(self, workers: Collection[WorkerId]) -> None:
         """Ends all routes to these workers, and our sessions with them, without waiting for the manager."""
         if not self._enrolled.keys().isdisjoint(workers):
             self._enrol({w: e for w, e in self._enrolled.items() if w not in workers})
             self._apply()
-            self._direct.follow(self._proxies())
+            self._direct.follow(self._callable())
         self._direct.drop(workers)
 
     async def run(self) -> None:
@@ -77,17 +78,29 @@ class RoutesFeed:
                     workers = {r.worker for there in known.values() for r in there.routes}
                     self._enrol(await self._workers.enrolments(workers) if workers else {})
                     self._apply()
-                    self._direct.follow(self._proxies())
+                    self._direct.follow(self._callable())
             except Unavailable as err:
                 log.warning("routes lost", reason=err.message)  # the last ones serve on
             await asyncio.sleep(_RETRY_S)
 
     def _enrol(self, workers: dict[WorkerId, Enrolment]) -> None:
         self._enrolled = workers
-        self._tokens = {w: relay_token_from_digest(e.digest) for w, e in workers.items()}
+        self._find_proxies()
+
+    def _find_proxies(self) -> None:
+        """As they were proven when the workers registered, or through their tunnels. What has not changed stays the same
+        object."""
+        found = {w: self._proxy(e) for w, e in self._enrolled.items()}
+        same = {w: old for w, old in self._proxies.items() if found.get(w) == old}
+        self._proxies = found | same
+
+    def _proxy(self, worker: Enrolment) -> WorkerProxy:
+        url = self._tunnels.url(worker.id) or "" if worker.url == TUNNEL else worker.url
+        return WorkerProxy(url, relay_token_from_digest(worker.digest), worker.address)
 
     def _apply(self) -> None:
         self._applied = True
+        self._find_proxies()
         self._switchboard.update({model: self._from_here(there) for model, there in self._known.items()})
 
     def _from_here(self, there: ModelRoutes) -> ModelRoutes:
@@ -103,10 +116,10 @@ class RoutesFeed:
         url = self._tunnels.url(route.worker)
         return replace(route, suspect=True) if url is None else replace(route, url=url)
 
-    def _proxies(self) -> dict[WorkerId, WorkerProxy]:
-        """Of the workers that can be called, and so may share a network with us."""
+    def _callable(self) -> dict[WorkerId, WorkerProxy]:
+        """The proxies of workers that can be called, and so may share a network with us."""
         return {
-            route.worker: WorkerProxy(route.url, self.token(route.worker))
+            route.worker: self._proxies[route.worker]
             for there in self._known.values()
             for route in there.routes
             if route.url != TUNNEL and not there.video and route.worker in self._enrolled

@@ -55,12 +55,13 @@ async def register(request: Request, key: WorkerDep, gateway: GatewayDep, audit:
         raise Forbidden("That id belongs to another worker.", "known_as", "not_your_id")
     if known is None and body.known_as:
         await _refuse_evicted(gateway, body.known_as, body.secret or "")
-    if body.url != TUNNEL:
-        await _probe(gateway.prober, body.url, body.probe_key)
+    address = "" if body.url == TUNNEL else await _probe(gateway.prober, body.url, body.probe_key)
     worker = known.id if known else WorkerId(f"w-{secrets.token_hex(6)}")
     secret = body.secret if known and body.secret else secrets.token_urlsafe(32)
     await audit.record(key, AuditAction.WORKER_REGISTERED, worker, name=body.name, url=body.url)
-    await gateway.stores.workers.enrol(Enrolment(worker, body.name, body.url, _digest(secret), key=key.id))
+    await gateway.stores.workers.enrol(
+        Enrolment(worker, body.name, body.url, _digest(secret), key=key.id, address=address)
+    )
     return Registered(id=worker, secret=secret, heartbeat_s=HEARTBEAT_S)
 
 
@@ -140,9 +141,9 @@ async def evict(worker_id: str, admin: AdminDep, gateway: GatewayDep, audit: Aud
     return WorkerEvicted(id=worker.id, key=worker.key)
 
 
-async def _probe(prober: Fetcher, url: str, probe_key: str) -> None:
-    """Asks whoever answers at `url` to prove that it is the worker that registers. Nothing secret is sent there, and
-    of what it says only whether it is right is told."""
+async def _probe(prober: Fetcher, url: str, probe_key: str) -> str:
+    """Asks whoever answers at `url` to prove that it is the worker that registers; returns the address that it is at.
+    Nothing secret is sent there, and of what it says only whether it is right is told."""
     try:
         address = urlsplit(url)
         fine = address.scheme in ("http", "https") and bool(address.hostname) and address.port != 0
@@ -155,7 +156,7 @@ async def _probe(prober: Fetcher, url: str, probe_key: str) -> None:
     nonce = secrets.token_hex(16)
     asked = f"{url.rstrip('/')}{PROBE_PATH}"
     try:
-        answer = await prober.get(f"{asked}{nonce}", _MAX_PROOF_BYTES)
+        at, answer = await prober.get_with_address(f"{asked}{nonce}", _MAX_PROOF_BYTES)
     except TurnoutError as err:
         raise InvalidRequest(
             f"The gateway tried {asked}…: {err} {_ADVICE}", "url", "worker_unreachable"
@@ -166,6 +167,7 @@ async def _probe(prober: Fetcher, url: str, probe_key: str) -> None:
             "url",
             "not_this_worker",
         )
+    return at
 
 
 async def identify_worker(gateway: Gateway, worker_id: str, authorization: str | None) -> Enrolment:
