@@ -12,7 +12,14 @@ from turnout.gateway import problems
 from turnout.gateway.gateway import Gateway
 from turnout.gateway.middleware import BodyLimit, StandardHeaders, UnexpectedErrors
 from turnout.gateway.models import model_list, models_admin
-from turnout.gateway.operations import audit_routes, health, keys_admin, metrics_route, usage_routes
+from turnout.gateway.operations import (
+    audit_routes,
+    health,
+    history_routes,
+    keys_admin,
+    metrics_route,
+    usage_routes,
+)
 from turnout.gateway.operations.metrics import RequestMetrics
 from turnout.gateway.page import page_routes, session_routes
 from turnout.gateway.videos import event_streams, share_routes, video_files, video_routes
@@ -28,6 +35,7 @@ _ROUTERS = (
     keys_admin.router,
     audit_routes.router,
     usage_routes.router,
+    history_routes.router,
     worker_routes.router,
     tunnel_route.router,
     health.router,

@@ -28,6 +28,7 @@ from turnout.gateway.chat.direct import DirectRoutes
 from turnout.gateway.chat.routes_feed import RoutesFeed
 from turnout.gateway.chat.switchboard import Switchboard
 from turnout.gateway.key_ring import KeyRing
+from turnout.gateway.operations.history import History
 from turnout.gateway.operations.metrics import Metrics
 from turnout.gateway.operations.readiness import ReadinessCheck
 from turnout.gateway.revocation import Revocations
@@ -39,6 +40,7 @@ from turnout.ports.blobs import Blobs
 from turnout.ports.events import TaskEvents
 from turnout.ports.fleet_status import FleetStatus
 from turnout.ports.gangs import GangReports
+from turnout.ports.history import HistoryStore
 from turnout.ports.images import FrameFitter
 from turnout.ports.keys import KeyStore
 from turnout.ports.models import ModelStore
@@ -65,6 +67,7 @@ class GatewayStores:
     backlog: Backlog
     keys: KeyStore
     sessions: SessionStore
+    history: HistoryStore
     audit: AuditLog
     shares: ShareStore
     blobs: Blobs
@@ -96,6 +99,7 @@ class Gateway:
     metrics: Metrics
     background: BackgroundLoops
     readiness: ReadinessCheck
+    history: History
     # videos
     live: LiveEvents
     estimates: TimeEstimates
@@ -151,6 +155,16 @@ def build_gateway(
     background.add("direct routes", partial(direct.run, name, background))
     background.add("chat limits", shares.run)
     background.add("chat usage", chat_usage.run)
+    history = History(
+        stores.history,
+        stores.backlog,
+        stores.fleet_status,
+        stores.workers,
+        stores.orders,
+        lambda: {"step_seconds": metrics.step_totals(), "first_token_seconds": chat_metrics.first_totals()},
+        time.time,
+    )
+    background.add("history", history.run)
     return Gateway(
         name=name,
         config=config,
@@ -164,6 +178,7 @@ def build_gateway(
         readiness=ReadinessCheck(
             stores.data, stores.blobs, stores.mutex, background, switchboard.knows_routes, time.monotonic
         ),
+        history=history,
         live=live,
         estimates=estimates,
         submissions=Submissions(

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from turnout.domain.leases import HeldTurn, Overdue
-from turnout.domain.tasks import GangId, Task, TaskId
+from turnout.domain.tasks import GangId, Task, TaskId, TenantId
 from turnout.ports.tasks import Limits
 
 
@@ -68,6 +68,16 @@ class QueueFigures:
     oldest_s: float
 
 
+@dataclass(frozen=True, slots=True)
+class TenantBacklog:
+    """One tenant's unfinished tasks for a model; `since` is when the first of them was submitted, by the clock of `Backlog.now`."""
+
+    tenant: TenantId
+    waiting: int
+    running: int
+    since: float
+
+
 class Backlog(Protocol):
     """What is unfinished, for those who measure it and clean up."""
 
@@ -76,6 +86,10 @@ class Backlog(Protocol):
         ...
 
     async def figures(self, model: str) -> QueueFigures: ...
+
+    async def by_tenant(self, model: str) -> list[TenantBacklog]:
+        """Of the 5,000 oldest unfinished tasks."""
+        ...
 
     async def now(self) -> float:
         """The time by the clock that ages are judged by."""

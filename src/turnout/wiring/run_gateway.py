@@ -134,6 +134,7 @@ def gateway_stores(stores: Stores, gangs: GangReports | None = None) -> GatewayS
         backlog=stores.backlog,
         keys=stores.keys,
         sessions=stores.sessions,
+        history=stores.history,
         audit=stores.audit,
         shares=stores.shares,
         blobs=stores.blobs,

@@ -12,6 +12,7 @@ from turnout.adapters.redis.connection import RedisConnection
 from turnout.adapters.redis.data_health import RedisDataHealth
 from turnout.adapters.redis.fleet_state import RedisFleetStatus, RedisManagerState
 from turnout.adapters.redis.gang_reports import RedisGangReports
+from turnout.adapters.redis.history_store import RedisHistoryStore
 from turnout.adapters.redis.key_store import RedisKeyStore
 from turnout.adapters.redis.model_store import RedisModelStore
 from turnout.adapters.redis.quota_accounts import RedisQuotas
@@ -43,6 +44,7 @@ class Stores:
     gangs: RedisGangReports
     keys: RedisKeyStore
     sessions: RedisSessionStore
+    history: RedisHistoryStore
     audit: RedisAuditLog
     shares: RedisShareStore
     quotas: RedisQuotas
@@ -97,6 +99,7 @@ def stores_on(link: RedisConnection, blobs: ObjectBlobs, retention_s: float) -> 
         gangs=RedisGangReports(link),
         keys=RedisKeyStore(link),
         sessions=RedisSessionStore(link),
+        history=RedisHistoryStore(link),
         audit=RedisAuditLog(link),
         shares=RedisShareStore(link),
         quotas=RedisQuotas(link),

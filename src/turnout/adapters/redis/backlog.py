@@ -1,9 +1,13 @@
 """What is unfinished, in Redis: read for figures and for cleaning up."""
 
+from dataclasses import replace
+
 from turnout.adapters.redis import scripts
 from turnout.adapters.redis.connection import RedisConnection, translated
-from turnout.domain.tasks import State, TaskId
-from turnout.ports.queue import QueueFigures
+from turnout.domain.tasks import State, TaskId, TenantId
+from turnout.ports.queue import QueueFigures, TenantBacklog
+
+_MAX_LOOKED_AT = 5000
 
 
 class RedisBacklog:
@@ -18,6 +22,23 @@ class RedisBacklog:
             length, running, oldest = await pipe.execute()
         age = max(0.0, await self._link.now() - oldest[0][1] / 1000) if oldest else 0.0
         return QueueFigures(length, running, age)
+
+    async def by_tenant(self, model: str) -> list[TenantBacklog]:
+        async with translated(), self._link.client.pipeline(transaction=False) as pipe:
+            tasks = await self._link.client.zrange(
+                self._link.keys.unfinished(model), 0, _MAX_LOOKED_AT - 1, withscores=True
+            )
+            for task, _ in tasks:
+                pipe.hmget(self._link.keys.task(task.decode()), "tenant", "state")
+            found = await pipe.execute()
+        parts: dict[TenantId, TenantBacklog] = {}
+        for (_, submitted_ms), (tenant, state) in zip(tasks, found, strict=True):
+            if tenant is None or state is None:
+                continue  # it ended meanwhile
+            name, running = TenantId(tenant.decode()), state == State.IN_PROGRESS.value.encode()
+            part = parts.get(name) or TenantBacklog(name, 0, 0, submitted_ms / 1000)
+            parts[name] = replace(part, waiting=part.waiting + (not running), running=part.running + running)
+        return list(parts.values())
 
     async def models(self) -> list[str]:
         async with translated():

@@ -166,6 +166,10 @@ class KeyNames:
         """Hash of amounts by figure:model. Gateways and gangs write, gateways read. 400 days."""
         return f"{self.prefix}:usage:of:{day}:{tenant}"
 
+    def history(self, interval: int) -> str:
+        """Hash: what the service did in that half minute. Gateways write and read. 25 hours."""
+        return f"{self.prefix}:history:{interval}"
+
     def usage_day(self, day: str) -> str:
         """Set of tenants that used something. Gateways and gangs write, gateways read. 400 days."""
         return f"{self.prefix}:usage:day:{day}"

@@ -36,6 +36,11 @@ class ChatMetrics(Collector):
         name = code or "error"
         self._refused[name] = self._refused.get(name, 0) + 1
 
+    def first_totals(self) -> tuple[int, float]:
+        """How many answers have begun ever, and how long their callers waited together."""
+        firsts = [figures.first for figures in self._models.values()]
+        return sum(sum(one.counts) for one in firsts), sum(one.total for one in firsts)
+
     def collect(self) -> Iterator[Metric]:
         requests = CounterMetricFamily(
             "turnout_chat_requests", "Chat requests that ended.", labels=("model", "outcome")

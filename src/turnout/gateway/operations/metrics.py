@@ -103,6 +103,7 @@ class Metrics:
             registry=own,
         )
         self._fleet = FleetMetrics(own)
+        self._steps, self._steps_s = 0, 0.0
         self._last_step: OrderedDict[TaskId, Progressed] = OrderedDict()
 
     def observe(self, recorded: Recorded, task: Task | None) -> None:
@@ -116,6 +117,10 @@ class Metrics:
                 self._restarts.labels(str(counts).lower()).inc()
             case _:
                 pass
+
+    def step_totals(self) -> tuple[int, float]:
+        """How many steps were seen ever, and how long they took together."""
+        return self._steps, self._steps_s
 
     def answered(self, method: str, route: str, status: int, seconds: float) -> None:
         self._requests.labels(method, route, str(status)).inc()
@@ -160,7 +165,10 @@ class Metrics:
     def _stepped(self, task: TaskId, event: Progressed) -> None:
         before = self._last_step.pop(task, None)
         if before is not None and before.attempt == event.attempt and before.step < event.step:
-            self._step.observe(max(0.0, event.at - before.at) / (event.step - before.step))
+            seconds = max(0.0, event.at - before.at) / (event.step - before.step)
+            self._step.observe(seconds)
+            self._steps += 1
+            self._steps_s += seconds
         if event.step < event.of:
             self._last_step[task] = event
             if len(self._last_step) > _MAX_FOLLOWED:

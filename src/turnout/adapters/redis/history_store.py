@@ -1,0 +1,30 @@
+"""The history in Redis: one small hash for each interval, gone after a day."""
+
+from collections.abc import Mapping, Sequence
+
+from turnout.adapters.redis.connection import RedisConnection, translated
+
+_TTL_S = 25 * 3600
+
+
+class RedisHistoryStore:
+    def __init__(self, link: RedisConnection) -> None:
+        self._client = link.client
+        self._name = link.keys.history
+
+    async def add(self, interval: int, gauges: Mapping[str, float], sums: Mapping[str, float]) -> None:
+        name = self._name(interval)
+        async with translated(), self._client.pipeline() as pipe:
+            if gauges:
+                pipe.hset(name, mapping=dict(gauges))
+            for column, amount in sums.items():
+                pipe.hincrbyfloat(name, column, amount)
+            pipe.expire(name, _TTL_S)
+            await pipe.execute()
+
+    async def read(self, intervals: Sequence[int]) -> list[Mapping[str, float]]:
+        async with translated(), self._client.pipeline(transaction=False) as pipe:
+            for interval in intervals:
+                pipe.hgetall(self._name(interval))
+            found = await pipe.execute()
+        return [{name.decode(): float(value) for name, value in one.items()} for one in found]
