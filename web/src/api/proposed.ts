@@ -43,7 +43,6 @@ export interface Queues {
 
 /** GET /v1/history: `columns[name][i]` belongs to `at[i]`. */
 export interface History {
-  step_s: number;
   at: number[];
   columns: Record<HistoryColumn, (number | null)[]>;
 }
