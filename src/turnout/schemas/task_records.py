@@ -1,11 +1,12 @@
 """How tasks, events and keys are written in Redis: JSON, validated on the way in. Records of earlier versions load."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal, cast
 
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError
+from pydantic_core import from_json, to_json
 
 from turnout.domain.keys import Key
-from turnout.domain.tasks import NOBODY_TOOK_IT, Event, Expired, Task, TaskFailure
+from turnout.domain.tasks import NOBODY_TOOK_IT, Event, Expired, Priority, Stage, Task, TaskFailure
 
 _TASK = TypeAdapter(Task)
 _EVENT: TypeAdapter[Event] = TypeAdapter(Annotated[Event, Field(discriminator="kind")])
@@ -27,12 +28,35 @@ class _EarlierEnd(BaseModel):
 _KEY = TypeAdapter(Key)
 
 
+FORMAT = 1
+"""Grows when an earlier version could not read a task's record. What it knows nothing of does it no harm: further fields
+are ignored, and a stage or priority without a name here counts as none and as normal."""
+
+
+class NewerRecord(ValueError):
+    """The record was written by a newer version; this one must leave it as it is."""
+
+
 def dump_task(task: Task) -> bytes:
-    return _TASK.dump_json(task)
+    return b'{"format":%d,' % FORMAT + _TASK.dump_json(task)[1:]
 
 
 def load_task(data: bytes) -> Task:
-    return _TASK.validate_json(data)
+    try:
+        return _TASK.validate_json(data)
+    except ValidationError as err:
+        known = from_json(data)
+        if not isinstance(known, dict):
+            raise
+        fields = cast("dict[str, Any]", known)
+        written_in = fields.get("format", FORMAT)
+        if isinstance(written_in, int) and written_in > FORMAT:
+            raise NewerRecord(f"format {written_in} is newer than {FORMAT}") from err
+        if fields.get("stage") not in [*Stage]:
+            fields["stage"] = None
+        if fields.get("priority") not in [*Priority]:
+            fields.pop("priority", None)
+        return _TASK.validate_json(to_json(fields))
 
 
 def dump_event(event: Event) -> bytes:

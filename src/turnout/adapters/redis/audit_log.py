@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pydantic import TypeAdapter
 
 from turnout.adapters.redis.connection import RedisConnection, translated
+from turnout.adapters.redis.records import read_all
 from turnout.domain.audit import MAX_AUDIT_ENTRIES, AuditEntry
 
 _ENTRY = TypeAdapter(AuditEntry)
@@ -13,6 +14,7 @@ _FIELD = b"entry"
 
 class RedisAuditLog:
     def __init__(self, link: RedisConnection) -> None:
+        self._link = link
         self._client = link.client
         self._name = link.keys.audit()
 
@@ -27,4 +29,5 @@ class RedisAuditLog:
             found = await self._client.xrevrange(
                 self._name, f"({before}" if before else "+", "-", count=limit
             )
-        return [(id_.decode(), _ENTRY.validate_json(fields[_FIELD])) for id_, fields in found]
+        named = {id_.decode(): fields.get(_FIELD) for id_, fields in found}
+        return list((await read_all(self._link, "audit", named, _ENTRY.validate_json)).items())

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from turnout.adapters.redis import scripts
 from turnout.adapters.redis.connection import RedisConnection, translated
+from turnout.adapters.redis.records import number, text
 from turnout.domain.tasks import State, TaskId, TenantId
 from turnout.ports.queue import QueueFigures, TenantBacklog
 
@@ -29,13 +30,13 @@ class RedisBacklog:
                 self._link.keys.unfinished(model), 0, _MAX_LOOKED_AT - 1, withscores=True
             )
             for task, _ in tasks:
-                pipe.hmget(self._link.keys.task(task.decode()), "tenant", "state")
+                pipe.hmget(self._link.keys.task(text(task)), "tenant", "state")
             found = await pipe.execute()
         parts: dict[TenantId, TenantBacklog] = {}
         for (_, submitted_ms), (tenant, state) in zip(tasks, found, strict=True):
             if tenant is None or state is None:
                 continue  # it ended meanwhile
-            name, running = TenantId(tenant.decode()), state == State.IN_PROGRESS.value.encode()
+            name, running = TenantId(text(tenant)), state == State.IN_PROGRESS.value.encode()
             part = parts.get(name) or TenantBacklog(name, 0, 0, submitted_ms / 1000)
             parts[name] = replace(part, waiting=part.waiting + (not running), running=part.running + running)
         return list(parts.values())
@@ -43,15 +44,19 @@ class RedisBacklog:
     async def models(self) -> list[str]:
         async with translated():
             found = await self._link.client.smembers(self._link.keys.queues())
-        return sorted(name.decode() for name in found)
+        return sorted(text(name) for name in found)
 
     async def forget(self, model: str) -> bool:
         return await scripts.forget_queue(self._link, model=model)
 
+    async def dead_records(self) -> int:
+        async with translated():
+            return int(await self._link.client.hlen(self._link.keys.dead()))
+
     async def totals(self) -> dict[str, int]:
         async with translated():
             found = await self._link.client.hgetall(self._link.keys.totals())
-        counted = {name.decode(): int(count) for name, count in found.items()}
+        counted = {text(name): number(count) for name, count in found.items()}
         return {state.value: counted.get(state.value, 0) for state in State}
 
     async def now(self) -> float:
@@ -63,4 +68,4 @@ class RedisBacklog:
             ids = await self._link.client.zrangebyscore(
                 self._link.keys.unfinished(model), "-inf", int(before * 1000), start=0, num=100
             )
-        return [TaskId(i.decode()) for i in ids]
+        return [TaskId(text(i)) for i in ids]

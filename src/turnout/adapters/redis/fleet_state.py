@@ -10,6 +10,7 @@ from typing import Any
 from turnout.adapters.redis import scripts
 from turnout.adapters.redis.connection import RedisConnection, translated
 from turnout.adapters.redis.key_names import KeyNames
+from turnout.adapters.redis.records import number, read_all, read_one, text
 from turnout.adapters.redis.worker_store import WORKER_S
 from turnout.domain.fleet import GivenUp
 from turnout.domain.model_status import ModelStatus
@@ -41,7 +42,7 @@ class RedisManagerState:
         named: dict[bytes, set[str]] = {b"w": set(), b"g": set(), b"m": set(), b"q": set()}
         for _, fields in entries:
             for kind, name in fields.items():
-                named[kind].add(name.decode())
+                named.setdefault(kind, set()).add(text(name))
         return FleetChanges(
             entries[-1][0].decode(),
             frozenset(WorkerId(w) for w in named[b"w"]),
@@ -56,11 +57,12 @@ class RedisManagerState:
             pipe.hkeys(self._link.keys.routes())
             pipe.hget(self._link.keys.manager(), "notes")
             replicas, versions, routed, notes = await pipe.execute()
+        docs = {ReplicaId(text(i)): doc for i, doc in replicas.items()}
         return SavedFleet(
-            {ReplicaId(i.decode()): REPLICA.validate_json(doc) for i, doc in replicas.items()},
-            {WorkerId(w.decode()): int(v) for w, v in versions.items()},
-            frozenset(name.decode() for name in routed),
-            HISTORY.validate_json(notes) if notes else None,
+            await read_all(self._link, "replica", docs, REPLICA.validate_json),
+            {WorkerId(text(w)): number(v) for w, v in versions.items()},
+            frozenset(text(name) for name in routed),
+            await read_one(self._link, "manager", "notes", notes, HISTORY.validate_json),
         )
 
     async def publish(self, right: str, owner: str, publication: Publication) -> bool:
@@ -111,7 +113,7 @@ class RedisFleetStatus:
     async def statuses(self) -> dict[str, ModelStatus]:
         async with translated():
             doc = await self._client.hget(self._link.keys.manager(), "statuses")
-        return STATUSES.validate_json(doc) if doc else {}
+        return await read_one(self._link, "manager", "statuses", doc, STATUSES.validate_json) or {}
 
     async def figures(self) -> FleetFigures:
         async with translated(), self._client.pipeline(transaction=False) as pipe:
@@ -119,19 +121,21 @@ class RedisFleetStatus:
             pipe.hgetall(self._link.keys.decision_counts())
             pipe.smembers(self._link.keys.workers())
             replica_counts, decisions, names = await pipe.execute()
-            workers = sorted(WorkerId(name.decode()) for name in names)
+            workers = sorted(WorkerId(text(name)) for name in names)
             pipe.time()
             for worker in workers:
                 pipe.hget(self._link.keys.heartbeat(worker), "seq")
             (seconds, micros), *beats = await pipe.execute()
         now = seconds + micros / 1e6  # a beat's number is the time at which Redis got it, in microseconds
         return FleetFigures(
-            REPLICA_COUNTS.validate_json(replica_counts) if replica_counts else {},
-            {name.decode(): int(count) for name, count in sorted(decisions.items())},
-            {w: max(0.0, now - int(seq) / 1e6) for w, seq in zip(workers, beats, strict=True) if seq},
+            await read_one(self._link, "manager", "census", replica_counts, REPLICA_COUNTS.validate_json)
+            or {},
+            {text(name): number(count) for name, count in sorted(decisions.items())},
+            {w: max(0.0, now - number(seq) / 1e6) for w, seq in zip(workers, beats, strict=True) if seq},
         )
 
     async def given_up(self) -> Mapping[str, GivenUp]:
         async with translated():
             doc = await self._client.hget(self._link.keys.manager(), "notes")
-        return HISTORY.validate_json(doc).given_up if doc else {}
+        history = await read_one(self._link, "manager", "notes", doc, HISTORY.validate_json)
+        return history.given_up if history else {}

@@ -5,6 +5,7 @@ from dataclasses import replace
 from pydantic import TypeAdapter
 
 from turnout.adapters.redis.connection import RedisConnection, translated
+from turnout.adapters.redis.records import read_all, text
 from turnout.domain.slots import GangReport
 from turnout.domain.tasks import GangId
 
@@ -30,7 +31,8 @@ class RedisGangReports:
     async def all(self) -> dict[GangId, GangReport]:
         async with translated():
             found: dict[bytes, bytes] = await self._client.hgetall(self._name)
-        reports = [_REPORT.validate_json(value) for value in found.values()]
+        named = {text(gang): value for gang, value in found.items()}
+        reports = (await read_all(self._link, "gang", named, _REPORT.validate_json)).values()
         now = await self._link.now()
         gone = [r.gang for r in reports if now - r.at > 6 * _FRESH_S]
         if gone:

@@ -126,6 +126,10 @@ class KeyNames:
         """Hash of reports by gang. Gangs on Ray write, gateway and the Ray manager read. A report counts for 10 s."""
         return f"{self.prefix}:gangs"
 
+    def dead(self) -> str:
+        """Hash of copies of records that could not be read, by kind and name, 1,000 at most. All write, operators read. Until dropped."""
+        return f"{self.prefix}:dead"
+
     # Webhooks
 
     def outbox(self) -> str:

@@ -3,6 +3,7 @@
 from collections.abc import Collection, Mapping
 
 from turnout.adapters.redis.connection import RedisConnection, translated
+from turnout.adapters.redis.records import read_all, read_one, text
 from turnout.domain.keys import Key, is_session, with_parent
 from turnout.schemas.task_records import dump_key, load_key
 
@@ -25,7 +26,7 @@ class RedisKeyStore:
             return await self._find_session(key_id)
         async with translated():
             found = await self._client.hget(self._name, key_id)
-        return load_key(found) if found else None
+        return await read_one(self._link, "key", key_id, found, load_key)
 
     async def find_all(self, key_ids: Collection[str]) -> Mapping[str, Key | None]:
         ids = [id_ for id_ in key_ids if not is_session(id_)]
@@ -34,20 +35,21 @@ class RedisKeyStore:
             return sessions
         async with translated():
             found = await self._client.hmget(self._name, ids)
-        return sessions | {
-            id_: load_key(data) if data else None for id_, data in zip(ids, found, strict=True)
-        }
+        keys = await read_all(self._link, "key", dict(zip(ids, found, strict=True)), load_key)
+        return sessions | {id_: keys.get(id_) for id_ in ids}
 
     async def _find_session(self, session_id: str) -> Key | None:
         async with translated():
             data, parent_id = await self._client.hmget(self._session_name(session_id), ["key", "parent"])
-        parent = await self.find(parent_id.decode()) if data and parent_id else None
-        return with_parent(load_key(data), parent) if parent is not None else None
+        parent = await self.find(text(parent_id)) if data and parent_id else None
+        session = await read_one(self._link, "session", session_id, data, load_key)
+        return with_parent(session, parent) if session is not None and parent is not None else None
 
     async def all(self) -> list[Key]:
         async with translated():
-            found = await self._client.hvals(self._name)
-        return sorted((load_key(k) for k in found), key=lambda k: k.created_at)
+            found = await self._client.hgetall(self._name)
+        keys = await read_all(self._link, "key", {text(i): data for i, data in found.items()}, load_key)
+        return sorted(keys.values(), key=lambda k: k.created_at)
 
     async def revoke(self, key_id: str) -> bool:
         async with translated():

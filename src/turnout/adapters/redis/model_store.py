@@ -5,6 +5,7 @@ from typing import Any
 
 from turnout.adapters.redis.connection import RedisConnection, translated
 from turnout.adapters.redis.manager_news import tell_manager
+from turnout.adapters.redis.records import read_all, read_one, text
 from turnout.domain.errors import NotFound
 from turnout.domain.serving import ServedModel
 from turnout.schemas.fleet_records import MODEL
@@ -47,14 +48,16 @@ class RedisModelStore:
     async def all(self) -> dict[str, ServedModel]:
         async with translated():
             found = await self._client.hgetall(self._models)
-        return {name.decode(): MODEL.validate_json(doc) for name, doc in sorted(found.items())}
+        named = {text(name): doc for name, doc in sorted(found.items())}
+        return await read_all(self._link, "model", named, MODEL.validate_json)
 
     async def get(self, name: str) -> ServedModel:
         async with translated():
             doc = await self._client.hget(self._models, name)
-        if doc is None:
+        model = await read_one(self._link, "model", name, doc, MODEL.validate_json)
+        if model is None:
             raise NotFound(f"There is no model {name}.", "model", "model_not_found")
-        return MODEL.validate_json(doc)
+        return model
 
     async def remove(self, name: str) -> bool:
         async with translated(), self._client.pipeline(transaction=True) as pipe:

@@ -5,6 +5,7 @@ from typing import Any
 
 from turnout.adapters.redis.connection import RedisConnection, translated
 from turnout.adapters.redis.manager_news import tell_manager
+from turnout.adapters.redis.records import number, read_all, text
 from turnout.domain.serving import DemandReport, ModelRoutes
 from turnout.schemas.fleet_records import DEMAND, ROUTES
 
@@ -24,7 +25,8 @@ class RedisRouteTable:
             newest = await client.xrevrange(stream, count=1)
             found = await client.hgetall(key)
         cursor = newest[0][0] if newest else b"0"
-        yield {name.decode(): ROUTES.validate_json(doc) for name, doc in found.items()}
+        docs = {text(name): doc for name, doc in found.items()}
+        yield await read_all(self._link, "routes", docs, ROUTES.validate_json)
         while True:
             async with translated():
                 read = await client.xread({stream: cursor}, count=_BATCH, block=_TAIL_BLOCK_MS)
@@ -35,11 +37,9 @@ class RedisRouteTable:
             names = sorted({fields[b"m"] for _, fields in entries if b"m" in fields})
             if names:
                 async with translated():
-                    docs = await client.hmget(key, names)
-                yield {
-                    name.decode(): None if doc is None else ROUTES.validate_json(doc)
-                    for name, doc in zip(names, docs, strict=True)
-                }
+                    read = dict(zip(map(text, names), await client.hmget(key, names), strict=True))
+                routes = await read_all(self._link, "routes", read, ROUTES.validate_json)
+                yield {name: routes.get(name) for name in read}
 
 
 class RedisDemandReports:
@@ -59,7 +59,7 @@ class RedisDemandReports:
 
     async def gateways(self) -> list[str]:
         async with translated():
-            named = sorted(g.decode() for g in await self._client.smembers(self._link.keys.gateways()))
+            named = sorted(text(g) for g in await self._client.smembers(self._link.keys.gateways()))
             pipe = self._client.pipeline(transaction=False)
             for gateway in named:
                 pipe.exists(self._link.keys.demand(gateway))
@@ -68,7 +68,7 @@ class RedisDemandReports:
 
     async def all(self) -> dict[str, tuple[int, Mapping[str, DemandReport]]]:
         async with translated():
-            gateways = sorted(g.decode() for g in await self._client.smembers(self._link.keys.gateways()))
+            gateways = sorted(text(g) for g in await self._client.smembers(self._link.keys.gateways()))
             pipe = self._client.pipeline(transaction=False)
             for gateway in gateways:
                 pipe.hmget(self._link.keys.demand(gateway), "n", "doc")
@@ -76,4 +76,6 @@ class RedisDemandReports:
             lapsed = [gateway for gateway, (_, doc) in found.items() if doc is None]
             if lapsed:
                 await self._client.srem(self._link.keys.gateways(), *lapsed)
-        return {g: (int(n), DEMAND.validate_json(doc)) for g, (n, doc) in found.items() if doc is not None}
+        docs = {gateway: doc for gateway, (_, doc) in found.items()}
+        reports = await read_all(self._link, "demand", docs, DEMAND.validate_json)
+        return {gateway: (number(found[gateway][0]), report) for gateway, report in reports.items()}

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pydantic import TypeAdapter
 
 from turnout.adapters.redis.connection import RedisConnection, translated
+from turnout.adapters.redis.records import read_all, read_one, text
 from turnout.domain.shares import Share
 from turnout.domain.tasks import TaskId
 
@@ -14,6 +15,7 @@ _TTL_S = 31 * 86_400  # longer than any share lives
 
 class RedisShareStore:
     def __init__(self, link: RedisConnection) -> None:
+        self._link = link
         self._client = link.client
         self._name = link.keys.shares
 
@@ -27,12 +29,14 @@ class RedisShareStore:
     async def find(self, task: TaskId, share_id: str) -> Share | None:
         async with translated():
             found = await self._client.hget(self._name(task), share_id)
-        return _SHARE.validate_json(found) if found else None
+        return await read_one(self._link, "share", share_id, found, _SHARE.validate_json)
 
     async def of(self, task: TaskId) -> Sequence[Share]:
         async with translated():
-            found = await self._client.hvals(self._name(task))
-        return sorted((_SHARE.validate_json(data) for data in found), key=lambda share: share.expires_at)
+            found = await self._client.hgetall(self._name(task))
+        named = {text(share): data for share, data in found.items()}
+        shares = await read_all(self._link, "share", named, _SHARE.validate_json)
+        return sorted(shares.values(), key=lambda share: share.expires_at)
 
     async def remove(self, task: TaskId, *share_ids: str) -> int:
         async with translated():

@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator
 
 from turnout.adapters.redis.connection import RedisConnection, translated
+from turnout.adapters.redis.records import read_all, read_one, text
 from turnout.domain.tasks import TaskId, TenantId
 from turnout.ports.events import Recorded
 from turnout.schemas.task_records import load_event
@@ -18,11 +19,10 @@ class RedisTaskEvents:
         async with translated():
             entries = await self._link.client.xrange(self._link.keys.task_events(task_id), min=f"({after}")
             tenant = await self._link.client.hget(self._link.keys.task(task_id), "tenant")
-        owner = TenantId(tenant.decode() if tenant else "")
-        return [
-            Recorded(entry.decode(), "", task_id, owner, load_event(fields[b"e"]))
-            for entry, fields in entries
-        ]
+        owner = TenantId(text(tenant) if tenant else "")
+        docs = {entry.decode(): fields.get(b"e") for entry, fields in entries}
+        events = await read_all(self._link, f"event of {task_id}", docs, load_event)
+        return [Recorded(entry, "", task_id, owner, event) for entry, event in events.items()]
 
     async def tail(self, after: str | None = None) -> AsyncIterator[Recorded]:
         stream = self._link.keys.all_events()
@@ -37,10 +37,7 @@ class RedisTaskEvents:
             for _, entries in read:
                 for entry, fields in entries:
                     cursor = str(entry, "ascii")
-                    yield Recorded(
-                        fields[b"i"].decode(),
-                        cursor,
-                        TaskId(fields[b"t"].decode()),
-                        TenantId(fields[b"n"].decode()),
-                        load_event(fields[b"e"]),
-                    )
+                    event = await read_one(self._link, "event", cursor, fields.get(b"e"), load_event)
+                    own_id, task, tenant = (text(fields.get(name, b"")) for name in (b"i", b"t", b"n"))
+                    if event is not None and own_id and task:
+                        yield Recorded(own_id, cursor, TaskId(task), TenantId(tenant), event)

@@ -1,16 +1,20 @@
 """Tasks in Redis. A change reads the task and its version, calls `evolve`, and writes by a script if the version is the same."""
 
+import time
+from contextlib import suppress
 from typing import Literal, NamedTuple
 
 from turnout.adapters.redis import scripts
 from turnout.adapters.redis.connection import RedisConnection, translated
+from turnout.adapters.redis.records import number, read_all, set_aside, text
 from turnout.adapters.redis.usage_log import USAGE_MS, amounts_of
 from turnout.domain.errors import Conflict, Limited, NotFound, Stale, Unavailable
 from turnout.domain.fairness import class_base, position
-from turnout.domain.tasks import Event, State, Submitted, Task, TaskId, TenantId, evolve
+from turnout.domain.tasks import Event, Expired, State, Submitted, Task, TaskFailure, TaskId, TenantId, evolve
 from turnout.domain.usage import day_of, used_by
+from turnout.domain.video import VideoSpec
 from turnout.ports.tasks import Idempotency, Limits
-from turnout.schemas.task_records import dump_event, dump_task, load_task
+from turnout.schemas.task_records import NewerRecord, dump_event, dump_task, load_task
 
 MAX_RACES = (
     50  # writers of one task are its gang, a canceller and the manager: more races than this are a fault
@@ -79,7 +83,41 @@ class RedisTaskLog:
             )
         if doc is None:
             raise NotFound(f"There is no video {task_id}.", "video_id", "video_not_found")
-        return StoredTask(load_task(doc), int(version), turn.decode() if turn else None)
+        try:
+            return StoredTask(load_task(doc), int(version or b""), turn.decode() if turn else None)
+        except NewerRecord as err:
+            raise Unavailable(f"{task_id} was written by a newer version: {err}") from err
+        except (ValueError, RecursionError) as err:
+            await set_aside(self._link, "task", task_id, doc, err)
+            return await self._end_unreadable(task_id)
+
+    async def _end_unreadable(self, task_id: TaskId) -> StoredTask:
+        """Ends the task for its owner with a clear error, by what is known of it beside its document."""
+        key = self._link.keys.task(task_id)
+        async with translated():
+            found = await self._link.client.hmget(key, "v", "tenant", "model", "attempt", "state")
+            if None in (found[1], found[2], found[4]):
+                await self._link.client.delete(key)
+                raise NotFound(f"There is no video {task_id}.", "video_id", "video_not_found")
+            version, attempt = number(found[0], 1), number(found[3])
+            if found[0] != str(version).encode():
+                await self._link.client.hset(key, "v", version)
+        now = time.time()
+        failure = TaskFailure("record_unreadable", "The task's record could not be read; an operator can.")
+        task = Task(
+            task_id,
+            TenantId(text(found[1] or b"")),
+            text(found[2] or b""),
+            VideoSpec("", "", 16, 16, 1, 1, 1, guidance=(1.0, 1.0), shift=1.0, seed=0),
+            created_at=now,
+            state=State.FAILED,
+            attempt=attempt,
+            finished_at=now,
+            failure=failure,
+        )
+        if await self.write(task, version, Expired(now, failure)):
+            return StoredTask(task, version + 1, None)
+        raise Unavailable(f"{task_id} is being written by another.", retry_after_s=1.0)
 
     async def apply(self, task_id: TaskId, event: Event) -> Task:
         for _ in range(MAX_RACES):
@@ -137,9 +175,17 @@ class RedisTaskLog:
                     break
                 start += len(ids)
                 pipe = client.pipeline(transaction=False)
-                for task_id in ids:
-                    pipe.hget(self._link.keys.task(task_id.decode()), "doc")
-                tasks += [load_task(doc) for doc in await pipe.execute() if doc is not None]
+                names = [TaskId(text(task_id)) for task_id in ids]
+                for task_id in names:
+                    pipe.hget(self._link.keys.task(task_id), "doc")
+                docs = dict(zip(names, await pipe.execute(), strict=True))
+                read = await read_all(self._link, "task", docs, load_task)
+                for task_id, doc in docs.items():
+                    if task_id in read:
+                        tasks.append(read[task_id])
+                    elif doc is not None:
+                        with suppress(NotFound, Unavailable):  # it goes, or is of a newer version
+                            tasks.append(await self.get(task_id))
         return tasks[:limit], len(tasks) > limit
 
     async def position(self, task: Task) -> int | None:

@@ -1,6 +1,7 @@
 """Webhooks to be sent, in Redis: ids of tasks by the time at which they are due, and the number of tries of each."""
 
 from turnout.adapters.redis.connection import RedisConnection, translated
+from turnout.adapters.redis.records import number, text
 from turnout.adapters.redis.task_log import RedisTaskLog
 from turnout.domain.errors import NotFound
 from turnout.domain.tasks import TaskId
@@ -21,12 +22,12 @@ class RedisOutbox:
             ids = await self._client.zrangebyscore(self._name, "-inf", int(now * 1000), start=0, num=limit)
         found: list[Delivery] = []
         for raw in ids:
-            task_id = TaskId(raw.decode())
+            task_id = TaskId(text(raw))
             async with translated():
                 await self._client.zadd(self._name, {task_id: int((now + hold_s) * 1000)}, xx=True)
                 tries = await self._client.get(self._link.keys.webhook_tries(task_id))
             try:
-                found.append(Delivery(await self._tasks.get(task_id), int(tries or 0)))
+                found.append(Delivery(await self._tasks.get(task_id), number(tries)))
             except NotFound:
                 await self.done(task_id)
         return found

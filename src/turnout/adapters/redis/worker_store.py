@@ -7,6 +7,7 @@ from dataclasses import replace
 from turnout.adapters.redis import scripts
 from turnout.adapters.redis.connection import RedisConnection, translated
 from turnout.adapters.redis.manager_news import tell_manager
+from turnout.adapters.redis.records import number, read_all, read_one, text
 from turnout.adapters.redis.shared_read import SharedRead
 from turnout.domain.errors import NotFound
 from turnout.domain.serving import Enrolment, OrderSheet, StoredHeartbeat, WorkerId
@@ -37,7 +38,7 @@ class RedisWorkerStore:
         if workers is not None:
             return await self._enrolments(workers)
         async with translated():
-            names = [w.decode() for w in await self._client.smembers(self._link.keys.workers())]
+            names = [text(w) for w in await self._client.smembers(self._link.keys.workers())]
         found = await self._enrolments([WorkerId(name) for name in sorted(names)])
         lapsed = [name for name in names if name not in found]
         if lapsed:
@@ -50,16 +51,15 @@ class RedisWorkerStore:
             for worker in workers:
                 pipe.hmget(self._link.keys.worker(worker), "doc", "draining", "evicted")
             found = await pipe.execute()
-        return {
-            worker: replace(ENROLMENT.validate_json(doc), draining=draining == b"1")
-            for worker, (doc, draining, evicted) in zip(workers, found, strict=True)
-            if doc is not None and not evicted
-        }
+        there = {w: found for w, found in zip(workers, found, strict=True) if not found[2]}
+        docs = {worker: doc for worker, (doc, _, _) in there.items()}
+        known = await read_all(self._link, "worker", docs, ENROLMENT.validate_json)
+        return {w: replace(enrolment, draining=there[w][1] == b"1") for w, enrolment in known.items()}
 
     async def evicted(self, worker: WorkerId) -> Enrolment | None:
         async with translated():
             doc, evicted = await self._client.hmget(self._link.keys.worker(worker), "doc", "evicted")
-        return ENROLMENT.validate_json(doc) if doc is not None and evicted else None
+        return await read_one(self._link, "worker", worker, doc, ENROLMENT.validate_json) if evicted else None
 
     async def evict(self, worker: WorkerId) -> None:
         key = self._link.keys.worker(worker)
@@ -96,11 +96,10 @@ class RedisWorkerStore:
             for worker in workers:
                 pipe.hmget(self._link.keys.heartbeat(worker), "doc", "seq")
             found = await pipe.execute()
-        return {
-            worker: replace(HEARTBEAT.validate_json(doc), seq=int(seq))
-            for worker, (doc, seq) in zip(workers, found, strict=True)
-            if doc is not None
-        }
+        docs = {worker: doc for worker, (doc, _) in zip(workers, found, strict=True)}
+        seqs = {worker: number(seq) for worker, (_, seq) in zip(workers, found, strict=True)}
+        known = await read_all(self._link, "heartbeat", docs, HEARTBEAT.validate_json)
+        return {worker: replace(heartbeat, seq=seqs[worker]) for worker, heartbeat in known.items()}
 
 
 class RedisOrderStore:
@@ -111,7 +110,8 @@ class RedisOrderStore:
     async def get(self, worker: WorkerId) -> OrderSheet | None:
         async with translated():
             version, doc = await self._link.client.hmget(self._link.keys.orders(worker), "v", "doc")
-        return None if doc is None else OrderSheet(int(version), ORDERS.validate_json(doc))
+        orders = await read_one(self._link, "orders", worker, doc, ORDERS.validate_json)
+        return None if orders is None else OrderSheet(number(version), orders)
 
     async def wait(self, worker: WorkerId, seen: int, timeout_s: float) -> OrderSheet | None:
         deadline = time.monotonic() + timeout_s

@@ -76,6 +76,9 @@ class Metrics:
         Gauge("turnout_log_lines_dropped", "Log lines that could not be written.", registry=own).set_function(
             dropped_lines
         )
+        self._dead = Gauge(
+            "turnout_dead_records", "Records that could not be read, and were set aside.", registry=own
+        )
         self._redis_up = Gauge("turnout_redis_up", "Whether Redis answered this scrape.", registry=own)
         self._restarts = Counter(
             "turnout_gang_restarts",
@@ -136,6 +139,7 @@ class Metrics:
         try:
             for state, count in (await self._backlog.totals()).items():
                 self._tasks.labels(state).set(count)
+            self._dead.set(await self._backlog.dead_records())
             videos = [model.name for model in await self._catalog.videos()]
             figures_of = {name: await self._backlog.figures(name) for name in videos}
             for gauge in (self._length, self._running, self._oldest):

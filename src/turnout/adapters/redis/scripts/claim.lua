@@ -6,7 +6,7 @@ if redis.call('EXISTS', closed_key(gang)) == 1 then return false end
 local tenants = redis.call('ZRANGE', tenants_key(model), 0, -1, 'WITHSCORES')
 for i = 1, #tenants, 2 do
   local tenant, tag = tenants[i], tonumber(tenants[i + 1])
-  local running = tonumber(redis.call('HGET', counts_key(tenant), 'running') or '0')
+  local running = tonumber(redis.call('HGET', counts_key(tenant), 'running') or '0') or 0
   if running < tonumber(max_running) then
     local id = redis.call('ZRANGE', waiting_key(model, tenant), 0, 0)[1]
     local queue = queue_key(model)
@@ -29,7 +29,7 @@ for i = 1, #tenants, 2 do
     end
     redis.call('HSET', bound_key(model), turn, id)
     redis.call('HSET', task_key(id), 'turn', turn, 'gang', gang)
-    redis.call('HINCRBY', counts_key(tenant), 'running', 1)
+    count(counts_key(tenant), 'running', 1)
     return id
   end
 end

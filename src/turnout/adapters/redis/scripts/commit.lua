@@ -12,15 +12,15 @@ if current ~= version then return 0 end
 redis.call('HSET', key, 'v', tonumber(version) + 1, 'doc', doc, 'state', state, 'attempt', attempt)
 redis.call('PEXPIRE', key, ttl_ms)
 if old_state ~= state then
-  redis.call('HINCRBY', totals_key(), old_state, -1)
-  redis.call('HINCRBY', totals_key(), state, 1)
+  count(totals_key(), old_state, -1)
+  count(totals_key(), state, 1)
 end
 
 if move ~= 'keep' then
   if turn then
     drop_turn(model, turn)
     redis.call('HDEL', key, 'turn', 'gang')
-    redis.call('HINCRBY', counts_key(tenant), 'running', -1)
+    count(counts_key(tenant), 'running', -1)
   elseif move == 'end' and stop_waiting(model, tenant, id) then
     drop_unclaimed_turn(model)
   end

@@ -11,8 +11,8 @@ local now_ms = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
 
 local account = chat_account_key(tenant)
 local known = redis.call('HMGET', account, 'at', 'r', 't')
-local passed_ms = math.max(0, now_ms - tonumber(known[1] or now_ms))
-local level = {r = tonumber(known[2] or per_minute.r), t = tonumber(known[3] or per_minute.t)}
+local passed_ms = math.max(0, now_ms - (tonumber(known[1] or '') or now_ms))
+local level = {r = tonumber(known[2] or '') or per_minute.r, t = tonumber(known[3] or '') or per_minute.t}
 local granted = {r = 0, t = 0}
 local full_ms = 0
 for kind, limit in pairs(per_minute) do
@@ -40,7 +40,7 @@ if concurrency > 0 then
   local others = 0
   for i = 1, #held, 2 do
     local count, till = string.match(held[i + 1], '^(%d+) (%d+)$')
-    if tonumber(till) <= now_ms then
+    if not till or tonumber(till) <= now_ms then
       redis.call('HDEL', lent, held[i])
     elseif held[i] ~= gateway then
       others = others + tonumber(count)

@@ -43,6 +43,12 @@ local function orders_key(worker) return P .. ':fleet:orders:' .. worker end
 local function news_key() return P .. ':fleet:news' end
 local function changes_key() return P .. ':fleet:changes' end
 
+-- Adds to a count; one that is no number begins anew, so that it stops nothing.
+local function count(key, field, by)
+  local done = redis.pcall('HINCRBY', key, field, by)
+  if type(done) == 'table' and done.err then redis.call('HSET', key, field, math.max(0, tonumber(by) or 0)) end
+end
+
 local function ensure_group(queue)
   if redis.call('EXISTS', queue) == 0 then
     redis.call('XGROUP', 'CREATE', queue, GROUP, '0', 'MKSTREAM')
@@ -69,7 +75,7 @@ local function drop_unclaimed_turn(model)
 end
 
 -- The highest tag served; domain/fairness says how tenants take turns.
-local function clock(model) return tonumber(redis.call('GET', clock_key(model)) or '0') end
+local function clock(model) return tonumber(redis.call('GET', clock_key(model)) or '0') or 0 end
 
 -- The tenant's turn is over. Tags up to the clock say nothing of those who left, so only those above it are kept.
 local function end_turn(model, tenant, tag)
@@ -80,16 +86,16 @@ local function end_turn(model, tenant, tag)
 end
 
 local function start_waiting(model, tenant, id, place)
-  redis.call('ZADD', waiting_key(model, tenant), place, id)
+  redis.call('ZADD', waiting_key(model, tenant), tonumber(place) and place or 0, id)
   local tag = math.max(clock(model), tonumber(redis.call('ZSCORE', served_key(model), tenant) or '0'))
   redis.call('ZADD', tenants_key(model), 'NX', tag, tenant)
-  redis.call('HINCRBY', counts_key(tenant), 'waiting', 1)
+  count(counts_key(tenant), 'waiting', 1)
 end
 
 -- Returns whether the task was waiting.
 local function stop_waiting(model, tenant, id)
   if redis.call('ZREM', waiting_key(model, tenant), id) == 0 then return false end
-  redis.call('HINCRBY', counts_key(tenant), 'waiting', -1)
+  count(counts_key(tenant), 'waiting', -1)
   if redis.call('EXISTS', waiting_key(model, tenant)) == 0 then
     redis.call('ZREM', tenants_key(model), tenant)
   end
@@ -106,7 +112,7 @@ end
 
 -- Adds to what a tenant used on a day, and to the tenants of that day.
 local function count_use(day, tenant, model, figure, amount, ttl_ms)
-  redis.call('HINCRBY', usage_of_key(day, tenant), figure .. ':' .. model, amount)
+  count(usage_of_key(day, tenant), figure .. ':' .. model, amount)
   redis.call('PEXPIRE', usage_of_key(day, tenant), ttl_ms)
   redis.call('SADD', usage_day_key(day), tenant)
   redis.call('PEXPIRE', usage_day_key(day), ttl_ms)

@@ -7,7 +7,7 @@ for i = 4, #ARGV, 4 do
   if operation == 'hset' then
     redis.call('HSET', key, field, value)
   elseif operation == 'hincrby' then
-    redis.call('HINCRBY', key, field, value)
+    count(key, field, value)
   elseif operation == 'hdel' then
     redis.call('HDEL', key, field)
   elseif operation == 'del' then

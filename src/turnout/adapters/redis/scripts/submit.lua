@@ -21,7 +21,7 @@ if tonumber(redis.call('GET', minute) or '0') >= tonumber(per_minute) then
   return {'rate', 60000 - now_ms % 60000}
 end
 local counts = redis.call('HMGET', counts_key(tenant), 'running', 'waiting')
-local running, waiting = tonumber(counts[1] or '0'), tonumber(counts[2] or '0')
+local running, waiting = tonumber(counts[1] or '0') or 0, tonumber(counts[2] or '0') or 0
 if running + waiting >= max_running + max_waiting then return {'full', running, waiting} end
 
 redis.call('INCR', minute)
@@ -43,7 +43,7 @@ redis.call('ZADD', unfinished_key(model), string.format('%.0f', time[1] * 1000 +
 add_turn(model)
 start_waiting(model, tenant, id, place)
 redis.call('PEXPIRE', counts_key(tenant), ttl_ms)
-redis.call('HINCRBY', totals_key(), state, 1)
+count(totals_key(), state, 1)
 record(id, tenant, event, ttl_ms)
 redis.call('SADD', queues_key(), model)
 redis.call('XADD', news_key(), 'MAXLEN', '~', MAX_NEWS, '*', 'q', model)  -- wakes the manager
