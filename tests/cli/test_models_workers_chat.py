@@ -3,6 +3,7 @@
 import json
 import os
 import pty
+import re
 import signal
 import subprocess
 import sys
@@ -166,14 +167,25 @@ def test_workers_are_listed_and_drained(cli: Cli, gateway: ScriptedGateway) -> N
             "machine": machine,
             "replicas": [],
         },
+        {
+            "id": "w-4",
+            "name": "left",
+            "url": "http://d:1",
+            "draining": True,
+            "standing": "gone",
+            "heard_ago_s": 140.2,
+            "machine": machine,
+            "replicas": [],
+        },
     ]
-    heading, big, new, old = cli("workers", "list").out.splitlines()
+    heading, big, new, old, left = cli("workers", "list").out.splitlines()
     assert heading.split() == ["ID", "NAME", "URL", "STATE", "GPUS", "MEMORY", "REPLICAS"]
-    assert "takes work  2, 120.0 of 160.0 GiB free  32.0 of 64.0 GiB free" in big
+    assert "takes work  2, 120.0 of 160.0 GiB free  32.0 of 64.0 GiB free" in re.sub("  +", "  ", big)
     assert big.endswith("r-1 ready, 3 busy; r-2 failed: no such [2J weights")
     assert new.split() == ["w-2", "new", "http://b:1", "silent"]
     assert "draining" in old
-    assert len(json.loads(cli("workers", "list", "--json").out)["data"]) == 3
+    assert "silent for 140 s" in left and "draining" not in left
+    assert len(json.loads(cli("workers", "list", "--json").out)["data"]) == 4
     assert cli("workers", "drain", "w-1").out == "w-1 is draining\n"
     assert asked(gateway) == {"draining": True}
     assert cli("workers", "drain", "w-1", "--undo").out == "w-1 takes work again\n"

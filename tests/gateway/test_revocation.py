@@ -170,6 +170,22 @@ async def test_a_worker_that_is_not_heard_from_loses_its_routes_with_its_key(
     await wait_until(lambda: chat.at_rest, "nothing to be held")
 
 
+async def test_a_worker_that_is_not_heard_from_does_not_take_work(served: Gateway) -> None:
+    admin = bearer(await served.key(role=Role.ADMIN))
+    async with httpx.AsyncClient(base_url=served.base, timeout=60) as http:
+        key = bearer(await served.key(role=Role.WORKER))
+        one = (await http.post("/workers/register", json=JOIN, headers=key)).json()
+        await http.post(f"/workers/{one['id']}/heartbeat", json=BEAT, headers=bearer(one["secret"]))
+        (shown,) = (await http.get("/workers", headers=admin)).json()["data"]
+        assert shown["standing"] == "alive" and shown["heard_ago_s"] < 6
+        link = served.stores.link
+        beat = link.keys.heartbeat(WorkerId(one["id"]))
+        seq = int(await link.client.hget(beat, "seq") or 0)
+        await link.client.hset(beat, "seq", str(seq - 140_000_000))
+        (shown,) = (await http.get("/workers", headers=admin)).json()["data"]
+        assert shown["standing"] == "gone" and shown["heard_ago_s"] >= 140
+
+
 async def test_an_admin_evicts_a_worker(chat: Chat) -> None:
     await chat.replica(at_once)
     admin = bearer(await chat.gateway.key(role=Role.ADMIN))

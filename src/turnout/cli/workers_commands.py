@@ -83,7 +83,7 @@ def evict(
 
 def _row(worker: "WorkerShown") -> Sequence[str]:
     machine = worker.machine
-    state = "draining" if worker.draining else "takes work" if machine else "silent"
+    state = _state(worker)
     return (
         one_line(worker.id),
         one_line(worker.name),
@@ -93,6 +93,15 @@ def _row(worker: "WorkerShown") -> Sequence[str]:
         _free(machine.free_memory_bytes, machine.memory_bytes) if machine else "",
         "; ".join(_replica(replica) for replica in worker.replicas),
     )
+
+
+def _state(worker: "WorkerShown") -> str:
+    """`takes work`, `draining`, `silent for 140 s`."""
+    if worker.machine is None:
+        return "silent"
+    if worker.heard_ago_s is not None and worker.standing != "alive":
+        return f"silent for {worker.heard_ago_s:.0f} s"
+    return "draining" if worker.draining else "takes work"
 
 
 def _gpus(gpus: "Sequence[Gpu]") -> str:

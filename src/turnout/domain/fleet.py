@@ -15,6 +15,7 @@ from turnout.domain.serving import (
     ReplicaId,
     ReplicaReport,
     ServedModel,
+    Standing,
     Want,
     Worker,
     WorkerId,
@@ -47,6 +48,11 @@ class Rules:
     max_failures: int = 3
     backoff_s: float = 5.0
     max_backoff_s: float = 300.0
+
+    def standing(self, silent_s: float) -> Standing:
+        if silent_s >= self.gone_s:
+            return Standing.GONE
+        return Standing.SUSPECT if silent_s >= self.suspect_s else Standing.ALIVE
 
     def backoff(self, failures: int) -> float:
         return backoff_s(failures, self.backoff_s, self.max_backoff_s)

@@ -329,12 +329,13 @@ class Enrolment:
 @dataclass(frozen=True, slots=True)
 class StoredHeartbeat:
     """A worker's heartbeat. `seen` is the version of the orders it has; `seq` grows from beat to beat and is given
-    by whoever stores it."""
+    by whoever stores it, as does `ago_s`: how long ago it came, when it is read."""
 
     machine: Machine
     reports: tuple[ReplicaReport, ...] = ()
     seen: int = 0
     seq: int = 0
+    ago_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from turnout.domain.fleet import Failures, Fleet, GivenUp, evolve
-from turnout.domain.serving import Closing, Phase, Replica, ReplicaId, Standing, Want, Worker, WorkerId
+from turnout.domain.serving import Closing, Phase, Replica, ReplicaId, Want, Worker, WorkerId
 from turnout.manager.events_and_commands import (
     Blame,
     Close,
@@ -160,13 +160,7 @@ def _aged(workers: dict[WorkerId, Worker], fleet: Fleet, now: float) -> dict[Wor
         silent_s = now - worker.heard_at
         if silent_s >= rules.forget_s:
             continue
-        standing = (
-            Standing.GONE
-            if silent_s >= rules.gone_s
-            else Standing.SUSPECT
-            if silent_s >= rules.suspect_s
-            else Standing.ALIVE
-        )
+        standing = rules.standing(silent_s)
         aged[worker_id] = worker if standing is worker.standing else replace(worker, standing=standing)
     return aged
 

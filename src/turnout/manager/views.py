@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 
 from turnout.domain.fleet import Fleet
 from turnout.domain.model_status import ModelState, ModelStatus, StatusCause
+from turnout.domain.placement import could_ever_fit
 from turnout.domain.serving import (
     ModelRoutes,
     Phase,
@@ -127,6 +128,8 @@ def _waiting(fleet: Fleet, model: str, for_s: float) -> ModelStatus:
         cause = StatusCause.NO_WORKER
     elif not alive:
         cause = StatusCause.NO_WORKER_ALIVE
+    elif (silent := _silent_host(fleet, model, alive)) is not None:
+        cause, worker = StatusCause.WORKER_SILENT, _name(fleet, silent.id)
     elif by:
         cause = StatusCause.ROOM_BEING_MADE
     elif not any(w.settled for w in alive):
@@ -136,6 +139,15 @@ def _waiting(fleet: Fleet, model: str, for_s: float) -> ModelStatus:
     else:
         cause = StatusCause.MEMORY_HELD
     return ModelStatus(ModelState.WAITING, cause, worker=worker, for_s=for_s, by=tuple(by))
+
+
+def _silent_host(fleet: Fleet, model: str, alive: Sequence[Worker]) -> Worker | None:
+    """A worker that could run the model and is not heard from, if no other could."""
+    spec = fleet.models[model]
+    if any(could_ever_fit(spec, worker.machine) for worker in alive):
+        return None
+    silent = (w for w in fleet.workers.values() if w.standing is not Standing.ALIVE)
+    return next((w for w in silent if could_ever_fit(spec, w.machine)), None)
 
 
 def _name(fleet: Fleet, worker: WorkerId) -> str:

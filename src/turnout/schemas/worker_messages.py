@@ -8,7 +8,7 @@ change: a lost or repeated message does no harm. The gateway holds a heartbeat o
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from turnout.domain.serving import Machine, ReplicaOrder, ReplicaReport, WorkerId
+from turnout.domain.serving import Machine, ReplicaOrder, ReplicaReport, Standing, WorkerId
 
 EVICTED = "worker_evicted"
 """The code of the error that an evicted worker gets. It ends then, and does not come back by itself."""
@@ -69,14 +69,16 @@ class WorkerEvicted(BaseModel):
 
 
 class WorkerShown(BaseModel):
-    """A worker as admins see it; `machine` is None until its first heartbeat. `key` is the id of the key that it joined
-    with."""
+    """A worker as admins see it; `machine` and `heard_ago_s` are None until its first heartbeat, and an hour after its
+    last. `key` is the id of the key that it joined with."""
 
     id: WorkerId
     name: str
     url: str
     draining: bool
     key: str = ""
+    standing: Standing = Standing.GONE
+    heard_ago_s: float | None = None
     machine: Machine | None
     replicas: tuple[ReplicaReport, ...]
 

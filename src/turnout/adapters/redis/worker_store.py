@@ -95,11 +95,16 @@ class RedisWorkerStore:
         async with translated(), self._client.pipeline(transaction=False) as pipe:
             for worker in workers:
                 pipe.hmget(self._link.keys.heartbeat(worker), "doc", "seq")
-            found = await pipe.execute()
+            pipe.time()  # a heartbeat's number is the time when it came, by the same clock
+            *found, (seconds, microseconds) = await pipe.execute()
+        now = seconds * 1_000_000 + microseconds
         docs = {worker: doc for worker, (doc, _) in zip(workers, found, strict=True)}
         seqs = {worker: number(seq) for worker, (_, seq) in zip(workers, found, strict=True)}
         known = await read_all(self._link, "heartbeat", docs, HEARTBEAT.validate_json)
-        return {worker: replace(heartbeat, seq=seqs[worker]) for worker, heartbeat in known.items()}
+        return {
+            worker: replace(heartbeat, seq=seqs[worker], ago_s=max(0.0, (now - seqs[worker]) / 1e6))
+            for worker, heartbeat in known.items()
+        }
 
 
 class RedisOrderStore:

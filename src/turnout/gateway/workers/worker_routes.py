@@ -15,7 +15,8 @@ from fastapi import APIRouter, Header, Request
 
 from turnout.domain.audit import AuditAction
 from turnout.domain.errors import Forbidden, InvalidRequest, NotFound, TurnoutError, Unauthorized
-from turnout.domain.serving import TUNNEL, Enrolment, OrderSheet, StoredHeartbeat, WorkerId
+from turnout.domain.fleet import Rules
+from turnout.domain.serving import TUNNEL, Enrolment, OrderSheet, Standing, StoredHeartbeat, WorkerId
 from turnout.gateway.audit_trail import AuditDep
 from turnout.gateway.auth import AdminDep, WorkerDep
 from turnout.gateway.bodies import json_body, read_json
@@ -37,6 +38,7 @@ from turnout.schemas.worker_messages import (
 
 HEARTBEAT_S = 2.0
 _MAX_PROOF_BYTES = 256
+_RULES = Rules()
 _ADVICE = "Give a --public-url that gateways reach, or join with --tunnel if there is none."
 
 router = APIRouter(tags=["workers"], responses=documented(401, 403, 500, 503))
@@ -102,6 +104,8 @@ async def index(admin: AdminDep, gateway: GatewayDep) -> WorkerList:
                 url=enrolment.url,
                 draining=enrolment.draining,
                 key=enrolment.key,
+                standing=_RULES.standing(beats[worker].ago_s) if worker in beats else Standing.GONE,
+                heard_ago_s=round(beats[worker].ago_s, 1) if worker in beats else None,
                 machine=beats[worker].machine if worker in beats else None,
                 replicas=beats[worker].reports if worker in beats else (),
             )

@@ -1,0 +1,28 @@
+"""What a user is told of a model that waits."""
+
+from turnout.domain.fleet import Fleet, ModelPressure
+from turnout.domain.model_status import StatusCause, describe
+from turnout.domain.serving import EngineKind, Gpu, Machine, Needs, ServedModel, Standing, Worker, WorkerId
+from turnout.manager.views import statuses
+
+BIG = Machine((Gpu(0, 80 << 30, 80 << 30),), 64 << 30, 64 << 30)
+SMALL = Machine((), 8 << 30, 8 << 30)
+MODEL = ServedModel("m", EngineKind.VLLM, "w", Needs(gpus=1, gpu_memory_bytes=1 << 30))
+
+
+def waiting(standing: Standing) -> Fleet:
+    big = Worker(WorkerId("w-1"), BIG, "http://a", 0.0, standing, name="gpu1")
+    small = Worker(WorkerId("w-2"), SMALL, "http://b", 0.0, name="laptop")
+    return Fleet(
+        {"m": MODEL}, {big.id: big, small.id: small}, pace={"m": ModelPressure(waiting_since=100.0)}, at=140.0
+    )
+
+
+def test_a_model_whose_only_worker_is_silent_is_told_so() -> None:
+    status = statuses(waiting(Standing.GONE))["m"]
+    assert (status.cause, status.worker) == (StatusCause.WORKER_SILENT, "gpu1")
+    assert describe(status) == "waiting for 40 s: worker gpu1 does not answer"
+
+
+def test_memory_is_held_only_where_a_worker_is_alive() -> None:
+    assert statuses(waiting(Standing.ALIVE))["m"].cause is StatusCause.MEMORY_HELD
