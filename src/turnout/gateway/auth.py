@@ -22,7 +22,7 @@ async def _maybe_caller(
     """A request with an Authorization header is judged by that alone."""
     if credentials is not None:
         shown = request.headers["authorization"].encode("latin-1")  # the framework would strip it
-        return await gateway.keys.identify(bearer(shown))
+        return await gateway.keys.identify(bearer(shown), request.client.host if request.client else "")
     by_cookie = cookie_authorization(request.method, request.headers.raw)
     try:
         return None if by_cookie is None else await gateway.keys.identify(bearer(by_cookie))

@@ -7,6 +7,7 @@ from typing import NamedTuple
 from turnout.domain.errors import Forbidden, Unauthorized, Unavailable
 from turnout.domain.keys import Key, Role, matches, mint, split_token
 from turnout.domain.tasks import TenantId
+from turnout.gateway.login_throttle import LoginThrottle
 from turnout.ports.keys import KeyStore
 
 _KEEP_S = 5.0  # a revoked key works at most this much longer
@@ -44,11 +45,18 @@ class KeyRing:
         self._store = store
         self.check_data = check_data
         self._now = now
+        self._throttle = LoginThrottle(now)
         self._kept: dict[str, _Kept] = {}
         self._seen: dict[bytes, _Kept] = {}  # by the header it came in
 
-    async def identify(self, token: str) -> Key:
-        """The key behind a token; raises Unauthorized."""
+    async def identify(self, token: str, address: str = "") -> Key:
+        """The key behind a token that came from `address`; raises Unauthorized, or Limited if many failed from there."""
+        try:
+            return await self._identify(token)
+        except Unauthorized as err:
+            raise self._throttle.refused(address, err) from None
+
+    async def _identify(self, token: str) -> Key:
         parts = split_token(token)
         if parts is None or len(parts[0]) > _MAX_ID_CHARS:
             raise Unauthorized("The API key is not valid.", code="invalid_api_key")

@@ -24,9 +24,9 @@ class Target(NamedTuple):
 
 class RelayRequest:
     """One complete request. `headers` are all that came, with lower-case names; only those in `RelaySettings.forwarded` go
-    on to the replica. `request_id` is ours, and both sides get it."""
+    on to the replica. `request_id` is ours, and both sides get it. `client` is the address that it came from."""
 
-    __slots__ = ("authorization", "body", "headers", "path", "request_id")
+    __slots__ = ("authorization", "body", "client", "headers", "path", "request_id")
 
     def __init__(
         self,
@@ -35,12 +35,14 @@ class RelayRequest:
         headers: Sequence[tuple[bytes, bytes]],
         body: bytes,
         request_id: bytes,
+        client: str = "",
     ) -> None:
         self.path = path
         self.authorization = authorization
         self.headers = headers
         self.body = body
         self.request_id = request_id
+        self.client = client
 
 
 class RelayFailure(StrEnum):

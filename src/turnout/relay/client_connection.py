@@ -35,6 +35,7 @@ _numbers = itertools.count(1)
 
 
 class ClientConnection(HttpToolsProtocol):
+    address = ""  # what connections are counted by
     parser: httptools.HttpRequestParser  # pyright: ignore[reportIncompatibleVariableOverride]
 
     def __init__(

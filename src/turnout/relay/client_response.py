@@ -32,6 +32,8 @@ class ClientSide(Protocol):
     def transport(self) -> asyncio.Transport: ...
     @property
     def write_paused(self) -> bool: ...
+    @property
+    def address(self) -> str: ...
 
     def response_ended(self, keep_alive: bool) -> None:
         """The response is complete; the next request may start."""
@@ -62,7 +64,9 @@ class ClientResponse:
         self, client: ClientSide, head: Head, body: bytes, request_id: bytes, common_lines: bytes
     ) -> None:
         """`common_lines` are in the head of every response."""
-        self.request = RelayRequest(head.path, head.authorization, head.headers, body, request_id)
+        self.request = RelayRequest(
+            head.path, head.authorization, head.headers, body, request_id, client.address
+        )
         self.client = client
         self.transport = client.transport
         self.keep_alive = head.keep_alive

@@ -20,7 +20,6 @@ _FULL = Unavailable("Too many connections.", code="too_many_connections")
 
 class CountedConnection(ClientConnection):
     _counted = False
-    _address = ""
     _behind_proxy = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -28,8 +27,8 @@ class CountedConnection(ClientConnection):
         counts = self._context.counts
         host = self.client[0] if self.client else ""
         self._behind_proxy = counts.is_proxy(host)
-        self._address = "" if self._behind_proxy else group_of(host)
-        self._counted = counts.enter(self._address)
+        self.address = "" if self._behind_proxy else group_of(host)
+        self._counted = counts.enter(self.address)
         if not self._counted:
             # At once and without a word with the client: this must cost as little as it can.
             self._stage = ReadStage.CLOSING
@@ -39,7 +38,7 @@ class CountedConnection(ClientConnection):
     def connection_lost(self, exc: Exception | None) -> None:
         if self._counted:
             self._counted = False
-            self._context.counts.leave(self._address)
+            self._context.counts.leave(self.address)
         super().connection_lost(exc)
 
     def on_headers_complete(self) -> None:
@@ -51,15 +50,15 @@ class CountedConnection(ClientConnection):
 
     def _count_as(self, client: str) -> bool:
         address, counts = group_of(client), self._context.counts
-        if address != self._address:
-            counts.leave(self._address)
+        if address != self.address:
+            counts.leave(self.address)
             self._counted = counts.enter(address)
-            self._address = address
+            self.address = address
         self.client = (client, 0)
         return self._counted
 
     def handle_websocket_upgrade(self) -> None:
         self._counted = False  # the socket gives it back
-        made = partial(SocketConnection, self._context, self._address, self.client)
+        made = partial(SocketConnection, self._context, self.address, self.client)
         self.ws_protocol_class = cast("type[asyncio.Protocol]", made)
         super().handle_websocket_upgrade()

@@ -98,7 +98,7 @@ class ChatAdmission:
     async def _admit_later(self, token: str, ask: RelayRequest, began: float) -> UpstreamCall:
         """The same for a key that must be looked up, or a share that must be refilled."""
         try:
-            key = require_user(await self._keys.identify(token))
+            key = require_user(await self._keys.identify(token, ask.client))
             share = await self._shares.wait_enter(key.tenant)
             got = self._read_and_seat(ask, key.tenant, share, began)
         except TurnoutError as err:

@@ -112,7 +112,7 @@ async def _authenticate(socket: WebSocket, keys: KeyRing) -> Key | None:
         if token is None:
             await _accept(socket)
             token = await _first_message(socket)
-        return require_user(await keys.identify(token))
+        return require_user(await keys.identify(token, socket.client.host if socket.client else ""))
     except TurnoutError as err:
         await refuse_socket(socket, err)
     except WebSocketDisconnect:
