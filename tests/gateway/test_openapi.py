@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, cast
+from unittest.mock import Mock
 
 import pytest
 import schemathesis
@@ -112,7 +113,7 @@ CHECKS = [
 def operations() -> list[tuple[str, str]]:
     """Method and path of all that is documented; no part behind the ports is needed to tell."""
     nothing: Any = None
-    stores = GatewayStores(**{field.name: nothing for field in fields(GatewayStores)})
+    stores = GatewayStores(**{field.name: nothing for field in fields(GatewayStores)} | {"data": Mock()})
     gateway = build_gateway(
         Config(),
         stores,
