@@ -115,3 +115,52 @@ def test_several_gateways_never_exceed_an_account_whatever_is_lost(
                 held[which] = max(held[which], int(share.slots))  # it may still use what it had
         assert entered <= requests
         assert sum(p.running for p in shares) <= slots
+
+
+@given(
+    st.integers(1, 600),
+    st.integers(0, 600),
+    st.lists(st.tuples(st.floats(0, 20), st.integers(0, 50)), max_size=20),
+)
+def test_while_the_account_is_away_a_share_lends_no_more_than_the_account_held_and_got(
+    per_minute: int, left: int, moves: list[tuple[float, int]]
+) -> None:
+    share = TenantShare(ChatLimits(requests_per_minute=per_minute, concurrency=50))
+    left = min(left, per_minute)
+    share.refill(share.refill_request(), Grant(left_requests=float(left)), 0.0)
+    now, entered = 0.0, 0
+    for pause_s, tries in moves:
+        now += pause_s
+        for _ in range(tries):
+            share.lend(now)
+            if share.enter():
+                entered += 1
+                share.leave()
+    assert entered <= left + now * per_minute / 60 + 1e-6
+    owed = share.refill_request()
+    assert owed.lent_requests == entered + max(0, -owed.requests if owed.requests < 0 else 0) + int(
+        share.requests
+    )
+
+
+def test_a_tenant_that_owes_is_lent_nothing_until_that_is_paid() -> None:
+    share = TenantShare(ChatLimits(tokens_per_minute=60))
+    share.refill(share.refill_request(), Grant(left_tokens=-10.0), 0.0)
+    share.lend(9.0)
+    assert not share.enter()
+    with pytest.raises(Limited):
+        share.refuse_if_exhausted(9.0)
+    share.lend(12.0)
+    assert share.enter()
+
+
+def test_lent_tokens_are_paid_once() -> None:
+    share = TenantShare(ChatLimits(tokens_per_minute=600))
+    share.lend(0.0)
+    assert share.enter()
+    share.leave(100)
+    request = share.refill_request()
+    assert (request.lent_tokens, request.debt) == (30, 70)
+    share.refill(request, Grant(tokens=request.tokens, left_tokens=400.0), 1.0)
+    assert share.tokens == 30
+    assert share.refill_request().lent_tokens == 0

@@ -6,6 +6,9 @@ asking anyone. Its loop refills the share ahead of time (`ShareRequest`, `Grant`
 
 Requests and slots are paid before the work, so all gateways together never exceed the account. Tokens are known only
 when an answer ends: they are paid then, into debt if need be, and while there is debt nothing is admitted.
+
+While the account cannot be asked, a gateway lends to its own share at the tenant's whole rate (`TenantShare.lend`), as if
+it were the only one. What it lent is told to the account with the next request, and paid from it.
 """
 
 from collections.abc import Iterator
@@ -33,12 +36,15 @@ class ChatLimits:
 @dataclass(frozen=True, slots=True)
 class ShareRequest:
     """What a gateway wants of an account. Negative `requests` and `tokens` are given back; `debt` are tokens that
-    were used beyond those it held; `slots` is how many it wants to hold in all."""
+    were used beyond those it held; `slots` is how many it wants to hold in all. `lent_…` is what it has lent to itself
+    while the account could not be asked."""
 
     requests: int = 0
     tokens: int = 0
     debt: int = 0
     slots: int = 0
+    lent_requests: int = 0
+    lent_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +81,9 @@ class TenantShare:
         "_entered",
         "_entered_before",
         "_exhausted_until",
+        "_lent_at",
+        "_lent_requests",
+        "_lent_tokens",
         "_retry_s",
         "_spare",
         "_tokens_ahead",
@@ -103,6 +112,9 @@ class TenantShare:
         self._entered = 0
         self._entered_before = 0  # as of the last refill
         self._exhausted_until = -inf
+        self._lent_at = -inf  # since when what flows into the account has not been lent
+        self._lent_requests = 0  # that the account has not been told of
+        self._lent_tokens = 0
         self._retry_s = 1.0
         self._why = ""
 
@@ -119,7 +131,7 @@ class TenantShare:
         """No request is in it, none came since the last refill, and there is nothing left to give back."""
         limits = self.limits
         return (
-            not (self.running or self.waiting)
+            not (self.running or self.waiting or self._lent_requests or self._lent_tokens)
             and self._entered == self._entered_before
             and not (limits.requests_per_minute and self.requests)
             and not (limits.tokens_per_minute and self.tokens)
@@ -166,13 +178,47 @@ class TenantShare:
             wanted = self.running + self.waiting + (0 if idle else self._spare)
             slots = min(limits.concurrency, wanted)
             self.slots = min(self.slots, max(slots, self.running))
-        return ShareRequest(requests, tokens, debt, slots)
+        lent_requests, lent_tokens = self._lent_requests, self._lent_tokens
+        self._lent_requests = self._lent_tokens = 0
+        return ShareRequest(requests, tokens, debt, slots, lent_requests, lent_tokens)
+
+    def lend(self, now: float) -> None:
+        """Fills the share while the account cannot be asked, up to what it would hold ahead: from what the account held
+        when it was last asked (all, if it never was), and from what flows into it."""
+        limits = self.limits
+        passed_s = min(60.0, now - self._lent_at)
+        self._exhausted_until = -inf
+        lent_s = 0.0  # how much of the time that passed is used up
+        if limits.requests_per_minute:
+            per_s = limits.requests_per_minute / 60
+            wanted = max(0, int(self._ahead + self.waiting - self.requests))
+            lent = min(wanted, max(0, int(passed_s * per_s)))
+            self.requests += lent
+            self._lent_requests += lent
+            lent_s = lent / per_s
+            if self.requests < 1:
+                self._exhausted(now, 1 / per_s, f"Over {limits.requests_per_minute} requests a minute.")
+        if limits.tokens_per_minute:
+            per_s = limits.tokens_per_minute / 60
+            wanted = max(0, int(self._tokens_ahead - self.tokens))
+            lent = min(wanted, max(0, int(passed_s * per_s)))
+            self.tokens += lent
+            self._lent_tokens += lent
+            lent_s = max(lent_s, lent / per_s)
+            if self.tokens <= 0:
+                self._exhausted(now, 1.0, f"Over {limits.tokens_per_minute} tokens a minute.")
+        if limits.concurrency:
+            self.slots = float(limits.concurrency)
+            if self.running >= self.slots:
+                self._exhausted(now, 1.0, f"Over {limits.concurrency} requests at once.")
+        self._lent_at = now - passed_s + lent_s
 
     def refill(self, request: ShareRequest, grant: Grant, now: float) -> None:
         """Takes what the account granted for `request`."""
         limits = self.limits
         self.grant = grant
         self._exhausted_until = -inf
+        self._lent_at = now - 60 * self._left_part()
         if limits.requests_per_minute:
             self.requests += grant.requests
             if self.requests < 1 and request.requests > 0:
@@ -196,6 +242,15 @@ class TenantShare:
             if denied and self.running >= self.slots:
                 self._exhausted(now, 1.0, f"Over {limits.concurrency} requests at once.")
         self.header_lines = b"".join(f"{name}: {value}\r\n".encode() for name, value in self._headers())
+
+    def _left_part(self) -> float:
+        """How full the account was when it was last asked, by the limit of which least was left; below 0 with debt."""
+        limits, grant, part = self.limits, self.grant, 1.0
+        if limits.requests_per_minute:
+            part = min(part, grant.left_requests / limits.requests_per_minute)
+        if limits.tokens_per_minute:
+            part = min(part, grant.left_tokens / limits.tokens_per_minute)
+        return part
 
     def _exhausted(self, now: float, wait_s: float, why: str) -> None:
         self._retry_s = max(0.05, wait_s)

@@ -1,5 +1,6 @@
 """Keys as this gateway knows them: looked up by their token, remembered for a moment."""
 
+import asyncio
 from collections.abc import Awaitable, Callable, Collection
 from math import inf
 from typing import NamedTuple
@@ -12,6 +13,7 @@ from turnout.ports.keys import KeyStore
 
 _KEEP_S = 5.0  # a revoked key works at most this much longer
 _KEEP_AWAY_S = 60.0  # a known key works so long while keys cannot be looked up: nor can one be revoked then
+_LOOK_S = 0.25  # how long a request whose key was known waits for a look at it
 _MAX_KEPT = 4096
 _MAX_ID_CHARS = 64
 
@@ -114,10 +116,15 @@ class KeyRing:
         kept = self._kept.get(key_id)
         if kept is not None and self._now() < kept.fresh_until:
             return kept.key
+        known = kept is not None and self._now() < kept.away_until
+        if kept is not None and known:
+            # Others go on with it while this one looks, and if it was in vain, until the next look is due.
+            self._kept[key_id] = kept._replace(fresh_until=min(self._now() + _KEEP_S, kept.away_until))
         try:
-            key = await self._store.find(key_id)
-        except Unavailable:
-            if kept is not None and self._now() < kept.away_until:
+            async with asyncio.timeout(_LOOK_S if known else None):
+                key = await self._store.find(key_id)
+        except (Unavailable, TimeoutError):
+            if kept is not None and known:
                 return kept.key
             raise
         self._kept.pop(key_id, None)

@@ -89,3 +89,17 @@ async def test_nothing_stays_for_ever(stores: Stores) -> None:
     assert len(keys) == 2
     for key in keys:
         assert 0 < await stores.link.client.pttl(key) < 91 * 60_000 + 1000
+
+
+async def test_a_request_that_is_sent_again_counts_once(stores: Stores) -> None:
+    quotas, limits = RedisQuotas(stores.link), ChatLimits(100, 1000, 0)
+    request = ShareRequest(requests=5, tokens=10, debt=20, lent_requests=3, lent_tokens=30)
+    first = await quotas.lease("a", ACME, limits, request, 1)
+    for _ in range(3):
+        again = await quotas.lease("a", ACME, limits, request, 1)
+        assert (again.requests, again.tokens) == (first.requests, first.tokens) == (5, 10)
+    assert 92 <= again.left_requests < 95
+    assert 940 <= again.left_tokens < 960
+    assert (await quotas.lease("a", ACME, limits, ShareRequest(requests=5), 2)).requests == 5
+    late = await quotas.lease("a", ACME, limits, request, 1)
+    assert late.left_requests > 86, "an old one that comes late changes nothing"

@@ -13,12 +13,15 @@ class RedisQuotas:
         self._link = link
         self._slots_ms = int(slots_s * 1000)
 
-    async def lease(self, gateway: str, tenant: TenantId, limits: ChatLimits, request: ShareRequest) -> Grant:
+    async def lease(
+        self, gateway: str, tenant: TenantId, limits: ChatLimits, request: ShareRequest, number: int = 0
+    ) -> Grant:
         return await scripts.lease_share(
             self._link,
             tenant=tenant,
             gateway=gateway,
             limits=limits,
             request=request,
+            number=number,
             slots_ms=self._slots_ms,
         )

@@ -3,13 +3,17 @@
 One loop refills the shares from the shared accounts ahead of time; nothing else talks to the accounts. A request that
 finds its share empty waits for the next refill. If the account is empty too, that request is refused, and for a moment
 so are those after it, without another look.
+
+An account that does not answer in `_ASK_S` holds nobody up: the share lends to itself at the tenant's rate, and accounts
+are asked again every `_AWAY_S`. A request to an account whose answer was lost is sent again until it is answered, and
+counts once, so what was used meanwhile is paid afterwards.
 """
 
 import asyncio
 from collections.abc import Callable
 
 from turnout.domain.errors import Unavailable
-from turnout.domain.quotas import ChatLimits, TenantShare
+from turnout.domain.quotas import ChatLimits, ShareRequest, TenantShare
 from turnout.domain.tasks import TenantId
 from turnout.observe import get_log
 from turnout.ports.quotas import Quotas
@@ -17,19 +21,25 @@ from turnout.ports.quotas import Quotas
 _REFILL_S = 2.0  # slots are renewed, and what lies idle is given back, this often
 _PAUSE_S = 0.005  # between two rounds, so that a busy tenant's requests are paid for in batches
 _AT_ONCE = 32  # accounts that are asked at the same time
+_ASK_S = 0.25
+_AWAY_S = 1.0
+_WAIT_S = 5.0  # far longer than a round takes: then the loop is being started again
 
 log = get_log()
 
 
 class _Account:
-    """One tenant's share; `refilled` is the promise of the next refill, if somebody waits for it."""
+    """One tenant's share; `refilled` is the promise of the next refill, if somebody waits for it. `unanswered` is the
+    request with the number `number`, until it is answered."""
 
-    __slots__ = ("refilled", "share", "tenant")
+    __slots__ = ("number", "refilled", "share", "tenant", "unanswered")
 
     def __init__(self, tenant: TenantId, limits: ChatLimits) -> None:
         self.tenant = tenant
         self.share = TenantShare(limits)
-        self.refilled: asyncio.Future[Unavailable | None] | None = None
+        self.refilled: asyncio.Future[None] | None = None
+        self.unanswered: ShareRequest | None = None
+        self.number = 0
 
 
 class ChatShares:
@@ -43,6 +53,7 @@ class ChatShares:
         self._accounts: dict[TenantId, _Account] = {}
         self._due: dict[TenantId, _Account] = {}
         self._refill_due = asyncio.Event()
+        self._away_until: float | None = None  # when to ask again; None: accounts answer
 
     def enter(self, tenant: TenantId) -> TenantShare | None:
         """The tenant's share with one more request in it, to be given back with `leave`; None when the request must
@@ -59,7 +70,7 @@ class ChatShares:
         return None
 
     async def wait_enter(self, tenant: TenantId) -> TenantShare:
-        """The same for a request that has to wait. Raises Limited, and Unavailable if the account cannot be read."""
+        """The same for a request that has to wait. Raises Limited, and Unavailable if no refill comes."""
         while True:
             share = self.enter(tenant)
             if share is not None:
@@ -92,30 +103,57 @@ class ChatShares:
         if refilled is None:
             refilled = account.refilled = asyncio.get_running_loop().create_future()
         self._refill_soon(account)
-        problem = await asyncio.shield(refilled)
-        if problem is not None:
-            raise problem
+        try:
+            async with asyncio.timeout(_WAIT_S):
+                await asyncio.shield(refilled)
+        except TimeoutError as err:
+            raise Unavailable("Limits cannot be seen now.", code="unavailable", retry_after_s=1.0) from err
 
     def _refill_soon(self, account: _Account) -> None:
         self._due[account.tenant] = account
         self._refill_due.set()
 
     async def _refill(self, account: _Account) -> None:
-        share, problem = account.share, None
+        if self._away_until is not None:
+            self._lend(account)  # first, so that nobody waits for the answer
+            if self._now() < self._away_until:
+                return
+        share = account.share
         # Whoever comes from here on waits for the next refill: this one does not count them.
         refilled, account.refilled = account.refilled, None
-        request = share.refill_request()
+        if account.unanswered is None:
+            account.unanswered = share.refill_request()
+            account.number += 1
         try:
-            grant = await self._quotas.lease(self._name, account.tenant, share.limits, request)
-            share.refill(request, grant, self._now())
-        except Unavailable as err:
-            log.warning("limits not seen", tenant=account.tenant, reason=err.message)
-            problem = Unavailable("Limits cannot be seen now.", code="unavailable", retry_after_s=1.0)
+            async with asyncio.timeout(_ASK_S):
+                grant = await self._quotas.lease(
+                    self._name, account.tenant, share.limits, account.unanswered, account.number
+                )
+            share.refill(account.unanswered, grant, self._now())
+            account.unanswered = None
+            if self._away_until is not None:
+                self._away_until = None
+                log.warning("limits seen again")
+        except (Unavailable, TimeoutError) as err:
+            if self._away_until is None:
+                log.warning(
+                    "limits not seen: shares lend to themselves",
+                    tenant=account.tenant,
+                    reason=str(err) or "no answer in time",
+                )
+            self._away_until = self._now() + _AWAY_S
+            share.lend(self._now())
         finally:
             if refilled is not None and not refilled.done():
-                refilled.set_result(problem)
+                refilled.set_result(None)
+
+    def _lend(self, account: _Account) -> None:
+        account.share.lend(self._now())
+        refilled, account.refilled = account.refilled, None
+        if refilled is not None and not refilled.done():
+            refilled.set_result(None)
 
     def _drop_unused(self) -> None:
         for tenant, account in list(self._accounts.items()):
-            if account.refilled is None and account.share.unused:
+            if account.refilled is None and account.unanswered is None and account.share.unused:
                 del self._accounts[tenant]

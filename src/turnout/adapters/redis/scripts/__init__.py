@@ -254,9 +254,10 @@ async def lease_share(
     gateway: str,
     limits: ChatLimits,
     request: ShareRequest,
+    number: int,
     slots_ms: int,
 ) -> Grant:
-    """As much of the request as the tenant's account holds."""
+    """As much of the request as the tenant's account holds; a request whose number came before gets the same again."""
     requests, tokens, slots, left_requests, left_tokens = await _lease_share.run(
         link,
         tenant=tenant,
@@ -266,7 +267,9 @@ async def lease_share(
         concurrency=limits.concurrency,
         requests=request.requests,
         tokens=request.tokens,
-        debt_tokens=request.debt,
+        debt_requests=request.lent_requests,
+        debt_tokens=request.debt + request.lent_tokens,
+        number=number,
         wanted_slots=request.slots,
         slots_ms=slots_ms,
     )

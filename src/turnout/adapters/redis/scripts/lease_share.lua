@@ -1,16 +1,22 @@
 -- Gives a gateway as much of its request as the tenant's account holds. The clock is this server's.
 -- Returns {requests, tokens, slots, requests left, tokens left}; the last two as text, as they are not whole.
-local tenant, gateway, requests_per_minute, tokens_per_minute, concurrency, requests, tokens, debt_tokens, wanted_slots,
-  slots_ms = unpack(ARGV)
+-- A gateway whose answer was lost sends its request again under the same number: it is granted the same, and counts once.
+local tenant, gateway, requests_per_minute, tokens_per_minute, concurrency, requests, tokens, debt_requests, debt_tokens,
+  number, wanted_slots, slots_ms = unpack(ARGV)
 local per_minute = {r = tonumber(requests_per_minute), t = tonumber(tokens_per_minute)}
 local wanted = {r = tonumber(requests), t = tonumber(tokens)}
-local debt = {r = 0, t = tonumber(debt_tokens)}
+local debt = {r = tonumber(debt_requests), t = tonumber(debt_tokens)}
 concurrency, wanted_slots, slots_ms = tonumber(concurrency), tonumber(wanted_slots), tonumber(slots_ms)
 local time = redis.call('TIME')
 local now_ms = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
 
 local account = chat_account_key(tenant)
-local known = redis.call('HMGET', account, 'at', 'r', 't')
+local known = redis.call('HMGET', account, 'at', 'r', 't', 'by:' .. gateway)
+local before = {string.match(known[4] or '', '^(%d+) (%d+) (%d+)$')}
+local repeated = tonumber(number) > 0 and tonumber(number) <= tonumber(before[1] or '0')
+if repeated then
+  wanted, debt = {r = 0, t = 0}, {r = 0, t = 0}
+end
 local passed_ms = math.max(0, now_ms - (tonumber(known[1] or '') or now_ms))
 local level = {r = tonumber(known[2] or '') or per_minute.r, t = tonumber(known[3] or '') or per_minute.t}
 local granted = {r = 0, t = 0}
@@ -30,9 +36,13 @@ for kind, limit in pairs(per_minute) do
 end
 if full_ms > 0 then
   redis.call('HSET', account, 'at', now_ms, 'r', tostring(level.r), 't', tostring(level.t))
+  if tonumber(number) > 0 and not repeated then
+    redis.call('HSET', account, 'by:' .. gateway, string.format('%s %d %d', number, granted.r, granted.t))
+  end
   redis.call('PEXPIRE', account, math.ceil(full_ms) + 1000) -- a full account is the same as none
 end
 
+if repeated then granted = {r = tonumber(before[2]), t = tonumber(before[3])} end
 local slots = 0
 if concurrency > 0 then
   local lent = chat_slots_key(tenant)
