@@ -13,7 +13,9 @@ from tests.chaos.clients import FRAMES, TERMINAL, Clients, Watched, digest, fram
 from tests.chaos.cluster import Cluster, running_cluster, wait_for
 from tests.chaos.faults import Fault
 
-_SPECS = 20  # so many different videos; every task is one of them, so that its bytes are known beforehand
+_SPECS = (
+    20  # so many different videos at most; every task is one of them, so that its bytes are known beforehand
+)
 _AT_ONCE = 24
 _RECOVER_S = 240.0  # how long after a fault nothing may come to its end
 
@@ -94,6 +96,7 @@ class Chaos:
         self._cluster = cluster
         self._say = say
         self._clients = Clients(cluster)
+        self._specs = min(_SPECS, max(1, plan.tasks // 5))
         self._watched: list[Watched] = []
         self._began = time.monotonic()
         self._done = asyncio.Event()
@@ -114,7 +117,7 @@ class Chaos:
                     if time.monotonic() - self._began > self._plan.limit_s:
                         self._say(f"the time is up: {number} of {self._plan.tasks} tasks were begun")
                         break
-                    watched = Watched(number % _SPECS, f"chaos-{number}")
+                    watched = Watched(number % self._specs, f"chaos-{number}")
                     self._watched.append(watched)
                     clients.create_task(self._one(watched, waiting), name=watched.key)
             self._done.set()
@@ -125,7 +128,7 @@ class Chaos:
 
     async def _references(self) -> dict[int, str]:
         """The digest of each video, rendered before anything is disturbed."""
-        first = [Watched(spec, f"undisturbed-{spec}") for spec in range(min(_SPECS, self._plan.tasks))]
+        first = [Watched(spec, f"undisturbed-{spec}") for spec in range(self._specs)]
         await asyncio.gather(*(self._clients.live_through(w, 300) for w in first))
         self._say(f"{len(first)} videos rendered undisturbed")
         return {w.spec: digest(await self._clients.download(w.id)) for w in first}

@@ -3,6 +3,7 @@
 import secrets
 
 from starlette.datastructures import MutableHeaders
+from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from turnout.domain.error_table import INTERNAL_ERROR
@@ -104,6 +105,8 @@ class UnexpectedErrors:
 
         try:
             await self._app(scope, receive, watched)
+        except ClientDisconnect:
+            return  # it hung up in the middle of its body: nobody is there to be told
         except Exception as err:
             if started:
                 raise  # the server cuts the connection: that is all a client can be told now
