@@ -586,3 +586,22 @@ def test_an_endless_line_of_videos_lets_a_chat_model_have_its_turn() -> None:
         ready.update(name for name in ("v", "c") if world.ready(name))
     assert min(ready.values()) > 40, ready
     assert sum(world.starts.values()) < 20, "no thrash"
+
+
+def test_a_model_that_an_admin_stops_finishes_and_leaves_and_the_next_request_wakes_it() -> None:
+    world = World(Box(W1), models=[model("a", idle_s=300.0)])
+    world.ask("a", waiting=1)
+    world.ticks(6)
+    engine = next(iter(world.boxes[W1].engines.values()))
+    engine.busy, world.boxes[W1].endless = 1, True
+    world.feed(DemandSeen({"a": Demand(0, 1, world.now, stop=True)}))
+    world.ticks(20)
+    [replica] = world.of("a")
+    assert replica.closing and replica.want is Want.READY  # it finishes what it has
+    world.boxes[W1].endless = False
+    world.feed(DemandSeen({"a": Demand(0, 0, world.now, stop=True)}))
+    world.ticks(10)
+    assert not world.of("a")
+    world.feed(DemandSeen({"a": Demand(1, 0, world.now, stop=True)}))  # somebody waits: that counts more
+    world.ticks(6)
+    assert world.ready("a")

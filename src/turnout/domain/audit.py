@@ -12,6 +12,8 @@ class AuditAction(StrEnum):
     KEY_ROTATED = "key.rotated"
     KEY_REVOKED = "key.revoked"
     MODEL_REGISTERED = "model.registered"
+    MODEL_WOKEN = "model.woken"
+    MODEL_STOPPED = "model.stopped"
     MODEL_REMOVED = "model.removed"
     WORKER_REGISTERED = "worker.registered"
     WORKER_DRAINED = "worker.drained"

@@ -253,11 +253,13 @@ _OPEN = frozenset({Phase.STARTING, Phase.READY, Phase.SLEEPING})
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """What gateways see of one model: requests that wait for it, requests under way, and when it was last asked."""
+    """What gateways see of one model: requests that wait for it, requests under way, when it was last asked, and whether
+    an admin wants it stopped."""
 
     waiting: int = 0
     running: int = 0
     asked_at: float = 0.0
+    stop: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,6 +270,7 @@ class DemandReport:
     waiting: int = 0
     running: int = 0
     ago_s: float = 0.0
+    stop: bool = False
 
 
 @dataclass(frozen=True, slots=True)

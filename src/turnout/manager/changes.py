@@ -78,6 +78,7 @@ def demand_event(fleet: Fleet, asked: Iterable[GatewayDemand], queues: Mapping[s
                 so_far.waiting + report.waiting,
                 so_far.running + report.running,
                 max(so_far.asked_at, came_at if report.waiting or report.running else came_at - report.ago_s),
+                so_far.stop or report.stop,
             )
     silent = {n: Demand(asked_at=d.asked_at) for n, d in fleet.demand.items() if n not in demand}
     return DemandSeen(silent | demand)

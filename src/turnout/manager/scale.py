@@ -57,9 +57,12 @@ def _scale_one(
     demand = fleet.demand.get(model.name)
     load = load_of(fleet, model.name)
     serving = [r for r in replicas if r.open]
-    needed = replicas_needed(load, model.concurrency, model.min_replicas, model.max_replicas)
+    stopped = demand is not None and demand.stop and not demand.waiting
+    needed = replicas_needed(
+        0 if stopped else load, model.concurrency, model.min_replicas, model.max_replicas
+    )
     recent = demand is not None and now - demand.asked_at < model.idle_s
-    kept = max(needed, 1) if recent or load else needed
+    kept = max(needed, 1) if (recent or load) and not stopped else needed
     back = [SetWant(r.id, Want.READY, "asked for again") for r in replicas if _dozing(r)]
     back += [Reopen(r.id) for r in replicas if _idled_out(r, fleet, model)]
     missing = needed - len(serving)
@@ -76,7 +79,11 @@ def _scale_one(
     if needed > have:
         scaled.claims += _claims(fleet, model, serving, needed, have, load, pace, now)
     elif have > kept:
-        closings = list(_surplus(model, serving, have - kept, pace, now))
+        closings = list(
+            _stopped(model, serving, have - kept)
+            if stopped
+            else _surplus(model, serving, have - kept, pace, now)
+        )
         if closings:
             pace = ModelPressure(pace.waiting_since, pace.pressed_since, None)
         scaled.commands += closings
@@ -146,8 +153,20 @@ def _surplus(
     idle = [r for r in ready if r.busy == 0 and now - max(r.used_at, r.ready_at or 0.0) >= model.idle_s]
     thin = not idle and pace.slack_since is not None and now - pace.slack_since >= model.idle_s
     for replica in (idle or (ready[:1] if thin else []))[:count]:
-        then = Want.ASLEEP if model.sleep and replica.spec.sleep else Want.GONE
-        yield Close(replica.id, then, f"idle for {model.idle_s:g} s" if idle else "the load went down")
+        reason = f"idle for {model.idle_s:g} s" if idle else "the load went down"
+        yield Close(replica.id, _rest_of(model, replica), reason)
+
+
+def _stopped(model: ServedModel, serving: Sequence[Replica], count: int) -> Iterator[Close]:
+    """Closes them whether they are idle or not: each finishes what it has."""
+    ready = [r for r in serving if r.phase is Phase.READY]
+    for replica in ready[:count]:
+        yield Close(replica.id, _rest_of(model, replica), "an admin stopped it")
+
+
+def _rest_of(model: ServedModel, replica: Replica) -> Want:
+    """What a replica that is not needed any more becomes."""
+    return Want.ASLEEP if model.sleep and replica.spec.sleep else Want.GONE
 
 
 def _reopen_what_nobody_needs(fleet: Fleet, closed: Sequence[Replica], scaled: Scaled) -> None:

@@ -314,3 +314,20 @@ async def play(ops: list[Any]) -> None:
         seat.release()
     demand = switchboard.demand().get("m", Demand())
     assert (demand.waiting, demand.running) == (0, 0)
+
+
+async def test_an_admins_wish_to_wake_a_model_is_told_until_it_is_awake() -> None:
+    switchboard = board()
+    switchboard.wake("m")
+    assert switchboard.demand()["m"].waiting == 1
+    switchboard.update({"m": ModelRoutes((route("a"),), 2)})
+    assert switchboard.demand()["m"].waiting == 0
+
+
+async def test_an_admins_wish_to_stop_a_model_ends_with_the_next_request() -> None:
+    switchboard = board("a")
+    switchboard.stop("m")
+    assert switchboard.demand()["m"].stop
+    seat = switchboard.take("m", None)
+    assert seat and not switchboard.demand()["m"].stop
+    seat.release()

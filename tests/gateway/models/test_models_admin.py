@@ -157,3 +157,19 @@ async def test_a_video_that_no_machine_can_make_is_refused_with_the_reason(gatew
         return answer.status_code == 503 and "no worker can run wan engines" in answer.text
 
     await wait_until(is_refused, "the refusal")
+
+
+async def test_admins_wake_and_stop_models(gateway: Gateway) -> None:
+    gateway.http.headers.update(await bearer(gateway, Role.ADMIN))
+    await gateway.http.post("/v1/models/register", json=MODEL)
+    demand = gateway.inside.switchboard.demand
+    assert (await gateway.http.post("/v1/models/qwen/wake")).json()["id"] == "qwen"
+    assert demand()["qwen"].waiting == 1
+    assert (await gateway.http.post("/v1/models/qwen/stop")).status_code == 200
+    assert demand()["qwen"].stop and not demand()["qwen"].waiting
+    await gateway.http.post("/v1/models/register", json={**MODEL, "min_replicas": 1})
+    kept = await gateway.http.post("/v1/models/qwen/stop")
+    assert (kept.status_code, kept.json()["error"]["code"]) == (409, "kept_awake")
+    assert (await gateway.http.post("/v1/models/nothing/wake")).status_code == 404
+    gateway.http.headers.update(await bearer(gateway, Role.USER))
+    assert (await gateway.http.post("/v1/models/qwen/wake")).status_code == 403

@@ -29,7 +29,9 @@ class DemandFeed:
         while True:
             self._switchboard.changed.clear()
             reports = {
-                model: DemandReport(demand.waiting, demand.running, max(0.0, self._now() - demand.asked_at))
+                model: DemandReport(
+                    demand.waiting, demand.running, max(0.0, self._now() - demand.asked_at), demand.stop
+                )
                 for model, demand in self._switchboard.demand().items()
             }
             try:

@@ -19,6 +19,7 @@ from turnout.domain.serving import Demand, ModelRoutes, ReplicaId, Route
 from turnout.domain.tasks import TenantId
 
 _AVOID_S = 10.0  # a replica that failed a request gets no other for this long, unless nothing else is free
+_WISH_S = 30.0  # how long an admin's wish to wake or stop a model is told to the manager
 _NONE = frozenset[ReplicaId]()
 
 
@@ -42,12 +43,12 @@ class Seat:
 class _ModelRequests:
     """What this gateway has of one model."""
 
-    __slots__ = ("asked_at", "queue", "running")
+    __slots__ = ("asked_at", "queue", "running", "stop_until", "wake_until")
 
     def __init__(self) -> None:
         self.queue = SeatQueue()
         self.running = 0
-        self.asked_at = 0.0
+        self.asked_at = self.wake_until = self.stop_until = 0.0
 
 
 class Switchboard:
@@ -94,6 +95,7 @@ class Switchboard:
         if there is not None and not there.video:
             requests = self._requests(model)
             requests.asked_at = self._now()
+            requests.stop_until = 0.0
             route = choose(there.routes, self._loads, there.concurrency, affinity, self._avoided(), tried)
             if route is not None:
                 return self._enter(model, requests, route)
@@ -159,11 +161,35 @@ class Switchboard:
         return None if there is None else refusal_of(there)
 
     def demand(self) -> dict[str, Demand]:
-        """What this gateway sees of each model that was asked for."""
+        """What this gateway sees of each model that was asked for. An admin's wish to wake a model counts as a request that
+        waits for it."""
+        now = self._now()
         return {
-            model: Demand(len(requests.queue), requests.running, requests.asked_at)
+            model: Demand(
+                len(requests.queue) or int(now < requests.wake_until and not self._is_routed(model)),
+                requests.running,
+                requests.asked_at,
+                now < requests.stop_until,
+            )
             for model, requests in self._models.items()
         }
+
+    def wake(self, model: str) -> None:
+        """Has the model started though nobody asks for it; it leaves after its idle time."""
+        requests = self._requests(model)
+        requests.asked_at = self._now()
+        requests.wake_until, requests.stop_until = requests.asked_at + _WISH_S, 0.0
+        self.changed.set()
+
+    def stop(self, model: str) -> None:
+        """Has the model's replicas leave; the next request wakes it again."""
+        requests = self._requests(model)
+        requests.wake_until, requests.stop_until = 0.0, self._now() + _WISH_S
+        self.changed.set()
+
+    def _is_routed(self, model: str) -> bool:
+        there = self._routes.get(model) if self._routes is not None else None
+        return there is not None and bool(there.routes)
 
     def _requests(self, model: str) -> _ModelRequests:
         requests = self._models.get(model)

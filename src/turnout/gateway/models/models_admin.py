@@ -3,14 +3,14 @@
 from fastapi import APIRouter, Request
 
 from turnout.domain.audit import AuditAction
-from turnout.domain.errors import Forbidden, NotFound
-from turnout.domain.model_status import REGISTERED
-from turnout.domain.serving import EngineKind
+from turnout.domain.errors import Conflict, Forbidden, NotFound, Unavailable
+from turnout.domain.model_status import NOT_LOOKED_AT, REGISTERED
+from turnout.domain.serving import EngineKind, ServedModel
 from turnout.engines.engine_servers import check_served
 from turnout.gateway.audit_trail import AuditDep
 from turnout.gateway.auth import AdminDep
 from turnout.gateway.bodies import json_body, read_json_value
-from turnout.gateway.gateway import GatewayDep
+from turnout.gateway.gateway import Gateway, GatewayDep
 from turnout.gateway.problems import documented
 from turnout.schemas.declared_models import DECLARATION, read_model
 from turnout.schemas.model_json import ModelDeleted, ModelShown, ServedShown, shown
@@ -42,6 +42,40 @@ async def register(
     await gateway.stores.models.put(model)
     gateway.catalog.invalidate()
     return shown(model, REGISTERED)
+
+
+@router.post("/v1/models/{name}/wake", responses=documented(404), summary="Start a model now")
+async def wake(name: str, admin: AdminDep, gateway: GatewayDep, audit: AuditDep) -> ModelShown | ServedShown:
+    """It leaves again when nobody has asked for it for its idle time."""
+    model = await _known(gateway, name)
+    refusal = gateway.switchboard.refusal(name)
+    if refusal is not None:
+        raise Unavailable(refusal, "name", "model_unavailable")
+    await audit.record(admin, AuditAction.MODEL_WOKEN, name)
+    gateway.switchboard.wake(name)
+    return await _shown(gateway, model)
+
+
+@router.post("/v1/models/{name}/stop", responses=documented(404, 409), summary="Stop a model now")
+async def stop(name: str, admin: AdminDep, gateway: GatewayDep, audit: AuditDep) -> ModelShown | ServedShown:
+    """Its replicas finish what they have and leave; the next request wakes it again."""
+    model = await _known(gateway, name)
+    if model.min_replicas:
+        raise Conflict(f"{name} has min_replicas {model.min_replicas}.", "name", "kept_awake")
+    await audit.record(admin, AuditAction.MODEL_STOPPED, name)
+    gateway.switchboard.stop(name)
+    return await _shown(gateway, model)
+
+
+async def _known(gateway: Gateway, name: str) -> ServedModel:
+    try:
+        return await gateway.stores.models.get(name)
+    except NotFound as err:
+        raise NotFound(f"There is no model {name[:100]}.", "model", "model_not_found") from err
+
+
+async def _shown(gateway: Gateway, model: ServedModel) -> ModelShown | ServedShown:
+    return shown(model, (await gateway.stores.fleet_status.statuses()).get(model.name, NOT_LOOKED_AT))
 
 
 @router.delete("/v1/models/{name}", responses=documented(404), summary="Remove a model")
