@@ -28,6 +28,7 @@ from turnout.gateway.chat.direct import DirectRoutes
 from turnout.gateway.chat.routes_feed import RoutesFeed
 from turnout.gateway.chat.switchboard import Switchboard
 from turnout.gateway.key_ring import KeyRing
+from turnout.gateway.operations.gang_list import GangList
 from turnout.gateway.operations.history import History
 from turnout.gateway.operations.metrics import Metrics
 from turnout.gateway.operations.readiness import ReadinessCheck
@@ -99,6 +100,7 @@ class Gateway:
     metrics: Metrics
     background: BackgroundLoops
     readiness: ReadinessCheck
+    gangs: GangList
     history: History
     # videos
     live: LiveEvents
@@ -136,7 +138,8 @@ def build_gateway(
     keys = KeyRing(stores.keys, time.time, stores.data.check_data)
     catalog = Catalog(stores.models, [model.name for model in config.served], time.monotonic)
     background = BackgroundLoops()
-    metrics = Metrics(stores.backlog, stores.gangs, stores.fleet_status, catalog, background, time.time)
+    gangs = GangList(stores.gangs, stores.workers, stores.orders, time.monotonic)
+    metrics = Metrics(stores.backlog, gangs, stores.fleet_status, catalog, background, time.time)
     estimates = TimeEstimates()
     switchboard = Switchboard(time.monotonic)
     routes = RoutesFeed(stores.routes, stores.models, stores.workers, switchboard, tunnels, direct)
@@ -178,6 +181,7 @@ def build_gateway(
         readiness=ReadinessCheck(
             stores.data, stores.blobs, stores.mutex, background, switchboard.knows_routes, time.monotonic
         ),
+        gangs=gangs,
         history=history,
         live=live,
         estimates=estimates,

@@ -13,7 +13,7 @@ class HealthAnswer(BaseModel):
 
 
 class GangView(BaseModel):
-    """A gang on a cluster: of which model, on how many machines, and whether all its ranks are there."""
+    """A gang, of a worker or on Ray: of which model, on how many machines, and whether all its ranks are there."""
 
     model: str
     state: Literal["starting", "formed"]
@@ -22,7 +22,7 @@ class GangView(BaseModel):
 
 
 class Readiness(BaseModel):
-    """`parts` says of each either "ok" or what is wrong; `gangs` are those on a cluster that are awake."""
+    """`parts` says of each either "ok" or what is wrong; `gangs` are those that are awake."""
 
     status: Literal["ready", "not_ready"]
     parts: dict[str, str]

@@ -14,7 +14,21 @@ from turnout.adapters.redis.connection import RedisConnection
 from turnout.adapters.redis.data_health import RedisDataHealth
 from turnout.adapters.valkey import redis_url, start_valkey
 from turnout.domain.errors import Unavailable
-from turnout.domain.serving import ModelRoutes
+from turnout.domain.serving import (
+    EngineKind,
+    Enrolment,
+    Machine,
+    ModelRoutes,
+    OrderSheet,
+    Phase,
+    ReplicaId,
+    ReplicaOrder,
+    ReplicaReport,
+    ServedModel,
+    StoredHeartbeat,
+    Want,
+    WorkerId,
+)
 from turnout.domain.slots import GangReport, RankReport
 from turnout.domain.tasks import Claimed, Finished, GangId, Interrupted, Result, Stage, evolve
 from turnout.gateway.videos.time_estimates import TimeEstimates
@@ -72,6 +86,35 @@ async def test_gangs_on_a_cluster_are_told_without_where_they_are(gateway: Gatew
     assert 'turnout_gangs{model="wan-tiny-t2v",state="formed"} 1.0' in figures
     assert 'turnout_gangs{model="wan-tiny-t2v",state="starting"} 1.0' in figures
     assert 'turnout_gang_nodes{model="wan-tiny-t2v"} 2.0' in figures
+
+
+async def test_gangs_that_workers_run_are_told(gateway: Gateway) -> None:
+    stores, worker = gateway.stores, WorkerId("w-1")
+    models = await gateway.inside.catalog.all()
+    chat = ServedModel("chatty", EngineKind.LLAMACPP, "w.gguf")
+    ordered = {"r1": models["wan-tiny-t2v"], "r2": models["wan-tiny-t2v"], "r3": chat}
+    sheet = OrderSheet(
+        3, tuple(ReplicaOrder(ReplicaId(i), model, (), Want.READY) for i, model in ordered.items())
+    )
+    await stores.mutex.hold("fleet", "m1", 60)
+    await stores.manager_state.publish("fleet", "m1", Publication(orders={worker: sheet}))
+    await stores.workers.enrol(Enrolment(worker, "w1", "http://192.0.2.9:1", "d" * 64))
+    machine = Machine((), 1 << 30, 1 << 30, engines=frozenset(EngineKind))
+    phases = {"r1": Phase.READY, "r2": Phase.STARTING, "r3": Phase.READY, "r4": Phase.READY}
+    reports = tuple(ReplicaReport(ReplicaId(i), phase) for i, phase in phases.items())
+    await stores.workers.heard(worker, StoredHeartbeat(machine, reports, 3))
+    ready = await gateway.http.get("/ready")
+    assert ready.json()["gangs"] == [
+        {"model": "wan-tiny-t2v", "state": "formed", "ranks": 2, "nodes": 1},
+        {"model": "wan-tiny-t2v", "state": "starting", "ranks": 2, "nodes": 1},
+    ]
+    figures = (await gateway.http.get("/metrics")).text
+    assert 'turnout_gangs{model="wan-tiny-t2v",state="formed"} 1.0' in figures
+    assert 'turnout_gangs{model="wan-tiny-t2v",state="starting"} 1.0' in figures
+    assert 'turnout_gang_nodes{model="wan-tiny-t2v"} 1.0' in figures
+    await stores.workers.heard(worker, StoredHeartbeat(machine, (), 3))
+    gateway.inside.gangs._kept = None
+    assert (await gateway.http.get("/ready")).json()["gangs"] == []
 
 
 async def test_a_store_that_takes_no_objects_is_told(

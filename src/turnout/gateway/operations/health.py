@@ -36,15 +36,15 @@ async def ready(gateway: GatewayDep) -> JSONResponse:
 async def _gangs(gateway: Gateway) -> list[GangView]:
     try:
         async with asyncio.timeout(_DEADLINE_S):
-            found = await gateway.stores.gangs.all()
+            found = await gateway.gangs.awake()
     except (TimeoutError, Unavailable):
         return []
     return [
         GangView(
             model=gang.model,
             state="formed" if gang.formed else "starting",
-            ranks=len(gang.ranks),
-            nodes=len({rank.node for rank in gang.ranks if rank.node}),
+            ranks=gang.ranks,
+            nodes=len(gang.nodes),
         )
-        for gang in sorted(found.values(), key=lambda gang: gang.gang)
+        for gang in found
     ]

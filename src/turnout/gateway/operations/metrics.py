@@ -18,14 +18,13 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from turnout.background import BackgroundLoops
 from turnout.domain.errors import Unavailable
-from turnout.domain.slots import GangReport
 from turnout.domain.tasks import Interrupted, Progressed, Stage, Task, TaskId
 from turnout.gateway.catalog import Catalog
 from turnout.gateway.operations.fleet_metrics import FleetMetrics
+from turnout.gateway.operations.gang_list import AwakeGang, GangList
 from turnout.observe import dropped_lines
 from turnout.ports.events import Recorded
 from turnout.ports.fleet_status import FleetStatus
-from turnout.ports.gangs import GangReports
 from turnout.ports.queue import Backlog
 
 _MAX_FOLLOWED = 10_000
@@ -39,14 +38,14 @@ class Metrics:
     def __init__(
         self,
         backlog: Backlog,
-        gangs: GangReports,
+        gangs: GangList,
         fleet_status: FleetStatus,
         catalog: Catalog,
         background: BackgroundLoops,
         now: Callable[[], float],
     ) -> None:
         self._backlog = backlog
-        self._gang_reports = gangs
+        self._gang_list = gangs
         self._fleet_status = fleet_status
         self._catalog = catalog
         self._background = background
@@ -61,9 +60,7 @@ class Metrics:
         self._oldest = Gauge(
             "turnout_queue_oldest_seconds", "Age of the oldest unfinished task.", ["model"], registry=own
         )
-        self._gangs = Gauge(
-            "turnout_gangs", "Gangs on a cluster that are awake.", ["model", "state"], registry=own
-        )
+        self._gangs = Gauge("turnout_gangs", "Gangs that are awake.", ["model", "state"], registry=own)
         self._gang_nodes = Gauge(
             "turnout_gang_nodes", "Machines that a model's gangs are on.", ["model"], registry=own
         )
@@ -148,14 +145,14 @@ class Metrics:
                 self._length.labels(name).set(figures.length)
                 self._running.labels(name).set(figures.running)
                 self._oldest.labels(name).set(figures.oldest_s)
-            self._saw_gangs(videos, list((await self._gang_reports.all()).values()))
+            self._saw_gangs(videos, await self._gang_list.awake())
             self._fleet.figures = await self._fleet_status.figures()
             self._redis_up.set(1)
         except Unavailable:
             self._redis_up.set(0)  # and the rest keeps its last values
         return generate_latest(self.registry)
 
-    def _saw_gangs(self, models: Sequence[str], gangs: Sequence[GangReport]) -> None:
+    def _saw_gangs(self, models: Sequence[str], gangs: Sequence[AwakeGang]) -> None:
         self._gangs.clear()
         self._gang_nodes.clear()
         for model in models:
@@ -163,8 +160,7 @@ class Metrics:
             formed = sum(gang.formed for gang in mine)
             self._gangs.labels(model, "formed").set(formed)
             self._gangs.labels(model, "starting").set(len(mine) - formed)
-            nodes = {rank.node for gang in mine for rank in gang.ranks if rank.node}
-            self._gang_nodes.labels(model).set(len(nodes))
+            self._gang_nodes.labels(model).set(len(frozenset[str]().union(*(gang.nodes for gang in mine))))
 
     def _stepped(self, task: TaskId, event: Progressed) -> None:
         before = self._last_step.pop(task, None)
