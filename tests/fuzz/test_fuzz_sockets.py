@@ -61,7 +61,7 @@ async def ask(chat: Chat, chance: random.Random) -> None:
 
 async def test_fuzz_sockets(stores: Stores, tmp_path: Path) -> None:
     async with chatting(stores, tmp_path) as chat:
-        with watched("asyncio"):  # uvicorn logs peers that hang up in the middle of a handshake
+        with watched():
             for chance in cases():
                 await asyncio.gather(*(ask(chat, random.Random(chance.random())) for _ in range(8)))
             live = chat.gateway.inside.live

@@ -1,7 +1,15 @@
 """Single holes that an audit found, each closed where its rule lives."""
 
+import asyncio
+import json
+from pathlib import Path
+
 import pytest
-from tests.gateway.conftest import Gateway, bearer
+from tests.conftest import Stores, wait_until
+from tests.fuzz.runner import watched
+from tests.gateway.conftest import Gateway, bearer, chatting
+from tests.relay.test_limits import UPGRADE
+from websockets.frames import Close, Frame, Opcode
 
 from turnout.domain.keys import Role
 
@@ -42,3 +50,51 @@ async def test_no_redirect_follows_the_host(gateway: Gateway) -> None:
     answer = await gateway.http.get("/v1/videos/", headers={"host": "evil.example"})
     assert answer.status_code == 404
     assert "evil.example" not in str(answer.headers)
+
+
+TEXT, BAD_TEXT, CLOSE, UNMASKED = "text", "bad text", "close", "unmasked"
+
+
+@pytest.mark.parametrize(
+    ("said", "code"),
+    [
+        ([BAD_TEXT], 1007),
+        ([BAD_TEXT, BAD_TEXT], 1007),
+        ([BAD_TEXT, CLOSE], 1000),
+        ([TEXT, BAD_TEXT], 1007),
+        ([TEXT, CLOSE], 1000),
+        ([TEXT, UNMASKED], 1002),
+        ([TEXT], 4404),
+    ],
+)
+async def test_nothing_that_a_socket_says_is_an_error_in_the_log(
+    stores: Stores, tmp_path: Path, said: list[str], code: int
+) -> None:
+    async with chatting(stores, tmp_path) as chat:
+        frames = {
+            TEXT: Frame(Opcode.TEXT, json.dumps({"key": chat.gateway.token}).encode()).serialize(mask=True),
+            BAD_TEXT: Frame(Opcode.TEXT, b"\xff").serialize(mask=True),
+            CLOSE: Frame(Opcode.CLOSE, Close(1000, "").serialize()).serialize(mask=True),
+            UNMASKED: Frame(Opcode.TEXT, b"x").serialize(mask=False),
+        }
+        host, _, port = chat.base.removeprefix("http://").partition(":")
+        with watched():
+            reader, writer = await asyncio.open_connection(host, int(port))
+            writer.write(UPGRADE % (b"v1/videos/video_1/ws", b""))
+            assert b" 101 " in await reader.readuntil(b"\r\n\r\n")
+            writer.write(b"".join(frames[one] for one in said))  # it has the key and must look for the video
+            opcode, length = await reader.readexactly(2)
+            assert opcode == 0x80 | Opcode.CLOSE
+            assert int.from_bytes((await reader.readexactly(length))[:2]) == code
+            writer.transport.abort()
+            await wait_until(lambda: "run_asgi" not in repr(asyncio.all_tasks()), "the route has ended")
+
+
+async def test_a_refused_handshake_is_no_error_in_the_log(stores: Stores, tmp_path: Path) -> None:
+    async with chatting(stores, tmp_path) as chat:
+        host, _, port = chat.base.removeprefix("http://").partition(":")
+        with watched():
+            reader, writer = await asyncio.open_connection(host, int(port))
+            writer.write(UPGRADE % (b"v1/videos/ws", b"Authorization: Bearer wrong\r\n"))
+            assert b" 401 " in (await reader.read())[:20]
+            writer.close()

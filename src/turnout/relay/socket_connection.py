@@ -2,17 +2,23 @@
 
 Nothing is read before the app has accepted. There is no compression, so that a message is never larger than what came.
 The handshake has a deadline. A peer that does not read is not read from either, and is dropped after a while.
+Whatever a peer says and whenever it leaves, no error is logged: uvicorn would, with a traceback.
 """
 
 import asyncio
 from math import inf
 from typing import Any
 
+from starlette.types import Receive, Scope, Send
+from starlette.websockets import WebSocketDisconnect
 from uvicorn.config import Config
+from uvicorn.protocols.utils import ClientDisconnected
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from uvicorn.server import ServerState
 
 from turnout.relay.relay_context import RelayContext
+
+_INVALID_DATA = 1007
 
 
 class SocketConnection(WebSocketsSansIOProtocol):
@@ -29,6 +35,8 @@ class SocketConnection(WebSocketsSansIOProtocol):
         """`address` is what the connection is counted under; `peer` is who the app is told is calling."""
         super().__init__(config, server_state, app_state, _loop)
         self.conn.available_extensions = []
+        self._app: Any = self.app
+        self.app = self._run_app
         self._context = context
         self._address = address
         self._peer = peer
@@ -64,13 +72,36 @@ class SocketConnection(WebSocketsSansIOProtocol):
         self._settle_reading()
 
     async def send(self, message: Any) -> None:
+        await self.writable.wait()
+        if self.close_sent or self.transport.is_closing():
+            raise ClientDisconnected
         await super().send(message)
+        if self.close_sent:
+            self.handshake_complete = (
+                True  # uvicorn forgets it when a handshake was refused with an HTTP answer
+            )
         self._settle_reading()
 
     async def receive(self) -> Any:
         message = await super().receive()
         self._settle_reading()
         return message
+
+    def send_receive_event_to_app(self) -> None:
+        if self.curr_msg_data_type == "text" and not self.close_sent:
+            try:
+                b"".join(self.frames).decode()
+            except UnicodeDecodeError:
+                self.frames = []
+                self.conn.fail(_INVALID_DATA)
+                return self.handle_parser_exception()
+        super().send_receive_event_to_app()
+
+    async def _run_app(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await self._app(scope, receive, send)
+        except WebSocketDisconnect as err:  # Starlette's name for what `send` raises
+            raise ClientDisconnected from err
 
     def _settle_reading(self) -> None:
         if self.transport.is_closing():
