@@ -95,6 +95,7 @@ async def test_a_request_that_is_sent_again_counts_once(stores: Stores) -> None:
     quotas, limits = RedisQuotas(stores.link), ChatLimits(100, 1000, 0)
     request = ShareRequest(requests=5, tokens=10, debt=20, lent_requests=3, lent_tokens=30)
     first = await quotas.lease("a", ACME, limits, request, 1)
+    again = first
     for _ in range(3):
         again = await quotas.lease("a", ACME, limits, request, 1)
         assert (again.requests, again.tokens) == (first.requests, first.tokens) == (5, 10)

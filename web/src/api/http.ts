@@ -37,15 +37,6 @@ export async function call<K extends Op>(op: K, how: Call<K>): Promise<Operation
   return (await send(method, path + queryOf(how.query), how)) as Operations[K]["answer"];
 }
 
-/** Calls a path that /openapi.json does not describe yet; see `proposed.ts`. */
-export async function callProposed<T>(
-  method: string,
-  path: string,
-  how: { body?: unknown; headers?: Record<string, string>; signal?: AbortSignal } = {},
-): Promise<T> {
-  return (await send(method, path, how)) as T;
-}
-
 function queryOf(query: unknown): string {
   const pairs = Object.entries((query ?? {}) as Record<string, unknown>).filter(([, value]) => value != null);
   return pairs.length > 0 ? `?${new URLSearchParams(pairs.map(([name, value]) => [name, String(value)]))}` : "";

@@ -1,7 +1,6 @@
 // Logging in and out, and finding out who the person is.
 import { currentKey, forgetKey, login, rememberedKey, rememberKey, useKey, type Person } from "./auth";
-import { ApiError, call, callProposed } from "./http";
-import type { Session } from "./proposed";
+import { ApiError, call } from "./http";
 
 /** At the page's start: a one-time code in the fragment, a remembered key, or a cookie from before. */
 export async function begin(code: string | null): Promise<void> {
@@ -20,7 +19,7 @@ export async function begin(code: string | null): Promise<void> {
 async function enterByCode(code: string): Promise<void> {
   useKey(null);
   try {
-    const person = await callProposed<Session>("POST", "/v1/session", { body: { code } });
+    const person = await call("POST /v1/session", { body: { code } });
     login.value = { state: "in", person, by: "session" };
   } catch (err) {
     if (!(err instanceof ApiError)) throw err;
@@ -44,26 +43,12 @@ export async function enterByKey(key: string, remember: boolean): Promise<void> 
 
 export async function leave(): Promise<void> {
   const now = login.peek();
-  if (now.state === "in" && now.by === "session") await callProposed("DELETE", "/v1/session").catch(() => undefined);
+  if (now.state === "in" && now.by === "session") await call("DELETE /v1/session", {}).catch(() => undefined);
   forgetKey();
   login.value = { state: "out", why: "none" };
 }
 
 /** Null: there is neither a key nor a cookie that is valid. A key that is not raises ApiError. */
 async function whoami(): Promise<Person | null> {
-  try {
-    return await callProposed<Session | null>("GET", "/v1/session");
-  } catch (err) {
-    if (!(err instanceof ApiError) || err.status !== 404) throw err;
-  }
-  // A gateway without that route: what the key may do tells its role, and there are no cookies.
-  if (currentKey() === null) return null;
-  await call("GET /v1/models", {});
-  try {
-    await call("GET /workers", {});
-    return { tenant: "", role: "admin", name: "" };
-  } catch (err) {
-    if (err instanceof ApiError && err.status === 403) return { tenant: "", role: "user", name: "" };
-    throw err;
-  }
+  return await call("GET /v1/session", {}); // 204: null
 }

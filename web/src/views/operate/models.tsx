@@ -1,13 +1,13 @@
 // Models: how each stands; wake, stop, register, remove.
 import { useSignal } from "@preact/signals";
-import { call, callProposed } from "../../api/http";
+import { call } from "../../api/http";
 import { loadModels, models, modelsFailed, type Model } from "../../api/models";
 import type { ModelState } from "../../api/schema";
 import { explain } from "../../api/words";
 import { duration, t } from "../../i18n";
 import { Button, Dialog, Empty } from "../../ui/controls";
 import { say } from "../../ui/toasts";
-import { isAbsent, Loaded } from "./operate";
+import { Loaded } from "./operate";
 import { RegisterDialog } from "./register";
 
 /** States without a cause of which the gateway's own sentence says more than the word. */
@@ -50,10 +50,10 @@ function Row({ model, onRemove }: { model: Model; onRemove: () => void }) {
   const order = async (what: "wake" | "stop") => {
     busy.value = true;
     try {
-      await callProposed("POST", `/v1/models/${encodeURIComponent(model.id)}/${what}`);
+      await (what === "wake" ? call("POST /v1/models/{name}/wake", { path: { name: model.id } }) : call("POST /v1/models/{name}/stop", { path: { name: model.id } }));
       await loadModels();
     } catch (err) {
-      say(isAbsent(err) ? t("operate.absent") : explain(err), "bad");
+      say(explain(err), "bad");
     } finally {
       busy.value = false;
     }

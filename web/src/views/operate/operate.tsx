@@ -2,7 +2,6 @@
 import type { ComponentChildren } from "preact";
 import { useSignal, type Signal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
-import { ApiError } from "../../api/http";
 import { explain } from "../../api/words";
 import { t, type Key } from "../../i18n";
 import { Failed } from "../../ui/controls";
@@ -94,9 +93,4 @@ export function Loaded<T>({ polled, children }: { polled: Polled<T>; children: (
       {children(polled.value)}
     </>
   );
-}
-
-/** Whether a gateway does not know a route: it is older than this page. */
-export function isAbsent(problem: unknown): boolean {
-  return problem instanceof ApiError && problem.status === 404 && problem.code === "unknown_url";
 }

@@ -1,17 +1,17 @@
 // Queues now, and plots of the last hours.
 import { useSignal } from "@preact/signals";
-import { callProposed } from "../../api/http";
+import { call } from "../../api/http";
 import { models } from "../../api/models";
-import type { History, HistoryColumn, Queues } from "../../api/proposed";
+import type { HistoryColumns, QueueList } from "../../api/schema";
 import { duration, t, type Key } from "../../i18n";
-import { Choice, Empty } from "../../ui/controls";
-import { isAbsent, Loaded, usePolled, type Polled } from "./operate";
+import { Choice } from "../../ui/controls";
+import { Loaded, usePolled, type Polled } from "./operate";
 import { Plot, type Line } from "./plot";
 
 const SPANS = { hour: 60, hours6: 360, day: 1440 } as const;
 type Span = keyof typeof SPANS;
 
-const PLOTS: readonly { title: Key; unit: "count" | "seconds"; lines: readonly { column: HistoryColumn; name: Key; colour: Line["colour"] }[] }[] = [
+const PLOTS: readonly { title: Key; unit: "count" | "seconds"; lines: readonly { column: keyof HistoryColumns; name: Key; colour: Line["colour"] }[] }[] = [
   { title: "plot.queue", unit: "count", lines: [{ column: "queue_length", name: "plot.queue", colour: "one" }] },
   { title: "plot.gpus", unit: "count", lines: [{ column: "gpus_busy", name: "plot.busy", colour: "one" }, { column: "gpus_idle", name: "plot.idle", colour: "two" }] },
   { title: "plot.step", unit: "seconds", lines: [{ column: "step_seconds", name: "plot.step", colour: "one" }] },
@@ -20,7 +20,7 @@ const PLOTS: readonly { title: Key; unit: "count" | "seconds"; lines: readonly {
 ];
 
 export function OverviewTab() {
-  const queues = usePolled(() => callProposed<Queues>("GET", "/v1/queues"), 4_000);
+  const queues = usePolled(() => call("GET /v1/queues", {}), 4_000);
   return (
     <>
       <Standing queues={queues} />
@@ -30,7 +30,7 @@ export function OverviewTab() {
   );
 }
 
-function Standing({ queues }: { queues: Polled<Queues> }) {
+function Standing({ queues }: { queues: Polled<QueueList> }) {
   const all = models.value ?? [];
   const awake = all.filter((model) => model.state === "ready").length;
   const failed = all.filter((model) => model.state === "failed").length;
@@ -55,14 +55,11 @@ function Standing({ queues }: { queues: Polled<Queues> }) {
   );
 }
 
-function QueueTable({ polled }: { polled: Polled<Queues> }) {
+function QueueTable({ polled }: { polled: Polled<QueueList> }) {
   return (
     <section class="panel" aria-labelledby="queues-title">
       <h2 id="queues-title">{t("overview.queues")}</h2>
-      {isAbsent(polled.problem) ? (
-        <p class="quiet">{t("operate.absent")}</p>
-      ) : (
-        <Loaded polled={polled}>
+      <Loaded polled={polled}>
           {(queues) =>
             queues.data.length === 0 ? (
               <p class="quiet">{t("overview.no_queue")}</p>
@@ -93,27 +90,21 @@ function QueueTable({ polled }: { polled: Polled<Queues> }) {
               </div>
             )
           }
-        </Loaded>
-      )}
+      </Loaded>
     </section>
   );
 }
 
 function Plots() {
   const span = useSignal<Span>("hour");
-  const polled = usePolled(() => callProposed<History>("GET", `/v1/history?minutes=${SPANS[span.value]}`), 15_000, [span.value]);
+  const polled = usePolled(() => call("GET /v1/history", { query: { minutes: SPANS[span.value] } }), 15_000, [span.value]);
   return (
     <section aria-labelledby="plots-title">
       <div class="row row-spread">
         <h2 id="plots-title">{t("overview.history")}</h2>
         <Choice label={t("overview.span")} value={span.value} onChange={(value) => (span.value = value)} options={(Object.keys(SPANS) as Span[]).map((value) => ({ value, text: t(`overview.${value}`) }))} />
       </div>
-      {isAbsent(polled.problem) ? (
-        <Empty icon="operate" title={t("overview.no_history")}>
-          <p>{t("operate.absent")}</p>
-        </Empty>
-      ) : (
-        <Loaded polled={polled}>
+      <Loaded polled={polled}>
           {(history) => (
             <div class="plots">
               {PLOTS.map((plot) => (
@@ -121,8 +112,7 @@ function Plots() {
               ))}
             </div>
           )}
-        </Loaded>
-      )}
+      </Loaded>
     </section>
   );
 }

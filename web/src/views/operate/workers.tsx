@@ -1,7 +1,7 @@
 // Workers: machines, their GPUs and replicas; drain, and the command that joins another.
 import { useSignal } from "@preact/signals";
 import { call } from "../../api/http";
-import type { ReplicaExtras, WorkerExtras } from "../../api/proposed";
+import type { ReplicaExtras } from "../../api/proposed";
 import type { Gpu, ReplicaReport, WorkerShown } from "../../api/schema";
 import { explain } from "../../api/words";
 import { bytes, duration, t } from "../../i18n";
@@ -9,7 +9,7 @@ import { Button, Copyable, Dialog, Empty, Failed, Spinner } from "../../ui/contr
 import { say } from "../../ui/toasts";
 import { Loaded, usePolled } from "./operate";
 
-type Worker = Omit<WorkerShown, "replicas"> & WorkerExtras & { replicas: (ReplicaReport & ReplicaExtras)[] };
+type Worker = Omit<WorkerShown, "replicas"> & { replicas: (ReplicaReport & ReplicaExtras)[] };
 
 export function WorkersTab() {
   const polled = usePolled(async () => (await call("GET /workers", {})).data as Worker[], 3_000);
@@ -55,7 +55,7 @@ function Row({ worker, onChanged }: { worker: Worker; onChanged: () => void }) {
       busy.value = false;
     }
   };
-  const standing = worker.draining ? "draining" : (worker.standing ?? (worker.machine === null ? "unheard" : "alive"));
+  const standing = worker.draining ? "draining" : worker.machine === null ? "unheard" : worker.standing;
   const machine = worker.machine;
   return (
     <li class="entry">
@@ -65,7 +65,7 @@ function Row({ worker, onChanged }: { worker: Worker; onChanged: () => void }) {
           <span class="state" data-state={standing}>
             {t(`worker.${standing}`)}
           </span>
-          {worker.heartbeat_age_s != null && <span class="quiet">{t("workers.heartbeat", { time: duration(worker.heartbeat_age_s) })}</span>}
+          {worker.heard_ago_s != null && <span class="quiet">{t("workers.heartbeat", { time: duration(worker.heard_ago_s) })}</span>}
         </p>
         <p class="facts">
           <span>{worker.url.startsWith("tunnel:") ? t("workers.tunnel") : worker.url}</span>

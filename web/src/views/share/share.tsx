@@ -1,24 +1,18 @@
 // One shared video, for whoever has the link. The token stands in the fragment, so no server's log sees it.
 import { useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
-import { callProposed, open } from "../../api/http";
+import { call, open } from "../../api/http";
+import type { SharedVideo } from "../../api/schema";
 import { explain } from "../../api/words";
 import { clock, t } from "../../i18n";
 import { Button, Failed, Spinner } from "../../ui/controls";
 import { Mark } from "../../ui/icons";
 import { readSize } from "../create/rules";
 
-interface Shared {
-  prompt: string;
-  size: string;
-  seconds: string;
-  expires_at: number;
-}
-
 const TOKEN = "X-Turnout-Share";
 
 export function ShareView({ token }: { token: string }) {
-  const shared = useSignal<Shared | null>(null);
+  const shared = useSignal<SharedVideo | null>(null);
   const url = useSignal<string | null>(null);
   const problem = useSignal<unknown>(null);
   useEffect(() => {
@@ -26,7 +20,7 @@ export function ShareView({ token }: { token: string }) {
     const load = async () => {
       try {
         const headers = { [TOKEN]: token };
-        shared.value = await callProposed<Shared>("GET", "/v1/shared", { headers });
+        shared.value = await call("GET /v1/shared", { headers });
         const answer = await open("/v1/shared/content", { headers, signal: AbortSignal.timeout(120_000) });
         made = URL.createObjectURL(await answer.blob());
         url.value = made;
