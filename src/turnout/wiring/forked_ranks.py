@@ -1,19 +1,28 @@
 """Starts a gang's ranks as forks of one process that has imported the engine."""
 
 import os
+import pickle
+import sys
+from dataclasses import dataclass
 from multiprocessing.connection import Connection
+from typing import Any, NoReturn
 
 from turnout.adapters.fork_server import ForkServer, heartbeat_pipe
 from turnout.config import Config
 from turnout.domain.tasks import GangId
 from turnout.domain.video_model import Model
+from turnout.observe import get_log
 from turnout.ports.processes import Process
 
 _HEAVY = ["turnout.wiring.run_rank", "turnout.engines.wan.load", "turnout.engines.wan.builtin"]
+_AFRESH = "import sys; from turnout.wiring.forked_ranks import run_afresh; run_afresh(int(sys.argv[1]))"
+# Lets libraries ask whether there is a GPU without starting CUDA, which would spoil it for every fork.
+_QUIET_CUDA = "PYTORCH_NVML_BASED_CUDA_CHECK"
 
 
 class ForkedRanks:
     def __init__(self, config: Config, model: Model, gang: GangId, *, once: bool) -> None:
+        os.environ[_QUIET_CUDA] = "1"  # the fork server inherits it
         self._fork_server = ForkServer(_HEAVY, config.state_dir / "logs")
         self._config = config
         self._model = model
@@ -44,13 +53,57 @@ def _be_rank(
     config: Config, model: str, gang: GangId, rendezvous: str, heartbeat: Connection, once: bool
 ) -> None:
     """The whole life of a forked rank."""
-    from turnout.gang.group import rank_place_from
-    from turnout.observe import drain_log, start_logging
-    from turnout.wiring.run_rank import run_rank
+    rank = RankLaunch(config, model, gang, rendezvous, heartbeat.fileno(), once)
+    if config.model(model).device == "cuda" and _cuda_is_spoilt():
+        _start_afresh(rank)
+    rank.run()
 
-    place = rank_place_from(os.environ, rendezvous)
-    start_logging(config.log_level, role="rank", gang=gang, rank=place.rank)
-    try:
-        run_rank(config, model, gang, place, heartbeat.fileno(), once=once)
-    finally:
-        drain_log()
+
+@dataclass(frozen=True, slots=True)
+class RankLaunch:
+    """What a rank is told when it starts."""
+
+    config: Config
+    model: str
+    gang: GangId
+    rendezvous: str
+    heartbeat_fd: int
+    once: bool
+
+    def run(self, note: str = "rank started") -> None:
+        from turnout.gang.group import rank_place_from
+        from turnout.observe import drain_log, start_logging
+        from turnout.wiring.run_rank import run_rank
+
+        place = rank_place_from(os.environ, self.rendezvous)
+        start_logging(self.config.log_level, role="rank", gang=self.gang, rank=place.rank)
+        try:
+            get_log().debug(note)
+            run_rank(self.config, self.model, self.gang, place, self.heartbeat_fd, once=self.once)
+        finally:
+            drain_log()
+
+
+def _cuda_is_spoilt() -> bool:
+    """Whether an import in the fork server has asked CUDA something: no fork of that process can use CUDA then."""
+    torch: Any = sys.modules.get("torch")
+    return torch is not None and bool(torch.cuda._is_in_bad_fork())
+
+
+def _start_afresh(rank: RankLaunch) -> NoReturn:
+    """The same process with a new program, which imports everything itself: seconds later, but CUDA works."""
+    os.set_inheritable(rank.heartbeat_fd, True)
+    # In memory, not in the arguments: the configuration has secrets.
+    held = os.memfd_create("rank", flags=0)
+    with open(held, "wb", closefd=False) as file:
+        pickle.dump(rank, file)
+    os.lseek(held, 0, os.SEEK_SET)
+    os.execv(sys.executable, [sys.executable, "-c", _AFRESH, str(held)])
+
+
+def run_afresh(held: int) -> None:
+    """What the new program runs; `held` is the descriptor of what it needs to know."""
+    with open(held, "rb") as file:
+        rank: RankLaunch = pickle.load(file)  # written by this very process
+    os.set_inheritable(rank.heartbeat_fd, False)
+    rank.run("rank started afresh: an import in the fork server had touched CUDA")
