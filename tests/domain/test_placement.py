@@ -86,6 +86,17 @@ def test_a_sleeper_keeps_only_its_asleep_share() -> None:
     assert room_now(worker(machine(80)), [waking]).gpus == {0: 20}
 
 
+def test_a_whole_gpu_fits_on_one_that_is_nearly_free() -> None:
+    """Drivers always keep some of it: 0.6 of 140 GiB on an H200."""
+    whole = Needs(1, 80)
+    assert room_now(worker(machine(78)), []).fit(whole) == (0,)
+    assert room_later(worker(machine(78)), [], freeing=False).fit(whole) == (0,)
+    assert room_now(worker(machine(70)), []).gpus == {0: 70}, "somebody else works there"
+    assert room_now(worker(machine(78)), [replica("a", (0,), 1)]).gpus == {0: 78}, (
+        "something of ours is there"
+    )
+
+
 def test_a_share_without_bytes_follows_from_the_largest_gpu() -> None:
     made = Machine((Gpu(0, 40, 40), Gpu(1, 80, 80)), 1, 1)
     model = ServedModel("m", EngineKind.VLLM, "m", Needs(1))

@@ -7,7 +7,9 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import ceil
 
-from turnout.domain.serving import Machine, Needs, Replica, ServedModel, Worker
+from turnout.domain.serving import Gpu, Machine, Needs, Replica, ServedModel, Worker
+
+_IDLE_SHARE = 0.95
 
 
 def needs_on(model: ServedModel, machine: Machine) -> Needs:
@@ -84,6 +86,13 @@ class Room:
         )
 
 
+def _free_on(gpu: Gpu, promised: int, measured: int) -> int:
+    """Neither promised to another nor in use. A GPU with nothing of ours that is nearly free counts as whole: drivers
+    and desktops always keep a little of it, and a model that takes a whole GPU would fit nowhere."""
+    idle = promised == gpu.total_bytes and measured >= _IDLE_SHARE * gpu.total_bytes
+    return gpu.total_bytes if idle else min(promised, measured)
+
+
 def room_now(worker: Worker, replicas: Iterable[Replica]) -> Room:
     """What can be started there at once: neither promised to another nor, as measured, in use."""
     machine = worker.machine
@@ -100,7 +109,7 @@ def room_now(worker: Worker, replicas: Iterable[Replica]) -> Room:
         if replica.coming:
             blocked.update(replica.gpus)
             measured_memory -= replica.needs.memory_bytes
-    gpus = {gpu.index: min(promised[gpu.index], gpu.free_bytes) for gpu in machine.gpus}
+    gpus = {gpu.index: _free_on(gpu, promised[gpu.index], gpu.free_bytes) for gpu in machine.gpus}
     return Room(worker, gpus, min(memory, measured_memory), blocked).settle()
 
 
@@ -128,7 +137,7 @@ def room_later(worker: Worker, replicas: Collection[Replica], *, freeing: bool) 
             if index in promised:
                 promised[index] -= share
         memory -= replica.needs.memory_bytes
-    gpus = {index: min(free, measured[index]) for index, free in promised.items()}
+    gpus = {gpu.index: _free_on(gpu, promised[gpu.index], measured[gpu.index]) for gpu in machine.gpus}
     return Room(worker, gpus, min(memory, measured_memory), set()).settle()
 
 
