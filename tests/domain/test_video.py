@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from turnout.domain.errors import InvalidRequest
 from turnout.domain.families import FAMILIES
-from turnout.domain.video import RequestedVideo, seconds_of, settle, tokens
+from turnout.domain.video import RequestedVideo, lossy, seconds_of, settle, tokens
 
 A14B = FAMILIES["wan2.2-t2v-a14b"]
 B5 = FAMILIES["wan2.2-ti2v-5b"]
@@ -34,6 +34,11 @@ TINY = FAMILIES["wan-tiny-t2v"]
         ),
         (RequestedVideo("x", size="0x128"), "size", "width and height must be multiples of 16; got 0x128."),
         (RequestedVideo("x", size="1280x720"), "size", "size 1280x720 is over this model's 65536 pixels."),
+        (
+            RequestedVideo("x", guided_share=0.4),
+            "guided_share",
+            "guided_share must be from 0.5 to 1; got 0.4.",
+        ),
         (RequestedVideo("x", frames=16), "frames", "frames must be 4n+1 and at most 65; got 16."),
         (RequestedVideo("x", frames=69), "frames", "frames must be 4n+1 and at most 65; got 69."),
         (RequestedVideo("x", frames=17, seconds=2), "frames", "give seconds or frames, not both."),
@@ -100,3 +105,22 @@ def test_seconds_give_legal_frames(seconds: float) -> None:
 def test_seconds_are_written_as_the_dialect_writes_them() -> None:
     assert seconds_of(settle(RequestedVideo("x", seconds=2), TINY, ulysses=1, seed=1)) == "2"
     assert seconds_of(settle(RequestedVideo("x", frames=5), TINY, ulysses=1, seed=1)) == "0.5"
+
+
+def test_what_is_given_up_for_speed_is_told_with_its_error() -> None:
+    exact = settle(RequestedVideo("x"), TINY, ulysses=1, seed=1)
+    assert lossy(exact) == {} and (exact.guided_share, exact.fp8) == (1.0, False)
+    fast = settle(RequestedVideo("x", guided_share=0.75), TINY, ulysses=1, seed=1, fp8=True)
+    assert set(lossy(fast)) == {"fp8", "guided_share"}
+    assert "2.3 %" in lossy(fast)["fp8"] and "36 dB" in lossy(fast)["guided_share"]
+    assert (
+        "another shape"
+        in lossy(settle(RequestedVideo("x", guided_share=0.5), TINY, ulysses=1, seed=1))["guided_share"]
+    )
+
+
+def test_published_models_have_their_published_negative_prompt() -> None:
+    spec = settle(RequestedVideo("x"), A14B, ulysses=1, seed=1)
+    assert spec.negative_prompt.startswith("色调艳丽") and spec.negative_prompt.endswith("倒着走")
+    assert B5.negative_prompt == A14B.negative_prompt and TINY.negative_prompt == ""
+    assert settle(RequestedVideo("x", negative_prompt=""), A14B, ulysses=1, seed=1).negative_prompt == ""

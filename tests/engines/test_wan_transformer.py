@@ -176,38 +176,30 @@ def test_lossy_engine_is_near_the_exact_one(
     tiny: Callable[[str], Path], engine: Callable[[str], Any], finish: Callable[..., Any], spec: VideoSpec
 ) -> None:
     from turnout.engines.wan.load import load
-    from turnout.engines.wan.wan_model import Lossy
 
     exact = finish(engine("t2v").begin(spec, None))
-    for lossy in (Lossy(fp8=True), Lossy(guided_share=0.75)):
-        got = finish(load(tiny("t2v"), Parallel(), lossy=lossy).begin(spec, None))
+    for lossy in (
+        load(tiny("t2v"), Parallel(), fp8=True).begin(spec, None),
+        engine("t2v").begin(replace(spec, guided_share=0.75), None),
+    ):
+        got = finish(lossy)
         assert 0 < float((got - exact).norm() / exact.norm()) < 0.1
 
 
 def test_guidance_stops_where_it_was_told_to(tiny: Callable[[str], Path], spec: VideoSpec) -> None:
     from turnout.engines.wan.load import load
-    from turnout.engines.wan.wan_model import Lossy
 
-    engine = load(tiny("ti2v"), Parallel(), lossy=Lossy(guided_share=0.75))
+    engine = load(tiny("ti2v"), Parallel())
     calls: list[None] = []
     engine.model.experts[0].register_forward_hook(lambda *_: calls.append(None))
-    rendering = engine.begin(replace(spec, steps=8), None)
+    rendering = engine.begin(replace(spec, steps=8, guided_share=0.75), None)
     while rendering.step < rendering.of:
         rendering.advance()
     assert len(calls) == 6 * 2 + 2
 
 
-@pytest.mark.parametrize("share", [0.0, 0.4, 1.1])
-def test_guidance_share_out_of_range_is_refused(share: float) -> None:
-    from turnout.engines.wan.wan_model import Lossy
-
-    with pytest.raises(ValueError, match="guided_share"):
-        Lossy(guided_share=share)
-
-
 def test_fp8_is_refused_with_sharded_weights(tiny: Callable[[str], Path]) -> None:
     from turnout.engines.wan.load import load
-    from turnout.engines.wan.wan_model import Lossy
 
     with pytest.raises(ValueError, match="fsdp"):
-        load(tiny("t2v"), Parallel(ulysses=2, fsdp=True), lossy=Lossy(fp8=True))
+        load(tiny("t2v"), Parallel(ulysses=2, fsdp=True), fp8=True)

@@ -45,7 +45,9 @@ def read(module: Any, made_of: dict[str, tuple[str, ...]], folder: Path, progres
 
     from turnout.engines.wan.weight_reader import WeightReader
 
-    WeightReader(torch.device("cpu"), progress).fill(module, made_of, stored_tensors(folder))
+    stored = stored_tensors(folder)
+    total = sum(stored[name].length for names in made_of.values() for name in names if name in stored)
+    WeightReader(torch.device("cpu"), progress, total).fill(module, made_of, stored)
 
 
 def test_tensors_of_any_precision_are_fused_and_cast(folder: Path) -> None:

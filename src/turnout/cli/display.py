@@ -35,6 +35,8 @@ def figures(video: VideoAnswer) -> str:
     found: list[str] = []
     if video.status == State.IN_PROGRESS and video.stage == Stage.DENOISING and video.steps:
         found.append(f"step {video.step} of {video.steps}")
+    if video.stage == Stage.LOADING and video.load_bytes:
+        found.append(f"{(video.loaded_bytes or 0) / 1e9:.1f} of {video.load_bytes / 1e9:.1f} GB")
     if video.eta_s is not None and video.eta_s > 0 and not video.ended:
         found.append(f"about {duration(video.eta_s)} left")
     return ", ".join(found)

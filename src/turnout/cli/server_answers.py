@@ -74,6 +74,8 @@ class VideoEvent(BaseModel):
     steps: int = 0
     progress: int = 0
     eta_s: float | None = None
+    loaded_bytes: int | None = None
+    load_bytes: int | None = None
     reason: str | None = None
 
     @property
@@ -104,6 +106,8 @@ def after(video: VideoAnswer, event: VideoEvent) -> VideoAnswer:
                 "steps": event.steps or video.steps,
                 "progress": event.progress or video.progress,
                 "eta_s": event.eta_s,
+                "loaded_bytes": event.loaded_bytes,
+                "load_bytes": event.load_bytes,
             }
         case "requeued":
             return video.model_copy(update={"status": State.QUEUED, "stage": None, "eta_s": None})

@@ -89,6 +89,7 @@ def gang_model(model: ServedModel) -> Model | None:
         model.min_replicas,
         model.max_replicas,
         model.idle_s,
+        video.fp8,
     )
 
 

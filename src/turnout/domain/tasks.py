@@ -53,6 +53,14 @@ class TaskFailure:
 
 
 @dataclass(frozen=True, slots=True)
+class LoadedBytes:
+    """How much of a model's weights rank 0 has read."""
+
+    bytes: int
+    of: int
+
+
+@dataclass(frozen=True, slots=True)
 class Task:
     """`attempt` is the fence: an event that carries an older number changes nothing.
 
@@ -76,6 +84,7 @@ class Task:
     step: int = 0
     of: int = 0
     eta_s: float | None = None
+    loaded: LoadedBytes | None = None
     started_at: float | None = None
     finished_at: float | None = None
     preview: str | None = None
@@ -110,6 +119,7 @@ class Progressed:
     step: int
     of: int
     eta_s: float | None = None
+    loaded: LoadedBytes | None = None
     kind: Literal["progress"] = "progress"
 
 
@@ -204,7 +214,14 @@ def evolve(task: Task, event: Event) -> Task:
                 started_at=task.started_at or at,
             )
         case State.IN_PROGRESS, Progressed(attempt=task.attempt):
-            return replace(task, stage=event.stage, step=event.step, of=event.of, eta_s=event.eta_s)
+            return replace(
+                task,
+                stage=event.stage,
+                step=event.step,
+                of=event.of,
+                eta_s=event.eta_s,
+                loaded=event.loaded,
+            )
         case State.IN_PROGRESS, Previewed(attempt=task.attempt):
             return replace(task, preview=event.key)
         case State.IN_PROGRESS, Checkpointed(attempt=task.attempt):
@@ -226,7 +243,9 @@ def evolve(task: Task, event: Event) -> Task:
 def _interrupted(task: Task, event: Interrupted) -> Task:
     failures = task.failures + event.counts
     if failures < task.max_attempts:
-        return replace(task, state=State.QUEUED, failures=failures, gang=None, stage=None, eta_s=None)
+        return replace(
+            task, state=State.QUEUED, failures=failures, gang=None, stage=None, eta_s=None, loaded=None
+        )
     failure = TaskFailure(
         "attempts_exhausted",
         f"All {task.max_attempts} attempts died; the last one at step {task.step} of {task.of}: {event.reason}",
@@ -235,4 +254,13 @@ def _interrupted(task: Task, event: Interrupted) -> Task:
 
 
 def _ended(task: Task, state: State, at: float) -> Task:
-    return replace(task, state=state, finished_at=at, gang=None, stage=None, eta_s=None, checkpoint=None)
+    return replace(
+        task,
+        state=state,
+        finished_at=at,
+        gang=None,
+        stage=None,
+        eta_s=None,
+        loaded=None,
+        checkpoint=None,
+    )

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from turnout.domain.errors import InvalidRequest
-from turnout.domain.video import VideoRules
+from turnout.domain.video import MIN_GUIDED_SHARE, VideoRules
 
 Dtype = Literal["float32", "bfloat16"]
 DTYPES: tuple[Dtype, ...] = ("float32", "bfloat16")
@@ -22,13 +22,14 @@ _COUNTS = (
 @dataclass(frozen=True, slots=True)
 class VideoPart:
     """A gang has `ulysses × cfg` ranks: `ulysses` splits the token sequence, `cfg` (1 or 2) runs the two branches
-    of guidance side by side, `fsdp` shards the weights over all ranks."""
+    of guidance side by side, `fsdp` shards the weights over all ranks. `fp8` computes the large products less exactly."""
 
     rules: VideoRules
     ulysses: int = 1
     cfg: int = 1
     fsdp: bool = False
     device: str = "cpu"
+    fp8: bool = False
 
     @property
     def ranks(self) -> int:
@@ -51,6 +52,7 @@ class Model:
     min_replicas: int = 0
     max_replicas: int = 1
     idle_s: float = 300.0
+    fp8: bool = False
 
     @property
     def ranks(self) -> int:
@@ -66,5 +68,9 @@ def check_video(video: VideoPart) -> None:
         raise InvalidRequest(f"{video.rules.heads} heads cannot be split {video.ulysses} ways", "ulysses")
     if video.cfg not in (1, 2):
         raise InvalidRequest(f"cfg is 1 or 2, not {video.cfg}", "cfg")
+    if not MIN_GUIDED_SHARE <= video.rules.guided_share <= 1:
+        raise InvalidRequest(f"rules: guided_share is from {MIN_GUIDED_SHARE} to 1", "rules", "invalid_value")
+    if video.fp8 and video.fsdp:
+        raise InvalidRequest("fp8 and fsdp exclude each other: shards are of the exact weights", "fp8")
     if video.device not in DEVICES:
         raise InvalidRequest(f"device is one of {', '.join(DEVICES)}; not {video.device[:80]!r}", "device")

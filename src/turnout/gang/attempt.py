@@ -24,6 +24,7 @@ from turnout.domain.tasks import (
     Failed,
     Finished,
     Interrupted,
+    LoadedBytes,
     Previewed,
     Progressed,
     Result,
@@ -44,6 +45,7 @@ from turnout.ports.tasks import TaskLog
 T = TypeVar("T")
 log = get_log()
 
+_TELL_LOADED_S = 0.5
 _RETRY_FOR_S = 600.0  # how long a finished video waits for Redis or the object store to come back
 _REPORT_S = 0.2  # how long a step waits for its report, so that a cancelled task is dropped at once
 _KEEP_ALIVE_S = 10.0
@@ -61,6 +63,7 @@ class AttemptContext:
     lease_s: float
     step_timeout_s: float
     engine_thread: Executor  # only this thread may use the engine
+    loaded: Callable[[], LoadedBytes | None] = lambda: None  # how far the model's loading is
 
 
 @asynccontextmanager
@@ -142,8 +145,7 @@ class Attempt:
     async def _render(self) -> None:
         task = self._task
         try:
-            await self._report(Stage.LOADING, 0)
-            ranks = self._ranks = await self._ranks_ready
+            ranks = self._ranks = await self._wait_loaded()
             await self._report(Stage.ENCODING, 0)
             self._check_lease()
             await self._restore_or_begin(ranks)
@@ -168,6 +170,20 @@ class Attempt:
             self._log.error("attempt broke", error=repr(err))
             await self._record(Interrupted(time.time(), task.attempt, f"{type(err).__name__}: {err}"[:500]))
             raise
+
+    async def _wait_loaded(self) -> RankCommander:
+        """Tells how much is loaded while it grows. A task that was cancelled meanwhile is dropped, and loading goes on."""
+        loading = asyncio.ensure_future(self._ranks_ready)
+        told = self._context.loaded()
+        await self._report(Stage.LOADING, 0, told)
+        while not loading.done():
+            await asyncio.wait({loading}, timeout=_TELL_LOADED_S)
+            loaded = self._context.loaded()
+            if loaded != told:
+                told, self._moved_at = loaded, time.monotonic()
+                await self._report(Stage.LOADING, 0, told)
+            self._check_lease()
+        return await loading
 
     async def _restore_or_begin(self, ranks: RankCommander) -> None:
         """Brings all ranks to where the last checkpoint was taken, or to step 0."""
@@ -281,12 +297,12 @@ class Attempt:
         except Unavailable as err:
             self._log.warning("objects were left behind", error=str(err))
 
-    async def _report(self, stage: Stage, step: int) -> None:
+    async def _report(self, stage: Stage, step: int, loaded: LoadedBytes | None = None) -> None:
         """Progress; while Redis is away only the newest is kept."""
         self._step = step
         of = self._task.spec.steps
         eta_s = self.pace.eta_s(step, of)
-        self._progress.put(Progressed(time.time(), self._task.attempt, stage, step, of, eta_s))
+        self._progress.put(Progressed(time.time(), self._task.attempt, stage, step, of, eta_s, loaded))
         await self._progress.wait_written(_REPORT_S)
 
     async def _apply(self, event: Event) -> None:

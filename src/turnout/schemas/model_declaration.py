@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 from turnout.domain.serving import EngineKind
 
-VIDEO_FIELDS = frozenset({"family", "rules", "ulysses", "cfg", "fsdp", "device"})
+VIDEO_FIELDS = frozenset({"family", "rules", "ulysses", "cfg", "fsdp", "device", "fp8"})
 """For wan models only."""
 
 
@@ -90,4 +90,8 @@ class ModelDeclaration:
     fsdp: bool = field(default=False, metadata=_says("A wan model's ranks share its weights."))
     device: str = field(
         default="cpu", metadata=_says("Where a wan model's ranks run: cpu or cuda.", max_length=20)
+    )
+    fp8: bool = field(
+        default=False,
+        metadata=_says("A wan model computes in fp8: faster, less exact; GPUs from compute capability 8.9."),
     )

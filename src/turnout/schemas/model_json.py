@@ -17,6 +17,7 @@ class ModelDefaults(BaseModel):
     guidance: tuple[float, float]
     shift: float
     negative_prompt: str
+    guided_share: float
 
 
 class ModelAnswer(BaseModel):
@@ -53,6 +54,7 @@ class ModelShown(ModelAnswer):
     cfg: int
     fsdp: bool
     device: str
+    fp8: bool
 
 
 class ServedShown(ModelAnswer):
@@ -114,10 +116,12 @@ def shown(model: ServedModel, status: ModelStatus) -> ModelShown | ServedShown:
             guidance=rules.guidance,
             shift=rules.shift,
             negative_prompt=rules.negative_prompt,
+            guided_share=rules.guided_share,
         ),
         ranks=video.ranks,
         ulysses=video.ulysses,
         cfg=video.cfg,
         fsdp=video.fsdp,
         device=video.device,
+        fp8=video.fp8,
     )

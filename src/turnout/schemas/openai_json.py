@@ -9,8 +9,8 @@ from typing import Annotated, Any, Literal, cast
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, WithJsonSchema
 
-from turnout.domain.tasks import Stage, State, Task
-from turnout.domain.video import MAX_PROMPT_CHARS, MAX_SEED, seconds_of
+from turnout.domain.tasks import LoadedBytes, Stage, State, Task
+from turnout.domain.video import MAX_PROMPT_CHARS, MAX_SEED, lossy, seconds_of
 
 # Denoising is nearly all of the time, so it gets nearly all of the bar. No value falls as the stages pass.
 _BEFORE_STEPS, _AFTER_STEPS = 5, 90
@@ -88,6 +88,11 @@ class VideoRequest(Body):
     steps: Whole | None = _shown(None, minimum=1)
     guidance: Guidance | None = Field(None, description="One number, or two: low noise, high noise.")
     shift: Real | None = None
+    guided_share: Real | None = Field(
+        None,
+        description="The share of the steps, from the first, that have guidance: from 0.5 to 1. Fewer are faster, and less"
+        " exact: `lossy` in the answer says by how much.",
+    )
     seed: Whole | None = _shown(None, minimum=0, maximum=MAX_SEED)
     input_reference: ImageReference | None = Field(None, description="The first frame; in a form, a file.")
     image_url: str | None = Field(None, description="The first frame by URL (http, https or data).")
@@ -149,6 +154,12 @@ class Video(BaseModel):
     shift: float
     seed: int
     preview_url: str | None
+    loaded_bytes: int | None = Field(None, description="While loading: read of the model's weights so far.")
+    load_bytes: int | None = Field(None, description="While loading: the weights in all.")
+    guided_share: float = 1.0
+    lossy: dict[str, str] = Field(
+        default_factory=dict, description="What is given up for speed, and the measured error of each."
+    )
 
 
 class VideoList(BaseModel):
@@ -239,7 +250,15 @@ def video_of(
         shift=spec.shift,
         seed=spec.seed,
         preview_url=None if task.preview is None else preview_path(task.id),
+        **loaded_fields(task.loaded),
+        guided_share=spec.guided_share,
+        lossy=lossy(spec),
     )
+
+
+def loaded_fields(loaded: LoadedBytes | None) -> dict[str, Any]:
+    """As a video and its events tell how far the loading is."""
+    return {} if loaded is None else {"loaded_bytes": loaded.bytes, "load_bytes": loaded.of}
 
 
 def schema_of(model: type[BaseModel] | TypeAdapter[Any]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from turnout.config import Config
 from turnout.domain.errors import Misconfigured
-from turnout.domain.tasks import GangId
+from turnout.domain.tasks import GangId, LoadedBytes
 from turnout.domain.video_model import Model
 from turnout.engines.base import Parallel, VideoEngine
 from turnout.gang.attempt import AttemptContext
@@ -46,7 +46,8 @@ def serve_rank(
             f"{model.name} is configured for {model.ranks} ranks, but WORLD_SIZE is {place.ranks}"
         )
     heartbeat = RankHeartbeat(heartbeat_fd)
-    load = _loader(config, model, place)
+    meter = _LoadMeter(heartbeat)
+    load = _loader(config, model, place, meter)
     if place.rank:
         obey(*load(), heartbeat)
         return
@@ -56,13 +57,27 @@ def serve_rank(
         heartbeat.ready()
         return ranks
 
-    asyncio.run(_lead(config, LeaderTerms(model.name, gang, config.limits, once), load_ranks, on_drain))
+    terms = LeaderTerms(model.name, gang, config.limits, once)
+    asyncio.run(_lead(config, terms, load_ranks, lambda: meter.loaded, on_drain))
+
+
+class _LoadMeter:
+    """How much of the weights this rank has read. Reading is a sign of life: a slow disk is no stalled rank."""
+
+    def __init__(self, heartbeat: RankHeartbeat) -> None:
+        self._heartbeat = heartbeat
+        self.loaded: LoadedBytes | None = None
+
+    def __call__(self, read_bytes: int, of_bytes: int) -> None:
+        self.loaded = LoadedBytes(read_bytes, of_bytes)
+        self._heartbeat.moved()
 
 
 async def _lead(
     config: Config,
     terms: LeaderTerms,
     load: Callable[[], RankCommander],
+    loaded: Callable[[], LoadedBytes | None],
     on_drain: Callable[[Callable[[], None]], None],
 ) -> None:
     async with open_stores(config) as stores:
@@ -74,13 +89,16 @@ async def _lead(
             config.lease_s,
             config.step_timeout_s,
             ThreadPoolExecutor(1, thread_name_prefix="engine"),
+            loaded,
         )
         leader = Leader(context, terms, load)
         on_drain(leader.drain)
         await leader.run()
 
 
-def _loader(config: Config, model: Model, place: RankPlace) -> Callable[[], tuple[Group, VideoEngine]]:
+def _loader(
+    config: Config, model: Model, place: RankPlace, meter: _LoadMeter
+) -> Callable[[], tuple[Group, VideoEngine]]:
     def load() -> tuple[Group, VideoEngine]:
         from turnout.engines.wan.builtin import find_weights
         from turnout.engines.wan.load import load as load_wan
@@ -90,6 +108,6 @@ def _loader(config: Config, model: Model, place: RankPlace) -> Callable[[], tupl
         group = Group.form(place, model.device)
         device = f"cuda:{place.local_rank}" if model.device == "cuda" else model.device
         parallel = Parallel(model.ulysses, model.cfg, model.fsdp)
-        return group, load_wan(weights, parallel, device, model.dtype)
+        return group, load_wan(weights, parallel, device, model.dtype, fp8=model.fp8, progress=meter)
 
     return load

@@ -54,6 +54,7 @@ SAMPLES: dict[str, tuple[dict[str, Any], Any, list[str]]] = {
     "cfg": (WAN, 2, ["--cfg", "2"]),
     "fsdp": (WAN, True, ["--fsdp"]),
     "device": (WAN, "cuda", ["--device", "cuda"]),
+    "fp8": (WAN, True, ["--fp8"]),
 }
 
 

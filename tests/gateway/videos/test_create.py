@@ -447,3 +447,38 @@ async def test_a_long_json_prompt_survives_unchanged(gateway: Gateway) -> None:
     )
     assert answer.json()["prompt"] == prompt
     assert (await gateway.task(answer.json()["id"])).spec.prompt == prompt
+
+
+async def test_names_that_other_servers_users_know_are_taken(gateway: Gateway) -> None:
+    theirs = {**BALL, "num_frames": 9, "num_inference_steps": 4, "guidance_scale": 5, "flow_shift": 3}
+    ours = {**BALL, "frames": 9, "steps": 4, "guidance": 5, "shift": 3}
+    fields = ("frames", "steps", "guidance", "shift")
+    made = [(await gateway.http.post("/v1/videos", json=body)).json() for body in (theirs, ours)]
+    assert [made[0][name] for name in fields] == [made[1][name] for name in fields] == [9, 4, [5.0, 5.0], 3.0]
+    form = {"prompt": "a ball", "sampling_steps": "6", "guidance_scale": "4", "guidance_scale_2": "3"}
+    video = (await gateway.http.post("/v1/videos", files={k: (None, v) for k, v in form.items()})).json()
+    assert (video["steps"], video["guidance"]) == (6, [3.0, 4.0]), (
+        "diffusers' first guidance is for high noise"
+    )
+
+
+@pytest.mark.parametrize(
+    ("body", "param"),
+    [
+        ({"num_frames": 9, "frames": 9}, "num_frames"),
+        ({"num_inference_steps": 4, "sampling_steps": 4}, "sampling_steps"),
+        ({"guidance_scale_2": 4}, "guidance_scale_2"),
+        ({"guidance_scale_2": 4, "guidance": [3, 4]}, "guidance_scale_2"),
+    ],
+)
+async def test_two_names_of_one_thing_are_refused(gateway: Gateway, body: dict[str, Any], param: str) -> None:
+    assert error(await gateway.http.post("/v1/videos", json={**BALL, **body}))[:2] == (400, param)
+
+
+async def test_an_answer_says_what_is_given_up_for_speed(gateway: Gateway) -> None:
+    exact = (await gateway.http.post("/v1/videos", json=BALL)).json()
+    assert (exact["guided_share"], exact["lossy"]) == (1.0, {})
+    fast = (await gateway.http.post("/v1/videos", json={**BALL, "guided_share": 0.75})).json()
+    assert fast["guided_share"] == 0.75 and "36 dB" in fast["lossy"]["guided_share"]
+    again = await gateway.http.post(f"/v1/videos/{fast['id']}/remix", json={"prompt": "a blue ball"})
+    assert again.status_code in (200, 409)

@@ -6,10 +6,7 @@ import numpy as np
 import torch
 
 from turnout.engines.base import Frames
-
-# 81 frames on an H200 in bf16, whole: 720p 2.4 s and 8.5 GiB, 480p 1.0 s and 3.7 GiB.
-# Tiles also leave faint differences where they overlap, so only what is larger than 720p is cut.
-TILE_ABOVE_PIXELS = 1280 * 736
+from turnout.engines.wan.memory_plan import TILE_ABOVE_PIXELS
 
 
 class Codec:

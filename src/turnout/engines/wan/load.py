@@ -12,7 +12,7 @@ from turnout.engines.base import Parallel
 from turnout.engines.wan.attention import choose_attention
 from turnout.engines.wan.block_ops import BlockOps, PlainOps
 from turnout.engines.wan.checkpoint import weights_digest
-from turnout.engines.wan.codec import TILE_ABOVE_PIXELS, Codec
+from turnout.engines.wan.codec import Codec
 from turnout.engines.wan.engine import WanEngine
 from turnout.engines.wan.library_classes import (
     AutoencoderKLWan,
@@ -22,6 +22,7 @@ from turnout.engines.wan.library_classes import (
     UniPCMultistepScheduler,
     hush,
 )
+from turnout.engines.wan.memory_plan import TILE_ABOVE_PIXELS
 from turnout.engines.wan.preview import read_or_fit
 from turnout.engines.wan.rank_layout import RankLayout, join_ranks
 from turnout.engines.wan.shape import read_config, read_shape
@@ -33,13 +34,12 @@ from turnout.engines.wan.transformer import (
     read_transformer_shape,
     weight_map,
 )
-from turnout.engines.wan.wan_model import LeaderParts, Lossy, WanModel
+from turnout.engines.wan.wan_model import LeaderParts, WanModel
 from turnout.engines.wan.weight_files import stored_tensors
 from turnout.engines.wan.weight_reader import Progress, WeightReader
 
 Dtype = Literal["float32", "bfloat16"]
 _EXPERTS = ("transformer", "transformer_2")
-_EXACT = Lossy()
 
 
 def load(
@@ -48,10 +48,11 @@ def load(
     device: str = "cpu",
     dtype: Dtype | None = None,
     tile_above_pixels: int = TILE_ABOVE_PIXELS,
-    lossy: Lossy = _EXACT,
+    fp8: bool = False,
     progress: Progress | None = None,
 ) -> WanEngine:
-    """The model in `weights`, resident on `device`. Collective; `dtype` is bfloat16 on a GPU unless said."""
+    """The model in `weights`, resident on `device`. Collective; `dtype` is bfloat16 on a GPU unless said. With `fp8`
+    the blocks' products are computed in fp8 with a scale a row, which is faster and less exact."""
     hush()
     place = torch.device(device)
     if place.type == "cuda" and ":" in device:
@@ -60,11 +61,11 @@ def load(
     shape = read_shape(weights)
     if shape.heads % parallel.ulysses:
         raise ValueError(f"{shape.heads} heads cannot be shared by {parallel.ulysses} ranks")
-    if lossy.fp8:
+    if fp8:
         _check_fp8(place, compute, parallel)
     layout = join_ranks(parallel, place)
     shards = init_device_mesh(place.type, (parallel.ranks,)) if parallel.fsdp and layout.mesh else None
-    reader = WeightReader(place, progress)
+    reader = WeightReader(place, progress, _bytes_to_read(weights, shape.experts, parallel, layout.leads))
     return WanEngine(
         WanModel(
             shape=shape,
@@ -73,17 +74,26 @@ def load(
             device=place,
             dtype=compute,
             experts=tuple(
-                _expert(weights / folder, compute, place, layout, shards, lossy, reader)
+                _expert(weights / folder, compute, place, layout, shards, fp8, reader)
                 for folder in _EXPERTS[: shape.experts]
             ),
             schedule=UniPCMultistepScheduler.load_config(weights / "scheduler", local_files_only=True),
             leader=_leader_parts(weights, compute, place, tile_above_pixels, reader)
             if layout.leads
             else None,
-            lossy=lossy,
             tile_above_pixels=tile_above_pixels,
         )
     )
+
+
+def _bytes_to_read(weights: Path, experts: int, parallel: Parallel, leads: bool) -> int:
+    """What this rank reads of the experts and, on rank 0, of the text encoder; the VAE is small."""
+
+    def size(folder: str) -> int:
+        return sum(tensor.length for tensor in stored_tensors(weights / folder).values())
+
+    of_experts = sum(map(size, _EXPERTS[:experts])) // (parallel.ranks if parallel.fsdp else 1)
+    return of_experts + (size("text_encoder") if leads else 0)
 
 
 def choose_ops(device: torch.device, dtype: torch.dtype, quantises: bool) -> BlockOps:
@@ -114,12 +124,12 @@ def _expert(
     device: torch.device,
     layout: RankLayout,
     shards: DeviceMesh | None,
-    lossy: Lossy,
+    fp8: bool,
     reader: WeightReader,
 ) -> WanTransformer:
     shape = read_transformer_shape(read_config(folder / "config.json"))
     runtime = Runtime(
-        ops=choose_ops(device, dtype, lossy.fp8),
+        ops=choose_ops(device, dtype, fp8),
         outer_ops=choose_ops(device, dtype, False),
         attention=choose_attention(device, dtype, shape.head_width),
         share=layout.sequence,
@@ -134,7 +144,7 @@ def _expert(
         fully_shard(expert, mesh=shards, reshard_after_forward=True)
     expert.to_empty(device=device)
     reader.fill(expert, weight_map(shape.layers), stored_tensors(folder))
-    if lossy.fp8:
+    if fp8:
         quantise(expert)
     return expert
 

@@ -60,7 +60,7 @@ class WanRendering:
     def _advance(self) -> None:
         t = self._solver.timesteps[self._step]
         expert, guidance = self._stage(t)
-        if self._step >= self._model.lossy.guided_share * self.of:
+        if self._step >= self._spec.guided_share * self.of:
             guidance = 1.0
         noise = self._predict(expert, guidance, self._seen(), self._times(t))
         self._latents = self._solver.step(noise, t, self._latents)

@@ -25,20 +25,6 @@ class LeaderParts:
 
 
 @dataclass(frozen=True, slots=True)
-class Lossy:
-    """What may be traded for speed. By default nothing is."""
-
-    fp8: bool = False
-    """The blocks' products in fp8 with a scale a row."""
-    guided_share: float = 1.0
-    """Guide only this share of the steps, the first ones; a step without guidance costs half."""
-
-    def __post_init__(self) -> None:
-        if not 0.5 <= self.guided_share <= 1.0:
-            raise ValueError(f"guided_share must be between 0.5 and 1, not {self.guided_share}")
-
-
-@dataclass(frozen=True, slots=True)
 class WanModel:
     shape: WanShape
     weights_digest: str
@@ -50,7 +36,6 @@ class WanModel:
     """High noise first, as on disk."""
     schedule: Mapping[str, Any]
     leader: LeaderParts | None
-    lossy: Lossy
     tile_above_pixels: int
 
     def memory_plan(self) -> MemoryPlan:

@@ -30,7 +30,7 @@ _GAP_BYTES = 64 << 10
 _DTYPES = {"F32": torch.float32, "BF16": torch.bfloat16, "F16": torch.float16}
 
 Progress = Callable[[int, int], None]
-"""Bytes read so far, and in all. Called from the reading threads."""
+"""Bytes read so far, and in all, over all parts. Called from the reading threads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,9 +75,11 @@ class Run:
 class WeightReader:
     """Made once for all parts of a model, so that the pinned buffers are made once."""
 
-    def __init__(self, device: torch.device, progress: Progress | None = None) -> None:
+    def __init__(self, device: torch.device, progress: Progress | None = None, total_bytes: int = 0) -> None:
         self._device = device
         self._progress = progress
+        self._total_bytes = total_bytes
+        self._read_bytes = 0  # written under the lock of the work in hand
         self._threads = min(_MOST_THREADS, os.cpu_count() or 1)
         on_gpu = device.type == "cuda"
         self._buffers = torch.empty((self._threads, 2, _RUN_BYTES), dtype=torch.uint8, pin_memory=on_gpu)
@@ -87,7 +89,7 @@ class WeightReader:
     ) -> None:
         """Read all parameters of `module`; `made_of` names the tensors that lie in each, one below the other."""
         runs = _runs(_pieces(dict(module.named_parameters()), made_of, stored))
-        work = _Work(runs, self._progress)
+        work = _Work(runs, self._advanced)
         with ThreadPoolExecutor(self._threads, thread_name_prefix="weights") as pool:
             jobs = [pool.submit(self._read, work, place) for place in range(self._threads)]
             try:
@@ -96,6 +98,12 @@ class WeightReader:
             finally:
                 work.stop()
                 work.close()
+
+    def _advanced(self, count: int) -> None:
+        self._read_bytes += count
+        if self._progress is not None:
+            # Gaps are read along, so it may come out above what the tensors have.
+            self._progress(min(self._read_bytes, self._total_bytes), self._total_bytes)
 
     def _read(self, work: "_Work", place: int) -> None:
         buffers = self._buffers[place]
@@ -120,12 +128,10 @@ class WeightReader:
 class _Work:
     """The runs that are yet to be read, and the open files; shared by the threads."""
 
-    def __init__(self, runs: Sequence[Run], progress: Progress | None) -> None:
+    def __init__(self, runs: Sequence[Run], advanced: Callable[[int], None]) -> None:
         self._lock = threading.Lock()
         self._left: Iterator[Run] = iter(runs)
-        self._total = sum(run.length for run in runs)
-        self._read = 0
-        self._progress = progress
+        self._advanced = advanced
         self._descriptors = {path: os.open(path, os.O_RDONLY) for path in {run.path for run in runs}}
 
     def runs(self) -> Iterator[Run]:
@@ -136,11 +142,8 @@ class _Work:
         with self._lock:
             run = next(self._left, None)
             if run is not None:
-                self._read += run.length
-            read = self._read
-        if self._progress is not None and run is not None:
-            self._progress(read, self._total)
-        return run
+                self._advanced(run.length)
+            return run
 
     def descriptor(self, path: Path) -> int:
         return self._descriptors[path]

@@ -20,7 +20,7 @@ from turnout.domain.tasks import (
     TaskFailure,
 )
 from turnout.ports.events import Recorded
-from turnout.schemas.openai_json import percent, preview_path
+from turnout.schemas.openai_json import loaded_fields, percent, preview_path
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +77,7 @@ def _described(recorded: Recorded, task: Task | None) -> tuple[str, dict[str, An
                 "steps": p.of,
                 "eta_s": p.eta_s,
                 "progress": percent(p.stage, p.step, p.of),
+                **loaded_fields(p.loaded),
             }
             return "progress", fields, False
         case Previewed(attempt=attempt, step=step):

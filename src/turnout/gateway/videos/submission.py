@@ -78,6 +78,7 @@ class Submissions:
             steps=old.steps,
             guidance=old.guidance,
             shift=old.shift,
+            guided_share=old.guided_share,
             seed=old.seed,
             image=image,
         )
@@ -204,6 +205,7 @@ def _requested(request: VideoRequest, image: str | None) -> RequestedVideo:
         steps=request.steps,
         guidance=request.guidance,
         shift=request.shift,
+        guided_share=request.guided_share,
         seed=request.seed,
         image=image,
     )
@@ -217,16 +219,20 @@ def _choose(
         model = next((m for m in models if m.name == name), None)
         if model is None:
             raise NotFound(f"There is no model {name[:100]}.", "model", "model_not_found")
-        return model, settle(requested, model.rules, ulysses=model.ulysses, seed=fallback_seed)
+        return model, _settle(model, requested, fallback_seed)
     unfit = ImageUse.REQUIRED if requested.image is None else ImageUse.NONE
     likely = [m for m in models if m.rules.image is not unfit] or list(models)
     refusal: InvalidRequest | None = None
     for model in likely:
         try:
-            return model, settle(requested, model.rules, ulysses=model.ulysses, seed=fallback_seed)
+            return model, _settle(model, requested, fallback_seed)
         except InvalidRequest as err:
             refusal = refusal or err
     raise refusal or NotFound("No video model is registered.", "model", "model_not_found")
+
+
+def _settle(model: Model, requested: RequestedVideo, seed: int) -> VideoSpec:
+    return settle(requested, model.rules, ulysses=model.ulysses, seed=seed, fp8=model.fp8)
 
 
 def _canonical(body: VideoBody) -> bytes:

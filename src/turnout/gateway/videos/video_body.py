@@ -1,7 +1,8 @@
 """Reads the body that asks for a video: JSON, or the forms that OpenAI's clients send."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from fastapi import Request
 from pydantic import TypeAdapter
@@ -15,6 +16,14 @@ from turnout.schemas.validation import validated
 
 _MAX_FIELDS = 64
 _FILE = "input_reference"
+_ALIASES = {
+    "num_frames": "frames",
+    "num_inference_steps": "steps",
+    "sampling_steps": "steps",
+    "flow_shift": "shift",
+    "guidance_scale": "guidance",
+}
+_LOW_NOISE = "guidance_scale_2"
 _VIDEO_REQUEST = TypeAdapter(VideoRequest)
 
 
@@ -34,9 +43,29 @@ async def read_video_body(request: Request, max_part_bytes: int) -> VideoBody:
             ) as form:
                 return await _from_form(form)
         case "application/json" | "":
-            return VideoBody(validated(_VIDEO_REQUEST, parse_json(await request.body())), None)
+            return VideoBody(validated(_VIDEO_REQUEST, _renamed(parse_json(await request.body()))), None)
         case _:
             raise HTTPException(415, "Send multipart/form-data or application/json.")
+
+
+def _renamed(values: object) -> object:
+    """With the names that users of diffusers and SGLang know. Diffusers' guidance is for high noise, its second for low."""
+    if not isinstance(values, Mapping):
+        return values
+    known = dict(cast("Mapping[str, Any]", values))
+    for alias, name in _ALIASES.items():
+        if alias not in known:
+            continue
+        if name in known:
+            raise InvalidRequest(f"{alias} is another name of {name}: give one.", alias, "invalid_value")
+        known[name] = known.pop(alias)
+    low = known.pop(_LOW_NOISE, None)
+    if low is not None:
+        high = known.get("guidance")
+        if isinstance(high, list | dict | None):
+            raise InvalidRequest(f"{_LOW_NOISE} goes with guidance_scale.", _LOW_NOISE, "invalid_value")
+        known["guidance"] = [low, high]
+    return known
 
 
 def video_body_schemas() -> dict[str, Any]:
@@ -72,4 +101,4 @@ async def _from_form(form: FormData) -> VideoBody:
         keep(name, items)
     if upload is not None and _FILE in values:
         raise InvalidRequest(f"{_FILE} is given twice.", _FILE, "invalid_value")
-    return VideoBody(validated(_VIDEO_REQUEST, values), upload)
+    return VideoBody(validated(_VIDEO_REQUEST, _renamed(values)), upload)

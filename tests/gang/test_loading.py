@@ -1,0 +1,89 @@
+"""What a task's owner learns while the gang's model loads."""
+
+import asyncio
+import threading
+import time
+from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+
+from tests.conftest import Stores, make_task, wait_until
+from tests.gang.conftest import LIMITS, MODEL, NumberEngine
+
+from turnout.domain.tasks import Cancelled, GangId, LoadedBytes, State, Task
+from turnout.gang.attempt import AttemptContext
+from turnout.gang.cadence import Cadence
+from turnout.gang.group import Group, RankPlace
+from turnout.gang.heartbeat import RankHeartbeat
+from turnout.gang.leader import Leader, LeaderTerms
+from turnout.gang.rank_commands import RankCommander
+
+
+class Loading:
+    """A model whose loading the test moves on."""
+
+    def __init__(self) -> None:
+        self.loaded: LoadedBytes | None = None
+        self.done = threading.Event()
+
+    def __call__(self) -> RankCommander:
+        self.done.wait(30)
+        return RankCommander(Group(RankPlace(0, 1, 0)), NumberEngine(), RankHeartbeat(None))
+
+
+@asynccontextmanager
+async def loading_gang(stores: Stores) -> AsyncIterator[Loading]:
+    model = Loading()
+    with ThreadPoolExecutor(1) as thread:
+        context = AttemptContext(
+            stores.tasks,
+            stores.queue,
+            stores.blobs,
+            Cadence(2, 1000, 4),
+            60.0,
+            600.0,
+            thread,
+            lambda: model.loaded,
+        )
+        leader = Leader(context, LeaderTerms(MODEL, GangId("g"), LIMITS), model)
+        job = asyncio.create_task(leader.run(), name="gang")
+        try:
+            yield model
+        finally:
+            model.done.set()
+            leader.drain()
+            await asyncio.wait_for(job, 60)
+
+
+async def shows(stores: Stores, task: Task, loaded: LoadedBytes) -> None:
+    async def there() -> bool:
+        return (await stores.tasks.get(task.id)).loaded == loaded
+
+    await wait_until(there, f"{loaded} to be told")
+
+
+async def test_loading_is_told_while_it_grows(stores: Stores) -> None:
+    task = await stores.tasks.submit(make_task(steps=2), LIMITS)
+    async with loading_gang(stores) as model:
+        for count in (1, 5):
+            model.loaded = LoadedBytes(count, 9)
+            await shows(stores, task, model.loaded)
+        model.done.set()
+
+        async def completed() -> bool:
+            return (await stores.tasks.get(task.id)).state is State.COMPLETED
+
+        await wait_until(completed, "the video")
+    assert (await stores.tasks.get(task.id)).loaded is None
+
+
+async def test_a_task_that_is_cancelled_meanwhile_makes_way_for_the_next(stores: Stores) -> None:
+    first = await stores.tasks.submit(make_task(steps=2), LIMITS)
+    async with loading_gang(stores) as model:
+        model.loaded = LoadedBytes(1, 9)
+        await shows(stores, first, model.loaded)
+        await stores.tasks.apply(first.id, Cancelled(time.time()))
+        second = await stores.tasks.submit(make_task(steps=2), LIMITS)
+        model.loaded = LoadedBytes(2, 9)
+        await shows(stores, second, model.loaded)
+        assert not model.done.is_set()
