@@ -29,6 +29,7 @@ def register(app: typer.Typer) -> None:
     group.command("show")(show)
     group.command("register", epilog=EPILOG)(with_common(register_model))
     group.command("rm")(remove)
+    group.command("check")(check)
     app.add_typer(group, name="models")
 
 
@@ -144,6 +145,69 @@ def remove(common: Common, name: NameArgument) -> None:
     with common.client() as client:
         client.remove_model(name)
     print(f"{name} removed")
+
+
+@with_common
+def check(
+    common: Common,
+    weights: Annotated[
+        str, typer.Argument(metavar="DIRECTORY", help="A Wan model in diffusers' format, or builtin:NAME.")
+    ],
+    gpu_memory: Annotated[
+        str | None, typer.Option(metavar="SIZE", help="Of each GPU, as in 80GiB (default: of those here).")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Read a video model's headers: whether it is whole, and which GPUs hold it, at which sizes."""
+    from turnout.cli.doctor.machine_checks import find_gpus
+    from turnout.engines.wan.builtin import present_weights
+    from turnout.engines.wan.model_fit import GIB, offered_clips, read_model_files, size_of, usual_modes
+
+    try:
+        found = present_weights(weights)
+        if found is None:
+            raise InvalidRequest(f"{weights} is made when it is first used", "weights")
+        model = read_model_files(found)
+    except ValueError as err:
+        raise InvalidRequest(str(err), "weights") from err
+    here = [gpu.total_bytes for gpu in find_gpus().gpus]
+    size = _bytes(gpu_memory, "gpu-memory") if gpu_memory else min(here, default=0)
+    clips = offered_clips(model.shape)
+    rows = [
+        (f"{mode}", model.weight_bytes(mode), [model.needed_bytes(mode, clip) for clip in clips])
+        for mode in usual_modes(model.shape)
+    ]
+    if as_json:
+        modes = [
+            {
+                "mode": mode,
+                "weight_bytes": held,
+                "needed_bytes": dict(zip(map(str, clips), need, strict=True)),
+            }
+            for mode, held, need in rows
+        ]
+        shape = {"kind": model.shape.kind, "layers": model.shape.layers, "experts": model.shape.experts}
+        print(json.dumps({**shape, "stored_bytes": model.stored_bytes, "gpu_bytes": size, "modes": modes}))
+        return
+    s = model.shape
+    print(
+        f"{s.kind}: {s.experts} experts of {s.layers} layers, {s.heads} heads; "
+        f"{size_of(model.stored_bytes)} of files, all whole"
+    )
+    marks = {True: "", False: " (too much)"}
+    print(
+        table(
+            ("GiB ON EACH GPU", "WEIGHTS", *(f"{clip}" for clip in clips)),
+            [
+                (
+                    mode,
+                    f"{held / GIB:.1f}",
+                    *(f"{each / GIB:.1f}{marks[not size or each <= size]}" for each in need),
+                )
+                for mode, held, need in rows
+            ],
+        )
+    )
 
 
 def _bytes(size: str, param: str) -> int:

@@ -1,7 +1,7 @@
-"""Whether this machine can run the configured chat models, and how the models of a running service stand."""
+"""Whether this machine can run the configured models, and how the models of a running service stand."""
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from turnout.cli.doctor.finding import Finding
@@ -13,14 +13,27 @@ from turnout.config import Config
 from turnout.domain.errors import Misconfigured
 from turnout.domain.model_status import troubled
 from turnout.domain.serving import EngineKind
+from turnout.domain.video import VideoRules
+from turnout.engines.base import Parallel
 from turnout.engines.llamacpp import builtin_weights
+from turnout.engines.wan.builtin import present_weights
+from turnout.engines.wan.model_fit import (
+    Mode,
+    StoredModel,
+    offered_clips,
+    read_model_files,
+    size_of,
+    usual_modes,
+    verdict,
+)
+from turnout.worker.gpus import GpuFinding
 
 
 def check_engines(config: Config) -> Iterator[Finding]:
     """Whether this machine could run the chat models of its configuration."""
     for kind in EngineKind:
         models = [model for model in config.served if model.engine is kind]
-        if not models:
+        if not models or kind is EngineKind.WAN:
             continue
         what, named = f"{kind}", ", ".join(model.name for model in models)
         match kind:
@@ -44,6 +57,38 @@ def check_engines(config: Config) -> Iterator[Finding]:
             )
         else:
             yield Finding(what, True, f"runs {named}")
+
+
+def check_video_models(config: Config, found: GpuFinding) -> Iterator[Finding]:
+    """Whether this machine can hold each video model of its configuration, at which sizes, and how."""
+    for model in config.models:
+        what = model.name
+        try:
+            weights = present_weights(model.weights)
+            stored = read_model_files(weights) if weights else None
+        except (Misconfigured, ValueError) as err:
+            yield Finding(what, False, str(err), "`turnout models check` says more of a directory")
+            continue
+        if stored is None:
+            yield Finding(what, True, "made when it is first used")
+            continue
+        mode = Mode(Parallel(model.ulysses, model.cfg, model.fsdp), model.dtype, model.fp8)
+        if model.device != "cuda":
+            said = f"{size_of(stored.weight_bytes(mode))} of weights on the CPU"
+            yield Finding(what, True, f"{said}, {model.ranks} ranks" if model.ranks > 1 else said)
+            continue
+        sizes = [gpu.total_bytes for gpu in found.gpus]
+        fits, said = verdict(stored, mode, offered_clips(stored.shape, model.rules), sizes)
+        others = [
+            f"{other}" for other in usual_modes(stored.shape) if _fits(stored, other, model.rules, sizes)
+        ]
+        todo = f"would fit: {others[0]}" if others else "take a smaller model, or more GPUs"
+        # A cluster's other machines may hold it: only what nobody here can change is wrong.
+        yield Finding(what, fits or None, f"{mode}: {said}", "" if fits else todo)
+
+
+def _fits(stored: StoredModel, mode: Mode, rules: VideoRules, sizes: Sequence[int]) -> bool:
+    return verdict(stored, mode, offered_clips(stored.shape, rules), sizes)[0]
 
 
 def _has_weights(weights: str) -> bool:

@@ -1,0 +1,150 @@
+"""Whether a machine can hold a Wan model: which weights a rank keeps, and what is left for a clip. Reads the files' headers
+alone, and needs no torch.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+
+from turnout.domain.families import FAMILIES
+from turnout.domain.video import ImageUse, VideoRules
+from turnout.engines.base import Parallel
+from turnout.engines.wan.memory_plan import TILE_ABOVE_PIXELS, MemoryPlan
+from turnout.engines.wan.shape import WanShape, read_config, read_shape
+from turnout.engines.wan.weight_files import StoredTensor, stored_tensors
+
+GIB = 2**30
+# The context of CUDA and its libraries, and what the allocator cannot use.
+_AROUND_BYTES = 2 * GIB
+_NUMBER_BYTES = {"float32": 4, "bfloat16": 2}
+_ALONE = Parallel()
+_IMAGES = {"t2v": ImageUse.NONE, "i2v": ImageUse.REQUIRED, "ti2v": ImageUse.OPTIONAL}
+
+
+@dataclass(frozen=True, slots=True)
+class Mode:
+    """How a gang computes."""
+
+    parallel: Parallel = _ALONE
+    dtype: str = "bfloat16"
+    fp8: bool = False
+
+    def __str__(self) -> str:
+        gpus = self.parallel.ranks
+        layout = f"cfg {self.parallel.cfg} × ulysses {self.parallel.ulysses}" if gpus > 1 else ""
+        parts = ("fp8" if self.fp8 else self.dtype, layout, "fsdp" if self.parallel.fsdp else "")
+        return f"{gpus} GPU{'s' if gpus > 1 else ''}: {', '.join(part for part in parts if part)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Clip:
+    width: int
+    height: int
+    frames: int
+
+    def __str__(self) -> str:
+        return f"{self.width}x{self.height}, {self.frames} frames"
+
+
+@dataclass(frozen=True, slots=True)
+class StoredModel:
+    """A model as its files describe it; counts of numbers, not of bytes."""
+
+    shape: WanShape
+    width: int
+    experts: int
+    in_blocks: int
+    """Of the experts' numbers, those in the large products of blocks: fp8 halves them."""
+    for_leader: int
+    stored_bytes: int
+
+    def weight_bytes(self, mode: Mode) -> int:
+        """What rank 0 keeps; the others keep less, because they have no text encoder and no VAE."""
+        number = _NUMBER_BYTES[mode.dtype]
+        experts = self.experts * number - (self.in_blocks * (number - 1) if mode.fp8 else 0)
+        shares = mode.parallel.ranks if mode.parallel.fsdp else 1
+        return experts // shares + self.for_leader * number
+
+    def needed_bytes(self, mode: Mode, clip: Clip) -> int:
+        """On rank 0's device, for such a clip."""
+        plan = MemoryPlan(
+            self.shape, self.width, _NUMBER_BYTES[mode.dtype], mode.parallel.ulysses, TILE_ABOVE_PIXELS
+        )
+        return (
+            self.weight_bytes(mode) + plan.needed_bytes(clip.width, clip.height, clip.frames) + _AROUND_BYTES
+        )
+
+
+def read_model_files(weights: Path) -> StoredModel:
+    """Raises ValueError when a part is missing, cut short, or no Wan model."""
+    shape = read_shape(weights)
+    config = read_config(weights / "transformer" / "config.json")
+    experts = in_blocks = leader = stored = 0
+    for folder in ("transformer", "transformer_2")[: shape.experts]:
+        for name, tensor in _tensors(weights / folder):
+            numbers, stored = prod(tensor.shape), stored + tensor.length
+            experts += numbers
+            in_blocks += numbers if name.startswith("blocks.") and len(tensor.shape) == 2 else 0
+    for folder in ("text_encoder", "vae"):
+        for _, tensor in _tensors(weights / folder):
+            leader, stored = leader + prod(tensor.shape), stored + tensor.length
+    width = int(config["num_attention_heads"]) * int(config["attention_head_dim"])
+    return StoredModel(shape, width, experts, in_blocks, leader, stored)
+
+
+def _tensors(folder: Path) -> Iterable[tuple[str, StoredTensor]]:
+    try:
+        return stored_tensors(folder).items()
+    except OSError as err:
+        raise ValueError(f"cannot read {folder}: {err}") from err
+
+
+def offered_clips(shape: WanShape, rules: VideoRules | None = None) -> list[Clip]:
+    """The sizes of the family that such a model belongs to, at its usual length."""
+    family = rules or next(
+        (
+            known
+            for known in FAMILIES.values()
+            if (known.heads, known.spatial, known.image)
+            == (shape.heads, shape.scale_spatial, _IMAGES[shape.kind])
+        ),
+        VideoRules(shape.heads),
+    )
+    sizes = [tuple(map(int, size.split("x"))) for size in family.sizes or (family.default_size,)]
+    # One size of each area: a clip needs as much lying as standing.
+    areas = {width * height: (width, height) for width, height in reversed(sizes)}
+    return [Clip(*areas[area], family.default_frames) for area in sorted(areas)]
+
+
+def usual_modes(shape: WanShape) -> Iterator[Mode]:
+    """One GPU exactly and in fp8, then gangs that the heads allow."""
+    yield Mode()
+    yield Mode(fp8=True)
+    for gpus in (2, 4, 8):
+        if shape.heads % (gpus // 2) == 0:
+            yield Mode(Parallel(ulysses=gpus // 2, cfg=2))
+            yield Mode(Parallel(ulysses=gpus // 2, cfg=2, fsdp=True))
+
+
+def size_of(count: int) -> str:
+    return f"{count / GIB:.1f} GiB" if count >= GIB else f"{count / 2**20:.0f} MiB"
+
+
+def verdict(
+    model: StoredModel, mode: Mode, clips: Sequence[Clip], gpu_bytes: Sequence[int]
+) -> tuple[bool, str]:
+    """Whether these GPUs hold the model so, and at which sizes, in words."""
+    gpus = sorted(gpu_bytes, reverse=True)[: mode.parallel.ranks]
+    weights = f"{size_of(model.weight_bytes(mode))} of weights"
+    if len(gpus) < mode.parallel.ranks:
+        return False, f"needs {mode.parallel.ranks} GPUs, and {len(gpus)} are here"
+    least = min(gpus)
+    fitting = [clip for clip in clips if model.needed_bytes(mode, clip) <= least]
+    if not fitting:
+        needed = min(model.needed_bytes(mode, clip) for clip in clips)
+        return False, f"{weights}; needs {needed / GIB:.0f} GiB, and a GPU has {least / GIB:.0f}"
+    largest = fitting[-1]
+    needed = model.needed_bytes(mode, largest) / GIB
+    said = f"{weights}; up to {largest} ({needed:.0f} of {least / GIB:.0f} GiB)"
+    return True, said if len(fitting) == len(clips) else f"{said}, not {clips[len(fitting)]}"

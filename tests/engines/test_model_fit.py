@@ -1,0 +1,81 @@
+"""Which GPUs hold a model, from the headers of its files alone."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from turnout.engines.base import Parallel
+from turnout.engines.wan.model_fit import (
+    GIB,
+    Clip,
+    Mode,
+    StoredModel,
+    offered_clips,
+    read_model_files,
+    usual_modes,
+    verdict,
+)
+from turnout.engines.wan.shape import DEFAULTS, WanShape
+
+SHAPE = WanShape("t2v", 40, 40, (1, 2, 2), 16, 8, 4, 0.875, 2, DEFAULTS["t2v"])
+# As published: two experts of 14.3 billion numbers, 13.9 in the blocks' products, UMT5-XXL and a VAE.
+A14B = StoredModel(SHAPE, 5120, 2 * 14_288_000_000, 2 * 13_900_000_000, 5_810_000_000, 68_600_000_000)
+CLIPS = offered_clips(SHAPE)
+
+
+def test_a_family_offers_one_clip_of_each_area() -> None:
+    assert [clip.width * clip.height for clip in CLIPS] == sorted({c.width * c.height for c in CLIPS})
+    assert CLIPS[-1].frames == 81 and Clip(1280, 720, 81) in CLIPS
+
+
+def test_weights_are_what_was_measured() -> None:
+    """On an H200 the gang of such a model left 68.9 of 139.2 GiB free, with 3.8 GiB of the last clip kept."""
+    assert 63 < A14B.weight_bytes(Mode()) / GIB < 66
+    assert A14B.weight_bytes(Mode(fp8=True)) < 0.62 * A14B.weight_bytes(Mode())
+    sharded = Mode(Parallel(ulysses=4, cfg=2, fsdp=True))
+    assert A14B.weight_bytes(sharded) < A14B.weight_bytes(Mode()) / 3
+
+
+@pytest.mark.parametrize(
+    ("mode", "gpus", "fits", "says"),
+    [
+        (Mode(), [140 * GIB], True, "up to 1280x720, 81 frames"),
+        (Mode(), [72 * GIB], True, "not "),
+        (Mode(), [24 * GIB], False, "and a GPU has 24"),
+        (Mode(fp8=True), [48 * GIB], True, "up to"),
+        (Mode(Parallel(2, 2, True)), [140 * GIB], False, "needs 4 GPUs, and 1 are here"),
+        (Mode(Parallel(2, 2, True)), [48 * GIB] * 4, True, "1280x720"),
+    ],
+)
+def test_the_verdict_names_sizes_and_reasons(mode: Mode, gpus: list[int], fits: bool, says: str) -> None:
+    found, said = verdict(A14B, mode, CLIPS, gpus)
+    assert found is fits and says in said, said
+
+
+def test_modes_are_those_that_the_heads_allow() -> None:
+    assert {mode.parallel.ulysses for mode in usual_modes(SHAPE)} == {1, 2, 4}
+
+
+def test_files_are_counted_and_cut_ones_refused(shipped: Path) -> None:
+    stored = read_model_files(shipped)
+    files = [*shipped.glob("*/*.safetensors")]
+    assert 0 < sum(f.stat().st_size for f in files) - stored.stored_bytes < 200_000, "headers alone"
+    last = shipped / "transformer_2/diffusion_pytorch_model.safetensors"
+    last.write_bytes(last.read_bytes()[:-100])
+    with pytest.raises(ValueError, match="cut short"):
+        read_model_files(shipped)
+    (shipped / "model_index.json").write_text(json.dumps({"_class_name": "FluxPipeline"}))
+    with pytest.raises(ValueError, match="not a Wan pipeline"):
+        read_model_files(shipped)
+
+
+@pytest.fixture
+def shipped(tmp_path: Path) -> Path:
+    import shutil
+
+    from turnout.engines.wan.builtin import present_weights
+
+    found = present_weights("builtin:wan-tiny-t2v")
+    assert found
+    return Path(shutil.copytree(found, tmp_path / "model"))
