@@ -1,0 +1,336 @@
+"""The whole service on a GPU: GPUs found, clips rendered over HTTP, a rank killed, memory given back.
+
+CI has no GPU. Run by hand on a machine that has one (`./dev test-gpu`), or with `--device cpu` to try the script itself:
+
+    python -m tests.e2e.gpu_service FOLDER [--device cpu] [--layers 40]
+
+FOLDER gets the weights (random ones of A14B's shape: 40 GB with 40 layers, both experts from the same files), the
+service's state, and `gpu_service.json` with what was seen. Exits with 1 at the first thing that does not hold.
+"""
+
+import argparse
+import asyncio
+import hashlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+import httpx
+import httpx_sse
+from tests.conftest import wait_until
+from tests.service import Service, running_service
+
+from turnout.worker.gpus import find_gpus, pynvml
+
+GIB = 2**30
+IDLE_S = 5.0
+TASK_S = 150.0
+TINY = {"model": "tiny", "prompt": "a red square moving to the right", "seed": 7}
+LARGE = {"model": "large", "prompt": "a red fox in the snow", "seed": 7}
+# What a process that has left may still be counted for: contexts of others, the driver's own pages.
+LEFT_BYTES = 64 * 2**20
+
+
+@dataclass(slots=True)
+class Record:
+    """What was seen, in the order it was seen."""
+
+    seen: dict[str, Any] = field(default_factory=dict[str, Any])
+
+    def __call__(self, what: str, value: Any) -> None:
+        self.seen[what] = value
+        print(f"{what}: {value}", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--layers", type=int, default=40)
+    parser.add_argument("--steps", type=int, default=6)
+    parser.add_argument("--size", default="832x480")
+    parser.add_argument("--frames", type=int, default=81)
+    said = parser.parse_args()
+    said.folder.mkdir(parents=True, exist_ok=True)
+    record = Record()
+    try:
+        weights = _weights(said.folder / "large", said.layers, said.device, record)
+        asyncio.run(_serve(said, weights, record))
+    finally:
+        (said.folder / "gpu_service.json").write_text(json.dumps(record.seen, indent=1) + "\n")
+
+
+async def _serve(said: argparse.Namespace, weights: Path, record: Record) -> None:
+    on_gpu = said.device == "cuda"
+    record("versions", _versions())
+    record("free before, GiB", _free_gib())
+    rules = {"sizes": [], "max_pixels": 10**8, "max_frames": 1001}
+    gang = {"engine": "wan", "device": said.device, "idle_s": IDLE_S}
+    small = {"gpu_memory_bytes": 4 * GIB} if on_gpu else {}
+    settings = {
+        "checkpoint_steps": 2,
+        "min_resident_s": 1.0,
+        "models": {
+            "tiny": {**gang, "weights": "builtin:wan-tiny-t2v", "family": "wan-tiny-t2v", "needs": small},
+            "large": {**gang, "weights": str(weights), "family": "wan2.2-t2v-a14b", "rules": rules},
+            "fast": {
+                **gang,
+                "weights": str(weights),
+                "family": "wan2.2-t2v-a14b",
+                "rules": {**rules, "guided_share": 0.75},
+                "fp8": True,
+            },
+        },
+    }
+    shutil.rmtree(said.folder / "service", ignore_errors=True)
+    (said.folder / "service").mkdir()
+    async with running_service(said.folder / "service", **settings) as service:
+        _doctor(service, record)
+        async with httpx.AsyncClient(base_url=service.url, headers=service.headers, timeout=60) as client:
+            worker = (await client.get("/workers")).json()["data"][0]
+            record("the worker's GPUs", worker["machine"]["gpus"])
+            await _tiny(client, record)
+            await _large(service, client, said, record)
+            if on_gpu:
+                await _too_large(client, record)
+            # Takes the place of the other, which is idle.
+            clip = {**LARGE, "model": "fast", "size": said.size, "frames": said.frames, "steps": said.steps}
+            await _render(client, clip, record, "large in fp8, guided for 75 %")
+            await _idle(service, record)
+    record("free after the service, GiB", _free_gib())
+
+
+async def _tiny(client: httpx.AsyncClient, record: Record) -> None:
+    first = await _render(client, TINY, record, "tiny, cold")
+    second = await _render(client, TINY, record, "tiny, warm")
+    assert first == second, "the same seed gave other bytes"
+
+
+async def _large(
+    service: Service, client: httpx.AsyncClient, said: argparse.Namespace, record: Record
+) -> None:
+    clip = {**LARGE, "size": said.size, "frames": said.frames, "steps": said.steps}
+    killed: list[int] = []
+    resumed: list[int] = []
+    loads: list[int] = []
+    video = (await client.post("/v1/videos", json=clip)).raise_for_status().json()
+    began = time.monotonic()
+    checkpoint = 0
+    async for event in _events(client, video["id"]):
+        match event["type"]:
+            case "video.progress" if event.get("load_bytes") and not killed:
+                loads.append(event["loaded_bytes"])
+                record("loading, GB of GB", [event["loaded_bytes"] / 1e9, event["load_bytes"] / 1e9])
+            case "video.progress" if killed and not resumed and event["stage"] == "denoising":
+                resumed.append(event["step"])
+            case "video.checkpoint":
+                checkpoint = event["step"]
+                if not killed:
+                    (rank,) = service.ranks()
+                    killed.append(rank.pid)
+                    os.kill(rank.pid, signal.SIGKILL)
+            case _:
+                pass
+    record("large, killed and resumed, s", round(time.monotonic() - began, 1))
+    assert loads == sorted(loads), loads
+    ended = (await client.get(f"/v1/videos/{video['id']}")).json()
+    assert ended["status"] == "completed", ended
+    record("attempts, resumed from step, last checkpoint", [ended["attempt"], resumed, checkpoint])
+    assert ended["attempt"] == 2 and resumed and resumed[0] >= 2, (ended, resumed)
+    broken = await _content(client, video["id"])
+    whole = await _render(client, clip, record, "large, undisturbed")
+    record("the resumed clip has the same bytes", broken == whole)
+    assert broken == whole
+    record("free with the large model, GiB", _free_gib())
+    guided = {**clip, "guided_share": 0.5}
+    other = await _render(client, guided, record, "large, half guided")
+    assert other != whole
+
+
+async def _too_large(client: httpx.AsyncClient, record: Record) -> None:
+    """A clip that cannot fit is refused with what would, and the same gang renders the next one."""
+    huge = {**LARGE, "size": "3840x2160", "frames": 241, "steps": 1}
+    video = (await client.post("/v1/videos", json=huge)).raise_for_status().json()
+    async for _ in _events(client, video["id"]):
+        pass
+    ended = (await client.get(f"/v1/videos/{video['id']}")).json()
+    record("too large", ended["error"])
+    assert ended["status"] == "failed" and "would fit" in ended["error"]["message"], ended
+    await _render(client, {**LARGE, "size": "832x480", "frames": 5, "steps": 1}, record, "after it")
+
+
+async def _idle(service: Service, record: Record) -> None:
+    began = time.monotonic()
+    await wait_until(lambda: not service.parts("gang"), "all gangs to leave when idle", 60)
+    record("gangs left after, s", round(time.monotonic() - began, 1))
+    first = record.seen["free before, GiB"]
+    await wait_until(
+        lambda: all(now >= then - LEFT_BYTES / GIB for now, then in zip(_free_gib(), first, strict=True)),
+        "the GPU's memory to be free",
+        20,
+    )
+    record("free after they left, GiB", _free_gib())
+
+
+async def _render(client: httpx.AsyncClient, clip: dict[str, Any], record: Record, name: str) -> str:
+    """Digest of the clip."""
+    began = time.monotonic()
+    video = (await client.post("/v1/videos", json=clip)).raise_for_status().json()
+    steps: list[float] = []
+    async for event in _events(client, video["id"]):
+        if event["type"] == "video.progress" and event["stage"] == "denoising":
+            steps.append(event["created_at"])
+    took_s = time.monotonic() - began
+    ended = (await client.get(f"/v1/videos/{video['id']}")).json()
+    assert ended["status"] == "completed", ended
+    a_step = round((steps[-1] - steps[0]) / max(1, len(steps) - 1), 3)
+    record(
+        name,
+        {"text to mp4, s": round(took_s, 2), "a step, s": a_step, "steps": len(steps) - 1}
+        | {"lossy": ended["lossy"]},
+    )
+    return await _content(client, video["id"])
+
+
+async def _content(client: httpx.AsyncClient, video: str) -> str:
+    data = (await client.get(f"/v1/videos/{video}/content")).raise_for_status().content
+    assert data[4:8] == b"ftyp", data[:16]
+    return hashlib.sha256(data).hexdigest()
+
+
+async def _events(client: httpx.AsyncClient, video: str) -> AsyncIterator[dict[str, Any]]:
+    """All of them, to the end; a task that takes longer than any here should is a failure."""
+    async with (
+        asyncio.timeout(TASK_S),
+        httpx_sse.aconnect_sse(client, "GET", f"/v1/videos/{video}/events") as source,
+    ):
+        async for event in source.aiter_sse():
+            if event.data:
+                yield json.loads(event.data)
+
+
+def _doctor(service: Service, record: Record) -> None:
+    command = [sys.executable, "-m", "turnout", "doctor", "--json", "--config", str(service.config)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    found = json.loads(done.stdout)
+    record("doctor", {f"{each['what']}": [each["ok"], each["detail"]] for each in found})
+    wrong = [each for each in found if each["ok"] is False]
+    assert not wrong, wrong
+
+
+def _free_gib() -> list[float]:
+    return [round(gpu.free_bytes / GIB, 2) for gpu in find_gpus(pynvml()).gpus]
+
+
+def _versions() -> dict[str, str]:
+    import diffusers
+    import torch
+
+    name = torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu"
+    return {"device": name, "torch": torch.__version__, "diffusers": diffusers.__version__}
+
+
+def _weights(folder: Path, layers: int, device: str, record: Record) -> Path:
+    """Random weights of A14B's shape, in diffusers' format; a tiny model on a CPU."""
+    from turnout.engines.wan.tiny import make_tiny
+
+    shutil.rmtree(folder, ignore_errors=True)
+    make_tiny("t2v", folder)
+    if device != "cuda":
+        return folder
+    began = time.monotonic()
+    size = _write_a14b(folder, layers)
+    record(
+        "weights made",
+        {"GB": round(size / 1e9, 1), "layers": layers, "s": round(time.monotonic() - began, 1)},
+    )
+    return folder
+
+
+def _write_a14b(folder: Path, layers: int) -> int:
+    import torch
+
+    from turnout.engines.wan.library_classes import (
+        AutoencoderKLWan,
+        UMT5Config,
+        UMT5EncoderModel,
+        WanTransformer3DModel,
+        hush,
+    )
+
+    hush()
+    vocabulary = json.loads((folder / "text_encoder/config.json").read_text())["vocab_size"]
+    with torch.device("meta"):
+        parts = {
+            # The published one has 256,384 words; our tokenizer has fewer.
+            "text_encoder": UMT5EncoderModel(
+                UMT5Config(
+                    vocab_size=max(vocabulary, 256_384),
+                    d_model=4096,
+                    d_kv=64,
+                    d_ff=10_240,
+                    num_layers=24,
+                    num_heads=64,
+                    dense_act_fn="gelu_new",
+                    feed_forward_proj="gated-gelu",
+                    pad_token_id=0,
+                    eos_token_id=1,
+                )
+            ),
+            "transformer": WanTransformer3DModel(num_layers=layers, text_dim=4096, added_kv_proj_dim=None),
+        }
+    written = 0
+    for name, part in parts.items():
+        shutil.rmtree(folder / name)
+        (folder / name).mkdir()
+        cast("Any", part).config.save_pretrained(folder / name) if name == "text_encoder" else cast(
+            "Any", part
+        ).save_config(folder / name)
+        stem = "model" if name == "text_encoder" else "diffusion_pytorch_model"
+        written += _write_random(cast("Any", part), folder / name, stem)
+    shutil.rmtree(folder / "transformer_2")
+    (folder / "transformer_2").symlink_to("transformer", target_is_directory=True)
+    shutil.rmtree(folder / "vae")
+    AutoencoderKLWan().to(torch.bfloat16).save_pretrained(folder / "vae")
+    return written
+
+
+def _write_random(module: Any, folder: Path, stem: str, shards: int = 12) -> int:
+    """bf16 numbers of a size that keeps activations near 1: made on the GPU, written by several threads."""
+    import torch
+    from safetensors.torch import save_file
+
+    shapes = {name: tuple(parameter.shape) for name, parameter in module.named_parameters()}
+    parts = [list(shapes)[n::shards] for n in range(shards)]
+
+    def write(n: int) -> int:
+        held: dict[str, torch.Tensor] = {}
+        for name in parts[n]:
+            shape = shapes[name]
+            scale = 0.7 * shape[-1] ** -0.5 if len(shape) > 1 else 0.02
+            made = torch.randn(shape, device="cuda", dtype=torch.bfloat16) * scale
+            if len(shape) == 1 and name.endswith("weight"):
+                made += 1  # norms
+            held[name] = made.cpu()
+        save_file(held, folder / f"{stem}-{n:05}.safetensors")
+        return sum(tensor.nbytes for tensor in held.values())
+
+    with ThreadPoolExecutor(4) as pool:
+        size = sum(pool.map(write, range(shards)))
+    files = {name: f"{stem}-{n:05}.safetensors" for n in range(shards) for name in parts[n]}
+    (folder / f"{stem}.safetensors.index.json").write_text(json.dumps({"weight_map": files}))
+    torch.cuda.empty_cache()
+    return size
+
+
+if __name__ == "__main__":
+    main()
