@@ -79,6 +79,8 @@ def test_checkpoint_of_another_spec_is_refused(
         "shift": 6.0,
         "seed": 8,
         "image": "uploads/fox.png",
+        "guided_share": 0.75,
+        "fp8": True,
     }
     with pytest.raises(CheckpointRefused, match="another spec"):
         engine("t2v").resume(replace(spec, **{field: changed[field]}), checkpoint)
