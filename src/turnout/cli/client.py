@@ -202,6 +202,12 @@ class ApiClient:
         """A code that logs a browser in as the owner of this key."""
         return str(self._request("POST", "/v1/session/codes")["code"])
 
+    def dead_records(self) -> Mapping[str, Any]:
+        return self._request("GET", "/v1/dead-records")
+
+    def dead_record(self, method: str, kind: str, name: str, act: str = "") -> Mapping[str, Any]:
+        return self._request(method, f"/v1/dead-records/{quote(kind, safe='')}/{quote(name, safe='')}{act}")
+
     def models(self) -> Mapping[str, Any]:
         return self._request("GET", "/v1/models")
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from turnout.cli import dead_commands
 from turnout.cli.formatting import ago, field_list, one_line, shorten, table
 from turnout.cli.options import Common, JsonOption, with_common
 from turnout.domain.errors import InvalidRequest
@@ -33,6 +34,7 @@ def register(app: typer.Typer) -> None:
     group.command("watch")(watch)
     group.command("download")(download)
     group.command("cancel")(cancel)
+    dead_commands.register(group)
     app.add_typer(group, name="tasks")
 
 

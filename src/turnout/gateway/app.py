@@ -22,12 +22,13 @@ from turnout.gateway.operations import (
 )
 from turnout.gateway.operations.metrics import RequestMetrics
 from turnout.gateway.page import page_routes, session_routes
-from turnout.gateway.videos import event_streams, share_routes, video_files, video_routes
+from turnout.gateway.videos import dead_record_routes, event_streams, share_routes, video_files, video_routes
 from turnout.gateway.workers import tunnel_route, worker_routes
 
 _ROUTERS = (
     video_routes.router,
     video_files.router,
+    dead_record_routes.router,
     share_routes.router,
     event_streams.router,
     models_admin.router,

@@ -38,6 +38,7 @@ from turnout.gateway.videos.submission import Submissions
 from turnout.gateway.videos.time_estimates import TimeEstimates
 from turnout.ports.audit import AuditLog
 from turnout.ports.blobs import Blobs
+from turnout.ports.dead_records import DeadRecords
 from turnout.ports.events import TaskEvents
 from turnout.ports.fleet_status import FleetStatus
 from turnout.ports.gangs import GangReports
@@ -68,6 +69,7 @@ class GatewayStores:
     backlog: Backlog
     keys: KeyStore
     sessions: SessionStore
+    dead_records: DeadRecords
     history: HistoryStore
     audit: AuditLog
     shares: ShareStore
@@ -139,7 +141,9 @@ def build_gateway(
     catalog = Catalog(stores.models, [model.name for model in config.served], time.monotonic)
     background = BackgroundLoops()
     gangs = GangList(stores.gangs, stores.workers, stores.orders, time.monotonic)
-    metrics = Metrics(stores.backlog, gangs, stores.fleet_status, catalog, background, time.time)
+    metrics = Metrics(
+        stores.backlog, stores.dead_records, gangs, stores.fleet_status, catalog, background, time.time
+    )
     estimates = TimeEstimates()
     switchboard = Switchboard(time.monotonic)
     routes = RoutesFeed(stores.routes, stores.models, stores.workers, switchboard, tunnels, direct)

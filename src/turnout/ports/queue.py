@@ -103,10 +103,6 @@ class Backlog(Protocol):
         """Removes an empty queue; False while it has tasks."""
         ...
 
-    async def dead_records(self) -> int:
-        """How many records of any kind could not be read, and were set aside."""
-        ...
-
     async def totals(self) -> dict[str, int]:
         """How many tasks are in each state now (queued, in_progress) and ever ended (the others)."""
         ...

@@ -134,6 +134,7 @@ def gateway_stores(stores: Stores, gangs: GangReports | None = None) -> GatewayS
         backlog=stores.backlog,
         keys=stores.keys,
         sessions=stores.sessions,
+        dead_records=stores.dead_records,
         history=stores.history,
         audit=stores.audit,
         shares=stores.shares,

@@ -10,6 +10,7 @@ from turnout.adapters.redis.audit_log import RedisAuditLog
 from turnout.adapters.redis.backlog import RedisBacklog
 from turnout.adapters.redis.connection import RedisConnection
 from turnout.adapters.redis.data_health import RedisDataHealth
+from turnout.adapters.redis.dead_records import RedisDeadRecords
 from turnout.adapters.redis.fleet_state import RedisFleetStatus, RedisManagerState
 from turnout.adapters.redis.gang_reports import RedisGangReports
 from turnout.adapters.redis.history_store import RedisHistoryStore
@@ -44,6 +45,7 @@ class Stores:
     gangs: RedisGangReports
     keys: RedisKeyStore
     sessions: RedisSessionStore
+    dead_records: RedisDeadRecords
     history: RedisHistoryStore
     audit: RedisAuditLog
     shares: RedisShareStore
@@ -99,6 +101,7 @@ def stores_on(link: RedisConnection, blobs: ObjectBlobs, retention_s: float) -> 
         gangs=RedisGangReports(link),
         keys=RedisKeyStore(link),
         sessions=RedisSessionStore(link),
+        dead_records=RedisDeadRecords(link),
         history=RedisHistoryStore(link),
         audit=RedisAuditLog(link),
         shares=RedisShareStore(link),

@@ -49,10 +49,6 @@ class RedisBacklog:
     async def forget(self, model: str) -> bool:
         return await scripts.forget_queue(self._link, model=model)
 
-    async def dead_records(self) -> int:
-        async with translated():
-            return int(await self._link.client.hlen(self._link.keys.dead()))
-
     async def totals(self) -> dict[str, int]:
         async with translated():
             found = await self._link.client.hgetall(self._link.keys.totals())

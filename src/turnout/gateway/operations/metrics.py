@@ -23,6 +23,7 @@ from turnout.gateway.catalog import Catalog
 from turnout.gateway.operations.fleet_metrics import FleetMetrics
 from turnout.gateway.operations.gang_list import AwakeGang, GangList
 from turnout.observe import dropped_lines
+from turnout.ports.dead_records import DeadRecords
 from turnout.ports.events import Recorded
 from turnout.ports.fleet_status import FleetStatus
 from turnout.ports.queue import Backlog
@@ -38,6 +39,7 @@ class Metrics:
     def __init__(
         self,
         backlog: Backlog,
+        dead_records: DeadRecords,
         gangs: GangList,
         fleet_status: FleetStatus,
         catalog: Catalog,
@@ -45,6 +47,7 @@ class Metrics:
         now: Callable[[], float],
     ) -> None:
         self._backlog = backlog
+        self._dead_records = dead_records
         self._gang_list = gangs
         self._fleet_status = fleet_status
         self._catalog = catalog
@@ -136,7 +139,7 @@ class Metrics:
         try:
             for state, count in (await self._backlog.totals()).items():
                 self._tasks.labels(state).set(count)
-            self._dead.set(await self._backlog.dead_records())
+            self._dead.set(await self._dead_records.count())
             videos = [model.name for model in await self._catalog.videos()]
             figures_of = {name: await self._backlog.figures(name) for name in videos}
             for gauge in (self._length, self._running, self._oldest):

@@ -1,0 +1,60 @@
+"""`turnout tasks dead`: records that could not be read, for admins."""
+
+import json
+import sys
+from typing import Annotated
+
+import typer
+
+from turnout.cli.formatting import one_line, table
+from turnout.cli.options import Common, JsonOption, with_common
+
+NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="As `list` shows it.")]
+KindOption = Annotated[str, typer.Option("--kind", help="As `list` shows it.")]
+
+
+def register(tasks: typer.Typer) -> None:
+    group = typer.Typer(no_args_is_help=True, help="Records that could not be read, and were set aside.")
+    group.command("list")(list_dead)
+    group.command("show")(show_dead)
+    group.command("drop")(drop)
+    group.command("retry")(retry)
+    tasks.add_typer(group, name="dead")
+
+
+@with_common
+def list_dead(common: Common, as_json: JsonOption = False) -> None:
+    """All of them: tasks, and every other kind of record."""
+    with common.client() as client:
+        answer = client.dead_records()
+    if as_json:
+        print(json.dumps(answer))
+    elif not answer["data"]:
+        print("every record could be read", file=sys.stderr)
+    else:
+        rows = [(one_line(str(row["kind"])), one_line(str(row["name"]))) for row in answer["data"]]
+        print(table(("KIND", "NAME"), rows))
+
+
+@with_common
+def show_dead(common: Common, name: NameArgument, kind: KindOption = "task") -> None:
+    """What the record holds, as it was found."""
+    with common.client() as client:
+        content = str(client.dead_record("GET", kind, name)["content"])
+    print("".join(c if c.isprintable() or c == "\n" else repr(c)[1:-1] for c in content))
+
+
+@with_common
+def drop(common: Common, name: NameArgument, kind: KindOption = "task") -> None:
+    """Forget a record."""
+    with common.client() as client:
+        client.dead_record("DELETE", kind, name)
+    print(f"dropped {one_line(name)}")
+
+
+@with_common
+def retry(common: Common, name: NameArgument) -> None:
+    """Submit a task again for its owner, with the settings that its record holds."""
+    with common.client() as client:
+        answer = client.dead_record("POST", "task", name, "/retry")
+    print(answer["video"])
