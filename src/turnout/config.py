@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias, cast
 
 import yaml
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ConfigDict, TypeAdapter, ValidationError
 
+from turnout.domain.addresses import is_safe_issuer_url
 from turnout.domain.errors import InvalidRequest, Misconfigured
+from turnout.domain.keys import Role
 from turnout.domain.quotas import ChatLimits
 from turnout.domain.serving import EngineKind, ServedModel, gang_model
 from turnout.domain.video_model import Model
@@ -43,6 +45,27 @@ DEFAULT_MODELS: Mapping[str, Mapping[str, Any]] = {
         "concurrency": 4,
     },
 }
+
+
+@dataclass(frozen=True, slots=True)
+class OidcSettings:
+    """Whose tokens are taken beside keys. `roles` gives the role for a value of `role_claim`; a token with none of them has
+    `default_role`, and is refused if that is None."""
+
+    __pydantic_config__ = ConfigDict(extra="forbid")
+
+    issuer: str
+    audience: str
+    tenant_claim: str = "tenant"
+    role_claim: str = "roles"
+    roles: Mapping[str, Role] = field(default_factory=dict[str, Role])
+    default_role: Role | None = Role.USER
+
+    def __post_init__(self) -> None:
+        if Role.WORKER in (self.default_role, *self.roles.values()):
+            raise ValueError("a worker joins with a key: no login can have the role worker")
+        if not is_safe_issuer_url(self.issuer):
+            raise ValueError("the issuer is not an https URL (http is for this machine alone)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +122,7 @@ class Config:
     ca_file: Path | None = None
     tls_cert: Path | None = None
     tls_key: Path | None = None
+    oidc: OidcSettings | None = None
     engine_host: str | None = None
     allow_registered_commands: bool = False
     vllm: str = "vllm"
@@ -176,7 +200,8 @@ def load(flags: Mapping[str, Any], environ: Mapping[str, str], file: Path | None
     except ValidationError as err:
         problem = err.errors()[0]
         name = str(problem["loc"][0]) if problem["loc"] else "?"
-        raise Misconfigured(f"{origins.get(name, '?')}: {name}: {problem['msg']}") from err
+        where = ".".join(map(str, problem["loc"])) or name
+        raise Misconfigured(f"{origins.get(name, '?')}: {where}: {problem['msg']}") from err
     object.__setattr__(config, "state_dir", config.state_dir.expanduser().absolute())
     return Loaded(config, origins)
 

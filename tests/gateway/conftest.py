@@ -23,6 +23,7 @@ from tests.relay.kit import Handler, Replica
 
 from turnout.adapters.image_pool import ImagePool
 from turnout.adapters.object_store import ObjectBlobs
+from turnout.adapters.oidc import OidcLogins
 from turnout.adapters.outbound import WORKERS, Outbound
 from turnout.adapters.tunnel.gateway_end import GatewayTunnels
 from turnout.config import Config, load
@@ -170,6 +171,7 @@ def gateway_on(
         direct=direct or OnlyProxied(),
         relay_settings=RelaySettings(max_body_bytes=config.max_body_bytes),
         tls=None,
+        logins=OidcLogins(config.oidc, prober, time.monotonic) if config.oidc else None,
         new_id=lambda: f"{next(numbers):06d}{secrets.token_hex(4)}",
         new_seed=lambda: 7,
     )

@@ -1,9 +1,9 @@
 """`turnout config`: every setting, its value, and where it came from."""
 
 import json
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, is_dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlsplit
 
 import typer
@@ -64,5 +64,7 @@ def _plain(value: object) -> Any:
     if isinstance(value, Path):
         return str(value)
     if isinstance(value, tuple):
-        return [asdict(item) for item in value]  # type: ignore[arg-type]
+        return [_plain(item) for item in cast("tuple[object, ...]", value)]
+    if is_dataclass(value) and not isinstance(value, type):
+        return asdict(value)
     return value

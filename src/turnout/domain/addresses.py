@@ -1,7 +1,8 @@
 """Which IP addresses a request may go to. Pure."""
 
-from ipaddress import IPv4Address, IPv6Address, IPv6Network
+from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
 from typing import TypeAlias
+from urllib.parse import urlsplit
 
 # Addresses that carry an IPv4 address inside, and so lead wherever that leads: NAT64, 6to4, Teredo; and the old
 # site-local and IPv4-compatible ranges, which `ipaddress` calls global.
@@ -33,3 +34,17 @@ def is_host(address: Address) -> bool:
     return not (address.is_unspecified or address.is_multicast or address.is_link_local) and (
         address.is_loopback or not address.is_reserved
     )
+
+
+def is_safe_issuer_url(url: str) -> bool:
+    """Whether keys that logins are verified with may come from there: nobody can change them on the way."""
+    try:
+        parts = urlsplit(url)
+        host = parts.hostname or ""
+        if parts.username is not None or parts.query or parts.fragment or not host:
+            return False
+        if parts.scheme == "https":
+            return True
+        return parts.scheme == "http" and (host == "localhost" or ip_address(host).is_loopback)
+    except ValueError:
+        return False

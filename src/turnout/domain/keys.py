@@ -9,6 +9,7 @@ from turnout.domain.tasks import TenantId
 
 CODE_S = 120  # how long a login code works
 _SESSION = "s-"  # ids of keys are hexadecimal
+_LOGIN = "oidc-"
 
 
 class Role(StrEnum):
@@ -86,21 +87,36 @@ def is_session(key_id: str) -> bool:
     return key_id.startswith(_SESSION)
 
 
+def login_key(
+    token: str, tenant: TenantId, role: Role, name: str, issued_at: float, expires_at: float
+) -> Key:
+    """A token of the OpenID Connect issuer as a key. It is stored nowhere."""
+    return Key(_login_id(token), tenant, role, name, _digest(token), issued_at, expires_at)
+
+
+def is_login(key_id: str) -> bool:
+    return key_id.startswith(_LOGIN)
+
+
 def code_digest(code: str) -> str:
     """What is kept of a login code."""
     return _digest(code)
 
 
 def split_token(token: str) -> tuple[str, str] | None:
-    """(key id, secret) of a token, or None when it is not one of ours."""
+    """(key id, secret) of a token, or None when it has not the form of one. A JWT is all secret."""
     head, dot, secret = token.partition(".")
-    if not dot or not head.startswith("tk-") or not secret:
-        return None
-    return head.removeprefix("tk-"), secret
+    if head.startswith("tk-"):
+        return (head.removeprefix("tk-"), secret) if secret else None
+    return (_login_id(token), token) if dot and secret.count(".") == 1 else None
 
 
 def matches(key: Key, secret: str) -> bool:
     return hmac.compare_digest(key.digest, _digest(secret))
+
+
+def _login_id(token: str) -> str:
+    return f"{_LOGIN}{_digest(token)[:32]}"
 
 
 def _digest(secret: str) -> str:

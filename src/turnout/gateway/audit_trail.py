@@ -10,7 +10,7 @@ from fastapi import Depends
 from starlette.requests import HTTPConnection
 
 from turnout.domain.audit import AuditAction, AuditEntry
-from turnout.domain.keys import Key
+from turnout.domain.keys import Key, is_login
 from turnout.gateway.gateway import Gateway, GatewayDep
 from turnout.observe import get_log
 
@@ -24,6 +24,8 @@ class AuditTrail:
 
     async def record(self, actor: Key, action: AuditAction, target: str, **detail: str) -> None:
         """Never give it a secret."""
+        if is_login(actor.id):
+            detail["login"] = actor.name  # the id is that of a token, which tells nobody who it was
         entry = AuditEntry(self._gateway.now(), actor.id, action, target, self._address, detail)
         await self._gateway.stores.audit.add(entry)
         get_log().info(action, target=target, by=actor.id, address=self._address, **detail)

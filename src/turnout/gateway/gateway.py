@@ -44,7 +44,7 @@ from turnout.ports.fleet_status import FleetStatus
 from turnout.ports.gangs import GangReports
 from turnout.ports.history import HistoryStore
 from turnout.ports.images import FrameFitter
-from turnout.ports.keys import KeyStore
+from turnout.ports.keys import KeyStore, LoginVerifier
 from turnout.ports.models import ModelStore
 from turnout.ports.mutex import Mutex
 from turnout.ports.network import Fetcher, Tunnels
@@ -131,13 +131,15 @@ def build_gateway(
     direct: DirectRoutes,
     relay_settings: RelaySettings,
     tls: ssl.SSLContext | None,
+    logins: LoginVerifier | None = None,
     new_id: Callable[[], str],
     new_seed: Callable[[], int],
 ) -> Gateway:
     """`fetcher` calls addresses that users name. `new_id` gives unique letters and digits that sort by time, `new_seed`
-    a seed for a request without one. `tls` is for workers that are called over TLS."""
+    a seed for a request without one. `tls` is for workers that are called over TLS. `logins` verifies the tokens of an
+    issuer, if one is configured."""
     name = f"gw-{secrets.token_hex(6)}"
-    keys = KeyRing(stores.keys, time.time, stores.data.check_data)
+    keys = KeyRing(stores.keys, time.time, stores.data.check_data, logins)
     catalog = Catalog(stores.models, [model.name for model in config.served], time.monotonic)
     background = BackgroundLoops()
     gangs = GangList(stores.gangs, stores.workers, stores.orders, time.monotonic)

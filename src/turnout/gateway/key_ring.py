@@ -1,4 +1,4 @@
-"""Keys as this gateway knows them: looked up by their token, remembered for a moment."""
+"""Keys as this gateway knows them: looked up by their token, remembered for a moment. So are logins of the issuer."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection
@@ -6,10 +6,10 @@ from math import inf
 from typing import NamedTuple
 
 from turnout.domain.errors import Forbidden, Unauthorized, Unavailable
-from turnout.domain.keys import Key, Role, matches, mint, split_token
+from turnout.domain.keys import Key, Role, is_login, matches, mint, split_token
 from turnout.domain.tasks import TenantId
 from turnout.gateway.login_throttle import LoginThrottle
-from turnout.ports.keys import KeyStore
+from turnout.ports.keys import KeyStore, LoginVerifier
 
 _KEEP_S = 5.0  # a revoked key works at most this much longer
 _KEEP_AWAY_S = 60.0  # a known key works so long while keys cannot be looked up: nor can one be revoked then
@@ -36,15 +36,17 @@ class _Kept(NamedTuple):
 
 class KeyRing:
     """Looks keys up, remembering the known ones for a moment; unknown ids are never remembered. `check_data` raises when
-    keys are unknown because all data is gone."""
+    keys are unknown because all data is gone. Without `logins` only keys are taken."""
 
     def __init__(
         self,
         store: KeyStore,
         now: Callable[[], float],
         check_data: Callable[[], Awaitable[None]] = _all_there,
+        logins: LoginVerifier | None = None,
     ) -> None:
         self._store = store
+        self._logins = logins
         self.check_data = check_data
         self._now = now
         self._throttle = LoginThrottle(now)
@@ -63,6 +65,8 @@ class KeyRing:
         if parts is None or len(parts[0]) > _MAX_ID_CHARS:
             raise Unauthorized("The API key is not valid.", code="invalid_api_key")
         key_id, secret = parts
+        if self._logins is not None and is_login(key_id):
+            return await self._find_login(key_id, token, self._logins)
         key = await self._find(key_id)
         if not matches(key or _NOBODY, secret) or key is None:
             await self.check_data()  # for a wrong secret as well: the time must not tell which ids exist
@@ -85,12 +89,17 @@ class KeyRing:
         """Of the ids of keys that were good once, those of keys that are revoked or expired now. While keys cannot be
         looked up, those that have expired by what was known of them."""
         now = self._now()
+        # No store has logins. One that is unknown here is being verified right now.
+        logins = {key_id for key_id in key_ids if is_login(key_id)}
+        stored = set(key_ids) - logins
+        found = self._known(logins)
         try:
-            found = await self._store.find_all(key_ids)
+            if stored:
+                found |= await self._store.find_all(stored)
             if None in found.values():
                 await self.check_data()
         except Unavailable:
-            found = {key_id: self._kept[key_id].key for key_id in key_ids if key_id in self._kept}
+            found = self._known(key_ids)
         return frozenset(key_id for key_id, key in found.items() if key is None or key.expired(now))
 
     async def is_valid(self, key_id: str) -> bool:
@@ -111,6 +120,18 @@ class KeyRing:
     def drop(self, key_id: str) -> None:
         """Forgets a key that was just revoked or changed here."""
         self._kept.pop(key_id, None)
+
+    def _known(self, key_ids: Collection[str]) -> dict[str, Key | None]:
+        return {key_id: self._kept[key_id].key for key_id in key_ids if key_id in self._kept}
+
+    async def _find_login(self, key_id: str, token: str, logins: LoginVerifier) -> Key:
+        kept = self._kept.get(key_id)
+        if kept is not None and self._now() < kept.fresh_until and matches(kept.key, token):
+            return kept.key
+        key = await logins.verify(token)
+        self._kept.pop(key_id, None)
+        self._keep(key)
+        return key
 
     async def _find(self, key_id: str) -> Key | None:
         kept = self._kept.get(key_id)

@@ -7,14 +7,13 @@ from pydantic import BaseModel, Field
 from turnout.domain.keys import Key, Role
 from turnout.schemas.openai_json import Body
 
+TENANT = r"^[A-Za-z0-9_-]{1,64}$"
 MAX_KEY_S = 10 * 366 * 86_400
 
 
 class KeyRequest(Body):
     name: str = Field("", max_length=100)
-    tenant: str = Field(
-        "", pattern=r"^[A-Za-z0-9_-]{1,64}$", description="A new one for a user's key, if it is not given."
-    )
+    tenant: str = Field("", pattern=TENANT, description="A new one for a user's key, if it is not given.")
     role: Role = Role.USER
     expires_in_s: int | None = Field(None, ge=1, le=MAX_KEY_S, description="Never, if it is not given.")
 

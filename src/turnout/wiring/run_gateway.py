@@ -11,6 +11,7 @@ import uvicorn
 
 from turnout.adapters.host_identity import is_this_machine, network_name
 from turnout.adapters.image_pool import ImagePool
+from turnout.adapters.oidc import OidcLogins
 from turnout.adapters.outbound import WORKERS, Outbound
 from turnout.adapters.redis.key_store import RedisKeyStore
 from turnout.adapters.tunnel.gateway_end import GatewayTunnels
@@ -110,7 +111,8 @@ def gateway_on(
     relay: RelaySettings,
     gangs: GangReports | None = None,
 ) -> Gateway:
-    """The gateway on these adapters; `gangs` says who tells of them, if it is not the store."""
+    """The gateway on these adapters; `gangs` says who tells of them, if it is not the store. `prober` calls the OpenID Connect
+    issuer, too."""
     tls = client_tls(config.ca_file)
     return build_gateway(
         config,
@@ -122,6 +124,7 @@ def gateway_on(
         direct=DirectRoutes(network_name(), tls, is_this_machine),
         relay_settings=relay,
         tls=tls,
+        logins=OidcLogins(config.oidc, prober, time.monotonic) if config.oidc else None,
         new_id=new_task_id,
         new_seed=lambda: secrets.randbits(32),
     )

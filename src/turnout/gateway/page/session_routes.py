@@ -5,8 +5,8 @@ import secrets
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from turnout.domain.errors import Unauthorized
-from turnout.domain.keys import CODE_S, code_digest, is_session, mint_session
+from turnout.domain.errors import Forbidden, Unauthorized
+from turnout.domain.keys import CODE_S, code_digest, is_login, is_session, mint_session
 from turnout.gateway.auth import AdminDep, MaybeUserDep
 from turnout.gateway.bodies import json_body, read_json
 from turnout.gateway.gateway import GatewayDep
@@ -23,6 +23,10 @@ router = APIRouter(tags=["session"], responses=documented(403, 500, 503))
 @router.post("/v1/session/codes", responses=documented(401), summary="Make a code that logs a browser in")
 async def make_code(admin: AdminDep, gateway: GatewayDep) -> CodeShown:
     """The session may do what the caller's key may, and ends when that is revoked."""
+    if is_login(admin.id):  # no gateway could look its key up
+        raise Forbidden(
+            "A session needs an API key: a login of the issuer cannot make one.", code="key_needed"
+        )
     code = secrets.token_urlsafe(32)
     await gateway.stores.sessions.put_code(code_digest(code), admin.id, CODE_S)
     return CodeShown(code=code, expires_at=int(gateway.now()) + CODE_S)
