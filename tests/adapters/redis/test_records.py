@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 from tests.conftest import Stores, make_task
-from tests.fuzz.records import fuzz_on
 
 from turnout.domain.errors import Unavailable
 from turnout.domain.tasks import GangId, Priority, State
@@ -22,11 +21,6 @@ LOADERS = {
     "key": load_key,
     "model": MODEL_RECORD.validate_json,
 }
-
-
-@pytest.mark.timeout(120)
-async def test_garbage_in_every_kind_of_record_lets_nothing_out(stores: Stores) -> None:
-    assert await fuzz_on(stores, 10, 20261, rounds=40)
 
 
 async def test_a_task_that_cannot_be_read_ends_for_its_owner_and_the_next_one_is_claimed(
@@ -48,6 +42,18 @@ async def test_a_task_that_cannot_be_read_ends_for_its_owner_and_the_next_one_is
     dead = await stores.link.client.hgetall(stores.link.keys.dead())
     assert dead == {f"task {spoilt.id}".encode(): b"\xff{"}
     await stores.tasks.forget(ended)
+
+
+async def test_a_task_with_the_id_of_another_ends_and_leaves_the_other_alone(stores: Stores) -> None:
+    spoilt, sound = make_task(), make_task()
+    for task in (spoilt, sound):
+        await stores.tasks.submit(task, LIMITS)
+    key = stores.link.keys.task(spoilt.id)
+    record = await stores.link.client.hget(key, "doc")
+    await stores.link.client.hset(key, "doc", record.replace(spoilt.id.encode(), sound.id.encode()))
+    page, _ = await stores.tasks.page(spoilt.tenant, after=None, limit=10, order="asc")
+    assert {task.id: task.state for task in page} == {spoilt.id: State.FAILED, sound.id: State.QUEUED}
+    assert await stores.tasks.get(sound.id) == sound
 
 
 async def test_a_task_of_a_newer_format_is_left_as_it_is(stores: Stores) -> None:

@@ -84,7 +84,10 @@ class RedisTaskLog:
         if doc is None:
             raise NotFound(f"There is no video {task_id}.", "video_id", "video_not_found")
         try:
-            return StoredTask(load_task(doc), int(version or b""), turn.decode() if turn else None)
+            task = load_task(doc)
+            if task.id != task_id:  # it would be written to another's place
+                raise ValueError(f"it has the id {task.id[:50]!r}")
+            return StoredTask(task, int(version or b""), turn.decode() if turn else None)
         except NewerRecord as err:
             raise Unavailable(f"{task_id} was written by a newer version: {err}") from err
         except (ValueError, RecursionError) as err:
@@ -181,7 +184,7 @@ class RedisTaskLog:
                 docs = dict(zip(names, await pipe.execute(), strict=True))
                 read = await read_all(self._link, "task", docs, load_task)
                 for task_id, doc in docs.items():
-                    if task_id in read:
+                    if task_id in read and read[task_id].id == task_id:
                         tasks.append(read[task_id])
                     elif doc is not None:
                         with suppress(NotFound, Unavailable):  # it goes, or is of a newer version

@@ -3,22 +3,19 @@
 import asyncio
 import json
 import random
-import secrets
-import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
-from tests.conftest import make_task
+from tests.conftest import Stores, make_task
+from tests.fuzz.runner import cases, check_answer, watched
+from tests.gateway.conftest import Gateway, bearer, running
 
-from turnout.adapters.object_store import open_blobs
-from turnout.adapters.redis.connection import RedisConnection
-from turnout.adapters.valkey import redis_url, start_valkey
 from turnout.domain.errors import NotFound, Stale, Unavailable
+from turnout.domain.keys import Role
 from turnout.domain.serving import WorkerId
 from turnout.domain.tasks import Cancelled, GangId, TaskId, TenantId
 from turnout.ports.tasks import Limits
-from turnout.wiring.stores import Stores, stores_on
 
 LIMITS = Limits(10**6, 10**6, 10**6)
 MODEL, TENANT, WORKER = "m", TenantId("acme"), WorkerId("w")
@@ -115,32 +112,34 @@ async def read_everything(stores: Stores, task: TaskId) -> None:
                 raise
 
 
-async def fuzz_on(stores: Stores, seconds: float, seed: int, rounds: int = 10**9) -> int:
-    """How many rounds there were; raises what got out."""
-    chance, until, done = random.Random(seed), time.monotonic() + seconds, 0
-    while done < rounds and time.monotonic() < until:
-        sound, spoilt = make_task(TENANT, MODEL), make_task(TENANT, MODEL)
-        for task in (spoilt, sound):
-            await stores.tasks.submit(task, LIMITS)
-        await spoil(stores, chance, spoilt.id)
-        await read_everything(stores, spoilt.id)
-        assert (await stores.tasks.get(sound.id)).spec == sound.spec, "the others are as they were"
-        done += 1
-    return done
+async def ask_everything(gateway: Gateway, admin: dict[str, str], task: TaskId) -> None:
+    """What people ask about such records: none is answered with 500."""
+    for method, path, headers in (
+        ("GET", "/v1/videos", {}),
+        ("GET", f"/v1/videos/{task}", {}),
+        ("POST", f"/v1/videos/{task}/cancel", {}),
+        ("DELETE", f"/v1/videos/{task}", {}),
+        ("GET", "/v1/models", {}),
+        ("GET", f"/v1/models/{MODEL}", admin),
+        ("GET", "/v1/keys", admin),
+        ("GET", "/workers", admin),
+        ("GET", "/metrics", {}),
+    ):
+        answer = await gateway.http.request(method, path, headers=headers)
+        check_answer(answer, (method, path))
 
 
-def fuzz_records(seconds: float, seed: int) -> None:
-    """For `./dev fuzz`: on a server of its own."""
-
-    async def run() -> None:
-        with tempfile.TemporaryDirectory() as folder:
-            server = await start_valkey(Path(folder) / "redis", "fuzz", Path(folder) / "log")
-            link = RedisConnection(redis_url(Path(folder) / "redis", "fuzz"), f"f{secrets.token_hex(4)}")
-            try:
-                stores = stores_on(link, open_blobs(f"{folder}/objects"), retention_s=3600)
-                print(f"records: {await fuzz_on(stores, seconds, seed)} rounds, seed {seed}")
-            finally:
-                await link.close()
-                await server.stop(5)
-
-    asyncio.run(run())
+async def test_fuzz_records(stores: Stores, tmp_path: Path) -> None:
+    async with running(stores, tmp_path) as gateway:
+        admin = bearer(await gateway.key(role=Role.ADMIN))
+        with watched():
+            for chance in cases():
+                sound, spoilt = make_task(TENANT, MODEL), make_task(TENANT, MODEL)
+                for task in (spoilt, sound):
+                    await stores.tasks.submit(task, LIMITS)
+                await spoil(stores, chance, spoilt.id)
+                if chance.random() < 0.5:
+                    await ask_everything(gateway, admin, spoilt.id)
+                await read_everything(stores, spoilt.id)
+                assert (await stores.tasks.get(sound.id)).spec == sound.spec, "the others are as they were"
+        assert not any(gateway.inside.background.restarts().values()), "no loop died"
