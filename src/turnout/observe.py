@@ -96,6 +96,10 @@ _streams: list[
 ] = []  # of this process, the last one in use; structlog's configuration is global as well
 
 
+# Until then, and in commands that never call it: what goes to standard output is for programs that read it.
+structlog.configure(logger_factory=lambda *_: structlog.PrintLogger(sys.stderr))
+
+
 def start_logging(level: str, **fields: Any) -> None:
     """Readable lines on a terminal, JSON otherwise; `fields` are on every line of this process."""
     # Ray Serve replaces a replica's stderr by a stream that claims to be a terminal.

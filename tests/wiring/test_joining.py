@@ -31,7 +31,7 @@ def pytest_asyncio_loop_factories(config: pytest.Config, item: pytest.Item) -> d
 
 
 def command(ran: Path, *more: str) -> ServedModel:
-    words = ("touch", str(ran), "{port}", *more)
+    words = ("touch", str(ran), f"{ran}-{{port}}", *more)
     return ServedModel("m", EngineKind.COMMAND, "", command=words)
 
 
@@ -58,8 +58,8 @@ async def working(
     [
         ({}, False),
         ({"worker_commands": ["touch /elsewhere {port}"]}, False),
-        ({"worker_commands": ["touch RAN {port}"]}, True),
-        ({"worker_commands": ["touch RAN {port}"], "worker_engines": ["llamacpp"]}, False),
+        ({"worker_commands": ["touch RAN RAN-{port}"]}, True),
+        ({"worker_commands": ["touch RAN RAN-{port}"], "worker_engines": ["llamacpp"]}, False),
         ({"allow_registered_commands": True}, True),
     ],
 )
