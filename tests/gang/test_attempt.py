@@ -54,6 +54,12 @@ async def test_a_revived_gang_touches_nothing_of_the_live_one(stores: Stores) ->
         async with leading(stores, "g2", NumberEngine(live)):
             await asyncio.to_thread(live.reached.wait, 30)
             await checkpointed(stores, task.id, 16)
+
+            async def settled() -> bool:
+                """Its own older checkpoints are gone: it deletes them after it has recorded the newest."""
+                return len(await objects(stores, task, "/2-g2/checkpoint")) == 1
+
+            await wait_until(settled, "the live gang to have one checkpoint")
             before = await objects(stores, task)
             record = await stores.tasks.get(task.id)
             zombie.go()
