@@ -141,7 +141,9 @@ async def follow(client: httpx.AsyncClient, watched: Watched) -> None:
         watched.connections += 1
         async for line in answer.aiter_lines():
             if line.startswith("data:"):
-                watched.events.append(json.loads(line.removeprefix("data:")))
+                event = json.loads(line.removeprefix("data:"))
+                if event["type"] != "video.waiting":  # a note: sent once, in no story
+                    watched.events.append(event)
 
 
 def frames_in(data: bytes) -> int:

@@ -42,6 +42,20 @@ def test_plain_lines_come_at_stages_and_every_two_seconds() -> None:
     ]
 
 
+def test_a_queued_task_is_shown_with_why_it_waits() -> None:
+    out = io.StringIO()
+    lines = PlainLines(out)
+    for words in ("waking: no worker has joined", "waking: loading on gpu1", "waking: loading on gpu1"):
+        why = {"state": "waiting", "cause": "no_worker", "words": words, "for_s": 1}
+        lines.show(video("queued", queue_position=0, waiting_for=why))
+    lines.show(video("queued", queue_position=0, waiting_for={"state": "of a newer server", "words": 1}))
+    assert out.getvalue().splitlines() == [
+        "queued, next in line (waking: no worker has joined)",
+        "queued, next in line (waking: loading on gpu1)",
+        "queued, next in line",
+    ]
+
+
 def test_silence_is_broken_once_and_only_while_nothing_was_said() -> None:
     out = io.StringIO()
     lines = PlainLines(out)
@@ -53,6 +67,7 @@ def test_silence_is_broken_once_and_only_while_nothing_was_said() -> None:
 def test_events_are_applied_in_order() -> None:
     seen = video("queued", queue_position=3, steps=20)
     assert after(seen, event("queued")) is seen
+    assert after(seen, event("waiting")) is seen
     seen = after(seen, event("in_progress"))
     assert (seen.status, seen.stage, seen.queue_position) == ("in_progress", "loading", None)
     seen = after(seen, event("progress", stage="denoising", step=4, steps=20))

@@ -1,5 +1,7 @@
 """How a model stands, in words for a user, and when an operator should look."""
 
+from dataclasses import replace
+
 import pytest
 
 from turnout.domain.model_status import (
@@ -10,6 +12,7 @@ from turnout.domain.model_status import (
     StatusCause,
     describe,
     troubled,
+    why_tasks_wait,
 )
 
 READY, STARTING, STOPPING = ModelState.READY, ModelState.STARTING, ModelState.STOPPING
@@ -44,6 +47,10 @@ WAITING, FAILED = ModelState.WAITING, ModelState.FAILED
         (ModelStatus(WAITING, StatusCause.MEMORY_BEING_FREED), "waiting for 0 s: memory is being freed"),
         (ModelStatus(WAITING, StatusCause.MEMORY_HELD), "waiting for 0 s: other models hold the memory it needs"),
         (
+            ModelStatus(WAITING, StatusCause.MEMORY_HELD, by=("a", "b")),
+            "waiting for 0 s: the memory it needs is held by a, b",
+        ),
+        (
             ModelStatus(WAITING, StatusCause.WORKER_UNSETTLED, worker="w"),
             "waiting for 0 s: w still stops replicas that were placed elsewhere",
         ),
@@ -51,6 +58,31 @@ WAITING, FAILED = ModelState.WAITING, ModelState.FAILED
 )  # fmt: skip
 def test_a_status_is_said_in_words(status: ModelStatus, words: str) -> None:
     assert describe(status) == words
+
+
+@pytest.mark.parametrize(
+    ("status", "words"),
+    [
+        (ModelStatus(READY, replicas=1), None),
+        (ModelStatus(STARTING, worker="w"), "waking: loading on w"),
+        (ModelStatus(ModelState.ASLEEP), "waking"),
+        (ModelStatus(ModelState.STOPPED), "waking"),
+        (NOT_LOOKED_AT, "waking: the manager has not looked at it yet"),
+        (ModelStatus(WAITING, StatusCause.NO_WORKER), "waking: no worker has joined"),
+        (
+            ModelStatus(WAITING, StatusCause.MEMORY_HELD, by=("a",)),
+            "waking: the memory it needs is held by a",
+        ),
+        (ModelStatus(STOPPING, worker="w", reason="idle"), "waking: it has to leave w first"),
+        (ModelStatus(FAILED, failures=2, reason="x"), "failed twice: x; it will be tried again"),
+        (ModelStatus(FAILED, reason="it needs 4 GPUs"), "it needs 4 GPUs"),
+        (ModelStatus(FAILED, StatusCause.WORKER_SILENT, worker="w"), "worker w does not answer"),
+    ],
+)
+def test_why_tasks_wait_is_said_without_times(status: ModelStatus, words: str | None) -> None:
+    assert why_tasks_wait(status) == words
+    later = replace(status, for_s=99.0, retry_s=99.0)
+    assert why_tasks_wait(later) == words
 
 
 def test_an_operator_should_look_at_failures_and_where_nobody_can_run_the_model() -> None:

@@ -1,8 +1,23 @@
 """What a user is told of a model that waits."""
 
+from dataclasses import replace
+
 from turnout.domain.fleet import Fleet, ModelPressure
 from turnout.domain.model_status import StatusCause, describe
-from turnout.domain.serving import EngineKind, Gpu, Machine, Needs, ServedModel, Standing, Worker, WorkerId
+from turnout.domain.serving import (
+    EngineKind,
+    Gpu,
+    Machine,
+    Needs,
+    Phase,
+    Replica,
+    ReplicaId,
+    ServedModel,
+    Standing,
+    Want,
+    Worker,
+    WorkerId,
+)
 from turnout.manager.views import statuses
 
 BIG = Machine((Gpu(0, 80 << 30, 80 << 30),), 64 << 30, 64 << 30)
@@ -26,3 +41,17 @@ def test_a_model_whose_only_worker_is_silent_is_told_so() -> None:
 
 def test_memory_is_held_only_where_a_worker_is_alive() -> None:
     assert statuses(waiting(Standing.ALIVE))["m"].cause is StatusCause.MEMORY_HELD
+
+
+def test_who_holds_the_memory_is_named() -> None:
+    fleet = waiting(Standing.ALIVE)
+
+    def replica(model: str, worker: str) -> Replica:
+        spec = replace(MODEL, name=model)
+        return Replica(
+            ReplicaId(f"r-{model}"), model, WorkerId(worker), (0,), spec.needs, Want.READY, Phase.READY, 0.0, 0.0, 0.0, spec
+        )  # fmt: skip
+
+    held = [replica("b", "w-1"), replica("a", "w-1"), replica("elsewhere", "w-2")]
+    status = statuses(replace(fleet, replicas={r.id: r for r in held}))["m"]
+    assert (status.cause, status.by) == (StatusCause.MEMORY_HELD, ("a", "b"))

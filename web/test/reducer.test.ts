@@ -27,7 +27,8 @@ function video(id: string, fields: Partial<Video>): Video {
     id, object: "video", model: "m", status: "queued", progress: 0, created_at: 1, completed_at: null, expires_at: null,
     prompt: "p", seconds: "2", size: "128x128", remixed_from_video_id: null, error: null, stage: null, step: 0, steps: 4,
     queue_position: null, eta_s: null, attempt: 0, failures: 0, priority: "normal", started_at: null, negative_prompt: "",
-    frames: 17, fps: 8, guidance: [4, 4], shift: 5, seed: 1, preview_url: null, ...fields,
+    frames: 17, fps: 8, guidance: [4, 4], shift: 5, seed: 1, preview_url: null, loaded_bytes: null, load_bytes: null,
+    guided_share: 1, lossy: {}, waiting_for: null, ...fields,
   };
 }
 
@@ -174,6 +175,8 @@ test("ids are compared as numbers", () => {
 test("what is not an event is passed over", () => {
   for (const text of ["", "nonsense", "null", "[]", "3", '{"object":"other"}', '{"object":"video.event","id":1}'])
     assert.equal(readEvent(text), null);
+  const note = { object: "video.event", type: "video.waiting", video: "a", waiting_for: { words: "waking" } };
+  assert.equal(readEvent(JSON.stringify(note)), null, "a note has no place in a task's life: the model's state says the same");
 });
 
 test("5,000 events leave as many tasks as there are, and nothing more", () => {

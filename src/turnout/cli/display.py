@@ -22,9 +22,10 @@ QUIET_LINE_S = 2.0
 
 
 def headline(video: VideoAnswer) -> str:
-    """`queued, 2 tasks ahead`, `denoising`: the status or stage, without figures that change at each step."""
+    """`queued, next in line (waking: loading on gpu1)`, `denoising`: the status or stage, without figures that change at each step."""
     if video.status == State.QUEUED:
-        return f"queued, {ahead(video.queue_position)}"
+        why = f" ({one_line(video.waiting_for.words)})" if video.waiting_for else ""
+        return f"queued, {ahead(video.queue_position)}{why}"
     if video.status == State.IN_PROGRESS:
         return one_line(video.stage or "starting")
     return one_line(video.status)

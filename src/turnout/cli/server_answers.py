@@ -44,12 +44,21 @@ def _keep_unknown(value: object, known: ValidatorFunctionWrapHandler) -> object:
         raise
 
 
+def _drop_unknown(value: object, known: ValidatorFunctionWrapHandler) -> object:
+    """What only adds to an answer, and is of a newer server, is not shown."""
+    try:
+        return known(value)
+    except ValidationError:
+        return None
+
+
 class VideoAnswer(Video):
     """Fields that this version does not know are kept for --json."""
 
     model_config = ConfigDict(extra="allow")
 
     _open = field_validator("status", "stage", mode="wrap")(_keep_unknown)
+    _readable = field_validator("waiting_for", mode="wrap")(_drop_unknown)
 
     @property
     def ended(self) -> bool:

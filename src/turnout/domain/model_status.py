@@ -31,7 +31,7 @@ class StatusCause(StrEnum):
 @dataclass(frozen=True, slots=True)
 class ModelStatus:
     """Only the fields that belong to the state are set. `for_s` is how long it has been in it; `by` are the models that
-    make room."""
+    make room, or hold the memory."""
 
     state: ModelState
     cause: StatusCause | None = None
@@ -75,10 +75,32 @@ def describe(status: ModelStatus) -> str:
         case ModelState.STOPPING:
             return f"stopping on {status.worker} for {status.for_s:.0f} s"
         case ModelState.FAILED if status.failures:
-            times = {1: "once", 2: "twice"}.get(status.failures, f"{status.failures} times")
-            return f"failed {times}: {status.reason}; next try in {status.retry_s:.0f} s"
+            return f"{_failed(status)}; next try in {status.retry_s:.0f} s"
         case ModelState.FAILED:
             return _cause(status) if status.cause else status.reason
+
+
+def why_tasks_wait(status: ModelStatus) -> str | None:
+    """Why a task of this model is not rendered yet; None while the model is ready. The words change with the reason alone:
+    there are no times in them."""
+    match status.state:
+        case ModelState.READY:
+            return None
+        case ModelState.STARTING:
+            return f"waking: loading on {status.worker}"
+        case ModelState.ASLEEP | ModelState.STOPPED | ModelState.WAITING:
+            return f"waking: {_cause(status)}" if status.cause else "waking"
+        case ModelState.STOPPING:
+            return f"waking: it has to leave {status.worker} first"
+        case ModelState.FAILED if status.failures:
+            return f"{_failed(status)}; it will be tried again"
+        case ModelState.FAILED:
+            return _cause(status) if status.cause else status.reason
+
+
+def _failed(status: ModelStatus) -> str:
+    times = {1: "once", 2: "twice"}.get(status.failures, f"{status.failures} times")
+    return f"failed {times}: {status.reason}"
 
 
 def _cause(status: ModelStatus) -> str:
@@ -99,5 +121,7 @@ def _cause(status: ModelStatus) -> str:
             return f"{', '.join(status.by)} makes room for it"
         case StatusCause.MEMORY_BEING_FREED:
             return "memory is being freed"
+        case StatusCause.MEMORY_HELD if status.by:
+            return f"the memory it needs is held by {', '.join(status.by)}"
         case StatusCause.MEMORY_HELD | None:
             return "other models hold the memory it needs"

@@ -36,6 +36,8 @@ from turnout.gateway.revocation import Revocations
 from turnout.gateway.videos.live_events import LiveEvents
 from turnout.gateway.videos.submission import Submissions
 from turnout.gateway.videos.time_estimates import TimeEstimates
+from turnout.gateway.videos.wait_reasons import WaitReasons
+from turnout.gateway.videos.waiting_notes import WaitingNotes
 from turnout.ports.audit import AuditLog
 from turnout.ports.blobs import Blobs
 from turnout.ports.dead_records import DeadRecords
@@ -107,6 +109,7 @@ class Gateway:
     # videos
     live: LiveEvents
     estimates: TimeEstimates
+    wait_reasons: WaitReasons
     submissions: Submissions
     # workers
     prober: Fetcher
@@ -156,8 +159,12 @@ def build_gateway(
     relay = Relay(admission, relay_settings, tls)
     revocations = Revocations(keys, stores.workers, routes, relay, worker_of)
     demand = DemandFeed(name, stores.demand, switchboard, time.monotonic)
-    live = LiveEvents(stores.tasks, stores.events, revocations.keys, (metrics.observe, estimates.observe))
+    wait_reasons = WaitReasons(stores.fleet_status, catalog, time.monotonic)
+    notes = WaitingNotes(stores.tasks, wait_reasons)
+    observers = (metrics.observe, estimates.observe)
+    live = LiveEvents(stores.tasks, stores.events, revocations.keys, notes, observers)
     background.add("event tail", live.run)
+    background.add("waiting notes", partial(notes.run, live.watchers))
     background.add("routes", routes.run)
     background.add("demand", demand.run)
     background.add("revocations", revocations.run)
@@ -191,6 +198,7 @@ def build_gateway(
         history=history,
         live=live,
         estimates=estimates,
+        wait_reasons=wait_reasons,
         submissions=Submissions(
             config=config,
             tasks=stores.tasks,

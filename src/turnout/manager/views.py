@@ -137,8 +137,15 @@ def _waiting(fleet: Fleet, model: str, for_s: float) -> ModelStatus:
     elif any(fleet.at - w.freed_at < fleet.rules.freeing_s for w in alive):
         cause = StatusCause.MEMORY_BEING_FREED
     else:
-        cause = StatusCause.MEMORY_HELD
+        cause, by = StatusCause.MEMORY_HELD, _holders(fleet, model, alive)
     return ModelStatus(ModelState.WAITING, cause, worker=worker, for_s=for_s, by=tuple(by))
+
+
+def _holders(fleet: Fleet, model: str, alive: Sequence[Worker]) -> list[str]:
+    """The other models on the workers that could run this one."""
+    spec = fleet.models[model]
+    hosts = {worker.id for worker in alive if could_ever_fit(spec, worker.machine)}
+    return sorted({r.model for r in fleet.replicas.values() if r.worker in hosts and r.model != model})
 
 
 def _silent_host(fleet: Fleet, model: str, alive: Sequence[Worker]) -> Worker | None:

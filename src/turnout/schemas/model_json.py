@@ -7,6 +7,7 @@ from pydantic import BaseModel
 from turnout.domain.model_status import ModelState, ModelStatus, StatusCause, describe
 from turnout.domain.serving import EngineKind, ServedModel
 from turnout.domain.video import ImageUse
+from turnout.schemas.openai_json import without_path
 
 
 class ModelDefaults(BaseModel):
@@ -78,9 +79,8 @@ class ModelDeleted(BaseModel):
 def shown_to_users(model: ServedModel, status: ModelStatus) -> ModelShown | ServedShown:
     """Without the path of its weights: users need not know how the machines are laid out."""
     answer = shown(model, status)
-    if model.weights.startswith(("/", "~", ".")):
-        answer.model_name = model.name
-        answer.status = answer.status.replace(model.weights, model.name)
+    answer.model_name = without_path(model, answer.model_name)
+    answer.status = without_path(model, answer.status)
     return answer
 
 

@@ -9,6 +9,8 @@ from typing import Annotated, Any, Literal, cast
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, WithJsonSchema
 
+from turnout.domain.model_status import ModelState, ModelStatus, StatusCause, why_tasks_wait
+from turnout.domain.serving import ServedModel
 from turnout.domain.tasks import LoadedBytes, Stage, State, Task
 from turnout.domain.video import MAX_PROMPT_CHARS, MAX_SEED, lossy, seconds_of
 
@@ -122,6 +124,16 @@ class VideoError(BaseModel):
     message: str
 
 
+class WaitingFor(BaseModel):
+    """Why a task waits for its model: `words` for people, `state` and `cause` of the model for programs. `for_s` is how long
+    the model has been in that state."""
+
+    state: ModelState
+    cause: StatusCause | None
+    words: str
+    for_s: int
+
+
 class Video(BaseModel):
     """The dialect's video object first, then what Turnout adds."""
 
@@ -160,6 +172,7 @@ class Video(BaseModel):
     lossy: dict[str, str] = Field(
         default_factory=dict, description="What is given up for speed, and the measured error of each."
     )
+    waiting_for: WaitingFor | None = None
 
 
 class VideoList(BaseModel):
@@ -212,8 +225,32 @@ def preview_path(task_id: str) -> str:
     return f"/v1/videos/{task_id}/content?variant=preview"
 
 
+def waiting_for(model: ServedModel, status: ModelStatus) -> WaitingFor | None:
+    """None while the model is ready."""
+    words = why_tasks_wait(status)
+    if words is None:
+        return None
+    return WaitingFor(
+        state=status.state,
+        cause=status.cause,
+        words=without_path(model, words),
+        for_s=max(0, int(status.for_s)),
+    )
+
+
+def without_path(model: ServedModel, words: str) -> str:
+    """Users need not know how the machines are laid out: a model is named by its name, not by the path of its weights."""
+    at_path = model.weights.startswith(("/", "~", "."))
+    return words.replace(model.weights, model.name) if at_path else words
+
+
 def video_of(
-    task: Task, retention_s: float, *, position: int | None = None, eta_s: float | None = None
+    task: Task,
+    retention_s: float,
+    *,
+    position: int | None = None,
+    eta_s: float | None = None,
+    waiting: WaitingFor | None = None,
 ) -> Video:
     """The video object as GET shows it."""
     spec = task.spec
@@ -253,6 +290,7 @@ def video_of(
         **loaded_fields(task.loaded),
         guided_share=spec.guided_share,
         lossy=lossy(spec),
+        waiting_for=waiting,
     )
 
 

@@ -125,7 +125,9 @@ async def test_a_lost_tail_start_leaves_no_gap(gateway: Gateway) -> None:
     """Events that the tail never brought still come, in order, before the first one that it brings."""
     task = make_task()
     await gateway.stores.tasks.submit(task, gateway.inside.config.limits)
-    live = LiveEvents(gateway.stores.tasks, gateway.stores.events, OpenConnections())  # its tail does not run
+    live = LiveEvents(
+        gateway.stores.tasks, gateway.stores.events, OpenConnections(), gateway.inside.live._notes
+    )  # its tail does not run
     stream = live.follow(task, "0", "k")
     assert [n.text.split('"type":"')[1].split('"')[0] for n in await anext(stream)] == ["video.queued"]
     claimed = await gateway.gang.claim()

@@ -2,7 +2,7 @@
 import { useSignal, type Signal } from "@preact/signals";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { contentPath, download, previewPath, useMedia } from "../api/media";
-import { models } from "../api/models";
+import { models, type Model } from "../api/models";
 import type { Video } from "../api/schema";
 import { explain, explainFailure } from "../api/words";
 import { ago, duration, t } from "../i18n";
@@ -122,7 +122,7 @@ function Journey({ task }: { task: Task }) {
       <p class="journey-words">
         {/* Read aloud when the station changes, not with each step. */}
         <strong aria-live="polite">{t(STATION_WORDS[station])}</strong>
-        <span>{detailOf(task, station, model?.expect?.wake_s ?? null)}</span>
+        <span>{detailOf(task, station, model)}</span>
       </p>
       <ol class="line" aria-label={t("card.stages")}>
         {STATIONS.map((name, i) => (
@@ -137,7 +137,7 @@ function Journey({ task }: { task: Task }) {
   );
 }
 
-function detailOf(task: Task, station: (typeof STATIONS)[number], wakeS: number | null): string {
+function detailOf(task: Task, station: (typeof STATIONS)[number], model: Model | undefined): string {
   switch (station) {
     case "queued": {
       const before = task.queuePosition;
@@ -145,7 +145,8 @@ function detailOf(task: Task, station: (typeof STATIONS)[number], wakeS: number 
       return task.etaS === null ? words : `${words} · ${t("card.about", { time: duration(task.etaS) })}`;
     }
     case "waking":
-      return wakeS === null ? t("card.waking") : t("card.about", { time: duration(wakeS) });
+      if (model?.cause != null) return t(`cause.${model.cause}`);
+      return model?.expect?.wake_s == null ? t("card.waking") : t("card.about", { time: duration(model.expect.wake_s) });
     case "drawing":
       return t("card.step", { step: task.step, steps: task.steps }) + (task.etaS ? ` · ${t("card.left", { time: duration(task.etaS) })}` : "");
     default:

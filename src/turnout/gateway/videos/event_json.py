@@ -8,30 +8,35 @@ from turnout.domain.tasks import (
     Cancelled,
     Checkpointed,
     Claimed,
+    Event,
     Expired,
     Failed,
     Finished,
     Interrupted,
     Previewed,
     Progressed,
+    Stage,
     State,
     Submitted,
     Task,
     TaskFailure,
+    TaskId,
 )
 from turnout.ports.events import Recorded
-from turnout.schemas.openai_json import loaded_fields, percent, preview_path
+from turnout.schemas.openai_json import WaitingFor, loaded_fields, percent, preview_path
 
 
 @dataclass(frozen=True, slots=True)
 class EventJson:
-    """`text` is the JSON, `sse` the same as a server-sent event; `ended` says that it is the task's last."""
+    """`text` is the JSON, `sse` the same as a server-sent event; `ended` says that it is the task's last.
+    `waits` that the task may now wait for its model. A note has no id and no cursor: nobody can resume from it."""
 
     id: str
     cursor: str
     text: str
     sse: bytes
-    ended: bool
+    ended: bool = False
+    waits: bool = False
 
 
 def order_of(event_id: str) -> tuple[int, ...]:
@@ -59,7 +64,27 @@ def event_json(recorded: Recorded, task: Task | None) -> EventJson:
         text,
         f"id: {recorded.id}\nevent: video.{kind}\ndata: {text}\n\n".encode(),
         ended,
+        not ended and may_wait(recorded.event),
     )
+
+
+def may_wait(event: Event) -> bool:
+    """Whether a task may wait for its model after this event."""
+    return isinstance(event, Submitted | Claimed | Interrupted) or (
+        isinstance(event, Progressed) and event.stage is Stage.LOADING
+    )
+
+
+def waiting_note(task: TaskId, reason: WaitingFor | None) -> EventJson:
+    """Why a task waits; None: for nothing but its turn."""
+    content = {
+        "object": "video.event",
+        "type": "video.waiting",
+        "video": task,
+        "waiting_for": reason and reason.model_dump(mode="json"),
+    }
+    text = json.dumps(content, separators=(",", ":"))
+    return EventJson("", "", text, f"event: video.waiting\ndata: {text}\n\n".encode())
 
 
 def _described(recorded: Recorded, task: Task | None) -> tuple[str, dict[str, Any], bool]:

@@ -16,6 +16,8 @@ from turnout.domain.tasks import Finished, Interrupted, Task, TaskId, TenantId
 from turnout.gateway.key_ring import key_ended
 from turnout.gateway.open_connections import OpenConnections
 from turnout.gateway.videos.event_json import EventJson, event_json, order_of
+from turnout.gateway.videos.wait_reasons import needs_model
+from turnout.gateway.videos.waiting_notes import WaitingNotes
 from turnout.observe import get_log
 from turnout.ports.events import Recorded, TaskEvents
 from turnout.ports.tasks import TaskLog
@@ -26,6 +28,7 @@ _MAX_WATCHERS = 20_000
 _MAX_READS = 16  # stories read at once: a thousand clients that reconnect together share a few connections
 _RETRY_S = 0.5
 _CATCH_UP_S = 2.0
+_NEWEST = 100  # of a tenant's tasks, of which a watcher is told why they wait
 
 EventObserver: TypeAlias = Callable[[Recorded, Task | None], None]
 
@@ -97,19 +100,22 @@ class Watcher:
 
 class LiveEvents:
     """`observers` get every event, with the task as it is now where the event may have ended it. Watchers are held in
-    `open_connections`, under the keys that they came with."""
+    `open_connections`, under the keys that they came with. `notes` come between events: they are sent once, to whoever
+    watches, and are in no story."""
 
     def __init__(
         self,
         tasks: TaskLog,
         events: TaskEvents,
         open_connections: OpenConnections,
+        notes: WaitingNotes,
         observers: Sequence[EventObserver] = (),
     ) -> None:
         self._tasks = tasks
         self._events = events
         self._open_connections = open_connections
-        self._observers = observers
+        self._notes = notes
+        self._observers = (notes.observe, *observers)
         self._cursor: str | None = None
         self._by_task: defaultdict[TaskId, set[Watcher]] = defaultdict(set)
         self._by_tenant: defaultdict[TenantId, set[Watcher]] = defaultdict(set)
@@ -142,9 +148,13 @@ class LiveEvents:
             for watcher in watchers:
                 watcher.cut_off()
 
+    def watchers(self, task: TaskId, tenant: TenantId) -> list[Watcher]:
+        return [*self._by_task.get(task, ()), *self._by_tenant.get(tenant, ())]
+
     async def follow(self, task: Task, after: str, key: str) -> AsyncGenerator[Sequence[EventJson]]:
         """The task's events past `after` until it ends; an empty sequence when it is time for a heartbeat."""
         with self._watch(self._by_task, task.id, key) as watcher:
+            self._notes.add(task.id, task.tenant)
             last = after
             # Until the tail has brought something, nobody can know whether it was there yet: ask the story,
             # which has all that was written up to now.
@@ -152,13 +162,19 @@ class LiveEvents:
             events = await self.story(task.id, last)
             if not events and (await self._tasks.get(task.id)).ended:
                 return
+            waits, notes = True, list[EventJson]()
             while True:
                 if events:
-                    last = events[-1].id
-                    yield events
-                    if events[-1].ended:
+                    last, waits = events[-1].id, events[-1].waits
+                # A story may be ahead of the tail: a note that it has overtaken is dropped.
+                if events or (waits and notes):
+                    yield [*events, *notes] if waits else events
+                    if events and events[-1].ended:
                         return
-                came = await watcher.take()
+                came, notes = _parted(await watcher.take())
+                if notes and not came:
+                    events = []
+                    continue
                 if came and tail_seen:
                     events = [event for event in came if order_of(event.id) > order_of(last)]
                     if not events and came[-1].ended:
@@ -166,7 +182,7 @@ class LiveEvents:
                     continue
                 tail_seen = tail_seen or bool(came)
                 events = await self.story(task.id, last)
-                if not events:
+                if not events and not notes:
                     yield ()
 
     async def follow_tenant(
@@ -174,6 +190,9 @@ class LiveEvents:
     ) -> AsyncGenerator[Sequence[EventJson]]:
         """All of a tenant's events past the cursor `after` (None: from now on), for ever."""
         with self._watch(self._by_tenant, tenant, key) as watcher:
+            for task in (await self._tasks.page(tenant, after=None, limit=_NEWEST, order="desc"))[0]:
+                if needs_model(task):
+                    self._notes.add(task.id, tenant)
             last = after
             if after is not None:
                 async for event in self._since(tenant, after):
@@ -181,9 +200,10 @@ class LiveEvents:
                     yield (event,)
             while True:
                 came = await watcher.take()
-                events = [n for n in came if last is None or order_of(n.cursor) > order_of(last)]
-                if events:
-                    last = events[-1].cursor
+                events = [
+                    n for n in came if not n.cursor or last is None or order_of(n.cursor) > order_of(last)
+                ]
+                last = next((n.cursor for n in reversed(events) if n.cursor), last)
                 yield events
 
     async def story(self, task_id: TaskId, after: str) -> list[EventJson]:
@@ -243,3 +263,8 @@ class LiveEvents:
             return await self._tasks.get(recorded.task)
         except NotFound:
             return None
+
+
+def _parted(came: Sequence[EventJson]) -> tuple[list[EventJson], list[EventJson]]:
+    """Events, and notes."""
+    return [one for one in came if one.id], [one for one in came if not one.id]

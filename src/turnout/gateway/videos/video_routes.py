@@ -59,7 +59,8 @@ async def _shown(gateway: Gateway, task: Task) -> Video:
     position = await gateway.stores.tasks.position(task) if task.state is State.QUEUED else None
     model = None if task.ended else await gateway.catalog.find(task.model)
     eta_s = gateway.estimates.eta_s(task, position, model.max_replicas if model else 1, gateway.now())
-    return video_of(task, gateway.config.retention_s, position=position, eta_s=eta_s)
+    waiting = await gateway.wait_reasons.of(task)
+    return video_of(task, gateway.config.retention_s, position=position, eta_s=eta_s, waiting=waiting)
 
 
 async def _answer(gateway: Gateway, task: Task) -> Response:

@@ -1,0 +1,44 @@
+"""Why a task waits for its model, by what the manager last published. Kept for a moment: any number of callers ask Redis once."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+
+from turnout.domain.errors import Unavailable
+from turnout.domain.model_status import ModelStatus
+from turnout.domain.tasks import Stage, State, Task
+from turnout.gateway.catalog import Catalog
+from turnout.ports.fleet_status import FleetStatus
+from turnout.schemas.openai_json import WaitingFor, waiting_for
+
+_KEEP_S = 1.0
+
+
+def needs_model(task: Task) -> bool:
+    """Whether it cannot go on before its model is loaded."""
+    return task.state is State.QUEUED or (
+        task.state is State.IN_PROGRESS and task.stage in (None, Stage.LOADING)
+    )
+
+
+class WaitReasons:
+    def __init__(self, fleet_status: FleetStatus, catalog: Catalog, now: Callable[[], float]) -> None:
+        self._fleet_status = fleet_status
+        self._catalog = catalog
+        self._now = now
+        self._asking = asyncio.Lock()
+        self._statuses: Mapping[str, ModelStatus] = {}
+        self._read_at = float("-inf")
+
+    async def of(self, task: Task) -> WaitingFor | None:
+        """None for a task that waits for nothing but its turn, and where nobody knows: of models on Ray nothing is published,
+        and no request fails because of this."""
+        if not needs_model(task):
+            return None
+        try:
+            async with self._asking:
+                if self._now() - self._read_at >= _KEEP_S:
+                    self._statuses, self._read_at = await self._fleet_status.statuses(), self._now()
+            status, model = self._statuses.get(task.model), await self._catalog.find(task.model)
+        except Unavailable:
+            return None
+        return None if status is None or model is None else waiting_for(model, status)
