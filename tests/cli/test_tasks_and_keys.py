@@ -162,3 +162,12 @@ def test_direct_keys_need_no_server(bare_cli: Cli, tmp_path: Path) -> None:
         assert (gone.code, gone.err) == (1, f"error: there is no key {made['id']}\n")
     refused = bare_cli("keys", "list", "--direct")
     assert refused.code == 1 and refused.err.count("\n") == 1 and "p%" not in refused.err
+
+
+def test_a_webhook_secret_is_replaced_and_shown_alone(cli: Cli, gateway: ScriptedGateway) -> None:
+    made = {"tenant": "acme", "secret": "whsec_bmV3", "created_at": 1, "old_until": 2}
+    gateway.hooks["POST /v1/webhooks/secret"] = lambda _: Answer(200, made)
+    assert cli("webhooks", "secret", "rotate").out == "whsec_bmV3\n"
+    cli("webhooks", "secret", "rotate", "--tenant", "beta", "--overlap", "0")
+    bodies = [json.loads(request.body) for request in gateway.requests]
+    assert bodies == [{"overlap_s": 86_400}, {"tenant": "beta", "overlap_s": 0}]

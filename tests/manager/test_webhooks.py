@@ -17,7 +17,7 @@ from tests.gateway.conftest import running
 
 from turnout.adapters.outbound import Outbound
 from turnout.domain.errors import Misconfigured
-from turnout.domain.tasks import Cancelled, TaskId
+from turnout.domain.tasks import Cancelled, TaskId, TenantId
 from turnout.manager.webhooks import DELAYS_S, DeliveryOutcome, deliver_due, outcome_of, retry_at, sign
 from turnout.ports.tasks import Limits
 
@@ -99,7 +99,13 @@ async def deliver(stores: Stores, now: float, *, allow_private: bool = True) -> 
     outbound = Outbound(allow_private)
     try:
         return await deliver_due(
-            stores.outbox, outbound, SECRET, lambda: now, retention_s=3600, chance=lambda: 0.0
+            stores.outbox,
+            outbound,
+            stores.webhook_secrets,
+            SECRET,
+            lambda: now,
+            retention_s=3600,
+            chance=lambda: 0.0,
         )
     finally:
         await outbound.aclose()
@@ -112,11 +118,15 @@ async def ended_task(stores: Stores, url: str) -> TaskId:
     return task.id
 
 
-def check_signature(headers: dict[str, str], body: bytes) -> None:
-    key = base64.b64decode(SECRET.removeprefix("whsec_"))
+def signature_of(headers: dict[str, str], body: bytes, secret: str) -> str:
+    """By hand, as a receiver computes it."""
+    key = base64.b64decode(secret.removeprefix("whsec_"))
     signed = f"{headers['webhook-id']}.{headers['webhook-timestamp']}.".encode() + body
-    expected = base64.b64encode(hmac.new(key, signed, hashlib.sha256).digest()).decode()
-    assert headers["webhook-signature"] == f"v1,{expected}"
+    return "v1," + base64.b64encode(hmac.new(key, signed, hashlib.sha256).digest()).decode()
+
+
+def check_signature(headers: dict[str, str], body: bytes) -> None:
+    assert headers["webhook-signature"] == signature_of(headers, body, SECRET)
 
 
 async def test_a_delivery_is_signed_and_done_once(stores: Stores) -> None:
@@ -189,6 +199,7 @@ async def test_the_payload_is_the_video_as_get_shows_it(stores: Stores, tmp_path
         await deliver_due(
             stores.outbox,
             outbound,
+            stores.webhook_secrets,
             SECRET,
             lambda: time.time() + 1,
             retention_s=gateway.inside.config.retention_s,
@@ -198,3 +209,53 @@ async def test_the_payload_is_the_video_as_get_shows_it(stores: Stores, tmp_path
     payload = json.loads(receiver.got[0][1])
     assert payload["type"] == "video.completed"
     assert payload["data"] == shown
+
+
+async def test_a_tenant_replaces_its_secret_while_its_receiver_knows_only_the_old_one(
+    stores: Stores, tmp_path: Path
+) -> None:
+    async with receiving(200) as receiver, running(stores, tmp_path, allow_private_urls=True) as gateway:
+
+        async def rotate(overlap_s: int) -> str:
+            answer = await gateway.http.post("/v1/webhooks/secret", json={"overlap_s": overlap_s})
+            assert answer.status_code == 200, answer.text
+            return str(answer.json()["secret"])
+
+        async def signers(later_s: float, *known: str) -> list[str]:
+            """Those of the known secrets that verify a webhook which is sent `later_s` from now."""
+            await gateway.http.post(f"/v1/videos/{await gateway.submit(webhook_url=receiver.url)}/cancel")
+            assert await deliver(stores, time.time() + later_s) == 1
+            headers, body = receiver.got[-1]
+            sent = headers["webhook-signature"].split(" ")
+            assert len(sent) == len(set(sent))
+            found = [secret for secret in known if signature_of(headers, body, secret) in sent]
+            assert len(found) == len(sent), "nothing else signed it"
+            return found
+
+        assert await signers(1, SECRET) == [SECRET]
+        first = await rotate(3600)
+        assert await signers(1, SECRET, first) == [SECRET, first]
+        assert await signers(3700, SECRET, first) == [first]
+        second = await rotate(86_400)
+        assert await signers(3500, SECRET, first, second) == [SECRET, first, second]
+        assert await signers(3700, SECRET, first, second) == [first, second]
+        assert await signers(90_000, SECRET, first, second) == [second]
+        third = await rotate(0)
+        assert await signers(1, SECRET, first, second, third) == [third], "all others have leaked, say"
+        other = make_task(webhook_url=receiver.url, tenant=TenantId("another"))
+        await stores.tasks.submit(other, Limits())
+        await stores.tasks.apply(other.id, Cancelled(time.time()))
+        assert await deliver(stores, time.time() + 1) == 1
+        check_signature(*receiver.got[-1])
+
+
+async def test_a_secret_that_cannot_be_read_is_not_replaced_by_another(stores: Stores) -> None:
+    async with receiving(200) as receiver:
+        await ended_task(stores, receiver.url)
+        await stores.link.client.hset(stores.link.keys.webhook_secrets(), "acme", b"{}")
+        now = time.time() + 1
+        assert await deliver(stores, now) == 1
+        assert receiver.got == []
+        await stores.link.client.hdel(stores.link.keys.webhook_secrets(), "acme")
+        assert await deliver(stores, now + DELAYS_S[0] + 1) == 1
+        check_signature(*receiver.got[-1])

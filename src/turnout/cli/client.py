@@ -192,6 +192,9 @@ class ApiClient:
     def revoke_key(self, key_id: str) -> None:
         self._request("DELETE", f"/v1/keys/{quote(key_id, safe='')}")
 
+    def rotate_webhook_secret(self, fields: Mapping[str, Any]) -> Mapping[str, Any]:
+        return self._request("POST", "/v1/webhooks/secret", json=dict(fields))
+
     def audit(self, limit: int, before: str | None) -> Mapping[str, Any]:
         params: dict[str, str | int] = {"limit": limit}
         if before is not None:

@@ -22,6 +22,7 @@ from turnout.cli import (
     service_commands,
     tasks_commands,
     usage_command,
+    webhooks_commands,
     workers_commands,
 )
 from turnout.cli.formatting import one_line
@@ -118,6 +119,7 @@ workers_commands.register(app)
 ray_commands.register(app)
 keys_commands.register(app)
 audit_command.register(app)
+webhooks_commands.register(app)
 usage_command.register(app)
 open_command.register(app)
 config_command.register(app)

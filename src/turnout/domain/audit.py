@@ -18,6 +18,7 @@ class AuditAction(StrEnum):
     WORKER_REGISTERED = "worker.registered"
     WORKER_DRAINED = "worker.drained"
     WORKER_EVICTED = "worker.evicted"
+    WEBHOOK_SECRET_ROTATED = "webhook_secret.rotated"
 
 
 @dataclass(frozen=True, slots=True)

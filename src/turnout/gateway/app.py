@@ -19,6 +19,7 @@ from turnout.gateway.operations import (
     keys_admin,
     metrics_route,
     usage_routes,
+    webhook_secret_routes,
 )
 from turnout.gateway.operations.metrics import RequestMetrics
 from turnout.gateway.page import page_routes, session_routes
@@ -36,6 +37,7 @@ _ROUTERS = (
     keys_admin.router,
     audit_routes.router,
     usage_routes.router,
+    webhook_secret_routes.router,
     history_routes.router,
     worker_routes.router,
     tunnel_route.router,

@@ -58,6 +58,7 @@ from turnout.ports.sessions import SessionStore
 from turnout.ports.shares import ShareStore
 from turnout.ports.tasks import TaskLog
 from turnout.ports.usage import UsageLog
+from turnout.ports.webhooks import WebhookSecretStore
 from turnout.ports.workers import OrderStore, WorkerStore
 from turnout.relay import Relay, RelaySettings
 
@@ -74,6 +75,7 @@ class GatewayStores:
     dead_records: DeadRecords
     history: HistoryStore
     audit: AuditLog
+    webhook_secrets: WebhookSecretStore
     shares: ShareStore
     blobs: Blobs
     mutex: Mutex

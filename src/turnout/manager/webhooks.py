@@ -3,10 +3,9 @@ loses nothing; a crash in the middle of a delivery may repeat it, under the same
 
 import asyncio
 import base64
-import binascii
 import hashlib
 import hmac
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from enum import Enum
 
@@ -14,9 +13,10 @@ from pydantic import BaseModel
 
 from turnout.domain.errors import Misconfigured, TurnoutError
 from turnout.domain.tasks import Task
+from turnout.domain.webhook_secrets import secret_bytes, signing
 from turnout.observe import get_log
 from turnout.ports.network import Fetcher
-from turnout.ports.webhooks import Delivery, Outbox
+from turnout.ports.webhooks import Delivery, Outbox, WebhookSecretStore
 from turnout.schemas.openai_json import Video, video_of
 
 DELAYS_S = (5.0, 30.0, 120.0, 600.0, 3_600.0, 21_600.0)
@@ -24,7 +24,6 @@ _JITTER = 0.1
 _HOLD_S = 90.0  # longer than one delivery can take
 _BATCH = 20
 _GONE = 410
-_PREFIX = "whsec_"
 
 
 class Payload(BaseModel):
@@ -41,20 +40,14 @@ class DeliveryOutcome(Enum):
     AGAIN = "again"
 
 
-def secret_bytes(secret: str) -> bytes:
-    """The key in a `whsec_…` secret."""
-    try:
-        if not secret.startswith(_PREFIX):
-            raise ValueError(f"it does not start with {_PREFIX}")
-        return base64.b64decode(secret.removeprefix(_PREFIX), validate=True)
-    except (ValueError, binascii.Error) as err:
-        raise Misconfigured(f"webhook_secret is not whsec_ and base64: {err}") from err
-
-
 def sign(secret: str, message_id: str, timestamp: int, body: bytes) -> str:
     """The `webhook-signature` of Standard Webhooks."""
     signed = f"{message_id}.{timestamp}.".encode() + body
-    digest = hmac.new(secret_bytes(secret), signed, hashlib.sha256).digest()
+    try:
+        key = secret_bytes(secret)
+    except ValueError as err:  # binascii's is one
+        raise Misconfigured(f"webhook_secret is not whsec_ and base64: {err}") from err
+    digest = hmac.new(key, signed, hashlib.sha256).digest()
     return "v1," + base64.b64encode(digest).decode()
 
 
@@ -70,13 +63,13 @@ def body_of(task: Task, retention_s: float) -> bytes:
     return payload.model_dump_json().encode()
 
 
-def headers_of(task: Task, body: bytes, secret: str, now: float) -> Mapping[str, str]:
+def headers_of(task: Task, body: bytes, secrets: Sequence[str], now: float) -> Mapping[str, str]:
     timestamp = int(now)
     return {
         "content-type": "application/json",
         "webhook-id": message_id(task),
         "webhook-timestamp": str(timestamp),
-        "webhook-signature": sign(secret, message_id(task), timestamp, body),
+        "webhook-signature": " ".join(sign(secret, message_id(task), timestamp, body) for secret in secrets),
     }
 
 
@@ -97,18 +90,19 @@ def outcome_of(status: int | None, tries: int) -> DeliveryOutcome:
 async def deliver_due(
     outbox: Outbox,
     fetcher: Fetcher,
-    secret: str,
+    secrets: WebhookSecretStore,
+    service_secret: str,
     now: Callable[[], float],
     *,
     retention_s: float,
     chance: Callable[[], float],
 ) -> int:
-    """Sends what is due, side by side; returns how many were tried."""
+    """Sends what is due, side by side; returns how many were tried. `service_secret` signs for tenants without their own."""
     due = await outbox.due(now(), _HOLD_S, _BATCH)
     async with asyncio.TaskGroup() as group:
         for delivery in due:
             group.create_task(
-                _deliver(delivery, outbox, fetcher, secret, now, retention_s, chance),
+                _deliver(delivery, outbox, fetcher, secrets, service_secret, now, retention_s, chance),
                 name=f"webhook {delivery.task.id}",
             )
     return len(due)
@@ -118,7 +112,8 @@ async def _deliver(
     delivery: Delivery,
     outbox: Outbox,
     fetcher: Fetcher,
-    secret: str,
+    secrets: WebhookSecretStore,
+    service_secret: str,
     now: Callable[[], float],
     retention_s: float,
     chance: Callable[[], float],
@@ -129,7 +124,8 @@ async def _deliver(
     body = body_of(task, retention_s)
     status, problem = None, None
     try:
-        status = await fetcher.post(task.webhook_url, headers_of(task, body, secret, now()), body)
+        signers = signing(await secrets.find(task.tenant), service_secret, now())
+        status = await fetcher.post(task.webhook_url, headers_of(task, body, signers, now()), body)
     except TurnoutError as err:
         problem = err.message
     log = get_log().bind(task=task.id, tries=tries + 1, status=status, problem=problem)

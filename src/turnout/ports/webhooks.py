@@ -1,9 +1,11 @@
-"""Webhooks that are still to be sent."""
+"""Webhooks that are still to be sent, and what signs them."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from turnout.domain.tasks import Task, TaskId
+from turnout.domain.tasks import Task, TaskId, TenantId
+from turnout.domain.webhook_secrets import WebhookSecret
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,3 +25,17 @@ class Outbox(Protocol):
 
     async def done(self, task_id: TaskId) -> None: ...
     async def again(self, task_id: TaskId, at: float) -> None: ...
+
+
+class WebhookSecretStore(Protocol):
+    """Tenants' own secrets."""
+
+    async def find(self, tenant: TenantId) -> WebhookSecret | None:
+        """None for a tenant that has none of its own. Raises Unavailable for one that cannot be read."""
+        ...
+
+    async def change(
+        self, tenant: TenantId, change: Callable[[WebhookSecret | None], WebhookSecret]
+    ) -> WebhookSecret:
+        """What it is now. Raises Conflict, and changes nothing, if another one was faster."""
+        ...

@@ -140,6 +140,7 @@ def gateway_stores(stores: Stores, gangs: GangReports | None = None) -> GatewayS
         dead_records=stores.dead_records,
         history=stores.history,
         audit=stores.audit,
+        webhook_secrets=stores.webhook_secrets,
         shares=stores.shares,
         blobs=stores.blobs,
         mutex=stores.mutex,

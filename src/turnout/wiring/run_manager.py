@@ -45,6 +45,7 @@ async def manage(
             await deliver_due(
                 stores.outbox,
                 fetcher,
+                stores.webhook_secrets,
                 secret,
                 time.time,
                 retention_s=config.retention_s,

@@ -1,6 +1,5 @@
 """The private files of a state directory: its lock and its secrets."""
 
-import base64
 import fcntl
 import os
 import secrets
@@ -9,6 +8,7 @@ from pathlib import Path
 
 from turnout.config import Config
 from turnout.domain.errors import Misconfigured
+from turnout.domain.webhook_secrets import secret_of
 
 _PROBE_BYTES = 2**20
 
@@ -31,12 +31,12 @@ def make_writable(state_dir: Path) -> None:
 
 
 def find_webhook_secret(config: Config) -> str:
-    """What webhooks are signed with: configured, or made once and kept in the state directory."""
+    """What webhooks of tenants without a secret of their own are signed with: configured, or made once and kept in the state directory."""
     if config.webhook_secret:
         return config.webhook_secret
     path = config.state_dir / "webhook-secret"
     if not path.exists():
-        write_private(path, f"whsec_{base64.b64encode(secrets.token_bytes(32)).decode()}")
+        write_private(path, secret_of(secrets.token_bytes(32)))
     return path.read_text()
 
 

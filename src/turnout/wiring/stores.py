@@ -27,6 +27,7 @@ from turnout.adapters.redis.task_log import RedisTaskLog
 from turnout.adapters.redis.task_queue import RedisQueue
 from turnout.adapters.redis.usage_log import RedisUsage
 from turnout.adapters.redis.webhook_outbox import RedisOutbox
+from turnout.adapters.redis.webhook_secret_store import RedisWebhookSecrets
 from turnout.adapters.redis.worker_store import RedisOrderStore, RedisWorkerStore
 from turnout.config import Config
 from turnout.domain.errors import Misconfigured
@@ -52,6 +53,7 @@ class Stores:
     quotas: RedisQuotas
     usage: RedisUsage
     outbox: RedisOutbox
+    webhook_secrets: RedisWebhookSecrets
     mutex: RedisMutex
     models: RedisModelStore
     workers: RedisWorkerStore
@@ -108,6 +110,7 @@ def stores_on(link: RedisConnection, blobs: ObjectBlobs, retention_s: float) -> 
         quotas=RedisQuotas(link),
         usage=RedisUsage(link),
         outbox=RedisOutbox(link, tasks),
+        webhook_secrets=RedisWebhookSecrets(link),
         mutex=RedisMutex(link),
         models=RedisModelStore(link),
         workers=RedisWorkerStore(link),

@@ -140,6 +140,10 @@ class KeyNames:
         """Number of failed tries. Manager writes and reads. 7 days after the last."""
         return f"{self.prefix}:webhook:{task}"
 
+    def webhook_secrets(self) -> str:
+        """Hash of webhook secrets by tenant, in clear. Gateway writes, manager and gateway read. For ever."""
+        return f"{self.prefix}:webhook_secrets"
+
     # Tenants
 
     def keys(self) -> str:

@@ -1,0 +1,53 @@
+"""Tenants' webhook secrets in Redis: one hash by tenant. In clear, because they sign."""
+
+from collections.abc import Callable
+
+from pydantic import TypeAdapter
+
+from turnout.adapters.redis.connection import RedisConnection, translated
+from turnout.adapters.redis.records import read_one
+from turnout.domain.errors import Conflict, Unavailable
+from turnout.domain.tasks import TenantId
+from turnout.domain.webhook_secrets import WebhookSecret
+
+_SECRET = TypeAdapter(WebhookSecret)
+
+# KEYS: the hash. ARGV: tenant, what is there (empty: nothing), what is to be there.
+_REPLACE = """
+if (redis.call('HGET', KEYS[1], ARGV[1]) or '') ~= ARGV[2] then return 0 end
+redis.call('HSET', KEYS[1], ARGV[1], ARGV[3])
+return 1
+"""
+
+
+class RedisWebhookSecrets:
+    def __init__(self, link: RedisConnection) -> None:
+        self._link = link
+        self._name = link.keys.webhook_secrets()
+
+    async def find(self, tenant: TenantId) -> WebhookSecret | None:
+        return await self._read(tenant, await self._get(tenant))
+
+    async def change(
+        self, tenant: TenantId, change: Callable[[WebhookSecret | None], WebhookSecret]
+    ) -> WebhookSecret:
+        data = await self._get(tenant)
+        after = change(await self._read(tenant, data))
+        async with translated():
+            # Compared as it is stored: another version may have written fields that this one does not know.
+            done = await self._link.promise(
+                "EVAL", _REPLACE, 1, self._name, tenant, data or b"", _SECRET.dump_json(after)
+            )
+        if not done:
+            raise Conflict("Someone else has just replaced this secret.", code="webhook_secret_changed")
+        return after
+
+    async def _get(self, tenant: TenantId) -> bytes | None:
+        async with translated():
+            return await self._link.client.hget(self._name, tenant)
+
+    async def _read(self, tenant: TenantId, data: bytes | None) -> WebhookSecret | None:
+        found = await read_one(self._link, "webhook secret", tenant, data, _SECRET.validate_json)
+        if data is not None and found is None:  # the service's own secret must not sign in its place
+            raise Unavailable("The webhook secret cannot be read.")
+        return found
