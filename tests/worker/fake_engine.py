@@ -23,6 +23,7 @@ def main() -> None:
     parser.add_argument("--with-core", action="store_true", help="start a process that outlives this one")
     parser.add_argument("--no-health", action="store_true")
     parser.add_argument("--refuse-sleep", action="store_true")
+    parser.add_argument("--busy-once", action="store_true", help="answer 503 to the first request")
     options = parser.parse_args()
     if options.say:
         print(options.say, flush=True)
@@ -36,7 +37,7 @@ def main() -> None:
         core = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); signal.pause()"
         subprocess.Popen([sys.executable, "-c", core])
         subprocess.Popen([sys.executable, "-c", core], start_new_session=True)
-    asleep = threading.Event()
+    asleep, refused = threading.Event(), threading.Event()
 
     class Handler(BaseHTTPRequestHandler):
         def answer(self, status: int, body: Any = None) -> None:
@@ -69,6 +70,10 @@ def main() -> None:
                     self.answer(200)
                 case "/v1/chat/completions":
                     asked = self.rfile.read(int(self.headers["content-length"])).decode()
+                    if options.busy_once and not refused.is_set():
+                        refused.set()
+                        self.answer(503, {"error": {"message": "busy"}})
+                        return
                     wait_for_file(asked)
                     self.answer(200, {"asked": asked, "key": self.headers["authorization"]})
                 case _:
