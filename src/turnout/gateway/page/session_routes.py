@@ -66,7 +66,9 @@ async def show(key: MaybeUserDep) -> SessionShown | Response:
     return Response(status_code=204) if key is None else session_of(key)
 
 
-@router.delete("/v1/session", status_code=204, response_class=Response, summary="Log out")
+@router.delete(
+    "/v1/session", status_code=204, response_class=Response, responses=documented(401), summary="Log out"
+)
 async def log_out(key: MaybeUserDep, gateway: GatewayDep) -> Response:
     """Ends the session at every gateway. May be repeated."""
     if key is not None and is_session(key.id):
