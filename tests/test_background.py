@@ -82,11 +82,12 @@ async def test_what_no_restart_can_mend_ends_them_all() -> None:
 _AWAITED = "the coroutine that makes it waits for it"
 _REQUEST = "ends with its request or connection"
 _MADE_ELSEWHERE = {
+    "adapters/oidc.py": (1, "a fetch of keys: it logs why it failed, and the next token starts another"),
     "adapters/tunnel/mux.py": (6, _REQUEST),
     "adapters/tunnel/worker_end.py": (1, "one tunnel: dialled again by the loop when it is gone"),
     "background.py": (3, "the mechanism itself"),
     "cli/service_commands.py": (1, "the demo of `turnout up`"),
-    "gang/attempt.py": (2, _AWAITED),
+    "gang/attempt.py": (3, _AWAITED),
     "gang/heartbeat.py": (1, "the supervisor ends the gang when it is silent"),
     "gateway/chat/chat_limits.py": (1, _AWAITED),
     "gateway/chat/direct.py": (2, _AWAITED),
