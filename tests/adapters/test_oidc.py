@@ -346,9 +346,14 @@ async def test_what_a_login_has_open_ends_with_its_token_and_not_before(
     async with running(stores, tmp_path, oidc=issuer.settings) as gateway:
         ring = gateway.inside.keys
         ring._now = lambda: time.time() + ring_time.now
-        key = await ring.identify(issuer.token())
+        token = issuer.token()
+        shown = bearer(token)["authorization"].encode()
+        key = await ring.identify(token)
+        assert ring.remembered(shown) is key, "chat does not wait for the next look at it"
+        assert ring.remembered(shown + b"x") is None
         assert await ring.no_longer_valid({key.id, "oidc-unknown", "nobody"}) == {"nobody"}
         ring_time.now = 400
+        assert ring.remembered(shown) is None
         assert await ring.no_longer_valid({key.id}) == {key.id}
 
 
