@@ -121,3 +121,9 @@ def test_no_task_is_made_where_its_end_would_go_unnoticed() -> None:
     assert dict(found) == {name: count for name, (count, _) in _MADE_ELSEWHERE.items()}, (
         "run a loop in BackgroundLoops; if it is no loop, say here who notices its end"
     )
+
+
+def test_nothing_waits_in_a_way_that_can_lose_a_cancellation() -> None:
+    """Up to Python 3.11 `asyncio.wait_for` returns when what it waits for ends at the moment it is cancelled (gh-86296);
+    `asyncio.timeout` does not."""
+    assert [str(path) for path in PACKAGE.rglob("*.py") if "asyncio.wait_for(" in path.read_text()] == []

@@ -62,7 +62,8 @@ class ForkedChild:
     async def stop(self, grace_s: float) -> int:
         self.terminate()
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self.wait(), grace_s)
+            async with asyncio.timeout(grace_s):
+                await self.wait()
         self.kill()
         return await self.wait()
 

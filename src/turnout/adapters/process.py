@@ -70,7 +70,8 @@ class Child:
         """Asks, waits for `grace_s`, then kills the group; returns the exit code."""
         self.terminate()
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self.wait(), grace_s)
+            async with asyncio.timeout(grace_s):
+                await self.wait()
         self.kill()
         return await self.wait()
 

@@ -45,7 +45,8 @@ class ReportSlot(Generic[T]):
     async def flush(self, limit_s: float) -> bool:
         """Waits until nothing waits; False when that took too long."""
         try:
-            await asyncio.wait_for(self._idle.wait(), limit_s)
+            async with asyncio.timeout(limit_s):
+                await self._idle.wait()
         except TimeoutError:
             return False
         return True

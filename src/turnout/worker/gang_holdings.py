@@ -56,7 +56,8 @@ class GangHoldings:
             self._changed.clear()
             await self.tend(replicas)
             try:
-                await asyncio.wait_for(self._changed.wait(), _TICK_S)
+                async with asyncio.timeout(_TICK_S):
+                    await self._changed.wait()
             except TimeoutError:
                 continue
 

@@ -183,7 +183,8 @@ class Joiner:
         elif time.monotonic() - began < wait_s / 2:
             # The same orders too soon, or older ones from a gateway that lags behind: do not press it.
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._changed.wait(), min(_EARLY_PAUSE_S, heartbeat_s))
+                async with asyncio.timeout(min(_EARLY_PAUSE_S, heartbeat_s)):
+                    await self._changed.wait()
 
     async def _unless_changed(
         self, call: Coroutine[Any, Any, WorkerOrders], cut: bool

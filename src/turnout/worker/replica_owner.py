@@ -259,7 +259,8 @@ class ReplicaOwner:
                 self.apply(Faulted(_overdue(self.model.load_timeout_s, process.last_words())))
                 return
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(process.wait(), min(_SLOWEST_POLL_S, _POLL_S + spent_s / 50))
+                async with asyncio.timeout(min(_SLOWEST_POLL_S, _POLL_S + spent_s / 50)):
+                    await process.wait()
 
     async def _answers(self, launch: Launch) -> bool:
         if launch.ready_file is not None:
@@ -294,10 +295,12 @@ class ReplicaOwner:
         if not self._state.fault and not launch.drains:
             await self._context.wait_acknowledged()
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._idle.wait(), self._context.deadlines.drain_s)
+                async with asyncio.timeout(self._context.deadlines.drain_s):
+                    await self._idle.wait()
         process.terminate()
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(process.wait(), grace_s)
+            async with asyncio.timeout(grace_s):
+                await process.wait()
         await kill_tree(process)
 
     async def _watch_exit(self, process: Command) -> None:
@@ -335,7 +338,8 @@ async def kill_tree(process: Command) -> None:
     if process.returncode is None:
         ask_to_kill(process.pid)
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(process.wait(), _SUBREAPER_S)
+            async with asyncio.timeout(_SUBREAPER_S):
+                await process.wait()
     process.kill()
     await process.wait()
 

@@ -46,7 +46,8 @@ class SharedRead:
         until = min(deadline, time.monotonic() + _MAX_WAIT_S)
         if self._reading:
             with suppress(TimeoutError):
-                await asyncio.wait_for(event.wait(), max(0.0, until - time.monotonic()))
+                async with asyncio.timeout(max(0.0, until - time.monotonic())):
+                    await event.wait()
             return
         self._reading = True
         try:
