@@ -30,7 +30,9 @@ class _Complaints(logging.Handler):
         self.heard: list[str] = []
 
     def emit(self, record: logging.LogRecord) -> None:
-        self.heard.append(self.format(record))
+        said = self.format(record)
+        if "AsyncClient.aclose()" not in said:  # a client of an earlier test, whose loop is gone
+            self.heard.append(said)
 
 
 def cases() -> Iterator[random.Random]:

@@ -49,7 +49,7 @@ async def test_a_good_key_works_from_an_address_that_failed_often(
     assert (await gateway.http.get("/v1/videos")).status_code == 200
     fresh = bearer(await gateway.key("newcomer"))  # never seen by this gateway
     assert (await gateway.http.get("/v1/videos", headers=fresh)).status_code == 200
-    logged = capsys.readouterr().out
+    logged = capsys.readouterr().err
     assert logged.count("logins failed") == 2 and "nothing" not in logged
 
 

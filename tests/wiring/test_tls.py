@@ -92,7 +92,7 @@ async def test_a_new_certificate_is_shown_without_dropping_a_connection(
                 cert.write_bytes(cert2.read_bytes())  # the key does not fit yet
                 clock[0] += 2
                 assert await asyncio.to_thread(serial_of, port, both) == first
-                assert capsys.readouterr().out.count("certificate not reloaded") == 2
+                assert capsys.readouterr().err.count("certificate not reloaded") == 2
                 key.write_bytes(key2.read_bytes())
                 clock[0] += 2
                 second = await asyncio.to_thread(serial_of, port, both)

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from pydantic import TypeAdapter
 
+from turnout.adapters.redis import scripts
 from turnout.adapters.redis.connection import RedisConnection, translated
 from turnout.adapters.redis.records import read_one
 from turnout.domain.errors import Conflict, Unavailable
@@ -11,13 +12,6 @@ from turnout.domain.tasks import TenantId
 from turnout.domain.webhook_secrets import WebhookSecret
 
 _SECRET = TypeAdapter(WebhookSecret)
-
-# KEYS: the hash. ARGV: tenant, what is there (empty: nothing), what is to be there.
-_REPLACE = """
-if (redis.call('HGET', KEYS[1], ARGV[1]) or '') ~= ARGV[2] then return 0 end
-redis.call('HSET', KEYS[1], ARGV[1], ARGV[3])
-return 1
-"""
 
 
 class RedisWebhookSecrets:
@@ -33,11 +27,10 @@ class RedisWebhookSecrets:
     ) -> WebhookSecret:
         data = await self._get(tenant)
         after = change(await self._read(tenant, data))
-        async with translated():
-            # Compared as it is stored: another version may have written fields that this one does not know.
-            done = await self._link.promise(
-                "EVAL", _REPLACE, 1, self._name, tenant, data or b"", _SECRET.dump_json(after)
-            )
+        # Compared as it is stored: another version may have written fields that this one does not know.
+        done = await scripts.replace_webhook_secret(
+            self._link, tenant=tenant, before=data or b"", after=_SECRET.dump_json(after)
+        )
         if not done:
             raise Conflict("Someone else has just replaced this secret.", code="webhook_secret_changed")
         return after

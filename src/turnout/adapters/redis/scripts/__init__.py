@@ -236,6 +236,16 @@ async def forget_queue(link: RedisConnection, *, model: str) -> bool:
     return bool(await _forget_queue.run(link, model=model))
 
 
+_replace_webhook_secret = Script("replace_webhook_secret")
+
+
+async def replace_webhook_secret(
+    link: RedisConnection, *, tenant: TenantId, before: bytes, after: bytes
+) -> bool:
+    """False when the stored secret is not `before` any more."""
+    return bool(await _replace_webhook_secret.promise(link, tenant=tenant, before=before, after=after))
+
+
 _hold_mutex = Script("hold_mutex")
 
 

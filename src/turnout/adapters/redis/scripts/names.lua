@@ -28,6 +28,7 @@ local function clock_key(model) return P .. ':clock:' .. model end
 local function unfinished_key(model) return P .. ':unfinished:' .. model end
 local function closed_key(gang) return P .. ':closed:' .. gang end
 local function outbox_key() return P .. ':outbox' end
+local function webhook_secrets_key() return P .. ':webhook_secrets' end
 local function webhook_tries_key(id) return P .. ':webhook:' .. id end
 local function chat_account_key(tenant) return P .. ':chat:account:' .. tenant end
 local function chat_slots_key(tenant) return P .. ':chat:slots:' .. tenant end
