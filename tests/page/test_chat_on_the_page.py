@@ -56,7 +56,7 @@ async def test_an_answer_streams_stops_and_is_asked_for_again(browser: Browser, 
     assert saved["messages"][0] == {"role": "user", "content": "Say hello."}
     await visitor.tab.reload()
     await visitor.tab.locator(".chat-title").click()
-    assert await visitor.tab.locator(".said-text").inner_text() == "Say hello."
+    assert await visitor.tab.locator(".said-text").text_content() == "Say hello."
     assert visitor.complaints == []
 
 
@@ -128,7 +128,7 @@ LONG_HISTORY = """() => new Promise((done) => {
     const paragraph = "Some **words** with `code` and a [link](https://example.invalid).\\n\\n";
     const message = (i) => ({ id: String(i), role: i % 2 ? "assistant" : "user", text: paragraph.repeat(30), stats: null, broken: null, stopped: false });
     const writing = opening.result.transaction("conversations", "readwrite");
-    writing.objectStore("conversations").put({ id: "long", owner: "", title: "long", model: "smollm2", system: "", temperature: 1, updatedAt: Date.now(), messages: Array.from({ length: 100 }, (_, i) => message(i)) });
+    writing.objectStore("conversations").put({ id: "long", owner: "default", title: "long", model: "smollm2", system: "", temperature: 1, updatedAt: Date.now(), messages: Array.from({ length: 100 }, (_, i) => message(i)) });
     writing.oncomplete = () => done();
   };
 })"""
