@@ -74,15 +74,18 @@ class Clock:
             file.write(struct.pack("=q", offset_s))
 
 
+GateMode = Literal["open", "away", "slow", "stalled"]
+
+
 @dataclass
 class Gate:
     """A TCP proxy before S3. Away: connections are cut. Slow: each piece waits. Stalled: nothing passes."""
 
-    mode: Literal["open", "away", "slow", "stalled"] = "open"
+    mode: GateMode = "open"
     port: int = 0
     _writers: set[asyncio.StreamWriter] = field(default_factory=set)
 
-    def set(self, mode: Literal["open", "away", "slow", "stalled"]) -> None:
+    def set(self, mode: GateMode) -> None:
         self.mode = mode
         if mode == "away":
             for writer in self._writers:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import psutil
-from tests.chaos.cluster import GATEWAYS, MANAGERS, WORKERS, Cluster, answers, wait_for
+from tests.chaos.cluster import GATEWAYS, MANAGERS, WORKERS, Cluster, GateMode, answers, wait_for
 
 from turnout.adapters.redis.connection import translated
 from turnout.domain.errors import Unavailable
@@ -129,25 +129,21 @@ async def _set_memory(client: Any, max_bytes: int) -> bool:
 
 
 async def take_s3_away(cluster: Cluster, chance: random.Random) -> None:
-    cluster.gate.set("away")
-    try:
-        await asyncio.sleep(chance.uniform(2, 1.5 * cluster.lease_s))
-    finally:
-        cluster.gate.set("open")
+    await _s3_is(cluster, "away", chance.uniform(2, 1.5 * cluster.lease_s))
 
 
 async def slow_s3(cluster: Cluster, chance: random.Random) -> None:
-    cluster.gate.set("slow")
-    try:
-        await asyncio.sleep(chance.uniform(5, 2 * cluster.lease_s))
-    finally:
-        cluster.gate.set("open")
+    await _s3_is(cluster, "slow", chance.uniform(5, 2 * cluster.lease_s))
 
 
 async def stall_s3(cluster: Cluster, chance: random.Random) -> None:
-    cluster.gate.set("stalled")
+    await _s3_is(cluster, "stalled", chance.uniform(2, 1.5 * cluster.lease_s))
+
+
+async def _s3_is(cluster: Cluster, mode: GateMode, seconds: float) -> None:
+    cluster.gate.set(mode)
     try:
-        await asyncio.sleep(chance.uniform(2, 1.5 * cluster.lease_s))
+        await asyncio.sleep(seconds)
     finally:
         cluster.gate.set("open")
 

@@ -53,7 +53,7 @@ def mint(
 ) -> tuple[Key, str]:
     """The record to store, and the token to show once. `key_id` and `secret` are random, url-safe, without '.'."""
     expires_at = None if expires_in_s is None else now + expires_in_s
-    return Key(key_id, tenant, role, name, _digest(secret), now, expires_at), f"tk-{key_id}.{secret}"
+    return Key(key_id, tenant, role, name, secret_digest(secret), now, expires_at), f"tk-{key_id}.{secret}"
 
 
 def rotate(
@@ -91,16 +91,11 @@ def login_key(
     token: str, tenant: TenantId, role: Role, name: str, issued_at: float, expires_at: float
 ) -> Key:
     """A token of the OpenID Connect issuer as a key. It is stored nowhere."""
-    return Key(_login_id(token), tenant, role, name, _digest(token), issued_at, expires_at)
+    return Key(_login_id(token), tenant, role, name, secret_digest(token), issued_at, expires_at)
 
 
 def is_login(key_id: str) -> bool:
     return key_id.startswith(_LOGIN)
-
-
-def code_digest(code: str) -> str:
-    """What is kept of a login code."""
-    return _digest(code)
 
 
 def split_token(token: str) -> tuple[str, str] | None:
@@ -112,12 +107,13 @@ def split_token(token: str) -> tuple[str, str] | None:
 
 
 def matches(key: Key, secret: str) -> bool:
-    return hmac.compare_digest(key.digest, _digest(secret))
+    return hmac.compare_digest(key.digest, secret_digest(secret))
 
 
 def _login_id(token: str) -> str:
-    return f"{_LOGIN}{_digest(token)[:32]}"
+    return f"{_LOGIN}{secret_digest(token)[:32]}"
 
 
-def _digest(secret: str) -> str:
+def secret_digest(secret: str) -> str:
+    """What is kept of a secret: it is random and long, so no slow hash is needed."""
     return hashlib.sha256(secret.encode()).hexdigest()

@@ -1,9 +1,9 @@
 """Links by which anyone sees one video until they expire or are revoked. Only a hash of the secret is stored."""
 
-import hashlib
 import hmac
 from dataclasses import dataclass
 
+from turnout.domain.keys import secret_digest
 from turnout.domain.tasks import TaskId
 
 MAX_SHARES = 20  # of one video at a time
@@ -17,19 +17,15 @@ class Share:
     expires_at: float
 
     def opens(self, secret: str, now: float) -> bool:
-        return hmac.compare_digest(self.digest, _digest(secret)) and now < self.expires_at
+        return hmac.compare_digest(self.digest, secret_digest(secret)) and now < self.expires_at
 
 
 def new_share(share_id: str, secret: str, task: TaskId, expires_at: float) -> tuple[Share, str]:
     """The record, and the token to show once. `share_id` and `secret` are random, url-safe, without '.'."""
-    return Share(share_id, task, _digest(secret), expires_at), f"{task}.{share_id}.{secret}"
+    return Share(share_id, task, secret_digest(secret), expires_at), f"{task}.{share_id}.{secret}"
 
 
 def split_share_token(token: str) -> tuple[TaskId, str, str] | None:
     """(task, share id, secret), or None when it is not one of ours."""
     parts = token.split(".")
     return (TaskId(parts[0]), parts[1], parts[2]) if len(parts) == 3 and all(parts) else None
-
-
-def _digest(secret: str) -> str:
-    return hashlib.sha256(secret.encode()).hexdigest()

@@ -18,7 +18,7 @@ from turnout.adapters.valkey import redis_url, start_valkey
 from turnout.background import BackgroundLoops
 from turnout.config import Config, dump
 from turnout.domain.errors import Misconfigured
-from turnout.domain.keys import CODE_S, Role, code_digest, matches, mint, split_token
+from turnout.domain.keys import CODE_S, Role, matches, mint, secret_digest, split_token
 from turnout.domain.tasks import TenantId
 from turnout.launch.local import Part, run_parts
 from turnout.ports.keys import KeyStore
@@ -191,7 +191,7 @@ async def _address(config: Config, stores: Stores, local: socket.socket, listeni
         key_id = parts[0]
     write_private(path, json.dumps({"url": url, "api_key": token, "pid": os.getpid()}))
     code = secrets.token_urlsafe(32)
-    await stores.sessions.put_code(code_digest(code), key_id, CODE_S)
+    await stores.sessions.put_code(secret_digest(code), key_id, CODE_S)
     public_url = url if local is listening else _url("https", listening)
     return Address(url, token, public_url, f"{public_url}/#code={code}")
 

@@ -1,8 +1,10 @@
 """The history in Redis: one small hash for each interval, gone after a day."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 
 from turnout.adapters.redis.connection import RedisConnection, translated
+from turnout.adapters.redis.records import text
 
 _TTL_S = 25 * 3600
 
@@ -27,4 +29,13 @@ class RedisHistoryStore:
             for interval in intervals:
                 pipe.hgetall(self._name(interval))
             found = await pipe.execute()
-        return [{name.decode(): float(value) for name, value in one.items()} for one in found]
+        return [_figures(one) for one in found]
+
+
+def _figures(found: Mapping[bytes, bytes]) -> dict[str, float]:
+    """What is no number is left out: the plots go on without it."""
+    figures: dict[str, float] = {}
+    for name, value in found.items():
+        with suppress(ValueError):
+            figures[text(name)] = float(value)
+    return figures

@@ -6,7 +6,7 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from turnout.domain.errors import Forbidden, Unauthorized
-from turnout.domain.keys import CODE_S, code_digest, is_login, is_session, mint_session
+from turnout.domain.keys import CODE_S, is_login, is_session, mint_session, secret_digest
 from turnout.gateway.auth import AdminDep, MaybeUserDep
 from turnout.gateway.bodies import json_body, read_json
 from turnout.gateway.gateway import GatewayDep
@@ -28,7 +28,7 @@ async def make_code(admin: AdminDep, gateway: GatewayDep) -> CodeShown:
             "A session needs an API key: a login of the issuer cannot make one.", code="key_needed"
         )
     code = secrets.token_urlsafe(32)
-    await gateway.stores.sessions.put_code(code_digest(code), admin.id, CODE_S)
+    await gateway.stores.sessions.put_code(secret_digest(code), admin.id, CODE_S)
     return CodeShown(code=code, expires_at=int(gateway.now()) + CODE_S)
 
 
@@ -41,7 +41,7 @@ async def make_code(admin: AdminDep, gateway: GatewayDep) -> CodeShown:
 async def log_in(request: Request, response: Response, gateway: GatewayDep) -> SessionShown:
     """The answer sets the session's cookie."""
     body = await read_json(request, LoginCode)
-    key_id = await gateway.stores.sessions.take_code(code_digest(body.code))
+    key_id = await gateway.stores.sessions.take_code(secret_digest(body.code))
     parent = await gateway.stores.keys.find(key_id) if key_id else None
     if parent is None or parent.expired(gateway.now()):
         raise Unauthorized("The code was used, is too old, or never was.", "code", "invalid_code")

@@ -5,7 +5,6 @@ A worker only calls out, so it works behind any NAT that lets it reach this URL.
 orders change, so that an order arrives at once.
 """
 
-import hashlib
 import hmac
 import secrets
 from typing import Annotated
@@ -16,6 +15,7 @@ from fastapi import APIRouter, Header, Request
 from turnout.domain.audit import AuditAction
 from turnout.domain.errors import Forbidden, InvalidRequest, NotFound, TurnoutError, Unauthorized
 from turnout.domain.fleet import Rules
+from turnout.domain.keys import secret_digest
 from turnout.domain.serving import TUNNEL, Enrolment, OrderSheet, Standing, StoredHeartbeat, WorkerId
 from turnout.gateway.audit_trail import AuditDep
 from turnout.gateway.auth import AdminDep, WorkerDep
@@ -62,7 +62,7 @@ async def register(request: Request, key: WorkerDep, gateway: GatewayDep, audit:
     secret = body.secret if known and body.secret else secrets.token_urlsafe(32)
     await audit.record(key, AuditAction.WORKER_REGISTERED, worker, name=body.name, url=body.url)
     await gateway.stores.workers.enrol(
-        Enrolment(worker, body.name, body.url, _digest(secret), key=key.id, address=address)
+        Enrolment(worker, body.name, body.url, secret_digest(secret), key=key.id, address=address)
     )
     return Registered(id=worker, secret=secret, heartbeat_s=HEARTBEAT_S)
 
@@ -201,8 +201,4 @@ def evicted() -> Forbidden:
 
 
 def _is_its_secret(worker: Enrolment, secret: str) -> bool:
-    return hmac.compare_digest(worker.digest, _digest(secret))
-
-
-def _digest(secret: str) -> str:
-    return hashlib.sha256(secret.encode()).hexdigest()
+    return hmac.compare_digest(worker.digest, secret_digest(secret))
