@@ -4,13 +4,14 @@ Later sources win: default, `turnout.yaml`, `TURNOUT_*` variables, flags. Beside
 the environment (`turnout worker` has some of its own), and only where a program starts.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
+from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, cast
+from typing import Annotated, Any, Literal, TypeAlias, cast
 
 import yaml
-from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationError
 
 from turnout.domain.addresses import is_safe_issuer_url
 from turnout.domain.errors import InvalidRequest, Misconfigured
@@ -23,7 +24,28 @@ from turnout.ports.tasks import Limits
 from turnout.schemas.declared_models import read_model
 from turnout.schemas.model_declaration import ModelDeclaration
 
+_REDIS_SCHEMES = ("redis://", "rediss://", "unix://", "redis+sentinel://")
+
 AcceptAfter: TypeAlias = Literal["write", "fsync", "replica"]
+LogLevel: TypeAlias = Literal["debug", "info", "warning", "error"]
+Seconds: TypeAlias = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+SomeSeconds: TypeAlias = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Count: TypeAlias = Annotated[int, Field(gt=0)]
+Limit: TypeAlias = Annotated[int, Field(ge=0)]
+Port: TypeAlias = Annotated[int, Field(ge=0, le=65535)]
+
+
+def _redis_url(url: str) -> str:
+    if not url.startswith(_REDIS_SCHEMES):
+        raise ValueError("a Redis URL begins with redis://, rediss://, unix:// or redis+sentinel://")
+    return url
+
+
+def _blobs(where: str) -> str:
+    if "://" in where and not where.startswith("s3://"):
+        raise ValueError("objects go to a directory or to s3://bucket/prefix")
+    return where
+
 
 DEFAULT_MODELS: Mapping[str, Mapping[str, Any]] = {
     "wan-tiny-t2v": {
@@ -79,45 +101,47 @@ class Config:
     """
 
     host: str = "127.0.0.1"
-    port: int = 8000
+    port: Port = 8000
     state_dir: Path = Path("~/.local/state/turnout")
-    redis_url: str | None = field(default=None, metadata={"secret": True})
+    redis_url: Annotated[str, AfterValidator(_redis_url)] | None = field(
+        default=None, metadata={"secret": True}
+    )
     redis_password: str | None = field(default=None, metadata={"secret": True})
     redis_sentinel_password: str | None = field(default=None, metadata={"secret": True})
     redis_prefix: str = "turnout"
     accept_after: AcceptAfter = "fsync"
-    blobs: str | None = None
+    blobs: Annotated[str, AfterValidator(_blobs)] | None = None
     blobs_endpoint: str | None = None
-    log_level: str = "info"
-    log_quota_bytes: int = 256 * 2**20
-    state_quota_bytes: int | None = None
-    lease_s: float = 15.0
-    stall_s: float = 20.0
-    step_timeout_s: float = 600.0
-    drain_s: float = 30.0
-    retention_s: float = 7 * 86_400.0
-    max_attempts: int = 3
-    checkpoint_steps: int = 4
-    checkpoint_s: float = 20.0
-    preview_steps: int = 4
-    limit_waiting: int = 100
-    limit_running: int = 8
-    limit_submits_per_minute: int = 120
-    limit_chat_requests_per_minute: int = 0
-    limit_chat_tokens_per_minute: int = 0
-    limit_chat_concurrency: int = 500
+    log_level: LogLevel = "info"
+    log_quota_bytes: Count = 256 * 2**20
+    state_quota_bytes: Count | None = None
+    lease_s: Seconds = 15.0
+    stall_s: Seconds = 20.0
+    step_timeout_s: Seconds = 600.0
+    drain_s: SomeSeconds = 30.0
+    retention_s: Seconds = 7 * 86_400.0
+    max_attempts: Count = 3
+    checkpoint_steps: Count = 4
+    checkpoint_s: SomeSeconds = 20.0
+    preview_steps: Count = 4
+    limit_waiting: Limit = 100
+    limit_running: Limit = 8
+    limit_submits_per_minute: Limit = 120
+    limit_chat_requests_per_minute: Limit = 0
+    limit_chat_tokens_per_minute: Limit = 0
+    limit_chat_concurrency: Limit = 500
     metrics_auth: bool = False
-    max_connections: int = 8192
-    max_connections_per_address: int = 1024
+    max_connections: Count = 8192
+    max_connections_per_address: Count = 1024
     trusted_proxies: str = ""
-    max_body_bytes: int = 24 * 2**20
-    max_bodies_bytes: int = 512 * 2**20
-    max_image_pixels: int = 16_000_000
+    max_body_bytes: Count = 24 * 2**20
+    max_bodies_bytes: Count = 512 * 2**20
+    max_image_pixels: Count = 16_000_000
     ray_strategy: Literal["PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD"] = "PACK"
     ray_interface: str | None = None
-    ray_place_s: float = 120.0
-    ray_fit_s: float = 300.0
-    ray_turn_s: float = 300.0
+    ray_place_s: Seconds = 120.0
+    ray_fit_s: Seconds = 300.0
+    ray_turn_s: Seconds = 300.0
     allow_private_urls: bool = False
     ca_file: Path | None = None
     tls_cert: Path | None = None
@@ -128,12 +152,12 @@ class Config:
     vllm: str = "vllm"
     vllm_zygote: bool = False
     webhook_secret: str | None = field(default=None, metadata={"secret": True})
-    worker_memory_bytes: int | None = None
+    worker_memory_bytes: Count | None = None
     worker_engines: tuple[EngineKind, ...] | None = None
     worker_commands: tuple[str, ...] = ()
     worker_weights_dirs: tuple[Path, ...] | None = None
     worker_downloads: bool = True
-    min_resident_s: float = 30.0
+    min_resident_s: SomeSeconds = 30.0
     served: tuple[ServedModel, ...] = ()
 
     @property
@@ -169,6 +193,7 @@ class Loaded:
 
 
 _KNOWN = {"models", *(f.name for f in fields(Config) if f.name != "served")}
+_NO_SETTINGS = {"models", "url", "api_key", "join_token", "gang_model"}  # variables that others read
 _CONFIG = TypeAdapter(Config)
 
 
@@ -187,7 +212,9 @@ def load(flags: Mapping[str, Any], environ: Mapping[str, str], file: Path | None
     ):
         for name, value in found.items():
             if name not in _KNOWN:
-                raise Misconfigured(f"{source}: unknown setting {name!r}; known: {', '.join(sorted(_KNOWN))}")
+                raise Misconfigured(
+                    f"{source}: there is no setting {name!r}{_meant(name, _KNOWN) or '; `turnout config` shows all'}"
+                )
             values[name] = value
             origins[name] = source
     models = values.pop("models", DEFAULT_MODELS)
@@ -225,13 +252,26 @@ def _from_file(file: Path | None) -> list[tuple[str, Mapping[str, Any]]]:
 
 
 def _from_environ(environ: Mapping[str, str]) -> list[tuple[str, Mapping[str, Any]]]:
+    """A variable that is no setting is not ours, unless it is nearly one: that is a typo."""
     found: list[tuple[str, Mapping[str, Any]]] = []
     for variable, value in environ.items():
         name = variable.removeprefix("TURNOUT_").lower()
-        # TURNOUT_URL and TURNOUT_API_KEY are the client's; a TURNOUT_ variable that is no setting is not ours.
-        if variable.startswith("TURNOUT_") and name in _KNOWN and name != "models":
+        if not variable.startswith("TURNOUT_") or name in _NO_SETTINGS:
+            continue
+        if name == "port" and value.startswith("tcp://"):
+            raise Misconfigured(
+                "TURNOUT_PORT: Kubernetes sets it for a Service named turnout; give the pod enableServiceLinks: false"
+            )
+        if name in _KNOWN:
             found.append((variable, {name: value}))
+        elif hint := _meant(name, _KNOWN, cutoff=0.75):
+            raise Misconfigured(f"{variable}: there is no setting {name!r}{hint}")
     return found
+
+
+def _meant(given: str, known: Iterable[str], cutoff: float = 0.6) -> str:
+    close = get_close_matches(given, known, 1, cutoff)
+    return f"; did you mean {close[0]}?" if close else ""
 
 
 def _mapping(value: object, where: str) -> Mapping[str, Any]:
@@ -246,7 +286,9 @@ def _served(name: str, declared: Mapping[str, Any]) -> ServedModel:
         model = read_model({"engine": "wan", **declared, "alias": name})
         check_served(model)
     except InvalidRequest as err:
-        known = ", ".join(field.name for field in fields(ModelDeclaration))
-        hint = f" Known: {known}." if err.code == "unknown_parameter" else ""
+        known = [field.name for field in fields(ModelDeclaration)]
+        hint = ""
+        if err.code == "unknown_parameter":
+            hint = _meant(err.param or "", known) or f" Known: {', '.join(known)}."
         raise Misconfigured(f"models.{name}: {err}{hint}") from err
     return model

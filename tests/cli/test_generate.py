@@ -318,7 +318,7 @@ def test_a_terminal_gets_a_live_bar(cli: Cli, gateway: ScriptedGateway, tmp_path
     gateway.positions = [2, 2, 2, 1]  # long enough for a frame or two
     ours, theirs = pty.openpty()
     process = subprocess.Popen(
-        [sys.executable, "-m", "turnout.cli.main", "generate", "a boat", "-o", "out.mp4"],
+        [sys.executable, "-m", "turnout", "generate", "a boat", "-o", "out.mp4"],
         cwd=cli.cwd,
         env={**cli.env, "TERM": "xterm-256color", "COLUMNS": "120"},
         stdout=subprocess.PIPE,

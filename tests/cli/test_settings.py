@@ -3,15 +3,19 @@
 import json
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import typer
 from tests.cli.conftest import Cli
 from tests.cli.scripted import TOKEN, ScriptedGateway
+from typer.main import get_group
 
 from turnout.cli.config_command import masked
+from turnout.cli.main import MODULES
 from turnout.cli.options import find_server
 from turnout.domain.errors import Misconfigured
 
@@ -50,12 +54,42 @@ def test_the_table_shows_models_and_hides_secrets(bare_cli: Cli) -> None:
     assert "models.wan-tiny-t2v" in done.out and "2 ranks" in done.out
 
 
-def test_a_bad_setting_is_one_line_and_exit_2(bare_cli: Cli, tmp_path: Path) -> None:
-    (tmp_path / "turnout.yaml").write_text("prot: 1\n")
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("prot: 1", "there is no setting 'prot'; did you mean port?"),
+        ("zzzz: 1", "there is no setting 'zzzz'; `turnout config` shows all"),
+        ("port: 80000", "port: Input should be less than or equal to 65535"),
+        ("lease_s: -5", "lease_s: Input should be greater than 0"),
+        ("lease_s: .nan", "lease_s: Input should be a finite number"),
+        ("log_level: loud", "log_level: Input should be 'debug', 'info', 'warning' or 'error'"),
+        ("redis_url: foo", "redis_url: Value error, a Redis URL begins with redis://"),
+        ("blobs: ftp://x", "blobs: Value error, objects go to a directory or to s3://bucket/prefix"),
+    ],
+)
+def test_a_bad_setting_is_one_line_and_exit_2(bare_cli: Cli, tmp_path: Path, content: str, said: str) -> None:
+    (tmp_path / "turnout.yaml").write_text(content)
     done = bare_cli("config")
     assert done.code == 2
-    assert done.err.startswith("error: turnout.yaml: unknown setting 'prot'; known: ")
+    assert done.err.startswith(f"error: turnout.yaml: {said}")
     assert done.err.count("\n") == 1
+
+
+def test_a_variable_that_is_nearly_a_setting_is_refused_and_others_are_not_ours(bare_cli: Cli) -> None:
+    done = bare_cli("config", TURNOUT_PROT="1")
+    assert (done.code, done.err) == (
+        2,
+        "error: TURNOUT_PROT: there is no setting 'prot'; did you mean port?\n",
+    )
+    assert bare_cli("config", TURNOUT_SERVICE_HOST="10.0.0.1").code == 0
+    assert "enableServiceLinks" in bare_cli("config", TURNOUT_PORT="tcp://10.0.0.1:8000").err
+
+
+@pytest.mark.parametrize("flags", [("--port", "80000"), ("--redis-url", "foo"), ("--blobs", "ftp://x")])
+def test_up_refuses_a_bad_flag_in_one_line(bare_cli: Cli, flags: tuple[str, str]) -> None:
+    done = bare_cli("up", *flags)
+    assert done.code == 2
+    assert done.err.startswith(f"error: {flags[0]}: ") and done.err.count("\n") == 1
 
 
 @pytest.mark.parametrize(
@@ -134,10 +168,46 @@ def test_help_has_examples_and_version_is_known(bare_cli: Cli) -> None:
     assert bare_cli("--version").out.startswith("turnout 0.")
 
 
+def test_every_command_is_where_the_table_says() -> None:
+    found: dict[str, str] = {}
+    for module in set(MODULES.values()):
+        app = typer.Typer(callback=lambda: None)
+        import_module(f"turnout.cli.{module}").register(app)
+        found |= dict.fromkeys(get_group(app).commands, module)
+    assert found == MODULES
+
+
+def test_a_mistyped_command_is_named(bare_cli: Cli) -> None:
+    done = bare_cli("tsks", "list")
+    assert done.code == 2 and "Did you mean 'tasks'?" in done.err
+
+
+def test_ctrl_c_while_starting_is_quiet() -> None:
+    code = "import sys, turnout.__main__ as m; sys.modules['turnout.cli.main'] = Interrupting(); m.main()"
+    interrupting = "class Interrupting:\n    def __getattr__(self, name): raise KeyboardInterrupt\n"
+    done = subprocess.run(
+        [sys.executable, "-c", interrupting + code], capture_output=True, text=True, check=False, timeout=20
+    )
+    assert (done.returncode, done.stderr) == (130, "")
+
+
 def test_starting_loads_nothing_heavy() -> None:
-    heavy = {"torch", "redis", "httpx", "fastapi", "rich.progress", "turnout.config", "yaml"}
-    code = f"import sys, turnout.cli.main; print(sorted({heavy!r} & set(sys.modules)))"
+    heavy = {
+        "torch",
+        "redis",
+        "httpx",
+        "fastapi",
+        "rich",
+        "pydantic",
+        "turnout.config",
+        "turnout.domain.tasks",
+        "yaml",
+    }
+    code = (
+        "import sys\nfrom turnout.__main__ import main\nsys.argv[1:] = ['--help']\n"
+        f"try: main()\nexcept SystemExit: print(sorted({heavy!r} & set(sys.modules)))"
+    )
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=20
     )
-    assert done.stdout.strip() == "[]"
+    assert done.stdout.splitlines()[-1] == "[]"

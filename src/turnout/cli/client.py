@@ -9,18 +9,20 @@ from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, Self, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, Self, cast
 from urllib.parse import quote, urlsplit
 
 import httpx
 from pydantic import ValidationError
 
 from turnout import __version__
-from turnout.cli.chat_stream import ChatPiece, read_pieces
 from turnout.cli.options import ServerAddress
 from turnout.cli.server_answers import ServerError, VideoAnswer, VideoEvent, VideoPage, read, read_events
 from turnout.domain import errors
 from turnout.domain.errors import TurnoutError, Unavailable
+
+if TYPE_CHECKING:
+    from turnout.cli.chat_stream import ChatPiece
 
 CONNECT_S = 5.0
 ANSWER_S = 30.0
@@ -81,7 +83,7 @@ class ApiClient:
         self._http = httpx.Client(
             base_url=server.url,
             headers=headers,
-            verify=_trusting(ca_file),
+            verify=_trusting(ca_file, server.url),
             timeout=httpx.Timeout(ANSWER_S, connect=CONNECT_S),
             trust_env=not _is_loopback(server.url),  # a proxy from the environment cannot reach our loopback
         )
@@ -239,8 +241,10 @@ class ApiClient:
         timeout = httpx.Timeout(CHAT_ANSWER_S, connect=CONNECT_S)
         return self._request("POST", "/v1/chat/completions", timeout=timeout, **_body(fields))
 
-    def chat_pieces(self, fields: Mapping[str, Any]) -> Generator[ChatPiece]:
+    def chat_pieces(self, fields: Mapping[str, Any]) -> "Generator[ChatPiece]":
         """A streamed answer as it arrives. Closing the generator tells the server to stop."""
+        from turnout.cli.chat_stream import read_pieces
+
         timeout = httpx.Timeout(ANSWER_S, connect=CONNECT_S, read=CHAT_QUIET_S)
         body = _body({**fields, "stream": True})
         with (
@@ -274,7 +278,11 @@ class ApiClient:
             raise TurnoutError(f"{self.server.url} answered with something odd: {err}") from err
 
 
-def _trusting(ca_file: Path | None) -> ssl.SSLContext | bool:
+def _trusting(ca_file: Path | None, url: str) -> ssl.SSLContext | bool:
+    if not url.startswith("https:"):
+        return ssl.SSLContext(
+            ssl.PROTOCOL_TLS_CLIENT
+        )  # trusts nobody; loading the system's certificates takes time
     if ca_file is None:
         return True
     from turnout.wiring.tls import client_tls

@@ -1,30 +1,17 @@
 """The `turnout` command: assembles the commands and turns expected errors into one line and an exit code."""
 
 import sys
+from collections.abc import Mapping
+from difflib import get_close_matches
+from importlib import import_module
 from io import TextIOWrapper
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
+from typer.main import get_group
 
 from turnout import __version__
-from turnout.cli import (
-    audit_command,
-    backup_commands,
-    chat_command,
-    config_command,
-    doctor_command,
-    generate_command,
-    keys_commands,
-    models_commands,
-    open_command,
-    ray_commands,
-    service_commands,
-    tasks_commands,
-    usage_command,
-    webhooks_commands,
-    workers_commands,
-)
 from turnout.cli.formatting import one_line
 from turnout.cli.options import Common, ConfigOption, KeyOption, StateDirOption, UrlOption
 from turnout.domain.errors import InvalidRequest, Misconfigured, TurnoutError, Unauthorized
@@ -42,8 +29,65 @@ EPILOG = """Examples:
 A server elsewhere: TURNOUT_URL and TURNOUT_API_KEY, or --url and --key."""
 
 
+# Every command by the heading it has in `turnout --help`: the module that registers it, and its line there.
+COMMANDS: Mapping[str, Mapping[str, tuple[str, str]]] = {
+    "Ask for something": {
+        "generate": ("generate_command", "Render a prompt to an mp4."),
+        "chat": ("chat_command", "Ask a chat model; the answer appears as it is made."),
+        "tasks": ("tasks_commands", "List, show, watch, download and cancel tasks."),
+        "models": ("models_commands", "List, show, register and remove models."),
+        "usage": ("usage_command", "Requests, tokens and videos by day, tenant and model."),
+        "open": ("open_command", "Open the page, logged in."),
+    },
+    "Run the service": {
+        "up": ("service_commands", "Run the whole service on this machine."),
+        "doctor": ("doctor_command", "Check this machine and the service; say what to do."),
+        "config": ("config_command", "Show every setting and where it came from."),
+        "worker": ("service_commands", "Run models on this machine for a gateway elsewhere."),
+        "gateway": ("service_commands", "Run one gateway; any number may share a Redis."),
+        "manager": ("service_commands", "Run one manager; a second one stands by."),
+        "ray": ("ray_commands", "Turnout on a Ray cluster."),
+        "down": ("ray_commands", "Drain the gangs on a Ray cluster and remove them."),
+    },
+    "Operate it (admin keys)": {
+        "workers": ("workers_commands", "List, drain and evict workers."),
+        "keys": ("keys_commands", "Create, list, rotate and revoke API keys."),
+        "webhooks": ("webhooks_commands", "The secret that signs your webhooks."),
+        "audit": ("audit_command", "Who did what to keys, models and workers."),
+        "backup": ("backup_commands", "Copy what matters from Redis into a file."),
+        "restore": ("backup_commands", "Bring back what `turnout backup` has copied."),
+    },
+}
+HIDDEN = {"gang": "service_commands", "rank": "service_commands"}  # started by programs
+MODULES = {name: module for group in COMMANDS.values() for name, (module, _) in group.items()} | HIDDEN
+
+
 class _Commands(TyperGroup):
-    """The one place that catches errors of our own tree; any other is a bug and keeps its traceback."""
+    """Imports a command's module when the command is used, so that `--help` and each command load only what they need.
+
+    The one place that catches errors of our own tree; any other is a bug and keeps its traceback.
+    """
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(MODULES)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        if cmd_name not in MODULES:
+            return None
+        of_module = typer.Typer(callback=root, rich_markup_mode=None)
+        import_module(f"turnout.cli.{MODULES[cmd_name]}").register(of_module)
+        return get_group(of_module).commands[cmd_name]
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if args and args[0] not in MODULES and (close := get_close_matches(args[0], MODULES, 1)):
+            ctx.fail(f"No such command {args[0]!r}. Did you mean {close[0]!r}?")
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        width = max(map(len, MODULES))
+        for heading, group in COMMANDS.items():
+            with formatter.section(heading):
+                formatter.write_dl([(name.ljust(width), line) for name, (_, line) in group.items()])
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -107,23 +151,3 @@ def root(
                 errors="replace"
             )  # a locale that lacks our characters shows question marks, not a traceback
     ctx.obj = Common(config, state_dir, url, key)
-
-
-service_commands.register(app)
-backup_commands.register(app)
-generate_command.register(app)
-tasks_commands.register(app)
-chat_command.register(app)
-models_commands.register(app)
-workers_commands.register(app)
-ray_commands.register(app)
-keys_commands.register(app)
-audit_command.register(app)
-webhooks_commands.register(app)
-usage_command.register(app)
-open_command.register(app)
-config_command.register(app)
-doctor_command.register(app)
-
-if __name__ == "__main__":
-    app()
