@@ -1,7 +1,7 @@
 // Writes src/api/schema.ts from openapi.json: one interface a component, one entry an operation.
 //
-// openapi.json is the committed snapshot of what the page uses of the gateway's /openapi.json. `node types.mjs URL` takes a new snapshot from
-// a running gateway; `node types.mjs --check URL` fails when the two differ.
+// openapi.json is the committed snapshot of what the page uses of the gateway's /openapi.json. `node types.mjs FROM` takes a
+// new one, FROM being the URL of a running gateway or a file; `node types.mjs --check FROM` fails when the two differ.
 import { readdir, readFile, writeFile } from "node:fs/promises";
 
 const SNAPSHOT = new URL("openapi.json", import.meta.url);
@@ -132,21 +132,26 @@ export async function writeTypes() {
   if (text !== before) await writeFile(TARGET, text);
 }
 
-async function fetched(url) {
-  const answer = await fetch(new URL("/openapi.json", url), { signal: AbortSignal.timeout(10_000) });
-  if (!answer.ok) throw new Error(`${url} answered ${answer.status}`);
-  return snapshot(await answer.json(), await operationsUsed());
+async function taken(from) {
+  return snapshot(JSON.parse(await documentAt(from)), await operationsUsed());
+}
+
+async function documentAt(from) {
+  if (!/^https?:/.test(from)) return await readFile(from, "utf8");
+  const answer = await fetch(new URL("/openapi.json", from), { signal: AbortSignal.timeout(10_000) });
+  if (!answer.ok) throw new Error(`${from} answered ${answer.status}`);
+  return await answer.text();
 }
 
 if (process.argv[1] === new URL(import.meta.url).pathname) {
   const [first, second] = process.argv.slice(2);
   if (first === "--check") {
-    if ((await fetched(second)) !== (await readFile(SNAPSHOT, "utf8"))) {
-      console.error("web/openapi.json is not what the gateway says: run `node types.mjs URL`, then `npm run check`.");
+    if ((await taken(second)) !== (await readFile(SNAPSHOT, "utf8"))) {
+      console.error("web/openapi.json is not what the gateway says: run `node types.mjs FROM`, then `npm run check`.");
       process.exit(1);
     }
   } else if (first) {
-    await writeFile(SNAPSHOT, await fetched(first));
+    await writeFile(SNAPSHOT, await taken(first));
   }
   await writeTypes();
 }

@@ -330,6 +330,7 @@ async def test_a_token_is_taken_wherever_a_key_is(issuer: Issuer, stores: Stores
         url = f"{chat.base.replace('http', 'ws')}/v1/videos/ws"
         async with websockets.connect(url) as socket:
             await socket.send(json.dumps({"key": good}))
+            assert json.loads(await socket.recv())["object"] == "video.watching"
             video = await chat.gateway.submit()
             assert json.loads(await socket.recv())["video"] == video
 

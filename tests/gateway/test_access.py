@@ -345,6 +345,9 @@ async def test_a_remix_keeps_all_but_the_prompt(gateway: Gateway) -> None:
     assert {k: remix[k] for k in same} == {k: source[k] for k in same}
     bad = await gateway.http.post(f"/v1/videos/{source['id']}/remix", json={"prompt": " "})
     assert (bad.status_code, bad.json()["error"]["param"]) == (400, "prompt")
+    other_seed = (await gateway.http.post(f"/v1/videos/{source['id']}/remix", json={"seed": 6})).json()
+    assert (other_seed["prompt"], other_seed["seed"]) == ("a", 6)
+    assert {k: other_seed[k] for k in same if k != "seed"} == {k: source[k] for k in same if k != "seed"}
 
 
 async def test_a_remix_has_its_own_copy_of_the_image(gateway: Gateway) -> None:
@@ -354,6 +357,7 @@ async def test_a_remix_has_its_own_copy_of_the_image(gateway: Gateway) -> None:
         "/v1/videos", data={"prompt": "a"}, files={"input_reference": ("a.png", picture())}
     )
     source = made.json()["id"]
+    assert made.json()["has_image"]
     remix = (await gateway.http.post(f"/v1/videos/{source}/remix", json={"prompt": "b"})).json()["id"]
     await gateway.http.delete(f"/v1/videos/{source}")
     task = await gateway.task(remix)

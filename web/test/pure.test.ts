@@ -56,14 +56,18 @@ test("a queued task whose model sleeps is waking it", () => {
   assert.equal(stationOf({ status: "in_progress", stage: "uploading", queuePosition: null }, "ready"), "finishing");
 });
 
-const VIDEO = { prompt: `it's "odd" $(rm -rf /) \\ \n 中文`, model: "m", size: "128x128", frames: 17, fps: 8, steps: 20, guidance: [4, 4] as [number, number], shift: 5, negative_prompt: "", seed: 7 };
+const VIDEO = { prompt: `it's "odd" $(rm -rf /) \\ \n 中文`, model: "m", size: "128x128", frames: 17, fps: 8, steps: 20, guidance: [4, 4] as [number, number], shift: 5, negative_prompt: "", seed: 7, has_image: false };
 
 test("a copied command sends the prompt as it is, and runs nothing else", () => {
-  const command = curlOf(VIDEO, "http://127.0.0.1:8000").replace(/^curl/, "printf '%s\\n'");
-  const args = execFileSync("sh", ["-c", command.replaceAll("printf '%s\\n'", "printf '%s\\0'")], { encoding: "utf8" }).split("\0");
+  const argumentsOf = (command: string) => execFileSync("sh", ["-c", command.replace(/^curl/, "printf '%s\\0'")], { encoding: "utf8" }).split("\0");
+  const command = curlOf(VIDEO, "http://127.0.0.1:8000");
+  const args = argumentsOf(command);
   const body = args[args.indexOf("-d") + 1]!;
   assert.equal((JSON.parse(body) as { prompt: string }).prompt, VIDEO.prompt);
   assert.ok(!command.includes("tk-"));
+  const withPicture = argumentsOf(curlOf({ ...VIDEO, has_image: true }, "http://127.0.0.1:8000"));
+  assert.ok(withPicture.includes(`prompt=${VIDEO.prompt}`) && withPicture.includes("guidance=4,4"));
+  assert.equal(withPicture[withPicture.indexOf("-F") + 1], "input_reference=@first-frame.png");
 });
 
 test("a copied program is Python, and holds the prompt", () => {

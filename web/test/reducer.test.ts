@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { Stage, State, Video } from "../src/api/schema";
-import { compareIds, readEvent, type TaskEvent } from "../src/tasks/events";
+import { compareIds, readMessage, type TaskEvent } from "../src/tasks/events";
 import { comparePlaces, ended, NO_TASKS, reduce, type Input, type Task, type Tasks } from "../src/tasks/reducer";
 
 /** A small seeded generator: a failing order can be run again. */
@@ -27,7 +27,7 @@ function video(id: string, fields: Partial<Video>): Video {
     id, object: "video", model: "m", status: "queued", progress: 0, created_at: 1, completed_at: null, expires_at: null,
     prompt: "p", seconds: "2", size: "128x128", remixed_from_video_id: null, error: null, stage: null, step: 0, steps: 4,
     queue_position: null, eta_s: null, attempt: 0, failures: 0, priority: "normal", started_at: null, negative_prompt: "",
-    frames: 17, fps: 8, guidance: [4, 4], shift: 5, seed: 1, preview_url: null, loaded_bytes: null, load_bytes: null,
+    frames: 17, fps: 8, guidance: [4, 4], shift: 5, seed: 1, preview_url: null, has_image: false, loaded_bytes: null, load_bytes: null,
     guided_share: 1, lossy: {}, waiting_for: null, ...fields,
   };
 }
@@ -144,6 +144,13 @@ test("cancel wins over a late finish and a late step", () => {
   assert.equal(after.byId.get("a")!.status, "cancelled");
 });
 
+test("the share of the weights that is read only rises", () => {
+  const read = (bytes: number) => event("a", "progress", { attempt: 1, status: "in_progress", stage: "loading", step: 0, steps: 4, loaded_bytes: bytes, load_bytes: 200 });
+  const tasks = reduce(NO_TASKS, [read(0), read(100), read(50)]);
+  assert.equal(tasks.byId.get("a")!.loaded, 0.5);
+  assert.equal(reduce(tasks, [event("a", "progress", { attempt: 1, status: "in_progress", stage: "encoding", step: 0, steps: 4 })]).byId.get("a")!.loaded, null);
+});
+
 test("a step of an older attempt changes nothing", () => {
   const tasks = reduce(NO_TASKS, [
     event("a", "requeued", { attempt: 1, status: "queued" }),
@@ -155,9 +162,12 @@ test("a step of an older attempt changes nothing", () => {
 });
 
 test("a deleted task does not come back", () => {
-  const tasks = reduce(reduce(NO_TASKS, life("a", random(3))), [{ kind: "deleted", id: "a" }]);
-  assert.equal(tasks.byId.size, 0);
-  assert.equal(reduce(tasks, life("a", random(3)).slice(0, 5)).byId.size, 0);
+  const removals: Input[] = [{ kind: "deleted", id: "a" }, event("a", "deleted", {})]; // here, and in another tab
+  for (const removal of removals) {
+    const tasks = reduce(reduce(NO_TASKS, life("a", random(3))), [removal]);
+    assert.equal(tasks.byId.size, 0);
+    assert.equal(reduce(tasks, life("a", random(3)).slice(0, 5)).byId.size, 0);
+  }
 });
 
 test("an older answer about the queue does not overtake a newer one", () => {
@@ -174,9 +184,10 @@ test("ids are compared as numbers", () => {
 
 test("what is not an event is passed over", () => {
   for (const text of ["", "nonsense", "null", "[]", "3", '{"object":"other"}', '{"object":"video.event","id":1}'])
-    assert.equal(readEvent(text), null);
+    assert.equal(readMessage(text), null);
   const note = { object: "video.event", type: "video.waiting", video: "a", waiting_for: { words: "waking" } };
-  assert.equal(readEvent(JSON.stringify(note)), null, "a note has no place in a task's life: the model's state says the same");
+  assert.equal(readMessage('{"object":"video.watching","cursor":null}'), "watching");
+  assert.equal(readMessage(JSON.stringify(note)), null, "a note has no place in a task's life: the model's state says the same");
 });
 
 test("5,000 events leave as many tasks as there are, and nothing more", () => {

@@ -184,6 +184,14 @@ class Expired:
     kind: Literal["expired"] = "expired"
 
 
+@dataclass(frozen=True, slots=True)
+class Deleted:
+    """The owner removed the task, which had ended: nothing else follows, and nothing of it is kept."""
+
+    at: float
+    kind: Literal["deleted"] = "deleted"
+
+
 NOBODY_TOOK_IT = TaskFailure("expired", "No gang took the task within the retention period.")
 
 
@@ -198,6 +206,7 @@ Event = (
     | Failed
     | Cancelled
     | Expired
+    | Deleted
 )
 
 

@@ -102,7 +102,10 @@ class VideoRequest(Body):
 
 
 class RemixRequest(Body):
-    prompt: str = _shown(minLength=1, maxLength=MAX_PROMPT_CHARS)
+    """None keeps what the source has."""
+
+    prompt: str | None = _shown(None, minLength=1, maxLength=MAX_PROMPT_CHARS)
+    seed: Whole | None = _shown(None, minimum=0, maximum=MAX_SEED)
     webhook_url: str | None = None
 
 
@@ -166,6 +169,7 @@ class Video(BaseModel):
     shift: float
     seed: int
     preview_url: str | None
+    has_image: bool = Field(False, description="Whether it begins with a picture that came with the request.")
     loaded_bytes: int | None = Field(None, description="While loading: read of the model's weights so far.")
     load_bytes: int | None = Field(None, description="While loading: the weights in all.")
     guided_share: float = 1.0
@@ -287,6 +291,7 @@ def video_of(
         shift=spec.shift,
         seed=spec.seed,
         preview_url=None if task.preview is None else preview_path(task.id),
+        has_image=spec.image is not None,
         **loaded_fields(task.loaded),
         guided_share=spec.guided_share,
         lossy=lossy(spec),

@@ -131,6 +131,7 @@ async def test_events_and_chat_take_the_session_from_our_own_page_alone(
             await websockets.connect(f"ws://{host}/v1/videos/ws", additional_headers=theirs)
         assert refusal.value.response.status_code == 403
         async with websockets.connect(f"ws://{host}/v1/videos/ws", additional_headers=ours) as socket:
+            await asyncio.wait_for(socket.recv(), 10)  # it watches
             made = await chat.gateway.http.post("/v1/videos", json={"prompt": "a ball"}, headers=OURS)
             assert made.status_code == 200
             told = json.loads(await asyncio.wait_for(socket.recv(), 10))

@@ -263,7 +263,8 @@ async def test_a_tenants_socket_tells_of_all_its_tasks_and_of_no_other(served: G
         connect(url, additional_headers=bearer(served.token)) as mine,
         connect(url, additional_headers=bearer(await served.key("other"))) as theirs,
     ):
-        await wait_until(lambda: len(served.inside.live._by_tenant) == 2, "both sockets")
+        for socket in (mine, theirs):
+            assert json.loads(await socket.recv())["object"] == "video.watching"
         one, two = await served.submit(), await served.submit()
         await play(served)
         await play(served)
@@ -277,10 +278,20 @@ async def test_a_tenants_socket_tells_of_all_its_tasks_and_of_no_other(served: G
     async with connect(
         f"{url}?after={events[4]['cursor']}", additional_headers=bearer(served.token)
     ) as again:
+        assert json.loads(await again.recv()) == {
+            "object": "video.watching",
+            "cursor": events[4]["cursor"],
+        }
         missed = [json.loads(await again.recv()) for _ in range(len(events) - 5)]
         assert [e["cursor"] for e in missed] == [e["cursor"] for e in events[5:]]
         three = await served.submit()
         assert json.loads(await again.recv())["video"] == three
+        await served.http.delete(f"/v1/videos/{three}")
+        last = [json.loads(await again.recv()) for _ in range(2)]
+        assert [(e["type"], e["video"]) for e in last] == [
+            ("video.cancelled", three),
+            ("video.deleted", three),
+        ]
 
 
 async def test_a_watcher_that_falls_behind_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -303,7 +314,8 @@ async def test_stopping_ends_open_streams_and_sockets(served: Gateway) -> None:
         served.inside.live.stop()
         assert [e async for e in stream] == []
         with pytest.raises(ConnectionClosed):
-            await socket.recv()
+            while True:
+                await socket.recv()
         assert socket.close_code == 1013
 
 

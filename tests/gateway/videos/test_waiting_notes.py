@@ -130,7 +130,7 @@ async def test_sockets_of_one_task_and_of_the_tenant_tell_why(waking: Gateway) -
             async with asyncio.timeout(20):
                 while True:
                     event = json.loads(await socket.recv())
-                    if event["type"] != "video.waiting":
+                    if event.get("type") != "video.waiting":
                         continue
                     assert event["video"] == video
                     if (event["waiting_for"] or {}).get("words") == words:
@@ -144,5 +144,6 @@ async def test_sockets_of_one_task_and_of_the_tenant_tell_why(waking: Gateway) -
         await publish(waking, READY)
         for socket in (tenant, one):
             await told(socket, None)  # from now on it waits for its turn
+        assert json.loads(await stranger.recv())["object"] == "video.watching"
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(stranger.recv(), 0.1)

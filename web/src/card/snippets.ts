@@ -1,7 +1,10 @@
 // A video's request as a command and as a program, to be taken elsewhere. Pure. No key stands in them.
 import type { Video } from "../api/schema";
 
-type Asked = Pick<Video, "prompt" | "model" | "size" | "frames" | "fps" | "steps" | "guidance" | "shift" | "negative_prompt" | "seed">;
+type Asked = Pick<Video, "prompt" | "model" | "size" | "frames" | "fps" | "steps" | "guidance" | "shift" | "negative_prompt" | "seed" | "has_image">;
+
+/** What the picture is called in them: the page does not know where the person has it. */
+const PICTURE = "first-frame.png";
 
 function fieldsOf(video: Asked): Record<string, unknown> {
   const fields: Record<string, unknown> = {
@@ -25,12 +28,11 @@ function quoted(text: string): string {
 }
 
 export function curlOf(video: Asked, origin: string): string {
-  return [
-    `curl ${quoted(`${origin}/v1/videos`)} \\`,
-    `  -H "Authorization: Bearer $TURNOUT_API_KEY" \\`,
-    `  -H 'Content-Type: application/json' \\`,
-    `  -d ${quoted(JSON.stringify(fieldsOf(video)))}`,
-  ].join("\n");
+  const head = [`curl ${quoted(`${origin}/v1/videos`)}`, `-H "Authorization: Bearer $TURNOUT_API_KEY"`];
+  const body = video.has_image
+    ? [...Object.entries(fieldsOf(video)).map(([name, value]) => `--form-string ${quoted(`${name}=${String(value)}`)}`), `-F input_reference=@${PICTURE}`]
+    : ["-H 'Content-Type: application/json'", `-d ${quoted(JSON.stringify(fieldsOf(video)))}`];
+  return [...head, ...body].join(" \\\n  ");
 }
 
 /** JSON strings are Python strings; of numbers and lists of them it is true as well. */
@@ -46,6 +48,7 @@ export function pythonOf(video: Asked, origin: string): string {
     `    model=${JSON.stringify(model)},`,
     `    prompt=${JSON.stringify(prompt)},`,
     `    size=${JSON.stringify(size)},`,
+    ...(video.has_image ? [`    input_reference=open(${JSON.stringify(PICTURE)}, "rb"),`] : []),
     `    extra_body=${JSON.stringify(extra)},`,
     ")",
     'client.videos.download_content(video.id).write_to_file("video.mp4")',

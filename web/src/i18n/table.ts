@@ -131,6 +131,7 @@ export const TABLE = {
   "card.about": { en: "about {time}", zh: "约 {time}" },
   "card.left": { en: "{time} left", zh: "还需 {time}" },
   "card.waking": { en: "this takes a moment", zh: "稍等片刻" },
+  "card.loaded": { en: "{n} % of the model read", zh: "已载入模型 {n}%" },
   "card.step": { en: "step {step} of {steps}", zh: "第 {step} / {steps} 步" },
   "card.attempt": { en: "Attempt {n}: the one before was interrupted. It goes on where it was.", zh: "第 {n} 次尝试：上一次被中断，将从断点继续。" },
   "card.took": { en: "Rendered in {time}", zh: "用时 {time}" },

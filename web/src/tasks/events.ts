@@ -16,12 +16,15 @@ export interface TaskEvent {
   step?: number;
   steps?: number;
   eta_s?: number | null;
+  loaded_bytes?: number;
+  load_bytes?: number;
   reason?: string;
   error?: { code: string; message: string } | null;
 }
 
-/** The event in a message; null for anything else, which a newer gateway may send. */
-export function readEvent(text: string): TaskEvent | null {
+/** The event in a message; "watching" for the word that whatever happens from now on will be told; null for anything
+ * else, which a newer gateway may send. */
+export function readMessage(text: string): TaskEvent | "watching" | null {
   let said: unknown;
   try {
     said = JSON.parse(text);
@@ -30,6 +33,7 @@ export function readEvent(text: string): TaskEvent | null {
   }
   if (typeof said !== "object" || said === null) return null;
   const event = said as Record<string, unknown>;
+  if (event.object === "video.watching") return "watching";
   if (event.object !== "video.event" || typeof event.id !== "string" || typeof event.video !== "string") return null;
   if (typeof event.type !== "string" || typeof event.created_at !== "number") return null;
   return { ...(event as unknown as TaskEvent), cursor: typeof event.cursor === "string" ? event.cursor : null };

@@ -29,6 +29,8 @@ export interface Task {
   readonly step: number;
   readonly steps: number;
   readonly etaS: number | null;
+  /** How much of the model's weights is read, from 0 to 1, while it loads. */
+  readonly loaded: number | null;
   /** How many tasks come before this one, and which request told so: answers can overtake each other. */
   readonly queuePosition: number | null;
   readonly positionAsked: number;
@@ -40,7 +42,7 @@ export interface Task {
 export interface Tasks {
   readonly byId: ReadonlyMap<string, Task>;
   readonly cursor: string | null;
-  /** Deleted here: a late event does not bring them back. */
+  /** Deleted, here or elsewhere: a late event does not bring them back. */
   readonly deleted: ReadonlySet<string>;
 }
 
@@ -64,7 +66,7 @@ export function reduce(tasks: Tasks, inputs: readonly Input[]): Tasks {
     if (input.kind === "event") cursor = later(cursor, input.event.cursor);
     const id = idOf(input);
     if ((deleted ?? tasks.deleted).has(id)) continue;
-    if (input.kind === "deleted") {
+    if (input.kind === "deleted" || (input.kind === "event" && input.event.type === "video.deleted")) {
       deleted = bounded(deleted ?? new Set(tasks.deleted), id);
       byId ??= new Map(tasks.byId);
       byId.delete(id);
@@ -100,11 +102,12 @@ function bounded(deleted: Set<string>, id: string): Set<string> {
   return deleted;
 }
 
-/** An attempt is claimed (2n) and put back (2n+1): queued for the first time is 1, the first attempt 2. */
-function placeOf(status: Status, attempt: number, stage: Stage | null, step: number): Place {
+/** An attempt is claimed (2n) and put back (2n+1): queued for the first time is 1, the first attempt 2. While it loads, what
+ * is read of the weights counts as steps. */
+function placeOf(status: Status, attempt: number, stage: Stage | null, step: number, loaded: number | null): Place {
   if (ended(status)) return { era: LAST_ERA, stage: 0, step: 0 };
   if (status === "queued") return { era: 2 * attempt + 1, stage: 0, step: 0 };
-  return { era: 2 * attempt, stage: stage === null ? 0 : Math.max(0, STAGES.indexOf(stage)), step };
+  return { era: 2 * attempt, stage: stage === null ? 0 : Math.max(0, STAGES.indexOf(stage)), step: loaded === null ? step : Math.floor(loaded * 1000) };
 }
 
 export function comparePlaces(a: Place, b: Place): number {
@@ -125,6 +128,7 @@ function unknown(id: string): Task {
     step: 0,
     steps: 0,
     etaS: null,
+    loaded: null,
     queuePosition: null,
     positionAsked: -1,
     error: null,
@@ -138,7 +142,7 @@ function onEvent(before: Task | undefined, event: TaskEvent): Task | undefined {
   if (event.type === "video.preview") return withPreview(task, attempt, event.step ?? 0);
   if (event.status === undefined) return before; // a checkpoint, or something newer than this page
   const stage = event.stage ?? null;
-  const place = placeOf(event.status, attempt, stage, event.step ?? 0);
+  const place = placeOf(event.status, attempt, stage, event.step ?? 0, shareOf(event));
   if (comparePlaces(place, task.place) <= 0) return before === undefined ? before : withAttempt(before, attempt);
   return {
     ...withAttempt(task, attempt),
@@ -148,6 +152,7 @@ function onEvent(before: Task | undefined, event: TaskEvent): Task | undefined {
     step: ended(event.status) ? task.step : (event.step ?? 0),
     steps: event.steps ?? task.steps,
     etaS: event.eta_s ?? null,
+    loaded: shareOf(event),
     queuePosition: null,
     error: event.error ?? null,
   };
@@ -155,7 +160,7 @@ function onEvent(before: Task | undefined, event: TaskEvent): Task | undefined {
 
 function onSnapshot(before: Task | undefined, video: Video, asked: number): Task | undefined {
   let task = withAttempt(before ?? unknown(video.id), video.attempt);
-  const place = placeOf(video.status, video.attempt, video.stage, video.step);
+  const place = placeOf(video.status, video.attempt, video.stage, video.step, shareOf(video));
   const ahead = comparePlaces(place, task.place);
   if (task.videoPlace === null || comparePlaces(place, task.videoPlace) > 0)
     task = { ...task, video, videoPlace: place, steps: video.steps };
@@ -168,6 +173,7 @@ function onSnapshot(before: Task | undefined, video: Video, asked: number): Task
       step: video.step,
       steps: video.steps,
       etaS: video.eta_s,
+      loaded: shareOf(video),
       error: video.error,
       queuePosition: null,
     };
@@ -176,6 +182,10 @@ function onSnapshot(before: Task | undefined, video: Video, asked: number): Task
   // A snapshot does not say of which step its preview is: it stands for "some", and any event's is newer.
   if (video.preview_url !== null) task = withPreview(task, video.attempt, 0);
   return task;
+}
+
+function shareOf(told: { loaded_bytes?: number | null; load_bytes?: number | null }): number | null {
+  return told.loaded_bytes != null && told.load_bytes ? Math.min(1, told.loaded_bytes / told.load_bytes) : null;
 }
 
 /** The count of attempts only rises. A cancellation names none: it ends whichever there is. */

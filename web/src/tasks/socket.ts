@@ -14,8 +14,6 @@ export interface Listener {
   /** Where a reconnect goes on from. */
   cursor(): string | null;
   message(text: string): void;
-  /** The socket is open (again): what happened before may have to be asked for. */
-  opened(): void;
 }
 
 let socket: WebSocket | null = null;
@@ -54,7 +52,6 @@ function dial(listener: Listener): void {
     const key = currentKey();
     if (key !== null) mine.send(JSON.stringify({ key })); // never in the URL, where logs would keep it
     connection.value = "open";
-    listener.opened();
   };
   mine.onmessage = (message) => {
     if (socket !== mine || typeof message.data !== "string") return;

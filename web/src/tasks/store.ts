@@ -5,7 +5,7 @@
 import { batch, signal, type Signal } from "@preact/signals";
 import { ApiError, call } from "../api/http";
 import type { Video, VideoList } from "../api/schema";
-import { readEvent, type Status } from "./events";
+import { readMessage, type Status } from "./events";
 import { ended, NO_TASKS, reduce, type Input, type Task, type Tasks } from "./reducer";
 import { connect, disconnect, hurry, type Listener } from "./socket";
 
@@ -36,13 +36,11 @@ let lookedAt = new Map<string, number>();
 const listener: Listener = {
   cursor: () => tasks.cursor,
   message(text) {
-    const event = readEvent(text);
-    if (event === null) return;
-    pending.push({ kind: "event", event });
+    const told = readMessage(text);
+    if (told === null) return;
+    if (told === "watching") return void refresh(); // what is listed from now on lacks nothing that is not told
+    pending.push({ kind: "event", event: told });
     schedule();
-  },
-  opened() {
-    void refresh();
   },
 };
 

@@ -10,7 +10,18 @@ from turnout.adapters.redis.records import number, read_all, set_aside, text
 from turnout.adapters.redis.usage_log import USAGE_MS, amounts_of
 from turnout.domain.errors import Conflict, Limited, NotFound, Stale, Unavailable
 from turnout.domain.fairness import class_base, position
-from turnout.domain.tasks import Event, Expired, State, Submitted, Task, TaskFailure, TaskId, TenantId, evolve
+from turnout.domain.tasks import (
+    Deleted,
+    Event,
+    Expired,
+    State,
+    Submitted,
+    Task,
+    TaskFailure,
+    TaskId,
+    TenantId,
+    evolve,
+)
 from turnout.domain.usage import day_of, used_by
 from turnout.domain.video import VideoSpec
 from turnout.ports.tasks import Idempotency, Limits
@@ -157,7 +168,8 @@ class RedisTaskLog:
         )
 
     async def forget(self, task: Task) -> None:
-        await scripts.forget_task(self._link, id=task.id, tenant=task.tenant, state=task.state)
+        event = dump_event(Deleted(time.time()))
+        await scripts.forget_task(self._link, id=task.id, tenant=task.tenant, state=task.state, event=event)
 
     async def page(
         self, tenant: TenantId, *, after: TaskId | None, limit: int, order: Literal["asc", "desc"]

@@ -8,6 +8,7 @@ from turnout.domain.tasks import (
     Cancelled,
     Checkpointed,
     Claimed,
+    Deleted,
     Event,
     Expired,
     Failed,
@@ -87,6 +88,12 @@ def waiting_note(task: TaskId, reason: WaitingFor | None) -> EventJson:
     return EventJson("", "", text, f"event: video.waiting\ndata: {text}\n\n".encode())
 
 
+def watching_note(cursor: str | None) -> EventJson:
+    """The first message to who watches a tenant: whatever happens from now on is told."""
+    text = json.dumps({"object": "video.watching", "cursor": cursor}, separators=(",", ":"))
+    return EventJson("", "", text, b"")
+
+
 def _described(recorded: Recorded, task: Task | None) -> tuple[str, dict[str, Any], bool]:
     match recorded.event:
         case Submitted():
@@ -123,6 +130,8 @@ def _described(recorded: Recorded, task: Task | None) -> tuple[str, dict[str, An
         case Expired(failure=failure):
             error = {"code": failure.code, "message": failure.message}
             return "failed", {"status": "failed", "error": error}, True
+        case Deleted():
+            return "deleted", {}, True
 
 
 def _was_last(event: Interrupted, task: Task) -> bool:

@@ -15,7 +15,7 @@ from turnout.domain.errors import NotFound, Unauthorized, Unavailable
 from turnout.domain.tasks import Finished, Interrupted, Task, TaskId, TenantId
 from turnout.gateway.key_ring import key_ended
 from turnout.gateway.open_connections import OpenConnections
-from turnout.gateway.videos.event_json import EventJson, event_json, order_of
+from turnout.gateway.videos.event_json import EventJson, event_json, order_of, watching_note
 from turnout.gateway.videos.wait_reasons import needs_model
 from turnout.gateway.videos.waiting_notes import WaitingNotes
 from turnout.observe import get_log
@@ -188,8 +188,9 @@ class LiveEvents:
     async def follow_tenant(
         self, tenant: TenantId, after: str | None, key: str
     ) -> AsyncGenerator[Sequence[EventJson]]:
-        """All of a tenant's events past the cursor `after` (None: from now on), for ever."""
+        """All of a tenant's events past the cursor `after` (None: from now on), for ever; first a note that it has begun."""
         with self._watch(self._by_tenant, tenant, key) as watcher:
+            yield (watching_note(after or self._cursor),)
             for task in (await self._tasks.page(tenant, after=None, limit=_NEWEST, order="desc"))[0]:
                 if needs_model(task):
                     self._notes.add(task.id, tenant)

@@ -65,12 +65,13 @@ class Submissions:
         return await self._submit(task, frame, _idempotency(headers, "create", _canonical(body)))
 
     async def remix(self, source: Task, request: RemixRequest, key: Key, headers: SubmissionHeaders) -> Task:
-        """The same spec and seed with another prompt."""
+        """The same spec, with another prompt or seed."""
         task_id = TaskId(f"video_{self.new_id()}")
         old = source.spec
+        seed = old.seed if request.seed is None else request.seed
         image = input_image(task_id) if old.image else None
         requested = RequestedVideo(
-            prompt=request.prompt,
+            prompt=old.prompt if request.prompt is None else request.prompt,
             negative_prompt=old.negative_prompt,
             size=f"{old.width}x{old.height}",
             frames=old.frames,
@@ -79,10 +80,10 @@ class Submissions:
             guidance=old.guidance,
             shift=old.shift,
             guided_share=old.guided_share,
-            seed=old.seed,
+            seed=seed,
             image=image,
         )
-        model, spec = await self._choose(source.model, requested, old.seed)
+        model, spec = await self._choose(source.model, requested, seed)
         await self._check_webhook(request.webhook_url)
         frame = await self.blobs.get(old.image) if old.image else None
         task = self._task(task_id, key, model, spec, headers, request.webhook_url)

@@ -87,10 +87,7 @@ export function submit(): void {
   if (chosen === null || form.peek().prompt.trim() === "") return;
   const source = remixOf.peek();
   if (source !== null) {
-    const prompt = form.peek().prompt.trim();
-    send(prompt, source.model, source.size, (key) =>
-      call("POST /v1/videos/{video_id}/remix", { path: { video_id: source.id }, body: { prompt }, headers: { "Idempotency-Key": key } }),
-    );
+    remix(source, { prompt: form.peek().prompt.trim() });
     remixOf.value = null;
     return;
   }
@@ -98,7 +95,7 @@ export function submit(): void {
   submitBody(body, body.size ?? chosen.defaults.size, chosen.image === "none" ? null : image.peek());
 }
 
-export function submitBody(body: Body, size: string, picture: File | null): void {
+function submitBody(body: Body, size: string, picture: File | null): void {
   send(body.prompt, body.model ?? "", size, (key) => {
     const headers = { "Idempotency-Key": key };
     if (picture === null) return call("POST /v1/videos", { body, headers });
@@ -106,31 +103,21 @@ export function submitBody(body: Body, size: string, picture: File | null): void
   });
 }
 
-/** The same again: same settings, same seed, same picture. */
-export function again(video: Video): void {
-  send(video.prompt, video.model, video.size, (key) =>
-    call("POST /v1/videos/{video_id}/remix", { path: { video_id: video.id }, body: { prompt: video.prompt }, headers: { "Idempotency-Key": key } }),
+type Changes = Operations["POST /v1/videos/{video_id}/remix"]["body"];
+
+/** The same again, but for these: what is not named stays, the picture too. */
+function remix(source: Video, changes: Changes): void {
+  send(changes.prompt ?? source.prompt, source.model, source.size, (key) =>
+    call("POST /v1/videos/{video_id}/remix", { path: { video_id: source.id }, body: changes, headers: { "Idempotency-Key": key } }),
   );
 }
 
-/** The same settings with a seed of its own. */
-export function withNewSeed(video: Video): void {
-  submitBody({ ...settingsOf(video), seed: Math.floor(Math.random() * 2 ** 32) }, video.size, null);
+export function again(video: Video): void {
+  remix(video, {});
 }
 
-export function settingsOf(video: Video): Body {
-  return {
-    prompt: video.prompt,
-    model: video.model,
-    size: video.size,
-    frames: video.frames,
-    fps: video.fps,
-    steps: video.steps,
-    guidance: [...video.guidance],
-    shift: video.shift,
-    negative_prompt: video.negative_prompt,
-    seed: video.seed,
-  };
+export function withNewSeed(video: Video): void {
+  remix(video, { seed: Math.floor(Math.random() * 2 ** 32) });
 }
 
 function formOf(body: Body, picture: File): FormData {

@@ -179,9 +179,11 @@ async def commit(
 _forget_task = Script("forget_task")
 
 
-async def forget_task(link: RedisConnection, *, id: TaskId, tenant: TenantId, state: State) -> bool:
-    """Removes an ended task and its events; False when its state is another."""
-    return bool(await _forget_task.run(link, id=id, tenant=tenant, state=state))
+async def forget_task(
+    link: RedisConnection, *, id: TaskId, tenant: TenantId, state: State, event: bytes
+) -> bool:
+    """Removes an ended task and its events, and tells so by `event`; False when its state is another."""
+    return bool(await _forget_task.run(link, id=id, tenant=tenant, state=state, event=event))
 
 
 _position = Script("position")
