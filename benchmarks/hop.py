@@ -256,9 +256,9 @@ async def _lead_to(service: Service, ports: Mapping[str, int]) -> None:
 async def _went_straight(service: Service) -> int:
     async with httpx.AsyncClient(base_url=service.url, trust_env=False) as client:
         figures = (await client.get("/metrics")).text
-    if re.search(rf'turnout_chat_straight_total{{model="{PROXY}"}} [^0]', figures):
+    if re.search(rf'turnout_chat_direct_requests_total{{model="{PROXY}"}} [^0]', figures):
         raise RuntimeError("requests for the proxy went directly")
-    found = re.search(rf'turnout_chat_straight_total{{model="{DIRECT}"}} (\S+)', figures)
+    found = re.search(rf'turnout_chat_direct_requests_total{{model="{DIRECT}"}} (\S+)', figures)
     return int(float(found[1])) if found else 0
 
 

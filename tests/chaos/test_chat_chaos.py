@@ -276,7 +276,7 @@ async def went_directly(service: Service) -> bool:
     async with httpx.AsyncClient(base_url=service.url, headers=service.headers, timeout=10) as http:
         told = (await http.get("/metrics")).text
     return any(
-        line.startswith("turnout_chat_straight_total") and float(line.split()[-1]) > 0
+        line.startswith("turnout_chat_direct_requests_total") and float(line.split()[-1]) > 0
         for line in told.splitlines()
     )
 

@@ -85,7 +85,7 @@ async def test_a_full_disk_stops_neither_gateway_nor_manager(tmp_path: Path) -> 
             dropped = [
                 float(line.split()[-1])
                 for line in (await http.get("/metrics")).text.splitlines()
-                if line.startswith("turnout_log_lines_dropped ")
+                if line.startswith("turnout_log_lines_dropped_total ")
             ]
             assert dropped[0] > 0
         holder = RedisMutex(link).holder

@@ -8,7 +8,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from turnout.domain.serving import Gpu
-from turnout.worker.gpus import GpuFinding, GpuReader, find_gpus, pynvml
+from turnout.worker.gpus import GpuFinding, GpuReader, XidCounts, find_gpus, pynvml
 
 REAL = pynvml()
 
@@ -20,9 +20,14 @@ class StandIn:
     NVML_ERROR_LIBRARY_NOT_FOUND = REAL.NVML_ERROR_LIBRARY_NOT_FOUND
     NVML_ERROR_DRIVER_NOT_LOADED = REAL.NVML_ERROR_DRIVER_NOT_LOADED
     NVML_ERROR_LIB_RM_VERSION_MISMATCH = REAL.NVML_ERROR_LIB_RM_VERSION_MISMATCH
+    NVML_TEMPERATURE_GPU = REAL.NVML_TEMPERATURE_GPU
+    NVML_MEMORY_ERROR_TYPE_UNCORRECTED = REAL.NVML_MEMORY_ERROR_TYPE_UNCORRECTED
+    NVML_VOLATILE_ECC = REAL.NVML_VOLATILE_ECC
+    nvmlEventTypeXidCriticalError = REAL.nvmlEventTypeXidCriticalError
 
     def __init__(self, *gpus: str, start: int = 0, read: int = 0) -> None:
         self._gpus, self._start, self._read = gpus, start, read
+        self.xids: list[int] = []
 
     def nvmlInit(self) -> None:
         if self._start:
@@ -42,10 +47,58 @@ class StandIn:
     def nvmlDeviceGetName(self, handle: int) -> str:
         return self._gpus[handle]
 
+    def nvmlDeviceGetUtilizationRates(self, handle: int) -> Any:
+        return SimpleNamespace(gpu=75)
+
+    def nvmlDeviceGetPowerUsage(self, handle: int) -> int:
+        return 350_000
+
+    def nvmlDeviceGetTemperature(self, handle: int, sensor: int) -> int:
+        return 61
+
+    def nvmlDeviceGetTotalEccErrors(self, handle: int, kind: int, since: int) -> int:
+        if handle == 1:
+            raise REAL.NVMLError(REAL.NVML_ERROR_NOT_SUPPORTED)
+        return 2
+
+    def nvmlEventSetCreate(self) -> object:
+        return object()
+
+    def nvmlDeviceRegisterEvents(self, handle: int, kinds: int, events: object) -> None:
+        assert kinds == REAL.nvmlEventTypeXidCriticalError
+
+    def nvmlEventSetWait_v2(self, events: object, wait_ms: int) -> Any:
+        assert wait_ms == 0, "a heartbeat never waits for errors"
+        if not self.xids:
+            raise REAL.NVMLError(REAL.NVML_ERROR_TIMEOUT)
+        return SimpleNamespace(device=self.xids.pop(), eventData=79)
+
+    def nvmlDeviceGetIndex(self, handle: int) -> int:
+        return handle
+
 
 def test_gpus_are_numbered_named_and_measured(tmp_path: Path) -> None:
-    found = find_gpus(StandIn("NVIDIA A", "NVIDIA B"), tmp_path)
-    assert found == GpuFinding((Gpu(0, 10, 4, "NVIDIA A"), Gpu(1, 20, 4, "NVIDIA B")))
+    nvml = StandIn("NVIDIA A", "NVIDIA B")
+    found = find_gpus(nvml, tmp_path)
+    assert found == GpuFinding(
+        (
+            Gpu(0, 10, 4, "NVIDIA A", 0.75, 350.0, 61.0, 2),
+            Gpu(1, 20, 4, "NVIDIA B", 0.75, 350.0, 61.0, None),
+        )
+    )
+
+
+def test_errors_that_the_driver_reports_are_counted_by_gpu(tmp_path: Path) -> None:
+    nvml = StandIn("NVIDIA A", "NVIDIA B")
+    xids = XidCounts(nvml)
+
+    def seen() -> list[int]:
+        return [gpu.xid_errors for gpu in find_gpus(nvml, tmp_path, xids).gpus]
+
+    assert seen() == [0, 0]
+    nvml.xids += [1, 1]
+    assert seen() == [0, 2]
+    assert seen() == [0, 2]
 
 
 def pci(root: Path, vendor: str, kind: str) -> None:

@@ -114,15 +114,23 @@ class Want(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
+    """What a card does not tell is None. `ecc_errors` are uncorrected ones since the driver was loaded, `xid_errors` those
+    that the driver reported since its worker started."""
+
     index: int
     total_bytes: int
     free_bytes: int
     name: str = ""
+    utilization: float | None = None
+    power_watts: float | None = None
+    temperature_celsius: float | None = None
+    ecc_errors: int | None = None
+    xid_errors: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What a worker has, as it measured it, and which engines it can run."""
+    """What a worker has, as it measured it, and which engines it can run. The disk is the one with its state directory."""
 
     gpus: tuple[Gpu, ...]
     memory_bytes: int
@@ -130,11 +138,13 @@ class Machine:
     cpus: int = 1
     weights: frozenset[str] = frozenset()  # names of models whose weights lie on its disk
     engines: frozenset[EngineKind] = ENGINE_SERVERS
+    disk_bytes: int = 0
+    free_disk_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class ReplicaReport:
-    """A replica as its worker sees it. `address` is where its engine listens on that machine ("host:port");
+    """A replica as its worker sees it, of which model and on which GPUs. `address` is where its engine listens on that machine ("host:port");
     `busy` counts requests under way; `detail` says why it failed, in words for a user."""
 
     id: ReplicaId
@@ -142,6 +152,8 @@ class ReplicaReport:
     address: str | None = None
     busy: int = 0
     detail: str = ""
+    model: str = ""
+    gpus: tuple[int, ...] = ()
 
 
 class Standing(StrEnum):

@@ -70,7 +70,7 @@ def create_app(gateway: Gateway) -> FastAPI:
     config = gateway.config
     app.add_middleware(BodyLimit, max_bytes=config.max_body_bytes, max_bytes_in_all=config.max_bodies_bytes)
     app.add_middleware(StandardHeaders)
-    app.add_middleware(RequestMetrics, metrics=gateway.metrics)
+    app.add_middleware(RequestMetrics, figures=gateway.request_figures)
     app.openapi = lambda: _document(app)
     return app
 

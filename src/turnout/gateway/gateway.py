@@ -8,7 +8,7 @@ through this object.
 import secrets
 import ssl
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, cast
@@ -16,6 +16,7 @@ from typing import Annotated, cast
 from fastapi import Depends
 from starlette.requests import HTTPConnection
 
+from turnout import __version__
 from turnout.background import BackgroundLoops
 from turnout.config import Config
 from turnout.gateway.catalog import Catalog
@@ -30,8 +31,9 @@ from turnout.gateway.chat.switchboard import Switchboard
 from turnout.gateway.key_ring import KeyRing
 from turnout.gateway.operations.gang_list import GangList
 from turnout.gateway.operations.history import History
-from turnout.gateway.operations.metrics import Metrics
+from turnout.gateway.operations.metrics import Metrics, RequestFigures
 from turnout.gateway.operations.readiness import ReadinessCheck
+from turnout.gateway.operations.service_metrics import ServiceMetrics
 from turnout.gateway.revocation import Revocations
 from turnout.gateway.videos.live_events import LiveEvents
 from turnout.gateway.videos.submission import Submissions
@@ -103,6 +105,7 @@ class Gateway:
     keys: KeyRing
     revocations: Revocations
     catalog: Catalog
+    request_figures: RequestFigures
     metrics: Metrics
     background: BackgroundLoops
     readiness: ReadinessCheck
@@ -139,31 +142,31 @@ def build_gateway(
     logins: LoginVerifier | None = None,
     new_id: Callable[[], str],
     new_seed: Callable[[], int],
+    disks: Callable[[], Mapping[str, tuple[int, int]]] = dict,
+    certificate_expiry: Callable[[], float | None] = lambda: None,
 ) -> Gateway:
     """`fetcher` calls addresses that users name. `new_id` gives unique letters and digits that sort by time, `new_seed`
     a seed for a request without one. `tls` is for workers that are called over TLS. `logins` verifies the tokens of an
-    issuer, if one is configured."""
+    issuer, if one is configured. `disks` and `certificate_expiry` are for the metrics."""
     name = f"gw-{secrets.token_hex(6)}"
     keys = KeyRing(stores.keys, time.time, stores.data.check_data, logins)
     catalog = Catalog(stores.models, [model.name for model in config.served], time.monotonic)
     background = BackgroundLoops()
     gangs = GangList(stores.gangs, stores.workers, stores.orders, time.monotonic)
-    metrics = Metrics(
-        stores.backlog, stores.dead_records, gangs, stores.fleet_status, catalog, background, time.time
-    )
+    request_figures = RequestFigures(time.time)
     estimates = TimeEstimates()
     switchboard = Switchboard(time.monotonic)
     routes = RoutesFeed(stores.routes, stores.models, stores.workers, switchboard, tunnels, direct)
     shares = ChatShares(stores.quotas, name, config.chat_limits, time.monotonic)
     chat_usage = ChatUsage(stores.usage, name, time.time)
-    chat_metrics = ChatMetrics(metrics.registry, switchboard.demand)
+    chat_metrics = ChatMetrics(switchboard.demand)
     admission = ChatAdmission(keys, shares, switchboard, routes, chat_usage, chat_metrics, direct)
     relay = Relay(admission, relay_settings, tls)
     revocations = Revocations(keys, stores.workers, routes, relay, worker_of)
     demand = DemandFeed(name, stores.demand, switchboard, time.monotonic)
     wait_reasons = WaitReasons(stores.fleet_status, catalog, time.monotonic)
     notes = WaitingNotes(stores.tasks, wait_reasons)
-    observers = (metrics.observe, estimates.observe)
+    observers = (request_figures.observe, estimates.observe)
     live = LiveEvents(stores.tasks, stores.events, revocations.keys, notes, observers)
     background.add("event tail", live.run)
     background.add("waiting notes", partial(notes.run, live.watchers))
@@ -179,7 +182,10 @@ def build_gateway(
         stores.fleet_status,
         stores.workers,
         stores.orders,
-        lambda: {"step_seconds": metrics.step_totals(), "first_token_seconds": chat_metrics.first_totals()},
+        lambda: {
+            "step_seconds": request_figures.videos.step_totals(),
+            "first_token_seconds": chat_metrics.first_totals(),
+        },
         time.time,
     )
     background.add("history", history.run)
@@ -191,7 +197,29 @@ def build_gateway(
         keys=keys,
         revocations=revocations,
         catalog=catalog,
-        metrics=metrics,
+        request_figures=request_figures,
+        metrics=Metrics(
+            request_figures,
+            ServiceMetrics(
+                stores.data,
+                stores.mutex,
+                stores.events,
+                background,
+                relay,
+                relay_settings.max_connections,
+                live,
+                disks,
+                certificate_expiry,
+                __version__,
+            ),
+            stores.backlog,
+            stores.dead_records,
+            gangs,
+            stores.fleet_status,
+            stores.workers,
+            catalog,
+            (chat_metrics.text,),
+        ),
         background=background,
         readiness=ReadinessCheck(
             stores.data, stores.blobs, stores.mutex, background, switchboard.knows_routes, time.monotonic

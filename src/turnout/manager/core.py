@@ -175,7 +175,7 @@ def apply(fleet: Fleet, commands: Iterable[Command], now: float) -> Fleet:
     changed: set[WorkerId] = set()
     for command in commands:
         match command:
-            case StartReplica(replica_id, model, worker_id, gpus, needs):
+            case StartReplica(replica_id, model, worker_id, gpus, needs, _):
                 replicas[replica_id] = Replica(
                     replica_id,
                     model,

@@ -70,11 +70,14 @@ Event = ModelSet | ModelRemoved | WorkerHeard | WorkerDraining | WorkerRemoved |
 
 @dataclass(frozen=True, slots=True)
 class StartReplica:
+    """`cause` is why the model needs one more: a short word for the metrics."""
+
     replica: ReplicaId
     model: str
     worker: WorkerId
     gpus: tuple[int, ...]
     needs: Needs
+    cause: str = "request"
 
 
 @dataclass(frozen=True, slots=True)

@@ -147,7 +147,7 @@ class FleetManager:
             update = replace(
                 update,
                 replica_counts=count_replicas(state.fleet) if with_history else None,
-                decision_counts=count_decisions(before, commands),
+                decision_counts=count_decisions(before, state.fleet, commands),
             )
         update = with_others(update, state.others_told, state.others)
         if update is not None and not await self.manager_state.publish(MUTEX, self.id, update):

@@ -38,6 +38,8 @@ from turnout.manager.tend import leave
 
 _MAX_MACHINES = 32  # machines on which a set of victims is worked out for one claim
 _MAX_OPTIONS = 4  # sets to choose from
+_AFTER_FAILURE_S = 60.0  # so long after the retry is due, a start counts as one after a failure
+_CAUSES = {Urgency.WAITED_FOR: "request", Urgency.KEPT_WARM: "min_replicas", Urgency.LOADED: "load"}
 _MAX_FITTING = 32  # machines to choose from: more would cost more than a better choice gains
 
 
@@ -109,7 +111,7 @@ class _PlacementPass:
             return ()
         found = self._best(self._now_rooms, model)
         if found is not None:
-            return self._start(model, *found)
+            return self._start(claim, model, *found)
         found = self._best(self._later_rooms, model)
         if found is not None:
             self._reserve(*found)
@@ -161,14 +163,17 @@ class _PlacementPass:
         return self._placed[model]
 
     def _start(
-        self, model: ServedModel, worker: WorkerId, gpus: tuple[int, ...], needs: Needs
+        self, claim: Claim, model: ServedModel, worker: WorkerId, gpus: tuple[int, ...], needs: Needs
     ) -> list[Command]:
         here = self._replicas_by_worker(model.name)
         here[worker] = here.get(worker, 0) + 1
         self._reserve(worker, gpus, needs)
         self._now_rooms[worker].block(gpus)
         self._total[model.name] = self._total.get(model.name, 0) + 1
-        return [StartReplica(next(self._ids), model.name, worker, gpus, needs)]
+        failures = self._fleet.failures.get(model.name)
+        failed = failures is not None and self._now - failures.retry_at < _AFTER_FAILURE_S
+        cause = "failure" if failed else _CAUSES[claim.urgency]
+        return [StartReplica(next(self._ids), model.name, worker, gpus, needs, cause)]
 
     def _reserve(self, worker: WorkerId, gpus: tuple[int, ...], needs: Needs) -> None:
         for rooms in (self._now_rooms, self._later_rooms, *self._emptied.values()):

@@ -129,7 +129,9 @@ async def _deliver(
     except TurnoutError as err:
         problem = err.message
     log = get_log().bind(task=task.id, tries=tries + 1, status=status, problem=problem)
-    match outcome_of(status, tries):
+    outcome = outcome_of(status, tries)
+    await outbox.count(outcome.name.lower())
+    match outcome:
         case DeliveryOutcome.AGAIN:
             await outbox.again(task.id, retry_at(tries, now(), chance()))
             log.warning("webhook failed")

@@ -23,6 +23,10 @@ class TaskEvents(Protocol):
         """The task's events with ids after `after`, oldest first."""
         ...
 
+    async def newest(self) -> str:
+        """The cursor of the newest event of all; "" if there is none."""
+        ...
+
     def tail(self, after: str | None = None) -> AsyncIterator[Recorded]:
         """All tasks' events with cursors after `after` (None: from now on), for ever, in order."""
         ...

@@ -11,11 +11,13 @@ from turnout.domain.serving import WorkerId
 
 @dataclass(frozen=True, slots=True)
 class FleetFigures:
-    """What watchers want to know of the fleet; `heard_s` is how long ago each worker was last heard."""
+    """What watchers want to know of the fleet; `heard_s` is how long ago each worker was last heard, `webhooks` how many are
+    still to be delivered. `decision_counts` only grow; they are named as in manager/figures, and `webhook:OUTCOME`."""
 
     replica_counts: Mapping[str, int] = field(default_factory=dict[str, int])
     decision_counts: Mapping[str, int] = field(default_factory=dict[str, int])
     heard_s: Mapping[WorkerId, float] = field(default_factory=dict[WorkerId, float])
+    webhooks: int = 0
 
 
 class FleetStatus(Protocol):

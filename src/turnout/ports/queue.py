@@ -1,5 +1,6 @@
 """The queue of tasks that each video model has: for gangs that claim, for owners of gangs, for those who watch it."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -86,6 +87,10 @@ class Backlog(Protocol):
         ...
 
     async def figures(self, model: str) -> QueueFigures: ...
+
+    async def all_figures(self, models: Sequence[str]) -> dict[str, QueueFigures]:
+        """The same of many, read at once."""
+        ...
 
     async def by_tenant(self, model: str) -> list[TenantBacklog]:
         """Of the 5,000 oldest unfinished tasks."""

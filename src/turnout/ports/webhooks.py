@@ -26,6 +26,10 @@ class Outbox(Protocol):
     async def done(self, task_id: TaskId) -> None: ...
     async def again(self, task_id: TaskId, at: float) -> None: ...
 
+    async def count(self, outcome: str) -> None:
+        """Counts a try, for the metrics."""
+        ...
+
 
 class WebhookSecretStore(Protocol):
     """Tenants' own secrets."""

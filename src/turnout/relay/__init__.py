@@ -76,6 +76,16 @@ class Relay:
         return self._context.connections
 
     @property
+    def open_connections(self) -> int:
+        """All of the clients' connections, those behind TLS and WebSockets, too."""
+        return self._context.counts.total
+
+    @property
+    def upstream_idle(self) -> int:
+        """Connections to replicas that wait for their next request."""
+        return self._context.pool.idle
+
+    @property
     def body_bytes(self) -> int:
         """What requests take that are being read or answered."""
         return self._context.body_bytes

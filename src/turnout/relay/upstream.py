@@ -272,6 +272,10 @@ class ConnectionPool:
         self.now = 0.0  # at the last tick or connect, which is exact enough for ages
 
     @property
+    def idle(self) -> int:
+        return sum(len(pool.idle) for pool in self._target_pools.values())
+
+    @property
     def empty(self) -> bool:
         return not self._target_pools
 

@@ -3,9 +3,11 @@
 import gc
 import ipaddress
 import secrets
+import shutil
 import socket
 import time
-from contextlib import aclosing
+from contextlib import aclosing, suppress
+from functools import partial
 
 import uvicorn
 
@@ -26,7 +28,7 @@ from turnout.relay import RelaySettings
 from turnout.relay.connection_counts import read_networks
 from turnout.wiring.open_files import raise_open_files
 from turnout.wiring.stores import Stores, open_stores
-from turnout.wiring.tls import add_listener, client_tls, server_tls
+from turnout.wiring.tls import add_listener, certificate_expiry, client_tls, server_tls
 
 _MAX_SOCKET_MESSAGE_BYTES = 64 * 1024  # twice what a tunnel's message has; clients only say their key
 _OTHER_FILES = 256  # of this process: Redis, engines, objects
@@ -127,7 +129,21 @@ def gateway_on(
         logins=OidcLogins(config.oidc, prober, time.monotonic) if config.oidc else None,
         new_id=new_task_id,
         new_seed=lambda: secrets.randbits(32),
+        disks=partial(_disks, config),
+        certificate_expiry=partial(certificate_expiry, config.tls_cert),
     )
+
+
+def _disks(config: Config) -> dict[str, tuple[int, int]]:
+    """(size, free) of the disk that has the state directory, and of another one that objects lie on."""
+    found: dict[str, tuple[int, int]] = {}
+    directories = {"state": str(config.state_dir), "objects": config.blobs or ""}
+    for of, directory in directories.items():
+        if directory and "://" not in directory:
+            with suppress(OSError):
+                usage = shutil.disk_usage(directory)
+                found[of] = (usage.total, usage.free)
+    return found
 
 
 def gateway_stores(stores: Stores, gangs: GangReports | None = None) -> GatewayStores:

@@ -178,7 +178,13 @@ def _machine_reader(
 
     def read() -> Machine:
         weights = [*builtin_weights(), *cached_weights(hub)]
-        return read_machine(read_gpus, weights, engines=found, max_memory_bytes=config.worker_memory_bytes)
+        return read_machine(
+            read_gpus,
+            weights,
+            engines=found,
+            max_memory_bytes=config.worker_memory_bytes,
+            disk=config.state_dir,
+        )
 
     return read
 

@@ -6,7 +6,7 @@ import ssl
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import uvicorn
 
@@ -36,6 +36,18 @@ def server_tls(config: Config) -> "ServerTls | None":
             raise Misconfigured("tls_key goes with tls_cert")
         return None
     return ServerTls(config.tls_cert, config.tls_key or config.tls_cert, time.monotonic)
+
+
+def certificate_expiry(cert: Path | None) -> float | None:
+    """When the certificate in the file ends (Unix time); None without one, or if it cannot be read."""
+    if cert is None:
+        return None
+    try:
+        # The only reader of certificates in the standard library; all else needs a connection.
+        decode = cast("Callable[[str], dict[str, str]]", cast("Any", ssl)._ssl._test_decode_cert)
+        return float(ssl.cert_time_to_seconds(decode(str(cert))["notAfter"]))
+    except (AttributeError, KeyError, OSError, ValueError):  # an SSLError is an OSError
+        return None
 
 
 class ServerTls:

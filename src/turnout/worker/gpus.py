@@ -1,7 +1,8 @@
 """Which GPUs this machine has, by NVML; and when there is none, why. The worker and `turnout doctor` both ask here."""
 
 import importlib
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,8 @@ from turnout.domain.serving import Gpu
 from turnout.observe import get_log
 
 log = get_log()
+
+_MAX_XIDS = 100  # read at once
 
 ReadGpus = Callable[[], tuple[Gpu, ...]]
 
@@ -24,14 +27,15 @@ class GpuFinding:
     broken: bool = False
 
 
-def find_gpus(nvml: Any, root: Path = Path("/")) -> GpuFinding:
+def find_gpus(nvml: Any, root: Path = Path("/"), xids: "XidCounts | None" = None) -> GpuFinding:
     """`nvml` is the module `pynvml`. It stays initialised: without another user, a GPU would be reset in between."""
     try:
         nvml.nvmlInit()
     except nvml.NVMLError as err:
         return _without_nvml(nvml, err, root)
     try:
-        gpus = tuple(_read_gpu(nvml, index) for index in range(nvml.nvmlDeviceGetCount()))
+        errors = xids.read() if xids is not None else dict[int, int]()
+        gpus = tuple(_read_gpu(nvml, index, errors) for index in range(nvml.nvmlDeviceGetCount()))
     except nvml.NVMLError as err:
         return GpuFinding(reason=f"NVIDIA's driver answers, but its GPUs cannot be read: {err}", broken=True)
     return GpuFinding(gpus, "" if gpus else "NVIDIA's driver is here, but it has no GPU")
@@ -55,13 +59,64 @@ def _without_nvml(nvml: Any, err: Any, root: Path) -> GpuFinding:
             return GpuFinding(reason=f"NVIDIA's driver does not answer: {err}", broken=True)
 
 
-def _read_gpu(nvml: Any, index: int) -> Gpu:
+def _read_gpu(nvml: Any, index: int, xid_errors: Mapping[int, int]) -> Gpu:
     handle = nvml.nvmlDeviceGetHandleByIndex(index)
     memory = nvml.nvmlDeviceGetMemoryInfo(handle)
     name = nvml.nvmlDeviceGetName(handle)
+
+    def figure(read: Callable[[], Any]) -> Any:
+        try:
+            return read()
+        except nvml.NVMLError:
+            return None  # not every card has it
+
+    busy = figure(lambda: nvml.nvmlDeviceGetUtilizationRates(handle).gpu)
+    milliwatts = figure(lambda: nvml.nvmlDeviceGetPowerUsage(handle))
     return Gpu(
-        index, int(memory.total), int(memory.free), name.decode() if isinstance(name, bytes) else str(name)
+        index,
+        int(memory.total),
+        int(memory.free),
+        name.decode() if isinstance(name, bytes) else str(name),
+        None if busy is None else busy / 100,
+        None if milliwatts is None else milliwatts / 1000,
+        figure(lambda: float(nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU))),
+        figure(
+            lambda: int(
+                nvml.nvmlDeviceGetTotalEccErrors(
+                    handle, nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, nvml.NVML_VOLATILE_ECC
+                )
+            )
+        ),
+        xid_errors.get(index, 0),
     )
+
+
+class XidCounts:
+    """How many errors the driver has reported of each GPU (by its index) since we listen. A machine whose driver does not
+    report them has none."""
+
+    def __init__(self, nvml: Any) -> None:
+        self._nvml = nvml
+        self._events: Any = None
+        self._counts: Counter[int] = Counter()
+
+    def read(self) -> Mapping[int, int]:
+        """Call it when NVML is initialised; it never waits."""
+        nvml = self._nvml
+        try:
+            if self._events is None:
+                self._events = nvml.nvmlEventSetCreate()
+                for index in range(nvml.nvmlDeviceGetCount()):
+                    handle = nvml.nvmlDeviceGetHandleByIndex(index)
+                    nvml.nvmlDeviceRegisterEvents(handle, nvml.nvmlEventTypeXidCriticalError, self._events)
+            for _ in range(_MAX_XIDS):
+                event = nvml.nvmlEventSetWait_v2(self._events, 0)
+                index = nvml.nvmlDeviceGetIndex(event.device)
+                self._counts[index] += 1
+                log.error("GPU error", gpu=index, xid=int(event.eventData))
+        except nvml.NVMLError:
+            pass  # there is none (a time-out), or this driver reports none
+        return self._counts
 
 
 def _has_amd(root: Path) -> bool:
@@ -120,4 +175,5 @@ def _tell(found: GpuFinding) -> None:
 
 def open_gpus() -> GpuReader:
     nvml = pynvml()
-    return GpuReader(lambda: find_gpus(nvml))
+    xids = XidCounts(nvml)
+    return GpuReader(lambda: find_gpus(nvml, xids=xids))

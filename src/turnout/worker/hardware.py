@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import os
+import shutil
 import time
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -21,12 +22,24 @@ def read_machine(
     *,
     engines: frozenset[EngineKind] = ENGINE_SERVERS,
     max_memory_bytes: int | None = None,
+    disk: Path | None = None,
 ) -> Machine:
-    """`max_memory_bytes` is what replicas may take together, where that is less than the machine has."""
+    """`max_memory_bytes` is what replicas may take together, where that is less than the machine has. `disk` is a directory
+    on the disk to measure."""
     total, free = read_memory(root)
     if max_memory_bytes is not None:
         total, free = min(total, max_memory_bytes), min(free, max_memory_bytes)
-    return Machine(read_gpus(), total, free, count_cpus(root), frozenset(weights), engines)
+    size, left = read_disk(disk) if disk is not None else (0, 0)
+    return Machine(read_gpus(), total, free, count_cpus(root), frozenset(weights), engines, size, left)
+
+
+def read_disk(directory: Path) -> tuple[int, int]:
+    """(size, free) bytes; zeros if it cannot be read."""
+    try:
+        found = shutil.disk_usage(directory)
+    except OSError:
+        return 0, 0
+    return found.total, found.free
 
 
 def read_memory(root: Path = Path("/")) -> tuple[int, int]:

@@ -108,9 +108,17 @@ class InFlight:
 class ReplicaOwner:
     """`run` lasts as long as the engine. The other methods may be called at any time from the same loop, and never wait."""
 
-    def __init__(self, id_: ReplicaId, model: ServedModel, want: Want, context: ReplicaContext) -> None:
+    def __init__(
+        self,
+        id_: ReplicaId,
+        model: ServedModel,
+        want: Want,
+        context: ReplicaContext,
+        gpus: tuple[int, ...] = (),
+    ) -> None:
         self.id = id_
         self.model = model
+        self._gpus = gpus
         self._context = context
         self._state = EngineState(want=want)
         self._launch: Launch | None = None
@@ -159,7 +167,7 @@ class ReplicaOwner:
         detail = state.fault if state.phase is Phase.FAILED else ""
         listens = state.phase in (Phase.READY, Phase.SLEEPING)
         address = self._launch.address if self._launch and listens else None
-        return ReplicaReport(self.id, state.phase, address, state.busy, detail)
+        return ReplicaReport(self.id, state.phase, address, state.busy, detail, self.model.name, self._gpus)
 
     def log_tail(self) -> str:
         """The end of the engine's output, also after it has exited."""

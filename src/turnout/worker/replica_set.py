@@ -170,7 +170,7 @@ class ReplicaSet:
             deadlines=context.deadlines,
             wait_acknowledged=context.wait_acknowledged,
         )
-        replica = ReplicaOwner(order.replica, order.model, order.want, replica_context)
+        replica = ReplicaOwner(order.replica, order.model, order.want, replica_context, order.gpus)
         self._replicas[replica.id] = replica
         self._tasks[replica.id] = self._group.create_task(self._run(replica), name=f"replica {replica.id}")
         self._changed()

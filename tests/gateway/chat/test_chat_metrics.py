@@ -8,8 +8,8 @@ from tests.gateway.conftest import chatting
 from tests.gateway.operations.test_usage_routes import streamed
 from tests.relay.kit import Call
 
+from turnout.domain.histogram import Histogram
 from turnout.domain.serving import Enrolment, Machine, StoredHeartbeat, WorkerId
-from turnout.gateway.chat.chat_figures import Histogram
 from turnout.ports.manager_state import Publication
 
 
@@ -25,10 +25,10 @@ async def test_requests_times_tokens_and_refusals_are_told(stores: Stores, tmp_p
         text = (await http.get("/metrics")).text
     for line in (
         'turnout_chat_requests_total{model="m",outcome="200"} 2.0',
-        'turnout_chat_tokens_total{kind="prompt",model="m"} 17.0',
-        'turnout_chat_tokens_total{kind="completion",model="m"} 8.0',
+        'turnout_chat_tokens_total{model="m",kind="prompt"} 17.0',
+        'turnout_chat_tokens_total{model="m",kind="completion"} 8.0',
         'turnout_chat_first_byte_seconds_count{model="m"} 2.0',
-        'turnout_chat_seconds_bucket{le="+Inf",model="m"} 2.0',
+        'turnout_chat_seconds_bucket{model="m",le="+Inf"} 2.0',
         'turnout_chat_inter_token_seconds_count{model="m"} 1.0',
         'turnout_chat_refused_total{code="model_not_found"} 1.0',
         'turnout_chat_waiting{model="m"} 0.0',
@@ -46,16 +46,17 @@ async def test_replicas_wakes_evictions_and_heartbeats_are_told(stores: Stores, 
         for _ in range(2):
             told = Publication(
                 replica_counts={"ready:m": 2, "sleeping:a:b": 1},
-                decision_counts={"started:m": 1, "woken:m": 2, "evicted:a:b": 1},
+                decision_counts={"start:load:m": 1, "wake:request:m": 2, "evict::a:b": 1, "fail::a:b": 3},
             )
             assert await stores.manager_state.publish("fleet", "test", told)
         text = (await chat.gateway.http.get("/metrics")).text
     for line in (
         'turnout_replicas{model="m",state="ready"} 2.0',
         'turnout_replicas{model="a:b",state="sleeping"} 1.0',
-        'turnout_wakes_total{kind="started",model="m"} 2.0',
-        'turnout_wakes_total{kind="woken",model="m"} 4.0',
+        'turnout_cold_starts_total{model="m",kind="start",cause="load"} 2.0',
+        'turnout_cold_starts_total{model="m",kind="wake",cause="request"} 4.0',
         'turnout_evictions_total{model="a:b"} 2.0',
+        'turnout_model_failures_total{model="a:b"} 6.0',
     ):
         assert f"{line}\n" in text, (line, text)
     (age,) = [li for li in text.splitlines() if li.startswith("turnout_worker_heartbeat_age_seconds{")]

@@ -45,7 +45,9 @@ async def test_what_was_seen_in_an_interval_is_shown(gateway: Gateway) -> None:
 async def wait_steps(gateway: Gateway, count: int) -> None:
     from tests.conftest import wait_until
 
-    await wait_until(lambda: gateway.inside.metrics.step_totals()[0] >= count, "the steps to be seen")
+    await wait_until(
+        lambda: gateway.inside.request_figures.videos.step_totals()[0] >= count, "the steps to be seen"
+    )
 
 
 class Kept:

@@ -1,5 +1,6 @@
 """What is unfinished, in Redis: read for figures and for cleaning up."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from turnout.adapters.redis import scripts
@@ -16,13 +17,22 @@ class RedisBacklog:
         self._link = link
 
     async def figures(self, model: str) -> QueueFigures:
+        return (await self.all_figures([model]))[model]
+
+    async def all_figures(self, models: Sequence[str]) -> dict[str, QueueFigures]:
         async with translated(), self._link.client.pipeline(transaction=False) as pipe:
-            pipe.xlen(self._link.keys.queue(model))
-            pipe.hlen(self._link.keys.bound(model))
-            pipe.zrange(self._link.keys.unfinished(model), 0, 0, withscores=True)
-            length, running, oldest = await pipe.execute()
-        age = max(0.0, await self._link.now() - oldest[0][1] / 1000) if oldest else 0.0
-        return QueueFigures(length, running, age)
+            for model in models:
+                pipe.xlen(self._link.keys.queue(model))
+                pipe.hlen(self._link.keys.bound(model))
+                pipe.zrange(self._link.keys.unfinished(model), 0, 0, withscores=True)
+            pipe.time()
+            *found, (seconds, micros) = await pipe.execute()
+        now = seconds + micros / 1e6
+        figures: dict[str, QueueFigures] = {}
+        for model, length, running, oldest in zip(models, found[::3], found[1::3], found[2::3], strict=True):
+            age = max(0.0, now - oldest[0][1] / 1000) if oldest else 0.0
+            figures[model] = QueueFigures(length, running, age)
+        return figures
 
     async def by_tenant(self, model: str) -> list[TenantBacklog]:
         async with translated(), self._link.client.pipeline(transaction=False) as pipe:

@@ -2,11 +2,14 @@
 
 import re
 import secrets
+import time
 from collections.abc import Mapping
+from typing import Any
 
 from turnout.adapters.redis import scripts
 from turnout.adapters.redis.connection import RedisConnection, translated
 from turnout.domain.errors import Unavailable
+from turnout.ports.service_health import ServerLoad
 
 _LOOPS_MS = 10_000
 _GONE = (
@@ -54,6 +57,17 @@ class RedisDataHealth:
         self._known = self._known or found
         if found != self._known:
             raise Unavailable(_GONE, code="data_lost")
+
+    async def load(self) -> ServerLoad:
+        async with translated():
+            began = time.perf_counter()
+            await self._link.client.ping()
+            ping_s = time.perf_counter() - began
+            info: dict[str, Any] = await self._link.client.info()
+        limit = int(info.get("maxmemory", 0)) or int(info.get("total_system_memory", 0))
+        return ServerLoad(
+            ping_s, int(info.get("used_memory", 0)), limit, int(info.get("connected_clients", 0))
+        )
 
     async def report_loops(self, states: Mapping[str, str]) -> None:
         name = self._link.keys.manager_loops()

@@ -120,7 +120,8 @@ class RedisFleetStatus:
             pipe.hget(self._link.keys.manager(), "census")
             pipe.hgetall(self._link.keys.decision_counts())
             pipe.smembers(self._link.keys.workers())
-            replica_counts, decisions, names = await pipe.execute()
+            pipe.zcard(self._link.keys.outbox())
+            replica_counts, decisions, names, webhooks = await pipe.execute()
             workers = sorted(WorkerId(text(name)) for name in names)
             pipe.time()
             for worker in workers:
@@ -132,6 +133,7 @@ class RedisFleetStatus:
             or {},
             {text(name): number(count) for name, count in sorted(decisions.items())},
             {w: max(0.0, now - number(seq) / 1e6) for w, seq in zip(workers, beats, strict=True) if seq},
+            webhooks,
         )
 
     async def given_up(self) -> Mapping[str, GivenUp]:

@@ -24,13 +24,16 @@ class RedisTaskEvents:
         events = await read_all(self._link, f"event of {task_id}", docs, load_event)
         return [Recorded(entry, "", task_id, owner, event) for entry, event in events.items()]
 
+    async def newest(self) -> str:
+        async with translated():
+            newest = await self._link.client.xrevrange(self._link.keys.all_events(), count=1)
+        return newest[0][0].decode() if newest else ""
+
     async def tail(self, after: str | None = None) -> AsyncIterator[Recorded]:
         stream = self._link.keys.all_events()
         cursor = after
         if cursor is None:
-            async with translated():
-                newest = await self._link.client.xrevrange(stream, count=1)
-            cursor = newest[0][0].decode() if newest else "0"
+            cursor = await self.newest() or "0"
         while True:
             async with translated():
                 read = await self._link.client.xread({stream: cursor}, count=500, block=_TAIL_BLOCK_MS)

@@ -37,6 +37,10 @@ class RedisOutbox:
             await self._client.zrem(self._name, task_id)
             await self._client.delete(self._link.keys.webhook_tries(task_id))
 
+    async def count(self, outcome: str) -> None:
+        async with translated():
+            await self._client.hincrby(self._link.keys.decision_counts(), f"webhook:{outcome}", 1)
+
     async def again(self, task_id: TaskId, at: float) -> None:
         async with translated():
             tries = self._link.keys.webhook_tries(task_id)

@@ -1,30 +1,10 @@
 """Counts and histograms of chat requests in plain numbers: each request adds to them, a scrape reads them. Pure."""
 
-import itertools
-from bisect import bisect_left
+from turnout.domain.histogram import Histogram
 
 _SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
 _TOKEN_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.25, 0.5, 1, 2.5)
 _BYTES_A_TOKEN = 4  # of English, in most models' vocabularies
-
-
-class Histogram:
-    """How many values fell below each bound."""
-
-    __slots__ = ("bounds", "counts", "total")
-
-    def __init__(self, bounds: tuple[float, ...]) -> None:
-        self.bounds = bounds
-        self.counts = [0] * (len(bounds) + 1)
-        self.total = 0.0
-
-    def add(self, value: float) -> None:
-        self.counts[bisect_left(self.bounds, value)] += 1
-        self.total += value
-
-    def buckets(self) -> list[tuple[str, float]]:
-        names = (*(str(float(bound)) for bound in self.bounds), "+Inf")
-        return list(zip(names, itertools.accumulate(self.counts), strict=True))
 
 
 class ModelFigures:

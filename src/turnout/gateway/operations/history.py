@@ -93,7 +93,7 @@ class History:
     async def _woken(self) -> int:
         """Replicas ever started or woken."""
         counts = (await self._fleet.figures()).decision_counts
-        return sum(count for name, count in counts.items() if not name.startswith("evicted:"))
+        return sum(count for name, count in counts.items() if name.startswith(("start:", "wake:")))
 
     async def _gpus(self) -> dict[str, int]:
         """A GPU is busy when a replica on it is."""

@@ -123,6 +123,16 @@ class LiveEvents:
         self._count = 0
         self._stopping = False
 
+    @property
+    def cursor(self) -> str | None:
+        """Of the last event that was fanned out; None before the first."""
+        return self._cursor
+
+    @property
+    def count(self) -> int:
+        """How many watch."""
+        return self._count
+
     async def run(self) -> None:
         """Tails for ever; after a failure it goes on from the last event it fanned out."""
         while True:
