@@ -30,7 +30,7 @@ from turnout.manager.events_and_commands import (
     Tick,
     WorkerDraining,
 )
-from turnout.manager.views import orders_of
+from turnout.manager.views import orders_of, statuses
 
 W1, W2, W3 = WorkerId("w1"), WorkerId("w2"), WorkerId("w3")
 
@@ -43,11 +43,15 @@ def test_a_model_starts_when_asked_and_goes_when_idle() -> None:
     world.ticks(6)
     assert world.ready("a") and world.starts["a"] == 1
     assert explain(world.fleet, "a") == "ready: 1 replica"
+    assert statuses(world.fleet)["a"].idle_left_s is None, "it has work"
     world.ask("a")
     world.ticks(28)
     assert world.ready("a")
+    assert statuses(world.fleet)["a"].idle_left_s == 2.0
     world.ticks(10)
     assert not world.of("a") and not world.boxes[W1].engines
+    asleep = statuses(world.fleet)["a"]
+    assert (asleep.idle_left_s, asleep.wake_s) == (None, 4.0), "a tick to be told, and three to load"
     world.ask("a", waiting=1)
     world.ticks(6)
     assert world.ready("a")

@@ -11,8 +11,8 @@ from turnout.cli.formatting import one_line, shorten, table
 from turnout.cli.options import Common, JsonOption, with_common
 
 if TYPE_CHECKING:
-    from turnout.domain.serving import Gpu, ReplicaReport
-    from turnout.schemas.worker_messages import WorkerShown
+    from turnout.domain.serving import Gpu
+    from turnout.schemas.worker_messages import ReplicaShown, WorkerShown
 
 GIB = 1 << 30
 DETAIL_WIDTH = 60
@@ -114,9 +114,9 @@ def _free(free_bytes: int, total_bytes: int) -> str:
     return f"{free_bytes / GIB:.1f} of {total_bytes / GIB:.1f} GiB free"
 
 
-def _replica(replica: "ReplicaReport") -> str:
-    """`r-1 ready, 3 busy`, `r-2 failed: no such weights`."""
-    words = one_line(f"{replica.id} {replica.phase}")
+def _replica(replica: "ReplicaShown") -> str:
+    """`qwen ready, 3 busy`, `r-2 failed: no such weights`."""
+    words = one_line(f"{replica.model or replica.id} {replica.phase}")
     if replica.busy:
         words += f", {replica.busy} busy"
     if replica.detail:

@@ -86,7 +86,8 @@ class GivenUp:
 
 @dataclass(frozen=True, slots=True)
 class Fleet:
-    """`at` is when it was last stepped, by the manager's clock; all other times are by the same clock."""
+    """`at` is when it was last stepped, by the manager's clock; all other times are by the same clock. `wake_s` is how long
+    each model took the last time that a replica of it became ready."""
 
     models: Mapping[str, ServedModel] = field(default_factory=dict[str, ServedModel])
     workers: Mapping[WorkerId, Worker] = field(default_factory=dict[WorkerId, Worker])
@@ -95,6 +96,7 @@ class Fleet:
     pace: Mapping[str, ModelPressure] = field(default_factory=dict[str, ModelPressure])
     failures: Mapping[str, Failures] = field(default_factory=dict[str, Failures])
     given_up: Mapping[str, GivenUp] = field(default_factory=dict[str, GivenUp])
+    wake_s: Mapping[str, float] = field(default_factory=dict[str, float])
     rules: Rules = Rules()
     at: float = 0.0
 
@@ -107,6 +109,7 @@ class ModelHistory:
     pace: Mapping[str, ModelPressure] = field(default_factory=dict[str, ModelPressure])
     failures: Mapping[str, Failures] = field(default_factory=dict[str, Failures])
     given_up: Mapping[str, GivenUp] = field(default_factory=dict[str, GivenUp])
+    wake_s: Mapping[str, float] = field(default_factory=dict[str, float])
 
 
 def load_of(fleet: Fleet, model: str) -> int:

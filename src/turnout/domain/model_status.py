@@ -31,7 +31,8 @@ class StatusCause(StrEnum):
 @dataclass(frozen=True, slots=True)
 class ModelStatus:
     """Only the fields that belong to the state are set. `for_s` is how long it has been in it; `by` are the models that
-    make room, or hold the memory."""
+    make room, or hold the memory. `wake_s` is how long it took to become ready the last time, and `idle_left_s` when its
+    last replica leaves if nobody asks; None where nobody knows, or it does not leave."""
 
     state: ModelState
     cause: StatusCause | None = None
@@ -44,6 +45,8 @@ class ModelStatus:
     retry_s: float = 0.0
     reason: str = ""
     by: tuple[str, ...] = ()
+    wake_s: float | None = None
+    idle_left_s: float | None = None
 
 
 NOT_LOOKED_AT = ModelStatus(ModelState.STOPPED, StatusCause.NOT_LOOKED_AT)

@@ -105,8 +105,10 @@ def publication(
     with_history = with_history or before.failures != after.failures or before.given_up != after.given_up
     if not (replicas or orders or routes or with_history):
         return None
-    history = ModelHistory(after.at, after.pace, after.failures, after.given_up) if with_history else None
-    return Publication(replicas, orders, routes, history, statuses(after) if with_history else None)
+    if not with_history:
+        return Publication(replicas, orders, routes)
+    history = ModelHistory(after.at, after.pace, after.failures, after.given_up, after.wake_s)
+    return Publication(replicas, orders, routes, history, statuses(after))
 
 
 def with_others(

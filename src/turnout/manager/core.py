@@ -58,7 +58,7 @@ def absorb(fleet: Fleet, events: Iterable[Event], now: float) -> Fleet:
     by_worker: dict[WorkerId, list[ReplicaId]] = {}
     for replica in fleet.replicas.values():
         by_worker.setdefault(replica.worker, []).append(replica.id)
-    became_ready: set[str] = set()
+    became_ready: dict[str, float] = {}
     for event in events:
         match event:
             case ModelSet(model):
@@ -100,6 +100,7 @@ def absorb(fleet: Fleet, events: Iterable[Event], now: float) -> Fleet:
         },
         failures={k: f for k, f in fleet.failures.items() if k in models},
         given_up={k: g for k, g in fleet.given_up.items() if k in models},
+        wake_s={k: s for k, s in {**fleet.wake_s, **became_ready}.items() if k in models},
         at=now,
     )
 
@@ -131,11 +132,12 @@ def _report(
     worker: Worker,
     own: Sequence[ReplicaId],
     replicas: dict[ReplicaId, Replica],
-    became_ready: set[str],
+    became_ready: dict[str, float],
     now: float,
     absent_s: float,
 ) -> Worker:
-    """Moves the worker's replicas as it reports them; the worker, with other orders when one has left."""
+    """Moves the worker's replicas as it reports them; the worker, with other orders when one has left. Adds to
+    `became_ready` how long those took that did."""
     left = lost = False
     for replica_id in own:
         replica = replicas[replica_id]
@@ -146,7 +148,7 @@ def _report(
         elif after is not replica:
             replicas[replica_id] = after
             if after.phase is Phase.READY and replica.phase is not Phase.READY:
-                became_ready.add(after.model)
+                became_ready[after.model] = now - replica.phase_since
     if not left:
         return worker
     version = worker.version + 1

@@ -120,7 +120,15 @@ class FleetManager:
             i: replace(r, spec=models[r.model]) if models.get(r.model) == r.spec else r
             for i, r in saved.replicas.items()
         }
-        left = Fleet(models, {}, replicas, {}, history.pace, history.failures, history.given_up, self.rules)
+        left = Fleet(
+            models,
+            replicas=replicas,
+            pace=history.pace,
+            failures=history.failures,
+            given_up=history.given_up,
+            wake_s=history.wake_s,
+            rules=self.rules,
+        )
         workers = {
             w: Worker(
                 w,

@@ -1,8 +1,9 @@
 """What others see of the fleet: orders for a worker, routes for gateways, and how each model stands. Pure."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
-from turnout.domain.fleet import Fleet
+from turnout.domain.fleet import Fleet, load_of
 from turnout.domain.model_status import ModelState, ModelStatus, StatusCause
 from turnout.domain.placement import could_ever_fit
 from turnout.domain.serving import (
@@ -74,7 +75,24 @@ def statuses(fleet: Fleet) -> dict[str, ModelStatus]:
     for replica in fleet.replicas.values():
         if replica.model in own:
             own[replica.model].append(replica)
-    return {name: _status(fleet, name, replicas) for name, replicas in own.items()}
+    return {
+        name: replace(
+            _status(fleet, name, replicas),
+            wake_s=fleet.wake_s.get(name),
+            idle_left_s=_idle_left_s(fleet, name, replicas),
+        )
+        for name, replicas in own.items()
+    }
+
+
+def _idle_left_s(fleet: Fleet, name: str, replicas: Sequence[Replica]) -> float | None:
+    """As `scale` lets it leave: so long after the last request, and after the last use of any replica."""
+    model, demand = fleet.models[name], fleet.demand.get(name)
+    ready = [r for r in replicas if r.open and r.phase is Phase.READY]
+    if not ready or model.min_replicas or load_of(fleet, name) or any(r.busy for r in ready):
+        return None
+    used_at = max(max(r.used_at, r.ready_at or 0.0) for r in ready)
+    return max(0.0, model.idle_s - (fleet.at - max(used_at, demand.asked_at if demand else 0.0)))
 
 
 def _status(fleet: Fleet, model: str, replicas: Sequence[Replica]) -> ModelStatus:

@@ -22,7 +22,9 @@ class ModelDefaults(BaseModel):
 
 
 class ModelAnswer(BaseModel):
-    """What is told of every model: `status` says in words how it stands, `state` and `cause` the same for programs."""
+    """What is told of every model: `status` says in words how it stands, `state` and `cause` the same for programs.
+    `replicas` are ready. `wake_s` is how long it took to become ready the last time; `idle_left_s` when it leaves if nobody
+    asks for it, null while it is busy or gone."""
 
     id: str
     object: Literal["model"] = "model"
@@ -36,10 +38,15 @@ class ModelAnswer(BaseModel):
     min_replicas: int
     max_replicas: int
     idle_s: float
+    replicas: int
+    wake_s: float | None
+    idle_left_s: float | None
 
 
 class ModelShown(ModelAnswer):
-    """A video model. `sizes` empty means any size whose sides are multiples of `size_multiple`, up to `max_pixels`."""
+    """A video model. `sizes` empty means any size whose sides are multiples of `size_multiple`, up to `max_pixels`.
+    `waiting` and `running` are its tasks now. A video takes about `seconds_per_work` for each step and pixel of its frames;
+    null until one was made."""
 
     kind: Literal["video"] = "video"
     image: ImageUse
@@ -56,6 +63,9 @@ class ModelShown(ModelAnswer):
     fsdp: bool
     device: str
     fp8: bool
+    waiting: int
+    running: int
+    seconds_per_work: float | None
 
 
 class ServedShown(ModelAnswer):
@@ -85,6 +95,7 @@ def shown_to_users(model: ServedModel, status: ModelStatus) -> ModelShown | Serv
 
 
 def shown(model: ServedModel, status: ModelStatus) -> ModelShown | ServedShown:
+    """As the registry and the manager know it: of its queue only the gateway does."""
     common = ModelAnswer(
         id=model.name,
         engine=model.engine,
@@ -95,6 +106,9 @@ def shown(model: ServedModel, status: ModelStatus) -> ModelShown | ServedShown:
         min_replicas=model.min_replicas,
         max_replicas=model.max_replicas,
         idle_s=model.idle_s,
+        replicas=status.replicas,
+        wake_s=status.wake_s,
+        idle_left_s=status.idle_left_s,
     ).model_dump()
     if model.video is None:
         return ServedShown(**common, concurrency=model.concurrency)
@@ -124,4 +138,7 @@ def shown(model: ServedModel, status: ModelStatus) -> ModelShown | ServedShown:
         fsdp=video.fsdp,
         device=video.device,
         fp8=video.fp8,
+        waiting=0,
+        running=0,
+        seconds_per_work=None,
     )

@@ -8,7 +8,17 @@ change: a lost or repeated message does no harm. The gateway holds a heartbeat o
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from turnout.domain.serving import Machine, ReplicaOrder, ReplicaReport, Standing, WorkerId
+from turnout.domain.serving import (
+    Machine,
+    OrderSheet,
+    Phase,
+    ReplicaId,
+    ReplicaOrder,
+    ReplicaReport,
+    Standing,
+    StoredHeartbeat,
+    WorkerId,
+)
 
 EVICTED = "worker_evicted"
 """The code of the error that an evicted worker gets. It ends then, and does not come back by itself."""
@@ -68,6 +78,33 @@ class WorkerEvicted(BaseModel):
     key: str
 
 
+class ReplicaShown(BaseModel):
+    """A replica as its worker reports it, with what its orders say: the model and the GPUs. `model` is None for one that is
+    ordered no more."""
+
+    id: ReplicaId
+    phase: Phase
+    busy: int = 0
+    detail: str = ""
+    model: str | None = None
+    gpus: tuple[int, ...] = ()
+
+
+def replicas_shown(beat: StoredHeartbeat, sheet: OrderSheet | None) -> tuple[ReplicaShown, ...]:
+    orders = {order.replica: order for order in sheet.orders} if sheet else {}
+    return tuple(
+        ReplicaShown(
+            id=report.id,
+            model=order.model.name if (order := orders.get(report.id)) else None,
+            gpus=order.gpus if order else (),
+            phase=report.phase,
+            busy=report.busy,
+            detail=report.detail,
+        )
+        for report in beat.reports
+    )
+
+
 class WorkerShown(BaseModel):
     """A worker as admins see it; `machine` and `heard_ago_s` are None until its first heartbeat, and an hour after its
     last. `key` is the id of the key that it joined with."""
@@ -80,7 +117,7 @@ class WorkerShown(BaseModel):
     standing: Standing = Standing.GONE
     heard_ago_s: float | None = None
     machine: Machine | None
-    replicas: tuple[ReplicaReport, ...]
+    replicas: tuple[ReplicaShown, ...]
 
 
 class WorkerList(BaseModel):

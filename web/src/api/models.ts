@@ -1,11 +1,10 @@
 // The models that can be called, asked for again while somebody looks at them.
 import { computed, signal } from "@preact/signals";
 import { call } from "./http";
-import type { ModelExtras } from "./proposed";
 import type { ModelShown, ServedShown } from "./schema";
 
-export type VideoModel = ModelShown & ModelExtras;
-export type ChatModel = ServedShown & ModelExtras;
+export type VideoModel = ModelShown;
+export type ChatModel = ServedShown;
 export type Model = VideoModel | ChatModel;
 
 const POLL_MS = 4_000;

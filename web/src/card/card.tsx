@@ -146,7 +146,7 @@ function detailOf(task: Task, station: (typeof STATIONS)[number], model: Model |
     }
     case "waking":
       if (model?.cause != null) return t(`cause.${model.cause}`);
-      return model?.expect?.wake_s == null ? t("card.waking") : t("card.about", { time: duration(model.expect.wake_s) });
+      return model?.wake_s == null ? t("card.waking") : t("card.about", { time: duration(model.wake_s) });
     case "loading":
       return task.loaded === null ? "" : t("card.loaded", { n: Math.floor(task.loaded * 100) });
     case "drawing":

@@ -1,7 +1,5 @@
 """The registered models in OpenAI's list shape, with what each can make and how it stands."""
 
-from collections.abc import Callable
-
 from fastapi import APIRouter
 
 from turnout.domain.errors import NotFound
@@ -9,7 +7,7 @@ from turnout.domain.keys import Key, Role
 from turnout.domain.model_status import NOT_LOOKED_AT, ModelStatus
 from turnout.domain.serving import ServedModel
 from turnout.gateway.auth import UserDep
-from turnout.gateway.gateway import GatewayDep
+from turnout.gateway.gateway import Gateway, GatewayDep
 from turnout.gateway.problems import documented
 from turnout.schemas.model_json import ModelList, ModelShown, ServedShown, shown, shown_to_users
 
@@ -20,8 +18,8 @@ router = APIRouter(tags=["models"], responses=documented(401, 403, 500, 503))
 async def index(key: UserDep, gateway: GatewayDep) -> ModelList:
     statuses = await gateway.stores.fleet_status.statuses()
     models = (await gateway.catalog.all()).values()
-    show = _shown_to(key)
-    return ModelList(data=[show(model, statuses.get(model.name, NOT_LOOKED_AT)) for model in models])
+    data = [await _shown_to(key, gateway, model, statuses.get(model.name, NOT_LOOKED_AT)) for model in models]
+    return ModelList(data=data)
 
 
 @router.get("/v1/models/{name}", responses=documented(404), summary="Look at a model")
@@ -30,8 +28,16 @@ async def show(name: str, key: UserDep, gateway: GatewayDep) -> ModelShown | Ser
         model = await gateway.stores.models.get(name)
     except NotFound as err:
         raise NotFound(f"There is no model {name[:100]}.", "model", "model_not_found") from err
-    return _shown_to(key)(model, (await gateway.stores.fleet_status.statuses()).get(name, NOT_LOOKED_AT))
+    status = (await gateway.stores.fleet_status.statuses()).get(name, NOT_LOOKED_AT)
+    return await _shown_to(key, gateway, model, status)
 
 
-def _shown_to(key: Key) -> Callable[[ServedModel, ModelStatus], ModelShown | ServedShown]:
-    return shown if key.role is Role.ADMIN else shown_to_users
+async def _shown_to(
+    key: Key, gateway: Gateway, model: ServedModel, status: ModelStatus
+) -> ModelShown | ServedShown:
+    answer = shown(model, status) if key.role is Role.ADMIN else shown_to_users(model, status)
+    if isinstance(answer, ModelShown):
+        queue = await gateway.stores.backlog.figures(model.name)
+        answer.waiting, answer.running = max(0, queue.length - queue.running), queue.running
+        answer.seconds_per_work = gateway.estimates.seconds_per_work(model.name)
+    return answer

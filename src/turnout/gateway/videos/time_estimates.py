@@ -28,12 +28,16 @@ class TimeEstimates:
         before = self._seconds.get(task.model, took)
         self._seconds[task.model] = before + _WEIGHT * (took - before)
 
+    def seconds_per_work(self, model: str) -> float | None:
+        """For a unit of work: steps times pixels of all frames."""
+        return self._seconds.get(model)
+
     def eta_s(self, task: Task, position: int | None, gangs: int, now: float) -> float | None:
         """Seconds until the task ends, as far as anyone can say; those before it are taken to be like it, and shared
         by as many `gangs` as its model may have."""
         if task.ended or task.eta_s is not None:
             return task.eta_s
-        per_work = self._seconds.get(task.model)
+        per_work = self.seconds_per_work(task.model)
         if per_work is None:
             return None
         alone_s = per_work * _work(task)

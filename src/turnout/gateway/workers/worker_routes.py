@@ -34,6 +34,7 @@ from turnout.schemas.worker_messages import (
     WorkerList,
     WorkerOrders,
     WorkerShown,
+    replicas_shown,
 )
 
 HEARTBEAT_S = 2.0
@@ -96,6 +97,9 @@ async def heartbeat(
 async def index(admin: AdminDep, gateway: GatewayDep) -> WorkerList:
     enrolments = await gateway.stores.workers.enrolments()
     beats = await gateway.stores.workers.heartbeats(list(enrolments))
+    sheets = {
+        worker: await gateway.stores.orders.get(worker) for worker, beat in beats.items() if beat.reports
+    }
     return WorkerList(
         data=[
             WorkerShown(
@@ -107,7 +111,7 @@ async def index(admin: AdminDep, gateway: GatewayDep) -> WorkerList:
                 standing=_RULES.standing(beats[worker].ago_s) if worker in beats else Standing.GONE,
                 heard_ago_s=round(beats[worker].ago_s, 1) if worker in beats else None,
                 machine=beats[worker].machine if worker in beats else None,
-                replicas=beats[worker].reports if worker in beats else (),
+                replicas=replicas_shown(beats[worker], sheets.get(worker)) if worker in beats else (),
             )
             for worker, enrolment in sorted(enrolments.items())
         ]

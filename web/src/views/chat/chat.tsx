@@ -159,7 +159,7 @@ function Waking({ since, waking, model }: { since: number; waking: boolean; mode
     return () => window.clearInterval(timer);
   }, [since]);
   const asleep = waking || model.state !== "ready";
-  const wakeS = model.expect?.wake_s ?? null;
+  const wakeS = model.wake_s;
   return (
     <div class="waking">
       <p>

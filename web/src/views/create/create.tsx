@@ -332,14 +332,14 @@ function Expectation({ model: chosen }: { model: VideoModel }) {
     .map((task) => task!.video!)
     .filter((video) => video.completed_at !== null && video.started_at !== null && video.failures === 0)
     .map((video) => ({ work: workOf({ steps: video.steps, size: readSize(video.size), frames: video.frames }), seconds: video.completed_at! - video.started_at! }));
-  const waiting = chosen.expect ? chosen.expect.waiting + chosen.expect.running : tasks.filter((task) => task!.status === "queued" || task!.status === "in_progress").length;
+  const waiting = chosen.waiting + chosen.running;
   const work = {
     steps: Number(fields.steps) || chosen.defaults.steps,
     size: readSize(fields.size ?? chosen.defaults.size),
     frames: fields.frames ?? chosen.defaults.frames,
   };
   const asleep = state !== "ready";
-  const found = expected(work, chosen.expect?.seconds_per_work ?? paceOf(past), asleep, chosen.expect?.wake_s ?? null, waiting, chosen.max_replicas);
+  const found = expected(work, chosen.seconds_per_work ?? paceOf(past), asleep, chosen.wake_s, waiting, chosen.max_replicas);
   const words: string[] = [];
   if (waiting > 0) words.push(t("expect.waiting", { n: waiting }));
   if (asleep) words.push(found.wakeS === null ? t(state === "waiting" ? "expect.waiting_room" : `expect.${state}`) : t("expect.wakes", { time: duration(found.wakeS) }));

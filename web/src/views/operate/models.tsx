@@ -78,9 +78,9 @@ function Row({ model, onRemove }: { model: Model; onRemove: () => void }) {
           <span>{t(model.kind === "video" ? "models.video" : "models.chat")}</span>
           <span>{model.engine}</span>
           <span>{model.model_name}</span>
-          <span>{t("models.replicas", { min: model.min_replicas, max: model.max_replicas })}</span>
-          <span>{t("models.idle", { time: duration(model.idle_s) })}</span>
-          {model.idle_left_s != null && <span>{t("models.idle_left", { time: duration(model.idle_left_s) })}</span>}
+          <span>{t("models.replicas", { n: model.replicas, min: model.min_replicas, max: model.max_replicas })}</span>
+          <span>{model.idle_left_s === null ? t("models.idle", { time: duration(model.idle_s) }) : t("models.idle_left", { time: duration(model.idle_left_s) })}</span>
+          {model.wake_s !== null && <span>{t("models.wakes", { time: duration(model.wake_s) })}</span>}
           {model.kind === "video" && <span>{t("models.ranks", { n: model.ranks })}</span>}
         </p>
       </div>

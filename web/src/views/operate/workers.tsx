@@ -1,19 +1,17 @@
 // Workers: machines, their GPUs and replicas; drain, and the command that joins another.
 import { useSignal } from "@preact/signals";
 import { call } from "../../api/http";
-import type { ReplicaExtras } from "../../api/proposed";
-import type { Gpu, ReplicaReport, WorkerShown } from "../../api/schema";
+import type { Gpu, WorkerShown } from "../../api/schema";
 import { explain } from "../../api/words";
 import { bytes, duration, t } from "../../i18n";
 import { Button, Copyable, Dialog, Empty, Failed, Spinner } from "../../ui/controls";
 import { say } from "../../ui/toasts";
 import { Loaded, usePolled } from "./operate";
 
-type Worker = Omit<WorkerShown, "replicas"> & { replicas: (ReplicaReport & ReplicaExtras)[] };
-
 export function WorkersTab() {
-  const polled = usePolled(async () => (await call("GET /workers", {})).data as Worker[], 3_000);
+  const polled = usePolled(async () => (await call("GET /workers", {})).data, 3_000);
   const joining = useSignal(false);
+  const evicting = useSignal<WorkerShown | null>(null);
   return (
     <section aria-labelledby="workers-title">
       <div class="row row-spread">
@@ -31,18 +29,19 @@ export function WorkersTab() {
           ) : (
             <ul class="rows">
               {workers.map((worker) => (
-                <Row key={worker.id} worker={worker} onChanged={polled.again} />
+                <Row key={worker.id} worker={worker} onChanged={polled.again} onEvict={() => (evicting.value = worker)} />
               ))}
             </ul>
           )
         }
       </Loaded>
       {joining.value && <JoinDialog onClose={() => (joining.value = false)} />}
+      {evicting.value !== null && <EvictDialog worker={evicting.value} onClose={() => (evicting.value = null)} onDone={polled.again} />}
     </section>
   );
 }
 
-function Row({ worker, onChanged }: { worker: Worker; onChanged: () => void }) {
+function Row({ worker, onChanged, onEvict }: { worker: WorkerShown; onChanged: () => void; onEvict: () => void }) {
   const busy = useSignal(false);
   const drain = async (draining: boolean) => {
     busy.value = true;
@@ -89,6 +88,7 @@ function Row({ worker, onChanged }: { worker: Worker; onChanged: () => void }) {
                 </span>
                 <span class="quiet">
                   {t(`phase.${replica.phase}`)}
+                  {replica.gpus.length > 0 && ` · ${t("workers.gpus", { list: replica.gpus.join(", ") })}`}
                   {replica.busy > 0 && ` · ${t("workers.busy", { n: replica.busy })}`}
                 </span>
               </li>
@@ -99,6 +99,9 @@ function Row({ worker, onChanged }: { worker: Worker; onChanged: () => void }) {
       <div class="entry-actions">
         <Button busy={busy.value} icon={worker.draining ? "bolt" : "out"} onClick={() => void drain(!worker.draining)}>
           {t(worker.draining ? "workers.undrain" : "workers.drain")}
+        </Button>
+        <Button kind="danger" icon="close" aria-label={t("workers.evict_name", { name: worker.name || worker.id })} onClick={onEvict}>
+          {t("workers.evict")}
         </Button>
       </div>
     </li>
@@ -113,6 +116,29 @@ function Meter({ name, total, free }: { name: string; total: number; free: numbe
       <span class="num">{t("workers.used", { used: bytes(used), total: bytes(total) })}</span>
       <meter min={0} max={total || 1} value={used} aria-label={name} />
     </div>
+  );
+}
+
+function EvictDialog({ worker, onClose, onDone }: { worker: WorkerShown; onClose: () => void; onDone: () => void }) {
+  const name = worker.name || worker.id;
+  const evict = async () => {
+    try {
+      await call("DELETE /workers/{worker_id}", { path: { worker_id: worker.id } });
+      say(t("workers.evicted", { name }));
+      onDone();
+    } catch (err) {
+      say(explain(err), "bad");
+    }
+    onClose();
+  };
+  return (
+    <Dialog title={t("workers.evict_title", { name })} onClose={onClose}>
+      <p>{t("workers.evict_about")}</p>
+      <div class="row row-end">
+        <Button onClick={onClose}>{t("cancel")}</Button>
+        <Button kind="danger" icon="close" onClick={() => void evict()}>{t("workers.evict")}</Button>
+      </div>
+    </Dialog>
   );
 }
 
