@@ -132,6 +132,12 @@ class ApiClient:
     def cancel(self, video_id: str) -> VideoAnswer:
         return read(VideoAnswer, self._request("POST", _path(video_id) + "/cancel"))
 
+    def delete(self, video_id: str) -> None:
+        self._request("DELETE", _path(video_id))
+
+    def remix(self, video_id: str, fields: Mapping[str, Any]) -> VideoAnswer:
+        return read(VideoAnswer, self._request("POST", _path(video_id) + "/remix", **_body(fields)))
+
     def events(
         self, video_id: str, last_event_id: str | None, quiet_s: float = QUIET_S
     ) -> Iterator[VideoEvent]:
@@ -224,6 +230,24 @@ class ApiClient:
 
     def remove_model(self, name: str) -> None:
         self._request("DELETE", f"/v1/models/{quote(name, safe='')}")
+
+    def wake_model(self, name: str) -> Mapping[str, Any]:
+        return self._request("POST", f"/v1/models/{quote(name, safe='')}/wake")
+
+    def stop_model(self, name: str) -> Mapping[str, Any]:
+        return self._request("POST", f"/v1/models/{quote(name, safe='')}/stop")
+
+    def health(self) -> Mapping[str, Any]:
+        return self._request("GET", "/health")
+
+    def ready(self) -> Mapping[str, Any]:
+        """Also when it is not."""
+        with self._translated():
+            response = self._http.get("/ready")
+        return _json(response) if response.status_code != 503 else response.json()
+
+    def queues(self) -> Mapping[str, Any]:
+        return self._request("GET", "/v1/queues")
 
     def workers(self) -> Mapping[str, Any]:
         return self._request("GET", "/workers")

@@ -1,6 +1,8 @@
-"""Words and numbers as people read them. Pure."""
+"""Words and numbers as people read them. Pure, but for the terminal's width."""
 
 import json
+import shutil
+import sys
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 
@@ -46,13 +48,26 @@ def clock_time(at: float) -> str:
     return datetime.fromtimestamp(at).strftime("%Y-%m-%d %H:%M:%S")
 
 
-def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Columns as wide as their widest cell, the last one as long as it likes."""
+def table(headings: Sequence[str], rows: Sequence[Sequence[str]], width: int | None = None) -> str:
+    """Columns as wide as their widest cell, the last one as long as it likes. Where the others are too wide for the terminal
+    (or for `width`), each row is a block of lines."""
     widths = [max(map(len, column)) for column in zip(headings, *rows, strict=True)]
+    room = width or _terminal_width()
+    if room is not None and rows and sum(widths[:-1]) + 2 * len(widths) > room:
+        name = max(map(len, headings))
+        blocks = [
+            "\n".join(f"{h.ljust(name)}  {c}".rstrip() for h, c in zip(headings, row, strict=True))
+            for row in rows
+        ]
+        return "\n\n".join(blocks)
     lines = [
         "  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in (headings, *rows)
     ]
     return "\n".join(lines)
+
+
+def _terminal_width() -> int | None:
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
 def field_list(fields: Mapping[str, object]) -> str:

@@ -41,13 +41,15 @@ COMMANDS: Mapping[str, Mapping[str, tuple[str, str]]] = {
     },
     "Run the service": {
         "up": ("service_commands", "Run the whole service on this machine."),
+        "status": ("local_commands", "How the service stands, on one screen."),
+        "logs": ("logs_command", "What its parts have written; of one task, in order."),
+        "down": ("local_commands", "Drain and stop what `turnout up` runs here."),
         "doctor": ("doctor_command", "Check this machine and the service; say what to do."),
         "config": ("config_command", "Show every setting and where it came from."),
         "worker": ("service_commands", "Run models on this machine for a gateway elsewhere."),
         "gateway": ("service_commands", "Run one gateway; any number may share a Redis."),
         "manager": ("service_commands", "Run one manager; a second one stands by."),
         "ray": ("ray_commands", "Turnout on a Ray cluster."),
-        "down": ("ray_commands", "Drain the gangs on a Ray cluster and remove them."),
     },
     "Operate it (admin keys)": {
         "workers": ("workers_commands", "List, drain and evict workers."),

@@ -24,11 +24,13 @@ NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The model's n
 
 
 def register(app: typer.Typer) -> None:
-    group = typer.Typer(no_args_is_help=True, help="List, show, register and remove models.")
+    group = typer.Typer(no_args_is_help=True, help="List, show, register, remove, wake and stop models.")
     group.command("list")(list_models)
     group.command("show")(show)
     group.command("register", epilog=EPILOG)(with_common(register_model))
     group.command("rm")(remove)
+    group.command("wake")(wake)
+    group.command("stop")(stop)
     group.command("check")(check)
     app.add_typer(group, name="models")
 
@@ -145,6 +147,22 @@ def remove(common: Common, name: NameArgument) -> None:
     with common.client() as client:
         client.remove_model(name)
     print(f"{name} removed")
+
+
+@with_common
+def wake(common: Common, name: NameArgument, as_json: JsonOption = False) -> None:
+    """Start a model now (needs an admin key). It leaves again when nobody has asked for it for its idle time."""
+    with common.client() as client:
+        model = client.wake_model(name)
+    print(json.dumps(model) if as_json else f"{name} is waking; see: turnout models show {name}")
+
+
+@with_common
+def stop(common: Common, name: NameArgument, as_json: JsonOption = False) -> None:
+    """Let a model's replicas finish what they have and leave (needs an admin key). The next request wakes it again."""
+    with common.client() as client:
+        model = client.stop_model(name)
+    print(json.dumps(model) if as_json else f"{name} leaves once it is idle")
 
 
 @with_common

@@ -1,4 +1,4 @@
-"""`turnout ray status` and `turnout down`: what Turnout runs on a Ray cluster, and its end."""
+"""`turnout ray status` and `turnout down --ray`: what Turnout runs on a Ray cluster, and its end."""
 
 import json
 from dataclasses import asdict
@@ -25,7 +25,6 @@ def register(app: typer.Typer) -> None:
     group.command("status")(status)
     group.command("serve", hidden=True)(with_config(serve))
     app.add_typer(group, name="ray")
-    app.command()(down)
 
 
 def status(address: AddressOption = "auto", as_json: JsonOption = False) -> None:
@@ -40,8 +39,7 @@ def status(address: AddressOption = "auto", as_json: JsonOption = False) -> None
         print(describe(found))
 
 
-def down(address: AddressOption = "auto") -> None:
-    """Drain the gangs on a Ray cluster and remove all that Turnout runs there. Tasks stay in Redis."""
+def remove_from_cluster(address: str) -> None:
     connected(address)
     from turnout.wiring.on_ray.serve_app import take_down
 

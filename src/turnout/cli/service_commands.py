@@ -3,11 +3,13 @@
 import asyncio
 import contextlib
 import os
+import shlex
 import socket
 import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from shutil import which
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -64,12 +66,16 @@ def up(
     address: Annotated[
         str | None, typer.Option("--address", help="With --ray: a cluster that runs already.")
     ] = None,
+    detach: Annotated[
+        bool, typer.Option("-d", "--detach", help="Return once it is up; `turnout down` stops it.")
+    ] = False,
     demo: Annotated[
         str | None, typer.Option("--demo", help="Render this prompt once the service is up.")
     ] = None,
     output: Annotated[Path, typer.Option("-o", "--output", help="Where the demo's video goes.")] = Path(
         "turnout-demo.mp4"
     ),
+    ready_fd: Annotated[int | None, typer.Option("--ready-fd", hidden=True)] = None,
 ) -> None:
     """Run the whole service on this machine, until Ctrl-C.
 
@@ -85,6 +91,12 @@ def up(
     config = common.load(
         host=host, port=port, redis_url=redis_url, blobs=blobs, tls_cert=tls_cert, tls_key=tls_key
     ).config
+    if detach:
+        from turnout.cli.background_service import start_detached
+
+        if demo is not None:
+            raise Misconfigured("--demo needs the terminal; with --detach, use `turnout generate` afterwards")
+        return start_detached(config.state_dir, [w for w in sys.argv[1:] if w not in ("-d", "--detach")])
     start_logging("warning" if config.log_level == "info" else config.log_level, role="up")
     demos: list[asyncio.Task[int]] = []
 
@@ -92,7 +104,17 @@ def up(
         with contextlib.suppress(
             OSError
         ):  # a full disk, or a reader that left: the service runs all the same
-            _print_screen(config, address)
+            if ready_fd is None:
+                print(_screen(config, address, "Ctrl-C drains and stops."), flush=True)
+            else:
+                with os.fdopen(ready_fd, "w", encoding="utf-8") as parent:
+                    parent.write(
+                        _screen(
+                            config,
+                            address,
+                            "`turnout status`, `turnout logs -f`; `turnout down` drains and stops.",
+                        )
+                    )
         if demo is not None:
             work = _render_demo(demo, output, address, stopping)
             demos.append(asyncio.get_running_loop().create_task(work, name="demo"))
@@ -338,7 +360,7 @@ def _run(main: Any) -> None:
         drain_log()  # before a traceback, so that it is the last that a dead process has said
 
 
-def _print_screen(config: "Config", address: "Address") -> None:
+def _screen(config: "Config", address: "Address", end: str) -> str:
     redis = "embedded" if config.redis_url is None else "as configured"
     models = ", ".join(
         [
@@ -346,20 +368,18 @@ def _print_screen(config: "Config", address: "Address") -> None:
             *(f"{m.name} (chat)" for m in config.served if m.video is None),
         ]
     )
-    print(
-        f"""
+    turnout = "turnout" if which("turnout") else shlex.quote(sys.argv[0])
+    return f"""
   Turnout is up at {address.public_url}
 
   page       {address.page_link}
              (logs a browser in once, within two minutes; `turnout open` makes another link)
-  API key    {address.api_key}
   models     {models}
   data       {config.state_dir}  (Redis {redis}, objects in {config.blobs or "objects/"}, logs in logs/)
 
-  turnout generate "a red square moving to the right" -o square.mp4
-  curl {address.public_url}/v1/models -H "Authorization: Bearer $TURNOUT_API_KEY"
+  export TURNOUT_URL={address.url} TURNOUT_API_KEY={address.api_key}
+  {turnout} generate "a red square moving to the right" -o square.mp4
+  curl $TURNOUT_URL/v1/models -H "Authorization: Bearer $TURNOUT_API_KEY"
 
-  Ctrl-C drains and stops.
-""",
-        flush=True,
-    )
+  {end}
+"""

@@ -28,12 +28,16 @@ TaskArgument = Annotated[str, typer.Argument(metavar="TASK", help="The task's id
 
 
 def register(app: typer.Typer) -> None:
-    group = typer.Typer(no_args_is_help=True, help="List, show, watch, download and cancel tasks.")
+    group = typer.Typer(
+        no_args_is_help=True, help="List, show, watch, download, cancel, remix and delete tasks."
+    )
     group.command("list")(list_tasks)
     group.command("show")(show)
     group.command("watch")(watch)
     group.command("download")(download)
     group.command("cancel")(cancel)
+    group.command("remix")(remix)
+    group.command("delete")(delete)
     dead_commands.register(group)
     app.add_typer(group, name="tasks")
 
@@ -113,6 +117,36 @@ def cancel(common: Common, task: TaskArgument, as_json: JsonOption = False) -> N
     with common.client() as client:
         video = client.cancel(task)
     print(json.dumps(video.as_json()) if as_json else f"{video.id} {video.status}")
+
+
+@with_common
+def remix(
+    common: Common,
+    task: TaskArgument,
+    prompt: Annotated[str | None, typer.Argument(help="The new prompt (default: the same).")] = None,
+    seed: Annotated[int | None, typer.Option(help="Another seed (default: the same).")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """The same again with another prompt or seed. Follow it with `turnout tasks watch`."""
+    fields = {"prompt": prompt, "seed": seed}
+    with common.client() as client:
+        fields["prompt"] = prompt or client.video(task).prompt
+        video = client.remix(task, {name: value for name, value in fields.items() if value is not None})
+    print(json.dumps(video.as_json()) if as_json else f"{video.id} {video.status}")
+
+
+@with_common
+def delete(
+    common: Common,
+    task: TaskArgument,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+) -> None:
+    """Delete a task and what it made, for good; one that has not ended is cancelled first."""
+    if not yes and sys.stdin.isatty():
+        typer.confirm(f"Delete {task} and its video for good?", abort=True)
+    with common.client() as client:
+        client.delete(task)
+    print(f"{task} deleted")
 
 
 def _watch_one(client: "ApiClient", task: str) -> None:

@@ -81,3 +81,16 @@ class alone_on:
 
     def __exit__(self, *_: object) -> None:
         self._file.close()
+
+
+def find_holder(directory: Path) -> int | None:
+    """The process that holds a directory by `alone_on` now."""
+    try:
+        with (directory / "lock").open() as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return int(file.read() or 0) or None
+    except (FileNotFoundError, ValueError):
+        pass
+    return None
