@@ -1,7 +1,8 @@
-"""What can be said of the page without a browser: its types fit the API, and its own tests pass."""
+"""What can be said of the page without a browser: it fits the API as it is now, and its own tests pass."""
 
 import asyncio
 import json
+import shutil
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -13,22 +14,26 @@ from turnout.gateway.app import create_app
 WEB = Path(__file__).parents[2] / "web"
 NODE = Path(executable.ROOT_DIR) / "bin" / "node"
 
+pytestmark = pytest.mark.skipif(not (WEB / "node_modules").exists(), reason="there was no npm registry")
 
-async def node(*words: str | Path) -> None:
+
+async def node(web: Path, *words: str | Path) -> None:
     run = await asyncio.create_subprocess_exec(
-        NODE, *words, cwd=WEB, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
+        NODE, *words, cwd=web, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
     )
     said, _ = await asyncio.wait_for(run.communicate(), 120)
     assert run.returncode == 0, said.decode()
 
 
-async def test_the_pages_snapshot_of_the_api_is_what_the_gateway_says(tmp_path: Path) -> None:
+async def test_the_page_fits_the_api(tmp_path: Path) -> None:
+    copy = tmp_path / "web"
+    shutil.copytree(WEB, copy, ignore=shutil.ignore_patterns("node_modules", ".test"))
+    (copy / "node_modules").symlink_to(WEB / "node_modules")
     document = tmp_path / "openapi.json"
     document.write_text(json.dumps(create_app(Mock()).openapi()))  # the routes alone make it
-    await node("types.mjs", "--check", document)
+    await node(copy, "types.mjs", document)
+    await node(copy, "node_modules/typescript/bin/tsc", "--noEmit")
 
 
-@pytest.mark.skipif(not (WEB / "node_modules").exists(), reason="there was no npm registry")
-async def test_the_types_fit_and_the_tests_without_a_browser_pass() -> None:
-    await node("test.mjs")
-    await node("node_modules/typescript/bin/tsc", "--noEmit")
+async def test_the_tests_without_a_browser_pass() -> None:
+    await node(WEB, "test.mjs")
