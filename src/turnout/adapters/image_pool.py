@@ -22,16 +22,6 @@ _MAX_PNG_BYTES = 64 * 2**20
 _KEPT = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "LANG")  # of the environment, which may hold secrets
 
 
-class _Turn(Waiter):
-    """One picture that waits for a process."""
-
-    __slots__ = ("ready",)
-
-    def __init__(self, tenant: TenantId, ready: asyncio.Future[None]) -> None:
-        super().__init__(tenant, None, frozenset())
-        self.ready = ready
-
-
 class ImagePool:
     """`max_pixels` bounds the memory of a process."""
 
@@ -40,6 +30,7 @@ class ImagePool:
         self._free = _PROCESSES
         self._idle: list[Process] = []
         self._queue = SeatQueue()
+        self._turns: dict[Waiter, asyncio.Future[None]] = {}  # of those in the queue
 
     async def fit(self, data: bytes, size: FrameSize, tenant: TenantId) -> bytes:
         await self._enter(tenant)
@@ -58,19 +49,21 @@ class ImagePool:
     async def _enter(self, tenant: TenantId) -> None:
         if len(self._queue) >= _MAX_WAITING:
             crowded_out = self._queue.crowded_out(tenant)
-            if not isinstance(crowded_out, _Turn):
+            if crowded_out is None:
                 raise _too_many()
             self._queue.leave(crowded_out)
-            crowded_out.ready.set_exception(_too_many())
-        turn = _Turn(tenant, asyncio.get_running_loop().create_future())
-        self._queue.join(turn)
+            self._turns.pop(crowded_out).set_exception(_too_many())
+        waiter = Waiter(tenant, None, frozenset())
+        turn = self._turns[waiter] = asyncio.get_running_loop().create_future()
+        self._queue.join(waiter)
         self._seat()
         try:
             async with asyncio.timeout(_WAIT_S):
-                await turn.ready
+                await turn
         except BaseException as err:
-            self._queue.leave(turn)
-            if turn.ready.done() and not turn.ready.cancelled() and turn.ready.exception() is None:
+            self._queue.leave(waiter)
+            self._turns.pop(waiter, None)
+            if turn.done() and not turn.cancelled() and turn.exception() is None:
                 self._free += 1  # it was given a process at the last moment
                 self._seat()
             if isinstance(err, TimeoutError):
@@ -78,12 +71,12 @@ class ImagePool:
             raise
 
     def _seat(self) -> None:
-        while self._free > 0 and (turn := next(self._queue.in_turn(), None)) is not None:
-            assert isinstance(turn, _Turn)
-            self._queue.serve(turn)
-            if not turn.ready.done():
+        while self._free > 0 and (waiter := next(self._queue.in_turn(), None)) is not None:
+            self._queue.serve(waiter)
+            turn = self._turns.pop(waiter)
+            if not turn.done():
                 self._free -= 1
-                turn.ready.set_result(None)
+                turn.set_result(None)
 
     # --- The work.
     async def _run(self, data: bytes, size: FrameSize) -> bytes:
