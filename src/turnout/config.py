@@ -119,6 +119,8 @@ class Config:
     stall_s: Seconds = 20.0
     step_timeout_s: Seconds = 600.0
     drain_s: SomeSeconds = 30.0
+    gateway_drain_s: SomeSeconds = 3.0
+    gateway_linger_s: SomeSeconds = 0.0
     retention_s: Seconds = 7 * 86_400.0
     max_attempts: Count = 3
     checkpoint_steps: Count = 4

@@ -360,3 +360,15 @@ async def test_what_has_no_body_gets_none_from_the_cache(stand: Stand, status: b
 )
 def test_a_count_that_cannot_be_is_none(told: bytes, usage: tuple[int, int] | None) -> None:
     assert read_usage(told) == usage
+
+
+async def test_a_relay_that_leaves_serves_on_and_asks_clients_to_connect_anew(stand: Stand) -> None:
+    await stand.replica(echo)
+    hot, cold = await stand.client(), await stand.client()
+    assert b"connection" not in (await hot.ask()).headers  # its head is known from now on
+    stand.relay.leave()
+    for client, path in ((hot, CHAT), (cold, b"/other")):
+        answer = await client.ask(path=path)
+        assert (answer.status, answer.headers[b"connection"]) == (200, b"close")
+        assert await client.closed()
+    assert (await (await stand.client()).ask()).status == 200

@@ -95,6 +95,14 @@ class Relay:
         """The requests in flight."""
         return self._context.requests
 
+    @property
+    def leaving(self) -> bool:
+        return self._context.leaving
+
+    def leave(self) -> None:
+        """From now on each response asks its client to connect anew. Call it while new requests still come."""
+        self._context.leaving = True
+
     def close(self) -> None:
         """Ends requests in flight with an error that clients can see, and closes all upstream connections. Call it when
         the server has waited for requests long enough."""

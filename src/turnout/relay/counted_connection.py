@@ -1,6 +1,7 @@
 """A client's connection that is counted by address, and refused past the bounds.
 
-A connection from a trusted proxy belongs to the client of its last request, as the proxy names it.
+A connection from a trusted proxy belongs to the client of its last request, as the proxy names it. While the relay is
+leaving, each response asks its client to connect anew.
 """
 
 import asyncio
@@ -11,10 +12,12 @@ from turnout.domain.errors import Limited, Unavailable
 from turnout.relay import error_responses
 from turnout.relay.client_connection import ClientConnection
 from turnout.relay.connection_counts import group_of
+from turnout.relay.framing import Head
 from turnout.relay.incoming import ReadStage
 from turnout.relay.socket_connection import SocketConnection
 
 _TOO_MANY = Limited("Too many connections from this address.", code="too_many_connections")
+_CLOSE = (b"connection", b"close")
 _FULL = Unavailable("Too many connections.", code="too_many_connections")
 
 
@@ -47,6 +50,15 @@ class CountedConnection(ClientConnection):
             if client is not None and not self._count_as(client):
                 return self._refuse(_TOO_MANY)
         super().on_headers_complete()
+
+    def _begin(self, head: Head, body: bytes) -> None:
+        super()._begin(head._replace(keep_alive=False) if self._context.leaving else head, body)
+
+    def _pass_to_uvicorn(self, head: Head) -> None:
+        before = self.cycle
+        super()._pass_to_uvicorn(head)
+        if self._context.leaving and self.cycle is not before:  # an upgrade makes none
+            self.cycle.default_headers = [*self.cycle.default_headers, _CLOSE]
 
     def _count_as(self, client: str) -> bool:
         address, counts = group_of(client), self._context.counts

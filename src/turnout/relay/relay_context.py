@@ -38,7 +38,7 @@ class OpenRequest(Protocol):
 class RelayContext:
     """`hot_paths` have their own value as key, so that a path that is found can be kept without a copy. `response_lines`
     are in the head of every response. `now` is the time of the last tick, which is exact enough for deadlines. `watch`
-    starts the ticks."""
+    starts the ticks. `leaving`: connections end with the request that is under way."""
 
     def __init__(
         self,
@@ -61,3 +61,4 @@ class RelayContext:
         self.body_bytes = 0  # of all requests, as long as they are held
         self.requests: set[OpenRequest] = set()
         self.now = 0.0
+        self.leaving = False

@@ -2,12 +2,14 @@
 
 import gc
 import ipaddress
+import math
 import secrets
 import shutil
 import socket
 import time
 from contextlib import aclosing, suppress
 from functools import partial
+from types import FrameType
 
 import uvicorn
 
@@ -61,8 +63,18 @@ async def run_gateway(config: Config, listening: socket.socket, local: socket.so
                 if local is not None:
                     await add_listener(self, local, None)
 
+            exit_at = math.inf
+
+            def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+                """A balancer goes on sending requests until it has noticed that this gateway leaves."""
+                if gateway.relay.leaving or not config.gateway_linger_s:
+                    return super().handle_exit(sig, frame)
+                gateway.relay.leave()
+                self.exit_at = time.monotonic() + config.gateway_linger_s
+
             async def on_tick(self, counter: int) -> bool:
-                return await super().on_tick(counter) or not gateway.background.alive
+                ending = await super().on_tick(counter) or time.monotonic() >= self.exit_at
+                return ending or not gateway.background.alive
 
             async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
                 gateway.live.stop()
@@ -80,7 +92,7 @@ async def run_gateway(config: Config, listening: socket.socket, local: socket.so
             log_config=None,
             access_log=False,
             server_header=False,
-            timeout_graceful_shutdown=3,
+            timeout_graceful_shutdown=math.ceil(config.gateway_drain_s),
         )
         # What is there now stays: the collector need not look at all of it again for every few thousand requests.
         gc.collect()
