@@ -92,6 +92,22 @@ async def test_a_lease_that_ran_out_puts_the_task_back(stores: Stores, blobs: Ob
     )
 
 
+async def test_tasks_of_a_model_that_this_version_cannot_read_are_kept(
+    stores: Stores, blobs: ObjectBlobs
+) -> None:
+    kept, dismissed = make_task(), make_task(model="removed")
+    for task in (kept, dismissed):
+        await stores.tasks.submit(task, LIMITS)
+    await stores.link.client.hset(stores.link.keys.models(), MODEL, b'{"format":2,"engine":"sglang"}')
+
+    async def ended() -> bool:
+        return await state_of(stores, dismissed.id) is State.FAILED
+
+    async with working(manager(stores, blobs)):
+        await wait_until(ended, "the other model's task to be dismissed")
+    assert await state_of(stores, kept.id) is State.QUEUED
+
+
 @pytest.mark.parametrize("step_s", [3600, -3600])
 async def test_a_clock_that_is_set_anew_ends_no_lease_and_no_task(
     stores: Stores, blobs: ObjectBlobs, step_s: float, monkeypatch: pytest.MonkeyPatch

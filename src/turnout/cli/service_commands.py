@@ -305,7 +305,7 @@ def gang(
 
     config = _start(common, "gang", {}, gang=gang)
     name = GangId(gang or f"{socket.gethostname()}-{os.getpid()}")
-    served = MODEL.validate_json(declared) if declared else None
+    served = MODEL.load(declared.encode()) if declared else None
     asyncio.run(run_gang(config, model, name, once=once, declared=served, ready_file=ready_file))
 
 

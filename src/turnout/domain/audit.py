@@ -28,7 +28,7 @@ class AuditEntry:
 
     at: float
     actor: str
-    action: AuditAction
+    action: AuditAction | str  # a newer version has more
     target: str
     address: str = ""
     detail: Mapping[str, str] = field(default_factory=dict[str, str])

@@ -9,6 +9,7 @@ TurnoutError
 ├── Conflict              409  it contradicts what was done before
 ├── Limited               429  over a tenant's limit; `retry_after_s` says when to come back
 ├── Unavailable           503  a part is down or not ready; a retry can help
+│   └── Newer             503  a newer version wrote this record; it is left as it is
 ├── Stale                      the event came too late and changed nothing (never reaches a user)
 └── Misconfigured              the operator's configuration is wrong (printed, exit code 2)
 """
@@ -77,6 +78,10 @@ class Unavailable(TurnoutError):
     status = 503
     kind = "server_error"
     retryable = True
+
+
+class Newer(Unavailable):
+    """This version cannot read the record, and must not stop over it."""
 
 
 class Stale(TurnoutError):

@@ -34,5 +34,5 @@ def plan(model: ServedModel, gpus: Sequence[Gpu], gang: ReplicaId, program: Gang
         *("--config", str(program.config_file), "--model", model.name, "--gang", gang),
         *("--ready-file", str(ready_file)),
     )
-    environ = {**gpu_environ(gpus), DECLARED: MODEL.dump_json(model).decode()}
+    environ = {**gpu_environ(gpus), DECLARED: MODEL.dump(model).decode()}
     return Launch(argv, environ, grace_s=program.drain_s + _EXIT_S, ready_file=ready_file, drains=True)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from turnout.background import Work
-from turnout.domain.errors import NotFound, Stale, Unavailable
+from turnout.domain.errors import Newer, NotFound, Stale, Unavailable
 from turnout.domain.leases import LeaseWatch
 from turnout.domain.tasks import NOBODY_TOOK_IT, Expired, TaskFailure, TaskId
 from turnout.observe import get_log
@@ -99,10 +99,11 @@ class Housekeeper:
 
     async def _dismiss(self) -> None:
         """Ends the waiting tasks of models that were removed, and of those that no machine can run."""
-        known, given_up = await self.models.all(), await self.fleet_status.given_up()
+        registered, known = await self.models.names(), await self.models.all()
+        given_up = await self.fleet_status.given_up()
         for model in await self.backlog.models():
             refusal = given_up.get(model)
-            if model not in known or known[model].video is None:
+            if model not in registered or (model in known and known[model].video is None):
                 failure, age_s = TaskFailure("model_removed", f"The model {model} was removed."), 0.0
             elif refusal is not None and refusal.until is None:
                 failure = TaskFailure("model_unavailable", f"{model} cannot be served: {refusal.reason}.")
@@ -111,15 +112,15 @@ class Housekeeper:
                 continue
             for task_id in await self.backlog.unfinished(model, age_s):
                 await self._end(task_id, failure)
-            if model not in known:
+            if model not in registered:
                 await self.backlog.forget(model)
 
     async def _end(self, task_id: TaskId, failure: TaskFailure) -> None:
         try:
             await self.tasks.apply(task_id, Expired(time.time(), failure))
             log.warning("task ended unrendered", task=task_id, why=failure.code)
-        except (Stale, NotFound):
-            return  # it is being rendered at last, or it is gone
+        except (Stale, NotFound, Newer):
+            return  # it is being rendered at last, it is gone, or not ours to judge
 
     async def _sweep(self) -> None:
         """Objects outlive their task by nothing: both go after the retention."""

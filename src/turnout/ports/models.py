@@ -20,6 +20,10 @@ class ModelStore(Protocol):
         """
         ...
 
+    async def names(self) -> frozenset[str]:
+        """Of all that are registered, also of those that this version cannot read."""
+        ...
+
     async def all(self) -> dict[str, ServedModel]: ...
 
     async def get(self, name: str) -> ServedModel:

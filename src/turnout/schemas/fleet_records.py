@@ -1,26 +1,32 @@
-"""How the registry's contents are written in Redis: JSON, validated on the way in."""
-
-from pydantic import TypeAdapter
+"""The records of the fleet: what is registered, what workers and gateways report, what the manager decided."""
 
 from turnout.domain.fleet import ModelHistory
-from turnout.domain.model_status import ModelStatus
+from turnout.domain.model_status import ModelState, ModelStatus
 from turnout.domain.serving import (
     DemandReport,
     Enrolment,
     ModelRoutes,
+    Phase,
     Replica,
     ReplicaOrder,
     ServedModel,
     StoredHeartbeat,
 )
+from turnout.domain.slots import GangReport
+from turnout.schemas.record_kinds import LEFT_OUT, RecordKind
 
-MODEL = TypeAdapter(ServedModel)
-ENROLMENT = TypeAdapter(Enrolment)
-HEARTBEAT = TypeAdapter(StoredHeartbeat)
-ORDERS = TypeAdapter(tuple[ReplicaOrder, ...])
-ROUTES = TypeAdapter(ModelRoutes)
-DEMAND = TypeAdapter(dict[str, DemandReport])
-REPLICA = TypeAdapter(Replica)
-HISTORY = TypeAdapter(ModelHistory)
-STATUSES = TypeAdapter(dict[str, ModelStatus])
-REPLICA_COUNTS = TypeAdapter(dict[str, int])
+_PHASE = {"phase": Phase.STARTING}  # it is there, takes its memory, and serves nobody
+
+MODEL = RecordKind[ServedModel]("model", ServedModel)
+ENROLMENT = RecordKind[Enrolment]("worker", Enrolment)
+HEARTBEAT = RecordKind[StoredHeartbeat]("heartbeat", StoredHeartbeat, unknown={**_PHASE, "engines": LEFT_OUT})
+ORDERS = RecordKind[tuple[ReplicaOrder, ...]]("orders", tuple[ReplicaOrder, ...])
+ROUTES = RecordKind[ModelRoutes]("routes", ModelRoutes)
+DEMAND = RecordKind[dict[str, DemandReport]]("demand", dict[str, DemandReport])
+REPLICA = RecordKind[Replica]("replica", Replica, unknown=_PHASE)
+HISTORY = RecordKind[ModelHistory]("history", ModelHistory)
+STATUSES = RecordKind[dict[str, ModelStatus]](
+    "statuses", dict[str, ModelStatus], unknown={"state": ModelState.STARTING, "cause": None}
+)
+REPLICA_COUNTS = RecordKind[dict[str, int]]("census", dict[str, int])
+GANG = RecordKind[GangReport]("gang", GangReport)

@@ -2,13 +2,11 @@
 
 from collections.abc import Sequence
 
-from pydantic import TypeAdapter
-
 from turnout.adapters.redis.connection import RedisConnection, translated
 from turnout.adapters.redis.records import read_all
 from turnout.domain.audit import MAX_AUDIT_ENTRIES, AuditEntry
+from turnout.schemas.task_records import AUDIT_ENTRY
 
-_ENTRY = TypeAdapter(AuditEntry)
 _FIELD = b"entry"
 
 
@@ -21,7 +19,7 @@ class RedisAuditLog:
     async def add(self, entry: AuditEntry) -> None:
         async with translated():
             await self._client.xadd(
-                self._name, {_FIELD: _ENTRY.dump_json(entry)}, maxlen=MAX_AUDIT_ENTRIES, approximate=True
+                self._name, {_FIELD: AUDIT_ENTRY.dump(entry)}, maxlen=MAX_AUDIT_ENTRIES, approximate=True
             )
 
     async def newest(self, limit: int, before: str | None = None) -> Sequence[tuple[str, AuditEntry]]:
@@ -30,4 +28,4 @@ class RedisAuditLog:
                 self._name, f"({before}" if before else "+", "-", count=limit
             )
         named = {id_.decode(): fields.get(_FIELD) for id_, fields in found}
-        return list((await read_all(self._link, "audit", named, _ENTRY.validate_json)).items())
+        return list((await read_all(self._link, "audit", named, AUDIT_ENTRY.load)).items())

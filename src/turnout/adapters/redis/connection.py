@@ -5,13 +5,14 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Any, cast
 
-from redis.asyncio import BlockingConnectionPool, Redis
+from redis.asyncio import BlockingConnectionPool
 from redis.asyncio.retry import Retry
 from redis.asyncio.sentinel import Sentinel, SentinelConnectionPool
 from redis.backoff import NoBackoff
 from redis.exceptions import NoPermissionError, RedisError, ResponseError
 
 from turnout.adapters.redis.key_names import KeyNames
+from turnout.adapters.redis.mending_client import MendingClient
 from turnout.adapters.redis.server_url import read_sentinel_url
 from turnout.config import AcceptAfter
 from turnout.domain.errors import Unavailable
@@ -22,6 +23,7 @@ log = get_log()
 _LIMIT_S = 10.0
 _CONNECTIONS = 64  # a burst past this waits for one; redis-py's plain pool would fail it
 _SAFE_MS = 5_000  # how long a promise may take to be on disk
+_MAX_TOLD = 1_000
 _SENTINEL_LIMIT_S = 1.0  # then the next one is asked
 
 
@@ -85,8 +87,16 @@ class RedisConnection:
 
     def __init__(self, url: str, prefix: str, accept_after: AcceptAfter = "write") -> None:
         self.keys = KeyNames(prefix)
-        self.client = cast("Any", Redis)(connection_pool=_pool(url))
+        self.client: Any = MendingClient(self.keys, _pool(url))
         self._accept_after: AcceptAfter = accept_after
+        self._told: set[str] = set()
+
+    def first_time(self, said: str) -> bool:
+        """Whether this was not said before: what is true of many records is logged once. Bounded."""
+        if said in self._told or len(self._told) >= _MAX_TOLD:
+            return False
+        self._told.add(said)
+        return True
 
     async def promise(self, *command: Any) -> Any:
         """Runs a command whose effect is promised to someone; returns when it is as safe as `accept_after` asks.

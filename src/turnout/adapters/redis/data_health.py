@@ -8,6 +8,7 @@ from typing import Any
 
 from turnout.adapters.redis import scripts
 from turnout.adapters.redis.connection import RedisConnection, translated
+from turnout.adapters.redis.records import text
 from turnout.domain.errors import Unavailable
 from turnout.ports.service_health import ServerLoad
 
@@ -51,7 +52,7 @@ class RedisDataHealth:
             if err.code == "data_lost":
                 raise
             return
-        self._compare(found.decode() if found else "")
+        self._compare(text(found) if found else "")
 
     def _compare(self, found: str) -> None:
         self._known = self._known or found
@@ -80,4 +81,4 @@ class RedisDataHealth:
     async def manager_loops(self) -> dict[str, str]:
         async with translated():
             found = await self._link.client.hgetall(self._link.keys.manager_loops())
-        return {name.decode(): state.decode() for name, state in found.items()}
+        return {text(name): text(state) for name, state in found.items()}

@@ -59,10 +59,10 @@ class RedisManagerState:
             replicas, versions, routed, notes = await pipe.execute()
         docs = {ReplicaId(text(i)): doc for i, doc in replicas.items()}
         return SavedFleet(
-            await read_all(self._link, "replica", docs, REPLICA.validate_json),
+            await read_all(self._link, "replica", docs, REPLICA.load),
             {WorkerId(text(w)): number(v) for w, v in versions.items()},
             frozenset(text(name) for name in routed),
-            await read_one(self._link, "manager", "notes", notes, HISTORY.validate_json),
+            await read_one(self._link, "manager", "notes", notes, HISTORY.load),
         )
 
     async def publish(self, right: str, owner: str, publication: Publication) -> bool:
@@ -75,7 +75,7 @@ class RedisManagerState:
 def _writes(keys: KeyNames, publication: Publication) -> list[scripts.Write]:
     writes: list[scripts.Write] = []
     for replica_id, replica in publication.replicas.items():
-        writes.append(_field(keys.replicas(), replica_id, REPLICA.dump_json(replica) if replica else None))
+        writes.append(_field(keys.replicas(), replica_id, REPLICA.dump(replica) if replica else None))
     for worker, sheet in publication.orders.items():
         if sheet is None:
             # Old orders must not outlive their version: the worker would follow them when it comes back.
@@ -83,17 +83,17 @@ def _writes(keys: KeyNames, publication: Publication) -> list[scripts.Write]:
             writes.append(("del", keys.orders(worker), "", ""))
             continue
         writes.append(_field(keys.order_versions(), worker, sheet.version))
-        writes.append(("orders", keys.orders(worker), sheet.version, ORDERS.dump_json(sheet.orders)))
+        writes.append(("orders", keys.orders(worker), sheet.version, ORDERS.dump(sheet.orders)))
         writes.append(("tell", "", "w", worker))
     for model, routes in publication.routes.items():
-        writes.append(_field(keys.routes(), model, ROUTES.dump_json(routes) if routes else None))
+        writes.append(_field(keys.routes(), model, ROUTES.dump(routes) if routes else None))
         writes.append(("tell", "", "m", model))
     if publication.history is not None:
-        writes.append(_field(keys.manager(), "notes", HISTORY.dump_json(publication.history)))
+        writes.append(_field(keys.manager(), "notes", HISTORY.dump(publication.history)))
     if publication.statuses is not None:
-        writes.append(_field(keys.manager(), "statuses", STATUSES.dump_json(dict(publication.statuses))))
+        writes.append(_field(keys.manager(), "statuses", STATUSES.dump(dict(publication.statuses))))
     if publication.replica_counts is not None:
-        counts = REPLICA_COUNTS.dump_json(dict(publication.replica_counts))
+        counts = REPLICA_COUNTS.dump(dict(publication.replica_counts))
         writes.append(_field(keys.manager(), "census", counts))
     for decision, count in publication.decision_counts.items():
         writes.append(("hincrby", keys.decision_counts(), decision, count))
@@ -113,7 +113,7 @@ class RedisFleetStatus:
     async def statuses(self) -> dict[str, ModelStatus]:
         async with translated():
             doc = await self._client.hget(self._link.keys.manager(), "statuses")
-        return await read_one(self._link, "manager", "statuses", doc, STATUSES.validate_json) or {}
+        return await read_one(self._link, "manager", "statuses", doc, STATUSES.load) or {}
 
     async def figures(self) -> FleetFigures:
         async with translated(), self._client.pipeline(transaction=False) as pipe:
@@ -129,8 +129,7 @@ class RedisFleetStatus:
             (seconds, micros), *beats = await pipe.execute()
         now = seconds + micros / 1e6  # a beat's number is the time at which Redis got it, in microseconds
         return FleetFigures(
-            await read_one(self._link, "manager", "census", replica_counts, REPLICA_COUNTS.validate_json)
-            or {},
+            await read_one(self._link, "manager", "census", replica_counts, REPLICA_COUNTS.load) or {},
             {text(name): number(count) for name, count in sorted(decisions.items())},
             {w: max(0.0, now - number(seq) / 1e6) for w, seq in zip(workers, beats, strict=True) if seq},
             webhooks,
@@ -139,5 +138,5 @@ class RedisFleetStatus:
     async def given_up(self) -> Mapping[str, GivenUp]:
         async with translated():
             doc = await self._client.hget(self._link.keys.manager(), "notes")
-        history = await read_one(self._link, "manager", "notes", doc, HISTORY.validate_json)
+        history = await read_one(self._link, "manager", "notes", doc, HISTORY.load)
         return history.given_up if history else {}

@@ -2,15 +2,13 @@
 
 from dataclasses import replace
 
-from pydantic import TypeAdapter
-
 from turnout.adapters.redis.connection import RedisConnection, translated
 from turnout.adapters.redis.records import read_all, text
 from turnout.domain.slots import GangReport
 from turnout.domain.tasks import GangId
+from turnout.schemas.fleet_records import GANG
 
 _FRESH_S = 10.0
-_REPORT = TypeAdapter(GangReport)
 
 
 class RedisGangReports:
@@ -22,7 +20,7 @@ class RedisGangReports:
     async def put(self, report: GangReport) -> None:
         told = replace(report, at=await self._link.now())
         async with translated():
-            await self._client.hset(self._name, report.gang, _REPORT.dump_json(told))
+            await self._client.hset(self._name, report.gang, GANG.dump(told))
 
     async def remove(self, gang: GangId) -> None:
         async with translated():
@@ -32,7 +30,7 @@ class RedisGangReports:
         async with translated():
             found: dict[bytes, bytes] = await self._client.hgetall(self._name)
         named = {text(gang): value for gang, value in found.items()}
-        reports = (await read_all(self._link, "gang", named, _REPORT.validate_json)).values()
+        reports = (await read_all(self._link, "gang", named, GANG.load)).values()
         now = await self._link.now()
         gone = [r.gang for r in reports if now - r.at > 6 * _FRESH_S]
         if gone:

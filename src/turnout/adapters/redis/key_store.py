@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping
 from turnout.adapters.redis.connection import RedisConnection, translated
 from turnout.adapters.redis.records import read_all, read_one, text
 from turnout.domain.keys import Key, is_session, with_parent
-from turnout.schemas.task_records import dump_key, load_key
+from turnout.schemas.task_records import KEY
 
 
 class RedisKeyStore:
@@ -18,7 +18,7 @@ class RedisKeyStore:
     async def add(self, *keys: Key) -> None:
         async with translated():
             await self._link.promise(
-                "HSET", self._name, *(one for key in keys for one in (key.id, dump_key(key)))
+                "HSET", self._name, *(one for key in keys for one in (key.id, KEY.dump(key)))
             )
 
     async def find(self, key_id: str) -> Key | None:
@@ -26,7 +26,7 @@ class RedisKeyStore:
             return await self._find_session(key_id)
         async with translated():
             found = await self._client.hget(self._name, key_id)
-        return await read_one(self._link, "key", key_id, found, load_key)
+        return await read_one(self._link, "key", key_id, found, KEY.load)
 
     async def find_all(self, key_ids: Collection[str]) -> Mapping[str, Key | None]:
         ids = [id_ for id_ in key_ids if not is_session(id_)]
@@ -35,20 +35,20 @@ class RedisKeyStore:
             return sessions
         async with translated():
             found = await self._client.hmget(self._name, ids)
-        keys = await read_all(self._link, "key", dict(zip(ids, found, strict=True)), load_key)
+        keys = await read_all(self._link, "key", dict(zip(ids, found, strict=True)), KEY.load)
         return sessions | {id_: keys.get(id_) for id_ in ids}
 
     async def _find_session(self, session_id: str) -> Key | None:
         async with translated():
             data, parent_id = await self._client.hmget(self._session_name(session_id), ["key", "parent"])
         parent = await self.find(text(parent_id)) if data and parent_id else None
-        session = await read_one(self._link, "session", session_id, data, load_key)
+        session = await read_one(self._link, "session", session_id, data, KEY.load)
         return with_parent(session, parent) if session is not None and parent is not None else None
 
     async def all(self) -> list[Key]:
         async with translated():
             found = await self._client.hgetall(self._name)
-        keys = await read_all(self._link, "key", {text(i): data for i, data in found.items()}, load_key)
+        keys = await read_all(self._link, "key", {text(i): data for i, data in found.items()}, KEY.load)
         return sorted(keys.values(), key=lambda k: k.created_at)
 
     async def revoke(self, key_id: str) -> bool:

@@ -20,16 +20,16 @@ class RedisModelStore:
 
     async def put(self, model: ServedModel) -> None:
         async with translated(), self._client.pipeline(transaction=True) as pipe:
-            pipe.hset(self._models, model.name, MODEL.dump_json(model))
+            pipe.hset(self._models, model.name, MODEL.dump(model))
             pipe.srem(self._declared, model.name)
             tell_manager(self._link, pipe, "m", model.name)
             await pipe.execute()
 
     async def declare(self, models: Sequence[ServedModel]) -> list[str]:
-        named = {model.name: MODEL.dump_json(model) for model in models}
+        named = {model.name: MODEL.dump(model) for model in models}
 
         async def change(pipe: Any) -> list[str]:
-            before = {name.decode() for name in await pipe.smembers(self._declared)}
+            before = {text(name) for name in await pipe.smembers(self._declared)}
             gone = sorted(before - named.keys())
             pipe.multi()
             if gone:
@@ -45,16 +45,20 @@ class RedisModelStore:
         async with translated():
             return await self._client.transaction(change, self._declared, value_from_callable=True)
 
+    async def names(self) -> frozenset[str]:
+        async with translated():
+            return frozenset(map(text, await self._client.hkeys(self._models)))
+
     async def all(self) -> dict[str, ServedModel]:
         async with translated():
             found = await self._client.hgetall(self._models)
         named = {text(name): doc for name, doc in sorted(found.items())}
-        return await read_all(self._link, "model", named, MODEL.validate_json)
+        return await read_all(self._link, "model", named, MODEL.load)
 
     async def get(self, name: str) -> ServedModel:
         async with translated():
             doc = await self._client.hget(self._models, name)
-        model = await read_one(self._link, "model", name, doc, MODEL.validate_json)
+        model = await read_one(self._link, "model", name, doc, MODEL.load)
         if model is None:
             raise NotFound(f"There is no model {name}.", "model", "model_not_found")
         return model

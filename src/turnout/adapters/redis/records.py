@@ -1,6 +1,6 @@
 """Reads records, and goes on when one cannot be read: it is skipped, and a copy is set aside under `dead` for operators.
 
-One record must never stop what reads the others. A record of a newer version (`format`) is skipped and not set aside.
+One record must never stop what reads the others. A record of a newer version is skipped, not set aside, and logged once.
 """
 
 from collections.abc import Callable, Mapping
@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from turnout.adapters.redis.connection import RedisConnection, translated
 from turnout.observe import get_log
-from turnout.schemas.task_records import NewerRecord
+from turnout.schemas.record_kinds import NewerRecord
 
 T = TypeVar("T")
 N = TypeVar("N", bound=str)
@@ -29,7 +29,8 @@ async def read_all(
         try:
             records[name] = load(data)
         except NewerRecord as err:
-            log.warning("record is of a newer version", kind=kind, name=name, error=str(err))
+            if link.first_time(f"{kind} {err}"):
+                log.warning("record of a newer version was skipped", kind=kind, name=name, error=str(err))
         except (ValueError, RecursionError) as err:  # pydantic's and Unicode's errors are ValueErrors
             await set_aside(link, kind, name, data, err)
     return records

@@ -2,6 +2,7 @@
 
 from turnout.adapters.redis import scripts
 from turnout.adapters.redis.connection import RedisConnection, translated
+from turnout.adapters.redis.records import text
 
 
 class RedisMutex:
@@ -19,4 +20,4 @@ class RedisMutex:
     async def holder(self, name: str) -> str | None:
         async with translated():
             found = await self._link.client.get(self._link.keys.mutex(name))
-        return found.decode() if found else None
+        return text(found) if found else None

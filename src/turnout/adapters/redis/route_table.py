@@ -26,7 +26,7 @@ class RedisRouteTable:
             found = await client.hgetall(key)
         cursor = newest[0][0] if newest else b"0"
         docs = {text(name): doc for name, doc in found.items()}
-        yield await read_all(self._link, "routes", docs, ROUTES.validate_json)
+        yield await read_all(self._link, "routes", docs, ROUTES.load)
         while True:
             async with translated():
                 read = await client.xread({stream: cursor}, count=_BATCH, block=_TAIL_BLOCK_MS)
@@ -38,7 +38,7 @@ class RedisRouteTable:
             if names:
                 async with translated():
                     read = dict(zip(map(text, names), await client.hmget(key, names), strict=True))
-                routes = await read_all(self._link, "routes", read, ROUTES.validate_json)
+                routes = await read_all(self._link, "routes", read, ROUTES.load)
                 yield {name: routes.get(name) for name in read}
 
 
@@ -50,7 +50,7 @@ class RedisDemandReports:
     async def report(self, gateway: str, demand: Mapping[str, DemandReport]) -> None:
         key = self._link.keys.demand(gateway)
         async with translated(), self._client.pipeline(transaction=True) as pipe:
-            pipe.hset(key, "doc", DEMAND.dump_json(dict(demand)))
+            pipe.hset(key, "doc", DEMAND.dump(dict(demand)))
             pipe.hincrby(key, "n", 1)
             pipe.expire(key, _DEMAND_S)
             pipe.sadd(self._link.keys.gateways(), gateway)
@@ -77,5 +77,5 @@ class RedisDemandReports:
             if lapsed:
                 await self._client.srem(self._link.keys.gateways(), *lapsed)
         docs = {gateway: doc for gateway, (_, doc) in found.items()}
-        reports = await read_all(self._link, "demand", docs, DEMAND.validate_json)
+        reports = await read_all(self._link, "demand", docs, DEMAND.load)
         return {gateway: (number(found[gateway][0]), report) for gateway, report in reports.items()}

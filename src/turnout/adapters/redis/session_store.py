@@ -1,8 +1,9 @@
 """Sessions and login codes in Redis."""
 
 from turnout.adapters.redis.connection import RedisConnection, translated
+from turnout.adapters.redis.records import text
 from turnout.domain.keys import Key
-from turnout.schemas.task_records import dump_key
+from turnout.schemas.task_records import KEY
 
 
 class RedisSessionStore:
@@ -17,12 +18,12 @@ class RedisSessionStore:
     async def take_code(self, digest: str) -> str | None:
         async with translated():
             found = await self._client.getdel(self._names.login_code(digest))
-        return found.decode() if found else None
+        return text(found) if found else None
 
     async def open(self, session: Key, parent: str, ttl_s: int) -> None:
         name = self._names.session(session.id)
         async with translated(), self._client.pipeline() as pipe:
-            pipe.hset(name, mapping={"key": dump_key(session), "parent": parent})
+            pipe.hset(name, mapping={"key": KEY.dump(session), "parent": parent})
             pipe.expire(name, ttl_s)
             await pipe.execute()
 

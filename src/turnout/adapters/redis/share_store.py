@@ -2,14 +2,12 @@
 
 from collections.abc import Sequence
 
-from pydantic import TypeAdapter
-
 from turnout.adapters.redis.connection import RedisConnection, translated
 from turnout.adapters.redis.records import read_all, read_one, text
 from turnout.domain.shares import Share
 from turnout.domain.tasks import TaskId
+from turnout.schemas.task_records import SHARE
 
-_SHARE = TypeAdapter(Share)
 _TTL_S = 31 * 86_400  # longer than any share lives
 
 
@@ -22,20 +20,20 @@ class RedisShareStore:
     async def add(self, share: Share) -> None:
         name = self._name(share.task)
         async with translated(), self._client.pipeline() as pipe:
-            pipe.hset(name, share.id, _SHARE.dump_json(share))
+            pipe.hset(name, share.id, SHARE.dump(share))
             pipe.expire(name, _TTL_S)
             await pipe.execute()
 
     async def find(self, task: TaskId, share_id: str) -> Share | None:
         async with translated():
             found = await self._client.hget(self._name(task), share_id)
-        return await read_one(self._link, "share", share_id, found, _SHARE.validate_json)
+        return await read_one(self._link, "share", share_id, found, SHARE.load)
 
     async def of(self, task: TaskId) -> Sequence[Share]:
         async with translated():
             found = await self._client.hgetall(self._name(task))
         named = {text(share): data for share, data in found.items()}
-        shares = await read_all(self._link, "share", named, _SHARE.validate_json)
+        shares = await read_all(self._link, "share", named, SHARE.load)
         return sorted(shares.values(), key=lambda share: share.expires_at)
 
     async def remove(self, task: TaskId, *share_ids: str) -> int:

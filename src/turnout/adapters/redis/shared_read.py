@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
 
 from turnout.adapters.redis.connection import RedisConnection, translated
+from turnout.adapters.redis.records import text
 
 _MAX_WAIT_S = 2.0
 
@@ -65,7 +66,7 @@ class SharedRead:
         for _, entries in read:
             for entry, fields in entries:
                 self._cursor = entry
-                for event in self._waiters.get(fields.get(self._field, b"").decode(), ()):
+                for event in self._waiters.get(text(fields.get(self._field, b"")), ()):
                     event.set()
 
     def _hand_over(self, mine: asyncio.Event) -> None:

@@ -6,7 +6,7 @@ from turnout.adapters.redis.connection import RedisConnection, translated
 from turnout.adapters.redis.records import read_all, read_one, text
 from turnout.domain.tasks import TaskId, TenantId
 from turnout.ports.events import Recorded
-from turnout.schemas.task_records import load_event
+from turnout.schemas.task_records import EVENT
 
 _TAIL_BLOCK_MS = 2_000
 
@@ -21,7 +21,7 @@ class RedisTaskEvents:
             tenant = await self._link.client.hget(self._link.keys.task(task_id), "tenant")
         owner = TenantId(text(tenant) if tenant else "")
         docs = {entry.decode(): fields.get(b"e") for entry, fields in entries}
-        events = await read_all(self._link, f"event of {task_id}", docs, load_event)
+        events = await read_all(self._link, f"event of {task_id}", docs, EVENT.load)
         return [Recorded(entry, "", task_id, owner, event) for entry, event in events.items()]
 
     async def newest(self) -> str:
@@ -40,7 +40,7 @@ class RedisTaskEvents:
             for _, entries in read:
                 for entry, fields in entries:
                     cursor = str(entry, "ascii")
-                    event = await read_one(self._link, "event", cursor, fields.get(b"e"), load_event)
+                    event = await read_one(self._link, "event", cursor, fields.get(b"e"), EVENT.load)
                     own_id, task, tenant = (text(fields.get(name, b"")) for name in (b"i", b"t", b"n"))
                     if event is not None and own_id and task:
                         yield Recorded(own_id, cursor, TaskId(task), TenantId(tenant), event)

@@ -8,7 +8,7 @@ from turnout.adapters.redis import scripts
 from turnout.adapters.redis.connection import RedisConnection, translated
 from turnout.adapters.redis.records import number, read_all, set_aside, text
 from turnout.adapters.redis.usage_log import USAGE_MS, amounts_of
-from turnout.domain.errors import Conflict, Limited, NotFound, Stale, Unavailable
+from turnout.domain.errors import Conflict, Limited, Newer, NotFound, Stale, Unavailable
 from turnout.domain.fairness import class_base, position
 from turnout.domain.tasks import (
     Deleted,
@@ -25,7 +25,8 @@ from turnout.domain.tasks import (
 from turnout.domain.usage import day_of, used_by
 from turnout.domain.video import VideoSpec
 from turnout.ports.tasks import Idempotency, Limits
-from turnout.schemas.task_records import NewerRecord, dump_event, dump_task, load_task
+from turnout.schemas.record_kinds import NewerRecord
+from turnout.schemas.task_records import EVENT, TASK
 
 MAX_RACES = (
     50  # writers of one task are its gang, a canceller and the manager: more races than this are a fault
@@ -49,8 +50,8 @@ class RedisTaskLog:
         outcome = await scripts.submit(
             self._link,
             task=task,
-            doc=dump_task(task),
-            event=dump_event(Submitted(task.created_at)),
+            doc=TASK.dump(task),
+            event=EVENT.dump(Submitted(task.created_at)),
             retention_ms=self._retention_ms,
             first_place=class_base(task.priority),
             max_waiting=limits.max_waiting,
@@ -95,12 +96,12 @@ class RedisTaskLog:
         if doc is None:
             raise NotFound(f"There is no video {task_id}.", "video_id", "video_not_found")
         try:
-            task = load_task(doc)
+            task = TASK.load(doc)
             if task.id != task_id:  # it would be written to another's place
                 raise ValueError(f"it has the id {task.id[:50]!r}")
             return StoredTask(task, int(version or b""), turn.decode() if turn else None)
         except NewerRecord as err:
-            raise Unavailable(f"{task_id} was written by a newer version: {err}") from err
+            raise Newer(f"{task_id} was written by a newer version: {err}", code="newer_version") from err
         except (ValueError, RecursionError) as err:
             await set_aside(self._link, "task", task_id, doc, err)
             return await self._end_unreadable(task_id)
@@ -154,11 +155,11 @@ class RedisTaskLog:
             self._link,
             id=task.id,
             version=version,
-            doc=dump_task(task),
+            doc=TASK.dump(task),
             state=task.state,
             attempt=task.attempt,
             move=move,
-            event=dump_event(event) if event else b"",
+            event=EVENT.dump(event) if event else b"",
             ended_ms=int(ended_at * 1000),
             ttl_ms=self._retention_ms if task.ended else 2 * self._retention_ms,
             webhook=task.webhook_url is not None,
@@ -168,7 +169,7 @@ class RedisTaskLog:
         )
 
     async def forget(self, task: Task) -> None:
-        event = dump_event(Deleted(time.time()))
+        event = EVENT.dump(Deleted(time.time()))
         await scripts.forget_task(self._link, id=task.id, tenant=task.tenant, state=task.state, event=event)
 
     async def page(
@@ -194,7 +195,7 @@ class RedisTaskLog:
                 for task_id in names:
                     pipe.hget(self._link.keys.task(task_id), "doc")
                 docs = dict(zip(names, await pipe.execute(), strict=True))
-                read = await read_all(self._link, "task", docs, load_task)
+                read = await read_all(self._link, "task", docs, TASK.load)
                 for task_id, doc in docs.items():
                     if task_id in read and read[task_id].id == task_id:
                         tasks.append(read[task_id])

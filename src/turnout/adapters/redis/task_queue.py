@@ -4,14 +4,15 @@ import time
 
 from turnout.adapters.redis import scripts
 from turnout.adapters.redis.connection import RedisConnection, translated
+from turnout.adapters.redis.records import text
 from turnout.adapters.redis.task_log import MAX_RACES, RedisTaskLog
-from turnout.domain.errors import NotFound, Stale
+from turnout.domain.errors import Newer, NotFound, Stale
 from turnout.domain.leases import HeldTurn, Overdue
 from turnout.domain.tasks import Claimed, GangId, Interrupted, State, Task, TaskId, evolve
 from turnout.ports.tasks import Limits
 
 _GROUP = "gangs"
-_REAPER = b"reaper"
+_NOBODY = b"nobody"
 _CLOSED_S = 2 * 3600
 
 
@@ -32,6 +33,16 @@ class RedisQueue:
                 return await self._tasks.apply(task_id, Claimed(time.time(), task.attempt + 1, gang))
             except (Stale, NotFound):
                 continue  # cancelled between the two scripts; its turn went with it
+            except Newer:
+                await self._set_down(model, task_id)
+
+    async def _set_down(self, model: str, task_id: TaskId) -> None:
+        """Leaves the turn of a newer version's task to no gang, so that none seems busy. That version takes it back."""
+        async with translated():
+            turn = await self._link.client.hget(self._link.keys.task(task_id), "turn")
+            if turn is not None:
+                queue = self._link.keys.queue(model)
+                await self._link.client.xclaim(queue, _GROUP, _NOBODY, 0, [turn], justid=True)
 
     async def renew(self, task: Task) -> bool:
         return await scripts.renew(self._link, id=task.id, gang=task.gang or "", attempt=task.attempt)
@@ -54,7 +65,7 @@ class RedisQueue:
             turns = [entry["message_id"] for entry in held]
             ids: list[bytes | None] = await self._link.client.hmget(self._link.keys.bound(model), turns)
         released = [
-            await self._put_back(turn.decode(), TaskId(task_id.decode()), reason, counts=True)
+            await self._put_back(turn.decode(), TaskId(text(task_id)), reason, counts=True)
             for turn, task_id in zip(turns, ids, strict=True)
             if task_id is not None
         ]
@@ -66,7 +77,7 @@ class RedisQueue:
         for _ in range(MAX_RACES):
             try:
                 stored = await self._tasks.read(task_id)
-            except NotFound:
+            except (NotFound, Newer):
                 return None
             if stored.turn != turn:
                 return None
@@ -91,7 +102,7 @@ class RedisQueue:
             if not await self._link.client.exists(self._link.keys.queue(model)):
                 return {}
             consumers = await self._link.client.xinfo_consumers(self._link.keys.queue(model), _GROUP)
-        return {GangId(c["name"].decode()): int(c["pending"]) for c in consumers if c["name"] != _REAPER}
+        return {GangId(text(c["name"])): int(c["pending"]) for c in consumers if c["name"] != _NOBODY}
 
     async def leave(self, model: str, gang: GangId) -> None:
         known = await self.holdings(model)

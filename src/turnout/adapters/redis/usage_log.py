@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from turnout.adapters.redis import scripts
 from turnout.adapters.redis.connection import RedisConnection, translated
+from turnout.adapters.redis.records import number, text
 from turnout.domain.tasks import TenantId
 from turnout.domain.usage import FIGURES, UsageRow, Used
 
@@ -37,7 +38,7 @@ class RedisUsage:
             wanted = [
                 (day, TenantId(name))
                 for day, names in zip(days, found, strict=True)
-                for name in sorted(n.decode() for n in names)
+                for name in sorted(map(text, names))
             ]
         rows: list[UsageRow] = []
         for start in range(0, len(wanted), _AT_ONCE):
@@ -60,7 +61,7 @@ def amounts_of(used: Used) -> list[tuple[str, int]]:
 def _rows(day: str, tenant: TenantId, counts: dict[bytes, bytes]) -> list[UsageRow]:
     models: dict[str, Used] = {}
     for field, amount in counts.items():
-        figure, _, model = field.decode().partition(":")
+        figure, _, model = text(field).partition(":")
         if figure in FIGURES:
-            models[model] = replace(models.get(model, Used()), **{figure: int(amount)})
+            models[model] = replace(models.get(model, Used()), **{figure: number(amount)})
     return [UsageRow(day, tenant, model, used) for model, used in sorted(models.items())]

@@ -3,7 +3,7 @@
 from turnout.adapters.redis.connection import RedisConnection, translated
 from turnout.adapters.redis.records import number, text
 from turnout.adapters.redis.task_log import RedisTaskLog
-from turnout.domain.errors import NotFound
+from turnout.domain.errors import Newer, NotFound
 from turnout.domain.tasks import TaskId
 from turnout.ports.webhooks import Delivery
 
@@ -30,6 +30,8 @@ class RedisOutbox:
                 found.append(Delivery(await self._tasks.get(task_id), number(tries)))
             except NotFound:
                 await self.done(task_id)
+            except Newer:
+                continue  # it is looked at again after `hold_s`
         return found
 
     async def done(self, task_id: TaskId) -> None:
@@ -44,6 +46,6 @@ class RedisOutbox:
     async def again(self, task_id: TaskId, at: float) -> None:
         async with translated():
             tries = self._link.keys.webhook_tries(task_id)
-            await self._client.incr(tries)
-            await self._client.expire(tries, _TRIES_TTL_S)
+            failed = number(await self._client.get(tries)) + 1
+            await self._client.set(tries, failed, ex=_TRIES_TTL_S)
             await self._client.zadd(self._name, {task_id: int(at * 1000)}, xx=True)

@@ -2,16 +2,13 @@
 
 from collections.abc import Callable
 
-from pydantic import TypeAdapter
-
 from turnout.adapters.redis import scripts
 from turnout.adapters.redis.connection import RedisConnection, translated
 from turnout.adapters.redis.records import read_one
 from turnout.domain.errors import Conflict, Unavailable
 from turnout.domain.tasks import TenantId
 from turnout.domain.webhook_secrets import WebhookSecret
-
-_SECRET = TypeAdapter(WebhookSecret)
+from turnout.schemas.task_records import WEBHOOK_SECRET
 
 
 class RedisWebhookSecrets:
@@ -29,7 +26,7 @@ class RedisWebhookSecrets:
         after = change(await self._read(tenant, data))
         # Compared as it is stored: another version may have written fields that this one does not know.
         done = await scripts.replace_webhook_secret(
-            self._link, tenant=tenant, before=data or b"", after=_SECRET.dump_json(after)
+            self._link, tenant=tenant, before=data or b"", after=WEBHOOK_SECRET.dump(after)
         )
         if not done:
             raise Conflict("Someone else has just replaced this secret.", code="webhook_secret_changed")
@@ -40,7 +37,7 @@ class RedisWebhookSecrets:
             return await self._link.client.hget(self._name, tenant)
 
     async def _read(self, tenant: TenantId, data: bytes | None) -> WebhookSecret | None:
-        found = await read_one(self._link, "webhook secret", tenant, data, _SECRET.validate_json)
+        found = await read_one(self._link, "webhook secret", tenant, data, WEBHOOK_SECRET.load)
         if data is not None and found is None:  # the service's own secret must not sign in its place
             raise Unavailable("The webhook secret cannot be read.")
         return found

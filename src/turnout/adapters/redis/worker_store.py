@@ -25,7 +25,7 @@ class RedisWorkerStore:
     async def enrol(self, worker: Enrolment) -> None:
         key = self._link.keys.worker(worker.id)
         async with translated(), self._client.pipeline(transaction=True) as pipe:
-            pipe.hset(key, "doc", ENROLMENT.dump_json(worker))
+            pipe.hset(key, "doc", ENROLMENT.dump(worker))
             pipe.expire(key, WORKER_S)
             pipe.sadd(self._link.keys.workers(), worker.id)
             tell_manager(self._link, pipe, "w", worker.id)
@@ -40,10 +40,15 @@ class RedisWorkerStore:
         async with translated():
             names = [text(w) for w in await self._client.smembers(self._link.keys.workers())]
         found = await self._enrolments([WorkerId(name) for name in sorted(names)])
-        lapsed = [name for name in names if name not in found]
-        if lapsed:
-            async with translated():
-                await self._client.srem(self._link.keys.workers(), *lapsed)
+        unseen = [name for name in names if name not in found]
+        if unseen:
+            async with translated(), self._client.pipeline(transaction=False) as pipe:
+                for name in unseen:
+                    pipe.hexists(self._link.keys.worker(WorkerId(name)), "doc")
+                there = await pipe.execute()  # one that cannot be read, or is of a newer version, stays
+                lapsed = [name for name, known in zip(unseen, there, strict=True) if not known]
+                if lapsed:
+                    await self._client.srem(self._link.keys.workers(), *lapsed)
         return found
 
     async def _enrolments(self, workers: Collection[WorkerId]) -> dict[WorkerId, Enrolment]:
@@ -53,13 +58,13 @@ class RedisWorkerStore:
             found = await pipe.execute()
         there = {w: found for w, found in zip(workers, found, strict=True) if not found[2]}
         docs = {worker: doc for worker, (doc, _, _) in there.items()}
-        known = await read_all(self._link, "worker", docs, ENROLMENT.validate_json)
+        known = await read_all(self._link, "worker", docs, ENROLMENT.load)
         return {w: replace(enrolment, draining=there[w][1] == b"1") for w, enrolment in known.items()}
 
     async def evicted(self, worker: WorkerId) -> Enrolment | None:
         async with translated():
             doc, evicted = await self._client.hmget(self._link.keys.worker(worker), "doc", "evicted")
-        return await read_one(self._link, "worker", worker, doc, ENROLMENT.validate_json) if evicted else None
+        return await read_one(self._link, "worker", worker, doc, ENROLMENT.load) if evicted else None
 
     async def evict(self, worker: WorkerId) -> None:
         key = self._link.keys.worker(worker)
@@ -83,7 +88,7 @@ class RedisWorkerStore:
         seq = await scripts.store_heartbeat(
             self._link,
             worker=worker,
-            doc=HEARTBEAT.dump_json(heartbeat),
+            doc=HEARTBEAT.dump(heartbeat),
             heartbeat_ms=_HEARTBEAT_S * 1000,
             worker_ms=WORKER_S * 1000,
         )
@@ -100,7 +105,7 @@ class RedisWorkerStore:
         now = seconds * 1_000_000 + microseconds
         docs = {worker: doc for worker, (doc, _) in zip(workers, found, strict=True)}
         seqs = {worker: number(seq) for worker, (_, seq) in zip(workers, found, strict=True)}
-        known = await read_all(self._link, "heartbeat", docs, HEARTBEAT.validate_json)
+        known = await read_all(self._link, "heartbeat", docs, HEARTBEAT.load)
         return {
             worker: replace(heartbeat, seq=seqs[worker], ago_s=max(0.0, (now - seqs[worker]) / 1e6))
             for worker, heartbeat in known.items()
@@ -115,7 +120,7 @@ class RedisOrderStore:
     async def get(self, worker: WorkerId) -> OrderSheet | None:
         async with translated():
             version, doc = await self._link.client.hmget(self._link.keys.orders(worker), "v", "doc")
-        orders = await read_one(self._link, "orders", worker, doc, ORDERS.validate_json)
+        orders = await read_one(self._link, "orders", worker, doc, ORDERS.load)
         return None if orders is None else OrderSheet(number(version), orders)
 
     async def wait(self, worker: WorkerId, seen: int, timeout_s: float) -> OrderSheet | None:

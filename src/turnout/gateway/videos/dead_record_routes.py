@@ -12,7 +12,7 @@ from turnout.gateway.videos.submission_headers import SubmissionHeaders
 from turnout.observe import get_log
 from turnout.schemas.dead_json import DeadRecordDropped, DeadRecordList, DeadRecordShown, DeadTaskRetried
 from turnout.schemas.openai_json import RemixRequest
-from turnout.schemas.task_records import load_task
+from turnout.schemas.task_records import TASK
 
 router = APIRouter(
     prefix="/v1/dead-records", tags=["operations"], responses=documented(400, 401, 403, 500, 503)
@@ -45,7 +45,7 @@ async def retry(name: str, admin: AdminDep, gateway: GatewayDep) -> DeadTaskRetr
     could not."""
     content = await _content(gateway, "task", name)
     try:
-        source = load_task(content)
+        source = TASK.load(content)
     except (ValueError, RecursionError) as err:
         raise Conflict("This version cannot read the record either.", "name", "record_unreadable") from err
     owner = replace(admin, tenant=source.tenant)

@@ -11,6 +11,7 @@ from typing import Any, Literal
 from redis.exceptions import NoScriptError
 
 from turnout.adapters.redis.connection import RedisConnection, translated
+from turnout.adapters.redis.records import text
 from turnout.domain.fairness import Waiting
 from turnout.domain.leases import HeldTurn
 from turnout.domain.quotas import ChatLimits, Grant, ShareRequest
@@ -124,7 +125,7 @@ async def submit(
         case [b"new"]:
             return Accepted()
         case [b"same", known]:
-            return AcceptedBefore(TaskId(known.decode()))
+            return AcceptedBefore(TaskId(text(known)))
         case [b"conflict"]:
             return OtherDigest()
         case [b"rate", wait_ms]:
@@ -198,7 +199,7 @@ async def position(
         return None
     before, *rest = found
     tenants = zip(rest[::3], rest[1::3], rest[2::3], strict=True)
-    return before, [Waiting(name.decode(), float(tag), count) for name, tag, count in tenants]
+    return before, [Waiting(text(name), float(tag), count) for name, tag, count in tenants]
 
 
 _claim = Script("claim")
@@ -207,7 +208,7 @@ _claim = Script("claim")
 async def claim(link: RedisConnection, *, model: str, gang: GangId, max_running: int) -> TaskId | None:
     """Binds the next turn to the task that is next, which must then be committed as claimed."""
     found: bytes | None = await _claim.run(link, model=model, gang=gang, max_running=max_running)
-    return None if found is None else TaskId(found.decode())
+    return None if found is None else TaskId(text(found))
 
 
 _renew = Script("renew")
@@ -225,7 +226,7 @@ async def leases(link: RedisConnection, *, model: str) -> list[HeldTurn]:
     """All claimed turns of the model, and how often each was renewed."""
     found = await _leases.run(link, model=model)
     return [
-        HeldTurn(turn.decode(), TaskId(task.decode()), renewals, idle_ms / 1000)
+        HeldTurn(turn.decode(), TaskId(text(task)), renewals, idle_ms / 1000)
         for turn, task, renewals, idle_ms in found
     ]
 
@@ -336,4 +337,4 @@ _prove_write = Script("prove_write")
 
 async def prove_write(link: RedisConnection, *, fresh: str) -> str:
     """Writes something, and returns the id of this data; empty when there is none and `fresh` is empty."""
-    return (await _prove_write.run(link, fresh=fresh)).decode()
+    return (await _prove_write.run(link, fresh=fresh)).decode(errors="replace")

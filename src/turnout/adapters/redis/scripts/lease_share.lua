@@ -10,6 +10,12 @@ concurrency, wanted_slots, slots_ms = tonumber(concurrency), tonumber(wanted_slo
 local time = redis.call('TIME')
 local now_ms = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
 
+-- A number as it was stored; `otherwise` when it is none, or none that this script wrote.
+local function stored(text, otherwise)
+  local found = tonumber(text or '')
+  return found and math.abs(found) < 1e15 and found or otherwise
+end
+
 local account = chat_account_key(tenant)
 local known = redis.call('HMGET', account, 'at', 'r', 't', 'by:' .. gateway)
 local before = {string.match(known[4] or '', '^(%d+) (%d+) (%d+)$')}
@@ -17,8 +23,8 @@ local repeated = tonumber(number) > 0 and tonumber(number) <= tonumber(before[1]
 if repeated then
   wanted, debt = {r = 0, t = 0}, {r = 0, t = 0}
 end
-local passed_ms = math.max(0, now_ms - (tonumber(known[1] or '') or now_ms))
-local level = {r = tonumber(known[2] or '') or per_minute.r, t = tonumber(known[3] or '') or per_minute.t}
+local passed_ms = math.max(0, now_ms - stored(known[1], now_ms))
+local level = {r = stored(known[2], per_minute.r), t = stored(known[3], per_minute.t)}
 local granted = {r = 0, t = 0}
 local full_ms = 0
 for kind, limit in pairs(per_minute) do

@@ -50,6 +50,16 @@ local function count(key, field, by)
   if type(done) == 'table' and done.err then redis.call('HSET', key, field, math.max(0, tonumber(by) or 0)) end
 end
 
+-- The next number of a counter; one that is no number goes on at the time in ms, which is above what it can have counted.
+local function next_number(key)
+  local done = redis.pcall('INCR', key)
+  if type(done) == 'number' then return done end
+  local time = redis.call('TIME')
+  local number = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
+  redis.call('SET', key, string.format('%.0f', number))
+  return number
+end
+
 local function ensure_group(queue)
   if redis.call('EXISTS', queue) == 0 then
     redis.call('XGROUP', 'CREATE', queue, GROUP, '0', 'MKSTREAM')

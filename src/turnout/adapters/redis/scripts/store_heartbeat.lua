@@ -6,7 +6,7 @@ local doc_and_evicted = redis.call('HMGET', worker_key(worker), 'doc', 'evicted'
 if not doc_and_evicted[1] or doc_and_evicted[2] then return '0' end
 local time = redis.call('TIME')
 local seq = tonumber(time[1]) * 1000000 + tonumber(time[2])
-local last = tonumber(redis.call('HGET', heartbeat_key(worker), 'seq') or '0')
+local last = tonumber(redis.call('HGET', heartbeat_key(worker), 'seq') or '0') or 0
 if seq <= last then seq = last + 1 end
 redis.call('HSET', heartbeat_key(worker), 'seq', string.format('%.0f', seq), 'doc', doc)
 redis.call('PEXPIRE', heartbeat_key(worker), heartbeat_ms)

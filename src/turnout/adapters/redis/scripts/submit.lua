@@ -17,24 +17,19 @@ end
 if redis.call('EXISTS', task_key(id)) == 1 then return {'same', id} end
 
 local minute = submissions_key(tenant, string.format('%d', math.floor(now_ms / 60000)))
-if tonumber(redis.call('GET', minute) or '0') >= tonumber(per_minute) then
+if (tonumber(redis.call('GET', minute) or '0') or 0) >= tonumber(per_minute) then
   return {'rate', 60000 - now_ms % 60000}
 end
 local counts = redis.call('HMGET', counts_key(tenant), 'running', 'waiting')
 local running, waiting = tonumber(counts[1] or '0') or 0, tonumber(counts[2] or '0') or 0
 if running + waiting >= max_running + max_waiting then return {'full', running, waiting} end
 
+if not tonumber(redis.call('GET', minute) or '0') then redis.call('DEL', minute) end
 redis.call('INCR', minute)
 redis.call('PEXPIRE', minute, 120000)
-if idempotency ~= '' then
-  redis.call('HSET', idempotency_key(tenant, idempotency), 'digest', digest, 'task', id)
-  redis.call('PEXPIRE', idempotency_key(tenant, idempotency), retention_ms)
-end
 -- Unfinished tasks outlive the retention, so that the manager can end them with a reason.
 local ttl_ms = 2 * retention_ms
-local place = string.format('%.0f', tonumber(first_place) + redis.call('INCR', places_key()))
-redis.call('HSET', task_key(id), 'v', 1, 'doc', doc, 'tenant', tenant, 'model', model, 'state', state, 'place', place)
-redis.call('PEXPIRE', task_key(id), ttl_ms)
+local place = string.format('%.0f', tonumber(first_place) + next_number(places_key()))
 redis.call('ZADD', tasks_of_key(tenant), now_ms, id)
 redis.call('ZREMRANGEBYSCORE', tasks_of_key(tenant), '-inf', '(' .. (now_ms - ttl_ms))
 redis.call('PEXPIRE', tasks_of_key(tenant), ttl_ms)
@@ -47,4 +42,11 @@ count(totals_key(), state, 1)
 record(id, tenant, event, ttl_ms)
 redis.call('SADD', queues_key(), model)
 redis.call('XADD', news_key(), 'MAXLEN', '~', MAX_NEWS, '*', 'q', model)  -- wakes the manager
+-- Last, so that a script which a key of the wrong type broke off has accepted nothing.
+redis.call('HSET', task_key(id), 'v', 1, 'doc', doc, 'tenant', tenant, 'model', model, 'state', state, 'place', place)
+redis.call('PEXPIRE', task_key(id), ttl_ms)
+if idempotency ~= '' then
+  redis.call('HSET', idempotency_key(tenant, idempotency), 'digest', digest, 'task', id)
+  redis.call('PEXPIRE', idempotency_key(tenant, idempotency), retention_ms)
+end
 return {'new'}
