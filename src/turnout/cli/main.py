@@ -60,7 +60,11 @@ COMMANDS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "restore": ("backup_commands", "Bring back what `turnout backup` has copied."),
     },
 }
-HIDDEN = {"gang": "service_commands", "rank": "service_commands"}  # started by programs
+HIDDEN = {
+    "gang": "service_commands",
+    "rank": "service_commands",
+    "bootstrap": "bootstrap_command",
+}  # started by programs
 MODULES = {name: module for group in COMMANDS.values() for name, (module, _) in group.items()} | HIDDEN
 
 
