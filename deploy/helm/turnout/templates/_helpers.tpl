@@ -1,0 +1,195 @@
+{{- define "turnout.name" -}}
+{{- if contains "turnout" .Release.Name }}{{ .Release.Name | trunc 40 | trimSuffix "-" }}{{ else }}{{ printf "%s-turnout" .Release.Name | trunc 40 | trimSuffix "-" }}{{ end }}
+{{- end }}
+
+{{- define "turnout.secret" -}}
+{{ .Values.secrets.existingSecret | default (include "turnout.name" .) }}
+{{- end }}
+
+{{/* (root, component): what a component's pods are selected by. */}}
+{{- define "turnout.selector" -}}
+{{- $root := index . 0 -}}
+app.kubernetes.io/name: turnout
+app.kubernetes.io/instance: {{ $root.Release.Name }}
+app.kubernetes.io/component: {{ index . 1 }}
+{{- end }}
+
+{{- define "turnout.labels" -}}
+{{ include "turnout.selector" . }}
+{{- $root := index . 0 }}
+app.kubernetes.io/version: {{ $root.Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ $root.Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" $root.Chart.Name $root.Chart.Version }}
+{{- end }}
+
+{{/* (root, component[, suffix]): a metadata block. */}}
+{{- define "turnout.metadata" -}}
+{{- $root := index . 0 -}}
+name: {{ include "turnout.name" $root }}{{ if gt (len .) 2 }}{{ index . 2 }}{{ else }}-{{ index . 1 }}{{ end }}
+labels:
+  {{- include "turnout.labels" . | nindent 2 }}
+{{- end }}
+
+{{/* (root, name in `images`) */}}
+{{- define "turnout.image" -}}
+{{- $root := index . 0 -}}{{- $images := $root.Values.images -}}
+image: {{ with $images.registry }}{{ . }}/{{ end }}{{ index $images (index . 1) }}:{{ $images.tag | default $root.Chart.AppVersion }}
+imagePullPolicy: {{ $images.pullPolicy }}
+{{- end }}
+
+{{/* turnout.yaml as all pods see it. */}}
+{{- define "turnout.config" -}}
+{{- $own := dict "host" "0.0.0.0" "port" 8000 "drain_s" .Values.gangs.drainSeconds }}
+{{- if eq .Values.blobs.mode "s3" }}
+{{- $_ := set $own "blobs" .Values.blobs.s3.url }}
+{{- with .Values.blobs.s3.endpoint }}{{ $_ := set $own "blobs_endpoint" . }}{{ end }}
+{{- else }}{{ $_ := set $own "blobs" "/var/lib/turnout-blobs" }}{{ end }}
+{{- if eq .Values.redis.mode "builtin" }}{{ $_ := set $own "redis_url" (printf "redis://%s-redis:6379/0" (include "turnout.name" .)) }}{{ end }}
+{{- if .Values.weights.enabled }}{{ $_ := set $own "worker_weights_dirs" (list .Values.weights.mountPath) }}{{ end }}
+{{- $models := dict }}
+{{- range $name, $model := .Values.models }}
+{{- $runner := dict }}
+{{- if not $model.engine }}{{ $runner = dict "runner" (index (dict "worker" "worker" "pool" "external" "job" "job" "ray" "ray") $.Values.gangs.mode) }}{{ end }}
+{{- $_ := set $models $name (mergeOverwrite $runner (deepCopy $model)) }}
+{{- end }}
+{{- if $models }}{{ $_ := set $own "models" $models }}{{ end }}
+{{- mergeOverwrite $own (deepCopy .Values.config) | toYaml }}
+{{- end }}
+
+{{/* (root, model): ranks of its gang; pods that they are on; ranks of one pod. */}}
+{{- define "turnout.ranks" -}}{{- $m := index (index . 0).Values.models (index . 1) -}}{{ mul ($m.ulysses | default 1) ($m.cfg | default 1) }}{{- end }}
+{{- define "turnout.pods" -}}{{ index (index . 0).Values.gangs.pods (index . 1) | default 1 }}{{- end }}
+{{- define "turnout.ranksPerPod" -}}
+{{- $ranks := include "turnout.ranks" . | int -}}{{- $pods := include "turnout.pods" . | int -}}
+{{- if mod $ranks $pods }}{{ fail (printf "gangs.pods: %s has %d ranks, which are not spread evenly over %d pods" (index . 1) $ranks $pods) }}{{ end -}}
+{{ div $ranks $pods }}
+{{- end }}
+
+{{/* Names of the video models, as JSON. */}}
+{{- define "turnout.videoModels" -}}
+{{- $names := list }}{{ range $name, $model := .Values.models }}{{ if not $model.engine }}{{ $names = append $names $name }}{{ end }}{{ end -}}
+{{ $names | toJson }}
+{{- end }}
+
+{{/* A model's name as a part of an object's name. */}}
+{{- define "turnout.slug" -}}{{ . | lower | replace "." "-" | replace ":" "-" | replace "_" "-" | trunc 30 | trimSuffix "-" }}{{- end }}
+
+{{- define "turnout.containerSecurity" -}}
+securityContext: {allowPrivilegeEscalation: false, readOnlyRootFilesystem: true, capabilities: {drop: [ALL]}}
+{{- end }}
+
+{{/* (name, key of the Secret, root[, optional]): one variable. */}}
+{{- define "turnout.secretEnv" -}}
+- name: {{ index . 0 }}
+  valueFrom: {secretKeyRef: {name: {{ include "turnout.secret" (index . 2) }}, key: {{ index . 1 }}}}
+{{- end }}
+
+{{/* What every role needs to reach Redis and the objects. The webhook secret is written last by the bootstrap Job, so
+pods that name it start when there are keys. */}}
+{{- define "turnout.env" -}}
+{{- if eq .Values.redis.mode "builtin" }}
+{{ include "turnout.secretEnv" (list "TURNOUT_REDIS_PASSWORD" "redis-password" .) }}
+{{- else }}
+- name: TURNOUT_REDIS_URL
+  valueFrom: {secretKeyRef: {name: {{ required "redis.external.existingSecret" .Values.redis.external.existingSecret }}, key: {{ .Values.redis.external.urlKey }}}}
+{{- end }}
+{{ include "turnout.secretEnv" (list "TURNOUT_WEBHOOK_SECRET" "webhook-secret" .) }}
+{{- end }}
+
+{{- define "turnout.envFrom" -}}
+{{- if eq .Values.blobs.mode "s3" }}{{ with .Values.blobs.s3.existingSecret }}
+envFrom:
+  - secretRef: {name: {{ . }}}
+{{- end }}{{ end }}
+{{- end }}
+
+{{- define "turnout.mounts" -}}
+- {name: config, mountPath: /etc/turnout, readOnly: true}
+- {name: state, mountPath: /var/lib/turnout}
+- {name: tmp, mountPath: /tmp}
+{{- if eq .Values.blobs.mode "claim" }}
+- {name: blobs, mountPath: /var/lib/turnout-blobs}
+{{- end }}
+{{- end }}
+
+{{- define "turnout.volumes" -}}
+- {name: config, configMap: {name: {{ include "turnout.name" . }}}}
+- {name: state, emptyDir: {}}
+- {name: tmp, emptyDir: {}}
+{{- if eq .Values.blobs.mode "claim" }}
+- {name: blobs, persistentVolumeClaim: {claimName: {{ .Values.blobs.claim.existingClaim | default (printf "%s-blobs" (include "turnout.name" .)) }}}}
+{{- end }}
+{{- end }}
+
+{{/* (root[, account]): the beginning of every pod's spec. Only a pod with an account of its own may call the API. No variables of
+other Services: TURNOUT_PORT would be read as a setting. */}}
+{{- define "turnout.podBase" -}}
+{{- $root := index . 0 -}}
+serviceAccountName: {{ include "turnout.name" $root }}{{ if gt (len .) 1 }}-{{ index . 1 }}{{ end }}
+automountServiceAccountToken: {{ gt (len .) 1 }}
+enableServiceLinks: false
+{{- with $root.Values.images.pullSecrets }}
+imagePullSecrets:
+  {{- range . }}
+  - {name: {{ . }}}
+  {{- end }}
+{{- end }}
+securityContext:
+  runAsNonRoot: true
+  runAsUser: 10001
+  runAsGroup: 10001
+  fsGroup: 10001
+  fsGroupChangePolicy: OnRootMismatch
+  seccompProfile: {type: RuntimeDefault}
+{{- end }}
+
+{{/* (nodeSelector and tolerations of `from`) */}}
+{{- define "turnout.placing" -}}
+{{- with .nodeSelector }}
+nodeSelector:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .tolerations }}
+tolerations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+
+{{/* A pod template changes with what it reads. */}}
+{{- define "turnout.configDigest" -}}{{ include "turnout.config" . | sha256sum | trunc 16 }}{{- end }}
+
+{{- define "turnout.spread" -}}
+topologySpreadConstraints:
+  - maxSkew: 1
+    topologyKey: kubernetes.io/hostname
+    whenUnsatisfiable: ScheduleAnyway
+    labelSelector:
+      matchLabels:
+        {{- include "turnout.selector" . | nindent 8 }}
+{{- end }}
+
+{{/* (root, component): a budget that lets one pod at a time go. */}}
+{{- define "turnout.budget" -}}
+{{- $root := index . 0 -}}
+apiVersion: {{ ternary "policy/v1" "policy/v1beta1" ($root.Capabilities.APIVersions.Has "policy/v1") }}
+kind: PodDisruptionBudget
+metadata:
+  {{- include "turnout.metadata" . | nindent 2 }}
+spec:
+  maxUnavailable: 1
+  selector:
+    matchLabels:
+      {{- include "turnout.selector" . | nindent 6 }}
+{{- end }}
+
+{{/* (root, what `resources` has, GPUs, further devices): GPUs are limits. */}}
+{{- define "turnout.resources" -}}
+{{- $resources := deepCopy (index . 1) }}{{ $limits := dict }}
+{{- with index . 2 }}{{ $_ := set $limits "nvidia.com/gpu" . }}{{ end }}
+{{- range $name, $count := index . 3 }}{{ $_ := set $limits $name $count }}{{ end }}
+{{- if $limits }}{{ $_ := set $resources "limits" (mergeOverwrite ($resources.limits | default dict) $limits) }}{{ end }}
+{{- with $resources }}
+resources:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
