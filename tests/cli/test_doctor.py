@@ -15,8 +15,9 @@ from tests.cli.scripted import TOKEN, Answer, ScriptedGateway
 
 from turnout.adapters.redis.server_facts import read_server_facts
 from turnout.cli.doctor import machine_checks, model_checks, service_checks
+from turnout.cli.doctor_command import foresee
 from turnout.cli.options import Common
-from turnout.config import AcceptAfter, Config
+from turnout.config import AcceptAfter, Config, load
 from turnout.domain.errors import Unavailable
 from turnout.domain.model_status import ModelState, ModelStatus, StatusCause, describe
 from turnout.domain.serving import EngineKind, Gpu, Needs, ServedModel
@@ -219,3 +220,14 @@ def test_the_doctor_shows_what_the_state_directory_holds_and_its_quota(tmp_path:
     over = machine_checks.check_state_size(Config(state_dir=tmp_path, state_quota_bytes=2**20))
     assert over.ok is False and "retention_s" in over.todo
     assert machine_checks.check_state_size(Config(state_dir=tmp_path / "none")).ok
+
+
+def test_what_will_fail_later_is_foreseen(tmp_path: Path) -> None:
+    models = {
+        "qwen": {"engine": "vllm", "weights": "Qwen/Qwen3-8B", "gpus": 1},
+        "clips": {"weights": str(tmp_path / "none"), "family": "wan2.2-ti2v-5b"},
+        "tiny": {"weights": "builtin:wan-tiny-t2v", "family": "wan-tiny-t2v"},
+    }
+    config = load({"models": models, "vllm": "no-such-vllm", "blobs": "s3://b/p"}, {}).config
+    config = replace(config, blobs_endpoint="http://127.0.0.1:9")
+    assert {finding.what for finding in foresee(config)} == {"vllm", "clips", "objects"}

@@ -266,8 +266,25 @@ def test_a_refused_value_names_the_field(cli: Cli, gateway: ScriptedGateway) -> 
 def test_a_wrong_key_is_an_error_that_never_shows_it(cli: Cli, gateway: ScriptedGateway) -> None:
     done = cli("generate", "a boat", TURNOUT_API_KEY="tk-wrong.hidden")
     assert done.code == 1
-    assert done.err.startswith("error: Incorrect API key provided. Give a key with --key")
+    said = f"The key that was sent, tk-wrong.…, is not one of {gateway.url}, or no longer valid."
+    assert done.err == f"error: Incorrect API key provided. {said}\n"
+    assert "no-dots" not in cli("generate", "a boat", TURNOUT_API_KEY="no-dots").err
+    assert "Give a key with --key" in cli("generate", "a boat", TURNOUT_API_KEY="").err
     assert "hidden" not in done.err + done.out and TOKEN not in done.err
+
+
+def test_an_unknown_model_is_exit_2_and_the_known_ones_are_named(cli: Cli, gateway: ScriptedGateway) -> None:
+    missing = error(404, "There is no model wam.", "model")
+    missing.body["error"]["code"] = "model_not_found"
+    gateway.hooks["POST /v1/videos"] = lambda _: missing
+    gateway.models = [{"id": "wan-tiny-t2v"}, {"id": "smollm2"}]
+    done = cli("generate", "a boat", "--model", "wam")
+    assert done.code == 2 and "There are: wan-tiny-t2v, smollm2." in done.err
+
+
+def test_https_to_a_port_that_speaks_http(cli: Cli, gateway: ScriptedGateway) -> None:
+    done = cli("tasks", "list", TURNOUT_URL=gateway.url.replace("http:", "https:"))
+    assert done.code == 1 and f"does not speak TLS; try {gateway.url}" in done.err
 
 
 def test_over_a_limit_says_when_to_come_back(cli: Cli, gateway: ScriptedGateway) -> None:

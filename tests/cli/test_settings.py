@@ -85,6 +85,12 @@ def test_a_variable_that_is_nearly_a_setting_is_refused_and_others_are_not_ours(
     assert "enableServiceLinks" in bare_cli("config", TURNOUT_PORT="tcp://10.0.0.1:8000").err
 
 
+@pytest.mark.parametrize("host", ["192.0.2.1", "no.such.host.invalid"])
+def test_up_on_an_address_of_another_machine_says_so(bare_cli: Cli, host: str) -> None:
+    done = bare_cli("up", "--host", host)
+    assert done.code == 2 and "--host is an address of this machine" in done.err
+
+
 @pytest.mark.parametrize("flags", [("--port", "80000"), ("--redis-url", "foo"), ("--blobs", "ftp://x")])
 def test_up_refuses_a_bad_flag_in_one_line(bare_cli: Cli, flags: tuple[str, str]) -> None:
     done = bare_cli("up", *flags)

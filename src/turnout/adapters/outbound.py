@@ -40,7 +40,10 @@ class Reach:
     total_s: float = 30.0
 
 
-PUBLIC = Reach(is_public, "The URL leads to an address that is not public.")
+PUBLIC = Reach(
+    is_public,
+    "The URL leads to an address that is not public; the operator can allow that (allow_private_urls).",
+)
 ANYWHERE = Reach(lambda _: True, "")
 WORKERS = Reach(is_host, "The URL leads to an address that no worker can have.", redirects=0, total_s=5.0)
 

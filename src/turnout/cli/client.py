@@ -6,7 +6,7 @@ import os
 import secrets
 import ssl
 from collections.abc import Generator, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Self, cast
@@ -91,8 +91,22 @@ class ApiClient:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: object, err: BaseException | None, trace: object) -> None:
+        """An error that leaves through here says what the caller can do."""
+        if isinstance(err, errors.Unauthorized):
+            err.message += self._about_key()
+        elif isinstance(err, errors.NotFound) and err.code == "model_not_found":
+            with suppress(TurnoutError):
+                known = [str(model["id"]) for model in self.models()["data"]]
+                err.message += f" There are: {', '.join(known)}." if known else " None is registered."
         self._http.close()
+
+    def _about_key(self) -> str:
+        if self.server.api_key is None:
+            return " Give a key with --key or TURNOUT_API_KEY; an admin makes one with `turnout keys create`."
+        head, dot, _ = self.server.api_key.partition(".")
+        known_as = f", {head}.…," if dot and head.startswith("tk-") else ""  # its id, which is no secret
+        return f" The key that was sent{known_as} is not one of {self.server.url}, or no longer valid."
 
     def submission(self, order: VideoOrder, idempotency_key: str) -> httpx.Request:
         """The request that `submit` sends; the same object may be sent again, byte for byte."""
@@ -290,6 +304,9 @@ class ApiClient:
         try:
             yield
         except (httpx.ConnectError, httpx.ConnectTimeout) as err:
+            if "WRONG_VERSION_NUMBER" in str(err):
+                plain = self.server.url.replace("https:", "http:", 1)
+                raise TurnoutError(f"{self.server.url} does not speak TLS; try {plain}") from err
             if "certificate" in str(err).lower():
                 raise TurnoutError(
                     f"the certificate of {self.server.url} is not trusted ({err}); name its authority with --ca-file"
@@ -297,7 +314,8 @@ class ApiClient:
             raise NoServer(_no_answer(self.server)) from err
         except httpx.TransportError as err:
             what = str(err) or type(err).__name__
-            raise Dropped(f"the connection to {self.server.url} broke: {what}") from err
+            tls = " (does it speak https?)" if self.server.url.startswith("http:") else ""
+            raise Dropped(f"the connection to {self.server.url} broke: {what}{tls}") from err
         except (httpx.InvalidURL, httpx.TooManyRedirects, httpx.DecodingError) as err:
             raise TurnoutError(f"{self.server.url} answered with something odd: {err}") from err
 

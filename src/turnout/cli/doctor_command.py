@@ -12,6 +12,7 @@ from turnout.domain.errors import Misconfigured
 
 if TYPE_CHECKING:
     from turnout.cli.doctor.finding import Finding
+    from turnout.config import Config
 
 
 def register(app: typer.Typer) -> None:
@@ -68,3 +69,19 @@ def _examine(common: Common) -> "Iterator[Finding]":
         if torch is not None and torch.poll() is None:
             torch.kill()
             torch.wait()
+
+
+def foresee(config: "Config") -> "list[Finding]":
+    """What will fail later on this machine, for `turnout up` to say at its start: engines, weights, GPUs, the object store."""
+    from turnout.cli.doctor import machine_checks as machine
+    from turnout.cli.doctor import model_checks as models
+    from turnout.cli.doctor import service_checks as service
+    from turnout.worker.gpus import GpuFinding
+
+    on_gpu = any(model.device == "cuda" for model in config.models)
+    found = [
+        *models.check_engines(config),
+        *models.check_video_models(config, machine.find_gpus() if on_gpu else GpuFinding()),
+        *service.check_blobs(config),
+    ]
+    return [finding for finding in found if finding.ok is not True]

@@ -14,7 +14,7 @@ from typer.main import get_group
 from turnout import __version__
 from turnout.cli.formatting import one_line
 from turnout.cli.options import Common, ConfigOption, KeyOption, StateDirOption, UrlOption
-from turnout.domain.errors import InvalidRequest, Misconfigured, TurnoutError, Unauthorized
+from turnout.domain.errors import InvalidRequest, Misconfigured, TurnoutError
 
 EPILOG = """Examples:
 
@@ -34,8 +34,8 @@ COMMANDS: Mapping[str, Mapping[str, tuple[str, str]]] = {
     "Ask for something": {
         "generate": ("generate_command", "Render a prompt to an mp4."),
         "chat": ("chat_command", "Ask a chat model; the answer appears as it is made."),
-        "tasks": ("tasks_commands", "List, show, watch, download and cancel tasks."),
-        "models": ("models_commands", "List, show, register and remove models."),
+        "tasks": ("tasks_commands", "List, show, watch, download, cancel, remix and delete tasks."),
+        "models": ("models_commands", "List, show, register, remove, wake and stop models."),
         "usage": ("usage_command", "Requests, tokens and videos by day, tenant and model."),
         "open": ("open_command", "Open the page, logged in."),
     },
@@ -109,8 +109,6 @@ def describe(err: TurnoutError) -> str:
     line = f"error: {one_line(err.message)}"
     if err.param:
         line += f" (param {one_line(err.param)})"
-    if isinstance(err, Unauthorized):
-        line += " Give a key with --key or TURNOUT_API_KEY; `turnout keys create` makes one."
     if err.retry_after_s is not None:
         line += f" Try again in {err.retry_after_s:.0f} s."
     return line
@@ -118,7 +116,7 @@ def describe(err: TurnoutError) -> str:
 
 def exit_code(err: TurnoutError) -> int:
     """2 when the call or the configuration is wrong, 1 otherwise."""
-    return 2 if isinstance(err, InvalidRequest | Misconfigured) else 1
+    return 2 if isinstance(err, InvalidRequest | Misconfigured) or err.code == "model_not_found" else 1
 
 
 def _version(wanted: bool) -> None:
@@ -132,7 +130,7 @@ app = typer.Typer(
     cls=_Commands,
     epilog=EPILOG,
     no_args_is_help=True,
-    add_completion=False,
+    add_completion=True,
     pretty_exceptions_enable=False,  # its tracebacks show local variables, keys among them
     rich_markup_mode=None,  # plain help: a third of the start-up time
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},

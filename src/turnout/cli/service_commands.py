@@ -7,6 +7,7 @@ import shlex
 import socket
 import sys
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from shutil import which
@@ -42,6 +43,8 @@ TlsKeyOption = Annotated[
 ]
 ModelOption = Annotated[str, typer.Option("--model", help="The model to serve.")]
 GangOption = Annotated[str | None, typer.Option("--gang", help="This gang's name; made up when missing.")]
+_IN_BACKGROUND = "  `turnout status` and `turnout logs -f` show it; `turnout down` drains and stops it."
+
 OnceOption = Annotated[bool, typer.Option("--once", help="Render one task and leave.")]
 
 
@@ -81,6 +84,7 @@ def up(
 
     With --demo and no terminal attached, it stops once the video is saved.
     """
+    from turnout.cli.doctor_command import foresee
     from turnout.observe import start_logging
     from turnout.wiring.run_up import RayCluster, run_up
 
@@ -99,22 +103,18 @@ def up(
         return start_detached(config.state_dir, [w for w in sys.argv[1:] if w not in ("-d", "--detach")])
     start_logging("warning" if config.log_level == "info" else config.log_level, role="up")
     demos: list[asyncio.Task[int]] = []
+    foreseen = ThreadPoolExecutor(1).submit(foresee, config)
 
     def ready(address: "Address", stopping: asyncio.Event) -> None:
+        warnings = "".join(f"\n  {finding.line}" for finding in foreseen.result())
         with contextlib.suppress(
             OSError
         ):  # a full disk, or a reader that left: the service runs all the same
             if ready_fd is None:
-                print(_screen(config, address, "Ctrl-C drains and stops."), flush=True)
+                print(_screen(config, address) + "  Ctrl-C drains and stops." + warnings, flush=True)
             else:
                 with os.fdopen(ready_fd, "w", encoding="utf-8") as parent:
-                    parent.write(
-                        _screen(
-                            config,
-                            address,
-                            "`turnout status`, `turnout logs -f`; `turnout down` drains and stops.",
-                        )
-                    )
+                    parent.write(_screen(config, address) + _IN_BACKGROUND + warnings + "\n")
         if demo is not None:
             work = _render_demo(demo, output, address, stopping)
             demos.append(asyncio.get_running_loop().create_task(work, name="demo"))
@@ -360,7 +360,7 @@ def _run(main: Any) -> None:
         drain_log()  # before a traceback, so that it is the last that a dead process has said
 
 
-def _screen(config: "Config", address: "Address", end: str) -> str:
+def _screen(config: "Config", address: "Address") -> str:
     redis = "embedded" if config.redis_url is None else "as configured"
     models = ", ".join(
         [
@@ -381,5 +381,4 @@ def _screen(config: "Config", address: "Address", end: str) -> str:
   {turnout} generate "a red square moving to the right" -o square.mp4
   curl $TURNOUT_URL/v1/models -H "Authorization: Bearer $TURNOUT_API_KEY"
 
-  {end}
 """

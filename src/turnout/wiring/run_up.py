@@ -1,6 +1,7 @@
 """The whole service on one machine: an embedded Redis unless one is configured, a gateway, a manager, a worker."""
 
 import asyncio
+import errno
 import json
 import os
 import secrets
@@ -137,9 +138,13 @@ def listen(config: Config) -> socket.socket:
         listening.bind((config.host, config.port))
         listening.listen(1024)
     except OSError as err:
-        raise Misconfigured(
-            f"cannot listen on {config.host}:{config.port}: {err.strerror}; give another --port"
-        ) from err
+        ours = not isinstance(err, socket.gaierror) and err.errno != errno.EADDRNOTAVAIL
+        hint = (
+            "give another --port"
+            if ours
+            else "--host is an address of this machine, or 0.0.0.0 for all of them"
+        )
+        raise Misconfigured(f"cannot listen on {config.host}:{config.port}: {err.strerror}; {hint}") from err
     return listening
 
 

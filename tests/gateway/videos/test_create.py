@@ -223,14 +223,14 @@ REFUSED: list[tuple[dict[str, Any], int, str | None, str, str]] = [
         400,
         "image_url",
         "url_not_allowed",
-        "The URL leads to an address that is not public.",
+        "The URL leads to an address that is not public; the operator can allow that (allow_private_urls).",
     ),
     (
         {**BALL, "webhook_url": "http://[::1]/hook"},
         400,
         "webhook_url",
         "url_not_allowed",
-        "The URL leads to an address that is not public.",
+        "The URL leads to an address that is not public; the operator can allow that (allow_private_urls).",
     ),
     (
         {**BALL, "webhook_url": "ftp://example.com/"},
