@@ -286,9 +286,9 @@ def _our_transformer(
     """The engine's transformer with stock's weights, or with those of `into`, and the name of its attention."""
     import torch
 
+    from turnout.engines.sequence import SequenceShare
     from turnout.engines.wan.attention import choose_attention
     from turnout.engines.wan.load import choose_ops
-    from turnout.engines.wan.sequence import SequenceShare
     from turnout.engines.wan.transformer import Runtime, WanTransformer, read_transformer_shape, weight_map
 
     shape = read_transformer_shape(dict(stock.config))
@@ -322,8 +322,8 @@ def _rendering(plan: Plan, size: Size, expert: Any, device: Any, dtype: Any) -> 
 
     from turnout.domain.video import VideoSpec
     from turnout.engines.base import Parallel
+    from turnout.engines.rank_layout import RankLayout
     from turnout.engines.wan.inputs import Inputs
-    from turnout.engines.wan.rank_layout import RankLayout
     from turnout.engines.wan.rendering import WanRendering
     from turnout.engines.wan.shape import DEFAULTS, WanShape
     from turnout.engines.wan.solver import Solver
@@ -499,9 +499,9 @@ def _write_shards(stock: Any, folder: Path, shards: int) -> list[Path]:
 def _read_expert(folder: Path, config: Any, device: Any, dtype: Any, reader: Any) -> Any:
     import torch
 
+    from turnout.engines.sequence import SequenceShare
     from turnout.engines.wan.attention import AttentionKernel, sdpa
     from turnout.engines.wan.block_ops import PlainOps
-    from turnout.engines.wan.sequence import SequenceShare
     from turnout.engines.wan.transformer import Runtime, WanTransformer, read_transformer_shape, weight_map
     from turnout.engines.wan.weight_files import stored_tensors
 

@@ -23,12 +23,13 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 
 from turnout.domain.video import VideoSpec
+from turnout.domain.video_model import Dtype
 from turnout.engines.base import Parallel
+from turnout.engines.sequence import SequenceShare
 from turnout.engines.wan import attention
 from turnout.engines.wan.block_ops import Affine, Modulation, Pending, PerToken, PlainOps, Rows8
-from turnout.engines.wan.load import Dtype, choose_ops, load
+from turnout.engines.wan.load import choose_ops, load
 from turnout.engines.wan.rotary import rotation
-from turnout.engines.wan.sequence import SequenceShare
 from turnout.engines.wan.tiny import make_tiny
 from turnout.engines.wan.transformer import (
     Runtime,

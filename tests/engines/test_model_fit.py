@@ -76,6 +76,6 @@ def shipped(tmp_path: Path) -> Path:
 
     from turnout.engines.wan.builtin import present_weights
 
-    found = present_weights("builtin:wan-tiny-t2v")
+    found = present_weights("builtin:wan-tiny-t2v", Path("unused"))
     assert found
     return Path(shutil.copytree(found, tmp_path / "model"))

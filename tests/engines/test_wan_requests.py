@@ -122,11 +122,11 @@ def test_preview_is_a_small_animation(engine: Callable[[str], Any], spec: VideoS
 def test_preview_uses_the_colours_that_lie_with_the_weights(
     tiny: Callable[[str], Path], engine: Callable[[str], Any], tmp_path: Path
 ) -> None:
-    from turnout.engines.wan.preview import FILE, read_or_fit
+    from turnout.engines.preview import FILE, read_or_fit
 
     codec = engine("t2v").model.leader.codec
     (tmp_path / FILE).write_text('{"matrix": ' + str([[0.5, 0.0, 0.0]] * 16) + ', "bias": [0.0, 1.0, 0.0]}')
-    stored, fitted = read_or_fit(tmp_path, codec), read_or_fit(tiny("t2v"), codec)
+    stored, fitted = read_or_fit(tmp_path, codec.encode), read_or_fit(tiny("t2v"), codec.encode)
     assert stored.bias.tolist() == [0.0, 1.0, 0.0]
     assert tuple(fitted.matrix.shape) == (16, 3) and fitted.matrix.isfinite().all()
 

@@ -9,7 +9,7 @@ import pytest
 
 from turnout.domain.video import VideoSpec
 from turnout.engines.base import CheckpointRefused, Parallel
-from turnout.engines.wan.checkpoint import weights_digest
+from turnout.engines.checkpoint import weights_digest
 from turnout.engines.wan.tiny import make_tiny
 
 

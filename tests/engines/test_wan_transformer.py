@@ -18,9 +18,9 @@ def pair(single_thread: None) -> Callable[..., tuple[Any, Any]]:
     import torch
     from diffusers import WanTransformer3DModel
 
+    from turnout.engines.sequence import SequenceShare
     from turnout.engines.wan.attention import choose_attention
     from turnout.engines.wan.load import choose_ops
-    from turnout.engines.wan.sequence import SequenceShare
     from turnout.engines.wan.transformer import Runtime, WanTransformer, read_transformer_shape, weight_map
 
     def make(quantises: bool = False) -> tuple[Any, Any]:

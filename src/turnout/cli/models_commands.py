@@ -182,7 +182,7 @@ def check(
     from turnout.engines.wan.model_fit import GIB, offered_clips, read_model_files, size_of, usual_modes
 
     try:
-        found = present_weights(weights)
+        found = present_weights(weights, common.load().config.state_dir / "models")
         if found is None:
             raise InvalidRequest(f"{weights} is made when it is first used", "weights")
         model = read_model_files(found)

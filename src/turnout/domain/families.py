@@ -1,4 +1,4 @@
-"""The Wan families: what each can make and its recommended settings. Figures are those of the published models."""
+"""The video families: what each can make and its recommended settings. Figures are those of the published models."""
 
 from turnout.domain.video import ImageUse, VideoRules
 
@@ -36,6 +36,21 @@ FAMILIES: dict[str, VideoRules] = {
         guidance=(5.0, 5.0),
         shift=5.0,
         negative_prompt=_NEGATIVE,
+    ),
+    # LTX-Video (2B, 0.9 and later). A shift of 1 stands for its own, which depends on the clip's size.
+    "ltx-video": VideoRules(
+        heads=32,
+        spatial=32,
+        temporal=8,
+        patch=1,
+        default_size="704x512",
+        default_frames=121,
+        max_frames=257,
+        fps=25,
+        steps=50,
+        guidance=(3.0, 3.0),
+        shift=1.0,
+        negative_prompt="worst quality, inconsistent motion, blurry, jittery, distorted",
     ),
     "wan-tiny-t2v": VideoRules(
         heads=8,

@@ -90,6 +90,7 @@ def gang_model(model: ServedModel) -> Model | None:
         model.max_replicas,
         model.idle_s,
         video.fp8,
+        video.video_engine,
     )
 
 

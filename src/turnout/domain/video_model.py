@@ -4,6 +4,7 @@ It is declared as the video part of a served model (`serving.ServedModel.video`)
 must know, read off such a declaration.
 """
 
+import re
 from dataclasses import dataclass
 from typing import Literal
 
@@ -13,6 +14,8 @@ from turnout.domain.video import MIN_GUIDED_SHARE, VideoRules
 Dtype = Literal["float32", "bfloat16"]
 DTYPES: tuple[Dtype, ...] = ("float32", "bfloat16")
 DEVICES = ("cpu", "cuda")
+WAN_ENGINE = "wan"
+_ENGINE = re.compile(r"[A-Za-z][\w.-]{0,199}(:[A-Za-z_]\w{0,99})?", re.ASCII)
 _COUNTS = (
     *("heads", "spatial", "temporal", "patch", "fps"),
     *("max_pixels", "max_frames", "max_steps", "default_frames", "steps"),
@@ -22,7 +25,8 @@ _COUNTS = (
 @dataclass(frozen=True, slots=True)
 class VideoPart:
     """A gang has `ulysses × cfg` ranks: `ulysses` splits the token sequence, `cfg` (1 or 2) runs the two branches
-    of guidance side by side, `fsdp` shards the weights over all ranks. `fp8` computes the large products less exactly."""
+    of guidance side by side, `fsdp` shards the weights over all ranks. `fp8` computes the large products less exactly.
+    `video_engine` is what renders: a name that is installed on the machine, or an import path `module:Class`."""
 
     rules: VideoRules
     ulysses: int = 1
@@ -30,10 +34,16 @@ class VideoPart:
     fsdp: bool = False
     device: str = "cpu"
     fp8: bool = False
+    video_engine: str = WAN_ENGINE
 
     @property
     def ranks(self) -> int:
         return self.ulysses * self.cfg
+
+    @property
+    def runs_named_code(self) -> bool:
+        """Whether the model's declaration itself says which code runs, rather than what was installed."""
+        return ":" in self.video_engine
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +63,7 @@ class Model:
     max_replicas: int = 1
     idle_s: float = 300.0
     fp8: bool = False
+    video_engine: str = WAN_ENGINE
 
     @property
     def ranks(self) -> int:
@@ -70,6 +81,10 @@ def check_video(video: VideoPart) -> None:
         raise InvalidRequest(f"cfg is 1 or 2, not {video.cfg}", "cfg")
     if not MIN_GUIDED_SHARE <= video.rules.guided_share <= 1:
         raise InvalidRequest(f"rules: guided_share is from {MIN_GUIDED_SHARE} to 1", "rules", "invalid_value")
+    if _ENGINE.fullmatch(video.video_engine) is None:
+        raise InvalidRequest(
+            "video_engine is an installed name or an import path module:Class", "video_engine"
+        )
     if video.fp8 and video.fsdp:
         raise InvalidRequest("fp8 and fsdp exclude each other: shards are of the exact weights", "fp8")
     if video.device not in DEVICES:

@@ -1,7 +1,9 @@
-"""What a gang may ask of a video engine. Owns the contract alone: no torch here, nothing that computes.
+"""What a gang may ask of a video engine: the public contract. No torch here, nothing that computes.
 
-Every rank of a gang holds one engine and calls the same methods in the same order; methods marked *rank 0* are
-the exception and never communicate. Errors raised on purpose:
+An engine is a class (or a function) that takes an `EngineSetup` and has the methods of `VideoEngine`; `docs/engines.md`
+tells how to write one, `contract.py` checks it, `template.py` is one to start from. Every rank of a gang holds one engine and
+calls the same methods in the same order; methods marked *rank 0* are the exception and never communicate. Errors raised
+on purpose:
 
     ValueError
     └── EngineError
@@ -9,13 +11,19 @@ the exception and never communicate. Errors raised on purpose:
         └── CheckpointRefused    the checkpoint is damaged, or was made for another spec
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from turnout.domain.video import VideoSpec
+from turnout.domain.video_model import Dtype
+
+Progress = Callable[[int, int], None]
+"""Bytes of the weights read so far, and in all. May be called from any thread."""
 
 Frames = npt.NDArray[np.uint8]
 """A decoded clip: [time, height, width, 3], RGB."""
@@ -50,6 +58,21 @@ class Parallel:
     @property
     def ranks(self) -> int:
         return self.ulysses * self.cfg
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSetup:
+    """What an engine is made with. The same on every rank but for `device`; with several ranks the default process group
+    of `torch.distributed` is there already."""
+
+    weights: Path
+    parallel: Parallel = Parallel()
+    device: str = "cpu"
+    """`cpu`, or `cuda:N`."""
+    dtype: Dtype = "float32"
+    fp8: bool = False
+    progress: Progress | None = None
+    """To be called while weights are read: users see it, and a slow disk is not taken for a stalled rank."""
 
 
 class Rendering(Protocol):

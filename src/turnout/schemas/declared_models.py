@@ -13,7 +13,7 @@ from turnout.domain.errors import InvalidRequest
 from turnout.domain.families import FAMILIES
 from turnout.domain.serving import EngineKind, Needs, ServedModel
 from turnout.domain.video import VideoRules
-from turnout.domain.video_model import VideoPart, check_video
+from turnout.domain.video_model import WAN_ENGINE, VideoPart, check_video
 from turnout.schemas.model_declaration import VIDEO_FIELDS, ModelDeclaration
 from turnout.schemas.validation import validated
 
@@ -76,9 +76,10 @@ def _video_part(said: ModelDeclaration) -> VideoPart:
         raise InvalidRequest(
             f"rules: unknown setting {name[:80]!r}; known: {', '.join(sorted(_RULES))}", "rules"
         )
-    if family is None and "heads" not in rules:
+    if family is None and "heads" not in rules and said.video_engine == WAN_ENGINE:
         raise InvalidRequest("a wan model needs a family, or rules that say its heads", "family")
-    base = {name: getattr(FAMILIES[family], name) for name in _RULES} if family else {}
+    # An engine of one's own may not know heads; one says that its ranks share no sequence.
+    base = {name: getattr(FAMILIES[family], name) for name in _RULES} if family else {"heads": 1}
     split = {name: getattr(said, name) for name in VIDEO_FIELDS - {"family", "rules"}}
     try:
         part = _PART.validate_python({**split, "rules": {**base, **rules}})

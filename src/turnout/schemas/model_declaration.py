@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 from turnout.domain.serving import EngineKind
 
-VIDEO_FIELDS = frozenset({"family", "rules", "ulysses", "cfg", "fsdp", "device", "fp8"})
+VIDEO_FIELDS = frozenset({"family", "rules", "ulysses", "cfg", "fsdp", "device", "fp8", "video_engine"})
 """For wan models only."""
 
 
@@ -94,4 +94,10 @@ class ModelDeclaration:
     fp8: bool = field(
         default=False,
         metadata=_says("A wan model computes in fp8: faster, less exact; GPUs from compute capability 8.9."),
+    )
+    video_engine: str = field(
+        default="wan",
+        metadata=_says(
+            "What renders: wan, ltx, an installed engine's name, or module:Class.", max_length=300
+        ),
     )

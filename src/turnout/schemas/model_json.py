@@ -66,6 +66,7 @@ class ModelShown(ModelAnswer):
     waiting: int
     running: int
     seconds_per_work: float | None
+    video_engine: str
 
 
 class ServedShown(ModelAnswer):
@@ -141,4 +142,5 @@ def shown(model: ServedModel, status: ModelStatus) -> ModelShown | ServedShown:
         waiting=0,
         running=0,
         seconds_per_work=None,
+        video_engine=video.video_engine,
     )

@@ -11,10 +11,11 @@ from turnout.adapters.fork_server import ForkServer, heartbeat_pipe
 from turnout.config import Config
 from turnout.domain.tasks import GangId
 from turnout.domain.video_model import Model
+from turnout.engines.video_engines import engine_path
 from turnout.observe import get_log
 from turnout.ports.processes import Process
 
-_HEAVY = ["turnout.wiring.run_rank", "turnout.engines.wan.load", "turnout.engines.wan.builtin"]
+_HEAVY = ["turnout.wiring.run_rank"]  # and the module of the model's engine
 _AFRESH = "import sys; from turnout.wiring.forked_ranks import run_afresh; run_afresh(int(sys.argv[1]))"
 # Lets libraries ask whether there is a GPU without starting CUDA, which would spoil it for every fork.
 _QUIET_CUDA = "PYTORCH_NVML_BASED_CUDA_CHECK"
@@ -23,7 +24,8 @@ _QUIET_CUDA = "PYTORCH_NVML_BASED_CUDA_CHECK"
 class ForkedRanks:
     def __init__(self, config: Config, model: Model, gang: GangId, *, once: bool) -> None:
         os.environ[_QUIET_CUDA] = "1"  # the fork server inherits it
-        self._fork_server = ForkServer(_HEAVY, config.state_dir / "logs")
+        engine = engine_path(model.video_engine).partition(":")[0]
+        self._fork_server = ForkServer([*_HEAVY, engine], config.state_dir / "logs")
         self._config = config
         self._model = model
         self._gang = gang

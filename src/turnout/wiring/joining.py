@@ -123,6 +123,7 @@ def order_rules(config: Config, joining: Joining, found: frozenset[EngineKind]) 
     return OrderRules(
         engines=frozenset(allowed),
         commands=commands,
+        video_engines=frozenset(model.video.video_engine for model in config.served if model.video),
         weights=frozenset(model.weights for model in config.served),
         weights_dirs=() if weights_dirs is None and not joining.local else weights_dirs,
     )

@@ -9,7 +9,9 @@ from turnout.config import Config
 from turnout.domain.errors import Misconfigured
 from turnout.domain.tasks import GangId, LoadedBytes
 from turnout.domain.video_model import Model
-from turnout.engines.base import Parallel, VideoEngine
+from turnout.engines.base import EngineSetup, Parallel, VideoEngine
+from turnout.engines.video_engines import OURS, find_engine
+from turnout.engines.wan.builtin import find_weights
 from turnout.gang.attempt import AttemptContext
 from turnout.gang.cadence import Cadence
 from turnout.gang.group import Group, RankPlace
@@ -100,14 +102,12 @@ def _loader(
     config: Config, model: Model, place: RankPlace, meter: _LoadMeter
 ) -> Callable[[], tuple[Group, VideoEngine]]:
     def load() -> tuple[Group, VideoEngine]:
-        from turnout.engines.wan.builtin import find_weights
-        from turnout.engines.wan.load import load as load_wan
-
+        make = find_engine(model.video_engine)
         # Before the group is formed: inside one, transformers lets only rank 0 save files.
-        weights = find_weights(model.weights, config.state_dir / "models")
+        weights = find_weights(model.weights, config.state_dir / "models", model.video_engine in OURS)
         group = Group.form(place, model.device)
         device = f"cuda:{place.local_rank}" if model.device == "cuda" else model.device
         parallel = Parallel(model.ulysses, model.cfg, model.fsdp)
-        return group, load_wan(weights, parallel, device, model.dtype, fp8=model.fp8, progress=meter)
+        return group, make(EngineSetup(weights, parallel, device, model.dtype, model.fp8, meter))
 
     return load

@@ -19,11 +19,13 @@ _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 
 @dataclass(frozen=True, slots=True)
 class OrderRules:
-    """`commands` are the command lines that may be run, word for word (None: any). `weights` may be loaded, and what lies
-    in one of `weights_dirs` (None: anywhere). Names of the Hugging Face hub are no paths."""
+    """`commands` are the command lines that may be run, word for word (None: any), `video_engines` the import paths of
+    video engines (any, where any command is). `weights` may be loaded, and what lies in one of `weights_dirs` (None:
+    anywhere). Names of the Hugging Face hub are no paths."""
 
     engines: frozenset[EngineKind]
     commands: frozenset[tuple[str, ...]] | None = frozenset()
+    video_engines: frozenset[str] = frozenset()
     weights: frozenset[str] = frozenset()
     weights_dirs: tuple[Path, ...] | None = ()
 
@@ -35,6 +37,10 @@ class OrderRules:
             raise _refusal(f"{model.engine} engines are not allowed here (worker_engines)")
         if model.command and self.commands is not None and model.command not in self.commands:
             raise _refusal(f"the command {model.command[0][:80]!r} is not allowed here (worker_commands)")
+        video = model.video
+        named = video.video_engine if video and video.runs_named_code else None
+        if named and self.commands is not None and named not in self.video_engines:
+            raise _refusal(f"the video engine {named[:80]!r} is declared in no file here")
         if not set(gpus) <= set(have):
             raise _refusal("it has not all of the GPUs that the order names")
         if not self._may_load(model.weights):

@@ -1,5 +1,6 @@
 """Whether this machine can run the configured models, and how the models of a running service stand."""
 
+import importlib.util
 import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -14,8 +15,10 @@ from turnout.domain.errors import Misconfigured
 from turnout.domain.model_status import troubled
 from turnout.domain.serving import EngineKind
 from turnout.domain.video import VideoRules
+from turnout.domain.video_model import WAN_ENGINE, Model
 from turnout.engines.base import Parallel
 from turnout.engines.llamacpp import builtin_weights
+from turnout.engines.video_engines import OURS, engine_path
 from turnout.engines.wan.builtin import present_weights
 from turnout.engines.wan.model_fit import (
     Mode,
@@ -64,7 +67,10 @@ def check_video_models(config: Config, found: GpuFinding) -> Iterator[Finding]:
     for model in config.models:
         what = model.name
         try:
-            weights = present_weights(model.weights)
+            if model.video_engine != WAN_ENGINE:
+                yield Finding(what, True, _other_engine(model, config.state_dir / "models"))
+                continue
+            weights = present_weights(model.weights, config.state_dir / "models")
             stored = read_model_files(weights) if weights else None
         except (Misconfigured, ValueError) as err:
             yield Finding(what, False, str(err), "`turnout models check` says more of a directory")
@@ -85,6 +91,15 @@ def check_video_models(config: Config, found: GpuFinding) -> Iterator[Finding]:
         todo = f"would fit: {others[0]}" if others else "take a smaller model, or more GPUs"
         # A cluster's other machines may hold it: only what nobody here can change is wrong.
         yield Finding(what, fits or None, f"{mode}: {said}", "" if fits else todo)
+
+
+def _other_engine(model: Model, models: Path) -> str:
+    """What is there of an engine that only its own code knows; raises Misconfigured when it is not installed."""
+    module = engine_path(model.video_engine).partition(":")[0]
+    if importlib.util.find_spec(module.partition(".")[0]) is None:
+        raise Misconfigured(f"the video engine {model.video_engine} cannot be imported: no module {module}")
+    weights = present_weights(model.weights, models, model.video_engine in OURS)
+    return f"rendered by {model.video_engine}, weights in {weights}"
 
 
 def _fits(stored: StoredModel, mode: Mode, rules: VideoRules, sizes: Sequence[int]) -> bool:

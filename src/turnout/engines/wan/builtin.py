@@ -1,6 +1,8 @@
-"""The models that come with the package: trained weights where they ship, made on the spot where they do not."""
+"""Finds the folder of a model's weights: a path, a model that was pulled from a hub, or one that comes with the package
+(trained weights where they ship, made on the spot where they do not)."""
 
 import fcntl
+import re
 from importlib.resources import files
 from pathlib import Path
 
@@ -8,18 +10,21 @@ from turnout.domain.errors import Misconfigured
 from turnout.engines.wan.shape import WanKind
 
 _KINDS: dict[str, WanKind] = {"wan-tiny-t2v": "t2v", "wan-tiny-ti2v": "ti2v", "wan-tiny-i2v": "i2v"}
+_BUILTIN = "builtin:"
+_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}", re.ASCII)
 
 
-def find_weights(weights: str, cache: Path) -> Path:
-    """The directory that `weights` names; `builtin:NAME` is looked up in the package, then made under `cache`."""
-    found = present_weights(weights)
+def find_weights(weights: str, models: Path, whole: bool = True) -> Path:
+    """The directory that `weights` names; `builtin:NAME` is looked up in the package, then made in `models`. `whole` says
+    that it must be a model in diffusers' format."""
+    found = present_weights(weights, models, whole)
     if found is not None:
         return found
-    name = weights.removeprefix("builtin:")
-    made = cache / name
-    cache.mkdir(parents=True, exist_ok=True)
-    # RankLayout start together: one of them makes the model, the others wait for it.
-    with (cache / f"{name}.lock").open("w") as lock:
+    name = weights.removeprefix(_BUILTIN)
+    made = models / name
+    models.mkdir(parents=True, exist_ok=True)
+    # Ranks start together: one of them makes the model, the others wait for it.
+    with (models / f"{name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not made.exists():
             from turnout.engines.wan.tiny import make_tiny  # torch
@@ -28,17 +33,29 @@ def find_weights(weights: str, cache: Path) -> Path:
     return made
 
 
-def present_weights(weights: str) -> Path | None:
+def present_weights(weights: str, models: Path, whole: bool = True) -> Path | None:
     """The directory that `weights` names; None for a builtin model that is made when it is first used."""
-    if not weights.startswith("builtin:"):
+    if not weights.startswith(_BUILTIN):
         path = Path(weights).expanduser()
-        if not (path / "model_index.json").is_file():
-            raise Misconfigured(f"{path} holds no model: there is no model_index.json")
+        if not path.exists() and is_hub_id(weights):
+            path = pulled(weights, models)
+        if whole and not (path / "model_index.json").is_file():
+            hint = f"; fetch it with: turnout models pull {weights}" if is_hub_id(weights) else ""
+            raise Misconfigured(f"{path} holds no model: there is no model_index.json{hint}")
         return path
-    name = weights.removeprefix("builtin:")
+    name = weights.removeprefix(_BUILTIN)
     shipped = Path(str(files("turnout") / "weights" / name))
     if shipped.is_dir():
         return shipped
     if name not in _KINDS:
         raise Misconfigured(f"there is no builtin model {name}; there are {', '.join(_KINDS)}")
     return None
+
+
+def is_hub_id(weights: str) -> bool:
+    return _HUB_ID.fullmatch(weights) is not None
+
+
+def pulled(hub_id: str, models: Path) -> Path:
+    """Where `turnout models pull` puts a model."""
+    return models / hub_id

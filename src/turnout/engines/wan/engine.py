@@ -4,8 +4,8 @@ import torch
 
 from turnout.domain.video import VideoSpec
 from turnout.engines.base import CheckpointRefused, Unrenderable
+from turnout.engines.checkpoint import Packed, pack, spec_digest, unpack
 from turnout.engines.wan import inputs as conditioning
-from turnout.engines.wan.checkpoint import Packed, pack, spec_digest, unpack
 from turnout.engines.wan.inputs import Inputs
 from turnout.engines.wan.rendering import WanRendering
 from turnout.engines.wan.solver import Solver

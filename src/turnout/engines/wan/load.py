@@ -2,16 +2,19 @@
 
 import importlib.util
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import fully_shard
 
-from turnout.engines.base import Parallel
+from turnout.domain.video_model import Dtype
+from turnout.engines.base import EngineSetup, Parallel, Progress
+from turnout.engines.checkpoint import weights_digest
+from turnout.engines.preview import read_or_fit
+from turnout.engines.rank_layout import RankLayout, join_ranks
 from turnout.engines.wan.attention import choose_attention
 from turnout.engines.wan.block_ops import BlockOps, PlainOps
-from turnout.engines.wan.checkpoint import weights_digest
 from turnout.engines.wan.codec import Codec
 from turnout.engines.wan.engine import WanEngine
 from turnout.engines.wan.library_classes import (
@@ -23,8 +26,6 @@ from turnout.engines.wan.library_classes import (
     hush,
 )
 from turnout.engines.wan.memory_plan import TILE_ABOVE_PIXELS
-from turnout.engines.wan.preview import read_or_fit
-from turnout.engines.wan.rank_layout import RankLayout, join_ranks
 from turnout.engines.wan.shape import read_config, read_shape
 from turnout.engines.wan.text_encoder import TextEncoder
 from turnout.engines.wan.transformer import (
@@ -36,10 +37,21 @@ from turnout.engines.wan.transformer import (
 )
 from turnout.engines.wan.wan_model import LeaderParts, WanModel
 from turnout.engines.wan.weight_files import stored_tensors
-from turnout.engines.wan.weight_reader import Progress, WeightReader
+from turnout.engines.wan.weight_reader import WeightReader
 
-Dtype = Literal["float32", "bfloat16"]
 _EXPERTS = ("transformer", "transformer_2")
+
+
+def make_engine(setup: EngineSetup) -> WanEngine:
+    """The engine that gangs call `wan`."""
+    return load(
+        setup.weights,
+        setup.parallel,
+        setup.device,
+        setup.dtype,
+        fp8=setup.fp8,
+        progress=setup.progress,
+    )
 
 
 def load(
@@ -161,7 +173,7 @@ def _leader_parts(
         speed_up_decoder(vae)
     codec = Codec(vae, tile_above_pixels)
     text = TextEncoder(tokenizer, _text_encoder(weights / "text_encoder", dtype, device, reader))
-    return LeaderParts(text, codec, read_or_fit(weights, codec))
+    return LeaderParts(text, codec, read_or_fit(weights, codec.encode))
 
 
 def _text_encoder(folder: Path, dtype: torch.dtype, device: torch.device, reader: WeightReader) -> Any:

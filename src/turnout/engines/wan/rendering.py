@@ -7,7 +7,7 @@ import torch
 
 from turnout.domain.video import VideoSpec
 from turnout.engines.base import Frames, Unrenderable
-from turnout.engines.wan.checkpoint import Packed, pack, spec_digest
+from turnout.engines.checkpoint import Packed, pack, spec_digest
 from turnout.engines.wan.inputs import Inputs
 from turnout.engines.wan.solver import Solver
 from turnout.engines.wan.transformer import StepTimes, TextContext, WanTransformer

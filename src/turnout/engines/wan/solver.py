@@ -6,7 +6,7 @@ from typing import Any
 import torch
 
 from turnout.engines.base import CheckpointRefused
-from turnout.engines.wan.checkpoint import Packed
+from turnout.engines.checkpoint import Packed
 from turnout.engines.wan.library_classes import UniPCMultistepScheduler
 
 _COUNTERS = ("lower_order_nums", "this_order", "_step_index")

@@ -14,6 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from turnout.engines.sequence import SequenceShare
 from turnout.engines.wan.attention import AttentionKernel
 from turnout.engines.wan.block_ops import (
     EPS,
@@ -27,7 +28,6 @@ from turnout.engines.wan.block_ops import (
     quantise_rows,
 )
 from turnout.engines.wan.rotary import Rotation, rotation
-from turnout.engines.wan.sequence import SequenceShare
 
 
 @dataclass(frozen=True, slots=True)

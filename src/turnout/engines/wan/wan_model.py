@@ -6,10 +6,10 @@ from typing import Any
 
 import torch
 
+from turnout.engines.preview import LatentColours
+from turnout.engines.rank_layout import RankLayout
 from turnout.engines.wan.codec import Codec
 from turnout.engines.wan.memory_plan import MemoryPlan
-from turnout.engines.wan.preview import LatentColours
-from turnout.engines.wan.rank_layout import RankLayout
 from turnout.engines.wan.shape import WanShape
 from turnout.engines.wan.text_encoder import TextEncoder
 from turnout.engines.wan.transformer import WanTransformer

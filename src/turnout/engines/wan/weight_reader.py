@@ -19,6 +19,7 @@ import torch
 from torch import nn
 from torch.distributed.tensor import DTensor
 
+from turnout.engines.base import Progress
 from turnout.engines.wan.weight_files import StoredTensor
 
 # From the page cache to an H200 with 16 cores: 12 threads make 30 GB/s. With one for every core they get in each other's
@@ -28,9 +29,6 @@ _RUN_BYTES = 32 << 20
 # A gap up to this size is read along rather than left out, since another read costs more.
 _GAP_BYTES = 64 << 10
 _DTYPES = {"F32": torch.float32, "BF16": torch.bfloat16, "F16": torch.float16}
-
-Progress = Callable[[int, int], None]
-"""Bytes read so far, and in all, over all parts. Called from the reading threads."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,11 @@ from turnout.schemas.model_json import ModelDeleted, ModelShown, ServedShown, sh
 router = APIRouter(tags=["models"], responses=documented(401, 403, 500, 503))
 
 
+def _not_allowed(what: str, param: str) -> Forbidden:
+    said = f"{what} run code on workers: declare them in turnout.yaml, or set allow_registered_commands."
+    return Forbidden(said, param, "command_not_allowed")
+
+
 @router.post(
     "/v1/models/register",
     responses=documented(400, 413, 415),
@@ -29,12 +34,11 @@ async def register(
 ) -> ModelShown | ServedShown:
     """Registering a known alias again changes it: its replicas are replaced as they become idle."""
     model = read_model(await read_json_value(request))
-    if model.engine is EngineKind.COMMAND and not gateway.config.allow_registered_commands:
-        raise Forbidden(
-            "Commands run on workers: declare them in turnout.yaml, or set allow_registered_commands.",
-            "engine",
-            "command_not_allowed",
-        )
+    if not gateway.config.allow_registered_commands:
+        if model.engine is EngineKind.COMMAND:
+            raise _not_allowed("Commands", "engine")
+        if model.video is not None and model.video.runs_named_code:
+            raise _not_allowed("Import paths", "video_engine")
     check_served(model)
     await audit.record(
         admin, AuditAction.MODEL_REGISTERED, model.name, engine=model.engine, weights=model.weights

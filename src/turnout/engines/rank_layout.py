@@ -13,7 +13,7 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from turnout.engines.base import CheckpointRefused, EngineError, Parallel, Unrenderable
-from turnout.engines.wan.sequence import SequenceShare
+from turnout.engines.sequence import SequenceShare
 
 _REFUSALS: tuple[type[EngineError], ...] = (EngineError, Unrenderable, CheckpointRefused)
 _GONE = -1

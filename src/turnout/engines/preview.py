@@ -6,21 +6,19 @@ belongs to the VAE: `latent_rgb.json` in the weights ({"matrix": C rows of 3, "b
 latents to 0..1), or fitted at load by least squares on colour fields that the VAE encodes.
 """
 
-import io
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
 import torch
-from PIL import Image
 
-from turnout.engines.wan.codec import Codec
+from turnout.engines.mp4 import animation
 
 FILE = "latent_rgb.json"
 _FIT_PATTERNS = 12
 _FIT_PIXELS = 128
-_LONG_SIDE = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,26 +30,19 @@ class LatentColours:
         """An animation of latents [1, C, T, h, w], one picture a latent frame."""
         colours = torch.einsum("cthw,cr->thwr", latents[0].float().cpu(), self.matrix) + self.bias
         pixels = colours.clamp(0, 1).mul(255).round().to(torch.uint8).numpy()
-        shrink = min(1.0, _LONG_SIDE / max(width, height))
-        size = (max(1, round(width * shrink)), max(1, round(height * shrink)))
-        first, *rest = (Image.fromarray(frame).resize(size, Image.Resampling.BICUBIC) for frame in pixels)
-        out = io.BytesIO()
-        # method=0: previews are made between steps, while every GPU of the gang waits.
-        first.save(
-            out, "WEBP", save_all=True, append_images=rest, duration=frame_ms, loop=0, quality=60, method=0
-        )
-        return out.getvalue()
+        return animation(pixels, width, height, frame_ms)
 
 
-def read_or_fit(weights: Path, codec: Codec) -> LatentColours:
+def read_or_fit(weights: Path, encode: Callable[[torch.Tensor], torch.Tensor]) -> LatentColours:
+    """`encode` makes normalised latents of pixels [1, 3, 1, H, W] in -1..1."""
     path = weights / FILE
     if not path.exists():
-        return fit(codec)
+        return fit(encode)
     stored = json.loads(path.read_text())
     return LatentColours(torch.tensor(stored["matrix"]).float(), torch.tensor(stored["bias"]).float())
 
 
-def fit(codec: Codec) -> LatentColours:
+def fit(encode: Callable[[torch.Tensor], torch.Tensor]) -> LatentColours:
     """The map that best gives back the colours of smooth random fields, always the same ones."""
     generator = torch.Generator().manual_seed(0)
     rows: list[torch.Tensor] = []
@@ -59,7 +50,7 @@ def fit(codec: Codec) -> LatentColours:
     for grid in torch.arange(_FIT_PATTERNS) % 4 + 2:
         coarse = torch.rand(1, 3, int(grid), int(grid), generator=generator)
         field = torch.nn.functional.interpolate(coarse, _FIT_PIXELS, mode="bilinear", align_corners=True)
-        latents = codec.encode(2 * field[:, :, None] - 1).float().cpu()[0, :, 0]
+        latents = encode(2 * field[:, :, None] - 1).float().cpu()[0, :, 0]
         rows.append(latents.flatten(1).T)
         wanted.append(torch.nn.functional.adaptive_avg_pool2d(field, latents.shape[-1])[0].flatten(1).T)
     known = torch.cat(rows)
