@@ -46,13 +46,5 @@ async def test_a_class_of_ones_own_and_ltx_render_through_the_service(tmp_path: 
             content = (await client.get(f"/v1/videos/{video['id']}/content")).content
             with av.open(io.BytesIO(content)) as clip:
                 assert sum(1 for _ in clip.decode(video=0)) == 9
-            told = [
-                await client.get(f"/v1/videos/{video['id']}/content?variant={kind}")
-                for kind in ("thumbnail",)
-            ]
-            assert all(answer.status_code == 200 for answer in told)
-        refused = await client.post(
-            "/v1/models/register",
-            json={"alias": "theirs", "engine": "wan", "model_name": "x", **template, "weights": None},
-        )
-        assert refused.status_code in (400, 403)
+            thumbnail = await client.get(f"/v1/videos/{video['id']}/content?variant=thumbnail")
+            assert thumbnail.status_code == 200

@@ -1,6 +1,7 @@
 """The public contract: the checks that anyone can run hold for our engines and for the template, and catch bad ones."""
 
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import Callable
@@ -110,12 +111,9 @@ def test_the_checks_find_what_is_wrong(bad: type[TemplateEngine], names: set[str
     assert found == names
 
 
-def test_the_checks_run_as_a_command_on_two_ranks(ltx_weights: Path, tmp_path: Path) -> None:
+def test_the_checks_run_as_a_command_on_two_ranks(ltx_weights: Path) -> None:
     command = [sys.executable, "-m", "turnout.engines.contract", "ltx", str(ltx_weights), "--cfg", "2"]
     meeting = {"MASTER_ADDR": "127.0.0.1", "WORLD_SIZE": "2", "OMP_NUM_THREADS": "1"}
-    # A port that the store of rank 0 chooses cannot be told beforehand: torchrun's own way is to take a free one.
-    import socket
-
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         meeting["MASTER_PORT"] = str(probe.getsockname()[1])

@@ -1,11 +1,14 @@
 """Which orders a worker follows: decided by its own rules."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from turnout.domain.errors import InvalidRequest
 from turnout.domain.serving import EngineKind, ServedModel
+from turnout.domain.video import VideoRules
+from turnout.domain.video_model import VideoPart
 from turnout.worker.order_rules import OrderRules
 
 ENGINES = frozenset({EngineKind.LLAMACPP, EngineKind.VLLM})
@@ -74,3 +77,15 @@ def test_engines_commands_and_gpus_are_the_workers_own() -> None:
     for name in ("", "../x", "a/b", ".x", "x\n"):
         with pytest.raises(InvalidRequest, match="name"):
             rules.check(name, model("w"), (), ())
+
+
+def test_an_import_path_is_run_only_where_the_workers_own_file_has_it() -> None:
+    def rendered_by(engine: str) -> ServedModel:
+        return replace(model("w", EngineKind.WAN), video=VideoPart(VideoRules(1), video_engine=engine))
+
+    kinds = frozenset({EngineKind.WAN})
+    OrderRules(kinds).check("r1", rendered_by("installed-name"), (), ())
+    OrderRules(kinds, video_engines=frozenset({"a.b:C"})).check("r1", rendered_by("a.b:C"), (), ())
+    OrderRules(kinds, commands=None).check("r1", rendered_by("a.b:C"), (), ())
+    with pytest.raises(InvalidRequest, match="video engine"):
+        OrderRules(kinds, video_engines=frozenset({"a.b:C"})).check("r1", rendered_by("os:system"), (), ())

@@ -12,6 +12,7 @@ import typer
 
 from turnout.cli.formatting import field_list, one_line, table
 from turnout.cli.options import Common, JsonOption, with_common
+from turnout.cli.weights_commands import convert, pull
 from turnout.domain.errors import InvalidRequest
 from turnout.schemas.model_declaration import ModelDeclaration
 
@@ -24,7 +25,7 @@ NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The model's n
 
 
 def register(app: typer.Typer) -> None:
-    group = typer.Typer(no_args_is_help=True, help="List, show, register, remove, wake and stop models.")
+    group = typer.Typer(no_args_is_help=True, help="List, show, register, pull, check, wake and stop models.")
     group.command("list")(list_models)
     group.command("show")(show)
     group.command("register", epilog=EPILOG)(with_common(register_model))
@@ -32,6 +33,8 @@ def register(app: typer.Typer) -> None:
     group.command("wake")(wake)
     group.command("stop")(stop)
     group.command("check")(check)
+    group.command("pull")(pull)
+    group.command("convert")(convert)
     app.add_typer(group, name="models")
 
 

@@ -55,6 +55,7 @@ SAMPLES: dict[str, tuple[dict[str, Any], Any, list[str]]] = {
     "fsdp": (WAN, True, ["--fsdp"]),
     "device": (WAN, "cuda", ["--device", "cuda"]),
     "fp8": (WAN, True, ["--fp8"]),
+    "video_engine": (WAN, "my.module:Engine", ["--video-engine", "my.module:Engine"]),
 }
 
 

@@ -69,15 +69,16 @@ def _build(kind: WanKind, root: Path, seed: int) -> None:
     vae.save_pretrained(root / "vae")
     for folder, expert in zip(("transformer", "transformer_2"), experts, strict=False):
         expert.save_pretrained(root / folder)
-    _scheduler(kind).save_pretrained(root / "scheduler")
-    (root / "model_index.json").write_text(json.dumps(_model_index(kind, len(experts)), indent=2) + "\n")
+    make_scheduler(kind).save_pretrained(root / "scheduler")
+    (root / "model_index.json").write_text(json.dumps(model_index(kind, len(experts)), indent=2) + "\n")
 
 
-def _model_index(kind: WanKind, experts: int) -> dict[str, Any]:
+def model_index(kind: WanKind, experts: int) -> dict[str, Any]:
+    """What says of a folder that it holds such a pipeline, and which parts it has."""
     return {
         "_class_name": "WanImageToVideoPipeline" if kind == "i2v" else "WanPipeline",
         "_diffusers_version": "0.35.0.dev0",
-        "boundary_ratio": BOUNDARY[kind],
+        "boundary_ratio": BOUNDARY[kind] if experts == 2 else None,
         "expand_timesteps": kind == "ti2v",
         **({"image_encoder": [None, None], "image_processor": [None, None]} if kind == "i2v" else {}),
         "scheduler": ["diffusers", "UniPCMultistepScheduler"],
@@ -127,7 +128,8 @@ def _text_encoder(vocabulary: int) -> Any:
     )
 
 
-def _scheduler(kind: WanKind) -> Any:
+def make_scheduler(kind: WanKind) -> Any:
+    """With the published settings of the kind."""
     return UniPCMultistepScheduler(
         prediction_type="flow_prediction",
         use_flow_sigmas=True,

@@ -21,8 +21,10 @@ class StoredTensor:
     shape: tuple[int, ...]
 
 
-def stored_tensors(folder: Path) -> Mapping[str, StoredTensor]:
-    """Every tensor of a model's folder: of the files that its index names, or of the only file there."""
+def stored_tensors(folder: Path, only: Path | None = None) -> Mapping[str, StoredTensor]:
+    """Every tensor of a model's folder: of `only`, of the files that its index names, or of the one file there."""
+    if only is not None:
+        return _tensors(only)
     indexes = sorted(folder.glob("*.safetensors.index.json"))
     if len(indexes) == 1:
         index = cast("dict[str, dict[str, str]]", json.loads(indexes[0].read_text()))
