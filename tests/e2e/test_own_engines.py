@@ -44,7 +44,7 @@ async def test_a_class_of_ones_own_and_ltx_render_through_the_service(tmp_path: 
 
             await wait_until(done, "the clip to be made", 300)
             content = (await client.get(f"/v1/videos/{video['id']}/content")).content
-            with av.open(io.BytesIO(content)) as clip:
+            with av.open(io.BytesIO(content), "r") as clip:
                 assert sum(1 for _ in clip.decode(video=0)) == 9
             thumbnail = await client.get(f"/v1/videos/{video['id']}/content?variant=thumbnail")
             assert thumbnail.status_code == 200

@@ -91,7 +91,7 @@ class ModelScope:
     def files(self, client: httpx.Client) -> Sequence[RemoteFile]:
         params = {"Revision": self._revision, "Recursive": "true"}
         listed = _json(client.get(f"{self._base}/api/v1/models/{self._repo}/repo/files", params=params))
-        entries = cast("list[dict[str, Any]]", (listed.get("Data") or {}).get("Files") or [])
+        entries = cast("list[dict[str, Any]]", listed["Data"]["Files"])
         return [
             RemoteFile(str(f["Path"]), int(f["Size"]), f"sha256:{f['Sha256']}" if f.get("Sha256") else "")
             for f in entries

@@ -260,7 +260,7 @@ def _mapped(name: str, tensor: torch.Tensor) -> Source:
         raise ValueError(f"{name} is stored as {tensor.dtype}, which is not supported")
 
     def copy(out: BinaryIO) -> None:
-        out.write(memoryview(tensor.detach().contiguous().view(-1).view(torch.uint8).numpy()))
+        out.write(memoryview(cast("Any", tensor.detach().contiguous().view(-1).view(torch.uint8).numpy())))
 
     return Source(tuple(tensor.shape), _DTYPES[tensor.dtype], tensor.numel() * tensor.element_size(), copy)
 
