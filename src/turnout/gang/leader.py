@@ -51,7 +51,7 @@ class Leader:
         pace = StepPace()
         kept_alive_at = 0.0
         while not self._draining:
-            task = await self._claim()
+            task = await self._claim(loading=not loading.done())
             if task is not None:
                 log.info("task claimed", task=task.id, attempt=task.attempt, checkpoint=task.checkpoint)
                 attempt = Attempt(self._context, task, loading, pace, lambda: self._draining)
@@ -68,9 +68,10 @@ class Leader:
             await asyncio.sleep(_POLL_S)
         await self._leave(loading)
 
-    async def _claim(self) -> Task | None:
+    async def _claim(self, *, loading: bool) -> Task | None:
+        terms = self._terms
         try:
-            return await self._context.queue.claim(self._terms.model, self._terms.gang, self._terms.limits)
+            return await self._context.queue.claim(terms.model, terms.gang, terms.limits, loading=loading)
         except Unavailable as err:
             log.warning("queue did not answer", error=str(err))
             return None

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from turnout.domain.fleet import Failures, Fleet, GivenUp, evolve
-from turnout.domain.serving import Closing, Phase, Replica, ReplicaId, Want, Worker, WorkerId
+from turnout.domain.serving import Closing, Phase, Replica, ReplicaId, Standing, Want, Worker, WorkerId
 from turnout.manager.events_and_commands import (
     Blame,
     Close,
@@ -51,13 +51,15 @@ def plan(fleet: Fleet, now: float, ids: Iterator[ReplicaId]) -> tuple[Fleet, tup
     return apply(fleet, placed, now), (*tended, *scaled.commands, *placed)
 
 
-def absorb(fleet: Fleet, events: Iterable[Event], now: float) -> Fleet:
+def absorb(fleet: Fleet, events: Sequence[Event], now: float) -> Fleet:
     """The fleet after the events; what comes late or twice changes nothing."""
     models, demand = dict(fleet.models), dict(fleet.demand)
     workers, replicas = dict(fleet.workers), dict(fleet.replicas)
-    by_worker: dict[WorkerId, list[ReplicaId]] = {}
-    for replica in fleet.replicas.values():
-        by_worker.setdefault(replica.worker, []).append(replica.id)
+    heard = {event.id for event in events if isinstance(event, WorkerHeard)}
+    by_worker: dict[WorkerId, list[ReplicaId]] = {worker: [] for worker in heard}
+    for replica in fleet.replicas.values() if heard else ():
+        if replica.worker in heard:
+            by_worker[replica.worker].append(replica.id)
     became_ready: dict[str, float] = {}
     for event in events:
         match event:
@@ -69,9 +71,11 @@ def absorb(fleet: Fleet, events: Iterable[Event], now: float) -> Fleet:
             case WorkerHeard():
                 old = workers.get(event.id)
                 if old is None or event.seq > old.seq:
-                    own = [i for i in by_worker.get(event.id, ()) if i in replicas]
-                    heard = _heard(old, event, own, now)
-                    workers[event.id] = _report(heard, own, replicas, became_ready, now, fleet.rules.absent_s)
+                    own = [i for i in by_worker[event.id] if i in replicas]
+                    worker = _heard(old, event, own, now)
+                    workers[event.id] = _report(
+                        worker, own, replicas, became_ready, now, fleet.rules.absent_s
+                    )
             case WorkerDraining(worker_id, draining):
                 known = workers.get(worker_id)
                 if known and known.draining != draining:
@@ -156,15 +160,15 @@ def _report(
 
 
 def _aged(workers: dict[WorkerId, Worker], fleet: Fleet, now: float) -> dict[WorkerId, Worker]:
-    rules = fleet.rules
-    aged: dict[WorkerId, Worker] = {}
-    for worker_id, worker in workers.items():
-        silent_s = now - worker.heard_at
-        if silent_s >= rules.forget_s:
-            continue
-        standing = rules.standing(silent_s)
-        aged[worker_id] = worker if standing is worker.standing else replace(worker, standing=standing)
-    return aged
+    rules, heard_since = fleet.rules, now - fleet.rules.suspect_s
+    silent = [w for w in workers.values() if w.heard_at <= heard_since or w.standing is not Standing.ALIVE]
+    for worker in silent:  # nearly always nobody
+        standing = rules.standing(now - worker.heard_at)
+        if now - worker.heard_at >= rules.forget_s:
+            del workers[worker.id]
+        elif standing is not worker.standing:
+            workers[worker.id] = replace(worker, standing=standing)
+    return workers
 
 
 def apply(fleet: Fleet, commands: Iterable[Command], now: float) -> Fleet:

@@ -63,12 +63,13 @@ def _scale_one(
     )
     recent = demand is not None and now - demand.asked_at < model.idle_s
     kept = max(needed, 1) if (recent or load) and not stopped else needed
-    back = [SetWant(r.id, Want.READY, "asked for again") for r in replicas if _dozing(r)]
-    back += [Reopen(r.id) for r in replicas if _idled_out(r, fleet, model)]
-    missing = needed - len(serving)
-    reopened = back[: max(0, missing)]
-    scaled.commands += reopened
-    have = len(serving) + len(reopened)
+    have = len(serving)
+    if needed > have and len(replicas) > have:
+        back: list[Command] = [SetWant(r.id, Want.READY, "asked for again") for r in replicas if _dozing(r)]
+        back += [Reopen(r.id) for r in replicas if _idled_out(r, fleet, model)]
+        reopened = back[: needed - have]
+        scaled.commands += reopened
+        have += len(reopened)
 
     old = fleet.pace.get(model.name, _NO_PACE)
     pace = ModelPressure(
@@ -149,9 +150,11 @@ def _surplus(
     model: ServedModel, serving: Sequence[Replica], count: int, pace: ModelPressure, now: float
 ) -> Iterator[Close]:
     """Closes what was idle for long; and where load is spread so thin that none ever is, the least used."""
+    thin = pace.slack_since is not None and now - pace.slack_since >= model.idle_s
+    if not thin and not any(r.busy == 0 and now - r.used_at >= model.idle_s for r in serving):
+        return
     ready = sorted((r for r in serving if r.phase is Phase.READY), key=lambda r: r.used_at)
     idle = [r for r in ready if r.busy == 0 and now - max(r.used_at, r.ready_at or 0.0) >= model.idle_s]
-    thin = not idle and pace.slack_since is not None and now - pace.slack_since >= model.idle_s
     for replica in (idle or (ready[:1] if thin else []))[:count]:
         reason = f"idle for {model.idle_s:g} s" if idle else "the load went down"
         yield Close(replica.id, _rest_of(model, replica), reason)

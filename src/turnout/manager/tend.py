@@ -18,8 +18,14 @@ def tend(fleet: Fleet, now: float) -> list[Command]:
             commands.append(ForgetReplica(replica.id, "its worker is gone"))
             continue
         model = fleet.models.get(replica.model)
-        if _settled(replica) and replica.spec is model and not worker.draining:
-            continue  # nearly all of them, nearly always
+        if (  # nearly all of them, nearly always
+            replica.phase is Phase.READY
+            and replica.want is Want.READY
+            and replica.closing is None
+            and replica.spec is model
+            and not worker.draining
+        ):
+            continue
         if replica.coming or replica.leaving:
             changing.add(replica.model)
         if (problem := _problem(replica, now)) is not None:
@@ -40,10 +46,6 @@ def tend(fleet: Fleet, now: float) -> list[Command]:
         if given_up.until is not None and now >= given_up.until:
             commands.append(TakeUp(model_name))
     return commands
-
-
-def _settled(replica: Replica) -> bool:
-    return replica.phase is Phase.READY and replica.want is Want.READY and replica.closing is None
 
 
 def leave(replica: Replica, reason: str, then: Want = Want.GONE, room_for: str | None = None) -> Command:

@@ -12,9 +12,9 @@ from turnout.ports.tasks import Limits
 class Queue(Protocol):
     """The tasks that wait, for gangs that take them."""
 
-    async def claim(self, model: str, gang: GangId, limits: Limits) -> Task | None:
+    async def claim(self, model: str, gang: GangId, limits: Limits, *, loading: bool = False) -> Task | None:
         """The next task, claimed for the gang with a new attempt number; None when there is none, or when the gang
-        was closed."""
+        was closed. While it is `loading` it leaves tasks to gangs that may begin sooner (`fairness.LOADING_WAIT_S`)."""
         ...
 
     async def renew(self, task: Task) -> bool:

@@ -9,7 +9,7 @@ from turnout.domain.errors import InvalidRequest
 
 T = TypeVar("T")
 
-_UNKNOWN = ("extra_forbidden", "unexpected_keyword_argument")
+UNKNOWN = ("extra_forbidden", "unexpected_keyword_argument")
 
 
 def validated(shape: TypeAdapter[T], values: object) -> T:
@@ -22,16 +22,16 @@ def validated(shape: TypeAdapter[T], values: object) -> T:
 
 def invalid(problems: Sequence[Mapping[str, Any]]) -> InvalidRequest:
     """The first of pydantic's complaints in our words; an unknown field comes last, as it explains least."""
-    first = min(problems, key=lambda p: p["type"] in _UNKNOWN)
+    first = min(problems, key=lambda p: p["type"] in UNKNOWN)
     # The place inside a list says little; the name of the field is what the caller wrote.
     names = [part for part in first["loc"] if isinstance(part, str) and part not in ("body", "query", "path")]
     param = ".".join(names) or None
     kind = str(first["type"])
-    if kind in _UNKNOWN:
+    if kind in UNKNOWN:
         return InvalidRequest(f"Unknown parameter: {param}.", param, "unknown_parameter")
     if kind == "missing":
         return InvalidRequest(f"{param} is required.", param, "missing")
-    return InvalidRequest(f"{param or 'The body'} {_rule(kind, first)}", param, _code(kind))
+    return InvalidRequest(f"{param or 'The body'} {rule(kind, first)}", param, _code(kind))
 
 
 def _code(kind: str) -> str:
@@ -39,7 +39,8 @@ def _code(kind: str) -> str:
     return "invalid_type" if wrong_type else "invalid_value"
 
 
-def _rule(kind: str, problem: Mapping[str, Any]) -> str:
+def rule(kind: str, problem: Mapping[str, Any]) -> str:
+    """What a field's value must be, to follow its name."""
     context: Mapping[str, Any] = problem.get("ctx") or {}
     match kind:
         case "value_error":
@@ -52,6 +53,12 @@ def _rule(kind: str, problem: Mapping[str, Any]) -> str:
             return f"is over {context['max_length']} characters."
         case "greater_than_equal":
             return f"must be at least {context['ge']}."
+        case "greater_than":
+            return f"must be greater than {context['gt']}."
+        case "too_short":
+            return f"must have at least {context['min_length']} entries."
+        case "too_long":
+            return f"must have at most {context['max_length']} entries."
         case "less_than_equal":
             return f"must be at most {context['le']}."
         case "finite_number":

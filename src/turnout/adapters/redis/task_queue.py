@@ -23,9 +23,11 @@ class RedisQueue:
         self._link = link
         self._tasks = tasks
 
-    async def claim(self, model: str, gang: GangId, limits: Limits) -> Task | None:
+    async def claim(self, model: str, gang: GangId, limits: Limits, *, loading: bool = False) -> Task | None:
         while True:
-            task_id = await scripts.claim(self._link, model=model, gang=gang, max_running=limits.max_running)
+            task_id = await scripts.claim(
+                self._link, model=model, gang=gang, max_running=limits.max_running, loading=loading
+            )
             if task_id is None:
                 return None
             try:

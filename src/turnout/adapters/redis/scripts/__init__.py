@@ -12,7 +12,7 @@ from redis.exceptions import NoScriptError
 
 from turnout.adapters.redis.connection import RedisConnection, translated
 from turnout.adapters.redis.records import text
-from turnout.domain.fairness import Waiting
+from turnout.domain.fairness import LOADING_WAIT_S, Waiting
 from turnout.domain.leases import HeldTurn
 from turnout.domain.quotas import ChatLimits, Grant, ShareRequest
 from turnout.domain.serving import WorkerId
@@ -205,9 +205,18 @@ async def position(
 _claim = Script("claim")
 
 
-async def claim(link: RedisConnection, *, model: str, gang: GangId, max_running: int) -> TaskId | None:
+async def claim(
+    link: RedisConnection, *, model: str, gang: GangId, max_running: int, loading: bool
+) -> TaskId | None:
     """Binds the next turn to the task that is next, which must then be committed as claimed."""
-    found: bytes | None = await _claim.run(link, model=model, gang=gang, max_running=max_running)
+    found: bytes | None = await _claim.run(
+        link,
+        model=model,
+        gang=gang,
+        max_running=max_running,
+        loading=int(loading),
+        loading_wait_ms=LOADING_WAIT_S * 1000,
+    )
     return None if found is None else TaskId(text(found))
 
 

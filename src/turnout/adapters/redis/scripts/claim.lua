@@ -1,7 +1,15 @@
 -- Binds the next turn to the task that is next by tenant, priority and age. Returns its id, or nothing.
 -- The task itself is written by the commit that follows. If the claimer dies before that, the turn's lease runs
--- out like any other.
-local model, gang, max_running = unpack(ARGV)
+-- out like any other. A gang that is `loading` gets one only while no other gang is at work on the model, and only a task
+-- that has waited for `loading_wait_ms` (domain/fairness).
+local model, gang, max_running, loading, loading_wait_ms = unpack(ARGV)
+local function left_to_others(id)
+  if loading ~= '1' then return false end
+  ensure_group(queue_key(model))
+  if redis.call('XPENDING', queue_key(model), GROUP)[1] > 0 then return true end
+  local time, since = redis.call('TIME'), tonumber(redis.call('ZSCORE', unfinished_key(model), id) or '0')
+  return time[1] * 1000 + time[2] / 1000 - since < tonumber(loading_wait_ms)
+end
 if redis.call('EXISTS', closed_key(gang)) == 1 then return false end
 local tenants = redis.call('ZRANGE', tenants_key(model), 0, -1, 'WITHSCORES')
 for i = 1, #tenants, 2 do
@@ -9,6 +17,7 @@ for i = 1, #tenants, 2 do
   local running = tonumber(redis.call('HGET', counts_key(tenant), 'running') or '0') or 0
   if running < tonumber(max_running) then
     local id = redis.call('ZRANGE', waiting_key(model, tenant), 0, 0)[1]
+    if left_to_others(id) then return false end
     local queue = queue_key(model)
     ensure_group(queue)
     local read = redis.call('XREADGROUP', 'GROUP', GROUP, gang, 'COUNT', 1, 'STREAMS', queue, '>')

@@ -1,0 +1,145 @@
+"""What a simulated run showed: waits, starts, GPU time, cost; and how these went over time."""
+
+from array import array
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from turnout.plan.gpu_meter import GpuSeconds, GpuUse
+from turnout.plan.scenario import DAY_S
+
+BUCKETS = 240
+
+
+class TimeSeries:
+    """The mean of a figure in each of `BUCKETS` equal parts of the time; kept for each name apart."""
+
+    def __init__(self, horizon_s: float) -> None:
+        self._horizon_s = horizon_s
+        self._width_s = horizon_s / BUCKETS
+        self._now: dict[str, tuple[float, float]] = {}  # the value, and since when
+        self._sums: dict[str, list[float]] = {}
+
+    def add(self, name: str, by: float, now: float) -> None:
+        value, since = self._now.get(name, (0.0, 0.0))
+        if value and since < self._horizon_s:
+            self._spread(name, value, since, min(now, self._horizon_s))
+        self._now[name] = (value + by, now)
+
+    def means(self, until: float) -> dict[str, list[float]]:
+        for name in self._now:
+            self.add(name, 0.0, until)
+        return {name: [total / self._width_s for total in sums] for name, sums in self._sums.items()}
+
+    def _spread(self, name: str, value: float, since: float, until: float) -> None:
+        sums = self._sums.get(name)
+        if sums is None:
+            sums = self._sums[name] = [0.0] * BUCKETS
+        first, last = int(since / self._width_s), min(BUCKETS - 1, int(until / self._width_s))
+        if first >= last:
+            sums[last] += value * (until - since)
+            return
+        sums[first] += value * ((first + 1) * self._width_s - since)
+        for bucket in range(first + 1, last):
+            sums[bucket] += value * self._width_s
+        sums[last] += value * (until - last * self._width_s)
+
+
+@dataclass(slots=True)
+class Tally:
+    """What is counted while the world runs. `waits` has one figure for each request that was served."""
+
+    waits: "dict[str, array[float]]" = field(default_factory=lambda: dict[str, "array[float]"]())
+    counts: Counter[str] = field(default_factory=Counter[str])
+    videos: int = 0
+    tokens: int = 0
+    events: int = 0
+    steps: int = 0
+
+    def waited(self, model: str, seconds: float) -> None:
+        own = self.waits.get(model)
+        if own is None:
+            own = self.waits[model] = array("d")
+        own.append(seconds)
+
+
+def percentile(ordered: Sequence[float], share: float) -> float:
+    """The smallest value that at least `share` of all values do not exceed; 0 when there are none."""
+    if not ordered:
+        return 0.0
+    rank = -(-len(ordered) * round(share * 1000) // 1000)
+    return ordered[min(max(rank, 1), len(ordered)) - 1]
+
+
+@dataclass(frozen=True, slots=True)
+class Waits:
+    """How long those who were served waited, in seconds."""
+
+    count: int
+    mean_s: float
+    p50_s: float
+    p95_s: float
+    p99_s: float
+    max_s: float
+
+    @staticmethod
+    def of(values: Sequence[float]) -> "Waits":
+        ordered = sorted(values)
+        mean = sum(ordered) / len(ordered) if ordered else 0.0
+        p50, p95, p99 = (percentile(ordered, share) for share in (0.5, 0.95, 0.99))
+        return Waits(len(ordered), mean, p50, p95, p99, ordered[-1] if ordered else 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """One mode's figures. `distribution` has the wait of every hundredth of the requests, shortest first; `queue` and
+    `held` are means over equal parts of the time, the latter of GPUs by model. `video_share` is the video models' part of
+    the GPU time that models held; the cost is split by it."""
+
+    mode: str
+    days: float
+    requests: int
+    served: int
+    refused: int
+    failed: int
+    unfinished: int
+    waits: Waits
+    by_model: Mapping[str, Waits]
+    cold_starts: int
+    wakes: int
+    evictions: int
+    gpu: GpuSeconds
+    videos: int
+    tokens: int
+    video_share: float
+    ready_share: Mapping[str, float]
+    distribution: Sequence[float]
+    queue: Sequence[float]
+    held: Mapping[str, Sequence[float]]
+    machines: Sequence[float]
+    events: int
+    steps: int
+
+    @property
+    def cost_a_day(self) -> float:
+        return self.gpu.cost / self.days
+
+    @property
+    def busy_share(self) -> float:
+        return self.gpu.by_use[GpuUse.BUSY] / self.gpu.paid if self.gpu.paid else 0.0
+
+    @property
+    def cost_a_video(self) -> float | None:
+        return self.gpu.cost * self.video_share / self.videos if self.videos else None
+
+    @property
+    def cost_a_million_tokens(self) -> float | None:
+        return self.gpu.cost * (1 - self.video_share) / self.tokens * 1e6 if self.tokens else None
+
+    @property
+    def kwh_a_day(self) -> float:
+        return self.gpu.joules / 3.6e6 / self.days
+
+    @property
+    def simulated_s(self) -> float:
+        return self.days * DAY_S

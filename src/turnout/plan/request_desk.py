@@ -1,0 +1,161 @@
+"""Requests in a simulated world: they come, wait, are begun by an engine, end, are refused or interrupted."""
+
+from dataclasses import replace
+
+from turnout.domain.seating import Waiter
+from turnout.domain.serving import Phase
+from turnout.manager.events_and_commands import ModelRemoved
+from turnout.plan.request_lines import SeatLine, TaskLine
+from turnout.plan.scenario import PlannedModel
+from turnout.plan.simulated_machine import SimulatedEngine
+from turnout.plan.traffic import PlannedRequest
+from turnout.plan.world_state import ModelLine, WorldState
+
+
+class RequestDesk:
+    def __init__(self, state: WorldState, models: dict[str, PlannedModel]) -> None:
+        self._state = state
+        self._models = models
+        self._clock = state.clock
+        self._tally = state.tally
+
+    def arrive(self, request: PlannedRequest) -> None:
+        state = self._state
+        self._tally.counts["requests"] += 1
+        if state.jobs:
+            model = self._models[request.model]
+            name = f"{model.name}#{request.number}"
+            own = state.add_model(model, replace(model.served, name=name, min_replicas=0, max_replicas=1))
+        else:
+            own = state.lines[request.model]
+        if isinstance(own.line, SeatLine):
+            self._seat(own, own.line, request)
+        elif own.line.join(request):
+            state.queue.add("", 1, self._clock.now)
+            self.serve(own)
+        else:
+            self._refuse()
+        self._state.load_changed(own)
+
+    def serve(self, own: ModelLine) -> None:
+        """Gives out what waits to those who may have it."""
+        for request, engine in own.line.matches():
+            self._state.queue.add("", -1, self._clock.now)
+            self._begin(own, request, engine)
+
+    def interrupt(self, engine: SimulatedEngine, *, counts: bool) -> None:
+        """Its requests come back: a video goes on from its checkpoint, a chat request begins again."""
+        own = self._state.lines.get(engine.model)
+        if own is not None and isinstance(own.line, SeatLine):
+            own.line.fail(engine)
+        for request, since in tuple(engine.requests.items()):
+            engine.end(request, self._clock.now)
+            if own is None:
+                continue
+            self._release(own, request, engine)
+            if own.model.video:
+                every_s = own.model.timing.checkpoint_s
+                request.seconds -= min(request.seconds, every_s * ((self._clock.now - since) // every_s))
+            request.failures += counts
+            self._again(own, request)
+        if own is not None:
+            self._state.load_changed(own)
+
+    def refuse_all(self, own: ModelLine) -> None:
+        for _ in own.line.refuse_all():
+            self._state.queue.add("", -1, self._clock.now)
+            self._refuse()
+        self._state.load_changed(own)
+
+    def _again(self, own: ModelLine, request: PlannedRequest) -> None:
+        if request.failures >= self._state.settings.max_attempts:
+            self._tally.counts["failed"] += 1
+        elif isinstance(own.line, SeatLine):
+            self._seat(own, own.line, request)
+        else:
+            own.line.join(request)
+            self._state.queue.add("", 1, self._clock.now)
+            self.serve(own)
+
+    def _seat(self, own: ModelLine, line: SeatLine, request: PlannedRequest) -> None:
+        own.asked_at = self._clock.now
+        engine = line.seat(request)
+        if engine is not None:
+            return self._begin(own, request, engine)
+        if line.refusal is not None:
+            return self._refuse()
+        waiter, crowded_out = line.join(request)
+        if crowded_out is not None:
+            self._state.queue.add("", -1, self._clock.now)
+            self._refuse()
+        if waiter is None:
+            return self._refuse()
+        self._state.queue.add("", 1, self._clock.now)
+        if not self._state.jobs:
+            self._clock.at(
+                self._clock.now + self._state.settings.patience_s, self._lose_patience, own, line, waiter
+            )
+
+    def _lose_patience(self, own: ModelLine, line: SeatLine, waiter: Waiter) -> None:
+        if line.give_up(waiter) is not None:
+            self._state.queue.add("", -1, self._clock.now)
+            self._refuse()
+            self._state.load_changed(own)
+
+    def _refuse(self) -> None:
+        self._tally.counts["refused"] += 1
+
+    def _begin(self, own: ModelLine, request: PlannedRequest, engine: SimulatedEngine) -> None:
+        own.running += 1
+        # An idle gang asks for tasks five times a second; one that has just ended a task asks at once.
+        was_idle = own.model.video and engine.ended_at < self._clock.now
+        self._run(own, request, engine, self._state.settings.claim_s if was_idle else 0.0)
+
+    def _run(self, own: ModelLine, request: PlannedRequest, engine: SimulatedEngine, delay_s: float) -> None:
+        now = self._clock.now
+        engine.begin(request, now)
+        self._touch(engine)
+        if request.began_at is None:
+            request.began_at = now + delay_s
+            self._tally.waited(own.stats, request.began_at - request.at)
+        timing, seconds = own.model.timing, request.seconds
+        if timing.tokens_per_s is not None and request.tokens:
+            rate = timing.tokens_per_s
+            if timing.total_tokens_per_s is not None:
+                rate = min(rate, timing.total_tokens_per_s / len(engine.requests))
+            seconds = timing.prompt_s + request.tokens / rate
+        self._clock.at(now + delay_s + seconds, self._finish, own, request, engine)
+
+    def _finish(self, own: ModelLine, request: PlannedRequest, engine: SimulatedEngine) -> None:
+        if request not in engine.requests or engine.phase is not Phase.READY or engine.machine.gone:
+            return  # it was interrupted
+        engine.end(request, self._clock.now)
+        self._touch(engine)
+        self._release(own, request, engine)
+        self._tally.counts["served"] += 1
+        self._tally.videos += own.model.video
+        self._tally.tokens += request.tokens
+        if self._state.jobs:
+            name = own.served.name
+            del self._state.lines[name]
+            self._state.events.append(ModelRemoved(name))
+            return self._state.hear(engine.machine)
+        if isinstance(own.line, TaskLine) and engine.serves:
+            own.line.ask(engine)
+        self.serve(own)
+        if engine.closing and own.model.video and not engine.requests:
+            self._state.hear(engine.machine)  # a gang's last task: its worker reports at once
+        self._state.load_changed(own)
+
+    def _release(self, own: ModelLine, request: PlannedRequest, engine: SimulatedEngine) -> None:
+        own.running -= 1
+        own.asked_at = self._clock.now
+        if isinstance(own.line, TaskLine):
+            own.line.ended(request)
+        else:
+            own.line.ended(engine)
+
+    def _touch(self, engine: SimulatedEngine) -> None:
+        """Whether it is busy may have to be reported."""
+        if engine.reported_busy is not bool(engine.requests) or engine.idle_since is not None:
+            self._state.dirty[engine.machine] = None

@@ -1,0 +1,51 @@
+"""`turnout plan` on a scenario file."""
+
+import json
+from pathlib import Path
+
+from tests.cli.conftest import Cli
+
+SCENARIO = """\
+days: 0.2
+models:
+  wan:
+    family: wan2.2-ti2v-5b
+    device: cuda
+    timing: {load_s: 60, seconds: 30}
+traffic:
+  - {model: wan, an_hour: 4}
+machines:
+  h100: {gpus: 2, price_an_hour: 5, max: 2}
+"""
+
+
+def test_a_plan_is_a_table_of_modes_or_json(cli: Cli, tmp_path: Path) -> None:
+    file = tmp_path / "scenario.yaml"
+    file.write_text(SCENARIO)
+    done = cli("plan", str(file))
+    assert done.code == 0
+    assert [line.split("  ")[0] for line in done.out.splitlines()] == [
+        "MODE",
+        "job per request",
+        "resident",
+        "resident + autoscale",
+        "scale to zero",
+        "warm pool",
+        "shared fleet",
+    ]
+    assert "simulated hours a second" in done.err
+    answer = json.loads(cli("plan", str(file), "--modes", "zero,resident", "--json").out)
+    assert [mode["mode"] for mode in answer["modes"]] == ["zero", "resident"]
+    assert answer["modes"][0]["cost_a_day"] < answer["modes"][1]["cost_a_day"]
+    assert cli("plan", str(file), "--modes", "magic").code == 2
+
+
+def test_mistakes_are_lines_and_the_exit_code_is_2(cli: Cli, tmp_path: Path) -> None:
+    file = tmp_path / "scenario.yaml"
+    file.write_text(SCENARIO.replace("gpus: 2", "gpus: two").replace("an_hour: 4", "an_hour: -4"))
+    done = cli("plan", str(file))
+    assert done.code == 2
+    assert [line.rpartition("scenario.yaml:")[2] for line in done.err.splitlines()] == [
+        "8: traffic.0.an_hour must be greater than 0.0.",
+        "10: machines.h100.gpus must be a whole number.",
+    ]
