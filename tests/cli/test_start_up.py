@@ -5,9 +5,16 @@ import sys
 
 LIGHT = """
 import sys
-for name in ("torch", "diffusers", "transformers", "numpy", "av", "ray"):
+from importlib import import_module
+for name in ("torch", "diffusers", "transformers", "numpy", "av", "ray", "safetensors", "xllamacpp"):
     sys.modules[name] = None  # importing it fails
-import turnout.cli.main, turnout.gateway.app, turnout.manager.housekeeping, turnout.wiring, turnout.wiring.run_up
+from turnout.cli.main import MODULES
+for name in MODULES.values():
+    import_module(f"turnout.cli.{name}")
+from turnout.cli.doctor_command import foresee
+from turnout.config import load
+foresee(load({}, {}).config)
+import turnout.gateway.app, turnout.manager.housekeeping, turnout.wiring, turnout.wiring.run_up
 import turnout.wiring.run_worker, turnout.gang.supervisor, turnout.adapters.outbound, turnout.manager.webhooks
 """
 

@@ -14,10 +14,7 @@ on purpose:
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
-
-import numpy as np
-import numpy.typing as npt
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from turnout.domain.video import VideoSpec
 from turnout.domain.video_model import Dtype
@@ -25,7 +22,11 @@ from turnout.domain.video_model import Dtype
 Progress = Callable[[int, int], None]
 """Bytes of the weights read so far, and in all. May be called from any thread."""
 
-Frames = npt.NDArray[np.uint8]
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+Frames: TypeAlias = "npt.NDArray[np.uint8]"
 """A decoded clip: [time, height, width, 3], RGB."""
 
 
@@ -100,7 +101,7 @@ class Rendering(Protocol):
         """A small animated WebP of how the clip looks so far. Rank 0."""
         ...
 
-    def decode(self) -> Frames | None:
+    def decode(self) -> "Frames | None":
         """The clip on rank 0, None on the others. Collective."""
         ...
 

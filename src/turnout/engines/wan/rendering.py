@@ -96,7 +96,7 @@ class WanRendering:
         frame_ms = round(1000 * self._model.shape.scale_temporal / self._spec.fps)
         return leader.colours.webp(latents, self._spec.width, self._spec.height, frame_ms)
 
-    def decode(self) -> Frames | None:
+    def decode(self) -> "Frames | None":
         leader = self._model.leader
         if leader is None:
             return None
