@@ -33,13 +33,17 @@ from turnout.worker.gpus import GpuFinding
 
 
 def check_engines(config: Config) -> Iterator[Finding]:
-    """Whether this machine could run the chat models of its configuration."""
+    """Whether this machine has the engines that the models of its configuration need."""
     for kind in EngineKind:
         models = [model for model in config.served if model.engine is kind]
-        if not models or kind is EngineKind.WAN:
+        if not models:
             continue
         what, named = f"{kind}", ", ".join(model.name for model in models)
         match kind:
+            case EngineKind.WAN:
+                if all(map(installed_version, ("torch", "diffusers", "av"))):
+                    continue  # each model has a line of its own
+                missing = "pip install 'turnout[wan]'"
             case EngineKind.LLAMACPP:
                 missing = None if installed_version("xllamacpp") else "pip install 'turnout[chat]'"
             case EngineKind.VLLM:
