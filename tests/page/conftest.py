@@ -1,7 +1,8 @@
-"""A browser on the page of a whole Turnout: Debian's chromium, driven by playwright."""
+"""A browser on the page of a whole Turnout: Debian's chromium, or what `playwright install chromium` has brought."""
 
 import json
-from collections.abc import AsyncIterator
+import shutil
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,7 +14,7 @@ from playwright.async_api import async_playwright
 from tests.service import Service, running_service
 
 WEB = Path(__file__).parents[2] / "web"
-CHROMIUM = "/usr/bin/chromium"
+CHROMIUM = shutil.which("chromium")  # None: Playwright's own
 FLAGS = [
     "--no-sandbox",
     "--disable-gpu",
@@ -25,13 +26,22 @@ FLAGS = [
 ]
 SIZES = {"phone": (390, 844), "wide": (1440, 900)}
 
+# What the form begins with: a render of a second in place of ten, or of as many as a person needs to see it.
+_DRAFT = """try {
+  sessionStorage["turnout.draft"] ??= JSON.stringify(%s);
+} catch {}"""
+QUICK = {"prompt": "", "steps": "4", "frames": 5}
+VISIBLE = {"prompt": "", "steps": "12"}
+
 
 @dataclass
 class Visitor:
-    """A person's own browser profile with one tab; `complaints` is what the console said."""
+    """A person's own browser profile with one tab; `complaints` is what the console said. Of requests that were refused it
+    says so, too, which is no fault where a test is about a refusal."""
 
     tab: Any
     url: str
+    is_refused: bool = False
     complaints: list[str] = field(default_factory=list)
 
     async def go(self, view: str) -> None:
@@ -53,14 +63,14 @@ class Visitor:
         await card.wait_for()
         return card
 
-    async def take_short_answers(self) -> None:
-        """A tiny model on a busy machine may ramble for minutes; the page itself sets no limit."""
+    async def take_answers_of(self, tokens: int) -> None:
+        """Neither more nor fewer: a tiny model says a word, or rambles for minutes."""
 
-        async def shorten(route: Any) -> None:
-            body = {**route.request.post_data_json, "max_tokens": 24}
+        async def measure(route: Any) -> None:
+            body = {**route.request.post_data_json, "max_tokens": tokens, "ignore_eos": True}
             await route.continue_(post_data=json.dumps(body))
 
-        await self.tab.route("**/v1/chat/completions", shorten)
+        await self.tab.route("**/v1/chat/completions", measure)
 
     async def violations(self) -> list[Any]:
         """What axe finds. It comes in by the debugger, because the page's CSP lets no stranger's script in."""
@@ -104,7 +114,14 @@ class Browser:
         self.url = url
 
     async def visitor(
-        self, size: str = "wide", theme: str = "light", lang: str = "en", *, calm: bool = False
+        self,
+        size: str = "wide",
+        theme: str = "light",
+        lang: str = "en",
+        *,
+        calm: bool = False,
+        draft: Mapping[str, Any] = QUICK,
+        is_refused: bool = False,
     ) -> Visitor:
         width, height = SIZES[size]
         profile = await self._chromium.new_context(
@@ -116,7 +133,8 @@ class Browser:
             permissions=["clipboard-read", "clipboard-write"],
         )
         self._profiles.append(profile)
-        visitor = Visitor(await profile.new_page(), self.url)
+        await profile.add_init_script(_DRAFT % json.dumps(draft))
+        visitor = Visitor(await profile.new_page(), self.url, is_refused)
         visitor.tab.on("console", lambda m: _note(visitor, m.type, m.text))
         visitor.tab.on("pageerror", lambda err: visitor.complaints.append(str(err)))
         return visitor
@@ -127,12 +145,11 @@ class Browser:
 
 
 def _note(visitor: Visitor, kind: str, text: str) -> None:
-    # Chromium writes every refused request to the console; that a gateway has no such route yet is no fault.
-    if kind in ("error", "warning") and "Failed to load resource" not in text:
+    if kind in ("error", "warning") and not (visitor.is_refused and "Failed to load resource" in text):
         visitor.complaints.append(text)
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def service(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Service]:
     async with running_service(tmp_path_factory.mktemp("page")) as running:
         yield running
@@ -141,6 +158,8 @@ async def service(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Ser
 @asynccontextmanager
 async def open_browser(service: Service) -> AsyncIterator[Browser]:
     async with async_playwright() as driver:
+        if CHROMIUM is None and not Path(driver.chromium.executable_path).exists():
+            pytest.skip("There is no browser: install chromium, or run `playwright install chromium`.")
         chromium = await driver.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
         try:
             yield Browser(chromium, service.url)
@@ -148,15 +167,14 @@ async def open_browser(service: Service) -> AsyncIterator[Browser]:
             await chromium.close()
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def browser(service: Service) -> AsyncIterator[Browser]:
-    async with open_browser(service) as opened:
-        yield opened
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def opened(service: Service) -> AsyncIterator[Browser]:
+    async with open_browser(service) as browser:
+        yield browser
 
 
-@pytest_asyncio.fixture(autouse=True, loop_scope="module")
-async def empty_rooms(request: pytest.FixtureRequest) -> AsyncIterator[None]:
+@pytest_asyncio.fixture(loop_scope="session")
+async def browser(opened: Browser) -> AsyncIterator[Browser]:
     """A tab that is left open would go on playing videos through the tests that follow."""
-    yield
-    if "browser" in request.fixturenames:
-        await request.getfixturevalue("browser").send_all_home()
+    yield opened
+    await opened.send_all_home()

@@ -8,7 +8,7 @@ from tests.conftest import wait_until
 from tests.page.conftest import Browser, Visitor, traced
 from tests.service import Service
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(300), pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [pytest.mark.xdist_group("page"), pytest.mark.asyncio(loop_scope="session")]
 
 ANSWERED_MS = 120_000
 
@@ -31,6 +31,7 @@ async def test_an_answer_streams_stops_and_is_asked_for_again(browser: Browser, 
     visitor = await browser.visitor()
     await visitor.enter(service.api_key, remember=True)
     await visitor.go("chat")
+    await visitor.take_answers_of(2_000)
     await _say(visitor, "Count from one to two hundred in words, one number a line.")
     answer = visitor.tab.locator(".said-assistant .markdown")
     await answer.wait_for(timeout=ANSWERED_MS)
@@ -42,7 +43,7 @@ async def test_an_answer_streams_stops_and_is_asked_for_again(browser: Browser, 
     await wait_until(grew, "more of the answer")
     await visitor.tab.get_by_role("button", name="Stop").click()
     await visitor.tab.get_by_text("Stopped", exact=True).wait_for()
-    await visitor.take_short_answers()
+    await visitor.take_answers_of(12)
     await visitor.tab.get_by_role("button", name="Edit message").click()
     await visitor.tab.locator(".said-editing textarea").fill("Say hello.")
     await visitor.tab.locator(".said-editing button[type=submit]").click()
@@ -93,7 +94,7 @@ async def _answer_with(visitor: Visitor, text: str) -> None:
 
 
 async def test_a_refusal_is_said_in_words(browser: Browser, service: Service) -> None:
-    visitor = await browser.visitor()
+    visitor = await browser.visitor(is_refused=True)
     await visitor.enter(service.api_key)
 
     async def refuse(route: Any) -> None:
@@ -106,6 +107,7 @@ async def test_a_refusal_is_said_in_words(browser: Browser, service: Service) ->
     await visitor.tab.locator(".said-broken").get_by_text("in 7 s").wait_for()
 
 
+@pytest.mark.long
 async def test_a_history_of_200_000_characters_stays_smooth(browser: Browser, service: Service) -> None:
     visitor = await browser.visitor()
     await visitor.enter(service.api_key, remember=True)

@@ -9,15 +9,17 @@ from tests.page.conftest import Browser, Visitor, traced
 from tests.page.views import furnish, tour
 from tests.service import Service
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(600), pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [pytest.mark.xdist_group("page"), pytest.mark.asyncio(loop_scope="session")]
 
 
+@pytest.mark.long
+@pytest.mark.timeout(600)
 async def test_axe_finds_nothing_in_any_view_in_light_and_dark_and_the_console_is_silent(
     browser: Browser, service: Service
 ) -> None:
     await furnish(browser, service)
     for size, theme, lang in (("wide", "light", "en"), ("phone", "dark", "zh")):
-        visitor = await browser.visitor(size, theme, lang)
+        visitor = await browser.visitor(size, theme, lang, is_refused=True)
         async for name in tour(visitor, service):
             assert await visitor.violations() == [], f"{name}, {theme}"
             width = await visitor.tab.evaluate("document.documentElement.scrollWidth - innerWidth")
@@ -30,8 +32,10 @@ async def test_nothing_moves_for_those_who_want_it_calm(browser: Browser, servic
     await visitor.enter(service.api_key)
     card = await visitor.ask_for("a red ring spinning")
     await card.locator("video").wait_for(timeout=120_000)
-    await visitor.tab.wait_for_timeout(1000)
-    assert await card.locator("video").evaluate("video => video.paused")
+    await card.locator("video").evaluate(
+        "v => v.readyState >= 3 || new Promise((ready) => v.addEventListener('canplay', ready))"
+    )
+    assert await card.locator("video").evaluate("video => video.paused && !video.autoplay")
 
 
 async def test_language_and_colours_are_remembered(browser: Browser, service: Service) -> None:
@@ -85,6 +89,8 @@ def _video(i: int) -> dict[str, Any]:
     }
 
 
+@pytest.mark.long
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("view", ["create", "library"])
 async def test_300_tasks_and_5000_events_of_20_live_ones_stay_smooth_and_leave_nothing_behind(
     browser: Browser, service: Service, view: str
@@ -106,7 +112,12 @@ async def test_300_tasks_and_5000_events_of_20_live_ones_stay_smooth_and_leave_n
 
     await visitor.tab.route("**/v1/videos/video_*", shown)
     await visitor.tab.route("**/v1/videos?*", listed)
-    await visitor.tab.route_web_socket("**/v1/videos/ws*", lambda socket: sockets.append(socket))
+
+    def watched(socket: Any) -> None:
+        sockets.append(socket)
+        socket.send(json.dumps({"object": "video.watching", "cursor": None}))
+
+    await visitor.tab.route_web_socket("**/v1/videos/ws*", watched)
     await visitor.enter(service.api_key)
     await visitor.go(view)
     if view == "library":

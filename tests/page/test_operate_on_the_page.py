@@ -1,12 +1,17 @@
 """What an operator does on the page, against a real service."""
 
+import asyncio
+import os
+import sys
+from pathlib import Path
+
 import httpx
 import pytest
 from tests.conftest import wait_until
 from tests.page.conftest import Browser, Visitor
 from tests.service import Service
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(300), pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [pytest.mark.xdist_group("page"), pytest.mark.asyncio(loop_scope="session")]
 
 
 async def _operator(browser: Browser, service: Service, tab: str) -> Visitor:
@@ -16,10 +21,9 @@ async def _operator(browser: Browser, service: Service, tab: str) -> Visitor:
     return visitor
 
 
-async def test_a_model_is_registered_with_words_for_a_mistake_and_removed(
-    browser: Browser, service: Service
-) -> None:
+async def test_a_model_is_registered_woken_stopped_and_removed(browser: Browser, service: Service) -> None:
     visitor = await _operator(browser, service, "models")
+    visitor.is_refused = True  # the first name is
     await visitor.tab.get_by_role("button", name="Register a model").click()
     form = visitor.tab.locator(".register")
     await form.locator("input[value=llamacpp]").check()
@@ -31,6 +35,12 @@ async def test_a_model_is_registered_with_words_for_a_mistake_and_removed(
     await form.locator("button[type=submit]").click()
     entry = visitor.tab.locator(".entry").filter(has_text="from-the-page")
     await entry.wait_for()
+    await entry.get_by_role("button", name="Wake now").click()
+    await entry.get_by_text("Ready", exact=True).wait_for(timeout=60_000)
+    await entry.get_by_text("1 replica ready").wait_for()
+    await entry.get_by_role("button", name="Stop now").click()
+    await entry.get_by_text("Asleep", exact=True).wait_for(timeout=60_000)
+    await entry.get_by_text("to wake").wait_for()  # how long it took is remembered
     await entry.get_by_role("button", name="Remove").click()
     await visitor.tab.locator("dialog .button-danger").click()
     await entry.wait_for(state="detached")
@@ -57,30 +67,47 @@ async def test_a_key_is_shown_once_and_revoked(browser: Browser, service: Servic
         assert (await client.get("/v1/models")).status_code == 401
 
 
-async def test_a_worker_is_drained_and_taken_back_in(browser: Browser, service: Service) -> None:
-    visitor = await _operator(browser, service, "workers")
-    await visitor.tab.get_by_role("button", name="Drain").click()
-    async with httpx.AsyncClient(base_url=service.url, headers=service.headers) as client:
-
-        async def draining(wanted: bool) -> bool:
-            return (await client.get("/workers")).json()["data"][0]["draining"] is wanted
-
-        await wait_until(lambda: draining(True), "the worker to drain")
-        await visitor.tab.get_by_role("button", name="Take back in").click()
-        await wait_until(lambda: draining(False), "the worker to be back")
-
-
-async def test_the_join_command_holds_a_new_worker_key(browser: Browser, service: Service) -> None:
+async def test_the_copied_command_joins_a_worker_and_the_page_drains_and_evicts_it(
+    browser: Browser, service: Service, tmp_path: Path
+) -> None:
     visitor = await _operator(browser, service, "workers")
     await visitor.tab.get_by_role("button", name="Add a worker").click()
     await visitor.tab.get_by_role("button", name="Make a worker key").click()
     command = await visitor.tab.locator(".copyable code").inner_text()
-    assert "turnout worker --join" in command
+    await visitor.tab.keyboard.press("Escape")
     token = command.split("=")[1].split()[0]
     async with httpx.AsyncClient(
         base_url=service.url, headers={"Authorization": f"Bearer {token}"}
     ) as client:
         assert (await client.get("/v1/models")).status_code == 403  # a worker's key is for joining only
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    worker = await asyncio.create_subprocess_exec(
+        "sh",
+        "-c",
+        f"{command.replace(' turnout ', ' exec turnout ')} --id from-the-page --listen-port 0 --state-dir {tmp_path}",
+        env={**os.environ, "PATH": path},
+        stderr=asyncio.subprocess.DEVNULL,
+    )
+    try:
+        entry = visitor.tab.locator(".entry").filter(has_text="from-the-page")
+        await entry.get_by_text("Alive").wait_for(timeout=60_000)
+        for order, draining in (("Drain", True), ("Take back in", False)):
+            await entry.get_by_role("button", name=order).click()
+            await wait_until(lambda draining=draining: _drains(service, draining), order)
+        await entry.get_by_role("button", name="Evict").click()
+        await visitor.tab.locator("dialog .button-danger").click()
+        await entry.wait_for(state="detached")
+        await asyncio.wait_for(worker.wait(), 60)
+    finally:
+        if worker.returncode is None:
+            worker.kill()
+    assert visitor.complaints == []
+
+
+async def _drains(service: Service, wanted: bool) -> bool:
+    async with httpx.AsyncClient(base_url=service.url, headers=service.headers) as client:
+        workers = (await client.get("/workers")).json()["data"]
+    return [w["draining"] for w in workers if w["name"] == "from-the-page"] == [wanted]
 
 
 async def test_usage_of_the_tenant_is_listed(browser: Browser, service: Service) -> None:

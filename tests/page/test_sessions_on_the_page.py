@@ -11,7 +11,7 @@ from tests.conftest import wait_until
 from tests.page.conftest import Browser
 from tests.service import Service
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(300), pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [pytest.mark.xdist_group("page"), pytest.mark.asyncio(loop_scope="session")]
 
 # What another origin of the same host can try: cookies do not tell ports apart, so the browser sends ours along.
 ATTACK = """<!doctype html><title>waiting</title>
@@ -70,7 +70,7 @@ async def test_the_printed_link_logs_in_once_and_leaves_no_trace(browser: Browse
     )
     await visitor.tab.reload()
     await visitor.tab.locator("nav a[aria-current=page]").wait_for()
-    second = await browser.visitor()
+    second = await browser.visitor(is_refused=True)
     await second.tab.goto(printed.group())
     await second.tab.locator(".login-box").wait_for()
     assert "link" in (await second.tab.locator(".login-box").inner_text()).lower()
@@ -115,7 +115,7 @@ async def test_a_share_link_shows_one_video_to_anyone_until_it_is_revoked(
     await dialog.get_by_role("button", name="Make a link").click()
     link = await dialog.locator(".copyable code").inner_text()
     assert "/#/share/" in link
-    stranger = await browser.visitor()
+    stranger = await browser.visitor(is_refused=True)
     await stranger.tab.goto(link)
     video = stranger.tab.locator("video")
     await video.wait_for()

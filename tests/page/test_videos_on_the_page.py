@@ -10,10 +10,10 @@ import httpx
 import pytest
 from PIL import Image
 from tests.conftest import wait_until
-from tests.page.conftest import Browser, Visitor
+from tests.page.conftest import VISIBLE, Browser, Visitor
 from tests.service import Service
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(300), pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [pytest.mark.xdist_group("page"), pytest.mark.asyncio(loop_scope="session")]
 
 RENDERED_MS = 90_000
 
@@ -39,7 +39,7 @@ async def _steps_until_done(card: Any) -> list[int]:
 async def test_a_bad_key_is_refused_in_words_and_a_good_one_is_stored_only_with_the_tick(
     browser: Browser, service: Service
 ) -> None:
-    visitor = await browser.visitor()
+    visitor = await browser.visitor(is_refused=True)
     await visitor.tab.goto(browser.url)
     await visitor.tab.locator("input[type=password]").fill("tk-nobody.nothing")
     await visitor.tab.keyboard.press("Enter")
@@ -95,7 +95,7 @@ async def _tab_to(visitor: Visitor, selector: str) -> None:
 async def test_steps_only_rise_a_preview_shows_and_the_video_plays(
     browser: Browser, service: Service
 ) -> None:
-    visitor = await browser.visitor()
+    visitor = await browser.visitor(draft=VISIBLE)
     await visitor.enter(service.api_key)
     card = await visitor.ask_for("a yellow star spinning")
     await card.locator("img.card-preview").wait_for(timeout=RENDERED_MS)
@@ -127,7 +127,7 @@ async def _has_more(visitor: Visitor, before: list[str]) -> bool:
 
 
 async def test_a_reload_in_the_middle_restores_everything(browser: Browser, service: Service) -> None:
-    visitor = await browser.visitor()
+    visitor = await browser.visitor(draft=VISIBLE)
     await visitor.enter(service.api_key, remember=True)
     card = await visitor.ask_for("a white star growing")
     await card.get_by_text("Drawing").first.wait_for(timeout=RENDERED_MS)
@@ -140,7 +140,7 @@ async def test_a_reload_in_the_middle_restores_everything(browser: Browser, serv
 
 
 async def test_a_card_goes_on_when_the_gateway_is_killed(browser: Browser, service: Service) -> None:
-    visitor = await browser.visitor()
+    visitor = await browser.visitor(draft=VISIBLE)
     await visitor.enter(service.api_key)
     card = await visitor.ask_for("an orange triangle moving down")
     await card.get_by_text("Drawing").first.wait_for(timeout=RENDERED_MS)
@@ -163,6 +163,14 @@ async def test_a_picture_becomes_the_first_frame(browser: Browser, service: Serv
     assert "red.png" in (await visitor.tab.locator(".image-chosen img").get_attribute("alt") or "")
     card = await visitor.ask_for("a red square standing still")
     await _finished(card)
+    before = await _ids(visitor)
+    await card.get_by_role("button", name="More").click()
+    await visitor.tab.get_by_role("menuitem", name="Again with a new seed").click()
+    await wait_until(lambda: _has_more(visitor, before), "the same with another seed")
+    async with httpx.AsyncClient(base_url=service.url, headers=service.headers) as client:
+        again, first = (await client.get("/v1/videos", params={"limit": 2})).json()["data"]
+    assert again["has_image"] and again["seed"] != first["seed"]
+    assert again["remixed_from_video_id"] == first["id"]
     await visitor.tab.locator("input[type=file]").set_input_files(
         {"name": "no.txt", "mimeType": "text/plain", "buffer": b"no picture"}
     )
@@ -207,9 +215,14 @@ async def test_the_library_finds_scrubs_deletes_and_brings_back(browser: Browser
     await wait_until(lambda: _count(tiles, 0), "the tile to go")
     await visitor.tab.get_by_role("button", name="Undo").click()
     await wait_until(lambda: _count(tiles, 1), "the tile to come back")
+    other_tab = await visitor.tab.context.new_page()
+    await other_tab.goto(f"{browser.url}/#/library")
+    there = other_tab.locator(".tile").filter(has_text="heart to be deleted")
+    await there.wait_for()
     await tiles.hover()
     await visitor.tab.locator(".tile-delete").click()
     await visitor.tab.reload()  # leaving the page does not undo it
+    await there.wait_for(state="detached")
     await visitor.tab.locator(".tile").first.wait_for()
     async with httpx.AsyncClient(base_url=service.url, headers=service.headers) as client:
 

@@ -27,7 +27,7 @@ TABS = ("overview", "models", "workers", "keys", "usage")
 
 async def furnish(browser: Browser, service: Service) -> None:
     """Some finished videos."""
-    visitor = await browser.visitor()
+    visitor = await browser.visitor(draft={"prompt": ""})
     await visitor.enter(service.api_key)
     for prompt in PROMPTS:
         await visitor.ask_for(prompt)
@@ -66,7 +66,7 @@ async def tour(visitor: Visitor, service: Service) -> AsyncIterator[str]:
     await tab.keyboard.press("Escape")
     await visitor.go("chat")
     await tab.locator(".starters").wait_for()
-    await visitor.take_short_answers()
+    await visitor.take_answers_of(60)
     yield "chat-empty"
     await tab.locator(".starters button").first.click()
     await tab.locator(".figures").wait_for(timeout=120_000)
@@ -88,7 +88,7 @@ async def screenshots(folder: Path) -> None:
             for size in SIZES:
                 for theme in THEMES:
                     for lang in LANGS:
-                        visitor = await browser.visitor(size, theme, lang)
+                        visitor = await browser.visitor(size, theme, lang, draft={"prompt": ""})
                         async for name in tour(visitor, service):
                             await visitor.tab.wait_for_timeout(400)  # for pictures to fade in
                             await visitor.tab.screenshot(path=folder / f"{name}-{size}-{theme}-{lang}.png")

@@ -70,7 +70,8 @@ export function duration(seconds: number): string {
 
 export function ago(at: number, now: number): string {
   const seconds = Math.max(0, now - at);
-  if (seconds < 45) return t("time.just_now");
+  if (seconds < 60) return t("time.just_now");
+  if (seconds < 90) return t("time.ago", { time: t("time.minutes", { n: 1 }) });
   if (seconds < 86_400) return t("time.ago", { time: duration(seconds) });
   return new Intl.DateTimeFormat(locale(), { dateStyle: "medium" }).format(at * 1000);
 }

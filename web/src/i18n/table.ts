@@ -218,6 +218,7 @@ export const TABLE = {
   "chat.temperature": { en: "Temperature: {n}", zh: "温度：{n}" },
   "chat.temperature_hint": { en: "Low: sober. High: surprising.", zh: "越低越稳重，越高越跳跃。" },
   "chat.message": { en: "Message", zh: "消息" },
+  "chat.placeholder_touch": { en: "Message …", zh: "输入消息…" },
   "chat.placeholder": { en: "Message … (Enter sends, Shift-Enter begins a line)", zh: "输入消息…（Enter 发送，Shift+Enter 换行）" },
   "chat.send": { en: "Send", zh: "发送" },
   "chat.stop": { en: "Stop", zh: "停止" },
@@ -270,6 +271,10 @@ export const TABLE = {
   "models.wakes": { en: "took {time} to wake", zh: "上次唤醒用时 {time}" },
   "models.ranks": { en: "{n} {n:rank|ranks}", zh: "{n} 个 rank" },
 
+  "engine.vllm": { en: "vLLM", zh: "vLLM" },
+  "engine.llamacpp": { en: "llama.cpp", zh: "llama.cpp" },
+  "engine.wan": { en: "Wan", zh: "Wan" },
+  "engine.command": { en: "A command", zh: "自定义命令" },
   "register.engine": { en: "Engine", zh: "引擎" },
   "register.about_vllm": { en: "Chat models on GPUs.", zh: "在 GPU 上运行的对话模型。" },
   "register.about_llamacpp": { en: "Chat models in GGUF files, on CPUs or GPUs.", zh: "GGUF 格式的对话模型，可在 CPU 或 GPU 上运行。" },

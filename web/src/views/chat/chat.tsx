@@ -257,7 +257,7 @@ function Composer({ conversation, model, onChange }: { conversation: Conversatio
         <textarea
           aria-label={t("chat.message")}
           rows={1}
-          placeholder={t("chat.placeholder")}
+          placeholder={t(matchMedia("(pointer: coarse)").matches ? "chat.placeholder_touch" : "chat.placeholder")}
           value={text.value}
           onInput={(event) => (text.value = event.currentTarget.value)}
           onKeyDown={(event) => {

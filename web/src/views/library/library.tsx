@@ -163,8 +163,10 @@ function Tile({ source, onOpen }: { source: Signal<Task>; onOpen: () => void }) 
         }}
       >
         <span class="tile-prompt">{video.prompt}</span>
-        <span class="tile-facts">
-          {video.model} · {duration(Number(video.seconds))} · {ago(video.created_at, Date.now() / 1000)}
+        <span class="facts">
+          <span>{video.model}</span>
+          <span>{duration(Number(video.seconds))}</span>
+          <span>{ago(video.created_at, Date.now() / 1000)}</span>
         </span>
       </button>
       <IconButton class="tile-delete" icon="trash" label={t("library.delete", { prompt: video.prompt })} onClick={() => deleteLater(task.id)} />

@@ -44,10 +44,10 @@ export function KeysTab() {
                       {key.name || "–"}
                       <small class="quiet block">tk-{key.id}.…</small>
                     </th>
-                    <td>{key.tenant}</td>
-                    <td>{t(`role.${key.role}`)}</td>
-                    <td>{ago(key.created_at, Date.now() / 1000)}</td>
-                    <td class="num">
+                    <td data-label={t("operate.tenant")}>{key.tenant}</td>
+                    <td data-label={t("keys.role")}>{t(`role.${key.role}`)}</td>
+                    <td data-label={t("keys.made")}>{ago(key.created_at, Date.now() / 1000)}</td>
+                    <td class="num table-act">
                       <Button kind="danger" aria-label={t("keys.revoke_name", { name: key.name || key.id })} onClick={() => (revoking.value = key)}>
                         {t("keys.revoke")}
                       </Button>

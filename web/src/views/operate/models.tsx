@@ -76,7 +76,7 @@ function Row({ model, onRemove }: { model: Model; onRemove: () => void }) {
         </p>
         <p class="facts">
           <span>{t(model.kind === "video" ? "models.video" : "models.chat")}</span>
-          <span>{model.engine}</span>
+          <span>{t(`engine.${model.engine}`)}</span>
           <span>{model.model_name}</span>
           <span>{t("models.replicas", { n: model.replicas, min: model.min_replicas, max: model.max_replicas })}</span>
           <span>{model.idle_left_s === null ? t("models.idle", { time: duration(model.idle_s) }) : t("models.idle_left", { time: duration(model.idle_left_s) })}</span>

@@ -79,10 +79,10 @@ function QueueTable({ polled }: { polled: Polled<QueueList> }) {
                     {queues.data.map((row) => (
                       <tr key={`${row.model}/${row.tenant}`}>
                         <th scope="row">{row.model}</th>
-                        <td>{row.tenant}</td>
-                        <td class="num">{row.waiting}</td>
-                        <td class="num">{row.running}</td>
-                        <td class="num">{row.waiting > 0 ? duration(row.oldest_s) : "–"}</td>
+                        <td data-label={t("operate.tenant")}>{row.tenant}</td>
+                        <td class="num" data-label={t("overview.waiting")}>{row.waiting}</td>
+                        <td class="num" data-label={t("overview.running")}>{row.running}</td>
+                        <td class="num" data-label={t("overview.oldest")} data-none={row.waiting === 0 || undefined}>{row.waiting > 0 ? duration(row.oldest_s) : "–"}</td>
                       </tr>
                     ))}
                   </tbody>

@@ -35,7 +35,7 @@ export function Plot({ title, unit, at, lines }: { title: string; unit: "count" 
         width: element.clientWidth,
         height: HEIGHT_PX,
         legend: { show: false },
-        padding: [8, 12, 0, 0],
+        padding: [8, 20, 0, 0], // half of a time beyond the last tick
         cursor: { y: false, points: { size: 6 } },
         scales: { y: { range: (_, low, high) => [Math.min(0, low ?? 0), Math.max(high ?? 1, unit === "count" ? 1 : 0.001) * 1.1] } },
         axes: [

@@ -108,7 +108,7 @@ export function RegisterDialog({ onClose }: { onClose: () => void }) {
           event.preventDefault();
           void submit();
         }}>
-        <Choice label={t("register.engine")} value={engine.value} onChange={(value) => (engine.value = value)} options={ALL.map((value) => ({ value, text: value }))} />
+        <Choice label={t("register.engine")} value={engine.value} onChange={(value) => (engine.value = value)} options={ALL.map((value) => ({ value, text: t(`engine.${value}`) }))} />
         <p class="field-hint">{t(`register.about_${engine.value}`)}</p>
         <div class="drawer-grid">
           <Field label={t("register.alias")} hint={t("register.alias_hint")} error={errorOf("alias")}>

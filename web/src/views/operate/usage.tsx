@@ -43,14 +43,14 @@ export function UsageTab() {
                   {rows.toReversed().map((row) => (
                     <tr key={`${row.day}/${row.tenant}/${row.model}`}>
                       <th scope="row">{row.day}</th>
-                      <td>{row.tenant}</td>
-                      <td>{row.model}</td>
-                      <td class="num">{figure(row.videos)}</td>
-                      <td class="num">{row.video_seconds > 0 ? duration(row.video_seconds) : "–"}</td>
-                      <td class="num">{row.render_seconds > 0 ? duration(row.render_seconds) : "–"}</td>
-                      <td class="num">{figure(row.requests)}</td>
-                      <td class="num">{figure(row.prompt_tokens)}</td>
-                      <td class="num">{figure(row.completion_tokens)}</td>
+                      <td data-label={t("operate.tenant")}>{row.tenant}</td>
+                      <td data-label={t("form.model")}>{row.model}</td>
+                      <Amount label={t("usage.videos")} value={row.videos} words={number(row.videos, 0)} />
+                      <Amount label={t("usage.seconds")} value={row.video_seconds} words={duration(row.video_seconds)} />
+                      <Amount label={t("usage.render")} value={row.render_seconds} words={duration(row.render_seconds)} />
+                      <Amount label={t("usage.requests")} value={row.requests} words={number(row.requests, 0)} />
+                      <Amount label={t("usage.prompt_tokens")} value={row.prompt_tokens} words={number(row.prompt_tokens, 0)} />
+                      <Amount label={t("usage.completion_tokens")} value={row.completion_tokens} words={number(row.completion_tokens, 0)} />
                     </tr>
                   ))}
                 </tbody>
@@ -63,6 +63,10 @@ export function UsageTab() {
   );
 }
 
-function figure(value: number): string {
-  return value === 0 ? "–" : number(value, 0);
+function Amount({ label, value, words }: { label: string; value: number; words: string }) {
+  return (
+    <td class="num" data-label={label} data-none={value === 0 || undefined}>
+      {value === 0 ? "–" : words}
+    </td>
+  );
 }

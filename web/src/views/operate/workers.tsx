@@ -69,7 +69,7 @@ function Row({ worker, onChanged, onEvict }: { worker: WorkerShown; onChanged: (
         <p class="facts">
           <span>{worker.url.startsWith("tunnel:") ? t("workers.tunnel") : worker.url}</span>
           {machine && <span>{t("workers.cpus", { n: machine.cpus })}</span>}
-          {machine && <span>{machine.engines.join(", ")}</span>}
+          {machine && <span>{machine.engines.map((engine) => t(`engine.${engine}`)).join(", ")}</span>}
         </p>
         {machine && (
           <div class="meters">
