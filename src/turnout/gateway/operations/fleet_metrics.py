@@ -32,6 +32,9 @@ def fleet_text(view: FleetView) -> str:
 def _of_models(view: FleetView) -> Iterator[str]:
     counts: defaultdict[str, dict[Labels, int]] = defaultdict(dict)
     starts: dict[tuple[str, str], Histogram] = {}
+    # A counter that appears with its first 1 would show Prometheus no increase.
+    counts["fail"] = {(model,): 0 for model in view.statuses}
+    counts["webhook"] = {(outcome,): 0 for outcome in ("delivered", "again", "given_up")}
     for name, count in view.figures.decision_counts.items():
         what, _, rest = name.partition(":")
         detail, _, model = rest.partition(":")

@@ -118,6 +118,7 @@ class Metrics:
     async def _look(self) -> str:
         totals = await self._backlog.totals()
         models = [model.name for model in await self._catalog.videos()]
+        self._own.videos.know(models)
         queues = await self._backlog.all_figures(models)
         enrolments = await self._workers.enrolments()
         view = FleetView(

@@ -4,6 +4,7 @@ An event does not name its model, so the times of an attempt are kept until it e
 """
 
 from collections import OrderedDict
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -63,6 +64,11 @@ class VideoMetrics:
     def step_totals(self) -> tuple[int, float]:
         """How many steps were seen ever, and how long they took together."""
         return self._steps, self._steps_s
+
+    def know(self, models: Iterable[str]) -> None:
+        """So that their first restart is an increase, and not the beginning of a counter."""
+        for model in models:
+            self._restarts.setdefault((model, "true"), 0)
 
     def observe(self, recorded: Recorded, task: Task | None) -> None:
         """`task` is as it is now; it is given with events that end an attempt."""
