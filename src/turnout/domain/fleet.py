@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 
 from turnout.domain.backoff import backoff_s
+from turnout.domain.scaling import turn_length_s
 from turnout.domain.serving import (
     Closing,
     Demand,
@@ -29,8 +30,9 @@ class Rules:
     """The manager's patience, in seconds and counts.
 
     A worker that was not heard for `suspect_s` gets nothing new, after `gone_s` its replicas are placed again and
-    after `forget_s` it is forgotten. A replica that became ready stays for `min_resident_s`, whoever waits. A
-    closed replica is stopped when its worker reports it idle `settle_s` later: by then all gateways have heard.
+    after `forget_s` it is forgotten. A replica that became ready stays for `min_resident_s`, whoever waits; with users
+    it may stay longer (`stay_s`). A closed replica is stopped when its worker reports it idle `settle_s` later: by then
+    all gateways have heard. One that makes room is stopped as soon as its worker knows of it and reports it idle.
     A further replica is added when the load exceeded the present ones for `add_after_s`.
     """
 
@@ -110,6 +112,15 @@ class ModelHistory:
     failures: Mapping[str, Failures] = field(default_factory=dict[str, Failures])
     given_up: Mapping[str, GivenUp] = field(default_factory=dict[str, GivenUp])
     wake_s: Mapping[str, float] = field(default_factory=dict[str, float])
+
+
+def stay_s(fleet: Fleet, replica: Replica) -> float:
+    """How long the replica stays once it is ready, whoever waits."""
+    demand = fleet.demand.get(replica.model)
+    if replica.busy == 0 and (demand is None or demand.waiting + demand.running == 0):
+        return fleet.rules.min_resident_s
+    wake_s = fleet.wake_s.get(replica.model, 0.0)
+    return turn_length_s(fleet.rules.min_resident_s, wake_s, demand is not None and demand.waiting > 0)
 
 
 def load_of(fleet: Fleet, model: str) -> int:

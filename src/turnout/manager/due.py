@@ -7,7 +7,7 @@ something to happen.
 from collections.abc import Iterator
 from math import inf
 
-from turnout.domain.fleet import Fleet
+from turnout.domain.fleet import Fleet, stay_s
 from turnout.domain.serving import Phase, Want
 
 
@@ -29,7 +29,7 @@ def _of_replicas(fleet: Fleet) -> list[float]:
             if model is not None and replica.busy == 0:
                 times.append(max(replica.used_at, replica.ready_at or 0.0) + model.idle_s)
             if turns_count and replica.ready_at is not None:
-                times.append(replica.ready_at + rules.min_resident_s)
+                times.append(replica.ready_at + stay_s(fleet, replica))
         elif replica.want is Want.GONE:
             times.append(replica.phase_since + rules.bury_s)
         elif replica.coming:

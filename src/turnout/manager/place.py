@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from turnout.domain.fleet import Fleet, load_of
+from turnout.domain.fleet import Fleet, load_of, stay_s
 from turnout.domain.placement import (
     Room,
     fewest_victims,
@@ -239,7 +239,7 @@ class _PlacementPass:
         if replica.asleep:
             return True
         ready_at = replica.ready_at if replica.phase is Phase.READY else None
-        return ready_at is not None and had_its_turn(self._now - ready_at, self._fleet.rules.min_resident_s)
+        return ready_at is not None and had_its_turn(self._now - ready_at, stay_s(self._fleet, replica))
 
     def _candidates(self, worker: WorkerId, claim: Claim) -> list[Replica]:
         """Who could leave the machine for the claim, in the order in which they should."""

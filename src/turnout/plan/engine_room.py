@@ -78,6 +78,7 @@ class EngineRoom:
 
     def close(self, engine: SimulatedEngine) -> None:
         engine.closing = True
+        self._unready(engine)
         self._leave_line(engine)
         self._report_closing(engine, engine.change)
 
@@ -92,6 +93,7 @@ class EngineRoom:
     def reopen(self, engine: SimulatedEngine) -> None:
         engine.closing = False
         self._leave_line(engine)
+        self._ready(engine)
         self._ask(engine)
 
     def forget(self, engine: SimulatedEngine) -> None:
@@ -123,9 +125,8 @@ class EngineRoom:
         if engine.change != change:
             return
         engine.phase = Phase.READY
-        engine.ready_at = self._clock.now
         engine.set_loading(False, self._clock.now)
-        self._state.ready.add(self._stats(engine), 1, self._clock.now)
+        self._ready(engine)
         self._ask(engine)
         if crashes := self._state.scenario.faults.crashes_a_day:
             at = self._clock.now + self._state.rng.expovariate(crashes / DAY_S)
@@ -159,9 +160,14 @@ class EngineRoom:
             engine.machine.changed = True
             self._state.hear(engine.machine)
 
+    def _ready(self, engine: SimulatedEngine) -> None:
+        if engine.serves and not engine.counted:
+            engine.counted = True
+            self._state.ready.add(self._stats(engine), 1, self._clock.now)
+
     def _unready(self, engine: SimulatedEngine) -> None:
-        if engine.ready_at is not None:
-            engine.ready_at = None
+        if engine.counted:
+            engine.counted = False
             self._state.ready.add(self._stats(engine), -1, self._clock.now)
 
     def _leave_line(self, engine: SimulatedEngine) -> None:

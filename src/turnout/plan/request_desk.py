@@ -143,8 +143,8 @@ class RequestDesk:
         if isinstance(own.line, TaskLine) and engine.serves:
             own.line.ask(engine)
         self.serve(own)
-        if engine.closing and own.model.video and not engine.requests:
-            self._state.hear(engine.machine)  # a gang's last task: its worker reports at once
+        if engine.closing and not engine.requests:
+            self._state.hear(engine.machine)  # its worker reports at once
         self._state.load_changed(own)
 
     def _release(self, own: ModelLine, request: PlannedRequest, engine: SimulatedEngine) -> None:

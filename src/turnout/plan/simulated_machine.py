@@ -24,8 +24,8 @@ class SimulatedEngine:
     """One replica. `change` numbers what it is told, so that what an earlier order led to is known to be late."""
 
     __slots__ = (
-        *("change", "closing", "devices", "ended_at", "gpus", "id", "idle_since", "loading"),
-        *("machine", "model", "needs", "phase", "ready_at", "reported_busy", "requests"),
+        *("change", "closing", "counted", "devices", "ended_at", "gpus", "id", "idle_since", "loading"),
+        *("machine", "model", "needs", "phase", "reported_busy", "requests"),
     )
 
     def __init__(
@@ -45,7 +45,7 @@ class SimulatedEngine:
         self.ended_at = -inf  # when a request of it last ended
         self.idle_since: float | None = None  # when it last became idle, until that is reported
         self.reported_busy = False
-        self.ready_at: float | None = None
+        self.counted = False  # among those that are ready
 
     @property
     def serves(self) -> bool:

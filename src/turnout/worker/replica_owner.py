@@ -183,8 +183,10 @@ class ReplicaOwner:
             self._idle.set()
         if act is not None:
             self._acts.put_nowait(act)
-        if isinstance(event, Holds) and bool(before.busy) is not bool(self._state.busy):
-            self._context.changed()  # rare, unlike a change of the count: worth a report at once
+        turned = bool(before.busy) is not bool(self._state.busy)
+        if turned and (self.closing or isinstance(event, Holds)):
+            # Rare, unlike a change of the count, and somebody may wait for the room: worth a report at once.
+            self._context.changed()
         if self._state.phase is not before.phase:
             log.info(
                 "replica moved",
