@@ -17,9 +17,9 @@ pytestmark = [pytest.mark.xdist_group("page"), pytest.mark.asyncio(loop_scope="s
 async def test_axe_finds_nothing_in_any_view_in_light_and_dark_and_the_console_is_silent(
     browser: Browser, service: Service
 ) -> None:
-    await furnish(browser, service)
+    await furnish(service)
     for size, theme, lang in (("wide", "light", "en"), ("phone", "dark", "zh")):
-        visitor = await browser.visitor(size, theme, lang, is_refused=True)
+        visitor = await browser.visitor(size, theme, lang, draft={"prompt": ""}, is_refused=True)
         async for name in tour(visitor, service):
             assert await visitor.violations() == [], f"{name}, {theme}"
             width = await visitor.tab.evaluate("document.documentElement.scrollWidth - innerWidth")

@@ -247,8 +247,12 @@ async def test_another_tenant_sees_nothing_and_has_no_operators_view(
     async with httpx.AsyncClient(base_url=service.url, headers=service.headers) as client:
         made = await client.post("/v1/keys", json={"tenant": "other", "role": "user"})
     visitor = await browser.visitor()
+    await visitor.enter(service.api_key)
+    await visitor.tab.locator(".composer textarea").first.fill("a secret of the first tenant")
+    await visitor.tab.locator("button[aria-label='Log out']").click()
     await visitor.enter(made.json()["token"])
     await visitor.tab.locator(".empty-title").wait_for()
+    assert await visitor.tab.locator(".composer textarea").first.input_value() == ""
     assert await visitor.tab.locator("article").count() == 0
     await visitor.go("operate/keys")
     await visitor.tab.locator(".composer").wait_for()

@@ -1,16 +1,21 @@
 """Every view of the page in a state worth looking at: for axe, and for screenshots.
 
-`python -m tests.page.views FOLDER` makes screenshots of all of them, light and dark, phone and wide, in both languages,
-from a real service with real videos.
+`./dev screenshots FOLDER` makes pictures of all of them, light and dark, phone and wide, in both languages, from a real
+service with real videos; README's picture is `create-wide-light-en` of them.
 """
 
 import asyncio
+import io
 import sys
 import tempfile
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
-from tests.page.conftest import SIZES, Browser, Visitor, open_browser
+import httpx
+from PIL import Image
+from tests.conftest import wait_until
+from tests.page.conftest import SIZES, Visitor, open_browser
 from tests.service import Service, running_service
 
 PROMPTS = (
@@ -20,43 +25,109 @@ PROMPTS = (
     "a purple triangle moving down",
     "a green circle moving up and a blue ring moving left",
 )
+DOOMED = {"alias": "doomed", "engine": "wan", "model_name": "builtin:wan-tiny-t2v", "family": "wan-tiny-t2v"}
 THEMES = ("light", "dark")
 LANGS = ("en", "zh")
-TABS = ("overview", "models", "workers", "keys", "usage")
+SHOWN_MS = 120_000
 
 
-async def furnish(browser: Browser, service: Service) -> None:
-    """Some finished videos."""
-    visitor = await browser.visitor(draft={"prompt": ""})
-    await visitor.enter(service.api_key)
-    for prompt in PROMPTS:
-        await visitor.ask_for(prompt)
-    for prompt in PROMPTS:
-        card = visitor.tab.locator("article[data-task]").filter(has_text=prompt).first
-        await card.scroll_into_view_if_needed()
-        await card.locator("video").wait_for(timeout=120_000)
+async def furnish(service: Service) -> None:
+    """One video that failed, and some that did not."""
+    async with httpx.AsyncClient(base_url=service.url, headers=service.headers, timeout=30) as client:
+        await client.post("/v1/models/register", json=DOOMED)
+        failed = (await client.post("/v1/videos", json={"prompt": "a black hole", "model": "doomed"})).json()
+        await client.delete("/v1/models/doomed")
+        made = [failed] + [
+            (await client.post("/v1/videos", json={"prompt": prompt, "seed": 7})).json() for prompt in PROMPTS
+        ]
+
+        async def ended() -> bool:
+            found = [(await client.get(f"/v1/videos/{video['id']}")).json()["status"] for video in made]
+            return set(found) <= {"completed", "failed"}
+
+        await wait_until(ended, "the videos", 240)
 
 
 async def tour(visitor: Visitor, service: Service) -> AsyncIterator[str]:
     """Brings up one view after the other, and says its name when it is ready."""
     tab = visitor.tab
+    async for name in _way_in(visitor):
+        yield name
+    await visitor.enter(service.api_key)
+    for part in (_creating(visitor), _library(visitor), _chat(visitor), _operating(visitor, service)):
+        async for name in part:
+            yield name
+    async with httpx.AsyncClient(base_url=service.url, headers=service.headers, timeout=30) as client:
+        other = (await client.post("/v1/keys", json={"tenant": "newcomer", "role": "user"})).json()
+    await tab.reload()  # the key is kept in memory alone
+    await visitor.enter(other["token"])
+    await tab.locator(".empty-title").wait_for()
+    yield "create-empty"
+    await visitor.go("library")
+    await tab.locator(".empty-title").wait_for()
+    yield "library-empty"
+
+
+async def _way_in(visitor: Visitor) -> AsyncIterator[str]:
+    tab = visitor.tab
     await tab.goto(visitor.url)
     await tab.locator(".login-box").wait_for()
     yield "login"
-    await visitor.enter(service.api_key)
+    await tab.locator("input[type=password]").fill("tk-nobody.nothing")
+    await tab.keyboard.press("Enter")
+    await tab.locator(".field-error").wait_for()
+    yield "login-refused"
+    await tab.goto(f"{visitor.url}/#/share/nothing")
+    await tab.locator("[role=alert]").wait_for()
+    yield "share-over"
+
+
+async def _creating(visitor: Visitor) -> AsyncIterator[str]:
+    tab = visitor.tab
     await tab.locator(".card-picture video").first.wait_for()
     yield "create"
     await tab.locator(".composer select").select_option("wan-tiny-ti2v")
+    await tab.locator("input[type=file]").set_input_files(_picture())
     await tab.locator(".composer summary").click()
     yield "create-advanced"
     await tab.locator(".composer select").select_option("wan-tiny-t2v")
+    await tab.locator(".composer summary").click()
     card = await visitor.ask_for("a pink circle moving to the left")
-    await card.locator("img.card-preview").wait_for(timeout=90_000)
+    await card.locator("img.card-preview").wait_for(timeout=SHOWN_MS)
     yield "live-card"
-    await card.locator("video").wait_for(timeout=90_000)
+    await card.locator("video").wait_for(timeout=SHOWN_MS)
     await card.locator(".menu button").click()
     yield "card-menu"
     await tab.keyboard.press("Escape")
+    await card.locator(".card-actions button").nth(2).click()
+    await tab.locator(".composer .note").wait_for()
+    await tab.evaluate("scrollTo(0, 0)")
+    yield "create-remix"
+    await tab.locator(".composer .note button").click()
+    await card.locator(".card-actions button").nth(1).click()
+    await tab.locator("dialog .button-primary").click()
+    link = await tab.locator("dialog .copyable code").inner_text()
+    yield "share-dialog"
+    await tab.keyboard.press("Escape")
+    stranger = await tab.context.new_page()
+    try:
+        await stranger.goto(link)
+        await stranger.locator("video").wait_for()
+        visitor.tab = stranger
+        yield "share-page"
+    finally:
+        visitor.tab = tab
+        await stranger.close()
+
+
+def _picture() -> Any:
+    paper = io.BytesIO()
+    Image.linear_gradient("L").resize((256, 256)).convert("RGB").save(paper, "PNG")
+    return {"name": "gradient.png", "mimeType": "image/png", "buffer": paper.getvalue()}
+
+
+async def _library(visitor: Visitor) -> AsyncIterator[str]:
+    tab = visitor.tab
     await visitor.go("library")
     await tab.locator(".tile img").nth(3).wait_for()
     yield "library"
@@ -64,38 +135,81 @@ async def tour(visitor: Visitor, service: Service) -> AsyncIterator[str]:
     await tab.locator("dialog video").wait_for()
     yield "library-video"
     await tab.keyboard.press("Escape")
+    await tab.locator(".search input").fill("black hole")
+    await tab.locator(".tile").nth(1).wait_for(state="detached")
+    await tab.locator(".tile-open").first.click()
+    await tab.locator("dialog .failure").wait_for()
+    yield "library-failed"
+    await tab.keyboard.press("Escape")
+    await tab.locator(".search input").fill("nothing like it")
+    await tab.locator(".empty-title").wait_for()
+    yield "library-none-found"
+
+
+async def _chat(visitor: Visitor) -> AsyncIterator[str]:
+    tab = visitor.tab
     await visitor.go("chat")
     await tab.locator(".starters").wait_for()
     await visitor.take_answers_of(60)
     yield "chat-empty"
     await tab.locator(".starters button").first.click()
-    await tab.locator(".figures").wait_for(timeout=120_000)
+    await tab.locator(".figures").wait_for(timeout=SHOWN_MS)
     yield "chat"
-    for name in TABS:
+    await tab.locator(".chat-composer summary").click()
+    yield "chat-settings"
+
+
+async def _operating(visitor: Visitor, service: Service) -> AsyncIterator[str]:
+    tab = visitor.tab
+    async with httpx.AsyncClient(base_url=service.url, headers=service.headers, timeout=30) as client:
+        waits = [
+            (await client.post("/v1/videos", json={"prompt": "a queue", "steps": 60})).json()["id"]
+            for _ in range(2)
+        ]
+        await visitor.go("operate/overview")
+        await tab.locator("tbody tr").first.wait_for()
+        await tab.locator(".plot canvas").nth(4).wait_for()
+        yield "operate-overview"
+        for video in waits:
+            await client.delete(f"/v1/videos/{video}")
+    for name in ("models", "workers", "keys", "usage"):
         await visitor.go(f"operate/{name}")
-        await tab.locator(".tiles, .entry, tbody tr, .empty").first.wait_for()
+        await tab.locator(".entry, tbody tr").first.wait_for()
         yield f"operate-{name}"
-    await visitor.go("operate/models")
-    await tab.locator(".row-spread .button-primary").click()
-    await tab.locator(".register").wait_for()
-    yield "operate-register"
+    for name, button, ready in (
+        ("models", ".row-spread .button-primary", ".register"),
+        ("models", ".entry .button-danger", "dialog .button-danger"),
+        ("workers", ".row-spread .button-primary", "dialog .button-primary"),
+        ("workers", ".entry .button-danger", "dialog .button-danger"),
+        ("keys", ".row-spread .button-primary", "dialog form"),
+        ("keys", "tbody .button-danger", "dialog .button-danger"),
+    ):
+        await visitor.go(f"operate/{name}")
+        await tab.locator(button).first.click()
+        await tab.locator(ready).wait_for()
+        yield f"operate-{name}-{'remove' if 'danger' in button else 'add'}"
+        await tab.keyboard.press("Escape")
 
 
-async def screenshots(folder: Path) -> None:
+async def screenshots(service: Service, folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    await furnish(service)
+    async with open_browser(service) as browser:
+        for size in SIZES:
+            for theme in THEMES:
+                for lang in LANGS:
+                    visitor = await browser.visitor(size, theme, lang, draft={"prompt": ""})
+                    async for name in tour(visitor, service):
+                        await visitor.tab.wait_for_timeout(400)  # for pictures to fade in
+                        await visitor.tab.screenshot(path=folder / f"{name}-{size}-{theme}-{lang}.png")
+                    await browser.send_all_home()
+
+
+async def _main(folder: Path) -> None:
     with tempfile.TemporaryDirectory() as directory:
-        async with running_service(Path(directory)) as service, open_browser(service) as browser:
-            await furnish(browser, service)
-            for size in SIZES:
-                for theme in THEMES:
-                    for lang in LANGS:
-                        visitor = await browser.visitor(size, theme, lang, draft={"prompt": ""})
-                        async for name in tour(visitor, service):
-                            await visitor.tab.wait_for_timeout(400)  # for pictures to fade in
-                            await visitor.tab.screenshot(path=folder / f"{name}-{size}-{theme}-{lang}.png")
-                        await browser.send_all_home()
+        async with running_service(Path(directory)) as service:
+            await screenshots(service, folder)
 
 
 if __name__ == "__main__":
-    target = Path(sys.argv[1])
-    target.mkdir(parents=True, exist_ok=True)
-    asyncio.run(screenshots(target))
+    asyncio.run(_main(Path(sys.argv[1])))

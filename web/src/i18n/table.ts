@@ -167,6 +167,7 @@ export const TABLE = {
   "share.make": { en: "Make a link", zh: "生成链接" },
   "share.until": { en: "Until {time}", zh: "有效至 {time}" },
   "share.revoke": { en: "Revoke", zh: "撤销" },
+  "share.over_hint": { en: "Ask whoever sent it for a new one.", zh: "请向分享者索取新的链接。" },
   "share.page": { en: "Shared with Turnout", zh: "来自 Turnout 的分享" },
 
   "library.title": { en: "Library", zh: "作品" },
@@ -314,7 +315,7 @@ export const TABLE = {
   "workers.none": { en: "No worker has joined", zh: "还没有节点加入" },
   "workers.none_hint": { en: "Workers are the machines that run models.", zh: "节点是实际运行模型的机器。" },
   "workers.join": { en: "Add a worker", zh: "添加节点" },
-  "workers.join_about": { en: "Run this on the machine that should join. It holds a new worker key.", zh: "在要加入的机器上执行以下命令，其中包含新生成的节点密钥。" },
+  "workers.join_about": { en: "One command, run on the machine that should join, is all it takes. It holds a new worker key.", zh: "在要加入的机器上执行一条命令即可，其中包含新生成的节点密钥。" },
   "workers.make_key": { en: "Make a worker key", zh: "生成节点密钥" },
   "workers.key_name": { en: "made on the page", zh: "页面生成" },
   "workers.command": { en: "Command", zh: "命令" },

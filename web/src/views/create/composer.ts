@@ -1,5 +1,6 @@
 // What the person is about to ask for, and asking for it. Kept outside of the view: it survives a change of views.
 import { computed, effect, signal } from "@preact/signals";
+import { login } from "../../api/auth";
 import { call, Unreachable } from "../../api/http";
 import { videoModels, type VideoModel } from "../../api/models";
 import type { Operations, Video } from "../../api/schema";
@@ -34,16 +35,24 @@ export function change(fields: Partial<Form>): void {
   form.value = { ...form.value, ...fields };
 }
 
-/** What was typed stays through a reload of this tab. */
+let owner: string | null = null;
+
+/** What was typed stays through a reload of this tab, for as long as the same tenant is logged in. */
 export function beginDraft(): void {
   try {
-    const kept = JSON.parse(sessionStorage.getItem(DRAFT) ?? "null") as Partial<Form> | null;
-    if (kept !== null && typeof kept.prompt === "string") form.value = { ...BLANK, ...kept };
+    const { tenant = null, ...kept } = JSON.parse(sessionStorage.getItem(DRAFT) ?? "{}") as Partial<Form> & { tenant?: string | null };
+    if (typeof kept.prompt === "string") form.value = { ...BLANK, ...kept };
+    owner = tenant;
   } catch {
     // There is no draft then.
   }
   effect(() => {
-    const text = JSON.stringify(form.value);
+    const now = login.value;
+    if (now.state === "in" && owner !== now.person.tenant) {
+      if (owner !== null) form.value = BLANK;
+      owner = now.person.tenant;
+    }
+    const text = JSON.stringify({ ...form.value, tenant: owner });
     try {
       sessionStorage.setItem(DRAFT, text);
     } catch {

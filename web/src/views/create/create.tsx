@@ -101,7 +101,9 @@ function Composer() {
       return;
     }
     submit();
-    if (matchMedia("(max-width: 899px)").matches) document.querySelector(".create-feed")?.scrollIntoView({ block: "start" });
+    // The new card is the first of the feed, which may be below the form, or scrolled away.
+    if (matchMedia("(max-width: 1099px)").matches) document.querySelector(".create-feed")?.scrollIntoView({ block: "start" });
+    else window.scrollTo(0, 0);
   };
 
   if (chosen === null) return <NoModel />;

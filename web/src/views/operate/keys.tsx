@@ -8,7 +8,7 @@ import { Button, Choice, Copyable, Dialog, Failed, Field } from "../../ui/contro
 import { say } from "../../ui/toasts";
 import { Loaded, usePolled } from "./operate";
 
-const ROLES: readonly Role[] = ["user", "admin", "worker"];
+const ROLES: readonly Role[] = ["user", "admin", "worker", "metrics"];
 
 export function KeysTab() {
   const polled = usePolled(async () => (await call("GET /v1/keys", {})).data, 10_000);

@@ -42,7 +42,7 @@ export function Plot({ title, unit, at, lines }: { title: string; unit: "count" 
           { ...axis, size: 28, values: (_, ticks) => ticks.map((tick) => new Intl.DateTimeFormat(language === "zh" ? "zh-CN" : "en-GB", { timeStyle: "short" }).format(tick * 1000)) },
           { ...axis, size: 48, values: (_, ticks) => ticks.map((tick) => (unit === "seconds" ? (tick === 0 ? "0" : duration(tick)) : Number.isInteger(tick) ? number(tick, 0) : "")) },
         ],
-        series: [{}, ...lines.map((line) => ({ label: line.name, stroke: colour(line.colour), width: 2, points: { show: false }, spanGaps: false }))],
+        series: [{}, ...lines.map((line) => ({ label: line.name, stroke: colour(line.colour), width: 2, points: { size: 4 }, spanGaps: false }))],
       },
       dataOf(at, lines),
       element,

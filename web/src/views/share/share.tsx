@@ -5,8 +5,8 @@ import { call, open } from "../../api/http";
 import type { SharedVideo } from "../../api/schema";
 import { explain } from "../../api/words";
 import { clock, t } from "../../i18n";
-import { Button, Failed, Spinner } from "../../ui/controls";
-import { Mark } from "../../ui/icons";
+import { Button, Spinner } from "../../ui/controls";
+import { Icon, Mark } from "../../ui/icons";
 import { readSize } from "../create/rules";
 
 const TOKEN = "X-Turnout-Share";
@@ -41,7 +41,13 @@ export function ShareView({ token }: { token: string }) {
         <span>{t("share.page")}</span>
       </header>
       {problem.value !== null ? (
-        <Failed words={explain(problem.value)} />
+        <div class="empty" role="alert">
+          <span class="empty-icon">
+            <Icon name="share" size={28} />
+          </span>
+          <h1 class="empty-title">{explain(problem.value)}</h1>
+          <p>{t("share.over_hint")}</p>
+        </div>
       ) : (
         <figure>
           <div class="card-picture" style={{ aspectRatio: `${width} / ${height}` }}>
