@@ -171,3 +171,18 @@ def test_a_table_too_wide_for_the_terminal_becomes_blocks() -> None:
     assert (
         table(("TASK", "MODEL", "PROMPT"), rows, width=80).splitlines()[0] == "TASK     MODEL         PROMPT"
     )
+
+
+def test_what_was_done_is_said_in_json_too(cli: Cli, gateway: ScriptedGateway) -> None:
+    gateway.models = [{"id": "wan"}]
+    gateway.workers = [{"id": "w-1"}]
+    said = [
+        cli("models", "rm", "wan", "--json"),
+        cli("workers", "drain", "w-1", "--json"),
+        cli("keys", "revoke", "k1", "--json"),
+    ]
+    assert [json.loads(one.out) for one in said] == [
+        {"id": "wan", "deleted": True},
+        {"id": "w-1", "draining": True},
+        {"id": "k1", "deleted": True},
+    ]

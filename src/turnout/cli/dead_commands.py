@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from turnout.cli.formatting import one_line, table
+from turnout.cli.formatting import done, one_line, table
 from turnout.cli.options import Common, JsonOption, with_common
 
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="As `list` shows it.")]
@@ -45,16 +45,16 @@ def show_dead(common: Common, name: NameArgument, kind: KindOption = "task") -> 
 
 
 @with_common
-def drop(common: Common, name: NameArgument, kind: KindOption = "task") -> None:
+def drop(common: Common, name: NameArgument, kind: KindOption = "task", as_json: JsonOption = False) -> None:
     """Forget a record."""
     with common.client() as client:
         client.dead_record("DELETE", kind, name)
-    print(f"dropped {one_line(name)}")
+    print(done(as_json, f"dropped {one_line(name)}", kind=kind, name=name, dropped=True))
 
 
 @with_common
-def retry(common: Common, name: NameArgument) -> None:
+def retry(common: Common, name: NameArgument, as_json: JsonOption = False) -> None:
     """Submit a task again for its owner, with the settings that its record holds."""
     with common.client() as client:
         answer = client.dead_record("POST", "task", name, "/retry")
-    print(answer["video"])
+    print(done(as_json, str(answer["video"]), **answer))

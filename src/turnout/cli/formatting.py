@@ -48,6 +48,11 @@ def clock_time(at: float) -> str:
     return datetime.fromtimestamp(at).strftime("%Y-%m-%d %H:%M:%S")
 
 
+def done(as_json: bool, words: str, **fields: object) -> str:
+    """What a command has done, for people or for programs."""
+    return json.dumps(fields) if as_json else words
+
+
 def table(headings: Sequence[str], rows: Sequence[Sequence[str]], width: int | None = None) -> str:
     """Columns as wide as their widest cell, the last one as long as it likes. Where the others are too wide for the terminal
     (or for `width`), each row is a block of lines."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from turnout.cli.formatting import clock_time, one_line, table
+from turnout.cli.formatting import clock_time, done, one_line, table
 from turnout.cli.options import Common, JsonOption, seconds, with_common
 from turnout.domain.audit import AuditAction, AuditEntry
 from turnout.domain.errors import NotFound, TurnoutError
@@ -152,7 +152,9 @@ def list_keys(common: Common, direct: DirectOption = False, as_json: JsonOption 
 
 
 @with_common
-def revoke(common: Common, key_id: IdArgument, direct: DirectOption = False) -> None:
+def revoke(
+    common: Common, key_id: IdArgument, direct: DirectOption = False, as_json: JsonOption = False
+) -> None:
     """Revoke a key: it is refused from the next request on."""
     if direct:
 
@@ -167,7 +169,7 @@ def revoke(common: Common, key_id: IdArgument, direct: DirectOption = False) -> 
     else:
         with common.client() as client:
             client.revoke_key(key_id)
-    print(f"{key_id} revoked")
+    print(done(as_json, f"{key_id} revoked", id=key_id, deleted=True))
 
 
 def _print_made(made: Mapping[str, Any], as_json: bool) -> None:

@@ -10,7 +10,7 @@ from typing import Annotated, Any, cast
 
 import typer
 
-from turnout.cli.formatting import field_list, one_line, table
+from turnout.cli.formatting import done, field_list, one_line, table
 from turnout.cli.options import Common, JsonOption, with_common
 from turnout.cli.weights_commands import convert, pull
 from turnout.domain.errors import InvalidRequest
@@ -145,11 +145,11 @@ vars(register_model)["__signature__"] = _registration()
 
 
 @with_common
-def remove(common: Common, name: NameArgument) -> None:
+def remove(common: Common, name: NameArgument, as_json: JsonOption = False) -> None:
     """Remove a registered model (needs an admin key)."""
     with common.client() as client:
         client.remove_model(name)
-    print(f"{name} removed")
+    print(done(as_json, f"{name} removed", id=name, deleted=True))
 
 
 @with_common

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from turnout.cli import dead_commands
-from turnout.cli.formatting import ago, field_list, one_line, shorten, table
+from turnout.cli.formatting import ago, done, field_list, one_line, shorten, table
 from turnout.cli.options import Common, JsonOption, with_common
 from turnout.domain.errors import InvalidRequest
 
@@ -97,6 +97,7 @@ def download(
     variant: Annotated[
         str, typer.Option(metavar="video|thumbnail|spritesheet", help="What to fetch.")
     ] = "video",
+    as_json: JsonOption = False,
 ) -> None:
     """Save what a completed task made."""
     from turnout.cli.display import open_display
@@ -108,7 +109,8 @@ def download(
     target = output or Path(task + suffix)
     check_target(target)
     with common.client() as client, open_display(quiet=True) as display:
-        print(save(client, display, task, target, variant))
+        path = str(save(client, display, task, target, variant))
+        print(done(as_json, path, id=task, path=path))
 
 
 @with_common
@@ -140,13 +142,14 @@ def delete(
     common: Common,
     task: TaskArgument,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Delete a task and what it made, for good; one that has not ended is cancelled first."""
     if not yes and sys.stdin.isatty():
         typer.confirm(f"Delete {task} and its video for good?", abort=True)
     with common.client() as client:
         client.delete(task)
-    print(f"{task} deleted")
+    print(done(as_json, f"{task} deleted", id=task, deleted=True))
 
 
 def _watch_one(client: "ApiClient", task: str) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from turnout.cli.formatting import one_line, shorten, table
+from turnout.cli.formatting import done, one_line, shorten, table
 from turnout.cli.options import Common, JsonOption, with_common
 
 if TYPE_CHECKING:
@@ -48,11 +48,13 @@ def drain(
     common: Common,
     worker_id: Annotated[str, typer.Argument(metavar="ID", help="From `turnout workers list`.")],
     undo: Annotated[bool, typer.Option("--undo", help="Take it back in.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Give a worker nothing new; its replicas leave once they are idle."""
     with common.client() as client:
         client.set_draining(worker_id, not undo)
-    print(f"{worker_id} {'takes work again' if undo else 'is draining'}")
+    words = f"{worker_id} {'takes work again' if undo else 'is draining'}"
+    print(done(as_json, words, id=worker_id, draining=not undo))
 
 
 @with_common
@@ -65,6 +67,7 @@ def evict(
             "--revoke-key", help="Revoke its key, too. This evicts all workers that joined with it."
         ),
     ] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """End a worker at once: it gets no more requests, and what it was doing goes to others.
 
@@ -74,10 +77,10 @@ def evict(
         key = str(client.evict_worker(worker_id).get("key") or "")
         if revoke_key and key:
             client.revoke_key(key)
-    print(f"{worker_id} is evicted")
-    if revoke_key and key:
-        print(f"key {key} is revoked")
-    elif key:
+    revoked = revoke_key and bool(key)
+    words = f"{worker_id} is evicted" + (f"\nkey {key} is revoked" if revoked else "")
+    print(done(as_json, words, id=worker_id, key=key or None, key_revoked=revoked))
+    if key and not revoked:
         print(f"its key {key} is still valid; to revoke it: turnout keys revoke {key}", file=sys.stderr)
 
 
