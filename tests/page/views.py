@@ -1,7 +1,7 @@
 """Every view of the page in a state worth looking at: for axe, and for screenshots.
 
 `./dev screenshots FOLDER` makes pictures of all of them, light and dark, phone and wide, in both languages, from a real
-service with real videos; README's picture is `create-wide-light-en` of them.
+service with real videos. One of them is also made small, as `page.webp`: README shows it from docs/images.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from typing import Any
 import httpx
 from PIL import Image
 from tests.conftest import wait_until
-from tests.page.conftest import SIZES, Visitor, open_browser
+from tests.page.conftest import Visitor, open_browser
 from tests.service import Service, running_service
 
 PROMPTS = (
@@ -29,6 +29,7 @@ DOOMED = {"alias": "doomed", "engine": "wan", "model_name": "builtin:wan-tiny-t2
 THEMES = ("light", "dark")
 LANGS = ("en", "zh")
 SHOWN_MS = 120_000
+IN_README = "live-card-wide-light-en"
 
 
 async def furnish(service: Service) -> None:
@@ -195,13 +196,16 @@ async def screenshots(service: Service, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     await furnish(service)
     async with open_browser(service) as browser:
-        for size in SIZES:
+        for size in ("wide", "phone"):
             for theme in THEMES:
                 for lang in LANGS:
                     visitor = await browser.visitor(size, theme, lang, draft={"prompt": ""})
                     async for name in tour(visitor, service):
                         await visitor.tab.wait_for_timeout(400)  # for pictures to fade in
-                        await visitor.tab.screenshot(path=folder / f"{name}-{size}-{theme}-{lang}.png")
+                        taken = folder / f"{name}-{size}-{theme}-{lang}.png"
+                        await visitor.tab.screenshot(path=taken)
+                        if taken.stem == IN_README:
+                            Image.open(taken).save(folder / "page.webp", quality=82, method=6)
                     await browser.send_all_home()
 
 
