@@ -26,6 +26,7 @@ WAITING, FAILED = ModelState.WAITING, ModelState.FAILED
         (ModelStatus(READY, replicas=2), "ready: 2 replicas"),
         (ModelStatus(STARTING, worker="w", for_s=3.2), "starting on w for 3 s"),
         (ModelStatus(STARTING, worker="w", for_s=3.2, waking=True), "waking on w for 3 s"),
+        (ModelStatus(STARTING, worker="w", for_s=3.2, reason="loading 40 %"), "starting on w for 3 s (loading 40 %)"),
         (ModelStatus(ModelState.ASLEEP), "asleep"),
         (ModelStatus(ModelState.STOPPED), "not started: nobody asks for it"),
         (REGISTERED, "registered"),
@@ -65,6 +66,7 @@ def test_a_status_is_said_in_words(status: ModelStatus, words: str) -> None:
     [
         (ModelStatus(READY, replicas=1), None),
         (ModelStatus(STARTING, worker="w"), "waking: loading on w"),
+        (ModelStatus(STARTING, worker="w", reason="loading 40 %"), "waking: loading 40 % on w"),
         (ModelStatus(ModelState.ASLEEP), "waking"),
         (ModelStatus(ModelState.STOPPED), "waking"),
         (NOT_LOOKED_AT, "waking: the manager has not looked at it yet"),

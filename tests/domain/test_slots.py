@@ -6,12 +6,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from turnout.domain.families import FAMILIES
+from turnout.domain.model_status import ModelState, why_tasks_wait
 from turnout.domain.slots import (
     GangReport,
     GangTurns,
     QueueState,
     RankReport,
     gang_prefix,
+    gang_statuses,
     queue_state,
     slot_of,
     take_turns,
@@ -161,3 +163,17 @@ def test_what_fits_depends_on_the_nodes_and_the_strategy() -> None:
     on_gpus = gang_bundles(replace(MODEL, device="cuda"))
     assert not could_hold(two, on_gpus, "PACK")
     assert could_hold([{"CPU": 8.0, "GPU": 2.0}], on_gpus, "PACK")
+
+
+def test_gangs_on_ray_tell_how_their_models_stand() -> None:
+    ranks = (RankReport(0, "n", "10.0.0.3", 7), RankReport(1))
+    coming = GangReport(GangId("ray-a-0-x"), "a", 0, since=1.0, at=4.0, ranks=ranks)
+    loading = replace(coming, model="b", ranks=ranks[:1])
+    ready = replace(loading, gang=GangId("ray-b-1-x"), ready_at=3.0)
+    assert why_tasks_wait(gang_statuses([coming])["a"]) == "waking: its ranks come up on 10.0.0.3"
+    assert why_tasks_wait(gang_statuses([loading])["b"]) == "waking: loading on 10.0.0.3"
+    assert (
+        gang_statuses([loading, ready])["b"].state
+        is gang_statuses([ready, loading])["b"].state
+        is ModelState.READY
+    )

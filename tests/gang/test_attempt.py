@@ -144,3 +144,40 @@ async def test_a_gang_stopped_between_its_checkpoint_and_the_cleaning_up_deletes
             kept = (await stores.tasks.get(task.id)).checkpoint
             assert kept and await stores.blobs.get(kept)
             live.go()
+
+
+@dataclass
+class SlowCheckpoints:
+    """An object store that ends a checkpoint's upload late, and whether anyone still waits for it or not."""
+
+    blobs: Blobs
+    go: asyncio.Event
+    begun: set[asyncio.Future[None]]
+
+    def __getattr__(self, name: str):  # type: ignore[no-untyped-def]
+        return getattr(self.blobs, name)
+
+    async def put(self, key: str, data: bytes, content_type: str) -> None:
+        async def upload() -> None:
+            if "checkpoint" in key:
+                await self.go.wait()
+            await self.blobs.put(key, data, content_type)
+
+        put = asyncio.ensure_future(upload())
+        self.begun.add(put)
+        await asyncio.shield(put)
+
+
+async def test_a_checkpoint_that_is_being_uploaded_when_the_video_ends_does_not_stay(stores: Stores) -> None:
+    task = await submitted(stores)
+    slow = SlowCheckpoints(stores.blobs, asyncio.Event(), set())
+
+    async def completed() -> bool:
+        return (await stores.tasks.get(task.id)).state is State.COMPLETED
+
+    async with leading(replace(stores, blobs=slow), "g1", NumberEngine()):  # type: ignore[arg-type]
+        await wait_until(completed, "the video")
+        await asyncio.sleep(0.2)  # the attempt would clean up now
+        slow.go.set()
+    await asyncio.gather(*slow.begun)
+    assert await objects(stores, task, "checkpoint") == set()

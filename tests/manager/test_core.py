@@ -8,6 +8,7 @@ import pytest
 from tests.manager.core_world import GB, RULES, Box, Engine, World, explain, model, routes
 
 from turnout.domain.fleet import rebased
+from turnout.domain.placement import room_now
 from turnout.domain.serving import (
     Demand,
     EngineKind,
@@ -241,6 +242,19 @@ def test_idle_models_sleep_and_wake_before_they_are_gone() -> None:
     world.ask("a")
     world.ticks(140)
     assert not world.of("a")
+
+
+def test_a_sleeper_that_is_told_to_leave_takes_no_more_than_asleep() -> None:
+    world = World(Box(W1), models=[model("a", gb=60, sleep=True, idle_s=20.0, asleep_s=30.0)])
+    world.ask("a", waiting=1)
+    world.ticks(6)
+    world.ask("a")
+    while world.of("a")[0].want is not Want.GONE:
+        world.tick()
+    [leaving] = world.of("a")
+    assert leaving.needs.gpu_memory_bytes == leaving.needs.asleep_gpu_memory_bytes < 60 * 10**9
+    room = room_now(world.fleet.workers[W1], [leaving])
+    assert room.largest >= 60 * 10**9, "another model may start at once where it slept"
 
 
 def test_a_sleeper_wakes_once_others_made_room() -> None:

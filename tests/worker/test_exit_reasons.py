@@ -2,7 +2,7 @@
 
 import pytest
 
-from turnout.worker.exit_reasons import explain_exit
+from turnout.worker.exit_reasons import explain_exit, load_progress
 
 CASES = [
     (
@@ -82,3 +82,16 @@ def test_the_root_cause_is_found_above_the_last_words() -> None:
 def test_words_stay_short() -> None:
     assert len(explain_exit(1, "error: argument " + "x" * 5000)) <= 300
     assert len(explain_exit(1, "y" * 5000)) <= 300
+
+
+@pytest.mark.parametrize(
+    ("log", "words"),
+    [
+        ("Loading safetensors checkpoint shards:   0% Completed\rLoading safetensors checkpoint shards:  50% Comp", "loading 50 %"),
+        ("2026-11-16 [info     ] loading 85 %  gang=g", "loading 85 %"),
+        ("load_tensors: loading model tensors\n.......... 100% of nothing", ""),
+        ("", ""),
+    ],
+)  # fmt: skip
+def test_how_far_an_engine_has_loaded_is_read_from_its_log(log: str, words: str) -> None:
+    assert load_progress(log) == words

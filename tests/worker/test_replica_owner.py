@@ -163,3 +163,10 @@ async def test_a_cancelled_owner_leaves_nothing(bench: Bench) -> None:
     bench.lives[0].cancel()
     await asyncio.gather(bench.lives[0], return_exceptions=True)
     assert marked(replica.id) == []
+
+
+async def test_a_replica_tells_how_far_it_has_loaded_where_its_engine_says_so(bench: Bench) -> None:
+    said = "Loading safetensors checkpoint shards:  40% Completed | 2/5 [00:01<00:02]"
+    replica = bench.replica("--hang-loading", "--say", said)
+    await wait_until(lambda: replica.report().detail == "loading 40 %", "the progress to be told")
+    assert replica.report().phase is Phase.STARTING

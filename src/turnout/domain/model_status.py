@@ -65,7 +65,8 @@ def describe(status: ModelStatus) -> str:
         case ModelState.READY:
             return f"ready: {status.replicas} replica{'s' if status.replicas > 1 else ''}"
         case ModelState.STARTING:
-            return f"{'waking' if status.waking else 'starting'} on {status.worker} for {status.for_s:.0f} s"
+            loading = f" ({status.reason})" if status.reason else ""
+            return f"{'waking' if status.waking else 'starting'} on {status.worker} for {status.for_s:.0f} s{loading}"
         case ModelState.ASLEEP:
             return "asleep"
         case ModelState.STOPPED:
@@ -90,7 +91,7 @@ def why_tasks_wait(status: ModelStatus) -> str | None:
         case ModelState.READY:
             return None
         case ModelState.STARTING:
-            return f"waking: loading on {status.worker}"
+            return f"waking: {status.reason or 'loading'} on {status.worker}"
         case ModelState.ASLEEP | ModelState.STOPPED | ModelState.WAITING:
             return f"waking: {_cause(status)}" if status.cause else "waking"
         case ModelState.STOPPING:

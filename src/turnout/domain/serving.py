@@ -146,7 +146,7 @@ class Machine:
 @dataclass(frozen=True, slots=True)
 class ReplicaReport:
     """A replica as its worker sees it, of which model and on which GPUs. `address` is where its engine listens on that machine ("host:port");
-    `busy` counts requests under way; `detail` says why it failed, in words for a user."""
+    `busy` counts requests under way; `detail` says why it failed, or how far it has loaded, in words for a user."""
 
     id: ReplicaId
     phase: Phase

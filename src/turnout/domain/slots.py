@@ -3,9 +3,10 @@
 A deployment that is told "one replica less" chooses which one leaves. With one slot a deployment, it is never a busy one.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
+from turnout.domain.model_status import ModelState, ModelStatus
 from turnout.domain.scaling import had_its_turn, replicas_needed, times_since
 from turnout.domain.tasks import GangId
 from turnout.domain.video_model import Model
@@ -129,6 +130,22 @@ class GangReport:
         """How long its turn has lasted. A turn begins when the model is loaded, or a slow start would use it up; but a
         gang that does not get there cannot keep its place for ever."""
         return max(0.0, now - (self.since + _LOAD_S if self.ready_at is None else self.ready_at))
+
+
+def gang_statuses(reports: Iterable[GangReport]) -> dict[str, ModelStatus]:
+    """How the models of these gangs stand, as far as they tell."""
+    known: dict[str, ModelStatus] = {}
+    for report in reports:
+        if report.ready_at is not None:
+            known[report.model] = ModelStatus(ModelState.READY, replicas=1)
+        else:
+            where = next((rank.address for rank in report.ranks if rank.address), "Ray")
+            reason = "" if report.formed else "its ranks come up"
+            starting = ModelStatus(
+                ModelState.STARTING, worker=where, for_s=report.at - report.since, reason=reason
+            )
+            known.setdefault(report.model, starting)
+    return known
 
 
 def queue_state(

@@ -49,6 +49,7 @@ _TELL_LOADED_S = 0.5
 _RETRY_FOR_S = 600.0  # how long a finished video waits for Redis or the object store to come back
 _REPORT_S = 0.2  # how long a step waits for its report, so that a cancelled task is dropped at once
 _KEEP_ALIVE_S = 10.0
+_UPLOAD_S = 10.0  # for uploads that nobody needs any more; the sweep removes what comes later
 _RENEWALS = 6  # in one lease; domain/leases counts on it
 
 
@@ -102,6 +103,7 @@ class Attempt:
         self._step = 0
         self._moved_at = time.monotonic()
         self._log = log.bind(task=task.id, attempt=task.attempt)
+        self._uploads: set[asyncio.Future[None]] = set()
         self._untold: set[str] = set()  # objects of this attempt that nobody was told of
         self._checkpoints = {task.checkpoint} if task.checkpoint else set[str]()  # the next one replaces them
         self._progress = ReportSlot("progress", self._apply, self._drop)
@@ -248,7 +250,15 @@ class Attempt:
 
     async def _put(self, key: str, data: bytes, content_type: str) -> None:
         self._untold.add(key)
-        await self._context.blobs.put(key, data, content_type)
+        put = asyncio.ensure_future(self._context.blobs.put(key, data, content_type))
+        self._uploads.add(put)
+        put.add_done_callback(self._uploaded)
+        await asyncio.shield(put)
+
+    def _uploaded(self, put: "asyncio.Future[None]") -> None:
+        self._uploads.discard(put)
+        if not put.cancelled():
+            put.exception()  # whoever waited for it was told
 
     async def _save_checkpoint(self, saved: tuple[bytes, int]) -> None:
         data, step = saved
@@ -272,7 +282,11 @@ class Attempt:
         self._untold.discard(key)
 
     async def _clean_up(self) -> None:
-        """Removes what this attempt wrote and nobody was told of, and all checkpoints once the task has ended."""
+        """Removes what this attempt wrote and nobody was told of, and all checkpoints once the task has ended.
+
+        An upload cannot be stopped half-way, and what it leaves must not come after the removal."""
+        if self._uploads:
+            await asyncio.wait(self._uploads, timeout=_UPLOAD_S)
         try:
             task = await self._find()
             # An event whose answer was lost may have been written.

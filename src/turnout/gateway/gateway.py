@@ -164,7 +164,7 @@ def build_gateway(
     relay = Relay(admission, relay_settings, tls)
     revocations = Revocations(keys, stores.workers, routes, relay, worker_of)
     demand = DemandFeed(name, stores.demand, switchboard, time.monotonic)
-    wait_reasons = WaitReasons(stores.fleet_status, catalog, time.monotonic)
+    wait_reasons = WaitReasons(stores.fleet_status, stores.gangs, catalog, time.monotonic)
     notes = WaitingNotes(stores.tasks, wait_reasons)
     observers = (request_figures.observe, estimates.observe)
     live = LiveEvents(stores.tasks, stores.events, revocations.keys, notes, observers)

@@ -231,9 +231,13 @@ def apply(fleet: Fleet, commands: Iterable[Command], now: float) -> Fleet:
 
 def _wanted(replica: Replica, want: Want, worker: Worker | None, now: float) -> Replica:
     waking = want is Want.READY and replica.phase is Phase.SLEEPING
+    needs = replica.needs
+    if want is Want.GONE and replica.asleep:  # it leaves from its sleep, and takes no more on the way
+        needs = replace(needs, gpu_memory_bytes=needs.asleep_gpu_memory_bytes)
     return replace(
         replica,
         want=want,
+        needs=needs,
         closing=None,
         ordered=worker.version + 1 if worker else replica.ordered,
         ordered_at=now,

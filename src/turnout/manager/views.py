@@ -109,6 +109,7 @@ def _status(fleet: Fleet, model: str, replicas: Sequence[Replica]) -> ModelStatu
                 worker=_name(fleet, replica.worker),
                 for_s=fleet.at - replica.phase_since,
                 waking=replica.phase is Phase.SLEEPING,
+                reason=replica.detail if replica.phase is Phase.STARTING else "",
             )
     failures = fleet.failures.get(model)
     if failures is not None and fleet.at < failures.retry_at:

@@ -20,6 +20,10 @@ class ModelStore(Protocol):
         """
         ...
 
+    async def was_declared(self) -> bool:
+        """Whether `declare` was ever called on this data."""
+        ...
+
     async def names(self) -> frozenset[str]:
         """Of all that are registered, also of those that this version cannot read."""
         ...

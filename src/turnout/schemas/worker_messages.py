@@ -25,7 +25,9 @@ EVICTED = "worker_evicted"
 
 
 class WorkerMessage(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    """What a newer version adds is ignored: workers and gateways are upgraded in any order."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
 
 
 class Registration(WorkerMessage):

@@ -71,6 +71,7 @@ async def manage(
         await declare(config, stores.models)
         loops = BackgroundLoops({**manager.loops(), "fleet": fleet.run})
         loops.add("loop report", partial(_report_loops, loops, stores, manager.id))
+        loops.add("declaration", partial(_keep_declared, config, stores.models))
         async with loops.running():
             await stopping.wait()
         await fleet.leave()
@@ -86,6 +87,18 @@ async def _report_loops(loops: BackgroundLoops, stores: Stores, owner: str) -> N
         except Unavailable as err:
             get_log().warning("loops not reported", error=str(err))
         await asyncio.sleep(_REPORT_S)
+
+
+async def _keep_declared(config: Config, models: ModelStore) -> None:
+    """When Redis has lost its data, the models of the configuration are declared again."""
+    while True:
+        await asyncio.sleep(_REPORT_S)
+        try:
+            if not await models.was_declared():
+                get_log().warning("models declared again", reason="the data was lost")
+                await declare(config, models)
+        except Unavailable as err:
+            get_log().warning("declaration not checked", error=str(err))
 
 
 def fleet_manager(

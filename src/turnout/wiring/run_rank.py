@@ -18,8 +18,11 @@ from turnout.gang.group import Group, RankPlace
 from turnout.gang.heartbeat import RankHeartbeat
 from turnout.gang.leader import Leader, LeaderTerms
 from turnout.gang.rank_commands import RankCommander, obey
+from turnout.observe import get_log
 from turnout.wiring.signals import on_stop
 from turnout.wiring.stores import open_stores
+
+_TELL_PERCENT = 5
 
 
 def run_rank(
@@ -48,7 +51,7 @@ def serve_rank(
             f"{model.name} is configured for {model.ranks} ranks, but WORLD_SIZE is {place.ranks}"
         )
     heartbeat = RankHeartbeat(heartbeat_fd)
-    meter = _LoadMeter(heartbeat)
+    meter = _LoadMeter(heartbeat, says=place.rank == 0)
     load = _loader(config, model, place, meter)
     if place.rank:
         obey(*load(), heartbeat)
@@ -66,13 +69,21 @@ def serve_rank(
 class _LoadMeter:
     """How much of the weights this rank has read. Reading is a sign of life: a slow disk is no stalled rank."""
 
-    def __init__(self, heartbeat: RankHeartbeat) -> None:
+    def __init__(self, heartbeat: RankHeartbeat, *, says: bool) -> None:
         self._heartbeat = heartbeat
+        self._says = says
+        self._told = 0
         self.loaded: LoadedBytes | None = None
 
     def __call__(self, read_bytes: int, of_bytes: int) -> None:
         self.loaded = LoadedBytes(read_bytes, of_bytes)
         self._heartbeat.moved()
+        percent = 100 * read_bytes // max(1, of_bytes)
+        if self._says and percent >= self._told + _TELL_PERCENT:
+            self._told = percent
+            get_log().info(
+                f"loading {percent} %"
+            )  # the worker looks for it in the log, as in those of engines
 
 
 async def _lead(

@@ -31,12 +31,13 @@ from turnout.worker.engine_lifecycle import (
     admits,
     evolve,
 )
-from turnout.worker.exit_reasons import explain_exit
+from turnout.worker.exit_reasons import explain_exit, load_progress
 from turnout.worker.orphans import MARK, Ledger
 from turnout.worker.subreaper import ask_to_kill
 
 log = get_log()
 
+_PROGRESS_BYTES = 4096
 _TAIL_BYTES = 64 * 1024  # vLLM prints the root cause far above its last line
 _POLL_S = 0.05  # at first: llama.cpp is up in a moment, vLLM takes a minute
 _SLOWEST_POLL_S = 0.5
@@ -123,6 +124,7 @@ class ReplicaOwner:
         self._state = EngineState(want=want)
         self._launch: Launch | None = None
         self._tail = ""
+        self._loaded = ""  # how far it has loaded, in words
         self._process: Command | None = None
         self._acts: asyncio.Queue[Act] = asyncio.Queue()
         self._idle = asyncio.Event()
@@ -164,7 +166,7 @@ class ReplicaOwner:
 
     def report(self) -> ReplicaReport:
         state = self._state
-        detail = state.fault if state.phase is Phase.FAILED else ""
+        detail = {Phase.FAILED: state.fault, Phase.STARTING: self._loaded}.get(state.phase) or ""
         listens = state.phase in (Phase.READY, Phase.SLEEPING)
         address = self._launch.address if self._launch and listens else None
         return ReplicaReport(self.id, state.phase, address, state.busy, detail, self.model.name, self._gpus)
@@ -264,6 +266,10 @@ class ReplicaOwner:
             if await self._answers(launch):
                 self.apply(Notice.SERVING)
                 return
+            loaded = load_progress(process.log_tail(_PROGRESS_BYTES))
+            if loaded != self._loaded:
+                self._loaded = loaded
+                self._context.changed()
             spent_s = time.monotonic() - began
             if spent_s > self.model.load_timeout_s:
                 self.apply(Faulted(_overdue(self.model.load_timeout_s, process.last_words())))

@@ -244,7 +244,7 @@ class KeyNames:
         return f"{self.prefix}:fleet:models"
 
     def declared(self) -> str:
-        """Set of models that the configuration declared. Manager writes and reads. Until removed."""
+        """Set of models that the configuration declared, and an empty name. Manager writes and reads. Until removed."""
         return f"{self.prefix}:fleet:declared"
 
     def workers(self) -> str:

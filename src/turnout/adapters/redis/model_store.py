@@ -10,6 +10,8 @@ from turnout.domain.errors import NotFound
 from turnout.domain.serving import ServedModel
 from turnout.schemas.fleet_records import MODEL
 
+_MARK = ""  # is among the declared names, also when the configuration has no models
+
 
 class RedisModelStore:
     def __init__(self, link: RedisConnection) -> None:
@@ -29,7 +31,7 @@ class RedisModelStore:
         named = {model.name: MODEL.dump(model) for model in models}
 
         async def change(pipe: Any) -> list[str]:
-            before = {text(name) for name in await pipe.smembers(self._declared)}
+            before = {text(name) for name in await pipe.smembers(self._declared)} - {_MARK}
             gone = sorted(before - named.keys())
             pipe.multi()
             if gone:
@@ -37,13 +39,17 @@ class RedisModelStore:
                 pipe.srem(self._declared, *gone)
             if named:
                 pipe.hset(self._models, mapping=named)
-                pipe.sadd(self._declared, *named)
+            pipe.sadd(self._declared, _MARK, *named)
             for name in (*gone, *named):
                 tell_manager(self._link, pipe, "m", name)
             return gone
 
         async with translated():
             return await self._client.transaction(change, self._declared, value_from_callable=True)
+
+    async def was_declared(self) -> bool:
+        async with translated():
+            return bool(await self._client.exists(self._declared))
 
     async def names(self) -> frozenset[str]:
         async with translated():

@@ -5,9 +5,11 @@ from collections.abc import Callable, Mapping
 
 from turnout.domain.errors import Unavailable
 from turnout.domain.model_status import ModelStatus
+from turnout.domain.slots import gang_statuses
 from turnout.domain.tasks import Stage, State, Task
 from turnout.gateway.catalog import Catalog
 from turnout.ports.fleet_status import FleetStatus
+from turnout.ports.gangs import GangReports
 from turnout.schemas.openai_json import WaitingFor, waiting_for
 
 _KEEP_S = 1.0
@@ -21,7 +23,10 @@ def needs_model(task: Task) -> bool:
 
 
 class WaitReasons:
-    def __init__(self, fleet_status: FleetStatus, catalog: Catalog, now: Callable[[], float]) -> None:
+    def __init__(
+        self, fleet_status: FleetStatus, gangs: GangReports, catalog: Catalog, now: Callable[[], float]
+    ) -> None:
+        self._gangs = gangs
         self._fleet_status = fleet_status
         self._catalog = catalog
         self._now = now
@@ -30,15 +35,21 @@ class WaitReasons:
         self._read_at = float("-inf")
 
     async def of(self, task: Task) -> WaitingFor | None:
-        """None for a task that waits for nothing but its turn, and where nobody knows: of models on Ray nothing is published,
-        and no request fails because of this."""
+        """None for a task that waits for nothing but its turn, and where nobody knows: of models on Ray no more is known
+        than what their gangs tell, and no request fails because of this."""
         if not needs_model(task):
             return None
         try:
             async with self._asking:
                 if self._now() - self._read_at >= _KEEP_S:
-                    self._statuses, self._read_at = await self._fleet_status.statuses(), self._now()
+                    self._statuses, self._read_at = await self._ask(), self._now()
             status, model = self._statuses.get(task.model), await self._catalog.find(task.model)
         except Unavailable:
             return None
         return None if status is None or model is None else waiting_for(model, status)
+
+    async def _ask(self) -> Mapping[str, ModelStatus]:
+        return {
+            **gang_statuses((await self._gangs.all()).values()),
+            **await self._fleet_status.statuses(),
+        }
