@@ -177,6 +177,25 @@ async def test_a_picture_becomes_the_first_frame(browser: Browser, service: Serv
     assert "PNG" in await visitor.tab.locator(".field-error").inner_text()
 
 
+@pytest.mark.parametrize("how", ["drop", "paste"])
+async def test_a_picture_may_be_dropped_or_pasted(browser: Browser, service: Service, how: str) -> None:
+    visitor = await browser.visitor()
+    await visitor.enter(service.api_key)
+    await visitor.tab.locator(".composer select").select_option("wan-tiny-ti2v")
+    await visitor.tab.evaluate(_BRING, how)
+    await visitor.tab.locator(".image-chosen img").wait_for()
+    assert visitor.complaints == []
+
+
+_BRING = """(how) => {
+  const data = new DataTransfer();
+  data.items.add(new File([new Uint8Array(8)], "frame.png", { type: "image/png" }));
+  const event = how === "drop" ? new DragEvent("drop", { dataTransfer: data, bubbles: true, cancelable: true })
+    : new ClipboardEvent("paste", { clipboardData: data, bubbles: true, cancelable: true });
+  document.querySelector(".composer textarea").dispatchEvent(event);
+}"""
+
+
 async def test_a_copied_command_makes_the_same_video(browser: Browser, service: Service) -> None:
     visitor = await browser.visitor()
     await visitor.enter(service.api_key)

@@ -1,6 +1,7 @@
 // Workers: machines, their GPUs and replicas; drain, and the command that joins another.
 import { useSignal } from "@preact/signals";
 import { call } from "../../api/http";
+import { videoModels } from "../../api/models";
 import type { Gpu, WorkerShown } from "../../api/schema";
 import { explain } from "../../api/words";
 import { bytes, duration, t } from "../../i18n";
@@ -88,6 +89,7 @@ function Row({ worker, onChanged, onEvict }: { worker: WorkerShown; onChanged: (
                 </span>
                 <span class="quiet">
                   {t(`phase.${replica.phase}`)}
+                  {gangOf(replica.model)}
                   {replica.gpus.length > 0 && ` · ${t("workers.gpus", { list: replica.gpus.join(", ") })}`}
                   {replica.busy > 0 && ` · ${t("workers.busy", { n: replica.busy })}`}
                 </span>
@@ -106,6 +108,12 @@ function Row({ worker, onChanged, onEvict }: { worker: WorkerShown; onChanged: (
       </div>
     </li>
   );
+}
+
+/** How many ranks a replica of a video model has, in words; nothing for an engine server. */
+function gangOf(name: string | null | undefined): string {
+  const model = videoModels.value.find((one) => one.id === name);
+  return model ? ` · ${t("workers.gang", { n: model.ranks })}` : "";
 }
 
 function Meter({ name, total, free }: { name: string; total: number; free: number }) {
