@@ -49,3 +49,13 @@ def test_mistakes_are_lines_and_the_exit_code_is_2(cli: Cli, tmp_path: Path) -> 
         "8: traffic.0.an_hour must be greater than 0.0.",
         "10: machines.h100.gpus must be a whole number.",
     ]
+
+
+def test_every_example_runs(cli: Cli) -> None:
+    examples = sorted((Path(__file__).parents[2] / "examples" / "plan").glob("*.yaml"))
+    assert len(examples) >= 5
+    for file in examples:
+        done = cli("plan", str(file), "--days", "0.2", "--modes", "zero", "--json")
+        assert done.code == 0, done.err
+        [mode] = json.loads(done.out)["modes"]
+        assert mode["unfinished"] == 0

@@ -3,23 +3,23 @@
 import json
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from turnout.cli.formatting import table
-from turnout.cli.options import JsonOption
+from turnout.cli.options import JsonOption, seconds
 from turnout.domain.errors import InvalidRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
-
     from turnout.plan.modes import PlanMode, Setup
     from turnout.plan.outcome import Outcome
     from turnout.plan.scenario import Scenario
+    from turnout.plan.search import Found
 
 ScenarioFile = Annotated[Path, typer.Argument(metavar="SCENARIO", help="A scenario file (YAML).")]
 ModesOption = Annotated[
@@ -32,6 +32,16 @@ SeedOption = Annotated[
 DaysOption = Annotated[
     float | None, typer.Option("--days", min=0.001, max=3660, help="How many days (default: the file's).")
 ]
+OptimiseOption = Annotated[
+    str | None,
+    typer.Option("--optimise", metavar="cost", help="Find the cheapest setting that meets the targets."),
+]
+WaitOption = Annotated[
+    str | None,
+    typer.Option("--p95-wait", metavar="TIME", help="Target: 95 of 100 wait at most so long, as 60s."),
+]
+HtmlOption = Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Write a report with plots.")]
+Results = list["tuple[Setup, Outcome]"]
 
 
 def register(app: typer.Typer) -> None:
@@ -43,55 +53,121 @@ def plan(
     modes: ModesOption = None,
     days: DaysOption = None,
     seed: SeedOption = None,
+    optimise: OptimiseOption = None,
+    p95_wait: WaitOption = None,
+    html: HtmlOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Simulate a scenario in every mode: cost, waits, cold starts, how busy the GPUs are."""
-    from turnout.plan.modes import loads
-    from turnout.plan.plan_table import HEADINGS, row
-    from turnout.plan.plan_table import as_json as figures
+    from turnout.plan.search import with_target
 
-    world = _read(scenario, days, seed)
-    chosen = _modes(modes)
-    folder = scenario.parent
-    load = loads(world, folder)
-    began = time.monotonic()
-    results = [_run(world, mode, load, folder) for mode in chosen]
+    if optimise not in (None, "cost"):
+        raise InvalidRequest("--optimise knows cost alone")
+    planned = with_target(_read(scenario, days, seed), seconds(p95_wait, "--p95-wait") if p95_wait else None)
+    chosen, folder, began = _modes(modes), scenario.parent, time.monotonic()
+    found = None
+    if optimise is None:
+        results = _compare(planned, chosen, folder)
+    else:
+        found = _search(planned, chosen, folder)
+        results = [(one.setup, one.outcome) for one in found.tried]
+    if html is not None:
+        from turnout.plan.html_report import write_report
+
+        write_report(html, planned, results, found)
     if as_json:
+        _print_json(planned, results, found)
+        return
+    _print_table(planned, results)
+    if found is not None:
+        _print_found(planned, found)
+    _print_speed(planned, results, time.monotonic() - began)
+
+
+def _compare(planned: "Scenario", modes: "Sequence[PlanMode]", folder: Path) -> Results:
+    from turnout.plan.modes import TITLES, loads, setup_of
+    from turnout.plan.simulation import simulate
+
+    load, results = loads(planned, folder), Results()
+    with _progress() as advance:
+        for n, mode in enumerate(modes):
+            setup = setup_of(planned, mode, load)
+
+            def show(share: float, n: int = n, mode: "PlanMode" = mode) -> None:
+                advance(TITLES[mode], (n + share) / len(modes))
+
+            results.append((setup, simulate(planned, setup, folder, show)))
+    return results
+
+
+def _search(planned: "Scenario", modes: "Sequence[PlanMode]", folder: Path) -> "Found":
+    from turnout.plan.search import search
+
+    if planned.targets.p95_wait_s is None and planned.targets.budget_a_day is None:
+        raise InvalidRequest("--optimise needs a target: --p95-wait, or `targets` in the file")
+    with _progress() as advance:
+        return search(planned, folder, modes, advance)
+
+
+def _print_table(planned: "Scenario", results: Results) -> None:
+    from turnout.plan.plan_table import HEADINGS, row
+
+    print(table(HEADINGS, [row(planned, *result) for result in results]))
+
+
+def _print_found(planned: "Scenario", found: "Found") -> None:
+    from turnout.plan.plan_table import title
+    from turnout.plan.settings_files import helm_values, turnout_yaml
+
+    print()
+    if found.best is None:
+        nearest = min(found.tried, key=lambda one: (len(one.misses), one.outcome.waits.p95_s))
         print(
-            json.dumps(
-                {
-                    "name": world.name,
-                    "days": world.days,
-                    "seed": world.seed,
-                    "modes": [figures(world, *r) for r in results],
-                }
-            )
+            f"No setting meets the targets. Nearest is {title(nearest.setup)}: {'; '.join(nearest.misses)}."
         )
         return
-    print(table(HEADINGS, [row(world, *result) for result in results]))
+    print(f"Cheapest that meets the targets: {title(found.best.setup)}.")
+    if found.cheaper is not None:
+        print(f"Next cheaper: {title(found.cheaper.setup)}, but {'; '.join(found.cheaper.misses)}.")
+    print(f"\n# turnout.yaml\n{turnout_yaml(planned, found.best.setup)}")
+    print(f"# values for the Helm chart\n{helm_values(planned, found.best.setup)}", end="")
+
+
+def _print_json(planned: "Scenario", results: Results, found: "Found | None") -> None:
+    from turnout.plan.plan_table import as_json
+    from turnout.plan.settings_files import turnout_yaml
+
+    answer: dict[str, Any] = {"name": planned.name, "days": planned.days, "seed": planned.seed}
+    answer["modes"] = [as_json(planned, *result) for result in results]
+    if found is not None:
+        answer["misses"] = [list(one.misses) for one in found.tried]
+        answer["best"] = found.tried.index(found.best) if found.best else None
+        answer["cheaper"] = found.tried.index(found.cheaper) if found.cheaper else None
+        answer["turnout_yaml"] = turnout_yaml(planned, found.best.setup) if found.best else None
+    print(json.dumps(answer))
+
+
+def _print_speed(planned: "Scenario", results: Results, took_s: float) -> None:
     events = sum(outcome.events for _, outcome in results)
-    took_s = max(1e-3, time.monotonic() - began)
-    hours = world.days * 24 * len(results)
+    hours = planned.days * 24 * len(results)
     print(
-        f"{results[0][1].requests:,} requests in {world.days:g} days, {len(results)} times: {events / took_s:,.0f} events"
-        f" and {hours / took_s:,.0f} simulated hours a second",
+        f"{results[0][1].requests:,} requests in {planned.days:g} days, {len(results)} times:"
+        f" {events / took_s:,.0f} events and {hours / took_s:,.0f} simulated hours a second",
         file=sys.stderr,
     )
 
 
 def _read(file: Path, days: float | None, seed: int | None) -> "Scenario":
-    from dataclasses import replace
-
     from turnout.plan.scenario_file import ScenarioMistakes, read_scenario
 
     try:
-        world = read_scenario(file)
+        planned = read_scenario(file)
     except ScenarioMistakes as err:
         for line in err.lines:
             print(line, file=sys.stderr)
         raise typer.Exit(2) from err
     changes: dict[str, Any] = {n: v for n, v in (("days", days), ("seed", seed)) if v is not None}
-    return replace(world, **changes)
+    return replace(planned, **changes)
 
 
 def _modes(given: str | None) -> "list[PlanMode]":
@@ -105,24 +181,15 @@ def _modes(given: str | None) -> "list[PlanMode]":
         raise InvalidRequest(f"--modes: {err}; there are {', '.join(PlanMode)}") from err
 
 
-def _run(world: "Scenario", mode: "PlanMode", load: Any, folder: Path) -> "tuple[Setup, Outcome]":
-    from turnout.plan.modes import TITLES, setup_of
-    from turnout.plan.simulation import simulate
-
-    setup = setup_of(world, mode, load)
-    with _progress(TITLES[mode]) as advance:
-        return setup, simulate(world, setup, folder, advance)
-
-
 @contextmanager
-def _progress(title: str) -> "Generator[Callable[[float], None]]":
+def _progress() -> Generator[Callable[[str, float], None]]:
     """A bar on standard error, if that is a terminal."""
     if not sys.stderr.isatty():
-        yield lambda _: None
+        yield lambda _title, _share: None
         return
     from rich.console import Console
     from rich.progress import Progress
 
     with Progress(console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(title, total=1.0)
-        yield lambda share: bar.update(task, completed=share)
+        task = bar.add_task("", total=1.0)
+        yield lambda title, share: bar.update(task, description=title, completed=share)

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from math import ceil, inf
+from math import ceil
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from turnout.plan.scenario import PlannedModel, Scenario
 from turnout.plan.traffic import PlannedRequest, requests
 
 BUSY = 0.8  # how busy fixed replicas may be in the busiest hour, and fixed machines on average
+ALWAYS_S = 10.0**7
 _WINDOW_S = 3_600.0
 
 
@@ -52,6 +53,8 @@ class Setup:
     mode: PlanMode
     models: Mapping[str, PlannedModel]
     pools: tuple[Pool, ...]
+    variant: str = ""
+    """How it differs from what the mode usually means."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,12 +87,16 @@ def _work_s(model: PlannedModel, request: PlannedRequest) -> float:
     return (timing.prompt_s + request.tokens / timing.tokens_per_s) / served.concurrency
 
 
-def setup_of(scenario: Scenario, mode: PlanMode, load: Mapping[str, Load]) -> Setup:
+def setup_of(
+    scenario: Scenario, mode: PlanMode, load: Mapping[str, Load], busy: float = BUSY, more: int = 0
+) -> Setup:
+    """`busy` is how busy fixed replicas may be; `more` replicas of each model, or machines, than usual are on."""
     models = scenario.models
     match mode:
         case PlanMode.RESIDENT:
             count = {
-                n: min(max(1, ceil(load[n].peak / BUSY)), m.served.max_replicas) for n, m in models.items()
+                n: min(max(1, ceil(load[n].peak / busy)) + more, m.served.max_replicas)
+                for n, m in models.items()
             }
             kept = {n: keep(m, min_replicas=count[n], max_replicas=count[n]) for n, m in models.items()}
             return Setup(mode, kept, fixed(scenario, _needed(scenario, kept.values())))
@@ -97,10 +104,12 @@ def setup_of(scenario: Scenario, mode: PlanMode, load: Mapping[str, Load]) -> Se
             kept = {n: keep(m, min_replicas=max(1, m.served.min_replicas)) for n, m in models.items()}
             return Setup(mode, kept, elastic(scenario, _needed(scenario, kept.values())))
         case PlanMode.WARM:
-            kept = {n: keep(m, sleep=not m.video, asleep_s=inf) for n, m in models.items()}
+            kept = {n: keep(m, sleep=not m.video, asleep_s=ALWAYS_S) for n, m in models.items()}
             return Setup(mode, kept, elastic(scenario, _asleep(scenario, kept)))
         case PlanMode.SHARED:
-            return Setup(mode, models, fixed(scenario, _shared(scenario, load)))
+            # The machines are paid for anyway: who is idle stays until somebody needs the room.
+            kept = {n: keep(m, idle_s=ALWAYS_S) for n, m in models.items()}
+            return Setup(mode, kept, fixed(scenario, _shared(scenario, load, more)))
         case PlanMode.JOB | PlanMode.ZERO:
             return Setup(mode, models, elastic(scenario, {}))
 
@@ -145,8 +154,8 @@ def _asleep(scenario: Scenario, models: Mapping[str, PlannedModel]) -> Counter[s
     return _holding(scenario, asleep) | awake
 
 
-def _shared(scenario: Scenario, load: Mapping[str, Load]) -> Counter[str]:
-    """As many as the mean load keeps busy, and one of each kind that some model needs."""
+def _shared(scenario: Scenario, load: Mapping[str, Load], more: int) -> Counter[str]:
+    """As many as the mean load keeps busy, and one of each kind that some model needs; `more` of the cheapest."""
     replicas = [m.served for name, m in scenario.models.items() for _ in range(int(load[name].mean / BUSY))]
     rest = sum(m.served.needs.gpus * (load[name].mean / BUSY % 1) for name, m in scenario.models.items())
     held = _holding(scenario, replicas)
@@ -154,8 +163,9 @@ def _shared(scenario: Scenario, load: Mapping[str, Load]) -> Counter[str]:
         held |= _holding(scenario, [model.served])
     gpus = sum(scenario.machines[name].gpus * count for name, count in held.items())
     wanted = sum(m.needs.gpus for m in replicas) + rest
-    if gpus and wanted > gpus:
+    if held:
         name = min(held, key=lambda n: scenario.machines[n].price_an_hour)
-        more = ceil((wanted - gpus) / max(1, scenario.machines[name].gpus))
-        held[name] = min(scenario.machines[name].max, held[name] + more)
+        kind = scenario.machines[name]
+        missing = max(0, ceil((wanted - gpus) / max(1, kind.gpus)))
+        held[name] = max(1, min(kind.max, held[name] + missing + more))
     return held

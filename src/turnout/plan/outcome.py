@@ -92,7 +92,7 @@ class Waits:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """One mode's figures. `distribution` has the wait of every hundredth of the requests, shortest first; `queue` and
+    """One mode's figures. `waits_of` has each model's waits, `distribution` the wait of every hundredth of the requests, shortest first; `queue` and
     `held` are means over equal parts of the time, the latter of GPUs by model. `video_share` is the video models' part of
     the GPU time that models held; the cost is split by it."""
 
@@ -113,6 +113,7 @@ class Outcome:
     tokens: int
     video_share: float
     ready_share: Mapping[str, float]
+    waits_of: Mapping[str, Sequence[float]]
     distribution: Sequence[float]
     queue: Sequence[float]
     held: Mapping[str, Sequence[float]]

@@ -16,7 +16,7 @@ HEADINGS = (
 def row(scenario: Scenario, setup: Setup, outcome: Outcome) -> tuple[str, ...]:
     on, most = sum(pool.on for pool in setup.pools), max(outcome.machines, default=0.0)
     return (
-        TITLES[setup.mode],
+        title(setup),
         str(on) if on >= most else f"{on} to {most:.0f}",
         money(outcome.cost_a_day, scenario.currency),
         money(outcome.cost_a_video, scenario.currency),
@@ -30,6 +30,10 @@ def row(scenario: Scenario, setup: Setup, outcome: Outcome) -> tuple[str, ...]:
         str(outcome.evictions),
         str(outcome.refused + outcome.failed + outcome.unfinished),
     )
+
+
+def title(setup: Setup) -> str:
+    return TITLES[setup.mode] + (f", {setup.variant}" if setup.variant else "")
 
 
 def money(amount: float | None, currency: str) -> str:
@@ -52,6 +56,7 @@ def as_json(scenario: Scenario, setup: Setup, outcome: Outcome) -> dict[str, Any
     gpu = outcome.gpu
     return {
         "mode": setup.mode.value,
+        "variant": setup.variant,
         "machines": {pool.name: {"on": pool.on, "most": pool.most} for pool in setup.pools},
         "replicas": {
             name: {"min": m.served.min_replicas, "max": m.served.max_replicas, "idle_s": m.served.idle_s}

@@ -191,6 +191,8 @@ class Scenario:
     machines: Mapping[str, MachineKind]
     copies: Mapping[str, tuple[str, ...]]
     """The names of a model's copies, by the name that the traffic uses."""
+    declared: Mapping[str, Mapping[str, object]] = field(default_factory=dict[str, Mapping[str, object]])
+    """Each model as the file declares it, without its timing."""
     name: str = ""
     days: float = 7.0
     seed: int = 1

@@ -27,6 +27,7 @@ from turnout.schemas.validation import UNKNOWN, rule
 MAX_BYTES = 4 * 2**20
 _MAX_COPIES = 2_000
 _MAX_SHOWN = 20
+_OURS = ("timing", "copies")  # said of a model in scenarios only
 
 _Place = tuple[str | int, ...]
 
@@ -108,6 +109,7 @@ class _Reader:
             content.traffic,
             content.machines,
             copies,
+            {n: {k: v for k, v in d.items() if k not in _OURS} for n, d in self._declared().items()},
             content.name,
             content.days,
             content.seed,
@@ -168,7 +170,7 @@ class _Reader:
 
     def _models(self, name: str, declared: Mapping[str, Any]) -> list[PlannedModel]:
         path: _Place = ("models", name)
-        kept = {k: v for k, v in declared.items() if k not in ("timing", "copies")}
+        kept = {k: v for k, v in declared.items() if k not in _OURS}
         timing = self._checked(_TIMING, declared.get("timing", {}), (*path, "timing"))
         count = declared.get("copies", 1)
         if not isinstance(count, int) or not 1 <= count <= _MAX_COPIES:

@@ -49,6 +49,7 @@ def run(
         tokens=state.tally.tokens,
         video_share=by_videos / total if total else 0.0,
         ready_share={n: sum(own) / len(own) for n, own in state.ready.means(until).items()},
+        waits_of=state.tally.waits,
         distribution=[percentile(all_waits, n / 100) for n in range(1, 101)],
         queue=queue.get("", []),
         held=held,
