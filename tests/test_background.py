@@ -102,6 +102,10 @@ _MADE_ELSEWHERE = {
     "wiring/on_ray/gang_replica.py": (2, "Serve checks the replica's health"),
     "wiring/on_ray/manager_actor.py": (2, "an error ends the process, and Ray starts another"),
     "wiring/on_ray/scaling_policy.py": (1, "catches every error"),
+    "wiring/run_rank.py": (
+        1,
+        "waits for one signal; without it the pod is killed at the end of its grace period",
+    ),
     "wiring/run_worker.py": (1, "the worker's server: its end ends the worker"),
     "worker/direct_access.py": (1, _REQUEST),
     "worker/joiner.py": (2, _AWAITED),

@@ -18,7 +18,7 @@ from turnout.domain.errors import InvalidRequest, Misconfigured
 from turnout.domain.keys import Role
 from turnout.domain.quotas import ChatLimits
 from turnout.domain.serving import EngineKind, ServedModel, gang_model
-from turnout.domain.video_model import Model
+from turnout.domain.video_model import Model, Runner
 from turnout.engines.engine_servers import check_served
 from turnout.ports.tasks import Limits
 from turnout.schemas.declared_models import read_model
@@ -166,6 +166,12 @@ class Config:
     def models(self) -> tuple[Model, ...]:
         """The video models among those that are declared, as gangs know them."""
         return tuple(model for served in self.served if (model := gang_model(served)) is not None)
+
+    @property
+    def models_on_ray(self) -> tuple[Model, ...]:
+        """Where the service runs on Ray: the video models whose gangs run there."""
+        ours = {s.name for s in self.served if s.video and s.video.run_by(Runner.RAY) is Runner.RAY}
+        return tuple(model for model in self.models if model.name in ours)
 
     @property
     def limits(self) -> Limits:

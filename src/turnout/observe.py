@@ -144,5 +144,10 @@ def name_attempt(task: str, attempt: int) -> None:
     structlog.contextvars.bind_contextvars(task=task, attempt=attempt)
 
 
+def name_gang(gang: str) -> None:
+    """The same for the gang, once its ranks have agreed on a name."""
+    structlog.contextvars.bind_contextvars(gang=gang)
+
+
 def get_log() -> structlog.typing.FilteringBoundLogger:
     return cast("structlog.typing.FilteringBoundLogger", structlog.get_logger())

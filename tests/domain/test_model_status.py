@@ -31,6 +31,10 @@ WAITING, FAILED = ModelState.WAITING, ModelState.FAILED
         (ModelStatus(ModelState.STOPPED), "not started: nobody asks for it"),
         (REGISTERED, "registered"),
         (NOT_LOOKED_AT, "the manager has not looked at it yet"),
+        (ModelStatus(ModelState.STOPPED, StatusCause.RUN_BY_RAY), "its gangs run on Ray"),
+        (ModelStatus(ModelState.STOPPED, StatusCause.RUN_BY_OTHERS), "its gangs are started by others"),
+        (ModelStatus(ModelState.STOPPED, StatusCause.RUN_BY_JOBS), "each task is a job on Kubernetes"),
+        (ModelStatus(READY, StatusCause.RUN_BY_OTHERS, replicas=1), "ready: 1 replica"),
         (ModelStatus(STOPPING, worker="w", for_s=7), "stopping on w for 7 s"),
         (ModelStatus(STOPPING, worker="w", reason="idle"), "leaving w (idle)"),
         (
@@ -70,6 +74,10 @@ def test_a_status_is_said_in_words(status: ModelStatus, words: str) -> None:
         (ModelStatus(ModelState.ASLEEP), "waking"),
         (ModelStatus(ModelState.STOPPED), "waking"),
         (NOT_LOOKED_AT, "waking: the manager has not looked at it yet"),
+        (
+            ModelStatus(ModelState.STOPPED, StatusCause.RUN_BY_OTHERS),
+            "waiting for a gang: its gangs are started by others",
+        ),
         (ModelStatus(WAITING, StatusCause.NO_WORKER), "waking: no worker has joined"),
         (
             ModelStatus(WAITING, StatusCause.MEMORY_HELD, by=("a",)),

@@ -10,15 +10,17 @@ from dataclasses import dataclass, field
 import numpy as np
 from tests.conftest import Stores
 
-from turnout.domain.tasks import GangId
+from turnout.domain.exit_codes import ExitCode
+from turnout.domain.tasks import GangId, TaskId
 from turnout.domain.video import VideoSpec
 from turnout.engines.base import CheckpointRefused, Frames
 from turnout.gang.attempt import AttemptContext
 from turnout.gang.cadence import Cadence
-from turnout.gang.group import Group, RankPlace
+from turnout.gang.group import Group
 from turnout.gang.heartbeat import RankHeartbeat
-from turnout.gang.leader import Leader, LeaderTerms
+from turnout.gang.leader import Leader
 from turnout.gang.rank_commands import RankCommander
+from turnout.gang.rank_place import RankDuties, RankPlace
 from turnout.ports.tasks import Limits
 
 MODEL = "wan-tiny-t2v"
@@ -82,14 +84,23 @@ class HeldStep:
 
 @asynccontextmanager
 async def leading(
-    stores: Stores, gang: str, engine: NumberEngine, *, lease_s: float = 60.0, once: bool = True
-) -> AsyncIterator[asyncio.Task[None]]:
+    stores: Stores,
+    gang: str,
+    engine: NumberEngine,
+    *,
+    lease_s: float = 60.0,
+    once: bool = True,
+    task: TaskId | None = None,
+    idle_exit_s: float | None = None,
+) -> AsyncIterator[asyncio.Task[ExitCode]]:
     """A gang at work; it leaves after one task, or at the end."""
     ranks = RankCommander(Group(RankPlace(0, 1, 0)), engine, RankHeartbeat(None))
     with ThreadPoolExecutor(1) as thread:
         cadence = Cadence(checkpoint_steps=2, checkpoint_s=1000, preview_steps=4)
         context = AttemptContext(stores.tasks, stores.queue, stores.blobs, cadence, lease_s, 600.0, thread)
-        leader = Leader(context, LeaderTerms(MODEL, GangId(gang), LIMITS, once=once), lambda: ranks)
+        leader = Leader(
+            context, RankDuties(MODEL, GangId(gang), once, task, idle_exit_s), LIMITS, lambda: ranks
+        )
         job = asyncio.create_task(leader.run(), name=gang)
         try:
             yield job

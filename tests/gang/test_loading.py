@@ -3,7 +3,7 @@
 import asyncio
 import threading
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 
@@ -13,10 +13,11 @@ from tests.gang.conftest import LIMITS, MODEL, NumberEngine
 from turnout.domain.tasks import Cancelled, GangId, LoadedBytes, State, Task
 from turnout.gang.attempt import AttemptContext
 from turnout.gang.cadence import Cadence
-from turnout.gang.group import Group, RankPlace
+from turnout.gang.group import Group
 from turnout.gang.heartbeat import RankHeartbeat
-from turnout.gang.leader import Leader, LeaderTerms
+from turnout.gang.leader import Leader
 from turnout.gang.rank_commands import RankCommander
+from turnout.gang.rank_place import RankDuties, RankPlace
 
 
 class Loading:
@@ -25,6 +26,7 @@ class Loading:
     def __init__(self) -> None:
         self.loaded: LoadedBytes | None = None
         self.done = threading.Event()
+        self.drain: Callable[[], None] = lambda: None
 
     def __call__(self) -> RankCommander:
         self.done.wait(30)
@@ -45,7 +47,8 @@ async def loading_gang(stores: Stores) -> AsyncIterator[Loading]:
             thread,
             lambda: model.loaded,
         )
-        leader = Leader(context, LeaderTerms(MODEL, GangId("g"), LIMITS), model)
+        leader = Leader(context, RankDuties(MODEL, GangId("g")), LIMITS, model)
+        model.drain = leader.drain
         job = asyncio.create_task(leader.run(), name="gang")
         try:
             yield model
@@ -87,3 +90,20 @@ async def test_a_task_that_is_cancelled_meanwhile_makes_way_for_the_next(stores:
         model.loaded = LoadedBytes(2, 9)
         await shows(stores, second, model.loaded)
         assert not model.done.is_set()
+
+
+async def test_a_gang_that_is_drained_while_it_loads_gives_its_task_back_at_once_and_without_blame(
+    stores: Stores,
+) -> None:
+    task = await stores.tasks.submit(make_task(steps=2), LIMITS)
+    async with loading_gang(stores) as model:
+        model.loaded = LoadedBytes(1, 9)
+        await shows(stores, task, model.loaded)
+        model.drain()
+
+        async def given_back() -> bool:
+            return (await stores.tasks.get(task.id)).state is State.QUEUED
+
+        await wait_until(given_back, "the task to wait again")
+        assert not model.done.is_set()
+    assert (await stores.tasks.get(task.id)).failures == 0

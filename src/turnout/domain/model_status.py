@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
+from turnout.domain.video_model import Runner
+
 
 class ModelState(StrEnum):
     READY = "ready"
@@ -26,6 +28,18 @@ class StatusCause(StrEnum):
     ROOM_BEING_MADE = "room_being_made"
     MEMORY_BEING_FREED = "memory_being_freed"
     MEMORY_HELD = "memory_held"
+    RUN_BY_RAY = "run_by_ray"
+    RUN_BY_OTHERS = "run_by_others"
+    RUN_BY_JOBS = "run_by_jobs"
+
+
+RUN_BY = {
+    Runner.RAY: StatusCause.RUN_BY_RAY,
+    Runner.EXTERNAL: StatusCause.RUN_BY_OTHERS,
+    Runner.JOB: StatusCause.RUN_BY_JOBS,
+}
+"""Models whose gangs the manager does not place say so in every state."""
+_RUN_ELSEWHERE = frozenset(RUN_BY.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +61,11 @@ class ModelStatus:
     by: tuple[str, ...] = ()
     wake_s: float | None = None
     idle_left_s: float | None = None
+
+    @property
+    def runs_elsewhere(self) -> bool:
+        """Whether somebody else than the manager starts its gangs."""
+        return self.cause in _RUN_ELSEWHERE
 
 
 NOT_LOOKED_AT = ModelStatus(ModelState.STOPPED, StatusCause.NOT_LOOKED_AT)
@@ -92,6 +111,8 @@ def why_tasks_wait(status: ModelStatus) -> str | None:
             return None
         case ModelState.STARTING:
             return f"waking: {status.reason or 'loading'} on {status.worker}"
+        case ModelState.STOPPED if status.runs_elsewhere:
+            return f"waiting for a gang: {_cause(status)}"
         case ModelState.ASLEEP | ModelState.STOPPED | ModelState.WAITING:
             return f"waking: {_cause(status)}" if status.cause else "waking"
         case ModelState.STOPPING:
@@ -125,6 +146,12 @@ def _cause(status: ModelStatus) -> str:
             return f"{', '.join(status.by)} makes room for it"
         case StatusCause.MEMORY_BEING_FREED:
             return "memory is being freed"
+        case StatusCause.RUN_BY_RAY:
+            return "its gangs run on Ray"
+        case StatusCause.RUN_BY_OTHERS:
+            return "its gangs are started by others"
+        case StatusCause.RUN_BY_JOBS:
+            return "each task is a job on Kubernetes"
         case StatusCause.MEMORY_HELD if status.by:
             return f"the memory it needs is held by {', '.join(status.by)}"
         case StatusCause.MEMORY_HELD | None:

@@ -6,6 +6,7 @@ must know, read off such a declaration.
 
 import re
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Literal
 
 from turnout.domain.errors import InvalidRequest
@@ -22,11 +23,23 @@ _COUNTS = (
 )
 
 
+class Runner(StrEnum):
+    """Who starts a model's gangs. The manager places those of workers alone: of the others it neither places nor refuses
+    any. `EXTERNAL` are ranks that somebody else starts (torchrun, a LeaderWorkerSet); `JOB` is one Kubernetes job for each
+    task."""
+
+    WORKER = "worker"
+    RAY = "ray"
+    EXTERNAL = "external"
+    JOB = "job"
+
+
 @dataclass(frozen=True, slots=True)
 class VideoPart:
     """A gang has `ulysses × cfg` ranks: `ulysses` splits the token sequence, `cfg` (1 or 2) runs the two branches
     of guidance side by side, `fsdp` shards the weights over all ranks. `fp8` computes the large products less exactly.
-    `video_engine` is what renders: a name that is installed on the machine, or an import path `module:Class`."""
+    `video_engine` is what renders: a name that is installed on the machine, or an import path `module:Class`.
+    `runner` None: workers, or Ray where the service runs on Ray."""
 
     rules: VideoRules
     ulysses: int = 1
@@ -35,6 +48,7 @@ class VideoPart:
     device: str = "cpu"
     fp8: bool = False
     video_engine: str = WAN_ENGINE
+    runner: Runner | None = None
 
     @property
     def ranks(self) -> int:
@@ -44,6 +58,9 @@ class VideoPart:
     def runs_named_code(self) -> bool:
         """Whether the model's declaration itself says which code runs, rather than what was installed."""
         return ":" in self.video_engine
+
+    def run_by(self, default: Runner) -> Runner:
+        return self.runner or default
 
 
 @dataclass(frozen=True, slots=True)

@@ -185,6 +185,8 @@ class Attempt:
                 told, self._moved_at = loaded, time.monotonic()
                 await self._report(Stage.LOADING, 0, told)
             self._check_lease()
+            if self._draining():
+                raise Unavailable("the gang was drained while its model loaded")
         return await loading
 
     async def _restore_or_begin(self, ranks: RankCommander) -> None:

@@ -1,35 +1,17 @@
 """The process group of a gang: how its ranks find each other, and how rank 0 sends commands to the others."""
 
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, cast
+from typing import Any, TypeVar, cast
+
+from turnout.gang.rank_place import RankPlace
+
+T = TypeVar("T")
 
 # A follower waits here for the next command; rank 0 sends one at least every few seconds, also when idle.
 _CONTROL_TIMEOUT = timedelta(minutes=30)
+_LEAVE = "turnout:leave"
 _MEETING_TIMEOUT = timedelta(minutes=5)  # for all ranks to import, on machines that may be busy
-
-
-@dataclass(frozen=True, slots=True)
-class RankPlace:
-    """Which rank this process is, and where the gang meets: a file that all ranks see, `tcp://host:port` where
-    rank 0 has bound the socket `listening` already, or None for `MASTER_ADDR` and `MASTER_PORT` as torchrun sets
-    them."""
-
-    rank: int
-    ranks: int
-    local_rank: int
-    rendezvous: str | None = None
-    listening: int | None = None
-
-
-def rank_place_from(environ: Mapping[str, str], rendezvous: str | None = None) -> RankPlace:
-    """The place that torchrun's variables describe; a lone process sits alone."""
-    rank = int(environ.get("RANK", "0"))
-    return RankPlace(
-        rank, int(environ.get("WORLD_SIZE", "1")), int(environ.get("LOCAL_RANK", rank)), rendezvous
-    )
 
 
 def _meeting(place: RankPlace) -> dict[str, Any]:
@@ -80,6 +62,31 @@ class Group:
                 **_meeting(place),
             )
         return cls(place)
+
+    def introduce(self, own: T) -> list[T]:
+        """What each rank says of itself, by number; all call it at the same time."""
+        told: list[Any] = [own] * self.place.ranks
+        if self.place.ranks > 1:
+            import torch.distributed as dist
+
+            cast("Any", dist).all_gather_object(told, own)
+        return told
+
+    def ask_to_leave(self) -> None:
+        """Lets any rank ask rank 0 to take all away. Any thread may call it."""
+        if (store := self._store()) is not None:
+            store.set(_LEAVE, "1")
+
+    def asked_to_leave(self) -> bool:
+        store = self._store()
+        return store is not None and bool(store.check([_LEAVE]))
+
+    def _store(self) -> Any | None:
+        if self.place.ranks == 1:
+            return None
+        import torch.distributed.distributed_c10d as c10d
+
+        return cast("Any", c10d)._get_default_store()
 
     def send(self, command: object) -> None:
         self._broadcast([command])

@@ -1,15 +1,17 @@
-"""What rank 0 does: claim a task, attempt it, claim the next; leave when drained or when the gang is broken."""
+"""What rank 0 does: claim a task, attempt it, claim the next; leave when drained, when it was started for one task, when it
+had nothing to do for long enough, or when the gang is broken."""
 
 import asyncio
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 
-from turnout.domain.errors import Unavailable
-from turnout.domain.tasks import GangId, Task
+from turnout.domain.errors import NotFound, Unavailable
+from turnout.domain.exit_codes import ExitCode, verdict
+from turnout.domain.tasks import Task, TaskId
 from turnout.gang.attempt import Attempt, AttemptContext
 from turnout.gang.cadence import StepPace
 from turnout.gang.rank_commands import RankCommander
+from turnout.gang.rank_place import RankDuties
 from turnout.observe import get_log
 from turnout.ports.tasks import Limits
 
@@ -19,24 +21,15 @@ _POLL_S = 0.2
 _KEEP_ALIVE_S = 10.0
 
 
-@dataclass(frozen=True, slots=True)
-class LeaderTerms:
-    """What this gang renders; with `once` it leaves after one task."""
-
-    model: str
-    gang: GangId
-    limits: Limits
-    once: bool = False
-
-
 class Leader:
     """`load` forms the group and loads the model; it runs while the first task is already being claimed."""
 
     def __init__(
-        self, context: AttemptContext, terms: LeaderTerms, load: Callable[[], RankCommander]
+        self, context: AttemptContext, duties: RankDuties, limits: Limits, load: Callable[[], RankCommander]
     ) -> None:
         self._context = context
-        self._terms = terms
+        self._duties = duties
+        self._limits = limits
         self._load = load
         self._draining = False
 
@@ -44,22 +37,35 @@ class Leader:
         """Leave at the next step, with a checkpoint of what is under way."""
         self._draining = True
 
-    async def run(self) -> None:
+    async def run(self) -> ExitCode:
+        """What became of the last task, for one that renders `once`."""
         loop = asyncio.get_running_loop()
         began = time.monotonic()
         loading = loop.run_in_executor(self._context.engine_thread, self._load)
         pace = StepPace()
         kept_alive_at = 0.0
+        idle_since: float | None = None  # counts from ready
+        code: ExitCode | None = None
         while not self._draining:
             task = await self._claim(loading=not loading.done())
             if task is not None:
                 log.info("task claimed", task=task.id, attempt=task.attempt, checkpoint=task.checkpoint)
                 attempt = Attempt(self._context, task, loading, pace, lambda: self._draining)
                 await attempt.run()
-                pace = attempt.pace
-                if self._terms.once:
+                pace, idle_since = attempt.pace, None
+                if self._duties.once:
+                    code = await self._verdict(task.id)
                     break
                 continue
+            if self._duties.task is not None:
+                code = await self._verdict(self._duties.task)
+                if code is not ExitCode.GIVEN_BACK:
+                    break  # somebody else has it, or it has ended
+            if loading.done():
+                idle_since = idle_since or time.monotonic()
+                if self._is_over(time.monotonic() - idle_since):
+                    log.info("gang had nothing to do", idle_s=self._duties.idle_exit_s)
+                    break
             if loading.done() and time.monotonic() - kept_alive_at > _KEEP_ALIVE_S:
                 if not kept_alive_at:
                     log.info("gang ready", load_s=round(time.monotonic() - began, 3))
@@ -67,19 +73,38 @@ class Leader:
                 kept_alive_at = time.monotonic()
             await asyncio.sleep(_POLL_S)
         await self._leave(loading)
+        if code is None:
+            code = ExitCode.GIVEN_BACK if self._duties.once and self._draining else ExitCode.COMPLETED
+        return code
+
+    def _is_over(self, idle_s: float) -> bool:
+        return self._duties.idle_exit_s is not None and idle_s >= self._duties.idle_exit_s
+
+    async def _verdict(self, task: TaskId) -> ExitCode:
+        """GIVEN_BACK also while nobody can say: the task waits, or will when its lease has run out."""
+        try:
+            return verdict((await self._context.tasks.get(task)).state)
+        except NotFound:
+            return verdict(None)
+        except Unavailable as err:
+            log.warning("task's state not known", task=task, error=str(err))
+            return ExitCode.GIVEN_BACK
 
     async def _claim(self, *, loading: bool) -> Task | None:
-        terms = self._terms
+        duties = self._duties
         try:
-            return await self._context.queue.claim(terms.model, terms.gang, terms.limits, loading=loading)
+            return await self._context.queue.claim(
+                duties.model, duties.gang, self._limits, duties.task, loading=loading
+            )
         except Unavailable as err:
             log.warning("queue did not answer", error=str(err))
             return None
 
     async def _leave(self, loading: asyncio.Future[RankCommander]) -> None:
-        ranks = await loading
-        await asyncio.get_running_loop().run_in_executor(self._context.engine_thread, ranks.leave)
+        if loading.done():  # before that nobody listens, and nothing is lost
+            ranks = loading.result()
+            await asyncio.get_running_loop().run_in_executor(self._context.engine_thread, ranks.leave)
         try:
-            await self._context.queue.leave(self._terms.model, self._terms.gang)
+            await self._context.queue.leave(self._duties.model, self._duties.gang)
         except Unavailable as err:
             log.warning("gang left without saying so", error=str(err))

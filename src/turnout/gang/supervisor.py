@@ -2,7 +2,8 @@
 
 When one rank dies or falls silent the whole gang is killed, because the others would wait in a collective for ever.
 Then the tasks it held are put back and the gang is formed anew. A gang that time and again does
-not get as far as a loaded model gives up, and says why: whoever placed it can try elsewhere.
+not get as far as a loaded model gives up, and says why: whoever placed it can try elsewhere. The ranks of one pod are not
+formed anew, because those of the other pods would not meet them: whoever started the pods starts all of them again.
 """
 
 import asyncio
@@ -16,6 +17,7 @@ from dataclasses import dataclass, field
 
 from turnout.domain.backoff import backoff_s
 from turnout.domain.errors import Unavailable
+from turnout.domain.exit_codes import LEFT, ExitCode
 from turnout.domain.tasks import GangId
 from turnout.gang.heartbeat import MOVED, READY
 from turnout.observe import get_log
@@ -38,6 +40,7 @@ class GangOrders:
     stall_s: float
     step_timeout_s: float
     drain_s: float
+    reforms: bool = True
 
 
 @dataclass(slots=True)
@@ -78,25 +81,25 @@ class GangSupervisor:
         """Drain: rank 0 leaves at the next step and takes the others along."""
         self._stopping.set()
 
-    async def run(self) -> None:
-        """Returns when the gang has left as it was told; raises Unavailable when it cannot be formed."""
+    async def run(self) -> int:
+        """What its first rank left with, as it was told; raises Unavailable when the gang cannot be formed."""
         failures = 0
         while True:
             began = time.monotonic()
             reason = await self._one_formation()
-            if reason is None:
-                return
+            if isinstance(reason, int):
+                return reason
             log.warning("gang broke", gang=self._orders.gang, reason=reason)
             await self._put_back(reason)
             if self._stopping.is_set():
-                return
-            if self._unready >= _MAX_UNREADY:
+                return ExitCode.GIVEN_BACK
+            if self._unready >= _MAX_UNREADY or not self._orders.reforms:
                 raise Unavailable(reason)
             failures = 1 if time.monotonic() - began > _STEADY_S else failures + 1
             await self._pause(backoff_s(failures, 0.5, 30.0))
 
-    async def _one_formation(self) -> str | None:
-        """Runs the ranks until the gang ends; says why it broke, or None when it left as it was told."""
+    async def _one_formation(self) -> str | int:
+        """Runs the ranks until the gang ends; says why it broke, or with which code it left as it was told."""
         async with self._form() as ranks:
             log.info(
                 "gang formed", gang=self._orders.gang, ranks=len(ranks), pids=[r.process.pid for r in ranks]
@@ -116,7 +119,7 @@ class GangSupervisor:
                     self._ready()
                 if problem is not None:
                     return problem
-                if any(r.process.returncode == 0 for r in ranks):
+                if any(r.process.returncode is not None for r in ranks):
                     return await self._wait_for_others(ranks)
                 await asyncio.sleep(_TICK_S)
 
@@ -125,7 +128,7 @@ class GangSupervisor:
         for rank in ranks:
             rank.read_heartbeat()
             code = rank.process.returncode
-            if code is not None and code != 0:
+            if code is not None and code not in LEFT:
                 return f"rank {rank.number} {_how_it_ended(code)}: {rank.process.last_words()}".rstrip(": ")
             if code is None and now - rank.alive_at > self._orders.stall_s:
                 return f"rank {rank.number} gave no sign of life for {self._orders.stall_s:g} s"
@@ -133,14 +136,18 @@ class GangSupervisor:
                 return f"rank {rank.number} did not move for {self._orders.step_timeout_s:g} s"
         return None
 
-    async def _wait_for_others(self, ranks: list[_Rank]) -> str | None:
+    async def _wait_for_others(self, ranks: list[_Rank]) -> str | int:
+        """A leader that left before it was ready took nobody along."""
         try:
-            async with asyncio.timeout(_LEAVE_S):
-                codes = [await r.process.wait() for r in ranks]
+            async with asyncio.timeout(_LEAVE_S if ranks[0].ready else 0.0):
+                for rank in ranks:
+                    await rank.process.wait()
         except TimeoutError:
-            return None  # the leader had nothing left to do; the rest is killed with the formation
-        bad = [f"rank {n} {_how_it_ended(code)}" for n, code in enumerate(codes) if code]
-        return bad[0] if bad and codes[0] else None
+            pass  # the leader had nothing left to do; the rest is killed with the formation
+        code = ranks[0].process.returncode
+        if code is None:
+            return "rank 0 stayed when another one had left"
+        return code if code in LEFT else f"rank 0 {_how_it_ended(code)}"
 
     @asynccontextmanager
     async def _form(self) -> AsyncGenerator[list[_Rank]]:
@@ -161,7 +168,11 @@ class GangSupervisor:
 
     async def _put_back(self, reason: str) -> None:
         try:
-            for task in await self._queue.release(self._orders.model, self._orders.gang, reason):
+            # Who is told to leave and does not manage in time has done nothing wrong: the task goes on elsewhere.
+            counts = not self._stopping.is_set()
+            for task in await self._queue.release(
+                self._orders.model, self._orders.gang, reason, counts=counts
+            ):
                 log.warning("task put back", task=task.id, state=task.state, attempt=task.attempt)
         except Unavailable as err:
             log.warning("tasks were not put back; their lease will run out", error=str(err))

@@ -4,6 +4,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
 from turnout.domain.fleet import Fleet, ModelHistory
+from turnout.domain.model_status import ModelStatus
 from turnout.domain.serving import (
     Demand,
     DemandReport,
@@ -112,9 +113,14 @@ def publication(
 
 
 def with_others(
-    update: Publication | None, before: Mapping[str, ServedModel], after: Mapping[str, ServedModel]
+    update: Publication | None,
+    before: Mapping[str, ServedModel],
+    after: Mapping[str, ServedModel],
+    statuses: Mapping[str, ModelStatus],
 ) -> Publication | None:
     """Adds the models that others look after: gateways must know of them, though no replica of ours is theirs."""
+    if update is not None and update.statuses is not None:
+        update = replace(update, statuses={**update.statuses, **statuses})
     gone: dict[str, ModelRoutes | None] = dict.fromkeys(before.keys() - after.keys())
     come = {n: ModelRoutes(video=m.video is not None) for n, m in after.items() if before.get(n) != m}
     if not (gone or come):

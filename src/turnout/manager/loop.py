@@ -12,7 +12,9 @@ from dataclasses import dataclass, field, fields, replace
 
 from turnout.domain.errors import Unavailable
 from turnout.domain.fleet import Fleet, ModelHistory, Rules, rebased
+from turnout.domain.model_status import ModelStatus
 from turnout.domain.serving import Demand, EngineKind, ReplicaId, ServedModel, Worker
+from turnout.domain.video_model import Runner
 from turnout.manager.changes import (
     GatewayDemand,
     demand_event,
@@ -36,7 +38,9 @@ from turnout.manager.events_and_commands import (
     Tick,
 )
 from turnout.manager.figures import count_decisions, count_replicas
+from turnout.manager.views import statuses_of_others
 from turnout.observe import get_log
+from turnout.ports.gangs import GangReports
 from turnout.ports.manager_state import FleetChanges, ManagerState, SavedFleet
 from turnout.ports.models import ModelStore
 from turnout.ports.mutex import Mutex
@@ -66,6 +70,7 @@ class _LoopState:
     asked: dict[str, tuple[int, GatewayDemand]] = field(default_factory=dict[str, tuple[int, GatewayDemand]])
     others: dict[str, ServedModel] = field(default_factory=dict[str, ServedModel])
     others_told: dict[str, ServedModel] = field(default_factory=dict[str, ServedModel])
+    others_statuses: dict[str, ModelStatus] = field(default_factory=dict[str, ModelStatus])
     looked_at: float = float("-inf")
     history_at: float = float("-inf")
 
@@ -73,7 +78,8 @@ class _LoopState:
 @dataclass(frozen=True, slots=True)
 class FleetManager:
     """`backlog` tells how many video tasks wait; `id` must be new for each process: replicas are named after it.
-    Models of the engines `elsewhere` are looked after by others (gangs by Ray, say)."""
+    `gangs_by` runs the gangs of models that do not say it; those that no worker runs are looked after by others, and
+    `gangs` tells how their gangs are."""
 
     id: str
     manager_state: ManagerState
@@ -82,8 +88,9 @@ class FleetManager:
     demand: DemandReports
     backlog: Backlog
     mutex: Mutex
+    gangs: GangReports
     rules: Rules = field(default_factory=Rules)
-    elsewhere: frozenset[EngineKind] = frozenset()
+    gangs_by: Runner = Runner.WORKER
     clock: Callable[[], float] = time.monotonic
 
     async def run(self) -> None:
@@ -157,7 +164,7 @@ class FleetManager:
                 replica_counts=count_replicas(state.fleet) if with_history else None,
                 decision_counts=count_decisions(before, state.fleet, commands),
             )
-        update = with_others(update, state.others_told, state.others)
+        update = with_others(update, state.others_told, state.others, state.others_statuses)
         if update is not None and not await self.manager_state.publish(MUTEX, self.id, update):
             log.warning("right to manage the fleet lost", manager=self.id)
             return None
@@ -194,13 +201,19 @@ class FleetManager:
             }
         if everything:
             state.looked_at = now
+            told = (await self.gangs.all()).values() if state.others else ()
+            state.others_statuses = statuses_of_others(state.others.values(), self.gangs_by, told)
         queues = await self._queues(fleet, now)
         return [*events, demand_event(fleet, (asked for _, asked in state.asked.values()), queues), Tick()]
 
     async def _models(self) -> tuple[dict[str, ServedModel], dict[str, ServedModel]]:
         """Ours, and those that others look after."""
         models = await self.models.all()
-        others = {name: model for name, model in models.items() if model.engine in self.elsewhere}
+        others = {
+            name: model
+            for name, model in models.items()
+            if model.video is not None and model.video.run_by(self.gangs_by) is not Runner.WORKER
+        }
         return {name: model for name, model in models.items() if name not in others}, others
 
     async def _queues(self, fleet: Fleet, now: float) -> dict[str, Demand]:

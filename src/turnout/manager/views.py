@@ -1,10 +1,11 @@
 """What others see of the fleet: orders for a worker, routes for gateways, and how each model stands. Pure."""
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from turnout.domain.fleet import Fleet, load_of
-from turnout.domain.model_status import ModelState, ModelStatus, StatusCause
+from turnout.domain.model_status import RUN_BY, ModelState, ModelStatus, StatusCause
 from turnout.domain.placement import could_ever_fit
 from turnout.domain.serving import (
     ModelRoutes,
@@ -12,11 +13,14 @@ from turnout.domain.serving import (
     Replica,
     ReplicaOrder,
     Route,
+    ServedModel,
     Standing,
     Want,
     Worker,
     WorkerId,
 )
+from turnout.domain.slots import GangReport, gang_statuses
+from turnout.domain.video_model import Runner
 
 _ROUTED = frozenset({Phase.READY, Phase.SLEEPING})
 
@@ -93,6 +97,23 @@ def _idle_left_s(fleet: Fleet, name: str, replicas: Sequence[Replica]) -> float 
         return None
     used_at = max(max(r.used_at, r.ready_at or 0.0) for r in ready)
     return max(0.0, model.idle_s - (fleet.at - max(used_at, demand.asked_at if demand else 0.0)))
+
+
+def statuses_of_others(
+    models: Iterable[ServedModel], gangs_by: Runner, gangs: Iterable[GangReport]
+) -> dict[str, ModelStatus]:
+    """How the models stand whose gangs are not placed here: as their gangs tell."""
+    gangs = list(gangs)
+    told, ready = gang_statuses(gangs), Counter(g.model for g in gangs if g.ready_at is not None)
+    return {
+        model.name: replace(
+            told.get(model.name, ModelStatus(ModelState.STOPPED)),
+            cause=RUN_BY[model.video.run_by(gangs_by)],
+            replicas=ready[model.name],
+        )
+        for model in models
+        if model.video is not None
+    }
 
 
 def _status(fleet: Fleet, model: str, replicas: Sequence[Replica]) -> ModelStatus:

@@ -12,9 +12,18 @@ from turnout.ports.tasks import Limits
 class Queue(Protocol):
     """The tasks that wait, for gangs that take them."""
 
-    async def claim(self, model: str, gang: GangId, limits: Limits, *, loading: bool = False) -> Task | None:
-        """The next task, claimed for the gang with a new attempt number; None when there is none, or when the gang
-        was closed. While it is `loading` it leaves tasks to gangs that may begin sooner (`fairness.LOADING_WAIT_S`)."""
+    async def claim(
+        self,
+        model: str,
+        gang: GangId,
+        limits: Limits,
+        wanted: TaskId | None = None,
+        *,
+        loading: bool = False,
+    ) -> Task | None:
+        """The next task, or the one that is `wanted`, claimed for the gang with a new attempt number; None when it does not
+        wait, or when the gang was closed. While it is `loading` it leaves tasks to gangs that may begin sooner
+        (`fairness.LOADING_WAIT_S`), but not the one that is wanted."""
         ...
 
     async def renew(self, task: Task) -> bool:
@@ -51,8 +60,8 @@ class QueueGangs(Protocol):
         """How many tasks each gang holds."""
         ...
 
-    async def release(self, model: str, gang: GangId, reason: str) -> list[Task]:
-        """Puts back at once what a gang that is known to be dead still holds."""
+    async def release(self, model: str, gang: GangId, reason: str, *, counts: bool = True) -> list[Task]:
+        """Puts back at once what a gang that is known to be dead still holds. `counts`: it died by itself."""
         ...
 
     async def leave(self, model: str, gang: GangId) -> None:

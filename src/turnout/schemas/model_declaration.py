@@ -10,8 +10,11 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from turnout.domain.serving import EngineKind
+from turnout.domain.video_model import Runner
 
-VIDEO_FIELDS = frozenset({"family", "rules", "ulysses", "cfg", "fsdp", "device", "fp8", "video_engine"})
+VIDEO_FIELDS = frozenset(
+    {"family", "rules", "ulysses", "cfg", "fsdp", "device", "fp8", "video_engine", "runner"}
+)
 """For wan models only."""
 
 
@@ -99,5 +102,12 @@ class ModelDeclaration:
         default="wan",
         metadata=_says(
             "What renders: wan, ltx, an installed engine's name, or module:Class.", max_length=300
+        ),
+    )
+    runner: Runner | None = field(
+        default=None,
+        metadata=_says(
+            "Who starts a wan model's gangs: worker, ray, external (others do), job (a Kubernetes job for each task)."
+            " Absent: workers, or Ray where the service runs on Ray."
         ),
     )

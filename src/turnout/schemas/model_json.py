@@ -7,6 +7,7 @@ from pydantic import BaseModel
 from turnout.domain.model_status import ModelState, ModelStatus, StatusCause, describe
 from turnout.domain.serving import EngineKind, ServedModel
 from turnout.domain.video import ImageUse
+from turnout.domain.video_model import Runner
 from turnout.schemas.openai_json import without_path
 
 
@@ -67,6 +68,7 @@ class ModelShown(ModelAnswer):
     running: int
     seconds_per_work: float | None
     video_engine: str
+    runner: Runner
 
 
 class ServedShown(ModelAnswer):
@@ -143,4 +145,6 @@ def shown(model: ServedModel, status: ModelStatus) -> ModelShown | ServedShown:
         running=0,
         seconds_per_work=None,
         video_engine=video.video_engine,
+        # What a model does not say, the manager tells: it knows whether the service runs on Ray.
+        runner=video.run_by(Runner.RAY if status.cause is StatusCause.RUN_BY_RAY else Runner.WORKER),
     )

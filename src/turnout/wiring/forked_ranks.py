@@ -5,13 +5,13 @@ import pickle
 import sys
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any, NoReturn
 
 from turnout.adapters.fork_server import ForkServer, heartbeat_pipe
 from turnout.config import Config
-from turnout.domain.tasks import GangId
-from turnout.domain.video_model import Model
 from turnout.engines.video_engines import engine_path
+from turnout.gang.rank_place import Pod, RankDuties, rank_place_from
 from turnout.observe import get_log
 from turnout.ports.processes import Process
 
@@ -22,41 +22,34 @@ _QUIET_CUDA = "PYTORCH_NVML_BASED_CUDA_CHECK"
 
 
 class ForkedRanks:
-    def __init__(self, config: Config, model: Model, gang: GangId, *, once: bool) -> None:
+    """The ranks of one pod, or of a whole gang on one machine. `logs` None: they print where we do."""
+
+    def __init__(self, config: Config, duties: RankDuties, pod: Pod, logs: Path | None) -> None:
         os.environ[_QUIET_CUDA] = "1"  # the fork server inherits it
-        engine = engine_path(model.video_engine).partition(":")[0]
-        self._fork_server = ForkServer([*_HEAVY, engine], config.state_dir / "logs")
+        engine = engine_path(config.model(duties.model).video_engine).partition(":")[0]
+        self._fork_server = ForkServer([*_HEAVY, engine], logs)
         self._config = config
-        self._model = model
-        self._gang = gang
-        self._once = once
+        self._duties = duties
+        self._pod = pod
 
     async def start(self, number: int, rendezvous: str) -> tuple[Process, int]:
         ours, theirs = heartbeat_pipe()
-        place = {
-            "RANK": str(number),
-            "LOCAL_RANK": str(number),
-            "WORLD_SIZE": str(self._model.ranks),
-            # One machine: no need to guess which interface reaches the peers.
-            "GLOO_SOCKET_IFNAME": "lo",
-        }
+        meeting = rendezvous if self._pod.meeting is None else None
         with ours, theirs:
             process = await self._fork_server.start(
-                f"{self._gang}.{number}",
+                f"{self._duties.gang}.{number}",
                 _be_rank,
-                (self._config, self._model.name, self._gang, rendezvous, theirs, self._once),
-                place,
+                (self._config, self._duties, meeting, theirs),
+                self._pod.variables(number),
             )
             os.set_blocking(ours.fileno(), False)
             return process, os.dup(ours.fileno())
 
 
-def _be_rank(
-    config: Config, model: str, gang: GangId, rendezvous: str, heartbeat: Connection, once: bool
-) -> None:
+def _be_rank(config: Config, duties: RankDuties, rendezvous: str | None, heartbeat: Connection) -> None:
     """The whole life of a forked rank."""
-    rank = RankLaunch(config, model, gang, rendezvous, heartbeat.fileno(), once)
-    if config.model(model).device == "cuda" and _cuda_is_spoilt():
+    rank = RankLaunch(config, duties, rendezvous, heartbeat.fileno())
+    if config.model(duties.model).device == "cuda" and _cuda_is_spoilt():
         _start_afresh(rank)
     rank.run()
 
@@ -66,24 +59,30 @@ class RankLaunch:
     """What a rank is told when it starts."""
 
     config: Config
-    model: str
-    gang: GangId
-    rendezvous: str
+    duties: RankDuties
+    rendezvous: str | None
     heartbeat_fd: int
-    once: bool
 
-    def run(self, note: str = "rank started") -> None:
-        from turnout.gang.group import rank_place_from
+    def run(self, note: str = "rank started") -> NoReturn:
         from turnout.observe import drain_log, start_logging
         from turnout.wiring.run_rank import run_rank
 
         place = rank_place_from(os.environ, self.rendezvous)
-        start_logging(self.config.log_level, role="rank", gang=self.gang, rank=place.rank)
+        start_logging(self.config.log_level, role="rank", gang=self.duties.gang, rank=place.rank)
         try:
             get_log().debug(note)
-            run_rank(self.config, self.model, self.gang, place, self.heartbeat_fd, once=self.once)
+            code = run_rank(self.config, self.duties, place, self.heartbeat_fd)
         finally:
             drain_log()
+        leave_now(code)
+
+
+def leave_now(code: int) -> NoReturn:
+    """Skips the interpreter's shutdown: there gloo's threads sometimes abort the process when a peer has exited first, and
+    whoever started it would count a finished rank as failed. A model that is still being loaded is not waited for."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 def _cuda_is_spoilt() -> bool:

@@ -1,38 +1,49 @@
-"""Runs the supervisor of a gang whose ranks are child processes."""
+"""Runs the supervisor of ranks that are child processes: a whole gang on one machine, or one pod's ranks of a larger one."""
 
-from dataclasses import replace
 from pathlib import Path
 
 from turnout.config import Config
-from turnout.domain.serving import ServedModel
-from turnout.domain.tasks import GangId
+from turnout.gang.rank_place import Pod, RankDuties
 from turnout.gang.supervisor import GangOrders, GangSupervisor
 from turnout.wiring.forked_ranks import ForkedRanks
 from turnout.wiring.signals import on_stop
 from turnout.wiring.stores import open_stores
 
 
-async def run_gang(
+async def run_gang(config: Config, duties: RankDuties, ready_file: Path | None) -> int:
+    """A worker's gang."""
+    pod = Pod(0, 1, config.model(duties.model).ranks, None)
+    ranks = ForkedRanks(config, duties, pod, config.state_dir / "logs")
+    return await _supervise(config, duties, pod, ranks, ready_file, reforms=True)
+
+
+async def run_pod(config: Config, duties: RankDuties, pod: Pod, ready_file: Path | None) -> int:
+    """The ranks that one pod has. What they print comes out here; when one breaks, all end, and the pod with them."""
+    ranks = ForkedRanks(config, duties, pod, None)
+    return await _supervise(config, duties, pod, ranks, ready_file, reforms=False)
+
+
+async def _supervise(
     config: Config,
-    model_name: str,
-    gang: GangId,
+    duties: RankDuties,
+    pod: Pod,
+    ranks: ForkedRanks,
+    ready_file: Path | None,
     *,
-    once: bool,
-    declared: ServedModel | None = None,
-    ready_file: Path | None = None,
-) -> None:
-    """`declared` is the model as it was ordered, which may differ from what is configured here."""
-    if declared is not None:
-        others = (model for model in config.served if model.name != declared.name)
-        config = replace(config, served=(*others, declared))
-    model = config.model(model_name)
-    orders = GangOrders(model.name, gang, model.ranks, config.stall_s, config.step_timeout_s, config.drain_s)
+    reforms: bool,
+) -> int:
+    orders = GangOrders(
+        duties.model,
+        duties.gang,
+        pod.local_ranks,
+        config.stall_s,
+        config.step_timeout_s,
+        config.drain_s,
+        reforms,
+    )
     async with open_stores(config) as stores:
         supervisor = GangSupervisor(
-            orders,
-            ForkedRanks(config, model, gang, once=once),
-            stores.queue,
-            lambda: ready_file.touch() if ready_file else None,
+            orders, ranks, stores.queue, lambda: ready_file.touch() if ready_file else None
         )
         on_stop(supervisor.stop)
-        await supervisor.run()
+        return await supervisor.run()

@@ -14,7 +14,7 @@ from turnout.background import BackgroundLoops
 from turnout.config import Config
 from turnout.domain.errors import Unavailable
 from turnout.domain.fleet import Rules
-from turnout.domain.serving import EngineKind
+from turnout.domain.video_model import Runner
 from turnout.manager.housekeeping import Housekeeper
 from turnout.manager.loop import FleetManager
 from turnout.manager.webhooks import deliver_due
@@ -34,10 +34,8 @@ async def run_manager(config: Config) -> None:
     await manage(config, stopping)
 
 
-async def manage(
-    config: Config, stopping: asyncio.Event, elsewhere: frozenset[EngineKind] = frozenset()
-) -> None:
-    """Models of the engines `elsewhere` get no replicas: others start them."""
+async def manage(config: Config, stopping: asyncio.Event, gangs_by: Runner = Runner.WORKER) -> None:
+    """`gangs_by`: who runs the gangs of models that do not say it."""
     async with open_stores(config) as stores, aclosing(Outbound(config.allow_private_urls)) as fetcher:
         secret = find_webhook_secret(config)
 
@@ -67,7 +65,7 @@ async def manage(
         )
         name = f"m-{secrets.token_hex(4)}"  # new for each process: replicas are named after it
         rules = Rules(min_resident_s=config.min_resident_s)
-        fleet = fleet_manager(stores, name, rules, elsewhere)
+        fleet = fleet_manager(stores, name, rules, gangs_by)
         await declare(config, stores.models)
         loops = BackgroundLoops({**manager.loops(), "fleet": fleet.run})
         loops.add("loop report", partial(_report_loops, loops, stores, manager.id))
@@ -101,9 +99,7 @@ async def _keep_declared(config: Config, models: ModelStore) -> None:
             get_log().warning("declaration not checked", error=str(err))
 
 
-def fleet_manager(
-    stores: Stores, name: str, rules: Rules, elsewhere: frozenset[EngineKind] = frozenset()
-) -> FleetManager:
+def fleet_manager(stores: Stores, name: str, rules: Rules, gangs_by: Runner = Runner.WORKER) -> FleetManager:
     return FleetManager(
         name,
         stores.manager_state,
@@ -112,8 +108,9 @@ def fleet_manager(
         stores.demand,
         stores.backlog,
         stores.mutex,
+        stores.gangs,
         rules,
-        elsewhere,
+        gangs_by,
     )
 
 

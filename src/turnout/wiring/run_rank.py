@@ -1,12 +1,21 @@
 """Runs one rank of a gang. Apart from the other roles, because only ranks need the engine's libraries."""
 
 import asyncio
+import contextlib
+import os
 import signal
+import socket
+import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
+from turnout.background import BackgroundLoops
 from turnout.config import Config
-from turnout.domain.errors import Misconfigured
+from turnout.domain.errors import Misconfigured, Unavailable
+from turnout.domain.exit_codes import ExitCode
+from turnout.domain.slots import GangReport, RankReport
 from turnout.domain.tasks import GangId, LoadedBytes
 from turnout.domain.video_model import Model
 from turnout.engines.base import EngineSetup, Parallel, VideoEngine
@@ -14,56 +23,111 @@ from turnout.engines.video_engines import OURS, find_engine
 from turnout.engines.wan.builtin import find_weights
 from turnout.gang.attempt import AttemptContext
 from turnout.gang.cadence import Cadence
-from turnout.gang.group import Group, RankPlace
+from turnout.gang.group import Group
 from turnout.gang.heartbeat import RankHeartbeat
-from turnout.gang.leader import Leader, LeaderTerms
+from turnout.gang.leader import Leader
 from turnout.gang.rank_commands import RankCommander, obey
-from turnout.observe import get_log
+from turnout.gang.rank_place import RankDuties, RankPlace
+from turnout.observe import get_log, name_gang
+from turnout.ports.gangs import GangReportStore
 from turnout.wiring.signals import on_stop
 from turnout.wiring.stores import open_stores
 
 _TELL_PERCENT = 5
+_TELL_EVERY_S = 2.0
+_HEED_EVERY_S = 0.5
 
 
-def run_rank(
-    config: Config, model_name: str, gang: GangId, place: RankPlace, heartbeat_fd: int | None, *, once: bool
-) -> None:
+def run_rank(config: Config, duties: RankDuties, place: RankPlace, heartbeat_fd: int | None) -> ExitCode:
     """One rank of a gang as a process of its own, until it is drained (SIGTERM): rank 0 leads, the others obey."""
     if place.rank:
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # rank 0 decides when all leave
-    serve_rank(config, model_name, gang, place, heartbeat_fd, once=once, on_drain=on_stop)
+        return serve_rank(config, duties, place, heartbeat_fd, on_drain=_on_term)
+    return serve_rank(config, duties, place, heartbeat_fd, on_drain=on_stop)
+
+
+def _ignore(number: int, frame: object) -> None:
+    """There must be a handler for the signal to be noted."""
+
+
+def _on_term(leave: Callable[[], None]) -> None:
+    """For a rank whose main thread waits in collectives, where Python runs no signal handler: the signal is noted in a pipe,
+    and another thread reads that."""
+    noted, note = os.pipe()
+    os.set_blocking(note, False)
+    signal.set_wakeup_fd(note, warn_on_full_buffer=False)
+    signal.signal(signal.SIGTERM, _ignore)
+    signal.siginterrupt(signal.SIGTERM, False)
+
+    def wait() -> None:
+        while signal.SIGTERM not in os.read(noted, 64):
+            pass
+        leave()
+
+    threading.Thread(target=wait, name="sigterm", daemon=True).start()
 
 
 def serve_rank(
     config: Config,
-    model_name: str,
-    gang: GangId,
+    duties: RankDuties,
     place: RankPlace,
     heartbeat_fd: int | None,
     *,
-    once: bool,
     on_drain: Callable[[Callable[[], None]], None],
-) -> None:
-    """The same wherever it runs: `on_drain` is given what rank 0 wants called when it should leave."""
-    model = config.model(model_name)
+) -> ExitCode:
+    """The same wherever it runs: `on_drain` is given what is to be called when this rank should leave. Rank 0 takes the
+    others along; the others ask it to."""
+    model = config.model(duties.model)
     if place.ranks != model.ranks:
         raise Misconfigured(
             f"{model.name} is configured for {model.ranks} ranks, but WORLD_SIZE is {place.ranks}"
         )
     heartbeat = RankHeartbeat(heartbeat_fd)
     meter = _LoadMeter(heartbeat, says=place.rank == 0)
-    load = _loader(config, model, place, meter)
+    formed = _Formed(duties.gang)
+    load = _loader(config, model, place, meter, formed)
     if place.rank:
-        obey(*load(), heartbeat)
-        return
+        on_drain(formed.ask_to_leave)
+        ranks = load()
+        heartbeat.ready()
+        obey(*ranks, heartbeat)
+        return ExitCode.COMPLETED
 
     def load_ranks() -> RankCommander:
         ranks = RankCommander(*load(), heartbeat)
         heartbeat.ready()
+        meter.done = True
         return ranks
 
-    terms = LeaderTerms(model.name, gang, config.limits, once)
-    asyncio.run(_lead(config, terms, load_ranks, lambda: meter.loaded, on_drain))
+    return asyncio.run(_lead(config, duties, load_ranks, meter, formed, on_drain))
+
+
+class _Formed:
+    """The group, once all ranks have met, and what they told each other then."""
+
+    def __init__(self, gang: GangId) -> None:
+        self.gang = gang
+        self._host = socket.gethostname()
+        self.ranks = (RankReport(0, self._host, self._host),)
+        self._group: Group | None = None
+        self._met = threading.Event()
+
+    def meet(self, group: Group) -> None:
+        place = group.place
+        own = RankReport(place.rank, self._host, self._host, os.getpid())
+        told = group.introduce((self.gang, own))
+        self.gang = told[0][0]  # rank 0 made the name
+        self.ranks = tuple(rank for _, rank in told)
+        self._group = group
+        self._met.set()
+
+    def ask_to_leave(self) -> None:
+        """Waits until the ranks have met: rank 0 cannot be told before."""
+        self._met.wait()
+        if self._group is not None:
+            self._group.ask_to_leave()
+
+    def asked_to_leave(self) -> bool:
+        return self._group is not None and self._group.asked_to_leave()
 
 
 class _LoadMeter:
@@ -74,6 +138,7 @@ class _LoadMeter:
         self._says = says
         self._told = 0
         self.loaded: LoadedBytes | None = None
+        self.done = False
 
     def __call__(self, read_bytes: int, of_bytes: int) -> None:
         self.loaded = LoadedBytes(read_bytes, of_bytes)
@@ -88,11 +153,12 @@ class _LoadMeter:
 
 async def _lead(
     config: Config,
-    terms: LeaderTerms,
+    duties: RankDuties,
     load: Callable[[], RankCommander],
-    loaded: Callable[[], LoadedBytes | None],
+    meter: _LoadMeter,
+    formed: _Formed,
     on_drain: Callable[[Callable[[], None]], None],
-) -> None:
+) -> ExitCode:
     async with open_stores(config) as stores:
         context = AttemptContext(
             stores.tasks,
@@ -102,21 +168,56 @@ async def _lead(
             config.lease_s,
             config.step_timeout_s,
             ThreadPoolExecutor(1, thread_name_prefix="engine"),
-            loaded,
+            lambda: meter.loaded,
         )
-        leader = Leader(context, terms, load)
+        leader = Leader(context, duties, config.limits, load)
         on_drain(leader.drain)
-        await leader.run()
+        if not duties.tells:
+            return await leader.run()
+        report = partial(_report, duties, time.time(), meter, formed)
+        async with BackgroundLoops(
+            {
+                "gang report": partial(_tell, stores.gangs, report),
+                "leaving": partial(_heed, formed, leader.drain),
+            }
+        ).running():
+            code = await leader.run()
+        with contextlib.suppress(Unavailable):
+            await stores.gangs.remove(duties.gang)
+        return code
+
+
+async def _tell(reports: GangReportStore, report: Callable[[], GangReport]) -> None:
+    """Nobody else knows of a gang that others started."""
+    while True:
+        with contextlib.suppress(Unavailable):
+            await reports.put(report())
+        await asyncio.sleep(_TELL_EVERY_S)
+
+
+def _report(duties: RankDuties, since: float, meter: _LoadMeter, formed: _Formed) -> GangReport:
+    ready_at = since if meter.done else None
+    return GangReport(duties.gang, duties.model, 0, since, time.time(), 1, formed.ranks, ready_at)
+
+
+async def _heed(formed: _Formed, drain: Callable[[], None]) -> None:
+    """Another pod's ranks are told to end: all must leave."""
+    while not await asyncio.to_thread(formed.asked_to_leave):
+        await asyncio.sleep(_HEED_EVERY_S)
+    drain()
+    await asyncio.Event().wait()
 
 
 def _loader(
-    config: Config, model: Model, place: RankPlace, meter: _LoadMeter
+    config: Config, model: Model, place: RankPlace, meter: _LoadMeter, formed: _Formed
 ) -> Callable[[], tuple[Group, VideoEngine]]:
     def load() -> tuple[Group, VideoEngine]:
         make = find_engine(model.video_engine)
         # Before the group is formed: inside one, transformers lets only rank 0 save files.
         weights = find_weights(model.weights, config.state_dir / "models", model.video_engine in OURS)
         group = Group.form(place, model.device)
+        formed.meet(group)
+        name_gang(formed.gang)
         device = f"cuda:{place.local_rank}" if model.device == "cuda" else model.device
         parallel = Parallel(model.ulysses, model.cfg, model.fsdp)
         return group, make(EngineSetup(weights, parallel, device, model.dtype, model.fp8, meter))

@@ -16,6 +16,7 @@ from turnout.domain.families import FAMILIES
 from turnout.domain.fleet import Rules
 from turnout.domain.serving import EngineKind, ServedModel, VideoPart
 from turnout.domain.tasks import TenantId
+from turnout.domain.video_model import Runner
 from turnout.gateway.chat.routes_feed import RoutesFeed
 from turnout.gateway.chat.switchboard import Switchboard
 from turnout.wiring.run_manager import fleet_manager
@@ -32,8 +33,8 @@ async def running_gateway(stores: Stores) -> AsyncIterator[Switchboard]:
 
 
 @asynccontextmanager
-async def running_manager(stores: Stores, *elsewhere: EngineKind) -> AsyncIterator[None]:
-    manager = fleet_manager(stores, "m1", Rules(), frozenset(elsewhere))
+async def running_manager(stores: Stores, gangs_by: Runner = Runner.WORKER) -> AsyncIterator[None]:
+    manager = fleet_manager(stores, "m1", Rules(), gangs_by)
     async with BackgroundLoops({"fleet": manager.run}).running():
         yield
     await manager.leave()
@@ -41,7 +42,7 @@ async def running_manager(stores: Stores, *elsewhere: EngineKind) -> AsyncIterat
 
 async def test_with_all_models_on_ray_an_unknown_one_is_not_found(stores: Stores) -> None:
     await stores.models.put(VIDEO)
-    async with running_gateway(stores) as board, running_manager(stores, EngineKind.WAN):
+    async with running_gateway(stores) as board, running_manager(stores, Runner.RAY):
         with pytest.raises(NotFound):
             await asyncio.wait_for(board.wait("unknown", TenantId("acme"), None), 10)
         with pytest.raises(InvalidRequest, match="/v1/videos"):

@@ -56,6 +56,7 @@ SAMPLES: dict[str, tuple[dict[str, Any], Any, list[str]]] = {
     "device": (WAN, "cuda", ["--device", "cuda"]),
     "fp8": (WAN, True, ["--fp8"]),
     "video_engine": (WAN, "my.module:Engine", ["--video-engine", "my.module:Engine"]),
+    "runner": (WAN, "external", ["--runner", "external"]),
 }
 
 

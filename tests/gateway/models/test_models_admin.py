@@ -45,6 +45,8 @@ async def test_a_registered_model_is_listed_and_shown_and_removed(gateway: Gatew
         ({"engine": "wan", "family": "wan-tiny-t2v", "model_name": "--x"}, 400, "weights"),
         ({"engine": "wan", "family": "wan-tiny-t2v", "video_engine": "os:system"}, 403, "video_engine"),
         ({"engine": "wan", "video_engine": "../x"}, 400, "video_engine"),
+        ({"engine": "wan", "family": "wan-tiny-t2v", "runner": "nobody"}, 400, "runner"),
+        ({"runner": "external"}, 400, "runner"),
         ({"min_replicas": 2}, 400, "min_replicas"),
         ({"engine": "rocket"}, 400, "engine"),
         ({"engine": "command", "command": ["sh", "-c", "{port}"]}, 403, "engine"),

@@ -109,6 +109,9 @@ export const TABLE = {
   "cause.room_being_made": { en: "another model makes room for it", zh: "其他模型正在让出资源" },
   "cause.memory_being_freed": { en: "memory is being freed", zh: "正在释放内存" },
   "cause.memory_held": { en: "other models hold the memory it needs", zh: "所需内存被其他模型占用" },
+  "cause.run_by_ray": { en: "its gangs run on Ray", zh: "在 Ray 上运行" },
+  "cause.run_by_others": { en: "its gangs are started by others", zh: "由外部启动" },
+  "cause.run_by_jobs": { en: "each task is a job on Kubernetes", zh: "每个任务是一个 Kubernetes 作业" },
 
   "station.queued": { en: "In the queue", zh: "排队中" },
   "station.waking": { en: "Waking the model", zh: "唤醒模型" },

@@ -23,10 +23,23 @@ class RedisQueue:
         self._link = link
         self._tasks = tasks
 
-    async def claim(self, model: str, gang: GangId, limits: Limits, *, loading: bool = False) -> Task | None:
+    async def claim(
+        self,
+        model: str,
+        gang: GangId,
+        limits: Limits,
+        wanted: TaskId | None = None,
+        *,
+        loading: bool = False,
+    ) -> Task | None:
         while True:
             task_id = await scripts.claim(
-                self._link, model=model, gang=gang, max_running=limits.max_running, loading=loading
+                self._link,
+                model=model,
+                gang=gang,
+                max_running=limits.max_running,
+                loading=loading,
+                wanted=wanted,
             )
             if task_id is None:
                 return None
@@ -56,7 +69,7 @@ class RedisQueue:
         reason = "the gang's lease ran out: it stopped responding"
         return await self._put_back(overdue.turn, overdue.task, reason, counts=overdue.counts)
 
-    async def release(self, model: str, gang: GangId, reason: str) -> list[Task]:
+    async def release(self, model: str, gang: GangId, reason: str, *, counts: bool = True) -> list[Task]:
         async with translated():
             queue = self._link.keys.queue(model)
             if not await self._link.client.exists(queue):
@@ -67,7 +80,7 @@ class RedisQueue:
             turns = [entry["message_id"] for entry in held]
             ids: list[bytes | None] = await self._link.client.hmget(self._link.keys.bound(model), turns)
         released = [
-            await self._put_back(turn.decode(), TaskId(text(task_id)), reason, counts=True)
+            await self._put_back(turn.decode(), TaskId(text(task_id)), reason, counts=counts)
             for turn, task_id in zip(turns, ids, strict=True)
             if task_id is not None
         ]

@@ -15,7 +15,7 @@ from turnout.domain.errors import Misconfigured
 from turnout.domain.model_status import troubled
 from turnout.domain.serving import EngineKind
 from turnout.domain.video import VideoRules
-from turnout.domain.video_model import WAN_ENGINE, Model
+from turnout.domain.video_model import WAN_ENGINE, Model, Runner
 from turnout.engines.base import Parallel
 from turnout.engines.llamacpp import builtin_weights
 from turnout.engines.video_engines import OURS, engine_path
@@ -30,6 +30,8 @@ from turnout.engines.wan.model_fit import (
     verdict,
 )
 from turnout.worker.gpus import GpuFinding
+
+_ELSEWHERE = (Runner.RAY, Runner.EXTERNAL, Runner.JOB)
 
 
 def check_engines(config: Config) -> Iterator[Finding]:
@@ -68,8 +70,12 @@ def check_engines(config: Config) -> Iterator[Finding]:
 
 def check_video_models(config: Config, found: GpuFinding) -> Iterator[Finding]:
     """Whether this machine can hold each video model of its configuration, at which sizes, and how."""
+    elsewhere = {s.name: s.video.runner for s in config.served if s.video and s.video.runner in _ELSEWHERE}
     for model in config.models:
         what = model.name
+        if model.name in elsewhere:
+            yield Finding(what, None, f"its gangs run elsewhere (runner: {elsewhere[model.name]})")
+            continue
         try:
             if model.video_engine != WAN_ENGINE:
                 yield Finding(what, True, _other_engine(model, config.state_dir / "models"))

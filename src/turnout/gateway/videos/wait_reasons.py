@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 
 from turnout.domain.errors import Unavailable
-from turnout.domain.model_status import ModelStatus
+from turnout.domain.model_status import ModelState, ModelStatus
 from turnout.domain.slots import gang_statuses
 from turnout.domain.tasks import Stage, State, Task
 from turnout.gateway.catalog import Catalog
@@ -35,8 +35,8 @@ class WaitReasons:
         self._read_at = float("-inf")
 
     async def of(self, task: Task) -> WaitingFor | None:
-        """None for a task that waits for nothing but its turn, and where nobody knows: of models on Ray no more is known
-        than what their gangs tell, and no request fails because of this."""
+        """None for a task that waits for nothing but its turn, and where nobody knows: of gangs that no worker runs no more
+        is known than what they tell, and no request fails because of this."""
         if not needs_model(task):
             return None
         try:
@@ -46,7 +46,11 @@ class WaitReasons:
             status, model = self._statuses.get(task.model), await self._catalog.find(task.model)
         except Unavailable:
             return None
-        return None if status is None or model is None else waiting_for(model, status)
+        if status is None or model is None:
+            return None
+        if task.state is State.IN_PROGRESS and status.runs_elsewhere and status.state is ModelState.STOPPED:
+            return None  # a gang has it, and has not told of itself yet
+        return waiting_for(model, status)
 
     async def _ask(self) -> Mapping[str, ModelStatus]:
         return {

@@ -127,10 +127,10 @@ def be_rank(
             f"no interface here has the address {assignment.address}, which Ray gave this node: set ray_interface"
         )
     os.environ["GLOO_SOCKET_IFNAME"] = os.environ["NCCL_SOCKET_IFNAME"] = interface
-    from turnout.gang.group import RankPlace
+    from turnout.gang.rank_place import RankDuties, RankPlace
     from turnout.wiring.run_rank import serve_rank
 
     start_logging(config.log_level, role="rank", gang=gang, rank=assignment.rank, node=assignment.node)
     # Ray shows an actor the one GPU that it was given, so that one is number 0 for every rank.
     place = RankPlace(assignment.rank, assignment.ranks, 0, assignment.rendezvous, assignment.listening)
-    serve_rank(config, model, gang, place, heartbeat_fd, once=False, on_drain=on_drain)
+    serve_rank(config, RankDuties(model, gang), place, heartbeat_fd, on_drain=on_drain)

@@ -35,17 +35,19 @@ class GangScheduler:
     async def look(self) -> tuple[dict[GangId, GangReport], dict[str, QueueState]]:
         """The gangs that live, and how each model's queue stands. Raises Unavailable."""
         gangs = await self._stores.gangs.all()
-        queues = {model.name: await self._queue(model, gangs) for model in self._config.models}
+        queues = {model.name: await self._queue(model, gangs) for model in self._config.models_on_ray}
         nodes = await asyncio.to_thread(_node_sizes)
         now, before = time.monotonic(), self._turns
         self._turns = take_turns(
             before,
             waiting=[name for name, queue in queues.items() if queue.waiting],
             fitting=[
-                m.name for m in self._config.models if could_hold(nodes, gang_bundles(m), self._strategy)
+                m.name
+                for m in self._config.models_on_ray
+                if could_hold(nodes, gang_bundles(m), self._strategy)
             ],
             resident_s=_resident_s(gangs, time.time()),
-            kept_warm=[m.name for m in self._config.models if m.min_replicas],
+            kept_warm=[m.name for m in self._config.models_on_ray if m.min_replicas],
             turn_s=self._config.ray_turn_s,
             now=now,
         )

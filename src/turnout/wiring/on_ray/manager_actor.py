@@ -14,9 +14,9 @@ from ray.exceptions import RayError
 
 from turnout.config import Config
 from turnout.domain.errors import Unavailable
-from turnout.domain.serving import EngineKind
 from turnout.domain.slots import GangReport, QueueState
 from turnout.domain.tasks import GangId
+from turnout.domain.video_model import Runner
 from turnout.observe import drain_log, get_log, start_logging
 from turnout.wiring.on_ray.gang_scheduler import GangScheduler
 from turnout.wiring.run_manager import manage
@@ -90,7 +90,7 @@ class ManagerActor:
     async def _work(self) -> None:
         async with open_stores(self._config) as stores, asyncio.TaskGroup() as group:
             looking = group.create_task(self._look(GangScheduler(self._config, stores)), name="look")
-            await manage(self._config, self._stopping, elsewhere=frozenset({EngineKind.WAN}))
+            await manage(self._config, self._stopping, Runner.RAY)
             looking.cancel()
 
     async def _look(self, scheduler: GangScheduler) -> None:

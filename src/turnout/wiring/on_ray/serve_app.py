@@ -51,7 +51,9 @@ class ManagerKeeper:
 def build_app(config: Config, *, ingress: bool = False) -> Any:
     """What `serve.run` takes. With `ingress` the gateway is part of it, behind Serve's own HTTP server."""
     gangs = [
-        deploy_gang(config, model, slot) for model in config.models for slot in range(model.max_replicas)
+        deploy_gang(config, model, slot)
+        for model in config.models_on_ray
+        for slot in range(model.max_replicas)
     ]
     keeper = serve.deployment(ManagerKeeper).options(
         name=MANAGER, num_replicas=1, ray_actor_options={"num_cpus": 0}, **_HEALTH

@@ -206,9 +206,15 @@ _claim = Script("claim")
 
 
 async def claim(
-    link: RedisConnection, *, model: str, gang: GangId, max_running: int, loading: bool
+    link: RedisConnection,
+    *,
+    model: str,
+    gang: GangId,
+    max_running: int,
+    loading: bool = False,
+    wanted: TaskId | None = None,
 ) -> TaskId | None:
-    """Binds the next turn to the task that is next, which must then be committed as claimed."""
+    """Binds the next turn to the task that is next, or to the one that is `wanted`; it must then be committed as claimed."""
     found: bytes | None = await _claim.run(
         link,
         model=model,
@@ -216,6 +222,7 @@ async def claim(
         max_running=max_running,
         loading=int(loading),
         loading_wait_ms=LOADING_WAIT_S * 1000,
+        wanted=wanted or "",
     )
     return None if found is None else TaskId(text(found))
 

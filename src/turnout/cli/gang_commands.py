@@ -1,0 +1,129 @@
+"""The commands that render: one pod's ranks, or a worker's gang."""
+
+import asyncio
+import os
+import secrets
+import socket
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from turnout.cli.options import Common, with_config
+from turnout.cli.service_commands import start
+from turnout.domain.errors import Misconfigured
+
+if TYPE_CHECKING:
+    from turnout.config import Config
+
+ModelOption = Annotated[str, typer.Option("--model", help="The model to serve.")]
+GangOption = Annotated[str | None, typer.Option("--gang", help="This gang's name; made up when missing.")]
+OnceOption = Annotated[bool, typer.Option("--once", help="Render one task and leave with its verdict.")]
+ReadyOption = Annotated[
+    Path | None, typer.Option("--ready-file", help="Made once the model is loaded, for a probe.")
+]
+
+DeclaredOption = Annotated[
+    str | None,
+    typer.Option(
+        "--declared", envvar="TURNOUT_GANG_MODEL", help="The model as ordered, in JSON.", hidden=True
+    ),
+]
+
+
+def register(app: typer.Typer) -> None:
+    app.command(hidden=True)(with_config(gang))
+    app.command(epilog=EPILOG)(with_config(rank))
+
+
+EPILOG = """Examples:
+
+  turnout rank --model wan                     one pod: all ranks of the gang here
+
+  torchrun --nproc-per-node 2 --no-python turnout rank --model wan
+
+Exit codes: 0 rendered, or nothing left to do; 1 the gang broke; 2 wrong configuration; with --once 3 the task failed, 4 it
+was cancelled, 5 it was given back and waits again, 6 another gang renders it."""
+
+
+def gang(
+    common: Common,
+    model: ModelOption,
+    gang: GangOption = None,
+    once: OnceOption = False,
+    ready_file: ReadyOption = None,
+    declared: DeclaredOption = None,
+) -> None:
+    """Run one gang of ranks on this machine (workers start these)."""
+    from turnout.domain.tasks import GangId
+    from turnout.gang.rank_place import RankDuties
+    from turnout.wiring.run_gang import run_gang
+
+    config = start(common, "gang", {}, gang=gang)
+    name = GangId(gang or f"{socket.gethostname()}-{os.getpid()}")
+    duties = RankDuties(model, name, once)
+    raise typer.Exit(asyncio.run(run_gang(_with(config, declared), duties, ready_file)))
+
+
+def rank(
+    common: Common,
+    model: ModelOption,
+    gang: GangOption = None,
+    once: OnceOption = False,
+    task: Annotated[
+        str | None, typer.Option("--task", help="Render this task and leave with its verdict.")
+    ] = None,
+    idle_exit: Annotated[
+        float | None,
+        typer.Option("--idle-exit", metavar="SECONDS", min=0, help="Leave after so long with nothing to do."),
+    ] = None,
+    ready_file: ReadyOption = None,
+    declared: DeclaredOption = None,
+) -> None:
+    """Run a gang's ranks that belong in this pod or process, for whoever starts gangs: torchrun, Kubernetes, a script.
+
+    torchrun places each process itself (RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT). A pod of a LeaderWorkerSet
+    (LWS_*) or of a PyTorchJob (PET_*) gets its share of the ranks as child processes; without any of these it has all of
+    them. SIGTERM, in any pod, drains: what is rendered is checkpointed and waits again for another gang.
+    """
+    from turnout.domain.tasks import GangId, TaskId
+    from turnout.gang.rank_place import RankDuties, find_pod, gang_name, rank_place_from
+    from turnout.observe import drain_log
+    from turnout.wiring.forked_ranks import leave_now
+
+    config = _with(common.load().config, declared)
+    pod = find_pod(os.environ, config.model(model).ranks)
+    place = rank_place_from(os.environ if pod is None else pod.variables(0))
+    made_up = gang_name(os.environ, socket.gethostname(), secrets.token_hex(4))
+    duties = RankDuties(
+        model,
+        GangId(gang) if gang else made_up,
+        once or task is not None,
+        TaskId(task) if task else None,
+        idle_exit,
+        tells=True,
+    )
+    start(common, "rank", {}, gang=duties.gang, rank=place.rank)
+    try:
+        from turnout.wiring.run_rank import run_rank
+    except ImportError as err:
+        raise Misconfigured(f"a rank needs the wan extra: pip install 'turnout[wan]' ({err})") from err
+    if pod is not None:
+        from turnout.wiring.run_gang import run_pod
+
+        code = asyncio.run(run_pod(config, duties, pod, ready_file))
+    else:
+        code = run_rank(config, duties, place, None)
+    drain_log()
+    leave_now(code)
+
+
+def _with(config: "Config", declared: str | None) -> "Config":
+    """With the model as it was ordered, which may differ from what is configured here."""
+    if declared is None:
+        return config
+    from turnout.schemas.fleet_records import MODEL
+
+    model = MODEL.load(declared.encode())
+    return replace(config, served=(*(m for m in config.served if m.name != model.name), model))

@@ -1,0 +1,131 @@
+"""Gangs that somebody else than Turnout starts: the pods of a LeaderWorkerSet and of a PyTorchJob, as processes with exactly
+the variables that those give them, beside a worker that only chats."""
+
+import asyncio
+import os
+import socket
+import sys
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from tests.conftest import wait_until
+from tests.service import Service, running_service
+
+pytestmark = pytest.mark.timeout(300)
+MODEL = "wan-tiny-t2v"
+SETTINGS: dict[str, Any] = {
+    "worker_engines": ["llamacpp"],
+    "models": {
+        MODEL: {"weights": f"builtin:{MODEL}", "family": MODEL, "ulysses": 2, "runner": "external"},
+        "smollm2": {"engine": "llamacpp", "weights": "builtin:smollm2", "min_replicas": 1},
+    },
+}
+
+
+def free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
+
+
+def lws(index: int, port: int) -> dict[str, str]:
+    """MASTER_PORT is not a LeaderWorkerSet's: on one machine the default may be taken."""
+    group = {"LWS_LEADER_ADDRESS": "localhost", "LWS_GROUP_SIZE": "2", "LWS_WORKER_INDEX": str(index)}
+    return {**group, "MASTER_PORT": str(port), "POD_NAME": f"wan-0-{index}"}
+
+
+def pytorch_job(index: int, port: int) -> dict[str, str]:
+    """As Kubeflow's training operator 1.9 sets them."""
+    return {
+        "MASTER_ADDR": "localhost",
+        "MASTER_PORT": str(port),
+        "PET_MASTER_ADDR": "localhost",
+        "PET_MASTER_PORT": str(port),
+        "WORLD_SIZE": "2",
+        "RANK": str(index),
+        "PET_NPROC_PER_NODE": "1",
+        "PET_NODE_RANK": str(index),
+        "PET_NNODES": "2",
+        "PYTHONUNBUFFERED": "1",
+    }
+
+
+@asynccontextmanager
+async def pods(
+    service: Service, variables: Sequence[Mapping[str, str]], *options: str
+) -> AsyncIterator[list[asyncio.subprocess.Process]]:
+    argv = ["rank", "--config", str(service.state_dir / "config.json"), "--model", MODEL, *options]
+    log = (service.state_dir.parent / "pods.log").open("ab")
+    started = [
+        await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "turnout", *argv), env={**os.environ, **own}, stdout=log, stderr=log
+        )
+        for own in variables
+    ]
+    try:
+        yield started
+    except BaseException:
+        print((service.state_dir.parent / "pods.log").read_text()[-6000:], file=sys.stderr)
+        raise
+    finally:
+        log.close()
+        for pod in started:
+            if pod.returncode is None:
+                pod.kill()
+            await pod.wait()
+
+
+async def codes(started: Sequence[asyncio.subprocess.Process]) -> list[int]:
+    async with asyncio.timeout(150):
+        return [await pod.wait() for pod in started]
+
+
+async def test_pods_render_beside_a_chat_only_worker_and_hand_a_task_over(tmp_path: Path) -> None:
+    async with (
+        running_service(tmp_path, **SETTINGS) as service,
+        httpx.AsyncClient(base_url=service.url, headers=service.headers, timeout=20) as http,
+    ):
+
+        async def shown() -> dict[str, Any]:
+            return (await http.get(f"/v1/models/{MODEL}")).json()
+
+        async def chat_ready() -> bool:
+            return (await http.get("/v1/models/smollm2")).json()["state"] == "ready"
+
+        await wait_until(chat_ready, "the worker, which runs chat engines only", 90)
+        body = {"prompt": "a ball", "model": MODEL, "seed": 7, "steps": 24, "frames": 17}
+        answer = await http.post("/generate", json=body)
+        assert answer.status_code < 300, answer.text
+        video = answer.json()["task_id"]
+        assert (await shown())["runner"] == "external"
+        assert (await shown())["status"] == "its gangs are started by others"
+
+        async def denoising() -> bool:
+            found = (await http.get(f"/v1/videos/{video}")).json()
+            assert found["status"] != "failed", found
+            return bool(found["stage"] == "denoising" and found["step"] > 2)
+
+        async def ready() -> bool:
+            return bool((await shown())["state"] == "ready")
+
+        port = free_port()
+        async with pods(service, [lws(0, port), lws(1, port)]) as group:
+            await wait_until(denoising, "the group to render", 150)
+            await wait_until(ready, "the model to be ready")
+            group[1].terminate()  # the pod without the leader is evicted
+            assert await codes(group) == [0, 0], "both leave in peace"
+        assert (await http.get(f"/v1/videos/{video}")).json()["status"] == "queued"
+
+        port = free_port()
+        members = [pytorch_job(0, port), pytorch_job(1, port)]
+        async with pods(service, members, "--task", video) as job:
+            assert await codes(job) == [0, 0]
+        found = (await http.get(f"/v1/videos/{video}")).json()
+        assert found["status"] == "completed", found
+        assert "attempt resumed" in (tmp_path / "pods.log").read_text()
+        async with pods(service, members, "--task", video) as late:
+            assert await codes(late[:1]) == [0], "it was rendered"
