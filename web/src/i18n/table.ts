@@ -333,7 +333,7 @@ export const TABLE = {
   "workers.evict": { en: "Evict", zh: "移出" },
   "workers.evict_name": { en: "Evict {name}", zh: "移出 {name}" },
   "workers.evict_title": { en: "Evict {name}?", zh: "移出 {name}？" },
-  "workers.evict_about": { en: "It ends at once: what it renders or answers is lost, and videos go on elsewhere. To let it finish first, drain it. Revoke its key as well if it must not come back.", zh: "该节点会立即下线：正在进行的对话会中断，视频改由其他节点继续。若想让它先做完，请使用排空；若不允许它再次加入，请同时吊销其密钥。" },
+  "workers.evict_about": { en: "It ends at once: answers that it gives break off, and its videos go on elsewhere. To let it finish first, drain it. Revoke its key as well if it must not come back.", zh: "该节点会立即下线：正在进行的对话会中断，视频改由其他节点继续。若想让它先做完，请使用排空；若不允许它再次加入，请同时吊销其密钥。" },
   "workers.evicted": { en: "{name} is evicted", zh: "已移出 {name}" },
   "workers.gang": { en: "gang of {n} {n:rank|ranks}", zh: "{n} 个 rank 协同" },
   "workers.gpus": { en: "GPU {list}", zh: "GPU {list}" },
