@@ -13,7 +13,7 @@ ARG VLLM=vllm/vllm-openai:v0.32.0
 FROM ${BASE} AS base
 RUN apt-get update -q && apt-get install -qy --no-install-recommends ca-certificates python3 tini \
   && rm -rf /var/lib/apt/lists/* /var/cache/* /var/log/* /usr/share/doc/* \
-  && useradd -r -u 10001 -d /var/lib/turnout -m turnout && mkdir -p /etc/turnout
+  && useradd -u 10001 -U -d /var/lib/turnout -m turnout && mkdir -p /etc/turnout
 ENV PATH=/opt/turnout/bin:$PATH VIRTUAL_ENV=/opt/turnout HOME=/var/lib/turnout TURNOUT_STATE_DIR=/var/lib/turnout
 WORKDIR /etc/turnout
 VOLUME ["/var/lib/turnout", "/tmp"]
@@ -74,14 +74,15 @@ COPY --from=wheel /dist /dist
 RUN $UV pip install -q --no-deps --reinstall /dist/*.whl && mkdir /opt/share && /opt/tools/bin/python /opt/sbom.py \
   /opt/turnout/lib/python3*/site-packages /opt/dpkg-status turnout-gang >/opt/share/sbom.cdx.json
 
-# On CUDA, Triton compiles its launchers when a rank starts.
+# On CUDA, Triton compiles its launchers when a rank starts. KubeRay starts Ray in a login shell, which has a path of its own.
 FROM base AS turnout-gang
 ARG TORCH=cuda
 LABEL org.opencontainers.image.title="turnout-gang" org.opencontainers.image.licenses="MIT" \
   org.opencontainers.image.description="Ranks of Turnout: torch, diffusers and Ray ($TORCH)"
 USER root
 RUN if [ "$TORCH" = cpu ]; then more=libgomp1; else more="gcc libc6-dev python3-dev"; fi \
-  && apt-get update -q && apt-get install -qy --no-install-recommends $more && rm -rf /var/lib/apt/lists/* /var/cache/*
+  && apt-get update -q && apt-get install -qy --no-install-recommends $more && rm -rf /var/lib/apt/lists/* /var/cache/* \
+  && for program in ray serve torchrun turnout python; do ln -s /opt/turnout/bin/$program /usr/local/bin/; done
 USER 10001:10001
 COPY --from=gang-env /opt/share /usr/share/turnout
 COPY --from=gang-env /opt/turnout /opt/turnout
@@ -93,7 +94,7 @@ LABEL org.opencontainers.image.title="turnout-worker" org.opencontainers.image.l
 USER root
 COPY --from=wheel /src /src
 RUN python3 -m venv --system-site-packages /opt/turnout && /opt/turnout/bin/pip install -q --no-cache-dir "/src[wan]" \
-  && useradd -r -u 10001 -d /var/lib/turnout -m turnout && mkdir -p /etc/turnout && rm -rf /src
+  && useradd -u 10001 -U -d /var/lib/turnout -m turnout && mkdir -p /etc/turnout && rm -rf /src
 ENV PATH=/opt/turnout/bin:$PATH HOME=/var/lib/turnout TURNOUT_STATE_DIR=/var/lib/turnout
 WORKDIR /etc/turnout
 VOLUME ["/var/lib/turnout", "/tmp"]

@@ -87,9 +87,9 @@ securityContext: {allowPrivilegeEscalation: false, readOnlyRootFilesystem: true,
 {{/* What every role needs to reach Redis and the objects. The webhook secret is written last by the bootstrap Job, so
 pods that name it start when there are keys. */}}
 {{- define "turnout.env" -}}
-{{- if eq .Values.redis.mode "builtin" }}
+{{- if eq .Values.redis.mode "builtin" -}}
 {{ include "turnout.secretEnv" (list "TURNOUT_REDIS_PASSWORD" "redis-password" .) }}
-{{- else }}
+{{- else -}}
 - name: TURNOUT_REDIS_URL
   valueFrom: {secretKeyRef: {name: {{ required "redis.external.existingSecret" .Values.redis.external.existingSecret }}, key: {{ .Values.redis.external.urlKey }}}}
 {{- end }}
@@ -127,8 +127,12 @@ other Services: TURNOUT_PORT would be read as a setting. */}}
 {{- $root := index . 0 -}}
 serviceAccountName: {{ include "turnout.name" $root }}{{ if gt (len .) 1 }}-{{ index . 1 }}{{ end }}
 automountServiceAccountToken: {{ gt (len .) 1 }}
+{{ include "turnout.podRest" $root }}
+{{- end }}
+
+{{- define "turnout.podRest" -}}
 enableServiceLinks: false
-{{- with $root.Values.images.pullSecrets }}
+{{- with .Values.images.pullSecrets }}
 imagePullSecrets:
   {{- range . }}
   - {name: {{ . }}}
@@ -171,7 +175,7 @@ topologySpreadConstraints:
 {{/* (root, component): a budget that lets one pod at a time go. */}}
 {{- define "turnout.budget" -}}
 {{- $root := index . 0 -}}
-apiVersion: {{ ternary "policy/v1" "policy/v1beta1" ($root.Capabilities.APIVersions.Has "policy/v1") }}
+apiVersion: {{ ternary "policy/v1" "policy/v1beta1" (semverCompare ">=1.21-0" $root.Capabilities.KubeVersion.Version) }}
 kind: PodDisruptionBudget
 metadata:
   {{- include "turnout.metadata" . | nindent 2 }}
