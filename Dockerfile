@@ -60,6 +60,15 @@ LABEL org.opencontainers.image.title="turnout" org.opencontainers.image.licenses
 COPY --from=turnout-env /opt/share /usr/share/turnout
 COPY --from=turnout-env /opt/turnout /opt/turnout
 
+# On CUDA, Triton compiles its launchers when a rank starts. KubeRay starts Ray in a login shell, which has a path of its own.
+FROM base AS gang-base
+ARG TORCH=cuda
+USER root
+RUN if [ "$TORCH" = cpu ]; then more=libgomp1; else more="gcc libc6-dev python3-dev"; fi \
+  && apt-get update -q && apt-get install -qy --no-install-recommends $more && rm -rf /var/lib/apt/lists/* /var/cache/* \
+  && for program in ray serve torchrun turnout python; do ln -s /opt/turnout/bin/$program /usr/local/bin/; done
+USER 10001:10001
+
 # What ranks need is large and changes seldom: it is installed before Turnout itself.
 FROM tools AS gang-env
 ARG TORCH=cuda
@@ -71,33 +80,31 @@ RUN $UV venv -q --python /usr/bin/python3 /opt/turnout \
   && $UV pip install -q $backend -c requirements/dev.txt -c requirements/torch.txt ".[wan,ray,oidc$more]" \
   && if [ "$TORCH" = cpu ]; then $UV pip install -q --no-deps --require-hashes -r requirements/nodeps.txt; fi
 COPY --from=wheel /dist /dist
+COPY --from=gang-base /var/lib/dpkg/status /opt/dpkg-status
 RUN $UV pip install -q --no-deps --reinstall /dist/*.whl && mkdir /opt/share && /opt/tools/bin/python /opt/sbom.py \
   /opt/turnout/lib/python3*/site-packages /opt/dpkg-status turnout-gang >/opt/share/sbom.cdx.json
 
-# On CUDA, Triton compiles its launchers when a rank starts. KubeRay starts Ray in a login shell, which has a path of its own.
-FROM base AS turnout-gang
-ARG TORCH=cuda
+FROM gang-base AS turnout-gang
 LABEL org.opencontainers.image.title="turnout-gang" org.opencontainers.image.licenses="MIT" \
-  org.opencontainers.image.description="Ranks of Turnout: torch, diffusers and Ray ($TORCH)"
-USER root
-RUN if [ "$TORCH" = cpu ]; then more=libgomp1; else more="gcc libc6-dev python3-dev"; fi \
-  && apt-get update -q && apt-get install -qy --no-install-recommends $more && rm -rf /var/lib/apt/lists/* /var/cache/* \
-  && for program in ray serve torchrun turnout python; do ln -s /opt/turnout/bin/$program /usr/local/bin/; done
-USER 10001:10001
+  org.opencontainers.image.description="Ranks of Turnout: torch, diffusers and Ray"
 COPY --from=gang-env /opt/share /usr/share/turnout
 COPY --from=gang-env /opt/turnout /opt/turnout
 
-# vLLM keeps its own environment. Turnout's has the torch of that one.
+# Turnout's environment has the torch of vLLM's, which is the image's own.
 FROM ${VLLM} AS turnout-worker
 LABEL org.opencontainers.image.title="turnout-worker" org.opencontainers.image.licenses="MIT" \
   org.opencontainers.image.description="A worker of Turnout: vLLM's chat engines, and gangs of one machine"
 USER root
 COPY --from=wheel /src /src
-RUN python3 -m venv --system-site-packages /opt/turnout && /opt/turnout/bin/pip install -q --no-cache-dir "/src[wan]" \
-  && useradd -u 10001 -U -d /var/lib/turnout -m turnout && mkdir -p /etc/turnout && rm -rf /src
+COPY deploy/sbom.py /opt/sbom.py
+RUN apt-get update -q && apt-get install -qy --no-install-recommends tini && rm -rf /var/lib/apt/lists/* \
+  && python3 -m venv --system-site-packages /opt/turnout && /opt/turnout/bin/pip install -q --no-cache-dir "/src[wan]" \
+  && /opt/turnout/bin/pip install -q --no-cache-dir --target /tmp/sbom cyclonedx-python-lib && mkdir -p /usr/share/turnout /etc/turnout \
+  && PYTHONPATH=/tmp/sbom python3 /opt/sbom.py /opt/turnout/lib/python3*/site-packages /var/lib/dpkg/status turnout-worker \
+  >/usr/share/turnout/sbom.cdx.json && rm -rf /src /tmp/sbom && useradd -u 10001 -U -d /var/lib/turnout -m turnout
 ENV PATH=/opt/turnout/bin:$PATH HOME=/var/lib/turnout TURNOUT_STATE_DIR=/var/lib/turnout
 WORKDIR /etc/turnout
 VOLUME ["/var/lib/turnout", "/tmp"]
 USER 10001:10001
-ENTRYPOINT ["turnout"]
+ENTRYPOINT ["/usr/bin/tini", "--", "turnout"]
 CMD ["--help"]

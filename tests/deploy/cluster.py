@@ -88,7 +88,7 @@ class Cluster:
                 print(self.kubectl("logs", f"{RELEASE}-test", "-c", name, check=False), file=sys.stderr)
             raise
 
-    def start_load(self, seconds: int, chat: str = CHAT, video: str = VIDEO) -> Callable[[], dict[str, Any]]:
+    def start_load(self, seconds: int, chat: str = CHAT, videos: int = 1) -> Callable[[], dict[str, Any]]:
         """Begins to ask; what is returned waits for the end and says what was served."""
         self.kubectl("delete", "pod", "load", "--ignore-not-found", "--wait")
         script = (Path(__file__).parent / "load.py").read_text()
@@ -99,7 +99,7 @@ class Cluster:
         ]
         spec = tested["spec"]
         container = next(one for one in spec["containers"] if one["name"] == "models")
-        more = {"LOAD_S": str(seconds), "CHAT": chat, "VIDEO": video}
+        more = {"LOAD_S": str(seconds), "CHAT": chat, "VIDEO": VIDEO, "VIDEOS": str(videos)}
         container |= {
             "name": "load",
             "command": ["/opt/turnout/bin/python", "-c", script],
@@ -176,20 +176,21 @@ def pool_stage(cluster: Cluster) -> None:
     gangs = ("pods", "-l", "app.kubernetes.io/component=gang")
     if keda:
         wait(lambda: not cluster.items(*gangs), "no gang while there is no task", 180)
-        result = cluster.start_load(60, chat="")
-        wait(lambda: bool(cluster.items(*gangs)), "a gang for the task", 60)
+        result = cluster.start_load(90, chat="", videos=3)
+        wait(lambda: len(cluster.items(*gangs)) == 2, "two gangs for three tasks", 90)
         served = result()
         assert served["served"].get("video") and not served["failures"], served
         wait(lambda: not cluster.items(*gangs), "no gang after the last task", 180)
         say(f"scaled 0 → N → 0: {served}")
     else:
         cluster.try_out()
-        result = cluster.start_load(60)
-        time.sleep(15)
-        (pod,) = cluster.items(*gangs)
-        cluster.kubectl("delete", "pod", pod["metadata"]["name"], "--wait=false")
+        result = cluster.start_load(100)
+        for how in (["--grace-period=60"], ["--grace-period=0", "--force"]):
+            time.sleep(15)
+            cluster.kubectl("delete", "pod", f"{RELEASE}-gang-{VIDEO}-0", *how, "--wait=false")
+            time.sleep(15)
         served = result()
-        say(f"the pool's gang was told to leave, and came back: {served}")
+        say(f"the pool's gang was told to leave, then killed, and came back: {served}")
         assert served["served"].get("video") and not served["failures"], served
 
 

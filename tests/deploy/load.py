@@ -1,7 +1,7 @@
 """Asks a service for chat, streams and videos for some seconds, and prints as JSON what it got. The trial runs it in a pod, by the
 image's own Python: so it has the standard library and httpx alone.
 
-TURNOUT_URL, TURNOUT_API_KEY, LOAD_S, CHAT, VIDEO
+TURNOUT_URL, TURNOUT_API_KEY, LOAD_S, CHAT, VIDEO, VIDEOS (at the same time)
 """
 
 import json
@@ -68,7 +68,7 @@ asked = [("models", models)]
 if CHAT:
     asked += [("chat", chat), ("chat", chat), ("stream", stream)]
 if VIDEO:
-    asked += [("video", video)]
+    asked += [("video", video)] * int(os.environ["VIDEOS"])
 threads = [threading.Thread(target=keep_asking, args=one) for one in asked]
 for thread in threads:
     thread.start()
