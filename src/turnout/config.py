@@ -91,6 +91,40 @@ class OidcSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class GangPods:
+    """The pods of a model's gangs: how many, and the template (`metadata`, `spec`) of each."""
+
+    __pydantic_config__ = ConfigDict(extra="forbid")
+
+    template: Mapping[str, Any]
+    pods: int = 1
+
+    def __post_init__(self) -> None:
+        spec: Any = self.template.get("spec")
+        if not isinstance(spec, Mapping) or not cast("Mapping[str, Any]", spec).get("containers"):
+            raise ValueError("a template has a spec with containers")
+        if self.pods < 1:
+            raise ValueError("a gang has one pod at least")
+
+
+@dataclass(frozen=True, slots=True)
+class KubernetesJobs:
+    """How the manager makes jobs for models whose runner is `job`. `gangs` says the pods of each model, `*` those of all
+    others; `launcher` tells one installation's jobs from another's; `owner` is a ConfigMap with which the jobs go."""
+
+    __pydantic_config__ = ConfigDict(extra="forbid")
+
+    gangs: Mapping[str, GangPods]
+    kind: Literal["job", "pytorchjob", "rayjob"] = "pytorchjob"
+    namespace: str | None = None
+    launcher: str = "turnout"
+    owner: str | None = None
+    deadline_s: int = 7200
+    ttl_s: int = 600
+    pending_s: float = 300.0
+
+
+@dataclass(frozen=True, slots=True)
 class Config:
     """`redis_url` None means an embedded server in the state directory; `blobs` None means `objects/` there.
 
@@ -149,6 +183,7 @@ class Config:
     tls_cert: Path | None = None
     tls_key: Path | None = None
     oidc: OidcSettings | None = None
+    kubernetes_jobs: KubernetesJobs | None = None
     engine_host: str | None = None
     allow_registered_commands: bool = False
     vllm: str = "vllm"

@@ -33,6 +33,7 @@ A server elsewhere: TURNOUT_URL and TURNOUT_API_KEY, or --url and --key."""
 COMMANDS: Mapping[str, Mapping[str, tuple[str, str]]] = {
     "Ask for something": {
         "generate": ("generate_command", "Render a prompt to an mp4."),
+        "render": ("render_command", "Render a file of prompts, and end."),
         "chat": ("chat_command", "Ask a chat model; the answer appears as it is made."),
         "tasks": ("tasks_commands", "List, show, watch, download, cancel, remix and delete tasks."),
         "models": ("models_commands", "List, show, register, remove, wake and stop models."),

@@ -28,12 +28,13 @@ _TICK_S = 1.0
 _LOOKS = 8  # at the leases, in one lease
 _MUTEX_S = 10.0
 _SWEEP_EVERY_S = 3600.0
+_LAUNCH_EVERY_S = 2.0
 _JOIN_S = 60.0  # how long a task waits for a machine that can run its model to join
 
 
 @dataclass(frozen=True, slots=True)
 class Housekeeper:
-    """`deliver` sends the webhooks that are due."""
+    """`deliver` sends the webhooks that are due; `launch` looks after jobs for tasks, where there are any."""
 
     id: str
     models: ModelStore
@@ -46,6 +47,7 @@ class Housekeeper:
     deliver: Callable[[], Awaitable[None]]
     lease_s: float
     retention_s: float
+    launch: Callable[[], Awaitable[None]] | None = None
     watches: dict[str, LeaseWatch] = field(default_factory=dict[str, LeaseWatch])
 
     def loops(self) -> dict[str, Work]:
@@ -56,6 +58,7 @@ class Housekeeper:
             ("dismissal", self._dismiss, 3.0),
             ("webhooks", self.deliver, _TICK_S),
             ("sweep", self._sweep, _SWEEP_EVERY_S),
+            *((("jobs", self.launch, _LAUNCH_EVERY_S),) if self.launch else ()),
         )
         return {name: partial(self._repeat, name, chore, every_s) for name, chore, every_s in chores}
 

@@ -20,6 +20,7 @@ from turnout.manager.loop import FleetManager
 from turnout.manager.webhooks import deliver_due
 from turnout.observe import get_log
 from turnout.ports.models import ModelStore
+from turnout.wiring.launching import launch_chore
 from turnout.wiring.signals import on_stop
 from turnout.wiring.state_dir import find_webhook_secret
 from turnout.wiring.stores import Stores, open_stores
@@ -62,6 +63,7 @@ async def manage(config: Config, stopping: asyncio.Event, gangs_by: Runner = Run
             deliver,
             config.lease_s,
             config.retention_s,
+            launch_chore(config, stores),
         )
         name = f"m-{secrets.token_hex(4)}"  # new for each process: replicas are named after it
         rules = Rules(min_resident_s=config.min_resident_s)
