@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias, cast
+from urllib.parse import urlsplit
 
 import yaml
 from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationError
@@ -130,7 +131,8 @@ class Config:
 
     `served` are the models that a file's `models` declare, of every kind; `worker_memory_bytes` bounds what this
     machine's replicas may take together, and `min_resident_s` is how long one stays, whoever waits for its room.
-    `trusted_proxies` are networks, with commas between them.
+    `trusted_proxies` are networks, `cors_origins` origins of web pages, with commas between them. `no_auth` needs no key on
+    loopback; `open_key` is the token that requests then count as having, and `turnout up` sets it.
     `engine_host` is an address of this machine that gateways may reach: its engines listen there, each with a key.
     """
 
@@ -173,6 +175,9 @@ class Config:
     max_body_bytes: Count = 24 * 2**20
     max_bodies_bytes: Count = 512 * 2**20
     max_image_pixels: Count = 16_000_000
+    cors_origins: str = ""
+    no_auth: bool = False
+    open_key: str | None = field(default=None, metadata={"secret": True})
     ray_strategy: Literal["PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD"] = "PACK"
     ray_interface: str | None = None
     ray_place_s: Seconds = 120.0
@@ -207,6 +212,18 @@ class Config:
         """Where the service runs on Ray: the video models whose gangs run there."""
         ours = {s.name for s in self.served if s.video and s.video.run_by(Runner.RAY) is Runner.RAY}
         return tuple(model for model in self.models if model.name in ours)
+
+    @property
+    def allowed_origins(self) -> tuple[str, ...]:
+        """Raises Misconfigured."""
+        origins = tuple(one.strip() for one in self.cors_origins.split(",") if one.strip())
+        for origin in origins:
+            parts = urlsplit(origin)
+            if origin != "*" and f"{parts.scheme}://{parts.netloc}" != origin:
+                raise Misconfigured(f"cors_origins: {origin} is no origin like https://app.example.com")
+        if self.no_auth and "*" in origins:
+            raise Misconfigured("cors_origins: with no_auth, name the origins: * would let any web page in")
+        return origins
 
     @property
     def limits(self) -> Limits:

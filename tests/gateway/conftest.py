@@ -169,7 +169,10 @@ def gateway_on(
         prober=prober,
         tunnels=GatewayTunnels(),
         direct=direct or OnlyProxied(),
-        relay_settings=RelaySettings(max_body_bytes=config.max_body_bytes),
+        relay_settings=RelaySettings(
+            max_body_bytes=config.max_body_bytes,
+            cors_origins=frozenset(origin.encode() for origin in config.allowed_origins),
+        ),
         tls=None,
         logins=OidcLogins(config.oidc, prober, time.monotonic) if config.oidc else None,
         new_id=lambda: f"{next(numbers):06d}{secrets.token_hex(4)}",

@@ -87,6 +87,8 @@ def register_model(common: Common, as_json: bool = False, **given: Any) -> None:
     with common.client() as client:
         made = client.register_model({name: value for name, value in said.items() if value is not None})
     print(json.dumps(made) if as_json else f"{given['alias']} registered")
+    if not as_json and (notice := made.get("notice")):
+        print(f"it cannot run now: {one_line(str(notice))}", file=sys.stderr)
 
 
 def _option(field: Field[Any]) -> Parameter:

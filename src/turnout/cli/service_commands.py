@@ -60,6 +60,9 @@ def up(
     blobs: BlobsOption = None,
     tls_cert: CertOption = None,
     tls_key: TlsKeyOption = None,
+    no_auth: Annotated[
+        bool, typer.Option("--no-auth", help="Need no key. Only this machine can call, on loopback.")
+    ] = False,
     ray: Annotated[bool, typer.Option("--ray", help="Render on a Ray cluster; starts one here.")] = False,
     address: Annotated[
         str | None, typer.Option("--address", help="With --ray: a cluster that runs already.")
@@ -88,7 +91,13 @@ def up(
     if ray:
         need_ray()
     config = common.load(
-        host=host, port=port, redis_url=redis_url, blobs=blobs, tls_cert=tls_cert, tls_key=tls_key
+        host=host,
+        port=port,
+        redis_url=redis_url,
+        blobs=blobs,
+        tls_cert=tls_cert,
+        tls_key=tls_key,
+        no_auth=no_auth or None,
     ).config
     if detach:
         from turnout.cli.background_service import start_detached
@@ -168,7 +177,9 @@ def worker(
     blobs: BlobsOption = None,
     join: Annotated[
         str | None,
-        typer.Option("--join", envvar="MANAGER_URL", help="Join this gateway and run models for it."),
+        typer.Option(
+            "--join", "--manager-url", envvar="MANAGER_URL", help="Join this gateway and run models for it."
+        ),
     ] = None,
     token: Annotated[
         str | None,
@@ -191,14 +202,23 @@ def worker(
     name: Annotated[
         str | None,
         typer.Option(
-            "--id", envvar="WORKER_ID", help="Its name, and its own state: several can live on one machine."
+            "--id",
+            "--worker-id",
+            envvar="WORKER_ID",
+            help="Its name, and its own state: several can live on one machine.",
         ),
     ] = None,
     listen_host: Annotated[
-        str, typer.Option("--listen-host", envvar="WORKER_HOST", help="Where gateways reach this worker.")
+        str,
+        typer.Option(
+            "--listen-host", "--host", envvar="WORKER_HOST", help="Where gateways reach this worker."
+        ),
     ] = "127.0.0.1",
     listen_port: Annotated[
-        int, typer.Option("--listen-port", envvar="WORKER_PORT", help="Port of the same; 0 takes a free one.")
+        int,
+        typer.Option(
+            "--listen-port", "--port", envvar="WORKER_PORT", help="Port of the same; 0 takes a free one."
+        ),
     ] = 8100,
     engine_host: Annotated[
         str | None,
@@ -349,6 +369,7 @@ def _screen(config: "Config", address: "Address") -> str:
 
   page       {address.page_link}
              (logs a browser in once, within two minutes; `turnout open` makes another link)
+  keys       {"none needed on this machine (--no-auth)" if config.no_auth else "in the next line; `turnout keys` makes more"}
   models     {models}
   data       {config.state_dir}  (Redis {redis}, objects in {config.blobs or "objects/"}, logs in logs/)
 

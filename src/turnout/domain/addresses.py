@@ -45,6 +45,15 @@ def is_safe_issuer_url(url: str) -> bool:
             return False
         if parts.scheme == "https":
             return True
-        return parts.scheme == "http" and (host == "localhost" or ip_address(host).is_loopback)
+        return parts.scheme == "http" and is_loopback_name(parts.netloc)
+    except ValueError:
+        return False
+
+
+def is_loopback_name(netloc: str) -> bool:
+    """Whether `host` or `host:port` means the machine that says it."""
+    try:
+        host = urlsplit(f"//{netloc}").hostname or ""
+        return host == "localhost" or ip_address(host).is_loopback
     except ValueError:
         return False

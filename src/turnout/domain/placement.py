@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import ceil
 
-from turnout.domain.serving import Gpu, Machine, Needs, Replica, ServedModel, Worker
+from turnout.domain.serving import EngineKind, Gpu, Machine, Needs, Replica, ServedModel, Worker
 
 _IDLE_SHARE = 0.95
 
@@ -29,6 +29,35 @@ def could_ever_fit(model: ServedModel, machine: Machine) -> bool:
         return False
     able = sum(gpu.total_bytes >= needs.gpu_memory_bytes for gpu in machine.gpus)
     return able >= needs.gpus and machine.memory_bytes >= needs.memory_bytes
+
+
+def why_nowhere(model: ServedModel, machines: Collection[Machine]) -> str:
+    """Why none of the machines could ever host it, and what helps."""
+    if not machines:
+        return "no worker has joined: start one with `turnout worker --join URL --token KEY`"
+    needs, able = model.needs, [m for m in machines if model.engine in m.engines]
+    if not able:
+        return f"no worker can run {model.engine} engines: {_ENGINE_ADVICE[model.engine]}"
+    gpus = max(len(m.gpus) for m in able)
+    if gpus < needs.gpus:
+        return f"it needs {needs.gpus} GPUs and no worker has more than {gpus}"
+    if needs.gpus and not any(
+        sum(g.total_bytes >= needs.gpu_memory_bytes for g in m.gpus) >= needs.gpus for m in able
+    ):
+        return f"no worker has {needs.gpus} GPUs with {_gb(needs.gpu_memory_bytes)} each"
+    return f"it needs {_gb(needs.memory_bytes)} of memory, which no worker with its GPUs has"
+
+
+_ENGINE_ADVICE = {
+    EngineKind.VLLM: "install vLLM where a worker runs, or name its program in the setting `vllm`",
+    EngineKind.LLAMACPP: "install turnout[chat] where a worker runs",
+    EngineKind.COMMAND: "a worker must allow the command (--allow-command)",
+    EngineKind.WAN: "one must have torch and diffusers, and share the service's Redis and object store",
+}
+
+
+def _gb(count: int) -> str:
+    return f"{count / 1e9:.1f} GB"
 
 
 def gpu_share(replica: Replica) -> int:

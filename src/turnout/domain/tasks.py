@@ -62,7 +62,8 @@ class LoadedBytes:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """`attempt` is the fence: an event that carries an older number changes nothing.
+    """`attempt` is the fence: an event that carries an older number changes nothing. `name` is the caller's own id for it,
+    which only its tenant knows it by.
 
     `failures` counts the attempts that died; a drained attempt does not count.
     """
@@ -76,6 +77,7 @@ class Task:
     max_attempts: int = 3
     webhook_url: str | None = None
     remixed_from: TaskId | None = None
+    name: str | None = None
     state: State = State.QUEUED
     attempt: int = 0
     failures: int = 0

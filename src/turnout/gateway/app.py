@@ -6,6 +6,7 @@ from typing import Any
 
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
+from starlette.middleware.cors import CORSMiddleware
 
 from turnout import __version__
 from turnout.gateway import problems
@@ -25,6 +26,7 @@ from turnout.gateway.operations.metrics import RequestMetrics
 from turnout.gateway.page import page_routes, session_routes
 from turnout.gateway.videos import dead_record_routes, event_streams, share_routes, video_files, video_routes
 from turnout.gateway.workers import tunnel_route, worker_routes
+from turnout.relay.framing import CORS_EXPOSED
 
 _ROUTERS = (
     video_routes.router,
@@ -70,6 +72,14 @@ def create_app(gateway: Gateway) -> FastAPI:
     config = gateway.config
     app.add_middleware(BodyLimit, max_bytes=config.max_body_bytes, max_bytes_in_all=config.max_bodies_bytes)
     app.add_middleware(StandardHeaders)
+    if origins := config.allowed_origins:
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=origins,
+            allow_methods=["*"],
+            allow_headers=["*"],
+            expose_headers=CORS_EXPOSED,
+        )
     app.add_middleware(RequestMetrics, figures=gateway.request_figures)
     app.openapi = lambda: _document(app)
     return app

@@ -9,7 +9,6 @@ from turnout.domain.errors import Forbidden, Unauthorized
 from turnout.domain.keys import Key, Role
 from turnout.gateway.gateway import GatewayDep
 from turnout.gateway.key_ring import bearer, require_user
-from turnout.gateway.session_cookie import cookie_authorization
 
 _bearer = HTTPBearer(auto_error=False, description="A key made by `turnout keys create` or POST /v1/keys.")
 
@@ -19,14 +18,19 @@ async def _maybe_caller(
     gateway: GatewayDep,
     credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)],
 ) -> Key | None:
-    """A request with an Authorization header is judged by that alone."""
+    """A request with a key is judged by that alone."""
+    given = None
     if credentials is not None:
-        shown = request.headers["authorization"].encode("latin-1")  # the framework would strip it
-        return await gateway.keys.identify(bearer(shown), request.client.host if request.client else "")
-    by_cookie = cookie_authorization(request.method, request.headers.raw)
+        given = request.headers["authorization"].encode("latin-1")  # the framework would strip it
+    shown = gateway.keys.authorization(given, request.method, request.headers.raw)
+    if shown is None:
+        return None
+    address = request.client.host if request.client and given is not None else ""
     try:
-        return None if by_cookie is None else await gateway.keys.identify(bearer(by_cookie))
+        return await gateway.keys.identify(bearer(shown), address)
     except Unauthorized:
+        if given is not None:
+            raise
         return None  # the session is over, and browsers keep the cookie all the same
 
 

@@ -29,6 +29,7 @@ from turnout.gateway.chat.direct import DirectRoutes
 from turnout.gateway.chat.routes_feed import RoutesFeed
 from turnout.gateway.chat.switchboard import Switchboard
 from turnout.gateway.key_ring import KeyRing
+from turnout.gateway.open_access import OpenAccess
 from turnout.gateway.operations.gang_list import GangList
 from turnout.gateway.operations.history import History
 from turnout.gateway.operations.metrics import Metrics, RequestFigures
@@ -140,6 +141,7 @@ def build_gateway(
     relay_settings: RelaySettings,
     tls: ssl.SSLContext | None,
     logins: LoginVerifier | None = None,
+    open_key: str | None = None,
     new_id: Callable[[], str],
     new_seed: Callable[[], int],
     disks: Callable[[], Mapping[str, tuple[int, int]]] = dict,
@@ -147,9 +149,11 @@ def build_gateway(
 ) -> Gateway:
     """`fetcher` calls addresses that users name. `new_id` gives unique letters and digits that sort by time, `new_seed`
     a seed for a request without one. `tls` is for workers that are called over TLS. `logins` verifies the tokens of an
-    issuer, if one is configured. `disks` and `certificate_expiry` are for the metrics."""
+    issuer, if one is configured. `open_key` is the token that requests without a key count as having, in open mode. `disks`
+    and `certificate_expiry` are for the metrics."""
     name = f"gw-{secrets.token_hex(6)}"
-    keys = KeyRing(stores.keys, time.time, stores.data.check_data, logins)
+    open_access = OpenAccess(open_key, config.allowed_origins) if open_key else None
+    keys = KeyRing(stores.keys, time.time, stores.data.check_data, logins, open_access)
     catalog = Catalog(stores.models, [model.name for model in config.served], time.monotonic)
     background = BackgroundLoops()
     gangs = GangList(stores.gangs, stores.workers, stores.orders, time.monotonic)

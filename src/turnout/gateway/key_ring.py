@@ -1,7 +1,7 @@
 """Keys as this gateway knows them: looked up by their token, remembered for a moment. So are logins of the issuer."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from math import inf
 from typing import NamedTuple
 
@@ -9,12 +9,15 @@ from turnout.domain.errors import Forbidden, Unauthorized, Unavailable
 from turnout.domain.keys import Key, Role, is_login, matches, mint, split_token
 from turnout.domain.tasks import TenantId
 from turnout.gateway.login_throttle import LoginThrottle
+from turnout.gateway.open_access import OpenAccess
+from turnout.gateway.session_cookie import cookie_authorization
 from turnout.ports.keys import KeyStore, LoginVerifier
 
 _KEEP_S = 5.0  # a revoked key works at most this much longer
 _KEEP_AWAY_S = 60.0  # a known key works so long while keys cannot be looked up: nor can one be revoked then
 _LOOK_S = 0.25  # how long a request whose key was known waits for a look at it
 _MAX_KEPT = 4096
+_OURS = b"bearer tk-"
 _MAX_ID_CHARS = 64
 
 # An unknown id is compared too, so that the time to refuse says nothing about which ids exist.
@@ -36,7 +39,7 @@ class _Kept(NamedTuple):
 
 class KeyRing:
     """Looks keys up, remembering the known ones for a moment; unknown ids are never remembered. `check_data` raises when
-    keys are unknown because all data is gone. Without `logins` only keys are taken."""
+    keys are unknown because all data is gone. Without `logins` only keys are taken. `open_access`: requests need no key."""
 
     def __init__(
         self,
@@ -44,14 +47,29 @@ class KeyRing:
         now: Callable[[], float],
         check_data: Callable[[], Awaitable[None]] = _all_there,
         logins: LoginVerifier | None = None,
+        open_access: OpenAccess | None = None,
     ) -> None:
         self._store = store
+        self._open_access = open_access
         self._logins = logins
         self.check_data = check_data
         self._now = now
         self._throttle = LoginThrottle(now)
         self._kept: dict[str, _Kept] = {}
         self._seen: dict[bytes, _Kept] = {}  # by the header it came in
+
+    def authorization(
+        self, given: bytes | None, method: str, headers: Iterable[tuple[bytes, bytes]]
+    ) -> bytes | None:
+        """The Authorization header that a request counts as having: the one that was `given`, its session cookie's, or in
+        open mode the service's own. Raises Forbidden for what another site's page sent. `method` of a WebSocket's
+        handshake is "WEBSOCKET"."""
+        if self._open_access is None:
+            return given or cookie_authorization(method, headers)
+        # Clients that cannot go without a key send anything.
+        if given is not None and given[: len(_OURS)].lower() == _OURS:
+            return given
+        return self._open_access.authorization(headers)
 
     async def identify(self, token: str, address: str = "") -> Key:
         """The key behind a token that came from `address`; raises Unauthorized, or Limited if many failed from there."""

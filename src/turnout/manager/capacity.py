@@ -5,7 +5,7 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator
 
 from turnout.domain.fleet import Fleet
-from turnout.domain.placement import Room, could_ever_fit, needs_on
+from turnout.domain.placement import Room, could_ever_fit, needs_on, why_nowhere
 from turnout.domain.serving import EngineKind, Needs, ServedModel, Worker, WorkerId
 
 ResourceKind = tuple[EngineKind, Needs, float | None]
@@ -30,27 +30,7 @@ class Feasibility:
         return self._known[kind]
 
     def why_not(self, model: ServedModel) -> str:
-        needs, machines = model.needs, [w.machine for w in self._fleet.workers.values()]
-        machines = [m for m in machines if model.engine in m.engines]
-        if not machines:
-            return f"no worker can run {model.engine} engines{_CONDITIONS.get(model.engine, '')}"
-        gpus = max((len(m.gpus) for m in machines), default=0)
-        if gpus < needs.gpus:
-            return f"it needs {needs.gpus} GPUs and no worker has more than {gpus}"
-        if needs.gpus and not any(
-            sum(g.total_bytes >= needs.gpu_memory_bytes for g in m.gpus) >= needs.gpus for m in machines
-        ):
-            return f"no worker has {needs.gpus} GPUs with {_gb(needs.gpu_memory_bytes)} each"
-        return f"it needs {_gb(needs.memory_bytes)} of memory, which no worker with its GPUs has"
-
-
-_CONDITIONS = {
-    EngineKind.WAN: ": one must have torch and diffusers, and share the service's Redis and object store"
-}
-
-
-def _gb(count: int) -> str:
-    return f"{count / 1e9:.1f} GB"
+        return why_nowhere(model, [worker.machine for worker in self._fleet.workers.values()])
 
 
 class Capacity:

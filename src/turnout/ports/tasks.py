@@ -8,10 +8,11 @@ from turnout.domain.tasks import Event, Task, TaskId, TenantId
 
 @dataclass(frozen=True, slots=True)
 class Idempotency:
-    """`key` is the caller's; `digest` is a hash of the request it came with."""
+    """`key` is the caller's, in `param` of its request; `digest` is a hash of the request. The key names the task, too."""
 
     key: str
     digest: str
+    param: str = "Idempotency-Key"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +39,10 @@ class TaskLog(Protocol):
 
     async def get(self, task_id: TaskId) -> Task:
         """Raises NotFound."""
+        ...
+
+    async def named(self, tenant: TenantId, key: str) -> TaskId | None:
+        """The tenant's task that was submitted with this idempotency key, if it is still there."""
         ...
 
     async def apply(self, task_id: TaskId, event: Event) -> Task:

@@ -65,7 +65,8 @@ class Exchange(ClientResponse):
     def __init__(
         self, client: ClientSide, context: RelayContext, head: Head, body: bytes, request_id: bytes
     ) -> None:
-        ClientResponse.__init__(self, client, head, body, request_id, context.response_lines)
+        lines = context.response_lines + head.response_lines
+        ClientResponse.__init__(self, client, head, body, request_id, lines)
         self._forwarded = head.forwarded
         context.body_bytes += len(body)
         self._context = context

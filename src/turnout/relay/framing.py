@@ -42,6 +42,11 @@ _NOT_PASSED_ON = frozenset(
 )
 
 
+CORS_EXPOSED = ("openai-poll-after-ms", "retry-after", "x-request-id")
+"""What pages of other origins may read of an answer's headers, beside its body."""
+_EXPOSED = b"access-control-expose-headers: %b\r\n" % ", ".join(CORS_EXPOSED).encode()
+
+
 class Refusal(NamedTuple):
     status: int
     message: str
@@ -66,7 +71,8 @@ def body_too_large(max_body_bytes: int) -> Refusal:
 
 class Head(NamedTuple):
     """A request's head. `upgrade` says that there is an Upgrade header. `forwarded` are the header lines that go on to the replica; `content_length` is None for a body in
-    chunks. `request_id` is the peer's own id of the request, if it is plain enough to be passed on."""
+    chunks. `request_id` is the peer's own id of the request, if it is plain enough to be passed on. `response_lines` are
+    header lines of the answer that follow from the head."""
 
     path: bytes
     authorization: bytes | None
@@ -78,6 +84,7 @@ class Head(NamedTuple):
     keep_alive: bool
     request_id: bytes | None = None
     upgrade: bool = False
+    response_lines: bytes = b""
 
 
 def read_head(
@@ -97,7 +104,7 @@ def read_head(
     request_id: bytes | None = None
     hosts = 0
     expects = upgrade = False
-    lines = b""
+    lines = cors = b""
     for name, value in headers:
         if name in forwarded:
             lines += b"%b: %b\r\n" % (name, value)
@@ -123,6 +130,10 @@ def read_head(
             request_id = value if _PLAIN_ID.fullmatch(value) else None
         elif name == b"upgrade":
             upgrade = True
+        elif name == b"origin" and settings.cors_origins:
+            allowed = b"*" if b"*" in settings.cors_origins else value
+            if allowed in settings.cors_origins:
+                cors = b"access-control-allow-origin: %b\r\nvary: origin\r\n%b" % (allowed, _EXPOSED)
     http10 = version == "1.0"
     if not http10 and version != "1.1":
         return Refusal(505, "Speak HTTP/1.1.", "bad_framing")
@@ -142,6 +153,7 @@ def read_head(
         keep_alive,
         request_id,
         upgrade,
+        cors,
     )
 
 

@@ -10,11 +10,12 @@ _FORWARDED = frozenset({"accept", "content-type", "traceparent", "tracestate", "
 @dataclass(frozen=True, slots=True)
 class RelaySettings:
     """POST requests for `paths` never reach the app. `forwarded` names the request headers that go on to the replica; the
-    caller's key and cookies are not among them."""
+    caller's key and cookies are not among them. Pages of `cors_origins` may read the answers."""
 
     paths: frozenset[str] = _HOT
     done_paths: frozenset[str] = _DONE  # whose streams end with [DONE]; other dialects have other last events
     forwarded: frozenset[str] = _FORWARDED
+    cors_origins: frozenset[bytes] = frozenset()
     trusts_request_ids: bool = False  # a request keeps its X-Request-Id: only behind our own gateways
     response_headers: tuple[tuple[str, str], ...] = field(default=(("x-content-type-options", "nosniff"),))
 

@@ -29,7 +29,7 @@ class ModelDeclaration:
     __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}
 
     alias: str = field(metadata=_says("What callers name it.", pattern=r"^[A-Za-z0-9][A-Za-z0-9._:-]{0,99}$"))
-    engine: EngineKind = field(metadata=_says("What runs it."))
+    engine: EngineKind = field(default=EngineKind.VLLM, metadata=_says("What runs it."))
     model_name: str = field(
         metadata=_says("A name or a path the engine understands.", min_length=1, max_length=500)
     )

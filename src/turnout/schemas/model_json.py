@@ -25,7 +25,7 @@ class ModelDefaults(BaseModel):
 class ModelAnswer(BaseModel):
     """What is told of every model: `status` says in words how it stands, `state` and `cause` the same for programs.
     `replicas` are ready. `wake_s` is how long it took to become ready the last time; `idle_left_s` when it leaves if nobody
-    asks for it, null while it is busy or gone."""
+    asks for it, null while it is busy or gone. `notice` comes with a registration: why no worker could run it now."""
 
     id: str
     object: Literal["model"] = "model"
@@ -42,6 +42,7 @@ class ModelAnswer(BaseModel):
     replicas: int
     wake_s: float | None
     idle_left_s: float | None
+    notice: str | None = None
 
 
 class ModelShown(ModelAnswer):
@@ -76,6 +77,9 @@ class ServedShown(ModelAnswer):
 
     kind: Literal["chat"] = "chat"
     concurrency: int
+    max_model_len: int | None
+    gpu_memory_utilization: float | None
+    tensor_parallel_size: int
 
 
 class ModelList(BaseModel):
@@ -114,7 +118,13 @@ def shown(model: ServedModel, status: ModelStatus) -> ModelShown | ServedShown:
         idle_left_s=status.idle_left_s,
     ).model_dump()
     if model.video is None:
-        return ServedShown(**common, concurrency=model.concurrency)
+        return ServedShown(
+            **common,
+            concurrency=model.concurrency,
+            max_model_len=model.max_model_len,
+            gpu_memory_utilization=model.gpu_memory_utilization,
+            tensor_parallel_size=model.tensor_parallel_size,
+        )
     video, rules = model.video, model.video.rules
     return ModelShown(
         **common,

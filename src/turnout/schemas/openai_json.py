@@ -19,6 +19,9 @@ _BEFORE_STEPS, _AFTER_STEPS = 5, 90
 _FIXED = {Stage.LOADING: 1, Stage.ENCODING: 3, Stage.DECODING: 92, Stage.UPLOADING: 97}
 _ALMOST = 99
 
+OWN_ID = r"^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$"
+"""What a caller may call a task of its own."""
+
 
 def _number(value: object) -> object:
     """True and False are numbers to Python, but not to a caller."""
@@ -99,6 +102,11 @@ class VideoRequest(Body):
     input_reference: ImageReference | None = Field(None, description="The first frame; in a form, a file.")
     image_url: str | None = Field(None, description="The first frame by URL (http, https or data).")
     webhook_url: str | None = Field(None, description="Called once the video has ended.")
+    task_id: str | None = Field(
+        None,
+        pattern=OWN_ID,
+        description="Your own id of the task. It stands for the video's id everywhere, and is its Idempotency-Key.",
+    )
 
 
 class RemixRequest(Body):
@@ -177,6 +185,7 @@ class Video(BaseModel):
         default_factory=dict, description="What is given up for speed, and the measured error of each."
     )
     waiting_for: WaitingFor | None = None
+    task_id: str | None = Field(None, description="The caller's own id of it, if it gave one.")
 
 
 class VideoList(BaseModel):
@@ -296,6 +305,7 @@ def video_of(
         guided_share=spec.guided_share,
         lossy=lossy(spec),
         waiting_for=waiting,
+        task_id=task.name,
     )
 
 

@@ -20,6 +20,7 @@ from turnout.adapters.outbound import WORKERS, Outbound
 from turnout.adapters.redis.key_store import RedisKeyStore
 from turnout.adapters.tunnel.gateway_end import GatewayTunnels
 from turnout.config import Config
+from turnout.domain.addresses import is_loopback_name
 from turnout.domain.errors import Misconfigured
 from turnout.gateway.app import create_app
 from turnout.gateway.chat.direct import DirectRoutes
@@ -51,7 +52,7 @@ async def run_gateway(config: Config, listening: socket.socket, local: socket.so
         aclosing(Outbound(config.allow_private_urls)) as fetcher,
         aclosing(Outbound(True, reach=WORKERS, tls=tls)) as prober,
     ):
-        await _refuse_open_door(listening, stores.keys)
+        await _refuse_open_door(config, listening, stores.keys)
         await stores.data.check_data()  # remembers which data this is
 
         class Server(uvicorn.Server):
@@ -81,7 +82,8 @@ async def run_gateway(config: Config, listening: socket.socket, local: socket.so
                 await super().shutdown(sockets)
                 gateway.relay.close()
 
-        gateway = gateway_on(config, stores, fetcher, prober, relay_settings(config))
+        open_key = config.open_key if config.no_auth else None
+        gateway = gateway_on(config, stores, fetcher, prober, relay_settings(config), open_key=open_key)
         settings = uvicorn.Config(
             create_app(gateway),
             http=gateway.relay.protocol,
@@ -112,6 +114,7 @@ def relay_settings(config: Config) -> RelaySettings:
         max_connections=min(config.max_connections, raise_open_files() - _OTHER_FILES),
         max_connections_per_address=config.max_connections_per_address,
         trusted_proxies=proxies,
+        cors_origins=frozenset(origin.encode() for origin in config.allowed_origins),
         max_body_bytes=config.max_body_bytes,
         max_bodies_bytes=config.max_bodies_bytes,
     )
@@ -124,9 +127,10 @@ def gateway_on(
     prober: Fetcher,
     relay: RelaySettings,
     gangs: GangReports | None = None,
+    open_key: str | None = None,
 ) -> Gateway:
     """The gateway on these adapters; `gangs` says who tells of them, if it is not the store. `prober` calls the OpenID Connect
-    issuer, too."""
+    issuer, too. `open_key`: see `build_gateway`; only for a gateway that listens on loopback."""
     tls = client_tls(config.ca_file)
     return build_gateway(
         config,
@@ -139,6 +143,7 @@ def gateway_on(
         relay_settings=relay,
         tls=tls,
         logins=OidcLogins(config.oidc, prober, time.monotonic) if config.oidc else None,
+        open_key=open_key,
         new_id=new_task_id,
         new_seed=lambda: secrets.randbits(32),
         disks=partial(_disks, config),
@@ -185,8 +190,19 @@ def gateway_stores(stores: Stores, gangs: GangReports | None = None) -> GatewayS
     )
 
 
-async def _refuse_open_door(listening: socket.socket, keys: RedisKeyStore) -> None:
+def check_open_mode(config: Config, host: str) -> None:
+    """Raises Misconfigured."""
+    if not is_loopback_name(f"[{host}]" if ":" in host else host):
+        raise Misconfigured(f"no_auth: {host} is not loopback, and anyone who reaches it could do everything")
+    _ = config.allowed_origins
+
+
+async def _refuse_open_door(config: Config, listening: socket.socket, keys: RedisKeyStore) -> None:
     host = str(listening.getsockname()[0])
+    if config.no_auth:
+        check_open_mode(config, host)
+        if config.open_key is None:
+            raise Misconfigured("no_auth is for `turnout up`")
     if not ipaddress.ip_address(host).is_loopback and not await keys.all():
         raise Misconfigured(
             f"{host} is not loopback and there are no keys: make one with `turnout keys create --direct --role admin`"

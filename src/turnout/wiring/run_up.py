@@ -25,6 +25,7 @@ from turnout.launch.local import Part, run_parts
 from turnout.ports.keys import KeyStore
 from turnout.ports.processes import Process
 from turnout.wiring.open_files import raise_open_files
+from turnout.wiring.run_gateway import check_open_mode
 from turnout.wiring.run_manager import declare
 from turnout.wiring.signals import on_stop
 from turnout.wiring.state_dir import alone_on, make_writable, write_private
@@ -56,6 +57,8 @@ async def run_up(
 ) -> None:
     """Runs until SIGINT or SIGTERM, or until someone sets the event that `ready` is given. Gangs are children of
     this machine's worker, or run on a Ray cluster."""
+    if config.no_auth:
+        check_open_mode(config, config.host)
     make_writable(config.state_dir)
     raise_open_files()  # the parts inherit it
     stopping = asyncio.Event()
@@ -77,12 +80,12 @@ async def run_up(
                 redis_sentinel_password=None,
                 accept_after=accept_after,
             )
-            resolved = write_resolved(config)
             async with open_stores(config) as stores:
                 address = await _address(config, stores, local, listening)
                 join_token = await _join_token(stores.keys)
                 # The gateway knows only registered models: they must be there before it answers.
                 await declare(config, stores.models)
+            resolved = write_resolved(replace(config, open_key=address.api_key if config.no_auth else None))
             options = ("--config", str(resolved))
 
             async def gateway() -> Process:

@@ -29,6 +29,36 @@ async def test_a_registered_model_is_listed_and_shown_and_removed(gateway: Gatew
     assert (await gateway.http.delete("/v1/models/qwen")).status_code == 404
 
 
+OLDER = {"alias": "q", "model_name": "Qwen/Qwen3-8B", "max_model_len": 4096, "gpu_memory_utilization": 0.5}
+
+
+async def test_the_older_interface_registers_without_an_engine(gateway: Gateway) -> None:
+    gateway.http.headers.update(await bearer(gateway, Role.ADMIN))
+    answer = await gateway.http.post("/v1/models/register", json=OLDER)
+    assert answer.status_code == 200
+    assert answer.json()["notice"].startswith("no worker has joined: start one with `turnout worker")
+    shown = (await gateway.http.get("/v1/models/q")).json()
+    assert (shown["engine"], shown["max_model_len"], shown["gpu_memory_utilization"]) == ("vllm", 4096, 0.5)
+
+
+async def test_a_registration_says_at_once_that_no_worker_can_run_the_model(gateway: Gateway) -> None:
+    key = await bearer(gateway, Role.WORKER)
+    joined = (await gateway.http.post("/workers/register", json=JOIN, headers=key)).json()
+    gateway.http.headers.update(await bearer(gateway, Role.ADMIN))
+
+    async def notice(**machine: object) -> str | None:
+        beat = {"machine": {**MACHINE, **machine}, "replicas": [], "wait_s": 0}
+        own = {"Authorization": f"Bearer {joined['secret']}"}
+        path = f"/workers/{joined['id']}/heartbeat"
+        assert (await gateway.http.post(path, json=beat, headers=own)).status_code == 200
+        return (await gateway.http.post("/v1/models/register", json=OLDER)).json()["notice"]
+
+    gpu = {"index": 0, "total_bytes": 80, "free_bytes": 80}
+    assert "install vLLM where a worker runs" in str(await notice(engines=["llamacpp"]))
+    assert await notice(engines=["vllm"]) == "it needs 1 GPUs and no worker has more than 0"
+    assert await notice(engines=["vllm"], gpus=[gpu]) is None
+
+
 @pytest.mark.parametrize(
     ("changes", "status", "param"),
     [

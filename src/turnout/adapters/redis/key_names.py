@@ -98,7 +98,7 @@ class KeyNames:
         return f"{self.prefix}:shares:{task}"
 
     def idempotency(self, tenant: str, key: str) -> str:
-        """Hash: digest, task. Gateway writes and reads. R."""
+        """Hash: digest, task. Gateway writes and reads. 2 R, as long as a task may live."""
         return f"{self.prefix}:idem:{tenant}:{key}"
 
     def submissions(self, tenant: str, minute: str) -> str:

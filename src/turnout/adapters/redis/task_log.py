@@ -66,11 +66,8 @@ class RedisTaskLog:
             case scripts.AcceptedBefore(known):
                 return await self.get(known)
             case scripts.OtherDigest():
-                raise Conflict(
-                    "This Idempotency-Key was used with another request.",
-                    "Idempotency-Key",
-                    "idempotency_conflict",
-                )
+                param = idempotency.param if idempotency else ""
+                raise Conflict(f"This {param} was used with another request.", param, "idempotency_conflict")
             case scripts.OverRate(wait_s):
                 raise Limited(
                     f"Over {limits.submits_per_minute} submissions a minute.",
@@ -87,6 +84,11 @@ class RedisTaskLog:
 
     async def get(self, task_id: TaskId) -> Task:
         return (await self.read(task_id)).task
+
+    async def named(self, tenant: TenantId, key: str) -> TaskId | None:
+        async with translated():
+            found = await self._link.client.hget(self._link.keys.idempotency(tenant, key), "task")
+        return TaskId(text(found)) if found else None
 
     async def read(self, task_id: TaskId) -> StoredTask:
         async with translated():

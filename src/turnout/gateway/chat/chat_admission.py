@@ -22,7 +22,6 @@ from turnout.gateway.chat.request_body import read_body
 from turnout.gateway.chat.routes_feed import RoutesFeed
 from turnout.gateway.chat.switchboard import Seat, Switchboard
 from turnout.gateway.key_ring import KeyRing, bearer, require_user
-from turnout.gateway.session_cookie import cookie_authorization
 from turnout.observe import get_log
 from turnout.relay import Headers, RelayFailure, RelayOutcome, RelayRequest, UpstreamCall
 
@@ -75,7 +74,7 @@ class ChatAdmission:
         self.proxied = ProxyRoutes(routes.proxy_of)
 
     def authenticate(self, authorization: bytes | None, headers: Headers) -> Awaitable[object] | None:
-        authorization = authorization or cookie_authorization("POST", headers)
+        authorization = self._keys.authorization(authorization, "POST", headers)
         key = self._keys.remembered(authorization)
         if key is None:
             return self._keys.identify(bearer(authorization))
@@ -85,7 +84,7 @@ class ChatAdmission:
     def admit(self, ask: RelayRequest) -> UpstreamCall | Awaitable[UpstreamCall]:
         began = monotonic()
         try:
-            authorization = ask.authorization or cookie_authorization("POST", ask.headers)
+            authorization = self._keys.authorization(ask.authorization, "POST", ask.headers)
             key = self._keys.remembered(authorization)
             share = None if key is None else self._shares.enter(require_user(key).tenant)
             if key is None or share is None:

@@ -4,8 +4,10 @@ from fastapi import APIRouter, Request
 
 from turnout.domain.audit import AuditAction
 from turnout.domain.errors import Conflict, Forbidden, NotFound, Unavailable
+from turnout.domain.fleet import Rules
 from turnout.domain.model_status import NOT_LOOKED_AT, REGISTERED
-from turnout.domain.serving import EngineKind, ServedModel
+from turnout.domain.placement import could_ever_fit, why_nowhere
+from turnout.domain.serving import EngineKind, ServedModel, Standing
 from turnout.engines.engine_servers import check_served
 from turnout.gateway.audit_trail import AuditDep
 from turnout.gateway.auth import AdminDep
@@ -14,6 +16,8 @@ from turnout.gateway.gateway import Gateway, GatewayDep
 from turnout.gateway.problems import documented
 from turnout.schemas.declared_models import DECLARATION, read_model
 from turnout.schemas.model_json import ModelDeleted, ModelShown, ServedShown, shown
+
+_RULES = Rules()
 
 router = APIRouter(tags=["models"], responses=documented(401, 403, 500, 503))
 
@@ -32,7 +36,8 @@ def _not_allowed(what: str, param: str) -> Forbidden:
 async def register(
     request: Request, admin: AdminDep, gateway: GatewayDep, audit: AuditDep
 ) -> ModelShown | ServedShown:
-    """Registering a known alias again changes it: its replicas are replaced as they become idle."""
+    """Registering a known alias again changes it: its replicas are replaced as they become idle. `notice` says why no worker
+    could run it now, if none could."""
     model = read_model(await read_json_value(request))
     if not gateway.config.allow_registered_commands:
         if model.engine is EngineKind.COMMAND:
@@ -45,7 +50,9 @@ async def register(
     )
     await gateway.stores.models.put(model)
     gateway.catalog.invalidate()
-    return shown(model, REGISTERED)
+    answer = shown(model, REGISTERED)
+    answer.notice = await _why_nowhere(gateway, model)
+    return answer
 
 
 @router.post("/v1/models/{name}/wake", responses=documented(404), summary="Start a model now")
@@ -69,6 +76,17 @@ async def stop(name: str, admin: AdminDep, gateway: GatewayDep, audit: AuditDep)
     await audit.record(admin, AuditAction.MODEL_STOPPED, name)
     gateway.switchboard.stop(name)
     return await _shown(gateway, model)
+
+
+async def _why_nowhere(gateway: Gateway, model: ServedModel) -> str | None:
+    workers = gateway.stores.workers
+    beats = (await workers.heartbeats(list(await workers.enrolments()))).values()
+    machines = [beat.machine for beat in beats if _RULES.standing(beat.ago_s) is not Standing.GONE]
+    if any(could_ever_fit(model, machine) for machine in machines):
+        return None
+    if model.video is not None and not machines:
+        return None  # gangs on Ray need no worker
+    return why_nowhere(model, machines)
 
 
 async def _known(gateway: Gateway, name: str) -> ServedModel:

@@ -16,7 +16,6 @@ from turnout.gateway.auth import UserDep
 from turnout.gateway.gateway import GatewayDep
 from turnout.gateway.key_ring import KeyRing, bearer, require_user
 from turnout.gateway.problems import documented, is_open, refuse_socket
-from turnout.gateway.session_cookie import cookie_authorization
 from turnout.gateway.videos.event_json import EventJson
 from turnout.gateway.videos.live_events import CutOff
 from turnout.gateway.videos.video_routes import own_task
@@ -108,7 +107,7 @@ async def watch(socket: WebSocket, video_id: str, gateway: GatewayDep, after: st
 async def _authenticate(socket: WebSocket, keys: KeyRing) -> Key | None:
     """Who is calling; None when it was refused. Keys never stand in the URL, where logs would keep them."""
     try:
-        token = _offered_token(socket)
+        token = _offered_token(socket, keys)
         if token is None:
             await _accept(socket)
             token = await _first_message(socket)
@@ -120,15 +119,14 @@ async def _authenticate(socket: WebSocket, keys: KeyRing) -> Key | None:
     return None
 
 
-def _offered_token(socket: WebSocket) -> str | None:
-    scheme, _, token = socket.headers.get("authorization", "").partition(" ")
-    if scheme.lower() == "bearer" and token:
-        return token
-    offered = cast("list[str]", socket.scope.get("subprotocols", []))
-    by_protocol = next((p.removeprefix(_KEY_PROTOCOL) for p in offered if p.startswith(_KEY_PROTOCOL)), None)
-    if by_protocol is None and (by_cookie := cookie_authorization("WEBSOCKET", socket.headers.raw)):
-        return bearer(by_cookie)
-    return by_protocol
+def _offered_token(socket: WebSocket, keys: KeyRing) -> str | None:
+    given = socket.headers.get("authorization", "")
+    if given[:7].lower() != "bearer ":
+        offered = cast("list[str]", socket.scope.get("subprotocols", []))
+        own = (p.removeprefix(_KEY_PROTOCOL) for p in offered if p.startswith(_KEY_PROTOCOL))
+        given = next((f"Bearer {token}" for token in own), "")
+    shown = keys.authorization(given.encode("latin-1") or None, "WEBSOCKET", socket.headers.raw)
+    return None if shown is None else bearer(shown)
 
 
 async def _first_message(socket: WebSocket) -> str:

@@ -62,7 +62,8 @@ class Submissions:
         await self._check_webhook(request.webhook_url)
         frame = None if image is None else await self._frame(image, spec, key.tenant)
         task = self._task(task_id, key, model, spec, headers, request.webhook_url)
-        return await self._submit(task, frame, _idempotency(headers, "create", _canonical(body)))
+        idempotency = _idempotency(headers, "create", _canonical(body), request.task_id)
+        return await self._submit(replace(task, name=request.task_id), frame, idempotency)
 
     async def remix(self, source: Task, request: RemixRequest, key: Key, headers: SubmissionHeaders) -> Task:
         """The same spec, with another prompt or seed."""
@@ -242,8 +243,14 @@ def _canonical(body: VideoBody) -> bytes:
     return words if body.upload is None else words + hashlib.sha256(body.upload).digest()
 
 
-def _idempotency(headers: SubmissionHeaders, what: str, canonical: bytes) -> Idempotency | None:
-    if headers.idempotency_key is None:
-        return None
+def _idempotency(
+    headers: SubmissionHeaders, what: str, canonical: bytes, own_id: str | None = None
+) -> Idempotency | None:
+    if own_id is not None and headers.idempotency_key not in (None, own_id):
+        raise InvalidRequest(
+            "task_id is an Idempotency-Key itself: leave the header out.", "task_id", "invalid_value"
+        )
     digest = hashlib.sha256(what.encode() + b"\n" + canonical).hexdigest()
-    return Idempotency(headers.idempotency_key, digest)
+    if own_id is not None:
+        return Idempotency(own_id, digest, "task_id")
+    return None if headers.idempotency_key is None else Idempotency(headers.idempotency_key, digest)

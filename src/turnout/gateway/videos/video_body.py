@@ -24,6 +24,7 @@ _ALIASES = {
     "guidance_scale": "guidance",
 }
 _LOW_NOISE = "guidance_scale_2"
+_COUNTS = ("n", "num_outputs_per_prompt")
 _VIDEO_REQUEST = TypeAdapter(VideoRequest)
 
 
@@ -59,6 +60,9 @@ def _renamed(values: object) -> object:
         if name in known:
             raise InvalidRequest(f"{alias} is another name of {name}: give one.", alias, "invalid_value")
         known[name] = known.pop(alias)
+    for name in _COUNTS:
+        if known.pop(name, 1) not in (1, "1"):
+            raise InvalidRequest(f"{name} must be 1: one request makes one video.", name, "invalid_value")
     low = known.pop(_LOW_NOISE, None)
     if low is not None:
         high = known.get("guidance")

@@ -19,6 +19,7 @@ from turnout.gateway.videos.submission_headers import HEADER_PARAMETERS, Submiss
 from turnout.gateway.videos.video_body import read_video_body, video_body_schemas
 from turnout.observe import get_log
 from turnout.schemas.openai_json import (
+    OWN_ID,
     RemixRequest,
     TaskStarted,
     Video,
@@ -29,6 +30,7 @@ from turnout.schemas.openai_json import (
 )
 
 _ID = re.compile(r"video_[A-Za-z0-9_-]{1,64}")
+_OWN_ID = re.compile(OWN_ID)
 _POLL_AFTER_MS = "1000"
 _POSITIONS_AT_ONCE = 8
 
@@ -44,15 +46,23 @@ _CREATE = _submission(video_body_schemas())
 _REMIX = _submission({"application/json": {"schema": schema_of(RemixRequest)}})
 
 
-async def own_task(gateway: Gateway, key: Key, video_id: str) -> Task:
-    """The caller's task; another tenant's does not exist for it."""
-    unknown = NotFound(f"There is no video {video_id[:100]}.", "video_id", "video_not_found")
-    if not _ID.fullmatch(video_id):
-        raise unknown
-    task = await gateway.stores.tasks.get(TaskId(video_id))
-    if task.tenant != key.tenant:
-        raise unknown
+async def own_task(gateway: Gateway, key: Key, video_id: str, param: str = "video_id") -> Task:
+    """The caller's task, by its id or by the id that the caller gave it; another tenant's does not exist for it."""
+    task = await _owned(gateway, key, TaskId(video_id)) if _ID.fullmatch(video_id) else None
+    if task is None and _OWN_ID.fullmatch(video_id):
+        named = await gateway.stores.tasks.named(key.tenant, video_id)
+        task = await _owned(gateway, key, named) if named else None
+    if task is None:
+        raise NotFound(f"There is no video {video_id[:100]}.", param, "video_not_found")
     return task
+
+
+async def _owned(gateway: Gateway, key: Key, task_id: TaskId) -> Task | None:
+    try:
+        task = await gateway.stores.tasks.get(task_id)
+    except NotFound:
+        return None
+    return task if task.tenant == key.tenant else None
 
 
 async def _shown(gateway: Gateway, task: Task) -> Video:
@@ -96,7 +106,7 @@ async def generate(
 ) -> TaskStarted:
     body = await read_video_body(request, gateway.config.max_body_bytes)
     task = await gateway.submissions.create(body, key, headers)
-    return TaskStarted(task_id=task.id)
+    return TaskStarted(task_id=task.name or task.id)
 
 
 @router.get("/v1/videos", response_model=VideoList, summary="List videos")
@@ -107,10 +117,9 @@ async def index(
     limit: Annotated[int, Query(ge=1, le=100)] = 20,
     order: Literal["asc", "desc"] = "desc",
 ) -> Response:
-    if after is not None and not _ID.fullmatch(after):
-        raise NotFound(f"There is no video {after[:100]}.", "after", "video_not_found")
+    last = None if after is None else await own_task(gateway, key, after, "after")
     tasks, more = await gateway.stores.tasks.page(
-        key.tenant, after=TaskId(after) if after else None, limit=limit, order=order
+        key.tenant, after=last.id if last else None, limit=limit, order=order
     )
     few = asyncio.Semaphore(_POSITIONS_AT_ONCE)
 

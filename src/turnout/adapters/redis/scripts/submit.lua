@@ -6,7 +6,8 @@ now_ms, retention_ms = tonumber(now_ms), tonumber(retention_ms)
 
 if idempotency ~= '' then
   local seen_digest, seen_id = unpack(redis.call('HMGET', idempotency_key(tenant, idempotency), 'digest', 'task'))
-  if seen_digest then
+  -- A task that was deleted is forgotten, and so is its key.
+  if seen_digest and seen_id and redis.call('EXISTS', task_key(seen_id)) == 1 then
     if seen_digest ~= digest then return {'conflict'} end
     -- A write, so that a client which asks again waits for the disk again.
     redis.call('HSET', idempotency_key(tenant, idempotency), 'digest', digest)
@@ -47,6 +48,6 @@ redis.call('HSET', task_key(id), 'v', 1, 'doc', doc, 'tenant', tenant, 'model', 
 redis.call('PEXPIRE', task_key(id), ttl_ms)
 if idempotency ~= '' then
   redis.call('HSET', idempotency_key(tenant, idempotency), 'digest', digest, 'task', id)
-  redis.call('PEXPIRE', idempotency_key(tenant, idempotency), retention_ms)
+  redis.call('PEXPIRE', idempotency_key(tenant, idempotency), ttl_ms)
 end
 return {'new'}
