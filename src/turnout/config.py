@@ -131,7 +131,8 @@ class Config:
 
     `served` are the models that a file's `models` declare, of every kind; `worker_memory_bytes` bounds what this
     machine's replicas may take together, and `min_resident_s` is how long one stays, whoever waits for its room.
-    `trusted_proxies` are networks, `cors_origins` origins of web pages, with commas between them. `no_auth` needs no key on
+    `trusted_proxies` are networks, `cors_origins` origins of web pages, with commas between them. `public_url` is how clients reach
+    the gateways, and `url_ttl_s` how long the URLs that are signed for them are good. `no_auth` needs no key on
     loopback; `open_key` is the token that requests then count as having, and `turnout up` sets it.
     `engine_host` is an address of this machine that gateways may reach: its engines listen there, each with a key.
     """
@@ -176,6 +177,8 @@ class Config:
     max_bodies_bytes: Count = 512 * 2**20
     max_image_pixels: Count = 16_000_000
     cors_origins: str = ""
+    public_url: str | None = None
+    url_ttl_s: Seconds = 86_400.0
     no_auth: bool = False
     open_key: str | None = field(default=None, metadata={"secret": True})
     ray_strategy: Literal["PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD"] = "PACK"

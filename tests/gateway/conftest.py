@@ -31,6 +31,7 @@ from turnout.domain import object_keys
 from turnout.domain.keys import Role, mint
 from turnout.domain.quotas import TenantShare
 from turnout.domain.serving import Enrolment, ModelRoutes, ReplicaId, Route, WorkerId
+from turnout.domain.signed_urls import UrlSigner
 from turnout.domain.tasks import (
     Event,
     Finished,
@@ -174,6 +175,7 @@ def gateway_on(
             cors_origins=frozenset(origin.encode() for origin in config.allowed_origins),
         ),
         tls=None,
+        urls=UrlSigner(b"secret", config.public_url or "", config.url_ttl_s),
         logins=OidcLogins(config.oidc, prober, time.monotonic) if config.oidc else None,
         new_id=lambda: f"{next(numbers):06d}{secrets.token_hex(4)}",
         new_seed=lambda: 7,

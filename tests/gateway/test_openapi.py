@@ -126,6 +126,7 @@ def operations() -> list[tuple[str, str]]:
         direct=OnlyProxied(),
         relay_settings=RelaySettings(),
         tls=None,
+        urls=nothing,
         new_id=nothing,
         new_seed=nothing,
     )

@@ -17,6 +17,7 @@ from tests.gateway.conftest import running
 
 from turnout.adapters.outbound import Outbound
 from turnout.domain.errors import Misconfigured
+from turnout.domain.signed_urls import UrlSigner
 from turnout.domain.tasks import Cancelled, TaskId, TenantId
 from turnout.manager.webhooks import DELAYS_S, DeliveryOutcome, deliver_due, outcome_of, retry_at, sign
 from turnout.ports.tasks import Limits
@@ -105,6 +106,7 @@ async def deliver(stores: Stores, now: float, *, allow_private: bool = True) -> 
             SECRET,
             lambda: now,
             retention_s=3600,
+            urls=UrlSigner(b"secret", "https://gateway", 60),
             chance=lambda: 0.0,
         )
     finally:
@@ -203,12 +205,17 @@ async def test_the_payload_is_the_video_as_get_shows_it(stores: Stores, tmp_path
             SECRET,
             lambda: time.time() + 1,
             retention_s=gateway.inside.config.retention_s,
+            urls=gateway.inside.urls,
             chance=lambda: 0.0,
         )
         await outbound.aclose()
-    payload = json.loads(receiver.got[0][1])
+        payload = json.loads(receiver.got[0][1])
+        told = payload["data"]
+        del gateway.http.headers["authorization"]
+        assert (await gateway.http.get(told["url"])).content == b"\0" * 1000
     assert payload["type"] == "video.completed"
-    assert payload["data"] == shown
+    urls = {name: None for name in ("url", "events_url")}  # their times differ
+    assert {**told, **urls} == {**shown, **urls}
 
 
 async def test_a_tenant_replaces_its_secret_while_its_receiver_knows_only_the_old_one(

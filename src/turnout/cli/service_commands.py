@@ -177,9 +177,7 @@ def worker(
     blobs: BlobsOption = None,
     join: Annotated[
         str | None,
-        typer.Option(
-            "--join", "--manager-url", envvar="MANAGER_URL", help="Join this gateway and run models for it."
-        ),
+        typer.Option("--join", "--manager-url", envvar="MANAGER_URL", help="The gateway to run models for."),
     ] = None,
     token: Annotated[
         str | None,
@@ -210,15 +208,10 @@ def worker(
     ] = None,
     listen_host: Annotated[
         str,
-        typer.Option(
-            "--listen-host", "--host", envvar="WORKER_HOST", help="Where gateways reach this worker."
-        ),
+        typer.Option("--listen-host", "--host", envvar="WORKER_HOST", help="Where gateways reach it."),
     ] = "127.0.0.1",
     listen_port: Annotated[
-        int,
-        typer.Option(
-            "--listen-port", "--port", envvar="WORKER_PORT", help="Port of the same; 0 takes a free one."
-        ),
+        int, typer.Option("--listen-port", "--port", envvar="WORKER_PORT", help="Its port; 0: a free one.")
     ] = 8100,
     engine_host: Annotated[
         str | None,

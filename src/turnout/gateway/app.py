@@ -23,7 +23,7 @@ from turnout.gateway.operations import (
     webhook_secret_routes,
 )
 from turnout.gateway.operations.metrics import RequestMetrics
-from turnout.gateway.page import page_routes, session_routes
+from turnout.gateway.page import docs_routes, page_routes, session_routes
 from turnout.gateway.videos import dead_record_routes, event_streams, share_routes, video_files, video_routes
 from turnout.gateway.workers import tunnel_route, worker_routes
 from turnout.relay.framing import CORS_EXPOSED
@@ -47,6 +47,7 @@ _ROUTERS = (
     metrics_route.router,
     session_routes.router,
     page_routes.router,
+    docs_routes.router,
 )
 
 
@@ -60,7 +61,7 @@ def create_app(gateway: Gateway) -> FastAPI:
                 gateway.live.stop()
                 await gateway.submissions.images.aclose()
 
-    # The interactive pages would load scripts from elsewhere; /openapi.json is enough for any tool.
+    # The framework's own pages would load scripts from elsewhere: /docs is ours.
     app = FastAPI(title="Turnout", version=__version__, lifespan=lifespan, docs_url=None, redoc_url=None)
     app.router.redirect_slashes = False  # a redirect would go wherever the Host header says
     app.state.gateway = gateway

@@ -7,16 +7,16 @@ from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
 from turnout.domain.errors import Forbidden, Unauthorized
 from turnout.domain.keys import Key, Role
-from turnout.gateway.gateway import GatewayDep
+from turnout.gateway.gateway import Gateway, GatewayDep
 from turnout.gateway.key_ring import bearer, require_user
 
-_bearer = HTTPBearer(auto_error=False, description="A key made by `turnout keys create` or POST /v1/keys.")
+BEARER = HTTPBearer(auto_error=False, description="A key made by `turnout keys create` or POST /v1/keys.")
 
 
 async def _maybe_caller(
     request: Request,
     gateway: GatewayDep,
-    credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)],
+    credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(BEARER)],
 ) -> Key | None:
     """A request with a key is judged by that alone."""
     given = None
@@ -52,6 +52,13 @@ async def _admin(key: Annotated[Key, Depends(_caller)]) -> Key:
     if key.role is not Role.ADMIN:
         raise Forbidden("Only an admin's key may do this.", code="role_not_allowed")
     return key
+
+
+async def identify_user(
+    request: Request, gateway: Gateway, credentials: HTTPAuthorizationCredentials | None
+) -> Key:
+    """What `UserDep` does, for a route where a key is one of several ways in."""
+    return require_user(await _caller(await _maybe_caller(request, gateway, credentials)))
 
 
 async def _worker(key: Annotated[Key, Depends(_caller)]) -> Key:

@@ -19,6 +19,7 @@ from starlette.requests import HTTPConnection
 from turnout import __version__
 from turnout.background import BackgroundLoops
 from turnout.config import Config
+from turnout.domain.signed_urls import UrlPurpose, UrlSigner
 from turnout.gateway.catalog import Catalog
 from turnout.gateway.chat.chat_admission import ChatAdmission, worker_of
 from turnout.gateway.chat.chat_limits import ChatShares
@@ -117,6 +118,7 @@ class Gateway:
     estimates: TimeEstimates
     wait_reasons: WaitReasons
     submissions: Submissions
+    urls: UrlSigner
     # workers
     prober: Fetcher
     tunnels: Tunnels
@@ -140,6 +142,7 @@ def build_gateway(
     direct: DirectRoutes,
     relay_settings: RelaySettings,
     tls: ssl.SSLContext | None,
+    urls: UrlSigner,
     logins: LoginVerifier | None = None,
     open_key: str | None = None,
     new_id: Callable[[], str],
@@ -148,9 +151,9 @@ def build_gateway(
     certificate_expiry: Callable[[], float | None] = lambda: None,
 ) -> Gateway:
     """`fetcher` calls addresses that users name. `new_id` gives unique letters and digits that sort by time, `new_seed`
-    a seed for a request without one. `tls` is for workers that are called over TLS. `logins` verifies the tokens of an
-    issuer, if one is configured. `open_key` is the token that requests without a key count as having, in open mode. `disks`
-    and `certificate_expiry` are for the metrics."""
+    a seed for a request without one. `urls` signs the same at all gateways. `tls` is for workers that are called over TLS.
+    `logins` verifies the tokens of an issuer, if one is configured. `open_key` is the token that requests without a key count
+    as having, in open mode. `disks` and `certificate_expiry` are for the metrics."""
     name = f"gw-{secrets.token_hex(6)}"
     open_access = OpenAccess(open_key, config.allowed_origins) if open_key else None
     keys = KeyRing(stores.keys, time.time, stores.data.check_data, logins, open_access)
@@ -171,7 +174,14 @@ def build_gateway(
     wait_reasons = WaitReasons(stores.fleet_status, stores.gangs, catalog, time.monotonic)
     notes = WaitingNotes(stores.tasks, wait_reasons)
     observers = (request_figures.observe, estimates.observe)
-    live = LiveEvents(stores.tasks, stores.events, revocations.keys, notes, observers)
+    live = LiveEvents(
+        stores.tasks,
+        stores.events,
+        revocations.keys,
+        notes,
+        lambda task, at: urls.url(task, UrlPurpose.CONTENT, at),
+        observers,
+    )
     background.add("event tail", live.run)
     background.add("waiting notes", partial(notes.run, live.watchers))
     background.add("routes", routes.run)
@@ -245,6 +255,7 @@ def build_gateway(
             new_id=new_id,
             new_seed=new_seed,
         ),
+        urls=urls,
         prober=prober,
         tunnels=tunnels,
         switchboard=switchboard,

@@ -12,6 +12,7 @@ from enum import Enum
 from pydantic import BaseModel
 
 from turnout.domain.errors import Misconfigured, TurnoutError
+from turnout.domain.signed_urls import UrlSigner
 from turnout.domain.tasks import Task
 from turnout.domain.webhook_secrets import secret_bytes, signing
 from turnout.observe import get_log
@@ -55,10 +56,12 @@ def message_id(task: Task) -> str:
     return f"evt_{task.id}"
 
 
-def body_of(task: Task, retention_s: float) -> bytes:
-    ended_at = datetime.fromtimestamp(task.finished_at or task.created_at, UTC)
+def body_of(task: Task, retention_s: float, urls: UrlSigner) -> bytes:
+    ended_at = task.finished_at or task.created_at
     payload = Payload(
-        type=f"video.{task.state}", timestamp=ended_at.isoformat(), data=video_of(task, retention_s)
+        type=f"video.{task.state}",
+        timestamp=datetime.fromtimestamp(ended_at, UTC).isoformat(),
+        data=video_of(task, retention_s, urls=urls, now=ended_at),
     )
     return payload.model_dump_json().encode()
 
@@ -95,6 +98,7 @@ async def deliver_due(
     now: Callable[[], float],
     *,
     retention_s: float,
+    urls: UrlSigner,
     chance: Callable[[], float],
 ) -> int:
     """Sends what is due, side by side; returns how many were tried. `service_secret` signs for tenants without their own."""
@@ -102,7 +106,7 @@ async def deliver_due(
     async with asyncio.TaskGroup() as group:
         for delivery in due:
             group.create_task(
-                _deliver(delivery, outbox, fetcher, secrets, service_secret, now, retention_s, chance),
+                _deliver(delivery, outbox, fetcher, secrets, service_secret, now, retention_s, urls, chance),
                 name=f"webhook {delivery.task.id}",
             )
     return len(due)
@@ -116,12 +120,13 @@ async def _deliver(
     service_secret: str,
     now: Callable[[], float],
     retention_s: float,
+    urls: UrlSigner,
     chance: Callable[[], float],
 ) -> None:
     task, tries = delivery.task, delivery.tries
     if task.webhook_url is None:
         return await outbox.done(task.id)
-    body = body_of(task, retention_s)
+    body = body_of(task, retention_s, urls)
     status, problem = None, None
     try:
         signers = signing(await secrets.find(task.tenant), service_secret, now())

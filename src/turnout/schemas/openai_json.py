@@ -11,6 +11,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter,
 
 from turnout.domain.model_status import ModelState, ModelStatus, StatusCause, why_tasks_wait
 from turnout.domain.serving import ServedModel
+from turnout.domain.signed_urls import UrlPurpose, UrlSigner
 from turnout.domain.tasks import LoadedBytes, Stage, State, Task
 from turnout.domain.video import MAX_PROMPT_CHARS, MAX_SEED, lossy, seconds_of
 
@@ -186,6 +187,12 @@ class Video(BaseModel):
     )
     waiting_for: WaitingFor | None = None
     task_id: str | None = Field(None, description="The caller's own id of it, if it gave one.")
+    url: str | None = Field(
+        None, description="Once completed: its file, without a key, until the URL expires or is revoked."
+    )
+    events_url: str | None = Field(
+        None, description="The same for its events, as for a browser's EventSource."
+    )
 
 
 class VideoList(BaseModel):
@@ -264,8 +271,10 @@ def video_of(
     position: int | None = None,
     eta_s: float | None = None,
     waiting: WaitingFor | None = None,
+    urls: UrlSigner | None = None,
+    now: float = 0.0,
 ) -> Video:
-    """The video object as GET shows it."""
+    """The video object as GET shows it; with `urls`, its signed URLs count from `now`."""
     spec = task.spec
     # A fresh attempt still carries the step that the last one reached, until it denoises itself.
     stepping = task.ended or task.stage not in (None, Stage.LOADING, Stage.ENCODING)
@@ -306,6 +315,8 @@ def video_of(
         lossy=lossy(spec),
         waiting_for=waiting,
         task_id=task.name,
+        url=urls.url(task.id, UrlPurpose.CONTENT, now) if urls and task.result else None,
+        events_url=urls.url(task.id, UrlPurpose.EVENTS, now) if urls else None,
     )
 
 

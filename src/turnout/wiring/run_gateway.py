@@ -22,6 +22,7 @@ from turnout.adapters.tunnel.gateway_end import GatewayTunnels
 from turnout.config import Config
 from turnout.domain.addresses import is_loopback_name
 from turnout.domain.errors import Misconfigured
+from turnout.domain.signed_urls import UrlSigner
 from turnout.gateway.app import create_app
 from turnout.gateway.chat.direct import DirectRoutes
 from turnout.gateway.gateway import Gateway, GatewayStores, build_gateway
@@ -30,7 +31,7 @@ from turnout.ports.network import Fetcher
 from turnout.relay import RelaySettings
 from turnout.relay.connection_counts import read_networks
 from turnout.wiring.open_files import raise_open_files
-from turnout.wiring.stores import Stores, open_stores
+from turnout.wiring.stores import Stores, find_url_signer, open_stores
 from turnout.wiring.tls import add_listener, certificate_expiry, client_tls, server_tls
 
 _MAX_SOCKET_MESSAGE_BYTES = 64 * 1024  # twice what a tunnel's message has; clients only say their key
@@ -83,7 +84,15 @@ async def run_gateway(config: Config, listening: socket.socket, local: socket.so
                 gateway.relay.close()
 
         open_key = config.open_key if config.no_auth else None
-        gateway = gateway_on(config, stores, fetcher, prober, relay_settings(config), open_key=open_key)
+        gateway = gateway_on(
+            config,
+            stores,
+            fetcher,
+            prober,
+            relay_settings(config),
+            await find_url_signer(config, stores),
+            open_key=open_key,
+        )
         settings = uvicorn.Config(
             create_app(gateway),
             http=gateway.relay.protocol,
@@ -126,6 +135,7 @@ def gateway_on(
     fetcher: Fetcher,
     prober: Fetcher,
     relay: RelaySettings,
+    urls: UrlSigner,
     gangs: GangReports | None = None,
     open_key: str | None = None,
 ) -> Gateway:
@@ -142,6 +152,7 @@ def gateway_on(
         direct=DirectRoutes(network_name(), tls, is_this_machine),
         relay_settings=relay,
         tls=tls,
+        urls=urls,
         logins=OidcLogins(config.oidc, prober, time.monotonic) if config.oidc else None,
         open_key=open_key,
         new_id=new_task_id,

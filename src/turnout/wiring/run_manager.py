@@ -23,7 +23,7 @@ from turnout.ports.models import ModelStore
 from turnout.wiring.launching import launch_chore
 from turnout.wiring.signals import on_stop
 from turnout.wiring.state_dir import find_webhook_secret
-from turnout.wiring.stores import Stores, open_stores
+from turnout.wiring.stores import Stores, find_url_signer, open_stores
 
 _REPORT_S = 2.0
 
@@ -39,6 +39,8 @@ async def manage(config: Config, stopping: asyncio.Event, gangs_by: Runner = Run
     """`gangs_by`: who runs the gangs of models that do not say it."""
     async with open_stores(config) as stores, aclosing(Outbound(config.allow_private_urls)) as fetcher:
         secret = find_webhook_secret(config)
+        await declare(config, stores.models)
+        urls = await find_url_signer(config, stores)
 
         async def deliver() -> None:
             await deliver_due(
@@ -48,6 +50,7 @@ async def manage(config: Config, stopping: asyncio.Event, gangs_by: Runner = Run
                 secret,
                 time.time,
                 retention_s=config.retention_s,
+                urls=urls,
                 chance=random.random,
             )
 
@@ -68,7 +71,6 @@ async def manage(config: Config, stopping: asyncio.Event, gangs_by: Runner = Run
         name = f"m-{secrets.token_hex(4)}"  # new for each process: replicas are named after it
         rules = Rules(min_resident_s=config.min_resident_s)
         fleet = fleet_manager(stores, name, rules, gangs_by)
-        await declare(config, stores.models)
         loops = BackgroundLoops({**manager.loops(), "fleet": fleet.run})
         loops.add("loop report", partial(_report_loops, loops, stores, manager.id))
         loops.add("declaration", partial(_keep_declared, config, stores.models))

@@ -85,7 +85,12 @@ async def run_up(
                 join_token = await _join_token(stores.keys)
                 # The gateway knows only registered models: they must be there before it answers.
                 await declare(config, stores.models)
-            resolved = write_resolved(replace(config, open_key=address.api_key if config.no_auth else None))
+            told = replace(
+                config,
+                public_url=config.public_url or address.public_url,
+                open_key=address.api_key if config.no_auth else None,
+            )
+            resolved = write_resolved(told)
             options = ("--config", str(resolved))
 
             async def gateway() -> Process:

@@ -31,6 +31,7 @@ from turnout.adapters.redis.webhook_secret_store import RedisWebhookSecrets
 from turnout.adapters.redis.worker_store import RedisOrderStore, RedisWorkerStore
 from turnout.config import Config
 from turnout.domain.errors import Misconfigured
+from turnout.domain.signed_urls import UrlSigner
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +122,11 @@ def stores_on(link: RedisConnection, blobs: ObjectBlobs, retention_s: float) -> 
         fleet_status=RedisFleetStatus(link),
         data=RedisDataHealth(link),
     )
+
+
+async def find_url_signer(config: Config, stores: Stores) -> UrlSigner:
+    base = (config.public_url or "").rstrip("/")
+    return UrlSigner(await stores.shares.url_secret(), base, config.url_ttl_s)
 
 
 @asynccontextmanager

@@ -126,7 +126,11 @@ async def test_a_lost_tail_start_leaves_no_gap(gateway: Gateway) -> None:
     task = make_task()
     await gateway.stores.tasks.submit(task, gateway.inside.config.limits)
     live = LiveEvents(
-        gateway.stores.tasks, gateway.stores.events, OpenConnections(), gateway.inside.live._notes
+        gateway.stores.tasks,
+        gateway.stores.events,
+        OpenConnections(),
+        gateway.inside.live._notes,
+        gateway.inside.live._url_of,
     )  # its tail does not run
     stream = live.follow(task, "0", "k")
     assert [n.text.split('"type":"')[1].split('"')[0] for n in await anext(stream)] == ["video.queued"]

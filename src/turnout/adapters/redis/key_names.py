@@ -97,6 +97,14 @@ class KeyNames:
         """Hash: share by its id. Gateway writes and reads. 31 days after the last one was made."""
         return f"{self.prefix}:shares:{task}"
 
+    def urls_revoked(self, task: str) -> str:
+        """Until when its signed URLs are revoked. Gateway writes and reads. 31 days."""
+        return f"{self.prefix}:revoked:{task}"
+
+    def url_secret(self) -> str:
+        """What signs URLs, 32 random bytes. The first to ask writes, gateways and manager read. For ever."""
+        return f"{self.prefix}:url_secret"
+
     def idempotency(self, tenant: str, key: str) -> str:
         """Hash: digest, task. Gateway writes and reads. 2 R, as long as a task may live."""
         return f"{self.prefix}:idem:{tenant}:{key}"

@@ -1,5 +1,6 @@
 """Shared videos in Redis: one hash for each video."""
 
+import secrets
 from collections.abc import Sequence
 
 from turnout.adapters.redis.connection import RedisConnection, translated
@@ -39,3 +40,17 @@ class RedisShareStore:
     async def remove(self, task: TaskId, *share_ids: str) -> int:
         async with translated():
             return int(await self._client.hdel(self._name(task), *share_ids)) if share_ids else 0
+
+    async def url_secret(self) -> bytes:
+        name = self._link.keys.url_secret()
+        async with translated():
+            await self._client.set(name, secrets.token_bytes(32), nx=True)
+            return await self._client.get(name) or b""
+
+    async def revoke_urls(self, task: TaskId, at: float) -> None:
+        async with translated():
+            await self._client.set(self._link.keys.urls_revoked(task), at, ex=_TTL_S)
+
+    async def urls_revoked_at(self, task: TaskId) -> float:
+        async with translated():
+            return float(await self._client.get(self._link.keys.urls_revoked(task)) or 0.0)

@@ -8,7 +8,7 @@ from turnout.gateway.page.page_bundle import PageBundle, PageFile
 
 _MISSING = (
     "Turnout is running; its page was not built. In a checkout, ./dev page builds it (it needs an npm registry). "
-    "The API is described at /openapi.json.\n"
+    "The API is described at /docs.\n"
 )
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; media-src 'self' blob:; "

@@ -1,6 +1,7 @@
 """Events as clients get them: one JSON text for each, for server-sent events and sockets alike."""
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,9 +46,14 @@ def order_of(event_id: str) -> tuple[int, ...]:
     return tuple(int(part) for part in event_id.split("-"))
 
 
-def event_json(recorded: Recorded, task: Task | None) -> EventJson:
-    """`task` as it is now is needed for an interruption only: it may have been the last."""
+def event_json(
+    recorded: Recorded, task: Task | None, url_of: Callable[[TaskId, float], str] | None = None
+) -> EventJson:
+    """`task` as it is now is needed for an interruption only: it may have been the last. The URL of a finished video counts
+    from its end, so that the event is the same whenever it is told."""
     kind, fields, ended = _described(recorded, task)
+    if url_of is not None and isinstance(recorded.event, Finished):
+        fields["url"] = url_of(recorded.task, recorded.event.at)
     content = {
         "id": recorded.id,
         "object": "video.event",

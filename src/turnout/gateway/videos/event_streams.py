@@ -12,12 +12,12 @@ from starlette.responses import Response, StreamingResponse
 
 from turnout.domain.errors import InvalidRequest, TurnoutError, Unauthorized, Unavailable
 from turnout.domain.keys import Key
-from turnout.gateway.auth import UserDep
 from turnout.gateway.gateway import GatewayDep
 from turnout.gateway.key_ring import KeyRing, bearer, require_user
 from turnout.gateway.problems import documented, is_open, refuse_socket
 from turnout.gateway.videos.event_json import EventJson
 from turnout.gateway.videos.live_events import CutOff
+from turnout.gateway.videos.signed_access import EventsDep
 from turnout.gateway.videos.video_routes import own_task
 
 _FIRST_MESSAGE_S = 5.0
@@ -50,20 +50,19 @@ def _checked_id(event_id: str | None, param: str) -> str | None:
     summary="Follow a video",
 )
 async def events(
-    video_id: str,
-    key: UserDep,
+    opened: EventsDep,
     gateway: GatewayDep,
     last_event_id: Annotated[str | None, Header()] = None,
     after: Annotated[str | None, Query(description="Like Last-Event-ID, for clients without it.")] = None,
 ) -> Response:
-    task = await own_task(gateway, key, video_id)
+    task = opened.task
     start = _checked_id(last_event_id, "Last-Event-ID") or _checked_id(after, "after") or "0"
     live = gateway.live
     if task.ended and not await live.story(task.id, start):
         return Response(status_code=204)  # which tells an EventSource not to come back
     headers = {"X-Accel-Buffering": "no"}
     return StreamingResponse(
-        _sse(live.follow(task, start, key.id)), media_type="text/event-stream", headers=headers
+        _sse(live.follow(task, start, opened.key)), media_type="text/event-stream", headers=headers
     )
 
 

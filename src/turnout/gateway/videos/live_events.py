@@ -8,7 +8,7 @@ reconnects from the last event it has; nothing here grows with a slow client. Re
 import asyncio
 from collections import defaultdict, deque
 from collections.abc import AsyncGenerator, Callable, Generator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any, TypeAlias
 
 from turnout.domain.errors import NotFound, Unauthorized, Unavailable
@@ -101,7 +101,7 @@ class Watcher:
 class LiveEvents:
     """`observers` get every event, with the task as it is now where the event may have ended it. Watchers are held in
     `open_connections`, under the keys that they came with. `notes` come between events: they are sent once, to whoever
-    watches, and are in no story."""
+    watches, and are in no story. `url_of` gives the URL of a finished video."""
 
     def __init__(
         self,
@@ -109,12 +109,14 @@ class LiveEvents:
         events: TaskEvents,
         open_connections: OpenConnections,
         notes: WaitingNotes,
+        url_of: Callable[[TaskId, float], str],
         observers: Sequence[EventObserver] = (),
     ) -> None:
         self._tasks = tasks
         self._events = events
         self._open_connections = open_connections
         self._notes = notes
+        self._url_of = url_of
         self._observers = (notes.observe, *observers)
         self._cursor: str | None = None
         self._by_task: defaultdict[TaskId, set[Watcher]] = defaultdict(set)
@@ -161,7 +163,7 @@ class LiveEvents:
     def watchers(self, task: TaskId, tenant: TenantId) -> list[Watcher]:
         return [*self._by_task.get(task, ()), *self._by_tenant.get(tenant, ())]
 
-    async def follow(self, task: Task, after: str, key: str) -> AsyncGenerator[Sequence[EventJson]]:
+    async def follow(self, task: Task, after: str, key: str | None) -> AsyncGenerator[Sequence[EventJson]]:
         """The task's events past `after` until it ends; an empty sequence when it is time for a heartbeat."""
         with self._watch(self._by_task, task.id, key) as watcher:
             self._notes.add(task.id, task.tenant)
@@ -222,7 +224,7 @@ class LiveEvents:
         async with self._reads:
             recorded = await self._events.history(task_id, after)
             now = await self._task_now(recorded[-1]) if recorded else None
-        return [event_json(r, now) for r in recorded]
+        return [event_json(r, now, self._url_of) for r in recorded]
 
     async def _since(self, tenant: TenantId, after: str) -> AsyncGenerator[EventJson]:
         """What was recorded between `after` and what the live tail has brought, or until none comes for a while."""
@@ -234,19 +236,19 @@ class LiveEvents:
             except (TimeoutError, StopAsyncIteration):
                 return
             if recorded.tenant == tenant:
-                yield event_json(recorded, await self._task_now(recorded))
+                yield event_json(recorded, await self._task_now(recorded), self._url_of)
             if self._cursor is not None and order_of(recorded.cursor) >= order_of(self._cursor):
                 return
 
     @contextmanager
-    def _watch(self, index: defaultdict[Any, set[Watcher]], name: str, key: str) -> Generator[Watcher]:
+    def _watch(self, index: defaultdict[Any, set[Watcher]], name: str, key: str | None) -> Generator[Watcher]:
         if self._stopping or self._count >= _MAX_WATCHERS:
             raise Unavailable("This gateway takes no more watchers now.", retry_after_s=1.0)
         watcher = Watcher()
         self._count += 1
         index[name].add(watcher)
         try:
-            with self._open_connections.hold(key, watcher.lose_right):
+            with nullcontext() if key is None else self._open_connections.hold(key, watcher.lose_right):
                 yield watcher
         finally:
             watcher.close()
@@ -262,7 +264,7 @@ class LiveEvents:
         of_task = self._by_task.get(recorded.task, ())
         of_tenant = self._by_tenant.get(recorded.tenant, ())
         if of_task or of_tenant:
-            event = event_json(recorded, now)
+            event = event_json(recorded, now, self._url_of)
             for watcher in (*of_task, *of_tenant):
                 watcher.offer(event)
 

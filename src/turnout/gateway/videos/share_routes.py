@@ -74,6 +74,21 @@ async def revoke(video_id: str, share_id: str, key: UserDep, gateway: GatewayDep
     return Response(status_code=204)
 
 
+@router.delete(
+    "/v1/videos/{video_id}/shares",
+    status_code=204,
+    response_class=Response,
+    responses=documented(401, 403),
+    summary="Revoke all links and signed URLs",
+)
+async def revoke_all(video_id: str, key: UserDep, gateway: GatewayDep) -> Response:
+    task, shares = await own_task(gateway, key, video_id), gateway.stores.shares
+    await shares.revoke_urls(task.id, gateway.now())
+    await shares.remove(task.id, *(share.id for share in await shares.of(task.id)))
+    get_log().info("all shares revoked", task=task.id, by=key.id)
+    return Response(status_code=204)
+
+
 _Token = Annotated[str, Header(alias="X-Turnout-Share", max_length=_MAX_TOKEN_CHARS)]
 
 

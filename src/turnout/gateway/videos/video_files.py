@@ -10,10 +10,9 @@ from starlette.responses import RedirectResponse, Response, StreamingResponse
 
 from turnout.domain.errors import Conflict, NotFound
 from turnout.domain.tasks import Task
-from turnout.gateway.auth import UserDep
 from turnout.gateway.gateway import Gateway, GatewayDep
 from turnout.gateway.problems import documented, respond
-from turnout.gateway.videos.video_routes import own_task
+from turnout.gateway.videos.signed_access import ContentDep
 from turnout.ports.blobs import BlobInfo
 
 _URL_TTL_S = 3600.0
@@ -108,16 +107,15 @@ FILE_ANSWERS: dict[int | str, dict[str, Any]] = {
     "/v1/videos/{video_id}/content", responses=FILE_ANSWERS, response_class=Response, summary="Download"
 )
 async def content(
-    video_id: str,
     request: Request,
-    key: UserDep,
+    opened: ContentDep,
     gateway: GatewayDep,
     variant: Annotated[Variant, Query()] = Variant.VIDEO,
     redirect: Annotated[
         bool, Query(description="Whether a presigned URL of the object store will do.")
     ] = True,
 ) -> Response:
-    task = await own_task(gateway, key, video_id)
+    task = opened.task
     # A presigned URL is good for GET alone.
     if redirect and request.method == "GET":
         url = await gateway.stores.blobs.url(object_of(task, variant), _URL_TTL_S)

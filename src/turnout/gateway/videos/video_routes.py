@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Request
@@ -65,16 +66,26 @@ async def _owned(gateway: Gateway, key: Key, task_id: TaskId) -> Task | None:
     return task if task.tenant == key.tenant else None
 
 
-async def _shown(gateway: Gateway, task: Task) -> Video:
+async def _shown(gateway: Gateway, task: Task, request: Request) -> Video:
     position = await gateway.stores.tasks.position(task) if task.state is State.QUEUED else None
     model = None if task.ended else await gateway.catalog.find(task.model)
     eta_s = gateway.estimates.eta_s(task, position, model.max_replicas if model else 1, gateway.now())
     waiting = await gateway.wait_reasons.of(task)
-    return video_of(task, gateway.config.retention_s, position=position, eta_s=eta_s, waiting=waiting)
+    # Whoever is not told how clients reach us takes the caller's own word for it.
+    urls = gateway.urls if gateway.urls.base else replace(gateway.urls, base=str(request.base_url)[:-1])
+    return video_of(
+        task,
+        gateway.config.retention_s,
+        position=position,
+        eta_s=eta_s,
+        waiting=waiting,
+        urls=urls,
+        now=gateway.now(),
+    )
 
 
-async def _answer(gateway: Gateway, task: Task) -> Response:
-    video = await _shown(gateway, task)
+async def _answer(gateway: Gateway, task: Task, request: Request) -> Response:
+    video = await _shown(gateway, task, request)
     poll = {} if task.ended else {"openai-poll-after-ms": _POLL_AFTER_MS}
     return Response(video.model_dump_json(), media_type="application/json", headers=poll)
 
@@ -91,7 +102,7 @@ async def create(
 ) -> Response:
     body = await read_video_body(request, gateway.config.max_body_bytes)
     task = await gateway.submissions.create(body, key, headers)
-    return await _answer(gateway, task)
+    return await _answer(gateway, task, request)
 
 
 @router.post(
@@ -111,6 +122,7 @@ async def generate(
 
 @router.get("/v1/videos", response_model=VideoList, summary="List videos")
 async def index(
+    request: Request,
     key: UserDep,
     gateway: GatewayDep,
     after: Annotated[str | None, Query(description="The last id of the page before.")] = None,
@@ -125,7 +137,7 @@ async def index(
 
     async def shown(task: Task) -> Video:
         async with few:
-            return await _shown(gateway, task)
+            return await _shown(gateway, task, request)
 
     videos = await asyncio.gather(*map(shown, tasks))
     page = VideoList(
@@ -138,18 +150,18 @@ async def index(
 
 
 @router.get("/v1/videos/{video_id}", response_model=Video, summary="Look at a video")
-async def show(video_id: str, key: UserDep, gateway: GatewayDep) -> Response:
-    return await _answer(gateway, await own_task(gateway, key, video_id))
+async def show(video_id: str, request: Request, key: UserDep, gateway: GatewayDep) -> Response:
+    return await _answer(gateway, await own_task(gateway, key, video_id), request)
 
 
 @router.post(
     "/v1/videos/{video_id}/cancel", response_model=Video, responses=documented(409), summary="Stop a video"
 )
-async def cancel(video_id: str, key: UserDep, gateway: GatewayDep) -> Response:
+async def cancel(video_id: str, request: Request, key: UserDep, gateway: GatewayDep) -> Response:
     task = await _cancelled(gateway, await own_task(gateway, key, video_id))
     if task.state is not State.CANCELLED:
         raise Conflict(f"The video is {task.state} already.", "video_id", "video_ended")
-    return await _answer(gateway, task)
+    return await _answer(gateway, task, request)
 
 
 @router.post(
@@ -165,7 +177,7 @@ async def remix(
     source = await own_task(gateway, key, video_id)
     body = await read_json(request, RemixRequest)
     task = await gateway.submissions.remix(source, body, key, headers)
-    return await _answer(gateway, task)
+    return await _answer(gateway, task, request)
 
 
 @router.delete("/v1/videos/{video_id}", response_model=VideoDeleted, summary="Delete a video and its objects")

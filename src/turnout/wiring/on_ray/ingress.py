@@ -25,7 +25,7 @@ from turnout.relay import RelaySettings
 from turnout.wiring.on_ray.manager_actor import find_manager
 from turnout.wiring.run_gateway import gateway_on
 from turnout.wiring.run_manager import declare
-from turnout.wiring.stores import new_stores
+from turnout.wiring.stores import find_url_signer, new_stores
 from turnout.wiring.tls import client_tls
 
 log = get_log()
@@ -65,11 +65,12 @@ class APIEntrypoint:
         await declare(
             config, self._wires.models
         )  # the manager does so, too, but perhaps later than the first request
+        self._urls = await find_url_signer(config, self._wires)
 
     def __serve_build_asgi_app__(self) -> Any:
         gangs = GangsByRay(self._wires.gangs)
         self._gateway = gateway_on(
-            self._config, self._wires, self._fetcher, self._prober, RelaySettings(), gangs
+            self._config, self._wires, self._fetcher, self._prober, RelaySettings(), self._urls, gangs
         )
         app = create_app(self._gateway)
         app.include_router(_no_chat())
