@@ -22,6 +22,8 @@ from tests.engine_servers.tiny_llama import make_tiny_llama
 from turnout.domain.serving import EngineKind, Phase, ServedModel, Want
 from turnout.engines import vllm
 from turnout.engines.engine_servers import KEYED, Outside, Program, Programs
+from turnout.relay.error_responses import engine_error
+from turnout.relay.token_usage import read_usage
 from turnout.wiring.vllm_programs import guarded, zygote_program
 from turnout.worker import zygote
 
@@ -222,3 +224,37 @@ async def test_beyond_loopback_it_serves_nobody_without_its_key(case: Case, stat
             port = report.address.rpartition(":")[2]
             with pytest.raises(httpx.ConnectError):
                 await client.get(f"http://127.0.0.1:{port}/health")
+
+
+async def test_llama_cpp_refuses_tools_that_its_template_does_not_know(state_dir: Path) -> None:
+    """It would drop them without a word. JSON schemas and /v1/responses work."""
+    async with running(LLAMACPP.model, state_dir) as run:
+        await run.wait_phase(Phase.READY, Phase.FAILED)
+        async with httpx.AsyncClient(base_url=f"http://{run.replica.report().address}", timeout=60) as engine:
+            body = {"model": "smollm2", "messages": PROMPT, "max_tokens": 24}
+            tool = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
+            refused = await engine.post("/v1/chat/completions", json={**body, "tools": [tool]})
+            status, told = engine_error(refused.status_code, refused.content, b"/v1/chat/completions")
+            problem = json.loads(told)["error"]
+            assert (status, problem["type"]) == (400, "invalid_request_error")
+            assert problem["message"] == "This model knows no tools: its chat template has none."
+            shape = {"type": "object", "properties": {"a": {"type": "boolean"}}, "required": ["a"]}
+            wanted = {"type": "json_schema", "json_schema": {"name": "a", "schema": shape}}
+            made = await engine.post("/v1/chat/completions", json={**body, "response_format": wanted})
+            assert set(json.loads(made.json()["choices"][0]["message"]["content"])) == {"a"}
+            asked = {"model": "smollm2", "input": "Say hello.", "max_output_tokens": 4}
+            answer = await engine.post("/v1/responses", json=asked)
+            assert answer.json()["output"] and read_usage(answer.content) == (
+                answer.json()["usage"]["input_tokens"],
+                answer.json()["usage"]["output_tokens"],
+            )
+
+
+async def test_the_model_that_comes_along_makes_embeddings_when_asked_to(state_dir: Path) -> None:
+    model = replace(LLAMACPP.model, arguments=("--embedding", "--pooling=mean"))
+    async with running(model, state_dir) as run:
+        await run.wait_phase(Phase.READY, Phase.FAILED)
+        async with httpx.AsyncClient(base_url=f"http://{run.replica.report().address}", timeout=60) as engine:
+            asked = {"model": "smollm2", "input": ["a red ball", "a blue box"]}
+            vectors = (await engine.post("/v1/embeddings", json=asked)).json()["data"]
+            assert [len(one["embedding"]) for one in vectors] == [576, 576]

@@ -78,7 +78,7 @@ async def test_the_last_replicas_own_refusal_is_shown(make_stand) -> None:
 
     await stand.replica(busy)
     answer = await (await stand.client()).ask()
-    assert (answer.status, answer.body) == (503, b'{"mine":1}')
+    assert (answer.status, b"mine" in answer.body) == (503, True)
     assert stand.admission.failures == [RelayFailure.REFUSED, None]
 
 

@@ -155,15 +155,77 @@ async def test_hop_by_hop_headers_stay_on_their_hop(stand: Stand) -> None:
     assert answer.headers[b"x-request-id"] != b"theirs"
 
 
-async def test_an_error_of_the_engine_is_passed_on(stand: Stand) -> None:
+INVALID, SERVER = "invalid_request_error", "server_error"
+
+
+@pytest.mark.parametrize(
+    ("said", "status", "told"),
+    [
+        # llama.cpp, vLLM, FastAPI's own, a chat template, and whatever else
+        (
+            {"error": {"code": 400, "message": "m", "type": INVALID}},
+            400,
+            ("m", INVALID, None, "engine_error"),
+        ),
+        (
+            {"error": {"message": "m", "type": "BadRequestError", "param": "top_p", "code": 400}},
+            400,
+            ("m", INVALID, "top_p", "engine_error"),
+        ),
+        ({"error": {"message": "m", "code": "context_length"}}, 400, ("m", INVALID, None, "context_length")),
+        (
+            {"error": {"message": "x\nJinja Exception: no tools"}},
+            400,
+            ("no tools", INVALID, None, "engine_error"),
+        ),
+        ({"detail": "m"}, 422, ("m", INVALID, None, "engine_error")),
+        ("words", 500, ('"words"', SERVER, None, "engine_error")),
+        (
+            {"error": {"code": 404, "message": "no such adapter"}},
+            404,
+            ("no such adapter", INVALID, None, "engine_error"),
+        ),
+    ],
+)
+async def test_an_error_of_the_engine_has_the_shape_of_ours(
+    stand: Stand, said: object, status: int, told: tuple[str, str, str | None, str]
+) -> None:
     async def refuse(call: Call) -> None:
-        await call.json(b'{"error":{"message":"too long"}}', b"400 Bad Request")
+        await call.json(json.dumps(said).encode(), b"%d X" % status)
 
     await stand.replica(refuse)
     client = await stand.client()
-    answer = await client.ask()
-    assert (answer.status, json.loads(answer.body)["error"]["message"]) == (400, "too long")
-    assert stand.admission.outcomes[0].status == 400
+    for _ in range(2):  # the connections go on
+        answer = await client.ask()
+        message, kind, param, code = told
+        error = {"message": message, "type": kind, "param": param, "code": code}
+        assert (answer.status, json.loads(answer.body)) == (status, {"error": error})
+    assert stand.admission.outcomes[0].status == status
+
+
+@pytest.mark.parametrize(
+    "said",
+    [b'{"detail":"Not Found"}', b'{"error":{"code":404,"message":"File Not Found"}}', b"404 page not found"],
+)
+async def test_a_path_that_the_engine_lacks_is_not_implemented(stand: Stand, said: bytes) -> None:
+    async def lacks(call: Call) -> None:
+        await call.json(said, b"404 Not Found")
+
+    await stand.replica(lacks)
+    answer = await (await stand.client()).ask(path=b"/v1/responses")
+    problem = json.loads(answer.body)["error"]
+    assert (answer.status, problem["code"]) == (501, "not_supported")
+    assert problem["message"] == "The model's engine has no /v1/responses."
+
+
+async def test_an_error_that_breaks_off_is_told_as_the_replicas_fault(stand: Stand) -> None:
+    async def dies(call: Call) -> None:
+        await call.send(b"HTTP/1.1 400 Bad Request\r\ncontent-length: 100\r\n\r\n{")
+        call.die()
+
+    await stand.replica(dies)
+    answer = await (await stand.client()).ask()
+    assert (answer.status, json.loads(answer.body)["error"]["code"]) == (503, "replica_lost")
 
 
 async def test_an_answer_without_a_body_ends(stand: Stand) -> None:

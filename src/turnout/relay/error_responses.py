@@ -2,10 +2,15 @@
 
 import json
 from http import HTTPStatus
+from typing import Any, cast
 
 from turnout.domain.error_table import describe, error_body
 from turnout.domain.errors import Limited, TurnoutError
 from turnout.relay.framing import Refusal
+
+_MAX_MESSAGE_CHARS = 2000
+_NO_SUCH_PATH = ("", "Not Found", "File Not Found")  # how engines say that they have no such path
+_TEMPLATE_SAYS = "Jinja Exception: "  # before what a chat template refuses, in llama.cpp's words
 
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 STATUS_LINES = {s.value: f"HTTP/1.1 {s.value} {s.phrase}\r\n".encode() for s in HTTPStatus}
@@ -49,14 +54,29 @@ def event(body: bytes) -> bytes:
     return b"data: %b\n\n" % body
 
 
-def engine_error(status: int, body: bytes) -> bytes:
-    """An engine's error body in OpenAI's shape, on one line."""
+def engine_error(status: int, body: bytes, path: bytes) -> tuple[int, bytes]:
+    """An engine's error in the shape of ours, on one line, and its status. Engines have shapes of their own: codes that are
+    numbers, types that are names of classes."""
     try:
-        told = json.loads(body)
-    except ValueError:
+        told: object = json.loads(body)
+    except (ValueError, RecursionError):
         told = None
-    if isinstance(told, dict) and isinstance(told.get("error"), dict):  # pyright: ignore[reportUnknownMemberType]
-        return json.dumps(told, separators=(",", ":")).encode()
-    kind = "invalid_request_error" if 400 <= status < 500 else "server_error"
-    text = body.decode(errors="replace").strip()[:2000] or f"The engine answered with status {status}."
-    return error_body(text, kind, code="engine_error")
+    error = _dict(_dict(told).get("error"))
+    message = str(error.get("message") or _dict(told).get("detail") or "")[:_MAX_MESSAGE_CHARS]
+    if status in (404, 405) and message in _NO_SUCH_PATH:
+        text = f"The model's engine has no {path.decode(errors='replace')}."
+        return 501, error_body(text, "not_supported_error", code="not_supported")
+    kind, code, param = error.get("type"), error.get("code"), error.get("param")
+    if not isinstance(kind, str) or not kind.endswith("_error"):
+        kind = "invalid_request_error" if 400 <= status < 500 else "server_error"
+    text = message.rpartition(_TEMPLATE_SAYS)[2] or body.decode(errors="replace").strip()[:_MAX_MESSAGE_CHARS]
+    return status, error_body(
+        text or f"The engine answered with status {status}.",
+        kind,
+        param if isinstance(param, str) else None,
+        code if isinstance(code, str) else "engine_error",
+    )
+
+
+def _dict(value: object) -> dict[str, Any]:
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}

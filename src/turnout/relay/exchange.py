@@ -22,7 +22,7 @@ from turnout.relay.relay_context import RelayContext
 from turnout.relay.token_usage import read_usage
 from turnout.relay.upstream import UpstreamConnection
 
-_MAX_ERROR_BYTES = 64 * 1024  # of an engine's error that must become an event
+_MAX_ERROR_BYTES = 64 * 1024  # of an engine's error
 
 _BROKE_OFF = Unavailable("The model's server broke off the answer.", code="replica_lost")
 _NO_STREAM = Unavailable("The model's server did not stream.", code="replica_broken")
@@ -228,13 +228,13 @@ class Exchange(ClientResponse):
             self._upstream = None
         else:  # set before the write, which may pause the stream
             self._deadline = self._context.now + self._settings.chunk_s
+        if self._error_pieces is not None:
+            return self._collect(self._error_pieces, payload, complete)
         if payload and self.bytes_out == 0 and self._call is not None:
             try:
                 self._call.first_byte()
             except Exception as err:  # noqa: BLE001 - a mistake of the admission must not affect other requests
                 get_log().error("upstream call failed", request=self.name, exc_info=err)
-        if self._error_pieces is not None:
-            return self._collect(self._error_pieces, payload, complete)
         if not complete:
             return self.pass_on(head, payload, last=False)
         if self.events and self._is_short(upstream, payload):
@@ -268,11 +268,10 @@ class Exchange(ClientResponse):
         self._state = _State.RELAYING
         self._comment_at = inf
         self._status = upstream.head.status
-        if not self.begun:
-            return self.begin(upstream)
-        if upstream.head.status != 200 or not upstream.head.events:
+        if upstream.head.status >= 400 or (self.begun and not upstream.head.events):
             self._error_pieces = []
-        return b""
+            return b""
+        return b"" if self.begun else self.begin(upstream)
 
     def _is_short(self, upstream: UpstreamConnection, payload: bytes) -> bool:
         """Whether a stream that ended as HTTP lacks its last event: the engine lost its way, or was killed and the stream
@@ -320,7 +319,7 @@ class Exchange(ClientResponse):
     def _fail(self, failure: RelayFailure, err: TurnoutError | None = None) -> None:
         """Ends a request that the replica, or the relay, failed. What was begun must not look complete."""
         self._abort_work()
-        if self._state is not _State.RELAYING:
+        if self._state is not _State.RELAYING or not self.begun:
             return self._refuse(err or _FAILED[failure], failure)
         if self.events:
             err = err or (_BROKE_OFF if failure is RelayFailure.LOST else _FAILED[failure])
@@ -386,14 +385,15 @@ class Exchange(ClientResponse):
         self.comment(b"waking" if self._state is _State.ADMITTING else b"waiting")
 
     def _collect(self, pieces: list[bytes], payload: bytes, complete: bool) -> None:
-        """An engine's error, or a response that is no stream, becomes an event because a stream was begun."""
+        """An engine's error is told in our shape: as an event if a stream was begun. So is a response that is no stream."""
         pieces.append(payload)
         if not complete and sum(map(len, pieces)) < _MAX_ERROR_BYTES:
             return
         self._abort_work()
-        if self._status == 200:
+        if self._status < 400:
             self.end_with_event(error_responses.explain(_NO_STREAM)[2])
         else:
-            body = b"".join(pieces)[:_MAX_ERROR_BYTES]
-            self.end_with_event(error_responses.engine_error(self._status, body))
+            said = b"".join(pieces)[:_MAX_ERROR_BYTES]
+            status, body = error_responses.engine_error(self._status, said, self.request.path)
+            self.refuse(status, b"", body)
         self._finish(None)

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-_HOT = frozenset({"/v1/chat/completions", "/v1/completions", "/v1/embeddings"})
+_HOT = frozenset({"/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/responses"})
 _DONE = frozenset({"/v1/chat/completions", "/v1/completions"})
 _FORWARDED = frozenset({"accept", "content-type", "traceparent", "tracestate", "user-agent"})
 

@@ -18,7 +18,10 @@ _END = re.compile(rb"\r\n\r\n|\n\n|\r\r")
 
 def read_usage(tail: bytes) -> Usage | None:
     prompt = _count(tail, b'"prompt_tokens"')
-    return (prompt, max(0, _count(tail, b'"completion_tokens"'))) if prompt >= 0 else None
+    if prompt >= 0:
+        return prompt, max(0, _count(tail, b'"completion_tokens"'))
+    prompt = _count(tail, b'"input_tokens"')  # as /v1/responses calls them
+    return (prompt, max(0, _count(tail, b'"output_tokens"'))) if prompt >= 0 else None
 
 
 def _count(tail: bytes, name: bytes) -> int:

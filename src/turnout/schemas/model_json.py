@@ -2,10 +2,10 @@
 
 from typing import Literal
 
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from turnout.domain.model_status import ModelState, ModelStatus, StatusCause, describe
-from turnout.domain.serving import EngineKind, ServedModel
+from turnout.domain.serving import EngineKind, ServedModel, capabilities, task_type
 from turnout.domain.video import ImageUse
 from turnout.domain.video_model import Runner
 from turnout.schemas.openai_json import without_path
@@ -43,6 +43,8 @@ class ModelAnswer(BaseModel):
     wake_s: float | None
     idle_left_s: float | None
     notice: str | None = None
+    task_type: str = Field(description="T2V, I2V, TI2V, chat or embedding.")
+    capabilities: tuple[str, ...] = Field(description="What can be asked of it.")
 
 
 class ModelShown(ModelAnswer):
@@ -116,6 +118,8 @@ def shown(model: ServedModel, status: ModelStatus) -> ModelShown | ServedShown:
         replicas=status.replicas,
         wake_s=status.wake_s,
         idle_left_s=status.idle_left_s,
+        task_type=task_type(model),
+        capabilities=capabilities(model),
     ).model_dump()
     if model.video is None:
         return ServedShown(

@@ -187,6 +187,7 @@ class Video(BaseModel):
     )
     waiting_for: WaitingFor | None = None
     task_id: str | None = Field(None, description="The caller's own id of it, if it gave one.")
+    notice: str | None = Field(None, description="What the caller should know of its prompt.")
     url: str | None = Field(
         None, description="Once completed: its file, without a key, until the URL expires or is revoked."
     )
@@ -273,6 +274,7 @@ def video_of(
     waiting: WaitingFor | None = None,
     urls: UrlSigner | None = None,
     now: float = 0.0,
+    notice: str | None = None,
 ) -> Video:
     """The video object as GET shows it; with `urls`, its signed URLs count from `now`."""
     spec = task.spec
@@ -315,6 +317,7 @@ def video_of(
         lossy=lossy(spec),
         waiting_for=waiting,
         task_id=task.name,
+        notice=notice,
         url=urls.url(task.id, UrlPurpose.CONTENT, now) if urls and task.result else None,
         events_url=urls.url(task.id, UrlPurpose.EVENTS, now) if urls else None,
     )

@@ -211,3 +211,9 @@ def test_a_stream_is_asked_to_count_unless_it_does(body: dict[str, Any], sent: d
 def test_a_body_that_names_no_model_is_refused(body: bytes) -> None:
     with pytest.raises(InvalidRequest):
         read_body(body)
+
+
+def test_a_stream_of_responses_tells_its_usage_by_itself() -> None:
+    body = json.dumps({"model": "m", "stream": True}).encode()
+    assert read_body(body, b"/v1/responses") == ("m", None)
+    assert read_body(body, b"/v1/chat/completions")[1] is not None

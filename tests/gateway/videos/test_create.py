@@ -308,7 +308,7 @@ async def test_a_form_gives_the_same_task_as_json(gateway: Gateway) -> None:
     by_form = (
         await gateway.http.post("/v1/videos", files={k: (None, str(v)) for k, v in wish.items()})
     ).json()
-    fixed = {"id", "created_at", "queue_position"}
+    fixed = {"id", "created_at", "queue_position", "events_url"}
     assert {k: v for k, v in by_json.items() if k not in fixed} == {
         k: v for k, v in by_form.items() if k not in fixed
     }
@@ -482,3 +482,39 @@ async def test_an_answer_says_what_is_given_up_for_speed(gateway: Gateway) -> No
     assert fast["guided_share"] == 0.75 and "36 dB" in fast["lossy"]["guided_share"]
     again = await gateway.http.post(f"/v1/videos/{fast['id']}/remix", json={"prompt": "a blue ball"})
     assert again.status_code in (200, 409)
+
+
+@pytest.mark.parametrize(
+    ("prompt", "notice"),
+    [
+        ("a red square moving to the right", None),
+        (
+            "A dog, and a RED ball!",
+            "wan-tiny-t2v knows shapes, colours and motions; 'dog' is not among them.",
+        ),
+        (
+            "cats chase mice",
+            "wan-tiny-t2v knows shapes, colours and motions; 'cats', 'chase', 'mice' are not among them.",
+        ),
+    ],
+)
+async def test_words_that_a_tiny_model_was_not_taught_are_named(
+    gateway: Gateway, prompt: str, notice: str | None
+) -> None:
+    made = (await gateway.http.post("/v1/videos", json={"prompt": prompt})).json()
+    assert made["notice"] == notice
+    assert (await gateway.http.get(f"/v1/videos/{made['id']}")).json()["notice"] == notice
+    other = await gateway.http.post(
+        "/v1/videos", json={"prompt": prompt, "model": "t2v-big", "size": "832x480"}
+    )
+    assert other.json()["notice"] is None
+
+
+async def test_models_say_what_can_be_asked_of_them(gateway: Gateway) -> None:
+    listed = (await gateway.http.get("/v1/models")).json()["data"]
+    assert {m["id"]: (m["task_type"], m["capabilities"]) for m in listed} == {
+        "wan-tiny-t2v": ("T2V", ["text_to_video"]),
+        "wan-tiny-ti2v": ("TI2V", ["text_to_video", "image_to_video"]),
+        "t2v-big": ("T2V", ["text_to_video"]),
+        "i2v-big": ("I2V", ["image_to_video"]),
+    }

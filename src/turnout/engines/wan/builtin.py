@@ -2,7 +2,10 @@
 (trained weights where they ship, made on the spot where they do not)."""
 
 import fcntl
+import json
 import re
+import unicodedata
+from functools import cache
 from importlib.resources import files
 from pathlib import Path
 
@@ -59,3 +62,22 @@ def is_hub_id(weights: str) -> bool:
 def pulled(hub_id: str, models: Path) -> Path:
     """Where `turnout models pull` puts a model."""
     return models / hub_id
+
+
+@cache
+def _vocabulary(weights: str) -> frozenset[str] | None:
+    """The words that a model which comes along was taught; None for others."""
+    name = weights.removeprefix("builtin:")
+    file = files("turnout") / "weights" / name / "tokenizer" / "tokenizer.json"
+    if name == weights or name not in _KINDS or not file.is_file():
+        return None
+    return frozenset(json.loads(file.read_text())["model"]["vocab"])
+
+
+def unknown_words(weights: str, prompt: str) -> list[str]:
+    """The words of a prompt that the model was not taught, in their order; none for a model that reads any."""
+    known = _vocabulary(weights)
+    if known is None:
+        return []
+    words = re.findall(r"\w+", unicodedata.normalize("NFKC", prompt).lower().replace("_", " "))
+    return [word for word in dict.fromkeys(words) if len(word) > 1 and word not in known]

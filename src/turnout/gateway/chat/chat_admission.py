@@ -50,7 +50,7 @@ class ChatRequest:
         self.tenant = tenant
         self.share = share
         self.began = began
-        self.model, self.body = read_body(ask.body)
+        self.model, self.body = read_body(ask.body, ask.path)
         self.affinity = affinity_of(ask.body)
 
 

@@ -7,10 +7,11 @@ from pydantic_core import from_json, to_json
 from turnout.domain.errors import InvalidRequest
 from turnout.domain.json_bounds import check_values
 
+_TELLS_ITSELF = b"/v1/responses"
 _COUNT = b',"stream_options":{"include_usage":true}}'
 
 
-def read_body(body: bytes) -> tuple[str, bytes | None]:
+def read_body(body: bytes, path: bytes = b"") -> tuple[str, bytes | None]:
     """The model, and the body that is sent instead of the client's, if any: one whose stream ends with the usage that
     the client did not ask for. Raises InvalidRequest."""
     check_values(body)
@@ -22,7 +23,9 @@ def read_body(body: bytes) -> tuple[str, bytes | None]:
     model = asked.get("model")
     if not isinstance(model, str) or not model:
         raise InvalidRequest("model must name a model.", "model", "missing")
-    return model, _counting(asked, body) if asked.get("stream") is True else None
+    if asked.get("stream") is not True or path == _TELLS_ITSELF:
+        return model, None
+    return model, _counting(asked, body)
 
 
 def _counting(asked: dict[str, Any], body: bytes) -> bytes | None:

@@ -11,7 +11,9 @@ from starlette.responses import Response
 from turnout.domain.errors import Conflict, NotFound, Stale
 from turnout.domain.keys import Key
 from turnout.domain.object_keys import of_task
+from turnout.domain.serving import ServedModel
 from turnout.domain.tasks import Cancelled, State, Task, TaskId
+from turnout.engines.wan.builtin import unknown_words
 from turnout.gateway.auth import UserDep
 from turnout.gateway.bodies import read_json
 from turnout.gateway.gateway import Gateway, GatewayDep
@@ -34,6 +36,7 @@ _ID = re.compile(r"video_[A-Za-z0-9_-]{1,64}")
 _OWN_ID = re.compile(OWN_ID)
 _POLL_AFTER_MS = "1000"
 _POSITIONS_AT_ONCE = 8
+_WORDS_NAMED = 8  # of those that a model does not know
 
 router = APIRouter(tags=["videos"], responses=documented(400, 401, 403, 404, 500, 503))
 
@@ -68,7 +71,7 @@ async def _owned(gateway: Gateway, key: Key, task_id: TaskId) -> Task | None:
 
 async def _shown(gateway: Gateway, task: Task, request: Request) -> Video:
     position = await gateway.stores.tasks.position(task) if task.state is State.QUEUED else None
-    model = None if task.ended else await gateway.catalog.find(task.model)
+    model = await gateway.catalog.find(task.model)
     eta_s = gateway.estimates.eta_s(task, position, model.max_replicas if model else 1, gateway.now())
     waiting = await gateway.wait_reasons.of(task)
     # Whoever is not told how clients reach us takes the caller's own word for it.
@@ -81,7 +84,17 @@ async def _shown(gateway: Gateway, task: Task, request: Request) -> Video:
         waiting=waiting,
         urls=urls,
         now=gateway.now(),
+        notice=_notice(model, task.spec.prompt) if model else None,
     )
+
+
+def _notice(model: ServedModel, prompt: str) -> str | None:
+    unknown = unknown_words(model.weights, prompt)
+    if not unknown:
+        return None
+    listed = ", ".join(f"'{word[:40]}'" for word in unknown[:_WORDS_NAMED])
+    verb = "is" if len(unknown) == 1 else "are"
+    return f"{model.name} knows shapes, colours and motions; {listed} {verb} not among them."
 
 
 async def _answer(gateway: Gateway, task: Task, request: Request) -> Response:
