@@ -49,3 +49,8 @@ async def test_the_calls_of_the_older_interface_work_word_for_word(tmp_path: Pat
         async with httpx.AsyncClient(base_url=service.url) as anyone:
             assert (await anyone.get("/v1/videos/go-task-0001")).json()["status"] == "completed"
             assert (await anyone.get("/v1/videos", headers={"host": "evil.example"})).status_code == 403
+            body = {"model": "smollm2", "messages": [{"role": "user", "content": "Hi."}], "max_tokens": 1}
+            for host, status in (("localhost", 200), ("evil.example", 403)):
+                headers = {"host": host, "authorization": "Bearer sk-any"}
+                asked = await anyone.post("/v1/chat/completions", json=body, headers=headers, timeout=60)
+                assert asked.status_code == status, asked.text
