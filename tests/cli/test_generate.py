@@ -46,6 +46,13 @@ def test_saves_the_video_and_tells_its_story(cli: Cli, gateway: ScriptedGateway,
     assert submission.headers["x-turnout-priority"] == "high"
 
 
+def test_a_notice_about_the_prompt_is_shown(cli: Cli, gateway: ScriptedGateway) -> None:
+    add = gateway.add
+    gateway.add = lambda task="video_1", **fields: add(task, notice="'dog' is not known", **fields)
+    done = cli("generate", "a dog", "-o", "out.mp4")
+    assert (done.code, "'dog' is not known" in done.err) == (0, True)
+
+
 def test_resumes_a_broken_stream_after_the_last_event(
     cli: Cli, gateway: ScriptedGateway, tmp_path: Path
 ) -> None:
