@@ -34,23 +34,35 @@ async def test_a_chat_body_that_is_hard_to_parse_is_refused(stores: Stores, tmp_
         assert (answer.status_code, answer.json()["error"]["code"]) == (413, "body_too_complex")
 
 
-async def test_large_bodies_are_bounded_in_all(stores: Stores, tmp_path: Path) -> None:
-    async with running(stores, tmp_path, max_bodies_bytes=300_000) as gateway:
+def held_body(size: int, more: asyncio.Event) -> tuple[AsyncIterator[bytes], asyncio.Event]:
+    """A body that does not end before `more` is set, and an event that tells that it was sent so far."""
+    begun = asyncio.Event()
+
+    async def pieces() -> AsyncIterator[bytes]:
+        yield b"x" * size
+        begun.set()
+        await more.wait()
+
+    return pieces(), begun
+
+
+async def test_large_bodies_are_bounded_in_all_and_for_each_tenant(stores: Stores, tmp_path: Path) -> None:
+    async with running(stores, tmp_path, max_bodies_bytes=400_000) as gateway:
+        other = bearer(await gateway.key(tenant="other"))
         more = asyncio.Event()
-        begun = asyncio.Event()
-
-        async def slow() -> AsyncIterator[bytes]:
-            yield b"x" * 250_000
-            begun.set()
-            await more.wait()
-
-        held = asyncio.create_task(gateway.http.post("/v1/videos", content=slow()))
+        body, begun = held_body(150_000, more)
+        held = asyncio.create_task(gateway.http.post("/v1/videos", content=body))
         await asyncio.wait_for(begun.wait(), 10)
-        answer = await gateway.http.post("/v1/videos", content=b"x" * 100_000)
-        assert (answer.status_code, answer.json()["error"]["code"]) == (503, "bodies_full")
-        assert "retry-after" in answer.headers
+
+        async def answers(content: bytes, **headers: str) -> tuple[int, str]:
+            answer = await gateway.http.post("/v1/videos", content=content, headers=headers)
+            assert answer.status_code != 503 or "retry-after" in answer.headers
+            return answer.status_code, answer.json()["error"]["code"]
+
+        assert await answers(b"x" * 150_000) == (503, "bodies_full"), "one tenant has half of it at most"
+        assert await answers(b"x" * 150_000, **other) == (400, "invalid_json"), "others are heard"
+        assert await answers(b"x" * 300_000, **other) == (503, "bodies_full")
         assert (await gateway.http.post("/v1/videos", json={"prompt": "small"})).status_code == 200
         more.set()
         assert (await held).status_code == 400
-        answer = await gateway.http.post("/v1/videos", content=b"x" * 100_000)
-        assert answer.status_code == 400
+        assert await answers(b"x" * 150_000) == (400, "invalid_json")

@@ -162,6 +162,9 @@ class CountingAdmission:
         self.authenticate_with: Callable[[bytes | None], Awaitable[object] | None] | None = None
         self.admit_with: Callable[[RelayRequest], UpstreamCall | Awaitable[UpstreamCall]] | None = None
 
+    def account(self, authorization: bytes | None, headers: object) -> str:
+        return (authorization or b"").decode()
+
     def authenticate(
         self, authorization: bytes | None, headers: Sequence[tuple[bytes, bytes]]
     ) -> Awaitable[object] | None:

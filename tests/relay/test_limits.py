@@ -222,3 +222,24 @@ async def test_bodies_are_bounded_in_all_and_given_back(make_stand) -> None:
     assert (await first.answer()).status == (await small.answer()).status == 200
     await wait_until(lambda: stand.relay.body_bytes == 0, "all is given back")
     assert (await (await stand.client()).ask(b"x" * 200_000)).status == 200
+
+
+async def test_no_account_takes_the_memory_of_all_bodies(make_stand) -> None:
+    stand: Stand = await make_stand(max_bodies_bytes=600_000)
+    release = asyncio.Event()
+
+    async def slow(call: Call) -> None:
+        await release.wait()
+        await echo(call)
+
+    replica = await stand.replica(slow)
+    first, second, other = await stand.client(), await stand.client(), await stand.client()
+    first.post(b"x" * 200_000, extra=b"Authorization: Bearer one\r\n")
+    await wait_until(lambda: len(replica.requests) == 1, "the first request")
+    answer = await second.ask(b"x" * 200_000, extra=b"Authorization: Bearer one\r\n")
+    assert (answer.status, code(answer)) == (503, "bodies_full")
+    other.post(b"x" * 200_000, extra=b"Authorization: Bearer two\r\n")
+    await wait_until(lambda: len(replica.requests) == 2, "the other one's request")
+    release.set()
+    assert (await first.answer()).status == (await other.answer()).status == 200
+    await wait_until(lambda: stand.relay.body_bytes == 0, "all is given back")

@@ -9,6 +9,8 @@ from turnout.domain.errors import Forbidden, Unauthorized
 from turnout.domain.keys import Key, Role
 from turnout.gateway.gateway import Gateway, GatewayDep
 from turnout.gateway.key_ring import bearer, require_user
+from turnout.gateway.middleware import TENANT
+from turnout.gateway.session_cookie import cookie_authorization
 
 BEARER = HTTPBearer(auto_error=False, description="A key made by `turnout keys create` or POST /v1/keys.")
 
@@ -34,9 +36,10 @@ async def _maybe_caller(
         return None  # the session is over, and browsers keep the cookie all the same
 
 
-async def _caller(key: Annotated[Key | None, Depends(_maybe_caller)]) -> Key:
+async def _caller(request: Request, key: Annotated[Key | None, Depends(_maybe_caller)]) -> Key:
     if key is None:
         raise Unauthorized("Give an API key: 'Authorization: Bearer tk-…'.", code="missing_api_key")
+    setattr(request.state, TENANT, key.tenant)
     return key
 
 
@@ -67,10 +70,12 @@ async def _worker(key: Annotated[Key, Depends(_caller)]) -> Key:
     return key
 
 
-async def _scraper(gateway: GatewayDep, caller: Annotated[Key | None, Depends(_maybe_caller)]) -> None:
+async def _scraper(
+    request: Request, gateway: GatewayDep, caller: Annotated[Key | None, Depends(_maybe_caller)]
+) -> None:
     """Anyone, unless `metrics_auth` is set."""
     if gateway.config.metrics_auth:
-        key = await _caller(caller)
+        key = await _caller(request, caller)
         if key.role is not Role.METRICS and key.role is not Role.ADMIN:
             raise Forbidden("Only a key of the role metrics or admin may do this.", code="role_not_allowed")
 

@@ -1,5 +1,6 @@
 """Reads JSON bodies, and says in the OpenAPI document what a body may hold."""
 
+import asyncio
 from typing import Any, TypeVar
 
 from fastapi import Request
@@ -8,11 +9,11 @@ from pydantic_core import from_json
 from starlette.exceptions import HTTPException
 
 from turnout.domain.errors import InvalidRequest, TooLarge
-from turnout.domain.json_bounds import check_values
+from turnout.domain.json_bounds import PIECE_BYTES, SMALL_JSON_BYTES, JsonWork
 from turnout.schemas.openai_json import schema_of
 from turnout.schemas.validation import validated
 
-MAX_JSON_BYTES = 256 * 1024  # of a body that has no picture in it
+MAX_JSON_BYTES = SMALL_JSON_BYTES  # of a body that has no picture in it
 
 T = TypeVar("T", bound=BaseModel)
 
@@ -24,7 +25,7 @@ async def read_json(request: Request, model: type[T]) -> T:
 async def read_json_value(request: Request) -> object:
     if media_type(request) not in ("application/json", ""):
         raise HTTPException(415, "Send application/json.")
-    return parse_json(await _read_small(request))
+    return await parse_json(await _read_small(request))
 
 
 async def _read_small(request: Request) -> bytes:
@@ -41,8 +42,17 @@ def media_type(request: Request) -> str:
     return request.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
-def parse_json(body: bytes) -> object:
-    check_values(body)
+async def check_work(body: bytes) -> None:
+    """Raises TooLarge for a text that is hard to parse. Others run between the pieces of a long one."""
+    if len(body) > SMALL_JSON_BYTES:
+        work = JsonWork()
+        for at in range(0, len(body), PIECE_BYTES):
+            work.add(body[at : at + PIECE_BYTES])
+            await asyncio.sleep(0)
+
+
+async def parse_json(body: bytes) -> object:
+    await check_work(body)
     try:
         return from_json(body, allow_inf_nan=False)
     except ValueError as err:

@@ -6,6 +6,7 @@ from starlette.datastructures import MutableHeaders
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from turnout.domain.body_budget import SMALL_BODY_BYTES, BodyBudget
 from turnout.domain.error_table import INTERNAL_ERROR
 from turnout.domain.errors import TooLarge, Unavailable
 from turnout.gateway.problems import respond_to, to_response
@@ -20,18 +21,18 @@ _HEADERS = {
 }
 
 
-_SMALL_BYTES = 64 * 1024  # is always taken
+TENANT = "tenant"
+"""Where in a request's state it is told whose it is, once that is known."""
 
 
 class BodyLimit:
     """Refuses a body over `max_bytes`, also one that does not say its length, and large bodies while those of all requests
-    together are over `max_bytes_in_all`."""
+    together, or of the same tenant, take too much memory."""
 
     def __init__(self, app: ASGIApp, max_bytes: int, max_bytes_in_all: int) -> None:
         self._app = app
         self._max_bytes = max_bytes
-        self._max_in_all = max_bytes_in_all
-        self._in_all = 0
+        self._bodies = BodyBudget(max_bytes_in_all)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -39,7 +40,7 @@ class BodyLimit:
         declared = next((v for k, v in scope["headers"] if k == b"content-length"), b"0")
         if declared.isdigit() and int(declared[:20]) > self._max_bytes:
             return await respond_to(self._too_large())(scope, receive, send)
-        seen = 0
+        seen, charged = 0, dict[str, int]()
 
         async def counted() -> Message:
             nonlocal seen
@@ -47,17 +48,21 @@ class BodyLimit:
             if message["type"] == "http.request":
                 size = len(message.get("body", b""))
                 seen += size
-                self._in_all += size
+                account = str(scope.get("state", {}).get(TENANT, "")) if seen > SMALL_BODY_BYTES else ""
+                fits = self._bodies.fits(account, size) or seen <= SMALL_BODY_BYTES
+                charged[account] = charged.get(account, 0) + size
+                self._bodies.add(account, size)
                 if seen > self._max_bytes:
                     raise self._too_large()  # inside the app, where errors become answers
-                if self._in_all > self._max_in_all and seen > _SMALL_BYTES:
+                if not fits:
                     raise Unavailable("Too many large requests at once.", code="bodies_full")
             return message
 
         try:
             await self._app(scope, counted, send)
         finally:
-            self._in_all -= seen
+            for account, size in charged.items():
+                self._bodies.remove(account, size)
 
     def _too_large(self) -> TooLarge:
         return TooLarge(f"The body is over {self._max_bytes} bytes.", code="body_too_large")

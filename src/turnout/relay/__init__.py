@@ -88,7 +88,7 @@ class Relay:
     @property
     def body_bytes(self) -> int:
         """What requests take that are being read or answered."""
-        return self._context.body_bytes
+        return self._context.bodies.bytes
 
     @property
     def requests(self) -> AbstractSet[OpenRequest]:

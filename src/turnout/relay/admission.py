@@ -138,6 +138,10 @@ class Admission(Protocol):
         head of a request has come and a large body is to follow; `admit` checks again."""
         ...
 
+    def account(self, authorization: bytes | None, headers: Sequence[tuple[bytes, bytes]], /) -> str:
+        """Who takes the memory of a large body; empty if that is not known."""
+        ...
+
     def admit(self, request: RelayRequest, /) -> UpstreamCall | Awaitable[UpstreamCall]:
         """The call, or an awaitable if a key must be looked up or a model must wake. Raises a TurnoutError to refuse. The
         awaitable has its own deadline. It is cancelled when the client hangs up, and then gives back what it took."""

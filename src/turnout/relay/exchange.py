@@ -68,7 +68,8 @@ class Exchange(ClientResponse):
         lines = context.response_lines + head.response_lines
         ClientResponse.__init__(self, client, head, body, request_id, lines)
         self._forwarded = head.forwarded
-        context.body_bytes += len(body)
+        self._account = context.account_of(head, len(body))
+        context.bodies.add(self._account, len(body))
         self._context = context
         self._settings = context.settings
 
@@ -357,7 +358,7 @@ class Exchange(ClientResponse):
 
     def _end(self, failure: RelayFailure | None) -> None:
         if self._state is not _State.ENDED:
-            self._context.body_bytes -= len(self.request.body)
+            self._context.bodies.remove(self._account, len(self.request.body))
         self._context.requests.discard(self)
         self._state = _State.ENDED
         self._deadline = self._comment_at = inf

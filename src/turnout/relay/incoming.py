@@ -1,13 +1,14 @@
 """A hot request that is being read: how far the parser is, its body so far, and when a body may be read."""
 
 import asyncio
-import json
 import re
 from enum import Enum, auto
 from typing import Any, cast
 
+from pydantic_core import from_json
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
+from turnout.domain.body_budget import SMALL_BODY_BYTES
 from turnout.domain.errors import TurnoutError
 from turnout.relay.framing import BODIES_FULL, Head, Refusal, body_too_large
 from turnout.relay.relay_context import RelayContext
@@ -15,9 +16,6 @@ from turnout.relay.relay_settings import RelaySettings
 
 _ASKS_FOR_STREAM = re.compile(rb'"stream"\s*:\s*true')
 
-_SMALL_BODY_BYTES = (
-    64 * 1024
-)  # such a body comes with its head, or nearly: the key is checked when it is there
 _RAW_SLACK_BYTES = 1024 * 1024
 
 
@@ -47,13 +45,14 @@ class Incoming:
     `authenticating` is pending while it is not known whether the body should be read at all.
     """
 
-    __slots__ = ("authenticating", "complete", "head", "pieces", "raw_bytes", "size")
+    __slots__ = ("account", "authenticating", "charged", "complete", "head", "pieces", "raw_bytes", "size")
 
     def __init__(self, head: Head, authenticating: asyncio.Future[object] | None) -> None:
         self.head = head
         self.authenticating = authenticating
         self.pieces: list[bytes] = []
-        self.size = self.raw_bytes = 0
+        self.size = self.raw_bytes = self.charged = 0
+        self.account = ""
         self.complete = False
 
     def add(
@@ -63,9 +62,14 @@ class Incoming:
         self.size += len(piece)
         if self.size > settings.max_body_bytes:
             return body_too_large(settings.max_body_bytes)
-        if context.body_bytes + len(piece) > settings.max_bodies_bytes and self.size > _SMALL_BODY_BYTES:
-            return BODIES_FULL
-        context.body_bytes += len(piece)
+        if self.size > SMALL_BODY_BYTES:
+            self.account = self.account or context.account_of(self.head, self.size)
+            if not context.bodies.fits(self.account, len(piece)):
+                return BODIES_FULL
+            self.charged += len(piece)
+            context.bodies.add(self.account, len(piece))
+        else:
+            context.bodies.add("", len(piece))
         self.pieces.append(piece)
         return None
 
@@ -73,7 +77,9 @@ class Incoming:
         """The body, which is not kept here any longer."""
         body = b"".join(self.pieces)
         self.pieces = []
-        context.body_bytes -= len(body)
+        context.bodies.remove(self.account, self.charged)
+        context.bodies.remove("", len(body) - self.charged)
+        self.charged = 0
         return body
 
     def drop(self, context: RelayContext) -> None:
@@ -89,8 +95,9 @@ def raw_limit(max_body_bytes: int) -> int:
 
 
 def needs_authentication_first(head: Head) -> bool:
-    """Whether the body is large, or waits for our consent: it should be read only for a known caller."""
-    return head.content_length is None or head.content_length > _SMALL_BODY_BYTES or head.expects_continue
+    """Whether the body is large, or waits for our consent: it should be read only for a known caller. A small one comes with
+    its head, or nearly: its key is checked when it is there."""
+    return head.content_length is None or head.content_length > SMALL_BODY_BYTES or head.expects_continue
 
 
 def asks_for_stream(body: bytes) -> bool:
@@ -98,7 +105,7 @@ def asks_for_stream(body: bytes) -> bool:
     if _ASKS_FOR_STREAM.search(body) is None:
         return False
     try:
-        asked = json.loads(body)
+        asked = from_json(body)
     except ValueError:
         return False
     return isinstance(asked, dict) and cast("dict[str, object]", asked).get("stream") is True

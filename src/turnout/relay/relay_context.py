@@ -3,10 +3,12 @@
 from collections.abc import Callable
 from typing import Protocol
 
+from turnout.domain.body_budget import SMALL_BODY_BYTES, BodyBudget
 from turnout.domain.errors import TurnoutError
 from turnout.relay.admission import Admission, RelayRequest, UpstreamCall
 from turnout.relay.batching import ReadBatcher
 from turnout.relay.connection_counts import ConnectionCounts
+from turnout.relay.framing import Head
 from turnout.relay.relay_settings import RelaySettings
 from turnout.relay.upstream import ConnectionPool
 
@@ -58,7 +60,11 @@ class RelayContext:
         self.forwarded = frozenset(name.lower().encode() for name in settings.forwarded)
         self.response_lines = b"".join([f"{n}: {v}\r\n".encode() for n, v in settings.response_headers])
         self.connections: set[OpenConnection] = set()
-        self.body_bytes = 0  # of all requests, as long as they are held
+        self.bodies = BodyBudget(settings.max_bodies_bytes)  # of all requests, as long as they are held
         self.requests: set[OpenRequest] = set()
         self.now = 0.0
         self.leaving = False
+
+    def account_of(self, head: Head, size: int) -> str:
+        """Who takes the memory of a body; nobody, if it is small."""
+        return self.admission.account(head.authorization, head.headers) if size > SMALL_BODY_BYTES else ""

@@ -9,10 +9,12 @@ from collections.abc import Awaitable
 from time import monotonic
 
 from turnout.domain.errors import Limited, TurnoutError
+from turnout.domain.json_bounds import SMALL_JSON_BYTES
 from turnout.domain.quotas import TenantShare
 from turnout.domain.routing import affinity_of
 from turnout.domain.serving import ReplicaId, WorkerId
 from turnout.domain.tasks import TenantId
+from turnout.gateway.bodies import check_work
 from turnout.gateway.chat.chat_limits import ChatShares
 from turnout.gateway.chat.chat_metrics import ChatMetrics
 from turnout.gateway.chat.chat_usage import ChatUsage
@@ -81,12 +83,18 @@ class ChatAdmission:
         require_user(key)
         return None
 
+    def account(self, authorization: bytes | None, headers: Headers) -> str:
+        key = self._keys.remembered(authorization or cookie_authorization("POST", headers))
+        return "" if key is None else key.tenant
+
     def admit(self, ask: RelayRequest) -> UpstreamCall | Awaitable[UpstreamCall]:
         began = monotonic()
         try:
             authorization = self._keys.authorization(ask.authorization, "POST", ask.headers)
             key = self._keys.remembered(authorization)
-            share = None if key is None else self._shares.enter(require_user(key).tenant)
+            share = None
+            if key is not None and len(ask.body) <= SMALL_JSON_BYTES:
+                share = self._shares.enter(require_user(key).tenant)
             if key is None or share is None:
                 return self._admit_later(bearer(authorization), ask, began)
             return self._read_and_seat(ask, key.tenant, share, began)
@@ -95,9 +103,10 @@ class ChatAdmission:
             raise
 
     async def _admit_later(self, token: str, ask: RelayRequest, began: float) -> UpstreamCall:
-        """The same for a key that must be looked up, or a share that must be refilled."""
+        """The same for a key that must be looked up, a share that must be refilled, or a large body."""
         try:
             key = require_user(await self._keys.identify(token, ask.client))
+            await check_work(ask.body)
             share = await self._shares.wait_enter(key.tenant)
             got = self._read_and_seat(ask, key.tenant, share, began)
         except TurnoutError as err:

@@ -44,7 +44,9 @@ async def read_video_body(request: Request, max_part_bytes: int) -> VideoBody:
             ) as form:
                 return await _from_form(form)
         case "application/json" | "":
-            return VideoBody(validated(_VIDEO_REQUEST, _renamed(parse_json(await request.body()))), None)
+            return VideoBody(
+                validated(_VIDEO_REQUEST, _renamed(await parse_json(await request.body()))), None
+            )
         case _:
             raise HTTPException(415, "Send multipart/form-data or application/json.")
 
