@@ -10,7 +10,6 @@ from turnout.domain.keys import Key, Role
 from turnout.gateway.gateway import Gateway, GatewayDep
 from turnout.gateway.key_ring import bearer, require_user
 from turnout.gateway.middleware import TENANT
-from turnout.gateway.session_cookie import cookie_authorization
 
 BEARER = HTTPBearer(auto_error=False, description="A key made by `turnout keys create` or POST /v1/keys.")
 
@@ -61,7 +60,7 @@ async def identify_user(
     request: Request, gateway: Gateway, credentials: HTTPAuthorizationCredentials | None
 ) -> Key:
     """What `UserDep` does, for a route where a key is one of several ways in."""
-    return require_user(await _caller(await _maybe_caller(request, gateway, credentials)))
+    return require_user(await _caller(request, await _maybe_caller(request, gateway, credentials)))
 
 
 async def _worker(key: Annotated[Key, Depends(_caller)]) -> Key:

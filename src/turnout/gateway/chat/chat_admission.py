@@ -84,7 +84,7 @@ class ChatAdmission:
         return None
 
     def account(self, authorization: bytes | None, headers: Headers) -> str:
-        key = self._keys.remembered(authorization or cookie_authorization("POST", headers))
+        key = self._keys.remembered(self._keys.authorization(authorization, "POST", headers))
         return "" if key is None else key.tenant
 
     def admit(self, ask: RelayRequest) -> UpstreamCall | Awaitable[UpstreamCall]:
