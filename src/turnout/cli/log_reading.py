@@ -1,4 +1,4 @@
-"""The lines of a service's log files: what they say, in order of time, as people read them. Pure, but for `read_new`."""
+"""The lines of a service's log files: what they say, in order of time, as people read them. Only `read_new` reads files."""
 
 import json
 import re
