@@ -96,6 +96,17 @@ _streams: list[
 ] = []  # of this process, the last one in use; structlog's configuration is global as well
 
 
+_process_fields: dict[str, Any] = {}  # on every line of this process, whichever thread or task writes it
+
+
+def _with_process_fields(
+    logger: Any, method: str, event: structlog.typing.EventDict
+) -> structlog.typing.EventDict:
+    for name, value in _process_fields.items():
+        event.setdefault(name, value)
+    return event
+
+
 # Until then, and in commands that never call it: what goes to standard output is for programs that read it.
 structlog.configure(logger_factory=lambda *_: structlog.PrintLogger(sys.stderr))
 
@@ -109,6 +120,7 @@ def start_logging(level: str, **fields: Any) -> None:
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,
+            _with_process_fields,
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.format_exc_info,
@@ -117,7 +129,8 @@ def start_logging(level: str, **fields: Any) -> None:
         wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.upper()]),
         logger_factory=structlog.WriteLoggerFactory(cast("TextIO", stream)),
     )
-    structlog.contextvars.bind_contextvars(**fields)
+    _process_fields.clear()
+    _process_fields.update(fields)
     if not logging.root.handlers:
         logging.root.addHandler(_FromLibraries(logging.WARNING))
     atexit.register(stream.drain)
@@ -132,6 +145,11 @@ def drain_log() -> None:
 def dropped_lines() -> int:
     """How many lines of this process's log were lost."""
     return sum(stream.dropped for stream in _streams)
+
+
+def name_process(**fields: Any) -> None:
+    """Puts what became known later (a worker's id) on every line of this process from now on."""
+    _process_fields.update(fields)
 
 
 def name_request(request_id: str) -> None:

@@ -60,7 +60,7 @@ def gang(
     from turnout.gang.rank_place import RankDuties
     from turnout.wiring.run_gang import run_gang
 
-    config = start(common, "gang", {}, gang=gang)
+    config = start(common, "gang", {}, gang=gang, model=model)
     name = GangId(gang or f"{socket.gethostname()}-{os.getpid()}")
     duties = RankDuties(model, name, once)
     raise typer.Exit(asyncio.run(run_gang(_with(config, declared), duties, ready_file)))
@@ -104,7 +104,7 @@ def rank(
         idle_exit,
         tells=True,
     )
-    start(common, "rank", {}, gang=duties.gang, rank=place.rank)
+    start(common, "rank", {}, gang=duties.gang, rank=place.rank, model=duties.model)
     try:
         from turnout.wiring.run_rank import run_rank
     except ImportError as err:

@@ -68,7 +68,13 @@ class RankLaunch:
         from turnout.wiring.run_rank import run_rank
 
         place = rank_place_from(os.environ, self.rendezvous)
-        start_logging(self.config.log_level, role="rank", gang=self.duties.gang, rank=place.rank)
+        start_logging(
+            self.config.log_level,
+            role="rank",
+            gang=self.duties.gang,
+            rank=place.rank,
+            model=self.duties.model,
+        )
         try:
             get_log().debug(note)
             code = run_rank(self.config, self.duties, place, self.heartbeat_fd)

@@ -25,7 +25,7 @@ from turnout.background import BackgroundLoops
 from turnout.domain.backoff import backoff_s
 from turnout.domain.errors import Misconfigured, Unavailable
 from turnout.domain.serving import Machine, WorkerId
-from turnout.observe import get_log
+from turnout.observe import get_log, name_process
 from turnout.schemas.relay_tokens import probe_answer
 from turnout.schemas.worker_messages import EVICTED, Heartbeat, Registered, Registration, WorkerOrders
 from turnout.worker.advertised_url import check_advertised, has_name
@@ -164,6 +164,7 @@ class Joiner:
         self._joined = True
         self._identity = Identity(registered.id, registered.secret)
         save_identity(self.settings.state, self._identity)
+        name_process(worker=registered.id)
         self._seen = 0
         log.info("worker registered", worker=registered.id, url=self.settings.url)
         return registered.heartbeat_s

@@ -37,7 +37,7 @@ class VideoGenerator:
         if group is None:
             raise Misconfigured("a gang on Ray needs a placement group")
         self.gang = GangId(f"{gang_prefix(model, slot)}{secrets.token_hex(3)}")
-        start_logging(config.log_level, role="gang", gang=self.gang)
+        start_logging(config.log_level, role="gang", gang=self.gang, model=model)
         found = config.model(model)
         self._config = config
         self._slot = slot
@@ -130,7 +130,9 @@ def be_rank(
     from turnout.gang.rank_place import RankDuties, RankPlace
     from turnout.wiring.run_rank import serve_rank
 
-    start_logging(config.log_level, role="rank", gang=gang, rank=assignment.rank, node=assignment.node)
+    start_logging(
+        config.log_level, role="rank", gang=gang, rank=assignment.rank, node=assignment.node, model=model
+    )
     # Ray shows an actor the one GPU that it was given, so that one is number 0 for every rank.
     place = RankPlace(assignment.rank, assignment.ranks, 0, assignment.rendezvous, assignment.listening)
     serve_rank(config, RankDuties(model, gang), place, heartbeat_fd, on_drain=on_drain)
