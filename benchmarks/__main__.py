@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 import uvloop
 
-from benchmarks import events, gang, hop, manager, plan, ray, relay, submit, wan, zygote
+from benchmarks import events, gang, hop, manager, metrics, plan, ray, relay, submit, wan, zygote
 from benchmarks.figures import Table, say
 
 Measure: TypeAlias = Callable[[], Coroutine[Any, Any, Table]]
@@ -24,6 +24,7 @@ BENCHMARKS: dict[str, Measure] = {
     "relay": relay.measure,
     "hop": hop.measure,
     "manager": manager.measure,
+    "metrics": metrics.measure,
     "plan": plan.measure,
     "zygote": zygote.measure,
     "ray": ray.measure,

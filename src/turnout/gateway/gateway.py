@@ -230,7 +230,6 @@ def build_gateway(
             stores.dead_records,
             gangs,
             stores.fleet_status,
-            stores.workers,
             catalog,
             (chat_metrics.text,),
         ),

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from turnout.domain.fleet import Rules
 from turnout.domain.serving import (
     EngineKind,
+    Enrolment,
     OrderSheet,
     Phase,
     Standing,
@@ -68,6 +69,15 @@ def awake_gangs(
     return sorted(found, key=lambda gang: gang.id)
 
 
+@dataclass(frozen=True, slots=True)
+class FleetLook:
+    """The workers and gangs that there were a moment ago."""
+
+    enrolments: Mapping[WorkerId, Enrolment]
+    heartbeats: Mapping[WorkerId, StoredHeartbeat]
+    gangs: Sequence[AwakeGang]
+
+
 class GangList:
     def __init__(
         self, on_ray: GangReports, workers: WorkerStore, orders: OrderStore, now: Callable[[], float]
@@ -77,23 +87,28 @@ class GangList:
         self._orders = orders
         self._now = now
         self._asking = asyncio.Lock()
-        self._kept: tuple[float, Sequence[AwakeGang]] | None = None
+        self._kept: tuple[float, FleetLook] | None = None
 
     async def awake(self) -> Sequence[AwakeGang]:
+        """Raises Unavailable."""
+        return (await self.look()).gangs
+
+    async def look(self) -> FleetLook:
         """Raises Unavailable."""
         async with self._asking:
             if self._kept is None or self._now() - self._kept[0] >= _KEEP_S:
                 self._kept = (self._now(), await self._ask())
         return self._kept[1]
 
-    async def _ask(self) -> list[AwakeGang]:
+    async def _ask(self) -> FleetLook:
         on_ray = (await self._on_ray.all()).values()
-        heartbeats = await self._workers.heartbeats(list(await self._workers.enrolments()))
+        enrolments = await self._workers.enrolments()
+        heartbeats = await self._workers.heartbeats(list(enrolments))
         sheets: dict[WorkerId, OrderSheet] = {}
         for worker, beat in heartbeats.items():
             if _may_have_gangs(beat) and (sheet := await self._orders.get(worker)) is not None:
                 sheets[worker] = sheet
-        return awake_gangs(on_ray, heartbeats, sheets)
+        return FleetLook(enrolments, heartbeats, awake_gangs(on_ray, heartbeats, sheets))
 
 
 def _may_have_gangs(beat: StoredHeartbeat) -> bool:

@@ -30,7 +30,6 @@ from turnout.ports.dead_records import DeadRecords
 from turnout.ports.events import Recorded
 from turnout.ports.fleet_status import FleetStatus
 from turnout.ports.queue import Backlog, QueueFigures
-from turnout.ports.workers import WorkerStore
 
 _HTTP_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10)
 
@@ -82,7 +81,6 @@ class Metrics:
         dead_records: DeadRecords,
         gangs: GangList,
         fleet_status: FleetStatus,
-        workers: WorkerStore,
         catalog: Catalog,
         texts: Sequence[Callable[[], str]] = (),
     ) -> None:
@@ -92,7 +90,6 @@ class Metrics:
         self._dead_records = dead_records
         self._gang_list = gangs
         self._fleet_status = fleet_status
-        self._workers = workers
         self._catalog = catalog
         self._texts = texts
         self._asking = asyncio.Lock()
@@ -120,12 +117,12 @@ class Metrics:
         models = [model.name for model in await self._catalog.videos()]
         self._own.videos.know(models)
         queues = await self._backlog.all_figures(models)
-        enrolments = await self._workers.enrolments()
+        seen = await self._gang_list.look()
         view = FleetView(
             await self._fleet_status.figures(),
             await self._fleet_status.statuses(),
-            await self._workers.heartbeats(list(enrolments)),
-            {worker: enrolment.name for worker, enrolment in enrolments.items()},
+            seen.heartbeats,
+            {worker: enrolment.name for worker, enrolment in seen.enrolments.items()},
         )
         open_tasks = [((state,), n) for state, n in totals.items() if state not in TERMINAL]
         ended = [((state,), n) for state, n in totals.items() if state in TERMINAL]
@@ -140,7 +137,7 @@ class Metrics:
                     [((), await self._dead_records.count())],
                 ),
                 *_queue_texts(queues),
-                *_gang_texts(models, await self._gang_list.awake()),
+                *_gang_texts(models, seen.gangs),
                 fleet_text(view),
             )
         )

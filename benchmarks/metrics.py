@@ -1,0 +1,213 @@
+"""What metrics cost: for each request and event, and for a scrape of a large fleet."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from statistics import median
+from typing import Any
+
+import httpx
+
+from benchmarks.figures import Table, say
+from benchmarks.service import front
+from turnout.adapters.redis.connection import RedisConnection
+from turnout.adapters.redis.model_store import RedisModelStore
+from turnout.adapters.redis.worker_store import RedisWorkerStore
+from turnout.adapters.valkey import redis_url
+from turnout.domain.serving import (
+    EngineKind,
+    Enrolment,
+    Gpu,
+    Machine,
+    Phase,
+    ReplicaId,
+    ReplicaReport,
+    ServedModel,
+    StoredHeartbeat,
+    WorkerId,
+)
+from turnout.domain.tasks import Progressed, Stage, TaskId, TenantId
+from turnout.gateway.chat.chat_figures import ModelFigures
+from turnout.gateway.operations.metrics import RequestFigures, RequestMetrics
+from turnout.ports.events import Recorded
+from turnout.wiring.stores import embedded_redis_dir
+
+WORKERS, GPUS, MODELS = 1_000, 8, 500
+CALLS, ROUNDS = 20_000, 5
+REQUESTS_A_S = 1_000
+SCRAPE_EVERY_S = 15
+# What the same gateway spends on each, from docs/benchmarks.md: the least, so that the share is not flattered.
+SUBMISSION_US, CHAT_US, WATCHED_EVENT_US = 400.0, 190.0, 15.0
+WATCHERS = 1_000
+
+
+async def measure() -> Table:
+    """What metrics cost a request, an event, and a scrape of 1,000 workers and 500 models."""
+    table = Table("metrics: CPU of the gateway", ("what", "costs", "beside", "share"))
+    http_us = await _http_us()
+    table.rows.append(
+        (
+            "an HTTP request",
+            f"{http_us:.1f} µs",
+            f"a submission, {SUBMISSION_US:.0f} µs",
+            _share(http_us, SUBMISSION_US),
+        )
+    )
+    chat_us = _chat_us()
+    table.rows.append(
+        (
+            "a chat request",
+            f"{chat_us:.1f} µs",
+            f"a relayed request, {CHAT_US:.0f} µs",
+            _share(chat_us, CHAT_US),
+        )
+    )
+    event_us = _event_us()
+    fan_out_us = WATCHERS * WATCHED_EVENT_US
+    table.rows.append(
+        (
+            f"an event with {WATCHERS:,} watchers",
+            f"{event_us:.1f} µs",
+            f"its fan-out, {fan_out_us:.0f} µs",
+            _share(event_us, fan_out_us),
+        )
+    )
+    scrape_ms, wall_ms, size = await _scrape()
+    table.rows.append(
+        (
+            f"a scrape: {WORKERS:,} workers with {GPUS} GPUs, {MODELS} models",
+            f"{scrape_ms:.0f} ms of CPU, {wall_ms:.0f} ms in all, {size / 2**20:.1f} MiB",
+            f"{SCRAPE_EVERY_S} s until the next",
+            _share(scrape_ms, SCRAPE_EVERY_S * 1000),
+        )
+    )
+    busy = REQUESTS_A_S * (http_us + chat_us) / 2 / 1e6
+    table.notes = [
+        f"At {REQUESTS_A_S:,} requests a second, half of them chats, counting takes {busy:.2%} of a core.",
+        (
+            f"Costs are the least of {ROUNDS} rounds of {CALLS:,} calls in a loop, with the metrics less without. The gateway's own"
+            " costs are those that issue 16 asks for, or less than were ever measured: shares are upper bounds."
+        ),
+        "The scrape is of a real gateway on a real Redis, as the median of 5; its CPU is the gateway's.",
+    ]
+    return table
+
+
+def _share(part: float, whole: float) -> str:
+    return f"{part / whole:.2%}"
+
+
+def _least_us(call: Callable[[], Any], calls: int = CALLS) -> float:
+    best = float("inf")
+    for _ in range(ROUNDS):
+        began = time.process_time()
+        for _ in range(calls):
+            call()
+        best = min(best, time.process_time() - began)
+    return best / calls * 1e6
+
+
+async def _http_us() -> float:
+    scope = {"type": "http", "method": "POST", "route": type("Route", (), {"path": "/v1/videos"})()}
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200})
+        await send({"type": "http.response.body", "body": b"{}"})
+
+    async def send(message: Any) -> None:
+        pass
+
+    counted: Any = RequestMetrics(app, RequestFigures(time.time))
+
+    async def least(asked: Any) -> float:
+        best = float("inf")
+        for _ in range(ROUNDS):
+            began = time.process_time()
+            for _ in range(CALLS):
+                await asked(scope, None, send)
+            best = min(best, time.process_time() - began)
+        return best / CALLS * 1e6
+
+    return await least(counted) - await least(app)
+
+
+def _chat_us() -> float:
+    figures = ModelFigures()
+
+    def request() -> None:
+        figures.first.add(0.2)
+        figures.finished("200", 1.0, 10, 20)
+        figures.pace.add(0.02)
+
+    return _least_us(request)
+
+
+def _event_us() -> float:
+    figures = RequestFigures(time.time)
+    step = 0
+
+    def event() -> None:
+        nonlocal step
+        step += 1
+        progressed = Progressed(time.time(), 1, Stage.DENOISING, step % 40, 40)
+        figures.observe(
+            Recorded("1-0", "1-0", TaskId(f"video_{step // 40}"), TenantId("t"), progressed), None
+        )
+
+    return _least_us(event)
+
+
+async def _scrape() -> tuple[float, float, int]:
+    async with front() as service:
+        await _fill(service)
+        cpu: list[float] = []
+        wall: list[float] = []
+        text = ""
+        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{service.port}", timeout=60) as http:
+            await http.get("/metrics")
+            for number in range(5):
+                before, began = _cpu_s(service), time.perf_counter()
+                answer = await http.get("/metrics")
+                wall.append((time.perf_counter() - began) * 1000)
+                cpu.append((_cpu_s(service) - before) * 1000)
+                text = answer.text
+                say(f"scrape {number + 1}: {wall[-1]:.0f} ms")
+                await asyncio.sleep(1)
+        assert text.count("turnout_gpu_power_watts{") == WORKERS * GPUS
+        return median(cpu), median(wall), len(text)
+
+
+def _cpu_s(service: Any) -> float:
+    times = service.parts["gateway"].cpu_times()
+    return times.user + times.system
+
+
+async def _fill(service: Any) -> None:
+    address = redis_url(embedded_redis_dir(service.config), service.redis_password)
+    link = RedisConnection(address, "turnout")
+    try:
+        models, workers = RedisModelStore(link), RedisWorkerStore(link)
+        for number in range(MODELS):
+            await models.put(ServedModel(f"model-{number:04d}", EngineKind.LLAMACPP, "w.gguf"))
+        gpus = tuple(Gpu(n, 80 << 30, 20 << 30, "NVIDIA H200", 0.9, 650.0, 70.0, 0, 0) for n in range(GPUS))
+        machine = Machine(gpus, 1 << 40, 1 << 39, 64, disk_bytes=1 << 42, free_disk_bytes=1 << 41)
+        for number in range(WORKERS):
+            worker = WorkerId(f"w-{number:012x}")
+            await workers.enrol(
+                Enrolment(worker, f"gpu-{number}", f"http://10.0.{number // 250}.{number % 250}:1", "d" * 64)
+            )
+            reports = tuple(
+                ReplicaReport(
+                    ReplicaId(f"m-1-{number * GPUS + gpu}"),
+                    Phase.READY,
+                    "127.0.0.1:1",
+                    1,
+                    "",
+                    f"model-{(number + gpu) % MODELS:04d}",
+                    (gpu,),
+                )
+                for gpu in range(GPUS)
+            )
+            await workers.heard(worker, StoredHeartbeat(machine, reports, 1))
+    finally:
+        await link.close()
