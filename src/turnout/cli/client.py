@@ -260,6 +260,12 @@ class ApiClient:
             response = self._http.get("/ready")
         return _json(response) if response.status_code != 503 else response.json()
 
+    def metrics(self) -> str:
+        with self._translated():
+            response = self._http.get("/metrics")
+        _check_success(response)
+        return response.text
+
     def queues(self) -> Mapping[str, Any]:
         return self._request("GET", "/v1/queues")
 
@@ -322,9 +328,7 @@ class ApiClient:
 
 def _trusting(ca_file: Path | None, url: str) -> ssl.SSLContext | bool:
     if not url.startswith("https:"):
-        return ssl.SSLContext(
-            ssl.PROTOCOL_TLS_CLIENT
-        )  # trusts nobody; loading the system's certificates takes time
+        return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # trusts nobody: to load the system's takes time
     if ca_file is None:
         return True
     from turnout.wiring.tls import client_tls
@@ -342,10 +346,8 @@ def _no_answer(server: ServerAddress) -> str:
 def _is_alive(pid: int) -> bool:
     try:
         os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:
-        return True
+    except OSError as err:
+        return not isinstance(err, ProcessLookupError)
     return True
 
 

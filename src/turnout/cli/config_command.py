@@ -12,6 +12,7 @@ from turnout.cli.formatting import one_line, table
 from turnout.cli.options import Common, JsonOption, with_config
 
 if TYPE_CHECKING:
+    from turnout.config import Loaded
     from turnout.domain.serving import ServedModel
 
 
@@ -23,21 +24,30 @@ def register(app: typer.Typer) -> None:
 def show_config(common: Common, as_json: JsonOption = False) -> None:
     """Show every setting and where it came from (a later source wins: default, file, TURNOUT_*, flag)."""
     loaded = common.load()
-    shown: dict[str, Any] = {
+    if as_json:
+        print(json.dumps(shown_settings(loaded), indent=2))
+        return
+    shown = _shown(loaded)
+    served: tuple[ServedModel, ...] = shown.pop("served")
+    rows = [(name, "–" if v is None else one_line(str(v)), loaded.origins[name]) for name, v in shown.items()]
+    rows += [(f"models.{m.name}", f"{m.weights} on {_on(m)}", loaded.origins["models"]) for m in served]
+    print(table(("SETTING", "VALUE", "FROM"), rows))
+
+
+def shown_settings(loaded: "Loaded") -> dict[str, Any]:
+    """Every setting as plain data, with its origin; secrets are masked."""
+    shown = _shown(loaded)
+    shown["models"] = shown.pop("served")
+    return {name: {"value": _plain(v), "origin": loaded.origins[name]} for name, v in shown.items()}
+
+
+def _shown(loaded: "Loaded") -> dict[str, Any]:
+    return {
         field.name: masked(getattr(loaded.config, field.name))
         if field.metadata.get("secret")
         else getattr(loaded.config, field.name)
         for field in fields(loaded.config)
     }
-    if as_json:
-        shown["models"] = shown.pop("served")
-        settings = {name: {"value": _plain(v), "origin": loaded.origins[name]} for name, v in shown.items()}
-        print(json.dumps(settings, indent=2))
-        return
-    served: tuple[ServedModel, ...] = shown.pop("served")
-    rows = [(name, "–" if v is None else one_line(str(v)), loaded.origins[name]) for name, v in shown.items()]
-    rows += [(f"models.{m.name}", f"{m.weights} on {_on(m)}", loaded.origins["models"]) for m in served]
-    print(table(("SETTING", "VALUE", "FROM"), rows))
 
 
 def masked(secret: str | None) -> str | None:

@@ -23,7 +23,7 @@ def register(app: typer.Typer) -> None:
 def doctor(common: Common, as_json: JsonOption = False) -> None:
     """Check this machine and the service. Exits with 1 when something is wrong."""
     found: list[Finding] = []
-    for finding in _examine(common):
+    for finding in examine(common):
         found.append(finding)
         if not as_json:
             print(finding.line, flush=True)
@@ -33,7 +33,8 @@ def doctor(common: Common, as_json: JsonOption = False) -> None:
         raise typer.Exit(1)
 
 
-def _examine(common: Common) -> "Iterator[Finding]":
+def examine(common: Common) -> "Iterator[Finding]":
+    """Everything, in the order in which one thing needs another."""
     from turnout.cli.doctor import machine_checks as machine
     from turnout.cli.doctor import model_checks as models
     from turnout.cli.doctor import service_checks as service

@@ -46,6 +46,7 @@ COMMANDS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "logs": ("logs_command", "What its parts have written; of one task, in order."),
         "down": ("local_commands", "Drain and stop what `turnout up` runs here."),
         "doctor": ("doctor_command", "Check this machine and the service; say what to do."),
+        "diagnose": ("diagnose_command", "Pack what a maintainer would ask for, without secrets."),
         "plan": ("plan_command", "What a scenario would cost in each mode, by simulation."),
         "config": ("config_command", "Show every setting and where it came from."),
         "worker": ("service_commands", "Run models on this machine for a gateway elsewhere."),
