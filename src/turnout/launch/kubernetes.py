@@ -135,7 +135,7 @@ class ClusterJobs:
 
     def __init__(self, terms: JobTerms, namespace: str | None) -> None:
         try:
-            from lightkube import AsyncClient, generic_resource
+            from lightkube import AsyncClient, KubeConfig, generic_resource
             from lightkube.core.exceptions import ConfigError
             from lightkube.resources.core_v1 import Pod
         except ImportError as err:
@@ -143,8 +143,9 @@ class ClusterJobs:
                 f"jobs on Kubernetes need the kubernetes extra: pip install 'turnout[kubernetes]' ({err})"
             ) from err
         try:
+            # Its configuration comes from the environment, and nothing else: the API is not called by a proxy.
             self._client = cast("Any", AsyncClient)(
-                namespace=namespace, field_manager="turnout", trust_env=False
+                KubeConfig.from_env(), namespace=namespace, field_manager="turnout", trust_env=False
             )
         except ConfigError as err:
             raise Misconfigured(f"no Kubernetes: {err}") from err
