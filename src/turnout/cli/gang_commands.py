@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from turnout.cli.options import Common, with_config
+from turnout.cli.ray_commands import need_ray
 from turnout.cli.service_commands import start
 from turnout.domain.errors import Misconfigured
 
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
 ModelOption = Annotated[str, typer.Option("--model", help="The model to serve.")]
 GangOption = Annotated[str | None, typer.Option("--gang", help="This gang's name; made up when missing.")]
 OnceOption = Annotated[bool, typer.Option("--once", help="Render one task and leave with its verdict.")]
+TaskOption = Annotated[
+    str | None, typer.Option("--task", help="Render this task and leave with its verdict.")
+]
 ReadyOption = Annotated[
     Path | None, typer.Option("--ready-file", help="Made once the model is loaded, for a probe.")
 ]
@@ -54,15 +58,23 @@ def gang(
     once: OnceOption = False,
     ready_file: ReadyOption = None,
     declared: DeclaredOption = None,
+    task: TaskOption = None,
+    ray: Annotated[bool, typer.Option("--ray", help="As actors on a Ray cluster (RAY_ADDRESS).")] = False,
 ) -> None:
-    """Run one gang of ranks on this machine (workers start these)."""
-    from turnout.domain.tasks import GangId
+    """Run one gang of ranks on this machine (workers start these), or with --ray on a cluster (the entry point of a RayJob)."""
+    from turnout.domain.tasks import GangId, TaskId
     from turnout.gang.rank_place import RankDuties
     from turnout.wiring.run_gang import run_gang
 
     config = start(common, "gang", {}, gang=gang, model=model)
     name = GangId(gang or f"{socket.gethostname()}-{os.getpid()}")
-    duties = RankDuties(model, name, once)
+    duties = RankDuties(model, name, once or task is not None, TaskId(task) if task else None)
+    if ray:
+        need_ray()
+        from turnout.wiring.on_ray.gang_job import run_gang_job
+
+        address = os.environ.get("RAY_ADDRESS") or None
+        raise typer.Exit(asyncio.run(run_gang_job(_with(config, declared), duties, address)))
     raise typer.Exit(asyncio.run(run_gang(_with(config, declared), duties, ready_file)))
 
 
@@ -71,9 +83,7 @@ def rank(
     model: ModelOption,
     gang: GangOption = None,
     once: OnceOption = False,
-    task: Annotated[
-        str | None, typer.Option("--task", help="Render this task and leave with its verdict.")
-    ] = None,
+    task: TaskOption = None,
     idle_exit: Annotated[
         float | None,
         typer.Option("--idle-exit", metavar="SECONDS", min=0, help="Leave after so long with nothing to do."),

@@ -13,6 +13,7 @@ from turnout.config import Config
 from turnout.domain.errors import Misconfigured, Unavailable
 from turnout.domain.slots import GangReport, RankReport, gang_prefix
 from turnout.domain.tasks import GangId
+from turnout.gang.rank_place import RankDuties, RankPlace
 from turnout.gang.supervisor import GangOrders, GangSupervisor
 from turnout.launch.ray.bundles import rank_bundle
 from turnout.launch.ray.interfaces import interface_of
@@ -47,7 +48,7 @@ class VideoGenerator:
             self.gang,
             group,
             RankTerms(found.ranks, rank_bundle(found), config.ray_place_s),
-            partial(be_rank, config, model, self.gang),
+            partial(be_rank, config, RankDuties(model, self.gang)),
         )
         self._orders = GangOrders(
             found.name, self.gang, found.ranks, config.stall_s, config.step_timeout_s, config.drain_s
@@ -114,8 +115,7 @@ class VideoGenerator:
 
 def be_rank(
     config: Config,
-    model: str,
-    gang: GangId,
+    duties: RankDuties,
     assignment: RankAssignment,
     heartbeat_fd: int,
     on_drain: Callable[[Callable[[], None]], None],
@@ -127,12 +127,16 @@ def be_rank(
             f"no interface here has the address {assignment.address}, which Ray gave this node: set ray_interface"
         )
     os.environ["GLOO_SOCKET_IFNAME"] = os.environ["NCCL_SOCKET_IFNAME"] = interface
-    from turnout.gang.rank_place import RankDuties, RankPlace
     from turnout.wiring.run_rank import serve_rank
 
     start_logging(
-        config.log_level, role="rank", gang=gang, rank=assignment.rank, node=assignment.node, model=model
+        config.log_level,
+        role="rank",
+        gang=duties.gang,
+        rank=assignment.rank,
+        node=assignment.node,
+        model=duties.model,
     )
     # Ray shows an actor the one GPU that it was given, so that one is number 0 for every rank.
     place = RankPlace(assignment.rank, assignment.ranks, 0, assignment.rendezvous, assignment.listening)
-    serve_rank(config, RankDuties(model, gang), place, heartbeat_fd, on_drain=on_drain)
+    serve_rank(config, duties, place, heartbeat_fd, on_drain=on_drain)
