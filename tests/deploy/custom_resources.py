@@ -11,6 +11,7 @@ import jsonschema
 import yaml
 from deploy.render import ROOT
 from tests.deploy.test_chart import CASES, CORE, objects
+from tests.launch.test_manifests import made
 
 # Of projects whose CRDs everybody has: checked where they are in the folder.
 OPTIONAL = {"ServiceMonitor", "PodMonitor", "HTTPRoute"}
@@ -57,6 +58,12 @@ def read_crds(folder: Path) -> dict[tuple[str, str], Any]:
 def main(folder: Path) -> None:
     crds = read_crds(folder)
     resources = [one for case in CASES for one in objects(*case)]
+    resources += [
+        made("pytorchjob", 1),
+        made("pytorchjob", 2),
+        made("rayjob", 1),
+        made("rayjob", 2),
+    ]  # the launcher's
     for path in sorted((ROOT / "examples").glob("*.yaml")):
         resources += [one for one in yaml.safe_load_all(path.read_text()) if one]
     checked: dict[str, int] = {}
