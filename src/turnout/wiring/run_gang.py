@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from turnout.config import Config
+from turnout.domain.exit_codes import ExitCode
 from turnout.gang.rank_place import Pod, RankDuties
 from turnout.gang.supervisor import GangOrders, GangSupervisor
 from turnout.wiring.forked_ranks import ForkedRanks
@@ -46,4 +47,5 @@ async def _supervise(
             orders, ranks, stores.queue, lambda: ready_file.touch() if ready_file else None
         )
         on_stop(supervisor.stop)
-        return await supervisor.run()
+        code = await supervisor.run()
+        return code if duties.once else ExitCode.COMPLETED  # only a gang for one task has a verdict to tell
