@@ -324,20 +324,24 @@ def _rendering(plan: Plan, size: Size, expert: Any, device: Any, dtype: Any) -> 
     from turnout.engines.base import Parallel
     from turnout.engines.rank_layout import RankLayout
     from turnout.engines.wan.inputs import Inputs
+    from turnout.engines.wan.lora_weights import AdaptedExperts
     from turnout.engines.wan.rendering import WanRendering
     from turnout.engines.wan.shape import DEFAULTS, WanShape
     from turnout.engines.wan.solver import Solver
+    from turnout.engines.wan.step_cache import StepCache
     from turnout.engines.wan.wan_model import WanModel
 
     shape = WanShape("t2v", 40, 40, (1, 2, 2), 16, 8, 4, None, 1, DEFAULTS["t2v"])
     schedule = {"prediction_type": "flow_prediction", "use_flow_sigmas": True, "num_train_timesteps": 1000}
     layout = RankLayout(0, Parallel(), None)
-    model = WanModel(shape, "", layout, device, dtype, (expert,), schedule, None, 0)
+    model = WanModel(shape, "", layout, device, dtype, (expert,), AdaptedExperts((), {}), schedule, None, 0)
     spec = VideoSpec("", "", size.width, size.height, size.frames, 16, 40, (3.0, 4.0), 12.0, 0)
     _, text = _inputs(plan, size)
     latents = torch.randn(1, 16, *_latent_size(size), device=device)
     inputs = Inputs(text, text.flip(1), None)
-    return WanRendering(model, spec, inputs, Solver(schedule, 40, 12.0, device), latents, 0)
+    return WanRendering(
+        model, spec, inputs, Solver(schedule, 40, 12.0, device), latents, 0, StepCache(0.0, 40)
+    )
 
 
 def _latent_size(size: Size) -> tuple[int, int, int]:

@@ -299,7 +299,7 @@ def load(flags: Mapping[str, Any], environ: Mapping[str, str], file: Path | None
 def dump(config: Config) -> dict[str, Any]:
     """The configuration as a file's content: loading it gives the same configuration. Secrets are in it."""
     values: dict[str, Any] = _CONFIG.dump_python(config, mode="json")
-    values["models"] = {m.pop("name"): m | (m.pop("video") or {}) for m in values.pop("served")}
+    values["models"] = {m.pop("name"): m | _video_fields(m.pop("video")) for m in values.pop("served")}
     return values
 
 
@@ -312,6 +312,13 @@ def _from_file(file: Path | None) -> list[tuple[str, Mapping[str, Any]]]:
     except (OSError, yaml.YAMLError) as err:
         raise Misconfigured(f"{path}: {err}") from err
     return [(str(path), _mapping(content or {}, str(path)))]
+
+
+def _video_fields(video: dict[str, Any] | None) -> dict[str, Any]:
+    """As a file declares them: adapters by name."""
+    if video is None:
+        return {}
+    return {**video, "loras": {lora.pop("name"): lora for lora in video["loras"]}}
 
 
 def _from_environ(environ: Mapping[str, str]) -> list[tuple[str, Mapping[str, Any]]]:

@@ -1,12 +1,14 @@
 """What a model can make: every rule has its exact words."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from turnout.domain.errors import InvalidRequest
 from turnout.domain.families import FAMILIES
-from turnout.domain.video import RequestedVideo, lossy, seconds_of, settle, tokens
+from turnout.domain.video import Lora, LoraUse, RequestedVideo, VideoSpec, lossy, seconds_of, settle, tokens
 
 A14B = FAMILIES["wan2.2-t2v-a14b"]
 B5 = FAMILIES["wan2.2-ti2v-5b"]
@@ -124,3 +126,45 @@ def test_published_models_have_their_published_negative_prompt() -> None:
     assert spec.negative_prompt.startswith("色调艳丽") and spec.negative_prompt.endswith("倒着走")
     assert B5.negative_prompt == A14B.negative_prompt and TINY.negative_prompt == ""
     assert settle(RequestedVideo("x", negative_prompt=""), A14B, ulysses=1, seed=1).negative_prompt == ""
+
+
+FAST = Lora("fast", "/fast", steps=4, guidance=(1.0, 1.0), shift=5.0, euler=True)
+STYLE = Lora("style", "/style", strength=0.5)
+
+
+def with_loras(*names: str, usual: tuple[str, ...] = (), wish: RequestedVideo | None = None) -> VideoSpec:
+    asked = replace(wish or RequestedVideo("x"), loras=names or None)
+    return settle(asked, TINY, ulysses=1, seed=1, loras=(FAST, STYLE), usual_loras=usual)
+
+
+def test_a_distilled_adapter_brings_its_schedule_and_is_said_to_be_lossy() -> None:
+    spec = with_loras("fast", "style:0.8")
+    assert spec.loras == (LoraUse("fast", 1.0, True), LoraUse("style", 0.8))
+    assert (spec.steps, spec.guidance, spec.shift, spec.euler) == (4, (1.0, 1.0), 5.0, True)
+    assert "fast: 4 steps" in lossy(spec)["loras"]
+    asked = with_loras("fast", wish=RequestedVideo("x", steps=6))
+    assert asked.steps == 6, "what is asked for counts"
+    plain = with_loras("style")
+    assert (plain.steps, plain.euler, lossy(plain)) == (TINY.steps, False, {})
+
+
+def test_the_usual_adapters_are_those_of_requests_that_name_none() -> None:
+    assert with_loras(usual=("style",)).loras == (LoraUse("style", 0.5),)
+    none = settle(
+        RequestedVideo("x", loras=[]), TINY, ulysses=1, seed=1, loras=(STYLE,), usual_loras=["style"]
+    )
+    assert none.loras == ()
+
+
+@pytest.mark.parametrize("name", ["other", "/style", "style:much", "style:nan", "style:5", ""])
+def test_only_declared_adapters_may_be_named(name: str) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        with_loras(name or "style", *([] if name else ["style"]))
+    assert caught.value.param == "loras"
+
+
+def test_step_caching_is_bounded_and_its_error_told() -> None:
+    spec = settle(RequestedVideo("x", step_cache=0.1), TINY, ulysses=1, seed=1)
+    assert "43 dB" in lossy(spec)["step_cache"]
+    with pytest.raises(InvalidRequest, match=r"step_cache must be from 0 to 0\.2"):
+        settle(RequestedVideo("x", step_cache=0.3), TINY, ulysses=1, seed=1)

@@ -3,10 +3,10 @@ saw in a folder. Run as `python gang_main.py JOB RANK`."""
 
 import json
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -15,9 +15,10 @@ from safetensors.torch import save_file
 from torch._C._distributed_c10d import FileStore
 from torch.distributed.tensor import DTensor
 
-from turnout.domain.video import VideoSpec
+from turnout.domain.video import Lora, LoraUse, VideoSpec
 from turnout.engines.base import EngineError, Parallel
 from turnout.engines.wan.load import load
+from turnout.engines.wan.wan_model import WanModel
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +32,10 @@ class Task:
     image: str | None = None
     checkpoint: str | None = None
     snapshot_at: int | None = None
+    loras: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    loras_apart: bool = False
+    disagrees: bool = False
+    free_bytes: list[int] | None = None
 
 
 def main(job: Path, rank: int) -> None:
@@ -47,8 +52,17 @@ def main(job: Path, rank: int) -> None:
 
 
 def render(task: Task, rank: int, out: Path) -> dict[str, Any]:
-    engine = load(Path(task.weights), Parallel(**task.parallel))
-    spec = VideoSpec(**{**task.spec, "guidance": tuple(task.spec["guidance"])})
+    engine = load(
+        Path(task.weights),
+        Parallel(**task.parallel),
+        loras=[Lora(**lora) for lora in task.loras],
+        loras_apart=task.loras_apart,
+    )
+    if task.free_bytes is not None:
+        free = task.free_bytes[rank]
+        WanModel.free_bytes = lambda self: free
+    uses = tuple(LoraUse(**use) for use in task.spec.get("loras", ()))
+    spec = VideoSpec(**{**task.spec, "guidance": tuple(task.spec["guidance"]), "loras": uses})
     # Only rank 0 is given bytes, as a gang would do it.
     leads = rank == 0
     try:
@@ -58,6 +72,10 @@ def render(task: Task, rank: int, out: Path) -> dict[str, Any]:
             rendering = engine.begin(spec, Path(task.image).read_bytes() if task.image and leads else None)
     except EngineError as err:
         return {"refused": type(err).__name__, "message": str(err)}
+    if task.disagrees and not leads:
+        cast("Any", rendering._cache).may_skip = lambda *_: (
+            True
+        )  # as a rank that rounds differently would decide
     began = rendering.step
     while rendering.step < rendering.of:
         if leads and rendering.step == task.snapshot_at:

@@ -77,7 +77,7 @@ def test_memory_that_runs_out_fails_the_task_alone(
 
     with monkeypatch.context() as patch:
         patch.setattr(WanTransformer, "forward", full)
-        with pytest.raises(Unrenderable, match="fewer frames"):
+        with pytest.raises(Unrenderable, match="9 frames of 48x32 would fit"):
             rendering.advance()
     assert rendering.step == 0
     rendering.advance()

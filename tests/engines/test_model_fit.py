@@ -16,6 +16,7 @@ from turnout.engines.wan.model_fit import (
     usual_modes,
     verdict,
 )
+from turnout.engines.wan.scaling_model import Workload
 from turnout.engines.wan.shape import DEFAULTS, WanShape
 
 SHAPE = WanShape("t2v", 40, 40, (1, 2, 2), 16, 8, 4, 0.875, 2, DEFAULTS["t2v"])
@@ -79,3 +80,24 @@ def shipped(tmp_path: Path) -> Path:
     found = present_weights("builtin:wan-tiny-t2v", Path("unused"))
     assert found
     return Path(shutil.copytree(found, tmp_path / "model"))
+
+
+@pytest.mark.parametrize(
+    ("mode", "clip", "seconds"),
+    [
+        (Mode(), Clip(832, 480, 81), 4.98),
+        (Mode(), Clip(1280, 720, 81), 19.56),
+        (Mode(fp8=True), Clip(832, 480, 81), 4.01),
+        (Mode(fp8=True), Clip(1280, 720, 81), 17.3),
+    ],
+)
+def test_a_step_on_one_gpu_takes_what_was_measured(mode: Mode, clip: Clip, seconds: float) -> None:
+    assert A14B.step_s(mode, clip) == pytest.approx(seconds, rel=0.03)
+
+
+def test_more_gpus_are_faster_and_slow_links_cost() -> None:
+    clip = Clip(832, 480, 81)
+    steps = [A14B.step_s(Mode(Parallel(ulysses=n, cfg=2)), clip) for n in (1, 2, 4, 8)]
+    assert steps == sorted(steps, reverse=True)
+    work = Workload(32760, 5120, 40, 298_844_160)
+    assert work.step_s(2, link=21e9) > 1.3 * work.step_s(2)

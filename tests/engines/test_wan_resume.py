@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from turnout.domain.video import VideoSpec
-from turnout.engines.base import CheckpointRefused, Parallel
+from turnout.domain.video import LoraUse, VideoSpec
+from turnout.engines.base import CheckpointRefused, EngineError, Parallel
 from turnout.engines.checkpoint import weights_digest
 from turnout.engines.wan.tiny import make_tiny
 
@@ -81,8 +81,12 @@ def test_checkpoint_of_another_spec_is_refused(
         "image": "uploads/fox.png",
         "guided_share": 0.75,
         "fp8": True,
+        "euler": True,
+        "step_cache": 0.1,
+        "loras": (LoraUse("style", 1.0),),
     }
-    with pytest.raises(CheckpointRefused, match="another spec"):
+    # An adapter that is not declared is refused before the checkpoint is looked at.
+    with pytest.raises(EngineError, match="no adapter style" if field == "loras" else "another spec"):
         engine("t2v").resume(replace(spec, **{field: changed[field]}), checkpoint)
 
 

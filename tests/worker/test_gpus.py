@@ -47,6 +47,9 @@ class StandIn:
     def nvmlDeviceGetName(self, handle: int) -> str:
         return self._gpus[handle]
 
+    def nvmlDeviceGetUUID(self, handle: int) -> str:
+        return f"GPU-{handle}{handle}-abc"
+
     def nvmlDeviceGetUtilizationRates(self, handle: int) -> Any:
         return SimpleNamespace(gpu=75)
 
@@ -165,3 +168,23 @@ def test_what_was_found_is_logged_once_and_again_when_it_changes() -> None:
         ("GPUs found", "info"),
     ]
     assert lines[1]["gpus"] == ["NVIDIA A (8 GiB)"]
+
+
+@pytest.mark.parametrize(
+    ("visible", "indexes"),
+    [
+        (None, [0, 1, 2]),
+        ("2,0", [0, 2]),
+        ("1", [1]),
+        ("", []),
+        ("-1", []),
+        ("0,7,1", [0]),
+        ("GPU-22-abc,GPU-0", [0, 2]),
+        ("GPU-x", []),
+        ("0, 0", [0]),
+    ],
+)
+def test_the_users_own_choice_of_gpus_is_kept(visible: str | None, indexes: list[int]) -> None:
+    found = find_gpus(StandIn("a", "b", "c"), visible=visible)
+    assert [gpu.index for gpu in found.gpus] == indexes
+    assert ("CUDA_VISIBLE_DEVICES" in found.reason) == (not indexes)

@@ -7,7 +7,7 @@ import pytest
 
 from turnout.domain.errors import InvalidRequest
 from turnout.domain.serving import EngineKind, ServedModel
-from turnout.domain.video import VideoRules
+from turnout.domain.video import Lora, VideoRules
 from turnout.domain.video_model import VideoPart
 from turnout.worker.order_rules import OrderRules
 
@@ -89,3 +89,13 @@ def test_an_import_path_is_run_only_where_the_workers_own_file_has_it() -> None:
     OrderRules(kinds, commands=None).check("r1", rendered_by("a.b:C"), (), ())
     with pytest.raises(InvalidRequest, match="video engine"):
         OrderRules(kinds, video_engines=frozenset({"a.b:C"})).check("r1", rendered_by("os:system"), (), ())
+
+
+def test_adapters_are_loaded_from_allowed_folders_alone(tmp_path: Path) -> None:
+    (tmp_path / "lora").touch()
+    video = VideoPart(VideoRules(1), loras=(Lora("a", high=str(tmp_path / "lora")),))
+    ordered = replace(model("builtin:x", EngineKind.WAN), video=video)
+    kinds = frozenset({EngineKind.WAN})
+    OrderRules(kinds, weights_dirs=(tmp_path,)).check("r1", ordered, (), ())
+    with pytest.raises(InvalidRequest, match="worker_weights_dirs"):
+        OrderRules(kinds, weights_dirs=(tmp_path / "other",)).check("r1", ordered, (), ())

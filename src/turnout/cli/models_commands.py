@@ -108,12 +108,17 @@ def _option(field: Field[Any]) -> Parameter:
                 list[str] | None,
                 typer.Option(None, "--arg", help="One more engine argument; may stand several times."),
             )
+        case "usual_loras", _:
+            kind, default = (
+                list[str] | None,
+                typer.Option(None, "--usual-lora", help="A name of --loras for requests that name none."),
+            )
         case _, type() as declared if declared is bool:
             kind, default = bool, typer.Option(False, f"--{field.name.replace('_', '-')}", help=said)
         case name, _ if name.endswith(_BYTES):
             flag = name.removesuffix(_BYTES).replace("_", "-")
             default = typer.Option(None, f"--{flag}", metavar="SIZE", help=f"{said} As in 40GiB.")
-        case "rules", _:
+        case "rules" | "loras", _:
             default = typer.Option(None, metavar="JSON", help=said)
         case "command", _:
             default = typer.Option(None, help=said)
@@ -131,8 +136,8 @@ def _value(field: Field[Any], given: Any) -> Any:
             return _bytes(given, name.removesuffix(_BYTES))
         case "command", str():
             return _words(given)
-        case "rules", str():
-            return _object(given, "rules")
+        case "rules" | "loras", str():
+            return _object(given, field.name)
         case _:
             return given
 
@@ -181,7 +186,7 @@ def check(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Read a video model's headers: whether it is whole, and which GPUs hold it, at which sizes."""
+    """Read a video model's headers: whether it is whole, which GPUs hold it, at which sizes, how fast (on paper)."""
     from turnout.cli.doctor.machine_checks import find_gpus
     from turnout.engines.wan.builtin import present_weights
     from turnout.engines.wan.model_fit import GIB, offered_clips, read_model_files, size_of, usual_modes
@@ -197,7 +202,12 @@ def check(
     size = _bytes(gpu_memory, "gpu-memory") if gpu_memory else min(here, default=0)
     clips = offered_clips(model.shape)
     rows = [
-        (f"{mode}", model.weight_bytes(mode), [model.needed_bytes(mode, clip) for clip in clips])
+        (
+            f"{mode}",
+            model.weight_bytes(mode),
+            [model.needed_bytes(mode, clip) for clip in clips],
+            [model.step_s(mode, clip) for clip in clips],
+        )
         for mode in usual_modes(model.shape)
     ]
     if as_json:
@@ -206,8 +216,9 @@ def check(
                 "mode": mode,
                 "weight_bytes": held,
                 "needed_bytes": dict(zip(map(str, clips), need, strict=True)),
+                "step_s_on_h200": dict(zip(map(str, clips), steps, strict=True)),
             }
-            for mode, held, need in rows
+            for mode, held, need, steps in rows
         ]
         shape = {"kind": model.shape.kind, "layers": model.shape.layers, "experts": model.shape.experts}
         print(json.dumps({**shape, "stored_bytes": model.stored_bytes, "gpu_bytes": size, "modes": modes}))
@@ -220,14 +231,17 @@ def check(
     marks = {True: "", False: " (too much)"}
     print(
         table(
-            ("GiB ON EACH GPU", "WEIGHTS", *(f"{clip}" for clip in clips)),
+            ("GiB ON EACH GPU, STEP ON H200s", "WEIGHTS", *(f"{clip}" for clip in clips)),
             [
                 (
                     mode,
                     f"{held / GIB:.1f}",
-                    *(f"{each / GIB:.1f}{marks[not size or each <= size]}" for each in need),
+                    *(
+                        f"{each / GIB:.1f}{marks[not size or each <= size]}, {step:.2g} s"
+                        for each, step in zip(need, steps, strict=True)
+                    ),
                 )
-                for mode, held, need in rows
+                for mode, held, need, steps in rows
             ],
         )
     )

@@ -92,6 +92,9 @@ def gang_model(model: ServedModel) -> Model | None:
         model.idle_s,
         video.fp8,
         video.video_engine,
+        video.loras,
+        video.usual_loras,
+        video.loras_apart,
     )
 
 

@@ -8,6 +8,7 @@ on purpose:
     ValueError
     └── EngineError
         ├── Unrenderable         this model, or this gang, cannot render that spec (or read that image)
+        │   └── RanksLost        the same, found out while the other ranks were computing: they cannot go on
         └── CheckpointRefused    the checkpoint is damaged, or was made for another spec
 """
 
@@ -16,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
-from turnout.domain.video import VideoSpec
+from turnout.domain.video import Lora, VideoSpec
 from turnout.domain.video_model import Dtype
 
 Progress = Callable[[int, int], None]
@@ -36,6 +37,10 @@ class EngineError(ValueError):
 
 class Unrenderable(EngineError):
     """This model, or this gang, cannot render that spec."""
+
+
+class RanksLost(Unrenderable):
+    """The task is at fault, and the other ranks wait for this one inside a collective: the gang must be formed anew."""
 
 
 class CheckpointRefused(EngineError):
@@ -74,6 +79,9 @@ class EngineSetup:
     fp8: bool = False
     progress: Progress | None = None
     """To be called while weights are read: users see it, and a slow disk is not taken for a stalled rank."""
+    loras: tuple[Lora, ...] = ()
+    """Adapters that a spec may name."""
+    loras_apart: bool = False
 
 
 class Rendering(Protocol):

@@ -49,7 +49,12 @@ def weights_digest(weights: Path) -> str:
 
 
 def pack(packed: Packed) -> bytes:
-    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in packed.tensors.items()}
+    tensors: dict[str, torch.Tensor] = {}
+    for name, tensor in packed.tensors.items():
+        kept = tensor.detach().cpu().contiguous()
+        # The format takes no tensors that share memory.
+        shared = any(kept.data_ptr() == other.data_ptr() for other in tensors.values())
+        tensors[name] = kept.clone() if shared else kept
     # One entry: safetensors writes several in random order, and equal checkpoints should have equal bytes.
     return safetensors.torch.save(tensors, {FORMAT: json.dumps(dict(packed.words), sort_keys=True)})
 

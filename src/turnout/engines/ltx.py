@@ -36,9 +36,19 @@ class LtxEngine:
         self.layout = join_ranks(setup.parallel, torch.device(setup.device))
         self.device = torch.device(setup.device)
         self.dtype: torch.dtype = getattr(torch, setup.dtype)
-        missing = {} if self.layout.leads else {"vae": None, "text_encoder": None, "tokenizer": None}
+        parts: dict[str, Any] = {"transformer": cast("Any", diffusers).LTXVideoTransformer3DModel}
+        if self.layout.leads:
+            parts |= {"vae": cast("Any", diffusers).AutoencoderKLLTXVideo}
+            parts |= {"text_encoder": cast("Any", transformers).T5EncoderModel}
+        # Part by part: a rank that tells nothing for long is taken for dead.
+        sizes = [sum(file.stat().st_size for file in (setup.weights / part).glob("*")) for part in parts]
+        for place, (name, kind) in enumerate(parts.items()):
+            parts[name] = kind.from_pretrained(setup.weights / name, dtype=self.dtype, local_files_only=True)
+            if setup.progress is not None:
+                setup.progress(sum(sizes[: place + 1]), sum(sizes))
+        absent = {} if self.layout.leads else {"vae": None, "text_encoder": None, "tokenizer": None}
         pipe: Any = cast("Any", diffusers).LTXPipeline.from_pretrained(
-            setup.weights, torch_dtype=self.dtype, local_files_only=True, **missing
+            setup.weights, local_files_only=True, **parts, **absent
         )
         self.pipe = pipe.to(self.device)
         self.digest = weights_digest(setup.weights)

@@ -9,7 +9,6 @@ import math
 import tempfile
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
 
 import av
 import numpy as np
@@ -25,7 +24,6 @@ _ENCODER_THREADS = 4
 # with the x264 in PyAV 18.1, on one thread as on several; 0 in 3,000 without).
 _OPTIONS = {"crf": "18", "preset": "medium", "x264-params": "mbtree=0"}
 
-_PREVIEW_SIDE = 256
 _SHEET_CELLS = 16
 _SHEET_CELL_WIDTH = 240
 
@@ -65,17 +63,6 @@ def thumbnail(frames: Frames, width: int = 320) -> bytes:
     return _saved(image, "WEBP", quality=80)
 
 
-def animation(frames: Frames, width: int, height: int, frame_ms: int) -> bytes:
-    """A small animated WebP of a clip that will be `width` x `height`; its frames may be coarser, as previews are."""
-    shrink = min(1.0, _PREVIEW_SIDE / max(width, height))
-    size = (max(1, round(width * shrink)), max(1, round(height * shrink)))
-    first, *rest = (Image.fromarray(frame).resize(size, Image.Resampling.BICUBIC) for frame in frames)
-    # method=0: previews are made between steps, while every GPU of the gang waits.
-    return _saved(
-        first, "WEBP", save_all=True, append_images=rest, duration=frame_ms, loop=0, quality=60, method=0
-    )
-
-
 def spritesheet(frames: Frames) -> bytes:
     """A JPEG grid of frames spread over the clip, in reading order."""
     count = min(_SHEET_CELLS, len(frames))
@@ -92,7 +79,7 @@ def spritesheet(frames: Frames) -> bytes:
     return _saved(sheet, "JPEG", quality=85)
 
 
-def _saved(image: Image.Image, form: str, **options: Any) -> bytes:
+def _saved(image: Image.Image, form: str, quality: int) -> bytes:
     out = io.BytesIO()
-    image.save(out, form, **options)
+    image.save(out, form, quality=quality)
     return out.getvalue()

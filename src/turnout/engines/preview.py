@@ -14,7 +14,7 @@ from typing import cast
 
 import torch
 
-from turnout.engines.mp4 import animation
+from turnout.engines.animation import animation
 
 FILE = "latent_rgb.json"
 _FIT_PATTERNS = 12

@@ -64,6 +64,14 @@ class RankLayout:
         _send(data, 0)
         return data
 
+    def least(self, mine: int | None) -> int | None:
+        """The smallest number of all ranks. None on all of them stays None. Collective."""
+        if self.mesh is None or mine is None:
+            return mine
+        number = torch.tensor([mine], dtype=torch.int64)
+        dist.all_reduce(number, op=dist.ReduceOp.MIN)
+        return int(number)
+
     def pair(self, mine: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """The halves with and without the prompt, from ranks that each computed one."""
         assert self.mesh is not None

@@ -10,8 +10,8 @@ from dataclasses import asdict
 import numpy as np
 
 from turnout.domain.video import VideoSpec
+from turnout.engines.animation import animation
 from turnout.engines.base import CheckpointRefused, EngineSetup, Frames, Unrenderable
-from turnout.engines.mp4 import animation
 
 
 class TemplateEngine:

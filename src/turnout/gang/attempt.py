@@ -33,7 +33,7 @@ from turnout.domain.tasks import (
     TaskFailure,
 )
 from turnout.engines import mp4
-from turnout.engines.base import CheckpointRefused, EngineError, Frames
+from turnout.engines.base import CheckpointRefused, EngineError, Frames, RanksLost
 from turnout.gang.cadence import Cadence, StepPace
 from turnout.gang.rank_commands import RankCommander, job_of
 from turnout.gang.report_slot import ReportSlot
@@ -165,6 +165,8 @@ class Attempt:
                 "task refused", error=str(err)
             )  # by all ranks alike: the gang is ready for the next
             await self._record(Failed(time.time(), task.attempt, TaskFailure("unrenderable", str(err))))
+            if isinstance(err, RanksLost):
+                raise  # the task has failed, and the next one needs a new gang
         except Unavailable as err:
             await self._record(Interrupted(time.time(), task.attempt, str(err)[:500], counts=False))
         except Exception as err:

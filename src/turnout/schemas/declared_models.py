@@ -12,7 +12,7 @@ from pydantic import TypeAdapter, ValidationError
 from turnout.domain.errors import InvalidRequest
 from turnout.domain.families import FAMILIES
 from turnout.domain.serving import EngineKind, Needs, ServedModel
-from turnout.domain.video import VideoRules
+from turnout.domain.video import Lora, VideoRules
 from turnout.domain.video_model import WAN_ENGINE, VideoPart, check_video
 from turnout.schemas.model_declaration import VIDEO_FIELDS, ModelDeclaration
 from turnout.schemas.validation import validated
@@ -22,6 +22,7 @@ _PART = TypeAdapter(VideoPart)
 _SAME = {field.name for field in fields(ServedModel)} & {field.name for field in fields(ModelDeclaration)}
 _NEEDS = {field.name for field in fields(Needs)}
 _RULES = {field.name for field in fields(VideoRules)}
+_LORA = {field.name for field in fields(Lora)} - {"name"}
 # What the libraries and a small model take on a CPU: two ranks of the tiny model were measured at 0.7 GB together.
 _RANK_BYTES = 2**30
 
@@ -80,15 +81,27 @@ def _video_part(said: ModelDeclaration) -> VideoPart:
         raise InvalidRequest("a wan model needs a family, or rules that say its heads", "family")
     # An engine of one's own may not know heads; one says that its ranks share no sequence.
     base = {name: getattr(FAMILIES[family], name) for name in _RULES} if family else {"heads": 1}
-    split = {name: getattr(said, name) for name in VIDEO_FIELDS - {"family", "rules"}}
+    split = {name: getattr(said, name) for name in VIDEO_FIELDS - {"family", "rules", "loras"}}
+    loras = [{**_adapter(name, fields), "name": name} for name, fields in (said.loras or {}).items()]
     try:
-        part = _PART.validate_python({**split, "rules": {**base, **rules}})
+        part = _PART.validate_python({**split, "rules": {**base, **rules}, "loras": loras})
     except ValidationError as err:
         problem = err.errors()[0]
         where = ".".join(map(str, problem["loc"]))
         raise InvalidRequest(f"{where}: {problem['msg']}", where.partition(".")[0], "invalid_value") from err
     check_video(part)
     return part
+
+
+def _adapter(name: str, said: object) -> Mapping[str, Any]:
+    if isinstance(said, str):
+        return {"weights": said}
+    if not isinstance(said, Mapping):
+        raise InvalidRequest(f"loras.{name[:80]}: a path, or a mapping of settings", "loras")
+    settings = cast("Mapping[str, Any]", said)
+    for setting in settings.keys() - _LORA:
+        raise InvalidRequest(f"loras.{name[:80]}: unknown setting {str(setting)[:80]!r}", "loras")
+    return settings
 
 
 def _gang_needs(video: VideoPart, needs: Needs) -> Needs:

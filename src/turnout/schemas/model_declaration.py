@@ -13,7 +13,20 @@ from turnout.domain.serving import EngineKind
 from turnout.domain.video_model import Runner
 
 VIDEO_FIELDS = frozenset(
-    {"family", "rules", "ulysses", "cfg", "fsdp", "device", "fp8", "video_engine", "runner"}
+    {
+        "family",
+        "rules",
+        "ulysses",
+        "cfg",
+        "fsdp",
+        "device",
+        "fp8",
+        "video_engine",
+        "loras",
+        "usual_loras",
+        "loras_apart",
+        "runner",
+    }
 )
 """For wan models only."""
 
@@ -110,4 +123,13 @@ class ModelDeclaration:
             "Who starts a wan model's gangs: worker, ray, external (others do), job (a Kubernetes job for each task)."
             " Absent: workers, or Ray where the service runs on Ray."
         ),
+    )
+    loras: dict[str, Any] | None = field(
+        default=None, metadata=_says("Adapters that requests may name, by name.", max_length=50)
+    )
+    usual_loras: tuple[str, ...] = field(
+        default=(), metadata=_says("Adapters of requests that name none.", max_length=10)
+    )
+    loras_apart: bool = field(
+        default=False, metadata=_says("Adapters stay apart from the weights: changed at once, slower steps.")
     )

@@ -20,6 +20,7 @@ class ModelDefaults(BaseModel):
     shift: float
     negative_prompt: str
     guided_share: float
+    step_cache: float
 
 
 class ModelAnswer(BaseModel):
@@ -72,6 +73,8 @@ class ModelShown(ModelAnswer):
     seconds_per_work: float | None
     video_engine: str
     runner: Runner
+    loras: tuple[str, ...]
+    usual_loras: tuple[str, ...]
 
 
 class ServedShown(ModelAnswer):
@@ -148,6 +151,7 @@ def shown(model: ServedModel, status: ModelStatus) -> ModelShown | ServedShown:
             shift=rules.shift,
             negative_prompt=rules.negative_prompt,
             guided_share=rules.guided_share,
+            step_cache=rules.step_cache,
         ),
         ranks=video.ranks,
         ulysses=video.ulysses,
@@ -161,4 +165,6 @@ def shown(model: ServedModel, status: ModelStatus) -> ModelShown | ServedShown:
         video_engine=video.video_engine,
         # What a model does not say, the manager tells: it knows whether the service runs on Ray.
         runner=video.run_by(Runner.RAY if status.cause is StatusCause.RUN_BY_RAY else Runner.WORKER),
+        loras=tuple(lora.name for lora in video.loras),
+        usual_loras=video.usual_loras,
     )

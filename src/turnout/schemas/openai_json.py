@@ -47,6 +47,12 @@ def _guidance(value: object) -> object:
     return [_number(value)]
 
 
+def _names(value: object) -> object:
+    """A form gives text: `a,b:0.8`."""
+    return [word.strip() for word in value.split(",") if word.strip()] if isinstance(value, str) else value
+
+
+Names = Annotated[list[Annotated[str, Field(max_length=100)]], BeforeValidator(_names), Field(max_length=8)]
 Whole = Annotated[int, BeforeValidator(_number)]
 Real = Annotated[float, BeforeValidator(_number), Field(allow_inf_nan=False)]
 Guidance = Annotated[
@@ -98,6 +104,15 @@ class VideoRequest(Body):
         None,
         description="The share of the steps, from the first, that have guidance: from 0.5 to 1. Fewer are faster, and less"
         " exact: `lossy` in the answer says by how much.",
+    )
+    step_cache: Real | None = Field(
+        None,
+        description="From 0 (off) to 0.2: steps that would change less than this are left out. `lossy` says more.",
+    )
+    loras: Names | None = Field(
+        None,
+        description="Adapters of the model by name, or name:strength; [] for none.",
+        examples=[["style:0.8"]],
     )
     seed: Whole | None = _shown(None, minimum=0, maximum=MAX_SEED)
     input_reference: ImageReference | None = Field(None, description="The first frame; in a form, a file.")
@@ -182,6 +197,10 @@ class Video(BaseModel):
     loaded_bytes: int | None = Field(None, description="While loading: read of the model's weights so far.")
     load_bytes: int | None = Field(None, description="While loading: the weights in all.")
     guided_share: float = 1.0
+    step_cache: float = 0.0
+    loras: list[str] = Field(
+        default_factory=list, description="The adapters that it is made with, as name:strength."
+    )
     lossy: dict[str, str] = Field(
         default_factory=dict, description="What is given up for speed, and the measured error of each."
     )
@@ -314,6 +333,8 @@ def video_of(
         has_image=spec.image is not None,
         **loaded_fields(task.loaded),
         guided_share=spec.guided_share,
+        step_cache=spec.step_cache,
+        loras=[f"{use.name}:{use.strength:g}" for use in spec.loras],
         lossy=lossy(spec),
         waiting_for=waiting,
         task_id=task.name,

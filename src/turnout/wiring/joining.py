@@ -6,7 +6,7 @@ import os
 import re
 import shlex
 import ssl
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
@@ -124,6 +124,13 @@ def order_rules(config: Config, joining: Joining, found: frozenset[EngineKind]) 
         engines=frozenset(allowed),
         commands=commands,
         video_engines=frozenset(model.video.video_engine for model in config.served if model.video),
-        weights=frozenset(model.weights for model in config.served),
+        weights=frozenset(_named_weights(config)),
         weights_dirs=() if weights_dirs is None and not joining.local else weights_dirs,
     )
+
+
+def _named_weights(config: Config) -> Iterator[str]:
+    for model in config.served:
+        yield model.weights
+        for lora in model.video.loras if model.video else ():
+            yield from lora.paths

@@ -220,6 +220,9 @@ def _loader(
         name_gang(formed.gang)
         device = f"cuda:{place.local_rank}" if model.device == "cuda" else model.device
         parallel = Parallel(model.ulysses, model.cfg, model.fsdp)
-        return group, make(EngineSetup(weights, parallel, device, model.dtype, model.fp8, meter))
+        setup = EngineSetup(
+            weights, parallel, device, model.dtype, model.fp8, meter, model.loras, model.loras_apart
+        )
+        return group, make(setup)
 
     return load

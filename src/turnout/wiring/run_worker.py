@@ -76,7 +76,10 @@ async def run_engine_worker(config: Config, joining: Joining, listening: socket.
 
 
 async def _open_and_run(config: Config, joining: Joining, listening: socket.socket, home: Path) -> None:
-    rules, read_gpus = order_rules(config, joining, found_engines(config)), open_gpus()
+    rules, read_gpus = (
+        order_rules(config, joining, found_engines(config)),
+        open_gpus(os.environ.get("CUDA_VISIBLE_DEVICES")),
+    )
     found = rules.engines
     joiner = Joiner(
         _join_settings(config, joining, listening, home), _machine_reader(config, found, read_gpus)

@@ -27,18 +27,46 @@ class GpuFinding:
     broken: bool = False
 
 
-def find_gpus(nvml: Any, root: Path = Path("/"), xids: "XidCounts | None" = None) -> GpuFinding:
-    """`nvml` is the module `pynvml`. It stays initialised: without another user, a GPU would be reset in between."""
+def find_gpus(
+    nvml: Any, root: Path = Path("/"), xids: "XidCounts | None" = None, visible: str | None = None
+) -> GpuFinding:
+    """`nvml` is the module `pynvml`. It stays initialised: without another user, a GPU would be reset in between.
+    `visible` is the user's own CUDA_VISIBLE_DEVICES, which leaves us the GPUs that it names and no others."""
     try:
         nvml.nvmlInit()
     except nvml.NVMLError as err:
         return _without_nvml(nvml, err, root)
     try:
         errors = xids.read() if xids is not None else dict[int, int]()
-        gpus = tuple(_read_gpu(nvml, index, errors) for index in range(nvml.nvmlDeviceGetCount()))
+        seen = _visible(nvml, nvml.nvmlDeviceGetCount(), visible)
+        gpus = tuple(_read_gpu(nvml, index, errors) for index in seen)
     except nvml.NVMLError as err:
         return GpuFinding(reason=f"NVIDIA's driver answers, but its GPUs cannot be read: {err}", broken=True)
+    if not gpus and visible is not None:
+        return GpuFinding(
+            reason=f"CUDA_VISIBLE_DEVICES is {visible[:200]!r}, which names no GPU of this machine"
+        )
     return GpuFinding(gpus, "" if gpus else "NVIDIA's driver is here, but it has no GPU")
+
+
+def _visible(nvml: Any, count: int, visible: str | None) -> list[int]:
+    """Indexes in the order of the bus, as NVML counts. As CUDA reads it: what comes after a name that is unknown is not seen."""
+    if visible is None:
+        return list(range(count))
+    seen: list[int] = []
+    for word in (word.strip() for word in visible.split(",")):
+        found = [int(word)] if word.isdecimal() else []
+        if word.startswith("GPU-"):
+            found = [index for index in range(count) if _uuid(nvml, index).startswith(word)]
+        if len(found) != 1 or found[0] >= count or found[0] in seen:
+            break
+        seen += found
+    return sorted(seen)
+
+
+def _uuid(nvml: Any, index: int) -> str:
+    uuid = nvml.nvmlDeviceGetUUID(nvml.nvmlDeviceGetHandleByIndex(index))
+    return uuid.decode() if isinstance(uuid, bytes) else str(uuid)
 
 
 def _without_nvml(nvml: Any, err: Any, root: Path) -> GpuFinding:
@@ -173,7 +201,7 @@ def _tell(found: GpuFinding) -> None:
         log.info("no GPUs found", reason=found.reason)
 
 
-def open_gpus() -> GpuReader:
+def open_gpus(visible: str | None = None) -> GpuReader:
     nvml = pynvml()
     xids = XidCounts(nvml)
-    return GpuReader(lambda: find_gpus(nvml, xids=xids))
+    return GpuReader(lambda: find_gpus(nvml, xids=xids, visible=visible))

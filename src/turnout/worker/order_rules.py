@@ -43,9 +43,12 @@ class OrderRules:
             raise _refusal(f"the video engine {named[:80]!r} is declared in no file here")
         if not set(gpus) <= set(have):
             raise _refusal("it has not all of the GPUs that the order names")
-        if not self._may_load(model.weights):
+        adapters = [path for lora in video.loras for path in lora.paths] if video else []
+        for weights in (model.weights, *adapters):
+            if self._may_load(weights):
+                continue
             raise _refusal(
-                f"the weights {model.weights[:80]!r} lie in no folder that is allowed here (worker_weights_dirs)"
+                f"the weights {weights[:80]!r} lie in no folder that is allowed here (worker_weights_dirs)"
             )
 
     def _may_load(self, weights: str) -> bool:

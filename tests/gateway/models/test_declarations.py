@@ -55,6 +55,13 @@ SAMPLES: dict[str, tuple[dict[str, Any], Any, list[str]]] = {
     "fsdp": (WAN, True, ["--fsdp"]),
     "device": (WAN, "cuda", ["--device", "cuda"]),
     "fp8": (WAN, True, ["--fp8"]),
+    "loras": (
+        WAN,
+        {"fast": {"weights": "/l", "steps": 4}},
+        ["--loras", '{"fast":{"weights":"/l","steps":4}}'],
+    ),
+    "usual_loras": ({**WAN, "loras": {"a": "/l"}}, ["a:0.5"], ["--usual-lora", "a:0.5"]),
+    "loras_apart": (WAN, True, ["--loras-apart"]),
     "video_engine": (WAN, "my.module:Engine", ["--video-engine", "my.module:Engine"]),
     "runner": (WAN, "external", ["--runner", "external"]),
 }

@@ -32,10 +32,10 @@ devices = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count(
 print(json.dumps({"version": torch.__version__, "cuda": torch.version.cuda, "devices": devices}))
 """
 _GPU_PROBE = """
-import json
+import json, os
 from dataclasses import asdict
 from turnout.worker.gpus import find_gpus, pynvml
-print(json.dumps(asdict(find_gpus(pynvml()))))
+print(json.dumps(asdict(find_gpus(pynvml(), visible=os.environ.get("CUDA_VISIBLE_DEVICES")))))
 """
 _AV_PROBE = "import av, json; av.codec.Codec('libx264', 'w'); print(json.dumps({'version': av.__version__}))"
 

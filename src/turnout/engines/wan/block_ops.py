@@ -34,6 +34,25 @@ Activation = torch.Tensor | Rows8
 
 
 @dataclass(frozen=True, slots=True)
+class LowRank:
+    """What an adapter that is kept apart adds to a projection's result, from column `begin` on."""
+
+    down: torch.Tensor
+    up: torch.Tensor
+    scale: float
+    begin: int
+    bias: torch.Tensor | None
+
+    def add_to(self, y: torch.Tensor, x: Activation) -> None:
+        if isinstance(x, Rows8):
+            x = (x.values.float() * x.scales).to(y.dtype)
+        more = F.linear(F.linear(x, self.down), self.up) * self.scale
+        y[..., self.begin : self.begin + more.shape[-1]] += (
+            more if self.bias is None else more + self.bias * self.scale
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class PerToken:
     """A vector for each token [k, width] in fp32: one for all (k = 1), one each, or the one that `rows` names."""
 

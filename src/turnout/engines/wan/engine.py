@@ -9,6 +9,7 @@ from turnout.engines.wan import inputs as conditioning
 from turnout.engines.wan.inputs import Inputs
 from turnout.engines.wan.rendering import WanRendering
 from turnout.engines.wan.solver import Solver
+from turnout.engines.wan.step_cache import StepCache
 from turnout.engines.wan.wan_model import WanModel
 
 
@@ -19,6 +20,8 @@ class WanEngine:
     def begin(self, spec: VideoSpec, image: bytes | None) -> WanRendering:
         self._check(spec)
         self.model.release_unused()
+        self.model.adapted.use(spec.loras)
+        self._check_memory(spec)
         shared = unpack(
             self.model.layout.share(lambda: pack(Packed(self._encode(spec, image).tensors(), {})))
         )
@@ -26,23 +29,28 @@ class WanEngine:
         # On the CPU, so that a seed means the same clip on every rank and every kind of device.
         generator = torch.Generator().manual_seed(spec.seed)
         latents = torch.randn((1, self.model.shape.latent_channels, *size), generator=generator)
-        return self._rendering(spec, shared, latents, 0, Packed({}, {}))
+        return self._rendering(spec, shared, latents, 0, Packed({}, {}), Packed({}, {}))
 
     def resume(self, spec: VideoSpec, checkpoint: bytes) -> WanRendering:
         self._check(spec)
         self.model.release_unused()
+        self.model.adapted.use(spec.loras)
+        self._check_memory(spec)
         kept = unpack(self.model.layout.share(lambda: self._checked(spec, checkpoint)))
         latents, step = kept.tensors["latents"], int(kept.words["step"])
-        return self._rendering(spec, _under("inputs.", kept), latents, step, _under("solver.", kept))
+        inputs, solver, cache = (_under(part, kept) for part in ("inputs.", "solver.", "cache."))
+        return self._rendering(spec, inputs, latents, step, solver, cache)
 
     def _rendering(
-        self, spec: VideoSpec, given: Packed, latents: torch.Tensor, step: int, memory: Packed
+        self, spec: VideoSpec, given: Packed, latents: torch.Tensor, step: int, memory: Packed, kept: Packed
     ) -> WanRendering:
         device = self.model.device
-        solver = Solver(self.model.schedule, spec.steps, spec.shift, device)
+        solver = Solver(self.model.schedule, spec.steps, spec.shift, device, spec.euler)
         solver.recall(memory)
         inputs = Inputs.of(given.tensors, device, self.model.dtype)
-        return WanRendering(self.model, spec, inputs, solver, latents.to(device), step)
+        cache = StepCache(spec.step_cache, spec.steps)
+        cache.recall(kept, device)
+        return WanRendering(self.model, spec, inputs, solver, latents.to(device), step, cache)
 
     def _check(self, spec: VideoSpec) -> None:
         """Refuse what no rank could render; the same verdict on all, so nobody is left waiting."""
@@ -58,15 +66,15 @@ class WanEngine:
             )
 
     def _check_memory(self, spec: VideoSpec) -> None:
-        """On rank 0, which has the least to spare: it also holds the text encoder and the VAE."""
-        free_bytes = self.model.free_bytes()
+        """By the rank that has the least to spare: often rank 0, which also holds the text encoder and the VAE. The same
+        verdict on all."""
+        free_bytes = self.model.layout.least(self.model.free_bytes())
         if free_bytes is not None and (fault := self.model.memory_plan().fault(spec, free_bytes)):
             raise Unrenderable(fault)
 
     def _encode(self, spec: VideoSpec, image: bytes | None) -> Inputs:
         leader, shape = self.model.leader, self.model.shape
         assert leader is not None
-        self._check_memory(spec)
         if image is not None and not shape.takes_image:
             raise Unrenderable("this model makes clips from text alone and takes no image")
         if image is None and (shape.requires_image or spec.image is not None):
@@ -74,7 +82,6 @@ class WanEngine:
         return conditioning.encode(spec, image, shape, leader.text, leader.codec, self.model.dtype)
 
     def _checked(self, spec: VideoSpec, checkpoint: bytes) -> bytes:
-        self._check_memory(spec)
         kept = unpack(checkpoint)
         if kept.words.get("spec") != spec_digest(spec):
             raise CheckpointRefused("the checkpoint was made for another spec")

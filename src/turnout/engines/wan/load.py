@@ -1,6 +1,7 @@
 """Reads a Wan model from a local directory into memory, on every rank of a gang. Never reaches a hub."""
 
 import importlib.util
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ import torch
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import fully_shard
 
+from turnout.domain.video import Lora
 from turnout.domain.video_model import Dtype
 from turnout.engines.base import EngineSetup, Parallel, Progress
 from turnout.engines.checkpoint import weights_digest
@@ -25,6 +27,7 @@ from turnout.engines.wan.library_classes import (
     UniPCMultistepScheduler,
     hush,
 )
+from turnout.engines.wan.lora_weights import AdaptedExpert, AdaptedExperts
 from turnout.engines.wan.memory_plan import TILE_ABOVE_PIXELS
 from turnout.engines.wan.shape import read_config, read_shape
 from turnout.engines.wan.text_encoder import TextEncoder
@@ -51,6 +54,8 @@ def make_engine(setup: EngineSetup) -> WanEngine:
         setup.dtype,
         fp8=setup.fp8,
         progress=setup.progress,
+        loras=setup.loras,
+        loras_apart=setup.loras_apart,
     )
 
 
@@ -62,6 +67,8 @@ def load(
     tile_above_pixels: int = TILE_ABOVE_PIXELS,
     fp8: bool = False,
     progress: Progress | None = None,
+    loras: Sequence[Lora] = (),
+    loras_apart: bool = False,
 ) -> WanEngine:
     """The model in `weights`, resident on `device`. Collective; `dtype` is bfloat16 on a GPU unless said. With `fp8`
     the blocks' products are computed in fp8 with a scale a row, which is faster and less exact."""
@@ -78,6 +85,8 @@ def load(
     layout = join_ranks(parallel, place)
     shards = init_device_mesh(place.type, (parallel.ranks,)) if parallel.fsdp and layout.mesh else None
     reader = WeightReader(place, progress, _bytes_to_read(weights, shape.experts, parallel, layout.leads))
+    folders = [weights / folder for folder in _EXPERTS[: shape.experts]]
+    experts = tuple(_expert(folder, compute, place, layout, shards, fp8, reader) for folder in folders)
     return WanEngine(
         WanModel(
             shape=shape,
@@ -85,9 +94,13 @@ def load(
             layout=layout,
             device=place,
             dtype=compute,
-            experts=tuple(
-                _expert(weights / folder, compute, place, layout, shards, fp8, reader)
-                for folder in _EXPERTS[: shape.experts]
+            experts=experts,
+            adapted=AdaptedExperts(
+                tuple(
+                    AdaptedExpert(expert, folder, place, loras_apart)
+                    for expert, folder in zip(experts, folders, strict=True)
+                ),
+                {lora.name: lora for lora in loras},
             ),
             schedule=UniPCMultistepScheduler.load_config(weights / "scheduler", local_files_only=True),
             leader=_leader_parts(weights, compute, place, tile_above_pixels, reader)

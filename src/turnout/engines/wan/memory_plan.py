@@ -64,10 +64,11 @@ class MemoryPlan:
             return None
         return (
             f"{spec.frames} frames of {spec.width}x{spec.height} need about {needed / _GIB:.1f} GiB beside the "
-            f"weights, and {free_bytes / _GIB:.1f} GiB are free; {self._instead(spec, free_bytes)}"
+            f"weights, and {free_bytes / _GIB:.1f} GiB are free; {self.instead(spec, free_bytes)}"
         )
 
-    def _instead(self, spec: VideoSpec, free_bytes: int) -> str:
+    def instead(self, spec: VideoSpec, free_bytes: int) -> str:
+        """A length, or else a size, that fits."""
         step = self.shape.scale_temporal
         # Fewest first: what is needed grows with the number of frames.
         fitting = 0

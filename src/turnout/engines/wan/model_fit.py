@@ -11,6 +11,7 @@ from turnout.domain.families import FAMILIES
 from turnout.domain.video import ImageUse, VideoRules
 from turnout.engines.base import Parallel
 from turnout.engines.wan.memory_plan import TILE_ABOVE_PIXELS, MemoryPlan
+from turnout.engines.wan.scaling_model import Workload
 from turnout.engines.wan.shape import WanShape, read_config, read_shape
 from turnout.engines.wan.weight_files import StoredTensor, stored_tensors
 
@@ -74,6 +75,17 @@ class StoredModel:
         return (
             self.weight_bytes(mode) + plan.needed_bytes(clip.width, clip.height, clip.frames) + _AROUND_BYTES
         )
+
+    def step_s(self, mode: Mode, clip: Clip) -> float:
+        """Of a step with guidance on H200s, those of several linked by NVLink; on paper."""
+        layer = self.in_blocks // (self.shape.experts * self.shape.layers)
+        work = Workload(
+            self.shape.tokens(clip.width, clip.height, clip.frames),
+            self.width,
+            self.shape.layers,
+            layer - 2 * self.width**2,  # without the text's keys and values, which are made once a clip
+        )
+        return work.step_s(mode.parallel.ulysses, mode.parallel.cfg, mode.fp8)
 
 
 def read_model_files(weights: Path) -> StoredModel:

@@ -6,10 +6,11 @@ from contextlib import contextmanager
 import torch
 
 from turnout.domain.video import VideoSpec
-from turnout.engines.base import Frames, Unrenderable
+from turnout.engines.base import Frames, RanksLost, Unrenderable
 from turnout.engines.checkpoint import Packed, pack, spec_digest
 from turnout.engines.wan.inputs import Inputs
 from turnout.engines.wan.solver import Solver
+from turnout.engines.wan.step_cache import StepCache
 from turnout.engines.wan.transformer import StepTimes, TextContext, WanTransformer
 from turnout.engines.wan.wan_model import WanModel
 
@@ -25,6 +26,7 @@ class WanRendering:
         solver: Solver,
         latents: torch.Tensor,
         step: int,
+        cache: StepCache,
     ) -> None:
         self._model = model
         self._spec = spec
@@ -32,6 +34,7 @@ class WanRendering:
         self._solver = solver
         self._latents = latents
         self._step = step
+        self._cache = cache
         self._moving = self._mask()
         self._seeing: WanTransformer | None = None
         self._contexts: dict[int, TextContext] = {}
@@ -62,20 +65,35 @@ class WanRendering:
         expert, guidance = self._stage(t)
         if self._step >= self._spec.guided_share * self.of:
             guidance = 1.0
-        noise = self._predict(expert, guidance, self._seen(), self._times(t))
+        noise = self._noise(expert, guidance, t)
         self._latents = self._solver.step(noise, t, self._latents)
         if self._model.device.type == "cuda":
             # A step is reported when it is done, not when it is queued.
             torch.cuda.synchronize(self._model.device)
 
+    def _noise(self, expert: WanTransformer, guidance: float, t: torch.Tensor) -> torch.Tensor:
+        """The prediction for this step, or the last one again."""
+        if not self._cache.threshold:
+            return self._predict(expert, guidance, self._seen(), self._times(t))
+        mode = f"{self._model.experts.index(expert)} {guidance}"
+        skips = self._model.layout.share(
+            lambda: b"1" if self._cache.may_skip(self._step, mode, self._latents) else b"0"
+        )
+        if skips == b"1":
+            return self._cache.reused(self._latents)
+        noise = self._predict(expert, guidance, self._seen(), self._times(t))
+        self._cache.computed(mode, self._latents, noise)
+        return noise
+
     def snapshot(self) -> bytes:
-        memory = self._solver.memory()
+        memory, cache = self._solver.memory(), self._cache.memory()
         return pack(
             Packed(
                 {
                     "latents": self._latents,
                     **{f"inputs.{name}": tensor for name, tensor in self._inputs.tensors().items()},
                     **{f"solver.{name}": tensor for name, tensor in memory.tensors.items()},
+                    **{f"cache.{name}": tensor for name, tensor in cache.tensors.items()},
                 },
                 {
                     "spec": spec_digest(self._spec),
@@ -83,6 +101,7 @@ class WanRendering:
                     "seed": str(self._spec.seed),
                     "step": str(self._step),
                     **{f"solver.{name}": word for name, word in memory.words.items()},
+                    **{f"cache.{name}": word for name, word in cache.words.items()},
                 },
             )
         )
@@ -110,13 +129,17 @@ class WanRendering:
         try:
             yield
         except torch.OutOfMemoryError as err:
-            if self._model.layout.parallel.ranks > 1:
-                raise  # the other ranks wait inside a collective, and only a new gang helps them
             spec = self._spec
-            raise Unrenderable(
-                f"{spec.frames} frames of {spec.width}x{spec.height} do not fit into this GPU's memory; "
-                "try fewer frames or a smaller size"
+            # With several ranks the others wait inside a collective, and only a new gang helps them.
+            refusal = RanksLost if self._model.layout.parallel.ranks > 1 else Unrenderable
+            raise refusal(
+                f"{spec.frames} frames of {spec.width}x{spec.height} do not fit into this GPU's memory; {self._smaller()}"
             ) from err
+
+    def _smaller(self) -> str:
+        """What should fit where the plan was wrong by up to a quarter."""
+        plan, spec = self._model.memory_plan(), self._spec
+        return plan.instead(spec, plan.needed_bytes(spec.width, spec.height, spec.frames) * 3 // 4)
 
     def _stage(self, t: torch.Tensor) -> tuple[WanTransformer, float]:
         low, high = self._spec.guidance

@@ -16,9 +16,18 @@ _HISTORIES = ("model_outputs", "timestep_list")
 class Solver:
     """One render's schedule. The same arithmetic on every rank keeps their latents the same."""
 
-    def __init__(self, config: Mapping[str, Any], steps: int, shift: float, device: torch.device) -> None:
+    def __init__(
+        self,
+        config: Mapping[str, Any],
+        steps: int,
+        shift: float,
+        device: torch.device,
+        euler: bool = False,
+    ) -> None:
         self._device = device
-        self._inner = UniPCMultistepScheduler.from_config(dict(config), flow_shift=shift)
+        # Of the first order and without its corrector, UniPC takes the steps of Euler's method.
+        plain = {"solver_order": 1, "disable_corrector": list(range(steps))} if euler else {}
+        self._inner = UniPCMultistepScheduler.from_config({**config, **plain}, flow_shift=shift)
         self._inner.set_timesteps(steps, device=device)
         self._inner.set_begin_index(0)
         self.timesteps: torch.Tensor = self._inner.timesteps

@@ -21,6 +21,7 @@ from turnout.engines.wan.block_ops import (
     Activation,
     Affine,
     BlockOps,
+    LowRank,
     Modulation,
     Pending,
     PerToken,
@@ -82,10 +83,11 @@ class Runtime:
 
 
 class Projection(nn.Module):
-    """A linear layer."""
+    """A linear layer. What adapters add is computed beside it (`low_ranks`), or lies in the weight already."""
 
     weight: nn.Parameter
     bias: nn.Parameter
+    low_ranks: tuple[LowRank, ...] = ()
 
     def __init__(self, inputs: int, outputs: int, dtype: torch.dtype) -> None:
         super().__init__()
@@ -94,11 +96,22 @@ class Projection(nn.Module):
 
     def forward(self, x: Activation) -> torch.Tensor:
         assert isinstance(x, torch.Tensor), "only a projection in fp8 takes quantised rows"
-        return F.linear(x, self.weight, self.bias)
+        return self.adapted(F.linear(x, self.weight, self.bias), x)
+
+    def adapted(self, y: torch.Tensor, x: Activation) -> torch.Tensor:
+        """The result with what adapters add to it."""
+        for low_rank in self.low_ranks:
+            low_rank.add_to(y, x)
+        return y
 
 
 class Projection8(nn.Module):
     """A linear layer whose weight and input are fp8 with one scale a row; the result is in the bias's dtype."""
+
+    weight8: torch.Tensor
+    scales: torch.Tensor
+    bias: torch.Tensor
+    low_ranks: tuple[LowRank, ...] = ()
 
     def __init__(self, exact: Projection) -> None:
         super().__init__()
@@ -109,7 +122,13 @@ class Projection8(nn.Module):
 
     def forward(self, x: Activation) -> torch.Tensor:
         assert isinstance(x, Rows8)
-        weight, scales, bias = (cast("torch.Tensor", t) for t in (self.weight8, self.scales, self.bias))
+        y = self._product(x)
+        for low_rank in self.low_ranks:
+            low_rank.add_to(y, x)
+        return y
+
+    def _product(self, x: Rows8) -> torch.Tensor:
+        weight, scales, bias = self.weight8, self.scales, self.bias
         if x.values.is_cuda:
             return torch._scaled_mm(  # pyright: ignore[reportPrivateUsage]
                 x.values,
@@ -187,7 +206,7 @@ class WanBlock(nn.Module):
 
     def _feed_forward(self, h: Activation) -> torch.Tensor:
         ops = self._runtime.ops
-        if isinstance(h, Rows8):
+        if isinstance(h, Rows8) or self.up.low_ranks:
             return self.down(ops.gelu(self.up(h)))
         return self.down(ops.linear_gelu(h, self.up.weight, self.up.bias))
 
@@ -196,7 +215,7 @@ class WanBlock(nn.Module):
             return self.qkv(h)
         # On a CPU, one product over all three weights may round differently from diffusers' three.
         parts = zip(self.qkv.weight.chunk(3), self.qkv.bias.chunk(3), strict=True)
-        return torch.cat([F.linear(h, weight, bias) for weight, bias in parts], dim=-1)
+        return self.qkv.adapted(torch.cat([F.linear(h, weight, bias) for weight, bias in parts], dim=-1), h)
 
     def _text(self, text: TextContext) -> tuple[torch.Tensor, torch.Tensor]:
         """Keys and values of the prompt, made in the first forward of a render."""

@@ -9,6 +9,7 @@ import torch
 from turnout.engines.preview import LatentColours
 from turnout.engines.rank_layout import RankLayout
 from turnout.engines.wan.codec import Codec
+from turnout.engines.wan.lora_weights import AdaptedExperts
 from turnout.engines.wan.memory_plan import MemoryPlan
 from turnout.engines.wan.shape import WanShape
 from turnout.engines.wan.text_encoder import TextEncoder
@@ -34,6 +35,7 @@ class WanModel:
     """What the experts compute in; some of their layers stay fp32."""
     experts: tuple[WanTransformer, ...]
     """High noise first, as on disk."""
+    adapted: AdaptedExperts
     schedule: Mapping[str, Any]
     leader: LeaderParts | None
     tile_above_pixels: int

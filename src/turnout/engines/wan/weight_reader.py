@@ -193,7 +193,7 @@ def _pieces(
     stored: Mapping[str, StoredTensor],
 ) -> Iterator[Piece]:
     for name, parameter in parameters.items():
-        local, first_row = _held_rows(parameter)
+        local, first_row = held_rows(parameter)
         row_numbers = parameter.shape[1:].numel()
         place = 0
         for source in made_of[name]:
@@ -224,7 +224,7 @@ def _pieces(
             raise ValueError(f"{name} has {parameter.numel()} numbers, but {place} lie in the files for it")
 
 
-def _held_rows(parameter: nn.Parameter) -> tuple[torch.Tensor, int]:
+def held_rows(parameter: nn.Parameter) -> tuple[torch.Tensor, int]:
     """What lies on this rank as a flat tensor, and its first row in the whole parameter."""
     tensor: Any = parameter.data
     if not isinstance(tensor, DTensor):

@@ -81,6 +81,8 @@ class Submissions:
             guidance=old.guidance,
             shift=old.shift,
             guided_share=old.guided_share,
+            step_cache=old.step_cache,
+            loras=[f"{use.name}:{use.strength!r}" for use in old.loras],
             seed=seed,
             image=image,
         )
@@ -208,6 +210,8 @@ def _requested(request: VideoRequest, image: str | None) -> RequestedVideo:
         guidance=request.guidance,
         shift=request.shift,
         guided_share=request.guided_share,
+        step_cache=request.step_cache,
+        loras=request.loras,
         seed=request.seed,
         image=image,
     )
@@ -234,7 +238,15 @@ def _choose(
 
 
 def _settle(model: Model, requested: RequestedVideo, seed: int) -> VideoSpec:
-    return settle(requested, model.rules, ulysses=model.ulysses, seed=seed, fp8=model.fp8)
+    return settle(
+        requested,
+        model.rules,
+        ulysses=model.ulysses,
+        seed=seed,
+        fp8=model.fp8,
+        loras=model.loras,
+        usual_loras=model.usual_loras,
+    )
 
 
 def _canonical(body: VideoBody) -> bytes:
