@@ -80,7 +80,8 @@ async def second_worker(scene: Scene) -> None:
     scene.processes.append(process)
 
     async def joined() -> bool:
-        return len((await scene.http.get("/workers")).json()["data"]) == 2
+        workers = (await scene.http.get("/workers")).json()["data"]
+        return sum(worker["heard_ago_s"] is not None for worker in workers) == 2
 
     await wait_until(joined, "the second worker to join", 60)
 
