@@ -48,7 +48,7 @@ RUN HATCH_BUILD_HOOK_ENABLE_MYPYC=1 $UV build -q --wheel --python /usr/bin/pytho
 FROM tools AS turnout-env
 COPY --from=wheel /dist /dist
 RUN $UV venv -q --python /usr/bin/python3 /opt/turnout \
-  && $UV pip install -q -c requirements/run.txt "$(echo /dist/*.whl)[oidc]" \
+  && $UV pip install -q -c requirements/dev.txt "$(echo /dist/*.whl)[oidc,kubernetes]" \
   && rm -rf /opt/turnout/lib/python3*/site-packages/turnout/weights \
   && find /opt/turnout -name '*.so*' -type f -exec strip --strip-unneeded {} + \
   && mkdir /opt/share && /opt/tools/bin/python /opt/sbom.py /opt/turnout/lib/python3*/site-packages /opt/dpkg-status \

@@ -139,6 +139,8 @@ def outputs() -> dict[Path, str]:
 
 
 def main() -> None:
+    if "--check" not in sys.argv:
+        (CHART / "values.schema.json").write_text(schema())  # Helm reads it for the examples
     wanted = outputs()
     differing = [path for path, text in wanted.items() if not path.exists() or path.read_text() != text]
     if "--check" in sys.argv:

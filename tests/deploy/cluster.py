@@ -248,7 +248,8 @@ def ray_stage(cluster: Cluster) -> None:
 
 def once_stage(cluster: Cluster) -> None:
     """KEDA's ScaledJob: where there is no KEDA, the Job that it would make for a task."""
-    cluster.install("gangs.mode=job")
+    cluster.install("gangs.mode=pool", "gangs.pool.scaler=none")
+    cluster.kubectl("scale", "statefulset", f"{RELEASE}-gang-{VIDEO}", "--replicas=0")
     rendered = helm_template(*cluster.values, "--set", "gangs.mode=job,gangs.job.by=keda")
     (scaled,) = [one for one in yaml_objects(rendered) if one["kind"] == "ScaledJob"]
     result = cluster.start_load(5, chat="")
@@ -269,8 +270,14 @@ def once_stage(cluster: Cluster) -> None:
 def job_stage(cluster: Cluster) -> None:
     cluster.install("gangs.mode=job", "gangs.job.kind=job")
     cluster.try_out()
-    say("a video by a job of its own")
-    result = cluster.start_load(60)
+    jobs = cluster.items("jobs", "-l", f"turnout/launcher={RELEASE}")
+    say(f"a video by a job of its own: {[one['metadata']['name'] for one in jobs]}")
+    result = cluster.start_load(90, videos=2)
+    time.sleep(20)
+    for pod in cluster.items("pods", "-l", f"turnout/launcher={RELEASE}"):  # a killed one gets another job
+        cluster.kubectl(
+            "delete", "pod", pod["metadata"]["name"], "--grace-period=0", "--force", "--wait=false"
+        )
     served = result()
     assert served["served"].get("video") and not served["failures"], served
     say(f"jobs: {served}")
@@ -283,6 +290,9 @@ def remove(cluster: Cluster) -> None:
     kinds = "all,configmap,secret,pvc,serviceaccount,role,rolebinding,networkpolicy,poddisruptionbudget,ingress,job"
     label = f"app.kubernetes.io/instance={RELEASE}"
     wait(lambda: not cluster.items(kinds, "-l", label), "everything to be gone", 180)
+    wait(
+        lambda: not cluster.items("job,pod", "-l", f"turnout/launcher={RELEASE}"), "the jobs to be gone", 180
+    )
     say("uninstalled; nothing is left")
 
 

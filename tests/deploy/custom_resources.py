@@ -10,8 +10,11 @@ from typing import Any
 import jsonschema
 import yaml
 from deploy.render import ROOT
-from tests.deploy.test_chart import CASES, CORE, objects
+from tests.deploy.test_chart import CASES, CORE, TWO_PODS, objects
 from tests.launch.test_manifests import made
+
+from turnout.domain.tasks import TaskId
+from turnout.launch.manifests import GangTemplate, JobTask, JobTerms, manifest
 
 # Of projects whose CRDs everybody has: checked where they are in the folder.
 OPTIONAL = {"ServiceMonitor", "PodMonitor", "HTTPRoute"}
@@ -55,6 +58,24 @@ def read_crds(folder: Path) -> dict[tuple[str, str], Any]:
     return found
 
 
+def launched() -> list[dict[str, Any]]:
+    """What the launcher makes of the chart's templates."""
+    found: list[dict[str, Any]] = []
+    for kind in ("pytorchjob", "rayjob"):
+        (config,) = [
+            one
+            for one in objects(f"gangs.mode=job,gangs.job.kind={kind},{TWO_PODS}")
+            if one["kind"] == "ConfigMap"
+        ]
+        jobs = yaml.safe_load(config["data"]["turnout.yaml"])["kubernetes_jobs"]
+        terms = JobTerms(jobs["launcher"], kind, jobs["deadline_s"], jobs["ttl_s"], 35)
+        for model, gang in jobs["gangs"].items():
+            found.append(
+                manifest(terms, GangTemplate(**gang), JobTask(TaskId("0123456789ab"), model, "{}", 0))
+            )
+    return found
+
+
 def main(folder: Path) -> None:
     crds = read_crds(folder)
     resources = [one for case in CASES for one in objects(*case)]
@@ -64,6 +85,7 @@ def main(folder: Path) -> None:
         made("rayjob", 1),
         made("rayjob", 2),
     ]  # the launcher's
+    resources += launched()
     for path in sorted((ROOT / "examples").glob("*.yaml")):
         resources += [one for one in yaml.safe_load_all(path.read_text()) if one]
     checked: dict[str, int] = {}

@@ -121,6 +121,7 @@ def test_the_configuration_is_one_that_turnout_reads(mode: str, tmp_path: Path) 
     file.write_text(found["data"]["turnout.yaml"])
     config = settings.load({}, {}, file).config
     assert config.drain_s == 20
+    assert (config.kubernetes_jobs is not None) == (mode == MODES["jobs by the launcher"])
     graces = {
         spec["terminationGracePeriodSeconds"]
         for _, spec in pods(objects(mode))
@@ -138,6 +139,12 @@ def test_each_mode_has_its_kinds() -> None:
     assert "LeaderWorkerSet" in kinds(MODES["pool of groups"])
     assert "ScaledObject" not in kinds(MODES["pool without KEDA"])
     assert "ScaledJob" in kinds(MODES["jobs by KEDA"])
+    (role,) = [
+        one
+        for one in objects(MODES["jobs by the launcher"])
+        if one["metadata"]["name"] == "turnout-manager" and one["kind"] == "Role"
+    ]
+    assert {verb for rule in role["rules"] for verb in rule["verbs"]} == {"get", "list", "create", "delete"}
     assert "RayService" in kinds(MODES["ray"])
     assert {"HTTPRoute", "Ingress", "ServiceMonitor", "InferenceService"} <= kinds(
         "gangs.mode=pool", MATRIX["all around"]

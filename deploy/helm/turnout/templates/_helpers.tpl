@@ -46,11 +46,22 @@ imagePullPolicy: {{ $images.pullPolicy }}
 {{- else }}{{ $_ := set $own "blobs" "/var/lib/turnout-blobs" }}{{ end }}
 {{- if eq .Values.redis.mode "builtin" }}{{ $_ := set $own "redis_url" (printf "redis://%s-redis:6379/0" (include "turnout.name" .)) }}{{ end }}
 {{- if .Values.weights.enabled }}{{ $_ := set $own "worker_weights_dirs" (list .Values.weights.mountPath) }}{{ end }}
-{{- $models := dict }}
+{{- $launches := eq (include "turnout.launches" .) "yes" }}{{ $models := dict }}{{ $gangs := dict }}
 {{- range $name, $model := .Values.models }}
-{{- $runner := dict }}
-{{- if not $model.engine }}{{ $runner = dict "runner" (index (dict "worker" "worker" "pool" "external" "job" "job" "ray" "ray") $.Values.gangs.mode) }}{{ end }}
-{{- $_ := set $models $name (mergeOverwrite $runner (deepCopy $model)) }}
+{{- $more := dict }}
+{{- if not $model.engine }}
+{{- $more = dict "runner" (index (dict "worker" "worker" "pool" "external" "job" "job" "ray" "ray") $.Values.gangs.mode) }}
+{{- if $launches }}
+{{- $_ := set $more "max_replicas" $.Values.gangs.job.parallel }}
+{{- $pods := include "turnout.pods" (list $ $name) | int }}
+{{- $_ := set $gangs $name (dict "pods" $pods "template" (include "turnout.gangPod" (list $ $name list "job") | fromYaml)) }}
+{{- end }}
+{{- end }}
+{{- $_ := set $models $name (mergeOverwrite $more (deepCopy $model)) }}
+{{- end }}
+{{- if and $launches $gangs }}
+{{- $job := .Values.gangs.job }}{{ $name := include "turnout.name" . }}
+{{- $_ := set $own "kubernetes_jobs" (dict "kind" $job.kind "launcher" $name "owner" $name "deadline_s" $job.deadlineSeconds "ttl_s" $job.ttlSeconds "pending_s" $job.pendingSeconds "gangs" $gangs) }}
 {{- end }}
 {{- if $models }}{{ $_ := set $own "models" $models }}{{ end }}
 {{- mergeOverwrite $own (deepCopy .Values.config) | toYaml }}
