@@ -20,6 +20,7 @@ import openai
 import pytest
 from PIL import Image
 from tests.conftest import make_task, wait_until
+from tests.doc_blocks import ROOT, run_blocks
 from tests.service import Service, running_service
 
 from turnout.adapters.valkey import start_valkey
@@ -39,6 +40,8 @@ def api(service: Service) -> openai.OpenAI:
 async def test_the_openai_client_creates_polls_lists_downloads_remixes_and_deletes(tmp_path: Path) -> None:
     async with running_service(tmp_path) as service:
         await asyncio.to_thread(use_openai, api(service))
+        ran = await asyncio.to_thread(run_blocks, ROOT / "README.md", tmp_path, service.url, service.api_key)
+        assert len(ran) == 2 and (tmp_path / "square.mp4").exists()
 
 
 def use_openai(client: openai.OpenAI) -> None:
