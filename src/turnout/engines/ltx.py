@@ -66,7 +66,8 @@ class LtxEngine:
         channels = self.pipe.transformer.config.in_channels
         # On the CPU, so that a seed means the same clip on every device.
         noise = torch.randn((1, channels, *size), generator=torch.Generator().manual_seed(spec.seed))
-        latents = self.pipe._pack_latents(noise)
+        # A resumed render has them in this order in memory, and a GPU's products round by it.
+        latents = self.pipe._pack_latents(noise).contiguous()
         return LtxRendering(self, spec, given, latents, 0)
 
     def resume(self, spec: VideoSpec, checkpoint: bytes) -> "LtxRendering":
