@@ -65,7 +65,7 @@ class Cluster:
         wait(self.settled, "all pods to be ready", 300)
 
     def pods(self) -> list[dict[str, Any]]:
-        found = self.items("pods", "-l", f"app.kubernetes.io/instance={RELEASE}")
+        found = self.items("pods", "-l", f"app.kubernetes.io/instance={RELEASE},!turnout/launcher")
         lasting = ("bootstrap", "test", "pull")
         return [p for p in found if p["metadata"]["labels"]["app.kubernetes.io/component"] not in lasting]
 
