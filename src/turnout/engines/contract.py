@@ -148,13 +148,13 @@ CHECKS: tuple[Callable[[VideoEngine, Trial], None], ...] = (
 )
 
 
-def _finished(rendering: Rendering) -> Frames | None:
+def _finished(rendering: Rendering) -> "Frames | None":
     while rendering.step < rendering.of:
         rendering.advance()
     return rendering.decode()
 
 
-def _same(one: Frames | None, other: Frames | None) -> bool:
+def _same(one: "Frames | None", other: "Frames | None") -> bool:
     return one is other if one is None or other is None else np.array_equal(one, other)
 
 

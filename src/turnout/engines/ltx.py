@@ -156,7 +156,7 @@ class LtxRendering:
         return colours.webp(self._unpacked(), self._spec.width, self._spec.height, frame_ms)
 
     @torch.no_grad()
-    def decode(self) -> Frames | None:
+    def decode(self) -> "Frames | None":
         if not self._engine.layout.leads:
             return None
         pipe, vae = self._engine.pipe, self._engine.pipe.vae
