@@ -1,9 +1,12 @@
 """`turnout plan` on a scenario file."""
 
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 
+import pytest
 from tests.cli.conftest import Cli
+from tests.cli.scripted import ScriptedGateway
 
 SCENARIO = """\
 days: 0.2
@@ -59,3 +62,36 @@ def test_every_example_runs(cli: Cli) -> None:
         assert done.code == 0, done.err
         [mode] = json.loads(done.out)["modes"]
         assert mode["unfinished"] == 0
+
+
+def test_the_requests_come_from_a_trace_or_from_a_services_records(
+    cli: Cli, gateway: ScriptedGateway, tmp_path: Path
+) -> None:
+    file, trace = tmp_path / "scenario.yaml", tmp_path / "trace.csv"
+    file.write_text(SCENARIO)
+    trace.write_text("at,model,tenant,seconds\n10,wan,a,5\n2026-11-02T00:00:00+00:00,wan,b,\n")
+    done = cli("plan", str(file), "--from-csv", str(trace), "--modes", "zero", "--json")
+    assert json.loads(done.out)["modes"][0]["requests"] == 1, "the date is far behind the horizon"
+    trace.write_text("at,model\n10,won\n")
+    assert "trace.csv:2: there is no model 'won'" in cli("plan", str(file), "--from-csv", str(trace)).err
+
+    row = {
+        "tenant": "acme",
+        "prompt_tokens": 0,
+        "completion_tokens": 0,
+        "uncounted_requests": 0,
+        "video_seconds": 1.0,
+    }
+    gateway.usage = [
+        {**row, "day": today(), "model": "wan", "requests": 0, "videos": 7, "render_seconds": 70.0},
+        {**row, "day": today(), "model": "other", "requests": 3, "videos": 0, "render_seconds": 0.0},
+    ]
+    url = cli.env["TURNOUT_URL"]
+    done = cli("plan", str(file), "--from-service", url, "--days", "1", "--modes", "resident", "--json")
+    [mode] = json.loads(done.out)["modes"]
+    assert (mode["requests"], mode["gpu_seconds"]["busy"]) == (7, pytest.approx(70.0, abs=1.0))
+    assert done.err == "not in the scenario, left out: other\n"
+
+
+def today() -> str:
+    return datetime.now(UTC).date().isoformat()

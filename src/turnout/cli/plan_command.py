@@ -2,6 +2,7 @@
 
 import json
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
@@ -11,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from turnout.cli.formatting import table
-from turnout.cli.options import JsonOption, seconds
+from turnout.cli.formatting import one_line, table
+from turnout.cli.options import Common, JsonOption, seconds, with_common
 from turnout.domain.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -40,19 +41,34 @@ WaitOption = Annotated[
     str | None,
     typer.Option("--p95-wait", metavar="TIME", help="Target: 95 of 100 wait at most so long, as 60s."),
 ]
+CsvOption = Annotated[
+    Path | None,
+    typer.Option("--from-csv", metavar="FILE", help="Take the requests from a trace, not from the scenario."),
+]
+ServiceOption = Annotated[
+    str | None,
+    typer.Option(
+        "--from-service", metavar="URL", help="Take the requests of the last days from a service's records."
+    ),
+]
 HtmlOption = Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Write a report with plots.")]
 Results = list["tuple[Setup, Outcome]"]
+_MAX_PAGES = 100
 
 
 def register(app: typer.Typer) -> None:
     app.command("plan")(plan)
 
 
+@with_common
 def plan(
+    common: Common,
     scenario: ScenarioFile,
     modes: ModesOption = None,
     days: DaysOption = None,
     seed: SeedOption = None,
+    from_csv: CsvOption = None,
+    from_service: ServiceOption = None,
     optimise: OptimiseOption = None,
     p95_wait: WaitOption = None,
     html: HtmlOption = None,
@@ -64,13 +80,13 @@ def plan(
     if optimise not in (None, "cost"):
         raise InvalidRequest("--optimise knows cost alone")
     planned = with_target(_read(scenario, days, seed), seconds(p95_wait, "--p95-wait") if p95_wait else None)
-    chosen, folder, began = _modes(modes), scenario.parent, time.monotonic()
-    found = None
-    if optimise is None:
-        results = _compare(planned, chosen, folder)
-    else:
-        found = _search(planned, chosen, folder)
-        results = [(one.setup, one.outcome) for one in found.tried]
+    chosen, folder, began, found = _modes(modes), scenario.parent, time.monotonic(), None
+    with tempfile.TemporaryDirectory(prefix="turnout-plan-") as scratch:
+        if from_service is not None:
+            from_csv = _recorded(replace(common, url=from_service), planned, Path(scratch) / "trace.csv")
+        if from_csv is not None:
+            planned = _traced(planned, from_csv)
+        results, found = _results(planned, chosen, folder, optimise)
     if html is not None:
         from turnout.plan.html_report import write_report
 
@@ -82,6 +98,51 @@ def plan(
     if found is not None:
         _print_found(planned, found)
     _print_speed(planned, results, time.monotonic() - began)
+
+
+def _results(
+    planned: "Scenario", chosen: "Sequence[PlanMode]", folder: Path, optimise: str | None
+) -> "tuple[Results, Found | None]":
+    if optimise is None:
+        return _compare(planned, chosen, folder), None
+    found = _search(planned, chosen, folder)
+    return [(one.setup, one.outcome) for one in found.tried], found
+
+
+def _traced(planned: "Scenario", trace: Path) -> "Scenario":
+    from turnout.plan.scenario import TrafficPart
+
+    return replace(planned, traffic=(TrafficPart(trace=str(trace.absolute())),))
+
+
+def _recorded(common: Common, planned: "Scenario", target: Path) -> Path:
+    """Writes the requests that the service has recorded into a trace."""
+    from datetime import UTC, datetime, timedelta
+    from math import ceil
+
+    from turnout.cli.server_answers import read
+    from turnout.plan.recorded_traffic import recorded_traffic, write_trace
+    from turnout.schemas.usage_json import UsageList
+
+    last = datetime.now(UTC).date()
+    first = last - timedelta(days=max(0, ceil(planned.days) - 1))
+    asked_at: list[float] = []
+    with common.client() as client:
+        used = read(UsageList, client.usage({"start": first.isoformat(), "end": last.isoformat()}))
+        after = None
+        for _ in range(_MAX_PAGES):
+            page = client.videos(limit=100, after=after)
+            asked_at += [video.created_at for video in page.data]
+            if not page.has_more or not page.data:
+                break
+            after = page.data[-1].id
+    found = recorded_traffic(used.data, asked_at, first, planned.copies.keys(), planned.seed)
+    if found.unknown:
+        print(f"not in the scenario, left out: {', '.join(map(one_line, found.unknown))}", file=sys.stderr)
+    if not found.rows:
+        raise InvalidRequest(f"the service has no usage of the scenario's models from {first} to {last}")
+    write_trace(target, found.rows)
+    return target
 
 
 def _compare(planned: "Scenario", modes: "Sequence[PlanMode]", folder: Path) -> Results:
