@@ -32,7 +32,7 @@ class Rules:
     A worker that was not heard for `suspect_s` gets nothing new, after `gone_s` its replicas are placed again and
     after `forget_s` it is forgotten. A replica that became ready stays for `min_resident_s`, whoever waits; with users
     it may stay longer (`stay_s`). A closed replica is stopped when its worker reports it idle `settle_s` later: by then
-    all gateways have heard. One that makes room is stopped as soon as its worker knows of it and reports it idle.
+    all gateways have heard.
     A further replica is added when the load exceeded the present ones for `add_after_s`.
     """
 

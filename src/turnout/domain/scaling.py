@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 
-_TURN_FOR_WAKE = 4.5
+_TURN_FOR_WAKE = 6.0
 _LONG_TURN_S = 60.0
 
 
@@ -17,7 +17,7 @@ def had_its_turn(resident_s: float, turn_s: float) -> bool:
 
 
 def turn_length_s(min_resident_s: float, wake_s: float, own_users_wait: bool) -> float:
-    """How long a replica that has users stays though others wait: so long that loading takes a fifth of the time or so.
+    """How long a replica that has users stays though others wait: so long that loading takes a small part of the time.
     Past a minute it stays only while users of its own wait, too. Then the GPU is what all wait for, and shorter turns
     would make everybody wait longer."""
     worth_it_s = _TURN_FOR_WAKE * wake_s

@@ -235,15 +235,13 @@ class Worker:
 class Closing:
     """A replica that gets no new requests any more; once it has none left, it is to be `then`.
 
-    `room_for` names the model that it makes room for; `ordered` is the version of its worker's orders that first said so.
-    A closing replica may be opened again.
+    `room_for` names the model that it makes room for. A closing replica may be opened again.
     """
 
     since: float
     then: Want
     reason: str
     room_for: str | None = None
-    ordered: int = 0
 
 
 @dataclass(frozen=True, slots=True)

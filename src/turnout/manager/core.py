@@ -204,9 +204,7 @@ def apply(fleet: Fleet, commands: Iterable[Command], now: float) -> Fleet:
                 changed.add(one.worker)
             case Close(replica_id, then, reason, room_for):
                 one = replicas[replica_id]
-                known = workers.get(one.worker)
-                ordered = known.version + 1 if known else 0
-                replicas[replica_id] = replace(one, closing=Closing(now, then, reason, room_for, ordered))
+                replicas[replica_id] = replace(one, closing=Closing(now, then, reason, room_for))
                 changed.add(one.worker)
             case Reopen(replica_id):
                 one = replicas[replica_id]

@@ -76,13 +76,7 @@ def _own_course(
             yield ForgetReplica(replica.id, "it failed")
         return
     if closing is not None:
-        # Who waits for the room should not wait longer than the worker needs to hear of it. A request that a gateway sends
-        # meanwhile is still answered, or refused and sent elsewhere: the worker sees to that before it stops anything.
-        told = closing.room_for is not None and worker.seen >= closing.ordered
-        settled = (
-            worker.heard_at > closing.since if told else worker.heard_at >= closing.since + rules.settle_s
-        )
-        idle = replica.busy == 0 and settled
+        idle = replica.busy == 0 and worker.heard_at >= closing.since + rules.settle_s
         if replica.phase is not Phase.READY and replica.busy == 0:
             yield SetWant(replica.id, Want.GONE, closing.reason)
         elif idle:
