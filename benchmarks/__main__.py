@@ -12,7 +12,20 @@ from typing import Any, TypeAlias
 
 import uvloop
 
-from benchmarks import events, gang, hop, manager, metrics, plan, ray, relay, submit, wan, zygote
+from benchmarks import (
+    events,
+    gang,
+    hop,
+    manager,
+    metrics,
+    plan,
+    plan_reality,
+    ray,
+    relay,
+    submit,
+    wan,
+    zygote,
+)
 from benchmarks.figures import Table, say
 
 Measure: TypeAlias = Callable[[], Coroutine[Any, Any, Table]]
@@ -26,6 +39,7 @@ BENCHMARKS: dict[str, Measure] = {
     "manager": manager.measure,
     "metrics": metrics.measure,
     "plan": plan.measure,
+    "plan_reality": plan_reality.measure,
     "zygote": zygote.measure,
     "ray": ray.measure,
     "wan": wan.measure,

@@ -1,5 +1,7 @@
 """Engines in a simulated world: they do what they are ordered to, and it takes time. Machines die, and engines crash."""
 
+from collections import Counter
+
 from turnout.domain.serving import Phase, ReplicaId
 from turnout.manager.events_and_commands import StartReplica
 from turnout.plan.request_desk import RequestDesk
@@ -18,14 +20,17 @@ class EngineRoom:
         self._desk = desk
         self._models = models
         self.engines: dict[ReplicaId, SimulatedEngine] = {}
+        self._starts = Counter[str]()
 
     def start(self, command: StartReplica, machine: SimulatedMachine) -> None:
         engine = SimulatedEngine(command.replica, command.model, machine, command.gpus, command.needs)
         machine.engines[engine.id] = self.engines[engine.id] = engine
         self._state.tally.counts["starts"] += 1
-        timing = self._timing(engine)
+        timing, name = self._timing(engine), self._stats(engine)
+        load_s = timing.loads[self._starts[name] % len(timing.loads)] if timing.loads else timing.load_s
+        self._starts[name] += 1
         self._state.held.add(self._stats(engine), len(engine.devices), self._clock.now)
-        self._load(engine, timing.load_s + (timing.pod_s if self._state.jobs else 0.0))
+        self._load(engine, load_s + (timing.pod_s if self._state.jobs else 0.0))
 
     def kill_one(self, model: str) -> None:
         """One of the model's replicas is killed, a busy one if there is one."""

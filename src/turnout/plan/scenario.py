@@ -34,6 +34,9 @@ class Timing:
     __pydantic_config__: ClassVar[Mapping[str, str]] = _STRICT
 
     load_s: float = field(metadata=_says("From an order to a replica that serves.", ge=0, le=86_400))
+    loads: tuple[Seconds, ...] = field(
+        default=(), metadata=_says("Measured loads, used in turn instead of load_s.", max_length=1_000)
+    )
     wake_s: float | None = field(default=None, metadata=_says("From asleep to serving.", ge=0, le=86_400))
     stop_s: float = field(default=2.0, metadata=_says("Until its memory is free.", ge=0, le=3_600))
     pod_s: float = field(
