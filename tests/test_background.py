@@ -87,7 +87,7 @@ _MADE_ELSEWHERE = {
     "adapters/tunnel/worker_end.py": (1, "one tunnel: dialled again by the loop when it is gone"),
     "background.py": (3, "the mechanism itself"),
     "cli/service_commands.py": (1, "the demo of `turnout up`"),
-    "gang/attempt.py": (3, _AWAITED),
+    "gang/attempt.py": (4, _AWAITED),
     "gang/heartbeat.py": (1, "the supervisor ends the gang when it is silent"),
     "gateway/chat/chat_limits.py": (1, _AWAITED),
     "gateway/chat/direct.py": (2, _AWAITED),
