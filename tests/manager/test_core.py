@@ -195,11 +195,8 @@ def test_room_that_nobody_needs_any_more_is_given_back() -> None:
 
 def test_two_models_that_do_not_fit_together_take_turns(figures: Callable[[str], None]) -> None:
     world = World(Box(W1), models=[model("a", gb=60), model("b", gb=60)])
-    seconds, tick_s, ready_s = (
-        600,
-        0.2,
-        Counter[str](),
-    )  # workers report at once, and get their orders at once
+    seconds, tick_s = 600, 0.2  # workers report at once, and get their orders at once
+    ready_s = {"a": 0.0, "b": 0.0}
     for _ in range(round(seconds / tick_s)):
         for name in ("a", "b"):
             world.ask(name, waiting=0 if world.ready(name) else 5, running=5 if world.ready(name) else 0)
