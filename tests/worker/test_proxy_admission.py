@@ -53,6 +53,8 @@ async def test_requests_reach_the_engine_without_the_gateway_s_token(bench: Benc
 
         answer = await client.post(CHAT, content=b"hello", headers=HEADERS)
         assert (answer.status_code, answer.json()) == (200, {"asked": "hello", "key": None})
+        large = b"x" * 100_000
+        assert (await client.post(CHAT, content=large, headers=HEADERS)).json()["asked"] == large.decode()
         answers = await asyncio.gather(*(client.post(CHAT, content=b"x", headers=HEADERS) for _ in range(20)))
         assert {one.status_code for one in answers} == {200}
         assert replicas.reports()[0].busy == 0
