@@ -87,7 +87,7 @@ def test_a_variable_that_is_nearly_a_setting_is_refused_and_others_are_not_ours(
 
 @pytest.mark.parametrize("host", ["192.0.2.1", "no.such.host.invalid"])
 def test_up_on_an_address_of_another_machine_says_so(bare_cli: Cli, host: str) -> None:
-    done = bare_cli("up", "--host", host)
+    done = bare_cli.start("up", "--host", host).finish()  # it starts the log, which is the process's
     assert done.code == 2 and "--host is an address of this machine" in done.err
 
 

@@ -85,7 +85,7 @@ async def test_streams_arrive_piece_by_piece(tmp_path: Path) -> None:
 
             await wait_until(counted, "both streams to be counted by the engine's figures")
         assert 'turnout_chat_requests_total{model="chat",outcome="200"} 1.0' in figures
-        assert 'turnout_chat_tokens_total{kind="completion",model="chat"} 8.0' in figures
+        assert 'turnout_chat_tokens_total{model="chat",kind="completion"} 8.0' in figures
         with pytest.raises(openai.NotFoundError, match="There is no model nope"):
             await client.chat.completions.create(model="nope", messages=HELLO)
         with pytest.raises(openai.AuthenticationError):

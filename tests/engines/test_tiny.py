@@ -45,7 +45,7 @@ def test_failed_making_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest
     def fail(*_: object) -> None:
         raise OSError("disk full")
 
-    monkeypatch.setattr(module, "_scheduler", fail)
+    monkeypatch.setattr(module, "make_scheduler", fail)
     with pytest.raises(OSError, match="disk full"):
         module.make_tiny("ti2v", tmp_path / "tiny")
     assert list(tmp_path.iterdir()) == []

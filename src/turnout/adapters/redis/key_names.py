@@ -36,6 +36,7 @@ _TYPES = {
     "zset": ("of:", "tenants:", "waiting:", "served:", "unfinished:", "outbox"),
     "string": (
         "rate:", "places", "clock:", "closed:", "webhook:", "code:", "usage:batch:", "genesis", "canary", "mutex:",
+        "revoked:", "url_secret",
     ),
 }  # fmt: skip
 

@@ -211,5 +211,7 @@ class RedisTaskLog:
         if found is None:
             return None
         before, waiting = found
-        own = next(of for of in waiting if of.tenant == task.tenant)
+        own = next((of for of in waiting if of.tenant == task.tenant), None)
+        if own is None:
+            return None  # its line was damaged, or is being written
         return position(own, before, [of for of in waiting if of is not own])

@@ -66,8 +66,11 @@ class VideoMetrics:
         return self._steps, self._steps_s
 
     def know(self, models: Iterable[str]) -> None:
-        """So that their first restart is an increase, and not the beginning of a counter."""
-        for model in models:
+        """All that there are, so that a model's first restart is an increase and not the beginning of a counter; restarts of
+        those that were removed are forgotten."""
+        known = set(models)
+        self._restarts = {who: count for who, count in self._restarts.items() if who[0] in known}
+        for model in known:
             self._restarts.setdefault((model, "true"), 0)
 
     def observe(self, recorded: Recorded, task: Task | None) -> None:

@@ -9,7 +9,7 @@ import { Button, Choice, Dialog, Failed, Field } from "../../ui/controls";
 import { say } from "../../ui/toasts";
 
 export type Registration = Operations["POST /v1/models/register"]["body"];
-type Engine = Registration["engine"];
+type Engine = NonNullable<Registration["engine"]>;
 
 interface Spec {
   readonly name: keyof Registration;
