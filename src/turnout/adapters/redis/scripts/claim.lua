@@ -22,8 +22,10 @@ end
 for i = 1, #tenants, 2 do
   local tenant, tag = tenants[i], tonumber(tenants[i + 1])
   local running = tonumber(redis.call('HGET', counts_key(tenant), 'running') or '0') or 0
-  if running < tonumber(max_running) then
-    local id = wanted ~= '' and wanted or redis.call('ZRANGE', waiting_key(model, tenant), 0, 0)[1]
+  local id = wanted ~= '' and wanted or redis.call('ZRANGE', waiting_key(model, tenant), 0, 0)[1]
+  if not id then  -- its line is gone: someone deleted it, or it was damaged
+    redis.call('ZREM', tenants_key(model), tenant)
+  elseif running < tonumber(max_running) then
     if left_to_others(id) then return false end
     local queue = queue_key(model)
     ensure_group(queue)
