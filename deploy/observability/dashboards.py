@@ -342,36 +342,66 @@ FLEET = Board(
     ),
 )
 
-_HELD = "max by (worker, gpu, model) (turnout_replica_gpu)"
-_WORKING = "sum by (model) (max by (worker, model, replica) (turnout_replica_busy > bool 0) * on (worker, model, replica) group_right max by (worker, gpu, model, replica) (turnout_replica_gpu))"
+# GPUs in a state at the moment: seconds of GPUs in a second. All gateways tell the same, and one is taken.
+_GPUS = f"max without (instance) (rate(turnout_gpu_seconds_total%s{_RATE}))"
+_HELD, _WORKING = _GPUS % '{state!="free"}', _GPUS % '{state="busy"}'
+_UNUSED = _GPUS % '{state=~"idle|asleep|free"}'
+_AN_HOUR = "sum by (%s) (%s * on (kind) group_left max by (kind) (turnout_gpu_hour_price))"
+_OF_MODEL_AN_HOUR = _AN_HOUR % ("model", _HELD)
 COST = Board(
     "turnout-cost",
     "Turnout: cost",
     (
+        plot(
+            "GPUs, by what they do",
+            "none",
+            ("sum by (state) (" + _GPUS % "" + ")", "{{state}}"),
+            about="busy + loading + idle + asleep are held by a model; free are held by none.",
+        ),
         plot("GPUs held, by model", "none", (f"sum by (model) ({_HELD})", "{{model}}")),
         plot(
             "GPUs that work, by model",
             "none",
-            (_WORKING, "{{model}}"),
+            (f"sum by (model) ({_WORKING})", "{{model}}"),
             about="A GPU works while its replica has a request or a task.",
         ),
         plot(
-            "GPUs that nobody holds",
+            "GPUs, by worker",
             "none",
             (
-                f"count(max by (worker, gpu) (turnout_gpu_memory_bytes)) - (count(count by (worker, gpu) ({_HELD})) or vector(0))",
-                "free",
+                f"sum by (worker, state) (max without (instance) (rate(turnout_worker_gpu_seconds_total{_RATE})))",
+                "{{worker}} {{state}}",
             ),
         ),
-        plot("Power, by model", "watt", ("turnout:gpu_power_watts:by_model", "{{model}}")),
         plot(
-            "Tokens for one GPU-hour",
+            "Cost an hour, by model",
+            "none",
+            (_OF_MODEL_AN_HOUR, "{{model}}"),
+            about="In the currency of gpu_prices; 0 without prices.",
+        ),
+        plot(
+            "What idle GPUs cost an hour",
+            "none",
+            (_AN_HOUR % ("state", _UNUSED), "{{state}}"),
+        ),
+        plot(
+            "Cost of a video",
             "none",
             (
-                f"sum by (model) (rate(turnout_chat_tokens_total{_RATE})) * 3600 / sum by (model) ({_HELD})",
+                f"{_OF_MODEL_AN_HOUR} / (3600 * max by (model) (rate(turnout_video_seconds_count{_RATE})) > 0)",
+                "{{model}}",
+            ),
+            about="What its model cost, idling and loading included, by the videos that ended.",
+        ),
+        plot(
+            "Cost of a million tokens",
+            "none",
+            (
+                f"1e6 * {_OF_MODEL_AN_HOUR} / (3600 * sum by (model) (rate(turnout_chat_tokens_total{_RATE})) > 0)",
                 "{{model}}",
             ),
         ),
+        plot("Power, by model", "watt", ("turnout:gpu_power_watts:by_model", "{{model}}")),
         plot(
             "Videos an hour",
             "none",

@@ -33,6 +33,7 @@ Seconds: TypeAlias = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 SomeSeconds: TypeAlias = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Count: TypeAlias = Annotated[int, Field(gt=0)]
 Limit: TypeAlias = Annotated[int, Field(ge=0)]
+Price: TypeAlias = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Port: TypeAlias = Annotated[int, Field(ge=0, le=65535)]
 
 
@@ -134,6 +135,7 @@ class Config:
     `trusted_proxies` are networks, `cors_origins` origins of web pages, with commas between them. `public_url` is how clients reach
     the gateways, and `url_ttl_s` how long the URLs that are signed for them are good. `no_auth` needs no key on
     loopback; `open_key` is the token that requests then count as having, and `turnout up` sets it.
+    `gpu_prices` are by kind of GPU, an hour, in `currency`.
     `engine_host` is an address of this machine that gateways may reach: its engines listen there, each with a key.
     """
 
@@ -203,6 +205,8 @@ class Config:
     worker_weights_dirs: tuple[Path, ...] | None = None
     worker_downloads: bool = True
     min_resident_s: SomeSeconds = 30.0
+    gpu_prices: Mapping[str, Price] = field(default_factory=dict[str, float])
+    currency: Annotated[str, Field(pattern=r"^[A-Za-z]{3}$")] = "USD"
     served: tuple[ServedModel, ...] = ()
 
     @property

@@ -12,11 +12,13 @@ from typing import Any
 from tests.chaos.clients import FRAMES, TERMINAL, Clients, Watched, digest, frames_in
 from tests.chaos.cluster import Cluster, running_cluster, wait_for
 from tests.chaos.faults import Fault
+from tests.chaos.gpu_record import GpuRecord
 
 _SPECS = (
     20  # so many different videos at most; every task is one of them, so that its bytes are known beforehand
 )
 _AT_ONCE = 24
+_BOOKED_S = 4.0  # until GPU time is booked
 _RECOVER_S = 240.0  # how long after a fault nothing may come to its end
 
 
@@ -49,6 +51,7 @@ class Report:
     events: int = 0
     gap_s: float = 0.0
     gap_fault: str = ""
+    gpu_time: str = ""
     wrong: dict[str, list[str]] = field(default_factory=dict)
 
     def found(self, what: str, where: str) -> None:
@@ -75,6 +78,7 @@ class Report:
             ("other findings", str(sum(map(len, self.wrong.values())) - count(*_COUNTED))),
             ("longest time in which no task ended", f"{self.gap_s:.0f} s ({self.gap_fault})"),
             ("checkpoints left to the sweep", str(self.left)),
+            ("GPU time", self.gpu_time),
             ("parts restarted", str(self.restarts)),
             ("faults", str(self.faults.total())),
             *((f"  {name}", str(n)) for name, n in sorted(self.faults.items())),
@@ -104,6 +108,16 @@ class Chaos:
         self.report = Report(plan.seed)
 
     async def run(self) -> Report:
+        record = GpuRecord(self._cluster, await self._clients.usage())
+        async with asyncio.TaskGroup() as group:
+            watching = group.create_task(record.watch(), name="GPU record")
+            await self._run()
+            await asyncio.sleep(_BOOKED_S)
+            watching.cancel()
+        await self._check_gpu_time(record)
+        return self.report
+
+    async def _run(self) -> None:
         references = await self._references()
         self._began = time.monotonic()
         self._ends.append((self._began, "none"))
@@ -123,7 +137,6 @@ class Chaos:
             await faults
         self.report.seconds = time.monotonic() - self._began
         await self._account(references)
-        return self.report
 
     async def _references(self) -> dict[int, str]:
         """The digest of each video, rendered before anything is disturbed."""
@@ -195,7 +208,7 @@ class Chaos:
             report.found("task lost", f"{missing} is not in the list")
         if others > len(mine):
             report.found("task doubled", f"{len(mine)} tasks were submitted, the service has {others}")
-        used = await self._clients.videos_used()
+        used = sum(row["videos"] for row in (await self._clients.usage())["data"])
         if used != report.completed + len(references):
             report.found(
                 "usage", f"{used} videos were counted, {report.completed + len(references)} completed"
@@ -229,6 +242,13 @@ class Chaos:
             report.equal += 1
         else:
             report.found("other bytes", watched.id)
+
+    async def _check_gpu_time(self, record: GpuRecord) -> None:
+        usage = await self._clients.usage()
+        for disagreement in record.disagreements(usage):
+            self.report.found("GPU time", disagreement)
+        states = usage["total"]["gpu_seconds"]
+        self.report.gpu_time = f"{', '.join(f'{s} {n:.1f} s' for s, n in states.items())}; {record}"
 
     async def _check_leftovers(self) -> None:
         from turnout.adapters.object_store import open_blobs

@@ -118,6 +118,7 @@ class ScriptedGateway:
         self.models: list[dict[str, Any]] = []
         self.workers: list[dict[str, Any]] = []
         self.usage: list[dict[str, Any]] = []
+        self.usage_more: dict[str, Any] = {}
         self._server: ThreadingHTTPServer | None = None
         self.port = 0
         self.listen()
@@ -187,7 +188,8 @@ class ScriptedGateway:
             case "DELETE", ["v1", "models", name] if any(m["id"] == name for m in self.models):
                 return Answer(200, {"id": name, "deleted": True})
             case "GET", ["v1", "usage"]:
-                return Answer(200, {"start": "2026-11-01", "end": "2026-11-07", "data": self.usage})
+                days = {"start": "2026-11-01", "end": "2026-11-07"}
+                return Answer(200, {**days, "data": self.usage, **self.usage_more})
             case "GET", ["workers"]:
                 return Answer(200, {"data": self.workers})
             case "POST", ["workers", name, "drain"] if any(w["id"] == name for w in self.workers):

@@ -37,7 +37,7 @@ COMMANDS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "chat": ("chat_command", "Ask a chat model; the answer appears as it is made."),
         "tasks": ("tasks_commands", "List, show, watch, download, cancel, remix and delete tasks."),
         "models": ("models_commands", "List, show, register, remove, wake and stop models."),
-        "usage": ("usage_command", "Requests, tokens and videos by day, tenant and model."),
+        "usage": ("usage_command", "Requests, tokens, videos, GPU time and costs."),
         "open": ("open_command", "Open the page, logged in."),
     },
     "Run the service": {

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NewType, cast
 
+from turnout.domain.gpu_time import GpuReport
 from turnout.domain.video import ImageUse
 from turnout.domain.video_model import Dtype, Model, VideoPart
 
@@ -385,6 +386,7 @@ class StoredHeartbeat:
     seen: int = 0
     seq: int = 0
     ago_s: float = 0.0
+    gpu_time: GpuReport | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -88,6 +88,7 @@ class Task:
     eta_s: float | None = None
     loaded: LoadedBytes | None = None
     started_at: float | None = None
+    claimed_at: float | None = None  # the present attempt, or the last one
     finished_at: float | None = None
     preview: str | None = None
     checkpoint: str | None = None
@@ -223,6 +224,7 @@ def evolve(task: Task, event: Event) -> Task:
                 gang=gang,
                 stage=Stage.LOADING,
                 started_at=task.started_at or at,
+                claimed_at=at,
             )
         case State.IN_PROGRESS, Progressed(attempt=task.attempt):
             return replace(

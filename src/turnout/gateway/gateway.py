@@ -231,6 +231,7 @@ def build_gateway(
             gangs,
             stores.fleet_status,
             catalog,
+            config.gpu_prices,
             (chat_metrics.text,),
         ),
         background=background,

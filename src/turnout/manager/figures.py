@@ -5,7 +5,7 @@ Everything is a number that only grows, named `what:details:model`; gateways mak
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from turnout.domain.fleet import Fleet
 from turnout.domain.histogram import START_SECONDS
@@ -47,6 +47,11 @@ def _start_up(old: Replica, replica: Replica) -> Counter[str]:
             f"ready_{kind}:ms:{replica.model}": round(seconds * 1000),
         }
     )
+
+
+def count_gpu_time(by_model: Mapping[str, int]) -> dict[str, int]:
+    """GPU time in ms, as `gpu_STATE:kind of GPU:model`."""
+    return {f"gpu_{name}": ms for name, ms in by_model.items()}
 
 
 def count_replicas(fleet: Fleet) -> Counter[str]:

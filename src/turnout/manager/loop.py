@@ -14,6 +14,8 @@ from turnout.domain.errors import Unavailable
 from turnout.domain.fleet import Fleet, ModelHistory, Rules, rebased
 from turnout.domain.model_status import ModelStatus
 from turnout.domain.serving import Demand, EngineKind, ReplicaId, ServedModel, Worker
+from turnout.domain.tasks import GangId
+from turnout.domain.usage import day_of
 from turnout.domain.video_model import Runner
 from turnout.manager.changes import (
     GatewayDemand,
@@ -37,14 +39,15 @@ from turnout.manager.events_and_commands import (
     TakeUp,
     Tick,
 )
-from turnout.manager.figures import count_decisions, count_replicas
+from turnout.manager.figures import count_decisions, count_gpu_time, count_replicas
+from turnout.manager.gpu_accounts import GpuAccounts
 from turnout.manager.views import statuses_of_others
 from turnout.observe import get_log
 from turnout.ports.gangs import GangReports
-from turnout.ports.manager_state import FleetChanges, ManagerState, SavedFleet
+from turnout.ports.manager_state import FleetChanges, ManagerState, Publication, SavedFleet
 from turnout.ports.models import ModelStore
 from turnout.ports.mutex import Mutex
-from turnout.ports.queue import Backlog
+from turnout.ports.queue import Backlog, QueueGangs
 from turnout.ports.routes import DemandReports
 from turnout.ports.workers import WorkerStore
 
@@ -67,6 +70,7 @@ class _LoopState:
     fleet: Fleet
     cursor: str
     inherited: SavedFleet | None
+    gpu_accounts: GpuAccounts
     asked: dict[str, tuple[int, GatewayDemand]] = field(default_factory=dict[str, tuple[int, GatewayDemand]])
     others: dict[str, ServedModel] = field(default_factory=dict[str, ServedModel])
     others_told: dict[str, ServedModel] = field(default_factory=dict[str, ServedModel])
@@ -79,7 +83,7 @@ class _LoopState:
 class FleetManager:
     """`backlog` tells how many video tasks wait; `id` must be new for each process: replicas are named after it.
     `gangs_by` runs the gangs of models that do not say it; those that no worker runs are looked after by others, and
-    `gangs` tells how their gangs are."""
+    `gangs` and `queue` tell how their gangs are. `wall_clock` says which day it is."""
 
     id: str
     manager_state: ManagerState
@@ -89,9 +93,11 @@ class FleetManager:
     backlog: Backlog
     mutex: Mutex
     gangs: GangReports
+    queue: QueueGangs
     rules: Rules = field(default_factory=Rules)
     gangs_by: Runner = Runner.WORKER
     clock: Callable[[], float] = time.monotonic
+    wall_clock: Callable[[], float] = time.time
 
     async def run(self) -> None:
         state: _LoopState | None = None
@@ -149,7 +155,7 @@ class FleetManager:
         }
         fleet = replace(rebased(left, now - history.at), workers=workers, at=now)
         log.info("fleet taken over", manager=self.id, workers=len(workers), replicas=len(fleet.replicas))
-        return _LoopState(fleet, cursor, saved)
+        return _LoopState(fleet, cursor, saved, GpuAccounts(dict(saved.gpu_reports)))
 
     async def _turn(self, state: _LoopState, ids: Iterator[ReplicaId]) -> _LoopState | None:
         """One look, one decision, one publication; None when the right was lost."""
@@ -165,6 +171,11 @@ class FleetManager:
                 decision_counts=count_decisions(before, state.fleet, commands),
             )
         update = with_others(update, state.others_told, state.others, state.others_statuses)
+        booking = state.gpu_accounts.due(day_of(self.wall_clock())) if with_history else None
+        if booking is not None:
+            update = update or Publication()
+            counts = {**update.decision_counts, **count_gpu_time(booking.by_model)}
+            update = replace(update, gpu_time=booking, decision_counts=counts)
         if update is not None and not await self.manager_state.publish(MUTEX, self.id, update):
             log.warning("right to manage the fleet lost", manager=self.id)
             return None
@@ -186,11 +197,15 @@ class FleetManager:
         events: list[Event] = []
         if everything or changes.models:
             models, state.others = await self._models()
+            state.gpu_accounts.know_models([*models, *state.others])
             events += model_events(fleet, models)
         if everything or changes.workers:
             enrolments = await self.workers.enrolments(None if everything else changes.workers)
             heartbeats = await self.workers.heartbeats(list(enrolments))
             asked = fleet.workers.keys() if everything else changes.workers
+            state.gpu_accounts.hear(heartbeats)
+            if everything:
+                state.gpu_accounts.forget_all_but(enrolments)
             events += worker_events(fleet, asked, enrolments, heartbeats)
         if everything or changes.gateways:
             state.asked = {
@@ -203,6 +218,10 @@ class FleetManager:
             state.looked_at = now
             told = (await self.gangs.all()).values() if state.others else ()
             state.others_statuses = statuses_of_others(state.others.values(), self.gangs_by, told)
+            held: dict[GangId, int] = {}
+            for model in {gang.model for gang in told}:
+                held |= await self.queue.holdings(model)
+            state.gpu_accounts.see_gangs(told, state.others, held)
         queues = await self._queues(fleet, now)
         return [*events, demand_event(fleet, (asked for _, asked in state.asked.values()), queues), Tick()]
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from turnout.domain.fleet import ModelHistory
+from turnout.domain.gpu_time import GpuReport
 from turnout.domain.model_status import ModelStatus
 from turnout.domain.serving import ModelRoutes, OrderSheet, Replica, ReplicaId, WorkerId
 
@@ -22,12 +23,25 @@ class FleetChanges:
 
 @dataclass(frozen=True, slots=True)
 class SavedFleet:
-    """What a manager left behind: its replicas, the versions of workers' orders, which models have routes, notes."""
+    """What a manager left behind: its replicas, the versions of workers' orders, which models have routes, notes, and the
+    reports of GPU time that it booked last."""
 
     replicas: Mapping[ReplicaId, Replica]
     versions: Mapping[WorkerId, int]
     routed: frozenset[str]
     history: ModelHistory | None
+    gpu_reports: Mapping[WorkerId, GpuReport] = field(default_factory=dict[WorkerId, GpuReport])
+
+
+@dataclass(frozen=True, slots=True)
+class GpuBooking:
+    """GPU time to be added to a day's tables: ms by `state:kind of GPU:model`, and the same by worker. `reports` are those
+    that it was booked from; None for a worker that is no more."""
+
+    day: str
+    reports: Mapping[WorkerId, GpuReport | None]
+    by_model: Mapping[str, int]
+    by_worker: Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +57,7 @@ class Publication:
     decision_counts: Mapping[str, int] = field(
         default_factory=dict[str, int]
     )  # by `decision:model`, to be added up
+    gpu_time: GpuBooking | None = None
 
 
 class ManagerState(Protocol):

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Protocol
 
+from turnout.domain.gpu_cost import GpuDay
 from turnout.domain.tasks import TenantId
 from turnout.domain.usage import UsageRow
 
@@ -16,4 +17,8 @@ class UsageLog(Protocol):
 
     async def read(self, days: Sequence[str], tenant: TenantId | None = None) -> list[UsageRow]:
         """Of one tenant, or of all."""
+        ...
+
+    async def gpu_days(self, days: Sequence[str], *, workers: bool) -> list[GpuDay]:
+        """Where GPU time went, as the manager booked it; by worker only if asked for."""
         ...

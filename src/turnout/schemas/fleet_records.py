@@ -1,6 +1,7 @@
 """The records of the fleet: what is registered, what workers and gateways report, what the manager decided."""
 
 from turnout.domain.fleet import ModelHistory
+from turnout.domain.gpu_time import GpuReport
 from turnout.domain.model_status import ModelState, ModelStatus
 from turnout.domain.serving import (
     DemandReport,
@@ -29,4 +30,5 @@ STATUSES = RecordKind[dict[str, ModelStatus]](
     "statuses", dict[str, ModelStatus], unknown={"state": ModelState.STARTING, "cause": None}
 )
 REPLICA_COUNTS = RecordKind[dict[str, int]]("census", dict[str, int])
+GPU_REPORT = RecordKind[GpuReport]("gpu_report", GpuReport)
 GANG = RecordKind[GangReport]("gang", GangReport)

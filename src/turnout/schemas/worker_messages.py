@@ -8,6 +8,7 @@ change: a lost or repeated message does no harm. The gateway holds a heartbeat o
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from turnout.domain.gpu_time import GpuReport
 from turnout.domain.serving import (
     Machine,
     OrderSheet,
@@ -57,6 +58,7 @@ class Heartbeat(WorkerMessage):
     replicas: tuple[ReplicaReport, ...]
     seen: int = 0
     wait_s: float = Field(default=0.0, ge=0, le=30)
+    gpu_time: GpuReport | None = None
 
 
 class WorkerOrders(WorkerMessage):

@@ -113,6 +113,7 @@ def fleet_manager(stores: Stores, name: str, rules: Rules, gangs_by: Runner = Ru
         stores.backlog,
         stores.mutex,
         stores.gangs,
+        stores.queue,
         rules,
         gangs_by,
     )

@@ -15,6 +15,7 @@ engine: it counts as failed only when its process is gone, and with it the memor
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 
+from turnout.domain.gpu_time import GpuState
 from turnout.domain.serving import Phase, Want
 
 
@@ -91,6 +92,19 @@ ENDED_PHASES = frozenset({Phase.GONE, Phase.FAILED})
 def admits(state: EngineState) -> bool:
     """Whether a request is admitted. An engine that should sleep admits no more, or it would never be idle."""
     return state.phase is Phase.READY and not state.falling_asleep and not _should_sleep(state)
+
+
+def held_as(state: EngineState) -> GpuState | None:
+    """What its GPUs do; None when it holds none any more."""
+    match state.phase:
+        case Phase.STARTING:
+            return GpuState.LOADING
+        case Phase.SLEEPING:
+            return GpuState.ASLEEP
+        case Phase.READY | Phase.STOPPING:
+            return GpuState.BUSY if state.busy else GpuState.IDLE
+        case Phase.GONE | Phase.FAILED:
+            return None
 
 
 def evolve(state: EngineState, event: Event) -> tuple[EngineState, Act | None]:

@@ -210,8 +210,13 @@ class Joiner:
         identity = self._identity
         if identity is None:
             raise Unavailable("not registered")
+        machine = self._read_machine()
         message = Heartbeat(
-            machine=self._read_machine(), replicas=replicas.reports(), seen=self._seen, wait_s=wait_s
+            machine=machine,
+            replicas=replicas.reports(),
+            seen=self._seen,
+            wait_s=wait_s,
+            gpu_time=replicas.gpu_report(machine),
         )
         path = f"/workers/{identity.id}/heartbeat"
         answer = await self._call(client, path, identity.secret, message, wait_s + _CALL_S)

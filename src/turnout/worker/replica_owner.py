@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Protocol, Self
 
 from turnout.domain.errors import TurnoutError, Unavailable
+from turnout.domain.gpu_time import GpuState
 from turnout.domain.serving import Phase, ReplicaId, ReplicaReport, ServedModel, Want
 from turnout.engines.engine_servers import Launch
 from turnout.observe import get_log
@@ -30,6 +31,7 @@ from turnout.worker.engine_lifecycle import (
     Wanted,
     admits,
     evolve,
+    held_as,
 )
 from turnout.worker.exit_reasons import explain_exit, load_progress
 from turnout.worker.orphans import MARK, Ledger
@@ -68,11 +70,15 @@ async def no_direct_gateways() -> None:
     pass
 
 
+def _not_counted(state: GpuState | None) -> None:
+    pass
+
+
 @dataclass(frozen=True, slots=True)
 class ReplicaContext:
     """`launch` plans the start. `loading` is held while the engine loads, so that two engines do not size themselves by the
     same free memory. `wait_acknowledged` returns when all gateways that send requests directly have heard which engines take
-    requests now, and have reported what they have in flight; it waits for a bounded time."""
+    requests now, and have reported what they have in flight; it waits for a bounded time. `holds` counts what its GPUs do."""
 
     commands: Commands
     engine: Engine
@@ -82,6 +88,7 @@ class ReplicaContext:
     changed: Callable[[], None]
     deadlines: EngineDeadlines = EngineDeadlines()
     wait_acknowledged: Callable[[], Awaitable[None]] = no_direct_gateways
+    holds: Callable[[GpuState | None], None] = _not_counted
 
 
 class InFlight:
@@ -186,6 +193,8 @@ class ReplicaOwner:
         if act is not None:
             self._acts.put_nowait(act)
         turned = bool(before.busy) is not bool(self._state.busy)
+        if turned or self._state.phase is not before.phase:
+            self._context.holds(held_as(self._state))
         if turned and (self.closing or isinstance(event, Holds)):
             # Rare, unlike a change of the count, and somebody may wait for the room: worth a report at once.
             self._context.changed()

@@ -1,14 +1,18 @@
 """The replicas of one worker: makes them match the orders. Orders are the whole of what should run, not a change."""
 
 import asyncio
+import secrets
+import time
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
 
 from turnout.domain.errors import NotFound
+from turnout.domain.gpu_time import GpuReport, GpuState
 from turnout.domain.serving import (
     EngineKind,
+    Machine,
     Phase,
     ReplicaId,
     ReplicaOrder,
@@ -20,6 +24,7 @@ from turnout.engines.engine_servers import Launch
 from turnout.observe import get_log
 from turnout.ports.processes import Commands
 from turnout.worker.engine_lifecycle import ENDED_PHASES, Exited
+from turnout.worker.gpu_timer import GpuTimer
 from turnout.worker.hardware import GpuGate
 from turnout.worker.orphans import Ledger
 from turnout.worker.replica_owner import (
@@ -101,6 +106,7 @@ class ReplicaSet:
         self._group = asyncio.TaskGroup()
         self._tasks: dict[ReplicaId, asyncio.Task[None]] = {}
         self._draining = False
+        self._timer = GpuTimer(secrets.token_hex(8))
 
     async def __aenter__(self) -> Self:
         """Kills what an earlier worker left behind."""
@@ -143,6 +149,12 @@ class ReplicaSet:
     def reports(self) -> tuple[ReplicaReport, ...]:
         return tuple(replica.report() for replica in self._replicas.values())
 
+    def gpu_report(self, machine: Machine) -> GpuReport:
+        """What the GPUs did since this worker began."""
+        now = time.monotonic()
+        self._timer.see(machine, now)
+        return self._timer.report(now)
+
     def find(self, replica: str) -> ReplicaOwner:
         """Raises NotFound."""
         try:
@@ -160,6 +172,10 @@ class ReplicaSet:
 
     def _start(self, order: ReplicaOrder) -> None:
         context = self._context
+
+        def holds(state: GpuState | None) -> None:
+            self._timer.hold(order.replica, order.model, order.gpus, state, time.monotonic())
+
         replica_context = ReplicaContext(
             context.commands,
             context.engine,
@@ -169,9 +185,11 @@ class ReplicaSet:
             changed=self._changed,
             deadlines=context.deadlines,
             wait_acknowledged=context.wait_acknowledged,
+            holds=holds,
         )
         replica = ReplicaOwner(order.replica, order.model, order.want, replica_context, order.gpus)
         self._replicas[replica.id] = replica
+        holds(GpuState.LOADING)
         self._tasks[replica.id] = self._group.create_task(self._run(replica), name=f"replica {replica.id}")
         self._changed()
 

@@ -11,6 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.conftest import Stores, wait_until
 from tests.gateway.conftest import Gateway, running
 
+from turnout.domain.gpu_time import GpuReport
 from turnout.domain.model_status import ModelState, ModelStatus, StatusCause
 from turnout.domain.serving import (
     Demand,
@@ -62,6 +63,7 @@ COUNTS = {
     "evict::m": 1,
     "fail::m": 1,
     "webhook:again": 2,
+    "gpu_busy:NVIDIA X:m": 1500,
 }
 
 
@@ -76,8 +78,9 @@ def chat_text() -> str:
 async def populate(gateway: Gateway) -> None:
     stores, worker = gateway.stores, WorkerId("w-1")
     report = ReplicaReport(ReplicaId("r1"), Phase.READY, None, 1, "", "m", (0,))
+    counted = GpuReport("e", {"busy:NVIDIA X:m": 1500, "free:NVIDIA X:": 500})
     await stores.workers.enrol(Enrolment(worker, "one", "http://192.0.2.9:1", "d" * 64))
-    await stores.workers.heard(worker, StoredHeartbeat(Machine((GPU,), 10, 5), (report,)))
+    await stores.workers.heard(worker, StoredHeartbeat(Machine((GPU,), 10, 5), (report,), gpu_time=counted))
     await stores.data.report_loops({"fleet": "ok"})
     await stores.mutex.hold("fleet", "m1", 60)
     statuses = {"m": ModelStatus(ModelState.WAITING, StatusCause.NO_WORKER)}

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,11 @@ from tests.relay.kit import Call
 
 from turnout.domain.errors import InvalidRequest, Unavailable
 from turnout.domain.keys import Role
+from turnout.domain.serving import Enrolment, WorkerId
 from turnout.domain.tasks import TenantId
+from turnout.domain.usage import day_of
 from turnout.gateway.chat.request_body import read_body
+from turnout.ports.manager_state import GpuBooking, Publication
 
 USAGE = {"prompt_tokens": 7, "completion_tokens": 3, "total_tokens": 10}
 
@@ -162,6 +166,58 @@ async def test_answers_are_counted_by_tenant_and_each_sees_its_own(stores: Store
             assert (refused.status_code, refused.json()["error"]["param"]) == (400, "start")
 
 
+async def test_gpu_time_has_prices_and_is_divided_among_tenants(stores: Stores, tmp_path: Path) -> None:
+    prices = {"H100": 3.6, "cpu": 0.36}
+    async with chatting(stores, tmp_path, gpu_prices=prices, currency="EUR") as chat:
+        book, http = chat.gateway.inside.chat_usage, chat.gateway.http
+        book.add(TenantId("acme"), "m", 500_000, 500_000, 0, 3000)
+        book.add(TenantId("other"), "m", 0, 1_000_000, 0, 1000)
+        await book.flush()
+        held = {
+            "busy:NVIDIA H100:m": 8000,
+            "idle:NVIDIA H100:m": 4000,
+            "idle:cpu:dull": 2000,
+            "free:NVIDIA H100:": 1000,
+        }
+        by_worker = {
+            "busy:NVIDIA H100:w-1": 8000,
+            "idle:NVIDIA H100:w-1": 4000,
+            "idle:cpu:w-2": 2000,
+            "free:NVIDIA H100:w-1": 1000,
+        }
+        booking = GpuBooking(day_of(time.time()), {}, held, by_worker)
+        assert await stores.manager_state.publish("fleet", "test", Publication(gpu_time=booking))
+        await stores.workers.enrol(Enrolment(WorkerId("w-1"), "one", "http://192.0.2.9:1", "d" * 64))
+        admin = bearer(await chat.gateway.key("ops", Role.ADMIN))
+        told = (await http.get("/v1/usage", headers=admin)).json()
+        mine = (await http.get("/v1/usage")).json()
+    assert [(row["tenant"], row["model"], row["gpu_seconds"]["held"]) for row in told["data"]] == [
+        ("", "dull", 2.0),
+        ("acme", "m", 9.0),
+        ("other", "m", 3.0),
+    ]
+    assert told["currency"] == "EUR" and told["priced"]
+    assert told["total"]["gpu_seconds"] == {
+        "held": 14,
+        "busy": 8,
+        "loading": 0,
+        "idle": 6,
+        "asleep": 0,
+        "free": 1,
+    }
+    assert told["unused_cost"] == pytest.approx(5 * 0.001 + 2 * 0.0001)
+    assert told["tenants"][1]["cost_per_million_tokens"] == pytest.approx(0.009)
+    assert [(line["name"], line["known_as"]) for line in told["workers"]] == [("w-1", "one"), ("w-2", "")]
+    for lines in (told["data"], told["models"], told["tenants"], told["workers"]):
+        assert sum(line["gpu_seconds"]["held"] for line in lines) == told["total"]["gpu_seconds"]["held"]
+        for line in lines:
+            states = line["gpu_seconds"]
+            assert states["held"] == sum(states[s] for s in ("busy", "loading", "idle", "asleep"))
+    assert mine["data"] == [row for row in told["data"] if row["tenant"] == "acme"]
+    assert mine["total"]["gpu_seconds"]["held"] == 9.0 and mine["total"]["gpu_seconds"]["free"] == 0
+    assert mine["workers"] == []
+
+
 async def test_what_could_not_be_written_is_written_later_and_once(
     stores: Stores, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -177,10 +233,10 @@ async def test_what_could_not_be_written_is_written_later_and_once(
                 raise Unavailable("the answer was lost")
 
         monkeypatch.setattr(chat.gateway.inside.stores.usage, "add", loses_its_answer)
-        book.add(TenantId("acme"), "m", 1, 2, 0)
+        book.add(TenantId("acme"), "m", 1, 2, 0, 5)
         await book.flush()
         assert lost.is_set()
-        book.add(TenantId("acme"), "m", 10, 20, 0)
+        book.add(TenantId("acme"), "m", 10, 20, 0, 5)
         assert figures((await used(chat))[0]) == (2, 11, 22, 0)
 
 

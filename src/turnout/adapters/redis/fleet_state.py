@@ -11,13 +11,22 @@ from turnout.adapters.redis import scripts
 from turnout.adapters.redis.connection import RedisConnection, translated
 from turnout.adapters.redis.key_names import KeyNames
 from turnout.adapters.redis.records import number, read_all, read_one, text
+from turnout.adapters.redis.usage_log import GPU_WORKERS_MS, USAGE_MS
 from turnout.adapters.redis.worker_store import WORKER_S
 from turnout.domain.fleet import GivenUp
 from turnout.domain.model_status import ModelStatus
 from turnout.domain.serving import ReplicaId, WorkerId
 from turnout.ports.fleet_status import FleetFigures
-from turnout.ports.manager_state import FleetChanges, Publication, SavedFleet
-from turnout.schemas.fleet_records import HISTORY, ORDERS, REPLICA, REPLICA_COUNTS, ROUTES, STATUSES
+from turnout.ports.manager_state import FleetChanges, GpuBooking, Publication, SavedFleet
+from turnout.schemas.fleet_records import (
+    GPU_REPORT,
+    HISTORY,
+    ORDERS,
+    REPLICA,
+    REPLICA_COUNTS,
+    ROUTES,
+    STATUSES,
+)
 
 _BATCH = 5_000
 
@@ -56,13 +65,16 @@ class RedisManagerState:
             pipe.hgetall(self._link.keys.order_versions())
             pipe.hkeys(self._link.keys.routes())
             pipe.hget(self._link.keys.manager(), "notes")
-            replicas, versions, routed, notes = await pipe.execute()
+            pipe.hgetall(self._link.keys.gpu_reports())
+            replicas, versions, routed, notes, reports = await pipe.execute()
+        booked = {WorkerId(text(w)): doc for w, doc in reports.items()}
         docs = {ReplicaId(text(i)): doc for i, doc in replicas.items()}
         return SavedFleet(
             await read_all(self._link, "replica", docs, REPLICA.load),
             {WorkerId(text(w)): number(v) for w, v in versions.items()},
             frozenset(text(name) for name in routed),
             await read_one(self._link, "manager", "notes", notes, HISTORY.load),
+            await read_all(self._link, "gpu_report", booked, GPU_REPORT.load),
         )
 
     async def publish(self, right: str, owner: str, publication: Publication) -> bool:
@@ -97,6 +109,24 @@ def _writes(keys: KeyNames, publication: Publication) -> list[scripts.Write]:
         writes.append(_field(keys.manager(), "census", counts))
     for decision, count in publication.decision_counts.items():
         writes.append(("hincrby", keys.decision_counts(), decision, count))
+    if publication.gpu_time is not None:
+        writes += _gpu_writes(keys, publication.gpu_time)
+    return writes
+
+
+def _gpu_writes(keys: KeyNames, booking: GpuBooking) -> list[scripts.Write]:
+    by_model, by_worker = keys.gpu_models(booking.day), keys.gpu_workers(booking.day)
+    writes: list[scripts.Write] = []
+    for key, counts, lives_ms in (
+        (by_model, booking.by_model, USAGE_MS),
+        (by_worker, booking.by_worker, GPU_WORKERS_MS),
+    ):
+        for name, ms in counts.items():
+            writes.append(("hincrby", key, name, ms))
+        if counts:
+            writes.append(("expire", key, "", lives_ms))
+    for worker, report in booking.reports.items():
+        writes.append(_field(keys.gpu_reports(), worker, GPU_REPORT.dump(report) if report else None))
     return writes
 
 

@@ -27,9 +27,9 @@ _PASSING = (
 _TYPES = {
     "hash": (
         "task:", "shares:", "idem:", "counts:", "totals", "bound:", "gangs", "dead", "webhook_secrets", "keys", "session:",
-        "chat:account:", "chat:slots:", "usage:of:", "history:", "loops:manager", "fleet:models", "fleet:worker:",
+        "chat:account:", "chat:slots:", "usage:of:", "usage:gpu:", "history:", "loops:manager", "fleet:models", "fleet:worker:",
         "fleet:beat:", "fleet:orders:", "fleet:versions", "fleet:routes", "fleet:replicas", "fleet:manager", "fleet:deeds",
-        "fleet:demand:",
+        "fleet:demand:", "fleet:gpu",
     ),
     "stream": ("events", "events:", "queue:", "audit", "fleet:news", "fleet:changes"),
     "set": ("queues", "usage:day:", "fleet:declared", "fleet:workers", "fleet:gateways"),
@@ -228,6 +228,14 @@ class KeyNames:
         """There once a gateway's batch was counted. Gateways write and read. 1 hour."""
         return f"{self.prefix}:usage:batch:{batch}"
 
+    def gpu_models(self, day: str) -> str:
+        """Hash of GPU time in ms by state:kind:model, and of `work::model`: tenants' work_ms. Manager, gateways and gangs write, gateways and manager read. 400 days."""
+        return f"{self.prefix}:usage:gpu:{day}"
+
+    def gpu_workers(self, day: str) -> str:
+        """Hash of GPU time in ms by state:kind:worker. Manager writes, gateways read. 93 days."""
+        return f"{self.prefix}:usage:gpu:{day}:workers"
+
     # The service
 
     def genesis(self) -> str:
@@ -291,6 +299,10 @@ class KeyNames:
     def decision_counts(self) -> str:
         """Hash of counts of what the manager decided, by decision:model. Manager writes, gateways read for metrics. For ever."""
         return f"{self.prefix}:fleet:deeds"
+
+    def gpu_reports(self) -> str:
+        """Hash of the reports of GPU time that were booked last, by worker. Manager writes and reads. As the worker."""
+        return f"{self.prefix}:fleet:gpu"
 
     def gateways(self) -> str:
         """Set of gateways. Gateways write, gateways and manager read. A name goes when its demand lapsed."""

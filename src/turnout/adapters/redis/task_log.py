@@ -142,17 +142,19 @@ class RedisTaskLog:
             after = evolve(task, event)
             if after is task:
                 raise Stale(f"{event.kind} came too late: {task_id} is {task.state}, attempt {task.attempt}.")
-            if await self.write(after, version, event):
+            if await self.write(after, version, event, task):
                 return after
         raise Unavailable(f"{task_id} is being written by too many at once.", retry_after_s=1.0)
 
-    async def write(self, task: Task, version: int, event: Event | None) -> bool:
+    async def write(self, task: Task, version: int, event: Event | None, before: Task | None = None) -> bool:
         """Writes the task over `version`, with its event and what becomes of its turn; False if it has moved on.
 
-        A write that leaves a task queued gives its turn back: only a claimed task keeps one.
+        A write that leaves a task queued gives its turn back: only a claimed task keeps one. `before` is the task as it was:
+        the work of an attempt that ends is counted by it.
         """
         move = "end" if task.ended else "requeue" if task.state is State.QUEUED else "keep"
         ended_at = task.finished_at or 0.0
+        at = event.at if event is not None else ended_at
         return await scripts.commit(
             self._link,
             id=task.id,
@@ -165,9 +167,9 @@ class RedisTaskLog:
             ended_ms=int(ended_at * 1000),
             ttl_ms=self._retention_ms if task.ended else 2 * self._retention_ms,
             webhook=task.webhook_url is not None,
-            day=day_of(ended_at),
+            day=day_of(at),
             usage_ms=USAGE_MS,
-            used=amounts_of(used_by(task)) if task.ended else (),
+            used=amounts_of(used_by(before, task, at)),
         )
 
     async def forget(self, task: Task) -> None:

@@ -100,7 +100,7 @@ class RedisQueue:
             if task.state is State.IN_PROGRESS:
                 event = Interrupted(time.time(), task.attempt, reason, counts=counts)
                 task = evolve(task, event)
-            if await self._tasks.write(task, stored.version, event):
+            if await self._tasks.write(task, stored.version, event, stored.task):
                 return task
         return None
 

@@ -6,11 +6,15 @@ from dataclasses import replace
 from turnout.adapters.redis import scripts
 from turnout.adapters.redis.connection import RedisConnection, translated
 from turnout.adapters.redis.records import number, text
+from turnout.domain.gpu_cost import GpuDay
+from turnout.domain.gpu_time import GpuCell, cell_of
 from turnout.domain.tasks import TenantId
 from turnout.domain.usage import FIGURES, UsageRow, Used
 
 USAGE_MS = 400 * 86_400_000
+GPU_WORKERS_MS = 93 * 86_400_000  # there may be thousands a day; what is asked for at once is less
 _AT_ONCE = 500  # hashes that are read in one go
+_WORK = b"work::"
 
 
 class RedisUsage:
@@ -52,10 +56,40 @@ class RedisUsage:
                 rows += _rows(day, name, counts)
         return rows
 
+    async def gpu_days(self, days: Sequence[str], *, workers: bool) -> list[GpuDay]:
+        keys = self._link.keys
+        async with translated():
+            pipe = self._link.client.pipeline(transaction=False)
+            for day in days:
+                pipe.hgetall(keys.gpu_models(day))
+                if workers:
+                    pipe.hgetall(keys.gpu_workers(day))
+            found = await pipe.execute()
+        every = 2 if workers else 1
+        by_worker = found[1::2] if workers else [dict[bytes, bytes]()] * len(days)
+        return [
+            GpuDay(
+                day,
+                _cells(models),
+                _cells(held),
+                {
+                    text(name)[len(_WORK) :]: number(ms)
+                    for name, ms in models.items()
+                    if name.startswith(_WORK)
+                },
+            )
+            for day, models, held in zip(days, found[::every], by_worker, strict=True)
+        ]
+
 
 def amounts_of(used: Used) -> list[tuple[str, int]]:
     """The figures that are not zero."""
     return [(figure, amount) for figure in FIGURES if (amount := getattr(used, figure))]
+
+
+def _cells(counts: dict[bytes, bytes]) -> dict[GpuCell, int]:
+    named = ((cell_of(text(name)), ms) for name, ms in counts.items())
+    return {cell: number(ms) for cell, ms in named if cell is not None}
 
 
 def _rows(day: str, tenant: TenantId, counts: dict[bytes, bytes]) -> list[UsageRow]:

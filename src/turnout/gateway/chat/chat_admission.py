@@ -163,7 +163,7 @@ class ChatCall(UpstreamCall):
     """One request at one replica. It has a seat there and is counted in its tenant's share, and gives both back when
     the relay says that it is over. On a direct route it is counted there, too."""
 
-    __slots__ = ("_admission", "_direct", "_first_at", "_request", "_seat", "_tried")
+    __slots__ = ("_admission", "_direct", "_first_at", "_request", "_seat", "_seated_at", "_tried")
 
     def __init__(
         self, admission: ChatAdmission, request: ChatRequest, seat: Seat, tried: frozenset[ReplicaId]
@@ -188,6 +188,7 @@ class ChatCall(UpstreamCall):
         self._request = request
         self._seat = seat
         self._first_at = request.began
+        self._seated_at = monotonic()
         self._tried = tried
 
     @property
@@ -227,9 +228,11 @@ class ChatCall(UpstreamCall):
         elif outcome.client_gone and outcome.sent:  # a client that hangs up pays for the prompt all the same
             prompt = figures.guess_prompt(len(request.ask.body))
         request.share.leave(prompt + completion)
+        now = monotonic()
         if error is None or outcome.bytes_out or outcome.client_gone:
+            work_ms = int((now - self._seated_at) * 1000) + 1
             uncounted = usage is None and outcome.status in (0, 200)
-            self._admission.usage.add(request.tenant, request.model, prompt, completion, uncounted)
+            self._admission.usage.add(request.tenant, request.model, prompt, completion, uncounted, work_ms)
         ended = error.value if error is not None else str(outcome.status)
         if failed:
             log.warning(
@@ -239,7 +242,6 @@ class ChatCall(UpstreamCall):
                 replica=self._seat.route.replica,
                 failure=ended,
             )
-        now = monotonic()
         if self._direct is not None:
             figures.direct += 1
         figures.finished(ended, now - request.began, prompt, completion)

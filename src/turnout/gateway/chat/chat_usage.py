@@ -31,15 +31,18 @@ class ChatUsage:
             None  # a batch that is sent again has the same name, and is counted once
         )
 
-    def add(self, tenant: TenantId, model: str, prompt: int, completion: int, uncounted: int) -> None:
-        """One request that ended."""
+    def add(
+        self, tenant: TenantId, model: str, prompt: int, completion: int, uncounted: int, work_ms: int
+    ) -> None:
+        """One request that ended, after so long at a replica."""
         counts = self._counts.get((tenant, model))
         if counts is None:
-            counts = self._counts[tenant, model] = [0, 0, 0, 0]
+            counts = self._counts[tenant, model] = [0, 0, 0, 0, 0]
         counts[0] += 1
         counts[1] += prompt
         counts[2] += completion
         counts[3] += uncounted
+        counts[4] += work_ms
 
     async def run(self) -> None:
         while True:
@@ -53,8 +56,8 @@ class ChatUsage:
                 counts, self._counts = self._counts, {}
                 day = day_of(self._now())
                 rows = [
-                    UsageRow(day, tenant, model, Used(*figures))
-                    for (tenant, model), figures in counts.items()
+                    UsageRow(day, tenant, model, Used(*figures, work_ms=work_ms))
+                    for (tenant, model), (*figures, work_ms) in counts.items()
                 ]
                 self._unsent = (f"{self._gateway}-{next(self._numbers)}", rows)
             try:

@@ -5,6 +5,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from turnout.domain.fleet import Rules
+from turnout.domain.gpu_cost import price_of
+from turnout.domain.gpu_time import cell_of
 from turnout.domain.histogram import START_SECONDS, Histogram
 from turnout.domain.model_status import ModelStatus
 from turnout.domain.serving import Gpu, Standing, StoredHeartbeat, WorkerId
@@ -17,12 +19,13 @@ _RULES = Rules()
 
 @dataclass(frozen=True, slots=True)
 class FleetView:
-    """All that was read for one scrape; `names` are the workers' own."""
+    """All that was read for one scrape; `names` are the workers' own. `prices` are by kind of GPU, as they were set."""
 
     figures: FleetFigures = field(default_factory=FleetFigures)
     statuses: Mapping[str, ModelStatus] = field(default_factory=dict[str, ModelStatus])
     heartbeats: Mapping[WorkerId, StoredHeartbeat] = field(default_factory=dict[WorkerId, StoredHeartbeat])
     names: Mapping[WorkerId, str] = field(default_factory=dict[WorkerId, str])
+    prices: Mapping[str, float] = field(default_factory=dict[str, float])
 
 
 def fleet_text(view: FleetView) -> str:
@@ -38,7 +41,9 @@ def _of_models(view: FleetView) -> Iterator[str]:
     for name, count in view.figures.decision_counts.items():
         what, _, rest = name.partition(":")
         detail, _, model = rest.partition(":")
-        if what.startswith("ready_"):
+        if what.startswith("gpu_"):
+            counts["gpu"][(model, detail, what[4:])] = count
+        elif what.startswith("ready_"):
             _add_start(starts.setdefault((model, what[6:]), Histogram(START_SECONDS)), detail, count)
         elif what in ("start", "wake"):
             counts["starts"][(model, what, detail)] = count
@@ -67,6 +72,18 @@ def _of_models(view: FleetView) -> Iterator[str]:
         "From the order to start or wake a replica until it was ready.",
         ("model", "kind"),
         starts.items(),
+    )
+    yield counter(
+        "turnout_gpu_seconds_total",
+        "GPU time by what the GPUs did for a model: busy, loading, idle, asleep; free is for none.",
+        ("model", "kind", "state"),
+        ((labels, ms / 1000) for labels, ms in counts["gpu"].items()),
+    )
+    yield gauge(
+        "turnout_gpu_hour_price",
+        "What an hour of such a GPU costs (gpu_prices).",
+        ("kind",),
+        (((kind,), price_of(view.prices, kind)) for kind in sorted({kind for _, kind, _ in counts["gpu"]})),
     )
     yield counter(
         "turnout_evictions_total",
@@ -145,6 +162,15 @@ def _of_workers(view: FleetView) -> Iterator[str]:
     )
 
 
+def _gpu_seconds(view: FleetView) -> Iterator[tuple[Labels, float]]:
+    for worker, beat in view.heartbeats.items():
+        counted: Counter[Labels] = Counter()
+        for name, ms in beat.gpu_time.counts.items() if beat.gpu_time else ():
+            if (cell := cell_of(name)) is not None:
+                counted[(worker, cell.gpu, cell.state)] += ms
+        yield from ((labels, ms / 1000) for labels, ms in counted.items())
+
+
 def _of_gpus(view: FleetView) -> Iterator[str]:
     gpus = [(w, str(gpu.index), gpu) for w, beat in view.heartbeats.items() for gpu in beat.machine.gpus]
     yield gauge(
@@ -152,6 +178,12 @@ def _of_gpus(view: FleetView) -> Iterator[str]:
         "What kind of GPU it is.",
         ("worker", "gpu", "name"),
         (((worker, index, gpu.name), 1) for worker, index, gpu in gpus),
+    )
+    yield counter(
+        "turnout_worker_gpu_seconds_total",
+        "GPU time of a worker by what its GPUs did, since it started.",
+        ("worker", "kind", "state"),
+        _gpu_seconds(view),
     )
     for name, about, figure in (
         ("memory_bytes", "Memory of a GPU.", "total_bytes"),

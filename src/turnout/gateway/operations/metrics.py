@@ -5,7 +5,7 @@ take one, do not add them up. [docs/metrics.md] has them all.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from time import perf_counter
 
 from prometheus_client import (
@@ -82,6 +82,7 @@ class Metrics:
         gangs: GangList,
         fleet_status: FleetStatus,
         catalog: Catalog,
+        prices: Mapping[str, float],
         texts: Sequence[Callable[[], str]] = (),
     ) -> None:
         self._own = own
@@ -91,6 +92,7 @@ class Metrics:
         self._gang_list = gangs
         self._fleet_status = fleet_status
         self._catalog = catalog
+        self._prices = prices
         self._texts = texts
         self._asking = asyncio.Lock()
         self._seen = ""
@@ -123,6 +125,7 @@ class Metrics:
             await self._fleet_status.statuses(),
             seen.heartbeats,
             {worker: enrolment.name for worker, enrolment in seen.enrolments.items()},
+            self._prices,
         )
         open_tasks = [((state,), n) for state, n in totals.items() if state not in TERMINAL]
         ended = [((state,), n) for state, n in totals.items() if state in TERMINAL]

@@ -83,7 +83,8 @@ async def heartbeat(
     enrolled = await identify_worker(gateway, worker_id, authorization)
     worker = enrolled.id
     body = await read_json(request, Heartbeat)
-    await gateway.stores.workers.heard(worker, StoredHeartbeat(body.machine, body.replicas, body.seen))
+    beat = StoredHeartbeat(body.machine, body.replicas, body.seen, gpu_time=body.gpu_time)
+    await gateway.stores.workers.heard(worker, beat)
     gateways = tuple(await gateway.stores.demand.gateways()) if enrolled.url == TUNNEL else ()
     async with gateway.revocations.workers.within(worker, evicted()):
         sheet = await gateway.stores.orders.get(worker)

@@ -156,7 +156,7 @@ async def commit(
 ) -> bool:
     """Writes a task's next version with its event, and what becomes of its turn; False if the version was another.
 
-    An empty event is not recorded. `day` and `used` count when the task ends.
+    An empty event is not recorded. `used` is counted on `day`.
     """
     done = await _commit.run(
         link,
@@ -333,7 +333,7 @@ async def store_heartbeat(
     return int(seq) or None
 
 
-Operation = Literal["hset", "hincrby", "hdel", "del", "orders", "tell"]
+Operation = Literal["hset", "hincrby", "expire", "hdel", "del", "orders", "tell"]
 Write = tuple[Operation, str, str | int, str | bytes | int]
 """An operation with the key, field and value that it takes; an empty one where it takes none."""
 

@@ -1,6 +1,6 @@
 -- Writes a task's next version with the event that led to it, if nobody wrote in between.
 -- `move` says what becomes of its turn: 'keep', 'requeue' (the task waits again), 'end'. Returns 1, or 0 when
--- the version was another. Then come (figure, amount)… of what a task that ends used.
+-- the version was another. Then come (figure, amount)… of what a task that ends, or an attempt of it, used.
 local id, version, doc, state, attempt, move, event, ended_ms, ttl_ms, webhook, day, usage_ms = unpack(ARGV, 1, 12)
 local used = 13
 
@@ -31,7 +31,7 @@ if move == 'requeue' and turn then
 elseif move == 'end' then
   redis.call('ZREM', unfinished_key(model), id)
   if webhook == '1' then redis.call('ZADD', outbox_key(), ended_ms, id) end
-  for i = used, #ARGV, 2 do count_use(day, tenant, model, ARGV[i], ARGV[i + 1], usage_ms) end
 end
+for i = used, #ARGV, 2 do count_use(day, tenant, model, ARGV[i], ARGV[i + 1], usage_ms) end
 if event ~= '' then record(id, tenant, event, ttl_ms) end
 return 1

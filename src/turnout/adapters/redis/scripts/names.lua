@@ -34,6 +34,7 @@ local function chat_account_key(tenant) return P .. ':chat:account:' .. tenant e
 local function chat_slots_key(tenant) return P .. ':chat:slots:' .. tenant end
 local function usage_of_key(day, tenant) return P .. ':usage:of:' .. day .. ':' .. tenant end
 local function usage_day_key(day) return P .. ':usage:day:' .. day end
+local function gpu_models_key(day) return P .. ':usage:gpu:' .. day end
 local function usage_batch_key(batch) return P .. ':usage:batch:' .. batch end
 local function genesis_key() return P .. ':genesis' end
 local function canary_key() return P .. ':canary' end
@@ -121,10 +122,15 @@ local function record(id, tenant, event, ttl_ms)
   )
 end
 
--- Adds to what a tenant used on a day, and to the tenants of that day.
+-- Adds to what a tenant used on a day, and to the tenants of that day. All tenants' work on a model is added up, too: its GPU
+-- time is divided by that.
 local function count_use(day, tenant, model, figure, amount, ttl_ms)
   count(usage_of_key(day, tenant), figure .. ':' .. model, amount)
   redis.call('PEXPIRE', usage_of_key(day, tenant), ttl_ms)
   redis.call('SADD', usage_day_key(day), tenant)
   redis.call('PEXPIRE', usage_day_key(day), ttl_ms)
+  if figure == 'work_ms' then
+    count(gpu_models_key(day), 'work::' .. model, amount)
+    redis.call('PEXPIRE', gpu_models_key(day), ttl_ms)
+  end
 end

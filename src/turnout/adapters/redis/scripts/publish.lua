@@ -8,6 +8,8 @@ for i = 4, #ARGV, 4 do
     redis.call('HSET', key, field, value)
   elseif operation == 'hincrby' then
     count(key, field, value)
+  elseif operation == 'expire' then
+    redis.call('PEXPIRE', key, value)
   elseif operation == 'hdel' then
     redis.call('HDEL', key, field)
   elseif operation == 'del' then
