@@ -50,7 +50,7 @@ LOAD_S = 4.0
 IDLE_S = 20.0
 VIDEO = "wan-tiny-t2v"
 CHATS = ("left", "right")
-BURSTS = (5.0, 210.0)
+BURSTS = (5.0, 60.0, 115.0, 170.0, 225.0, 280.0)
 _INTO_IT_S = 2.0
 _MEMORY = psutil.virtual_memory().total
 
@@ -74,7 +74,6 @@ class Record:
     starts: Counter[str] = field(default_factory=Counter[str])
     loads: dict[str, list[float]] = field(default_factory=dict[str, list[float]])
     stop_s: dict[str, float] = field(default_factory=dict[str, float])
-    killed_at: float | None = None
 
 
 async def measure() -> Table:
@@ -138,9 +137,28 @@ def _busy(seen: Sequence[Seen]) -> float:
 
 def simulated(record: Record, late_s: float = 0.0) -> Outcome:
     """`late_s` is added to the load times."""
+    undisturbed = _simulated(record, late_s, Faults())
+    killed = next((one for one in record.seen if len(one.spans) > 1), None)
+    if killed is None:
+        return undisturbed
+    # Killed as far into the rendering as it really was, whenever that began here.
+    videos = sorted(one.at for one in record.seen if one.model == VIDEO)
+    wait_s = undisturbed.waits_of[VIDEO][videos.index(killed.at)]
+    kill = Kill(at_s=killed.at + wait_s + _length(killed.spans[0]), model=VIDEO)
+    return _simulated(record, late_s, Faults(kills=(kill,)))
+
+
+def _length(span: tuple[float, float]) -> float:
+    return span[1] - span[0]
+
+
+def _simulated(record: Record, late_s: float, faults: Faults) -> Outcome:
     requests: list[PlannedRequest] = []
+    checkpoint_s = 1e5
     for n, one in enumerate(sorted(record.seen, key=lambda s: s.at)):
-        seconds = one.spans[-1][1] - one.spans[-1][0]  # the last attempt did all of it
+        seconds = sum(map(_length, one.spans))
+        if len(one.spans) > 1:  # the second attempt went on where the first ended
+            checkpoint_s = _length(one.spans[0]) - 1e-6
         requests.append(
             PlannedRequest(one.at, n, one.model, TenantId(one.tenant), seconds, 0, Priority.NORMAL)
         )
@@ -170,13 +188,12 @@ def simulated(record: Record, late_s: float = 0.0) -> Outcome:
                 loads=tuple(max(0.1, load_s + late_s) for load_s in record.loads.get(name, ())),
                 stop_s=record.stop_s.get(name, 0.5),
                 seconds=1.0,
-                checkpoint_s=1e5,
+                checkpoint_s=checkpoint_s,
             ),
         )
         for name, model in served.items()
     }
     kind = MachineKind(gpus=0, memory_bytes=int(0.8 * _MEMORY), min=1, max=1)
-    faults = Faults(kills=(Kill(at_s=record.killed_at, model=VIDEO),) if record.killed_at else ())
     scenario = Scenario(
         models,
         (),
@@ -264,7 +281,11 @@ async def _chat(service: Service, key: str, record: Record, seen: Seen, began: f
 async def _video(service: Service, key: str, record: Record, seen: Seen, began: float) -> None:
     await asyncio.sleep(max(0.0, began + seen.at - time.time()))
     headers = {"Authorization": f"Bearer {key}"}
-    body = {"model": VIDEO, "prompt": f"a red ball {seen.at}", "steps": 1, "size": "64x64", "frames": 5}
+    # Short ones, but in the last burst, so that the kill meets one that is being rendered.
+    work = (20, "128x128", 17) if seen.at > BURSTS[-1] - 1 else (1, "64x64", 5)
+    body = {"model": VIDEO, "prompt": f"a red ball {seen.at}"} | dict(
+        zip(("steps", "size", "frames"), work, strict=True)
+    )
     async with httpx.AsyncClient(timeout=300, headers=headers) as http:
         made = await http.post(f"{service.url}/v1/videos", json=body)
         made.raise_for_status()
@@ -293,7 +314,6 @@ async def _kill(service: Service, record: Record, began: float) -> None:
         if any(seen.at > BURSTS[-1] for seen in record.rendering) and (gangs := service.parts("gang")):
             await asyncio.sleep(_INTO_IT_S)
             gangs[0].kill()
-            record.killed_at = time.time() - began
             return
         await asyncio.sleep(0.2)
 

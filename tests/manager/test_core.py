@@ -271,6 +271,39 @@ def test_a_sleeper_wakes_once_others_made_room() -> None:
     assert world.ready("a") and world.starts["a"] == 1 and not world.ready("b")
 
 
+def test_models_that_can_sleep_take_turns_asleep() -> None:
+    world = World(Box(W1), models=[model(n, gb=60, sleep=True, idle_s=500.0) for n in "ab"])
+    for n in range(4):
+        name, other = "ab"[n % 2], "ba"[n % 2]
+        world.ask(other)
+        world.ask(name, waiting=1)
+        world.ticks(20)
+        assert world.ready(name) and not world.ready(other)
+    assert world.starts == {"a": 1, "b": 1}
+
+
+def test_a_model_that_would_keep_too_much_asleep_leaves() -> None:
+    world = World(Box(W1), models=[model(n, gb=80, sleep=True, idle_s=500.0) for n in "ab"])
+    for name in "ab":
+        world.ask(name, waiting=1)
+        world.ticks(20)
+        world.ask(name)
+    assert world.ready("b") and not world.of("a")
+
+
+def test_a_model_that_is_asked_for_while_it_makes_room_waits_for_its_turn() -> None:
+    world = World(Box(W1), models=[model(n, gb=60, sleep=True, idle_s=500.0) for n in "ab"])
+    world.ask("a", waiting=1)
+    world.ticks(20)
+    world.ask("a")
+    world.ask("b", waiting=1)
+    while world.of("a")[0].want is not Want.ASLEEP:
+        world.tick()
+    world.ask("a", waiting=1)
+    world.ticks(5)
+    assert world.ready("b") and not world.ready("a")
+
+
 def test_a_model_that_no_worker_could_host_is_given_up_until_one_joins() -> None:
     world = World(Box(W1, gpus=2), models=[model("a", gpus=4)])
     world.tick()

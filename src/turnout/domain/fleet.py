@@ -194,6 +194,7 @@ def _moved(replica: Replica, phase: Phase, report: ReplicaReport, now: float, de
         ready_at = None
     return replace(
         replica,
+        closing=None if phase is Phase.SLEEPING and replica.want is Want.ASLEEP else replica.closing,
         phase=phase,
         phase_since=now if changed else replica.phase_since,
         ready_at=ready_at,

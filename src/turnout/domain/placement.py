@@ -157,24 +157,28 @@ def room_later(worker: Worker, replicas: Collection[Replica], *, freeing: bool) 
     for replica in replicas:
         share = gpu_share(replica)
         if replica.leaving:
+            kept = replica.needs.asleep_gpu_memory_bytes if replica.to_sleep else 0
             for index in replica.gpus:
                 if index in measured:
-                    measured[index] += share
-            measured_memory += replica.needs.memory_bytes
-            continue
+                    measured[index] += share - kept
+            share = kept
+            measured_memory += 0 if replica.to_sleep else replica.needs.memory_bytes
         for index in replica.gpus:
             if index in promised:
                 promised[index] -= share
-        memory -= replica.needs.memory_bytes
+        if replica.to_sleep or not replica.leaving:
+            memory -= replica.needs.memory_bytes
     gpus = {gpu.index: _free_on(gpu, promised[gpu.index], measured[gpu.index]) for gpu in machine.gpus}
     return Room(worker, gpus, min(memory, measured_memory), set()).settle()
 
 
-def with_freed(room: Room, victims: Iterable[Replica]) -> Room:
-    """The room if these left, too."""
+def with_freed(room: Room, victims: Iterable[Replica], asleep: Collection[Replica] = ()) -> Room:
+    """The room if these left, too, or slept."""
     freed = Room(room.worker, dict(room.gpus), room.memory, set(room.blocked))
     for victim in victims:
         freed.take(victim.gpus, -gpu_share(victim), -victim.needs.memory_bytes)
+    for victim in asleep:
+        freed.take(victim.gpus, victim.needs.asleep_gpu_memory_bytes, victim.needs.memory_bytes)
     return freed.settle()
 
 

@@ -236,7 +236,8 @@ class Worker:
 class Closing:
     """A replica that gets no new requests any more; once it has none left, it is to be `then`.
 
-    `room_for` names the model that it makes room for. A closing replica may be opened again.
+    `room_for` names the model that it makes room for. A closing replica may be opened again. One that is to sleep stays
+    closing until it does.
     """
 
     since: float
@@ -291,8 +292,13 @@ class Replica:
 
     @property
     def leaving(self) -> bool:
-        """Its memory will be free when it has gone: closed, or told to go."""
+        """Its memory will be free when it has gone, or some of it when it sleeps: closed, or told to go."""
         return self.want is Want.GONE or self.closing is not None
+
+    @property
+    def to_sleep(self) -> bool:
+        """Whether it will be asleep, and is not yet."""
+        return self.closing is not None and self.closing.then is Want.ASLEEP
 
 
 _OPEN = frozenset({Phase.STARTING, Phase.READY, Phase.SLEEPING})

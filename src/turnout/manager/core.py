@@ -7,6 +7,7 @@ follow from them are read off the fleet (`views`).
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from math import inf
 
 from turnout.domain.fleet import Failures, Fleet, GivenUp, evolve
 from turnout.domain.serving import Closing, Phase, Replica, ReplicaId, Standing, Want, Worker, WorkerId
@@ -142,7 +143,7 @@ def _report(
 ) -> Worker:
     """Moves the worker's replicas as it reports them; the worker, with other orders when one has left. Adds to
     `became_ready` how long those took that did."""
-    left = lost = False
+    left = lost = slept = False
     for replica_id in own:
         replica = replicas[replica_id]
         after = evolve(replica, worker.reports.get(replica_id), worker, now, absent_s)
@@ -151,16 +152,19 @@ def _report(
             left, lost = True, lost or replica.want is not Want.GONE
         elif after is not replica:
             replicas[replica_id] = after
+            slept = slept or (after.asleep and not replica.asleep)
             if after.phase is Phase.READY and replica.phase is not Phase.READY:
                 became_ready[after.model] = now - replica.phase_since
     if not left:
-        return worker
+        return replace(worker, freed_at=now) if slept else worker
     version = worker.version + 1
     return replace(worker, version=version, hold=version if lost else worker.hold, freed_at=now)
 
 
 def _aged(workers: dict[WorkerId, Worker], fleet: Fleet, now: float) -> dict[WorkerId, Worker]:
     rules, heard_since = fleet.rules, now - fleet.rules.suspect_s
+    if rules.suspect_s == inf:
+        return workers
     silent = [w for w in workers.values() if w.heard_at <= heard_since or w.standing is not Standing.ALIVE]
     for worker in silent:  # nearly always nobody
         standing = rules.standing(now - worker.heard_at)
@@ -236,7 +240,7 @@ def _wanted(replica: Replica, want: Want, worker: Worker | None, now: float) -> 
         replica,
         want=want,
         needs=needs,
-        closing=None,
+        closing=replica.closing if want is Want.ASLEEP else None,
         ordered=worker.version + 1 if worker else replica.ordered,
         ordered_at=now,
         phase_since=now if waking else replica.phase_since,

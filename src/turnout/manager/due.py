@@ -34,7 +34,7 @@ def _of_replicas(fleet: Fleet) -> list[float]:
             times.append(replica.phase_since + rules.bury_s)
         elif replica.coming:
             times.append(replica.phase_since + replica.spec.load_timeout_s)
-        elif replica.closing is not None:
+        elif replica.closing is not None and replica.closing.then is not replica.want:
             times.append(replica.closing.since + rules.settle_s)
         elif model is not None and replica.asleep:
             times.append(replica.phase_since + model.asleep_s)

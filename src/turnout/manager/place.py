@@ -33,7 +33,7 @@ from turnout.domain.serving import (
 )
 from turnout.manager.capacity import Capacity, Feasibility
 from turnout.manager.events_and_commands import Command, GiveUp, SetWant, StartReplica, TakeUp
-from turnout.manager.scale import Claim, Urgency
+from turnout.manager.scale import Claim, Urgency, rest_of
 from turnout.manager.tend import leave
 
 _MAX_MACHINES = 32  # machines on which a set of victims is worked out for one claim
@@ -134,7 +134,7 @@ class _PlacementPass:
         victims = fewest_victims(self._later_rooms[worker], self._candidates(worker, claim), needs, gpus)
         if victims is None:
             return None
-        commands = self._evict(claim, victims, worker)
+        commands = self._evict(claim, victims, worker, needs, gpus)
         self._reserve(worker, gpus, needs)
         return commands
 
@@ -203,18 +203,30 @@ class _PlacementPass:
         room = self._later_rooms[worker_id]
         needs = needs_on(model, room.worker.machine)
         gpus = with_freed(room, victims).fit(needs) or ()
-        commands = self._evict(claim, victims, worker_id)
+        commands = self._evict(claim, victims, worker_id, needs, gpus)
         self._reserve(worker_id, gpus, needs)
         return commands
 
-    def _evict(self, claim: Claim, victims: Sequence[Replica], worker: WorkerId) -> list[Command]:
-        """Lets the victims go, if all of them may go by now; else the room is only kept for the claim."""
+    def _evict(
+        self, claim: Claim, victims: Sequence[Replica], worker: WorkerId, needs: Needs, gpus: tuple[int, ...]
+    ) -> list[Command]:
+        """Lets the victims go, if all of them may go by now; else the room is only kept for the claim. Those that can
+        sleep do, where what they keep leaves enough room."""
         if not all(self._mature(v) for v in victims):
             return []
-        self._later_rooms.replace(worker, with_freed(self._later_rooms[worker], victims))
+        room = self._later_rooms[worker]
+        models = self._fleet.models
+        asleep = [v for v in victims if v.phase is Phase.READY and rest_of(models[v.model], v) is Want.ASLEEP]
+        freed = with_freed(room, victims, asleep)
+        if not freed.holds(gpus, needs.gpu_memory_bytes, needs.memory_bytes):
+            asleep, freed = [], with_freed(room, victims)
+        self._later_rooms.replace(worker, freed)
         self._used.update(v.id for v in victims)
         self._evicted.update(v.model for v in victims if v.open)
-        return [leave(v, f"room for {claim.model}", room_for=claim.model) for v in victims]
+        return [
+            leave(v, f"room for {claim.model}", Want.ASLEEP if v in asleep else Want.GONE, claim.model)
+            for v in victims
+        ]
 
     def _promising(self, claim: Claim, model: ServedModel) -> Iterator[WorkerId]:
         """Machines that would have room if all who may leave left; looked at once for a pass."""

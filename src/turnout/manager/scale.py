@@ -97,8 +97,9 @@ def _since(old: float | None, now: float) -> float:
 
 
 def _dozing(replica: Replica) -> bool:
-    """Told to fall asleep and not yet asleep: its memory is still its own."""
-    return replica.want is Want.ASLEEP and replica.phase is Phase.READY
+    """Told to fall asleep and not yet asleep, and nobody waits for its memory."""
+    waited_for = replica.closing is not None and replica.closing.room_for is not None
+    return replica.want is Want.ASLEEP and replica.phase is Phase.READY and not waited_for
 
 
 def _idled_out(replica: Replica, fleet: Fleet, model: ServedModel) -> bool:
@@ -157,17 +158,17 @@ def _surplus(
     idle = [r for r in ready if r.busy == 0 and now - max(r.used_at, r.ready_at or 0.0) >= model.idle_s]
     for replica in (idle or (ready[:1] if thin else []))[:count]:
         reason = f"idle for {model.idle_s:g} s" if idle else "the load went down"
-        yield Close(replica.id, _rest_of(model, replica), reason)
+        yield Close(replica.id, rest_of(model, replica), reason)
 
 
 def _stopped(model: ServedModel, serving: Sequence[Replica], count: int) -> Iterator[Close]:
     """Closes them whether they are idle or not: each finishes what it has."""
     ready = [r for r in serving if r.phase is Phase.READY]
     for replica in ready[:count]:
-        yield Close(replica.id, _rest_of(model, replica), "an admin stopped it")
+        yield Close(replica.id, rest_of(model, replica), "an admin stopped it")
 
 
-def _rest_of(model: ServedModel, replica: Replica) -> Want:
+def rest_of(model: ServedModel, replica: Replica) -> Want:
     """What a replica that is not needed any more becomes."""
     return Want.ASLEEP if model.sleep and replica.spec.sleep else Want.GONE
 

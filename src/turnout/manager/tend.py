@@ -75,7 +75,7 @@ def _own_course(
         if replica.phase is Phase.FAILED and now - replica.phase_since >= rules.bury_s:
             yield ForgetReplica(replica.id, "it failed")
         return
-    if closing is not None:
+    if closing is not None and closing.then is not replica.want:
         idle = replica.busy == 0 and worker.heard_at >= closing.since + rules.settle_s
         if replica.phase is not Phase.READY and replica.busy == 0:
             yield SetWant(replica.id, Want.GONE, closing.reason)
