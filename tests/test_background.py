@@ -99,6 +99,7 @@ _MADE_ELSEWHERE = {
     "peer_connections.py": (1, _REQUEST),
     "relay/client_connection.py": (2, _REQUEST),
     "relay/exchange.py": (2, _REQUEST),
+    "wiring/relay_socket.py": (2, _AWAITED),
     "wiring/on_ray/gang_replica.py": (2, "Serve checks the replica's health"),
     "wiring/on_ray/manager_actor.py": (2, "an error ends the process, and Ray starts another"),
     "wiring/on_ray/scaling_policy.py": (1, "catches every error"),

@@ -13,7 +13,8 @@ import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import httpx
 import pytest
@@ -31,14 +32,17 @@ from tests.on_ray.cluster import (
     settings,
     tiny,
 )
+from tests.workers import JoinedWorker
 from websockets.asyncio.client import connect as open_socket
 
 from turnout.domain.keys import Role, mint
 from turnout.domain.tasks import TenantId
-from turnout.wiring.stores import open_stores
+from turnout.wiring.stores import Stores, open_stores
 
 pytestmark = [pytest.mark.long, pytest.mark.xdist_group("ray"), pytest.mark.timeout(900)]
 MODEL = "two"
+CHAT_MODEL = "smollm2"
+CHAT = {"engine": "llamacpp", "weights": "builtin:smollm2", "needs": {"memory_bytes": 512 * 2**20}}
 WISH = {"model": MODEL, "prompt": "a red ball", "seed": 7, "size": "128x128", "frames": 17, "steps": 30}
 
 
@@ -73,10 +77,9 @@ def cluster(dashboard: str) -> Iterator[Cluster]:
 async def test_a_video_through_serve_s_own_door(
     cluster: Cluster, dashboard: str, valkey: str, tmp_path: Path, figures: Any
 ) -> None:
-    config = settings(tmp_path, valkey, {MODEL: tiny(2, idle_s=60.0)})
+    config = settings(tmp_path, valkey, {MODEL: tiny(2, idle_s=60.0), CHAT_MODEL: CHAT})
     async with open_stores(config) as stores:
-        key, token = mint("k1", secrets.token_urlsafe(32), TenantId("acme"), Role.USER, "test", time.time())
-        await stores.keys.add(key)
+        token, admin, join = [await new_key(stores, role) for role in (Role.USER, Role.ADMIN, Role.WORKER)]
         headers = {"Authorization": f"Bearer {token}"}
         async with (
             served(cluster, tmp_path / "turnout.yaml") as url,
@@ -100,13 +103,58 @@ async def test_a_video_through_serve_s_own_door(
             assert contents[0] == contents[1]
             assert contents[0][4:8] == b"ftyp"
 
-            refused = await client.post("/v1/chat/completions", json={"model": MODEL, "messages": []})
-            assert refused.status_code == 404
-            assert "turnout gateway" in refused.json()["error"]["message"]
+            async with worker_at(url, join, tmp_path / "worker"):
+                await the_other_calls_answer_as_at_the_gateway(client, admin)
+                await a_chat_is_answered_whole_and_as_a_stream(client)
         assert await command(cluster.environ, "turnout", "down", "--address", cluster.address)
         with driver(cluster.address):
             assert ray.util.list_named_actors(all_namespaces=True) == []
     figures(f"ray: through Serve's ingress with HAProxy: {len(events)} events, 2 videos, the same bytes")
+
+
+async def new_key(stores: Stores, role: Role) -> str:
+    made = mint(f"k-{role}", secrets.token_urlsafe(32), TenantId("acme"), role, "test", time.time())
+    await stores.keys.add(made[0])
+    return made[1]
+
+
+@asynccontextmanager
+async def worker_at(url: str, key: str, home: Path) -> AsyncIterator[None]:
+    """A worker that joined through Serve's door."""
+    worker = JoinedWorker(cast("Any", SimpleNamespace(url=url)), home, key, "--worker-id", "box-1")
+    await worker.start()
+    try:
+        yield
+    except BaseException:
+        print(worker.log.read_text()[-5000:])
+        raise
+    finally:
+        await worker.stop()
+
+
+async def the_other_calls_answer_as_at_the_gateway(client: httpx.AsyncClient, admin: str) -> None:
+    async def joined() -> bool:
+        found = await client.get("/workers", headers={"Authorization": f"Bearer {admin}"})
+        assert found.status_code == 200, found.text
+        return [worker["name"] for worker in found.json()["data"]] == ["box-1"]
+
+    await wait_until(joined, "the worker to join", 60)
+    assert (await client.get("/health")).json()["status"] == "ok"
+    assert {m["id"] for m in (await client.get("/v1/models")).json()["data"]} == {MODEL, CHAT_MODEL}
+
+
+async def a_chat_is_answered_whole_and_as_a_stream(client: httpx.AsyncClient) -> None:
+    body = {"model": CHAT_MODEL, "messages": [{"role": "user", "content": "Hi."}], "max_tokens": 8}
+    whole = await client.post("/v1/chat/completions", json=body, timeout=240)
+    assert whole.status_code == 200, whole.text
+    assert whole.json()["choices"][0]["message"]["content"]
+    async with client.stream("POST", "/v1/chat/completions", json={**body, "stream": True}) as answer:
+        assert answer.status_code == 200
+        events = [line async for line in answer.aiter_lines() if line.startswith("data: ")]
+    assert len(events) > 4
+    assert events[-1] == "data: [DONE]"
+    refused = await client.post("/v1/chat/completions", json={**body, "model": "none"})
+    assert (refused.status_code, refused.json()["error"]["code"]) == (404, "model_not_found")
 
 
 @asynccontextmanager
@@ -173,8 +221,9 @@ async def rays_own_tools_tell_the_truth(cluster: Cluster, dashboard: str) -> Non
     script = (
         "import asyncio, ray\n"
         "from turnout.wiring.on_ray.ingress import GangsByRay\n"
-        f"ray.init('{cluster.address}', namespace='turnout', log_to_driver=False)\n"
-        "print(ray.get(ray.get_actor('manager').health.remote()).pid, *asyncio.run(GangsByRay(None).all()))"
+        f"ray.init('{cluster.address}', log_to_driver=False)\n"
+        "manager = ray.get_actor('manager', namespace='turnout')\n"
+        "print(ray.get(manager.health.remote()).pid, *asyncio.run(GangsByRay(None).all()))"
     )
     said = await command(cluster.environ, sys.executable, "-c", script)
     assert said.splitlines()[-1].split() == [str(ours["manager"]["pid"]), gang["gang"]]

@@ -84,7 +84,7 @@ class StandardHeaders:
         async def guarded(message: Message) -> None:
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
-                headers["X-Request-Id"] = request_id
+                headers.setdefault("X-Request-Id", request_id)  # what the relay answered has one
                 for name, value in _HEADERS.items():
                     headers.setdefault(name, value)
             await send(message)

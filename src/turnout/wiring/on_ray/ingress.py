@@ -1,5 +1,5 @@
-"""The gateway as a Serve deployment, behind Serve's own HTTP server: all but chat, whose relay is a part of the
-stand-alone gateway's server.
+"""The gateway as a Serve deployment, behind Serve's own HTTP server. Chat goes through the same relay as in the stand-alone
+gateway, on a socket of this process.
 
 What changes often comes by itself: routes and events are pushed through Redis and kept here. The manager is asked by Ray
 calls, for what operators want to know; never for a request that a user waits for.
@@ -7,23 +7,22 @@ calls, for what operators want to know; never for a request that a user waits fo
 
 import asyncio
 import contextlib
+from dataclasses import replace
 from typing import Any
 
-from fastapi import APIRouter, Request
 from ray.exceptions import RayError
 
 from turnout.adapters.outbound import WORKERS, Outbound
 from turnout.config import Config
-from turnout.domain.errors import NotFound
 from turnout.domain.slots import GangReport
 from turnout.domain.tasks import GangId
 from turnout.gateway.app import create_app
 from turnout.gateway.gateway import Gateway
 from turnout.observe import get_log, start_logging
 from turnout.ports.gangs import GangReports
-from turnout.relay import RelaySettings
 from turnout.wiring.on_ray.manager_actor import find_manager
-from turnout.wiring.run_gateway import gateway_on
+from turnout.wiring.relay_socket import RelaySocket
+from turnout.wiring.run_gateway import gateway_on, relay_settings
 from turnout.wiring.run_manager import declare
 from turnout.wiring.stores import find_url_signer, new_stores
 from turnout.wiring.tls import client_tls
@@ -62,6 +61,7 @@ class APIEntrypoint:
         self._prober = Outbound(True, reach=WORKERS, tls=client_tls(config.ca_file))
         self._fetcher = Outbound(config.allow_private_urls)
         self._gateway: Gateway | None = None
+        self._chat: RelaySocket | None = None
         await declare(
             config, self._wires.models
         )  # the manager does so, too, but perhaps later than the first request
@@ -69,32 +69,25 @@ class APIEntrypoint:
 
     def __serve_build_asgi_app__(self) -> Any:
         gangs = GangsByRay(self._wires.gangs)
-        self._gateway = gateway_on(
-            self._config, self._wires, self._fetcher, self._prober, RelaySettings(), self._urls, gangs
+        relay = replace(relay_settings(self._config), cors_origins=frozenset())  # the app answers for these
+        self._gateway = gateway = gateway_on(
+            self._config, self._wires, self._fetcher, self._prober, relay, self._urls, gangs
         )
-        app = create_app(self._gateway)
-        app.include_router(_no_chat())
+        self._chat = RelaySocket(gateway.relay, relay)
+        gateway.background.add("relay socket", self._chat.run)
+        app = create_app(gateway)
+        app.include_router(self._chat.router)
         return app
 
     async def __del__(self) -> None:
         """Serve awaits this before it ends the replica."""
         if self._gateway is not None:
             self._gateway.live.stop()
+            self._gateway.relay.close()
         with contextlib.suppress(Exception):  # the process ends next anyway
+            if self._gateway is not None and self._chat is not None:
+                await self._gateway.chat_usage.flush()
+                await self._chat.aclose()
             await self._fetcher.aclose()
             await self._prober.aclose()
             await self._wires.link.close()
-
-
-def _no_chat() -> APIRouter:
-    router = APIRouter(include_in_schema=False)
-
-    async def refuse(request: Request) -> None:
-        raise NotFound(
-            f"{request.url.path} is not served here: chat goes through `turnout gateway`, not through Ray Serve.",
-            code="no_chat_here",
-        )
-
-    for path in sorted(RelaySettings().paths):
-        router.add_api_route(path, refuse, methods=["POST"])
-    return router
