@@ -1,6 +1,7 @@
 """Which gangs are awake, decided slot by slot; and who sits where."""
 
 from dataclasses import replace
+from itertools import product
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -128,10 +129,16 @@ def test_a_model_that_never_fits_ends_nobody_s_turn() -> None:
 
 
 def test_why_no_gang_was_placed_names_what_is_missing() -> None:
-    nodes = [{"CPU": 2.0}, {"CPU": 1.0}]
-    assert misfit_reason(MODEL, nodes, "PACK") == (
-        "m needs 2 ranks with one CPU each (PACK); the cluster has 3 on 2 nodes and got no more in time"
+    eight = replace(MODEL, ulysses=8, device="cuda")
+    assert misfit_reason(eight, [{"CPU": 4.0, "GPU": 8.0}], "PACK") == (
+        "m needs 8 ranks with 1 GPU and 0.9 CPU each, 8 GPU and 7.3 CPU in all (PACK); "
+        "the cluster has 8 GPU and 4 CPU on 1 node, not enough CPU, and got no more in time"
     )
+    spread = misfit_reason(MODEL, [{"CPU": 8.0}], "STRICT_SPREAD")
+    assert "has 8 CPU on 1 node, and each rank must be on a node of its own, and" in spread
+    assert "together" in misfit_reason(MODEL, [{"CPU": 1.0}, {"CPU": 1.0}], "STRICT_PACK")
+    assert "in parts too small" in misfit_reason(MODEL, [{"CPU": 0.5}] * 8, "PACK")
+    assert "has nothing on 0 nodes, not enough CPU" in misfit_reason(MODEL, [], "PACK")
 
 
 def test_a_queue_s_state_is_read_from_names_and_reports() -> None:
@@ -148,7 +155,7 @@ def test_a_queue_s_state_is_read_from_names_and_reports() -> None:
 
 
 def test_ranks_of_a_node_are_neighbours_and_the_leaders_node_comes_first() -> None:
-    assert seating({0: "b", 1: "a", 2: "b", 3: "a", 4: "b"}) == [2, 4, 1, 3]
+    assert seating({0: "b", 1: "a", 2: "b", 3: "a", 4: "b"}) == [0, 2, 4, 1, 3]
 
 
 def test_what_fits_depends_on_the_nodes_and_the_strategy() -> None:
@@ -163,6 +170,30 @@ def test_what_fits_depends_on_the_nodes_and_the_strategy() -> None:
     on_gpus = gang_bundles(replace(MODEL, device="cuda"))
     assert not could_hold(two, on_gpus, "PACK")
     assert could_hold([{"CPU": 8.0, "GPU": 2.0}], on_gpus, "PACK")
+
+
+def test_a_gang_of_n_ranks_needs_n_nodes_and_no_more_when_each_must_have_its_own() -> None:
+    four = gang_bundles(replace(MODEL, ulysses=4))
+    assert could_hold([{"CPU": 1.0}] * 4, four, "STRICT_SPREAD")
+    assert not could_hold([{"CPU": 1.0}] * 3, four, "STRICT_SPREAD")
+    assert could_hold([{"CPU": 0.9}] * 3 + [{"CPU": 1.0}], four, "STRICT_SPREAD")  # the leader's is last
+    assert not could_hold([{"CPU": 0.9}] * 4, four, "STRICT_SPREAD")
+
+
+@given(st.lists(st.integers(0, 4), max_size=4), st.integers(1, 5))
+def test_what_fits_is_found_wherever_the_leader_must_be(cpus: list[int], ranks: int) -> None:
+    """By trying all places for all bundles."""
+    nodes = [{"CPU": cpu / 2} for cpu in cpus]
+    bundles = gang_bundles(replace(MODEL, ulysses=ranks))
+    places = product(range(len(nodes)), repeat=len(bundles))
+    fits = any(
+        all(
+            sum(b["CPU"] for b, at in zip(bundles, place, strict=True) if at == n) <= node["CPU"] + 1e-6
+            for n, node in enumerate(nodes)
+        )
+        for place in places
+    )
+    assert could_hold(nodes, bundles, "PACK") == fits
 
 
 def test_gangs_on_ray_tell_how_their_models_stand() -> None:

@@ -96,6 +96,7 @@ def gang_model(model: ServedModel) -> Model | None:
         video.loras,
         video.usual_loras,
         video.loras_apart,
+        model.load_timeout_s,
     )
 
 

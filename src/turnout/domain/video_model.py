@@ -89,6 +89,7 @@ class Model:
     loras: tuple[Lora, ...] = ()
     usual_loras: tuple[str, ...] = ()
     loras_apart: bool = False
+    load_timeout_s: float = 600.0
 
     @property
     def ranks(self) -> int:

@@ -15,6 +15,7 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
+from turnout.config import Config
 from turnout.domain.backoff import backoff_s
 from turnout.domain.errors import Unavailable
 from turnout.domain.exit_codes import LEFT, ExitCode
@@ -40,7 +41,25 @@ class GangOrders:
     stall_s: float
     step_timeout_s: float
     drain_s: float
+    load_timeout_s: float
     reforms: bool = True
+
+
+def gang_orders(
+    config: Config, model: str, gang: GangId, ranks: int | None = None, *, reforms: bool = True
+) -> GangOrders:
+    """As they are configured; `ranks` are all of the model's unless it says otherwise."""
+    found = config.model(model)
+    return GangOrders(
+        model,
+        gang,
+        ranks or found.ranks,
+        config.stall_s,
+        config.step_timeout_s,
+        config.drain_s,
+        found.load_timeout_s,
+        reforms,
+    )
 
 
 @dataclass(slots=True)
@@ -105,7 +124,7 @@ class GangSupervisor:
                 "gang formed", gang=self._orders.gang, ranks=len(ranks), pids=[r.process.pid for r in ranks]
             )
             drained_by: float | None = None
-            loaded = False
+            loaded, began = False, time.monotonic()
             self._unready += 1
             while True:
                 if self._stopping.is_set() and drained_by is None:
@@ -119,6 +138,9 @@ class GangSupervisor:
                     self._ready()
                 if problem is not None:
                     return problem
+                if not loaded and time.monotonic() - began > self._orders.load_timeout_s:
+                    self._unready = _MAX_UNREADY  # another try here would take as long
+                    return f"its model was not loaded within {self._orders.load_timeout_s:g} s (load_timeout_s)"
                 if any(r.process.returncode is not None for r in ranks):
                     return await self._wait_for_others(ranks)
                 await asyncio.sleep(_TICK_S)

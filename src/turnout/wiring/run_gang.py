@@ -5,7 +5,7 @@ from pathlib import Path
 from turnout.config import Config
 from turnout.domain.exit_codes import ExitCode
 from turnout.gang.rank_place import Pod, RankDuties
-from turnout.gang.supervisor import GangOrders, GangSupervisor
+from turnout.gang.supervisor import GangSupervisor, gang_orders
 from turnout.wiring.forked_ranks import ForkedRanks
 from turnout.wiring.signals import on_stop
 from turnout.wiring.stores import open_stores
@@ -33,15 +33,7 @@ async def _supervise(
     *,
     reforms: bool,
 ) -> int:
-    orders = GangOrders(
-        duties.model,
-        duties.gang,
-        pod.local_ranks,
-        config.stall_s,
-        config.step_timeout_s,
-        config.drain_s,
-        reforms,
-    )
+    orders = gang_orders(config, duties.model, duties.gang, pod.local_ranks, reforms=reforms)
     async with open_stores(config) as stores:
         supervisor = GangSupervisor(
             orders, ranks, stores.queue, lambda: ready_file.touch() if ready_file else None

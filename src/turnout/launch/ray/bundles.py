@@ -18,51 +18,62 @@ def rank_bundle(model: Model) -> Resources:
 
 
 def gang_bundles(model: Model) -> list[Resources]:
-    """Bundle 0 is the leader's, bundle 1 … N are the ranks'."""
-    return [LEADER, *[rank_bundle(model)] * model.ranks]
+    """One for each rank. The leader shares bundle 0 with rank 0, so that a gang needs no more nodes than it has ranks."""
+    rank = rank_bundle(model)
+    first = {name: rank.get(name, 0.0) + LEADER.get(name, 0.0) for name in (*rank, *LEADER)}
+    return [first, *[rank] * (model.ranks - 1)]
 
 
 def seating(bundles_to_node: Mapping[int, str]) -> list[int]:
     """The bundle of each rank: ranks of one node are neighbours, those on the leader's node come first."""
     home = bundles_to_node[0]
     return sorted(
-        (bundle for bundle in bundles_to_node if bundle != 0),
-        key=lambda bundle: (bundles_to_node[bundle] != home, bundles_to_node[bundle], bundle),
+        bundles_to_node, key=lambda bundle: (bundles_to_node[bundle] != home, bundles_to_node[bundle], bundle)
     )
 
 
 def could_hold(nodes: Sequence[Resources], bundles: Sequence[Resources], strategy: Strategy) -> bool:
-    """Whether empty nodes like these have room for all bundles together.
-
-    First fit, largest bundles first; a gang's ranks are all alike, so that finds a place whenever there is one.
-    """
+    """Whether empty nodes like these have room for all bundles together. All but the first are alike."""
     if strategy == "STRICT_PACK":
-        together: dict[str, float] = {}
-        for bundle in bundles:
-            for name, amount in bundle.items():
-                together[name] = together.get(name, 0.0) + amount
-        return any(_fits(node, together) for node in nodes)
-    free = [dict(node) for node in nodes]
-    for bundle in sorted(bundles, key=lambda b: -sum(b.values())):
-        place = next((node for node in free if _fits(node, bundle)), None)
-        if place is None:
-            return False
-        for name, amount in bundle.items():
-            place[name] -= amount
-        if strategy == "STRICT_SPREAD":
-            free.remove(place)
-    return True
+        return any(_room(node, _sum(bundles), 1) for node in nodes)
+    first, others = bundles[0], len(bundles) - 1
+    each = 1 if strategy == "STRICT_SPREAD" else others
+    rooms = [_room(node, bundles[-1], each) for node in nodes]
+    for node, room in zip(nodes, rooms, strict=True):
+        if _room(node, first, 1):
+            left = {name: amount - first.get(name, 0.0) for name, amount in node.items()}
+            beside = 0 if strategy == "STRICT_SPREAD" else _room(left, bundles[-1], each)
+            if sum(rooms) - room + beside >= others:
+                return True
+    return False
 
 
-def _fits(node: Resources, bundle: Resources) -> bool:
-    return all(node.get(name, 0.0) >= amount - 1e-9 for name, amount in bundle.items())
+def _room(node: Resources, bundle: Resources, most: int) -> int:
+    """How many such bundles the node holds, up to `most`."""
+    return min(most, *(int((node.get(name, 0.0) + 1e-9) / amount) for name, amount in bundle.items()))
+
+
+def _sum(parts: Sequence[Resources]) -> Resources:
+    return {name: sum(part.get(name, 0.0) for part in parts) for name in {n: 0 for part in parts for n in part}}
 
 
 def misfit_reason(model: Model, nodes: Sequence[Resources], strategy: Strategy) -> str:
     """Why no gang of the model was placed, for a user."""
-    kind = next(iter(rank_bundle(model)))
-    have = sum(node.get(kind, 0.0) for node in nodes)
+    needed = _sum(gang_bundles(model))
+    there = _sum([{name: node.get(name, 0.0) for name in needed} for node in nodes])
+    lacking = [name for name in needed if there.get(name, 0.0) + 1e-9 < needed[name]]
+    count = f"{len(nodes)} node{'' if len(nodes) == 1 else 's'}"
+    if lacking:
+        why = f"not enough {' and '.join(lacking)}"
+    elif strategy == "STRICT_SPREAD" and len(nodes) < model.ranks:
+        why = "and each rank must be on a node of its own"
+    else:
+        why = "but not where the ranks could be together" if strategy == "STRICT_PACK" else "but in parts too small"
     return (
-        f"{model.name} needs {model.ranks} ranks with one {kind} each ({strategy}); "
-        f"the cluster has {have:g} on {len(nodes)} nodes and got no more in time"
+        f"{model.name} needs {model.ranks} ranks with {_words(rank_bundle(model))} each, {_words(needed)} in all "
+        f"({strategy}); the cluster has {_words(there) or 'nothing'} on {count}, {why}, and got no more in time"
     )
+
+
+def _words(resources: Resources) -> str:
+    return " and ".join(f"{amount:g} {name}" for name, amount in resources.items())

@@ -1,10 +1,26 @@
-"""Which network interface has an address: ranks talk over the one that Ray's nodes talk over."""
+"""Which network interface ranks talk over: the one that the operator says, or that Ray's nodes talk over."""
 
 import fcntl
 import socket
 import struct
+from collections.abc import Mapping
+
+from turnout.domain.errors import Misconfigured
 
 _SIOCGIFADDR = 0x8915
+_VARIABLES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
+
+
+def socket_variables(environ: Mapping[str, str], configured: str | None, address: str) -> dict[str, str]:
+    """What to set so that gloo and NCCL use the interface that is configured, or has the address. A variable that the
+    operator set on the node stays as it is. Raises Misconfigured."""
+    missing = [name for name in _VARIABLES if name not in environ]
+    interface = configured or (interface_of(address) if missing else "")
+    if interface is None:
+        raise Misconfigured(
+            f"no interface here has the address {address}, which Ray gave this node: set ray_interface"
+        )
+    return dict.fromkeys(missing, interface)
 
 
 def interface_of(address: str) -> str | None:

@@ -94,7 +94,7 @@ class RayRank:
 
 
 class RayRanks:
-    """`group` is the placement group: bundle 0 is the supervisor's own. One formation at a time; starting rank 0
+    """`group` is the placement group: bundle 0 is the supervisor's, too. One formation at a time; starting rank 0
     begins a new one."""
 
     def __init__(self, name: str, group: Any, terms: RankTerms, work: Work) -> None:

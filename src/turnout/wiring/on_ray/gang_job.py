@@ -7,7 +7,7 @@ from turnout.config import Config
 from turnout.domain.errors import NotFound
 from turnout.domain.exit_codes import ExitCode, verdict
 from turnout.gang.rank_place import RankDuties
-from turnout.gang.supervisor import GangOrders, GangSupervisor
+from turnout.gang.supervisor import GangSupervisor, gang_orders
 from turnout.launch.ray.bundles import gang_bundles, rank_bundle
 from turnout.launch.ray.ray_ranks import RankTerms, RayRanks
 from turnout.wiring.on_ray.gang_replica import be_rank
@@ -24,9 +24,7 @@ async def run_gang_job(config: Config, duties: RankDuties, address: str | None) 
     group = ray.util.placement_group([dict(b) for b in gang_bundles(model)], strategy=config.ray_strategy)
     terms = RankTerms(model.ranks, rank_bundle(model), config.ray_place_s)
     ranks = RayRanks(duties.gang, group, terms, partial(be_rank, config, duties))
-    orders = GangOrders(
-        duties.model, duties.gang, model.ranks, config.stall_s, config.step_timeout_s, config.drain_s
-    )
+    orders = gang_orders(config, duties.model, duties.gang)
     async with open_stores(config) as stores:
         supervisor = GangSupervisor(orders, ranks, stores.queue)
         on_stop(supervisor.stop)  # after Ray, which sets a handler of its own

@@ -14,9 +14,9 @@ from turnout.domain.errors import Misconfigured, Unavailable
 from turnout.domain.slots import GangReport, RankReport, gang_prefix
 from turnout.domain.tasks import GangId
 from turnout.gang.rank_place import RankDuties, RankPlace
-from turnout.gang.supervisor import GangOrders, GangSupervisor
+from turnout.gang.supervisor import GangSupervisor, gang_orders
 from turnout.launch.ray.bundles import rank_bundle
-from turnout.launch.ray.interfaces import interface_of
+from turnout.launch.ray.interfaces import socket_variables
 from turnout.launch.ray.rank_actor import RankAssignment
 from turnout.launch.ray.ray_ranks import RankTerms, RayRanks
 from turnout.observe import get_log, start_logging
@@ -50,9 +50,7 @@ class VideoGenerator:
             RankTerms(found.ranks, rank_bundle(found), config.ray_place_s),
             partial(be_rank, config, RankDuties(model, self.gang)),
         )
-        self._orders = GangOrders(
-            found.name, self.gang, found.ranks, config.stall_s, config.step_timeout_s, config.drain_s
-        )
+        self._orders = gang_orders(config, model, self.gang)
         self._supervisor: GangSupervisor | None = None
         self._running = asyncio.get_running_loop().create_task(self._run(), name=self.gang)
 
@@ -121,12 +119,7 @@ def be_rank(
     on_drain: Callable[[Callable[[], None]], None],
 ) -> None:
     """The whole life of a rank, on a thread of its actor."""
-    interface = config.ray_interface or interface_of(assignment.address)
-    if interface is None:
-        raise Misconfigured(
-            f"no interface here has the address {assignment.address}, which Ray gave this node: set ray_interface"
-        )
-    os.environ["GLOO_SOCKET_IFNAME"] = os.environ["NCCL_SOCKET_IFNAME"] = interface
+    os.environ.update(socket_variables(os.environ, config.ray_interface, assignment.address))
     from turnout.wiring.run_rank import serve_rank
 
     start_logging(

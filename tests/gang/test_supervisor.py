@@ -1,0 +1,62 @@
+"""What ends a gang: decided by its ranks' signs of life, here without any process."""
+
+import os
+import signal
+from typing import Any, cast
+
+import pytest
+
+from turnout.domain.errors import Unavailable
+from turnout.domain.tasks import GangId
+from turnout.gang.supervisor import GangOrders, GangSupervisor
+
+
+class SilentRank:
+    """Lives until it is killed."""
+
+    pid = 1
+    returncode: int | None = None
+
+    def kill(self) -> None:
+        self.returncode = -signal.SIGKILL
+
+    async def wait(self) -> int:
+        return self.returncode or 0
+
+    def last_words(self) -> str:
+        return ""
+
+
+class LoadingRanks:
+    """They never get as far as a loaded model."""
+
+    def __init__(self) -> None:
+        self.started = 0
+
+    async def start(self, number: int, rendezvous: str) -> tuple[SilentRank, int]:
+        self.started += 1
+        signs, theirs = os.pipe()
+        os.set_blocking(signs, False)
+        os.close(theirs)
+        return SilentRank(), signs
+
+
+class Holdings:
+    """The queue, as far as a supervisor asks it."""
+
+    def __init__(self) -> None:
+        self.reasons: list[str] = []
+
+    async def release(self, model: str, gang: GangId, reason: str, *, counts: bool) -> list[Any]:
+        assert counts
+        self.reasons.append(reason)
+        return []
+
+
+async def test_a_gang_that_does_not_load_in_time_ends_with_that_reason_and_is_not_tried_again() -> None:
+    orders = GangOrders("m", GangId("g"), 2, 60.0, 60.0, 1.0, load_timeout_s=0.01)
+    ranks, queue = LoadingRanks(), Holdings()
+    with pytest.raises(Unavailable, match="not loaded within 0.01 s"):
+        await GangSupervisor(orders, cast(Any, ranks), cast(Any, queue)).run()
+    assert ranks.started == 2
+    assert queue.reasons == ["its model was not loaded within 0.01 s (load_timeout_s)"]
