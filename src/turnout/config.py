@@ -157,6 +157,8 @@ class Config:
     lease_s: Seconds = 15.0
     stall_s: Seconds = 20.0
     step_timeout_s: Seconds = 600.0
+    meeting_timeout_s: Seconds = 300.0
+    collective_timeout_s: Seconds = 1800.0
     drain_s: SomeSeconds = 30.0
     gateway_drain_s: SomeSeconds = 3.0
     gateway_linger_s: SomeSeconds = 0.0

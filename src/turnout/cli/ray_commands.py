@@ -72,7 +72,7 @@ def connected(address: str) -> None:
     need_ray()
     from turnout.wiring.on_ray.serve_app import connect
 
-    connect(address, tell=False)
+    connect(address)
 
 
 def describe(found: "ClusterStatus") -> str:

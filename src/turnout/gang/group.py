@@ -1,6 +1,7 @@
 """The process group of a gang: how its ranks find each other, and how rank 0 sends commands to the others."""
 
 import os
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, TypeVar, cast
 
@@ -8,13 +9,19 @@ from turnout.gang.rank_place import RankPlace
 
 T = TypeVar("T")
 
-# A follower waits here for the next command; rank 0 sends one at least every few seconds, also when idle.
-_CONTROL_TIMEOUT = timedelta(minutes=30)
 _LEAVE = "turnout:leave"
-_MEETING_TIMEOUT = timedelta(minutes=5)  # for all ranks to import, on machines that may be busy
 
 
-def _meeting(place: RankPlace) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True)
+class GroupTimeouts:
+    """`meeting_s` is for all ranks to import and meet; `collective_s` for one exchange between them. A follower waits for
+    its next command in one; rank 0 sends one at least every few seconds, also when idle."""
+
+    meeting_s: float
+    collective_s: float
+
+
+def _meeting(place: RankPlace, timeout_s: float) -> dict[str, Any]:
     """How torch's `init_process_group` is told where the ranks meet."""
     if place.rendezvous is None:
         return {"init_method": "env://"}
@@ -29,7 +36,7 @@ def _meeting(place: RankPlace) -> dict[str, Any]:
         int(port),
         world_size=place.ranks,
         is_master=place.rank == 0,
-        timeout=_MEETING_TIMEOUT,
+        timeout=timedelta(seconds=timeout_s),
         wait_for_workers=False,
         master_listen_fd=place.listening,
     )
@@ -43,7 +50,7 @@ class Group:
         self.place = place
 
     @classmethod
-    def form(cls, place: RankPlace, device: str) -> "Group":
+    def form(cls, place: RankPlace, device: str, timeouts: GroupTimeouts) -> "Group":
         """Waits for all ranks. Imports torch, so it takes seconds the first time."""
         import torch
         import torch.distributed as dist
@@ -58,8 +65,8 @@ class Group:
                 backend="cpu:gloo,cuda:nccl" if device == "cuda" else "gloo",
                 rank=place.rank,
                 world_size=place.ranks,
-                timeout=_CONTROL_TIMEOUT,
-                **_meeting(place),
+                timeout=timedelta(seconds=timeouts.collective_s),
+                **_meeting(place, timeouts.meeting_s),
             )
         return cls(place)
 

@@ -23,7 +23,7 @@ from turnout.engines.video_engines import OURS, find_engine
 from turnout.engines.wan.builtin import find_weights
 from turnout.gang.attempt import AttemptContext
 from turnout.gang.cadence import Cadence
-from turnout.gang.group import Group
+from turnout.gang.group import Group, GroupTimeouts
 from turnout.gang.heartbeat import RankHeartbeat
 from turnout.gang.leader import Leader
 from turnout.gang.rank_commands import RankCommander, obey
@@ -215,7 +215,8 @@ def _loader(
         make = find_engine(model.video_engine)
         # Before the group is formed: inside one, transformers lets only rank 0 save files.
         weights = find_weights(model.weights, config.state_dir / "models", model.video_engine in OURS)
-        group = Group.form(place, model.device)
+        timeouts = GroupTimeouts(config.meeting_timeout_s, config.collective_timeout_s)
+        group = Group.form(place, model.device, timeouts)
         formed.meet(group)
         name_gang(formed.gang)
         device = f"cuda:{place.local_rank}" if model.device == "cuda" else model.device

@@ -1,10 +1,9 @@
-"""The actor that a rank lives in: binds the meeting place, runs the rank, passes on its signs of life.
+"""The actor that a rank lives in: binds the meeting place, connects the rank to its leader, runs it.
 
 It decides nothing. The rank's work comes from outside as a function; its methods run on threads of their own, so
-that a sign of life can be asked for while the rank works.
+that it can be drained while it works.
 """
 
-import contextlib
 import os
 import socket
 import threading
@@ -13,6 +12,8 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 import ray as _ray
+
+from turnout.launch.ray.heartbeats import HeartbeatAddress
 
 ray = cast("Any", _ray)
 
@@ -39,14 +40,12 @@ class RankAssignment:
 
 
 Work = Callable[[RankAssignment, int, Callable[[Callable[[], None]], None]], None]
-"""The life of a rank: what it is, the pipe it writes signs of life to, and how it hears of a drain."""
+"""The life of a rank: what it is, where it writes signs of life, and how it hears of a drain."""
 
 
 class RankHost:
     def __init__(self, work: Work) -> None:
         self._work = work
-        self._signs, self._heartbeat = os.pipe()
-        os.set_blocking(self._signs, False)
         self._meeting: socket.socket | None = None
         self._drained = threading.Event()
         self._on_drain: Callable[[], None] | None = None
@@ -61,22 +60,17 @@ class RankHost:
         self._meeting = socket.create_server((address, 0), backlog=128)
         return f"tcp://{address}:{self._meeting.getsockname()[1]}"
 
-    def run(self, rank: int, ranks: int, rendezvous: str) -> None:
+    def run(self, rank: int, ranks: int, rendezvous: str, signs_to: HeartbeatAddress) -> None:
         """Returns when the rank has left in peace."""
         place = self.place()
         # The store closes the socket that it is given, so it gets one of its own.
         listening = None if self._meeting is None else os.dup(self._meeting.fileno())
-        self._work(
-            RankAssignment(rank, ranks, rendezvous, place.node, place.address, listening),
-            self._heartbeat,
-            self._hear_drain,
-        )
-
-    def signs(self) -> bytes:
-        """What the rank wrote since the last time it was asked."""
-        with contextlib.suppress(BlockingIOError):
-            return os.read(self._signs, 4096)
-        return b""
+        with signs_to.connect() as signs:
+            self._work(
+                RankAssignment(rank, ranks, rendezvous, place.node, place.address, listening),
+                signs.fileno(),
+                self._hear_drain,
+            )
 
     def drain(self) -> None:
         self._drained.set()

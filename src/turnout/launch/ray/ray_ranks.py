@@ -19,6 +19,7 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from turnout.domain.errors import Unavailable
 from turnout.launch.ray.bundles import Resources, seating
+from turnout.launch.ray.heartbeats import Heartbeats
 from turnout.launch.ray.rank_actor import RankAddress, RankHost, Work
 from turnout.observe import get_log
 
@@ -46,7 +47,6 @@ class RayRank:
         self.name = name
         self.actor = actor
         self.place: RankAddress | None = None
-        self.running = False
         self.life: asyncio.Task[None] | None = None
         self._code: int | None = None
         self._words = ""
@@ -106,6 +106,7 @@ class RayRanks:
         self._seats: list[int] = []
         self._rendezvous: asyncio.Future[str] = asyncio.Future()
         self._all_up = asyncio.Barrier(terms.ranks)
+        self._heartbeats = Heartbeats()
         self._lives: set[asyncio.Task[None]] = set()
         self.ranks: list[RayRank] = []
 
@@ -115,6 +116,8 @@ class RayRanks:
             self.close()
             self.formation += 1
             self._seats = seating(await self._placed())
+            self._heartbeats = Heartbeats()
+            await self._heartbeats.listen(ray.util.get_node_ip_address())
             self._rendezvous = asyncio.get_running_loop().create_future()
             self._all_up = asyncio.Barrier(self._terms.ranks)
             self.ranks = []
@@ -129,6 +132,7 @@ class RayRanks:
 
     def close(self) -> None:
         """Nothing of the last formation lives on."""
+        self._heartbeats.close()
         for rank in self.ranks:
             rank.kill()
 
@@ -163,8 +167,9 @@ class RayRanks:
 
     async def _live(self, rank: RayRank, number: int, signs_to: int) -> None:
         """One rank's life as seen from here; ends the process that stands for it when the actor has ended."""
-        feeding = self._spawn(self._feed(rank, signs_to), f"{rank.name} signs")
-        meeting, all_up = self._rendezvous, self._all_up
+        feeding = self._spawn(_feed(signs_to), f"{rank.name} signs")
+        meeting, all_up, heartbeats = self._rendezvous, self._all_up, self._heartbeats
+        expected = heartbeats.expect(signs_to)
         try:
             async with asyncio.timeout(self._terms.place_s):
                 rank.place = place = cast("RankAddress", await rank.actor.place.remote())
@@ -173,8 +178,8 @@ class RayRanks:
                 meeting.set_result(await rank.actor.listen.remote())
             # Or rank 0 would take a task that it cannot begin while a peer is given a place on a node that is gone.
             await all_up.wait()
-            rank.running = True
-            await rank.actor.run.remote(number, self._terms.ranks, meeting.result())
+            feeding.cancel()
+            await rank.actor.run.remote(number, self._terms.ranks, meeting.result(), expected)
             rank.end(0)
         except TimeoutError:
             rank.end(1, f"its process did not start in {self._terms.place_s:g} s")
@@ -184,27 +189,23 @@ class RayRanks:
             rank.end(1, _first_line(err))
         finally:
             feeding.cancel()
+            heartbeats.forget(expected)
             os.close(signs_to)
             rank.end(_KILLED)
-
-    async def _feed(self, rank: RayRank, signs_to: int) -> None:
-        """Brings the rank's signs of life here. Until it runs, waiting is no silence."""
-        while True:
-            signs = _ALIVE
-            if rank.running:
-                try:
-                    signs = await rank.actor.signs.remote()
-                except RayError:
-                    return
-            with contextlib.suppress(BlockingIOError):
-                os.write(signs_to, signs) if signs else None
-            await asyncio.sleep(_ASK_EVERY_S)
 
     def _spawn(self, life: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(life, name=name)
         self._lives.add(task)
         task.add_done_callback(self._lives.discard)
         return task
+
+
+async def _feed(signs_to: int) -> None:
+    """Until the rank runs and sends them itself: waiting is no silence."""
+    while True:
+        with contextlib.suppress(BlockingIOError):
+            os.write(signs_to, _ALIVE)
+        await asyncio.sleep(_ASK_EVERY_S)
 
 
 def _kill(actor: Any) -> None:

@@ -117,13 +117,14 @@ def digest_of(config: Config) -> str:
     return hashlib.sha256(json.dumps([__version__, dump(config)], sort_keys=True).encode()).hexdigest()[:16]
 
 
-def connect(address: str | None, *, tell: bool = True) -> None:
-    """Joins the cluster at `address`, or starts one on this machine that ends with this process. `tell`: what its
-    processes log comes out here, too. Raises Unavailable when there is none, or it does not take our token."""
+def connect(address: str | None) -> None:
+    """Joins the cluster at `address`, or starts one on this machine that ends with this process, and whose processes' logs
+    come out here. Raises Unavailable when there is none, or it does not take our token."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # what Ray would tell others of us
     if address is not None:
         try:
-            ray.init(address=address, namespace=NAMESPACE, log_to_driver=tell, logging_level="warning")
+            # Logs stay on their nodes: one process cannot print those of all ranks.
+            ray.init(address=address, namespace=NAMESPACE, log_to_driver=False, logging_level="warning")
         except (ConnectionError, RuntimeError, ValueError, RayError) as err:
             raise Unavailable(f"no Ray cluster at {address}: {str(err).strip().splitlines()[0]}") from err
         return
