@@ -33,7 +33,7 @@ from turnout.gateway.key_ring import KeyRing
 from turnout.gateway.open_access import OpenAccess
 from turnout.gateway.operations.gang_list import GangList
 from turnout.gateway.operations.history import History
-from turnout.gateway.operations.metrics import Metrics, RequestFigures
+from turnout.gateway.operations.metrics import Metrics, RequestFigures, SharedFigures
 from turnout.gateway.operations.readiness import ReadinessCheck
 from turnout.gateway.operations.service_metrics import ServiceMetrics
 from turnout.gateway.revocation import Revocations
@@ -226,12 +226,15 @@ def build_gateway(
                 certificate_expiry,
                 __version__,
             ),
-            stores.backlog,
-            stores.dead_records,
-            gangs,
-            stores.fleet_status,
-            catalog,
-            config.gpu_prices,
+            SharedFigures(
+                request_figures.videos,
+                stores.backlog,
+                stores.dead_records,
+                gangs,
+                stores.fleet_status,
+                catalog,
+                config.gpu_prices,
+            ),
             (chat_metrics.text,),
         ),
         background=background,

@@ -71,28 +71,18 @@ class RequestFigures:
 
 
 class Metrics:
-    """The ports are asked at a scrape. `texts` are figures that others keep."""
+    """`shared` and `service` are asked at a scrape. `texts` are figures that others keep."""
 
     def __init__(
         self,
         own: RequestFigures,
         service: ServiceMetrics,
-        backlog: Backlog,
-        dead_records: DeadRecords,
-        gangs: GangList,
-        fleet_status: FleetStatus,
-        catalog: Catalog,
-        prices: Mapping[str, float],
+        shared: "SharedFigures",
         texts: Sequence[Callable[[], str]] = (),
     ) -> None:
         self._own = own
         self._service = service
-        self._backlog = backlog
-        self._dead_records = dead_records
-        self._gang_list = gangs
-        self._fleet_status = fleet_status
-        self._catalog = catalog
-        self._prices = prices
+        self._shared = shared
         self._texts = texts
         self._asking = asyncio.Lock()
         self._seen = ""
@@ -102,22 +92,44 @@ class Metrics:
         async with self._asking:
             try:
                 await self._service.look()
-                self._seen = await self._look()
+                self._seen = await self._shared.look()
                 redis_up = True
             except Unavailable:
                 redis_up = False
             parts = (
                 self._service.text(redis_up),
                 self._seen,
-                self._own.videos.text(),
                 *(t() for t in self._texts),
             )
             return generate_latest(self._own.registry) + "".join(parts).encode()
 
-    async def _look(self) -> str:
+
+class SharedFigures:
+    """What everyone sees alike who has these ports and sees all events: tasks, queues, videos, gangs, models, workers."""
+
+    def __init__(
+        self,
+        videos: VideoMetrics,
+        backlog: Backlog,
+        dead_records: DeadRecords,
+        gangs: GangList,
+        fleet_status: FleetStatus,
+        catalog: Catalog,
+        prices: Mapping[str, float],
+    ) -> None:
+        self._videos = videos
+        self._backlog = backlog
+        self._dead_records = dead_records
+        self._gang_list = gangs
+        self._fleet_status = fleet_status
+        self._catalog = catalog
+        self._prices = prices
+
+    async def look(self) -> str:
+        """Raises Unavailable."""
         totals = await self._backlog.totals()
         models = [model.name for model in await self._catalog.videos()]
-        self._own.videos.know(models)
+        self._videos.know(models)
         queues = await self._backlog.all_figures(models)
         seen = await self._gang_list.look()
         view = FleetView(
@@ -142,6 +154,7 @@ class Metrics:
                 *_queue_texts(queues),
                 *_gang_texts(models, seen.gangs),
                 fleet_text(view),
+                self._videos.text(),
             )
         )
 

@@ -12,6 +12,7 @@ from typing import Any, cast
 import ray as _ray
 from ray.exceptions import RayError
 
+from turnout.background import BackgroundLoops
 from turnout.config import Config
 from turnout.domain.errors import Unavailable
 from turnout.domain.slots import GangReport, QueueState
@@ -19,6 +20,7 @@ from turnout.domain.tasks import GangId
 from turnout.domain.video_model import Runner
 from turnout.observe import drain_log, get_log, start_logging
 from turnout.wiring.on_ray.gang_scheduler import GangScheduler
+from turnout.wiring.on_ray.ray_metrics import RayMetrics
 from turnout.wiring.run_manager import manage
 from turnout.wiring.stores import open_stores
 
@@ -90,7 +92,9 @@ class ManagerActor:
     async def _work(self) -> None:
         async with open_stores(self._config) as stores, asyncio.TaskGroup() as group:
             looking = group.create_task(self._look(GangScheduler(self._config, stores)), name="look")
-            await manage(self._config, self._stopping, Runner.RAY)
+            metrics = RayMetrics(stores, self._config.gpu_prices)
+            async with BackgroundLoops({"ray metrics": metrics.tell, "event tail": metrics.observe}).running():
+                await manage(self._config, self._stopping, Runner.RAY)
             looking.cancel()
 
     async def _look(self, scheduler: GangScheduler) -> None:
