@@ -78,6 +78,10 @@ def test_a_status_is_said_in_words(status: ModelStatus, words: str) -> None:
             ModelStatus(ModelState.STOPPED, StatusCause.RUN_BY_OTHERS),
             "waiting for a gang: its gangs are started by others",
         ),
+        (
+            ModelStatus(ModelState.STOPPED, StatusCause.RUN_BY_RAY, reason="Ray starts it"),
+            "waiting for a gang: Ray starts it",
+        ),
         (ModelStatus(WAITING, StatusCause.NO_WORKER), "waking: no worker has joined"),
         (
             ModelStatus(WAITING, StatusCause.MEMORY_HELD, by=("a",)),

@@ -23,7 +23,7 @@ from turnout.domain.slots import (
 )
 from turnout.domain.tasks import GangId
 from turnout.domain.video_model import Model
-from turnout.launch.ray.bundles import could_hold, gang_bundles, misfit_reason, seating
+from turnout.launch.ray.bundles import could_hold, gang_bundles, misfit_reason, seating, wait_reason
 
 MODEL = Model("m", "w", FAMILIES["wan-tiny-t2v"], ulysses=2, max_replicas=4)
 slots = st.frozensets(st.integers(0, 3))
@@ -132,13 +132,27 @@ def test_why_no_gang_was_placed_names_what_is_missing() -> None:
     eight = replace(MODEL, ulysses=8, device="cuda")
     assert misfit_reason(eight, [{"CPU": 4.0, "GPU": 8.0}], "PACK") == (
         "m needs 8 ranks with 1 GPU and 0.9 CPU each, 8 GPU and 7.3 CPU in all (PACK); "
-        "the cluster has 8 GPU and 4 CPU on 1 node, not enough CPU, and got no more in time"
+        "the cluster has 8 GPU and 4 CPU on 1 node, not enough CPU"
     )
     spread = misfit_reason(MODEL, [{"CPU": 8.0}], "STRICT_SPREAD")
-    assert "has 8 CPU on 1 node, and each rank must be on a node of its own, and" in spread
+    assert spread.endswith("has 8 CPU on 1 node, and each rank must be on a node of its own")
     assert "together" in misfit_reason(MODEL, [{"CPU": 1.0}, {"CPU": 1.0}], "STRICT_PACK")
     assert "in parts too small" in misfit_reason(MODEL, [{"CPU": 0.5}] * 8, "PACK")
     assert "has nothing on 0 nodes, not enough CPU" in misfit_reason(MODEL, [], "PACK")
+
+
+def test_why_tasks_have_no_gang_yet_is_told_in_words() -> None:
+    two = [{"CPU": 2.0}]
+
+    def why(nodes: list[dict[str, float]], free: float, placed: bool = False, trouble: str = "") -> str:
+        return wait_reason(MODEL, nodes, {"CPU": free}, "PACK", placed=placed, trouble=trouble)
+
+    assert why(two, 0.5) == "other work on the cluster holds the CPU that it needs"
+    assert why(two, 2.0) == "Ray looks for a place for it"
+    assert why(two, 0.1, placed=True) == "Ray starts it"
+    assert "not enough CPU" in why([{"CPU": 1.0}], 1.0)
+    lost = "rank 1 was killed by SIGKILL: its node ran low on memory"
+    assert why(two, 2.0, placed=True, trouble=lost) == f"its last gang broke because {lost}"
 
 
 def test_a_queue_s_state_is_read_from_names_and_reports() -> None:
@@ -208,3 +222,5 @@ def test_gangs_on_ray_tell_how_their_models_stand() -> None:
         is gang_statuses([ready, loading])["b"].state
         is ModelState.READY
     )
+    broken = gang_statuses([replace(ready, trouble="rank 1 died")])["b"]
+    assert why_tasks_wait(broken) == "waking: once more (rank 1 died) on 10.0.0.3"

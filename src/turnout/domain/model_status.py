@@ -89,7 +89,8 @@ def describe(status: ModelStatus) -> str:
         case ModelState.ASLEEP:
             return "asleep"
         case ModelState.STOPPED:
-            return _cause(status) if status.cause else "not started: nobody asks for it"
+            why = f": {status.reason}" if status.reason else ""
+            return f"{_cause(status)}{why}" if status.cause else "not started: nobody asks for it"
         case ModelState.WAITING:
             return f"waiting for {status.for_s:.0f} s: {_cause(status)}"
         case ModelState.STOPPING if status.reason:
@@ -112,7 +113,7 @@ def why_tasks_wait(status: ModelStatus) -> str | None:
         case ModelState.STARTING:
             return f"waking: {status.reason or 'loading'} on {status.worker}"
         case ModelState.STOPPED if status.runs_elsewhere:
-            return f"waiting for a gang: {_cause(status)}"
+            return f"waiting for a gang: {status.reason or _cause(status)}"
         case ModelState.ASLEEP | ModelState.STOPPED | ModelState.WAITING:
             return f"waking: {_cause(status)}" if status.cause else "waking"
         case ModelState.STOPPING:

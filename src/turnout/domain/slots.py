@@ -111,7 +111,8 @@ class RankReport:
 
 @dataclass(frozen=True, slots=True)
 class GangReport:
-    """A gang as it tells of itself every second or two. `ready_at` is when it first had its model loaded."""
+    """A gang as it tells of itself every second or two. `ready_at` is when it first had its model loaded; `trouble` is why it
+    broke, until it is ready again."""
 
     gang: GangId
     model: str
@@ -121,10 +122,15 @@ class GangReport:
     formation: int = 0
     ranks: tuple[RankReport, ...] = ()
     ready_at: float | None = None
+    trouble: str = ""
 
     @property
     def formed(self) -> bool:
         return bool(self.ranks) and all(rank.pid for rank in self.ranks)
+
+    @property
+    def ready(self) -> bool:
+        return self.ready_at is not None and not self.trouble
 
     def resident_s(self, now: float) -> float:
         """How long its turn has lasted. A turn begins when the model is loaded, or a slow start would use it up; but a
@@ -136,11 +142,12 @@ def gang_statuses(reports: Iterable[GangReport]) -> dict[str, ModelStatus]:
     """How the models of these gangs stand, as far as they tell."""
     known: dict[str, ModelStatus] = {}
     for report in reports:
-        if report.ready_at is not None:
+        if report.ready:
             known[report.model] = ModelStatus(ModelState.READY, replicas=1)
         else:
             where = next((rank.address for rank in report.ranks if rank.address), "Ray")
             reason = "" if report.formed else "its ranks come up"
+            reason = f"once more ({report.trouble})" if report.trouble else reason
             starting = ModelStatus(
                 ModelState.STARTING, worker=where, for_s=report.at - report.since, reason=reason
             )

@@ -84,7 +84,7 @@ class _Rank:
 
 
 class GangSupervisor:
-    """`ready` is called each time that a formation has loaded its model."""
+    """`ready` is called each time that a formation has loaded its model; `trouble` is why the last one broke, until then."""
 
     def __init__(
         self, orders: GangOrders, ranks: Ranks, queue: QueueGangs, ready: Callable[[], None] = lambda: None
@@ -95,6 +95,7 @@ class GangSupervisor:
         self._ready = ready
         self._stopping = asyncio.Event()
         self._unready = 0  # formations since the last that loaded
+        self.trouble = ""
 
     def stop(self) -> None:
         """Drain: rank 0 leaves at the next step and takes the others along."""
@@ -109,6 +110,7 @@ class GangSupervisor:
             if isinstance(reason, int):
                 return reason
             log.warning("gang broke", gang=self._orders.gang, reason=reason)
+            self.trouble = reason
             await self._put_back(reason)
             if self._stopping.is_set():
                 return ExitCode.GIVEN_BACK
@@ -134,13 +136,15 @@ class GangSupervisor:
                     return "it was not drained in time"
                 problem = self._problem(ranks)
                 if ranks[0].ready and not loaded:
-                    loaded, self._unready = True, 0
+                    loaded, self._unready, self.trouble = True, 0, ""
                     self._ready()
                 if problem is not None:
                     return problem
                 if not loaded and time.monotonic() - began > self._orders.load_timeout_s:
                     self._unready = _MAX_UNREADY  # another try here would take as long
-                    return f"its model was not loaded within {self._orders.load_timeout_s:g} s (load_timeout_s)"
+                    return (
+                        f"its model was not loaded within {self._orders.load_timeout_s:g} s (load_timeout_s)"
+                    )
                 if any(r.process.returncode is not None for r in ranks):
                     return await self._wait_for_others(ranks)
                 await asyncio.sleep(_TICK_S)

@@ -7,7 +7,7 @@ goes on where it stopped; times are by this process's clock and are moved to the
 import asyncio
 import itertools
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 
 from turnout.domain.errors import Unavailable
@@ -82,8 +82,9 @@ class _LoopState:
 @dataclass(frozen=True, slots=True)
 class FleetManager:
     """`backlog` tells how many video tasks wait; `id` must be new for each process: replicas are named after it.
-    `gangs_by` runs the gangs of models that do not say it; those that no worker runs are looked after by others, and
-    `gangs` and `queue` tell how their gangs are. `wall_clock` says which day it is."""
+    `gangs_by` runs the gangs of models that do not say it; those that no worker runs are looked after by others;
+    `gangs` and `queue` tell how their gangs are, and `reasons` why a model whose tasks wait has none. `wall_clock` says
+    which day it is."""
 
     id: str
     manager_state: ManagerState
@@ -96,6 +97,7 @@ class FleetManager:
     queue: QueueGangs
     rules: Rules = field(default_factory=Rules)
     gangs_by: Runner = Runner.WORKER
+    reasons: Callable[[], Mapping[str, str]] = dict
     clock: Callable[[], float] = time.monotonic
     wall_clock: Callable[[], float] = time.time
 
@@ -217,7 +219,9 @@ class FleetManager:
         if everything:
             state.looked_at = now
             told = (await self.gangs.all()).values() if state.others else ()
-            state.others_statuses = statuses_of_others(state.others.values(), self.gangs_by, told)
+            state.others_statuses = statuses_of_others(
+                state.others.values(), self.gangs_by, told, self.reasons()
+            )
             held: dict[GangId, int] = {}
             for model in {gang.model for gang in told}:
                 held |= await self.queue.holdings(model)

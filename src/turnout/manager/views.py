@@ -1,7 +1,7 @@
 """What others see of the fleet: orders for a worker, routes for gateways, and how each model stands. Pure."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from turnout.domain.fleet import Fleet, load_of
@@ -100,14 +100,14 @@ def _idle_left_s(fleet: Fleet, name: str, replicas: Sequence[Replica]) -> float 
 
 
 def statuses_of_others(
-    models: Iterable[ServedModel], gangs_by: Runner, gangs: Iterable[GangReport]
+    models: Iterable[ServedModel], gangs_by: Runner, gangs: Iterable[GangReport], reasons: Mapping[str, str]
 ) -> dict[str, ModelStatus]:
-    """How the models stand whose gangs are not placed here: as their gangs tell."""
+    """How the models stand whose gangs are not placed here: as their gangs tell, or `reasons` why they have none."""
     gangs = list(gangs)
-    told, ready = gang_statuses(gangs), Counter(g.model for g in gangs if g.ready_at is not None)
+    told, ready = gang_statuses(gangs), Counter(g.model for g in gangs if g.ready)
     return {
         model.name: replace(
-            told.get(model.name, ModelStatus(ModelState.STOPPED)),
+            told.get(model.name, ModelStatus(ModelState.STOPPED, reason=reasons.get(model.name, ""))),
             cause=RUN_BY[model.video.run_by(gangs_by)],
             replicas=ready[model.name],
         )

@@ -6,6 +6,7 @@ import random
 import secrets
 import socket
 import time
+from collections.abc import Callable, Mapping
 from contextlib import aclosing
 from functools import partial
 
@@ -35,8 +36,13 @@ async def run_manager(config: Config) -> None:
     await manage(config, stopping)
 
 
-async def manage(config: Config, stopping: asyncio.Event, gangs_by: Runner = Runner.WORKER) -> None:
-    """`gangs_by`: who runs the gangs of models that do not say it."""
+async def manage(
+    config: Config,
+    stopping: asyncio.Event,
+    gangs_by: Runner = Runner.WORKER,
+    reasons: Callable[[], Mapping[str, str]] = dict,
+) -> None:
+    """`gangs_by`: who runs the gangs of models that do not say it; `reasons`: why those models have none."""
     async with open_stores(config) as stores, aclosing(Outbound(config.allow_private_urls)) as fetcher:
         secret = find_webhook_secret(config)
         await declare(config, stores.models)
@@ -70,7 +76,7 @@ async def manage(config: Config, stopping: asyncio.Event, gangs_by: Runner = Run
         )
         name = f"m-{secrets.token_hex(4)}"  # new for each process: replicas are named after it
         rules = Rules(min_resident_s=config.min_resident_s)
-        fleet = fleet_manager(stores, name, rules, gangs_by)
+        fleet = fleet_manager(stores, name, rules, gangs_by, reasons)
         loops = BackgroundLoops({**manager.loops(), "fleet": fleet.run})
         loops.add("loop report", partial(_report_loops, loops, stores, manager.id))
         loops.add("declaration", partial(_keep_declared, config, stores.models))
@@ -103,7 +109,13 @@ async def _keep_declared(config: Config, models: ModelStore) -> None:
             get_log().warning("declaration not checked", error=str(err))
 
 
-def fleet_manager(stores: Stores, name: str, rules: Rules, gangs_by: Runner = Runner.WORKER) -> FleetManager:
+def fleet_manager(
+    stores: Stores,
+    name: str,
+    rules: Rules,
+    gangs_by: Runner = Runner.WORKER,
+    reasons: Callable[[], Mapping[str, str]] = dict,
+) -> FleetManager:
     return FleetManager(
         name,
         stores.manager_state,
@@ -116,6 +128,7 @@ def fleet_manager(stores: Stores, name: str, rules: Rules, gangs_by: Runner = Ru
         stores.queue,
         rules,
         gangs_by,
+        reasons,
     )
 
 

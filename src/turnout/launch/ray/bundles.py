@@ -54,11 +54,13 @@ def _room(node: Resources, bundle: Resources, most: int) -> int:
 
 
 def _sum(parts: Sequence[Resources]) -> Resources:
-    return {name: sum(part.get(name, 0.0) for part in parts) for name in {n: 0 for part in parts for n in part}}
+    return {
+        name: sum(part.get(name, 0.0) for part in parts) for name in {n: 0 for part in parts for n in part}
+    }
 
 
 def misfit_reason(model: Model, nodes: Sequence[Resources], strategy: Strategy) -> str:
-    """Why no gang of the model was placed, for a user."""
+    """Why no gang of the model can be placed, for a user."""
     needed = _sum(gang_bundles(model))
     there = _sum([{name: node.get(name, 0.0) for name in needed} for node in nodes])
     lacking = [name for name in needed if there.get(name, 0.0) + 1e-9 < needed[name]]
@@ -68,11 +70,39 @@ def misfit_reason(model: Model, nodes: Sequence[Resources], strategy: Strategy) 
     elif strategy == "STRICT_SPREAD" and len(nodes) < model.ranks:
         why = "and each rank must be on a node of its own"
     else:
-        why = "but not where the ranks could be together" if strategy == "STRICT_PACK" else "but in parts too small"
+        why = (
+            "but not where the ranks could be together"
+            if strategy == "STRICT_PACK"
+            else "but in parts too small"
+        )
     return (
         f"{model.name} needs {model.ranks} ranks with {_words(rank_bundle(model))} each, {_words(needed)} in all "
-        f"({strategy}); the cluster has {_words(there) or 'nothing'} on {count}, {why}, and got no more in time"
+        f"({strategy}); the cluster has {_words(there) or 'nothing'} on {count}, {why}"
     )
+
+
+def wait_reason(
+    model: Model,
+    nodes: Sequence[Resources],
+    free: Resources,
+    strategy: Strategy,
+    *,
+    placed: bool,
+    trouble: str,
+) -> str:
+    """Why tasks of the model have no gang yet, for a user. `free` is what nobody holds on all nodes together; `placed`: Ray
+    has found the gang a place; `trouble` is why its last one broke. The words change with the reason alone."""
+    if trouble:
+        return f"its last gang broke because {trouble}"
+    if placed:
+        return "Ray starts it"
+    if not could_hold(nodes, gang_bundles(model), strategy):
+        return misfit_reason(model, nodes, strategy)
+    needed = _sum(gang_bundles(model))
+    lacking = [name for name in needed if free.get(name, 0.0) + 1e-9 < needed[name]]
+    if lacking:
+        return f"other work on the cluster holds the {' and '.join(lacking)} that it needs"
+    return "Ray looks for a place for it"
 
 
 def _words(resources: Resources) -> str:

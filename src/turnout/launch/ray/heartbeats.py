@@ -68,7 +68,11 @@ class Heartbeats:
                     return
                 with contextlib.suppress(BlockingIOError):  # a full pipe has signs enough
                     os.write(pipe, signs)
-        except (OSError, TimeoutError, ValueError):  # the node is gone, or a stranger; silence tells the supervisor
+        except (
+            OSError,
+            TimeoutError,
+            ValueError,
+        ):  # the node is gone, or a stranger; silence tells the supervisor
             return
         finally:
             self._open -= 1

@@ -7,6 +7,7 @@ here, and how its signs come over the network, is this module's business.
 import asyncio
 import contextlib
 import os
+import re
 import signal
 import time
 from collections.abc import Coroutine, Mapping
@@ -28,6 +29,7 @@ log = get_log()
 
 _ASK_EVERY_S = 0.5
 _ALIVE = b"."
+_SHORT_OF_MEMORY = re.compile("low on memory|out of memory|OUT_OF_MEMORY|OOM", re.IGNORECASE)
 _KILLED = -int(signal.SIGKILL)
 
 
@@ -184,9 +186,9 @@ class RayRanks:
         except TimeoutError:
             rank.end(1, f"its process did not start in {self._terms.place_s:g} s")
         except RayActorError as err:
-            rank.end(_KILLED, _first_line(err))
+            rank.end(_KILLED, death_words(err))
         except RayError as err:
-            rank.end(1, _first_line(err))
+            rank.end(1, death_words(err))
         finally:
             feeding.cancel()
             heartbeats.forget(expected)
@@ -213,8 +215,11 @@ def _kill(actor: Any) -> None:
         ray.kill(actor)
 
 
-def _first_line(err: Exception) -> str:
-    """What happened, without the stack: Ray's errors carry it in their last or first line."""
+def death_words(err: Exception) -> str:
+    """What happened, without the stack: Ray's errors carry it in their first line, but for a node that ran out of memory."""
     cause = getattr(err, "cause", None)
-    lines = str(cause if cause is not None else err).strip().splitlines()
+    text = str(cause if cause is not None else err).strip()
+    if _SHORT_OF_MEMORY.search(text):
+        return "its node ran low on memory"
+    lines = text.splitlines()
     return lines[0][:300] if lines else type(err).__name__

@@ -6,6 +6,7 @@ import os
 import secrets
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any, cast
 
@@ -26,6 +27,7 @@ from turnout.wiring.stores import open_stores
 log = get_log()
 
 _TELL_EVERY_S = 1.0
+_MAX_WORDS = 300
 
 
 class VideoGenerator:
@@ -58,13 +60,20 @@ class VideoGenerator:
         async with open_stores(self._config) as stores, asyncio.TaskGroup() as group:
             telling = group.create_task(self._tell(stores.gangs), name=f"{self.gang} tells")
             self._supervisor = GangSupervisor(self._orders, self._ranks, stores.queue, self._loaded)
+            last_word = ""
             try:
                 await self._supervisor.run()
+            except Unavailable as err:
+                last_word = str(err)[:_MAX_WORDS]
+                raise
             finally:
                 self._ranks.close()
                 telling.cancel()
                 with contextlib.suppress(Unavailable):
-                    await stores.gangs.remove(self.gang)
+                    if last_word:  # it is forgotten soon; until then the manager learns why tasks wait
+                        await stores.gangs.put(replace(self.report(), trouble=last_word))
+                    else:
+                        await stores.gangs.remove(self.gang)
 
     def _loaded(self) -> None:
         self._ready_at = self._ready_at or time.time()
@@ -91,6 +100,7 @@ class VideoGenerator:
             self._ranks.formation,
             ranks,
             self._ready_at,
+            self._supervisor.trouble[:_MAX_WORDS] if self._supervisor else "",
         )
 
     async def check_health(self) -> None:

@@ -4,8 +4,8 @@ them."""
 
 import asyncio
 import time
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import ray as _ray
@@ -15,12 +15,28 @@ from turnout.domain.errors import NotFound, Stale
 from turnout.domain.slots import GangReport, GangTurns, QueueState, queue_state, take_turns
 from turnout.domain.tasks import Expired, GangId, TaskFailure
 from turnout.domain.video_model import Model
-from turnout.launch.ray.bundles import Resources, Strategy, could_hold, gang_bundles, misfit_reason
+from turnout.launch.ray.bundles import (
+    Resources,
+    Strategy,
+    could_hold,
+    gang_bundles,
+    misfit_reason,
+    wait_reason,
+)
 from turnout.observe import get_log
 from turnout.wiring.stores import Stores
 
 ray = cast("Any", _ray)
 log = get_log()
+
+
+@dataclass(frozen=True, slots=True)
+class _Cluster:
+    """The sizes of its nodes, what is free on all of them together, and the names of placement groups that have a place."""
+
+    nodes: list[Resources]
+    free: Resources
+    placed: list[str]
 
 
 class GangScheduler:
@@ -31,12 +47,16 @@ class GangScheduler:
         self._config = config
         self._stores = stores
         self._turns = GangTurns()
+        self._troubles: dict[str, str] = {}
+        self.reasons: Mapping[str, str] = {}  # why models whose tasks wait have no gang that could take them
 
     async def look(self) -> tuple[dict[GangId, GangReport], dict[str, QueueState]]:
         """The gangs that live, and how each model's queue stands. Raises Unavailable."""
         gangs = await self._stores.gangs.all()
         queues = {model.name: await self._queue(model, gangs) for model in self._config.models_on_ray}
-        nodes = await asyncio.to_thread(_node_sizes)
+        cluster = await asyncio.to_thread(_see_cluster)
+        nodes = cluster.nodes
+        self.reasons = self._why_waiting(gangs, queues, cluster)
         now, before = time.monotonic(), self._turns
         self._turns = take_turns(
             before,
@@ -60,6 +80,27 @@ class GangScheduler:
                 log.info("turn over", model=yielding, waiting=sorted(self._turns.waiting_since))
         return gangs, queues
 
+    def _why_waiting(
+        self, gangs: dict[GangId, GangReport], queues: dict[str, QueueState], cluster: _Cluster
+    ) -> dict[str, str]:
+        reasons: dict[str, str] = {}
+        for model in self._config.models_on_ray:
+            mine = [gang for gang in gangs.values() if gang.model == model.name]
+            if not queues[model.name].waiting or any(gang.ready for gang in mine):
+                self._troubles.pop(model.name, None)
+                continue
+            for gang in mine:
+                self._troubles[model.name] = gang.trouble or self._troubles.get(model.name, "")
+            reasons[model.name] = wait_reason(
+                model,
+                cluster.nodes,
+                cluster.free,
+                self._strategy,
+                placed=any(f"#VideoGenerator-{model.name}-" in name for name in cluster.placed),
+                trouble=self._troubles.get(model.name, ""),
+            )
+        return reasons
+
     @property
     def _strategy(self) -> Strategy:
         return self._config.ray_strategy
@@ -71,7 +112,8 @@ class GangScheduler:
         return queue_state(model, figures.length, figures.running, figures.oldest_s, held, mine)
 
     async def _refuse(self, model: Model, nodes: Sequence[Resources]) -> None:
-        failure = TaskFailure("unplaceable", misfit_reason(model, nodes, self._strategy))
+        why = misfit_reason(model, nodes, self._strategy)
+        failure = TaskFailure("unplaceable", f"{why}, and it got no more in {self._config.ray_fit_s:g} s")
         for task in await self._stores.backlog.unfinished(model.name, 0.0):
             try:
                 await self._stores.tasks.apply(task, Expired(time.time(), failure))
@@ -88,5 +130,9 @@ def _resident_s(gangs: dict[GangId, GangReport], now: float) -> dict[str, float]
     return resident_s
 
 
-def _node_sizes() -> list[Resources]:
-    return [node["Resources"] for node in ray.nodes() if node["Alive"]]
+def _see_cluster() -> _Cluster:
+    return _Cluster(
+        [node["Resources"] for node in ray.nodes() if node["Alive"]],
+        ray.available_resources(),
+        [group["name"] for group in ray.util.placement_group_table().values() if group["state"] == "CREATED"],
+    )

@@ -91,10 +91,12 @@ class ManagerActor:
 
     async def _work(self) -> None:
         async with open_stores(self._config) as stores, asyncio.TaskGroup() as group:
-            looking = group.create_task(self._look(GangScheduler(self._config, stores)), name="look")
+            scheduler = GangScheduler(self._config, stores)
+            looking = group.create_task(self._look(scheduler), name="look")
             metrics = RayMetrics(stores, self._config.gpu_prices)
-            async with BackgroundLoops({"ray metrics": metrics.tell, "event tail": metrics.observe}).running():
-                await manage(self._config, self._stopping, Runner.RAY)
+            loops = BackgroundLoops({"ray metrics": metrics.tell, "event tail": metrics.observe})
+            async with loops.running():
+                await manage(self._config, self._stopping, Runner.RAY, lambda: scheduler.reasons)
             looking.cancel()
 
     async def _look(self, scheduler: GangScheduler) -> None:
