@@ -4,8 +4,9 @@ from typing import Literal
 
 from pydantic import BaseModel, Field
 
+from turnout.domain.capabilities import capabilities, task_type
 from turnout.domain.model_status import ModelState, ModelStatus, StatusCause, describe
-from turnout.domain.serving import EngineKind, ServedModel, capabilities, task_type
+from turnout.domain.serving import EngineKind, ServedModel
 from turnout.domain.video import ImageUse
 from turnout.domain.video_model import Runner
 from turnout.schemas.openai_json import without_path
