@@ -38,7 +38,7 @@ def blocks(page: Path) -> Iterator[Block]:
 def run_blocks(page: Path, folder: Path, url: str, api_key: str) -> list[str]:
     """Runs a page's blocks in order against a service, as someone who pastes them; returns what was run."""
     programs = folder / "bin"
-    programs.mkdir()
+    programs.mkdir(exist_ok=True)
     shim = programs / "turnout"
     shim.write_text(f'#!/bin/sh\nexec {sys.executable} -m turnout "$@"\n')
     shim.chmod(0o755)

@@ -42,6 +42,8 @@ async def test_the_openai_client_creates_polls_lists_downloads_remixes_and_delet
         await asyncio.to_thread(use_openai, api(service))
         ran = await asyncio.to_thread(run_blocks, ROOT / "README.md", tmp_path, service.url, service.api_key)
         assert len(ran) == 2 and (tmp_path / "square.mp4").exists()
+        cost = ROOT / "docs" / "cost.md"
+        assert await asyncio.to_thread(run_blocks, cost, tmp_path, service.url, service.api_key)
 
 
 def use_openai(client: openai.OpenAI) -> None:
