@@ -41,7 +41,6 @@ SETTINGS: dict[str, Any] = {
     "port": 0,
     "lease_s": 6.0,
     "stall_s": 8.0,
-    "max_attempts": 6,
     "checkpoint_steps": 3,
     "checkpoint_s": 5.0,
     "limit_running": 1_000,
