@@ -15,6 +15,7 @@ import yaml
 from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationError
 
 from turnout.domain.addresses import is_safe_issuer_url
+from turnout.domain.budgets import Budget
 from turnout.domain.errors import InvalidRequest, Misconfigured
 from turnout.domain.keys import Role
 from turnout.domain.quotas import ChatLimits
@@ -135,7 +136,7 @@ class Config:
     `trusted_proxies` are networks, `cors_origins` origins of web pages, with commas between them. `public_url` is how clients reach
     the gateways, and `url_ttl_s` how long the URLs that are signed for them are good. `no_auth` needs no key on
     loopback; `open_key` is the token that requests then count as having, and `turnout up` sets it.
-    `gpu_prices` are by kind of GPU, an hour, in `currency`.
+    `gpu_prices` are by kind of GPU, an hour, in `currency`; `budgets` by tenant, `*` for all others.
     `engine_host` is an address of this machine that gateways may reach: its engines listen there, each with a key.
     """
 
@@ -208,6 +209,7 @@ class Config:
     worker_downloads: bool = True
     min_resident_s: SomeSeconds = 30.0
     gpu_prices: Mapping[str, Price] = field(default_factory=dict[str, float])
+    budgets: Mapping[str, Budget] = field(default_factory=dict[str, Budget])
     currency: Annotated[str, Field(pattern=r"^[A-Za-z]{3}$")] = "USD"
     served: tuple[ServedModel, ...] = ()
 
@@ -298,6 +300,8 @@ def load(flags: Mapping[str, Any], environ: Mapping[str, str], file: Path | None
         name = str(problem["loc"][0]) if problem["loc"] else "?"
         where = ".".join(map(str, problem["loc"])) or name
         raise Misconfigured(f"{origins.get(name, '?')}: {where}: {problem['msg']}") from err
+    if config.budgets and not config.gpu_prices:
+        raise Misconfigured(f"{origins['budgets']}: budgets: without gpu_prices nothing is ever spent")
     object.__setattr__(config, "state_dir", config.state_dir.expanduser().absolute())
     return Loaded(config, origins)
 

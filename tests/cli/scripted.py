@@ -119,6 +119,7 @@ class ScriptedGateway:
         self.workers: list[dict[str, Any]] = []
         self.usage: list[dict[str, Any]] = []
         self.usage_more: dict[str, Any] = {}
+        self.budgets: list[dict[str, Any]] = []
         self._server: ThreadingHTTPServer | None = None
         self.port = 0
         self.listen()
@@ -190,6 +191,10 @@ class ScriptedGateway:
             case "GET", ["v1", "usage"]:
                 days = {"start": "2026-11-01", "end": "2026-11-07"}
                 return Answer(200, {**days, "data": self.usage, **self.usage_more})
+            case "GET", ["v1", "budgets"]:
+                return Answer(200, {"data": self.budgets})
+            case "PUT" | "DELETE", ["v1", "budgets", tenant]:
+                return Answer(200, {"tenant": tenant})
             case "GET", ["workers"]:
                 return Answer(200, {"data": self.workers})
             case "POST", ["workers", name, "drain"] if any(w["id"] == name for w in self.workers):
@@ -242,6 +247,9 @@ class _Handler(BaseHTTPRequestHandler):
         self._serve()
 
     def do_DELETE(self) -> None:
+        self._serve()
+
+    def do_PUT(self) -> None:
         self._serve()
 
     def _serve(self) -> None:

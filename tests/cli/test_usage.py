@@ -96,3 +96,36 @@ def test_costs_fit_a_narrow_terminal() -> None:
     row = ("wan-2.2-t2v-a14b", *["360000.0"] * 6, "1000.00", "0.2500", "-")
     lines = table(("MODEL", *COST_HEADINGS), [row], 40).splitlines()
     assert max(map(len, lines)) <= 40 and "COST" in lines[7]
+
+
+def test_budgets_are_listed_set_and_removed(cli: Cli, gateway: ScriptedGateway) -> None:
+    assert cli("budgets", "list").err == "there are no budgets\n"
+    assert cli("budgets", "set", "acme", "--month", "100", "--no-hard").out == "acme may spend 100 a month\n"
+    asked = gateway.requests[-1]
+    assert (asked.method, asked.path) == ("PUT", "/v1/budgets/acme")
+    assert json.loads(asked.body) == {"month": 100.0, "soft": 0.8, "hard": False, "webhook": None}
+    gateway.budgets = [
+        {
+            "tenant": "acme",
+            "month": 100.0,
+            "soft": 0.8,
+            "hard": False,
+            "webhook": None,
+            "source": "admin",
+            "currency": "EUR",
+            "period": "2026-11",
+            "spent": 81.2,
+            "level": "warning",
+        }
+    ]
+    assert cli("budgets", "list").out.splitlines()[1].split() == [
+        "acme",
+        "100.00",
+        "EUR",
+        "81.20",
+        "warning",
+        "no",
+        "admin",
+    ]
+    assert cli("budgets", "remove", "*").out == "*: budget removed\n"
+    assert gateway.requests[-1].path == "/v1/budgets/%2A"

@@ -9,7 +9,7 @@ from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Self, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal, Self, cast
 from urllib.parse import quote, urlsplit
 
 import httpx
@@ -218,9 +218,7 @@ class ApiClient:
         return self._request("POST", "/v1/webhooks/secret", json=dict(fields))
 
     def audit(self, limit: int, before: str | None) -> Mapping[str, Any]:
-        params: dict[str, str | int] = {"limit": limit}
-        if before is not None:
-            params["before"] = before
+        params = {"limit": limit} | ({} if before is None else {"before": before})
         return self._request("GET", "/v1/audit", params=params)
 
     def login_code(self) -> str:
@@ -245,11 +243,8 @@ class ApiClient:
     def remove_model(self, name: str) -> None:
         self._request("DELETE", f"/v1/models/{quote(name, safe='')}")
 
-    def wake_model(self, name: str) -> Mapping[str, Any]:
-        return self._request("POST", f"/v1/models/{quote(name, safe='')}/wake")
-
-    def stop_model(self, name: str) -> Mapping[str, Any]:
-        return self._request("POST", f"/v1/models/{quote(name, safe='')}/stop")
+    def act_on_model(self, name: str, act: Literal["wake", "stop"]) -> Mapping[str, Any]:
+        return self._request("POST", f"/v1/models/{quote(name, safe='')}/{act}")
 
     def health(self) -> Mapping[str, Any]:
         return self._request("GET", "/health")
@@ -280,6 +275,11 @@ class ApiClient:
 
     def usage(self, params: Mapping[str, str]) -> Mapping[str, Any]:
         return self._request("GET", "/v1/usage", params=dict(params))
+
+    def budgets(self, method: str = "GET", tenant: str = "", **fields: Any) -> Mapping[str, Any]:
+        return self._request(
+            method, f"/v1/budgets/{quote(tenant, safe='')}".rstrip("/"), **(fields and _body(fields))
+        )
 
     def chat(self, fields: Mapping[str, Any]) -> Mapping[str, Any]:
         timeout = httpx.Timeout(CHAT_ANSWER_S, connect=CONNECT_S)

@@ -59,6 +59,7 @@ COMMANDS: Mapping[str, Mapping[str, tuple[str, str]]] = {
     "Operate it (admin keys)": {
         "workers": ("workers_commands", "List, drain and evict workers."),
         "keys": ("keys_commands", "Create, list, rotate and revoke API keys."),
+        "budgets": ("budget_commands", "What tenants may spend in a month."),
         "webhooks": ("webhooks_commands", "The secret that signs your webhooks."),
         "audit": ("audit_command", "Who did what to keys, models and workers."),
         "backup": ("backup_commands", "Copy what matters from Redis into a file."),

@@ -163,7 +163,7 @@ def remove(common: Common, name: NameArgument, as_json: JsonOption = False) -> N
 def wake(common: Common, name: NameArgument, as_json: JsonOption = False) -> None:
     """Start a model now (needs an admin key). It leaves again when nobody has asked for it for its idle time."""
     with common.client() as client:
-        model = client.wake_model(name)
+        model = client.act_on_model(name, "wake")
     print(json.dumps(model) if as_json else f"{name} is waking; see: turnout models show {name}")
 
 
@@ -171,7 +171,7 @@ def wake(common: Common, name: NameArgument, as_json: JsonOption = False) -> Non
 def stop(common: Common, name: NameArgument, as_json: JsonOption = False) -> None:
     """Let a model's replicas finish what they have and leave (needs an admin key). The next request wakes it again."""
     with common.client() as client:
-        model = client.stop_model(name)
+        model = client.act_on_model(name, "stop")
     print(json.dumps(model) if as_json else f"{name} leaves once it is idle")
 
 

@@ -1,4 +1,4 @@
-"""What is recorded of acts on keys, models and workers."""
+"""What is recorded of acts on keys, models, workers and budgets."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -19,6 +19,8 @@ class AuditAction(StrEnum):
     WORKER_DRAINED = "worker.drained"
     WORKER_EVICTED = "worker.evicted"
     WEBHOOK_SECRET_ROTATED = "webhook_secret.rotated"
+    BUDGET_SET = "budget.set"
+    BUDGET_REMOVED = "budget.removed"
 
 
 @dataclass(frozen=True, slots=True)

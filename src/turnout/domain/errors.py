@@ -4,6 +4,7 @@ TurnoutError
 ├── InvalidRequest        400  the request breaks a rule; `param` names the field
 │   └── TooLarge          413  the body or the image is over a limit
 ├── Unauthorized          401  no key, or an unknown one
+├── OverBudget            402  the tenant has spent its budget of this month
 ├── Forbidden             403  the key's role may not do this
 ├── NotFound              404  no such thing, or not this tenant's
 ├── Conflict              409  it contradicts what was done before
@@ -46,6 +47,11 @@ class TooLarge(InvalidRequest):
 class Unauthorized(TurnoutError):
     status = 401
     kind = "authentication_error"
+
+
+class OverBudget(TurnoutError):
+    status = 402
+    kind = "insufficient_quota"
 
 
 class Forbidden(TurnoutError):

@@ -15,6 +15,7 @@ from turnout.gateway.middleware import BodyLimit, StandardHeaders, UnexpectedErr
 from turnout.gateway.models import model_list, models_admin
 from turnout.gateway.operations import (
     audit_routes,
+    budget_routes,
     health,
     history_routes,
     keys_admin,
@@ -39,6 +40,7 @@ _ROUTERS = (
     keys_admin.router,
     audit_routes.router,
     usage_routes.router,
+    budget_routes.router,
     webhook_secret_routes.router,
     history_routes.router,
     worker_routes.router,

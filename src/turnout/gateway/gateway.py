@@ -20,6 +20,7 @@ from turnout import __version__
 from turnout.background import BackgroundLoops
 from turnout.config import Config
 from turnout.domain.signed_urls import UrlPurpose, UrlSigner
+from turnout.gateway.budget_checks import BudgetChecks
 from turnout.gateway.catalog import Catalog
 from turnout.gateway.chat.chat_admission import ChatAdmission, worker_of
 from turnout.gateway.chat.chat_limits import ChatShares
@@ -44,6 +45,7 @@ from turnout.gateway.videos.wait_reasons import WaitReasons
 from turnout.gateway.videos.waiting_notes import WaitingNotes
 from turnout.ports.audit import AuditLog
 from turnout.ports.blobs import Blobs
+from turnout.ports.budgets import BudgetStore
 from turnout.ports.dead_records import DeadRecords
 from turnout.ports.events import TaskEvents
 from turnout.ports.fleet_status import FleetStatus
@@ -91,6 +93,7 @@ class GatewayStores:
     fleet_status: FleetStatus
     quotas: Quotas
     usage: UsageLog
+    budgets: BudgetStore
     gangs: GangReports
     data: DataHealth
 
@@ -107,6 +110,7 @@ class Gateway:
     keys: KeyRing
     revocations: Revocations
     catalog: Catalog
+    budgets: BudgetChecks
     request_figures: RequestFigures
     metrics: Metrics
     background: BackgroundLoops
@@ -167,7 +171,8 @@ def build_gateway(
     shares = ChatShares(stores.quotas, name, config.chat_limits, time.monotonic)
     chat_usage = ChatUsage(stores.usage, name, time.time)
     chat_metrics = ChatMetrics(switchboard.demand)
-    admission = ChatAdmission(keys, shares, switchboard, routes, chat_usage, chat_metrics, direct)
+    budgets = BudgetChecks(stores.budgets, config.currency, time.time)
+    admission = ChatAdmission(keys, shares, switchboard, routes, chat_usage, chat_metrics, direct, budgets)
     relay = Relay(admission, relay_settings, tls)
     revocations = Revocations(keys, stores.workers, routes, relay, worker_of)
     demand = DemandFeed(name, stores.demand, switchboard, time.monotonic)
@@ -190,6 +195,7 @@ def build_gateway(
     background.add("direct routes", partial(direct.run, name, background))
     background.add("chat limits", shares.run)
     background.add("chat usage", chat_usage.run)
+    background.add("budgets", budgets.run)
     history = History(
         stores.history,
         stores.backlog,
@@ -211,6 +217,7 @@ def build_gateway(
         keys=keys,
         revocations=revocations,
         catalog=catalog,
+        budgets=budgets,
         request_figures=request_figures,
         metrics=Metrics(
             request_figures,
@@ -235,7 +242,7 @@ def build_gateway(
                 catalog,
                 config.gpu_prices,
             ),
-            (chat_metrics.text,),
+            (chat_metrics.text, budgets.text),
         ),
         background=background,
         readiness=ReadinessCheck(
@@ -254,6 +261,7 @@ def build_gateway(
             fetcher=fetcher,
             catalog=catalog,
             refusal=switchboard.refusal,
+            budgets=budgets,
             now=time.time,
             new_id=new_id,
             new_seed=new_seed,

@@ -16,6 +16,7 @@ from turnout.domain.tasks import GangId
 from turnout.ports.manager_state import GpuBooking
 
 _OTHERS = "(others)"
+_UNPLACED = "(unplaced)"  # ranks that have no machine yet
 _MAX_KINDS = 64
 _NEW_S = 5.0  # a gang that is seen for the first time and is older was seen by an earlier manager
 
@@ -71,7 +72,7 @@ class GpuAccounts:
             on_cpu = model.video.device == CPU
             for node in sorted(set(nodes)) if on_cpu else nodes:
                 kind = CPU if on_cpu else gpu_kind("")
-                self._add(GpuCell(state, kind, gang.model), node or gang.gang, max(0, ms))
+                self._add(GpuCell(state, kind, gang.model), node or _UNPLACED, max(0, ms))
 
     def due(self, day: str) -> GpuBooking | None:
         """What is to be published now; it counts as booked then."""

@@ -67,12 +67,17 @@ def body_of(task: Task, retention_s: float, urls: UrlSigner) -> bytes:
 
 
 def headers_of(task: Task, body: bytes, secrets: Sequence[str], now: float) -> Mapping[str, str]:
+    return signed_headers(message_id(task), body, secrets, now)
+
+
+def signed_headers(message: str, body: bytes, secrets: Sequence[str], now: float) -> Mapping[str, str]:
+    """`message` is the webhook's id, the same at every try."""
     timestamp = int(now)
     return {
         "content-type": "application/json",
-        "webhook-id": message_id(task),
+        "webhook-id": message,
         "webhook-timestamp": str(timestamp),
-        "webhook-signature": " ".join(sign(secret, message_id(task), timestamp, body) for secret in secrets),
+        "webhook-signature": " ".join(sign(secret, message, timestamp, body) for secret in secrets),
     }
 
 

@@ -37,6 +37,8 @@ def recorded_traffic(
     rows: list[tuple[object, ...]] = []
     unknown: dict[str, None] = {}
     for row in used:
+        if not (row.videos or row.requests):
+            continue  # its GPUs were held, and nobody asked for it
         if row.model not in known:
             unknown[row.model] = None
             continue

@@ -19,6 +19,10 @@ class UsageLog(Protocol):
         """Of one tenant, or of all."""
         ...
 
+    async def tenants(self, days: Sequence[str]) -> set[TenantId]:
+        """Those that used something."""
+        ...
+
     async def gpu_days(self, days: Sequence[str], *, workers: bool) -> list[GpuDay]:
         """Where GPU time went, as the manager booked it; by worker only if asked for."""
         ...

@@ -42,7 +42,7 @@ _NOT_PASSED_ON = frozenset(
 )
 
 
-CORS_EXPOSED = ("openai-poll-after-ms", "retry-after", "x-request-id")
+CORS_EXPOSED = ("openai-poll-after-ms", "retry-after", "x-request-id", "x-turnout-budget")
 """What pages of other origins may read of an answer's headers, beside its body."""
 _EXPOSED = b"access-control-expose-headers: %b\r\n" % ", ".join(CORS_EXPOSED).encode()
 

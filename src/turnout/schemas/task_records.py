@@ -5,11 +5,12 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, Field, ValidationError
 
 from turnout.domain.audit import AuditEntry
+from turnout.domain.budgets import Budget, BudgetStanding
 from turnout.domain.keys import Key
 from turnout.domain.shares import Share
 from turnout.domain.tasks import NOBODY_TOOK_IT, Event, Expired, Priority, Task, TaskFailure
 from turnout.domain.webhook_secrets import WebhookSecret
-from turnout.schemas.record_kinds import NewerRecord, RecordKind
+from turnout.schemas.record_kinds import LEFT_OUT, NewerRecord, RecordKind
 
 
 class _EarlierEnd(BaseModel):
@@ -42,4 +43,6 @@ EVENT = _EventKind("event", Annotated[Event, Field(discriminator="kind")])
 KEY = RecordKind[Key]("key", Key)
 SHARE = RecordKind[Share]("share", Share)
 WEBHOOK_SECRET = RecordKind[WebhookSecret]("webhook secret", WebhookSecret)
+BUDGET = RecordKind[Budget]("budget", Budget)
+BUDGET_STANDING = RecordKind[BudgetStanding]("budget standing", BudgetStanding, unknown={"told": LEFT_OUT})
 AUDIT_ENTRY = RecordKind[AuditEntry]("audit", AuditEntry)

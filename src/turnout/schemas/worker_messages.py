@@ -6,7 +6,9 @@ change: a lost or repeated message does no harm. The gateway holds a heartbeat o
 `wait_s` has passed, so that orders arrive at once and no one calls in.
 """
 
-from pydantic import BaseModel, ConfigDict, Field
+from typing import Annotated
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from turnout.domain.gpu_time import GpuReport
 from turnout.domain.serving import (
@@ -20,6 +22,8 @@ from turnout.domain.serving import (
     StoredHeartbeat,
     WorkerId,
 )
+
+_MAX_COUNTS, _MAX_EPOCH = 2_000, 100
 
 EVICTED = "worker_evicted"
 """The code of the error that an evicted worker gets. It ends then, and does not come back by itself."""
@@ -51,6 +55,12 @@ class Registered(WorkerMessage):
     heartbeat_s: float = Field(ge=0.1, le=60)
 
 
+def _bounded(report: GpuReport | None) -> GpuReport | None:
+    if report is not None and (len(report.counts) > _MAX_COUNTS or len(report.epoch) > _MAX_EPOCH):
+        raise ValueError(f"more than {_MAX_COUNTS} counts, or an epoch over {_MAX_EPOCH} characters")
+    return report
+
+
 class Heartbeat(WorkerMessage):
     """`seen` is the version of the orders that the worker has; other orders are sent at once."""
 
@@ -58,7 +68,7 @@ class Heartbeat(WorkerMessage):
     replicas: tuple[ReplicaReport, ...]
     seen: int = 0
     wait_s: float = Field(default=0.0, ge=0, le=30)
-    gpu_time: GpuReport | None = None
+    gpu_time: Annotated[GpuReport | None, AfterValidator(_bounded)] = None
 
 
 class WorkerOrders(WorkerMessage):

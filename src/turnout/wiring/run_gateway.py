@@ -196,6 +196,7 @@ def gateway_stores(stores: Stores, gangs: GangReports | None = None) -> GatewayS
         fleet_status=stores.fleet_status,
         quotas=stores.quotas,
         usage=stores.usage,
+        budgets=stores.budgets,
         gangs=gangs or stores.gangs,
         data=stores.data,
     )

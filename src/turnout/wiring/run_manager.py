@@ -16,6 +16,7 @@ from turnout.config import Config
 from turnout.domain.errors import Unavailable
 from turnout.domain.fleet import Rules
 from turnout.domain.video_model import Runner
+from turnout.manager.budget_accounts import BudgetAccounts
 from turnout.manager.housekeeping import Housekeeper
 from turnout.manager.loop import FleetManager
 from turnout.manager.webhooks import deliver_due
@@ -60,6 +61,18 @@ async def manage(
                 chance=random.random,
             )
 
+        budgets = BudgetAccounts(
+            stores.usage,
+            stores.budgets,
+            config.budgets,
+            config.gpu_prices,
+            config.currency,
+            fetcher,
+            stores.webhook_secrets,
+            secret,
+            time.time,
+            random.random,
+        )
         manager = Housekeeper(
             f"{socket.gethostname()}-{os.getpid()}",
             stores.models,
@@ -73,6 +86,7 @@ async def manage(
             config.lease_s,
             config.retention_s,
             launch_chore(config, stores),
+            budgets.look,
         )
         name = f"m-{secrets.token_hex(4)}"  # new for each process: replicas are named after it
         rules = Rules(min_resident_s=config.min_resident_s)

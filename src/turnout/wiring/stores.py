@@ -8,6 +8,7 @@ from pathlib import Path
 from turnout.adapters.object_store import ObjectBlobs, open_blobs
 from turnout.adapters.redis.audit_log import RedisAuditLog
 from turnout.adapters.redis.backlog import RedisBacklog
+from turnout.adapters.redis.budget_store import RedisBudgets
 from turnout.adapters.redis.connection import RedisConnection
 from turnout.adapters.redis.data_health import RedisDataHealth
 from turnout.adapters.redis.dead_records import RedisDeadRecords
@@ -53,6 +54,7 @@ class Stores:
     shares: RedisShareStore
     quotas: RedisQuotas
     usage: RedisUsage
+    budgets: RedisBudgets
     outbox: RedisOutbox
     webhook_secrets: RedisWebhookSecrets
     mutex: RedisMutex
@@ -110,6 +112,7 @@ def stores_on(link: RedisConnection, blobs: ObjectBlobs, retention_s: float) -> 
         shares=RedisShareStore(link),
         quotas=RedisQuotas(link),
         usage=RedisUsage(link),
+        budgets=RedisBudgets(link),
         outbox=RedisOutbox(link, tasks),
         webhook_secrets=RedisWebhookSecrets(link),
         mutex=RedisMutex(link),

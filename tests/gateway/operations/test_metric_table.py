@@ -38,6 +38,7 @@ BOUNDED = {
     "code",
     "counted",
     "kind",
+    "level",
     "loop",
     "method",
     "model",

@@ -27,7 +27,7 @@ _PASSING = (
 _TYPES = {
     "hash": (
         "task:", "shares:", "idem:", "counts:", "totals", "bound:", "gangs", "dead", "webhook_secrets", "keys", "session:",
-        "chat:account:", "chat:slots:", "usage:of:", "usage:gpu:", "history:", "loops:manager", "fleet:models", "fleet:worker:",
+        "chat:account:", "chat:slots:", "usage:of:", "usage:gpu:", "budgets", "budget:standings", "history:", "loops:manager", "fleet:models", "fleet:worker:",
         "fleet:beat:", "fleet:orders:", "fleet:versions", "fleet:routes", "fleet:replicas", "fleet:manager", "fleet:deeds",
         "fleet:demand:", "fleet:gpu",
     ),
@@ -235,6 +235,14 @@ class KeyNames:
     def gpu_workers(self, day: str) -> str:
         """Hash of GPU time in ms by state:kind:worker. Manager writes, gateways read. 93 days."""
         return f"{self.prefix}:usage:gpu:{day}:workers"
+
+    def budgets(self) -> str:
+        """Hash of budgets that admins set, by tenant. Gateways write, manager and gateways read. Until removed."""
+        return f"{self.prefix}:budgets"
+
+    def budget_standings(self) -> str:
+        """Hash of what tenants spent of their budgets this month, and what was told of it. Manager writes, gateways read. Always."""
+        return f"{self.prefix}:budget:standings"
 
     # The service
 

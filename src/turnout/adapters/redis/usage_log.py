@@ -34,16 +34,8 @@ class RedisUsage:
         if tenant is not None:
             wanted = [(day, tenant) for day in days]
         else:
-            async with translated():
-                pipe = client.pipeline(transaction=False)
-                for day in days:
-                    pipe.smembers(keys.usage_day(day))
-                found = await pipe.execute()
-            wanted = [
-                (day, TenantId(name))
-                for day, names in zip(days, found, strict=True)
-                for name in sorted(map(text, names))
-            ]
+            by_day = zip(days, await self._tenants(days), strict=True)
+            wanted = [(day, name) for day, names in by_day for name in sorted(names)]
         rows: list[UsageRow] = []
         for start in range(0, len(wanted), _AT_ONCE):
             batch = wanted[start : start + _AT_ONCE]
@@ -55,6 +47,16 @@ class RedisUsage:
             for (day, name), counts in zip(batch, found, strict=True):
                 rows += _rows(day, name, counts)
         return rows
+
+    async def tenants(self, days: Sequence[str]) -> set[TenantId]:
+        return set[TenantId]().union(*await self._tenants(days))
+
+    async def _tenants(self, days: Sequence[str]) -> list[set[TenantId]]:
+        async with translated():
+            pipe = self._link.client.pipeline(transaction=False)
+            for day in days:
+                pipe.smembers(self._link.keys.usage_day(day))
+            return [{TenantId(text(name)) for name in names} for names in await pipe.execute()]
 
     async def gpu_days(self, days: Sequence[str], *, workers: bool) -> list[GpuDay]:
         keys = self._link.keys

@@ -15,6 +15,7 @@ from turnout.domain.routing import affinity_of
 from turnout.domain.serving import ReplicaId, WorkerId
 from turnout.domain.tasks import TenantId
 from turnout.gateway.bodies import check_work
+from turnout.gateway.budget_checks import BudgetChecks
 from turnout.gateway.chat.chat_limits import ChatShares
 from turnout.gateway.chat.chat_metrics import ChatMetrics
 from turnout.gateway.chat.chat_usage import ChatUsage
@@ -66,8 +67,10 @@ class ChatAdmission:
         usage: ChatUsage,
         metrics: ChatMetrics,
         direct: DirectRoutes,
+        budgets: BudgetChecks,
     ) -> None:
         self._keys = keys
+        self.budgets = budgets
         self._shares = shares
         self._switchboard = switchboard
         self.usage = usage
@@ -94,7 +97,9 @@ class ChatAdmission:
             key = self._keys.remembered(authorization)
             share = None
             if key is not None and len(ask.body) <= SMALL_JSON_BYTES:
-                share = self._shares.enter(require_user(key).tenant)
+                tenant = require_user(key).tenant
+                self.budgets.refuse_if_spent(tenant)
+                share = self._shares.enter(tenant)
             if key is None or share is None:
                 return self._admit_later(bearer(authorization), ask, began)
             return self._read_and_seat(ask, key.tenant, share, began)
@@ -106,6 +111,7 @@ class ChatAdmission:
         """The same for a key that must be looked up, a share that must be refilled, or a large body."""
         try:
             key = require_user(await self._keys.identify(token, ask.client))
+            self.budgets.refuse_if_spent(key.tenant)
             await check_work(ask.body)
             share = await self._shares.wait_enter(key.tenant)
             got = self._read_and_seat(ask, key.tenant, share, began)
@@ -181,7 +187,7 @@ class ChatCall(UpstreamCall):
             self.target, self.request_lines = proxied.target, proxied.lines
         self.path = path
         self.body = body
-        self.response_lines = request.share.header_lines
+        self.response_lines = request.share.header_lines + admission.budgets.header_lines(request.tenant)
         self.hides_usage = body is not None
         self._admission = admission
         self._direct = direct

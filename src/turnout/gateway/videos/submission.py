@@ -9,12 +9,20 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from turnout.config import Config
-from turnout.domain.errors import Conflict, InvalidRequest, Limited, NotFound, Unavailable
+from turnout.domain.errors import (
+    Conflict,
+    InvalidRequest,
+    Limited,
+    NotFound,
+    OverBudget,
+    Unavailable,
+)
 from turnout.domain.keys import Key
 from turnout.domain.object_keys import input_image
 from turnout.domain.tasks import Task, TaskId, TenantId
 from turnout.domain.video import ImageUse, RequestedVideo, VideoSpec, settle
 from turnout.domain.video_model import Model
+from turnout.gateway.budget_checks import BudgetChecks
 from turnout.gateway.catalog import Catalog
 from turnout.gateway.videos.data_urls import from_data_url
 from turnout.gateway.videos.submission_headers import SubmissionHeaders
@@ -49,6 +57,7 @@ class Submissions:
     fetcher: Fetcher
     catalog: Catalog
     refusal: Callable[[str], str | None]
+    budgets: BudgetChecks
     now: Callable[[], float]
     new_id: Callable[[], str]
     new_seed: Callable[[], int]
@@ -59,7 +68,7 @@ class Submissions:
         task_id = TaskId(f"video_{self.new_id()}")
         requested = _requested(request, input_image(task_id) if image else None)
         model, spec = await self._choose(request.model, requested, self.new_seed())
-        await self._check_webhook(request.webhook_url)
+        await self.check_webhook(request.webhook_url)
         frame = None if image is None else await self._frame(image, spec, key.tenant)
         task = self._task(task_id, key, model, spec, headers, request.webhook_url)
         idempotency = _idempotency(headers, "create", _canonical(body), request.task_id)
@@ -87,7 +96,7 @@ class Submissions:
             image=image,
         )
         model, spec = await self._choose(source.model, requested, seed)
-        await self._check_webhook(request.webhook_url)
+        await self.check_webhook(request.webhook_url)
         frame = await self.blobs.get(old.image) if old.image else None
         task = self._task(task_id, key, model, spec, headers, request.webhook_url)
         words = f"{source.id}\n{request.model_dump_json(exclude_none=True)}".encode()
@@ -131,6 +140,7 @@ class Submissions:
         )
 
     async def _submit(self, task: Task, frame: bytes | None, idempotency: Idempotency | None) -> Task:
+        await self._check_budget(task.tenant, idempotency)
         kept = input_image(task.id)
         if frame is not None:
             await self.blobs.put(kept, frame, "image/png")
@@ -148,9 +158,17 @@ class Submissions:
         get_log().info("task submitted", task=task.id, tenant=task.tenant, model=task.model)
         return accepted
 
-    async def _check_webhook(self, url: str | None) -> None:
+    async def _check_budget(self, tenant: TenantId, idempotency: Idempotency | None) -> None:
+        """Raises OverBudget, but not for what was accepted before."""
+        try:
+            self.budgets.refuse_if_spent(tenant)
+        except OverBudget:
+            if idempotency is None or await self.tasks.named(tenant, idempotency.key) is None:
+                raise
+
+    async def check_webhook(self, url: str | None, param: str = "webhook_url") -> None:
         if url is not None:
-            with _blaming("webhook_url", url):
+            with _blaming(param, url):
                 await self.fetcher.check(url)
 
     async def _frame(self, image: _ImageSource, spec: VideoSpec, tenant: TenantId) -> bytes:

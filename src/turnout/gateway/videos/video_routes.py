@@ -100,13 +100,14 @@ def _notice(model: ServedModel, prompt: str) -> str | None:
 async def _answer(gateway: Gateway, task: Task, request: Request) -> Response:
     video = await _shown(gateway, task, request)
     poll = {} if task.ended else {"openai-poll-after-ms": _POLL_AFTER_MS}
-    return Response(video.model_dump_json(), media_type="application/json", headers=poll)
+    headers = poll | gateway.budgets.headers(task.tenant)
+    return Response(video.model_dump_json(), media_type="application/json", headers=headers)
 
 
 @router.post(
     "/v1/videos",
     response_model=Video,
-    responses=documented(409, 413, 415, 429),
+    responses=documented(402, 409, 413, 415, 429),
     openapi_extra=_CREATE,
     summary="Ask for a video",
 )
@@ -121,7 +122,7 @@ async def create(
 @router.post(
     "/generate",
     response_model=TaskStarted,
-    responses=documented(409, 413, 415, 429),
+    responses=documented(402, 409, 413, 415, 429),
     openapi_extra=_CREATE,
     summary="Ask for a video (older interface)",
 )
@@ -180,7 +181,7 @@ async def cancel(video_id: str, request: Request, key: UserDep, gateway: Gateway
 @router.post(
     "/v1/videos/{video_id}/remix",
     response_model=Video,
-    responses=documented(409, 413, 415, 429),
+    responses=documented(402, 409, 413, 415, 429),
     openapi_extra=_REMIX,
     summary="The same again with another prompt",
 )
