@@ -2,8 +2,9 @@
 
 from dataclasses import replace
 
+from turnout.domain.families import FAMILIES
 from turnout.domain.fleet import Fleet, ModelPressure
-from turnout.domain.model_status import StatusCause, describe
+from turnout.domain.model_status import ModelState, ModelStatus, StatusCause, describe, why_tasks_wait
 from turnout.domain.serving import (
     EngineKind,
     Gpu,
@@ -18,7 +19,10 @@ from turnout.domain.serving import (
     Worker,
     WorkerId,
 )
-from turnout.manager.views import statuses
+from turnout.domain.slots import GangReport
+from turnout.domain.tasks import GangId
+from turnout.domain.video_model import Runner, VideoPart
+from turnout.manager.views import statuses, statuses_of_others
 
 BIG = Machine((Gpu(0, 80 << 30, 80 << 30),), 64 << 30, 64 << 30)
 SMALL = Machine((), 8 << 30, 8 << 30)
@@ -55,3 +59,16 @@ def test_who_holds_the_memory_is_named() -> None:
     held = [replica("b", "w-1"), replica("a", "w-1"), replica("elsewhere", "w-2")]
     status = statuses(replace(fleet, replicas={r.id: r for r in held}))["m"]
     assert (status.cause, status.by) == (StatusCause.MEMORY_HELD, ("a", "b"))
+
+
+def test_why_a_model_has_no_gang_is_told_until_one_is_ready() -> None:
+    served = replace(MODEL, engine=EngineKind.WAN, video=VideoPart(FAMILIES["wan-tiny-t2v"]))
+    coming = GangReport(GangId("g"), "m", 0, since=0.0, at=1.0)
+    ready = replace(coming, ready_at=1.0)
+
+    def status(*gangs: GangReport) -> ModelStatus:
+        return statuses_of_others([served], Runner.RAY, gangs, {"m": "x broke"})["m"]
+
+    assert status() == status(coming)
+    assert why_tasks_wait(status()) == "waiting for a gang: x broke"
+    assert status(coming, ready).state is ModelState.READY

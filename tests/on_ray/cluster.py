@@ -30,6 +30,7 @@ from tests.conftest import make_task, wait_until
 from turnout.adapters.process import Child
 from turnout.adapters.valkey import valkey_binary
 from turnout.config import Config, load
+from turnout.domain.model_status import why_tasks_wait
 from turnout.domain.slots import GangReport
 from turnout.domain.tasks import Task, TaskId
 from turnout.domain.video import VideoSpec
@@ -293,6 +294,21 @@ class OnRay:
 
         await wait_until(enough, f"{count} gangs of {model}", 240)
         return [g for g in await self.gangs() if g.model == model]
+
+    async def told(self, model: str, words: str) -> None:
+        """Waits until the owners of the model's tasks are told so."""
+        heard: list[str] = []
+
+        async def look() -> bool:
+            status = (await self.stores.fleet_status.statuses()).get(model)
+            heard.append((status and why_tasks_wait(status)) or "")
+            return words in heard[-1]
+
+        try:
+            await wait_until(look, words, 120)
+        except BaseException:
+            print(dict.fromkeys(heard), file=sys.stderr)
+            raise
 
     async def asleep(self, timeout_s: float = 60) -> None:
         async def none() -> bool:

@@ -57,6 +57,9 @@ async def test_a_killed_up_leaves_the_gangs_to_the_next_one(
         assert await service.stop() == 0
         assert await on_ray.gangs() == []
 
+    printed = service.output.read_text()
+    assert "RankHost" not in printed, "the logs of ranks come out at one driver"
+    assert any(line.get("role") == "rank" for line in cluster.lines())
     left = json.loads(await status(cluster, cluster.environ))
     assert (left["deployments"], left["manager"]) == ({}, None)
     stranger = {**cluster.environ, "RAY_AUTH_TOKEN": secrets.token_hex(32)}

@@ -11,9 +11,8 @@ import psutil
 import pytest
 import ray
 from tests.conftest import wait_until
-from tests.on_ray.cluster import Cluster, OnRay, deployed, driver, running_cluster, settings, tiny
+from tests.on_ray.cluster import Cluster, deployed, driver, running_cluster, settings, tiny
 
-from turnout.domain.model_status import why_tasks_wait
 from turnout.domain.tasks import State
 
 pytestmark = [pytest.mark.long, pytest.mark.xdist_group("ray"), pytest.mark.timeout(900)]
@@ -35,7 +34,7 @@ async def test_each_rank_on_a_node_of_its_own_and_the_wait_for_it_explained(
     await hog.ready.remote()
     async with deployed(config) as on_ray:
         task = await on_ray.submit("two")
-        await told(on_ray, "two", "waiting for a gang: other work on the cluster holds the CPU that it needs")
+        await on_ray.told("two", "waiting for a gang: other work on the cluster holds the CPU that it needs")
         ray.kill(hog)
         [gang] = await on_ray.formed("two")
         assert len({rank.node for rank in gang.ranks}) == 2
@@ -44,7 +43,7 @@ async def test_each_rank_on_a_node_of_its_own_and_the_wait_for_it_explained(
         assert (await on_ray.ended(task.id)).state is State.COMPLETED
         await rays_metrics_tell_of_it()
         await on_ray.submit("slow")
-        await told(on_ray, "slow", "its model was not loaded within 0.5 s (load_timeout_s)")
+        await on_ray.told("slow", "its model was not loaded within 0.5 s (load_timeout_s)")
 
 
 def between(one: int, other: int) -> set[str]:
@@ -56,22 +55,6 @@ def between(one: int, other: int) -> set[str]:
 
 class Hog:
     def ready(self) -> None: ...
-
-
-async def told(on_ray: OnRay, model: str, words: str) -> None:
-    """What the owner of a task of the model is told."""
-    heard: list[str] = []
-
-    async def look() -> bool:
-        status = (await on_ray.stores.fleet_status.statuses()).get(model)
-        heard.append((status and why_tasks_wait(status)) or "")
-        return words in heard[-1]
-
-    try:
-        await wait_until(look, words, 120)
-    except BaseException:
-        print(dict.fromkeys(heard))
-        raise
 
 
 async def rays_metrics_tell_of_it() -> None:

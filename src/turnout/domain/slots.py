@@ -95,6 +95,11 @@ def slot_of(gang: str, model: str) -> int | None:
     return int(number) if gang.startswith(f"ray-{model}-") and number.isdigit() and rest else None
 
 
+def deployment_name(model: str, slot: int) -> str:
+    """Of the Serve deployment that is a slot."""
+    return f"VideoGenerator-{model}-{slot}"
+
+
 def gang_prefix(model: str, slot: int) -> str:
     return f"ray-{model}-{slot}-"
 

@@ -105,9 +105,12 @@ def statuses_of_others(
     """How the models stand whose gangs are not placed here: as their gangs tell, or `reasons` why they have none."""
     gangs = list(gangs)
     told, ready = gang_statuses(gangs), Counter(g.model for g in gangs if g.ready)
+    told |= {
+        name: ModelStatus(ModelState.STOPPED, reason=why) for name, why in reasons.items() if not ready[name]
+    }
     return {
         model.name: replace(
-            told.get(model.name, ModelStatus(ModelState.STOPPED, reason=reasons.get(model.name, ""))),
+            told.get(model.name, ModelStatus(ModelState.STOPPED)),
             cause=RUN_BY[model.video.run_by(gangs_by)],
             replicas=ready[model.name],
         )

@@ -29,7 +29,8 @@ log = get_log()
 
 _ASK_EVERY_S = 0.5
 _ALIVE = b"."
-_SHORT_OF_MEMORY = re.compile("low on memory|out of memory|OUT_OF_MEMORY|OOM", re.IGNORECASE)
+# Not "OOM": of every process that was killed Ray says that it may have been the kernel's OOM killer.
+_SHORT_OF_MEMORY = re.compile("running low on memory|NODE_OUT_OF_MEMORY|memory usage threshold")
 _KILLED = -int(signal.SIGKILL)
 
 
@@ -210,6 +211,11 @@ async def _feed(signs_to: int) -> None:
         await asyncio.sleep(_ASK_EVERY_S)
 
 
+def names_lack_of_memory(text: str) -> bool:
+    """Whether Ray says there that it killed a process because its node ran low on memory."""
+    return _SHORT_OF_MEMORY.search(text) is not None
+
+
 def _kill(actor: Any) -> None:
     with contextlib.suppress(RayError):
         ray.kill(actor)
@@ -219,7 +225,7 @@ def death_words(err: Exception) -> str:
     """What happened, without the stack: Ray's errors carry it in their first line, but for a node that ran out of memory."""
     cause = getattr(err, "cause", None)
     text = str(cause if cause is not None else err).strip()
-    if _SHORT_OF_MEMORY.search(text):
+    if names_lack_of_memory(text):
         return "its node ran low on memory"
     lines = text.splitlines()
     return lines[0][:300] if lines else type(err).__name__

@@ -9,10 +9,21 @@ from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import ray as _ray
+from ray import serve as _serve
+from ray.exceptions import RayError
+from ray.serve.exceptions import RayServeException
 
 from turnout.config import Config
 from turnout.domain.errors import NotFound, Stale
-from turnout.domain.slots import GangReport, GangTurns, QueueState, queue_state, take_turns
+from turnout.domain.scaling import times_since
+from turnout.domain.slots import (
+    GangReport,
+    GangTurns,
+    QueueState,
+    deployment_name,
+    queue_state,
+    take_turns,
+)
 from turnout.domain.tasks import Expired, GangId, TaskFailure
 from turnout.domain.video_model import Model
 from turnout.launch.ray.bundles import (
@@ -23,20 +34,25 @@ from turnout.launch.ray.bundles import (
     misfit_reason,
     wait_reason,
 )
+from turnout.launch.ray.ray_ranks import names_lack_of_memory
 from turnout.observe import get_log
 from turnout.wiring.stores import Stores
 
 ray = cast("Any", _ray)
+serve = cast("Any", _serve)
 log = get_log()
+
+_PATIENCE_S = 15.0  # before Serve is asked what it knows of gangs that do not come up
+_ANSWER_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
 class _Cluster:
-    """The sizes of its nodes, what is free on all of them together, and the names of placement groups that have a place."""
+    """The sizes of its nodes, what is free on all of them together, and the deployments whose replicas have a place."""
 
     nodes: list[Resources]
     free: Resources
-    placed: list[str]
+    placed: frozenset[str]
 
 
 class GangScheduler:
@@ -47,7 +63,9 @@ class GangScheduler:
         self._config = config
         self._stores = stores
         self._turns = GangTurns()
-        self._troubles: dict[str, str] = {}
+        self._without_since: Mapping[str, float] = {}
+        self._troubles: Mapping[str, str] = {}
+        self._ask_at = 0.0
         self.reasons: Mapping[str, str] = {}  # why models whose tasks wait have no gang that could take them
 
     async def look(self) -> tuple[dict[GangId, GangReport], dict[str, QueueState]]:
@@ -56,7 +74,7 @@ class GangScheduler:
         queues = {model.name: await self._queue(model, gangs) for model in self._config.models_on_ray}
         cluster = await asyncio.to_thread(_see_cluster)
         nodes = cluster.nodes
-        self.reasons = self._why_waiting(gangs, queues, cluster)
+        self.reasons = await self._why_waiting(gangs, queues, cluster)
         now, before = time.monotonic(), self._turns
         self._turns = take_turns(
             before,
@@ -80,26 +98,52 @@ class GangScheduler:
                 log.info("turn over", model=yielding, waiting=sorted(self._turns.waiting_since))
         return gangs, queues
 
-    def _why_waiting(
+    async def _why_waiting(
         self, gangs: dict[GangId, GangReport], queues: dict[str, QueueState], cluster: _Cluster
     ) -> dict[str, str]:
-        reasons: dict[str, str] = {}
-        for model in self._config.models_on_ray:
-            mine = [gang for gang in gangs.values() if gang.model == model.name]
-            if not queues[model.name].waiting or any(gang.ready for gang in mine):
-                self._troubles.pop(model.name, None)
-                continue
-            for gang in mine:
-                self._troubles[model.name] = gang.trouble or self._troubles.get(model.name, "")
-            reasons[model.name] = wait_reason(
-                model,
+        """A gang that comes up as it should tells of itself."""
+        reports = {
+            m.name: [g for g in gangs.values() if g.model == m.name] for m in self._config.models_on_ray
+        }
+        without = [
+            name
+            for name, mine in reports.items()
+            if queues[name].waiting and not any(gang.ready for gang in mine)
+        ]
+        now = time.monotonic()
+        self._without_since = times_since(self._without_since, without, now)
+        told = {name: gang.trouble for name in without for gang in reports[name] if gang.trouble}
+        late = [n for n in without if n not in told and now - self._without_since[n] > _PATIENCE_S]
+        if late and now > self._ask_at:
+            self._ask_at = now + _PATIENCE_S
+            told |= await self._told_by_serve(late)
+        self._troubles = {name: told.get(name) or self._troubles.get(name, "") for name in without}
+        return {
+            name: wait_reason(
+                self._config.model(name),
                 cluster.nodes,
                 cluster.free,
                 self._strategy,
-                placed=any(f"#VideoGenerator-{model.name}-" in name for name in cluster.placed),
-                trouble=self._troubles.get(model.name, ""),
+                placed=not cluster.placed.isdisjoint(_deployments(self._config.model(name))),
+                trouble=trouble,
             )
-        return reasons
+            for name, trouble in self._troubles.items()
+            if trouble or not reports[name]
+        }
+
+    async def _told_by_serve(self, models: Sequence[str]) -> dict[str, str]:
+        """A gang that was killed for its node's memory, leader and all, could not say so itself."""
+        try:
+            async with asyncio.timeout(_ANSWER_S):
+                said = await asyncio.to_thread(_serve_messages)
+        except (TimeoutError, RayError, RayServeException) as err:
+            log.warning("serve did not answer", error=type(err).__name__)
+            return {}
+        return {
+            name: "its node ran low on memory"
+            for name in models
+            if any(names_lack_of_memory(said.get(one, "")) for one in _deployments(self._config.model(name)))
+        }
 
     @property
     def _strategy(self) -> Strategy:
@@ -134,5 +178,22 @@ def _see_cluster() -> _Cluster:
     return _Cluster(
         [node["Resources"] for node in ray.nodes() if node["Alive"]],
         ray.available_resources(),
-        [group["name"] for group in ray.util.placement_group_table().values() if group["state"] == "CREATED"],
+        frozenset(
+            part
+            for group in ray.util.placement_group_table().values()
+            if group["state"] == "CREATED"
+            for part in group["name"].split("#")  # Serve's: SERVE_REPLICA::application#deployment#replica
+        ),
     )
+
+
+def _deployments(model: Model) -> set[str]:
+    return {deployment_name(model.name, slot) for slot in range(model.max_replicas)}
+
+
+def _serve_messages() -> dict[str, str]:
+    return {
+        name: deployment.message
+        for app in serve.status().applications.values()
+        for name, deployment in app.deployments.items()
+    }

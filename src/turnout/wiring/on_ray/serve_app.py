@@ -15,6 +15,7 @@ from ray.serve.config import AutoscalingConfig, AutoscalingPolicy
 from turnout import __version__
 from turnout.config import Config, dump
 from turnout.domain.errors import Misconfigured, Unavailable
+from turnout.domain.slots import deployment_name
 from turnout.domain.video_model import Model
 from turnout.launch.ray.bundles import LEADER, gang_bundles
 from turnout.observe import get_log, start_logging
@@ -106,10 +107,6 @@ def deploy_gang(config: Config, model: Model, slot: int) -> Any:
         )
         .bind(config, model.name, slot)
     )
-
-
-def deployment_name(model: str, slot: int) -> str:
-    return f"VideoGenerator-{model}-{slot}"
 
 
 def digest_of(config: Config) -> str:
