@@ -1,10 +1,10 @@
 """Installs the chart on the cluster of KUBECONFIG, uses it, breaks it, upgrades it, and removes it. Unattended; `./dev test-kubernetes
 --cluster` runs it. The images are to be there (`deploy/build-images`, then `kind load image-archive` or `ctr images import`).
 
-    python -m tests.deploy.cluster [--namespace NAME] [--tag TAG] [--only STAGE] [--restart-node COMMAND] [--keep]
+    python -m tests.deploy.cluster [--namespace NAME] [--tag TAG] [--next-tag TAG] [--only STAGE] [--restart-node COMMAND] [--keep]
 
-Stages: worker (all parts, each pod killed, an upgrade under load), pool, group (a gang over two pods), once (KEDA's jobs), ray, job
-(the launcher). KEDA scales where it is there.
+Stages: worker (all parts, each pod killed, an upgrade under load, to the images of --next-tag if given), pool, group (a gang over
+two pods), once (KEDA's jobs), ray, job (the launcher). KEDA scales where it is there.
 """
 
 import argparse
@@ -135,7 +135,7 @@ def wait(holds: Callable[[], bool], what: str, timeout_s: float) -> None:
         time.sleep(1)
 
 
-def worker_stage(cluster: Cluster, restart_node: str | None) -> None:
+def worker_stage(cluster: Cluster, next_tag: str | None, restart_node: str | None) -> None:
     cluster.install()
     say("installed; a video and a chat …")
     cluster.try_out()
@@ -154,7 +154,7 @@ def worker_stage(cluster: Cluster, restart_node: str | None) -> None:
         say(f"{name} killed; the next one serves")
     result = cluster.start_load(120)
     time.sleep(10)
-    cluster.install("config.lease_s=16")
+    cluster.install("config.lease_s=16", *([f"images.tag={next_tag}"] if next_tag else []))
     served = result()
     say(f"upgraded under load: {served}")
     assert not served["failures"] and served["served"]["video"] and served["served"]["stream"], served
@@ -307,6 +307,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--namespace", default="turnout-trial")
     parser.add_argument("--tag")
+    parser.add_argument("--next-tag", metavar="TAG")
     parser.add_argument("--only", choices=STAGES, action="append")
     parser.add_argument("--restart-node", metavar="COMMAND")
     parser.add_argument("--keep", action="store_true")
@@ -318,7 +319,7 @@ def main() -> None:
         say(f"— {stage}")
         match stage:
             case "worker":
-                worker_stage(cluster, asked.restart_node)
+                worker_stage(cluster, asked.next_tag, asked.restart_node)
             case "pool":
                 pool_stage(cluster)
             case "group":
