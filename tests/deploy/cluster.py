@@ -276,7 +276,7 @@ def job_stage(cluster: Cluster) -> None:
     time.sleep(20)
     for pod in cluster.items("pods", "-l", f"turnout/launcher={RELEASE}"):  # a killed one gets another job
         cluster.kubectl(
-            "delete", "pod", pod["metadata"]["name"], "--grace-period=0", "--force", "--wait=false"
+            "delete", "pod", pod["metadata"]["name"], "--grace-period=0", "--force", "--ignore-not-found"
         )
     served = result()
     assert served["served"].get("video") and not served["failures"], served
