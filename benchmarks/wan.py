@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from benchmarks.figures import Cell, Table, say
 
@@ -149,6 +149,8 @@ def _measure() -> Table:
             bench.run((STOCK, EXACT))
         with figures.part("load"):
             _load(plan, figures, bench.stock)
+        with figures.part("experts in turn"):
+            _experts_in_turn(plan, figures, bench)
         with figures.part("forwards, fp8"):
             bench.to_fp8()
             bench.run((FP8,))
@@ -323,6 +325,7 @@ def _rendering(plan: Plan, size: Size, expert: Any, device: Any, dtype: Any) -> 
     from turnout.domain.video import VideoSpec
     from turnout.engines.base import Parallel
     from turnout.engines.rank_layout import RankLayout
+    from turnout.engines.wan.expert_memory import ExpertMemory
     from turnout.engines.wan.inputs import Inputs
     from turnout.engines.wan.lora_weights import AdaptedExperts
     from turnout.engines.wan.rendering import WanRendering
@@ -334,7 +337,20 @@ def _rendering(plan: Plan, size: Size, expert: Any, device: Any, dtype: Any) -> 
     shape = WanShape("t2v", 40, 40, (1, 2, 2), 16, 8, 4, None, 1, DEFAULTS["t2v"])
     schedule = {"prediction_type": "flow_prediction", "use_flow_sigmas": True, "num_train_timesteps": 1000}
     layout = RankLayout(0, Parallel(), None)
-    model = WanModel(shape, "", layout, device, dtype, (expert,), AdaptedExperts((), {}), schedule, None, 0)
+    model = WanModel(
+        shape,
+        "",
+        layout,
+        device,
+        dtype,
+        experts=(expert,),
+        memory=ExpertMemory(device, movable=False),
+        adapted=AdaptedExperts((), {}),
+        schedule=schedule,
+        codec=cast("Any", None),
+        leader=None,
+        tile_above_pixels=0,
+    )
     spec = VideoSpec("", "", size.width, size.height, size.frames, 16, 40, (3.0, 4.0), 12.0, 0)
     _, text = _inputs(plan, size)
     latents = torch.randn(1, 16, *_latent_size(size), device=device)
@@ -401,6 +417,8 @@ def _decode(plan: Plan, figures: Figures) -> None:
     import torch
     from diffusers import AutoencoderKLWan
 
+    from turnout.engines.wan.codec import Codec
+
     torch.manual_seed(0)
     with torch.device(plan.device):
         stock: Any = AutoencoderKLWan(**plan.vae).eval().requires_grad_(False)
@@ -412,21 +430,108 @@ def _decode(plan: Plan, figures: Figures) -> None:
     device = torch.device(plan.device)
     for size in plan.vae_sizes:
         latents = torch.randn(1, 16, *_latent_size(size), device=device)
-        out: dict[str, Any] = {}
-        for column, vae in ((STOCK, stock), (EXACT, ours)):
-            given = latents.to(next(vae.decoder.parameters()).dtype)
+        _decode_size(size, stock, Codec(stock), Codec(ours), latents, figures)
 
-            def decode(vae: Any = vae, given: Any = given) -> Any:
-                return vae.decode(given, return_dict=False)[0]
 
-            vae.decode(given[:, :, :2], return_dict=False)
-            with _peak(device) as peak:
-                seconds = _seconds(decode, size.rounds)
-            out[column] = decode().float().cpu()
-            figures.put(f"VAE decode {size.name}, s", column, seconds)
-            figures.put(f"VAE decode memory {size.name}, GiB", column, peak[0] / GIB)
-        error = float((out[EXACT] - out[STOCK]).norm() / out[STOCK].norm())
-        figures.put(f"VAE decode {size.name}, difference from fp32 with TF32, %", EXACT, 100 * error)
+def _decode_size(size: Size, stock: Any, plain: Any, ours: Any, latents: Any, figures: Figures) -> None:
+    import numpy as np
+
+    def in_one_piece() -> Any:
+        # As diffusers does it, to frames in host memory.
+        pixels = stock.decode(latents / plain._scale + plain._mean, return_dict=False)[0]
+        return plain._bytes(pixels[0]).cpu().numpy()
+
+    def streamed(rows: Any = None) -> Any:
+        return np.concatenate(list(ours.decode(latents, rows)))
+
+    device, out = latents.device, dict[str, Any]()
+    for column, decode in ((STOCK, in_one_piece), (EXACT, streamed)):
+        decode()
+        with _peak(device) as peak:
+            seconds = _seconds(decode, size.rounds, wall=True)
+        out[column] = decode().astype(float)
+        figures.put(f"VAE decode {size.name}, s", column, seconds)
+        figures.put(f"VAE decode memory {size.name}, GiB", column, peak[0] / GIB)
+    error = np.linalg.norm(out[EXACT] - out[STOCK]) / np.linalg.norm(out[STOCK])
+    figures.put(f"VAE decode {size.name}, difference from fp32 with TF32, %", EXACT, 100 * float(error))
+    _decode_in_bands(size, streamed, out[EXACT], latents.shape[-2], device, figures)
+    _encode_beside(size, lambda: ours.decode(latents), figures)
+
+
+def _experts_in_turn(plan: Plan, figures: Figures, bench: Forwards) -> None:
+    """The same expert twice, one of them on the host: what its steps wait for when it comes."""
+    from turnout.engines.wan.expert_memory import ExpertMemory
+
+    memory = ExpertMemory(bench.device, movable=True)
+    memory.add(bench.ours)
+    size = plan.sizes[0]
+    forward = bench._forward(EXACT, size)
+    forward()
+    figures.put("expert: forward, s", EXACT, _seconds(forward, 2, wall=True))
+
+    def timed(act: Callable[[], None]) -> float:
+        _synchronize(bench.device)
+        began = time.monotonic()
+        act()
+        _synchronize(bench.device)
+        return time.monotonic() - began
+
+    def leave() -> None:
+        memory._send(0)
+
+    def come_and_compute() -> None:
+        memory.use(0)
+        forward()
+
+    figures.put("expert: to the host for the first time, s", EXACT, timed(leave))
+    figures.put("expert: from the host, s", EXACT, timed(lambda: memory.use(0)))
+    figures.put("expert: to the host again, s", EXACT, timed(leave))
+    figures.put(
+        "expert: from the host, with the forward that waits for it, s", EXACT, timed(come_and_compute)
+    )
+
+
+def _decode_in_bands(
+    size: Size, decode: Callable[..., Any], whole: Any, height: int, device: Any, figures: Figures
+) -> None:
+    """What one of several ranks takes for its rows: the largest band, which lies in the middle."""
+    import numpy as np
+
+    from turnout.engines.wan.bands import Rows
+
+    for ranks in (2, 4, 8):
+        bands = Rows(0, height).split(ranks)
+        rows = max(bands[ranks // 4 :], key=len)
+        decode(rows)
+        with _peak(device) as peak:
+            seconds = _seconds(lambda rows=rows: decode(rows), size.rounds, wall=True)
+        figures.put(f"VAE decode {size.name}, a band of {ranks}, s", EXACT, seconds)
+        figures.put(f"VAE decode memory {size.name}, a band of {ranks}, GiB", EXACT, peak[0] / GIB)
+        scale = size.height // height
+        off = np.abs(decode(rows) - whole[:, rows.begin * scale : rows.end * scale])
+        figures.put(f"VAE decode {size.name}, a band of {ranks}, largest difference", EXACT, float(off.max()))
+
+
+def _encode_beside(size: Size, decode: Callable[[], Any], figures: Figures) -> None:
+    """The mp4 of a noisy clip that moves: alone, and beside the decoding of as many frames."""
+    import numpy as np
+
+    try:
+        from turnout.engines import mp4
+    except ImportError:
+        figures.notes.append("No mp4: av is not installed.")
+        return
+    noise = np.random.default_rng(0).integers(0, 12, (size.height, 2 * size.width, 3), dtype=np.uint8)
+    wave = np.linspace(0, 12 * np.pi, 2 * size.width)[None, :, None]
+    field = (120 + 100 * np.sin(wave)).astype(np.uint8) + noise
+    clip = np.stack([field[:, 4 * n : 4 * n + size.width] for n in range(size.frames)])
+
+    def beside() -> None:
+        shown = iter(clip)
+        mp4.encode_beside((next(shown) for part in decode() for _ in part), 16)
+
+    figures.put(f"mp4 {size.name} alone, s", EXACT, _seconds(lambda: mp4.encode(clip, 16), 1, wall=True))
+    figures.put(f"VAE decode {size.name} with the mp4 beside it, s", EXACT, _seconds(beside, 1, wall=True))
 
 
 def _load(plan: Plan, figures: Figures, stock: Any) -> None:

@@ -11,6 +11,7 @@ from PIL import Image
 from turnout.domain.families import FAMILIES
 from turnout.domain.video import RequestedVideo, VideoSpec, settle
 from turnout.engines.base import Frames, Parallel
+from turnout.engines.contract import whole_clip
 from turnout.engines.wan.load import Dtype, load
 
 WEIGHTS = Path(__file__).parent.parent / "src" / "turnout" / "weights"
@@ -42,15 +43,14 @@ class Studio:
         rendering = self._engine.begin(self.spec(prompt, seed), first)
         while rendering.step < rendering.of:
             rendering.advance()
-        frames = rendering.decode()
+        frames = whole_clip(rendering.decode())
         assert frames is not None
         return as_clip(frames)
 
     def shown(self, first: bytes) -> torch.Tensor:
         """What the VAE can show of a picture [3, H, W]."""
-        leader = self._engine.model.leader
-        assert leader is not None
+        codec = self._engine.model.codec
         with Image.open(io.BytesIO(first)) as image:
             pixels = torch.tensor(list(image.convert("RGB").tobytes()), dtype=torch.float32)
             pixels = pixels.view(image.height, image.width, 3).permute(2, 0, 1)
-        return as_clip(leader.codec.decode(leader.codec.encode((pixels / 127.5 - 1)[None, :, None])))[0]
+        return as_clip(next(codec.decode(codec.encode((pixels / 127.5 - 1)[None, :, None]))))[0]

@@ -1,12 +1,17 @@
 """One rank of a gang, for tests: joins a gloo group through a file, renders what the job says, and leaves what it
 saw in a folder. Run as `python gang_main.py JOB RANK`."""
 
+import importlib
+import itertools
 import json
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, cast
+from unittest import mock
 
 import numpy as np
 import torch
@@ -17,6 +22,7 @@ from torch.distributed.tensor import DTensor
 
 from turnout.domain.video import Lora, LoraUse, VideoSpec
 from turnout.engines.base import EngineError, Parallel
+from turnout.engines.contract import whole_clip
 from turnout.engines.wan.load import load
 from turnout.engines.wan.wan_model import WanModel
 
@@ -36,6 +42,8 @@ class Task:
     loras_apart: bool = False
     disagrees: bool = False
     free_bytes: list[int] | None = None
+    full: dict[str, Any] | None = None
+    """The rank whose memory runs out, in which method (`module:class.method`), at which call of it."""
 
 
 def main(job: Path, rank: int) -> None:
@@ -51,7 +59,34 @@ def main(job: Path, rank: int) -> None:
     dist.destroy_process_group()
 
 
+@contextmanager
+def running_full(task: Task, rank: int) -> Iterator[None]:
+    if task.full is None or task.full["rank"] != rank:
+        yield
+        return
+    calls, (module, _, path) = itertools.count(1), task.full["method"].partition(":")
+    owner, method = path.split(".")
+    kind = getattr(importlib.import_module(module), owner)
+    plain = getattr(kind, method)
+
+    def full(*args: Any) -> Any:
+        if next(calls) == task.full["call"]:  # pyright: ignore[reportOptionalSubscript]
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return plain(*args)
+
+    with mock.patch.object(kind, method, full):
+        yield
+
+
 def render(task: Task, rank: int, out: Path) -> dict[str, Any]:
+    try:
+        with running_full(task, rank):
+            return rendered(task, rank, out)
+    except EngineError as err:
+        return {"refused": type(err).__name__, "message": str(err)}
+
+
+def rendered(task: Task, rank: int, out: Path) -> dict[str, Any]:
     engine = load(
         Path(task.weights),
         Parallel(**task.parallel),
@@ -61,17 +96,16 @@ def render(task: Task, rank: int, out: Path) -> dict[str, Any]:
     if task.free_bytes is not None:
         free = task.free_bytes[rank]
         WanModel.free_bytes = lambda self: free
+    # As on GPUs: every rank decodes.
+    cast("Any", WanModel).decoding_ranks = property(lambda model: model.layout.parallel.ranks)
     uses = tuple(LoraUse(**use) for use in task.spec.get("loras", ()))
     spec = VideoSpec(**{**task.spec, "guidance": tuple(task.spec["guidance"]), "loras": uses})
     # Only rank 0 is given bytes, as a gang would do it.
     leads = rank == 0
-    try:
-        if task.checkpoint is not None:
-            rendering = engine.resume(spec, Path(task.checkpoint).read_bytes() if leads else b"")
-        else:
-            rendering = engine.begin(spec, Path(task.image).read_bytes() if task.image and leads else None)
-    except EngineError as err:
-        return {"refused": type(err).__name__, "message": str(err)}
+    if task.checkpoint is not None:
+        rendering = engine.resume(spec, Path(task.checkpoint).read_bytes() if leads else b"")
+    else:
+        rendering = engine.begin(spec, Path(task.image).read_bytes() if task.image and leads else None)
     if task.disagrees and not leads:
         cast("Any", rendering._cache).may_skip = lambda *_: (
             True
@@ -83,13 +117,13 @@ def render(task: Task, rank: int, out: Path) -> dict[str, Any]:
             (out / f"{task.name}.webp").write_bytes(rendering.preview())
         rendering.advance()
     save_file({"latents": rendering.latents.contiguous()}, out / f"{task.name}.{rank}.safetensors")
-    frames = rendering.decode()
+    frames = whole_clip(rendering.decode())
     if frames is not None:
         np.save(out / f"{task.name}.npy", frames)
     return {
         "began": began,
         "decoded": None if frames is None else list(frames.shape),
-        "holds_text_and_vae": engine.model.leader is not None,
+        "holds_text": engine.model.leader is not None,
         "held_share": held_share(engine.model.experts[0]),
     }
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import numpy as np
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
@@ -25,6 +26,7 @@ import torch.multiprocessing as mp
 from turnout.domain.video import VideoSpec
 from turnout.domain.video_model import Dtype
 from turnout.engines.base import Parallel
+from turnout.engines.contract import whole_clip
 from turnout.engines.sequence import SequenceShare
 from turnout.engines.wan import attention
 from turnout.engines.wan.block_ops import Affine, Modulation, Pending, PerToken, PlainOps, Rows8
@@ -212,7 +214,7 @@ def check_renders(root: Path) -> str:
             assert resumed.latents.equal(first.latents), "the resumed render differs"
             off = error(first.latents, cpu)
             assert off < limit, (kind, dtype, off)
-            frames = first.decode()
+            frames = whole_clip(first.decode())
             assert frames is not None and frames.shape == (9, 64, 96, 3)
             said.append(f"{kind} {dtype} {off:.2%}")
             if dtype == "bfloat16":
@@ -237,14 +239,19 @@ def _rank(rank: int, ranks: int, root: str, layout: dict[str, Any], out: str) ->
     store = dist.FileStore(f"{out}/store", ranks)
     dist.init_process_group("gloo", store=store, rank=rank, world_size=ranks, timeout=timedelta(seconds=90))
     engine = load(Path(root) / "t2v", Parallel(**layout), "cuda:0", "float32")
-    torch.save(render(engine, SPEC).latents.cpu(), f"{out}/{rank}.pt")
+    rendering = render(engine, SPEC)
+    torch.save(rendering.latents.cpu(), f"{out}/{rank}.pt")
+    frames = whole_clip(rendering.decode())
+    if frames is not None:
+        torch.save(torch.from_numpy(frames), f"{out}/frames.pt")
     dist.destroy_process_group()
 
 
 def check_two_ranks_on_one_gpu(root: Path) -> str:
     """Over gloo, since NCCL takes only one rank on a GPU."""
     weights = dict(tiny_models(root))["t2v"]
-    alone = render(load(weights, Parallel(), "cuda", "float32"), SPEC).latents.cpu()
+    rendering = render(load(weights, Parallel(), "cuda", "float32"), SPEC)
+    alone, clip = rendering.latents.cpu(), whole_clip(rendering.decode())
     said: list[str] = []
     for name, layout in {
         "ulysses": {"ulysses": 2},
@@ -254,11 +261,60 @@ def check_two_ranks_on_one_gpu(root: Path) -> str:
         with tempfile.TemporaryDirectory() as out:
             mp.spawn(_rank, (2, str(root), layout, out), nprocs=2)
             first, second = (torch.load(f"{out}/{rank}.pt") for rank in range(2))
+            frames = torch.load(f"{out}/frames.pt").numpy()
+        assert clip is not None and np.abs(frames.astype(int) - clip).max() <= 1, (
+            "the bands make another clip"
+        )
         assert first.equal(second), "the ranks differ"
         off = error(first, alone)
         assert off < 1e-3, (name, off)
         said.append(f"{name} {off:.4%}")
     return "off one rank: " + ", ".join(said)
+
+
+def check_bands() -> str:
+    """The published VAE's shape, decoded in bands and whole."""
+    from diffusers import AutoencoderKLWan
+
+    from turnout.engines.wan.bands import Rows
+    from turnout.engines.wan.codec import Codec
+    from turnout.engines.wan.fast_decoder import speed_up_decoder
+
+    said: list[str] = []
+    for fast in (False, True):
+        with CUDA:
+            vae: Any = AutoencoderKLWan().eval().requires_grad_(False)
+        if fast:
+            speed_up_decoder(vae)
+        codec = Codec(vae)
+        latents = torch.randn(1, 16, 3, 60, 104, device=CUDA)
+        whole = np.concatenate(list(codec.decode(latents)))
+        for parts in (2, 4):
+            bands = [list(codec.decode(latents, rows)) for rows in Rows(0, 60).split(parts)]
+            pieced = np.concatenate([np.concatenate(each, axis=1) for each in zip(*bands, strict=True)])
+            off = np.abs(whole.astype(int) - pieced)
+            assert off.mean() < (1.0 if fast else 0.1), (fast, parts, off.mean())
+            said.append(
+                f"{'bf16' if fast else 'fp32'} {parts}: {(off > 0).mean():.3%} off, at most {off.max()}"
+            )
+    return "; ".join(said)
+
+
+def check_experts_in_turn(root: Path) -> str:
+    """With the idle one on the host: the same bits."""
+    weights = dict(tiny_models(root))["t2v"]
+    said: list[str] = []
+    for fp8 in (False, True):
+        engine = load(weights, Parallel(), "cuda", fp8=fp8)
+        alone = render(engine, SPEC).latents
+        needed = engine.model.memory_plan().needed_bytes(SPEC.width, SPEC.height, SPEC.frames)
+        free = lambda model, needed=needed: needed - 1 + model.memory.away_bytes
+        with mock.patch.object(type(engine.model), "free_bytes", free):
+            for _ in range(3):
+                assert render(engine, SPEC).latents.equal(alone), "an expert came back different"
+        assert engine.model.memory.away_bytes > 0
+        said.append("fp8" if fp8 else "bf16")
+    return "same bits in " + ", ".join(said)
 
 
 def check_reading(root: Path) -> str:
@@ -306,6 +362,8 @@ def main() -> int:
             ("norm of the decoder", check_norm_of_the_decoder),
             ("attention kernels", check_attention_kernels),
             ("transformer", check_transformer),
+            ("bands", check_bands),
+            ("experts in turn", lambda: check_experts_in_turn(root)),
             ("reading", lambda: check_reading(root)),
             ("renders", lambda: check_renders(root)),
             ("lossy renders", lambda: check_lossy_renders(root)),

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from turnout.domain.video import VideoSpec
@@ -153,7 +154,7 @@ def test_a_model_in_wans_layout_renders_the_same_clip(
     assert told[-1][0] == told[-1][1] == read_model_files(made).stored_bytes
     wanted, got = load(model, Parallel()).begin(spec, None), load(made, Parallel()).begin(spec, None)
     assert torch.equal(finish(wanted), finish(got))
-    assert (wanted.decode() == got.decode()).all()
+    assert np.array_equal(list(wanted.decode() or ()), list(got.decode() or ()))
     with pytest.raises(ValueError, match="already"):
         convert(published, made)
 

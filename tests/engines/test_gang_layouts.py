@@ -9,6 +9,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from tests.engines.gangs import Seen, once, run_gang
 
@@ -28,6 +29,18 @@ LAYOUTS = {
         "ulysses-cfg": {"ulysses": 2, "cfg": 2},
         "ulysses-cfg-fsdp": {"ulysses": 2, "cfg": 2, "fsdp": True},
     },
+}
+
+_BLOCK, _SHARE = "turnout.engines.wan.transformer:WanBlock", "turnout.engines.sequence:SequenceShare"
+_CODEC = "turnout.engines.wan.codec:Codec"
+# The tiny model has two blocks: the calls are in the second step, before, between and after its exchanges.
+FULL = {
+    "full-before": ("ulysses", 1, {"method": f"{_BLOCK}._qkv", "call": 7}),
+    "full-between": ("ulysses", 0, {"method": f"{_SHARE}.tokens_here", "call": 6}),
+    "full-after": ("ulysses", 1, {"method": f"{_BLOCK}._attend_to_text", "call": 8}),
+    "full-guidance": ("cfg", 1, {"method": f"{_BLOCK}._feed_forward", "call": 3}),
+    "full-decoding": ("cfg", 1, {"method": f"{_CODEC}._bytes", "call": 2}),
+    "full-leader": ("ulysses", 0, {"method": f"{_CODEC}._bytes", "call": 2}),
 }
 
 
@@ -77,6 +90,11 @@ def two_ranks(
                 "parallel": ulysses,
                 "spec": asdict(replace(SPEC, width=80, height=48)),
             },
+            *(
+                {**t2v, "name": name, "parallel": LAYOUTS[2][layout], "full": {"rank": rank, **full}}
+                for name, (layout, rank, full) in FULL.items()
+            ),
+            {**t2v, "name": "afterwards", "parallel": ulysses},
         ]
         run_gang(folder, 2, tasks)
 
@@ -157,9 +175,33 @@ def test_refusal_reaches_every_rank(two_ranks: Seen, task: str, error: str) -> N
     assert first["refused"] == error
 
 
-def test_only_rank_zero_holds_text_encoder_and_vae_and_decodes(two_ranks: Seen, spec: VideoSpec) -> None:
+@pytest.mark.parametrize("task", FULL)
+def test_memory_that_runs_out_on_one_rank_fails_the_task_on_all(two_ranks: Seen, task: str) -> None:
+    first, second = two_ranks.reports(task)
+    assert first == second
+    assert first["refused"] == "Unrenderable"
+    assert "frames of 48x32 would fit" in first["message"]
+
+
+def test_the_gang_renders_after_memory_ran_out(
+    two_ranks: Seen, engine: Any, finish: Any, spec: VideoSpec
+) -> None:
+    assert_every_rank_has(finish(engine("t2v").begin(spec, None)), two_ranks.latents("afterwards"))
+
+
+@pytest.mark.parametrize("layout", [*LAYOUTS[2], *LAYOUTS[4]])
+def test_ranks_that_decode_a_band_each_make_the_frames_of_one(
+    two_ranks: Seen, four_ranks: Seen, engine: Any, finish: Any, spec: VideoSpec, layout: str
+) -> None:
+    alone = engine("t2v").begin(spec, None)
+    finish(alone)
+    seen = two_ranks if layout in LAYOUTS[2] else four_ranks
+    assert np.array_equal(seen.frames(layout), list(alone.decode()))
+
+
+def test_only_rank_zero_holds_the_text_encoder_and_the_clip(two_ranks: Seen, spec: VideoSpec) -> None:
     first, second = two_ranks.reports("ulysses")
-    assert (first["holds_text_and_vae"], second["holds_text_and_vae"]) == (True, False)
+    assert (first["holds_text"], second["holds_text"]) == (True, False)
     assert (first["decoded"], second["decoded"]) == ([spec.frames, spec.height, spec.width, 3], None)
 
 

@@ -42,7 +42,8 @@ def test_weights_are_what_was_measured() -> None:
     ("mode", "gpus", "fits", "says"),
     [
         (Mode(), [140 * GIB], True, "up to 1280x720, 81 frames"),
-        (Mode(), [72 * GIB], True, "not "),
+        (Mode(), [72 * GIB], True, "with the idle expert in host memory up to 1280x720, 81 frames"),
+        (Mode(), [48 * GIB], True, ", not "),
         (Mode(), [24 * GIB], False, "and a GPU has 24"),
         (Mode(fp8=True), [48 * GIB], True, "up to"),
         (Mode(Parallel(2, 2, True)), [140 * GIB], False, "needs 4 GPUs, and 1 are here"),

@@ -55,7 +55,7 @@ def test_one_frame_makes_a_clip(moving_frames: Frames) -> None:
 
 
 def test_thumbnail_is_a_frame_from_the_middle(moving_frames: Frames) -> None:
-    image = Image.open(io.BytesIO(mp4.thumbnail(moving_frames)))
+    image = Image.open(io.BytesIO(mp4.thumbnail(list(moving_frames))))
     assert (image.format, image.size) == ("WEBP", (96, 64))
     middle = moving_frames[len(moving_frames) // 2].astype(int)
     assert np.abs(np.asarray(image.convert("RGB")).astype(int) - middle).mean() < 8
@@ -65,5 +65,5 @@ def test_thumbnail_is_a_frame_from_the_middle(moving_frames: Frames) -> None:
 def test_spritesheet_spreads_frames_over_a_grid(
     moving_frames: Frames, count: int, size: tuple[int, int]
 ) -> None:
-    image = Image.open(io.BytesIO(mp4.spritesheet(moving_frames[:count])))
+    image = Image.open(io.BytesIO(mp4.spritesheet(list(moving_frames[:count]))))
     assert (image.format, image.size) == ("JPEG", size)

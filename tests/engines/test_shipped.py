@@ -13,6 +13,7 @@ from tests.engines.gangs import Seen, once, run_gang
 from turnout.domain.families import FAMILIES
 from turnout.domain.video import RequestedVideo, VideoSpec, settle
 from turnout.engines.base import Frames, Parallel
+from turnout.engines.contract import whole_clip
 
 T2V, TI2V = "wan-tiny-t2v", "wan-tiny-ti2v"
 ASKED = "a red square moving to the right on a white background"
@@ -54,7 +55,7 @@ def alone(single_thread: None) -> tuple[bytes, Frames]:
     checkpoint = rendering.snapshot()
     while rendering.step < rendering.of:
         rendering.advance()
-    frames = rendering.decode()
+    frames = whole_clip(rendering.decode())
     assert frames is not None
     return checkpoint, frames
 
@@ -113,4 +114,6 @@ def test_a_given_picture_stays_the_first_frame_and_moves_as_told(single_thread: 
 def finished(rendering: Any) -> Frames:
     while rendering.step < rendering.of:
         rendering.advance()
-    return rendering.decode()
+    frames = whole_clip(rendering.decode())
+    assert frames is not None
+    return frames

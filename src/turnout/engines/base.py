@@ -12,7 +12,7 @@ on purpose:
         └── CheckpointRefused    the checkpoint is damaged, or was made for another spec
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeAlias
@@ -28,7 +28,10 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 Frames: TypeAlias = "npt.NDArray[np.uint8]"
-"""A decoded clip: [time, height, width, 3], RGB."""
+"""A decoded clip, or some frames of it: [time, height, width, 3], RGB."""
+
+Frame: TypeAlias = "npt.NDArray[np.uint8]"
+"""One of them: [height, width, 3]."""
 
 
 class EngineError(ValueError):
@@ -109,8 +112,11 @@ class Rendering(Protocol):
         """A small animated WebP of how the clip looks so far. Rank 0."""
         ...
 
-    def decode(self) -> "Frames | None":
-        """The clip on rank 0, None on the others. Collective."""
+    def decode(self) -> "Iterable[Frame] | None":
+        """The clip's frames in order on rank 0, None on the others. Collective.
+
+        An array of all frames will do. A generator may decode while they are taken: what was taken is encoded meanwhile.
+        """
         ...
 
 

@@ -12,7 +12,7 @@ import io
 import os
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -24,6 +24,7 @@ from turnout.engines.base import (
     CheckpointRefused,
     EngineError,
     EngineSetup,
+    Frame,
     Frames,
     Parallel,
     Rendering,
@@ -55,7 +56,7 @@ def check_steps_and_frames(engine: VideoEngine, trial: Trial) -> None:
     for done in range(trial.spec.steps):
         rendering.advance()
         assert rendering.step == done + 1, f"after advance number {done + 1} the step is {rendering.step}"
-    frames = rendering.decode()
+    frames = whole_clip(rendering.decode())
     if not trial.leads:
         assert frames is None, "only rank 0 has the frames"
         return
@@ -151,7 +152,12 @@ CHECKS: tuple[Callable[[VideoEngine, Trial], None], ...] = (
 def _finished(rendering: Rendering) -> "Frames | None":
     while rendering.step < rendering.of:
         rendering.advance()
-    return rendering.decode()
+    return whole_clip(rendering.decode())
+
+
+def whole_clip(frames: "Iterable[Frame] | None") -> "Frames | None":
+    """All frames as one array."""
+    return None if frames is None else np.stack(list(frames))
 
 
 def _same(one: "Frames | None", other: "Frames | None") -> bool:

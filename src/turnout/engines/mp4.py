@@ -5,17 +5,21 @@ The same frames give the same bytes, so that a resumed render can be compared wi
 """
 
 import io
+import itertools
 import math
 import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
 from pathlib import Path
+from queue import SimpleQueue
 
 import av
 import numpy as np
 from av.video.reformatter import ColorRange, Colorspace
 from PIL import Image
 
-from turnout.engines.base import Frames
+from turnout.engines.base import Frame
 
 # x264's output may depend on how many threads share the work; one fixed number keeps it the same everywhere.
 _ENCODER_THREADS = 4
@@ -28,11 +32,8 @@ _SHEET_CELLS = 16
 _SHEET_CELL_WIDTH = 240
 
 
-def encode(frames: Frames, fps: int) -> bytes:
-    """An H.264 mp4 that plays while it downloads; sizes must be even (4:2:0 halves them)."""
-    count, height, width, _ = frames.shape
-    if count < 1 or height % 2 or width % 2:
-        raise ValueError(f"cannot encode {count} frames of {width}x{height}: sizes must be even")
+def encode(frames: Iterable[Frame], fps: int) -> bytes:
+    """An H.264 mp4 that plays while it downloads; sizes must be even (4:2:0 halves them). Frames are taken one by one."""
     # faststart moves the index to the front by reading the file again, which an in-memory file cannot do.
     with tempfile.TemporaryDirectory(prefix="turnout-mp4-") as folder:
         path = Path(folder) / "clip.mp4"
@@ -40,8 +41,34 @@ def encode(frames: Frames, fps: int) -> bytes:
         return path.read_bytes()
 
 
-def _write(path: Path, frames: Frames, fps: int) -> None:
-    _, height, width, _ = frames.shape
+def encode_beside(frames: Iterable[Frame], fps: int) -> tuple[list[Frame], bytes]:
+    """All frames, and the mp4 of them: it is encoded on another thread while this one takes the next frames."""
+    taken: list[Frame] = []
+    waiting: SimpleQueue[Frame | None] = SimpleQueue()
+    with ThreadPoolExecutor(1, "mp4") as thread:
+        video = thread.submit(encode, _until_none(waiting), fps)
+        try:
+            for frame in frames:
+                taken.append(frame)
+                waiting.put(frame)
+        finally:
+            waiting.put(None)
+        return taken, video.result()
+
+
+def _until_none(waiting: "SimpleQueue[Frame | None]") -> Iterator[Frame]:
+    while (frame := waiting.get()) is not None:
+        yield frame
+
+
+def _write(path: Path, frames: Iterable[Frame], fps: int) -> None:
+    following = iter(frames)
+    first = next(following, None)
+    if first is None:
+        raise ValueError("a clip has at least one frame")
+    height, width, _ = first.shape
+    if height % 2 or width % 2:
+        raise ValueError(f"cannot encode frames of {width}x{height}: sizes must be even")
     with av.open(str(path), "w", format="mp4", options={"movflags": "+faststart"}) as container:
         stream = container.add_stream("libx264", rate=Fraction(fps), options=_OPTIONS)
         stream.width, stream.height, stream.pix_fmt = width, height, "yuv420p"
@@ -49,32 +76,32 @@ def _write(path: Path, frames: Frames, fps: int) -> None:
         # Without these a player guesses the colour matrix from the height, and guesses wrong below 720p.
         stream.codec_context.color_range = ColorRange.MPEG
         stream.codec_context.colorspace = Colorspace.ITU709
-        for frame in frames:
+        for frame in itertools.chain([first], following):
             picture = av.VideoFrame.from_ndarray(np.ascontiguousarray(frame), format="rgb24")
             picture = picture.reformat(format="yuv420p", dst_colorspace="ITU709", dst_color_range="MPEG")
             container.mux(stream.encode(picture))
         container.mux(stream.encode(None))
 
 
-def thumbnail(frames: Frames, width: int = 320) -> bytes:
+def thumbnail(frames: Sequence[Frame], width: int = 320) -> bytes:
     """A WebP of a frame in the middle, where a clip looks most like itself."""
     image = Image.fromarray(frames[len(frames) // 2])
     image.thumbnail((width, width), Image.Resampling.LANCZOS)
     return _saved(image, "WEBP", quality=80)
 
 
-def spritesheet(frames: Frames) -> bytes:
+def spritesheet(frames: Sequence[Frame]) -> bytes:
     """A JPEG grid of frames spread over the clip, in reading order."""
     count = min(_SHEET_CELLS, len(frames))
     picks = np.linspace(0, len(frames) - 1, count).round().astype(int)
     columns = math.ceil(math.sqrt(count))
     rows = math.ceil(count / columns)
-    _, height, width, _ = frames.shape
+    height, width, _ = frames[0].shape
     cell_width = min(_SHEET_CELL_WIDTH, width)
     cell_height = max(1, round(height * cell_width / width))
     sheet = Image.new("RGB", (columns * cell_width, rows * cell_height))
     for place, pick in enumerate(picks):
-        cell = Image.fromarray(frames[pick]).resize((cell_width, cell_height), Image.Resampling.LANCZOS)
+        cell = Image.fromarray(frames[int(pick)]).resize((cell_width, cell_height), Image.Resampling.LANCZOS)
         sheet.paste(cell, (place % columns * cell_width, place // columns * cell_height))
     return _saved(sheet, "JPEG", quality=85)
 

@@ -5,14 +5,15 @@ Owns every collective of the engine except those inside a forward pass. With one
 group at all, and nothing here communicates.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
-from turnout.engines.base import CheckpointRefused, EngineError, Parallel, Unrenderable
+from turnout.engines.base import CheckpointRefused, EngineError, Frames, Parallel, Unrenderable
 from turnout.engines.sequence import SequenceShare
 
 _REFUSALS: tuple[type[EngineError], ...] = (EngineError, Unrenderable, CheckpointRefused)
@@ -79,6 +80,20 @@ class RankLayout:
         halves = [torch.empty_like(mine) for _ in range(2)]
         dist.all_gather(halves, mine, group=self.mesh.get_group("cfg"))
         return halves[0], halves[1]
+
+    def stack_rows(self, mine: Frames, heights: Sequence[int]) -> Frames:
+        """On rank 0 the same frames with the rows of all ranks, of so many each; on the others their own. Collective."""
+        if not self.leads:
+            if len(heights) > self.rank and heights[self.rank]:
+                dist.send(torch.from_numpy(mine), dst=0)
+            return mine
+        parts = [mine]
+        for rank, height in enumerate(heights[1:], start=1):
+            if height:
+                part = torch.empty((len(mine), height, *mine.shape[2:]), dtype=torch.uint8)
+                dist.recv(part, src=rank)
+                parts.append(part.numpy())
+        return np.concatenate(parts, axis=1) if len(parts) > 1 else mine
 
 
 def join_ranks(parallel: Parallel, device: torch.device) -> RankLayout:

@@ -12,13 +12,14 @@ import torch
 import torch.distributed as dist
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class SequenceShare:
-    """This rank's part of the sequence."""
+    """This rank's part of the sequence. `exchanged` counts exchanges since a forward pass began."""
 
     ranks: int = 1
     rank: int = 0
     group: dist.ProcessGroup | None = None
+    exchanged: int = 0
 
     def mine(self, whole: torch.Tensor, dim: int) -> torch.Tensor:
         """This rank's tokens."""
@@ -31,6 +32,7 @@ class SequenceShare:
         parts = self._staged(mine.contiguous())
         gathered = [torch.empty_like(parts) for _ in range(self.ranks)]
         dist.all_gather(gathered, parts, group=self.group)
+        self.exchanged += 1
         return torch.cat(gathered, dim).to(mine.device)
 
     def heads_here(
@@ -54,11 +56,24 @@ class SequenceShare:
         got = self._exchange(out.reshape(self.ranks, tokens // self.ranks, heads, width))
         return got.permute(1, 0, 2, 3).reshape(tokens // self.ranks, -1, width)
 
+    def make_up(self, blocks: int, queries: tuple[int, int, int], out_width: int, like: torch.Tensor) -> None:
+        """Take part in what is left of a forward pass of so many blocks, with nothing to say: this rank's memory ran out, and
+        the others wait for it. `queries` is the shape of those of all ranks, `like` a tensor of the pass."""
+        if self.ranks == 1:
+            return
+        tokens, heads, width = queries
+        back = (tokens // self.ranks, heads // self.ranks, width)
+        for place in range(self.exchanged, 2 * blocks):
+            self._exchange(like.new_zeros((self.ranks, *(back if place % 2 else (3, *back)))))
+        if self.exchanged == 2 * blocks:
+            self.whole(like.new_zeros(tokens // self.ranks, out_width), 0)
+
     def _exchange(self, parts: torch.Tensor) -> torch.Tensor:
         """Part i goes to rank i; what comes back is in the order of the ranks that sent it."""
         sent = self._staged(parts.contiguous())
         got = torch.empty_like(sent)
         dist.all_to_all_single(got, sent, group=self.group)
+        self.exchanged += 1
         return got.to(parts.device)
 
     def _staged(self, tensor: torch.Tensor) -> torch.Tensor:

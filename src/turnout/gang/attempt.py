@@ -10,7 +10,7 @@ rendering goes on.
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
 from concurrent.futures import Executor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
@@ -33,7 +33,7 @@ from turnout.domain.tasks import (
     TaskFailure,
 )
 from turnout.engines import mp4
-from turnout.engines.base import CheckpointRefused, EngineError, Frames, RanksLost
+from turnout.engines.base import CheckpointRefused, EngineError, Frame, RanksLost
 from turnout.gang.cadence import Cadence, StepPace
 from turnout.gang.rank_commands import RankCommander, job_of
 from turnout.gang.report_slot import ReportSlot
@@ -234,16 +234,15 @@ class Attempt:
         task, of = self._task, ranks.rendering.of
         await self._report(Stage.DECODING, of)
         began = time.monotonic()
-        frames = await self._engine(ranks.decode)
+        frames, video = await self._engine(lambda: mp4.encode_beside(ranks.decode(), task.spec.fps))
         self.pace = replace(self.pace, decode_s=time.monotonic() - began)
         await self._report(Stage.UPLOADING, of)
-        result = await self._upload(frames)
+        result = await self._upload(frames, video)
         await self._record(Finished(time.time(), task.attempt, result))
         self._log.info("video finished", bytes=result.bytes, step_s=self.pace.step_s)
 
-    async def _upload(self, frames: Frames) -> Result:
+    async def _upload(self, frames: Sequence[Frame], video: bytes) -> Result:
         root = object_keys.of_attempt(self._task)
-        video = await asyncio.to_thread(mp4.encode, frames, self._task.spec.fps)
         thumbnail = await asyncio.to_thread(mp4.thumbnail, frames)
         sheet = await asyncio.to_thread(mp4.spritesheet, frames)
         result = Result(f"{root}video.mp4", f"{root}thumbnail.webp", f"{root}spritesheet.jpg", len(video))

@@ -4,11 +4,12 @@ A follower receives a command, carries it out and waits for the next. So all ran
 is dropped when no further command comes for it.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from turnout.domain.tasks import Task, TaskId
 from turnout.domain.video import VideoSpec
-from turnout.engines.base import EngineError, Frames, Rendering, VideoEngine
+from turnout.engines.base import EngineError, Frame, RanksLost, Rendering, VideoEngine
 from turnout.gang.group import Group
 from turnout.gang.heartbeat import RankHeartbeat
 from turnout.observe import get_log, name_attempt
@@ -86,7 +87,8 @@ class RankCommander:
         self._send(Advance())
         self.rendering.advance()
 
-    def decode(self) -> Frames:
+    def decode(self) -> Iterable[Frame]:
+        """The other ranks may be waiting for frames to be taken."""
         self._send(Decode())
         frames = self.rendering.decode()
         if frames is None:
@@ -114,10 +116,8 @@ def obey(group: Group, engine: VideoEngine, heartbeat: RankHeartbeat) -> None:
             case Begin(job) | Resume(job):
                 name_attempt(job.task, job.attempt)
                 rendering = _follow(engine, command)
-            case Advance() if rendering is not None:
-                rendering.advance()
-            case Decode() if rendering is not None:
-                rendering.decode()
+            case Advance() | Decode() if rendering is not None:
+                rendering = _go_on(rendering, command)
             case KeepAlive():
                 continue
             case Leave():
@@ -134,4 +134,18 @@ def _follow(engine: VideoEngine, command: Begin | Resume) -> Rendering | None:
         log.info("task refused", error=str(err))
         return None  # all ranks refuse alike; rank 0 tells the user why
     log.info("rank follows", step=rendering.step, of=rendering.of)
+    return rendering
+
+
+def _go_on(rendering: Rendering, command: Advance | Decode) -> Rendering | None:
+    try:
+        if isinstance(command, Advance):
+            rendering.advance()
+        else:
+            rendering.decode()
+    except RanksLost:
+        raise
+    except EngineError as err:
+        log.info("task given up", error=str(err))
+        return None  # by all ranks alike, as above
     return rendering

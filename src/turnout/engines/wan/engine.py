@@ -68,8 +68,11 @@ class WanEngine:
     def _check_memory(self, spec: VideoSpec) -> None:
         """By the rank that has the least to spare: often rank 0, which also holds the text encoder and the VAE. The same
         verdict on all."""
+        plan, here = self.model.memory_plan(), self.model.free_bytes()
+        if here is not None:
+            self.model.memory.choose(plan.needed_bytes(spec.width, spec.height, spec.frames), here)
         free_bytes = self.model.layout.least(self.model.free_bytes())
-        if free_bytes is not None and (fault := self.model.memory_plan().fault(spec, free_bytes)):
+        if free_bytes is not None and (fault := plan.fault(spec, free_bytes)):
             raise Unrenderable(fault)
 
     def _encode(self, spec: VideoSpec, image: bytes | None) -> Inputs:
@@ -79,7 +82,7 @@ class WanEngine:
             raise Unrenderable("this model makes clips from text alone and takes no image")
         if image is None and (shape.requires_image or spec.image is not None):
             raise Unrenderable("this clip needs a first frame, and none was given")
-        return conditioning.encode(spec, image, shape, leader.text, leader.codec, self.model.dtype)
+        return conditioning.encode(spec, image, shape, leader.text, self.model.codec, self.model.dtype)
 
     def _checked(self, spec: VideoSpec, checkpoint: bytes) -> bytes:
         kept = unpack(checkpoint)

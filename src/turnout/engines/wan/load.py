@@ -2,6 +2,8 @@
 
 import importlib.util
 from collections.abc import Sequence
+from functools import partial
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ from turnout.engines.wan.attention import choose_attention
 from turnout.engines.wan.block_ops import BlockOps, PlainOps
 from turnout.engines.wan.codec import Codec
 from turnout.engines.wan.engine import WanEngine
+from turnout.engines.wan.expert_memory import ExpertMemory
 from turnout.engines.wan.library_classes import (
     AutoencoderKLWan,
     AutoTokenizer,
@@ -38,7 +41,7 @@ from turnout.engines.wan.transformer import (
     read_transformer_shape,
     weight_map,
 )
-from turnout.engines.wan.wan_model import LeaderParts, WanModel
+from turnout.engines.wan.wan_model import LeaderParts, WanModel, free_bytes
 from turnout.engines.wan.weight_files import stored_tensors
 from turnout.engines.wan.weight_reader import WeightReader
 
@@ -86,7 +89,15 @@ def load(
     shards = init_device_mesh(place.type, (parallel.ranks,)) if parallel.fsdp and layout.mesh else None
     reader = WeightReader(place, progress, _bytes_to_read(weights, shape.experts, parallel, layout.leads))
     folders = [weights / folder for folder in _EXPERTS[: shape.experts]]
-    experts = tuple(_expert(folder, compute, place, layout, shards, fp8, reader) for folder in folders)
+    memory = ExpertMemory(place, movable=shape.experts > 1 and not parallel.fsdp)
+    experts: list[WanTransformer] = []
+    for folder in folders:
+        memory.make_room(_numbers(folder) * compute.itemsize, free_bytes(place))
+        experts.append(_expert(folder, compute, place, layout, shards, fp8, reader))
+        memory.add(experts[-1])
+    if layout.leads:
+        memory.make_room(_numbers(weights / "text_encoder") * compute.itemsize, free_bytes(place))
+    codec = _codec(weights, compute, place, tile_above_pixels)
     return WanEngine(
         WanModel(
             shape=shape,
@@ -94,21 +105,25 @@ def load(
             layout=layout,
             device=place,
             dtype=compute,
-            experts=experts,
+            experts=tuple(experts),
+            memory=memory,
             adapted=AdaptedExperts(
                 tuple(
-                    AdaptedExpert(expert, folder, place, loras_apart)
-                    for expert, folder in zip(experts, folders, strict=True)
+                    AdaptedExpert(expert, folder, place, loras_apart, partial(memory.change, number))
+                    for number, (expert, folder) in enumerate(zip(experts, folders, strict=True))
                 ),
                 {lora.name: lora for lora in loras},
             ),
             schedule=UniPCMultistepScheduler.load_config(weights / "scheduler", local_files_only=True),
-            leader=_leader_parts(weights, compute, place, tile_above_pixels, reader)
-            if layout.leads
-            else None,
+            codec=codec,
+            leader=_leader_parts(weights, compute, place, codec, reader) if layout.leads else None,
             tile_above_pixels=tile_above_pixels,
         )
     )
+
+
+def _numbers(folder: Path) -> int:
+    return sum(prod(tensor.shape) for tensor in stored_tensors(folder).values())
 
 
 def _bytes_to_read(weights: Path, experts: int, parallel: Parallel, leads: bool) -> int:
@@ -174,19 +189,22 @@ def _expert(
     return expert
 
 
-def _leader_parts(
-    weights: Path, dtype: torch.dtype, device: torch.device, tile_above_pixels: int, reader: WeightReader
-) -> LeaderParts:
-    tokenizer = AutoTokenizer.from_pretrained(weights / "tokenizer", local_files_only=True)
+def _codec(weights: Path, dtype: torch.dtype, device: torch.device, tile_above_pixels: int) -> Codec:
     vae = AutoencoderKLWan.from_pretrained(weights / "vae", torch_dtype=torch.float32, local_files_only=True)
     vae.requires_grad_(False).eval().to(device)
     if _takes_triton(device, dtype):
         from turnout.engines.wan.fast_decoder import speed_up_decoder
 
         speed_up_decoder(vae)
-    codec = Codec(vae, tile_above_pixels)
+    return Codec(vae, tile_above_pixels)
+
+
+def _leader_parts(
+    weights: Path, dtype: torch.dtype, device: torch.device, codec: Codec, reader: WeightReader
+) -> LeaderParts:
+    tokenizer = AutoTokenizer.from_pretrained(weights / "tokenizer", local_files_only=True)
     text = TextEncoder(tokenizer, _text_encoder(weights / "text_encoder", dtype, device, reader))
-    return LeaderParts(text, codec, read_or_fit(weights, codec.encode))
+    return LeaderParts(text, read_or_fit(weights, codec.encode))
 
 
 def _text_encoder(folder: Path, dtype: torch.dtype, device: torch.device, reader: WeightReader) -> Any:

@@ -5,7 +5,7 @@ Merged, they cost no time in a step, and a change reads the touched weights from
 give back the same bits. Kept apart, a change costs nothing and every step a little. Every rank does the same to what it holds.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -44,8 +44,16 @@ class LayerRows:
 class AdaptedExpert:
     """One expert and the files that it was read from."""
 
-    def __init__(self, expert: WanTransformer, folder: Path, device: torch.device, apart: bool) -> None:
+    def __init__(
+        self,
+        expert: WanTransformer,
+        folder: Path,
+        device: torch.device,
+        apart: bool,
+        before_change: Callable[[], None] = lambda: None,
+    ) -> None:
         self._expert = expert
+        self._before_change = before_change
         self._folder = folder
         self._device = device
         self._apart = apart
@@ -65,6 +73,7 @@ class AdaptedExpert:
             for name, layer in of_file.items():
                 place = self._places[name]
                 added.setdefault(place.projection, []).append((place, layer, layer.scale * strength))
+        self._before_change()
         self._used = None  # neither the old ones nor the new ones, should this fail half way
         if self._apart:
             self._put_beside(added)

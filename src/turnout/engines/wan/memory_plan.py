@@ -17,24 +17,26 @@ _TENSORS_WHOLE = 0.75
 # Keys and values of two prompts, for each layer.
 _TEXT_TENSORS = 4
 _TEXT_TOKENS = 512
-# What decoding holds for each pixel of a frame, and for each pixel of the finished clip.
-_DECODE_BYTES_PER_PIXEL = 9_000
-_DECODE_BYTES_PER_CLIP_PIXEL = 18
-# 81 frames on an H200 in bf16, whole: 720p 2.4 s and 8.5 GiB, 480p 1.0 s and 3.7 GiB.
-# Tiles also leave faint differences where they overlap, so only what is larger than 720p is cut.
+# What decoding holds for each pixel of a frame; a band takes rows along.
+_DECODE_BYTES_PER_PIXEL = 9_600
+_BAND_ROWS = 56
+# On an H200 in bf16, whole: 8.1 GiB at 720p, 3.5 GiB at 480p. What is larger than 720p is decoded in bands, one after the
+# other; a first frame is encoded in tiles, which leave faint differences where they overlap.
 TILE_ABOVE_PIXELS = 1280 * 736
 _GIB = 2**30
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryPlan:
-    """What one rank needs for a clip; rank 0 also decodes."""
+    """What one rank needs for a clip."""
 
     shape: WanShape
     width: int
     """Of the transformer's residual stream."""
     number_bytes: int
     ulysses: int
+    ranks: int
+    """That decode."""
     tile_above_pixels: int
 
     def needed_bytes(self, width: int, height: int, frames: int) -> int:
@@ -49,13 +51,9 @@ class MemoryPlan:
         return round((held + text) * self.width * self.number_bytes)
 
     def _decode(self, width: int, height: int, frames: int) -> int:
-        at_once = min(width * height, self.tile_above_pixels)
-        whole = width * height * frames
-        return (
-            (_DECODE_BYTES_PER_PIXEL * at_once + _DECODE_BYTES_PER_CLIP_PIXEL * whole)
-            * self.number_bytes
-            // 2
-        )
+        band = min(width * height // self.ranks, self.tile_above_pixels)
+        at_once = min(width * height, band + _BAND_ROWS * width)
+        return _DECODE_BYTES_PER_PIXEL * at_once * self.number_bytes // 2
 
     def fault(self, spec: VideoSpec, free_bytes: int) -> str | None:
         """Why the clip does not fit into `free_bytes`, and what would; None when it fits."""

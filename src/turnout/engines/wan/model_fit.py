@@ -60,21 +60,26 @@ class StoredModel:
     for_leader: int
     stored_bytes: int
 
-    def weight_bytes(self, mode: Mode) -> int:
-        """What rank 0 keeps; the others keep less, because they have no text encoder and no VAE."""
+    def weight_bytes(self, mode: Mode, idle_away: bool = False) -> int:
+        """What rank 0 keeps; the others have no text encoder. With `idle_away` the idle expert lies on the host."""
         number = _NUMBER_BYTES[mode.dtype]
         experts = self.experts * number - (self.in_blocks * (number - 1) if mode.fp8 else 0)
         shares = mode.parallel.ranks if mode.parallel.fsdp else 1
-        return experts // shares + self.for_leader * number
+        experts = experts // self.shape.experts if idle_away else experts // shares
+        return experts + self.for_leader * number
 
-    def needed_bytes(self, mode: Mode, clip: Clip) -> int:
+    def needed_bytes(self, mode: Mode, clip: Clip, idle_away: bool = False) -> int:
         """On rank 0's device, for such a clip."""
         plan = MemoryPlan(
-            self.shape, self.width, _NUMBER_BYTES[mode.dtype], mode.parallel.ulysses, TILE_ABOVE_PIXELS
+            self.shape,
+            self.width,
+            _NUMBER_BYTES[mode.dtype],
+            mode.parallel.ulysses,
+            mode.parallel.ranks,
+            TILE_ABOVE_PIXELS,
         )
-        return (
-            self.weight_bytes(mode) + plan.needed_bytes(clip.width, clip.height, clip.frames) + _AROUND_BYTES
-        )
+        for_clip = plan.needed_bytes(clip.width, clip.height, clip.frames)
+        return self.weight_bytes(mode, idle_away) + for_clip + _AROUND_BYTES
 
     def step_s(self, mode: Mode, clip: Clip) -> float:
         """Of a step with guidance on H200s, those of several linked by NVLink; on paper."""
@@ -152,11 +157,14 @@ def verdict(
     if len(gpus) < mode.parallel.ranks:
         return False, f"needs {mode.parallel.ranks} GPUs, and {len(gpus)} are here"
     least = min(gpus)
-    fitting = [clip for clip in clips if model.needed_bytes(mode, clip) <= least]
-    if not fitting:
+    said, fits = weights, 0
+    for away in (False, True) if model.shape.experts > 1 and not mode.parallel.fsdp else (False,):
+        fitting = [clip for clip in clips if model.needed_bytes(mode, clip, away) <= least]
+        if len(fitting) > fits:
+            needed = model.needed_bytes(mode, fitting[-1], away) / GIB
+            how = "with the idle expert in host memory up to" if away else "up to"
+            said, fits = f"{said}; {how} {fitting[-1]} ({needed:.0f} of {least / GIB:.0f} GiB)", len(fitting)
+    if not fits:
         needed = min(model.needed_bytes(mode, clip) for clip in clips)
         return False, f"{weights}; needs {needed / GIB:.0f} GiB, and a GPU has {least / GIB:.0f}"
-    largest = fitting[-1]
-    needed = model.needed_bytes(mode, largest) / GIB
-    said = f"{weights}; up to {largest} ({needed:.0f} of {least / GIB:.0f} GiB)"
-    return True, said if len(fitting) == len(clips) else f"{said}, not {clips[len(fitting)]}"
+    return True, said if fits == len(clips) else f"{said}, not {clips[fits]}"

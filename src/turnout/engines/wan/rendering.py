@@ -1,13 +1,15 @@
 """The denoise loop, one step at a time: two experts, guidance, UniPC."""
 
-from collections.abc import Generator
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager
 
+import numpy as np
 import torch
 
 from turnout.domain.video import VideoSpec
-from turnout.engines.base import Frames, RanksLost, Unrenderable
+from turnout.engines.base import Frame, Frames, RanksLost, Unrenderable
 from turnout.engines.checkpoint import Packed, pack, spec_digest
+from turnout.engines.wan.bands import Rows
 from turnout.engines.wan.inputs import Inputs
 from turnout.engines.wan.solver import Solver
 from turnout.engines.wan.step_cache import StepCache
@@ -38,6 +40,7 @@ class WanRendering:
         self._moving = self._mask()
         self._seeing: WanTransformer | None = None
         self._contexts: dict[int, TextContext] = {}
+        self._memory_ran_out = False
 
     @property
     def step(self) -> int:
@@ -63,9 +66,11 @@ class WanRendering:
     def _advance(self) -> None:
         t = self._solver.timesteps[self._step]
         expert, guidance = self._stage(t)
+        self._model.memory.use(self._model.experts.index(expert))
         if self._step >= self._spec.guided_share * self.of:
             guidance = 1.0
         noise = self._noise(expert, guidance, t)
+        self._agree_on_memory()
         self._latents = self._solver.step(noise, t, self._latents)
         if self._model.device.type == "cuda":
             # A step is reported when it is done, not when it is queued.
@@ -115,13 +120,42 @@ class WanRendering:
         frame_ms = round(1000 * self._model.shape.scale_temporal / self._spec.fps)
         return leader.colours.webp(latents, self._spec.width, self._spec.height, frame_ms)
 
-    def decode(self) -> "Frames | None":
-        leader = self._model.leader
-        if leader is None:
-            return None
+    def decode(self) -> "Iterable[Frame] | None":
         self._contexts = {}
+        frames = self._frames()
+        if self._model.layout.leads:
+            return frames
+        for _ in frames:
+            pass
+        return None
+
+    def _frames(self) -> Iterator[Frame]:
+        """Ranks decode a band of rows each; rank 0 puts them together."""
+        layout, scale = self._model.layout, self._model.shape.scale_spatial
+        bands = Rows(0, self._latents.shape[-2]).split(self._model.decoding_ranks)
+        heights = [len(band) * scale for band in bands]
+        mine = bands[layout.rank] if layout.rank < len(bands) else Rows(0, 0)
         with self._within_memory():
-            return leader.codec.decode(self.latents)
+            for part in self._band(mine):
+                yield from layout.stack_rows(part, heights)
+            self._agree_on_memory()
+
+    def _band(self, rows: Rows) -> Iterator[Frames]:
+        """This rank's rows. After memory ran out they are black, because rank 0 waits for them."""
+        if not len(rows):
+            return
+        shape, done = self._model.shape, 0
+        try:
+            for part in self._model.codec.decode(self.latents, rows):
+                yield part
+                done += 1
+        except torch.OutOfMemoryError:
+            if self._model.layout.parallel.ranks == 1:
+                raise
+            self._memory_ran_out = True
+        height, width = len(rows) * shape.scale_spatial, self._spec.width
+        for place in range(done, self._latents.shape[2]):
+            yield np.zeros((shape.scale_temporal if place else 1, height, width, 3), dtype=np.uint8)
 
     @contextmanager
     def _within_memory(self) -> Generator[None, None, None]:
@@ -129,17 +163,22 @@ class WanRendering:
         try:
             yield
         except torch.OutOfMemoryError as err:
-            spec = self._spec
-            # With several ranks the others wait inside a collective, and only a new gang helps them.
+            # With FSDP the others wait inside a collective, and only a new gang helps them.
             refusal = RanksLost if self._model.layout.parallel.ranks > 1 else Unrenderable
-            raise refusal(
-                f"{spec.frames} frames of {spec.width}x{spec.height} do not fit into this GPU's memory; {self._smaller()}"
-            ) from err
+            raise refusal(self._too_large()) from err
 
-    def _smaller(self) -> str:
-        """What should fit where the plan was wrong by up to a quarter."""
+    def _agree_on_memory(self) -> None:
+        """A rank whose memory ran out went on with nonsense to this point, where all ranks give the task up together."""
+        if self._model.layout.least(0 if self._memory_ran_out else 1) == 0:
+            raise Unrenderable(self._too_large())
+
+    def _too_large(self) -> str:
+        """With what should fit where the plan was wrong by up to a quarter."""
         plan, spec = self._model.memory_plan(), self._spec
-        return plan.instead(spec, plan.needed_bytes(spec.width, spec.height, spec.frames) * 3 // 4)
+        smaller = plan.instead(spec, plan.needed_bytes(spec.width, spec.height, spec.frames) * 3 // 4)
+        return (
+            f"{spec.frames} frames of {spec.width}x{spec.height} do not fit into this GPU's memory; {smaller}"
+        )
 
     def _stage(self, t: torch.Tensor) -> tuple[WanTransformer, float]:
         low, high = self._spec.guidance
@@ -151,10 +190,17 @@ class WanRendering:
     def _predict(
         self, expert: WanTransformer, guidance: float, seen: torch.Tensor, times: StepTimes
     ) -> torch.Tensor:
-        def forward(prompt: torch.Tensor) -> torch.Tensor:
-            return expert(seen, times, self._context(expert, prompt))
-
         layout, negative = self._model.layout, self._inputs.negative
+
+        def forward(prompt: torch.Tensor) -> torch.Tensor:
+            try:
+                return expert(seen, times, self._context(expert, prompt))
+            except torch.OutOfMemoryError:
+                if layout.parallel.ranks == 1 or layout.parallel.fsdp:
+                    raise
+                self._memory_ran_out = True
+                return torch.zeros_like(self._latents)
+
         if guidance <= 1 or negative is None:
             # Also with CFG parallel: both halves compute the same, which keeps FSDP's collectives in step.
             return forward(self._inputs.prompt)

@@ -13,6 +13,7 @@ from typing import Any, cast
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.distributed.fsdp import FSDPModule
 
 from turnout.engines.sequence import SequenceShare
 from turnout.engines.wan.attention import AttentionKernel
@@ -252,7 +253,21 @@ class WanTransformer(nn.Module):
         self.out = Projection(width, shape.out_channels * math.prod(patch), dtype)
 
     def forward(self, latents: torch.Tensor, times: StepTimes, text: TextContext) -> torch.Tensor:
-        """The predicted velocity of latents [1, C, T, H, W]."""
+        """The predicted velocity of latents [1, C, T, H, W]. Without FSDP no other rank waits for one whose memory ran out."""
+        self._share.exchanged = 0
+        try:
+            return self._forward(latents, times, text)
+        except torch.OutOfMemoryError as err:
+            failed = str(err)
+        if isinstance(self, FSDPModule):
+            raise torch.OutOfMemoryError(failed)  # the others wait for its shards, too
+        # Here nothing refers to the failed pass any more, so its memory is free.
+        shape, tokens = self.shape, latents[0, 0].numel() // math.prod(self.shape.patch)
+        out_width = shape.out_channels * math.prod(shape.patch)
+        self._share.make_up(shape.layers, (tokens, shape.heads, shape.head_width), out_width, latents)
+        raise torch.OutOfMemoryError(failed)
+
+    def _forward(self, latents: torch.Tensor, times: StepTimes, text: TextContext) -> torch.Tensor:
         grid = cast(
             "tuple[int, int, int]",
             tuple(n // p for n, p in zip(latents.shape[2:], self.shape.patch, strict=True)),

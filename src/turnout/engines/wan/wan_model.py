@@ -9,6 +9,7 @@ import torch
 from turnout.engines.preview import LatentColours
 from turnout.engines.rank_layout import RankLayout
 from turnout.engines.wan.codec import Codec
+from turnout.engines.wan.expert_memory import ExpertMemory
 from turnout.engines.wan.lora_weights import AdaptedExperts
 from turnout.engines.wan.memory_plan import MemoryPlan
 from turnout.engines.wan.shape import WanShape
@@ -21,7 +22,6 @@ class LeaderParts:
     """What only rank 0 holds, so that the others have their memory for the experts."""
 
     text: TextEncoder
-    codec: Codec
     colours: LatentColours
 
 
@@ -35,10 +35,18 @@ class WanModel:
     """What the experts compute in; some of their layers stay fp32."""
     experts: tuple[WanTransformer, ...]
     """High noise first, as on disk."""
+    memory: ExpertMemory
     adapted: AdaptedExperts
     schedule: Mapping[str, Any]
+    codec: Codec
     leader: LeaderParts | None
     tile_above_pixels: int
+
+    @property
+    def decoding_ranks(self) -> int:
+        """How many ranks decode, a band of rows each. On a CPU one does: there a clip has the same bytes on any number of
+        ranks, and convolutions round by the height of what they are given."""
+        return self.layout.parallel.ranks if self.device.type == "cuda" else 1
 
     def memory_plan(self) -> MemoryPlan:
         return MemoryPlan(
@@ -46,17 +54,22 @@ class WanModel:
             width=self.experts[0].shape.width,
             number_bytes=self.dtype.itemsize,
             ulysses=self.layout.parallel.ulysses,
+            ranks=self.decoding_ranks,
             tile_above_pixels=self.tile_above_pixels,
         )
 
     def free_bytes(self) -> int | None:
         """Memory that a render could have on this rank's device; None where that is not known."""
-        if self.device.type != "cuda":
-            return None
-        free, _ = torch.cuda.mem_get_info(self.device)
-        return free + torch.cuda.memory_reserved(self.device) - torch.cuda.memory_allocated(self.device)
+        return free_bytes(self.device)
 
     def release_unused(self) -> None:
         """Give back what the last render left in the allocator: a clip of another size could not use it."""
         if self.device.type == "cuda":
             torch.cuda.empty_cache()
+
+
+def free_bytes(device: torch.device) -> int | None:
+    if device.type != "cuda":
+        return None
+    free, _ = torch.cuda.mem_get_info(device)
+    return free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
