@@ -29,6 +29,7 @@ import httpx_sse
 from tests.conftest import wait_until
 from tests.service import Service, running_service
 
+from turnout.engines.wan.builtin import find_weights
 from turnout.worker.gpus import find_gpus, pynvml
 
 GIB = 2**30
@@ -65,6 +66,8 @@ def main() -> None:
     try:
         weights = _weights(said.folder / "large", said.layers, said.device, record)
         asyncio.run(_serve(said, weights, record))
+        if said.device == "cuda":
+            _on_a_small_gpu(said, weights, record)
     finally:
         (said.folder / "gpu_service.json").write_text(json.dumps(record.seen, indent=1) + "\n")
 
@@ -76,12 +79,31 @@ async def _serve(said: argparse.Namespace, weights: Path, record: Record) -> Non
     rules = {"sizes": [], "max_pixels": 10**8, "max_frames": 1001}
     gang = {"engine": "wan", "device": said.device, "idle_s": IDLE_S}
     small = {"gpu_memory_bytes": 4 * GIB} if on_gpu else {}
+    adapters = {
+        name: str(write_adapter(said.folder / f"{name}.safetensors", folder))
+        for name, folder in (("tiny", find_weights("builtin:wan-tiny-t2v", said.folder)), ("large", weights))
+    }
+    # A GPU takes one rank; a CPU is as good for two.
+    ranks = {} if on_gpu else {"ulysses": 2}
     settings = {
         "checkpoint_steps": 2,
         "min_resident_s": 1.0,
         "models": {
-            "tiny": {**gang, "weights": "builtin:wan-tiny-t2v", "family": "wan-tiny-t2v", "needs": small},
-            "large": {**gang, "weights": str(weights), "family": "wan2.2-t2v-a14b", "rules": rules},
+            "tiny": {
+                **gang,
+                **ranks,
+                "weights": "builtin:wan-tiny-t2v",
+                "family": "wan-tiny-t2v",
+                "needs": small,
+                "loras": {"style": adapters["tiny"]},
+            },
+            "large": {
+                **gang,
+                "weights": str(weights),
+                "family": "wan2.2-t2v-a14b",
+                "rules": rules,
+                "loras": {"style": adapters["large"]},
+            },
             "fast": {
                 **gang,
                 "weights": str(weights),
@@ -113,6 +135,21 @@ async def _tiny(client: httpx.AsyncClient, record: Record) -> None:
     first = await _render(client, TINY, record, "tiny, cold")
     second = await _render(client, TINY, record, "tiny, warm")
     assert first == second, "the same seed gave other bytes"
+    await _with_adapter(client, TINY, first, record, "tiny")
+
+
+async def _with_adapter(
+    client: httpx.AsyncClient, clip: dict[str, Any], plain: str, record: Record, name: str
+) -> None:
+    """An adapter that is named makes another clip, and nothing is left of it afterwards."""
+    adapted = [
+        await _render(client, {**clip, "loras": [use]}, record, f"{name} with {use}")
+        for use in ("style", "style:0.5", "style")
+    ]
+    assert adapted[0] == adapted[2] and len({plain, *adapted}) == 3, (plain, adapted)
+    after = await _render(client, {**clip, "loras": []}, record, f"{name} without it")
+    assert after == plain, "something was left of the adapter"
+    record(f"{name}: adapters come and go", True)
 
 
 async def _large(
@@ -151,6 +188,9 @@ async def _large(
     record("the resumed clip has the same bytes", broken == whole)
     assert broken == whole
     record("free with the large model, GiB", _free_gib())
+    brief = {**clip, "frames": 5, "steps": 2}
+    plain = await _render(client, brief, record, "large, brief")
+    await _with_adapter(client, brief, plain, record, "large")
     guided = {**clip, "guided_share": 0.5}
     other = await _render(client, guided, record, "large, half guided")
     assert other != whole
@@ -166,6 +206,47 @@ async def _too_large(client: httpx.AsyncClient, record: Record) -> None:
     record("too large", ended["error"])
     assert ended["status"] == "failed" and "would fit" in ended["error"]["message"], ended
     await _render(client, {**LARGE, "size": "832x480", "frames": 5, "steps": 1}, record, "after it")
+
+
+def _on_a_small_gpu(said: argparse.Namespace, weights: Path, record: Record) -> None:
+    """The same engine with 48 GiB, where only one expert fits, and with all of the GPU: the same bits."""
+    import torch
+
+    from turnout.domain.video import VideoSpec
+    from turnout.engines.base import Parallel
+    from turnout.engines.wan import load, wan_model
+
+    width, height = (int(side) for side in said.size.split("x"))
+    spec = VideoSpec("a red fox", "blurry", width, height, said.frames, 16, 4, (3.0, 4.0), 5.0, 7)
+    limit = 48 * GIB
+    plain = wan_model.free_bytes
+    clips: list[torch.Tensor] = []
+    for small in (True, False):
+        total = torch.cuda.get_device_properties(0).total_memory
+        torch.cuda.set_per_process_memory_fraction(limit / total if small else 1.0)
+        capped = lambda _: limit - torch.cuda.memory_allocated()
+        load.free_bytes = wan_model.free_bytes = capped if small else plain
+        name = "48 GiB" if small else "all of the GPU"
+        began = time.monotonic()
+        engine = load.load(weights, Parallel(), "cuda")
+        record(f"with {name}: loading, s", round(time.monotonic() - began, 1))
+        rendering = engine.begin(spec, None)
+        took: list[float] = []
+        while rendering.step < rendering.of:
+            began = time.monotonic()
+            rendering.advance()
+            took.append(round(time.monotonic() - began, 2))
+        frames = rendering.decode()
+        assert frames is not None and len(list(frames)) == said.frames
+        record(f"with {name}: steps, s", took)
+        record(f"with {name}: most memory, GiB", round(torch.cuda.max_memory_allocated() / GIB, 1))
+        record(f"with {name}: on the host, GiB", round(engine.model.memory.away_bytes / GIB, 1))
+        assert (engine.model.memory.away_bytes > 0) == small
+        clips.append(rendering.latents.cpu())
+        del engine, rendering, frames
+        torch.cuda.empty_cache()
+    assert clips[0].equal(clips[1]), "the small GPU made another clip"
+    record("a small GPU makes the same bits", True)
 
 
 async def _idle(service: Service, record: Record) -> None:
@@ -216,6 +297,24 @@ async def _events(client: httpx.AsyncClient, video: str) -> AsyncIterator[dict[s
         async for event in source.aiter_sse():
             if event.data:
                 yield json.loads(event.data)
+
+
+def write_adapter(path: Path, weights: Path) -> Path:
+    """A random adapter of rank 16 for the attention of every block, with diffusers' names."""
+    import torch
+    from safetensors.torch import save_file
+
+    config = json.loads((weights / "transformer" / "config.json").read_text())
+    width = config["num_attention_heads"] * config["attention_head_dim"]
+    generator = torch.Generator().manual_seed(1)
+    tensors: dict[str, torch.Tensor] = {}
+    for block in range(config["num_layers"]):
+        for layer in ("to_q", "to_k", "to_v", "to_out.0"):
+            name = f"transformer.blocks.{block}.attn1.{layer}"
+            down, up = (torch.randn(shape, generator=generator) for shape in ((16, width), (width, 16)))
+            tensors[f"{name}.lora_A.weight"], tensors[f"{name}.lora_B.weight"] = down * width**-0.5, up * 0.1
+    save_file(tensors, path)
+    return path
 
 
 def _doctor(service: Service, record: Record) -> None:
