@@ -242,8 +242,8 @@ async def gateway(stores: Stores, tmp_path: Path) -> AsyncIterator[Gateway]:
 
 @pytest.fixture
 async def served(gateway: Gateway) -> AsyncIterator[Gateway]:
-    """The same, with `base` a real address."""
-    async with serving(gateway.app) as base:
+    """The same, with `base` a real address, behind the same connections as a real gateway's."""
+    async with serving(gateway.app, gateway.inside.relay.protocol) as base:
         gateway.base = base
         yield gateway
 

@@ -13,6 +13,7 @@ from turnout.relay import error_responses
 from turnout.relay.client_connection import ClientConnection
 from turnout.relay.connection_counts import group_of
 from turnout.relay.framing import Head
+from turnout.relay.immediate_write import offer_immediate_write, write_chunk
 from turnout.relay.incoming import ReadStage
 from turnout.relay.socket_connection import SocketConnection
 
@@ -57,7 +58,10 @@ class CountedConnection(ClientConnection):
     def _pass_to_uvicorn(self, head: Head) -> None:
         before = self.cycle
         super()._pass_to_uvicorn(head)
-        if self._context.leaving and self.cycle is not before:  # an upgrade makes none
+        if self.cycle is before:
+            return  # an upgrade makes none
+        offer_immediate_write(self.cycle.scope, partial(write_chunk, self.cycle))
+        if self._context.leaving:
             self.cycle.default_headers = [*self.cycle.default_headers, _CLOSE]
 
     def _count_as(self, client: str) -> bool:

@@ -16,6 +16,7 @@ from uvicorn.protocols.utils import ClientDisconnected
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from uvicorn.server import ServerState
 
+from turnout.relay.immediate_write import offer_immediate_write
 from turnout.relay.relay_context import RelayContext
 
 _INVALID_DATA = 1007
@@ -97,7 +98,16 @@ class SocketConnection(WebSocketsSansIOProtocol):
                 return self.handle_parser_exception()
         super().send_receive_event_to_app()
 
+    def _write_now(self, frame: bytes) -> bool:
+        if self.close_sent or not self.handshake_complete:
+            return False
+        if not self.writable.is_set() or self.transport.is_closing():
+            return False
+        self.transport.write(frame)
+        return True
+
     async def _run_app(self, scope: Scope, receive: Receive, send: Send) -> None:
+        offer_immediate_write(scope, self._write_now)
         try:
             await self._app(scope, receive, send)
         except WebSocketDisconnect as err:  # Starlette's name for what `send` raises

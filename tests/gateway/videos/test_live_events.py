@@ -4,12 +4,13 @@ import asyncio
 import json
 import time
 from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
 from typing import Any
 
 import httpx
 import pytest
 from tests.conftest import make_task, wait_until
-from tests.gateway.conftest import Gateway, bearer
+from tests.gateway.conftest import Gateway, bearer, serving
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.typing import Subprotocol
@@ -17,7 +18,7 @@ from websockets.typing import Subprotocol
 from turnout.domain.tasks import Cancelled, Failed, Interrupted, Stage, Task, TaskFailure, TaskId, TenantId
 from turnout.gateway.open_connections import OpenConnections
 from turnout.gateway.videos import live_events as live_module
-from turnout.gateway.videos.event_json import event_json, order_of
+from turnout.gateway.videos.event_json import EventJson, event_json, order_of
 from turnout.gateway.videos.live_events import CutOff, LiveEvents, Watcher
 from turnout.ports.events import Recorded
 
@@ -148,6 +149,86 @@ async def test_a_lost_tail_start_leaves_no_gap(gateway: Gateway) -> None:
     ]
     await stream.aclose()
     assert not live._by_task
+
+
+async def test_what_a_connection_takes_at_once_is_told_once_and_in_order(gateway: Gateway) -> None:
+    """The fan-out writes to whoever waits for the next event. What a connection refuses, and the end, comes as before."""
+    live = gateway.inside.live
+    video = await gateway.submit()
+    written: list[str] = []
+    refuses = False
+
+    def write_now(event: EventJson) -> bool:
+        if not refuses:
+            written.append(event.text)
+        return not refuses
+
+    while live.cursor is None:  # the tail may have begun after the last event
+        await gateway.submit()
+        await asyncio.sleep(0.02)
+    stream = live.follow(await gateway.stores.tasks.get(TaskId(video)), "0", "k", write_now)
+    batches = [await anext(stream)]
+    waiting = asyncio.ensure_future(anext(stream))
+    task = await gateway.gang.claim()
+    await gateway.gang.progress(task, Stage.DENOISING, 1)
+    await gateway.gang.progress(task, Stage.DENOISING, 2)
+    await wait_until(lambda: len(written) == 3, "three events")
+    [watcher] = live._by_task[TaskId(video)]
+    for recorded in await gateway.stores.events.history(TaskId(video)):
+        watcher.offer(event_json(recorded, None))  # all were told before
+    assert not waiting.done()
+    refuses = True
+    await gateway.gang.progress(task, Stage.DENOISING, 3)
+    batches.append(await waiting)
+    refuses = False
+    await gateway.gang.progress(task, Stage.DENOISING, 4)  # nobody waits for it: it must not overtake
+    await gateway.gang.finish(task)
+    batches += [batch async for batch in stream if batch]
+    told = (
+        [event.text for event in batches[0]]
+        + written
+        + [event.text for batch in batches[1:] for event in batch]
+    )
+    story = [json.loads(text) for text in told]
+    assert kinds(story) == ["queued", "in_progress", *["progress"] * 4, "completed"]
+    assert [e["step"] for e in story if "step" in e] == [1, 2, 3, 4]
+
+
+async def test_a_server_without_immediate_writes_tells_the_same(gateway: Gateway) -> None:
+    async with serving(gateway.app) as base:
+        gateway.base = base
+        video = await gateway.submit()
+        async with connect(
+            ws_url(gateway, f"/v1/videos/{video}/ws"), additional_headers=bearer(gateway.token)
+        ) as socket:
+            stream = sse(gateway, video)
+            events = [await anext(stream)]
+            await play(gateway)
+            assert kinds(events + [e async for e in stream]) == STORY
+            assert kinds(await heard(socket)) == STORY
+
+
+async def test_many_watchers_of_both_kinds_hear_every_event_once(served: Gateway) -> None:
+    video = await served.submit()
+    url, steps = ws_url(served, f"/v1/videos/{video}/ws"), 200
+    async with AsyncExitStack() as stack:
+        sockets = [
+            await stack.enter_async_context(connect(url, additional_headers=bearer(served.token)))
+            for _ in range(5)
+        ]
+        streams = [sse(served, video) for _ in range(5)]
+        firsts = [await anext(stream) for stream in streams]
+        task = await served.gang.claim()
+        for step in range(1, steps + 1):
+            await served.gang.progress(task, Stage.DENOISING, step, steps)
+        await served.gang.finish(task)
+        stories = [await heard(socket) for socket in sockets]
+        stories += [
+            [first, *[e async for e in stream]] for first, stream in zip(firsts, streams, strict=True)
+        ]
+    for story in stories:
+        assert kinds(story) == ["queued", "in_progress", *["progress"] * steps, "completed"]
+        assert [e["step"] for e in story if "step" in e] == list(range(1, steps + 1))
 
 
 async def test_quiet_streams_get_heartbeats(served: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,8 +2,10 @@
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
+
+from websockets.frames import Frame, Opcode
 
 from turnout.domain.tasks import (
     Cancelled,
@@ -31,7 +33,9 @@ from turnout.schemas.openai_json import WaitingFor, loaded_fields, percent, prev
 @dataclass(frozen=True, slots=True)
 class EventJson:
     """`text` is the JSON, `sse` the same as a server-sent event; `ended` says that it is the task's last.
-    `waits` that the task may now wait for its model. A note has no id and no cursor: nobody can resume from it."""
+    `waits` that the task may now wait for its model. A note has no id and no cursor: nobody can resume from it.
+    `frame` is the whole WebSocket message, `chunk` the server-sent event as it is on the wire, `order` and `cursor_order` are
+    the id and the cursor to compare by: all are made once, however many watch."""
 
     id: str
     cursor: str
@@ -39,11 +43,21 @@ class EventJson:
     sse: bytes
     ended: bool = False
     waits: bool = False
+    frame: bytes = field(init=False, repr=False, compare=False)
+    chunk: bytes = field(init=False, repr=False, compare=False)
+    order: tuple[int, ...] = field(init=False, repr=False, compare=False)
+    cursor_order: tuple[int, ...] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "frame", Frame(Opcode.TEXT, self.text.encode()).serialize(mask=False))
+        object.__setattr__(self, "chunk", b"%x\r\n%b\r\n" % (len(self.sse), self.sse))
+        object.__setattr__(self, "order", order_of(self.id))
+        object.__setattr__(self, "cursor_order", order_of(self.cursor))
 
 
 def order_of(event_id: str) -> tuple[int, ...]:
-    """Ids are numbers joined by dashes, compared part by part."""
-    return tuple(int(part) for part in event_id.split("-"))
+    """Ids are numbers joined by dashes, compared part by part; no id comes before all others."""
+    return tuple(int(part) for part in event_id.split("-")) if event_id else ()
 
 
 def event_json(

@@ -3,11 +3,13 @@
 import asyncio
 import json
 import re
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
+from operator import attrgetter
 from typing import Annotated, Any, cast
 
-from fastapi import APIRouter, Header, Query, WebSocket, WebSocketDisconnect
+from fastapi import APIRouter, Header, Query, Request, WebSocket, WebSocketDisconnect
+from starlette.requests import HTTPConnection
 from starlette.responses import Response, StreamingResponse
 
 from turnout.domain.errors import InvalidRequest, TurnoutError, Unauthorized, Unavailable
@@ -16,9 +18,10 @@ from turnout.gateway.gateway import GatewayDep
 from turnout.gateway.key_ring import KeyRing, bearer, require_user
 from turnout.gateway.problems import documented, is_open, refuse_socket
 from turnout.gateway.videos.event_json import EventJson
-from turnout.gateway.videos.live_events import CutOff
+from turnout.gateway.videos.live_events import CutOff, WriteNow
 from turnout.gateway.videos.signed_access import EventsDep
 from turnout.gateway.videos.video_routes import own_task
+from turnout.relay.immediate_write import immediate_write
 
 _FIRST_MESSAGE_S = 5.0
 _PROTOCOL = "turnout"
@@ -26,6 +29,7 @@ _KEY_PROTOCOL = "turnout.key."
 _EVENT_ID = re.compile(r"\d{1,20}(-\d{1,20})?")
 _TRY_AGAIN_LATER = 1013
 _ENDED = 1000
+_CHUNK, _FRAME = attrgetter("chunk"), attrgetter("frame")
 
 router = APIRouter(tags=["events"])
 
@@ -50,6 +54,7 @@ def _checked_id(event_id: str | None, param: str) -> str | None:
     summary="Follow a video",
 )
 async def events(
+    request: Request,
     opened: EventsDep,
     gateway: GatewayDep,
     last_event_id: Annotated[str | None, Header()] = None,
@@ -61,9 +66,13 @@ async def events(
     if task.ended and not await live.story(task.id, start):
         return Response(status_code=204)  # which tells an EventSource not to come back
     headers = {"X-Accel-Buffering": "no"}
-    return StreamingResponse(
-        _sse(live.follow(task, start, opened.key)), media_type="text/event-stream", headers=headers
-    )
+    batches = live.follow(task, start, opened.key, _writer(request, _CHUNK))
+    return StreamingResponse(_sse(batches), media_type="text/event-stream", headers=headers)
+
+
+def _writer(connection: HTTPConnection, encoded: Callable[[EventJson], bytes]) -> WriteNow | None:
+    write = immediate_write(connection.scope)
+    return None if write is None else lambda event: write(encoded(event))
 
 
 async def _sse(batches: AsyncGenerator[Sequence[EventJson]]) -> AsyncGenerator[bytes]:
@@ -86,7 +95,7 @@ async def watch_all(socket: WebSocket, gateway: GatewayDep, after: str | None = 
     except TurnoutError as err:
         return await refuse_socket(socket, err)
     await _accept(socket)
-    await _stream(socket, gateway.live.follow_tenant(key.tenant, cursor, key.id))
+    await _stream(socket, gateway.live.follow_tenant(key.tenant, cursor, key.id, _writer(socket, _FRAME)))
 
 
 @router.websocket("/v1/videos/{video_id}/ws")
@@ -100,7 +109,7 @@ async def watch(socket: WebSocket, video_id: str, gateway: GatewayDep, after: st
     except TurnoutError as err:
         return await refuse_socket(socket, err)
     await _accept(socket)
-    await _stream(socket, gateway.live.follow(task, start, key.id))
+    await _stream(socket, gateway.live.follow(task, start, key.id, _writer(socket, _FRAME)))
 
 
 async def _authenticate(socket: WebSocket, keys: KeyRing) -> Key | None:

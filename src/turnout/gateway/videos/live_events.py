@@ -1,8 +1,9 @@
 """Live events: one tail of all tasks' events for this process, fanned out to whoever watches.
 
-Each event is written out once, whatever the number of watchers. A watcher that falls behind is cut off and
-reconnects from the last event it has; nothing here grows with a slow client. Replay and live events meet in
-`follow`: no gap, no repetition, in order.
+Each event is written out once, whatever the number of watchers, and where a connection can take it, the fan-out writes it
+there itself: to wake a task for each of a thousand watchers costs three times as much as to write to them. A watcher that
+falls behind is cut off and reconnects from the last event it has; nothing here grows with a slow client. Replay and live
+events meet in `follow`: no gap, no repetition, in order.
 """
 
 import asyncio
@@ -29,7 +30,10 @@ _MAX_READS = 16  # stories read at once: a thousand clients that reconnect toget
 _RETRY_S = 0.5
 _CATCH_UP_S = 2.0
 _NEWEST = 100  # of a tenant's tasks, of which a watcher is told why they wait
+_AT_ONCE = 500  # messages that are written before others may run
 
+WriteNow: TypeAlias = Callable[[EventJson], bool]
+"""Writes an event to a watcher's connection at once; False if it cannot take it now."""
 EventObserver: TypeAlias = Callable[[Recorded, Task | None], None]
 
 
@@ -42,13 +46,17 @@ class Watcher:
 
     def __init__(self) -> None:
         self._pending: deque[EventJson] = deque()
+        self._passes: WriteNow | None = None
         self._wake = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
         self._took_at = 0.0
         self._cut_off: CutOff | Unauthorized | None = None
 
     def offer(self, event: EventJson) -> None:
-        if len(self._pending) >= _MAX_BEHIND:
+        if self._passes is not None and not self._wake.is_set() and self._passes(event):
+            self._took_at = self._loop.time()
+        elif len(self._pending) >= _MAX_BEHIND:
             self.cut_off()
         elif self._cut_off is None:
             self._pending.append(event)
@@ -66,17 +74,22 @@ class Watcher:
         self._pending.clear()
         self._wake.set()
 
-    async def take(self) -> list[EventJson]:
-        """What has come, waiting for the first; nothing when it is time for a heartbeat. Raises CutOff, and Unauthorized
-        once it may not watch any more."""
+    async def take(self, passes: WriteNow | None = None) -> list[EventJson]:
+        """What has come, waiting for the first; nothing when it is time for a heartbeat. While it waits, events go to `passes`
+        first, and those that it takes are not among what is returned. Raises CutOff, and Unauthorized once it may not
+        watch any more."""
         if not self._wake.is_set():
             if self._timer is None:
                 self._start_timer(HEARTBEAT_S)
-            await self._wake.wait()
+            self._passes = passes
+            try:
+                await self._wake.wait()
+            finally:
+                self._passes = None
         if self._cut_off is not None:
             raise self._cut_off
         self._wake.clear()
-        self._took_at = asyncio.get_running_loop().time()
+        self._took_at = self._loop.time()
         taken = list(self._pending)
         self._pending.clear()
         return taken
@@ -86,11 +99,11 @@ class Watcher:
             self._timer.cancel()
 
     def _start_timer(self, seconds: float) -> None:
-        self._timer = asyncio.get_running_loop().call_later(seconds, self._timer_fired)
+        self._timer = self._loop.call_later(seconds, self._timer_fired)
 
     def _timer_fired(self) -> None:
         """One timer a watcher, not one a message: a fifth of the cost of a fan-out went into timers."""
-        left = self._took_at + HEARTBEAT_S - asyncio.get_running_loop().time()
+        left = self._took_at + HEARTBEAT_S - self._loop.time()
         if left > 0:
             self._start_timer(left)
         else:
@@ -137,11 +150,15 @@ class LiveEvents:
 
     async def run(self) -> None:
         """Tails for ever; after a failure it goes on from the last event it fanned out."""
+        told = 0
         while True:
             try:
                 async for recorded in self._events.tail(self._cursor):
-                    await self._publish(recorded)
+                    told += await self._publish(recorded)
                     self._cursor = recorded.cursor
+                    if told >= _AT_ONCE:
+                        told = 0
+                        await asyncio.sleep(0)
             except Unavailable as err:
                 get_log().warning("event tail lost", reason=err.message)
             except Exception:  # noqa: BLE001 - an unreadable event: pass over it, let clients ask for the story
@@ -163,11 +180,26 @@ class LiveEvents:
     def watchers(self, task: TaskId, tenant: TenantId) -> list[Watcher]:
         return [*self._by_task.get(task, ()), *self._by_tenant.get(tenant, ())]
 
-    async def follow(self, task: Task, after: str, key: str | None) -> AsyncGenerator[Sequence[EventJson]]:
-        """The task's events past `after` until it ends; an empty sequence when it is time for a heartbeat."""
+    async def follow(
+        self, task: Task, after: str, key: str | None, write_now: WriteNow | None = None
+    ) -> AsyncGenerator[Sequence[EventJson]]:
+        """The task's events past `after` until it ends; an empty sequence when it is time for a heartbeat. What `write_now`
+        took while the next sequence was waited for is in none."""
         with self._watch(self._by_task, task.id, key) as watcher:
             self._notes.add(task.id, task.tenant)
-            last = after
+            last, order = after, order_of(after)
+
+            def pass_on(event: EventJson) -> bool:
+                """Writes what comes next in the middle of a story. Notes and the end are for the loop below."""
+                nonlocal last, order, waits
+                if event.ended or not event.id:
+                    return False
+                if event.order > order:
+                    if write_now is None or not write_now(event):
+                        return False
+                    last, order, waits = event.id, event.order, event.waits
+                return True
+
             # Until the tail has brought something, nobody can know whether it was there yet: ask the story,
             # which has all that was written up to now.
             tail_seen = self._cursor is not None
@@ -177,18 +209,18 @@ class LiveEvents:
             waits, notes = True, list[EventJson]()
             while True:
                 if events:
-                    last, waits = events[-1].id, events[-1].waits
+                    last, order, waits = events[-1].id, events[-1].order, events[-1].waits
                 # A story may be ahead of the tail: a note that it has overtaken is dropped.
                 if events or (waits and notes):
                     yield [*events, *notes] if waits else events
                     if events and events[-1].ended:
                         return
-                came, notes = _parted(await watcher.take())
+                came, notes = _parted(await watcher.take(pass_on if tail_seen else None))
                 if notes and not came:
                     events = []
                     continue
                 if came and tail_seen:
-                    events = [event for event in came if order_of(event.id) > order_of(last)]
+                    events = [event for event in came if event.order > order]
                     if not events and came[-1].ended:
                         return  # the client's Last-Event-ID lies past the end
                     continue
@@ -198,25 +230,33 @@ class LiveEvents:
                     yield ()
 
     async def follow_tenant(
-        self, tenant: TenantId, after: str | None, key: str
+        self, tenant: TenantId, after: str | None, key: str, write_now: WriteNow | None = None
     ) -> AsyncGenerator[Sequence[EventJson]]:
-        """All of a tenant's events past the cursor `after` (None: from now on), for ever; first a note that it has begun."""
+        """All of a tenant's events past the cursor `after` (None: from now on), for ever; first a note that it has begun.
+        `write_now` as for `follow`."""
         with self._watch(self._by_tenant, tenant, key) as watcher:
             yield (watching_note(after or self._cursor),)
             for task in (await self._tasks.page(tenant, after=None, limit=_NEWEST, order="desc"))[0]:
                 if needs_model(task):
                     self._notes.add(task.id, tenant)
-            last = after
+            last = order_of(after or "")
             if after is not None:
                 async for event in self._since(tenant, after):
-                    last = event.cursor
+                    last = event.cursor_order
                     yield (event,)
+
+            def pass_on(event: EventJson) -> bool:
+                nonlocal last
+                if not event.cursor or event.cursor_order > last:
+                    if write_now is None or not write_now(event):
+                        return False
+                    last = event.cursor_order or last
+                return True
+
             while True:
-                came = await watcher.take()
-                events = [
-                    n for n in came if not n.cursor or last is None or order_of(n.cursor) > order_of(last)
-                ]
-                last = next((n.cursor for n in reversed(events) if n.cursor), last)
+                came = await watcher.take(pass_on)
+                events = [n for n in came if not n.cursor or n.cursor_order > last]
+                last = next((n.cursor_order for n in reversed(events) if n.cursor), last)
                 yield events
 
     async def story(self, task_id: TaskId, after: str) -> list[EventJson]:
@@ -257,7 +297,8 @@ class LiveEvents:
             if not index[name]:
                 del index[name]
 
-    async def _publish(self, recorded: Recorded) -> None:
+    async def _publish(self, recorded: Recorded) -> int:
+        """How many were told of it."""
         now = await self._task_now(recorded)
         for observe in self._observers:
             observe(recorded, now)
@@ -267,6 +308,7 @@ class LiveEvents:
             event = event_json(recorded, now, self._url_of)
             for watcher in (*of_task, *of_tenant):
                 watcher.offer(event)
+        return len(of_task) + len(of_tenant)
 
     async def _task_now(self, recorded: Recorded) -> Task | None:
         """The task as it is, when the event alone does not say enough; None when it is gone."""
