@@ -25,6 +25,7 @@ from turnout.gateway.operations import (
 )
 from turnout.gateway.operations.metrics import RequestMetrics
 from turnout.gateway.page import docs_routes, page_routes, session_routes
+from turnout.gateway.shortcuts import Shortcuts
 from turnout.gateway.videos import dead_record_routes, event_streams, share_routes, video_files, video_routes
 from turnout.gateway.workers import tunnel_route, worker_routes
 from turnout.relay.framing import CORS_EXPOSED
@@ -71,6 +72,7 @@ def create_app(gateway: Gateway) -> FastAPI:
     for router in _ROUTERS:
         app.include_router(router)
     # The last one added sees a request first.
+    app.add_middleware(Shortcuts, endpoints={("POST", "/v1/videos"): video_routes.create})
     app.add_middleware(UnexpectedErrors)
     config = gateway.config
     app.add_middleware(BodyLimit, max_bytes=config.max_body_bytes, max_bytes_in_all=config.max_bodies_bytes)

@@ -17,6 +17,7 @@ class Catalog:
         self._places = {name: place for place, name in enumerate(first)}
         self._now = now
         self._models: Mapping[str, ServedModel] = {}
+        self._videos: list[Model] = []
         self._read_at = float("-inf")
 
     async def all(self) -> Mapping[str, ServedModel]:
@@ -32,7 +33,8 @@ class Catalog:
 
     async def videos(self) -> list[Model]:
         """The video models, as gangs know them."""
-        return [m for served in (await self.all()).values() if (m := gang_model(served)) is not None]
+        await self.all()
+        return self._videos
 
     def invalidate(self) -> None:
         """The next look asks the registry."""
@@ -43,3 +45,4 @@ class Catalog:
         last = len(self._places)
         names = sorted(found, key=lambda name: (self._places.get(name, last), name))
         self._models, self._read_at = {name: found[name] for name in names}, self._now()
+        self._videos = [m for name in names if (m := gang_model(found[name])) is not None]

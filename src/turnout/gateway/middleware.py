@@ -1,8 +1,8 @@
 """ASGI middleware around every route: the bound on bodies, the headers of every answer, unexpected errors."""
 
+import itertools
 import secrets
 
-from starlette.datastructures import MutableHeaders
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -12,14 +12,18 @@ from turnout.domain.errors import TooLarge, Unavailable
 from turnout.gateway.problems import respond_to, to_response
 from turnout.observe import get_log, name_request
 
-_HEADERS = {
-    "X-Content-Type-Options": "nosniff",
-    "X-Frame-Options": "DENY",
-    "Referrer-Policy": "no-referrer",
-    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
-    "Cache-Control": "no-store",
-}
+# As ASGI has them: names in lower case.
+_HEADERS = (
+    (b"x-content-type-options", b"nosniff"),
+    (b"x-frame-options", b"DENY"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
+    (b"cache-control", b"no-store"),
+)
 
+
+_PREFIX = f"req-{secrets.token_hex(6)}"
+_numbers = itertools.count(1)
 
 TENANT = "tenant"
 """Where in a request's state it is told whose it is, once that is known."""
@@ -78,15 +82,15 @@ class StandardHeaders:
         if scope["type"] != "http":
             return await self._app(scope, receive, send)
 
-        request_id = f"req-{secrets.token_hex(8)}"
+        request_id = f"{_PREFIX}{next(_numbers):x}"
         name_request(request_id)
 
         async def guarded(message: Message) -> None:
             if message["type"] == "http.response.start":
-                headers = MutableHeaders(scope=message)
-                headers.setdefault("X-Request-Id", request_id)  # what the relay answered has one
-                for name, value in _HEADERS.items():
-                    headers.setdefault(name, value)
+                headers = list(message.get("headers", ()))
+                given = {name for name, _ in headers}
+                own = ((b"x-request-id", request_id.encode()), *_HEADERS)  # what the relay answered has an id
+                message["headers"] = headers + [one for one in own if one[0] not in given]
             await send(message)
 
         await self._app(scope, receive, guarded)

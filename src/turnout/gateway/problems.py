@@ -69,8 +69,11 @@ async def _on_invalid(request: Request, err: Exception) -> Response:
 
 
 async def _on_http(request: Request, err: Exception) -> Response:
+    return respond_to_http(request, cast(HTTPException, err))
+
+
+def respond_to_http(request: Request, http: HTTPException) -> Response:
     """What the framework refuses: no such route, no such method, a form it cannot read."""
-    http = cast(HTTPException, err)
     kind = _KINDS.get(http.status_code, "invalid_request_error")
     match http.status_code:
         case 404:

@@ -37,6 +37,12 @@ class TaskLog(Protocol):
         """
         ...
 
+    async def submit_in_line(
+        self, task: Task, limits: Limits, idempotency: Idempotency | None = None
+    ) -> tuple[Task, int | None]:
+        """As `submit`, with the task's position."""
+        ...
+
     async def get(self, task_id: TaskId) -> Task:
         """Raises NotFound."""
         ...

@@ -1,11 +1,9 @@
 """The connection to Redis: its client and its errors. The other modules here speak through it."""
 
 import asyncio
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from types import TracebackType
 from typing import Any, cast
 
-from redis.asyncio import BlockingConnectionPool
 from redis.asyncio.retry import Retry
 from redis.asyncio.sentinel import Sentinel, SentinelConnectionPool
 from redis.backoff import NoBackoff
@@ -13,6 +11,7 @@ from redis.exceptions import NoPermissionError, RedisError, ResponseError
 
 from turnout.adapters.redis.key_names import KeyNames
 from turnout.adapters.redis.mending_client import MendingClient
+from turnout.adapters.redis.redis_pool import WaitingPool, WaitingSentinelPool
 from turnout.adapters.redis.server_url import read_sentinel_url
 from turnout.config import AcceptAfter
 from turnout.domain.errors import Unavailable
@@ -27,16 +26,12 @@ _MAX_TOLD = 1_000
 _SENTINEL_LIMIT_S = 1.0  # then the next one is asked
 
 
-class _BlockingSentinelPool(SentinelConnectionPool, BlockingConnectionPool):
-    """Asks the Sentinels for the primary at each new connection."""
-
-
 def _pool(url: str) -> Any:
     # No silent retries: a script whose reply was lost may have run. Callers know whether to ask again.
     # RESP2, because the shape of stream replies differs between the two protocols.
     options: dict[str, Any] = {
         "max_connections": _CONNECTIONS,
-        "timeout": _LIMIT_S,
+        "wait_s": _LIMIT_S,
         "socket_timeout": None,
         "socket_connect_timeout": 5,
         "retry": Retry(NoBackoff(), 0),
@@ -44,7 +39,7 @@ def _pool(url: str) -> Any:
     }
     named = read_sentinel_url(url)
     if named is None:
-        return cast("Any", BlockingConnectionPool).from_url(url, **options)
+        return cast("Any", WaitingPool).from_url(url, **options)
     asking = {
         "socket_timeout": _SENTINEL_LIMIT_S,
         "socket_connect_timeout": _SENTINEL_LIMIT_S,
@@ -59,18 +54,31 @@ def _pool(url: str) -> Any:
         "username": named.user,
         "password": named.password,
     }
-    return cast("Any", _BlockingSentinelPool)(named.service, sentinel, **options)
+    return cast("Any", WaitingSentinelPool)(named.service, sentinel, **options)
 
 
-@asynccontextmanager
-async def translated(limit_s: float = _LIMIT_S) -> AsyncGenerator[None]:
-    """Foreign errors become Unavailable: Redis is away, loading, refuses, or takes longer than `limit_s`."""
-    try:
+class translated:
+    """Foreign errors become Unavailable: Redis is away, loading, refuses, or takes longer than `limit_s`. A class, because it
+    is around every command, and a generator's context costs three times as much."""
+
+    __slots__ = ("_limit",)
+
+    def __init__(self, limit_s: float = _LIMIT_S) -> None:
         # Our own limit, not redis-py's socket_timeout: on Python 3.11 that one can swallow a cancellation.
-        async with asyncio.timeout(limit_s):
-            yield
-    except (RedisError, OSError, TimeoutError) as err:
-        raise Unavailable(f"Redis did not answer: {err}", retry_after_s=1.0) from err
+        self._limit = asyncio.timeout(limit_s)
+
+    async def __aenter__(self) -> None:
+        await self._limit.__aenter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, err: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            await self._limit.__aexit__(kind, err, trace)
+        except TimeoutError as late:
+            raise Unavailable(f"Redis did not answer: {late}", retry_after_s=1.0) from late
+        if isinstance(err, RedisError | OSError | TimeoutError):
+            raise Unavailable(f"Redis did not answer: {err}", retry_after_s=1.0) from err
 
 
 def _cannot_tell(refusal: ResponseError) -> bool:
@@ -106,10 +114,7 @@ class RedisConnection:
         if self._accept_after == "write":
             return await self.client.execute_command(*command)
         replicas = int(self._accept_after == "replica")
-        async with self.client.pipeline(transaction=False) as pipe:
-            pipe.execute_command(*command)
-            pipe.execute_command("WAITAOF", 1, replicas, _SAFE_MS)
-            answer, safe = await pipe.execute(raise_on_error=False)
+        answer, safe = await self.client.execute_together(command, ("WAITAOF", 1, replicas, _SAFE_MS))
         if isinstance(answer, Exception):
             raise answer
         if isinstance(safe, ResponseError) and not replicas and _cannot_tell(safe):

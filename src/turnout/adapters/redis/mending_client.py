@@ -6,8 +6,10 @@ work: all keys are looked through, and its caller, who is told that Redis is una
 """
 
 import time
+from collections.abc import Sequence
 from typing import Any, cast
 
+import hiredis
 from redis.asyncio.client import Pipeline, Redis
 from redis.exceptions import ResponseError
 
@@ -36,8 +38,36 @@ class MendingClient(Redis):
                 raise
         return await self._plain(*args, **options)
 
+    async def execute_together(self, *commands: Sequence[Any]) -> list[Any]:
+        """Sends commands at once on one connection. An error stands among the answers, where it is one."""
+        pool = cast("Any", self.connection_pool)
+        connection = await pool.get_connection()
+        try:
+            await connection.send_packed_command([_packed(command) for command in commands])
+            answers = [await self._answer(connection, command[0]) for command in commands]
+        finally:
+            await pool.release(connection)
+        for place, answer in enumerate(answers):
+            if isinstance(answer, ResponseError) and await self.mended(tuple(commands[place]), answer):
+                answers[place] = await self.execute_command(*commands[place])
+        return answers
+
+    async def _answer(self, connection: Any, verb: Any) -> Any:
+        try:
+            return await cast("Any", self).parse_response(connection, verb)
+        except ResponseError as err:
+            return err
+
     async def _plain(self, *args: Any, **options: Any) -> Any:
-        return await cast("Any", super()).execute_command(*args, **options)
+        """As redis-py does it, but for what we do not use: retries, and figures for its telemetry. They cost more than the
+        rest. A connection that failed, or whose answer nobody waited for, has disconnected itself."""
+        pool = cast("Any", self.connection_pool)
+        connection = await pool.get_connection()
+        try:
+            await connection.send_packed_command(_packed(args))
+            return await cast("Any", self).parse_response(connection, args[0], **options)
+        finally:
+            await pool.release(connection)
 
     def pipeline(self, transaction: bool = True, shard_hint: str | None = None) -> Any:
         return _MendingPipeline(self, transaction)
@@ -90,6 +120,11 @@ class MendingClient(Redis):
                 await self.execute_command("HSETNX", self._keys.dead(), f"key {own}", note)
             log.error("key of the wrong type was set aside", key=own, type=kind, kept=kept)
         return bool(wrong)
+
+
+def _packed(command: Sequence[Any]) -> bytes:
+    """As it goes to the server; `CONFIG GET` and the like are two words there."""
+    return hiredis.pack_command((*command[0].split(), *command[1:]))
 
 
 class _MendingPipeline(Pipeline):

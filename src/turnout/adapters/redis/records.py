@@ -24,22 +24,25 @@ async def read_all(
     """Those that are there and can be read."""
     records: dict[N, T] = {}
     for name, data in found.items():
-        if data is None:
-            continue
-        try:
-            records[name] = load(data)
-        except NewerRecord as err:
-            if link.first_time(f"{kind} {err}"):
-                log.warning("record of a newer version was skipped", kind=kind, name=name, error=str(err))
-        except (ValueError, RecursionError) as err:  # pydantic's and Unicode's errors are ValueErrors
-            await set_aside(link, kind, name, data, err)
+        record = await read_one(link, kind, name, data, load)
+        if record is not None:
+            records[name] = record
     return records
 
 
 async def read_one(
     link: RedisConnection, kind: str, name: str, data: bytes | None, load: Callable[[bytes], T]
 ) -> T | None:
-    return (await read_all(link, kind, {name: data}, load)).get(name)
+    if data is None:
+        return None
+    try:
+        return load(data)
+    except NewerRecord as err:
+        if link.first_time(f"{kind} {err}"):
+            log.warning("record of a newer version was skipped", kind=kind, name=name, error=str(err))
+    except (ValueError, RecursionError) as err:  # pydantic's and Unicode's errors are ValueErrors
+        await set_aside(link, kind, name, data, err)
+    return None
 
 
 async def set_aside(link: RedisConnection, kind: str, name: str, data: bytes, err: Exception) -> None:

@@ -47,6 +47,11 @@ class RedisTaskLog:
         self._retention_ms = int(retention_s * 1000)
 
     async def submit(self, task: Task, limits: Limits, idempotency: Idempotency | None = None) -> Task:
+        return (await self.submit_in_line(task, limits, idempotency))[0]
+
+    async def submit_in_line(
+        self, task: Task, limits: Limits, idempotency: Idempotency | None = None
+    ) -> tuple[Task, int | None]:
         outcome = await scripts.submit(
             self._link,
             task=task,
@@ -61,10 +66,11 @@ class RedisTaskLog:
             digest=idempotency.digest if idempotency else "",
         )
         match outcome:
-            case scripts.Accepted():
-                return task
+            case scripts.Accepted(line):
+                return task, _position(task, line)
             case scripts.AcceptedBefore(known):
-                return await self.get(known)
+                task = await self.get(known)
+                return task, await self.position(task)
             case scripts.OtherDigest():
                 param = idempotency.param if idempotency else ""
                 raise Conflict(f"This {param} was used with another request.", param, "idempotency_conflict")
@@ -209,11 +215,15 @@ class RedisTaskLog:
         return tasks[:limit], len(tasks) > limit
 
     async def position(self, task: Task) -> int | None:
-        found = await scripts.position(self._link, model=task.model, tenant=task.tenant, id=task.id)
-        if found is None:
+        if task.state is not State.QUEUED:
             return None
-        before, waiting = found
-        own = next((of for of in waiting if of.tenant == task.tenant), None)
-        if own is None:
-            return None  # its line was damaged, or is being written
-        return position(own, before, [of for of in waiting if of is not own])
+        return _position(
+            task, await scripts.position(self._link, model=task.model, tenant=task.tenant, id=task.id)
+        )
+
+
+def _position(task: Task, line: scripts.Line | None) -> int | None:
+    own = None if line is None else next((of for of in line.waiting if of.tenant == task.tenant), None)
+    if line is None or own is None:
+        return None  # its line was damaged, or is being written
+    return position(own, line.before, [of for of in line.waiting if of is not own])

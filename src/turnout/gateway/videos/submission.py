@@ -62,19 +62,23 @@ class Submissions:
     new_id: Callable[[], str]
     new_seed: Callable[[], int]
 
-    async def create(self, body: VideoBody, key: Key, headers: SubmissionHeaders) -> Task:
+    async def create(self, body: VideoBody, key: Key, headers: SubmissionHeaders) -> tuple[Task, int | None]:
+        """The task, and how many are served before it."""
         request = body.request
         image = _image_source(body)
         task_id = TaskId(f"video_{self.new_id()}")
         requested = _requested(request, input_image(task_id) if image else None)
-        model, spec = await self._choose(request.model, requested, self.new_seed())
+        seed = self.new_seed() if request.seed is None else request.seed
+        model, spec = await self._choose(request.model, requested, seed)
         await self.check_webhook(request.webhook_url)
         frame = None if image is None else await self._frame(image, spec, key.tenant)
         task = self._task(task_id, key, model, spec, headers, request.webhook_url)
-        idempotency = _idempotency(headers, "create", _canonical(body), request.task_id)
+        idempotency = _idempotency(headers, "create", lambda: _canonical(body), request.task_id)
         return await self._submit(replace(task, name=request.task_id), frame, idempotency)
 
-    async def remix(self, source: Task, request: RemixRequest, key: Key, headers: SubmissionHeaders) -> Task:
+    async def remix(
+        self, source: Task, request: RemixRequest, key: Key, headers: SubmissionHeaders
+    ) -> tuple[Task, int | None]:
         """The same spec, with another prompt or seed."""
         task_id = TaskId(f"video_{self.new_id()}")
         old = source.spec
@@ -99,10 +103,10 @@ class Submissions:
         await self.check_webhook(request.webhook_url)
         frame = await self.blobs.get(old.image) if old.image else None
         task = self._task(task_id, key, model, spec, headers, request.webhook_url)
-        words = f"{source.id}\n{request.model_dump_json(exclude_none=True)}".encode()
-        return await self._submit(
-            replace(task, remixed_from=source.id), frame, _idempotency(headers, "remix", words)
+        idempotency = _idempotency(
+            headers, "remix", lambda: f"{source.id}\n{request.model_dump_json(exclude_none=True)}".encode()
         )
+        return await self._submit(replace(task, remixed_from=source.id), frame, idempotency)
 
     async def _choose(
         self, name: str | None, requested: RequestedVideo, seed: int
@@ -139,13 +143,15 @@ class Submissions:
             webhook_url=webhook_url,
         )
 
-    async def _submit(self, task: Task, frame: bytes | None, idempotency: Idempotency | None) -> Task:
+    async def _submit(
+        self, task: Task, frame: bytes | None, idempotency: Idempotency | None
+    ) -> tuple[Task, int | None]:
         await self._check_budget(task.tenant, idempotency)
         kept = input_image(task.id)
         if frame is not None:
             await self.blobs.put(kept, frame, "image/png")
         try:
-            accepted = await self.tasks.submit(task, self.config.limits, idempotency)
+            accepted, position = await self.tasks.submit_in_line(task, self.config.limits, idempotency)
         except (Conflict, Limited, NotFound):
             # Only a clear refusal: when Redis did not answer, the task may well have been accepted.
             if frame is not None:
@@ -154,9 +160,9 @@ class Submissions:
         if accepted.id != task.id:
             if frame is not None:
                 await self.blobs.delete([kept])
-            return accepted
+            return accepted, position
         get_log().info("task submitted", task=task.id, tenant=task.tenant, model=task.model)
-        return accepted
+        return accepted, position
 
     async def _check_budget(self, tenant: TenantId, idempotency: Idempotency | None) -> None:
         """Raises OverBudget, but not for what was accepted before."""
@@ -274,13 +280,15 @@ def _canonical(body: VideoBody) -> bytes:
 
 
 def _idempotency(
-    headers: SubmissionHeaders, what: str, canonical: bytes, own_id: str | None = None
+    headers: SubmissionHeaders, what: str, canonical: Callable[[], bytes], own_id: str | None = None
 ) -> Idempotency | None:
     if own_id is not None and headers.idempotency_key not in (None, own_id):
         raise InvalidRequest(
             "task_id is an Idempotency-Key itself: leave the header out.", "task_id", "invalid_value"
         )
-    digest = hashlib.sha256(what.encode() + b"\n" + canonical).hexdigest()
+    if own_id is None and headers.idempotency_key is None:
+        return None
+    digest = hashlib.sha256(what.encode() + b"\n" + canonical()).hexdigest()
     if own_id is not None:
         return Idempotency(own_id, digest, "task_id")
-    return None if headers.idempotency_key is None else Idempotency(headers.idempotency_key, digest)
+    return Idempotency(str(headers.idempotency_key), digest)

@@ -3,9 +3,10 @@
 import asyncio
 import re
 from dataclasses import replace
+from functools import lru_cache
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Depends, Query, Request
 from starlette.responses import Response
 
 from turnout.domain.errors import Conflict, NotFound, Stale
@@ -14,11 +15,15 @@ from turnout.domain.object_keys import of_task
 from turnout.domain.serving import ServedModel
 from turnout.domain.tasks import Cancelled, State, Task, TaskId
 from turnout.engines.wan.builtin import unknown_words
-from turnout.gateway.auth import UserDep
+from turnout.gateway.auth import BEARER, UserDep, identify_user
 from turnout.gateway.bodies import read_json
-from turnout.gateway.gateway import Gateway, GatewayDep
+from turnout.gateway.gateway import Gateway, GatewayDep, gateway_of
 from turnout.gateway.problems import documented
-from turnout.gateway.videos.submission_headers import HEADER_PARAMETERS, SubmissionHeadersDep
+from turnout.gateway.videos.submission_headers import (
+    HEADER_PARAMETERS,
+    SubmissionHeadersDep,
+    read_submission_headers,
+)
 from turnout.gateway.videos.video_body import read_video_body, video_body_schemas
 from turnout.observe import get_log
 from turnout.schemas.openai_json import (
@@ -69,13 +74,12 @@ async def _owned(gateway: Gateway, key: Key, task_id: TaskId) -> Task | None:
     return task if task.tenant == key.tenant else None
 
 
-async def _shown(gateway: Gateway, task: Task, request: Request) -> Video:
-    position = await gateway.stores.tasks.position(task) if task.state is State.QUEUED else None
+async def _shown(gateway: Gateway, task: Task, request: Request, position: int | None) -> Video:
     model = await gateway.catalog.find(task.model)
     eta_s = gateway.estimates.eta_s(task, position, model.max_replicas if model else 1, gateway.now())
     waiting = await gateway.wait_reasons.of(task)
     # Whoever is not told how clients reach us takes the caller's own word for it.
-    urls = gateway.urls if gateway.urls.base else replace(gateway.urls, base=str(request.base_url)[:-1])
+    urls = gateway.urls if gateway.urls.base else replace(gateway.urls, base=_base_url(request))
     return video_of(
         task,
         gateway.config.retention_s,
@@ -88,6 +92,31 @@ async def _shown(gateway: Gateway, task: Task, request: Request) -> Video:
     )
 
 
+def _base_url(request: Request) -> str:
+    scope = request.scope
+    host = next((value for name, value in scope["headers"] if name == b"host"), None)
+    root_path = scope.get("app_root_path", scope.get("root_path", ""))
+    return _parsed_base_url(scope["scheme"], host, scope.get("server"), root_path)
+
+
+@lru_cache(maxsize=256)
+def _parsed_base_url(
+    scheme: str, host: bytes | None, server: tuple[str, int | None] | None, root_path: str
+) -> str:
+    """The framework's reading of a Host header, which is the same for many requests."""
+    headers = [] if host is None else [(b"host", host)]
+    scope = {
+        "type": "http",
+        "scheme": scheme,
+        "server": server,
+        "headers": headers,
+        "root_path": root_path,
+        "path": "/",
+        "query_string": b"",
+    }
+    return str(Request(scope).base_url)[:-1]
+
+
 def _notice(model: ServedModel, prompt: str) -> str | None:
     unknown = unknown_words(model.weights, prompt)
     if not unknown:
@@ -98,7 +127,11 @@ def _notice(model: ServedModel, prompt: str) -> str | None:
 
 
 async def _answer(gateway: Gateway, task: Task, request: Request) -> Response:
-    video = await _shown(gateway, task, request)
+    return await _answer_at(gateway, task, await gateway.stores.tasks.position(task), request)
+
+
+async def _answer_at(gateway: Gateway, task: Task, position: int | None, request: Request) -> Response:
+    video = await _shown(gateway, task, request, position)
     poll = {} if task.ended else {"openai-poll-after-ms": _POLL_AFTER_MS}
     headers = poll | gateway.budgets.headers(task.tenant)
     return Response(video.model_dump_json(), media_type="application/json", headers=headers)
@@ -110,13 +143,16 @@ async def _answer(gateway: Gateway, task: Task, request: Request) -> Response:
     responses=documented(402, 409, 413, 415, 429),
     openapi_extra=_CREATE,
     summary="Ask for a video",
+    dependencies=[Depends(BEARER)],
 )
-async def create(
-    request: Request, key: UserDep, gateway: GatewayDep, headers: SubmissionHeadersDep
-) -> Response:
+async def create(request: Request) -> Response:
+    """Takes nothing but the request, so that `shortcuts` can call it."""
+    gateway = await gateway_of(request)
+    key = await identify_user(request, gateway, await BEARER(request))
+    headers = await read_submission_headers(request)
     body = await read_video_body(request, gateway.config.max_body_bytes)
-    task = await gateway.submissions.create(body, key, headers)
-    return await _answer(gateway, task, request)
+    task, position = await gateway.submissions.create(body, key, headers)
+    return await _answer_at(gateway, task, position, request)
 
 
 @router.post(
@@ -130,7 +166,7 @@ async def generate(
     request: Request, key: UserDep, gateway: GatewayDep, headers: SubmissionHeadersDep
 ) -> TaskStarted:
     body = await read_video_body(request, gateway.config.max_body_bytes)
-    task = await gateway.submissions.create(body, key, headers)
+    task, _ = await gateway.submissions.create(body, key, headers)
     return TaskStarted(task_id=task.name or task.id)
 
 
@@ -151,7 +187,7 @@ async def index(
 
     async def shown(task: Task) -> Video:
         async with few:
-            return await _shown(gateway, task, request)
+            return await _shown(gateway, task, request, await gateway.stores.tasks.position(task))
 
     videos = await asyncio.gather(*map(shown, tasks))
     page = VideoList(
@@ -190,8 +226,8 @@ async def remix(
 ) -> Response:
     source = await own_task(gateway, key, video_id)
     body = await read_json(request, RemixRequest)
-    task = await gateway.submissions.remix(source, body, key, headers)
-    return await _answer(gateway, task, request)
+    task, position = await gateway.submissions.remix(source, body, key, headers)
+    return await _answer_at(gateway, task, position, request)
 
 
 @router.delete("/v1/videos/{video_id}", response_model=VideoDeleted, summary="Delete a video and its objects")

@@ -40,9 +40,10 @@ class WaitReasons:
         if not needs_model(task):
             return None
         try:
-            async with self._asking:
-                if self._now() - self._read_at >= _KEEP_S:
-                    self._statuses, self._read_at = await self._ask(), self._now()
+            if self._old:
+                async with self._asking:
+                    if self._old:  # nobody else has asked meanwhile
+                        self._statuses, self._read_at = await self._ask(), self._now()
             status, model = self._statuses.get(task.model), await self._catalog.find(task.model)
         except Unavailable:
             return None
@@ -51,6 +52,10 @@ class WaitReasons:
         if task.state is State.IN_PROGRESS and status.runs_elsewhere and status.state is ModelState.STOPPED:
             return None  # a gang has it, and has not told of itself yet
         return waiting_for(model, status)
+
+    @property
+    def _old(self) -> bool:
+        return self._now() - self._read_at >= _KEEP_S
 
     async def _ask(self) -> Mapping[str, ModelStatus]:
         return {

@@ -61,8 +61,18 @@ class Script:
 
 
 @dataclass(frozen=True, slots=True)
+class Line:
+    """How many of its tenant's tasks wait before a task, and how many each tenant has."""
+
+    before: int
+    waiting: list[Waiting]
+
+
+@dataclass(frozen=True, slots=True)
 class Accepted:
-    pass
+    """`line` is None if its line was damaged."""
+
+    line: Line | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,8 +132,8 @@ async def submit(
         digest=digest,
     )
     match answer:
-        case [b"new"]:
-            return Accepted()
+        case [b"new", line]:
+            return Accepted(_line(line))
         case [b"same", known]:
             return AcceptedBefore(TaskId(text(known)))
         case [b"conflict"]:
@@ -190,16 +200,17 @@ async def forget_task(
 _position = Script("position")
 
 
-async def position(
-    link: RedisConnection, *, model: str, tenant: TenantId, id: TaskId
-) -> tuple[int, list[Waiting]] | None:
-    """How many of its tenant's tasks wait before this one, and how many each tenant has; None if it is not waiting."""
-    found: list[Any] = await _position.run(link, model=model, tenant=tenant, id=id)
+async def position(link: RedisConnection, *, model: str, tenant: TenantId, id: TaskId) -> Line | None:
+    """Where a task is in line; None if it is not waiting."""
+    return _line(await _position.run(link, model=model, tenant=tenant, id=id))
+
+
+def _line(found: list[Any]) -> Line | None:
     if not found:
         return None
     before, *rest = found
     tenants = zip(rest[::3], rest[1::3], rest[2::3], strict=True)
-    return before, [Waiting(text(name), float(tag), count) for name, tag, count in tenants]
+    return Line(before, [Waiting(text(name), float(tag), count) for name, tag, count in tenants])
 
 
 _claim = Script("claim")

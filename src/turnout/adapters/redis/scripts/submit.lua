@@ -1,5 +1,5 @@
 -- Accepts a task, or refuses it and leaves no trace.
--- Returns {'new'} | {'same', id} | {'conflict'} | {'rate', ms until the next minute} | {'full', running, waiting}
+-- Returns {'new', where it is in line} | {'same', id} | {'conflict'} | {'rate', ms until the next minute} | {'full', running, waiting}
 local id, doc, tenant, model, state, event, now_ms, retention_ms, first_place, max_waiting, max_running, per_minute,
   idempotency, digest = unpack(ARGV)
 now_ms, retention_ms = tonumber(now_ms), tonumber(retention_ms)
@@ -50,4 +50,4 @@ if idempotency ~= '' then
   redis.call('HSET', idempotency_key(tenant, idempotency), 'digest', digest, 'task', id)
   redis.call('PEXPIRE', idempotency_key(tenant, idempotency), ttl_ms)
 end
-return {'new'}
+return {'new', line_before(model, tenant, id)}
