@@ -44,6 +44,8 @@ BENCHMARKS: dict[str, Measure] = {
     "ray": ray.measure,
     "wan": wan.measure,
 }
+COMPARING = {"submit": submit.measure, "events": events.measure, "relay": relay.measure}
+"""Those that can measure another checkout in the same run."""
 
 
 def main() -> int:
@@ -51,6 +53,12 @@ def main() -> int:
     about = "; ".join(f"{name}: {summary(run)}" for name, run in BENCHMARKS.items())
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"which (default: all). {about}")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there, too")
+    parser.add_argument(
+        "--beside",
+        type=Path,
+        metavar="DIR",
+        help=f"another checkout to measure as well ({', '.join(COMPARING)})",
+    )
     options = parser.parse_args()
     unknown = [name for name in options.names if name not in BENCHMARKS]
     if unknown:
@@ -62,7 +70,8 @@ def main() -> int:
     }
     for name in options.names or BENCHMARKS:
         say(f"{name}: {summary(BENCHMARKS[name])}")
-        table = uvloop.run(BENCHMARKS[name]())
+        compared = options.beside is not None and name in COMPARING
+        table = uvloop.run(COMPARING[name](beside=options.beside) if compared else BENCHMARKS[name]())
         print(table.text(), flush=True)
         report[name] = table.as_json()
         if options.json:

@@ -1,4 +1,4 @@
-"""From a rank's report to a watching client: latency over WebSockets, beside the plainest ways to pass it on.
+"""From a rank's report to a watching client, over WebSockets and server-sent events, beside the plainest ways to pass it on.
 
 Two limits in the same run: one Redis client that blocks on the stream (XREAD), and a bare relay that writes each
 event to as many sockets and does nothing else: no HTTP, no keys, no replay. Rank and relay are processes of their
@@ -12,10 +12,12 @@ import json
 import multiprocessing
 import resource
 import time
-from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from multiprocessing.connection import Connection
+from pathlib import Path
 from statistics import median
 from typing import Any, cast
 
@@ -26,8 +28,8 @@ from redis.asyncio import Redis
 
 from benchmarks.figures import Table, percentile, say
 from benchmarks.machine import Pressure, cpu_s
-from benchmarks.service import MODEL, Service, front
-from benchmarks.sockets import Relay, Socket
+from benchmarks.service import MODEL, Service, front, of_checkout
+from benchmarks.sockets import EventStream, Relay, Socket
 from turnout.config import Config
 from turnout.domain.tasks import GangId, Progressed, Stage, TaskId
 from turnout.wiring.stores import find_redis_url, open_stores
@@ -92,76 +94,79 @@ class Helper:
         await asyncio.to_thread(self._process.join, 5)
 
 
-async def measure() -> Table:
-    """Event latency from a rank to 1, 100 and 1,000 WebSocket clients."""
+async def measure(beside: Path | None = None) -> Table:
+    """Event latency and CPU from a rank to 1, 100 and 1,000 clients. `beside` is another checkout, whose gateway has a Redis
+    of its own."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))  # inherited by the servers
     table = Table(
         f"events: {EVENTS} progress events of one task, {RATE:g} a second; latencies in ms",
-        (
-            "clients",
-            "write p50",
-            "XREAD p50",
-            "bare p50",
-            "bare p99",
-            "ws p50",
-            "ws p99",
-            "ws max",
-            "p50 of XREAD",
-            "p99 of bare",
-            "first max",
-            "bare µs/message",
-            "ws µs/message",
-            "client CPU share",
-            "lost",
-        ),
+        ("clients", "by", "p50", "p99", "max", "first max", "CPU µs/message", "client CPU share", "lost"),
     )
     pressure = Pressure()
-    async with front(lease_s=3600.0) as service, _helpers(service.config) as (rank, relay, relay_port):
-        gateway = service.parts["gateway"]
+    writes: list[float] = []
+    async with AsyncExitStack() as stack:
+        checkouts = {"": None} if beside is None else {"": None, f", {beside.name}": of_checkout(beside)}
+        services: dict[str, Service] = {}
+        for name, environ in checkouts.items():
+            services[name] = await stack.enter_async_context(front(environ=environ, lease_s=3600.0))
+        helpers = {
+            name: await stack.enter_async_context(_helpers(service.config))
+            for name, service in services.items()
+        }
         for clients in CLIENTS:
-            task = await _submit(service)
-            assert await rank.ask("claim") == task
-            bare = await _watch(clients, relay_port, service.api_key, task, 1, rank, relay, relay.process)
-            say(f"{clients} clients of a bare relay: {len(bare.latencies_s)} messages")
-            ws = await _watch(clients, service.port, service.api_key, task, 1001, rank, relay, gateway)
-            say(f"{clients} clients of the gateway: {len(ws.latencies_s)} messages")
-            table.rows.append(_row(clients, bare, ws))
+            for name, service in services.items():
+                rank, relay, relay_port = helpers[name]
+                task = await submit_one(service)
+                assert await rank.ask("claim") == task
+                gateway = service.parts["gateway"]
+                ways = {
+                    "ws": (Socket, f"/v1/videos/{task}/ws", service.port, gateway),
+                    "sse": (EventStream, f"/v1/videos/{task}/events", service.port, gateway),
+                }
+                if not name:
+                    ways = {"bare relay": (Socket, "/", relay_port, relay.process), **ways}
+                for number, (way, (kind, path, port, server)) in enumerate(ways.items()):
+                    opening = partial(kind.open, path, port, service.api_key)
+                    seen = await _watch(clients, opening, task, 1000 * number + 1, rank, relay, server)
+                    say(f"{clients} clients, {way}{name}: {len(seen.latencies_s)} messages")
+                    writes += seen.writes_s
+                    if way == "bare relay":
+                        table.rows.append(_plain_row(seen))
+                    table.rows.append(_row(clients, way + name, seen))
     table.notes = [
-        "write: the rank's own write, a part of every latency. XREAD: one Redis client that blocks on the stream.",
-        "bare: a relay that only reads the stream and writes to the sockets. ws: /v1/videos/{id}/ws of the gateway.",
+        f"The rank's own write is a part of every latency; its median was {median(writes) * 1e3:.2f} ms.",
+        "XREAD: one Redis client that blocks on the stream. bare relay: it only reads the stream and writes to the sockets.",
+        "ws: /v1/videos/{id}/ws of the gateway. sse: its /v1/videos/{id}/events.",
         "first max: the slowest client's first event after it connected, not part of the other figures.",
-        "µs/message: the server's CPU time. lost: events that a client of the gateway did not get.",
+        "CPU µs/message: the server's. lost: events that a client did not get.",
         pressure.note(),
     ]
     return table
 
 
-def _row(clients: int, bare: Watched, ws: Watched) -> Sequence[str | int | float | None]:
-    plainly = median(ws.plainly_s)
+def _plain_row(seen: Watched) -> Sequence[str | int | float | None]:
+    plainly = seen.plainly_s
+    return (1, "XREAD", median(plainly) * 1e3, percentile(plainly, 0.99) * 1e3, *(None,) * 5)
+
+
+def _row(clients: int, way: str, seen: Watched) -> Sequence[str | int | float | None]:
     return (
         clients,
-        median(ws.writes_s) * 1e3,
-        plainly * 1e3,
-        median(bare.latencies_s) * 1e3,
-        percentile(bare.latencies_s, 0.99) * 1e3,
-        median(ws.latencies_s) * 1e3,
-        percentile(ws.latencies_s, 0.99) * 1e3,
-        max(ws.latencies_s) * 1e3,
-        median(ws.latencies_s) / plainly,
-        percentile(ws.latencies_s, 0.99) / percentile(bare.latencies_s, 0.99),
-        max(ws.first_s) * 1e3,
-        bare.server_cpu_s / len(bare.latencies_s) * 1e6,
-        ws.server_cpu_s / len(ws.latencies_s) * 1e6,
-        ws.client_share,
-        ws.lost,
+        way,
+        median(seen.latencies_s) * 1e3,
+        percentile(seen.latencies_s, 0.99) * 1e3,
+        max(seen.latencies_s) * 1e3,
+        max(seen.first_s) * 1e3,
+        seen.server_cpu_s / len(seen.latencies_s) * 1e6,
+        seen.client_share,
+        seen.lost,
     )
 
 
 async def _watch(
     clients: int,
-    port: int,
-    api_key: str,
+    opening: Callable[[], Awaitable[Socket]],
     task: TaskId,
     start: int,
     rank: Helper,
@@ -170,7 +175,7 @@ async def _watch(
 ) -> Watched:
     """Connects to a server, lets the rank report from step `start` on, and takes the times."""
     began = time.monotonic()
-    sockets = await _connect(clients, port, api_key, task)
+    sockets = await _connect(clients, opening)
     if time.monotonic() - began > 1:
         say(f"{clients} clients connected in {time.monotonic() - began:.1f} s")
     await asyncio.sleep(_SETTLE_S)
@@ -201,18 +206,18 @@ async def _watch(
     )
 
 
-async def _submit(service: Service) -> TaskId:
+async def submit_one(service: Service) -> TaskId:
     async with httpx.AsyncClient(base_url=service.url, headers=service.headers, trust_env=False) as client:
         answer = await client.post("/v1/videos", json={"model": MODEL, "prompt": "a red ball"})
         answer.raise_for_status()
         return TaskId(answer.json()["id"])
 
 
-async def _connect(clients: int, port: int, api_key: str, task: TaskId) -> list[Socket]:
-    path, sockets = f"/v1/videos/{task}/ws", list[Socket]()
+async def _connect(clients: int, opening: Callable[[], Awaitable[Socket]]) -> list[Socket]:
+    sockets = list[Socket]()
     while len(sockets) < clients:
         some = min(50, clients - len(sockets))
-        sockets += await asyncio.gather(*[Socket.open(path, port, api_key) for _ in range(some)])
+        sockets += await asyncio.gather(*[opening() for _ in range(some)])
     return sockets
 
 
@@ -234,7 +239,7 @@ def _arrivals(sockets: list[Socket], task: TaskId) -> list[Arrivals]:
 @asynccontextmanager
 async def _helpers(config: Config) -> AsyncGenerator[tuple[Helper, Helper, int]]:
     """The rank, the relay and the relay's port."""
-    rank, relay = Helper(_be_rank, config), Helper(_be_relay, config)
+    rank, relay = Helper(be_rank, config), Helper(_be_relay, config)
     try:
         await rank.hear()
         yield rank, relay, await relay.hear()
@@ -243,7 +248,7 @@ async def _helpers(config: Config) -> AsyncGenerator[tuple[Helper, Helper, int]]
         await relay.end()
 
 
-def _be_rank(config: Config, orders: Connection) -> None:
+def be_rank(config: Config, orders: Connection) -> None:
     """Claims the next task, or reports steps of the last one (from, how many) at the set rate; as it is told."""
 
     async def obey() -> None:

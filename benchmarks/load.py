@@ -1,6 +1,7 @@
 """Clients that cost little, so that what is measured is the server: bytes in, bytes out, on a bare protocol.
 
-A closed loop has one request under way on each connection: the next is sent when the answer is complete.
+A closed loop has one request under way on each connection: the next is sent when the answer is complete. Or each
+connection sends at a rate, as long as the answers come in time.
 """
 
 import asyncio
@@ -42,6 +43,8 @@ class _Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._until = 0.0
         self._sent_at = 0.0
+        self._period_s = 0.0
+        self._loop = asyncio.get_running_loop()
         self._latencies: list[float] = []
         self._done: asyncio.Future[list[float]] = asyncio.get_running_loop().create_future()
         self.greeted = asyncio.get_running_loop().create_future()
@@ -53,9 +56,11 @@ class _Connection(asyncio.Protocol):
         else:
             self.greeted.set_result(None)
 
-    def start(self, until: float) -> asyncio.Future[list[float]]:
+    def start(self, until: float, period_s: float, delay_s: float) -> asyncio.Future[list[float]]:
+        """The first request after `delay_s`; the next when the last is answered, but not before `period_s` have passed."""
         self._until = until
-        self._send()
+        self._period_s = period_s
+        self._loop.call_later(delay_s, self._send) if delay_s else self._send()
         return self._done
 
     def close(self) -> None:
@@ -81,8 +86,9 @@ class _Connection(asyncio.Protocol):
             return
         now = time.perf_counter()
         self._latencies.append(now - self._sent_at)
-        if now < self._until:
-            self._send()
+        pause_s = max(0.0, self._sent_at + self._period_s - now)
+        if now + pause_s < self._until:
+            self._loop.call_later(pause_s, self._send) if pause_s else self._send()
         else:
             self._done.set_result(self._latencies)
 
@@ -107,15 +113,24 @@ class Target:
         self._length = length
         self._greeting = greeting
 
-    async def run(self, connections: int, seconds: float, watched: dict[str, psutil.Process]) -> Run:
-        """A closed loop on each of `connections`; `watched` are the processes whose CPU time counts."""
+    async def run(
+        self, connections: int, seconds: float, watched: dict[str, psutil.Process], rate: float | None = None
+    ) -> Run:
+        """A closed loop on each of `connections`, or so many requests a second on all of them together; `watched` are the
+        processes whose CPU time counts."""
+        period_s = connections / rate if rate else 0.0
         opened = [await self._open() for _ in range(connections)]
         client = psutil.Process()
         before = {name: cpu_s(process) for name, process in watched.items()}
         client_before, began = cpu_s(client), time.perf_counter()
         try:
             async with asyncio.timeout(seconds + _PATIENCE_S):
-                latencies = await asyncio.gather(*[c.start(began + seconds) for c in opened])
+                latencies = await asyncio.gather(
+                    *[
+                        c.start(began + seconds, period_s, place * period_s / connections)
+                        for place, c in enumerate(opened)
+                    ]
+                )
         finally:
             for connection in opened:
                 connection.close()

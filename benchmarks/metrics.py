@@ -1,15 +1,27 @@
 """What metrics cost: for each request and event, and for a scrape of a large fleet."""
 
 import asyncio
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
 from statistics import median
 from typing import Any
 
 import httpx
 
+from benchmarks import submit
+from benchmarks.events import RATE, Helper, be_rank, submit_one
 from benchmarks.figures import Table, say
-from benchmarks.service import front
+from benchmarks.load import Target, http_length, http_request
+from benchmarks.machine import cpu_s
+from benchmarks.relay import LIMITS, lead_to, running
+from benchmarks.relay_parts import PATH, asked
+from benchmarks.relay_peers import Command, free_port
+from benchmarks.service import Service, front
+from benchmarks.sockets import Socket
 from turnout.adapters.redis.connection import RedisConnection
 from turnout.adapters.redis.model_store import RedisModelStore
 from turnout.adapters.redis.worker_store import RedisWorkerStore
@@ -39,6 +51,7 @@ SCRAPE_EVERY_S = 15
 # What the same gateway spends on each, from docs/benchmarks.md: the least, so that the share is not flattered.
 SUBMISSION_US, CHAT_US, WATCHED_EVENT_US = 400.0, 190.0, 15.0
 WATCHERS = 1_000
+LOADS, LOAD_S = 10, 4  # times each gateway is loaded, and for how long
 
 
 async def measure() -> Table:
@@ -72,6 +85,16 @@ async def measure() -> Table:
             _share(event_us, fan_out_us),
         )
     )
+    counting, silent = await _loaded()
+    shares = [a / b - 1 for a, b in zip(counting, silent, strict=True)]
+    table.rows.append(
+        (
+            f"{REQUESTS_A_S:,} requests/s, {WATCHERS:,} watchers",
+            f"{median(counting):.1f} % of a core",
+            f"a gateway that counts nothing, {median(silent):.1f} %",
+            f"{median(shares):.2%}",
+        )
+    )
     scrape_ms, wall_ms, size = await _scrape()
     table.rows.append(
         (
@@ -87,6 +110,11 @@ async def measure() -> Table:
         (
             f"Costs are the least of {ROUNDS} rounds of {CALLS:,} calls in a loop, with the metrics less without. The gateway's own"
             " costs are those that issue 16 asks for, or less than were ever measured: shares are upper bounds."
+        ),
+        (
+            f"{REQUESTS_A_S:,} requests/s: half submissions, half chats, with {RATE:g} events/s to all watchers and two scrapes;"
+            f" {LOADS} times {LOAD_S} s for each gateway in turns, the median of the pairs."
+            f" The pairs: {', '.join(f'{share:+.1%}' for share in shares)}."
         ),
         "The scrape is of a real gateway on a real Redis, as the median of 5; its CPU is the gateway's.",
     ]
@@ -157,6 +185,82 @@ def _event_us() -> float:
     return _least_us(event)
 
 
+@dataclass(frozen=True, slots=True)
+class _Loaded:
+    """A gateway with watchers, and what to ask of it."""
+
+    service: Service
+    rank: Helper
+    submission: Target
+    chat: Target
+    sockets: list[Socket]
+
+
+async def _loaded() -> tuple[list[float], list[float]]:
+    """Per cent of a core that a gateway took each time: one that counts, and one that does not."""
+    here = Path(__file__).parent
+    silent = {"PYTHONPATH": f"{here / 'no_metrics'}:{here.parent / 'src'}"}
+    engine_port = free_port()
+    engine = Command([sys.executable, "-m", "benchmarks.relay_parts", "--port", str(engine_port)])
+    used: tuple[list[float], list[float]] = ([], [])
+    async with AsyncExitStack() as stack:
+        await stack.enter_async_context(running("engine", engine, engine_port))
+        gateways = [
+            await stack.enter_async_context(_watched(environ, engine_port)) for environ in ({}, silent)
+        ]
+        for number in range(-1, LOADS):  # the first time is for caches
+            for gateway, took in zip(gateways, used, strict=True):
+                before, began = cpu_s(gateway.service.parts["gateway"]), time.perf_counter()
+                async with asyncio.TaskGroup() as group:
+                    group.create_task(gateway.submission.run(20, LOAD_S, {}, REQUESTS_A_S / 2))
+                    group.create_task(gateway.chat.run(20, LOAD_S, {}, REQUESTS_A_S / 2))
+                    group.create_task(gateway.rank.ask("report", 100 * (number + 2), int(LOAD_S * RATE)))
+                    if gateway is gateways[0]:
+                        group.create_task(_scrape_twice(gateway.service))
+                passed_s = time.perf_counter() - began
+                if number >= 0:
+                    took.append((cpu_s(gateway.service.parts["gateway"]) - before) / passed_s * 100)
+            say(f"load {number + 1} of {LOADS}: {[round(took[-1], 1) for took in used if took]} % of a core")
+    return used
+
+
+@asynccontextmanager
+async def _watched(environ: dict[str, str], engine_port: int) -> AsyncGenerator[_Loaded]:
+    async with front(("gateway",), environ, lease_s=3600.0, **LIMITS) as service:
+        await lead_to(service, engine_port)
+        task = await submit_one(service)
+        rank = Helper(be_rank, service.config)
+        await rank.hear()
+        assert await rank.ask("claim") == task
+        sockets: list[Socket] = []
+        while len(sockets) < WATCHERS:
+            opening = [Socket.open(f"/v1/videos/{task}/ws", service.port, service.api_key) for _ in range(50)]
+            sockets += await asyncio.gather(*opening)
+        address = ("127.0.0.1", service.port)
+        create = http_request("POST", "/v1/videos", service.port, service.api_key, submit.BODY)
+        chat = http_request("POST", PATH, service.port, service.api_key, asked("whole"))
+        try:
+            yield _Loaded(
+                service,
+                rank,
+                Target(address, create, http_length),
+                Target(address, chat, http_length),
+                sockets,
+            )
+        finally:
+            for socket in sockets:
+                socket.close()
+            await rank.end()
+
+
+async def _scrape_twice(service: Service) -> None:
+    """More often than Prometheus does, which asks every 15 s."""
+    async with httpx.AsyncClient(base_url=service.url, trust_env=False) as http:
+        for _ in range(2):
+            await asyncio.sleep(LOAD_S / 4)
+            (await http.get("/metrics")).raise_for_status()
+
+
 async def _scrape() -> tuple[float, float, int]:
     async with front() as service:
         await _fill(service)
@@ -166,10 +270,10 @@ async def _scrape() -> tuple[float, float, int]:
         async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{service.port}", timeout=60) as http:
             await http.get("/metrics")
             for number in range(5):
-                before, began = _cpu_s(service), time.perf_counter()
+                before, began = cpu_s(service.parts["gateway"]), time.perf_counter()
                 answer = await http.get("/metrics")
                 wall.append((time.perf_counter() - began) * 1000)
-                cpu.append((_cpu_s(service) - before) * 1000)
+                cpu.append((cpu_s(service.parts["gateway"]) - before) * 1000)
                 text = answer.text
                 say(f"scrape {number + 1}: {wall[-1]:.0f} ms")
                 await asyncio.sleep(1)
@@ -177,12 +281,7 @@ async def _scrape() -> tuple[float, float, int]:
         return median(cpu), median(wall), len(text)
 
 
-def _cpu_s(service: Any) -> float:
-    times = service.parts["gateway"].cpu_times()
-    return times.user + times.system
-
-
-async def _fill(service: Any) -> None:
+async def _fill(service: Service) -> None:
     address = redis_url(embedded_redis_dir(service.config), service.redis_password)
     link = RedisConnection(address, "turnout")
     try:

@@ -35,7 +35,7 @@ from turnout.wiring.stores import open_stores
 _CONNECTIONS = (1, 32, 128)
 _READY_S = 60.0
 # High enough that none of them refuses; all are counted.
-_LIMITS = {
+LIMITS = {
     "limit_chat_requests_per_minute": 100_000_000,
     "limit_chat_tokens_per_minute": 100_000_000_000,
     "limit_chat_concurrency": 10_000,
@@ -85,7 +85,7 @@ async def measure(peers: Sequence[str] = tuple(PEERS), seconds: int = 2, beside:
 
             async def start(name: str, command: Command, port: int) -> Proxy | None:
                 try:
-                    return await stack.enter_async_context(_running(name, command, port))
+                    return await stack.enter_async_context(running(name, command, port))
                 except (OSError, TimeoutError) as err:
                     notes.append(f"{name} is left out: {err}")
                     return None
@@ -101,8 +101,8 @@ async def measure(peers: Sequence[str] = tuple(PEERS), seconds: int = 2, beside:
                 if environ is None:
                     notes.append(f"{name} is left out: `./dev compile` failed.")
                     continue
-                service = await stack.enter_async_context(front(("gateway",), environ, **_LIMITS))
-                await _lead_to(service, upstream)
+                service = await stack.enter_async_context(front(("gateway",), environ, **LIMITS))
+                await lead_to(service, upstream)
                 proxies.append(Proxy(name, service.port, service.parts["gateway"]))
                 keys[name] = service.api_key
             for name, make in (("nginx", nginx), ("haproxy", haproxy)):
@@ -255,7 +255,7 @@ end
     return script
 
 
-async def _lead_to(service: Service, upstream: int) -> None:
+async def lead_to(service: Service, upstream: int) -> None:
     """Registers the upstream as a worker with one replica, and waits until the gateway sends requests there."""
     worker, url = WorkerId("bench"), f"http://127.0.0.1:{upstream}"
     async with open_stores(service.config) as stores:
@@ -272,7 +272,7 @@ async def _lead_to(service: Service, upstream: int) -> None:
 
 
 @asynccontextmanager
-async def _running(name: str, command: Command, port: int) -> AsyncGenerator[Proxy]:
+async def running(name: str, command: Command, port: int) -> AsyncGenerator[Proxy]:
     """A child process that listens on `port`; raises OSError when it does not come up."""
     say(f"starting {name}")
     with tempfile.TemporaryFile() as log:

@@ -100,7 +100,9 @@ async def front(
                     "gateway", ["gateway", *options, "--fd", str(fd)], environ=environ, pass_fds=[fd]
                 )
                 url = f"http://127.0.0.1:{listening.getsockname()[1]}"
-                await _wait_ready(url, config.state_dir / "logs" / "gateway.log")
+                # Without a manager a gateway is never ready: no lease would expire.
+                sign = "/ready" if "manager" in roles else "/health"
+                await _wait_ready(url, config.state_dir / "logs" / "gateway.log", sign)
                 parts = {role: psutil.Process(child.pid) for role, child in children.items()}
                 yield Service(config, url, token, parts)
         finally:
@@ -131,6 +133,11 @@ async def whole(directory: Path, *arguments: str, **settings: Any) -> AsyncGener
         await asyncio.wait_for(process.wait(), 120)
 
 
+def of_checkout(checkout: Path) -> dict[str, str]:
+    """What makes a gateway run the sources of another checkout."""
+    return {"PYTHONPATH": str(checkout / "src")}
+
+
 def _empty_file(directory: str) -> Path:
     """Stands for the configuration file, so that one in the current directory has no say."""
     file = Path(directory) / "turnout.yaml"
@@ -147,12 +154,12 @@ async def _new_key(config: Config) -> str:
     return token
 
 
-async def _wait_ready(url: str, log: Path) -> None:
+async def _wait_ready(url: str, log: Path, sign: str = "/ready") -> None:
     deadline = time.monotonic() + _READY_S
     async with httpx.AsyncClient(base_url=url, timeout=5, trust_env=False) as client:
         while True:
             try:
-                if (await client.get("/ready")).status_code == 200:
+                if (await client.get(sign)).status_code == 200:
                     return
             except httpx.HTTPError:
                 pass

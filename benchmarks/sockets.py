@@ -1,4 +1,4 @@
-"""Many WebSocket clients in one process at little cost: frames are kept as they come and read afterwards.
+"""Many watching clients in one process at little cost: messages are kept as they come and read afterwards.
 
 And the least that a server could do for them: the same bytes to everyone who is connected.
 """
@@ -74,6 +74,30 @@ class Socket(asyncio.Protocol):
         self._buffer = rest
         self._opened.set_result(None)
         return True
+
+
+class EventStream(Socket):
+    """The same over server-sent events; `frames` have the JSON of each."""
+
+    def __init__(self, path: str, port: int, api_key: str) -> None:
+        super().__init__(path, port, api_key)
+        self._hello = (
+            f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nAuthorization: Bearer {api_key}\r\n\r\n"
+        ).encode()
+
+    def data_received(self, data: bytes) -> None:
+        now = time.time()
+        self._buffer += data
+        if not self._opened.done():
+            if b"\r\n\r\n" not in self._buffer:
+                return
+            if self._buffer.startswith(b"HTTP/1.1 200"):
+                self._opened.set_result(None)
+            else:
+                self._opened.set_exception(ConnectionError(self._buffer[:300].decode(errors="replace")))
+                return
+        *events, self._buffer = self._buffer.split(b"\n\n")
+        self.frames += [(now, event.partition(b"data: ")[2]) for event in events if b"data: " in event]
 
 
 def _first_frame(buffer: bytes) -> tuple[int, bytes, int] | None:

@@ -1,23 +1,26 @@
 """Submissions a second and their latency over HTTP, beside the plain XADD rate of the same Redis."""
 
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 from benchmarks.figures import Table, percentile, say
 from benchmarks.load import Run, Target, http_length, http_request, redis_command, redis_length
 from benchmarks.machine import Pressure
-from benchmarks.service import MODEL, Service, front
+from benchmarks.service import MODEL, Service, front, of_checkout
 
 CONNECTIONS = (1, 8, 32)
 ROUNDS = 3
-SECONDS = {"XADD": 1.0, "GET /health": 1.0, "POST /v1/videos": 2.0}
+CREATE = "POST /v1/videos"
+SECONDS = {"XADD": 1.0, CREATE: 2.0}
+OTHER_SECONDS = 1.0
 BODY = (
     b'{"model":"%b","prompt":"a red ball rolling to the right","size":"128x128","frames":17,"seed":7}'
     % MODEL.encode()
 )
 
 
-async def measure() -> Table:
-    """Submissions over HTTP beside plain XADD."""
+async def measure(beside: Path | None = None) -> Table:
+    """Submissions over HTTP beside plain XADD. `beside` is another checkout, whose gateway has a Redis of its own."""
     table = Table(
         "submit: closed loops, one request under way on each connection",
         (
@@ -33,14 +36,21 @@ async def measure() -> Table:
         ),
     )
     pressure = Pressure()
-    async with front() as service:
-        targets = _targets(service)
-        await targets["POST /v1/videos"].run(8, 1.0, {})  # first requests load scripts and fill caches
+    async with AsyncExitStack() as stack:
+        service = await stack.enter_async_context(front())
+        targets = {name: (target, service) for name, target in _targets(service).items()}
+        if beside is not None:
+            other = await stack.enter_async_context(front(environ=of_checkout(beside)))
+            targets[f"{CREATE}, {beside.name}"] = (_targets(other)[CREATE], other)
+        for name, (target, _) in targets.items():
+            if name.startswith(CREATE):
+                await target.run(8, 1.0, {})  # first requests load scripts and fill caches
         for connections in CONNECTIONS:
             runs: dict[str, list[Run]] = {name: [] for name in targets}
             for number in range(ROUNDS):  # in turns, so that a noisy neighbour hits all of them alike
-                for name, target in targets.items():
-                    runs[name].append(await target.run(connections, SECONDS[name], service.parts))
+                for name, (target, asked) in targets.items():
+                    seconds = SECONDS.get(name.partition(",")[0], OTHER_SECONDS)
+                    runs[name].append(await target.run(connections, seconds, asked.parts))
                 say(f"{connections} connections, round {number + 1} of {ROUNDS}")
             plain = _rate(runs["XADD"])
             for name, found in runs.items():
@@ -64,7 +74,7 @@ def _targets(service: Service) -> dict[str, Target]:
     return {
         "XADD": Target(redis, xadd, redis_length, auth),
         "GET /health": Target(http, health, http_length),
-        "POST /v1/videos": Target(http, create, http_length),
+        CREATE: Target(http, create, http_length),
     }
 
 
