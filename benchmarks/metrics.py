@@ -17,7 +17,7 @@ from benchmarks.events import RATE, Helper, be_rank, submit_one
 from benchmarks.figures import Table, say
 from benchmarks.load import Target, http_length, http_request
 from benchmarks.machine import cpu_s
-from benchmarks.relay import LIMITS, lead_to, running
+from benchmarks.relay import LIMITS, lead_to, started
 from benchmarks.relay_parts import PATH, asked
 from benchmarks.relay_peers import Command, free_port
 from benchmarks.service import Service, front
@@ -204,7 +204,7 @@ async def _loaded() -> tuple[list[float], list[float]]:
     engine = Command([sys.executable, "-m", "benchmarks.relay_parts", "--port", str(engine_port)])
     used: tuple[list[float], list[float]] = ([], [])
     async with AsyncExitStack() as stack:
-        await stack.enter_async_context(running("engine", engine, engine_port))
+        await stack.enter_async_context(started("engine", engine, engine_port))
         gateways = [
             await stack.enter_async_context(_watched(environ, engine_port)) for environ in ({}, silent)
         ]

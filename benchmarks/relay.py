@@ -85,7 +85,7 @@ async def measure(peers: Sequence[str] = tuple(PEERS), seconds: int = 2, beside:
 
             async def start(name: str, command: Command, port: int) -> Proxy | None:
                 try:
-                    return await stack.enter_async_context(running(name, command, port))
+                    return await stack.enter_async_context(started(name, command, port))
                 except (OSError, TimeoutError) as err:
                     notes.append(f"{name} is left out: {err}")
                     return None
@@ -272,7 +272,7 @@ async def lead_to(service: Service, upstream: int) -> None:
 
 
 @asynccontextmanager
-async def running(name: str, command: Command, port: int) -> AsyncGenerator[Proxy]:
+async def started(name: str, command: Command, port: int) -> AsyncGenerator[Proxy]:
     """A child process that listens on `port`; raises OSError when it does not come up."""
     say(f"starting {name}")
     with tempfile.TemporaryFile() as log:

@@ -19,11 +19,11 @@ import yaml
 
 from turnout.adapters.process import LocalLauncher
 from turnout.adapters.valkey import redis_url, socket_path, start_valkey
-from turnout.config import Config, load
+from turnout.config import Config, dump, load
 from turnout.domain.keys import Role, mint
 from turnout.domain.tasks import TenantId
 from turnout.wiring.run_manager import declare
-from turnout.wiring.run_up import listen, write_resolved
+from turnout.wiring.run_up import listen
 from turnout.wiring.state_dir import write_private
 from turnout.wiring.stores import embedded_redis_dir, open_key_store, open_stores
 
@@ -88,11 +88,12 @@ async def front(
         children = {"redis": await start_valkey(redis_dir, password, config.state_dir / "logs" / "redis.log")}
         try:
             with listen(config) as listening:
-                config = replace(config, redis_url=redis_url(redis_dir, password))
+                # As `turnout up` does: the embedded server answers when a write is on its disk.
+                config = replace(config, redis_url=redis_url(redis_dir, password), accept_after="write")
                 token = await _new_key(config)
                 async with open_stores(config) as stores:
                     await declare(config, stores.models)
-                options = ("--config", str(write_resolved(config)))
+                options = ("--config", str(_write_changed(config)))
                 fd = listening.fileno()
                 if "manager" in roles:
                     children["manager"] = await launcher.start("manager", ["manager", *options])
@@ -143,6 +144,14 @@ def _empty_file(directory: str) -> Path:
     file = Path(directory) / "turnout.yaml"
     file.touch()
     return file
+
+
+def _write_changed(config: Config) -> Path:
+    """What is not as by default, so that an older checkout finds no setting that it does not know."""
+    usual = dump(Config())
+    path = config.state_dir / "config.json"
+    write_private(path, json.dumps({k: v for k, v in dump(config).items() if v != usual.get(k)}))
+    return path
 
 
 async def _new_key(config: Config) -> str:

@@ -11,6 +11,7 @@ import os
 import queue
 import sys
 import threading
+import time
 from typing import Any, TextIO, cast
 
 import structlog
@@ -18,6 +19,7 @@ import structlog
 _MAX_WAITING = 10_000
 _MAX_CHARS = 64 * 1024
 _DRAIN_S = 2.0
+_GATHER_S = 0.01  # lines that follow one this closely wait: to be woken for each takes the interpreter from the event loop
 
 
 class LogStream:
@@ -67,6 +69,8 @@ class LogStream:
                 self._drop()
             finally:
                 lines.task_done()
+            if lines.empty():
+                time.sleep(_GATHER_S)
 
     def _drop(self) -> None:
         self.dropped += 1

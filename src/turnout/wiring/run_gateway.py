@@ -108,6 +108,8 @@ async def run_gateway(config: Config, listening: socket.socket, local: socket.so
         # What is there now stays: the collector need not look at all of it again for every few thousand requests.
         gc.collect()
         gc.freeze()
+        # A request makes hundreds of objects and leaves none: by default a submission would pay a twelfth of its CPU for looks.
+        gc.set_threshold(10_000)
         await Server(settings).serve(sockets=[listening] if local is None else [listening, local])
         await gateway.chat_usage.flush()  # also what was cut just now
 

@@ -124,7 +124,7 @@ class MendingClient(Redis):
 
 def _packed(command: Sequence[Any]) -> bytes:
     """As it goes to the server; `CONFIG GET` and the like are two words there."""
-    return hiredis.pack_command((*command[0].split(), *command[1:]))
+    return cast("Any", hiredis).pack_command((*command[0].split(), *command[1:]))
 
 
 class _MendingPipeline(Pipeline):
