@@ -7,11 +7,11 @@ CPU than the command that the connection was for.
 import asyncio
 from typing import Any, cast
 
-from redis.asyncio import ConnectionPool
+from redis.asyncio import ConnectionPool as PlainPool
 from redis.asyncio.sentinel import SentinelConnectionPool
 
 
-class WaitingPool(ConnectionPool):
+class WaitingPool(PlainPool):
     def __init__(self, *args: Any, max_connections: int, wait_s: float, **kwargs: Any) -> None:
         cast("Any", super()).__init__(*args, max_connections=max_connections, **kwargs)
         self._slots = asyncio.Semaphore(max_connections)
