@@ -27,7 +27,7 @@ from turnout.domain.serving import (
 from turnout.domain.tasks import Interrupted, Stage
 from turnout.gateway.chat.chat_metrics import ChatMetrics
 from turnout.gateway.exposition import MAX_ROWS, gauge
-from turnout.gateway.operations.fleet_metrics import FleetView, fleet_text
+from turnout.gateway.operations.fleet_metrics import FleetView, fleet_texts
 from turnout.ports.fleet_status import FleetFigures
 from turnout.ports.manager_state import Publication
 
@@ -162,7 +162,7 @@ def test_the_lines_of_one_metric_are_bounded() -> None:
     assert gauge("g", "x", ("n",), (((str(n),), n) for n in range(10 * MAX_ROWS))).count("\n") == MAX_ROWS + 2
     counts = {f"start:request:m{n}": 1 for n in range(3 * MAX_ROWS)}
     counts |= {f"ready_start:1:m{n}": 1 for n in range(3 * MAX_ROWS)}
-    lines = fleet_text(FleetView(FleetFigures(decision_counts=counts))).splitlines()
+    lines = "".join(fleet_texts(FleetView(FleetFigures(decision_counts=counts)))).splitlines()
     by_name: dict[str, int] = {}
     for line in lines:
         if not line.startswith("#"):

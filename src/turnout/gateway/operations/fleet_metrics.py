@@ -28,8 +28,11 @@ class FleetView:
     prices: Mapping[str, float] = field(default_factory=dict[str, float])
 
 
-def fleet_text(view: FleetView) -> str:
-    return "".join((*_of_models(view), *_of_workers(view), *_of_gpus(view)))
+def fleet_texts(view: FleetView) -> Iterator[str]:
+    """The text of each metric. One of a large fleet's GPUs takes milliseconds."""
+    yield from _of_models(view)
+    yield from _of_workers(view)
+    yield from _of_gpus(view)
 
 
 def _of_models(view: FleetView) -> Iterator[str]:

@@ -22,7 +22,7 @@ from turnout.domain.errors import Unavailable
 from turnout.domain.tasks import TERMINAL, Task
 from turnout.gateway.catalog import Catalog
 from turnout.gateway.exposition import Labels, counter, gauge
-from turnout.gateway.operations.fleet_metrics import FleetView, fleet_text
+from turnout.gateway.operations.fleet_metrics import FleetView, fleet_texts
 from turnout.gateway.operations.gang_list import AwakeGang, GangList
 from turnout.gateway.operations.service_metrics import ServiceMetrics
 from turnout.gateway.operations.video_metrics import VideoMetrics
@@ -141,6 +141,12 @@ class SharedFigures:
         )
         open_tasks = [((state,), n) for state, n in totals.items() if state not in TERMINAL]
         ended = [((state,), n) for state, n in totals.items() if state in TERMINAL]
+        fleet: list[str] = []
+        for text in fleet_texts(view):
+            fleet.append(text)
+            await asyncio.sleep(
+                0
+            )  # all of a large fleet takes a tenth of a second: requests are served in between
         return "".join(
             (
                 gauge("turnout_tasks", "Tasks that have not ended.", ("state",), open_tasks),
@@ -153,7 +159,7 @@ class SharedFigures:
                 ),
                 *_queue_texts(queues),
                 *_gang_texts(models, seen.gangs),
-                fleet_text(view),
+                *fleet,
                 self._videos.text(),
             )
         )
