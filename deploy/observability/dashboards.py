@@ -402,6 +402,7 @@ COST = Board(
             ),
         ),
         plot("Power, by model", "watt", ("turnout:gpu_power_watts:by_model", "{{model}}")),
+        plot("Tenants with a budget", "none", ("max by (level) (turnout_budgets)", "{{level}}")),
         plot(
             "Videos an hour",
             "none",
