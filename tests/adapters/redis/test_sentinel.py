@@ -198,3 +198,5 @@ def test_passwords_are_kept_apart_from_the_url() -> None:
     assert with_passwords("redis://host/0", "a/b@c", None) == "redis://:a%2Fb%40c@host/0"
     assert with_passwords("redis://me:old@host/0", "new", None) == "redis://me:new@host/0"
     assert with_passwords("redis://host/0", None, None) == "redis://host/0"
+    socket = "unix:///run/redis.sock?password=x"
+    assert with_passwords(socket, None, None) == socket

@@ -56,4 +56,5 @@ def with_passwords(url: str, password: str | None, sentinel_password: str | None
         netloc = userinfo.partition(":")[0] + ":" + quote(password, safe="") + "@" + host
     if sentinel_password is not None:
         query = urlencode({**dict(parse_qsl(query)), "sentinel_password": sentinel_password})
-    return urlunsplit(parts._replace(netloc=netloc, query=query))
+    # Without a host `urlunsplit` drops the slashes, and a URL of a socket would be none any more.
+    return f"{parts.scheme}://{netloc}" + urlunsplit(("", "", parts.path, query, parts.fragment))
