@@ -47,13 +47,13 @@ class Service:
         assert self._process
         return self._process.pid
 
-    async def start(self) -> None:
+    async def start(self, within_s: float = 60.0) -> None:
         (self.state_dir / "service.json").unlink(missing_ok=True)
         with self.output.open("ab") as out:
             self._process = await asyncio.create_subprocess_exec(
                 sys.executable, "-m", "turnout", *self._arguments, stdout=out, stderr=out, env=self._environ
             )
-        await wait_until(self._answers, f"turnout up to answer: {self.output.read_text()[-500:]}", 60)
+        await wait_until(self._answers, f"turnout up to answer: {self.output.read_text()[-500:]}", within_s)
 
     async def _answers(self) -> bool:
         assert self._process
@@ -70,6 +70,10 @@ class Service:
     @property
     def running(self) -> bool:
         return self._process is not None and self._process.returncode is None
+
+    @property
+    def returncode(self) -> int | None:
+        return self._process.returncode if self._process else None
 
     async def stop(self) -> int:
         """Ctrl-C, and nothing may be left."""

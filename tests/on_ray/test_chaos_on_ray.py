@@ -77,9 +77,11 @@ FAULTS: dict[str, Callable[[Cluster, GangReport], None]] = {
 async def test_whatever_dies_the_video_is_made_once(
     on_ray: OnRay, cluster: Cluster, fault: str, figures: Any
 ) -> None:
-    undisturbed = await on_ray.submit("two", STEPS)
+    # Ranks live for a moment longer than their leader or raylet.
+    steps = STEPS if "rank" in fault else LONG
+    undisturbed = await on_ray.submit("two", steps)
     expected = await on_ray.video(await on_ray.ended(undisturbed.id))
-    task = await on_ray.submit("two", STEPS)
+    task = await on_ray.submit("two", steps)
     seen = await on_ray.at_step(task.id, 7)
     [gang] = await on_ray.formed("two")
     began = time.monotonic()
@@ -92,12 +94,14 @@ async def test_whatever_dies_the_video_is_made_once(
     )
     took_s = time.monotonic() - began
     done = await on_ray.ended(task.id, 400)
-    assert (done.failures, await on_ray.video(done)) == (1, expected)
+    # Without its raylet a gang that is still alive gives its task back, which counts against no task.
+    assert done.failures in ((0, 1) if fault == "raylet killed" else (1,))
+    assert await on_ray.video(done) == expected
     assert await results(on_ray, task.id) == 1
     lost = await steps_lost(on_ray, task.id)
     assert lost <= CHECKPOINT_STEPS + 1
     figures(
-        f"ray: {fault} at step {seen.step} of {STEPS}: rendering again after {took_s:.1f} s "
+        f"ray: {fault} at step {seen.step} of {steps}: rendering again after {took_s:.1f} s "
         f"at step {resumed.step}, {lost} steps lost"
     )
     if fault == "raylet killed":
@@ -131,7 +135,7 @@ async def test_a_dead_head_stops_nothing(on_ray: OnRay, cluster: Cluster, figure
 
 
 async def test_scaling_down_stops_the_idle_gang_and_not_the_busy_one(on_ray: OnRay, figures: Any) -> None:
-    long = await on_ray.submit("pair", 300)
+    long = await on_ray.submit("pair", 5000)
     short = await on_ray.submit("pair", 4)
     await on_ray.ended(short.id, 400)
     busy = (await on_ray.stores.tasks.get(long.id)).gang
@@ -149,7 +153,7 @@ async def test_scaling_down_stops_the_idle_gang_and_not_the_busy_one(on_ray: OnR
 
 
 async def test_a_redeploy_costs_at_most_one_checkpoint_interval(on_ray: OnRay, figures: Any) -> None:
-    from turnout.wiring.on_ray.serve_app import run_app
+    from turnout.wiring.on_ray.cluster_service import run_app
 
     undisturbed = await on_ray.submit("two", STEPS)
     expected = await on_ray.video(await on_ray.ended(undisturbed.id, 400))
