@@ -102,7 +102,6 @@ _MADE_ELSEWHERE = {
     "wiring/relay_socket.py": (2, _AWAITED),
     "wiring/on_ray/gang_replica.py": (2, "Serve checks the replica's health"),
     "wiring/on_ray/manager_actor.py": (2, "an error ends the process, and Ray starts another"),
-    "wiring/on_ray/scaling_policy.py": (1, "catches every error"),
     "wiring/run_rank.py": (
         1,
         "waits for one signal; without it the pod is killed at the end of its grace period",

@@ -152,6 +152,7 @@ class Config:
     accept_after: AcceptAfter = "fsync"
     blobs: Annotated[str, AfterValidator(_blobs)] | None = None
     blobs_endpoint: str | None = None
+    blobs_shared: bool = False
     log_level: LogLevel = "info"
     log_quota_bytes: Count = 256 * 2**20
     state_quota_bytes: Count | None = None
@@ -191,6 +192,10 @@ class Config:
     ray_place_s: Seconds = 120.0
     ray_fit_s: Seconds = 300.0
     ray_turn_s: Seconds = 300.0
+    ray_health_period_s: Seconds = 5.0
+    ray_health_timeout_s: Seconds = 30.0
+    ray_manager_labels: Mapping[str, str] = field(default_factory=dict[str, str])
+    ray_ingress_labels: Mapping[str, str] = field(default_factory=dict[str, str])
     allow_private_urls: bool = False
     ca_file: Path | None = None
     tls_cert: Path | None = None

@@ -17,6 +17,7 @@ from turnout.domain.slots import (
     gang_statuses,
     queue_state,
     slot_of,
+    slots_to_fill,
     take_turns,
     wants_gang,
     who_yields,
@@ -73,6 +74,17 @@ def test_a_busy_gang_is_never_stopped_whatever_else_is_true(
 
 def test_a_model_whose_turn_is_over_leaves_even_when_it_is_busy() -> None:
     assert awake(QueueState(waiting=3, busy=frozenset({1}), yields=True)) == set()
+
+
+def test_a_gang_that_is_not_needed_stays_for_idle_s_and_no_longer() -> None:
+    model, queue, awake_gangs = replace(MODEL, idle_s=10.0), QueueState(idle=frozenset({2})), {"g": 2}
+    wanted, since = slots_to_fill(model, queue, awake_gangs, {}, 100.0)
+    assert (wanted, since) == ({2}, {"g": 100.0})
+    assert slots_to_fill(model, queue, awake_gangs, since, 109.0)[0] == {2}
+    assert slots_to_fill(model, queue, awake_gangs, since, 110.0)[0] == set()
+    busy = QueueState(busy=frozenset({2}))
+    assert slots_to_fill(model, busy, awake_gangs, since, 110.0) == ({2}, {}), "its time begins anew"
+    assert slots_to_fill(model, replace(queue, yields=True), awake_gangs, since, 101.0)[0] == set()
 
 
 def test_who_was_up_longest_yields_to_who_had_no_place_for_a_turn() -> None:

@@ -36,6 +36,7 @@ from turnout.domain.tasks import Task, TaskId
 from turnout.domain.video import VideoSpec
 from turnout.ports.events import Recorded
 from turnout.ports.tasks import Limits
+from turnout.wiring.on_ray.ray_identity import namespace_of
 from turnout.wiring.stores import Stores, open_stores
 
 RAY = str(Path(sys.executable).with_name("ray"))
@@ -127,10 +128,10 @@ class Cluster:
         self.nodes.append(node)
         return node
 
-    def restart_head(self) -> None:
+    def restart_head(self, cpus: float = 0) -> None:
         """A new head at the old address. Ray would take its nodes on this machine for a head that still runs."""
         (self.folder / "s" / "ray_current_cluster").unlink(missing_ok=True)
-        self.head = start_head(self.folder, int(self.address.rpartition(":")[2]), 0, self.environ, [], [])
+        self.head = start_head(self.folder, int(self.address.rpartition(":")[2]), cpus, self.environ, [], [])
         self.head.wait_started()
 
     def lines(self) -> Iterator[dict[str, Any]]:
@@ -349,11 +350,11 @@ def tiny(ulysses: int, **more: Any) -> dict[str, Any]:
 
 @asynccontextmanager
 async def deployed(config: Config) -> AsyncIterator[OnRay]:
-    from turnout.wiring.on_ray.serve_app import run_app, take_down
+    from turnout.wiring.on_ray.cluster_service import run_app, take_down
 
     await asyncio.to_thread(run_app, config)
     try:
         async with open_stores(config) as stores:
             yield OnRay(config, stores)
     finally:
-        await asyncio.to_thread(take_down)
+        await asyncio.to_thread(take_down, namespace_of(config))

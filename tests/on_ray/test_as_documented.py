@@ -42,7 +42,7 @@ async def test_a_killed_up_leaves_the_gangs_to_the_next_one(
     async with contextlib.AsyncExitStack() as stack:
         on_ray = OnRay(config, await stack.enter_async_context(open_stores(config)))
         stack.push_async_callback(stop, service)
-        await service.start()
+        await service.start(240)
         task = await ask(service)
         before = await on_ray.at_step(task, 3)
         await service.kill()
@@ -50,7 +50,7 @@ async def test_a_killed_up_leaves_the_gangs_to_the_next_one(
         assert (done.attempt, done.state) == (1, State.COMPLETED)
         [gang] = await on_ray.gangs()
 
-        await service.start()
+        await service.start(240)
         again = await on_ray.ended(await ask(service))
         assert again.state is State.COMPLETED
         assert [g.gang for g in await on_ray.gangs()] == [gang.gang]
@@ -60,11 +60,11 @@ async def test_a_killed_up_leaves_the_gangs_to_the_next_one(
     printed = service.output.read_text()
     assert "RankHost" not in printed, "the logs of ranks come out at one driver"
     assert any(line.get("role") == "rank" for line in cluster.lines())
-    left = json.loads(await status(cluster, cluster.environ))
+    left = json.loads(await status(cluster, cluster.environ, tmp_path))
     assert (left["deployments"], left["manager"]) == ({}, None)
     stranger = {**cluster.environ, "RAY_AUTH_TOKEN": secrets.token_hex(32)}
     with pytest.raises(AssertionError, match="no Ray cluster"):
-        await status(cluster, stranger)
+        await status(cluster, stranger, tmp_path)
     figures(
         f"ray: `turnout up` killed at step {before.step}: the gang went on, and the next `up` took it over"
     )
@@ -82,6 +82,7 @@ async def ask(service: Service) -> TaskId:
     return TaskId(answer.json()["id"])
 
 
-async def status(cluster: Cluster, environ: Any) -> str:
+async def status(cluster: Cluster, environ: Any, folder: Path) -> str:
     words = ("-m", "turnout", "ray", "status", "--json", "--address", cluster.address)
+    words += ("--config", str(folder / "turnout.yaml"))
     return (await command(environ, sys.executable, *words)).splitlines()[-1]

@@ -19,6 +19,7 @@ import ray
 from tests.on_ray.cluster import Cluster, OnRay, deployed, driver, running_cluster, settings, tiny
 
 from turnout.domain.tasks import Interrupted, Stage, State, Task
+from turnout.wiring.on_ray.ray_identity import namespace_of
 
 pytestmark = [pytest.mark.xdist_group("ray"), pytest.mark.timeout(900)]
 
@@ -35,7 +36,7 @@ async def test_a_gang_on_two_nodes_from_zero_to_zero(
     config = settings(tmp_path, valkey, {"four": tiny(4), "never": tiny(8)}, ray_fit_s=5.0)
     async with deployed(config) as on_ray, asyncio.TaskGroup() as group:
         assert await on_ray.gangs() == []
-        await the_manager_answers_and_comes_back()
+        await the_manager_answers_and_comes_back(namespace_of(config))
         began = time.monotonic()
         task = await on_ray.submit("four")
         rendered_alone = group.create_task(alone(tmp_path, asdict(task.spec), config.state_dir))
@@ -66,10 +67,10 @@ async def test_a_gang_on_two_nodes_from_zero_to_zero(
     )
 
 
-async def the_manager_answers_and_comes_back() -> None:
-    first: Any = await cast(Any, ray.get_actor("manager")).health.remote()
+async def the_manager_answers_and_comes_back(namespace: str) -> None:
+    first: Any = await cast(Any, ray.get_actor("manager", namespace)).health.remote()
     os.kill(first.pid, signal.SIGKILL)
-    second: Any = await cast(Any, ray.get_actor("manager")).health.remote()
+    second: Any = await cast(Any, ray.get_actor("manager", namespace)).health.remote()
     assert second.pid != first.pid
 
 

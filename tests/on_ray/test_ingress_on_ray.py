@@ -77,7 +77,8 @@ def cluster(dashboard: str) -> Iterator[Cluster]:
 async def test_a_video_through_serve_s_own_door(
     cluster: Cluster, dashboard: str, valkey: str, tmp_path: Path, figures: Any
 ) -> None:
-    config = settings(tmp_path, valkey, {MODEL: tiny(2, idle_s=60.0), CHAT_MODEL: CHAT})
+    models = {MODEL: tiny(2, idle_s=60.0), CHAT_MODEL: CHAT}
+    config = settings(tmp_path, valkey, models, blobs_shared=True, redis_prefix="turnout")
     async with open_stores(config) as stores:
         token, admin, join = [await new_key(stores, role) for role in (Role.USER, Role.ADMIN, Role.WORKER)]
         headers = {"Authorization": f"Bearer {token}"}
@@ -223,7 +224,7 @@ async def rays_own_tools_tell_the_truth(cluster: Cluster, dashboard: str) -> Non
         "from turnout.wiring.on_ray.ingress import GangsByRay\n"
         f"ray.init('{cluster.address}', log_to_driver=False)\n"
         "manager = ray.get_actor('manager', namespace='turnout')\n"
-        "print(ray.get(manager.health.remote()).pid, *asyncio.run(GangsByRay(None).all()))"
+        "print(ray.get(manager.health.remote()).pid, *asyncio.run(GangsByRay('turnout', None).all()))"
     )
     said = await command(cluster.environ, sys.executable, "-c", script)
     assert said.splitlines()[-1].split() == [str(ours["manager"]["pid"]), gang["gang"]]

@@ -1,4 +1,4 @@
-"""A start that cannot write says so in one line."""
+"""A start that cannot write says so in one line; and the secrets that lie in a state directory."""
 
 import os
 import resource
@@ -6,7 +6,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-from turnout.wiring.state_dir import make_private
+from tests.conftest import Stores
+
+from turnout.config import load
+from turnout.wiring.state_dir import find_webhook_secret, make_private, write_private
 
 
 def little_room() -> None:
@@ -49,3 +52,19 @@ def test_a_directory_for_everyone_is_left_alone(tmp_path: Path) -> None:
     shared.chmod(0o1777)
     make_private(shared)
     assert shared.stat().st_mode & 0o7777 == 0o1777
+
+
+async def test_a_service_has_one_webhook_secret_wherever_its_manager_runs(
+    stores: Stores, tmp_path: Path
+) -> None:
+    here, there = (load({"state_dir": str(tmp_path / name)}, {}).config for name in ("here", "there"))
+    made = await find_webhook_secret(here, stores.webhook_secrets)
+    assert made.startswith("whsec_")
+    assert await find_webhook_secret(there, stores.webhook_secrets) == made
+    assert {(config.state_dir / "webhook-secret").read_text() for config in (here, there)} == {made}
+
+
+async def test_the_webhook_secret_of_an_earlier_version_stays(stores: Stores, tmp_path: Path) -> None:
+    config = load({"state_dir": str(tmp_path)}, {}).config
+    write_private(tmp_path / "webhook-secret", "whsec_b2xk")
+    assert await find_webhook_secret(config, stores.webhook_secrets) == "whsec_b2xk"

@@ -54,7 +54,7 @@ def down(
     if ray or address:
         from turnout.cli.ray_commands import remove_from_cluster
 
-        return remove_from_cluster(address or "auto")
+        return remove_from_cluster(common.load().config, address or "auto")
     from turnout.cli.background_service import stop_service
 
     config = common.load().config

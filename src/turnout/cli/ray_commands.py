@@ -6,13 +6,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from turnout.cli.formatting import table
+from turnout.cli.formatting import one_line, table
 from turnout.cli.options import Common, JsonOption, with_config
 from turnout.domain.errors import Misconfigured
 
 if TYPE_CHECKING:
+    from turnout.config import Config
     from turnout.domain.slots import GangReport, RankReport
     from turnout.wiring.on_ray.cluster_status import ClusterStatus
+
+_BEYOND_DRAIN_S = 60.0  # what `turnout up` gives its part on Ray
 
 AddressOption = Annotated[
     str,
@@ -22,29 +25,56 @@ AddressOption = Annotated[
 
 def register(app: typer.Typer) -> None:
     group = typer.Typer(no_args_is_help=True, help="Turnout on a Ray cluster.")
-    group.command("status")(status)
+    group.command("status")(with_config(status))
+    group.command("app")(with_config(print_app))
     group.command("serve", hidden=True)(with_config(serve))
     app.add_typer(group, name="ray")
 
 
-def status(address: AddressOption = "auto", as_json: JsonOption = False) -> None:
+def status(common: Common, address: AddressOption = "auto", as_json: JsonOption = False) -> None:
     """Nodes, deployments, gangs and their ranks."""
+    config = common.load().config
     connected(address)
     from turnout.wiring.on_ray.cluster_status import cluster_status
 
-    found = cluster_status()
+    found = cluster_status(config)
     if as_json:
         print(json.dumps(asdict(found), default=sorted))
     else:
         print(describe(found))
 
 
-def remove_from_cluster(address: str) -> None:
-    connected(address)
-    from turnout.wiring.on_ray.serve_app import take_down
+def print_app(
+    common: Common,
+    ingress: Annotated[
+        bool, typer.Option("--ingress", help="With the gateway, behind Serve's server.")
+    ] = False,
+) -> None:
+    """Print the file that `serve deploy` takes, or serveConfigV2 of a RayService.
 
-    take_down()
-    print("Turnout has left the cluster. What was queued or running goes on at the next `turnout up --ray`.")
+    Serve reads the configuration when this file has changed, and not when the configuration has: so it has digests of it.
+    """
+    import yaml
+
+    from turnout.wiring.on_ray.ray_identity import app_file
+
+    loaded = common.load()
+    print(
+        yaml.safe_dump(app_file(loaded.config, common.config_file, ingress=ingress), sort_keys=False), end=""
+    )
+
+
+def remove_from_cluster(config: "Config", address: str) -> None:
+    connected(address)
+    from turnout.wiring.on_ray.cluster_service import dismiss, take_down
+    from turnout.wiring.on_ray.ray_identity import namespace_of
+
+    who = dismiss(namespace_of(config), config.drain_s + _BEYOND_DRAIN_S)
+    take_down(namespace_of(config))
+    ended = f"The `turnout up` of {who} has ended. " if who else ""
+    print(
+        f"{ended}Turnout has left the cluster. What was queued or running goes on at the next `turnout up --ray`."
+    )
 
 
 def serve(common: Common, address: Annotated[str | None, typer.Option("--address")] = None) -> None:
@@ -54,11 +84,11 @@ def serve(common: Common, address: Annotated[str | None, typer.Option("--address
     from turnout.observe import start_logging
 
     need_ray()
-    from turnout.wiring.on_ray.serve_app import run_on_ray
+    from turnout.wiring.on_ray.cluster_service import run_on_ray
 
     config = common.load().config
     start_logging(config.log_level, role="ray")
-    asyncio.run(run_on_ray(config, address))
+    raise typer.Exit(asyncio.run(run_on_ray(config, address)))
 
 
 def need_ray() -> None:
@@ -70,7 +100,7 @@ def need_ray() -> None:
 
 def connected(address: str) -> None:
     need_ray()
-    from turnout.wiring.on_ray.serve_app import connect
+    from turnout.wiring.on_ray.cluster_service import connect
 
     connect(address)
 
@@ -92,10 +122,13 @@ def describe(found: "ClusterStatus") -> str:
         manager = (
             f"manager: up for {health.up_s:.0f} s on {addresses.get(health.node, '?')}, pid {health.pid}"
         )
+        if health.attended_by:
+            manager += f"; looked after by turnout up on {health.attended_by}"
     parts = [
         table(("NODE", "ID", "CPU", "GPU"), nodes),
         manager,
         table(("DEPLOYMENT", "STATE"), deployments) if deployments else "nothing is deployed",
+        *(f"{name}: {one_line(message)}" for name, message in sorted(found.messages.items())),
         table(("MODEL", "WAITING", "RENDERING"), queues) if queues else "",
         table(("GANG", "MODEL", "STATE", "RANKS"), gangs) if gangs else "no gang is awake",
     ]

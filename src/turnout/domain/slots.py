@@ -19,13 +19,14 @@ _PATIENCE_S = 5.0  # an idle gang takes what waits within a fraction of a second
 class QueueState:
     """A model's queue and its gangs. `oldest_s` is the age of the oldest unfinished task; `busy` and
     `idle` are the slots whose gang holds a task, and whose gang is ready for one. `yields`: another model has its
-    turn, and there is no room for both."""
+    turn, and there is no room for both. `wanted` are the slots that are to have a gang."""
 
     waiting: int = 0
     oldest_s: float = 0.0
     busy: frozenset[int] = frozenset()
     idle: frozenset[int] = frozenset()
     yields: bool = False
+    wanted: frozenset[int] = frozenset()
 
 
 def wants_gang(model: Model, slot: int, queue: QueueState) -> bool:
@@ -44,13 +45,25 @@ def wants_gang(model: Model, slot: int, queue: QueueState) -> bool:
     return slot in awake_first[: max(0, count)]
 
 
+def slots_to_fill(
+    model: Model, queue: QueueState, awake: Mapping[str, int], idle_since: Mapping[str, float], now: float
+) -> tuple[frozenset[int], dict[str, float]]:
+    """The slots that are to have a gang, and since when each gang that is not needed has not been. `awake` has the slot of
+    each gang that lives. One that is not needed stays for `idle_s`, unless its model must yield."""
+    needed = {slot for slot in range(model.max_replicas) if wants_gang(model, slot, queue)}
+    since = times_since(idle_since, (gang for gang, slot in awake.items() if slot not in needed), now)
+    kept = {awake[gang] for gang, at in since.items() if now - at < model.idle_s and not queue.yields}
+    return frozenset(needed | kept), since
+
+
 @dataclass(frozen=True, slots=True)
 class GangTurns:
-    """Since when models have not fitted on the cluster, since when they have had tasks and no gang, and which model
-    makes room for another."""
+    """Since when models have not fitted on the cluster, since when they have had tasks and no gang, since when gangs have
+    not been needed, and which model makes room for another."""
 
     misfit_since: Mapping[str, float] = field(default_factory=dict[str, float])
     waiting_since: Mapping[str, float] = field(default_factory=dict[str, float])
+    idle_since: Mapping[str, float] = field(default_factory=dict[str, float])
     yielding: str | None = None
 
     def misfits(self, now: float, fit_s: float) -> list[str]:
@@ -78,7 +91,7 @@ def take_turns(
         yielding = before.yielding  # until the one that waits has its place
     else:
         yielding = who_yields(waited_s, {m: s for m, s in resident_s.items() if m not in kept_warm}, turn_s)
-    return GangTurns(misfit_since, waiting_since, yielding)
+    return GangTurns(misfit_since, waiting_since, before.idle_since, yielding)
 
 
 def who_yields(waited_s: Mapping[str, float], resident_s: Mapping[str, float], turn_s: float) -> str | None:

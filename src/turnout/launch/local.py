@@ -13,6 +13,7 @@ from turnout.ports.processes import Process
 
 log = get_log()
 
+DISMISSED = 20  # the exit code of a part that was told, by somebody else, that the service is to end
 _STEADY_S = 30.0  # a part that ran this long is restarted without delay
 
 
@@ -26,14 +27,15 @@ class Part:
 
 
 async def run_parts(parts: Sequence[Part], stopping: asyncio.Event, ready: Callable[[], None]) -> None:
-    """Keeps all parts running until `stopping`; `ready` is called once all have been started."""
+    """Keeps all parts running until `stopping`, which a part that was dismissed sets, too; `ready` is called once all have been
+    started."""
     stops = [asyncio.Event() for _ in parts]
     watchers: list[asyncio.Task[None]] = []
     async with asyncio.TaskGroup() as group:
         try:
             for part, stop in zip(parts, stops, strict=True):
                 process = await part.start()
-                watchers.append(group.create_task(_keep(part, process, stop), name=part.name))
+                watchers.append(group.create_task(_keep(part, process, stop, stopping), name=part.name))
             ready()
             await stopping.wait()
         finally:
@@ -42,7 +44,7 @@ async def run_parts(parts: Sequence[Part], stopping: asyncio.Event, ready: Calla
                 await watcher
 
 
-async def _keep(part: Part, process: Process, stop: asyncio.Event) -> None:
+async def _keep(part: Part, process: Process, stop: asyncio.Event, stopping: asyncio.Event) -> None:
     """The only owner of a part's process: restarts it until told to stop."""
     stopped = asyncio.create_task(stop.wait(), name=f"{part.name} stop")
     failures = 0
@@ -54,6 +56,10 @@ async def _keep(part: Part, process: Process, stop: asyncio.Event) -> None:
             await process.stop(part.grace_s)
             return
         process.kill()  # what is left of its group
+        if ended.result() == DISMISSED:
+            log.warning("service ends", part=part.name)
+            stopping.set()
+            return
         log.warning("part died", part=part.name, code=ended.result(), said=process.last_words())
         failures = 0 if time.monotonic() - began > _STEADY_S else failures + 1
         while True:

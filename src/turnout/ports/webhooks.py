@@ -32,7 +32,11 @@ class Outbox(Protocol):
 
 
 class WebhookSecretStore(Protocol):
-    """Tenants' own secrets."""
+    """Tenants' own secrets, and the service's for all others."""
+
+    async def of_service(self, fresh: str) -> str:
+        """The service's own; `fresh`, if it had none."""
+        ...
 
     async def find(self, tenant: TenantId) -> WebhookSecret | None:
         """None for a tenant that has none of its own. Raises Unavailable for one that cannot be read."""

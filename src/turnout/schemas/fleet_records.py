@@ -13,7 +13,7 @@ from turnout.domain.serving import (
     ServedModel,
     StoredHeartbeat,
 )
-from turnout.domain.slots import GangReport
+from turnout.domain.slots import GangReport, GangTurns
 from turnout.schemas.record_kinds import LEFT_OUT, RecordKind
 
 _PHASE = {"phase": Phase.STARTING}  # it is there, takes its memory, and serves nobody
@@ -32,3 +32,4 @@ STATUSES = RecordKind[dict[str, ModelStatus]](
 REPLICA_COUNTS = RecordKind[dict[str, int]]("census", dict[str, int])
 GPU_REPORT = RecordKind[GpuReport]("gpu_report", GpuReport)
 GANG = RecordKind[GangReport]("gang", GangReport)
+GANG_TURNS = RecordKind[GangTurns]("gang turns", GangTurns)

@@ -11,7 +11,7 @@ from contextlib import aclosing
 from functools import partial
 
 from turnout.adapters.outbound import Outbound
-from turnout.background import BackgroundLoops
+from turnout.background import BackgroundLoops, Work
 from turnout.config import Config
 from turnout.domain.errors import Unavailable
 from turnout.domain.fleet import Rules
@@ -42,11 +42,13 @@ async def manage(
     stopping: asyncio.Event,
     gangs_by: Runner = Runner.WORKER,
     reasons: Callable[[], Mapping[str, str]] = dict,
+    more: Mapping[str, Work] | None = None,
 ) -> None:
-    """`gangs_by`: who runs the gangs of models that do not say it; `reasons`: why those models have none."""
+    """`gangs_by`: who runs the gangs of models that do not say it; `reasons`: why those models have none. `more`: loops that
+    run beside the manager's own."""
     async with open_stores(config) as stores, aclosing(Outbound(config.allow_private_urls)) as fetcher:
-        secret = find_webhook_secret(config)
         await declare(config, stores.models)
+        secret = await find_webhook_secret(config, stores.webhook_secrets)
         urls = await find_url_signer(config, stores)
 
         async def deliver() -> None:
@@ -91,7 +93,7 @@ async def manage(
         name = f"m-{secrets.token_hex(4)}"  # new for each process: replicas are named after it
         rules = Rules(min_resident_s=config.min_resident_s)
         fleet = fleet_manager(stores, name, rules, gangs_by, reasons)
-        loops = BackgroundLoops({**manager.loops(), "fleet": fleet.run})
+        loops = BackgroundLoops({**manager.loops(), "fleet": fleet.run, **(more or {})})
         loops.add("loop report", partial(_report_loops, loops, stores, manager.id))
         loops.add("declaration", partial(_keep_declared, config, stores.models))
         async with loops.running():

@@ -28,7 +28,7 @@ from turnout.wiring.open_files import raise_open_files
 from turnout.wiring.run_gateway import check_open_mode
 from turnout.wiring.run_manager import declare
 from turnout.wiring.signals import on_stop
-from turnout.wiring.state_dir import alone_on, make_writable, write_private
+from turnout.wiring.state_dir import alone_on, find_webhook_secret, make_writable, write_private
 from turnout.wiring.stores import Stores, embedded_redis_dir, find_redis_url, open_stores
 from turnout.wiring.tls import server_tls
 
@@ -85,6 +85,9 @@ async def run_up(
                 join_token = await _join_token(stores.keys)
                 # The gateway knows only registered models: they must be there before it answers.
                 await declare(config, stores.models)
+                await find_webhook_secret(
+                    config, stores.webhook_secrets
+                )  # whose copy is read here, wherever it signs
             told = replace(
                 config,
                 public_url=config.public_url or address.public_url,

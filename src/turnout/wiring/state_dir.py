@@ -9,6 +9,7 @@ from pathlib import Path
 from turnout.config import Config
 from turnout.domain.errors import Misconfigured
 from turnout.domain.webhook_secrets import secret_of
+from turnout.ports.webhooks import WebhookSecretStore
 
 _PROBE_BYTES = 2**20
 
@@ -30,14 +31,17 @@ def make_writable(state_dir: Path) -> None:
         ) from err
 
 
-def find_webhook_secret(config: Config) -> str:
-    """What webhooks of tenants without a secret of their own are signed with: configured, or made once and kept in the state directory."""
+async def find_webhook_secret(config: Config, store: WebhookSecretStore) -> str:
+    """What webhooks of tenants without a secret of their own are signed with: configured, or made once for the service,
+    wherever its manager runs. A copy lies in the state directory for those who verify."""
     if config.webhook_secret:
         return config.webhook_secret
     path = config.state_dir / "webhook-secret"
-    if not path.exists():
-        write_private(path, secret_of(secrets.token_bytes(32)))
-    return path.read_text()
+    here = path.read_text() if path.exists() else ""  # earlier versions kept it there alone
+    secret = await store.of_service(here or secret_of(secrets.token_bytes(32)))
+    if secret != here:
+        write_private(path, secret)
+    return secret
 
 
 def write_private(path: Path, content: str) -> None:

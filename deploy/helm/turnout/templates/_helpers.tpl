@@ -43,7 +43,7 @@ imagePullPolicy: {{ $images.pullPolicy }}
 {{- if eq .Values.blobs.mode "s3" }}
 {{- $_ := set $own "blobs" .Values.blobs.s3.url }}
 {{- with .Values.blobs.s3.endpoint }}{{ $_ := set $own "blobs_endpoint" . }}{{ end }}
-{{- else }}{{ $_ := set $own "blobs" "/var/lib/turnout-blobs" }}{{ end }}
+{{- else }}{{ $_ := set $own "blobs" "/var/lib/turnout-blobs" }}{{ if eq .Values.gangs.mode "ray" }}{{ $_ := set $own "blobs_shared" true }}{{ end }}{{ end }}
 {{- if eq .Values.redis.mode "builtin" }}{{ $_ := set $own "redis_url" (printf "redis://%s-redis:6379/0" (include "turnout.name" .)) }}{{ end }}
 {{- if .Values.weights.enabled }}{{ $_ := set $own "worker_weights_dirs" (list .Values.weights.mountPath) }}{{ end }}
 {{- $launches := eq (include "turnout.launches" .) "yes" }}{{ $models := dict }}{{ $gangs := dict }}

@@ -1,14 +1,16 @@
-"""What gangs on other machines report of themselves, in Redis: one field each. An old report is ignored; its age is by the server's clock."""
+"""What gangs on other machines report of themselves, in Redis: one field each. An old report is ignored; its age is by the server's clock.
+And whose turn it is on Ray."""
 
 from dataclasses import replace
 
 from turnout.adapters.redis.connection import RedisConnection, translated
-from turnout.adapters.redis.records import read_all, text
-from turnout.domain.slots import GangReport
+from turnout.adapters.redis.records import read_all, read_one, text
+from turnout.domain.slots import GangReport, GangTurns
 from turnout.domain.tasks import GangId
-from turnout.schemas.fleet_records import GANG
+from turnout.schemas.fleet_records import GANG, GANG_TURNS
 
 _FRESH_S = 10.0
+_TURNS_S = 60  # after a longer time without a manager all waits begin anew: nodes may have gone, too
 
 
 class RedisGangReports:
@@ -37,3 +39,13 @@ class RedisGangReports:
             async with translated():
                 await self._client.hdel(self._name, *gone)
         return {r.gang: r for r in reports if now - r.at <= _FRESH_S}
+
+    async def turns(self) -> GangTurns:
+        """As they were kept last; none have begun where nothing was kept."""
+        async with translated():
+            found: bytes | None = await self._client.get(self._link.keys.gang_turns())
+        return await read_one(self._link, "gang turns", "all", found, GANG_TURNS.load) or GangTurns()
+
+    async def keep_turns(self, turns: GangTurns) -> None:
+        async with translated():
+            await self._client.set(self._link.keys.gang_turns(), GANG_TURNS.dump(turns), ex=_TURNS_S)

@@ -36,7 +36,7 @@ _TYPES = {
     "zset": ("of:", "tenants:", "waiting:", "served:", "unfinished:", "outbox"),
     "string": (
         "rate:", "places", "clock:", "closed:", "webhook:", "code:", "usage:batch:", "genesis", "canary", "mutex:",
-        "revoked:", "url_secret",
+        "revoked:", "url_secret", "gangs:turns", "webhook_secret",
     ),
 }  # fmt: skip
 
@@ -168,6 +168,10 @@ class KeyNames:
         """Hash of reports by gang. Gangs on Ray write, gateway and the Ray manager read. A report counts for 10 s."""
         return f"{self.prefix}:gangs"
 
+    def gang_turns(self) -> str:
+        """Since when models wait for a place on Ray and gangs there are not needed. The Ray manager writes and reads. 1 minute, renewed."""
+        return f"{self.prefix}:gangs:turns"
+
     def dead(self) -> str:
         """Hash of copies of records that could not be read, by kind and name, 1,000 at most. All write, operators read. Until dropped."""
         return f"{self.prefix}:dead"
@@ -181,6 +185,10 @@ class KeyNames:
     def webhook_tries(self, task: str) -> str:
         """Number of failed tries. Manager writes and reads. 7 days after the last."""
         return f"{self.prefix}:webhook:{task}"
+
+    def webhook_secret(self) -> str:
+        """What signs webhooks of tenants without a secret of their own, in clear. The first manager writes, managers read. For ever."""
+        return f"{self.prefix}:webhook_secret"
 
     def webhook_secrets(self) -> str:
         """Hash of webhook secrets by tenant, in clear. Gateway writes, manager and gateway read. For ever."""

@@ -57,4 +57,4 @@ def with_passwords(url: str, password: str | None, sentinel_password: str | None
     if sentinel_password is not None:
         query = urlencode({**dict(parse_qsl(query)), "sentinel_password": sentinel_password})
     # Without a host `urlunsplit` drops the slashes, and a URL of a socket would be none any more.
-    return f"{parts.scheme}://{netloc}" + urlunsplit(("", "", parts.path, query, parts.fragment))
+    return parts.scheme + "://" + netloc + urlunsplit(("", "", parts.path, query, parts.fragment))

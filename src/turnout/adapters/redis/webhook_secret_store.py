@@ -1,10 +1,10 @@
-"""Tenants' webhook secrets in Redis: one hash by tenant. In clear, because they sign."""
+"""Webhook secrets in Redis: one hash by tenant, and the service's own. In clear, because they sign."""
 
 from collections.abc import Callable
 
 from turnout.adapters.redis import scripts
 from turnout.adapters.redis.connection import RedisConnection, translated
-from turnout.adapters.redis.records import read_one
+from turnout.adapters.redis.records import read_one, text
 from turnout.domain.errors import Conflict, Unavailable
 from turnout.domain.tasks import TenantId
 from turnout.domain.webhook_secrets import WebhookSecret
@@ -15,6 +15,12 @@ class RedisWebhookSecrets:
     def __init__(self, link: RedisConnection) -> None:
         self._link = link
         self._name = link.keys.webhook_secrets()
+
+    async def of_service(self, fresh: str) -> str:
+        name = self._link.keys.webhook_secret()
+        async with translated():
+            await self._link.client.set(name, fresh, nx=True)
+            return text(await self._link.client.get(name) or fresh.encode())
 
     async def find(self, tenant: TenantId) -> WebhookSecret | None:
         return await self._read(tenant, await self._get(tenant))

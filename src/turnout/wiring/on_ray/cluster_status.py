@@ -4,9 +4,11 @@ from dataclasses import dataclass, field
 
 from ray.exceptions import RayError
 
+from turnout.config import Config
 from turnout.domain.slots import GangReport, QueueState
 from turnout.domain.tasks import GangId
 from turnout.wiring.on_ray.manager_actor import ManagerHealth, find_manager, ray
+from turnout.wiring.on_ray.ray_identity import namespace_of
 from turnout.wiring.on_ray.serve_app import our_applications
 
 _ANSWER_S = 20.0
@@ -21,17 +23,18 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class ClusterStatus:
-    """`manager` None: there is none, or it did not answer. `lines` are the queues; `turnout ray status --json` calls them
-    so."""
+    """`messages` is what Serve says of applications and deployments beside their state. `manager` None: there is none, or it
+    did not answer. `lines` are the queues; `turnout ray status --json` calls them so."""
 
     nodes: list[Node]
     deployments: dict[str, str]
+    messages: dict[str, str]
     manager: ManagerHealth | None = None
     gangs: dict[GangId, GangReport] = field(default_factory=dict[GangId, GangReport])
     lines: dict[str, QueueState] = field(default_factory=dict[str, QueueState])
 
 
-def cluster_status() -> ClusterStatus:
+def cluster_status(config: Config) -> ClusterStatus:
     nodes = [
         Node(
             n["NodeID"],
@@ -41,17 +44,17 @@ def cluster_status() -> ClusterStatus:
         for n in ray.nodes()
         if n["Alive"]
     ]
-    deployments = {
-        name: str(deployment.status.value)
-        for app in our_applications().values()
-        for name, deployment in app.deployments.items()
-    }
-    manager = find_manager()
+    applications = our_applications(namespace_of(config))
+    parts = {name: part for app in applications.values() for name, part in app["deployments"].items()}
+    deployments = {name: str(part["status"]) for name, part in parts.items()}
+    said = {name: str(part["message"]) for name, part in {**applications, **parts}.items()}
+    messages = {name: message for name, message in said.items() if message}
+    manager = find_manager(namespace_of(config))
     if manager is None:
-        return ClusterStatus(nodes, deployments)
+        return ClusterStatus(nodes, deployments, messages)
     try:
         asked = [manager.health.remote(), manager.gangs.remote(), manager.queues.remote()]
         health, gangs, queues = ray.get(asked, timeout=_ANSWER_S)
     except RayError:
-        return ClusterStatus(nodes, deployments)
-    return ClusterStatus(nodes, deployments, health, gangs, queues)
+        return ClusterStatus(nodes, deployments, messages)
+    return ClusterStatus(nodes, deployments, messages, health, gangs, queues)

@@ -10,9 +10,9 @@ from turnout.gang.rank_place import RankDuties
 from turnout.gang.supervisor import GangSupervisor, gang_orders
 from turnout.launch.ray.bundles import gang_bundles, rank_bundle
 from turnout.launch.ray.ray_ranks import RankTerms, RayRanks
+from turnout.wiring.on_ray.cluster_service import connect
 from turnout.wiring.on_ray.gang_replica import be_rank
 from turnout.wiring.on_ray.manager_actor import ray
-from turnout.wiring.on_ray.serve_app import connect
 from turnout.wiring.signals import on_stop
 from turnout.wiring.stores import open_stores
 
@@ -23,7 +23,7 @@ async def run_gang_job(config: Config, duties: RankDuties, address: str | None) 
     model = config.model(duties.model)
     group = ray.util.placement_group([dict(b) for b in gang_bundles(model)], strategy=config.ray_strategy)
     terms = RankTerms(model.ranks, rank_bundle(model), config.ray_place_s)
-    ranks = RayRanks(duties.gang, group, terms, partial(be_rank, config, duties))
+    ranks = RayRanks(duties.gang, group, terms, partial(be_rank, config, duties, None))
     orders = gang_orders(config, duties.model, duties.gang)
     async with open_stores(config) as stores:
         supervisor = GangSupervisor(orders, ranks, stores.queue)

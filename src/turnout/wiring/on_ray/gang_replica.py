@@ -22,6 +22,7 @@ from turnout.launch.ray.rank_actor import RankAssignment
 from turnout.launch.ray.ray_ranks import RankTerms, RayRanks
 from turnout.observe import get_log, start_logging
 from turnout.ports.gangs import GangReportStore
+from turnout.wiring.on_ray.shared_storage import refuse_rank
 from turnout.wiring.stores import open_stores
 
 log = get_log()
@@ -33,7 +34,7 @@ _MAX_WORDS = 300
 class VideoGenerator:
     """One gang. Serve starts it where its placement group is, asks whether it is well, and stops it in peace."""
 
-    async def __init__(self, config: Config, model: str, slot: int) -> None:
+    async def __init__(self, config: Config, model: str, slot: int, objects_at: str | None) -> None:
         from ray.util import get_current_placement_group
 
         group: Any = cast("Any", get_current_placement_group)()
@@ -50,7 +51,7 @@ class VideoGenerator:
             self.gang,
             group,
             RankTerms(found.ranks, rank_bundle(found), config.ray_place_s),
-            partial(be_rank, config, RankDuties(model, self.gang)),
+            partial(be_rank, config, RankDuties(model, self.gang), objects_at),
         )
         self._orders = gang_orders(config, model, self.gang)
         self._supervisor: GangSupervisor | None = None
@@ -124,11 +125,13 @@ class VideoGenerator:
 def be_rank(
     config: Config,
     duties: RankDuties,
+    objects_at: str | None,
     assignment: RankAssignment,
     heartbeat_fd: int,
     on_drain: Callable[[Callable[[], None]], None],
 ) -> None:
     """The whole life of a rank, on a thread of its actor."""
+    refuse_rank(objects_at, assignment.address)
     os.environ.update(socket_variables(os.environ, config.ray_interface, assignment.address))
     from turnout.wiring.run_rank import serve_rank
 

@@ -22,6 +22,7 @@ from turnout.domain.slots import (
     QueueState,
     deployment_name,
     queue_state,
+    slots_to_fill,
     take_turns,
 )
 from turnout.domain.tasks import Expired, GangId, TaskFailure
@@ -44,6 +45,7 @@ log = get_log()
 
 _PATIENCE_S = 15.0  # before Serve is asked what it knows of gangs that do not come up
 _ANSWER_S = 5.0
+_KEEP_EVERY_S = 20.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,12 +59,13 @@ class _Cluster:
 
 class GangScheduler:
     """A model is refused once it has not fitted for `ray_fit_s` without a break: long enough for an autoscaler to
-    bring the nodes that it can bring."""
+    bring the nodes that it can bring. Since when what holds is kept in Redis: no wait begins anew with the manager."""
 
     def __init__(self, config: Config, stores: Stores) -> None:
         self._config = config
         self._stores = stores
-        self._turns = GangTurns()
+        self._turns: GangTurns | None = None
+        self._kept_at = 0.0
         self._without_since: Mapping[str, float] = {}
         self._troubles: Mapping[str, str] = {}
         self._ask_at = 0.0
@@ -75,8 +78,9 @@ class GangScheduler:
         cluster = await asyncio.to_thread(_see_cluster)
         nodes = cluster.nodes
         self.reasons = await self._why_waiting(gangs, queues, cluster)
-        now, before = time.monotonic(), self._turns
-        self._turns = take_turns(
+        now = await self._stores.link.now()
+        before = await self._stores.gangs.turns() if self._turns is None else self._turns
+        turns = take_turns(
             before,
             waiting=[name for name, queue in queues.items() if queue.waiting],
             fitting=[
@@ -84,18 +88,27 @@ class GangScheduler:
                 for m in self._config.models_on_ray
                 if could_hold(nodes, gang_bundles(m), self._strategy)
             ],
-            resident_s=_resident_s(gangs, time.time()),
+            resident_s=_resident_s(gangs, now),
             kept_warm=[m.name for m in self._config.models_on_ray if m.min_replicas],
             turn_s=self._config.ray_turn_s,
             now=now,
         )
-        for name in self._turns.misfits(now, self._config.ray_fit_s):
+        for name in turns.misfits(now, self._config.ray_fit_s):
             await self._refuse(self._config.model(name), nodes)
-        yielding = self._turns.yielding
-        if yielding is not None:
-            queues[yielding] = replace(queues[yielding], yields=True)
-            if yielding != before.yielding:
-                log.info("turn over", model=yielding, waiting=sorted(self._turns.waiting_since))
+        if turns.yielding is not None and turns.yielding != before.yielding:
+            log.info("turn over", model=turns.yielding, waiting=sorted(turns.waiting_since))
+        idle_since: dict[str, float] = {}
+        for model in self._config.models_on_ray:
+            queue = replace(queues[model.name], yields=model.name == turns.yielding)
+            awake = {str(r.gang): r.slot for r in gangs.values() if r.model == model.name}
+            wanted, idle = slots_to_fill(model, queue, awake, turns.idle_since, now)
+            queues[model.name] = replace(queue, wanted=wanted)
+            idle_since |= idle
+        turns = replace(turns, idle_since=idle_since)
+        if turns != self._turns or now - self._kept_at > _KEEP_EVERY_S:
+            await self._stores.gangs.keep_turns(turns)
+            self._kept_at = now
+        self._turns = turns
         return gangs, queues
 
     async def _why_waiting(

@@ -21,6 +21,7 @@ from turnout.gateway.gateway import Gateway
 from turnout.observe import get_log, start_logging
 from turnout.ports.gangs import GangReports
 from turnout.wiring.on_ray.manager_actor import find_manager
+from turnout.wiring.on_ray.ray_identity import namespace_of
 from turnout.wiring.relay_socket import RelaySocket
 from turnout.wiring.run_gateway import gateway_on, relay_settings
 from turnout.wiring.run_manager import declare
@@ -35,14 +36,15 @@ _ANSWER_S = 2.0  # shorter than /ready waits
 class GangsByRay:
     """The gangs that live, as the manager's actor knows them; while it is away, as they tell of themselves."""
 
-    def __init__(self, board: GangReports) -> None:
+    def __init__(self, namespace: str, board: GangReports) -> None:
+        self._namespace = namespace
         self._board = board
         self._manager: Any = None
 
     async def all(self) -> dict[GangId, GangReport]:
         try:
             async with asyncio.timeout(_ANSWER_S):
-                self._manager = self._manager or await asyncio.to_thread(find_manager)
+                self._manager = self._manager or await asyncio.to_thread(find_manager, self._namespace)
                 if self._manager is not None:
                     return await self._manager.gangs.remote()
         except (RayError, TimeoutError) as err:
@@ -68,7 +70,7 @@ class APIEntrypoint:
         self._urls = await find_url_signer(config, self._wires)
 
     def __serve_build_asgi_app__(self) -> Any:
-        gangs = GangsByRay(self._wires.gangs)
+        gangs = GangsByRay(namespace_of(self._config), self._wires.gangs)
         relay = replace(relay_settings(self._config), cors_origins=frozenset())  # the app answers for these
         self._gateway = gateway = gateway_on(
             self._config, self._wires, self._fetcher, self._prober, relay, self._urls, gangs

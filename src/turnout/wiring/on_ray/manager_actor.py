@@ -20,6 +20,7 @@ from turnout.domain.tasks import GangId
 from turnout.domain.video_model import Runner
 from turnout.observe import drain_log, get_log, start_logging
 from turnout.wiring.on_ray.gang_scheduler import GangScheduler
+from turnout.wiring.on_ray.ray_identity import ManagerTerms, namespace_of
 from turnout.wiring.on_ray.ray_metrics import RayMetrics
 from turnout.wiring.run_manager import manage
 from turnout.wiring.stores import open_stores
@@ -28,29 +29,35 @@ ray = cast("Any", _ray)
 log = get_log()
 
 NAME = "manager"
-NAMESPACE = "turnout"
 _LOOK_EVERY_S = 0.5
 _ANSWER_S = 10.0
+_SLOW_S = 60.0  # it may be on its way
+_ATTENDED_S = 10.0  # `turnout up` tells of itself every few seconds
+_MISSED_CHECKS = 4  # of the keeper's, before it counts as gone
 
 
 @dataclass(frozen=True, slots=True)
 class ManagerHealth:
-    """`looked_s` is how long ago it last saw the queues; None: not yet."""
+    """`looked_s` is how long ago it last saw the queues; None: not yet. `attended_by` is the `turnout up` that looks after
+    the deployment."""
 
     pid: int
     node: str
-    config_digest: str
+    terms: ManagerTerms
     up_s: float
     looked_s: float | None
+    attended_by: str | None
 
 
 class ManagerActor:
     """Its loop runs on a thread of its own; when that ends, so does the process, and Ray starts another."""
 
-    def __init__(self, config: Config, digest: str) -> None:
+    def __init__(self, config: Config, terms: ManagerTerms) -> None:
         self._config = config
-        self._digest = digest
-        self._born = time.monotonic()
+        self._terms = terms
+        self._born = self._kept = time.monotonic()
+        self._attended: tuple[float, str] | None = None
+        self._dismissed: str | None = None
         self._looked: float | None = None
         self._queues: dict[str, QueueState] = {}
         self._gangs: dict[GangId, GangReport] = {}
@@ -62,9 +69,27 @@ class ManagerActor:
     def health(self) -> ManagerHealth:
         now = time.monotonic()
         looked_s = None if self._looked is None else now - self._looked
+        node = ray.get_runtime_context().get_node_id()
         return ManagerHealth(
-            os.getpid(), ray.get_runtime_context().get_node_id(), self._digest, now - self._born, looked_s
+            os.getpid(), node, self._terms, now - self._born, looked_s, self._attended_by(now)
         )
+
+    def keep(self, there: bool) -> None:
+        """The application's keeper says that it is there, or that it leaves."""
+        self._kept = time.monotonic() if there else float("-inf")
+
+    def attend(self, who: str) -> bool:
+        """A `turnout up` says that it looks after the deployment; it is told whether it should leave."""
+        self._attended = (time.monotonic(), who)
+        return self._dismissed == who
+
+    def dismiss(self) -> str | None:
+        """Tells the `turnout up` that looks after the deployment to leave, if there is one, and who it is."""
+        self._dismissed = self._attended_by(time.monotonic())
+        return self._dismissed
+
+    def _attended_by(self, now: float) -> str | None:
+        return self._attended[1] if self._attended and now - self._attended[0] < _ATTENDED_S else None
 
     def queues(self) -> dict[str, QueueState]:
         """How each model's queue stood a moment ago; raises when that was not seen lately."""
@@ -95,9 +120,16 @@ class ManagerActor:
             looking = group.create_task(self._look(scheduler), name="look")
             metrics = RayMetrics(stores, self._config.gpu_prices)
             loops = BackgroundLoops({"ray metrics": metrics.tell, "event tail": metrics.observe})
+            kept = {"serve application": self._be_kept}
             async with loops.running():
-                await manage(self._config, self._stopping, Runner.RAY, lambda: scheduler.reasons)
+                await manage(self._config, self._stopping, Runner.RAY, lambda: scheduler.reasons, kept)
             looking.cancel()
+
+    async def _be_kept(self) -> None:
+        """Ends when nobody keeps it any more: `/ready` tells of loops that end."""
+        while time.monotonic() - self._kept < _MISSED_CHECKS * self._config.ray_health_period_s:
+            await asyncio.sleep(_LOOK_EVERY_S)
+        raise Unavailable(f"The Serve application {self._terms.app} is gone: no gang is started.")
 
     async def _look(self, scheduler: GangScheduler) -> None:
         while True:
@@ -109,43 +141,51 @@ class ManagerActor:
             await asyncio.sleep(_LOOK_EVERY_S)
 
 
-def find_manager() -> Any | None:
+def find_manager(namespace: str) -> Any | None:
     try:
-        return ray.get_actor(NAME, namespace=NAMESPACE)
+        return ray.get_actor(NAME, namespace=namespace)
     except ValueError:
         return None
 
 
-def ensure_manager(config: Config, digest: str) -> Any:
+def terms_of(manager: Any) -> ManagerTerms | None:
+    """None for a manager of another version of Turnout, which is to be replaced. Raises RayError."""
+    terms = ray.get(manager.health.remote(), timeout=_SLOW_S).terms
+    return terms if isinstance(terms, ManagerTerms) else None
+
+
+def ensure_manager(config: Config, terms: ManagerTerms) -> Any:
     """The running manager, or a new one when there is none or it has another configuration. Blocks for a moment."""
-    manager = find_manager()
-    if manager is not None and ray.get(manager.health.remote(), timeout=60).config_digest != digest:
-        end_manager()
+    namespace = namespace_of(config)
+    manager = find_manager(namespace)
+    if manager is not None and terms_of(manager) != terms:
+        end_manager(namespace)
         manager = None
     return manager or (
         ray.remote(ManagerActor)
         .options(
             name=NAME,
-            namespace=NAMESPACE,
+            namespace=namespace,
             lifetime="detached",
             get_if_exists=True,
             max_restarts=-1,
             max_task_retries=-1,
             max_concurrency=8,
             num_cpus=0,
+            label_selector=dict(config.ray_manager_labels),
         )
-        .remote(config, digest)
+        .remote(config, terms)
     )
 
 
-def end_manager() -> None:
+def end_manager(namespace: str) -> None:
     """Lets it drop its rights, then ends it; does nothing when there is none."""
-    manager = find_manager()
+    manager = find_manager(namespace)
     if manager is None:
         return
     with contextlib.suppress(RayError):  # it is killed next anyway
         ray.get(manager.stop.remote(), timeout=_ANSWER_S)
     ray.kill(manager)
     deadline = time.monotonic() + _ANSWER_S
-    while find_manager() is not None and time.monotonic() < deadline:
+    while find_manager(namespace) is not None and time.monotonic() < deadline:
         time.sleep(0.05)

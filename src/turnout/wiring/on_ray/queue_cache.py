@@ -1,50 +1,48 @@
-"""The queues as Serve's controller knows them: asked of the manager on a thread, a moment old, never waited for."""
+"""The queues as Serve's controller knows them: asked of the manager, a moment old, never waited for."""
 
 import time
-from collections.abc import Mapping
-from typing import Any, cast
-
-import ray as _ray
-from pydantic import TypeAdapter
+from concurrent.futures import Future
+from functools import cache
+from typing import Any
 
 from turnout.domain.slots import QueueState
-from turnout.domain.video_model import Model
 from turnout.wiring.on_ray.manager_actor import find_manager
-
-ray = cast("Any", _ray)
 
 _ASK_EVERY_S = 0.5
 _ANSWER_S = 10.0
-_MODEL = TypeAdapter(Model)
-
-
-def dump_model(model: Model) -> dict[str, Any]:
-    """As JSON, which is all that a policy can be given."""
-    return _MODEL.dump_python(model, mode="json")
-
-
-def model_from(values: Mapping[str, Any]) -> Model:
-    return _MODEL.validate_python(values)
 
 
 class QueueCache:
-    def __init__(self) -> None:
+    """Has no thread: Serve makes new policies at every deployment and says of none when it ends, so who looks asks."""
+
+    def __init__(self, namespace: str) -> None:
+        self._namespace = namespace
         self._queues: dict[str, QueueState] = {}
-        self._asked_at = float("-inf")
+        self._known_at = self._asked_at = float("-inf")
+        self._manager: Any = None
+        self._answer: Future[dict[str, QueueState]] | None = None
 
     def latest(self, model: str) -> QueueState | None:
         """None when it is not known, or was known too long ago."""
-        return self._queues.get(model) if time.monotonic() - self._asked_at < _ANSWER_S else None
+        now = time.monotonic()
+        try:
+            self._look(now)
+        except Exception:  # noqa: BLE001 - a manager that is away leaves what is known to grow old; it is looked for again
+            self._answer = self._manager = None
+        return self._queues.get(model) if now - self._known_at < _ANSWER_S else None
 
-    def follow(self) -> None:
-        """For ever; a manager that is away or being restarted leaves what is known to grow old."""
-        manager: Any = None
-        while True:
-            try:
-                manager = manager or find_manager()
-                if manager is not None:
-                    self._queues = ray.get(manager.queues.remote(), timeout=_ANSWER_S)
-                    self._asked_at = time.monotonic()
-            except Exception:  # noqa: BLE001 - nobody would start this thread again
-                manager = None
-            time.sleep(_ASK_EVERY_S)
+    def _look(self, now: float) -> None:
+        if self._answer is not None and (self._answer.done() or now - self._asked_at > _ANSWER_S):
+            answer, self._answer = self._answer, None
+            self._queues, self._known_at = answer.result(timeout=0), now
+        if self._answer is None and now - self._asked_at >= _ASK_EVERY_S:
+            self._asked_at = now
+            self._manager = self._manager or find_manager(self._namespace)
+            if self._manager is not None:
+                self._answer = self._manager.queues.remote().future()
+
+
+@cache
+def queues_of(namespace: str) -> QueueCache:
+    """One for all policies of a process: the controller asks the manager once, however many slots there are."""
+    return QueueCache(namespace)

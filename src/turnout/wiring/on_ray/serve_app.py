@@ -3,63 +3,110 @@ manager."""
 
 import asyncio
 import contextlib
-import hashlib
-import json
-import os
+from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 from ray import serve as _serve
 from ray.exceptions import RayActorError, RayError
+from ray.serve import context as _context
 from ray.serve.config import AutoscalingConfig, AutoscalingPolicy
 
-from turnout import __version__
-from turnout.config import Config, dump
-from turnout.domain.errors import Misconfigured, Unavailable
+from turnout.config import Config
+from turnout.domain.errors import Misconfigured
 from turnout.domain.slots import deployment_name
 from turnout.domain.video_model import Model
 from turnout.launch.ray.bundles import LEADER, gang_bundles
-from turnout.observe import get_log, start_logging
+from turnout.observe import start_logging
 from turnout.wiring.on_ray.gang_replica import VideoGenerator
-from turnout.wiring.on_ray.manager_actor import NAMESPACE, end_manager, ensure_manager, find_manager, ray
-from turnout.wiring.on_ray.queue_cache import dump_model
-from turnout.wiring.signals import on_stop
+from turnout.wiring.on_ray.manager_actor import ensure_manager, find_manager, terms_of
+from turnout.wiring.on_ray.ray_identity import (
+    KEEPER,
+    OURS,
+    gang_version,
+    ingress_version,
+    manager_terms,
+    manager_version,
+    mark_of,
+    marked,
+    namespace_of,
+)
 
-serve = cast("Any", _serve)
-log = get_log()
+serve, context = cast("Any", _serve), cast("Any", _context)
 
-APP = "turnout"  # as we deploy it; whoever uses `serve run` or `serve deploy` may call it otherwise
-MANAGER = "Manager"
 _ANSWER_S = 20.0
-_OBJECT_STORE_BYTES = 200 * 2**20
-_HEALTH = {"health_check_period_s": 5.0, "health_check_timeout_s": 30.0}
+_POLICY = "turnout.wiring.on_ray.scaling_policy:GangPolicy"
 
 
 class ManagerKeeper:
     """Makes the detached manager and answers for its health, so that `serve status` tells of it."""
 
-    async def __init__(self, config: Config, digest: str, *gangs: Any) -> None:
+    async def __init__(self, config: Config, reread: Callable[[], Config] | None, *gangs: Any) -> None:
         start_logging(config.log_level, role="keeper")
         self._config = config
-        self._digest = digest
-        await asyncio.to_thread(ensure_manager, config, digest)
+        self._reread = reread
+        self._app: str = serve.get_replica_context().app_name
+        await self._ensure()
+
+    async def reconfigure(self, user_config: Mapping[str, str]) -> None:
+        """Serve calls it at the start, and when `user_config` alone has changed: then the file has changed in what gangs do
+        not use. The manager is replaced, and they go on."""
+        if OURS not in user_config:
+            raise Misconfigured(f"user_config of {KEEPER}: `turnout ray app` prints what belongs there")
+        if self._reread is not None:
+            self._config = await asyncio.to_thread(self._reread)
+            await self._ensure()
 
     async def check_health(self) -> None:
-        manager = find_manager() or await asyncio.to_thread(ensure_manager, self._config, self._digest)
-        async with asyncio.timeout(20):
-            await manager.health.remote()
+        if find_manager(namespace_of(self._config)) is None:
+            await self._ensure()
+        await self._tell(there=True)
+
+    async def __del__(self) -> None:
+        """Serve awaits this before it ends the replica."""
+        with contextlib.suppress(RayError, TimeoutError):
+            await self._tell(there=False)
+
+    async def _ensure(self) -> None:
+        await asyncio.to_thread(self._make_manager)
+        await self._tell(there=True)
+
+    def _make_manager(self) -> None:
+        """Unless another application keeps one for the same service: the two would kill each other's."""
+        manager = find_manager(namespace_of(self._config))
+        found = terms_of(manager) if manager else None
+        if found and found.app != self._app and found.app in our_applications(namespace_of(self._config)):
+            raise Misconfigured(f"the Serve application {found.app} serves this redis_prefix already")
+        ensure_manager(self._config, manager_terms(self._config, self._app))
+
+    async def _tell(self, *, there: bool) -> None:
+        manager = find_manager(namespace_of(self._config))
+        if manager is not None:
+            async with asyncio.timeout(_ANSWER_S):
+                await manager.keep.remote(there)
 
 
-def build_app(config: Config, *, ingress: bool = False) -> Any:
-    """What `serve.run` takes. With `ingress` the gateway is part of it, behind Serve's own HTTP server."""
+def build_app(
+    config: Config,
+    *,
+    ingress: bool = False,
+    objects_at: str | None = None,
+    reread: Callable[[], Config] | None = None,
+) -> Any:
+    """What `serve.run` takes. With `ingress` the gateway is part of it, behind Serve's own HTTP server. `objects_at` is the
+    node that has the objects, where not all have them; `reread` reads the configuration again on any node."""
     gangs = [
-        deploy_gang(config, model, slot)
+        deploy_gang(config, model, slot, objects_at)
         for model in config.models_on_ray
         for slot in range(model.max_replicas)
     ]
     keeper = serve.deployment(ManagerKeeper).options(
-        name=MANAGER, num_replicas=1, ray_actor_options={"num_cpus": 0}, **_HEALTH
+        name=KEEPER,
+        num_replicas=1,
+        ray_actor_options=_light(config.ray_manager_labels),
+        user_config=mark_of(config),
+        **_health(config),
     )
-    managed = keeper.bind(config, digest_of(config), *gangs)
+    managed = _versioned(keeper, manager_version(config)).bind(config, reread, *gangs)
     return entrypoint(config, managed) if ingress else managed
 
 
@@ -67,133 +114,64 @@ def entrypoint(config: Config, manager: Any) -> Any:
     """The gateway's deployment."""
     from turnout.wiring.on_ray.ingress import APIEntrypoint
 
-    return (
-        serve.deployment(serve.ingress()(APIEntrypoint))
-        .options(
-            name=APIEntrypoint.__name__,
-            num_replicas=1,
-            max_ongoing_requests=1000,
-            ray_actor_options={"num_cpus": 0},
-            **_HEALTH,
-        )
-        .bind(config, manager)
+    gateway = serve.deployment(serve.ingress()(APIEntrypoint)).options(
+        name=APIEntrypoint.__name__,
+        num_replicas=1,
+        max_ongoing_requests=1000,
+        ray_actor_options=_light(config.ray_ingress_labels),
+        **_health(config),
     )
+    return _versioned(gateway, ingress_version(config)).bind(config, manager)
 
 
-def deploy_gang(config: Config, model: Model, slot: int) -> Any:
+def deploy_gang(config: Config, model: Model, slot: int, objects_at: str | None) -> Any:
     """One slot's deployment: none or one replica, which is one gang."""
-    return (
-        serve.deployment(VideoGenerator)
-        .options(
-            name=deployment_name(model.name, slot),
-            autoscaling_config=AutoscalingConfig(
-                min_replicas=0,
-                initial_replicas=0,
-                max_replicas=1,
-                upscale_delay_s=1.0,  # for an idle gang to take it first
-                downscale_delay_s=0.0,  # the policy knows how long it was idle
-                downscale_to_zero_delay_s=0.0,
-                policy=AutoscalingPolicy(
-                    policy_function="turnout.wiring.on_ray.scaling_policy:GangPolicy",
-                    policy_kwargs={"model": dump_model(model), "slot": slot},
-                ),
+    gang = serve.deployment(VideoGenerator).options(
+        name=deployment_name(model.name, slot),
+        autoscaling_config=AutoscalingConfig(
+            min_replicas=0,
+            max_replicas=1,
+            upscale_delay_s=1.0,  # for an idle gang to take it first
+            downscale_delay_s=0.0,  # the manager knows how long it was idle
+            downscale_to_zero_delay_s=0.0,
+            policy=AutoscalingPolicy(
+                policy_function=_POLICY,
+                policy_kwargs={"namespace": namespace_of(config), "model": model.name, "slot": slot},
             ),
-            ray_actor_options={"num_cpus": LEADER["CPU"]},
-            placement_group_bundles=[dict(bundle) for bundle in gang_bundles(model)],
-            placement_group_strategy=config.ray_strategy,
-            graceful_shutdown_timeout_s=config.drain_s + 15.0,
-            graceful_shutdown_wait_loop_s=0.2,
-            **_HEALTH,
-        )
-        .bind(config, model.name, slot)
+        ),
+        ray_actor_options={"num_cpus": LEADER["CPU"]},
+        placement_group_bundles=[dict(bundle) for bundle in gang_bundles(model)],
+        placement_group_strategy=config.ray_strategy,
+        graceful_shutdown_timeout_s=config.drain_s + 15.0,
+        graceful_shutdown_wait_loop_s=0.2,
+        **_health(config),
     )
+    return _versioned(gang, gang_version(config, model.name)).bind(config, model.name, slot, objects_at)
 
 
-def digest_of(config: Config) -> str:
-    """The same for the same configuration and version of Turnout."""
-    return hashlib.sha256(json.dumps([__version__, dump(config)], sort_keys=True).encode()).hexdigest()[:16]
+def _versioned(deployment: Any, version: str) -> Any:
+    """Serve replaces a deployment whose version is another one; left to itself it gives a new one at every `serve.run`,
+    and every gang would be drained because a port has changed. (`serve deploy` sets one version for all of them.)"""
+    return deployment.options(version=version, _internal=True)
 
 
-def connect(address: str | None) -> None:
-    """Joins the cluster at `address`, or starts one on this machine that ends with this process, and whose processes' logs
-    come out here. Raises Unavailable when there is none, or it does not take our token."""
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # what Ray would tell others of us
-    if address is not None:
-        try:
-            # Logs stay on their nodes: one process cannot print those of all ranks.
-            ray.init(address=address, namespace=NAMESPACE, log_to_driver=False, logging_level="warning")
-        except (ConnectionError, RuntimeError, ValueError, RayError) as err:
-            raise Unavailable(f"no Ray cluster at {address}: {str(err).strip().splitlines()[0]}") from err
-        return
-    # Nothing large goes through Ray's object store.
-    ray.init(
-        address="local",
-        namespace=NAMESPACE,
-        include_dashboard=False,
-        logging_level="warning",
-        object_store_memory=_OBJECT_STORE_BYTES,
-    )
+def _light(labels: Mapping[str, str]) -> dict[str, Any]:
+    """What an actor takes that waits more than it computes, on nodes with such labels."""
+    return {"num_cpus": 0, **({"label_selector": dict(labels)} if labels else {})}
 
 
-def refuse_unreachable_redis(config: Config) -> None:
-    """The embedded Redis has a socket on this machine only."""
-    here = ray.util.get_node_ip_address()
-    elsewhere = {n["NodeManagerAddress"] for n in ray.nodes() if n["Alive"]} - {here, "127.0.0.1"}
-    if elsewhere and (config.redis_url or "unix:").startswith("unix:"):
-        raise Misconfigured(
-            f"nodes on other machines ({', '.join(sorted(elsewhere))}) cannot reach the embedded Redis: "
-            "give a --redis-url that all of them reach"
-        )
+def _health(config: Config) -> dict[str, float]:
+    return {
+        "health_check_period_s": config.ray_health_period_s,
+        "health_check_timeout_s": config.ray_health_timeout_s,
+    }
 
 
-async def run_on_ray(config: Config, address: str | None) -> None:
-    """Deploys, stays until SIGTERM, then drains and removes what it deployed."""
-    await asyncio.to_thread(connect, address)
-    stopping = asyncio.Event()
-    on_stop(stopping.set)  # after Ray, which sets a handler of its own
-    refuse_unreachable_redis(config)
-    await asyncio.to_thread(run_app, config)
-    log.info("deployed on ray", nodes=sum(node["Alive"] for node in ray.nodes()))
-    await stopping.wait()
-    await asyncio.to_thread(take_down)
-    ray.shutdown()
-
-
-def run_app(config: Config) -> None:
-    """Deploys on the cluster that this process is connected to; returns when all that should run does. What runs
-    already is left as it is: Serve would replace every gang, though nothing has changed."""
-    if runs_already(config):
-        log.info("taken over on ray")
-        return
-    serve.start(proxy_location="Disabled")
-    serve.run(build_app(config), name=APP, route_prefix=None)
-
-
-def runs_already(config: Config) -> bool:
-    """Whether somebody has deployed this very configuration, all of which is well."""
-    app, manager = our_applications().get(APP), find_manager()
-    if app is None or manager is None or str(app.status.value) != "RUNNING":
-        return False
+def our_applications(namespace: str) -> dict[str, dict[str, Any]]:
+    """This service's, whatever they are called, as Serve tells of them; none when Serve is not there."""
     try:
-        return ray.get(manager.health.remote(), timeout=_ANSWER_S).config_digest == digest_of(config)
-    except RayError:
-        return False
-
-
-def our_applications() -> dict[str, Any]:
-    """Those that were built here, whatever they are called; none when Serve is on its way out."""
-    try:
-        applications = serve.status().applications
+        client = context._get_global_client(raise_if_no_controller_running=False)
+        applications: dict[str, dict[str, Any]] = client.get_serve_details()["applications"] if client else {}
     except RayActorError:
         return {}
-    return {name: app for name, app in applications.items() if name == APP or MANAGER in app.deployments}
-
-
-def take_down() -> None:
-    """Drains the gangs, then removes all that `run_app` brought; Serve itself, too, unless others use it."""
-    for name in our_applications():
-        serve.delete(name)
-    end_manager()
-    with contextlib.suppress(RayActorError):  # somebody else has just shut it down
-        if not serve.status().applications:
-            serve.shutdown()
+    return {name: app for name, app in applications.items() if marked(app) == namespace}

@@ -1,0 +1,28 @@
+"""What `turnout ray` prints; the cluster itself is in tests/on_ray."""
+
+import yaml
+from tests.cli.conftest import Cli
+
+from turnout.cli.ray_commands import describe
+
+
+def test_what_serve_says_of_a_deployment_is_shown() -> None:
+    from turnout.wiring.on_ray.cluster_status import ClusterStatus
+
+    deployments = {"Manager": "HEALTHY", "VideoGenerator-m-0": "UPDATING"}
+    told = describe(
+        ClusterStatus([], deployments, {"VideoGenerator-m-0": "1 replica:\n waits for {'GPU': 8}"})
+    )
+    assert "VideoGenerator-m-0: 1 replica: waits for {'GPU': 8}" in told
+    assert "Manager:" not in told
+
+
+def test_the_file_for_serve_deploy_is_printed(bare_cli: Cli) -> None:
+    (bare_cli.cwd / "t.yaml").write_text("redis_prefix: prod\n")
+    done = bare_cli("ray", "app", "--config", "t.yaml", "--ingress")
+    assert done.code == 0, done.err
+    [app] = yaml.safe_load(done.out)["applications"]
+    assert (app["name"], app["import_path"]) == ("turnout-prod", "turnout.serve:app")
+    assert (app["args"]["config"], app["args"]["ingress"]) == ("t.yaml", True)
+    [manager] = app["deployments"]
+    assert manager["user_config"]["turnout"] == "turnout-prod"
