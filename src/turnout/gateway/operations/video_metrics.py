@@ -18,11 +18,11 @@ from turnout.domain.tasks import (
     Finished,
     Interrupted,
     Progressed,
-    Stage,
     Submitted,
     Task,
     TaskId,
 )
+from turnout.domain.video_stages import STEP, StageClock
 from turnout.gateway.exposition import counter, histogram
 from turnout.ports.events import Recorded
 
@@ -30,26 +30,18 @@ _MAX_FOLLOWED = 10_000
 _MAX_TIMES = 500  # of one attempt
 _SECONDS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0, 3000.0)
 _RATIOS = (0.25, 0.5, 0.75, 0.9, 1.0, 1.1, 1.25, 1.5, 2.0, 3.0, 5.0, 10.0)
-QUEUED, STEP = "queued", "step"
 
 _Name = TypeVar("_Name")
 
 
 @dataclass(slots=True)
 class _Story:
-    """`stage` is the one that the task is in `since` then; `promised` is when it was first said to end."""
+    """`promised` is when the task was first said to end."""
 
-    stage: str
-    since: float
-    step: int = 0
+    clock: StageClock = field(default_factory=StageClock)
     times: list[tuple[str, float]] = field(default_factory=list[tuple[str, float]])
     began: float | None = None
     promised: float | None = None
-
-    def enter(self, stage: str, at: float) -> None:
-        if self.stage != Stage.DENOISING and len(self.times) < _MAX_TIMES:
-            self.times.append((self.stage, max(0.0, at - self.since)))
-        self.stage, self.since = stage, at
 
 
 class VideoMetrics:
@@ -79,10 +71,8 @@ class VideoMetrics:
         if isinstance(event, Failed | Cancelled | Expired):
             self._stories.pop(recorded.task, None)
             return
-        story = self._stories.get(recorded.task)
-        if story is None:
-            story = self._begin(recorded.task, event)
-        else:
+        story = self._stories.get(recorded.task) or self._begin(recorded.task, event)
+        if story is not None:
             self._go_on(story, event)
         if story is not None and task is not None:
             self._tell(story, task, event)
@@ -91,50 +81,23 @@ class VideoMetrics:
 
     def _begin(self, task: TaskId, event: Event) -> _Story | None:
         """A gateway may have started in the middle of it."""
-        match event:
-            case Submitted(at=at):
-                story = _Story(QUEUED, at)
-            case Claimed(at=at):
-                story = _Story(Stage.LOADING, at)
-            case Progressed(at=at, stage=stage, step=step):
-                story = _Story(stage, at, step)
-            case Interrupted(at=at):
-                story = _Story(QUEUED, at)
-            case _:
-                return None
-        self._stories[task] = story
+        if not isinstance(event, Submitted | Claimed | Progressed | Interrupted):
+            return None
+        story = self._stories[task] = _Story()
         if len(self._stories) > _MAX_FOLLOWED:
             self._stories.popitem(last=False)
         return story
 
     def _go_on(self, story: _Story, event: Event) -> None:
-        match event:
-            case Claimed(at=at):
-                story.enter(Stage.LOADING, at)
-            case Progressed(at=at, stage=Stage.DENOISING, step=step) if story.stage == Stage.DENOISING:
-                self._stepped(story, at, step)
-            case Progressed(at=at, stage=stage, step=step):
-                if stage != story.stage:
-                    story.enter(stage, at)
-                    story.step = step
-            case Interrupted(at=at):
-                story.stage, story.since = QUEUED, at  # what was cut is no stage's time
-            case Finished(at=at):
-                story.enter("", at)
-            case _:
-                pass
+        time = story.clock.see(event)
+        if time is not None and time.whole:  # what was cut is no stage's time
+            if len(story.times) < _MAX_TIMES:
+                story.times.append((time.stage, time.seconds))
+            if time.stage == STEP:
+                self._steps += 1
+                self._steps_s += time.seconds
         if isinstance(event, Progressed) and event.eta_s and story.promised is None:
             story.began, story.promised = event.at, event.at + event.eta_s
-
-    def _stepped(self, story: _Story, at: float, step: int) -> None:
-        if step <= story.step:
-            return
-        seconds = max(0.0, at - story.since) / (step - story.step)
-        if len(story.times) < _MAX_TIMES:
-            story.times.append((STEP, seconds))
-        story.since, story.step = at, step
-        self._steps += 1
-        self._steps_s += seconds
 
     def _tell(self, story: _Story, task: Task, event: Event) -> None:
         for stage, seconds in story.times:
