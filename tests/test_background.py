@@ -83,6 +83,7 @@ _AWAITED = "the coroutine that makes it waits for it"
 _REQUEST = "ends with its request or connection"
 _MADE_ELSEWHERE = {
     "adapters/oidc.py": (1, "a fetch of keys: it logs why it failed, and the next token starts another"),
+    "adapters/otlp.py": (1, "the end of a process waits for it, for a while"),
     "adapters/tunnel/mux.py": (6, _REQUEST),
     "adapters/tunnel/worker_end.py": (1, "one tunnel: dialled again by the loop when it is gone"),
     "background.py": (3, "the mechanism itself"),

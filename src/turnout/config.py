@@ -50,6 +50,13 @@ def _blobs(where: str) -> str:
     return where
 
 
+def _otlp_url(url: str) -> str:
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname or "@" in parts.netloc:
+        raise ValueError("an http or https URL without a password, as http://127.0.0.1:4318/v1/traces")
+    return url
+
+
 DEFAULT_MODELS: Mapping[str, Mapping[str, Any]] = {
     "wan-tiny-t2v": {
         "weights": "builtin:wan-tiny-t2v",
@@ -176,6 +183,8 @@ class Config:
     limit_chat_tokens_per_minute: Limit = 0
     limit_chat_concurrency: Limit = 500
     metrics_auth: bool = False
+    traces_endpoint: Annotated[str, AfterValidator(_otlp_url)] | None = None
+    traces_sample: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)] = 0.01
     max_connections: Count = 8192
     max_connections_per_address: Count = 1024
     trusted_proxies: str = ""

@@ -156,14 +156,15 @@ def name_process(**fields: Any) -> None:
     _process_fields.update(fields)
 
 
-def name_request(request_id: str) -> None:
-    """Puts the id on every line that is logged for this request from now on."""
-    structlog.contextvars.bind_contextvars(request=request_id)
+def name_request(request_id: str, trace: str | None = None) -> None:
+    """Puts the ids on every line that is logged for this request from now on."""
+    structlog.contextvars.bind_contextvars(request=request_id, **({"trace": trace} if trace else {}))
 
 
-def name_attempt(task: str, attempt: int) -> None:
-    """Puts both on every line that this thread logs from now on."""
-    structlog.contextvars.bind_contextvars(task=task, attempt=attempt)
+def name_attempt(task: str, attempt: int, trace: str | None = None) -> None:
+    """Puts them on every line that this thread logs from now on."""
+    structlog.contextvars.unbind_contextvars("trace")
+    structlog.contextvars.bind_contextvars(task=task, attempt=attempt, **({"trace": trace} if trace else {}))
 
 
 def name_gang(gang: str) -> None:

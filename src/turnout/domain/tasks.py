@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Literal, NewType
 
+from turnout.domain.trace_context import trace_field
 from turnout.domain.video import VideoSpec
 
 TaskId = NewType("TaskId", str)
@@ -65,7 +66,8 @@ class Task:
     """`attempt` is the fence: an event that carries an older number changes nothing. `name` is the caller's own id for it,
     which only its tenant knows it by.
 
-    `failures` counts the attempts that died; a drained attempt does not count.
+    `failures` counts the attempts that died; a drained attempt does not count. `traceparent` is the request that submitted
+    it, in a trace of its caller's or ours.
     """
 
     id: TaskId
@@ -78,6 +80,7 @@ class Task:
     webhook_url: str | None = None
     remixed_from: TaskId | None = None
     name: str | None = None
+    traceparent: str | None = None
     state: State = State.QUEUED
     attempt: int = 0
     failures: int = 0
@@ -98,6 +101,11 @@ class Task:
     @property
     def ended(self) -> bool:
         return self.state in TERMINAL
+
+    @property
+    def log_ids(self) -> dict[str, str | int]:
+        """What log lines on it name."""
+        return {"task": self.id, "attempt": self.attempt, **trace_field(self.traceparent)}
 
 
 @dataclass(frozen=True, slots=True)

@@ -102,7 +102,7 @@ class Attempt:
         self._lost: Stale | None = None
         self._step = 0
         self._moved_at = time.monotonic()
-        self._log = log.bind(task=task.id, attempt=task.attempt)
+        self._log = log.bind(**task.log_ids)
         self._uploads: set[asyncio.Future[None]] = set()
         self._untold: set[str] = set()  # objects of this attempt that nobody was told of
         self._checkpoints = {task.checkpoint} if task.checkpoint else set[str]()  # the next one replaces them

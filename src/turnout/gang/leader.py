@@ -49,7 +49,7 @@ class Leader:
         while not self._draining:
             task = await self._claim(loading=not loading.done())
             if task is not None:
-                log.info("task claimed", task=task.id, attempt=task.attempt, checkpoint=task.checkpoint)
+                log.info("task claimed", **task.log_ids, checkpoint=task.checkpoint)
                 attempt = Attempt(self._context, task, loading, pace, lambda: self._draining)
                 await attempt.run()
                 pace, idle_since = attempt.pace, None

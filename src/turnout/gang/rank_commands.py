@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from turnout.domain.tasks import Task, TaskId
+from turnout.domain.trace_context import trace_field
 from turnout.domain.video import VideoSpec
 from turnout.engines.base import EngineError, Frame, RanksLost, Rendering, VideoEngine
 from turnout.gang.group import Group
@@ -24,10 +25,11 @@ class Job:
     spec: VideoSpec
     task: TaskId
     attempt: int
+    trace: str | None = None
 
 
 def job_of(task: Task) -> Job:
-    return Job(task.spec, task.id, task.attempt)
+    return Job(task.spec, task.id, task.attempt, trace_field(task.traceparent).get("trace"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +116,7 @@ def obey(group: Group, engine: VideoEngine, heartbeat: RankHeartbeat) -> None:
         heartbeat.moved()
         match command:
             case Begin(job) | Resume(job):
-                name_attempt(job.task, job.attempt)
+                name_attempt(job.task, job.attempt, job.trace)
                 rendering = _follow(engine, command)
             case Advance() | Decode() if rendering is not None:
                 rendering = _go_on(rendering, command)

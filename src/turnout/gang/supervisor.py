@@ -199,7 +199,7 @@ class GangSupervisor:
             for task in await self._queue.release(
                 self._orders.model, self._orders.gang, reason, counts=counts
             ):
-                log.warning("task put back", task=task.id, state=task.state, attempt=task.attempt)
+                log.warning("task put back", **task.log_ids, state=task.state)
         except Unavailable as err:
             log.warning("tasks were not put back; their lease will run out", error=str(err))
 

@@ -76,7 +76,7 @@ def create_app(gateway: Gateway) -> FastAPI:
     app.add_middleware(UnexpectedErrors)
     config = gateway.config
     app.add_middleware(BodyLimit, max_bytes=config.max_body_bytes, max_bytes_in_all=config.max_bodies_bytes)
-    app.add_middleware(StandardHeaders)
+    app.add_middleware(StandardHeaders, tracer=gateway.tracer)
     if origins := config.allowed_origins:
         app.add_middleware(
             CORSMiddleware,

@@ -9,7 +9,7 @@ import secrets
 import ssl
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Annotated, cast
 
@@ -30,6 +30,7 @@ from turnout.gateway.chat.demand_feed import DemandFeed
 from turnout.gateway.chat.direct import DirectRoutes
 from turnout.gateway.chat.routes_feed import RoutesFeed
 from turnout.gateway.chat.switchboard import Switchboard
+from turnout.gateway.exposition import counter
 from turnout.gateway.key_ring import KeyRing
 from turnout.gateway.open_access import OpenAccess
 from turnout.gateway.operations.gang_list import GangList
@@ -37,6 +38,7 @@ from turnout.gateway.operations.history import History
 from turnout.gateway.operations.metrics import Metrics, RequestFigures, SharedFigures
 from turnout.gateway.operations.readiness import ReadinessCheck
 from turnout.gateway.operations.service_metrics import ServiceMetrics
+from turnout.gateway.request_tracer import RequestTracer
 from turnout.gateway.revocation import Revocations
 from turnout.gateway.videos.live_events import LiveEvents
 from turnout.gateway.videos.submission import Submissions
@@ -63,6 +65,7 @@ from turnout.ports.service_health import DataHealth
 from turnout.ports.sessions import SessionStore
 from turnout.ports.shares import ShareStore
 from turnout.ports.tasks import TaskLog
+from turnout.ports.traces import SpanSink
 from turnout.ports.usage import UsageLog
 from turnout.ports.webhooks import WebhookSecretStore
 from turnout.ports.workers import OrderStore, WorkerStore
@@ -96,6 +99,7 @@ class GatewayStores:
     budgets: BudgetStore
     gangs: GangReports
     data: DataHealth
+    spans: SpanSink | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +121,7 @@ class Gateway:
     readiness: ReadinessCheck
     gangs: GangList
     history: History
+    tracer: RequestTracer | None
     # videos
     live: LiveEvents
     estimates: TimeEstimates
@@ -172,7 +177,12 @@ def build_gateway(
     chat_usage = ChatUsage(stores.usage, name, time.time)
     chat_metrics = ChatMetrics(switchboard.demand)
     budgets = BudgetChecks(stores.budgets, config.currency, time.time)
-    admission = ChatAdmission(keys, shares, switchboard, routes, chat_usage, chat_metrics, direct, budgets)
+    tracer = None if stores.spans is None else RequestTracer(stores.spans, config.traces_sample)
+    if tracer is not None:  # a call names the request's own span instead of the caller's
+        relay_settings = replace(relay_settings, forwarded=relay_settings.forwarded - {"traceparent"})
+    admission = ChatAdmission(
+        keys, shares, switchboard, routes, chat_usage, chat_metrics, direct, budgets, tracer
+    )
     relay = Relay(admission, relay_settings, tls)
     revocations = Revocations(keys, stores.workers, routes, relay, worker_of)
     demand = DemandFeed(name, stores.demand, switchboard, time.monotonic)
@@ -242,7 +252,7 @@ def build_gateway(
                 catalog,
                 config.gpu_prices,
             ),
-            (chat_metrics.text, budgets.text),
+            (chat_metrics.text, budgets.text, partial(_dropped_spans, stores.spans)),
         ),
         background=background,
         readiness=ReadinessCheck(
@@ -250,6 +260,7 @@ def build_gateway(
         ),
         gangs=gangs,
         history=history,
+        tracer=tracer,
         live=live,
         estimates=estimates,
         wait_reasons=wait_reasons,
@@ -276,6 +287,11 @@ def build_gateway(
         chat_usage=chat_usage,
         relay=relay,
     )
+
+
+def _dropped_spans(spans: SpanSink | None) -> str:
+    dropped = 0 if spans is None else spans.dropped
+    return counter("turnout_trace_spans_dropped_total", "Spans that no receiver took.", (), [((), dropped)])
 
 
 async def gateway_of(conn: HTTPConnection) -> Gateway:

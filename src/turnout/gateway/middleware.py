@@ -2,6 +2,8 @@
 
 import itertools
 import secrets
+import time
+from dataclasses import replace
 
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -9,7 +11,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from turnout.domain.body_budget import SMALL_BODY_BYTES, BodyBudget
 from turnout.domain.error_table import INTERNAL_ERROR
 from turnout.domain.errors import TooLarge, Unavailable
+from turnout.domain.trace_context import TRACEPARENT, SpanKind, TraceSpan, read_traceparent
 from turnout.gateway.problems import respond_to, to_response
+from turnout.gateway.request_tracer import RequestTrace, RequestTracer
 from turnout.observe import get_log, name_request
 
 # As ASGI has them: names in lower case.
@@ -27,6 +31,9 @@ _numbers = itertools.count(1)
 
 TENANT = "tenant"
 """Where in a request's state it is told whose it is, once that is known."""
+TRACE = "traceparent"
+"""Where in a request's state it is told in which trace it is, if it is in one."""
+_TRACED = ("/v1/", "/generate")  # what users ask for, not what watches over the service
 
 
 class BodyLimit:
@@ -73,27 +80,66 @@ class BodyLimit:
 
 
 class StandardHeaders:
-    """Adds the headers that a response does not set itself, and an id of the request that its logs have, too."""
+    """Adds the headers that a response does not set itself, and an id of the request that its logs have, too. Tells `tracer`
+    of the requests that are traced."""
 
-    def __init__(self, app: ASGIApp) -> None:
+    def __init__(self, app: ASGIApp, tracer: RequestTracer | None = None) -> None:
         self._app = app
+        self._tracer = tracer
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return await self._app(scope, receive, send)
 
-        request_id = f"{_PREFIX}{next(_numbers):x}"
-        name_request(request_id)
+        request_id, status, began = f"{_PREFIX}{next(_numbers):x}", 0, time.time()
+        trace = self._begin(scope)
+        name_request(request_id, trace.context.trace if trace else None)
 
         async def guarded(message: Message) -> None:
+            nonlocal status
             if message["type"] == "http.response.start":
+                status = message["status"]
                 headers = list(message.get("headers", ()))
                 given = {name for name, _ in headers}
                 own = ((b"x-request-id", request_id.encode()), *_HEADERS)  # what the relay answered has an id
                 message["headers"] = headers + [one for one in own if one[0] not in given]
             await send(message)
 
-        await self._app(scope, receive, guarded)
+        try:
+            await self._app(scope, receive, guarded)
+        finally:
+            if trace is not None and trace.context.sampled and self._tracer is not None:
+                self._tracer.sink.record(_request_span(scope, trace, request_id, status, began))
+
+    def _begin(self, scope: Scope) -> RequestTrace | None:
+        """Its trace: ours, or the caller's, which its log lines and its task name then."""
+        given: bytes | None = None
+        for name, value in scope["headers"]:
+            if name == TRACEPARENT:
+                given = value
+        if self._tracer is not None and scope["path"].startswith(_TRACED):
+            trace = self._tracer.begin(given)
+        else:
+            context = None if given is None else read_traceparent(given.decode("latin-1"))
+            trace = None if context is None else RequestTrace(replace(context, sampled=False), None)
+        if trace is not None:
+            scope.setdefault("state", {})[TRACE] = trace.context.traceparent
+        return trace
+
+
+def _request_span(scope: Scope, trace: RequestTrace, request_id: str, status: int, began: float) -> TraceSpan:
+    method, route = scope["method"], str(getattr(scope.get("route"), "path", "unmatched"))
+    return TraceSpan(
+        f"{method} {route}" if route != "unmatched" else "unmatched",
+        "gateway",
+        trace.context,
+        trace.parent,
+        began,
+        time.time(),
+        {"http.route": route, "http.response.status_code": status, "turnout.request": request_id},
+        SpanKind.SERVER,
+        error=str(status or "cut") if status >= 500 or not status else None,
+    )
 
 
 class UnexpectedErrors:

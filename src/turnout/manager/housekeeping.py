@@ -93,7 +93,7 @@ class Housekeeper:
                 for overdue in watch.look(held, asked_at, time.monotonic()):
                     task = await self.queue.take_back(overdue)
                     if task is not None:
-                        log.warning("lease ran out", task=task.id, attempt=task.attempt, state=task.state)
+                        log.warning("lease ran out", **task.log_ids, state=task.state)
         except Unavailable:
             for watch in self.watches.values():
                 watch.interrupted()

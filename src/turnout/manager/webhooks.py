@@ -8,15 +8,18 @@ import hmac
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from enum import Enum
+from urllib.parse import urlsplit
 
 from pydantic import BaseModel
 
 from turnout.domain.errors import Misconfigured, TurnoutError
 from turnout.domain.signed_urls import UrlSigner
 from turnout.domain.tasks import Task
+from turnout.domain.video_spans import delivery_span
 from turnout.domain.webhook_secrets import secret_bytes, signing
 from turnout.observe import get_log
 from turnout.ports.network import Fetcher
+from turnout.ports.traces import SpanSink
 from turnout.ports.webhooks import Delivery, Outbox, WebhookSecretStore
 from turnout.schemas.openai_json import Video, video_of
 
@@ -105,13 +108,16 @@ async def deliver_due(
     retention_s: float,
     urls: UrlSigner,
     chance: Callable[[], float],
+    spans: SpanSink | None = None,
 ) -> int:
     """Sends what is due, side by side; returns how many were tried. `service_secret` signs for tenants without their own."""
     due = await outbox.due(now(), _HOLD_S, _BATCH)
     async with asyncio.TaskGroup() as group:
         for delivery in due:
             group.create_task(
-                _deliver(delivery, outbox, fetcher, secrets, service_secret, now, retention_s, urls, chance),
+                _deliver(
+                    delivery, outbox, fetcher, secrets, service_secret, now, retention_s, urls, chance, spans
+                ),
                 name=f"webhook {delivery.task.id}",
             )
     return len(due)
@@ -127,19 +133,24 @@ async def _deliver(
     retention_s: float,
     urls: UrlSigner,
     chance: Callable[[], float],
+    spans: SpanSink | None,
 ) -> None:
     task, tries = delivery.task, delivery.tries
     if task.webhook_url is None:
         return await outbox.done(task.id)
     body = body_of(task, retention_s, urls)
-    status, problem = None, None
+    status, problem, began = None, None, now()
     try:
         signers = signing(await secrets.find(task.tenant), service_secret, now())
         status = await fetcher.post(task.webhook_url, headers_of(task, body, signers, now()), body)
     except TurnoutError as err:
         problem = err.message
-    log = get_log().bind(task=task.id, tries=tries + 1, status=status, problem=problem)
+    log = get_log().bind(**task.log_ids, tries=tries + 1, status=status, problem=problem)
     outcome = outcome_of(status, tries)
+    host, failed = urlsplit(task.webhook_url).hostname or "", outcome is not DeliveryOutcome.DELIVERED
+    span = delivery_span(task, tries, host, began, now(), status, outcome.value if failed else None)
+    if spans is not None and span is not None:
+        spans.record(span)
     await outbox.count(outcome.name.lower())
     match outcome:
         case DeliveryOutcome.AGAIN:

@@ -201,6 +201,7 @@ def gateway_stores(stores: Stores, gangs: GangReports | None = None) -> GatewayS
         budgets=stores.budgets,
         gangs=gangs or stores.gangs,
         data=stores.data,
+        spans=stores.spans,
     )
 
 

@@ -61,6 +61,7 @@ async def manage(
                 retention_s=config.retention_s,
                 urls=urls,
                 chance=random.random,
+                spans=stores.spans,
             )
 
         budgets = BudgetAccounts(

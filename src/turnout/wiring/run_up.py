@@ -80,7 +80,7 @@ async def run_up(
                 redis_sentinel_password=None,
                 accept_after=accept_after,
             )
-            async with open_stores(config) as stores:
+            async with open_stores(replace(config, traces_endpoint=None)) as stores:
                 address = await _address(config, stores, local, listening)
                 join_token = await _join_token(stores.keys)
                 # The gateway knows only registered models: they must be there before it answers.

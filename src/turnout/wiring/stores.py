@@ -1,9 +1,11 @@
 """The adapters on Redis and the object store that roles share."""
 
+import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from turnout.adapters.object_store import ObjectBlobs, open_blobs
 from turnout.adapters.redis.audit_log import RedisAuditLog
@@ -26,6 +28,7 @@ from turnout.adapters.redis.share_store import RedisShareStore
 from turnout.adapters.redis.task_events import RedisTaskEvents
 from turnout.adapters.redis.task_log import RedisTaskLog
 from turnout.adapters.redis.task_queue import RedisQueue
+from turnout.adapters.redis.task_traces import TaskTraces
 from turnout.adapters.redis.usage_log import RedisUsage
 from turnout.adapters.redis.webhook_outbox import RedisOutbox
 from turnout.adapters.redis.webhook_secret_store import RedisWebhookSecrets
@@ -34,10 +37,14 @@ from turnout.config import Config
 from turnout.domain.errors import Misconfigured
 from turnout.domain.signed_urls import UrlSigner
 
+if TYPE_CHECKING:
+    from turnout.adapters.otlp import OtlpSpans
+
 
 @dataclass(frozen=True, slots=True)
 class Stores:
-    """One adapter for each port, all on one connection; whoever makes them closes `link` in the end."""
+    """One adapter for each port, all on one connection; whoever makes them closes them in the end. `spans` is None unless
+    traces are on."""
 
     link: RedisConnection
     blobs: ObjectBlobs
@@ -66,6 +73,12 @@ class Stores:
     manager_state: RedisManagerState
     fleet_status: RedisFleetStatus
     data: RedisDataHealth
+    spans: "OtlpSpans | None" = None
+
+    async def close(self) -> None:
+        await self.link.close()
+        if self.spans is not None:
+            await asyncio.to_thread(self.spans.close)
 
 
 def embedded_redis_dir(config: Config) -> Path:
@@ -91,16 +104,31 @@ def new_stores(config: Config) -> Stores:
     """Connects to nothing yet."""
     link = RedisConnection(find_redis_url(config), config.redis_prefix, config.accept_after)
     blobs = open_blobs(config.blobs or str(config.state_dir / "objects"), config.blobs_endpoint)
-    return stores_on(link, blobs, config.retention_s)
+    return stores_on(link, blobs, config.retention_s, _open_spans(config))
 
 
-def stores_on(link: RedisConnection, blobs: ObjectBlobs, retention_s: float) -> Stores:
-    tasks = RedisTaskLog(link, retention_s)
+def _open_spans(config: Config) -> "OtlpSpans | None":
+    if config.traces_endpoint is None:
+        return None
+    try:
+        from turnout.adapters.otlp import OtlpSpans
+    except ImportError as err:
+        raise Misconfigured(
+            f"traces_endpoint needs the extra otel (pip install turnout[otel]): {err}"
+        ) from err
+    return OtlpSpans(config.traces_endpoint)
+
+
+def stores_on(
+    link: RedisConnection, blobs: ObjectBlobs, retention_s: float, spans: "OtlpSpans | None" = None
+) -> Stores:
+    events = RedisTaskEvents(link)
+    tasks = RedisTaskLog(link, retention_s, TaskTraces(events, spans) if spans is not None else None)
     return Stores(
         link=link,
         blobs=blobs,
         tasks=tasks,
-        events=RedisTaskEvents(link),
+        events=events,
         queue=RedisQueue(link, tasks),
         backlog=RedisBacklog(link),
         gangs=RedisGangReports(link),
@@ -124,6 +152,7 @@ def stores_on(link: RedisConnection, blobs: ObjectBlobs, retention_s: float) -> 
         manager_state=RedisManagerState(link),
         fleet_status=RedisFleetStatus(link),
         data=RedisDataHealth(link),
+        spans=spans,
     )
 
 
@@ -138,7 +167,7 @@ async def open_stores(config: Config) -> AsyncGenerator[Stores]:
     try:
         yield stores
     finally:
-        await stores.link.close()
+        await stores.close()
 
 
 @asynccontextmanager

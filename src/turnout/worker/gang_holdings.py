@@ -110,5 +110,5 @@ class GangHoldings:
 
     async def _release(self, model: str, gang: GangId, reason: str) -> None:
         for task in await self._queue.release(model, gang, reason):
-            log.warning("task put back", task=task.id, gang=gang, state=task.state, attempt=task.attempt)
+            log.warning("task put back", **task.log_ids, gang=gang, state=task.state)
         await self._queue.leave(model, gang)

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 
 from turnout.domain.errors import NotFound, Unauthorized, Unavailable
 from turnout.domain.serving import EngineKind
+from turnout.domain.trace_context import trace_field_of
 from turnout.engines.engine_servers import relay_paths
 from turnout.observe import get_log
 from turnout.relay import Headers, RelayOutcome, RelayRequest, RelaySettings, Target, UpstreamCall
@@ -20,13 +21,13 @@ from turnout.worker.replica_set import ReplicaSet
 class ProxyCall(UpstreamCall):
     """One request at one engine. It counts as in flight until the relay says that it is over."""
 
-    __slots__ = ("_in_flight", "_replica", "_request_id")
+    __slots__ = ("_in_flight", "_replica", "_request")
 
     def __init__(self, request: RelayRequest, replica: str, in_flight: InFlight) -> None:
         lines = b"authorization: Bearer %b\r\n" % in_flight.key.encode() if in_flight.key else b""
         host, _, port = in_flight.address.rpartition(":")
         super().__init__(Target(host.strip("[]"), int(port)), request.path, lines)
-        self._request_id = request.request_id
+        self._request = request
         self._replica = replica
         self._in_flight = in_flight
 
@@ -35,9 +36,10 @@ class ProxyCall(UpstreamCall):
         if outcome.error is not None and not outcome.client_gone:
             get_log().warning(
                 "engine failed a request",
-                request=self._request_id.decode("latin-1"),
+                request=self._request.request_id.decode("latin-1"),
                 replica=self._replica,
                 failure=outcome.error.value,
+                **trace_field_of(self._request.headers),
             )
 
     def retry(self) -> UpstreamCall | Awaitable[UpstreamCall]:

@@ -7,6 +7,7 @@ from typing import Literal, NamedTuple
 from turnout.adapters.redis import scripts
 from turnout.adapters.redis.connection import RedisConnection, translated
 from turnout.adapters.redis.records import number, read_all, set_aside, text
+from turnout.adapters.redis.task_traces import TaskTraces
 from turnout.adapters.redis.usage_log import USAGE_MS, amounts_of
 from turnout.domain.errors import Conflict, Limited, Newer, NotFound, Stale, Unavailable
 from turnout.domain.fairness import class_base, position
@@ -42,9 +43,10 @@ class StoredTask(NamedTuple):
 
 
 class RedisTaskLog:
-    def __init__(self, link: RedisConnection, retention_s: float) -> None:
+    def __init__(self, link: RedisConnection, retention_s: float, traces: TaskTraces | None = None) -> None:
         self._link = link
         self._retention_ms = int(retention_s * 1000)
+        self._traces = traces
 
     async def submit(self, task: Task, limits: Limits, idempotency: Idempotency | None = None) -> Task:
         return (await self.submit_in_line(task, limits, idempotency))[0]
@@ -161,7 +163,7 @@ class RedisTaskLog:
         move = "end" if task.ended else "requeue" if task.state is State.QUEUED else "keep"
         ended_at = task.finished_at or 0.0
         at = event.at if event is not None else ended_at
-        return await scripts.commit(
+        written = await scripts.commit(
             self._link,
             id=task.id,
             version=version,
@@ -177,6 +179,9 @@ class RedisTaskLog:
             usage_ms=USAGE_MS,
             used=amounts_of(used_by(before, task, at)),
         )
+        if written and event is not None and self._traces is not None:
+            await self._traces.written(task, event)
+        return written
 
     async def forget(self, task: Task) -> None:
         event = EVENT.dump(Deleted(time.time()))

@@ -14,10 +14,12 @@ from turnout.domain.quotas import TenantShare
 from turnout.domain.routing import affinity_of
 from turnout.domain.serving import ReplicaId, WorkerId
 from turnout.domain.tasks import TenantId
+from turnout.domain.trace_context import trace_field_of
 from turnout.gateway.bodies import check_work
 from turnout.gateway.budget_checks import BudgetChecks
 from turnout.gateway.chat.chat_limits import ChatShares
 from turnout.gateway.chat.chat_metrics import ChatMetrics
+from turnout.gateway.chat.chat_traces import ChatTrace, begin_chat
 from turnout.gateway.chat.chat_usage import ChatUsage
 from turnout.gateway.chat.direct import DirectRoutes
 from turnout.gateway.chat.proxy_routes import ProxyRoutes
@@ -25,6 +27,7 @@ from turnout.gateway.chat.request_body import read_body
 from turnout.gateway.chat.routes_feed import RoutesFeed
 from turnout.gateway.chat.switchboard import Seat, Switchboard
 from turnout.gateway.key_ring import KeyRing, bearer, require_user
+from turnout.gateway.request_tracer import RequestTracer
 from turnout.observe import get_log
 from turnout.relay import Headers, RelayFailure, RelayOutcome, RelayRequest, UpstreamCall
 
@@ -44,9 +47,9 @@ _REPLICA_FAULTS = frozenset(
 
 class ChatRequest:
     """What stays the same while a request goes from replica to replica. It holds nothing that must be given back.
-    The body is read here, after the tenant's limits were checked."""
+    The body is read here, after the tenant's limits were checked. `trace` is None for nearly all requests."""
 
-    __slots__ = ("affinity", "ask", "began", "body", "model", "share", "tenant")
+    __slots__ = ("affinity", "ask", "began", "body", "model", "share", "tenant", "trace")
 
     def __init__(self, ask: RelayRequest, tenant: TenantId, share: TenantShare, began: float) -> None:
         self.ask = ask
@@ -55,6 +58,7 @@ class ChatRequest:
         self.began = began
         self.model, self.body = read_body(ask.body, ask.path)
         self.affinity = affinity_of(ask.body)
+        self.trace: ChatTrace | None = None
 
 
 class ChatAdmission:
@@ -68,6 +72,7 @@ class ChatAdmission:
         metrics: ChatMetrics,
         direct: DirectRoutes,
         budgets: BudgetChecks,
+        tracer: RequestTracer | None = None,
     ) -> None:
         self._keys = keys
         self.budgets = budgets
@@ -77,6 +82,7 @@ class ChatAdmission:
         self.metrics = metrics
         self.direct = direct
         self.proxied = ProxyRoutes(routes.proxy_of)
+        self._tracer = tracer
 
     def authenticate(self, authorization: bytes | None, headers: Headers) -> Awaitable[object] | None:
         authorization = self._keys.authorization(authorization, "POST", headers)
@@ -129,6 +135,8 @@ class ChatAdmission:
         except BaseException:
             share.leave()
             raise
+        if self._tracer is not None:
+            request.trace = begin_chat(self._tracer, ask, request.model, tenant, began)
         return self.seat(request, frozenset())
 
     def seat(
@@ -138,8 +146,10 @@ class ChatAdmission:
         coroutine enters it again: one that is never run would not give it back."""
         try:
             seat = self._switchboard.take(request.model, request.affinity, tried)
-        except BaseException:
+        except BaseException as err:
             request.share.leave()
+            if request.trace is not None:
+                request.trace.refused(monotonic(), err)
             raise
         if seat is None:
             request.share.leave()
@@ -156,7 +166,11 @@ class ChatAdmission:
                 err.header_lines = request.share.header_lines
             if isinstance(err, TurnoutError):
                 self.metrics.refused(err.code)
+            if request.trace is not None:
+                request.trace.refused(monotonic(), err)
             raise
+        if request.trace is not None:
+            request.trace.seated(monotonic())
         return ChatCall(self, request, seat, tried)
 
 
@@ -185,6 +199,8 @@ class ChatCall(UpstreamCall):
         else:
             direct, proxied = None, admission.proxied.find(route)
             self.target, self.request_lines = proxied.target, proxied.lines
+        if request.trace is not None:
+            self.request_lines += request.trace.line
         self.path = path
         self.body = body
         self.response_lines = request.share.header_lines + admission.budgets.header_lines(request.tenant)
@@ -219,8 +235,11 @@ class ChatCall(UpstreamCall):
         self._account(outcome, failed)
 
     def retry(self) -> "UpstreamCall | Awaitable[UpstreamCall]":
-        self._request.share.reenter()
-        return self._admission.seat(self._request, self._tried)
+        request = self._request
+        request.share.reenter()
+        if request.trace is not None:
+            request.trace.again(monotonic())
+        return self._admission.seat(request, self._tried)
 
     def _account(self, outcome: RelayOutcome, failed: bool) -> None:
         """Settles limits, usage and metrics, and says which replica failed."""
@@ -234,7 +253,7 @@ class ChatCall(UpstreamCall):
         elif outcome.client_gone and outcome.sent:  # a client that hangs up pays for the prompt all the same
             prompt = figures.guess_prompt(len(request.ask.body))
         request.share.leave(prompt + completion)
-        now = monotonic()
+        now, trace = monotonic(), request.trace
         if error is None or outcome.bytes_out or outcome.client_gone:
             work_ms = int((now - self._seated_at) * 1000) + 1
             uncounted = usage is None and outcome.status in (0, 200)
@@ -247,7 +266,12 @@ class ChatCall(UpstreamCall):
                 model=request.model,
                 replica=self._seat.route.replica,
                 failure=ended,
+                **(trace_field_of(request.ask.headers) if trace is None else {"trace": trace.trace_id}),
             )
+        if trace is not None:
+            route, first_at = self._seat.route, self._first_at
+            first = None if first_at == request.began else first_at
+            trace.finished(now, outcome, first, route.replica, route.worker, self.target)
         if self._direct is not None:
             figures.direct += 1
         figures.finished(ended, now - request.began, prompt, completion)

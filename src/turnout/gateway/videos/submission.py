@@ -141,6 +141,7 @@ class Submissions:
             priority=headers.priority,
             max_attempts=self.config.max_attempts,
             webhook_url=webhook_url,
+            traceparent=headers.traceparent,
         )
 
     async def _submit(

@@ -8,6 +8,7 @@ from fastapi import Depends, Request
 
 from turnout.domain.errors import InvalidRequest
 from turnout.domain.tasks import Priority
+from turnout.gateway.middleware import TRACE
 
 _PRIORITY = "X-Turnout-Priority"
 _IDEMPOTENCY = "Idempotency-Key"
@@ -35,6 +36,7 @@ HEADER_PARAMETERS: list[dict[str, Any]] = [
 class SubmissionHeaders:
     priority: Priority
     idempotency_key: str | None
+    traceparent: str | None = None  # the request's own span
 
 
 async def read_submission_headers(request: Request) -> SubmissionHeaders:
@@ -48,7 +50,7 @@ async def read_submission_headers(request: Request) -> SubmissionHeaders:
             _IDEMPOTENCY,
             "invalid_value",
         )
-    return SubmissionHeaders(Priority(priority), key)
+    return SubmissionHeaders(Priority(priority), key, getattr(request.state, TRACE, None))
 
 
 SubmissionHeadersDep = Annotated[SubmissionHeaders, Depends(read_submission_headers)]

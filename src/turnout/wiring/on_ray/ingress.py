@@ -92,4 +92,4 @@ class APIEntrypoint:
                 await self._chat.aclose()
             await self._fetcher.aclose()
             await self._prober.aclose()
-            await self._wires.link.close()
+            await self._wires.close()
