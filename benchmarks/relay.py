@@ -2,6 +2,7 @@
 
 `python -m benchmarks.relay [--peers NAME…] [--seconds S]`, or `python -m benchmarks relay`. The gateway is the real one, a
 process of its own with keys, limits, routing, usage and metrics; a route leads to the upstream as to a worker's proxy.
+`--traces` measures what traces cost instead: the same gateway with traces off and on, each compared with the first.
 """
 
 import argparse
@@ -153,6 +154,49 @@ async def measure(peers: Sequence[str] = tuple(PEERS), seconds: int = 2, beside:
         " usage and metrics for each request."
     )
     notes.append(pressure.note())
+    return table
+
+
+async def measure_traces(seconds: int = 4, rounds: int = 7) -> Table:
+    """CPU of a request with traces off, and on for 1 % and for all requests: the same gateway, in turns."""
+    samples = {"off": None, "off, again": None, "on, 1 %": 0.01, "on, all": 1.0}
+    environ = await _compiled()
+    table = Table(
+        "Traces: CPU of the gateway", ("load", "conns", "traces", "req/s", "p99 ms", "CPU µs", "× off")
+    )
+    upstream, pressure = free_port(), Pressure()
+    engine = Command([sys.executable, "-m", "benchmarks.relay_parts", "--port", str(upstream)])
+    with tempfile.TemporaryDirectory(prefix="relay-bench-") as made:
+        async with contextlib.AsyncExitStack() as stack:
+            await stack.enter_async_context(started("direct", engine, upstream))
+            gateways: dict[str, tuple[Proxy, str]] = {}
+            for name, sample in samples.items():
+                traces = {
+                    "traces_endpoint": f"http://127.0.0.1:{upstream}/v1/traces",
+                    "traces_sample": sample,
+                }
+                settings = LIMITS if sample is None else LIMITS | traces
+                service = await stack.enter_async_context(front(("gateway",), environ or {}, **settings))
+                await lead_to(service, upstream)
+                gateways[name] = Proxy(name, service.port, service.parts["gateway"]), service.api_key
+            for case, connections in (
+                (Case("JSON", "whole", seconds), 32),
+                (Case("events", "burst", seconds), 32),
+            ):
+                found: dict[str, list[Figures]] = {name: [] for name in samples}
+                for _ in range(rounds):
+                    for name, (proxy, key) in gateways.items():
+                        script = _wrk_script(Path(made), case.kind, key)
+                        found[name].append(await _load(proxy, case, connections, script))
+                for name, figures in found.items():
+                    one = _median(figures)
+                    times = median(a.cpu_us / b.cpu_us for a, b in zip(figures, found["off"], strict=True))
+                    table.rows.append((case.name, connections, name, one.rate, one.p99_ms, one.cpu_us, times))
+    table.notes.append(f"Medians of {rounds} rounds; × off: the median of each round's own ratio.")
+    table.notes.append(
+        "The gateway's hot modules are compiled." if environ else "Plain Python: nothing was compiled."
+    )
+    table.notes.append(pressure.note())
     return table
 
 
@@ -339,7 +383,11 @@ def main() -> int:
     parser.add_argument(
         "--beside", type=Path, help="another checkout to measure in the same run (compiled, if it is)"
     )
+    parser.add_argument("--traces", action="store_true", help="what traces cost, and nothing else")
     options = parser.parse_args()
+    if options.traces:
+        print(uvloop.run(measure_traces(options.seconds)).text())
+        return 0
     print(uvloop.run(measure(options.peers, options.seconds, options.beside)).text())
     return 0
 

@@ -85,7 +85,7 @@ class Engine(asyncio.Protocol):
             return
         self._buffer = b""
         assert self._transport
-        if buffer.startswith(b"GET "):
+        if buffer.startswith((b"GET ", b"POST /v1/traces")):
             self._transport.write(
                 _HEALTHY
             )  # some routers ask how it is and what it has before they send anything
