@@ -27,6 +27,7 @@ class LogStream:
 
     def __init__(self, stream: TextIO, max_waiting: int = _MAX_WAITING) -> None:
         self._stream = stream
+        self._file = _file_of(stream)
         self._max_waiting = max_waiting
         self.dropped = 0
         self._untold = 0  # of these, since a line was last written
@@ -59,11 +60,8 @@ class LogStream:
             try:
                 untold = self._untold
                 if untold:
-                    self._stream.write(
-                        f'{{"event": "log lines dropped", "level": "warning", "count": {untold}}}\n'
-                    )
-                self._stream.write(line)
-                self._stream.flush()
+                    line = f'{{"event": "log lines dropped", "level": "warning", "count": {untold}}}\n{line}'
+                self._put(line)
                 self._untold -= untold
             except Exception:  # noqa: BLE001 - no space, a closed pipe or stream: the process goes on without its log
                 self._drop()
@@ -72,9 +70,26 @@ class LogStream:
             if lines.empty():
                 time.sleep(_GATHER_S)
 
+    def _put(self, lines: str) -> None:
+        """Past Python's buffer, where there is a file: what a full disk did not take would stay in it, and change the exit code."""
+        if self._file is None:
+            self._stream.write(lines)
+            self._stream.flush()
+            return
+        data = lines.encode(errors="replace")
+        while data:
+            data = data[os.write(self._file, data) :]
+
     def _drop(self) -> None:
         self.dropped += 1
         self._untold += 1
+
+
+def _file_of(stream: TextIO) -> int | None:
+    try:
+        return stream.fileno()
+    except (OSError, ValueError, AttributeError):  # a stream of a test, or Ray's
+        return None
 
 
 class _FromLibraries(logging.Handler):

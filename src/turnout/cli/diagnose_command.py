@@ -4,6 +4,7 @@ import io
 import json
 import os
 import platform
+import re
 import tarfile
 import time
 from collections.abc import Iterator
@@ -12,7 +13,6 @@ from dataclasses import asdict, fields
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
-from urllib.parse import urlsplit
 
 import typer
 
@@ -185,7 +185,7 @@ def known_secrets(loaded: "Loaded", common: Common) -> set[str]:
     for field in fields(loaded.config):
         value = getattr(loaded.config, field.name)
         if field.metadata.get("secret") and value:
-            found |= {str(value), urlsplit(str(value)).password or ""}
+            found |= {str(value), *re.findall(r"://[^/@]*:([^/@]*)@", str(value))}
     found |= {v for n, v in os.environ.items() if any(w in n for w in ("KEY", "TOKEN", "SECRET", "PASSWORD"))}
     state = loaded.config.state_dir
     with suppress(OSError):

@@ -2,7 +2,8 @@
 primary: `redis+sentinel://user:password@host:port,host:port/service/db`."""
 
 from dataclasses import dataclass
-from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit, urlunsplit
+from typing import NamedTuple
+from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
 from turnout.domain.errors import Misconfigured
 
@@ -19,9 +20,24 @@ class SentinelUrl:
     sentinel_password: str | None
 
 
+class UrlParts(NamedTuple):
+    scheme: str
+    netloc: str
+    path: str
+    query: str
+
+
+def url_parts(url: str) -> UrlParts:
+    """Like `urlsplit`, of which newer versions refuse several hosts when one is an IPv6 address."""
+    scheme, _, rest = url.partition("://")
+    rest, _, query = rest.partition("?")
+    netloc, slash, path = rest.partition("/")
+    return UrlParts(scheme, netloc, slash + path, query)
+
+
 def read_sentinel_url(url: str) -> SentinelUrl | None:
     """None for the URL of a single server."""
-    parts = urlsplit(url)
+    parts = url_parts(url)
     if parts.scheme != "redis+sentinel":
         return None
     userinfo, _, hosts = parts.netloc.rpartition("@")
@@ -49,12 +65,10 @@ def read_sentinel_url(url: str) -> SentinelUrl | None:
 
 def with_passwords(url: str, password: str | None, sentinel_password: str | None) -> str:
     """The URL with passwords that are kept apart from it."""
-    parts = urlsplit(url)
-    netloc, query = parts.netloc, parts.query
+    scheme, netloc, path, query = url_parts(url)
     if password is not None:
         userinfo, _, host = netloc.rpartition("@")
         netloc = userinfo.partition(":")[0] + ":" + quote(password, safe="") + "@" + host
     if sentinel_password is not None:
         query = urlencode({**dict(parse_qsl(query)), "sentinel_password": sentinel_password})
-    # Without a host `urlunsplit` drops the slashes, and a URL of a socket would be none any more.
-    return parts.scheme + "://" + netloc + urlunsplit(("", "", parts.path, query, parts.fragment))
+    return f"{scheme}://{netloc}{path}" + (f"?{query}" if query else "")

@@ -137,8 +137,13 @@ class Mux:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._write(), name="tunnel writer")
                 group.create_task(self._read(), name="tunnel reader")
-        except* Unavailable as err:
-            raise Unavailable(f"the tunnel closed: {err.exceptions[0]}") from None
+        except (
+            BaseExceptionGroup
+        ) as group:  # not except*: Python 3.11.2 wraps what is raised there in a group
+            closed, others = group.split(Unavailable)
+            if closed is None or others is not None:
+                raise
+            raise Unavailable(f"the tunnel closed: {closed.exceptions[0]}") from None
         finally:
             for task in self._tasks:
                 task.cancel()

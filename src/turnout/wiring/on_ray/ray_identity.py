@@ -10,9 +10,9 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 from turnout import __version__
+from turnout.adapters.redis.server_url import url_parts
 from turnout.config import Config, dump
 
 OURS = "turnout"
@@ -74,7 +74,7 @@ def manager_terms(config: Config, app: str) -> ManagerTerms:
 
 def service_of(config: Config) -> str:
     """The same for all configurations of one service: it is known by its Redis and its prefix. No secret is in it."""
-    url = urlsplit(config.redis_url or f"unix:{config.state_dir}")
+    url = url_parts(config.redis_url or f"unix://{config.state_dir}")
     return _digest([url.netloc.rpartition("@")[2], url.path, config.redis_prefix])
 
 
