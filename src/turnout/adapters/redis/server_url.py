@@ -71,4 +71,4 @@ def with_passwords(url: str, password: str | None, sentinel_password: str | None
         netloc = userinfo.partition(":")[0] + ":" + quote(password, safe="") + "@" + host
     if sentinel_password is not None:
         query = urlencode({**dict(parse_qsl(query)), "sentinel_password": sentinel_password})
-    return f"{scheme}://{netloc}{path}" + (f"?{query}" if query else "")
+    return scheme + "://" + netloc + path + (f"?{query}" if query else "")
