@@ -46,7 +46,7 @@ def cluster_status(config: Config) -> ClusterStatus:
     ]
     applications = our_applications(namespace_of(config))
     parts = {name: part for app in applications.values() for name, part in app["deployments"].items()}
-    deployments = {name: str(part["status"]) for name, part in parts.items()}
+    deployments = {name: str(part["status"].value) for name, part in parts.items()}
     said = {name: str(part["message"]) for name, part in {**applications, **parts}.items()}
     messages = {name: message for name, message in said.items() if message}
     manager = find_manager(namespace_of(config))
