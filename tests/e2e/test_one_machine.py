@@ -139,7 +139,7 @@ async def test_a_video_model_is_registered_used_and_removed_over_http(tmp_path: 
         body = {"alias": "clips", "engine": "wan", "model_name": "builtin:wan-tiny-t2v", "cfg": 2}
         made = await client.post("/v1/models/register", json={**body, "family": "wan-tiny-t2v"})
         assert made.status_code == 200, made.text
-        first = (await client.post("/v1/videos", json=CLIP)).json()["id"]
+        first = (await client.post("/v1/videos", json={**CLIP, "steps": 100})).json()["id"]
 
         async def running() -> bool:
             return (await client.get(f"/v1/videos/{first}")).json()["stage"] == "denoising"
