@@ -258,3 +258,15 @@ async def test_the_model_that_comes_along_makes_embeddings_when_asked_to(state_d
             asked = {"model": "smollm2", "input": ["a red ball", "a blue box"]}
             vectors = (await engine.post("/v1/embeddings", json=asked)).json()["data"]
             assert [len(one["embedding"]) for one in vectors] == [576, 576]
+
+
+async def test_an_answer_of_llama_cpp_that_names_no_limit_ends_by_the_model_s(state_dir: Path) -> None:
+    async with running(replace(LLAMACPP.model, arguments=("--predict=8",)), state_dir) as run:
+        await run.wait_phase(Phase.READY, Phase.FAILED)
+        async with httpx.AsyncClient(base_url=f"http://{run.replica.report().address}", timeout=60) as engine:
+            story = [{"role": "user", "content": "Tell me a long story about a fox."}]
+            for named, tokens in (({}, 8), ({"max_tokens": 12}, 12)):
+                asked = {"model": "smollm2", "messages": story, "temperature": 0, **named}
+                answer = (await engine.post("/v1/chat/completions", json=asked)).json()
+                assert answer["usage"]["completion_tokens"] == tokens
+                assert answer["choices"][0]["finish_reason"] == "length"

@@ -70,6 +70,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--batch", type=int, default=0)
     parser.add_argument("--embedding", action="store_true")
     parser.add_argument("--pooling", choices=POOLING, help="of an embedding; absent: as the model was made")
+    parser.add_argument("--predict", type=int, default=-1, help="tokens of an answer that names no limit")
     parser.add_argument("--drain", type=float, default=DRAIN_S)
     serve(parser.parse_args(argv))
 
@@ -93,6 +94,7 @@ def serve(options: argparse.Namespace) -> None:
     params.kv_unified = True
     params.n_parallel = options.parallel
     params.n_ctx = options.context
+    params.n_predict = options.predict
     params.n_gpu_layers = options.gpu_layers if options.gpu_layers >= 0 else 9999
     params.embedding = options.embedding
     if options.pooling:

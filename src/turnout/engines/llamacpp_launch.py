@@ -13,6 +13,7 @@ FLAGS = (
     Flag("--gpu-layers", INTEGER),
     Flag("--parallel", INTEGER),
     Flag("--pooling", choice(*POOLING)),
+    Flag("--predict", INTEGER),
     Flag("--threads", INTEGER),
 )
 
