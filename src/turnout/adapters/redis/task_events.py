@@ -1,5 +1,6 @@
 """The events of tasks in Redis: a stream for each task, and one for all that gateways tail."""
 
+import asyncio
 from collections.abc import AsyncIterator
 
 from turnout.adapters.redis.connection import RedisConnection, translated
@@ -9,6 +10,9 @@ from turnout.ports.events import Recorded
 from turnout.schemas.task_records import EVENT
 
 _TAIL_BLOCK_MS = 2_000
+_GATHER_S = (
+    0.004  # events that come closer together than this are read together: each read costs more than an event
+)
 
 
 class RedisTaskEvents:
@@ -30,13 +34,15 @@ class RedisTaskEvents:
         return newest[0][0].decode() if newest else ""
 
     async def tail(self, after: str | None = None) -> AsyncIterator[Recorded]:
-        stream = self._link.keys.all_events()
+        loop, stream = asyncio.get_running_loop(), self._link.keys.all_events()
         cursor = after
         if cursor is None:
             cursor = await self.newest() or "0"
+        options = ("COUNT", 500, "BLOCK", _TAIL_BLOCK_MS, "STREAMS", stream)
         while True:
+            asked = loop.time()
             async with translated():
-                read = await self._link.client.xread({stream: cursor}, count=500, block=_TAIL_BLOCK_MS)
+                read = await self._link.client.execute_command("XREAD", *options, cursor)
             for _, entries in read:
                 for entry, fields in entries:
                     cursor = str(entry, "ascii")
@@ -44,3 +50,5 @@ class RedisTaskEvents:
                     own_id, task, tenant = (text(fields.get(name, b"")) for name in (b"i", b"t", b"n"))
                     if event is not None and own_id and task:
                         yield Recorded(own_id, cursor, TaskId(task), TenantId(tenant), event)
+            if loop.time() - asked < _GATHER_S:
+                await asyncio.sleep(_GATHER_S)
