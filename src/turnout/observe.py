@@ -12,6 +12,8 @@ import queue
 import sys
 import threading
 import time
+from contextvars import ContextVar
+from datetime import UTC, datetime
 from typing import Any, TextIO, cast
 
 import structlog
@@ -99,6 +101,13 @@ class _FromLibraries(logging.Handler):
         get_log().log(record.levelno, record.getMessage(), logger=record.name, exc_info=record.exc_info)
 
 
+_JSON = json.JSONEncoder(default=repr)
+
+
+def _as_json(logger: Any, method: str, event: structlog.typing.EventDict) -> str:
+    return _JSON.encode(event)
+
+
 def _never_raising(render: structlog.typing.Processor) -> structlog.typing.Processor:
     def rendered(logger: Any, method: str, event: structlog.typing.EventDict) -> Any:
         name = event.get("event")
@@ -116,18 +125,23 @@ _streams: list[
 
 
 _process_fields: dict[str, Any] = {}  # on every line of this process, whichever thread or task writes it
+_named: ContextVar[dict[str, Any]] = ContextVar("named", default={})  # noqa: B039 - never changed, only replaced
 
 
-def _with_process_fields(
-    logger: Any, method: str, event: structlog.typing.EventDict
-) -> structlog.typing.EventDict:
-    for name, value in _process_fields.items():
-        event.setdefault(name, value)
+def _completed(logger: Any, method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
+    """With what is known of the process, of the request or attempt, and of the moment."""
+    for fields in (_named.get(), _process_fields):
+        for name, value in fields.items():
+            event.setdefault(name, value)
+    event["timestamp"] = datetime.now(UTC).isoformat().replace("+00:00", "Z")
     return event
 
 
 # Until then, and in commands that never call it: what goes to standard output is for programs that read it.
-structlog.configure(logger_factory=lambda *_: structlog.PrintLogger(sys.stderr))
+structlog.configure(
+    processors=[_completed, *structlog.get_config()["processors"]],
+    logger_factory=lambda *_: structlog.PrintLogger(sys.stderr),
+)
 
 
 def start_logging(level: str, **fields: Any) -> None:
@@ -138,12 +152,10 @@ def start_logging(level: str, **fields: Any) -> None:
     _streams.append(stream)
     structlog.configure(
         processors=[
-            structlog.contextvars.merge_contextvars,
-            _with_process_fields,
+            _completed,
             structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.format_exc_info,
-            _never_raising(structlog.dev.ConsoleRenderer() if human else structlog.processors.JSONRenderer()),
+            _never_raising(structlog.dev.ConsoleRenderer() if human else _as_json),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.upper()]),
         logger_factory=structlog.WriteLoggerFactory(cast("TextIO", stream)),
@@ -173,18 +185,18 @@ def name_process(**fields: Any) -> None:
 
 def name_request(request_id: str, trace: str | None = None) -> None:
     """Puts the ids on every line that is logged for this request from now on."""
-    structlog.contextvars.bind_contextvars(request=request_id, **({"trace": trace} if trace else {}))
+    _named.set({"request": request_id, "trace": trace} if trace else {"request": request_id})
 
 
 def name_attempt(task: str, attempt: int, trace: str | None = None) -> None:
     """Puts them on every line that this thread logs from now on."""
-    structlog.contextvars.unbind_contextvars("trace")
-    structlog.contextvars.bind_contextvars(task=task, attempt=attempt, **({"trace": trace} if trace else {}))
+    before = {name: value for name, value in _named.get().items() if name != "trace"}
+    _named.set({**before, "task": task, "attempt": attempt, **({"trace": trace} if trace else {})})
 
 
 def name_gang(gang: str) -> None:
     """The same for the gang, once its ranks have agreed on a name."""
-    structlog.contextvars.bind_contextvars(gang=gang)
+    _named.set({**_named.get(), "gang": gang})
 
 
 def get_log() -> structlog.typing.FilteringBoundLogger:

@@ -46,4 +46,4 @@ class UrlSigner:
         return int(issued_ms) / 1000
 
     def _signature(self, task: TaskId, purpose: UrlPurpose, times: str) -> str:
-        return hmac.new(self.secret, f"{purpose}\n{task}\n{times}".encode(), "sha256").hexdigest()
+        return hmac.digest(self.secret, f"{purpose}\n{task}\n{times}".encode(), "sha256").hex()

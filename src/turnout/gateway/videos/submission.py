@@ -6,7 +6,7 @@ Cheap checks come before anything is fetched or stored; what is refused leaves n
 import hashlib
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from turnout.config import Config
 from turnout.domain.errors import (
@@ -72,9 +72,9 @@ class Submissions:
         model, spec = await self._choose(request.model, requested, seed)
         await self.check_webhook(request.webhook_url)
         frame = None if image is None else await self._frame(image, spec, key.tenant)
-        task = self._task(task_id, key, model, spec, headers, request.webhook_url)
+        task = self._task(task_id, key, model, spec, headers, request.webhook_url, name=request.task_id)
         idempotency = _idempotency(headers, "create", lambda: _canonical(body), request.task_id)
-        return await self._submit(replace(task, name=request.task_id), frame, idempotency)
+        return await self._submit(task, frame, idempotency)
 
     async def remix(
         self, source: Task, request: RemixRequest, key: Key, headers: SubmissionHeaders
@@ -102,11 +102,11 @@ class Submissions:
         model, spec = await self._choose(source.model, requested, seed)
         await self.check_webhook(request.webhook_url)
         frame = await self.blobs.get(old.image) if old.image else None
-        task = self._task(task_id, key, model, spec, headers, request.webhook_url)
+        task = self._task(task_id, key, model, spec, headers, request.webhook_url, remixed_from=source.id)
         idempotency = _idempotency(
             headers, "remix", lambda: f"{source.id}\n{request.model_dump_json(exclude_none=True)}".encode()
         )
-        return await self._submit(replace(task, remixed_from=source.id), frame, idempotency)
+        return await self._submit(task, frame, idempotency)
 
     async def _choose(
         self, name: str | None, requested: RequestedVideo, seed: int
@@ -131,6 +131,8 @@ class Submissions:
         spec: VideoSpec,
         headers: SubmissionHeaders,
         webhook_url: str | None,
+        name: str | None = None,
+        remixed_from: TaskId | None = None,
     ) -> Task:
         return Task(
             id=task_id,
@@ -142,6 +144,8 @@ class Submissions:
             max_attempts=self.config.max_attempts,
             webhook_url=webhook_url,
             traceparent=headers.traceparent,
+            name=name,
+            remixed_from=remixed_from,
         )
 
     async def _submit(

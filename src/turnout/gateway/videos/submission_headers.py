@@ -13,6 +13,7 @@ from turnout.gateway.middleware import TRACE
 _PRIORITY = "X-Turnout-Priority"
 _IDEMPOTENCY = "Idempotency-Key"
 _MAX_KEY_CHARS = 255
+_PRIORITIES = frozenset(Priority)
 _VISIBLE = re.compile(r"[\x21-\x7e]+")
 
 HEADER_PARAMETERS: list[dict[str, Any]] = [
@@ -41,7 +42,7 @@ class SubmissionHeaders:
 
 async def read_submission_headers(request: Request) -> SubmissionHeaders:
     priority = request.headers.get(_PRIORITY, Priority.NORMAL.value)
-    if priority not in set(Priority):
+    if priority not in _PRIORITIES:
         raise InvalidRequest(f"{_PRIORITY} must be low, normal or high.", _PRIORITY, "invalid_value")
     key = request.headers.get(_IDEMPOTENCY)
     if key is not None and not (len(key) <= _MAX_KEY_CHARS and _VISIBLE.fullmatch(key)):
