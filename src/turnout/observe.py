@@ -122,6 +122,9 @@ def _never_raising(render: structlog.typing.Processor) -> structlog.typing.Proce
 _streams: list[
     LogStream
 ] = []  # of this process, the last one in use; structlog's configuration is global as well
+_bound: list[
+    Any
+] = []  # the logger, once it is configured: to make one for each line costs as much as the line
 
 
 _process_fields: dict[str, Any] = {}  # on every line of this process, whichever thread or task writes it
@@ -160,6 +163,7 @@ def start_logging(level: str, **fields: Any) -> None:
         wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.upper()]),
         logger_factory=structlog.WriteLoggerFactory(cast("TextIO", stream)),
     )
+    _bound[:] = [structlog.get_logger().bind()]
     _process_fields.clear()
     _process_fields.update(fields)
     if not logging.root.handlers:
@@ -200,4 +204,4 @@ def name_gang(gang: str) -> None:
 
 
 def get_log() -> structlog.typing.FilteringBoundLogger:
-    return cast("structlog.typing.FilteringBoundLogger", structlog.get_logger())
+    return cast("structlog.typing.FilteringBoundLogger", _bound[0] if _bound else structlog.get_logger())

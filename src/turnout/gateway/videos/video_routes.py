@@ -13,6 +13,7 @@ from turnout.domain.errors import Conflict, NotFound, Stale
 from turnout.domain.keys import Key
 from turnout.domain.object_keys import of_task
 from turnout.domain.serving import ServedModel
+from turnout.domain.signed_urls import UrlSigner
 from turnout.domain.tasks import Cancelled, State, Task, TaskId
 from turnout.engines.wan.builtin import unknown_words
 from turnout.gateway.auth import BEARER, UserDep, identify_user
@@ -79,7 +80,7 @@ async def _shown(gateway: Gateway, task: Task, request: Request, position: int |
     eta_s = gateway.estimates.eta_s(task, position, model.max_replicas if model else 1, gateway.now())
     waiting = await gateway.wait_reasons.of(task)
     # Whoever is not told how clients reach us takes the caller's own word for it.
-    urls = gateway.urls if gateway.urls.base else replace(gateway.urls, base=_base_url(request))
+    urls = gateway.urls if gateway.urls.base else _with_base(gateway.urls, _base_url(request))
     return video_of(
         task,
         gateway.config.retention_s,
@@ -90,6 +91,11 @@ async def _shown(gateway: Gateway, task: Task, request: Request, position: int |
         now=gateway.now(),
         notice=_notice(model, task.spec.prompt) if model else None,
     )
+
+
+@lru_cache(maxsize=256)
+def _with_base(urls: UrlSigner, base: str) -> UrlSigner:
+    return replace(urls, base=base)
 
 
 def _base_url(request: Request) -> str:
