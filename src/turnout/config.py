@@ -75,8 +75,8 @@ DEFAULT_MODELS: Mapping[str, Mapping[str, Any]] = {
         "weights": "builtin:smollm2",
         "needs": {"memory_bytes": 512 * 2**20},
         "concurrency": 4,
-        # One answer in 25 repeats itself for ever, which on a CPU takes five minutes.
-        "arguments": ["--predict=512"],
+        # By llama.cpp's own, one answer in 25 repeats itself for ever, which on a CPU takes five minutes.
+        "arguments": ["--predict=512", "--repeat-penalty=1.1", "--temperature=0.2"],
     },
 }
 

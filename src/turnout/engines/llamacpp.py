@@ -71,6 +71,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--embedding", action="store_true")
     parser.add_argument("--pooling", choices=POOLING, help="of an embedding; absent: as the model was made")
     parser.add_argument("--predict", type=int, default=-1, help="tokens of an answer that names no limit")
+    parser.add_argument("--repeat-penalty", type=float, default=1.0, help="where a request names none")
+    parser.add_argument("--temperature", type=float, default=0.8, help="where a request names none")
     parser.add_argument("--drain", type=float, default=DRAIN_S)
     serve(parser.parse_args(argv))
 
@@ -95,6 +97,8 @@ def serve(options: argparse.Namespace) -> None:
     params.n_parallel = options.parallel
     params.n_ctx = options.context
     params.n_predict = options.predict
+    params.sampling.penalty_repeat = options.repeat_penalty
+    params.sampling.temp = options.temperature
     params.n_gpu_layers = options.gpu_layers if options.gpu_layers >= 0 else 9999
     params.embedding = options.embedding
     if options.pooling:

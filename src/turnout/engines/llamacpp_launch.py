@@ -1,7 +1,7 @@
 """How llama.cpp's server is started, and which arguments a user may give it. Pure."""
 
 from turnout.domain.serving import ServedModel
-from turnout.engines.launch_plan import DIALECT, INTEGER, Flag, Launch, Outside, Program, choice
+from turnout.engines.launch_plan import DIALECT, INTEGER, NUMBER, Flag, Launch, Outside, Program, choice
 
 PATHS = DIALECT | {"/v1/responses", "/v1/messages", "/v1/rerank"}
 
@@ -14,6 +14,8 @@ FLAGS = (
     Flag("--parallel", INTEGER),
     Flag("--pooling", choice(*POOLING)),
     Flag("--predict", INTEGER),
+    Flag("--repeat-penalty", NUMBER),
+    Flag("--temperature", NUMBER),
     Flag("--threads", INTEGER),
 )
 
