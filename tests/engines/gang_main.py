@@ -4,6 +4,7 @@ saw in a folder. Run as `python gang_main.py JOB RANK`."""
 import importlib
 import itertools
 import json
+import socket
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,6 +24,8 @@ from torch.distributed.tensor import DTensor
 from turnout.domain.video import Lora, LoraUse, VideoSpec
 from turnout.engines.base import EngineError, Parallel
 from turnout.engines.contract import whole_clip
+from turnout.engines.sequence import SequenceShare
+from turnout.engines.wan.attention import sdpa
 from turnout.engines.wan.load import load
 from turnout.engines.wan.wan_model import WanModel
 
@@ -42,6 +45,8 @@ class Task:
     loras_apart: bool = False
     disagrees: bool = False
     free_bytes: list[int] | None = None
+    apart: bool = False
+    """Each rank on a machine of its own."""
     full: dict[str, Any] | None = None
     """The rank whose memory runs out, in which method (`module:class.method`), at which call of it."""
 
@@ -54,9 +59,44 @@ def main(job: Path, rank: int) -> None:
         "gloo", store=store, rank=rank, world_size=plan["ranks"], timeout=timedelta(seconds=60)
     )
     out = Path(plan["out"])
+    (out / f"pieces.{rank}.json").write_text(json.dumps(same_in_pieces(rank, plan["ranks"])))
+    make_up_everywhere(rank, plan["ranks"])
     for task in (Task(**each) for each in plan["tasks"]):
         (out / f"{task.name}.{rank}.json").write_text(json.dumps(render(task, rank, out)))
     dist.destroy_process_group()
+
+
+def same_in_pieces(rank: int, ranks: int) -> dict[int, bool]:
+    """Whether attention has one rank's bits with so many pieces of five heads."""
+    q, k, v = torch.randn(3, 16 * ranks, 5 * ranks, 8, generator=torch.Generator().manual_seed(0))
+    alone = SequenceShare(ranks, rank).mine(SequenceShare().attended(q, k, v, sdpa), 0)
+    same: dict[int, bool] = {}
+    for pieces in (1, 2, 3, 5, 9):
+        share = SequenceShare(ranks, rank, dist.group.WORLD, pieces)
+        seen = share.attended(share.mine(q, 0), share.mine(k, 0), share.mine(v, 0), sdpa)
+        assert share.exchanged == 2 * min(pieces, 5) and not share.under_way
+        same[pieces] = seen.equal(alone)
+    return same
+
+
+def make_up_everywhere(rank: int, ranks: int) -> None:
+    """Rank 0 has no memory for the nth message of two blocks of three pieces, and sends the rest as zeros."""
+    q = torch.zeros(2, 5 * ranks, 8)
+    for place in range(2 * 6):
+        share = SequenceShare(ranks, rank, dist.group.WORLD, 3)
+
+        def attend(q: torch.Tensor, *_: torch.Tensor, place: int = place, share: Any = share) -> torch.Tensor:
+            if rank == 0 and share.exchanged >= place:
+                raise torch.OutOfMemoryError
+            return q
+
+        try:
+            for _ in range(2):
+                share.attended(q, q, q, attend)
+            share.whole(q, 0)
+        except torch.OutOfMemoryError:
+            share.make_up(2, (2 * ranks, 5 * ranks, 8), 5 * ranks * 8, q)
+        assert share.exchanged == 2 * 6 + 1 and not share.under_way
 
 
 @contextmanager
@@ -79,8 +119,9 @@ def running_full(task: Task, rank: int) -> Iterator[None]:
 
 
 def render(task: Task, rank: int, out: Path) -> dict[str, Any]:
+    host = f"machine-{rank}" if task.apart else "machine"
     try:
-        with running_full(task, rank):
+        with running_full(task, rank), mock.patch.object(socket, "gethostname", lambda: host):
             return rendered(task, rank, out)
     except EngineError as err:
         return {"refused": type(err).__name__, "message": str(err)}
@@ -125,6 +166,7 @@ def rendered(task: Task, rank: int, out: Path) -> dict[str, Any]:
         "decoded": None if frames is None else list(frames.shape),
         "holds_text": engine.model.leader is not None,
         "held_share": held_share(engine.model.experts[0]),
+        "apart": engine.model.layout.spans_machines,
     }
 
 

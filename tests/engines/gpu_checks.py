@@ -8,6 +8,7 @@ CI has no GPU. Run by hand on a machine that has one, with nothing installed but
 Prints a line for each check (or for those named), and exits with 1 when one failed. docs/wan.md says where and when it last passed.
 """
 
+import socket
 import sys
 import tempfile
 import traceback
@@ -235,10 +236,12 @@ def check_lossy_renders(root: Path) -> str:
     return f"fp8 {said[0]}, guided for 75 % of the steps {said[1]} off the exact path (random weights)"
 
 
-def _rank(rank: int, ranks: int, root: str, layout: dict[str, Any], out: str) -> None:
+def _rank(rank: int, ranks: int, root: str, layout: dict[str, Any], out: str, apart: bool) -> None:
     store = dist.FileStore(f"{out}/store", ranks)
     dist.init_process_group("gloo", store=store, rank=rank, world_size=ranks, timeout=timedelta(seconds=90))
-    engine = load(Path(root) / "t2v", Parallel(**layout), "cuda:0", "float32")
+    with mock.patch.object(socket, "gethostname", lambda: f"machine-{rank if apart else 0}"):
+        engine = load(Path(root) / "t2v", Parallel(**layout), "cuda:0", "float32")
+    assert engine.model.layout.spans_machines == apart
     rendering = render(engine, SPEC)
     torch.save(rendering.latents.cpu(), f"{out}/{rank}.pt")
     frames = whole_clip(rendering.decode())
@@ -255,11 +258,12 @@ def check_two_ranks_on_one_gpu(root: Path) -> str:
     said: list[str] = []
     for name, layout in {
         "ulysses": {"ulysses": 2},
+        "ulysses in pieces": {"ulysses": 2},
         "cfg": {"cfg": 2},
         "ulysses+fsdp": {"ulysses": 2, "fsdp": True},
     }.items():
         with tempfile.TemporaryDirectory() as out:
-            mp.spawn(_rank, (2, str(root), layout, out), nprocs=2)
+            mp.spawn(_rank, (2, str(root), layout, out, "in pieces" in name), nprocs=2)
             first, second = (torch.load(f"{out}/{rank}.pt") for rank in range(2))
             frames = torch.load(f"{out}/frames.pt").numpy()
         assert clip is not None and np.abs(frames.astype(int) - clip).max() <= 1, (

@@ -21,7 +21,7 @@ def test_ranks_that_would_disagree_do_the_same(
 
     task = {"weights": str(tiny("t2v")), "parallel": asdict(Parallel(ulysses=2)), "spec": asdict(CACHED)}
     tasks = [
-        {**task, "name": "cached", "disagrees": True},
+        {**task, "name": "cached", "disagrees": True, "apart": True},
         {**task, "name": "large", "spec": asdict(SPEC), "free_bytes": [PLENTY, 1 << 20]},
         {**task, "name": "next", "spec": asdict(SPEC), "free_bytes": [PLENTY, PLENTY]},
     ]

@@ -23,21 +23,30 @@ LAYOUTS = {
         "cfg": {"cfg": 2},
         "ulysses-fsdp": {"ulysses": 2, "fsdp": True},
         "cfg-fsdp": {"cfg": 2, "fsdp": True},
+        "ulysses-apart": {"ulysses": 2},
+        "ulysses-fsdp-apart": {"ulysses": 2, "fsdp": True},
     },
     4: {
         "ulysses4": {"ulysses": 4},
         "ulysses-cfg": {"ulysses": 2, "cfg": 2},
         "ulysses-cfg-fsdp": {"ulysses": 2, "cfg": 2, "fsdp": True},
+        "ulysses-cfg-apart": {"ulysses": 2, "cfg": 2},
     },
 }
+APART = ("ulysses-apart", "ulysses-fsdp-apart", "ulysses-cfg-apart")
+"""Each rank on a machine of its own, so attention goes in pieces: the tiny model has two heads for each of two ranks."""
 
 _BLOCK, _SHARE = "turnout.engines.wan.transformer:WanBlock", "turnout.engines.sequence:SequenceShare"
 _CODEC = "turnout.engines.wan.codec:Codec"
-# The tiny model has two blocks: the calls are in the second step, before, between and after its exchanges.
+# The tiny model has two blocks: the calls are in the second step, before, between and after its exchanges. In pieces:
+# while the first one comes, while the second one comes, and while the first one goes back.
 FULL = {
     "full-before": ("ulysses", 1, {"method": f"{_BLOCK}._qkv", "call": 7}),
-    "full-between": ("ulysses", 0, {"method": f"{_SHARE}.tokens_here", "call": 6}),
+    "full-between": ("ulysses", 0, {"method": f"{_SHARE}._send", "call": 10}),
     "full-after": ("ulysses", 1, {"method": f"{_BLOCK}._attend_to_text", "call": 8}),
+    "full-coming": ("ulysses-apart", 1, {"method": f"{_SHARE}._received", "call": 17}),
+    "full-following": ("ulysses-apart", 0, {"method": f"{_SHARE}._send", "call": 19}),
+    "full-going": ("ulysses-apart", 1, {"method": f"{_SHARE}._send", "call": 24}),
     "full-guidance": ("cfg", 1, {"method": f"{_BLOCK}._feed_forward", "call": 3}),
     "full-decoding": ("cfg", 1, {"method": f"{_CODEC}._bytes", "call": 2}),
     "full-leader": ("ulysses", 0, {"method": f"{_CODEC}._bytes", "call": 2}),
@@ -64,12 +73,12 @@ def two_ranks(
         ulysses, cfg = {"ulysses": 2}, {"cfg": 2}
         tasks = [
             *(
-                {**t2v, "name": name, "parallel": layout, "snapshot_at": SNAPSHOT_AT}
+                {**t2v, "name": name, "parallel": layout, "snapshot_at": SNAPSHOT_AT, "apart": name in APART}
                 for name, layout in LAYOUTS[2].items()
             ),
             {**i2v, "name": "i2v", "parallel": ulysses, "image": str(image)},
             {**ti2v, "name": "ti2v", "parallel": ulysses, "image": str(image)},
-            {**t2v, "name": "resumed", "parallel": ulysses, "checkpoint": str(checkpoint)},
+            {**t2v, "name": "resumed", "parallel": ulysses, "checkpoint": str(checkpoint), "apart": True},
             {
                 **t2v,
                 "name": "half-guided",
@@ -91,7 +100,13 @@ def two_ranks(
                 "spec": asdict(replace(SPEC, width=80, height=48)),
             },
             *(
-                {**t2v, "name": name, "parallel": LAYOUTS[2][layout], "full": {"rank": rank, **full}}
+                {
+                    **t2v,
+                    "name": name,
+                    "parallel": LAYOUTS[2][layout],
+                    "full": {"rank": rank, **full},
+                    "apart": layout in APART,
+                }
                 for name, (layout, rank, full) in FULL.items()
             ),
             {**t2v, "name": "afterwards", "parallel": ulysses},
@@ -107,7 +122,13 @@ def four_ranks(tmp_path_factory: pytest.TempPathFactory, tiny: Callable[[str], P
 
     def make(folder: Path) -> None:
         tasks = [
-            {"name": name, "weights": str(tiny("t2v")), "parallel": layout, "spec": asdict(SPEC)}
+            {
+                "name": name,
+                "weights": str(tiny("t2v")),
+                "parallel": layout,
+                "spec": asdict(SPEC),
+                "apart": name in APART,
+            }
             for name, layout in LAYOUTS[4].items()
         ]
         run_gang(folder, 4, tasks)
@@ -131,6 +152,22 @@ def test_four_ranks_yield_the_latents_of_one(
     four_ranks: Seen, engine: Any, finish: Any, spec: VideoSpec, layout: str
 ) -> None:
     assert_every_rank_has(finish(engine("t2v").begin(spec, None)), four_ranks.latents(layout))
+
+
+def test_attention_in_pieces_has_the_bits_of_one_rank(two_ranks: Seen, four_ranks: Seen) -> None:
+    for seen in (two_ranks, four_ranks):
+        assert [set(report.values()) for report in seen.reports("pieces")] == [{True}] * seen.ranks
+
+
+def test_only_ranks_that_share_a_sequence_between_machines_divide_it(
+    two_ranks: Seen, four_ranks: Seen
+) -> None:
+    for seen, layout in (
+        (two_ranks, "ulysses"),
+        (two_ranks, "ulysses-apart"),
+        (four_ranks, "ulysses-cfg-apart"),
+    ):
+        assert [report["apart"] for report in seen.reports(layout)] == [layout in APART] * seen.ranks
 
 
 @pytest.mark.parametrize("kind", ["i2v", "ti2v"])

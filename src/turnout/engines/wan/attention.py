@@ -2,7 +2,7 @@
 """Which attention kernel runs. It is chosen once, when a model is loaded, and tried on a small input first."""
 
 import importlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,8 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-Attend = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
-"""Queries, keys and values [batch, tokens, heads, width] to an output of the queries' shape."""
+from turnout.engines.sequence import Attend
 
 # The same functions under two names: upstream's build, and a wheel of the forward pass alone (pip install fa3-fwd).
 # Not through HF `kernels`: that downloads code and runs it, and a rank never reaches a hub.

@@ -193,9 +193,7 @@ class WanBlock(nn.Module):
         qkv = self._qkv(h)
         q, k = run.ops.rms_rotate(qkv, self.qk_norm, self._heads, turn)
         v = qkv[:, 2 * qkv.shape[-1] // 3 :].unflatten(-1, (self._heads, -1))
-        q, k, v = run.share.heads_here(q, k, v)
-        del qkv
-        seen = run.share.tokens_here(run.attention.attend(q[None], k[None], v[None])[0])
+        seen = run.share.attended(q, k, v, run.attention.attend)
         return self.out(run.ops.activate(seen.flatten(1)))
 
     def _attend_to_text(self, h: Activation, text: TextContext) -> torch.Tensor:
