@@ -18,6 +18,7 @@ from benchmarks import (
     hop,
     manager,
     metrics,
+    overlap,
     plan,
     plan_reality,
     ray,
@@ -43,6 +44,7 @@ BENCHMARKS: dict[str, Measure] = {
     "zygote": zygote.measure,
     "ray": ray.measure,
     "wan": wan.measure,
+    "overlap": overlap.measure,
 }
 COMPARING = {"submit": submit.measure, "events": events.measure, "relay": relay.measure}
 """Those that can measure another checkout in the same run."""

@@ -16,7 +16,7 @@ from turnout.engines.wan.model_fit import (
     usual_modes,
     verdict,
 )
-from turnout.engines.wan.scaling_model import Workload
+from turnout.engines.wan.scaling_model import Workload, attended_s
 from turnout.engines.wan.shape import DEFAULTS, WanShape
 
 SHAPE = WanShape("t2v", 40, 40, (1, 2, 2), 16, 8, 4, 0.875, 2, DEFAULTS["t2v"])
@@ -102,3 +102,19 @@ def test_more_gpus_are_faster_and_slow_links_cost() -> None:
     assert steps == sorted(steps, reverse=True)
     work = Workload(32760, 5120, 40, 298_844_160)
     assert work.step_s(2, link=21e9) > 1.3 * work.step_s(2)
+    assert work.step_s(2, link=21e9, pieces=4) == pytest.approx(0.76 * work.step_s(2, link=21e9), rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("attention_s", "sent_s", "pieces", "seconds"),
+    [
+        (8.0, 1.0, 1, 3 + 8 + 1),
+        (8.0, 1.0, 2, 1.5 + 8 + 0.5),  # all but the first to come and the last to go is hidden
+        (8.0, 100.0, 2, 400.0),  # all of attention is
+        (4.0, 2.0, 2, 3 + 3 + 2 + 1),  # the second comes after the first was computed
+    ],
+)
+def test_messages_are_under_way_while_a_piece_is_computed(
+    attention_s: float, sent_s: float, pieces: int, seconds: float
+) -> None:
+    assert attended_s(attention_s, sent_s, pieces) == pytest.approx(seconds)

@@ -1,7 +1,8 @@
 """How long a step takes on so many GPUs, on paper: operations over measured rates, and messages over a link's bandwidth. Pure.
 
 The rates are those of one H200 with FlashAttention 3 (docs/wan.md). With one GPU the estimate is within 2 % of what was measured; a
-rank's share of the work with Ulysses was measured on one GPU and is within 6 %. Nothing here was seen on several GPUs.
+rank's share of the work with Ulysses was measured on one GPU and is within 6 %. Nothing here was seen on several GPUs; that messages
+overlap attention was seen between CPUs (benchmarks/overlap.py).
 """
 
 from dataclasses import dataclass
@@ -27,19 +28,39 @@ class Workload:
     layers: int
     product_numbers: int
 
-    def forward_s(self, ulysses: int = 1, fp8: bool = False, link: float = NVLINK) -> float:
-        """Nothing overlaps."""
+    def forward_s(self, ulysses: int = 1, fp8: bool = False, link: float = NVLINK, pieces: int = 1) -> float:
+        """With attention in so many pieces: several where Ulysses' ranks are on several machines."""
         mine = self.tokens / ulysses
         products = 2 * mine * self.product_numbers / (_PRODUCTS_FP8 if fp8 else _PRODUCTS)
-        attention = 4 * mine * (self.tokens + _TEXT_TOKENS) * self.width / _ATTENTION
+        attention, to_text = (
+            4 * mine * seen * self.width / _ATTENTION for seen in (self.tokens, _TEXT_TOKENS)
+        )
         between = mine * self.width * _BETWEEN_S
-        exchange = 0.0
         if ulysses > 1:
-            # Queries, keys and values to the others, the result back; a rank keeps its own part.
-            sent = 4 * mine * self.width * _NUMBER_BYTES * (ulysses - 1) / ulysses
-            exchange = mine * _PACKING_S + sent / link
-        return self.layers * (products + attention + between + exchange)
+            # A rank keeps its own part.
+            sent_s = mine * self.width * _NUMBER_BYTES * (ulysses - 1) / ulysses / link
+            attention = attended_s(attention, sent_s, pieces) + mine * _PACKING_S
+        return self.layers * (products + attention + to_text + between)
 
-    def step_s(self, ulysses: int = 1, cfg: int = 1, fp8: bool = False, link: float = NVLINK) -> float:
+    def step_s(
+        self, ulysses: int = 1, cfg: int = 1, fp8: bool = False, link: float = NVLINK, pieces: int = 1
+    ) -> float:
         """With guidance: two forwards, side by side with `cfg` 2."""
-        return self.forward_s(ulysses, fp8, link) * 2 / cfg
+        return self.forward_s(ulysses, fp8, link, pieces) * 2 / cfg
+
+
+def attended_s(attention_s: float, sent_s: float, pieces: int) -> float:
+    """Of attention with its exchanges, where sending one of queries, keys, values and result takes `sent_s`.
+
+    The order is `SequenceShare.attended`'s; the link carries one message after the other.
+    """
+    computing, back = attention_s / pieces, sent_s / pieces
+    here = link_free = 3 * back
+    computed = 0.0
+    for left in reversed(range(pieces)):
+        arrived = here
+        if left:
+            here = link_free = max(link_free, arrived) + 3 * back
+        computed = max(computed, arrived) + computing
+        link_free = max(link_free, computed) + back
+    return link_free
