@@ -19,7 +19,7 @@ import yaml
 
 from turnout.adapters.process import LocalLauncher
 from turnout.adapters.valkey import redis_url, socket_path, start_valkey
-from turnout.config import Config, dump, load
+from turnout.config import DEFAULT_MODELS, Config, dump, load
 from turnout.domain.keys import Role, mint
 from turnout.domain.tasks import TenantId
 from turnout.wiring.run_manager import declare
@@ -78,7 +78,8 @@ async def front(
     """Redis, a gateway and a manager: what accepts tasks and tells of them. Nothing renders. `environ` is the
     gateway's, laid over ours."""
     with tempfile.TemporaryDirectory(prefix="turnout-bench-") as directory:
-        flags = {**_SETTINGS, "state_dir": Path(directory) / "state", **settings}
+        models = {MODEL: DEFAULT_MODELS[MODEL]}  # no others: another checkout must be able to read them
+        flags = {**_SETTINGS, "models": models, "state_dir": Path(directory) / "state", **settings}
         config = load(flags, {}, _empty_file(directory)).config
         config.state_dir.mkdir()
         password = secrets.token_hex(24)
