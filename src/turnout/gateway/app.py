@@ -65,7 +65,15 @@ def create_app(gateway: Gateway) -> FastAPI:
                 await gateway.submissions.images.aclose()
 
     # The framework's own pages would load scripts from elsewhere: /docs is ours.
-    app = FastAPI(title="Turnout", version=__version__, lifespan=lifespan, docs_url=None, redoc_url=None)
+    app = FastAPI(
+        title="Turnout",
+        version=__version__,
+        lifespan=lifespan,
+        docs_url=None,
+        redoc_url=None,
+        # Traces and metrics are ours: the framework's would tell URLs with their tokens.
+        telemetry={"tracing": False, "metrics": False, "logs": False},
+    )
     app.router.redirect_slashes = False  # a redirect would go wherever the Host header says
     app.state.gateway = gateway
     problems.install(app)
