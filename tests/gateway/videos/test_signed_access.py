@@ -3,6 +3,10 @@
 import json
 from typing import Any
 
+import pytest
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from tests.gateway.conftest import Gateway, bearer
 
 from turnout.domain.signed_urls import UrlPurpose, UrlSigner
@@ -37,6 +41,18 @@ async def test_events_can_be_followed_by_a_url_and_end_with_the_videos(gateway: 
     last = json.loads(story.strip().rpartition("data: ")[2])
     assert last["type"] == "video.completed"
     assert (await gateway.http.get(last["url"])).content == VIDEO
+
+
+async def test_no_span_of_the_framework_tells_a_token(
+    gateway: Gateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would record URLs wherever the process has a tracer, as under `opentelemetry-instrument`."""
+    spans, provider = InMemorySpanExporter(), TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(spans))
+    monkeypatch.setattr("opentelemetry.trace._TRACER_PROVIDER", provider)
+    shown = await finished(gateway)
+    assert (await gateway.http.get(shown["url"])).content == VIDEO
+    assert spans.get_finished_spans() == ()
 
 
 async def test_a_url_opens_nothing_else(gateway: Gateway) -> None:
