@@ -40,7 +40,8 @@ def test_a_forked_process_logs_on() -> None:
         [sys.executable, "-c", PROGRAM, "fork"], capture_output=True, timeout=60, check=True, text=True
     )
     assert ended.stdout.split() == ["0", "0"]
-    said = [json.loads(line) for line in ended.stderr.splitlines()]
+    # Python 3.12 warns of every fork of a process with threads.
+    said = [json.loads(line) for line in ended.stderr.splitlines() if line.startswith("{")]
     assert [line["event"] for line in said] == [*["something happened"] * 50, "in the fork"]
 
 
