@@ -12,8 +12,10 @@ import queue
 import sys
 import threading
 import time
+from collections.abc import Mapping
 from contextvars import ContextVar
 from datetime import UTC, datetime
+from types import MappingProxyType
 from typing import Any, TextIO, cast
 
 import structlog
@@ -119,16 +121,15 @@ def _never_raising(render: structlog.typing.Processor) -> structlog.typing.Proce
     return rendered
 
 
-_streams: list[
-    LogStream
-] = []  # of this process, the last one in use; structlog's configuration is global as well
+_streams: list[LogStream] = []
+"""Of this process, the last one in use; structlog's configuration is global as well."""
 _bound: list[
     Any
 ] = []  # the logger, once it is configured: to make one for each line costs as much as the line
 
 
 _process_fields: dict[str, Any] = {}  # on every line of this process, whichever thread or task writes it
-_named: ContextVar[dict[str, Any]] = ContextVar("named", default={})  # noqa: B039 - never changed, only replaced
+_named: ContextVar[Mapping[str, Any]] = ContextVar("named", default=MappingProxyType({}))
 
 
 def _completed(logger: Any, method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:

@@ -10,9 +10,8 @@ from turnout.ports.events import Recorded
 from turnout.schemas.task_records import EVENT
 
 _TAIL_BLOCK_MS = 2_000
-_GATHER_S = (
-    0.004  # events that come closer together than this are read together: each read costs more than an event
-)
+_GATHER_S = 0.004
+"""Events that come closer together than this are read together: a read costs more than an event."""
 
 
 class RedisTaskEvents:

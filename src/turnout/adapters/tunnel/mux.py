@@ -137,9 +137,8 @@ class Mux:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._write(), name="tunnel writer")
                 group.create_task(self._read(), name="tunnel reader")
-        except (
-            BaseExceptionGroup
-        ) as group:  # not except*: Python 3.11.2 wraps what is raised there in a group
+        except BaseExceptionGroup as group:
+            # Not except*: Python 3.11.2 wraps what is raised there in a group.
             closed, others = group.split(Unavailable)
             if closed is None or others is not None:
                 raise
