@@ -98,6 +98,7 @@ _MADE_ELSEWHERE = {
     "manager/webhooks.py": (1, _AWAITED),
     "observe.py": (1, "swallows every error"),
     "peer_connections.py": (1, _REQUEST),
+    "relay/answered_here.py": (1, _REQUEST),
     "relay/client_connection.py": (2, _REQUEST),
     "relay/exchange.py": (2, _REQUEST),
     "wiring/relay_socket.py": (2, _AWAITED),

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 from fastapi import FastAPI
@@ -11,6 +12,7 @@ from starlette.middleware.cors import CORSMiddleware
 from turnout import __version__
 from turnout.gateway import problems
 from turnout.gateway.gateway import Gateway
+from turnout.gateway.hot_route import HotRoute
 from turnout.gateway.middleware import BodyLimit, StandardHeaders, UnexpectedErrors
 from turnout.gateway.models import model_list, models_admin
 from turnout.gateway.operations import (
@@ -25,7 +27,6 @@ from turnout.gateway.operations import (
 )
 from turnout.gateway.operations.metrics import RequestMetrics
 from turnout.gateway.page import docs_routes, page_routes, session_routes
-from turnout.gateway.shortcuts import Shortcuts
 from turnout.gateway.videos import dead_record_routes, event_streams, share_routes, video_files, video_routes
 from turnout.gateway.workers import tunnel_route, worker_routes
 from turnout.relay.framing import CORS_EXPOSED
@@ -79,8 +80,16 @@ def create_app(gateway: Gateway) -> FastAPI:
     problems.install(app)
     for router in _ROUTERS:
         app.include_router(router)
+    gateway.relay.answer(
+        "/v1/videos",
+        HotRoute(
+            "/v1/videos",
+            partial(video_routes.create_hot, gateway),
+            gateway.request_figures,
+            gateway.tracer,
+        ),
+    )
     # The last one added sees a request first.
-    app.add_middleware(Shortcuts, endpoints={("POST", "/v1/videos"): video_routes.create})
     app.add_middleware(UnexpectedErrors)
     config = gateway.config
     app.add_middleware(BodyLimit, max_bytes=config.max_body_bytes, max_bytes_in_all=config.max_bodies_bytes)

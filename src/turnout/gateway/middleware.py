@@ -1,7 +1,5 @@
 """ASGI middleware around every route: the bound on bodies, the headers of every answer, unexpected errors."""
 
-import itertools
-import secrets
 import time
 from dataclasses import replace
 
@@ -15,19 +13,16 @@ from turnout.domain.trace_context import TRACEPARENT, SpanKind, TraceSpan, read_
 from turnout.gateway.problems import respond_to, to_response
 from turnout.gateway.request_tracer import RequestTrace, RequestTracer
 from turnout.observe import get_log, name_request
+from turnout.relay.request_ids import new_request_id
 
-# As ASGI has them: names in lower case.
-_HEADERS = (
+STANDARD_HEADERS = (
     (b"x-content-type-options", b"nosniff"),
     (b"x-frame-options", b"DENY"),
     (b"referrer-policy", b"no-referrer"),
     (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
     (b"cache-control", b"no-store"),
 )
-
-
-_PREFIX = f"req-{secrets.token_hex(6)}"
-_numbers = itertools.count(1)
+"""Of every answer that does not set them itself. As ASGI has them: names in lower case."""
 
 TENANT = "tenant"
 """Where in a request's state it is told whose it is, once that is known."""
@@ -91,8 +86,11 @@ class StandardHeaders:
         if scope["type"] != "http":
             return await self._app(scope, receive, send)
 
-        request_id, status, began = f"{_PREFIX}{next(_numbers):x}", 0, time.time()
-        trace = self._begin(scope)
+        request_id, status, began = new_request_id().decode(), 0, time.time()
+        given = next((value for name, value in scope["headers"] if name == TRACEPARENT), None)
+        trace = begin_trace(self._tracer if scope["path"].startswith(_TRACED) else None, given)
+        if trace is not None:
+            scope.setdefault("state", {})[TRACE] = trace.context.traceparent
         name_request(request_id, trace.context.trace if trace else None)
 
         async def guarded(message: Message) -> None:
@@ -101,7 +99,10 @@ class StandardHeaders:
                 status = message["status"]
                 headers = list(message.get("headers", ()))
                 given = {name for name, _ in headers}
-                own = ((b"x-request-id", request_id.encode()), *_HEADERS)  # what the relay answered has an id
+                own = (
+                    (b"x-request-id", request_id.encode()),
+                    *STANDARD_HEADERS,
+                )  # what the relay answered has an id
                 message["headers"] = headers + [one for one in own if one[0] not in given]
             await send(message)
 
@@ -109,26 +110,22 @@ class StandardHeaders:
             await self._app(scope, receive, guarded)
         finally:
             if trace is not None and trace.context.sampled and self._tracer is not None:
-                self._tracer.sink.record(_request_span(scope, trace, request_id, status, began))
-
-    def _begin(self, scope: Scope) -> RequestTrace | None:
-        """Its trace: ours, or the caller's, which its log lines and its task name then."""
-        given: bytes | None = None
-        for name, value in scope["headers"]:
-            if name == TRACEPARENT:
-                given = value
-        if self._tracer is not None and scope["path"].startswith(_TRACED):
-            trace = self._tracer.begin(given)
-        else:
-            context = None if given is None else read_traceparent(given.decode("latin-1"))
-            trace = None if context is None else RequestTrace(replace(context, sampled=False), None)
-        if trace is not None:
-            scope.setdefault("state", {})[TRACE] = trace.context.traceparent
-        return trace
+                route = str(getattr(scope.get("route"), "path", "unmatched"))
+                span = request_span(scope["method"], route, trace, request_id, status, began)
+                self._tracer.sink.record(span)
 
 
-def _request_span(scope: Scope, trace: RequestTrace, request_id: str, status: int, began: float) -> TraceSpan:
-    method, route = scope["method"], str(getattr(scope.get("route"), "path", "unmatched"))
+def begin_trace(tracer: RequestTracer | None, traceparent: bytes | None) -> RequestTrace | None:
+    """A request's trace: ours, or the caller's, which its log lines and its task name then."""
+    if tracer is not None:
+        return tracer.begin(traceparent)
+    context = None if traceparent is None else read_traceparent(traceparent.decode("latin-1"))
+    return None if context is None else RequestTrace(replace(context, sampled=False), None)
+
+
+def request_span(
+    method: str, route: str, trace: RequestTrace, request_id: str, status: int, began: float
+) -> TraceSpan:
     return TraceSpan(
         f"{method} {route}" if route != "unmatched" else "unmatched",
         "gateway",

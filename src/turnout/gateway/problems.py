@@ -34,12 +34,17 @@ def respond(
 
 def respond_to(err: TurnoutError) -> Response:
     """The answer to an error that was raised on purpose."""
+    return to_response(logged(err))
+
+
+def logged(err: TurnoutError) -> ErrorAnswer:
+    """What is told of an error. Logs what is not."""
     answer = describe(err)
     if answer.hidden and err.retryable:
         get_log().warning("request refused", reason=err.message)
     elif answer.hidden:
         get_log().error("request failed", error=type(err).__name__, message=err.message)
-    return to_response(answer)
+    return answer
 
 
 def to_response(answer: ErrorAnswer) -> Response:
@@ -69,11 +74,8 @@ async def _on_invalid(request: Request, err: Exception) -> Response:
 
 
 async def _on_http(request: Request, err: Exception) -> Response:
-    return respond_to_http(request, cast(HTTPException, err))
-
-
-def respond_to_http(request: Request, http: HTTPException) -> Response:
     """What the framework refuses: no such route, no such method, a form it cannot read."""
+    http = cast(HTTPException, err)
     kind = _KINDS.get(http.status_code, "invalid_request_error")
     match http.status_code:
         case 404:

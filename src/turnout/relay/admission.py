@@ -4,7 +4,7 @@ The relay moves bytes and knows nothing of keys, models or replicas. What is mad
 mypyc compiles these, and leaves named tuples and dataclasses to the interpreter.
 """
 
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from enum import StrEnum
 from typing import NamedTuple, Protocol
 
@@ -24,9 +24,10 @@ class Target(NamedTuple):
 
 class RelayRequest:
     """One complete request. `headers` are all that came, with lower-case names; only those in `RelaySettings.forwarded` go
-    on to the replica. `request_id` is ours, and both sides get it. `client` is the address that it came from."""
+    on to the replica. `request_id` is ours, and both sides get it. `client` is the address that it came from. `scheme` is
+    http or https."""
 
-    __slots__ = ("authorization", "body", "client", "headers", "path", "request_id")
+    __slots__ = ("authorization", "body", "client", "headers", "path", "request_id", "scheme")
 
     def __init__(
         self,
@@ -36,6 +37,7 @@ class RelayRequest:
         body: bytes,
         request_id: bytes,
         client: str = "",
+        scheme: str = "http",
     ) -> None:
         self.path = path
         self.authorization = authorization
@@ -43,6 +45,22 @@ class RelayRequest:
         self.body = body
         self.request_id = request_id
         self.client = client
+        self.scheme = scheme
+
+
+class RelayAnswer:
+    """A whole response that the relay's user gives itself. `lines` are header lines besides the usual ones."""
+
+    __slots__ = ("body", "lines", "status")
+
+    def __init__(self, status: int, lines: bytes, body: bytes) -> None:
+        self.status = status
+        self.lines = lines
+        self.body = body
+
+
+Answerer = Callable[[RelayRequest], Awaitable[RelayAnswer]]
+"""Answers a request itself. Must not raise, and has its own deadlines. It goes on when the client hangs up."""
 
 
 class RelayFailure(StrEnum):

@@ -6,8 +6,6 @@ them.
 """
 
 import asyncio
-import itertools
-import secrets
 import socket
 import struct
 from contextlib import suppress
@@ -21,17 +19,17 @@ from uvicorn.server import ServerState
 
 from turnout.domain.errors import TurnoutError
 from turnout.relay import error_responses, framing
+from turnout.relay.answered_here import AnsweredHere
+from turnout.relay.client_response import ClientResponse
 from turnout.relay.exchange import Exchange
 from turnout.relay.framing import Head, Refusal, read_head
 from turnout.relay.head_cache import HeadCache
 from turnout.relay.incoming import BUSY, NO_APP, Incoming, ReadStage, needs_authentication_first, raw_limit
 from turnout.relay.relay_context import RelayContext
+from turnout.relay.request_ids import new_request_id
 
 _RESET = struct.pack("ii", 1, 0)
 _LINGER_S = 2.0  # how long we read on after a refusal, so that a reset does not overtake it
-
-_PREFIX = f"req-{secrets.token_hex(6)}".encode()
-_numbers = itertools.count(1)
 
 
 class ClientConnection(HttpToolsProtocol):
@@ -51,7 +49,7 @@ class ClientConnection(HttpToolsProtocol):
         self._settings = context.settings
         self._hot_paths = context.hot_paths
         self._stage = ReadStage.BETWEEN
-        self._current: Incoming | Exchange | RequestResponseCycle | None = None  # its response is due
+        self._current: Incoming | ClientResponse | RequestResponseCycle | None = None  # its response is due
         self._incoming: Incoming | None = None
         self._head_cache = HeadCache[Head]()
         self._cacheable: Head | None = None  # the last head that may be cached
@@ -122,7 +120,7 @@ class ClientConnection(HttpToolsProtocol):
             if isinstance(waiting, Incoming):
                 waiting.drop(self._context)
         super().connection_lost(exc)
-        if isinstance(current, Exchange):
+        if isinstance(current, ClientResponse):
             current.client_lost()
         elif isinstance(current, RequestResponseCycle):  # uvicorn tells only the last that it read
             current.disconnected = True
@@ -132,14 +130,14 @@ class ClientConnection(HttpToolsProtocol):
         super().pause_writing()
         self._write_stalled_at = self._context.now
         self.write_paused = True
-        if isinstance(self._current, Exchange):
+        if isinstance(self._current, ClientResponse):
             self._current.pause()
 
     def resume_writing(self) -> None:
         super().resume_writing()
         self._write_stalled_at = inf
         self.write_paused = False
-        if isinstance(self._current, Exchange):
+        if isinstance(self._current, ClientResponse):
             self._current.resume()
 
     # --- What the parser calls.
@@ -170,7 +168,8 @@ class ClientConnection(HttpToolsProtocol):
         if isinstance(head, Refusal):
             return self._refuse(head)
         self._body_at = self._context.now
-        if path is None or parser.get_method() != b"POST":
+        forms = path in self._context.answerers and not framing.is_json(head)  # which the app reads
+        if path is None or forms or parser.get_method() != b"POST":
             return self._pass_to_uvicorn(head)
         self._take(head)
 
@@ -241,9 +240,10 @@ class ClientConnection(HttpToolsProtocol):
     def _begin(self, head: Head, body: bytes) -> None:
         request_id = head.request_id if self._settings.trusts_request_ids else None
         if request_id is None:
-            request_id = b"%b%x" % (_PREFIX, next(_numbers))
-        self._current = exchange = Exchange(self, self._context, head, body, request_id)
-        exchange.start()
+            request_id = new_request_id()
+        kind = AnsweredHere if head.path in self._context.answerers else Exchange
+        self._current = current = kind(self, self._context, head, body, request_id)
+        current.start()
 
     def _pass_to_uvicorn(self, head: Head) -> None:
         if self.parser.should_upgrade() and self._should_upgrade():
@@ -323,7 +323,7 @@ class ClientConnection(HttpToolsProtocol):
         stage, self._stage = self._stage, ReadStage.CLOSING
         if stage is ReadStage.CLOSING:
             return
-        lines = b"x-request-id: %b%x\r\n%b" % (_PREFIX, next(_numbers), self._context.response_lines)
+        lines = b"x-request-id: %b\r\n%b" % (new_request_id(), self._context.response_lines)
         self._refusal = error_responses.refusal_response(refusal, lines)
         incoming, self._incoming = self._incoming, None
         if incoming is not None:
@@ -366,7 +366,7 @@ class ClientConnection(HttpToolsProtocol):
     def close(self) -> None:
         """The relay shuts down: the request in flight ends with an error."""
         current = self._current
-        if isinstance(current, Exchange):
+        if isinstance(current, ClientResponse):
             current.keep_alive = False
             current.close()
         elif isinstance(current, Incoming):
@@ -379,7 +379,7 @@ class ClientConnection(HttpToolsProtocol):
         if now - self._write_stalled_at > settings.write_stall_s:
             return self.reset()
         current = self._current
-        if isinstance(current, Exchange):
+        if isinstance(current, ClientResponse):
             return current.tick(now)
         if self.flow.read_paused:  # the client cannot be blamed
             self._progress_at, self._body_at = now, self._body_at + settings.tick_s

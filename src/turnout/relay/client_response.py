@@ -7,6 +7,8 @@ import asyncio
 from collections import deque
 from typing import Protocol
 
+from uvicorn.server import ServerState
+
 from turnout.relay import error_responses
 from turnout.relay.admission import RelayRequest
 from turnout.relay.framing import Head, tells_its_end, whole_events
@@ -34,6 +36,10 @@ class ClientSide(Protocol):
     def write_paused(self) -> bool: ...
     @property
     def address(self) -> str: ...
+    @property
+    def scheme(self) -> str | None: ...
+    @property
+    def server_state(self) -> ServerState: ...
 
     def response_ended(self, keep_alive: bool) -> None:
         """The response is complete; the next request may start."""
@@ -65,7 +71,13 @@ class ClientResponse:
     ) -> None:
         """`common_lines` are in the head of every response."""
         self.request = RelayRequest(
-            head.path, head.authorization, head.headers, body, request_id, client.address
+            head.path,
+            head.authorization,
+            head.headers,
+            body,
+            request_id,
+            client.address,
+            client.scheme or "http",
         )
         self.client = client
         self.transport = client.transport
@@ -73,6 +85,27 @@ class ClientResponse:
         self._http10 = head.http10
         self._common_lines = common_lines
 
+    # --- What the client's connection calls.
+    def start(self) -> None:
+        """The responses to all earlier requests of the connection are complete."""
+        raise NotImplementedError
+
+    def client_lost(self) -> None:
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """The relay is shut down."""
+        raise NotImplementedError
+
+    def pause(self) -> None:
+        """The client reads too slowly."""
+
+    def resume(self) -> None: ...
+
+    def tick(self, now: float) -> None:
+        """Looks at its deadlines."""
+
+    # --- What it consists of.
     def begin(self, upstream: UpstreamConnection) -> bytes:
         """The head of the engine's response, which is written with the first bytes of the body."""
         head = upstream.head
@@ -129,6 +162,10 @@ class ClientResponse:
         """Writes an error as a whole response, or as an event if a stream was begun."""
         if self.begun:
             return self.end_with_event(body)
+        self.respond(status, headers, body)
+
+    def respond(self, status: int, headers: bytes, body: bytes) -> None:
+        """Writes a whole response."""
         self.begun = True
         lines = headers + self._lines()
         self.transport.write(error_responses.response(status, body, lines, keep_alive=self.keep_alive))

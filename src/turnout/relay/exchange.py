@@ -80,7 +80,6 @@ class Exchange(ClientResponse):
 
     # --- What the client's connection calls.
     def start(self) -> None:
-        """The responses to all earlier requests of the connection are complete."""
         self._context.requests.add(self)
         try:
             got = self._context.admission.admit(self.request)
@@ -92,7 +91,6 @@ class Exchange(ClientResponse):
         self._end_with(RelayFailure.CLIENT_GONE)
 
     def pause(self) -> None:
-        """The client reads too slowly."""
         if self._upstream is not None:
             self._upstream.pause_reading()
             self._deadline = inf
@@ -117,7 +115,6 @@ class Exchange(ClientResponse):
             self._fail(RelayFailure.SILENT)
 
     def close(self) -> None:
-        """The relay is shut down."""
         self._fail(RelayFailure.CLOSED)
 
     # --- What whoever watches over callers and replicas calls.

@@ -1,12 +1,28 @@
 """Submission: what is accepted, what is refused, and exactly how."""
 
 import json
+from collections.abc import AsyncIterator
 from typing import Any
 
+import httpx
 import pytest
-from tests.gateway.conftest import Gateway, picture
+from tests.gateway.conftest import Gateway, picture, serving
 
 BALL = {"prompt": "a red ball"}
+
+
+@pytest.fixture(params=["app", "relay"])
+async def gateway(gateway: Gateway, request: pytest.FixtureRequest) -> AsyncIterator[Gateway]:
+    """All of this holds both ways: for the app's route, and for JSON that the relay takes before it."""
+    if request.param == "app":
+        yield gateway
+        return
+    async with (
+        serving(gateway.app, gateway.inside.relay.protocol) as base,
+        httpx.AsyncClient(base_url=base, headers=gateway.http.headers, timeout=30) as http,
+    ):
+        gateway.http = http
+        yield gateway
 
 
 def error(answer: Any) -> tuple[int, str | None, str | None, str]:

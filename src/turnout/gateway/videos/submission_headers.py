@@ -9,9 +9,10 @@ from fastapi import Depends, Request
 from turnout.domain.errors import InvalidRequest
 from turnout.domain.tasks import Priority
 from turnout.gateway.middleware import TRACE
+from turnout.relay import Headers
 
-_PRIORITY = "X-Turnout-Priority"
-_IDEMPOTENCY = "Idempotency-Key"
+_PRIORITY, _PRIORITY_FIELD = "X-Turnout-Priority", b"x-turnout-priority"
+_IDEMPOTENCY, _IDEMPOTENCY_FIELD = "Idempotency-Key", b"idempotency-key"
 _MAX_KEY_CHARS = 255
 _PRIORITIES = frozenset(Priority)
 _VISIBLE = re.compile(r"[\x21-\x7e]+")
@@ -40,18 +41,28 @@ class SubmissionHeaders:
     traceparent: str | None = None  # the request's own span
 
 
-async def read_submission_headers(request: Request) -> SubmissionHeaders:
-    priority = request.headers.get(_PRIORITY, Priority.NORMAL.value)
+def read_submission_headers(given: Headers, traceparent: str | None) -> SubmissionHeaders:
+    """Raises InvalidRequest."""
+    priority: str = Priority.NORMAL
+    key: str | None = None
+    for name, value in given:
+        if name == _PRIORITY_FIELD:
+            priority = value.decode("latin-1")
+        elif name == _IDEMPOTENCY_FIELD:
+            key = value.decode("latin-1")
     if priority not in _PRIORITIES:
         raise InvalidRequest(f"{_PRIORITY} must be low, normal or high.", _PRIORITY, "invalid_value")
-    key = request.headers.get(_IDEMPOTENCY)
     if key is not None and not (len(key) <= _MAX_KEY_CHARS and _VISIBLE.fullmatch(key)):
         raise InvalidRequest(
             f"{_IDEMPOTENCY} must be 1 to {_MAX_KEY_CHARS} visible ASCII characters.",
             _IDEMPOTENCY,
             "invalid_value",
         )
-    return SubmissionHeaders(Priority(priority), key, getattr(request.state, TRACE, None))
+    return SubmissionHeaders(Priority(priority), key, traceparent)
 
 
-SubmissionHeadersDep = Annotated[SubmissionHeaders, Depends(read_submission_headers)]
+async def _of_request(request: Request) -> SubmissionHeaders:
+    return read_submission_headers(request.headers.raw, getattr(request.state, TRACE, None))
+
+
+SubmissionHeadersDep = Annotated[SubmissionHeaders, Depends(_of_request)]

@@ -44,11 +44,13 @@ async def read_video_body(request: Request, max_part_bytes: int) -> VideoBody:
             ) as form:
                 return await _from_form(form)
         case "application/json" | "":
-            return VideoBody(
-                validated(_VIDEO_REQUEST, _renamed(await parse_json(await request.body()))), None
-            )
+            return await read_video_json(await request.body())
         case _:
             raise HTTPException(415, "Send multipart/form-data or application/json.")
+
+
+async def read_video_json(body: bytes) -> VideoBody:
+    return VideoBody(validated(_VIDEO_REQUEST, _renamed(await parse_json(body))), None)
 
 
 def _renamed(values: object) -> object:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Depends, Query, Request
+from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
 from turnout.domain.errors import Conflict, NotFound, Stale
@@ -16,17 +16,18 @@ from turnout.domain.serving import ServedModel
 from turnout.domain.signed_urls import UrlSigner
 from turnout.domain.tasks import Cancelled, State, Task, TaskId
 from turnout.engines.wan.builtin import unknown_words
-from turnout.gateway.auth import BEARER, UserDep, identify_user
+from turnout.gateway.auth import UserDep, identify_hot
 from turnout.gateway.bodies import read_json
-from turnout.gateway.gateway import Gateway, GatewayDep, gateway_of
+from turnout.gateway.gateway import Gateway, GatewayDep
 from turnout.gateway.problems import documented
 from turnout.gateway.videos.submission_headers import (
     HEADER_PARAMETERS,
     SubmissionHeadersDep,
     read_submission_headers,
 )
-from turnout.gateway.videos.video_body import read_video_body, video_body_schemas
+from turnout.gateway.videos.video_body import read_video_body, read_video_json, video_body_schemas
 from turnout.observe import get_log
+from turnout.relay import RelayRequest
 from turnout.schemas.openai_json import (
     OWN_ID,
     RemixRequest,
@@ -75,12 +76,12 @@ async def _owned(gateway: Gateway, key: Key, task_id: TaskId) -> Task | None:
     return task if task.tenant == key.tenant else None
 
 
-async def _shown(gateway: Gateway, task: Task, request: Request, position: int | None) -> Video:
+async def _shown(gateway: Gateway, task: Task, base_url: str, position: int | None) -> Video:
     model = await gateway.catalog.find(task.model)
     eta_s = gateway.estimates.eta_s(task, position, model.max_replicas if model else 1, gateway.now())
     waiting = await gateway.wait_reasons.of(task)
     # Whoever is not told how clients reach us takes the caller's own word for it.
-    urls = gateway.urls if gateway.urls.base else _with_base(gateway.urls, _base_url(request))
+    urls = gateway.urls if gateway.urls.base else _with_base(gateway.urls, base_url)
     return video_of(
         task,
         gateway.config.retention_s,
@@ -137,10 +138,17 @@ async def _answer(gateway: Gateway, task: Task, request: Request) -> Response:
 
 
 async def _answer_at(gateway: Gateway, task: Task, position: int | None, request: Request) -> Response:
-    video = await _shown(gateway, task, request, position)
+    body, headers = await _told(gateway, task, position, _base_url(request))
+    return Response(body, media_type="application/json", headers=headers)
+
+
+async def _told(
+    gateway: Gateway, task: Task, position: int | None, base_url: str
+) -> tuple[bytes, dict[str, str]]:
+    """A video as JSON, and the headers that go with it."""
+    video = await _shown(gateway, task, base_url, position)
     poll = {} if task.ended else {"openai-poll-after-ms": _POLL_AFTER_MS}
-    headers = poll | gateway.budgets.headers(task.tenant)
-    return Response(video.model_dump_json(), media_type="application/json", headers=headers)
+    return video.model_dump_json().encode(), poll | gateway.budgets.headers(task.tenant)
 
 
 @router.post(
@@ -149,16 +157,25 @@ async def _answer_at(gateway: Gateway, task: Task, position: int | None, request
     responses=documented(402, 409, 413, 415, 429),
     openapi_extra=_CREATE,
     summary="Ask for a video",
-    dependencies=[Depends(BEARER)],
 )
-async def create(request: Request) -> Response:
-    """Takes nothing but the request, so that `shortcuts` can call it."""
-    gateway = await gateway_of(request)
-    key = await identify_user(request, gateway, await BEARER(request))
-    headers = await read_submission_headers(request)
+async def create(
+    request: Request, key: UserDep, gateway: GatewayDep, headers: SubmissionHeadersDep
+) -> Response:
     body = await read_video_body(request, gateway.config.max_body_bytes)
     task, position = await gateway.submissions.create(body, key, headers)
     return await _answer_at(gateway, task, position, request)
+
+
+async def create_hot(
+    gateway: Gateway, ask: RelayRequest, traceparent: str | None
+) -> tuple[bytes, dict[str, str]]:
+    """The same for JSON, before ASGI (`hot_route`)."""
+    key = await identify_hot(gateway, ask)
+    headers = read_submission_headers(ask.headers, traceparent)
+    body = await read_video_json(ask.body)
+    task, position = await gateway.submissions.create(body, key, headers)
+    host = next((value for name, value in ask.headers if name == b"host"), None)
+    return await _told(gateway, task, position, _parsed_base_url(ask.scheme, host, None, ""))
 
 
 @router.post(
@@ -189,11 +206,11 @@ async def index(
     tasks, more = await gateway.stores.tasks.page(
         key.tenant, after=last.id if last else None, limit=limit, order=order
     )
-    few = asyncio.Semaphore(_POSITIONS_AT_ONCE)
+    few, base_url = asyncio.Semaphore(_POSITIONS_AT_ONCE), _base_url(request)
 
     async def shown(task: Task) -> Video:
         async with few:
-            return await _shown(gateway, task, request, await gateway.stores.tasks.position(task))
+            return await _shown(gateway, task, base_url, await gateway.stores.tasks.position(task))
 
     videos = await asyncio.gather(*map(shown, tasks))
     page = VideoList(
