@@ -111,6 +111,12 @@ async def _serve(said: argparse.Namespace, weights: Path, record: Record) -> Non
                 "rules": {**rules, "guided_share": 0.75},
                 "fp8": True,
             },
+            "outer": {
+                **gang,
+                "weights": "builtin:wan-tiny-t2v",
+                "family": "wan-tiny-t2v",
+                "runner": "external",
+            },
         },
     }
     shutil.rmtree(said.folder / "service", ignore_errors=True)
@@ -128,6 +134,7 @@ async def _serve(said: argparse.Namespace, weights: Path, record: Record) -> Non
             clip = {**LARGE, "model": "fast", "size": said.size, "frames": said.frames, "steps": said.steps}
             await _render(client, clip, record, "large in fp8, guided for 75 %")
             await _idle(service, record)
+            await _gang_of_others(service, client, said.device, record)
     record("free after the service, GiB", _free_gib())
 
 
@@ -260,6 +267,26 @@ async def _idle(service: Service, record: Record) -> None:
         20,
     )
     record("free after they left, GiB", _free_gib())
+
+
+async def _gang_of_others(service: Service, client: httpx.AsyncClient, device: str, record: Record) -> None:
+    """Somebody else starts the rank; its GPU is counted by its kind."""
+    words = ("rank", "--config", str(service.config), "--model", "outer")
+    rank = await asyncio.create_subprocess_exec(sys.executable, "-m", "turnout", *words)
+    try:
+        await _render(client, {**TINY, "model": "outer"}, record, "a gang that others started")
+        kind = f'kind="{find_gpus(pynvml()).gpus[0].name}"' if device == "cuda" else 'kind="cpu"'
+
+        async def counted() -> bool:
+            text = (await client.get("/metrics")).text
+            lines = [line for line in text.splitlines() if line.startswith("turnout_gpu_seconds_total{")]
+            return any('model="outer"' in line and kind in line for line in lines)
+
+        await wait_until(counted, f"its time to be counted as {kind}", 20)
+        record("it is counted as", kind)
+    finally:
+        rank.terminate()
+        await rank.wait()
 
 
 async def _render(client: httpx.AsyncClient, clip: dict[str, Any], record: Record, name: str) -> str:

@@ -70,7 +70,7 @@ def test_what_a_worker_makes_up_does_not_make_the_tables_grow() -> None:
 
 
 def gang(at: float, *, since: float = 100.0, ready: bool = True) -> GangReport:
-    ranks = (RankReport(0, "n1", "", 1), RankReport(1, "n2", "", 2))
+    ranks = (RankReport(0, "n1", "", 1, "NVIDIA H200"), RankReport(1, "n2", "", 2))  # one says what it is
     return GangReport(GANG, "clips", 0, since, at, 1, ranks, since if ready else None)
 
 
@@ -88,10 +88,10 @@ def test_gangs_that_others_run_are_counted_from_report_to_report() -> None:
     accounts.see_gangs([gang(107)], models, {})
     due = accounts.due(DAY)
     assert due is not None
-    assert due.by_model == {"loading:gpu:clips": 4000, "busy:gpu:clips": 4000, "idle:gpu:clips": 6000}
-    assert due.by_worker == {
-        f"{s}:gpu:n{n}": ms for s, ms in (("loading", 2000), ("busy", 2000), ("idle", 3000)) for n in (1, 2)
-    }
+    spent = (("loading", 2000), ("busy", 2000), ("idle", 3000))
+    kinds = (("NVIDIA H200", "n1"), ("gpu", "n2"))
+    assert due.by_model == {f"{state}:{kind}:clips": ms for state, ms in spent for kind, _ in kinds}
+    assert due.by_worker == {f"{state}:{kind}:{node}": ms for state, ms in spent for kind, node in kinds}
 
 
 def test_a_new_manager_does_not_count_an_old_gang_from_its_start() -> None:

@@ -119,12 +119,13 @@ def gang_prefix(model: str, slot: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class RankReport:
-    """Where a rank is; nothing is known of one that has no process yet."""
+    """Where a rank is, and the name of its GPU; nothing is known of one that has no process yet."""
 
     number: int
     node: str = ""
     address: str = ""
     pid: int = 0
+    gpu: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,11 +67,11 @@ class GpuAccounts:
             state = GpuState.BUSY if held.get(gang.gang) else GpuState.IDLE
             if gang.ready_at is None:
                 state = GpuState.LOADING
-            nodes = [rank.node or rank.address for rank in gang.ranks]
-            nodes += [""] * (model.video.ranks - len(nodes))
-            on_cpu = model.video.device == CPU
-            for node in sorted(set(nodes)) if on_cpu else nodes:
-                kind = CPU if on_cpu else gpu_kind("")
+            places = [(rank.node or rank.address, gpu_kind(rank.gpu)) for rank in gang.ranks]
+            places += [("", gpu_kind(""))] * (model.video.ranks - len(places))
+            if model.video.device == CPU:
+                places = [(node, CPU) for node in sorted({node for node, _ in places})]
+            for node, kind in places:
                 self._add(GpuCell(state, kind, gang.model), node or _UNPLACED, max(0, ms))
 
     def due(self, day: str) -> GpuBooking | None:

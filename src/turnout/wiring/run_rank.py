@@ -30,6 +30,7 @@ from turnout.gang.rank_commands import RankCommander, obey
 from turnout.gang.rank_place import RankDuties, RankPlace
 from turnout.observe import get_log, name_gang
 from turnout.ports.gangs import GangReportStore
+from turnout.wiring.own_gpu import own_gpu_name
 from turnout.wiring.signals import on_stop
 from turnout.wiring.stores import open_stores
 
@@ -83,7 +84,7 @@ def serve_rank(
         )
     heartbeat = RankHeartbeat(heartbeat_fd)
     meter = _LoadMeter(heartbeat, says=place.rank == 0)
-    formed = _Formed(duties.gang)
+    formed = _Formed(duties.gang, own_gpu_name(place.local_rank) if model.device == "cuda" else "")
     load = _loader(config, model, place, meter, formed)
     if place.rank:
         on_drain(formed.ask_to_leave)
@@ -104,8 +105,9 @@ def serve_rank(
 class _Formed:
     """The group, once all ranks have met, and what they told each other then."""
 
-    def __init__(self, gang: GangId) -> None:
+    def __init__(self, gang: GangId, gpu: str) -> None:
         self.gang = gang
+        self._gpu = gpu
         self._host = socket.gethostname()
         self.ranks = (RankReport(0, self._host, self._host),)
         self._group: Group | None = None
@@ -113,7 +115,7 @@ class _Formed:
 
     def meet(self, group: Group) -> None:
         place = group.place
-        own = RankReport(place.rank, self._host, self._host, os.getpid())
+        own = RankReport(place.rank, self._host, self._host, os.getpid(), self._gpu)
         told = group.introduce((self.gang, own))
         self.gang = told[0][0]  # rank 0 made the name
         self.ranks = tuple(rank for _, rank in told)

@@ -20,11 +20,12 @@ ray = cast("Any", _ray)
 
 @dataclass(frozen=True, slots=True)
 class RankAddress:
-    """Where a rank's process is."""
+    """Where a rank's process is, and the name of its GPU."""
 
     node: str
     address: str
     pid: int
+    gpu: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,17 +43,22 @@ class RankAssignment:
 Work = Callable[[RankAssignment, int, Callable[[Callable[[], None]], None]], None]
 """The life of a rank: what it is, where it writes signs of life, and how it hears of a drain."""
 
+GpuName = Callable[[], str]
+"""The name of the GPU that this process was given."""
+
 
 class RankHost:
-    def __init__(self, work: Work) -> None:
+    def __init__(self, work: Work, gpu_name: GpuName) -> None:
         self._work = work
+        self._gpu_name = gpu_name
         self._meeting: socket.socket | None = None
         self._drained = threading.Event()
         self._on_drain: Callable[[], None] | None = None
 
     def place(self) -> RankAddress:
         context = ray.get_runtime_context()
-        return RankAddress(context.get_node_id(), ray.util.get_node_ip_address(), os.getpid())
+        address = ray.util.get_node_ip_address()
+        return RankAddress(context.get_node_id(), address, os.getpid(), self._gpu_name())
 
     def listen(self) -> str:
         """Binds the gang's meeting place on this node's own address, at a port that is free."""

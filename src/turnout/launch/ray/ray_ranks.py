@@ -21,7 +21,7 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 from turnout.domain.errors import Unavailable
 from turnout.launch.ray.bundles import Resources, seating
 from turnout.launch.ray.heartbeats import Heartbeats
-from turnout.launch.ray.rank_actor import RankAddress, RankHost, Work
+from turnout.launch.ray.rank_actor import GpuName, RankAddress, RankHost, Work
 from turnout.observe import get_log
 
 ray = cast("Any", _ray)
@@ -100,11 +100,12 @@ class RayRanks:
     """`group` is the placement group: bundle 0 is the supervisor's, too. One formation at a time; starting rank 0
     begins a new one."""
 
-    def __init__(self, name: str, group: Any, terms: RankTerms, work: Work) -> None:
+    def __init__(self, name: str, group: Any, terms: RankTerms, work: Work, gpu_name: GpuName) -> None:
         self._name = name
         self._group = group
         self._terms = terms
         self._work = work
+        self._gpu_name = gpu_name
         self.formation = 0
         self._seats: list[int] = []
         self._rendezvous: asyncio.Future[str] = asyncio.Future()
@@ -152,7 +153,7 @@ class RayRanks:
                 max_restarts=0,
                 scheduling_strategy=PlacementGroupSchedulingStrategy(self._group, bundle),
             )
-            .remote(self._work)
+            .remote(self._work, self._gpu_name)
         )
 
     async def _placed(self) -> Mapping[int, str]:

@@ -13,6 +13,7 @@ from turnout.launch.ray.ray_ranks import RankTerms, RayRanks
 from turnout.wiring.on_ray.cluster_service import connect
 from turnout.wiring.on_ray.gang_replica import be_rank
 from turnout.wiring.on_ray.manager_actor import ray
+from turnout.wiring.own_gpu import own_gpu_name
 from turnout.wiring.signals import on_stop
 from turnout.wiring.stores import open_stores
 
@@ -23,7 +24,7 @@ async def run_gang_job(config: Config, duties: RankDuties, address: str | None) 
     model = config.model(duties.model)
     group = ray.util.placement_group([dict(b) for b in gang_bundles(model)], strategy=config.ray_strategy)
     terms = RankTerms(model.ranks, rank_bundle(model), config.ray_place_s)
-    ranks = RayRanks(duties.gang, group, terms, partial(be_rank, config, duties, None))
+    ranks = RayRanks(duties.gang, group, terms, partial(be_rank, config, duties, None), own_gpu_name)
     orders = gang_orders(config, duties.model, duties.gang)
     async with open_stores(config) as stores:
         supervisor = GangSupervisor(orders, ranks, stores.queue)

@@ -23,6 +23,7 @@ from turnout.launch.ray.ray_ranks import RankTerms, RayRanks
 from turnout.observe import get_log, start_logging
 from turnout.ports.gangs import GangReportStore
 from turnout.wiring.on_ray.shared_storage import refuse_rank
+from turnout.wiring.own_gpu import own_gpu_name
 from turnout.wiring.stores import open_stores
 
 log = get_log()
@@ -52,6 +53,7 @@ class VideoGenerator:
             group,
             RankTerms(found.ranks, rank_bundle(found), config.ray_place_s),
             partial(be_rank, config, RankDuties(model, self.gang), objects_at),
+            own_gpu_name,
         )
         self._orders = gang_orders(config, model, self.gang)
         self._supervisor: GangSupervisor | None = None
@@ -87,7 +89,7 @@ class VideoGenerator:
 
     def report(self) -> GangReport:
         ranks = tuple(
-            RankReport(number, rank.place.node, rank.place.address, rank.pid)
+            RankReport(number, rank.place.node, rank.place.address, rank.pid, rank.place.gpu)
             if rank.place and rank.returncode is None
             else RankReport(number)
             for number, rank in enumerate(self._ranks.ranks)
