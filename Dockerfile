@@ -48,7 +48,7 @@ RUN HATCH_BUILD_HOOK_ENABLE_MYPYC=1 $UV build -q --wheel --python /usr/bin/pytho
 FROM tools AS turnout-env
 COPY --from=wheel /dist /dist
 RUN $UV venv -q --python /usr/bin/python3 /opt/turnout \
-  && $UV pip install -q -c requirements/dev.txt "$(echo /dist/*.whl)[oidc,kubernetes,otel]" \
+  && $UV pip install -q -c requirements/dev.txt "$(echo /dist/*.whl)[oidc,kubernetes]" \
   && rm -rf /opt/turnout/lib/python3*/site-packages/turnout/weights \
   && find /opt/turnout -name '*.so*' -type f -exec strip --strip-unneeded {} + \
   && mkdir /opt/share && /opt/tools/bin/python /opt/sbom.py /opt/turnout/lib/python3*/site-packages /opt/dpkg-status \
@@ -77,7 +77,7 @@ COPY src/turnout/__init__.py src/turnout/__init__.py
 RUN $UV venv -q --python /usr/bin/python3 /opt/turnout \
   && if [ "$TORCH" = cpu ]; then more=,chat backend=--torch-backend=cpu; else more= backend=; fi \
   && if [ -n "$UV_FIND_LINKS" ]; then backend=; fi \
-  && $UV pip install -q $backend -c requirements/dev.txt -c requirements/torch.txt ".[wan,ray,oidc,otel$more]" \
+  && $UV pip install -q $backend -c requirements/dev.txt -c requirements/torch.txt ".[wan,ray,oidc$more]" \
   && if [ "$TORCH" = cpu ]; then $UV pip install -q --no-deps --require-hashes -r requirements/nodeps.txt; fi
 COPY --from=wheel /dist /dist
 COPY --from=gang-base /var/lib/dpkg/status /opt/dpkg-status

@@ -18,7 +18,7 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import astuple, dataclass
 from pathlib import Path
-from statistics import median
+from statistics import mean, median, stdev
 
 import httpx
 import psutil
@@ -157,42 +157,53 @@ async def measure(peers: Sequence[str] = tuple(PEERS), seconds: int = 2, beside:
     return table
 
 
-async def measure_traces(seconds: int = 4, rounds: int = 7) -> Table:
-    """CPU of a request with traces off, and on for 1 % and for all requests: the same gateway, in turns."""
+async def measure_traces(seconds: int = 3, rounds: int = 12) -> Table:
+    """CPU of a request with traces off, and on for 1 % and for all requests, in turns. Each load has a gateway of its own:
+    two processes of the same gateway differ by more than what is looked for."""
     samples = {"off": None, "off, again": None, "on, 1 %": 0.01, "on, all": 1.0}
     environ = await _compiled()
     table = Table(
-        "Traces: CPU of the gateway", ("load", "conns", "traces", "req/s", "p99 ms", "CPU µs", "× off")
+        "Traces: CPU of the gateway", ("load", "conns", "traces", "req/s", "p99 ms", "CPU µs", "× off", "±")
     )
-    upstream, pressure = free_port(), Pressure()
+    upstream, pressure, connections = free_port(), Pressure(), 32
     engine = Command([sys.executable, "-m", "benchmarks.relay_parts", "--port", str(upstream)])
+    cases = (Case("JSON", "whole", seconds), Case("events", "burst", seconds))
+    found: dict[tuple[str, str], list[Figures]] = {(c.name, name): [] for c in cases for name in samples}
     with tempfile.TemporaryDirectory(prefix="relay-bench-") as made:
-        async with contextlib.AsyncExitStack() as stack:
-            await stack.enter_async_context(started("direct", engine, upstream))
-            gateways: dict[str, tuple[Proxy, str]] = {}
-            for name, sample in samples.items():
-                traces = {
-                    "traces_endpoint": f"http://127.0.0.1:{upstream}/v1/traces",
-                    "traces_sample": sample,
-                }
-                settings = LIMITS if sample is None else LIMITS | traces
-                service = await stack.enter_async_context(front(("gateway",), environ or {}, **settings))
-                await lead_to(service, upstream)
-                gateways[name] = Proxy(name, service.port, service.parts["gateway"]), service.api_key
-            for case, connections in (
-                (Case("JSON", "whole", seconds), 32),
-                (Case("events", "burst", seconds), 32),
-            ):
-                found: dict[str, list[Figures]] = {name: [] for name in samples}
-                for _ in range(rounds):
-                    for name, (proxy, key) in gateways.items():
-                        script = _wrk_script(Path(made), case.kind, key)
-                        found[name].append(await _load(proxy, case, connections, script))
-                for name, figures in found.items():
-                    one = _median(figures)
-                    times = median(a.cpu_us / b.cpu_us for a, b in zip(figures, found["off"], strict=True))
-                    table.rows.append((case.name, connections, name, one.rate, one.p99_ms, one.cpu_us, times))
-    table.notes.append(f"Medians of {rounds} rounds; × off: the median of each round's own ratio.")
+        async with started("direct", engine, upstream):
+            for number in range(rounds):
+                for name, sample in list(samples.items())[:: -1 if number % 2 else 1]:
+                    traces = {
+                        "traces_endpoint": f"http://127.0.0.1:{upstream}/v1/traces",
+                        "traces_sample": sample,
+                    }
+                    settings = LIMITS if sample is None else LIMITS | traces
+                    async with front(("gateway",), environ or {}, **settings) as service:
+                        await lead_to(service, upstream)
+                        proxy = Proxy(name, service.port, service.parts["gateway"])
+                        for case in cases:
+                            script = _wrk_script(Path(made), case.kind, service.api_key)
+                            found[case.name, name].append(await _load(proxy, case, connections, script))
+                say(f"round {number + 1} of {rounds}")
+    for (load, name), figures in found.items():
+        one = _median(figures)
+        times = [a.cpu_us / b.cpu_us for a, b in zip(figures, found[load, "off"], strict=True)]
+        table.rows.append(
+            (
+                load,
+                connections,
+                name,
+                one.rate,
+                one.p99_ms,
+                one.cpu_us,
+                mean(times),
+                stdev(times) / rounds**0.5,
+            )
+        )
+    table.notes.append(
+        f"Medians of {rounds} rounds; × off: the mean of each round's own ratio, and its standard error. Each figure of a"
+        " round is of a process of its own."
+    )
     table.notes.append(
         "The gateway's hot modules are compiled." if environ else "Plain Python: nothing was compiled."
     )
@@ -386,7 +397,7 @@ def main() -> int:
     parser.add_argument("--traces", action="store_true", help="what traces cost, and nothing else")
     options = parser.parse_args()
     if options.traces:
-        print(uvloop.run(measure_traces(options.seconds)).text())
+        print(uvloop.run(measure_traces()).text())
         return 0
     print(uvloop.run(measure(options.peers, options.seconds, options.beside)).text())
     return 0

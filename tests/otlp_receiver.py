@@ -1,5 +1,6 @@
 """A real receiver of OTLP over HTTP on loopback: decodes what comes with OpenTelemetry's own messages, and draws traces."""
 
+import gzip
 import threading
 from collections import defaultdict
 from collections.abc import Iterator
@@ -104,6 +105,8 @@ def running_receiver() -> Iterator[Receiver]:
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["content-length"]))
             receiver.headers = {name.lower(): value for name, value in self.headers.items()}
+            if receiver.headers.get("content-encoding") == "gzip":
+                body = gzip.decompress(body)
             if receiver.status == 200:
                 receiver.take(body)
             self.send_response(receiver.status)

@@ -1,15 +1,15 @@
 """Spans reach a real receiver; one that is away costs nothing but the spans."""
 
-import subprocess
-import sys
 import threading
 from pathlib import Path
 
 import pytest
+from tests.conftest import wait_until
 from tests.otlp_receiver import running_receiver
 
 from turnout.adapters import otlp
 from turnout.adapters.otlp import OtlpSpans
+from turnout.domain.errors import Misconfigured
 from turnout.domain.trace_context import SpanKind, TraceContext, TraceSpan
 
 CONTEXT = TraceContext("0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331", True)
@@ -81,38 +81,46 @@ def test_a_receiver_that_never_answers_holds_nobody_up(monkeypatch: pytest.Monke
         release.set()
 
 
-OPENED = """
-import sys
-from turnout.config import load
-
-class Hidden:
-    def find_spec(self, name, path=None, target=None):
-        if name in ("opentelemetry.sdk", "opentelemetry.exporter") and sys.argv[3]:
-            raise ModuleNotFoundError(name)
-
-sys.meta_path.insert(0, Hidden())
-from turnout.wiring import run_gang, run_gateway, run_manager, run_worker
-from turnout.wiring.stores import new_stores
-
-settings = {"state_dir": sys.argv[1], "redis_url": "redis://127.0.0.1:1", "traces_endpoint": sys.argv[2] or None}
-new_stores(load(settings, {}).config)
-ours = ("opentelemetry.exporter", "opentelemetry.proto", "opentelemetry.sdk.trace")
-print(any(name.startswith(ours) for name in sys.modules))
-"""
-ENDPOINT = "http://127.0.0.1:1/v1/traces"
+def test_what_waits_at_the_end_is_sent_in_batches() -> None:
+    with running_receiver() as receiver:
+        spans = OtlpSpans(receiver.endpoint)
+        for number in range(1300):
+            spans.record(span(f"step {number}"))
+        spans.close()
+        assert spans.dropped == 0
+        assert [seen.name for seen in receiver.spans] == [f"step {number}" for number in range(1300)]
 
 
-def opened(tmp_path: Path, endpoint: str, hidden: str = "") -> subprocess.CompletedProcess[str]:
-    words = [sys.executable, "-c", OPENED, str(tmp_path), endpoint, hidden]
-    return subprocess.run(words, check=False, capture_output=True, text=True, timeout=60)
+async def test_a_receiver_that_is_busy_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(otlp, "_RETRY_AFTER_S", (0.02,) * 500)
+    monkeypatch.setattr(otlp, "_EVERY_S", 0.01)
+    with running_receiver() as receiver:
+        receiver.status = 503
+        spans = OtlpSpans(receiver.endpoint)
+        spans.record(span())
+        await wait_until(lambda: bool(receiver.headers), "the first try")
+        receiver.status = 200
+        await wait_until(lambda: bool(receiver.spans), "another try")
+        spans.close()
+        assert (len(receiver.spans), spans.dropped) == (1, 0)
 
 
-def test_nothing_of_opentelemetry_is_imported_when_traces_are_off(tmp_path: Path) -> None:
-    # FastAPI imports OpenTelemetry's API by itself, and redis-py the SDK's metrics: all else would be ours.
-    assert opened(tmp_path, "").stdout == "False\n"
-    assert opened(tmp_path, ENDPOINT).stdout == "True\n"
-
-
-def test_without_the_extra_all_but_traces_works(tmp_path: Path) -> None:
-    assert opened(tmp_path, "", "hidden").stdout == "False\n"
-    assert "turnout[otel]" in opened(tmp_path, ENDPOINT, "hidden").stderr
+def test_the_standard_variables_say_how(tmp_path: Path) -> None:
+    environ = {
+        "OTEL_EXPORTER_OTLP_COMPRESSION": "gzip",
+        "OTEL_EXPORTER_OTLP_HEADERS": "x-of=all",
+        "OTEL_EXPORTER_OTLP_TRACES_HEADERS": "X-Of=traces, x-key=a%2Cb",
+        "OTEL_RESOURCE_ATTRIBUTES": "service.name=film,deployment.environment=test%20bench",
+    }
+    with running_receiver() as receiver:
+        spans = OtlpSpans(receiver.endpoint, environ)
+        spans.record(span())
+        spans.close()
+        assert (receiver.headers["x-of"], receiver.headers["x-key"]) == ("traces", "a,b")
+        assert receiver.headers["content-encoding"] == "gzip"
+    assert [seen.service for seen in receiver.spans] == ["film-gang"]
+    for wrong in ({"CERTIFICATE": str(tmp_path / "none.pem")}, {"TIMEOUT": "soon"}):
+        with pytest.raises(Misconfigured, match="OTEL_EXPORTER_OTLP"):
+            OtlpSpans(
+                receiver.endpoint, {f"OTEL_EXPORTER_OTLP_{name}": value for name, value in wrong.items()}
+            )

@@ -1,120 +1,146 @@
-"""Spans to an OpenTelemetry receiver, by OTLP over HTTP. The only module that imports opentelemetry.
+"""Spans to an OpenTelemetry receiver, by OTLP over HTTP.
 
-The SDK's own thread sends what was recorded, every second or when a batch is full. When the receiver is away, it tries again
-for a moment and drops; nothing that was recorded is ever waited for. Headers, certificates, time-out and compression come
-from the standard variables (`OTEL_EXPORTER_OTLP_HEADERS` …), and so do further attributes (`OTEL_RESOURCE_ATTRIBUTES`).
+A thread sends what was recorded, every two seconds or when a batch is full. When the receiver is away, it tries again for a
+moment and drops; nothing that was recorded is ever waited for. Headers, certificates, time-out and compression come from the
+standard variables (`OTEL_EXPORTER_OTLP_HEADERS` …), and so do further attributes (`OTEL_RESOURCE_ATTRIBUTES`).
 """
 
-import logging
+import gzip
+import os
+import ssl
 import threading
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Mapping
+from urllib.parse import unquote
 
-from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
-from opentelemetry.sdk.resources import Resource
-from opentelemetry.sdk.trace import ReadableSpan
-from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
-from opentelemetry.sdk.util.instrumentation import InstrumentationScope
-from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode, TraceFlags
+import httpx
 
 from turnout import __version__
-from turnout.domain.trace_context import TraceContext, TraceSpan
+from turnout.domain.errors import Misconfigured
+from turnout.domain.trace_context import TraceSpan
 from turnout.observe import get_log
+from turnout.schemas.span_messages import resource_message, span_message
 
 _MAX_WAITING = 4096
 _BATCH = 512
-_EVERY_MS = 1000.0
+_EVERY_S = 2.0
 _FLUSH_S = 3.0
+_TIMEOUT_S = 10.0
+_RETRY_AFTER_S = (0.5, 2.0)
+_RETRIED = frozenset({429, 502, 503, 504})
 _NAME = "service.name"
-_SCOPE = InstrumentationScope("turnout", __version__)
-_RECORDED = TraceFlags(TraceFlags.SAMPLED)
+_SCOPE = "turnout"
 
 
 class OtlpSpans:
-    """`endpoint` is the receiver's URL with its path, such as http://127.0.0.1:4318/v1/traces."""
+    """`endpoint` is the receiver's URL with its path, such as http://127.0.0.1:4318/v1/traces. `environ` has the standard
+    variables."""
 
-    def __init__(self, endpoint: str) -> None:
-        logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)  # it tells of every try; we tell once
-        self._exporter = _CountingExporter(OTLPSpanExporter(endpoint))
-        self._processor = BatchSpanProcessor(self._exporter, _MAX_WAITING, _EVERY_MS, _BATCH)
-        self._resources: dict[str, Resource] = {}
-        self._recorded = self._refused = 0
-
-    @property
-    def dropped(self) -> int:
-        return self._refused + self._exporter.lost
+    def __init__(self, endpoint: str, environ: Mapping[str, str] = os.environ) -> None:
+        """Raises Misconfigured."""
+        self._endpoint = endpoint
+        self._resource = _pairs(environ.get("OTEL_RESOURCE_ATTRIBUTES", ""))
+        self._service = environ.get("OTEL_SERVICE_NAME") or self._resource.get(_NAME, "turnout")
+        self._headers = {
+            "content-type": "application/x-protobuf",
+            "user-agent": f"turnout/{__version__}",
+            **{name.lower(): value for name, value in _pairs(_setting(environ, "HEADERS")).items()},
+        }
+        self._gzip = _setting(environ, "COMPRESSION") == "gzip"
+        if self._gzip:
+            self._headers["content-encoding"] = "gzip"
+        self._http = _client(environ)
+        self._waiting: deque[tuple[str, bytes]] = deque()  # the part, and its span
+        self._wake, self._ending = threading.Event(), threading.Event()
+        self._thread: threading.Thread | None = (
+            None  # a fork has none of its parent's: it begins with the first span
+        )
+        self._away = False
+        self.dropped = 0
 
     def record(self, span: TraceSpan) -> None:
-        # The SDK would make room by dropping without a count.
-        if self._recorded - self._exporter.seen >= _MAX_WAITING - 1:
-            self._refused += 1
+        if len(self._waiting) >= _MAX_WAITING:
+            self.dropped += 1
             return
-        self._recorded += 1
-        self._processor.on_end(self._readable(span))
+        self._waiting.append((span.part, span_message(span)))
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="spans", daemon=True)
+            self._thread.start()
+        elif len(self._waiting) >= _BATCH:
+            self._wake.set()
 
     def close(self, limit_s: float = _FLUSH_S) -> None:
         """Sends what waits. Whoever calls it waits no longer than `limit_s`: the thread ends with the process."""
-        ending = threading.Thread(target=self._processor.shutdown, name="spans", daemon=True)
-        ending.start()
-        ending.join(limit_s)
-        unsent = self._recorded - self._exporter.seen + self.dropped
+        self._ending.set()
+        self._wake.set()
+        if self._thread is not None:
+            self._thread.join(limit_s)
+        unsent = len(self._waiting) + self.dropped
         if unsent:
             get_log().warning("spans were lost", count=unsent)
 
-    def _readable(self, span: TraceSpan) -> ReadableSpan:
-        parent = TraceContext(span.context.trace, span.parent, True) if span.parent else None
-        return ReadableSpan(
-            span.name,
-            _context(span.context),
-            _context(parent) if parent else None,
-            self._resource(span.part),
-            span.attributes,
-            links=[Link(_context(link)) for link in span.links],
-            kind=SpanKind[span.kind.name],
-            status=Status(StatusCode.ERROR, span.error) if span.error else Status(),
-            start_time=_nanoseconds(span.began),
-            end_time=_nanoseconds(max(span.began, span.ended)),
-            instrumentation_scope=_SCOPE,
-        )
+    def _run(self) -> None:
+        while not self._ending.is_set():
+            self._wake.wait(_EVERY_S)
+            self._wake.clear()
+            self._send_waiting()
+        self._send_waiting()
+        self._http.close()
 
-    def _resource(self, part: str) -> Resource:
+    def _send_waiting(self) -> None:
+        while self._waiting:
+            batch = [self._waiting.popleft() for _ in range(min(_BATCH, len(self._waiting)))]
+            self._tell(taken := self._send(self._request(batch)))
+            self.dropped += 0 if taken else len(batch)
+
+    def _request(self, batch: list[tuple[str, bytes]]) -> bytes:
         """Each part is a service of its own: turnout-gateway, turnout-gang … `OTEL_SERVICE_NAME` replaces `turnout`."""
-        found = self._resources.get(part)
-        if found is None:
-            given = str(Resource.create().attributes.get(_NAME, ""))
-            name = "turnout" if given.startswith("unknown_service") else given
-            own = {_NAME: f"{name}-{part}", "service.version": __version__}
-            found = self._resources[part] = Resource.create(own)
-        return found
+        messages: list[bytes] = []
+        for part in dict.fromkeys(part for part, _ in batch):
+            resource = {
+                **self._resource,
+                _NAME: f"{self._service}-{part}",
+                "service.version": __version__,
+            }
+            spans = [span for of, span in batch if of == part]
+            messages.append(resource_message(resource, _SCOPE, __version__, spans))
+        body = b"".join(messages)
+        return gzip.compress(body) if self._gzip else body
+
+    def _send(self, body: bytes) -> bool:
+        for wait_s in (*_RETRY_AFTER_S, None):
+            try:
+                status = self._http.post(self._endpoint, content=body, headers=self._headers).status_code
+            except (httpx.HTTPError, OSError):
+                status = 503
+            if status not in _RETRIED:
+                return status < 300
+            if wait_s is None or self._ending.wait(wait_s):
+                break
+        return False
+
+    def _tell(self, taken: bool) -> None:
+        if taken is self._away:
+            get_log().warning("spans are taken again" if taken else "spans are dropped")
+        self._away = not taken
 
 
-class _CountingExporter(SpanExporter):
-    """Counts what it was given (`seen`), and what of that was not taken (`lost`)."""
-
-    def __init__(self, exporter: OTLPSpanExporter) -> None:
-        self._exporter = exporter
-        self._away = False
-        self.seen = self.lost = 0
-
-    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
-        taken = SpanExportResult.FAILURE
-        try:
-            taken = self._exporter.export(spans)
-        finally:
-            self.seen += len(spans)
-            away = taken is not SpanExportResult.SUCCESS
-            self.lost += len(spans) if away else 0
-            if away is not self._away:
-                get_log().warning("spans are dropped" if away else "spans are taken again")
-            self._away = away
-        return taken
-
-    def shutdown(self) -> None:
-        self._exporter.shutdown()
+def _client(environ: Mapping[str, str]) -> httpx.Client:
+    try:
+        timeout_s = float(_setting(environ, "TIMEOUT") or _TIMEOUT_S)
+        tls = ssl.create_default_context(cafile=_setting(environ, "CERTIFICATE") or None)
+        if certificate := _setting(environ, "CLIENT_CERTIFICATE"):
+            tls.load_cert_chain(certificate, _setting(environ, "CLIENT_KEY") or None)
+    except (ValueError, OSError) as err:
+        raise Misconfigured(f"OTEL_EXPORTER_OTLP_…: {err}") from err
+    return httpx.Client(timeout=timeout_s, verify=tls)
 
 
-def _context(context: TraceContext) -> SpanContext:
-    return SpanContext(int(context.trace, 16), int(context.span, 16), is_remote=False, trace_flags=_RECORDED)
+def _setting(environ: Mapping[str, str], name: str) -> str:
+    return environ.get(f"OTEL_EXPORTER_OTLP_TRACES_{name}") or environ.get(f"OTEL_EXPORTER_OTLP_{name}", "")
 
 
-def _nanoseconds(seconds: float) -> int:
-    return int(seconds * 1e9)
+def _pairs(text: str) -> dict[str, str]:
+    """`name=value,…`, with what is not allowed there written in percent."""
+    pairs = (pair.partition("=") for pair in text.split(",") if "=" in pair)
+    return {unquote(name.strip()): unquote(value.strip()) for name, _, value in pairs}

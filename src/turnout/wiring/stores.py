@@ -5,9 +5,9 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from turnout.adapters.object_store import ObjectBlobs, open_blobs
+from turnout.adapters.otlp import OtlpSpans
 from turnout.adapters.redis.audit_log import RedisAuditLog
 from turnout.adapters.redis.backlog import RedisBacklog
 from turnout.adapters.redis.budget_store import RedisBudgets
@@ -36,9 +36,6 @@ from turnout.adapters.redis.worker_store import RedisOrderStore, RedisWorkerStor
 from turnout.config import Config
 from turnout.domain.errors import Misconfigured
 from turnout.domain.signed_urls import UrlSigner
-
-if TYPE_CHECKING:
-    from turnout.adapters.otlp import OtlpSpans
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +70,7 @@ class Stores:
     manager_state: RedisManagerState
     fleet_status: RedisFleetStatus
     data: RedisDataHealth
-    spans: "OtlpSpans | None" = None
+    spans: OtlpSpans | None = None
 
     async def close(self) -> None:
         await self.link.close()
@@ -104,23 +101,12 @@ def new_stores(config: Config) -> Stores:
     """Connects to nothing yet."""
     link = RedisConnection(find_redis_url(config), config.redis_prefix, config.accept_after)
     blobs = open_blobs(config.blobs or str(config.state_dir / "objects"), config.blobs_endpoint)
-    return stores_on(link, blobs, config.retention_s, _open_spans(config))
-
-
-def _open_spans(config: Config) -> "OtlpSpans | None":
-    if config.traces_endpoint is None:
-        return None
-    try:
-        from turnout.adapters.otlp import OtlpSpans
-    except ImportError as err:
-        raise Misconfigured(
-            f"traces_endpoint needs the extra otel (pip install turnout[otel]): {err}"
-        ) from err
-    return OtlpSpans(config.traces_endpoint)
+    spans = OtlpSpans(config.traces_endpoint) if config.traces_endpoint else None
+    return stores_on(link, blobs, config.retention_s, spans)
 
 
 def stores_on(
-    link: RedisConnection, blobs: ObjectBlobs, retention_s: float, spans: "OtlpSpans | None" = None
+    link: RedisConnection, blobs: ObjectBlobs, retention_s: float, spans: OtlpSpans | None = None
 ) -> Stores:
     events = RedisTaskEvents(link)
     tasks = RedisTaskLog(link, retention_s, TaskTraces(events, spans) if spans is not None else None)
