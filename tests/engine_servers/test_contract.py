@@ -18,13 +18,14 @@ import pytest
 from tests.conftest import wait_until
 from tests.engine_servers.engines import PROMPT, running
 from tests.engine_servers.tiny_llama import make_tiny_llama
+from tests.otlp_receiver import running_receiver
 
 from turnout.domain.serving import EngineKind, Phase, ServedModel, Want
 from turnout.engines import vllm
 from turnout.engines.engine_servers import KEYED, Outside, Program, Programs
 from turnout.relay.error_responses import engine_error
 from turnout.relay.token_usage import read_usage
-from turnout.wiring.vllm_programs import guarded, zygote_program
+from turnout.wiring.vllm_programs import guarded, traced, zygote_program
 from turnout.worker import zygote
 
 _VLLM_PYTHON = os.environ.get("TURNOUT_TEST_VLLM_PYTHON", "")
@@ -224,6 +225,35 @@ async def test_beyond_loopback_it_serves_nobody_without_its_key(case: Case, stat
             port = report.address.rpartition(":")[2]
             with pytest.raises(httpx.ConnectError):
                 await client.get(f"http://127.0.0.1:{port}/health")
+
+
+@pytest.mark.parametrize(
+    "case", [c for c in CASES if cast(Case, c.values[0]).model.engine is EngineKind.VLLM], indirect=True
+)
+async def test_vllm_tells_of_the_requests_that_are_traced_and_of_no_others(
+    case: Case, state_dir: Path
+) -> None:
+    trace, ours = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
+    with running_receiver() as receiver:
+        program = traced(case.programs.vllm, receiver.endpoint, {})
+        async with running(case.model, state_dir, replace(case.programs, vllm=program)) as run:
+            await run.wait_phase(Phase.READY, Phase.FAILED, timeout_s=case.model.load_timeout_s)
+            report = run.replica.report()
+            assert report.phase is Phase.READY, f"{report.detail}\n{run.replica.log_tail()}"
+            body = {"model": case.model.name, "messages": PROMPT, "max_tokens": 2}
+            async with httpx.AsyncClient(base_url=f"http://{report.address}", timeout=60) as client:
+                for flags in (None, "00", "01"):
+                    headers = {"traceparent": f"00-{trace}-{ours}-{flags}"} if flags else {}
+                    answer = await client.post("/v1/chat/completions", json=body, headers=headers)
+                    assert answer.status_code == 200, answer.text
+            await wait_until(lambda: bool(receiver.spans), "the engine's span", 30)
+    of_requests = [span for span in receiver.spans if span.trace == trace]
+    assert [span.parent for span in of_requests] == [ours]
+    assert {span.service for span in of_requests} == {"turnout-engine"}
+    assert of_requests[0].attributes["gen_ai.usage.completion_tokens"] == 2
+    assert len(receiver.spans) == 1, "nothing is told of what nobody traces"
+    told = str(receiver.spans)
+    assert PROMPT[0]["content"] not in told
 
 
 async def test_llama_cpp_refuses_tools_that_its_template_does_not_know(state_dir: Path) -> None:

@@ -6,8 +6,16 @@ import pytest
 
 from turnout.domain.errors import InvalidRequest
 from turnout.domain.serving import EngineKind, Gpu, Needs, ServedModel
-from turnout.engines.engine_servers import Programs, check_arguments, check_served, plan_launch, relay_paths
+from turnout.engines.engine_servers import (
+    Program,
+    Programs,
+    check_arguments,
+    check_served,
+    plan_launch,
+    relay_paths,
+)
 from turnout.engines.llamacpp import builtin_weights, find_weights
+from turnout.wiring.vllm_programs import traced
 
 GIB = 2**30
 VLLM = ServedModel("chat", EngineKind.VLLM, "acme/small")
@@ -140,6 +148,16 @@ def test_vllm_without_sleep_has_no_development_paths() -> None:
     launch = plan_launch(VLLM, GPUS, 20_001, Programs())
     assert not launch.sleeps
     assert "VLLM_SERVER_DEV_MODE" not in launch.environ
+
+
+def test_vllm_is_told_where_traces_go() -> None:
+    program = traced(
+        Program(("vllm", "serve")), "http://127.0.0.1:4318/v1/traces", {"OTEL_SERVICE_NAME": "film"}
+    )
+    launch = plan_launch(VLLM, (), 20_001, Programs(vllm=program))
+    assert "--otlp-traces-endpoint=http://127.0.0.1:4318/v1/traces" in launch.argv
+    assert launch.environ["OTEL_TRACES_SAMPLER"] == "parentbased_always_off"
+    assert launch.environ["OTEL_SERVICE_NAME"] == "film-engine"
 
 
 def test_vllm_takes_no_more_of_a_gpu_than_was_promised() -> None:

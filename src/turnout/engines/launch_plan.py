@@ -17,10 +17,12 @@ DIALECT = frozenset({"/v1/chat/completions", "/v1/completions", "/v1/embeddings"
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """How this machine runs an engine: the start of its command line, and environment variables that it needs here."""
+    """How this machine runs an engine: the start of its command line, environment variables that it needs here, and
+    arguments that every model gets."""
 
     argv: tuple[str, ...]
     environ: Mapping[str, str] = field(default_factory=dict[str, str])
+    arguments: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

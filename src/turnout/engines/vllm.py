@@ -121,6 +121,7 @@ def plan(
         f"--shutdown-timeout={_DRAIN_S}",
         f"--tensor-parallel-size={model.tensor_parallel_size}",
         *(f"{name}={value}" for name, value in optional.items() if value is not None),
+        *program.arguments,
     ]
     environ = {**program.environ}
     if outside:

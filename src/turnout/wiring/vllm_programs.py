@@ -5,6 +5,7 @@ import os
 import shutil
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from turnout.config import Config
@@ -24,9 +25,24 @@ def vllm_program(config: Config, kept_at: Path, gpus: bool) -> Program:
     offline = {} if config.worker_downloads else {"HF_HUB_OFFLINE": "1"}
     if config.vllm_zygote:
         program = zygote_program(kept_at, gpus)
-        return Program(program.argv, {**program.environ, **offline})
-    guard = guarded(os.environ) if config.engine_host else {}
-    return Program((config.vllm, "serve"), {**guard, **offline})
+    else:
+        program = Program((config.vllm, "serve"), guarded(os.environ) if config.engine_host else {})
+    program = replace(program, environ={**program.environ, **offline})
+    return traced(program, config.traces_endpoint, os.environ) if config.traces_endpoint else program
+
+
+def traced(program: Program, endpoint: str, environ: Mapping[str, str]) -> Program:
+    """Lets vLLM tell of the requests that we trace, below our spans; by itself it would tell of all."""
+    told = {
+        "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": "http/protobuf",
+        "OTEL_TRACES_SAMPLER": "parentbased_always_off",
+        "OTEL_SERVICE_NAME": f"{environ.get('OTEL_SERVICE_NAME', 'turnout')}-engine",
+    }
+    return replace(
+        program,
+        environ={**program.environ, **told},
+        arguments=(*program.arguments, f"--otlp-traces-endpoint={endpoint}"),
+    )
 
 
 def guarded(environ: Mapping[str, str]) -> dict[str, str]:
