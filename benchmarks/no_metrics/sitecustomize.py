@@ -17,5 +17,6 @@ async def _pass(self: RequestMetrics, scope: Any, receive: Any, send: Any) -> No
 
 RequestMetrics.__call__ = _pass
 RequestFigures.observe = _nothing
+RequestFigures.answered = _nothing
 ModelFigures.finished = _nothing
 Histogram.add = _nothing

@@ -60,14 +60,20 @@ class RequestFigures:
             registry=own,
         )
 
+        self._series: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}  # to find one costs as much
+
     def observe(self, recorded: Recorded, task: Task | None) -> None:
         """Counts an event that is being fanned out."""
         self._lag.observe(max(0.0, self._now() - recorded.event.at))
         self.videos.observe(recorded, task)
 
     def answered(self, method: str, route: str, status: int, seconds: float) -> None:
-        self._requests.labels(method, route, str(status)).inc()
-        self._latency.labels(method, route).observe(seconds)
+        series = self._series.get((method, route, status))
+        if series is None:
+            series = self._requests.labels(method, route, str(status)), self._latency.labels(method, route)
+            self._series[method, route, status] = series
+        series[0].inc()
+        series[1].observe(seconds)
 
 
 class Metrics:
