@@ -2,6 +2,7 @@
 
 import asyncio
 import resource
+import signal
 import sys
 import time
 from collections.abc import AsyncGenerator, Callable
@@ -52,7 +53,7 @@ SCRAPE_EVERY_S = 15
 # What the same gateway spends on each, from docs/benchmarks.md: the least, so that the share is not flattered.
 SUBMISSION_US, CHAT_US, WATCHED_EVENT_US = 300.0, 28.0, 12.0
 WATCHERS = 1_000
-LOADS, LOAD_S = 10, SCRAPE_EVERY_S  # times each gateway is loaded, and for how long: one scrape each time
+LOADS, LOAD_S = 40, 3  # a gateway counts for so many times so many seconds, and for as many it does not
 
 
 async def measure() -> Table:
@@ -92,7 +93,7 @@ async def measure() -> Table:
         (
             f"{REQUESTS_A_S:,} requests/s, {WATCHERS:,} watchers",
             f"{median(counting):.0f} µs a request",
-            f"a gateway that counts nothing, {median(silent):.0f} µs",
+            f"while it counts nothing, {median(silent):.0f} µs",
             f"{mean(shares):.2%} ± {stdev(shares) / LOADS**0.5:.2%}",
         )
     )
@@ -113,9 +114,9 @@ async def measure() -> Table:
             " costs are about the least that were ever measured: shares are upper bounds."
         ),
         (
-            f"{REQUESTS_A_S:,} requests/s: half submissions, half chats, with {RATE:g} events/s to all watchers and a scrape;"
-            f" {LOADS} times {LOAD_S} s for each gateway in turns, the mean of the pairs and its standard"
-            f" error. The pairs: {', '.join(f'{share:+.1%}' for share in shares)}."
+            f"{REQUESTS_A_S:,} requests/s: half submissions, half chats, with {RATE:g} events/s to all watchers;"
+            f" one gateway, which counts for {LOADS} times {LOAD_S} s and does not as often, in turns: the mean of the pairs and its"
+            f" standard error. The pairs lie between {min(shares):+.1%} and {max(shares):+.1%}."
         ),
         "The scrape is of a real gateway on a real Redis, as the median of 5; its CPU is the gateway's.",
     ]
@@ -184,38 +185,46 @@ class _Loaded:
 
 
 async def _loaded() -> tuple[list[float], list[float]]:
-    """CPU µs for each request and its share of the events, each time: a gateway that counts, and one that does not. Each
-    time has processes of its own: two of the same gateway differ by more than what is looked for."""
+    """CPU µs for each request and its share of the events while a gateway counts, and while it does not, in turns. It is the
+    same process: two of the same gateway differ by more than what is looked for."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))  # inherited by the servers
     here = Path(__file__).parent
-    silent = {"PYTHONPATH": f"{here / 'no_metrics'}:{here.parent / 'src'}"}
+    switched = {"PYTHONPATH": f"{here / 'no_metrics'}:{here.parent / 'src'}"}
     engine_port = free_port()
     engine = Command([sys.executable, "-m", "benchmarks.relay_parts", "--port", str(engine_port)])
     used: tuple[list[float], list[float]] = ([], [])
-    async with started("engine", engine, engine_port):
-        for number in range(LOADS):
-            for counts in (True, False) if number % 2 else (False, True):
-                async with _watched({} if counts else silent, engine_port) as gateway:
-                    used[not counts].append(await _load(gateway, scraped=counts))
-            say(f"load {number + 1} of {LOADS}: {[round(took[-1]) for took in used]} µs a request")
+    async with started("engine", engine, engine_port), _watched(switched, engine_port) as gateway:
+        await _load(gateway, 0)  # for caches
+        counts = True
+        for number in range(2 * LOADS):
+            if number % 2:  # on, off, off, on, on, off …
+                gateway.service.parts["gateway"].send_signal(signal.SIGUSR2)
+                counts = not counts
+            used[not counts].append(await _load(gateway, number + 1))
+            if number % 10 == 9:
+                say(f"load {number + 1} of {2 * LOADS}: {[round(took[-1]) for took in used]} µs a request")
     return used
 
 
-async def _load(gateway: "_Loaded", scraped: bool) -> float:
-    before = 0.0
-    for seconds in (1, LOAD_S):  # the first is for caches
-        before = cpu_s(gateway.service.parts["gateway"])
-        async with asyncio.TaskGroup() as group:
-            runs = [
-                group.create_task(target.run(20, seconds, {}, REQUESTS_A_S / 2))
-                for target in (gateway.submission, gateway.chat)
-            ]
-            group.create_task(gateway.rank.ask("report", seconds, int(seconds * RATE)))
-            if scraped:
-                group.create_task(_scrape_once(gateway.service, seconds / 2))
-        answered = sum(len(run.result().latencies_s) for run in runs)
-    return (cpu_s(gateway.service.parts["gateway"]) - before) / answered * 1e6
+async def _load(gateway: "_Loaded", number: int) -> float:
+    process = gateway.service.parts["gateway"]
+    before = _used_s(process.pid)
+    async with asyncio.TaskGroup() as group:
+        runs = [
+            group.create_task(target.run(20, LOAD_S, {}, REQUESTS_A_S / 2))
+            for target in (gateway.submission, gateway.chat)
+        ]
+        steps = int(LOAD_S * RATE)
+        group.create_task(gateway.rank.ask("report", 1 + number * steps, steps))
+    answered = sum(len(run.result().latencies_s) for run in runs)
+    return (_used_s(process.pid) - before) / answered * 1e6
+
+
+def _used_s(pid: int) -> float:
+    """CPU of all threads, in nanoseconds and not in ticks."""
+    threads = Path(f"/proc/{pid}/task").iterdir()
+    return sum(int((thread / "schedstat").read_text().split()[0]) for thread in threads) / 1e9
 
 
 @asynccontextmanager
@@ -247,12 +256,6 @@ async def _watched(environ: dict[str, str], engine_port: int) -> AsyncGenerator[
             for socket in sockets:
                 socket.close()
             await rank.end()
-
-
-async def _scrape_once(service: Service, after_s: float) -> None:
-    async with httpx.AsyncClient(base_url=service.url, trust_env=False) as http:
-        await asyncio.sleep(after_s)
-        (await http.get("/metrics")).raise_for_status()
 
 
 async def _scrape() -> tuple[float, float, int]:

@@ -24,8 +24,8 @@ class Target(NamedTuple):
 
 class RelayRequest:
     """One complete request. `headers` are all that came, with lower-case names; only those in `RelaySettings.forwarded` go
-    on to the replica. `request_id` is ours, and both sides get it. `client` is the address that it came from. `scheme` is
-    http or https."""
+    on to the replica. `request_id` is ours, and both sides get it. `client` is the address that it came from. `scheme`
+    is told of requests that are answered here."""
 
     __slots__ = ("authorization", "body", "client", "headers", "path", "request_id", "scheme")
 
@@ -37,7 +37,6 @@ class RelayRequest:
         body: bytes,
         request_id: bytes,
         client: str = "",
-        scheme: str = "http",
     ) -> None:
         self.path = path
         self.authorization = authorization
@@ -45,7 +44,7 @@ class RelayRequest:
         self.body = body
         self.request_id = request_id
         self.client = client
-        self.scheme = scheme
+        self.scheme = "http"
 
 
 class RelayAnswer:

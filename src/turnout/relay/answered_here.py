@@ -15,6 +15,7 @@ class AnsweredHere(ClientResponse):
     ) -> None:
         lines = context.response_lines + head.response_lines
         ClientResponse.__init__(self, client, head, body, request_id, lines)
+        self.request.scheme = client.scheme or "http"
         self._answerer = context.answerers[head.path]
         self._bodies = context.bodies
         self._account = context.account_of(head, len(body))

@@ -71,13 +71,7 @@ class ClientResponse:
     ) -> None:
         """`common_lines` are in the head of every response."""
         self.request = RelayRequest(
-            head.path,
-            head.authorization,
-            head.headers,
-            body,
-            request_id,
-            client.address,
-            client.scheme or "http",
+            head.path, head.authorization, head.headers, body, request_id, client.address
         )
         self.client = client
         self.transport = client.transport
