@@ -24,6 +24,9 @@ _MAX_WAITING = 10_000
 _MAX_CHARS = 64 * 1024
 _DRAIN_S = 2.0
 _GATHER_S = 0.01  # lines that follow one this closely wait: to be woken for each takes the interpreter from the event loop
+_TOGETHER_CHARS = (
+    2048  # lines are written together up to here: what a pipe takes at once, others' lines cannot divide
+)
 
 
 class LogStream:
@@ -60,17 +63,21 @@ class LogStream:
 
     def _write_lines(self, lines: queue.Queue[str]) -> None:
         while True:
-            line = lines.get()
+            gathered = [lines.get()]
+            size = len(gathered[0])
+            while size < _TOGETHER_CHARS and not lines.empty():
+                gathered.append(lines.get())  # nobody else takes any
+                size += len(gathered[-1])
             try:
                 untold = self._untold
-                if untold:
-                    line = f'{{"event": "log lines dropped", "level": "warning", "count": {untold}}}\n{line}'
-                self._put(line)
+                told = f'{{"event": "log lines dropped", "level": "warning", "count": {untold}}}\n'
+                self._put("".join([told, *gathered] if untold else gathered))
                 self._untold -= untold
             except Exception:  # noqa: BLE001 - no space, a closed pipe or stream: the process goes on without its log
-                self._drop()
+                self._drop(len(gathered))
             finally:
-                lines.task_done()
+                for _ in gathered:
+                    lines.task_done()
             if lines.empty():
                 time.sleep(_GATHER_S)
 
@@ -84,9 +91,9 @@ class LogStream:
         while data:
             data = data[os.write(self._file, data) :]
 
-    def _drop(self) -> None:
-        self.dropped += 1
-        self._untold += 1
+    def _drop(self, lines: int = 1) -> None:
+        self.dropped += lines
+        self._untold += lines
 
 
 def _file_of(stream: TextIO) -> int | None:

@@ -227,9 +227,8 @@ async def test_beyond_loopback_it_serves_nobody_without_its_key(case: Case, stat
                 await client.get(f"http://127.0.0.1:{port}/health")
 
 
-@pytest.mark.parametrize(
-    "case", [c for c in CASES if cast(Case, c.values[0]).model.engine is EngineKind.VLLM], indirect=True
-)
+@pytest.mark.skipif(not _VLLM_PYTHON, reason="TURNOUT_TEST_VLLM_PYTHON names no Python that has vLLM")
+@pytest.mark.parametrize("case", [VLLM, VLLM_FORKED], indirect=True, ids=["vllm", "vllm-forked"])
 async def test_vllm_tells_of_the_requests_that_are_traced_and_of_no_others(
     case: Case, state_dir: Path
 ) -> None:

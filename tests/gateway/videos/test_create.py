@@ -265,14 +265,9 @@ REFUSED: list[tuple[dict[str, Any], int, str | None, str, str]] = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("body", "status", "param", "code", "message"), REFUSED, ids=[r[4][:50] for r in REFUSED]
-)
-async def test_a_bad_value_names_its_field_and_says_what_is_allowed(
-    gateway: Gateway, body: dict[str, Any], status: int, param: str, code: str, message: str
-) -> None:
-    answer = await gateway.http.post("/v1/videos", json=body)
-    assert error(answer) == (status, param, code, message)
+async def test_a_bad_value_names_its_field_and_says_what_is_allowed(gateway: Gateway) -> None:
+    for body, *told in REFUSED:
+        assert error(await gateway.http.post("/v1/videos", json=body)) == tuple(told), body
     assert (await gateway.http.get("/v1/videos")).json()["data"] == []
 
 
