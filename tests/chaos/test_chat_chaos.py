@@ -43,7 +43,6 @@ FAULTS = (
     "redis",
     "tunnelled worker",
     "gateway",
-    "engine",
 )
 CLIENTS = 6
 STREAM_TOKENS = 40

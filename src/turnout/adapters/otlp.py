@@ -25,7 +25,7 @@ _MAX_WAITING = 4096
 _BATCH = 512
 _EVERY_S = 2.0
 _FLUSH_S = 3.0
-_TIMEOUT_S = 10.0
+_TIMEOUT_S, _MAX_TIMEOUT_S = 10.0, 60.0  # some SDKs take the variable as milliseconds
 _RETRY_AFTER_S = (0.5, 2.0)
 _RETRIED = frozenset({429, 502, 503, 504})
 _NAME = "service.name"
@@ -52,9 +52,7 @@ class OtlpSpans:
         self._http = _client(environ)
         self._waiting: deque[tuple[str, bytes]] = deque()  # the part, and its span
         self._wake, self._ending = threading.Event(), threading.Event()
-        self._thread: threading.Thread | None = (
-            None  # a fork has none of its parent's: it begins with the first span
-        )
+        self._thread: threading.Thread | None = None  # begins with the first span: a fork would not have it
         self._away = False
         self.dropped = 0
 
@@ -113,6 +111,9 @@ class OtlpSpans:
                 status = self._http.post(self._endpoint, content=body, headers=self._headers).status_code
             except (httpx.HTTPError, OSError):
                 status = 503
+            except (httpx.InvalidURL, ValueError) as err:  # of a variable: no header, no port
+                get_log().warning("spans cannot be sent", reason=str(err))
+                return False
             if status not in _RETRIED:
                 return status < 300
             if wait_s is None or self._ending.wait(wait_s):
@@ -127,7 +128,7 @@ class OtlpSpans:
 
 def _client(environ: Mapping[str, str]) -> httpx.Client:
     try:
-        timeout_s = float(_setting(environ, "TIMEOUT") or _TIMEOUT_S)
+        timeout_s = min(_MAX_TIMEOUT_S, float(_setting(environ, "TIMEOUT") or _TIMEOUT_S))
         tls = ssl.create_default_context(cafile=_setting(environ, "CERTIFICATE") or None)
         if certificate := _setting(environ, "CLIENT_CERTIFICATE"):
             tls.load_cert_chain(certificate, _setting(environ, "CLIENT_KEY") or None)
