@@ -227,32 +227,33 @@ async def test_beyond_loopback_it_serves_nobody_without_its_key(case: Case, stat
                 await client.get(f"http://127.0.0.1:{port}/health")
 
 
-@pytest.mark.skipif(not _VLLM_PYTHON, reason="TURNOUT_TEST_VLLM_PYTHON names no Python that has vLLM")
-@pytest.mark.parametrize("case", [VLLM, VLLM_FORKED], indirect=True, ids=["vllm", "vllm-forked"])
-async def test_vllm_tells_of_the_requests_that_are_traced_and_of_no_others(
-    case: Case, state_dir: Path
-) -> None:
-    trace, ours = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
-    with running_receiver() as receiver:
-        program = traced(case.programs.vllm, receiver.endpoint, {})
-        async with running(case.model, state_dir, replace(case.programs, vllm=program)) as run:
-            await run.wait_phase(Phase.READY, Phase.FAILED, timeout_s=case.model.load_timeout_s)
-            report = run.replica.report()
-            assert report.phase is Phase.READY, f"{report.detail}\n{run.replica.log_tail()}"
-            body = {"model": case.model.name, "messages": PROMPT, "max_tokens": 2}
-            async with httpx.AsyncClient(base_url=f"http://{report.address}", timeout=60) as client:
-                for flags in (None, "00", "01"):
-                    headers = {"traceparent": f"00-{trace}-{ours}-{flags}"} if flags else {}
-                    answer = await client.post("/v1/chat/completions", json=body, headers=headers)
-                    assert answer.status_code == 200, answer.text
-            await wait_until(lambda: bool(receiver.spans), "the engine's span", 30)
-    of_requests = [span for span in receiver.spans if span.trace == trace]
-    assert [span.parent for span in of_requests] == [ours]
-    assert {span.service for span in of_requests} == {"turnout-engine"}
-    assert of_requests[0].attributes["gen_ai.usage.completion_tokens"] == 2
-    assert len(receiver.spans) == 1, "nothing is told of what nobody traces"
-    told = str(receiver.spans)
-    assert PROMPT[0]["content"] not in told
+if _VLLM_PYTHON:
+
+    @pytest.mark.parametrize("case", [VLLM, VLLM_FORKED], indirect=True, ids=["vllm", "vllm-forked"])
+    async def test_vllm_tells_of_the_requests_that_are_traced_and_of_no_others(
+        case: Case, state_dir: Path
+    ) -> None:
+        trace, ours = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
+        with running_receiver() as receiver:
+            program = traced(case.programs.vllm, receiver.endpoint, {})
+            async with running(case.model, state_dir, replace(case.programs, vllm=program)) as run:
+                await run.wait_phase(Phase.READY, Phase.FAILED, timeout_s=case.model.load_timeout_s)
+                report = run.replica.report()
+                assert report.phase is Phase.READY, f"{report.detail}\n{run.replica.log_tail()}"
+                body = {"model": case.model.name, "messages": PROMPT, "max_tokens": 2}
+                async with httpx.AsyncClient(base_url=f"http://{report.address}", timeout=60) as client:
+                    for flags in (None, "00", "01"):
+                        headers = {"traceparent": f"00-{trace}-{ours}-{flags}"} if flags else {}
+                        answer = await client.post("/v1/chat/completions", json=body, headers=headers)
+                        assert answer.status_code == 200, answer.text
+                await wait_until(lambda: bool(receiver.spans), "the engine's span", 30)
+        of_requests = [span for span in receiver.spans if span.trace == trace]
+        assert [span.parent for span in of_requests] == [ours]
+        assert {span.service for span in of_requests} == {"turnout-engine"}
+        assert of_requests[0].attributes["gen_ai.usage.completion_tokens"] == 2
+        assert len(receiver.spans) == 1, "nothing is told of what nobody traces"
+        told = str(receiver.spans)
+        assert PROMPT[0]["content"] not in told
 
 
 async def test_llama_cpp_refuses_tools_that_its_template_does_not_know(state_dir: Path) -> None:

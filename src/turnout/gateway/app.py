@@ -80,15 +80,9 @@ def create_app(gateway: Gateway) -> FastAPI:
     problems.install(app)
     for router in _ROUTERS:
         app.include_router(router)
-    gateway.relay.answer(
-        "/v1/videos",
-        HotRoute(
-            "/v1/videos",
-            partial(video_routes.create_hot, gateway),
-            gateway.request_figures,
-            gateway.tracer,
-        ),
-    )
+    create = partial(video_routes.create_hot, gateway)
+    hot = HotRoute("/v1/videos", create, gateway.request_figures, gateway.tracer)
+    gateway.relay.answer(hot.path, hot)
     # The last one added sees a request first.
     app.add_middleware(UnexpectedErrors)
     config = gateway.config
