@@ -30,11 +30,11 @@ class Times:
 def measure(models: Path, started_at: float) -> Times:
     import torch
 
-    from turnout.config import load as load_config
-    from turnout.domain.video import RequestedVideo, settle
     from turnout.engines.base import Parallel
     from turnout.engines.wan.builtin import find_weights
     from turnout.engines.wan.load import load
+    from turnout.run.config import load as load_config
+    from turnout.tasks.video_rules import RequestedVideo, settle
 
     imported = time.time()
     model = load_config({}, {}, Path(os.devnull)).config.models[0]

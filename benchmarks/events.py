@@ -30,9 +30,9 @@ from benchmarks.figures import Table, percentile, say
 from benchmarks.machine import Pressure, cpu_s
 from benchmarks.service import MODEL, Service, front, of_checkout
 from benchmarks.sockets import EventStream, Relay, Socket
-from turnout.config import Config
-from turnout.domain.tasks import GangId, Progressed, Stage, TaskId
-from turnout.wiring.stores import find_redis_url, open_stores
+from turnout.run.config import Config
+from turnout.run.stores import find_redis_url, open_stores
+from turnout.tasks.task_rules import GangId, Progressed, Stage, TaskId
 
 CLIENTS = (1, 100, 1_000)
 RATE = 10.0  # events a second; a rank reports a step every second or so

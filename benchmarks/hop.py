@@ -29,24 +29,16 @@ from benchmarks.machine import Pressure, cpu_s
 from benchmarks.relay_parts import EVENTS, PATH, asked
 from benchmarks.relay_peers import free_port
 from benchmarks.service import Service, front
-from turnout.adapters.host_identity import network_name
-from turnout.domain.serving import (
-    EngineKind,
-    Enrolment,
-    ModelRoutes,
-    ReplicaId,
-    Route,
-    ServedModel,
-    WorkerId,
-)
-from turnout.engines.engine_servers import Launch
-from turnout.ports.manager_state import Publication
+from turnout.engines.servers.engine_servers import Launch
+from turnout.fleet.publication import Publication
+from turnout.fleet.serving import EngineKind, Enrolment, ModelRoutes, ReplicaId, Route, ServedModel, WorkerId
 from turnout.relay import Relay
-from turnout.schemas.relay_tokens import relay_token_from_digest
-from turnout.wiring.stores import open_stores
+from turnout.run.stores import open_stores
 from turnout.worker.direct_access import DirectAccess
+from turnout.worker.host_identity import network_name
 from turnout.worker.proxy_admission import ProxyAdmission, worker_relay_settings
 from turnout.worker.proxy_app import control_app
+from turnout.worker.relay_tokens import relay_token_from_digest
 from turnout.worker.replica_owner import InFlight, ReplicaOwner
 from turnout.worker.replica_set import ReplicaSet
 

@@ -8,8 +8,10 @@ from itertools import count
 
 from benchmarks.figures import Table, percentile, say
 from benchmarks.machine import Pressure
-from turnout.domain.fleet import Fleet
-from turnout.domain.serving import (
+from turnout.fleet.core_rules import step
+from turnout.fleet.events_and_commands import DemandSeen, Event, Tick, WorkerHeard
+from turnout.fleet.fleet_rules import Fleet
+from turnout.fleet.serving import (
     Demand,
     EngineKind,
     Gpu,
@@ -24,8 +26,6 @@ from turnout.domain.serving import (
     Worker,
     WorkerId,
 )
-from turnout.manager.core import step
-from turnout.manager.events_and_commands import DemandSeen, Event, Tick, WorkerHeard
 
 SIZES = ((10, 100, 5), (100, 1_000, 50), (300, 3_000, 150), (1_000, 10_000, 500), (3_000, 30_000, 1_500))
 ROUNDS = 7

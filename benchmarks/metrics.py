@@ -24,11 +24,9 @@ from benchmarks.relay_parts import PATH, asked
 from benchmarks.relay_peers import Command, free_port
 from benchmarks.service import Service, front
 from benchmarks.sockets import Socket
-from turnout.adapters.redis.connection import RedisConnection
-from turnout.adapters.redis.model_store import RedisModelStore
-from turnout.adapters.redis.worker_store import RedisWorkerStore
-from turnout.adapters.valkey import redis_url
-from turnout.domain.serving import (
+from turnout.chat.chat_figures import ModelFigures
+from turnout.fleet.model_store import ModelStore
+from turnout.fleet.serving import (
     EngineKind,
     Enrolment,
     Gpu,
@@ -40,11 +38,12 @@ from turnout.domain.serving import (
     StoredHeartbeat,
     WorkerId,
 )
-from turnout.domain.tasks import Progressed, Stage, TaskId, TenantId
-from turnout.gateway.chat.chat_figures import ModelFigures
-from turnout.gateway.operations.metrics import RequestFigures
-from turnout.ports.events import Recorded
-from turnout.wiring.stores import embedded_redis_dir
+from turnout.fleet.worker_store import WorkerStore
+from turnout.run.stores import embedded_redis_dir
+from turnout.store.connection import RedisConnection
+from turnout.store.valkey import redis_url
+from turnout.tasks.task_rules import Progressed, Recorded, Stage, TaskId, TenantId
+from turnout.telemetry.metrics import RequestFigures
 
 WORKERS, GPUS, MODELS = 1_000, 8, 500
 CALLS, ROUNDS = 20_000, 5
@@ -282,7 +281,7 @@ async def _fill(service: Service) -> None:
     address = redis_url(embedded_redis_dir(service.config), service.redis_password)
     link = RedisConnection(address, "turnout")
     try:
-        models, workers = RedisModelStore(link), RedisWorkerStore(link)
+        models, workers = ModelStore(link), WorkerStore(link)
         for number in range(MODELS):
             await models.put(ServedModel(f"model-{number:04d}", EngineKind.LLAMACPP, "w.gguf"))
         gpus = tuple(Gpu(n, 80 << 30, 20 << 30, "NVIDIA H200", 0.9, 650.0, 70.0, 0, 0) for n in range(GPUS))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from benchmarks.figures import Table, say
 from benchmarks.machine import Pressure
-from turnout.domain.serving import EngineKind, Needs, ServedModel
+from turnout.fleet.serving import EngineKind, Needs, ServedModel
 from turnout.plan.modes import PlanMode, Setup, elastic
 from turnout.plan.scenario import MachineKind, PlannedModel, Scenario, Timing, TrafficPart
 from turnout.plan.simulation import simulate

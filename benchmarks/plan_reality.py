@@ -24,10 +24,9 @@ from tests.service import Service, running_service
 
 from benchmarks.figures import Table, percentile, say
 from benchmarks.machine import Pressure
-from turnout.domain.families import FAMILIES
-from turnout.domain.serving import EngineKind, Needs, ServedModel
-from turnout.domain.tasks import Priority, TenantId
-from turnout.domain.video_model import VideoPart
+from turnout.fleet.family_rules import FAMILIES
+from turnout.fleet.serving import EngineKind, Needs, ServedModel
+from turnout.fleet.video_model_rules import VideoPart
 from turnout.plan.cloud import Pool
 from turnout.plan.modes import PlanMode, Setup
 from turnout.plan.outcome import Outcome
@@ -43,6 +42,7 @@ from turnout.plan.scenario import (
 )
 from turnout.plan.simulation import run
 from turnout.plan.traffic import PlannedRequest
+from turnout.tasks.task_rules import Priority, TenantId
 
 SECONDS = 330.0
 RESIDENT_S = 8.0

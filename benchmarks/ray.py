@@ -20,8 +20,8 @@ from benchmarks.figures import Table, say
 from benchmarks.machine import Pressure
 from benchmarks.service import MODEL, whole
 from benchmarks.story import Story, following, of_kind, stepped
-from turnout.domain.tasks import Claimed, Finished, TaskId
-from turnout.wiring.stores import open_stores
+from turnout.run.stores import open_stores
+from turnout.tasks.task_rules import Claimed, Finished, TaskId
 
 WISH: dict[str, Any] = {"size": "128x128", "frames": 17, "steps": 20}
 ROUNDS = 3

@@ -29,9 +29,9 @@ from benchmarks.machine import Pressure, cpu_s
 from benchmarks.relay_parts import EVENTS, PATH, asked
 from benchmarks.relay_peers import PEERS, Command, free_port, haproxy, install, nginx
 from benchmarks.service import Service, front
-from turnout.domain.serving import Enrolment, ModelRoutes, ReplicaId, Route, WorkerId
-from turnout.ports.manager_state import Publication
-from turnout.wiring.stores import open_stores
+from turnout.fleet.publication import Publication
+from turnout.fleet.serving import Enrolment, ModelRoutes, ReplicaId, Route, WorkerId
+from turnout.run.stores import open_stores
 
 _CONNECTIONS = (1, 32, 128)
 _READY_S = 60.0

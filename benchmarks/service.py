@@ -17,15 +17,15 @@ import httpx
 import psutil
 import yaml
 
-from turnout.adapters.process import LocalLauncher
-from turnout.adapters.valkey import redis_url, socket_path, start_valkey
-from turnout.config import DEFAULT_MODELS, Config, dump, load
-from turnout.domain.keys import Role, mint
-from turnout.domain.tasks import TenantId
-from turnout.wiring.run_manager import declare
-from turnout.wiring.run_up import listen
-from turnout.wiring.state_dir import write_private
-from turnout.wiring.stores import embedded_redis_dir, open_key_store, open_stores
+from turnout.processes.child import LocalLauncher
+from turnout.run.config import DEFAULT_MODELS, Config, dump, load
+from turnout.run.run_manager import declare
+from turnout.run.run_up import listen
+from turnout.run.state_dir import write_private
+from turnout.run.stores import embedded_redis_dir, open_key_store, open_stores
+from turnout.store.valkey import redis_url, socket_path, start_valkey
+from turnout.tasks.task_rules import TenantId
+from turnout.tenants.key_rules import Role, mint
 
 MODEL = "wan-tiny-t2v"
 _READY_S = 60.0

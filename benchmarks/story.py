@@ -5,8 +5,8 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from typing import TypeVar
 
-from turnout.domain.tasks import Event, Progressed, Stage, TaskId
-from turnout.ports.events import Recorded, TaskEvents
+from turnout.tasks.task_events import TaskEvents
+from turnout.tasks.task_rules import Event, Progressed, Recorded, Stage, TaskId
 
 T = TypeVar("T")
 

@@ -322,7 +322,6 @@ def _inputs(plan: Plan, size: Size) -> tuple[Any, Any]:
 def _rendering(plan: Plan, size: Size, expert: Any, device: Any, dtype: Any) -> Any:
     import torch
 
-    from turnout.domain.video import VideoSpec
     from turnout.engines.base import Parallel
     from turnout.engines.rank_layout import RankLayout
     from turnout.engines.wan.expert_memory import ExpertMemory
@@ -333,6 +332,7 @@ def _rendering(plan: Plan, size: Size, expert: Any, device: Any, dtype: Any) -> 
     from turnout.engines.wan.solver import Solver
     from turnout.engines.wan.step_cache import StepCache
     from turnout.engines.wan.wan_model import WanModel
+    from turnout.tasks.video_rules import VideoSpec
 
     shape = WanShape("t2v", 40, 40, (1, 2, 2), 16, 8, 4, None, 1, DEFAULTS["t2v"])
     schedule = {"prediction_type": "flow_prediction", "use_flow_sigmas": True, "num_train_timesteps": 1000}

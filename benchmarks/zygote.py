@@ -18,11 +18,11 @@ from tests.engine_servers.tiny_llama import make_tiny_llama
 
 from benchmarks.figures import Table, say
 from benchmarks.machine import Pressure
-from turnout.engines import vllm
-from turnout.engines.launch_plan import Program
-from turnout.wiring.vllm_programs import zygote_program
+from turnout.engines.servers import vllm
+from turnout.engines.servers.launch_plan import Program
 from turnout.worker import zygote
 from turnout.worker.engine_ports import EnginePorts
+from turnout.worker.vllm_programs import zygote_program
 
 ROUNDS = 2
 _ON_CPU = {

@@ -11,13 +11,14 @@ from pathlib import Path
 import pytest
 
 from tests.s3 import running_s3
-from turnout.adapters.object_store import open_blobs
-from turnout.adapters.redis.connection import RedisConnection
-from turnout.adapters.valkey import redis_url, start_valkey
-from turnout.domain.tasks import Priority, Task, TaskId, TenantId
-from turnout.domain.video import VideoSpec
-from turnout.wiring.stores import Stores, stores_on
+from turnout.run.stores import Stores, stores_on
+from turnout.store.connection import RedisConnection
+from turnout.store.object_store import open_blobs
+from turnout.store.valkey import redis_url, start_valkey
+from turnout.tasks.task_rules import Priority, Task, TaskId, TenantId
+from turnout.tasks.video_rules import VideoSpec
 
+pytest_plugins = ["tests.gateways"]
 _numbers = itertools.count(1)
 
 

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from turnout.adapters.object_store import open_blobs
-from turnout.adapters.process import Child
-from turnout.domain.errors import Unavailable
+from turnout.errors import Unavailable
+from turnout.processes.child import Child
+from turnout.store.object_store import open_blobs
 
 ACCESS, SECRET = "turnout-test", "turnout-test-secret"
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests.conftest import wait_until
 from turnout.background import BackgroundLoops
-from turnout.domain.errors import Misconfigured
+from turnout.errors import Misconfigured
 
 PACKAGE = Path(__file__).parents[1] / "src" / "turnout"
 
@@ -82,33 +82,33 @@ async def test_what_no_restart_can_mend_ends_them_all() -> None:
 _AWAITED = "the coroutine that makes it waits for it"
 _REQUEST = "ends with its request or connection"
 _MADE_ELSEWHERE = {
-    "adapters/oidc.py": (1, "a fetch of keys: it logs why it failed, and the next token starts another"),
-    "adapters/otlp.py": (1, "the end of a process waits for it, for a while"),
-    "adapters/tunnel/mux.py": (6, _REQUEST),
-    "adapters/tunnel/worker_end.py": (1, "one tunnel: dialled again by the loop when it is gone"),
+    "tenants/oidc.py": (1, "a fetch of keys: it logs why it failed, and the next token starts another"),
+    "telemetry/otlp.py": (1, "the end of a process waits for it, for a while"),
+    "worker/tunnel/mux.py": (6, _REQUEST),
+    "worker/tunnel/worker_end.py": (1, "one tunnel: dialled again by the loop when it is gone"),
     "background.py": (3, "the mechanism itself"),
     "cli/service_commands.py": (1, "the demo of `turnout up`"),
     "gang/attempt.py": (4, _AWAITED),
     "gang/heartbeat.py": (1, "the supervisor ends the gang when it is silent"),
-    "gateway/chat/chat_limits.py": (1, _AWAITED),
-    "gateway/chat/direct.py": (2, _AWAITED),
-    "gateway/videos/event_streams.py": (2, _REQUEST),
-    "launch/local.py": (3, "an error in one ends `turnout up`"),
-    "launch/ray/ray_ranks.py": (1, "the life of one rank, which the supervisor watches"),
-    "manager/webhooks.py": (1, _AWAITED),
+    "chat/chat_limits.py": (1, _AWAITED),
+    "chat/direct.py": (2, _AWAITED),
+    "tasks/event_streams.py": (2, _REQUEST),
+    "processes/local_parts.py": (3, "an error in one ends `turnout up`"),
+    "fleet/hosts/ray/ray_ranks.py": (1, "the life of one rank, which the supervisor watches"),
+    "tasks/webhooks.py": (1, _AWAITED),
     "observe.py": (1, "swallows every error"),
     "peer_connections.py": (1, _REQUEST),
     "relay/answered_here.py": (1, _REQUEST),
     "relay/client_connection.py": (2, _REQUEST),
     "relay/exchange.py": (2, _REQUEST),
-    "wiring/relay_socket.py": (2, _AWAITED),
-    "wiring/on_ray/gang_replica.py": (2, "Serve checks the replica's health"),
-    "wiring/on_ray/manager_actor.py": (2, "an error ends the process, and Ray starts another"),
-    "wiring/run_rank.py": (
+    "fleet/hosts/ray/relay_socket.py": (2, _AWAITED),
+    "fleet/hosts/ray/gang_replica.py": (2, "Serve checks the replica's health"),
+    "fleet/hosts/ray/manager_actor.py": (2, "an error ends the process, and Ray starts another"),
+    "run/run_rank.py": (
         1,
         "waits for one signal; without it the pod is killed at the end of its grace period",
     ),
-    "wiring/run_worker.py": (1, "the worker's server: its end ends the worker"),
+    "run/run_worker.py": (1, "the worker's server: its end ends the worker"),
     "worker/direct_access.py": (1, _REQUEST),
     "worker/joiner.py": (2, _AWAITED),
     "worker/replica_owner.py": (7, "an error ends the replica, which the manager replaces"),

@@ -14,7 +14,7 @@ import yaml
 
 from tests.doc_blocks import ROOT, RUN, Block, blocks
 from turnout.cli.main import MODULES, app
-from turnout.config import load
+from turnout.run.config import load
 
 DOCS = ROOT / "docs"
 PAGES = sorted(p for p in (ROOT / "README.md", ROOT / "README.zh-CN.md", *DOCS.rglob("*.md")) if p.exists())

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from tests.conftest import Stores, wait_until
-from tests.gateway.conftest import Chat, chatting
+from tests.gateways import Chat, chatting
 from tests.relay.kit import Call
 from tests.worker.scripted_gateway import KEY, ScriptedGateway
 from turnout.background import BackgroundLoops
-from turnout.config import load
-from turnout.wiring import run_manager, run_worker
-from turnout.wiring.joining import Joining
+from turnout.run import run_manager, run_worker
+from turnout.run.config import load
+from turnout.run.joining import Joining
 
 ASK = {"model": "m", "messages": [{"role": "user", "content": "hello"}]}
 PATH = "/v1/chat/completions"

@@ -8,11 +8,11 @@ from pathlib import Path
 import torch
 from PIL import Image
 
-from turnout.domain.families import FAMILIES
-from turnout.domain.video import RequestedVideo, VideoSpec, settle
 from turnout.engines.base import Frames, Parallel
 from turnout.engines.contract import whole_clip
 from turnout.engines.wan.load import Dtype, load
+from turnout.fleet.family_rules import FAMILIES
+from turnout.tasks.video_rules import RequestedVideo, VideoSpec, settle
 
 WEIGHTS = Path(__file__).parent.parent / "src" / "turnout" / "weights"
 

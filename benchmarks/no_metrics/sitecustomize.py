@@ -4,9 +4,9 @@ count again."""
 import signal
 from typing import Any
 
-from turnout.domain.histogram import Histogram
-from turnout.gateway.chat.chat_figures import ModelFigures
-from turnout.gateway.operations.metrics import RequestFigures, RequestMetrics
+from turnout.chat.chat_figures import ModelFigures
+from turnout.telemetry.histogram import Histogram
+from turnout.telemetry.metrics import RequestFigures, RequestMetrics
 
 
 def _nothing(*_: Any, **__: Any) -> None:

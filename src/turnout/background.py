@@ -12,8 +12,8 @@ from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, TypeAlias
 
-from turnout.domain.backoff import backoff_s
-from turnout.observe import get_log
+from turnout.backoff import backoff_s
+from turnout.telemetry.log import get_log
 
 _FIRST_PAUSE_S = 0.1
 _LONGEST_PAUSE_S = 30.0

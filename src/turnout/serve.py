@@ -11,9 +11,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from turnout import config as settings
-from turnout.domain.errors import Misconfigured
-from turnout.wiring.on_ray.shared_storage import refuse_local_anywhere
+from turnout.errors import Misconfigured
+from turnout.fleet.hosts.ray.shared_storage import refuse_local_anywhere
+from turnout.run import config as settings
 
 _ARGUMENTS = {"config", "digest", "ingress"}
 
@@ -26,7 +26,7 @@ def app(arguments: Mapping[str, object]) -> Any:
     ingress = _truth(arguments.get("ingress", False))
     reread = partial(read_config, arguments.get("config"))
     config = reread()
-    from turnout.wiring.on_ray.serve_app import build_app
+    from turnout.fleet.hosts.ray.serve_app import build_app
 
     return build_app(config, ingress=ingress, reread=reread)
 

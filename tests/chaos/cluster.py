@@ -20,18 +20,18 @@ from typing import Any, Literal
 import httpx
 import psutil
 
-from turnout.adapters.process import Child, LocalLauncher
-from turnout.adapters.redis.connection import RedisConnection
-from turnout.adapters.valkey import redis_url, start_valkey
-from turnout.config import Config, load
-from turnout.domain.keys import Role, mint
-from turnout.domain.tasks import TenantId
-from turnout.launch.local import Part, run_parts
-from turnout.ports.processes import Process
-from turnout.wiring.run_manager import declare
-from turnout.wiring.run_up import listen, write_resolved
-from turnout.wiring.state_dir import write_private
-from turnout.wiring.stores import embedded_redis_dir, open_stores
+from turnout.processes.child import Child, LocalLauncher
+from turnout.processes.local_parts import Part, run_parts
+from turnout.processes.process import Process
+from turnout.run.config import Config, load
+from turnout.run.run_manager import declare
+from turnout.run.run_up import listen, write_resolved
+from turnout.run.state_dir import write_private
+from turnout.run.stores import embedded_redis_dir, open_stores
+from turnout.store.connection import RedisConnection
+from turnout.store.valkey import redis_url, start_valkey
+from turnout.tasks.task_rules import TenantId
+from turnout.tenants.key_rules import Role, mint
 
 MODEL = "wan-tiny-t2v"
 GATEWAYS = ("gateway-a", "gateway-b")

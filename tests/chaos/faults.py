@@ -10,8 +10,8 @@ from typing import Any
 import psutil
 from tests.chaos.cluster import GATEWAYS, MANAGERS, WORKERS, Cluster, GateMode, answers, wait_for
 
-from turnout.adapters.redis.connection import translated
-from turnout.domain.errors import Unavailable
+from turnout.errors import Unavailable
+from turnout.store.connection import translated
 
 HOUR_S = 3600
 

@@ -251,7 +251,7 @@ class Chaos:
         self.report.gpu_time = f"{', '.join(f'{s} {n:.1f} s' for s, n in states.items())}; {record}"
 
     async def _check_leftovers(self) -> None:
-        from turnout.adapters.object_store import open_blobs
+        from turnout.store.object_store import open_blobs
 
         blobs = open_blobs(str(self._cluster.config.blobs), self._cluster.config.blobs_endpoint)
         left = [b.key async for b in blobs.list("tasks/") if "/checkpoint-" in b.key]

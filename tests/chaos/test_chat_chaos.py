@@ -292,7 +292,7 @@ def engines(service: Service) -> dict[str, psutil.Process]:
             words = process.cmdline()
         except psutil.Error:
             continue
-        keepers = {"turnout.worker.subreaper", "turnout.launch.tether"}
+        keepers = {"turnout.worker.subreaper", "turnout.processes.tether"}
         if replica.startswith(managers) and keepers.isdisjoint(words) and alive(process):
             assert replica not in found, f"{replica} has two processes"
             found[replica] = process

@@ -13,14 +13,14 @@ from redis import Redis
 from tests.cli.conftest import Cli, valkey_server
 from tests.cli.scripted import TOKEN, Answer, ScriptedGateway
 
-from turnout.adapters.redis.server_facts import read_server_facts
 from turnout.cli.doctor import machine_checks, model_checks, service_checks
 from turnout.cli.doctor_command import foresee
 from turnout.cli.options import Common
-from turnout.config import AcceptAfter, Config, load
-from turnout.domain.errors import Unavailable
-from turnout.domain.model_status import ModelState, ModelStatus, StatusCause, describe
-from turnout.domain.serving import EngineKind, Gpu, Needs, ServedModel
+from turnout.errors import Unavailable
+from turnout.fleet.serving import EngineKind, Gpu, Needs, ServedModel
+from turnout.fleet.status_rules import ModelState, ModelStatus, StatusCause, describe
+from turnout.run.config import AcceptAfter, Config, load
+from turnout.store.server_facts import read_server_facts
 from turnout.worker.gpus import GpuFinding, find_gpus, pynvml
 
 

@@ -10,7 +10,7 @@ from tests.cli.scripted import video_json
 from turnout.cli.display import PlainLines
 from turnout.cli.formatting import ahead, duration, one_line, table
 from turnout.cli.server_answers import ModelSummary, VideoAnswer, VideoEvent, after, read, read_events
-from turnout.domain.errors import TurnoutError
+from turnout.errors import TurnoutError
 
 
 def video(status: str, **fields: Any) -> VideoAnswer:

@@ -9,7 +9,7 @@ from tests.cli.conftest import Cli, wait_until
 from tests.cli.scripted import Answer, ScriptedGateway, error
 
 from turnout.cli.formatting import table
-from turnout.wiring.state_dir import find_holder
+from turnout.run.state_dir import find_holder
 
 MODEL = {"id": "wan", "kind": "video", "engine": "wan", "status": "ready: 1 replica"}
 WORKER = {

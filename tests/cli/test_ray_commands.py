@@ -7,7 +7,7 @@ from turnout.cli.ray_commands import describe
 
 
 def test_what_serve_says_of_a_deployment_is_shown() -> None:
-    from turnout.wiring.on_ray.cluster_status import ClusterStatus
+    from turnout.fleet.hosts.ray.cluster_status import ClusterStatus
 
     deployments = {"Manager": "HEALTHY", "VideoGenerator-m-0": "UPDATING"}
     told = describe(

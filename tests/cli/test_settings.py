@@ -17,7 +17,7 @@ from typer.main import get_group
 from turnout.cli.config_command import masked
 from turnout.cli.main import MODULES
 from turnout.cli.options import find_server
-from turnout.domain.errors import Misconfigured
+from turnout.errors import Misconfigured
 
 
 def shown(cli: Cli, *args: str, **env: str) -> dict[str, Any]:
@@ -205,8 +205,8 @@ def test_starting_loads_nothing_heavy() -> None:
         "fastapi",
         "rich",
         "pydantic",
-        "turnout.config",
-        "turnout.domain.tasks",
+        "turnout.run.config",
+        "turnout.tasks.task_rules",
         "yaml",
     }
     code = (

@@ -12,10 +12,10 @@ from turnout.cli.main import MODULES
 for name in MODULES.values():
     import_module(f"turnout.cli.{name}")
 from turnout.cli.doctor_command import foresee
-from turnout.config import load
+from turnout.run.config import load
 foresee(load({}, {}).config)
-import turnout.gateway.app, turnout.manager.housekeeping, turnout.wiring, turnout.wiring.run_up
-import turnout.wiring.run_worker, turnout.gang.supervisor, turnout.adapters.outbound, turnout.manager.webhooks
+import turnout.gateway.app, turnout.tasks.housekeeping, turnout.wiring, turnout.run.run_up
+import turnout.run.run_worker, turnout.gang.supervisor, turnout.store.outbound, turnout.tasks.webhooks
 """
 
 

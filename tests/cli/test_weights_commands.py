@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.adapters.fake_hub import fake_hub
 from tests.cli.conftest import Cli
+from tests.engines.fake_hub import fake_hub
 
 from turnout.cli.doctor.model_checks import check_video_models
-from turnout.config import Config
-from turnout.domain.serving import Gpu
 from turnout.engines.wan.builtin import present_weights
-from turnout.schemas.declared_models import read_model
+from turnout.fleet.declared_models import read_model
+from turnout.fleet.serving import Gpu
+from turnout.run.config import Config
 from turnout.worker.gpus import GpuFinding
 
 GIB = 2**30

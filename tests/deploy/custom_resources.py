@@ -11,10 +11,10 @@ import jsonschema
 import yaml
 from deploy.render import ROOT
 from tests.deploy.test_chart import CASES, CORE, TWO_PODS, objects
-from tests.launch.test_manifests import made
+from tests.fleet.test_manifests import made
 
-from turnout.domain.tasks import TaskId
-from turnout.launch.manifests import GangTemplate, JobTask, JobTerms, manifest
+from turnout.fleet.hosts.kubernetes.manifest_rules import GangTemplate, JobTask, JobTerms, manifest
+from turnout.tasks.task_rules import TaskId
 
 # Of projects whose CRDs everybody has: checked where they are in the folder.
 OPTIONAL = {"ServiceMonitor", "PodMonitor", "HTTPRoute"}

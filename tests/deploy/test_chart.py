@@ -15,7 +15,7 @@ import yaml
 from deploy.render import CHART, HELM, helm_template, outputs
 
 from turnout import __version__
-from turnout import config as settings
+from turnout.run import config as settings
 
 TRIAL = CHART / "values-trial.yaml"
 CORE = {

@@ -219,9 +219,9 @@ def _on_a_small_gpu(said: argparse.Namespace, weights: Path, record: Record) -> 
     """The same engine with 48 GiB, where only one expert fits, and with all of the GPU: the same bits."""
     import torch
 
-    from turnout.domain.video import VideoSpec
     from turnout.engines.base import Parallel
     from turnout.engines.wan import load, wan_model
+    from turnout.tasks.video_rules import VideoSpec
 
     width, height = (int(side) for side in said.size.split("x"))
     spec = VideoSpec("a red fox", "blurry", width, height, said.frames, 16, 4, (3.0, 4.0), 5.0, 7)

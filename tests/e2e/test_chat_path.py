@@ -39,7 +39,7 @@ def engines(service: Service) -> list[psutil.Process]:
             words = process.cmdline()
         except psutil.Error:
             continue
-        if "turnout.engines.llamacpp" in words and "turnout.worker.subreaper" not in words:
+        if "turnout.engines.servers.llamacpp" in words and "turnout.worker.subreaper" not in words:
             found.append(process)
     return found
 

@@ -46,7 +46,7 @@ def engine_of(worker: psutil.Process) -> tuple[psutil.Process, tuple[str, int]]:
     """The engine of a worker that has one, and where it listens."""
     for process in worker.children(recursive=True):
         words = process.cmdline()
-        if "turnout.engines.llamacpp" in words and "turnout.worker.subreaper" not in words:
+        if "turnout.engines.servers.llamacpp" in words and "turnout.worker.subreaper" not in words:
             [listening] = {c.laddr for c in process.net_connections() if c.status == psutil.CONN_LISTEN}
             return process, (listening.ip, listening.port)
     pytest.fail("the worker has no engine")

@@ -15,12 +15,12 @@ from pathlib import Path
 import httpx
 from tests.conftest import wait_until
 
-from turnout.adapters.redis.connection import RedisConnection
-from turnout.adapters.redis.key_store import RedisKeyStore
-from turnout.adapters.redis.redis_mutex import RedisMutex
-from turnout.adapters.valkey import redis_url, start_valkey
-from turnout.domain.keys import Role, mint
-from turnout.domain.tasks import TenantId
+from turnout.store.connection import RedisConnection
+from turnout.store.mutex import Mutex
+from turnout.store.valkey import redis_url, start_valkey
+from turnout.tasks.task_rules import TenantId
+from turnout.tenants.key_rules import Role, mint
+from turnout.tenants.key_store import KeyStore
 
 VIDEO = {"prompt": "a red ball", "model": "wan-tiny-t2v"}
 
@@ -45,7 +45,7 @@ async def test_a_full_disk_stops_neither_gateway_nor_manager(tmp_path: Path) -> 
     key, token = mint(
         secrets.token_hex(6), secrets.token_urlsafe(16), TenantId("acme"), Role.USER, "", time.time()
     )
-    await RedisKeyStore(link).add(key)
+    await KeyStore(link).add(key)
     options = ("--redis-url", url, "--state-dir", str(state))
     with (
         socket.create_server(("127.0.0.1", 0)) as listening,
@@ -88,7 +88,7 @@ async def test_a_full_disk_stops_neither_gateway_nor_manager(tmp_path: Path) -> 
                 if line.startswith("turnout_log_lines_dropped_total ")
             ]
             assert dropped[0] > 0
-        holder = RedisMutex(link).holder
+        holder = Mutex(link).holder
         assert await holder("manager") is not None
     await link.close()
     await redis.stop(5)

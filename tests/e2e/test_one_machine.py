@@ -46,7 +46,9 @@ def engines(service: Service) -> Counter[str]:
             words = process.cmdline()
         except psutil.Error:
             continue
-        found["chat"] += "turnout.engines.llamacpp" in words and "turnout.worker.subreaper" not in words
+        found["chat"] += (
+            "turnout.engines.servers.llamacpp" in words and "turnout.worker.subreaper" not in words
+        )
     return found
 
 

@@ -23,11 +23,11 @@ from tests.conftest import make_task, wait_until
 from tests.doc_blocks import ROOT, run_blocks
 from tests.service import Service, running_service
 
-from turnout.adapters.valkey import start_valkey
-from turnout.config import load
-from turnout.wiring.run_up import write_resolved
-from turnout.wiring.state_dir import write_private
-from turnout.wiring.stores import open_stores
+from turnout.run.config import load
+from turnout.run.run_up import write_resolved
+from turnout.run.state_dir import write_private
+from turnout.run.stores import open_stores
+from turnout.store.valkey import start_valkey
 
 pytestmark = pytest.mark.timeout(300)
 SMALL = {"size": "64x64", "extra_body": {"frames": 9, "steps": 8, "seed": 7}}

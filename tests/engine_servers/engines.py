@@ -10,10 +10,10 @@ from pathlib import Path
 import psutil
 from tests.conftest import wait_until
 
-from turnout.adapters.commands import LocalCommands
-from turnout.domain.serving import Phase, ReplicaId, ServedModel, Want
-from turnout.engines.engine_servers import Outside, Programs, plan_launch
-from turnout.engines.launch_plan import LOOPBACK
+from turnout.engines.servers.engine_servers import Outside, Programs, plan_launch
+from turnout.engines.servers.launch_plan import LOOPBACK
+from turnout.fleet.serving import Phase, ReplicaId, ServedModel, Want
+from turnout.processes.commands import LocalCommands
 from turnout.worker.engine_control import HttpEngine
 from turnout.worker.engine_ports import EnginePorts
 from turnout.worker.orphans import Ledger

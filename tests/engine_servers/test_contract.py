@@ -20,13 +20,13 @@ from tests.engine_servers.engines import PROMPT, running
 from tests.engine_servers.tiny_llama import make_tiny_llama
 from tests.otlp_receiver import running_receiver
 
-from turnout.domain.serving import EngineKind, Phase, ServedModel, Want
-from turnout.engines import vllm
-from turnout.engines.engine_servers import KEYED, Outside, Program, Programs
+from turnout.engines.servers import vllm
+from turnout.engines.servers.engine_servers import KEYED, Outside, Program, Programs
+from turnout.fleet.serving import EngineKind, Phase, ServedModel, Want
 from turnout.relay.error_responses import engine_error
 from turnout.relay.token_usage import read_usage
-from turnout.wiring.vllm_programs import guarded, traced, zygote_program
 from turnout.worker import zygote
+from turnout.worker.vllm_programs import guarded, traced, zygote_program
 
 _VLLM_PYTHON = os.environ.get("TURNOUT_TEST_VLLM_PYTHON", "")
 
@@ -57,7 +57,7 @@ COMMAND = Case(
         command=(
             Programs().llamacpp.argv[0],
             "-m",
-            "turnout.engines.llamacpp",
+            "turnout.engines.servers.llamacpp",
             "--weights={weights}",
             "--alias={name}",
             "--port={port}",
@@ -88,7 +88,7 @@ VLLM = Case(
     ),
 )
 
-LLAMACPP_FORKED = replace(LLAMACPP, zygote=(sys.executable, "turnout.engines.llamacpp", "xllamacpp"))
+LLAMACPP_FORKED = replace(LLAMACPP, zygote=(sys.executable, "turnout.engines.servers.llamacpp", "xllamacpp"))
 VLLM_FORKED = replace(VLLM, zygote=(_VLLM_PYTHON, *vllm.IMPORTS))
 
 CASES = [
@@ -121,7 +121,7 @@ def case(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Case]:
 
 def forked(programs: Programs, kept_at: Path) -> Programs:
     of_vllm = zygote_program(kept_at, gpus=False)
-    ask = (*of_vllm.argv[:5], "turnout.engines.llamacpp:main")
+    ask = (*of_vllm.argv[:5], "turnout.engines.servers.llamacpp:main")
     return replace(
         programs,
         vllm=replace(of_vllm, environ={**programs.vllm.environ, **of_vllm.environ}),

@@ -4,9 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from turnout.domain.errors import InvalidRequest
-from turnout.domain.serving import EngineKind, Gpu, Needs, ServedModel
-from turnout.engines.engine_servers import (
+from turnout.engines.servers.engine_servers import (
     Program,
     Programs,
     check_arguments,
@@ -14,8 +12,10 @@ from turnout.engines.engine_servers import (
     plan_launch,
     relay_paths,
 )
-from turnout.engines.llamacpp import builtin_weights, find_weights
-from turnout.wiring.vllm_programs import traced
+from turnout.engines.servers.llamacpp import builtin_weights, find_weights
+from turnout.errors import InvalidRequest
+from turnout.fleet.serving import EngineKind, Gpu, Needs, ServedModel
+from turnout.worker.vllm_programs import traced
 
 GIB = 2**30
 VLLM = ServedModel("chat", EngineKind.VLLM, "acme/small")

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from turnout.domain.video import VideoSpec
 from turnout.engines.base import Frames, Parallel, Rendering
+from turnout.tasks.video_rules import VideoSpec
 
 SPEC = VideoSpec(
     prompt="a red &amp; white fox  runs",

@@ -21,13 +21,13 @@ from safetensors.torch import save_file
 from torch._C._distributed_c10d import FileStore
 from torch.distributed.tensor import DTensor
 
-from turnout.domain.video import Lora, LoraUse, VideoSpec
 from turnout.engines.base import EngineError, Parallel
 from turnout.engines.contract import whole_clip
 from turnout.engines.sequence import SequenceShare
 from turnout.engines.wan.attention import sdpa
 from turnout.engines.wan.load import load
 from turnout.engines.wan.wan_model import WanModel
+from turnout.tasks.video_rules import Lora, LoraUse, VideoSpec
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,8 +24,6 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 
-from turnout.domain.video import VideoSpec
-from turnout.domain.video_model import Dtype
 from turnout.engines.base import Parallel
 from turnout.engines.contract import whole_clip
 from turnout.engines.sequence import SequenceShare
@@ -43,6 +41,8 @@ from turnout.engines.wan.transformer import (
     read_transformer_shape,
     weight_map,
 )
+from turnout.fleet.video_model_rules import Dtype
+from turnout.tasks.video_rules import VideoSpec
 
 SPEC = VideoSpec("a red fox", "blurry", 96, 64, 9, 16, 6, (3.0, 4.0), 5.0, 7)
 CUDA = torch.device("cuda")

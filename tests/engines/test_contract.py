@@ -14,12 +14,12 @@ import pytest
 from tests.engines.conftest import SPEC
 from tests.engines.gangs import once
 
-from turnout.domain.errors import Misconfigured
-from turnout.domain.video import VideoSpec
 from turnout.engines.base import EngineSetup, VideoEngine
 from turnout.engines.contract import CHECKS, Trial
 from turnout.engines.template import TemplateEngine, TemplateRendering
 from turnout.engines.video_engines import engine_path, find_engine
+from turnout.errors import Misconfigured
+from turnout.tasks.video_rules import VideoSpec
 
 SMALL = replace(SPEC, width=64, height=64, frames=9, steps=3)
 LTX = replace(SMALL, shift=1.0)

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from turnout.domain.video import VideoSpec
 from turnout.engines.base import Parallel
 from turnout.engines.wan.original_names import autoencoder_name, text_encoder_name, transformer_name
+from turnout.tasks.video_rules import VideoSpec
 
 # The other way round, written down independently.
 _TRANSFORMER = [

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from tests.engines.test_lora import write
 
-from turnout.domain.video import Lora, LoraUse, VideoSpec
 from turnout.engines.base import Parallel, Unrenderable
+from turnout.tasks.video_rules import Lora, LoraUse, VideoSpec
 
 
 @pytest.fixture

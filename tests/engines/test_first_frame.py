@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from turnout.domain.video import VideoSpec
 from turnout.engines.base import Unrenderable
+from turnout.tasks.video_rules import VideoSpec
 
 
 def saved(image: Image.Image, form: str, **options: Any) -> bytes:

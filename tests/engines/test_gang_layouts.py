@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from tests.engines.gangs import Seen, once, run_gang
 
-from turnout.domain.video import VideoSpec
+from turnout.tasks.video_rules import VideoSpec
 
 SNAPSHOT_AT = 3
 

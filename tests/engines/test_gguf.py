@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from turnout.engines.gguf import read_text
-from turnout.engines.llamacpp import find_weights
+from turnout.engines.servers.gguf import read_text
+from turnout.engines.servers.llamacpp import find_weights
 
 
 def text(value: str) -> bytes:

@@ -11,8 +11,8 @@ import pytest
 from tests.engines.conftest import SPEC
 from tests.engines.gangs import Seen, run_gang
 
-from turnout.domain.video import Lora, LoraUse
 from turnout.engines.base import Parallel, Unrenderable
+from turnout.tasks.video_rules import Lora, LoraUse
 
 LAYERS = (
     "attn1.to_q",

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from turnout.domain.video import VideoSpec
 from turnout.engines.base import Unrenderable
-from turnout.engines.wan.memory_plan import MemoryPlan
+from turnout.engines.wan.memory_rules import MemoryPlan
 from turnout.engines.wan.shape import DEFAULTS, WanShape
+from turnout.tasks.video_rules import VideoSpec
 
 GIB = 2**30
 A14B = WanShape("t2v", 40, 40, (1, 2, 2), 16, 8, 4, 0.875, 2, DEFAULTS["t2v"])

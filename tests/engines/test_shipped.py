@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from tests.engines.gangs import Seen, once, run_gang
 
-from turnout.domain.families import FAMILIES
-from turnout.domain.video import RequestedVideo, VideoSpec, settle
 from turnout.engines.base import Frames, Parallel
 from turnout.engines.contract import whole_clip
+from turnout.fleet.family_rules import FAMILIES
+from turnout.tasks.video_rules import RequestedVideo, VideoSpec, settle
 
 T2V, TI2V = "wan-tiny-t2v", "wan-tiny-ti2v"
 ASKED = "a red square moving to the right on a white background"

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from turnout.domain.video import VideoSpec
 from turnout.engines.base import Parallel
 from turnout.engines.contract import whole_clip
+from turnout.tasks.video_rules import VideoSpec
 
 
 @pytest.fixture

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from turnout.domain.video import VideoSpec
 from turnout.engines.base import Parallel, Unrenderable
 from turnout.engines.contract import whole_clip
+from turnout.tasks.video_rules import VideoSpec
 
 
 def test_text_model_refuses_an_image(

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from turnout.domain.video import LoraUse, VideoSpec
 from turnout.engines.base import CheckpointRefused, EngineError, Parallel
 from turnout.engines.checkpoint import weights_digest
 from turnout.engines.wan.tiny import make_tiny
+from turnout.tasks.video_rules import LoraUse, VideoSpec
 
 
 @pytest.mark.parametrize("step", [0, 1, 2, 3, 5, 6])

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from turnout.domain.video import VideoSpec
 from turnout.engines.base import Parallel
+from turnout.tasks.video_rules import VideoSpec
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 from tests.conftest import Stores, wait_until
 from tests.fuzz.runner import altered, cases, check_answer, damaged, watched
-from tests.gateway.conftest import chatting
+from tests.gateways import chatting
 from tests.relay.kit import Call
 
 PATHS = ("/v1/chat/completions", "/v1/completions", "/v1/embeddings")

@@ -6,9 +6,8 @@ from contextlib import suppress
 from PIL import Image
 from tests.fuzz.runner import cases, damaged, watched
 
-from turnout.adapters.image_fitting import fit
-from turnout.domain.errors import InvalidRequest
-from turnout.ports.images import FrameSize
+from turnout.errors import InvalidRequest
+from turnout.tasks.image_fitting import FrameSize, fit
 
 SIZE = FrameSize(48, 32, 1_000_000)
 

@@ -10,15 +10,14 @@ from typing import Any
 
 from tests.conftest import Stores, make_task
 from tests.fuzz.runner import cases, check_answer, watched
-from tests.gateway.conftest import Gateway, bearer, running
+from tests.gateways import Gateway, bearer, running
 
-from turnout.domain.errors import Newer, NotFound, Stale, Unavailable
-from turnout.domain.keys import Role
-from turnout.domain.quotas import ChatLimits, ShareRequest
-from turnout.domain.serving import Machine, StoredHeartbeat, WorkerId
-from turnout.domain.tasks import Cancelled, GangId, Task, TaskId, TenantId
-from turnout.domain.usage import UsageRow, Used
-from turnout.ports.tasks import Limits
+from turnout.chat.quota_rules import ChatLimits, ShareRequest
+from turnout.errors import Newer, NotFound, Stale, Unavailable
+from turnout.fleet.serving import Machine, StoredHeartbeat, WorkerId
+from turnout.tasks.task_rules import Cancelled, GangId, Limits, Task, TaskId, TenantId
+from turnout.tenants.key_rules import Role
+from turnout.tenants.usage_rules import UsageRow, Used
 
 LIMITS = Limits(10**6, 10**6, 10**6)
 MODEL, TENANT, WORKER = "m", TenantId("acme"), WorkerId("w")

@@ -7,9 +7,9 @@ from typing import Any
 
 from tests.conftest import Stores
 from tests.fuzz.runner import altered, any_json, cases, check_answer, damaged, watched
-from tests.gateway.conftest import Gateway, bearer, picture, running
+from tests.gateways import Gateway, bearer, picture, running
 
-from turnout.domain.keys import Role
+from turnout.tenants.key_rules import Role
 
 BODIES: list[Any] = [
     {

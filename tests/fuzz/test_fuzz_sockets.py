@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tests.conftest import Stores, wait_until
 from tests.fuzz.runner import cases, damaged, watched
-from tests.gateway.conftest import Chat, chatting
+from tests.gateways import Chat, chatting
 from websockets.frames import Frame, Opcode
 
 HANDSHAKE = (

@@ -10,13 +10,13 @@ from typing import Any
 from pydantic import ValidationError
 from tests.conftest import Stores
 from tests.fuzz.runner import altered, cases, check_answer, damaged, watched
-from tests.gateway.conftest import Gateway, bearer, running
+from tests.gateways import Gateway, bearer, running
 
-from turnout.adapters.tunnel.mux import Connection, Kind, Mux
-from turnout.domain.errors import Unavailable
-from turnout.domain.keys import Role
-from turnout.domain.serving import TUNNEL
-from turnout.schemas.direct_messages import Announcement, InFlightCounts
+from turnout.errors import Unavailable
+from turnout.fleet.serving import TUNNEL
+from turnout.tenants.key_rules import Role
+from turnout.worker.direct_messages import Announcement, InFlightCounts
+from turnout.worker.tunnel.mux import Connection, Kind, Mux
 
 HEARTBEAT: dict[str, Any] = {
     "machine": {"cpus": 2, "memory_bytes": 2**30, "free_memory_bytes": 2**30, "gpus": [], "weights": ["a"]},

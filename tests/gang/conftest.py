@@ -10,18 +10,17 @@ from dataclasses import dataclass, field
 import numpy as np
 from tests.conftest import Stores
 
-from turnout.domain.exit_codes import ExitCode
-from turnout.domain.tasks import GangId, TaskId
-from turnout.domain.video import VideoSpec
 from turnout.engines.base import CheckpointRefused, Frames
 from turnout.gang.attempt import AttemptContext
-from turnout.gang.cadence import Cadence
+from turnout.gang.cadence_rules import Cadence
+from turnout.gang.exit_codes import ExitCode
 from turnout.gang.group import Group
 from turnout.gang.heartbeat import RankHeartbeat
 from turnout.gang.leader import Leader
 from turnout.gang.rank_commands import RankCommander
 from turnout.gang.rank_place import RankDuties, RankPlace
-from turnout.ports.tasks import Limits
+from turnout.tasks.task_rules import GangId, Limits, TaskId
+from turnout.tasks.video_rules import VideoSpec
 
 MODEL = "wan-tiny-t2v"
 LIMITS = Limits(100, 100, 1000)

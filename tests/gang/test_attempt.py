@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from tests.conftest import Stores, make_task, wait_until
 from tests.gang.conftest import LIMITS, MODEL, HeldStep, NumberEngine, leading
 
-from turnout.domain.tasks import Cancelled, GangId, State, Task, TaskId
-from turnout.ports.blobs import Blobs
+from turnout.store.object_store import Blobs
+from turnout.tasks.task_rules import Cancelled, GangId, State, Task, TaskId
 
 
 async def objects(stores: Stores, task: Task, word: str = "") -> set[str]:

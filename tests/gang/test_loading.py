@@ -10,14 +10,14 @@ from contextlib import asynccontextmanager
 from tests.conftest import Stores, make_task, wait_until
 from tests.gang.conftest import LIMITS, MODEL, NumberEngine
 
-from turnout.domain.tasks import Cancelled, GangId, LoadedBytes, State, Task
 from turnout.gang.attempt import AttemptContext
-from turnout.gang.cadence import Cadence
+from turnout.gang.cadence_rules import Cadence
 from turnout.gang.group import Group
 from turnout.gang.heartbeat import RankHeartbeat
 from turnout.gang.leader import Leader
 from turnout.gang.rank_commands import RankCommander
 from turnout.gang.rank_place import RankDuties, RankPlace
+from turnout.tasks.task_rules import Cancelled, GangId, LoadedBytes, State, Task
 
 
 class Loading:

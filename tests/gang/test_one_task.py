@@ -4,9 +4,9 @@ import pytest
 from tests.conftest import Stores, make_task
 from tests.gang.conftest import LIMITS, MODEL, NumberEngine, leading
 
-from turnout.domain.exit_codes import ExitCode
-from turnout.domain.tasks import Cancelled, Failed, GangId, State, TaskFailure, TaskId
 from turnout.engines.base import EngineError
+from turnout.gang.exit_codes import ExitCode
+from turnout.tasks.task_rules import Cancelled, Failed, GangId, State, TaskFailure, TaskId
 
 
 async def test_it_takes_the_task_that_it_was_started_for_and_no_other(stores: Stores) -> None:

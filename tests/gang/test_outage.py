@@ -14,17 +14,17 @@ import pytest
 from tests.conftest import Stores, make_task, wait_until
 from tests.gang.conftest import LIMITS, MODEL, NumberEngine, leading
 
-from turnout.adapters.object_store import open_blobs
-from turnout.adapters.process import Child
-from turnout.adapters.redis.connection import RedisConnection
-from turnout.adapters.valkey import redis_url, start_valkey
 from turnout.background import BackgroundLoops
-from turnout.domain.families import FAMILIES
-from turnout.domain.serving import EngineKind, ServedModel
-from turnout.domain.tasks import State, Task
-from turnout.domain.video_model import VideoPart
-from turnout.manager.housekeeping import Housekeeper
-from turnout.wiring.stores import stores_on
+from turnout.fleet.family_rules import FAMILIES
+from turnout.fleet.serving import EngineKind, ServedModel
+from turnout.fleet.video_model_rules import VideoPart
+from turnout.processes.child import Child
+from turnout.run.stores import stores_on
+from turnout.store.connection import RedisConnection
+from turnout.store.object_store import open_blobs
+from turnout.store.valkey import redis_url, start_valkey
+from turnout.tasks.housekeeping import Housekeeper
+from turnout.tasks.task_rules import State, Task
 
 LEASE_S = 0.9
 OUTAGES = 3

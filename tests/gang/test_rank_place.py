@@ -2,7 +2,7 @@
 
 import pytest
 
-from turnout.domain.errors import Misconfigured
+from turnout.errors import Misconfigured
 from turnout.gang.rank_place import Pod, find_pod, gang_name, rank_place_from
 
 LWS = {"LWS_LEADER_ADDRESS": "wan-0.wan.video", "LWS_GROUP_SIZE": "2", "LWS_WORKER_INDEX": "1"}

@@ -6,9 +6,9 @@ from typing import Any, cast
 
 import pytest
 
-from turnout.domain.errors import Unavailable
-from turnout.domain.tasks import GangId
+from turnout.errors import Unavailable
 from turnout.gang.supervisor import GangOrders, GangSupervisor
+from turnout.tasks.task_rules import GangId
 
 
 class SilentRank:

@@ -5,10 +5,10 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 from tests.conftest import Stores
-from tests.gateway.conftest import Gateway, bearer, chatting, running
+from tests.gateways import Gateway, bearer, chatting, running
 
-from turnout.domain.keys import Role
 from turnout.gateway.bodies import MAX_JSON_BYTES
+from turnout.tenants.key_rules import Role
 
 DENSE = b"[" + b"[]," * (4 * 2**20) + b"1]"
 

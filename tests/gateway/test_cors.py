@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 from tests.conftest import Stores
-from tests.gateway.conftest import bearer, chatting, config_for
+from tests.gateways import bearer, chatting, config_for
 from tests.relay.kit import echo
 
-from turnout.domain.errors import Misconfigured
+from turnout.errors import Misconfigured
 
 PAGE = "https://app.example.com"
 ASK = {

@@ -8,13 +8,13 @@ from typing import Any, cast
 import httpx
 import pytest
 from tests.conftest import Stores, wait_until
-from tests.gateway.conftest import Gateway, bearer, chatting
+from tests.gateways import Gateway, bearer, chatting
 
-from turnout.domain.errors import Unavailable
-from turnout.domain.keys import Role
-from turnout.domain.trace_context import TraceSpan
-from turnout.gateway.videos.submission import Submissions
-from turnout.wiring.stores import stores_on
+from turnout.errors import Unavailable
+from turnout.run.stores import stores_on
+from turnout.tasks.submission import Submissions
+from turnout.telemetry.trace_rules import TraceSpan
+from turnout.tenants.key_rules import Role
 
 PAGE = "https://app.example.com"
 BALL = {"prompt": "a red ball"}

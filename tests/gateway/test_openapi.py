@@ -24,19 +24,19 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 from tests.conftest import make_task
-from tests.gateway.conftest import Gang, OnlyProxied, config_for, gateway_on, serving
+from tests.gateways import Gang, OnlyProxied, config_for, gateway_on, serving
 
-from turnout.adapters.object_store import open_blobs
-from turnout.adapters.outbound import Outbound
-from turnout.adapters.redis.connection import RedisConnection
-from turnout.adapters.tunnel.gateway_end import GatewayTunnels
-from turnout.config import Config
-from turnout.domain.keys import Role, mint
-from turnout.domain.tasks import TenantId
 from turnout.gateway.app import create_app
 from turnout.gateway.gateway import GatewayStores, build_gateway
 from turnout.relay import RelaySettings
-from turnout.wiring.stores import stores_on
+from turnout.run.config import Config
+from turnout.run.stores import stores_on
+from turnout.store.connection import RedisConnection
+from turnout.store.object_store import open_blobs
+from turnout.store.outbound import Outbound
+from turnout.tasks.task_rules import TenantId
+from turnout.tenants.key_rules import Role, mint
+from turnout.worker.tunnel.gateway_end import GatewayTunnels
 
 
 @dataclass(frozen=True)

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from tests.conftest import Stores, wait_until
 from tests.fuzz.runner import watched
-from tests.gateway.conftest import Gateway, bearer, chatting
+from tests.gateways import Gateway, bearer, chatting
 from tests.relay.test_limits import UPGRADE
 from websockets.frames import Close, Frame, Opcode
 
-from turnout.domain.keys import Role
+from turnout.tenants.key_rules import Role
 
 
 @pytest.mark.parametrize("written", ["Bearer  {}", "Bearer {} ", "Bearer \t{}", "Bearer {}\t"])

@@ -21,7 +21,7 @@ def rules() -> list[dict[str, Any]]:
 
 
 def documented() -> set[str]:
-    """tests/gateway/operations/test_metric_table.py compares the table with what a gateway tells."""
+    """tests/telemetry/test_metric_table.py compares the table with what a gateway tells."""
     return set(re.findall(r"^\| `(turnout_\w+)`", (ROOT / "docs" / "metrics.md").read_text(), re.MULTILINE))
 
 

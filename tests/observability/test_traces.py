@@ -8,9 +8,9 @@ import httpx
 import openai
 import pytest
 from tests.conftest import wait_until
-from tests.manager.test_webhooks import receiving
 from tests.otlp_receiver import running_receiver
 from tests.service import Service, running_service
+from tests.tasks.test_webhooks import receiving
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
 

@@ -4,7 +4,7 @@ import json
 import sys
 from pathlib import Path
 
-from turnout.domain.video import VideoSpec
+from turnout.tasks.video_rules import VideoSpec
 
 
 def main() -> None:

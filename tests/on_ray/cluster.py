@@ -27,17 +27,15 @@ import ray
 import yaml
 from tests.conftest import make_task, wait_until
 
-from turnout.adapters.process import Child
-from turnout.adapters.valkey import valkey_binary
-from turnout.config import Config, load
-from turnout.domain.model_status import why_tasks_wait
-from turnout.domain.slots import GangReport
-from turnout.domain.tasks import Task, TaskId
-from turnout.domain.video import VideoSpec
-from turnout.ports.events import Recorded
-from turnout.ports.tasks import Limits
-from turnout.wiring.on_ray.ray_identity import namespace_of
-from turnout.wiring.stores import Stores, open_stores
+from turnout.fleet.hosts.ray.ray_identity import namespace_of
+from turnout.fleet.hosts.ray.slot_rules import GangReport
+from turnout.fleet.status_rules import why_tasks_wait
+from turnout.processes.child import Child
+from turnout.run.config import Config, load
+from turnout.run.stores import Stores, open_stores
+from turnout.store.valkey import valkey_binary
+from turnout.tasks.task_rules import Limits, Recorded, Task, TaskId
+from turnout.tasks.video_rules import VideoSpec
 
 RAY = str(Path(sys.executable).with_name("ray"))
 ENVIRON = {
@@ -350,7 +348,7 @@ def tiny(ulysses: int, **more: Any) -> dict[str, Any]:
 
 @asynccontextmanager
 async def deployed(config: Config) -> AsyncIterator[OnRay]:
-    from turnout.wiring.on_ray.cluster_service import run_app, take_down
+    from turnout.fleet.hosts.ray.cluster_service import run_app, take_down
 
     await asyncio.to_thread(run_app, config)
     try:

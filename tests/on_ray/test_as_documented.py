@@ -13,9 +13,9 @@ import pytest
 from tests.on_ray.cluster import Cluster, OnRay, command, node_environ, running_cluster, settings, tiny
 from tests.service import Service
 
-from turnout.config import dump
-from turnout.domain.tasks import State, TaskId
-from turnout.wiring.stores import open_stores
+from turnout.run.config import dump
+from turnout.run.stores import open_stores
+from turnout.tasks.task_rules import State, TaskId
 
 pytestmark = [pytest.mark.long, pytest.mark.xdist_group("ray"), pytest.mark.timeout(900)]
 WISH = {"model": "two", "prompt": "a red ball", "size": "128x128", "frames": 17, "steps": 60}

@@ -29,8 +29,8 @@ from tests.on_ray.cluster import (
     tiny,
 )
 
-from turnout.domain.slots import GangReport
-from turnout.domain.tasks import Cancelled, Finished, Interrupted, State, TaskId
+from turnout.fleet.hosts.ray.slot_rules import GangReport
+from turnout.tasks.task_rules import Cancelled, Finished, Interrupted, State, TaskId
 
 pytestmark = [pytest.mark.long, pytest.mark.xdist_group("ray"), pytest.mark.timeout(1800)]
 STEPS = 30
@@ -153,7 +153,7 @@ async def test_scaling_down_stops_the_idle_gang_and_not_the_busy_one(on_ray: OnR
 
 
 async def test_a_redeploy_costs_at_most_one_checkpoint_interval(on_ray: OnRay, figures: Any) -> None:
-    from turnout.wiring.on_ray.cluster_service import run_app
+    from turnout.fleet.hosts.ray.cluster_service import run_app
 
     undisturbed = await on_ray.submit("two", STEPS)
     expected = await on_ray.video(await on_ray.ended(undisturbed.id, 400))

@@ -24,7 +24,7 @@ from tests.on_ray.cluster import (
     tiny,
 )
 
-from turnout.domain.tasks import Finished, Stage
+from turnout.tasks.task_rules import Finished, Stage
 
 pytestmark = [pytest.mark.netns, pytest.mark.xdist_group("ray"), pytest.mark.timeout(1500)]
 NET = "10.77.31"

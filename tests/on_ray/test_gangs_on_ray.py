@@ -18,8 +18,8 @@ import pytest
 import ray
 from tests.on_ray.cluster import Cluster, OnRay, deployed, driver, running_cluster, settings, tiny
 
-from turnout.domain.tasks import Interrupted, Stage, State, Task
-from turnout.wiring.on_ray.ray_identity import namespace_of
+from turnout.fleet.hosts.ray.ray_identity import namespace_of
+from turnout.tasks.task_rules import Interrupted, Stage, State, Task
 
 pytestmark = [pytest.mark.xdist_group("ray"), pytest.mark.timeout(900)]
 

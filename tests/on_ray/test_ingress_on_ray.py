@@ -35,9 +35,9 @@ from tests.on_ray.cluster import (
 from tests.workers import JoinedWorker
 from websockets.asyncio.client import connect as open_socket
 
-from turnout.domain.keys import Role, mint
-from turnout.domain.tasks import TenantId
-from turnout.wiring.stores import Stores, open_stores
+from turnout.run.stores import Stores, open_stores
+from turnout.tasks.task_rules import TenantId
+from turnout.tenants.key_rules import Role, mint
 
 pytestmark = [pytest.mark.long, pytest.mark.xdist_group("ray"), pytest.mark.timeout(900)]
 MODEL = "two"
@@ -221,7 +221,7 @@ async def rays_own_tools_tell_the_truth(cluster: Cluster, dashboard: str) -> Non
     assert len(gang["ranks"]) == 2
     script = (
         "import asyncio, ray\n"
-        "from turnout.wiring.on_ray.ingress import GangsByRay\n"
+        "from turnout.fleet.hosts.ray.ingress import GangsByRay\n"
         f"ray.init('{cluster.address}', log_to_driver=False)\n"
         "manager = ray.get_actor('manager', namespace='turnout')\n"
         "print(ray.get(manager.health.remote()).pid, *asyncio.run(GangsByRay('turnout', None).all()))"

@@ -28,12 +28,12 @@ from tests.on_ray.cluster import (
 )
 from tests.service import Service
 
-from turnout.config import Config, dump, load
-from turnout.domain.errors import Misconfigured
-from turnout.domain.tasks import State, TaskId
-from turnout.wiring.on_ray.cluster_service import run_app
-from turnout.wiring.on_ray.ray_identity import namespace_of
-from turnout.wiring.stores import open_stores
+from turnout.errors import Misconfigured
+from turnout.fleet.hosts.ray.cluster_service import run_app
+from turnout.fleet.hosts.ray.ray_identity import namespace_of
+from turnout.run.config import Config, dump, load
+from turnout.run.stores import open_stores
+from turnout.tasks.task_rules import State, TaskId
 
 pytestmark = [pytest.mark.long, pytest.mark.xdist_group("ray"), pytest.mark.timeout(900)]
 WISH = {"model": "two", "prompt": "a red ball", "size": "64x64", "frames": 9, "steps": 6}
@@ -236,7 +236,7 @@ async def test_serve_deploy_takes_a_changed_file(cluster: Cluster, valkey: str, 
                 assert [g.gang for g in await on_ray.gangs()] in ([gang.gang], [])
                 await on_ray.asleep()
             finally:
-                from turnout.wiring.on_ray.cluster_service import take_down
+                from turnout.fleet.hosts.ray.cluster_service import take_down
 
                 await asyncio.to_thread(take_down, namespace_of(config))
         assert ray.util.list_named_actors(all_namespaces=True) == []

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.on_ray.cluster import Cluster, deployed, driver, running_cluster, settings, tiny
 
-from turnout.domain.tasks import Cancelled, Stage, State
+from turnout.tasks.task_rules import Cancelled, Stage, State
 
 pytestmark = [pytest.mark.long, pytest.mark.xdist_group("ray"), pytest.mark.timeout(1500)]
 

@@ -13,7 +13,7 @@ import ray
 from tests.conftest import wait_until
 from tests.on_ray.cluster import Cluster, deployed, driver, running_cluster, settings, tiny
 
-from turnout.domain.tasks import State
+from turnout.tasks.task_rules import State
 
 pytestmark = [pytest.mark.long, pytest.mark.xdist_group("ray"), pytest.mark.timeout(900)]
 

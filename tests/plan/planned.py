@@ -4,14 +4,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from turnout.domain.families import FAMILIES
-from turnout.domain.serving import EngineKind, Needs, ServedModel
-from turnout.domain.video import VideoRules
-from turnout.domain.video_model import VideoPart
+from turnout.fleet.family_rules import FAMILIES
+from turnout.fleet.serving import EngineKind, Needs, ServedModel
+from turnout.fleet.video_model_rules import VideoPart
 from turnout.plan.modes import PlanMode, loads, setup_of
 from turnout.plan.outcome import Outcome
 from turnout.plan.scenario import MachineKind, PlannedModel, Scenario, Timing, TrafficPart
 from turnout.plan.simulation import simulate
+from turnout.tasks.video_rules import VideoRules
 
 GB = 10**9
 _FAMILY = FAMILIES["wan2.2-ti2v-5b"]

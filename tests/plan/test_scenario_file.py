@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from turnout.domain.errors import Misconfigured
+from turnout.errors import Misconfigured
 from turnout.plan.scenario_file import ScenarioMistakes, parse_scenario, read_scenario
 
 GOOD = """\

@@ -7,12 +7,12 @@ from pathlib import Path
 import yaml
 from tests.plan.planned import scenario, video
 
-from turnout import config
 from turnout.plan.html_report import report
 from turnout.plan.modes import PlanMode
 from turnout.plan.scenario import TrafficPart
 from turnout.plan.search import search, with_target
 from turnout.plan.settings_files import helm_values, turnout_yaml
+from turnout.run import config
 
 MADE = scenario([video(max_replicas=2)], [TrafficPart(model="wan", an_hour=3)], name="<b>ten</b>", days=0.3)
 MODES = [PlanMode.ZERO, PlanMode.RESIDENT, PlanMode.SHARED]

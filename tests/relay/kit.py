@@ -12,7 +12,7 @@ from typing import Any
 import uvicorn
 from uvicorn.server import ServerState
 
-from turnout.domain.errors import Unavailable
+from turnout.errors import Unavailable
 from turnout.relay import Relay, RelayFailure, RelayOutcome, RelayRequest, RelaySettings, Target, UpstreamCall
 
 CHAT = b"/v1/chat/completions"

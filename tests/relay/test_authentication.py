@@ -7,7 +7,7 @@ import pytest
 from tests.conftest import wait_until
 from tests.relay.kit import CHAT, Stand, echo
 
-from turnout.domain.errors import Unauthorized
+from turnout.errors import Unauthorized
 
 BIG = 1_000_000
 NOBODY = Unauthorized("The API key is not valid.", code="invalid_api_key")

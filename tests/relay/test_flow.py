@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.conftest import wait_until
 from tests.relay.kit import DONE, Broken, Call, Client, CountingAdmission, Replica, Stand, app, free_target
 
-from turnout.domain.errors import Limited
+from turnout.errors import Limited
 from turnout.relay import Relay, RelayFailure, RelayRequest, RelaySettings, UpstreamCall
 from turnout.relay.framing import whole_events
 from turnout.relay.head_cache import HeadCache

@@ -8,7 +8,7 @@ import openai
 import pytest
 from tests.relay.kit import Call, Stand
 
-from turnout.domain.errors import Unavailable
+from turnout.errors import Unavailable
 from turnout.relay import RelayRequest, UpstreamCall
 
 

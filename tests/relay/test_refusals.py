@@ -7,15 +7,7 @@ import pytest
 from tests.conftest import wait_until
 from tests.relay.kit import CHAT, Answer, Call, Stand, echo, post
 
-from turnout.domain.errors import (
-    Conflict,
-    Forbidden,
-    InvalidRequest,
-    Limited,
-    NotFound,
-    Unauthorized,
-    Unavailable,
-)
+from turnout.errors import Conflict, Forbidden, InvalidRequest, Limited, NotFound, Unauthorized, Unavailable
 from turnout.relay import RelayRequest, UpstreamCall
 
 LINE = b"POST %b HTTP/1.1\r\nHost: x\r\n" % CHAT

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from tests.relay.kit import DONE, Call, Stand, echo, last_event
 
-from turnout.domain.errors import Unavailable
+from turnout.errors import Unavailable
 from turnout.relay import RelayFailure, RelayRequest, UpstreamCall
 
 EVENT = b'data: {"n":1}\n\n'

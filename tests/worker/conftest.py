@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from tests.conftest import wait_until
 
-from turnout.adapters.commands import LocalCommands
-from turnout.domain.serving import EngineKind, Phase, ReplicaId, ServedModel, Want
-from turnout.engines.engine_servers import Launch
+from turnout.engines.servers.engine_servers import Launch
+from turnout.fleet.serving import EngineKind, Phase, ReplicaId, ServedModel, Want
+from turnout.processes.commands import LocalCommands
 from turnout.worker.engine_control import HttpEngine
 from turnout.worker.engine_ports import EnginePorts
 from turnout.worker.hardware import GpuGate

@@ -11,8 +11,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from turnout.domain.serving import Phase, ReplicaId, ReplicaOrder, ReplicaReport, WorkerId
-from turnout.schemas.worker_messages import Heartbeat, Registered, Registration, WorkerOrders
+from turnout.fleet.serving import Phase, ReplicaId, ReplicaOrder, ReplicaReport, WorkerId
+from turnout.fleet.worker_messages import Heartbeat, Registered, Registration, WorkerOrders
 
 KEY = "worker-key"
 

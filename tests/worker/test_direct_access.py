@@ -15,10 +15,10 @@ from tests.worker.conftest import MODEL, Bench
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
-from turnout.domain.serving import Phase, ReplicaId, ReplicaOrder, Want
-from turnout.engines.engine_servers import relay_paths
-from turnout.schemas.direct_messages import Announcement, InFlightCounts
+from turnout.engines.servers.engine_servers import relay_paths
+from turnout.fleet.serving import Phase, ReplicaId, ReplicaOrder, Want
 from turnout.worker.direct_access import DirectAccess
+from turnout.worker.direct_messages import Announcement, InFlightCounts
 from turnout.worker.proxy_admission import ProxyAdmission
 from turnout.worker.proxy_app import control_app
 from turnout.worker.replica_set import ReplicaSet

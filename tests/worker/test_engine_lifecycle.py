@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turnout.domain.serving import Phase, Want
-from turnout.worker.engine_lifecycle import (
+from turnout.fleet.serving import Phase, Want
+from turnout.worker.lifecycle_rules import (
     ENDED_PHASES,
     LIVE_PHASES,
     Act,

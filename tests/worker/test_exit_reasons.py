@@ -2,7 +2,7 @@
 
 import pytest
 
-from turnout.worker.exit_reasons import explain_exit, load_progress
+from turnout.worker.exit_reason_rules import explain_exit, load_progress
 
 CASES = [
     (

@@ -17,21 +17,12 @@ from tests.conftest import Stores, make_task, wait_until
 from tests.engine_servers.engines import marked
 from tests.worker.conftest import Bench
 
-from turnout.adapters.commands import LocalCommands
-from turnout.domain.families import FAMILIES
-from turnout.domain.serving import (
-    EngineKind,
-    Phase,
-    ReplicaId,
-    ReplicaOrder,
-    ReplicaReport,
-    ServedModel,
-    Want,
-)
-from turnout.domain.tasks import GangId, State, Task
-from turnout.domain.video_model import VideoPart
-from turnout.engines.engine_servers import Launch
-from turnout.ports.tasks import Limits
+from turnout.engines.servers.engine_servers import Launch
+from turnout.fleet.family_rules import FAMILIES
+from turnout.fleet.serving import EngineKind, Phase, ReplicaId, ReplicaOrder, ReplicaReport, ServedModel, Want
+from turnout.fleet.video_model_rules import VideoPart
+from turnout.processes.commands import LocalCommands
+from turnout.tasks.task_rules import GangId, Limits, State, Task
 from turnout.worker.gang_holdings import GangHoldings
 from turnout.worker.hardware import GpuGate
 from turnout.worker.orphans import Entry

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turnout.domain.gpu_time import GpuState, cell_of
-from turnout.domain.serving import EngineKind, Gpu, Machine, Needs, ReplicaId, ServedModel
-from turnout.worker.gpu_timer import GpuTimer
+from turnout.fleet.serving import EngineKind, Gpu, Machine, Needs, ReplicaId, ServedModel
+from turnout.tenants.gpu_time_rules import GpuState, cell_of
+from turnout.worker.gpu_timer_rules import GpuTimer
 
 GB = 10**9
 CARD = "NVIDIA H100 80GB HBM3"

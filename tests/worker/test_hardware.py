@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from turnout.config import Config
-from turnout.domain.serving import EngineKind, Gpu
-from turnout.wiring.run_worker import found_engines
+from turnout.fleet.serving import EngineKind, Gpu
+from turnout.run.config import Config
+from turnout.run.run_worker import found_engines
 from turnout.worker.gpus import open_gpus
 from turnout.worker.hardware import GpuGate, cached_weights, hub_cache, read_machine, read_memory
 

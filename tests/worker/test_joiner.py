@@ -16,9 +16,9 @@ from tests.worker.conftest import MODEL, Bench
 from tests.worker.scripted_gateway import KEY, ScriptedGateway
 from tests.workers import self_signed
 
-from turnout.domain.errors import Misconfigured
-from turnout.domain.serving import Machine, Phase, ReplicaId, ReplicaOrder, Want, WorkerId
-from turnout.wiring.tls import client_tls
+from turnout.errors import Misconfigured
+from turnout.fleet.serving import Machine, Phase, ReplicaId, ReplicaOrder, Want, WorkerId
+from turnout.run.tls import client_tls
 from turnout.worker.advertised_url import check_advertised, reachable_host
 from turnout.worker.joiner import Identity, Joiner, JoinSettings, load_identity
 from turnout.worker.replica_set import ReplicaSet

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from turnout.domain.errors import InvalidRequest
-from turnout.domain.serving import EngineKind, ServedModel
-from turnout.domain.video import Lora, VideoRules
-from turnout.domain.video_model import VideoPart
+from turnout.errors import InvalidRequest
+from turnout.fleet.serving import EngineKind, ServedModel
+from turnout.fleet.video_model_rules import VideoPart
+from turnout.tasks.video_rules import Lora, VideoRules
 from turnout.worker.order_rules import OrderRules
 
 ENGINES = frozenset({EngineKind.LLAMACPP, EngineKind.VLLM})

@@ -92,7 +92,7 @@ def test_a_dead_process_has_no_start_time(engine: subprocess.Popen[bytes]) -> No
 OWNER = """
 import asyncio, sys
 from pathlib import Path
-from turnout.adapters.commands import LocalCommands
+from turnout.processes.commands import LocalCommands
 from turnout.worker.orphans import MARK
 
 async def main():

@@ -12,13 +12,13 @@ import uvicorn
 from tests.conftest import wait_until
 from tests.worker.conftest import MODEL, Bench
 
-from turnout.domain.errors import NotFound, TurnoutError, Unauthorized, Unavailable
-from turnout.domain.serving import Phase, ReplicaId, ReplicaOrder, Want
+from turnout.errors import NotFound, TurnoutError, Unauthorized, Unavailable
+from turnout.fleet.serving import Phase, ReplicaId, ReplicaOrder, Want
 from turnout.relay import Relay, RelayOutcome, RelayRequest
-from turnout.schemas.relay_tokens import REPLICA_HEADER
 from turnout.worker.direct_access import DirectAccess
 from turnout.worker.proxy_admission import ProxyAdmission, worker_relay_settings
 from turnout.worker.proxy_app import control_app
+from turnout.worker.relay_tokens import REPLICA_HEADER
 from turnout.worker.replica_set import ReplicaSet
 
 HEADERS = {"authorization": "Bearer t0ken", "x-turnout-replica": "r1"}

@@ -4,11 +4,11 @@ import httpx
 from tests.conftest import wait_until
 from tests.worker.conftest import MODEL, Bench
 
-from turnout.domain.serving import Phase, ReplicaId, ReplicaOrder, Want
-from turnout.schemas.relay_tokens import relay_token, relay_token_from_digest
+from turnout.fleet.serving import Phase, ReplicaId, ReplicaOrder, Want
 from turnout.worker.direct_access import DirectAccess
 from turnout.worker.proxy_admission import ProxyAdmission
 from turnout.worker.proxy_app import control_app
+from turnout.worker.relay_tokens import relay_token, relay_token_from_digest
 from turnout.worker.replica_set import ReplicaSet
 
 TOKEN = "s3cret"

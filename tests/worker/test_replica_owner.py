@@ -9,8 +9,8 @@ from tests.conftest import wait_until
 from tests.engine_servers.engines import marked
 from tests.worker.conftest import MODEL, Bench, wait_phase
 
-from turnout.domain.errors import Unavailable
-from turnout.domain.serving import Phase, Want
+from turnout.errors import Unavailable
+from turnout.fleet.serving import Phase, Want
 from turnout.worker.replica_owner import EngineDeadlines
 
 

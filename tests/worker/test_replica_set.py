@@ -12,9 +12,9 @@ from tests.conftest import wait_until
 from tests.engine_servers.engines import marked
 from tests.worker.conftest import MODEL, Bench
 
-from turnout.domain.errors import NotFound
-from turnout.domain.serving import EngineKind, Phase, ReplicaId, ReplicaOrder, ServedModel, Want
-from turnout.worker.engine_lifecycle import ENDED_PHASES
+from turnout.errors import NotFound
+from turnout.fleet.serving import EngineKind, Phase, ReplicaId, ReplicaOrder, ServedModel, Want
+from turnout.worker.lifecycle_rules import ENDED_PHASES
 from turnout.worker.replica_set import ChangeWant, Forget, Held, ReplicaSet, Start, reconcile
 
 NAMES = st.sampled_from([f"r{n}" for n in range(5)])

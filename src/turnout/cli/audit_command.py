@@ -24,7 +24,7 @@ def audit(
 ) -> None:
     """The audit log, newest last (needs an admin key)."""
     from turnout.cli.server_answers import read
-    from turnout.schemas.audit_json import AuditPage
+    from turnout.tenants.audit_json import AuditPage
 
     with common.client() as client:
         entries = read(AuditPage, client.audit(limit, before)).data[::-1]

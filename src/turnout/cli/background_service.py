@@ -10,8 +10,8 @@ from pathlib import Path
 
 import typer
 
-from turnout.domain.errors import TurnoutError
-from turnout.wiring.state_dir import find_holder, make_writable
+from turnout.errors import TurnoutError
+from turnout.run.state_dir import find_holder, make_writable
 
 LOG = Path("logs/up.log")
 LOG_TAIL = 20

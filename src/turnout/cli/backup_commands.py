@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from turnout.cli.options import Common, with_config
-from turnout.domain.errors import Misconfigured
+from turnout.errors import Misconfigured
 
 FileArgument = Annotated[Path, typer.Argument(metavar="FILE", help="The copy; only its owner can read it.")]
 RedisOption = Annotated[str | None, typer.Option("--redis-url", help="A Redis of your own.")]
@@ -23,8 +23,8 @@ def backup(common: Common, file: FileArgument, redis_url: RedisOption = None) ->
 
     Videos are in the object store and are not copied. Copy while nothing is submitted or rendered.
     """
-    from turnout.adapters.redis.data_copy import Copied, back_up
-    from turnout.wiring.stores import open_connection
+    from turnout.run.stores import open_connection
+    from turnout.store.data_copy import Copied, back_up
 
     config = common.load(redis_url=redis_url).config
 
@@ -51,8 +51,8 @@ def restore(
     force: Annotated[bool, typer.Option("--force", help="Delete the data that is there first.")] = False,
 ) -> None:
     """Bring back what `turnout backup` has copied. Running gateways go on with it."""
-    from turnout.adapters.redis import data_copy
-    from turnout.wiring.stores import open_connection
+    from turnout.run.stores import open_connection
+    from turnout.store import data_copy
 
     config = common.load(redis_url=redis_url).config
 

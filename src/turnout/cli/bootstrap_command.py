@@ -21,9 +21,9 @@ def bootstrap(
     deadline: Annotated[float, typer.Option("--deadline", help="Seconds to wait for Redis.")] = 600.0,
 ) -> None:
     """Fill a Secret of Kubernetes with what is missing there, and add its keys to a Redis that has none."""
-    from turnout.adapters.cluster_secret import ClusterSecret
-    from turnout.observe import drain_log, start_logging
-    from turnout.wiring.bootstrap import bootstrap as run
+    from turnout.fleet.hosts.kubernetes.cluster_secret import ClusterSecret
+    from turnout.run.bootstrap import bootstrap as run
+    from turnout.telemetry.log import drain_log, start_logging
 
     config = common.load().config
     start_logging(config.log_level, role="bootstrap")

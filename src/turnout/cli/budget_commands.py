@@ -10,7 +10,7 @@ from turnout.cli.formatting import done, one_line, table
 from turnout.cli.options import Common, JsonOption, with_common
 
 if TYPE_CHECKING:
-    from turnout.schemas.budget_json import BudgetShown
+    from turnout.tenants.budget_json import BudgetShown
 
 TenantArgument = Annotated[str, typer.Argument(help="Whose; * is for every tenant without its own.")]
 
@@ -27,7 +27,7 @@ def register(app: typer.Typer) -> None:
 def list_budgets(common: Common, as_json: JsonOption = False) -> None:
     """Budgets, and what was spent of them this month; with a user's key your own."""
     from turnout.cli.server_answers import read
-    from turnout.schemas.budget_json import BudgetList
+    from turnout.tenants.budget_json import BudgetList
 
     with common.client() as client:
         answer = client.budgets()

@@ -13,7 +13,7 @@ import typer
 
 from turnout.cli.formatting import duration, one_line, shorten
 from turnout.cli.options import Common, with_common
-from turnout.domain.errors import InvalidRequest, TurnoutError
+from turnout.errors import InvalidRequest, TurnoutError
 
 if TYPE_CHECKING:
     from turnout.cli.client import ApiClient

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pydantic import BaseModel, ValidationError
 
 from turnout.cli.server_answers import ServerError
-from turnout.domain.errors import TurnoutError, Unavailable
+from turnout.errors import TurnoutError, Unavailable
 
 
 @dataclass(frozen=True, slots=True)

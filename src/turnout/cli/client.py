@@ -15,11 +15,10 @@ from urllib.parse import quote, urlsplit
 import httpx
 from pydantic import ValidationError
 
-from turnout import __version__
+from turnout import __version__, errors
 from turnout.cli.options import ServerAddress
 from turnout.cli.server_answers import ServerError, VideoAnswer, VideoEvent, VideoPage, read, read_events
-from turnout.domain import errors
-from turnout.domain.errors import TurnoutError, Unavailable
+from turnout.errors import TurnoutError, Unavailable
 
 if TYPE_CHECKING:
     from turnout.cli.chat_stream import ChatPiece
@@ -331,7 +330,7 @@ def _trusting(ca_file: Path | None, url: str) -> ssl.SSLContext | bool:
         return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # trusts nobody: to load the system's takes time
     if ca_file is None:
         return True
-    from turnout.wiring.tls import client_tls
+    from turnout.run.tls import client_tls
 
     return client_tls(ca_file)
 

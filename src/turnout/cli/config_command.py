@@ -12,8 +12,8 @@ from turnout.cli.formatting import one_line, table
 from turnout.cli.options import Common, JsonOption, with_config
 
 if TYPE_CHECKING:
-    from turnout.config import Loaded
-    from turnout.domain.serving import ServedModel
+    from turnout.fleet.serving import ServedModel
+    from turnout.run.config import Loaded
 
 
 def register(app: typer.Typer) -> None:

@@ -18,10 +18,10 @@ import typer
 
 from turnout import __version__
 from turnout.cli.options import Common, with_common
-from turnout.domain.errors import Misconfigured, TurnoutError
+from turnout.errors import Misconfigured, TurnoutError
 
 if TYPE_CHECKING:
-    from turnout.config import Loaded
+    from turnout.run.config import Loaded
 
 _LOG_BYTES = 512 * 1024  # of the end of each file
 _MAX_FILES = 60

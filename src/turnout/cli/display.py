@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TextIO
 from turnout.cli.follow import Display
 from turnout.cli.formatting import ahead, duration, one_line
 from turnout.cli.server_answers import VideoAnswer
-from turnout.domain.tasks import Stage, State
+from turnout.tasks.task_rules import Stage, State
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 import typer
 
 from turnout.cli.options import Common, JsonOption, with_common
-from turnout.domain.errors import Misconfigured
+from turnout.errors import Misconfigured
 
 if TYPE_CHECKING:
     from turnout.cli.doctor.finding import Finding
-    from turnout.config import Config
+    from turnout.run.config import Config
 
 
 def register(app: typer.Typer) -> None:
@@ -39,7 +39,7 @@ def examine(common: Common) -> "Iterator[Finding]":
     from turnout.cli.doctor import model_checks as models
     from turnout.cli.doctor import service_checks as service
     from turnout.cli.doctor.finding import Finding
-    from turnout.config import Config
+    from turnout.run.config import Config
 
     torch = machine.start_torch_probe()  # takes seconds: it runs beside the other checks
     try:

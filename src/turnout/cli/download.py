@@ -5,7 +5,7 @@ from pathlib import Path
 
 from turnout.cli.client import ApiClient
 from turnout.cli.follow import Display, RetryWindow
-from turnout.domain.errors import InvalidRequest, TurnoutError
+from turnout.errors import InvalidRequest, TurnoutError
 
 
 def save(client: ApiClient, display: Display, video_id: str, target: Path, variant: str = "video") -> Path:

@@ -6,12 +6,12 @@ import time
 from collections.abc import Callable
 from typing import Protocol, TypeVar
 
+from turnout.backoff import backoff_s
 from turnout.cli.client import QUIET_S, ApiClient, NotAStream
 from turnout.cli.formatting import duration
 from turnout.cli.server_answers import VideoAnswer, VideoEvent, after
-from turnout.domain.backoff import backoff_s
-from turnout.domain.errors import Limited, TurnoutError, Unavailable
-from turnout.domain.tasks import TERMINAL, State
+from turnout.errors import Limited, TurnoutError, Unavailable
+from turnout.tasks.task_rules import TERMINAL, State
 
 T = TypeVar("T")
 

@@ -13,10 +13,10 @@ import typer
 from turnout.cli.options import Common, with_config
 from turnout.cli.ray_commands import need_ray
 from turnout.cli.service_commands import start
-from turnout.domain.errors import Misconfigured
+from turnout.errors import Misconfigured
 
 if TYPE_CHECKING:
-    from turnout.config import Config
+    from turnout.run.config import Config
 
 ModelOption = Annotated[str, typer.Option("--model", help="The model to serve.")]
 GangOption = Annotated[str | None, typer.Option("--gang", help="This gang's name; made up when missing.")]
@@ -62,16 +62,16 @@ def gang(
     ray: Annotated[bool, typer.Option("--ray", help="As actors on a Ray cluster (RAY_ADDRESS).")] = False,
 ) -> None:
     """Run one gang of ranks on this machine (workers start these), or with --ray on a cluster (the entry point of a RayJob)."""
-    from turnout.domain.tasks import GangId, TaskId
     from turnout.gang.rank_place import RankDuties
-    from turnout.wiring.run_gang import run_gang
+    from turnout.run.run_gang import run_gang
+    from turnout.tasks.task_rules import GangId, TaskId
 
     config = start(common, "gang", {}, gang=gang, model=model)
     name = GangId(gang or f"{socket.gethostname()}-{os.getpid()}")
     duties = RankDuties(model, name, once or task is not None, TaskId(task) if task else None)
     if ray:
         need_ray()
-        from turnout.wiring.on_ray.gang_job import run_gang_job
+        from turnout.fleet.hosts.ray.gang_job import run_gang_job
 
         address = os.environ.get("RAY_ADDRESS") or None
         raise typer.Exit(asyncio.run(run_gang_job(_with(config, declared), duties, address)))
@@ -97,10 +97,10 @@ def rank(
     (LWS_*) or of a PyTorchJob (PET_*) gets its share of the ranks as child processes; without any of these it has all of
     them. SIGTERM, in any pod, drains: what is rendered is checkpointed and waits again for another gang.
     """
-    from turnout.domain.tasks import GangId, TaskId
     from turnout.gang.rank_place import RankDuties, find_pod, gang_name, rank_place_from
-    from turnout.observe import drain_log
-    from turnout.wiring.forked_ranks import leave_now
+    from turnout.run.forked_ranks import leave_now
+    from turnout.tasks.task_rules import GangId, TaskId
+    from turnout.telemetry.log import drain_log
 
     config = _with(common.load().config, declared)
     pod = find_pod(os.environ, config.model(model).ranks)
@@ -116,11 +116,11 @@ def rank(
     )
     start(common, "rank", {}, gang=duties.gang, rank=place.rank, model=duties.model)
     try:
-        from turnout.wiring.run_rank import run_rank
+        from turnout.run.run_rank import run_rank
     except ImportError as err:
         raise Misconfigured(f"a rank needs the wan extra: pip install 'turnout[wan]' ({err})") from err
     if pod is not None:
-        from turnout.wiring.run_gang import run_pod
+        from turnout.run.run_gang import run_pod
 
         code = asyncio.run(run_pod(config, duties, pod, ready_file))
     else:
@@ -133,7 +133,7 @@ def _with(config: "Config", declared: str | None) -> "Config":
     """With the model as it was ordered, which may differ from what is configured here."""
     if declared is None:
         return config
-    from turnout.schemas.fleet_records import MODEL
+    from turnout.fleet.fleet_records import MODEL
 
     model = MODEL.load(declared.encode())
     return replace(config, served=(*(m for m in config.served if m.name != model.name), model))

@@ -11,7 +11,7 @@ import typer
 
 from turnout.cli.formatting import duration, one_line
 from turnout.cli.options import Common, with_common
-from turnout.domain.errors import InvalidRequest
+from turnout.errors import InvalidRequest
 
 if TYPE_CHECKING:
     from turnout.cli.server_answers import VideoAnswer

@@ -10,7 +10,7 @@ from turnout.cli.client import ApiClient, NoServer, VideoOrder
 from turnout.cli.follow import Display, Follower, RetryWindow
 from turnout.cli.formatting import one_line
 from turnout.cli.server_answers import VideoAnswer
-from turnout.domain.errors import TurnoutError, Unavailable
+from turnout.errors import TurnoutError, Unavailable
 
 CANCEL_S = 10.0
 

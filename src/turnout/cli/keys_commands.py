@@ -13,13 +13,13 @@ import typer
 
 from turnout.cli.formatting import clock_time, done, one_line, table
 from turnout.cli.options import Common, JsonOption, seconds, with_common
-from turnout.domain.audit import AuditAction, AuditEntry
-from turnout.domain.errors import NotFound, TurnoutError
-from turnout.domain.keys import Key, Role, mint, rotate, tenant_of_new
+from turnout.errors import NotFound, TurnoutError
+from turnout.tenants.audit_rules import AuditAction, AuditEntry
+from turnout.tenants.key_rules import Key, Role, mint, rotate, tenant_of_new
 
 if TYPE_CHECKING:
-    from turnout.ports.audit import AuditLog
-    from turnout.ports.keys import KeyStore
+    from turnout.tenants.audit_log import AuditLog
+    from turnout.tenants.key_store import KeyStore
 
 T = TypeVar("T")
 
@@ -126,7 +126,7 @@ def rotate_key(
 def list_keys(common: Common, direct: DirectOption = False, as_json: JsonOption = False) -> None:
     """All keys, without their secrets."""
     from turnout.cli.server_answers import read
-    from turnout.schemas.key_json import KeyList
+    from turnout.tenants.key_json import KeyList
 
     if direct:
         keys = sorted(_with_store(common, lambda store, _: store.all()), key=lambda key: key.created_at)
@@ -174,7 +174,7 @@ def revoke(
 
 def _print_made(made: Mapping[str, Any], as_json: bool) -> None:
     from turnout.cli.server_answers import read
-    from turnout.schemas.key_json import KeyShown
+    from turnout.tenants.key_json import KeyShown
 
     if as_json:
         print(json.dumps(made))
@@ -194,7 +194,7 @@ def _print_made(made: Mapping[str, Any], as_json: bool) -> None:
 
 
 def _shown(key: Key, token: str | None = None, replaces: str | None = None) -> dict[str, Any]:
-    from turnout.schemas.key_json import key_of
+    from turnout.tenants.key_json import key_of
 
     return key_of(key, token, replaces).model_dump(mode="json", exclude_none=True)
 
@@ -205,7 +205,7 @@ def _entry(action: AuditAction, key: Key, **detail: str) -> AuditEntry:
 
 
 def _with_store(common: Common, act: "Callable[[KeyStore, AuditLog], Awaitable[T]]") -> T:
-    from turnout.wiring.stores import open_key_store
+    from turnout.run.stores import open_key_store
 
     async def run() -> T:
         async with open_key_store(common.load().config) as store:

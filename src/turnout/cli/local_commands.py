@@ -9,7 +9,7 @@ import typer
 
 from turnout.cli.formatting import duration, one_line, table
 from turnout.cli.options import Common, JsonOption, with_common, with_config
-from turnout.domain.errors import Forbidden
+from turnout.errors import Forbidden
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

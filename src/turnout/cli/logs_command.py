@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from turnout.cli.options import Common, with_config
-from turnout.domain.errors import InvalidRequest, Misconfigured
+from turnout.errors import InvalidRequest, Misconfigured
 
 FOLLOW_S = 0.4
 

@@ -14,7 +14,7 @@ from typer.main import get_group
 from turnout import __version__
 from turnout.cli.formatting import one_line
 from turnout.cli.options import Common, ConfigOption, KeyOption, StateDirOption, UrlOption
-from turnout.domain.errors import InvalidRequest, Misconfigured, TurnoutError
+from turnout.errors import InvalidRequest, Misconfigured, TurnoutError
 
 EPILOG = """Examples:
 

@@ -13,8 +13,8 @@ import typer
 from turnout.cli.formatting import done, field_list, one_line, table
 from turnout.cli.options import Common, JsonOption, with_common
 from turnout.cli.weights_commands import convert, pull
-from turnout.domain.errors import InvalidRequest
-from turnout.schemas.model_declaration import ModelDeclaration
+from turnout.errors import InvalidRequest
+from turnout.fleet.model_declaration import ModelDeclaration
 
 ENGINES = ("vllm", "llamacpp", "wan", "command")
 _BYTES = "_bytes"

@@ -14,11 +14,11 @@ from urllib.parse import urlsplit
 
 import typer
 
-from turnout.domain.errors import InvalidRequest, Misconfigured
+from turnout.errors import InvalidRequest, Misconfigured
 
 if TYPE_CHECKING:
     from turnout.cli.client import ApiClient
-    from turnout.config import Loaded
+    from turnout.run.config import Loaded
 
 P = ParamSpec("P")
 
@@ -70,7 +70,7 @@ class Common:
 
     def load(self, **flags: Any) -> "Loaded":
         """The configuration with `flags` on top; a flag that is None does not count."""
-        from turnout import config
+        from turnout.run import config
 
         return config.load(
             {"state_dir": self.state_dir, "ca_file": self.ca_file, **flags}, os.environ, self.config_file

@@ -14,7 +14,7 @@ import typer
 
 from turnout.cli.formatting import one_line, table
 from turnout.cli.options import Common, JsonOption, seconds, with_common
-from turnout.domain.errors import InvalidRequest
+from turnout.errors import InvalidRequest
 
 if TYPE_CHECKING:
     from turnout.plan.modes import PlanMode, Setup
@@ -122,7 +122,7 @@ def _recorded(common: Common, planned: "Scenario", target: Path) -> Path:
 
     from turnout.cli.server_answers import read
     from turnout.plan.recorded_traffic import recorded_traffic, write_trace
-    from turnout.schemas.usage_json import UsageList
+    from turnout.tenants.usage_json import UsageList
 
     last = datetime.now(UTC).date()
     first = last - timedelta(days=max(0, ceil(planned.days) - 1))

@@ -8,12 +8,12 @@ import typer
 
 from turnout.cli.formatting import one_line, table
 from turnout.cli.options import Common, JsonOption, with_config
-from turnout.domain.errors import Misconfigured
+from turnout.errors import Misconfigured
 
 if TYPE_CHECKING:
-    from turnout.config import Config
-    from turnout.domain.slots import GangReport, RankReport
-    from turnout.wiring.on_ray.cluster_status import ClusterStatus
+    from turnout.fleet.hosts.ray.cluster_status import ClusterStatus
+    from turnout.fleet.hosts.ray.slot_rules import GangReport, RankReport
+    from turnout.run.config import Config
 
 _BEYOND_DRAIN_S = 60.0  # what `turnout up` gives its part on Ray
 
@@ -35,7 +35,7 @@ def status(common: Common, address: AddressOption = "auto", as_json: JsonOption 
     """Nodes, deployments, gangs and their ranks."""
     config = common.load().config
     connected(address)
-    from turnout.wiring.on_ray.cluster_status import cluster_status
+    from turnout.fleet.hosts.ray.cluster_status import cluster_status
 
     found = cluster_status(config)
     if as_json:
@@ -56,7 +56,7 @@ def print_app(
     """
     import yaml
 
-    from turnout.wiring.on_ray.ray_identity import app_file
+    from turnout.fleet.hosts.ray.ray_identity import app_file
 
     loaded = common.load()
     print(
@@ -66,8 +66,8 @@ def print_app(
 
 def remove_from_cluster(config: "Config", address: str) -> None:
     connected(address)
-    from turnout.wiring.on_ray.cluster_service import dismiss, take_down
-    from turnout.wiring.on_ray.ray_identity import namespace_of
+    from turnout.fleet.hosts.ray.cluster_service import dismiss, take_down
+    from turnout.fleet.hosts.ray.ray_identity import namespace_of
 
     who = dismiss(namespace_of(config), config.drain_s + _BEYOND_DRAIN_S)
     take_down(namespace_of(config))
@@ -81,10 +81,10 @@ def serve(common: Common, address: Annotated[str | None, typer.Option("--address
     """Deploy on a cluster and stay until SIGTERM (`turnout up --ray` starts this)."""
     import asyncio
 
-    from turnout.observe import start_logging
+    from turnout.telemetry.log import start_logging
 
     need_ray()
-    from turnout.wiring.on_ray.cluster_service import run_on_ray
+    from turnout.fleet.hosts.ray.cluster_service import run_on_ray
 
     config = common.load().config
     start_logging(config.log_level, role="ray")
@@ -100,7 +100,7 @@ def need_ray() -> None:
 
 def connected(address: str) -> None:
     need_ray()
-    from turnout.wiring.on_ray.cluster_service import connect
+    from turnout.fleet.hosts.ray.cluster_service import connect
 
     connect(address)
 

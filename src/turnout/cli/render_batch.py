@@ -15,7 +15,7 @@ from turnout.cli.display import Silent
 from turnout.cli.download import save
 from turnout.cli.follow import Follower, RetryWindow
 from turnout.cli.server_answers import VideoAnswer
-from turnout.domain.errors import InvalidRequest, Limited, TurnoutError
+from turnout.errors import InvalidRequest, Limited, TurnoutError
 
 _MAX_LINES = 100_000
 _LIMITED_S = 1.0

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from turnout.cli.options import Common, with_common
-from turnout.domain.errors import Misconfigured
+from turnout.errors import Misconfigured
 
 if TYPE_CHECKING:
-    from turnout.config import Config
+    from turnout.run.config import Config
 
 _BEYOND_DRAIN_S = 60.0
 
@@ -107,7 +107,7 @@ def _sink(results: Path | None) -> Any:
 def _own_service(common: Common, ray: bool, address: str | None) -> "Config | None":
     """Starts a service if there is none; its configuration, or None when there is one to use."""
     from turnout.cli.background_service import start_detached
-    from turnout.wiring.state_dir import find_holder
+    from turnout.run.state_dir import find_holder
 
     server = common.server()
     named = server.origin != "the default"

@@ -15,10 +15,10 @@ from pydantic import (
     field_validator,
 )
 
-from turnout.domain.errors import TurnoutError
-from turnout.domain.model_status import ModelState, StatusCause
-from turnout.domain.tasks import TERMINAL, Stage, State
-from turnout.schemas.openai_json import Video
+from turnout.errors import TurnoutError
+from turnout.fleet.status_rules import ModelState, StatusCause
+from turnout.tasks.task_rules import TERMINAL, Stage, State
+from turnout.tasks.video_json import Video
 
 AnswerT = TypeVar("AnswerT", bound=BaseModel)
 

@@ -17,11 +17,11 @@ import typer
 
 from turnout.cli.options import Common, with_config
 from turnout.cli.ray_commands import need_ray
-from turnout.domain.errors import Misconfigured
+from turnout.errors import Misconfigured
 
 if TYPE_CHECKING:
-    from turnout.config import Config
-    from turnout.wiring.run_up import Address
+    from turnout.run.config import Config
+    from turnout.run.run_up import Address
 
 HostOption = Annotated[str | None, typer.Option("--host", help="Address to listen on.")]
 PortOption = Annotated[int | None, typer.Option("--port", help="Port to listen on; 0 takes a free one.")]
@@ -83,8 +83,8 @@ def up(
     With --demo and no terminal attached, it stops once the video is saved.
     """
     from turnout.cli.doctor_command import foresee
-    from turnout.observe import start_logging
-    from turnout.wiring.run_up import RayCluster, run_up
+    from turnout.run.run_up import RayCluster, run_up
+    from turnout.telemetry.log import start_logging
 
     if address is not None and not ray:
         raise Misconfigured("--address goes with --ray")
@@ -154,8 +154,8 @@ def gateway(
     local_fd: Annotated[int | None, typer.Option("--local-fd", hidden=True)] = None,
 ) -> None:
     """Run one gateway: HTTP, events and WebSockets. Any number may share a Redis."""
-    from turnout.wiring.run_gateway import run_gateway
-    from turnout.wiring.run_up import listen
+    from turnout.run.run_gateway import run_gateway
+    from turnout.run.run_up import listen
 
     flags = {"host": host, "port": port, "redis_url": redis_url, "tls_cert": tls_cert, "tls_key": tls_key}
     config = start(common, "gateway", flags)
@@ -166,7 +166,7 @@ def gateway(
 
 def manager(common: Common, redis_url: RedisOption = None) -> None:
     """Run one manager: leases, webhooks, expiry. The first to come works, others stand by."""
-    from turnout.wiring.run_manager import run_manager
+    from turnout.run.run_manager import run_manager
 
     _run(run_manager(start(common, "manager", {"redis_url": redis_url})))
 
@@ -268,9 +268,9 @@ def worker(
         raise Misconfigured("a worker joins a gateway: give --join URL (or MANAGER_URL) and --token KEY")
     if not token:
         raise Misconfigured("joining needs a worker key: --token or TURNOUT_JOIN_TOKEN")
-    from turnout.wiring.joining import Joining, check_joining
-    from turnout.wiring.run_up import listen
-    from turnout.wiring.run_worker import run_engine_worker
+    from turnout.run.joining import Joining, check_joining
+    from turnout.run.run_up import listen
+    from turnout.run.run_worker import run_engine_worker
 
     config = start(
         common,
@@ -316,8 +316,8 @@ def redis(
 
     What it has answered is on the disk. SIGTERM ends it with everything written.
     """
-    from turnout.adapters.valkey import RedisListening, exec_valkey
-    from turnout.wiring.stores import embedded_redis_dir
+    from turnout.run.stores import embedded_redis_dir
+    from turnout.store.valkey import RedisListening, exec_valkey
 
     config = start(common, "redis", {})
     password = config.redis_password or (password_file.read_text().strip() if password_file else "")
@@ -330,7 +330,7 @@ def redis(
 
 def start(common: Common, role: str, flags: Mapping[str, Any], **log_fields: Any) -> "Config":
     """Loads the configuration with `flags` on top, and starts the log."""
-    from turnout.observe import start_logging
+    from turnout.telemetry.log import start_logging
 
     config = common.load(**flags).config
     start_logging(config.log_level, role=role, **{k: v for k, v in log_fields.items() if v is not None})
@@ -340,7 +340,7 @@ def start(common: Common, role: str, flags: Mapping[str, Any], **log_fields: Any
 def _run(main: Any) -> None:
     import uvloop
 
-    from turnout.observe import drain_log
+    from turnout.telemetry.log import drain_log
 
     try:
         uvloop.run(main)

@@ -11,7 +11,7 @@ import typer
 from turnout.cli import dead_commands
 from turnout.cli.formatting import ago, done, field_list, one_line, shorten, table
 from turnout.cli.options import Common, JsonOption, with_common
-from turnout.domain.errors import InvalidRequest
+from turnout.errors import InvalidRequest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -12,7 +12,7 @@ from turnout.cli.formatting import one_line, table
 from turnout.cli.options import Common, JsonOption, with_common
 
 if TYPE_CHECKING:
-    from turnout.schemas.usage_json import CostShown, UsageList, UsageShown
+    from turnout.tenants.usage_json import CostShown, UsageList, UsageShown
 
 
 class UsageBy(StrEnum):
@@ -47,7 +47,7 @@ def usage(
 ) -> None:
     """Requests, tokens, videos, GPU time and costs by day, tenant and model; days are in UTC."""
     from turnout.cli.server_answers import read
-    from turnout.schemas.usage_json import UsageList
+    from turnout.tenants.usage_json import UsageList
 
     if days is not None:
         if start is not None:

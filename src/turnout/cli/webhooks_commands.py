@@ -34,7 +34,7 @@ def rotate_webhook_secret(
 ) -> None:
     """Make a new secret. It is shown once."""
     from turnout.cli.server_answers import read
-    from turnout.schemas.webhook_json import WebhookSecretShown
+    from turnout.tasks.webhook_json import WebhookSecretShown
 
     fields = {"tenant": tenant, "overlap_s": seconds(overlap, "--overlap")}
     with common.client() as client:

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from turnout.cli.options import Common, with_common
-from turnout.domain.errors import InvalidRequest, Misconfigured
+from turnout.errors import InvalidRequest, Misconfigured
 
 _FROM = "huggingface or modelscope."
 
@@ -36,7 +36,7 @@ def pull(
     ] = None,
 ) -> None:
     """Fetch a model from a hub. Run it again to go on after a break."""
-    from turnout.adapters.hub import HUBS, Pull
+    from turnout.engines.hub import HUBS, Pull
     from turnout.engines.wan.builtin import is_hub_id, pulled
 
     if not is_hub_id(hub_id):

@@ -11,8 +11,8 @@ from turnout.cli.formatting import done, one_line, shorten, table
 from turnout.cli.options import Common, JsonOption, with_common
 
 if TYPE_CHECKING:
-    from turnout.domain.serving import Gpu
-    from turnout.schemas.worker_messages import ReplicaShown, WorkerShown
+    from turnout.fleet.serving import Gpu
+    from turnout.fleet.worker_messages import ReplicaShown, WorkerShown
 
 GIB = 1 << 30
 DETAIL_WIDTH = 60
@@ -31,7 +31,7 @@ def register(app: typer.Typer) -> None:
 def list_workers(common: Common, as_json: JsonOption = False) -> None:
     """The workers that have joined, what they have, and what they run."""
     from turnout.cli.server_answers import read
-    from turnout.schemas.worker_messages import WorkerList
+    from turnout.fleet.worker_messages import WorkerList
 
     with common.client() as client:
         answer = client.workers()

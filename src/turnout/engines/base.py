@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
-from turnout.domain.video import Lora, VideoSpec
-from turnout.domain.video_model import Dtype
+from turnout.fleet.video_model_rules import Dtype
+from turnout.tasks.video_rules import Lora, VideoSpec
 
 Progress = Callable[[int, int], None]
 """Bytes of the weights read so far, and in all. May be called from any thread."""

@@ -11,8 +11,8 @@ import safetensors
 import safetensors.torch
 import torch
 
-from turnout.domain.video import VideoSpec
 from turnout.engines.base import CheckpointRefused
+from turnout.tasks.video_rules import VideoSpec
 
 FORMAT = "turnout-wan-1"
 _END_BYTES = 64 * 1024

@@ -19,7 +19,6 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from turnout.domain.video import VideoSpec
 from turnout.engines.base import (
     CheckpointRefused,
     EngineError,
@@ -30,6 +29,7 @@ from turnout.engines.base import (
     Rendering,
     VideoEngine,
 )
+from turnout.tasks.video_rules import VideoSpec
 
 
 @dataclass(frozen=True, slots=True)

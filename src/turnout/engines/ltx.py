@@ -12,11 +12,11 @@ import numpy as np
 import torch
 import transformers
 
-from turnout.domain.video import VideoSpec
 from turnout.engines.base import CheckpointRefused, EngineSetup, Frames, Unrenderable
 from turnout.engines.checkpoint import Packed, pack, spec_digest, unpack, weights_digest
 from turnout.engines.preview import LatentColours, read_or_fit
 from turnout.engines.rank_layout import join_ranks
+from turnout.tasks.video_rules import VideoSpec
 
 _TEXT_TOKENS = 128
 # Later LTX decoders expect a little noise, and to be told how much: the published settings.

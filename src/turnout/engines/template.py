@@ -9,9 +9,9 @@ from dataclasses import asdict
 
 import numpy as np
 
-from turnout.domain.video import VideoSpec
 from turnout.engines.animation import animation
 from turnout.engines.base import CheckpointRefused, EngineSetup, Frames, Unrenderable
+from turnout.tasks.video_rules import VideoSpec
 
 
 class TemplateEngine:

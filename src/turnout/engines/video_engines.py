@@ -6,8 +6,8 @@ from collections.abc import Callable
 from importlib.metadata import entry_points
 from typing import cast
 
-from turnout.domain.errors import Misconfigured
 from turnout.engines.base import EngineSetup, VideoEngine
+from turnout.errors import Misconfigured
 
 GROUP = "turnout.engines"
 """The entry point group of packages that bring an engine."""

@@ -16,9 +16,17 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import TypeVar, cast
 
-from turnout.domain import object_keys
-from turnout.domain.errors import NotFound, Stale, Unavailable
-from turnout.domain.tasks import (
+from turnout.engines import mp4
+from turnout.engines.base import CheckpointRefused, EngineError, Frame, RanksLost
+from turnout.errors import NotFound, Stale, Unavailable
+from turnout.gang.cadence_rules import Cadence, StepPace
+from turnout.gang.rank_commands import RankCommander, job_of
+from turnout.gang.report_slot import ReportSlot
+from turnout.store.object_store import Blobs
+from turnout.tasks import object_keys
+from turnout.tasks.task_log import TaskLog
+from turnout.tasks.task_queue import TaskQueue
+from turnout.tasks.task_rules import (
     Checkpointed,
     Event,
     Failed,
@@ -32,15 +40,7 @@ from turnout.domain.tasks import (
     Task,
     TaskFailure,
 )
-from turnout.engines import mp4
-from turnout.engines.base import CheckpointRefused, EngineError, Frame, RanksLost
-from turnout.gang.cadence import Cadence, StepPace
-from turnout.gang.rank_commands import RankCommander, job_of
-from turnout.gang.report_slot import ReportSlot
-from turnout.observe import get_log
-from turnout.ports.blobs import Blobs
-from turnout.ports.queue import Queue
-from turnout.ports.tasks import TaskLog
+from turnout.telemetry.log import get_log
 
 T = TypeVar("T")
 log = get_log()
@@ -50,7 +50,7 @@ _RETRY_FOR_S = 600.0  # how long a finished video waits for Redis or the object 
 _REPORT_S = 0.2  # how long a step waits for its report, so that a cancelled task is dropped at once
 _KEEP_ALIVE_S = 10.0
 _UPLOAD_S = 10.0  # for uploads that nobody needs any more; the sweep removes what comes later
-_RENEWALS = 6  # in one lease; domain/leases counts on it
+_RENEWALS = 6  # in one lease; tasks/lease_rules counts on it
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class AttemptContext:
     """What an attempt works with; the same for all attempts of a gang."""
 
     tasks: TaskLog
-    queue: Queue
+    queue: TaskQueue
     blobs: Blobs
     cadence: Cadence
     lease_s: float

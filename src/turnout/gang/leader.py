@@ -5,15 +5,14 @@ import asyncio
 import time
 from collections.abc import Callable
 
-from turnout.domain.errors import NotFound, Unavailable
-from turnout.domain.exit_codes import ExitCode, verdict
-from turnout.domain.tasks import Task, TaskId
+from turnout.errors import NotFound, Unavailable
 from turnout.gang.attempt import Attempt, AttemptContext
-from turnout.gang.cadence import StepPace
+from turnout.gang.cadence_rules import StepPace
+from turnout.gang.exit_codes import ExitCode, verdict
 from turnout.gang.rank_commands import RankCommander
 from turnout.gang.rank_place import RankDuties
-from turnout.observe import get_log
-from turnout.ports.tasks import Limits
+from turnout.tasks.task_rules import Limits, Task, TaskId
+from turnout.telemetry.log import get_log
 
 log = get_log()
 

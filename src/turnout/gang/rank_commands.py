@@ -7,13 +7,13 @@ is dropped when no further command comes for it.
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from turnout.domain.tasks import Task, TaskId
-from turnout.domain.trace_context import trace_field
-from turnout.domain.video import VideoSpec
 from turnout.engines.base import EngineError, Frame, RanksLost, Rendering, VideoEngine
 from turnout.gang.group import Group
 from turnout.gang.heartbeat import RankHeartbeat
-from turnout.observe import get_log, name_attempt
+from turnout.tasks.task_rules import Task, TaskId
+from turnout.tasks.video_rules import VideoSpec
+from turnout.telemetry.log import get_log, name_attempt
+from turnout.telemetry.trace_rules import trace_field
 
 log = get_log()
 

@@ -8,8 +8,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from turnout.domain.errors import Misconfigured
-from turnout.domain.tasks import GangId, TaskId
+from turnout.errors import Misconfigured
+from turnout.tasks.task_rules import GangId, TaskId
 
 _PORT = "29500"  # torchrun's own default
 

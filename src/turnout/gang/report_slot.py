@@ -8,9 +8,9 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Generic, TypeVar
 
-from turnout.domain.backoff import backoff_s
-from turnout.domain.errors import Stale, Unavailable
-from turnout.observe import get_log
+from turnout.backoff import backoff_s
+from turnout.errors import Stale, Unavailable
+from turnout.telemetry.log import get_log
 
 T = TypeVar("T")
 log = get_log()

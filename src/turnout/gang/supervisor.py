@@ -15,15 +15,15 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
-from turnout.config import Config
-from turnout.domain.backoff import backoff_s
-from turnout.domain.errors import Unavailable
-from turnout.domain.exit_codes import LEFT, ExitCode
-from turnout.domain.tasks import GangId
+from turnout.backoff import backoff_s
+from turnout.errors import Unavailable
+from turnout.gang.exit_codes import LEFT, ExitCode
 from turnout.gang.heartbeat import MOVED, READY
-from turnout.observe import get_log
-from turnout.ports.processes import Process, Ranks
-from turnout.ports.queue import QueueGangs
+from turnout.processes.process import Process, Ranks
+from turnout.run.config import Config
+from turnout.tasks.task_queue import TaskQueue
+from turnout.tasks.task_rules import GangId
+from turnout.telemetry.log import get_log
 
 log = get_log()
 
@@ -87,7 +87,7 @@ class GangSupervisor:
     """`ready` is called each time that a formation has loaded its model; `trouble` is why the last one broke, until then."""
 
     def __init__(
-        self, orders: GangOrders, ranks: Ranks, queue: QueueGangs, ready: Callable[[], None] = lambda: None
+        self, orders: GangOrders, ranks: Ranks, queue: TaskQueue, ready: Callable[[], None] = lambda: None
     ) -> None:
         self._orders = orders
         self._ranks = ranks

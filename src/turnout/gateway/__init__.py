@@ -1,0 +1,1 @@
+"""The HTTP application: what wraps every request, how errors look, and the page."""

@@ -10,26 +10,26 @@ from fastapi.openapi.utils import get_openapi
 from starlette.middleware.cors import CORSMiddleware
 
 from turnout import __version__
+from turnout.fleet import model_list, tunnel_route, worker_routes
+from turnout.fleet import model_routes as models_admin
 from turnout.gateway import problems
 from turnout.gateway.gateway import Gateway
 from turnout.gateway.hot_route import HotRoute
 from turnout.gateway.middleware import BodyLimit, StandardHeaders, UnexpectedErrors
-from turnout.gateway.models import model_list, models_admin
-from turnout.gateway.operations import (
-    audit_routes,
-    budget_routes,
-    health,
-    history_routes,
-    keys_admin,
-    metrics_route,
-    usage_routes,
+from turnout.gateway.page import docs_routes, page_routes
+from turnout.relay.framing import CORS_EXPOSED
+from turnout.tasks import (
+    dead_record_routes,
+    event_streams,
+    share_routes,
+    video_files,
+    video_routes,
     webhook_secret_routes,
 )
-from turnout.gateway.operations.metrics import RequestMetrics
-from turnout.gateway.page import docs_routes, page_routes, session_routes
-from turnout.gateway.videos import dead_record_routes, event_streams, share_routes, video_files, video_routes
-from turnout.gateway.workers import tunnel_route, worker_routes
-from turnout.relay.framing import CORS_EXPOSED
+from turnout.telemetry import health, history_routes, metrics_route
+from turnout.telemetry.metrics import RequestMetrics
+from turnout.tenants import audit_routes, budget_routes, session_routes, usage_routes
+from turnout.tenants import key_routes as keys_admin
 
 _ROUTERS = (
     video_routes.router,

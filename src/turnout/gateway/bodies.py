@@ -8,10 +8,9 @@ from pydantic import BaseModel, TypeAdapter
 from pydantic_core import from_json
 from starlette.exceptions import HTTPException
 
-from turnout.domain.errors import InvalidRequest, TooLarge
-from turnout.domain.json_bounds import PIECE_BYTES, SMALL_JSON_BYTES, JsonWork
-from turnout.schemas.openai_json import schema_of
-from turnout.schemas.validation import validated
+from turnout.errors import InvalidRequest, TooLarge
+from turnout.gateway.json_bounds import PIECE_BYTES, SMALL_JSON_BYTES, JsonWork
+from turnout.validation import schema_of, validated
 
 MAX_JSON_BYTES = SMALL_JSON_BYTES  # of a body that has no picture in it
 

@@ -18,58 +18,60 @@ from starlette.requests import HTTPConnection
 
 from turnout import __version__
 from turnout.background import BackgroundLoops
-from turnout.config import Config
-from turnout.domain.signed_urls import UrlPurpose, UrlSigner
-from turnout.gateway.budget_checks import BudgetChecks
-from turnout.gateway.catalog import Catalog
-from turnout.gateway.chat.chat_admission import ChatAdmission, worker_of
-from turnout.gateway.chat.chat_limits import ChatShares
-from turnout.gateway.chat.chat_metrics import ChatMetrics
-from turnout.gateway.chat.chat_usage import ChatUsage
-from turnout.gateway.chat.demand_feed import DemandFeed
-from turnout.gateway.chat.direct import DirectRoutes
-from turnout.gateway.chat.routes_feed import RoutesFeed
-from turnout.gateway.chat.switchboard import Switchboard
-from turnout.gateway.exposition import counter
-from turnout.gateway.key_ring import KeyRing
-from turnout.gateway.open_access import OpenAccess
-from turnout.gateway.operations.gang_list import GangList
-from turnout.gateway.operations.history import History
-from turnout.gateway.operations.metrics import Metrics, RequestFigures, SharedFigures
-from turnout.gateway.operations.readiness import ReadinessCheck
-from turnout.gateway.operations.service_metrics import ServiceMetrics
-from turnout.gateway.request_tracer import RequestTracer
-from turnout.gateway.revocation import Revocations
-from turnout.gateway.videos.live_events import LiveEvents
-from turnout.gateway.videos.submission import Submissions
-from turnout.gateway.videos.time_estimates import TimeEstimates
-from turnout.gateway.videos.wait_reasons import WaitReasons
-from turnout.gateway.videos.waiting_notes import WaitingNotes
-from turnout.ports.audit import AuditLog
-from turnout.ports.blobs import Blobs
-from turnout.ports.budgets import BudgetStore
-from turnout.ports.dead_records import DeadRecords
-from turnout.ports.events import TaskEvents
-from turnout.ports.fleet_status import FleetStatus
-from turnout.ports.gangs import GangReports
-from turnout.ports.history import HistoryStore
-from turnout.ports.images import FrameFitter
-from turnout.ports.keys import KeyStore, LoginVerifier
-from turnout.ports.models import ModelStore
-from turnout.ports.mutex import Mutex
-from turnout.ports.network import Fetcher, Tunnels
-from turnout.ports.queue import Backlog
-from turnout.ports.quotas import Quotas
-from turnout.ports.routes import DemandReports, RouteTable
-from turnout.ports.service_health import DataHealth
-from turnout.ports.sessions import SessionStore
-from turnout.ports.shares import ShareStore
-from turnout.ports.tasks import TaskLog
-from turnout.ports.traces import SpanSink
-from turnout.ports.usage import UsageLog
-from turnout.ports.webhooks import WebhookSecretStore
-from turnout.ports.workers import OrderStore, WorkerStore
+from turnout.chat.chat_admission import ChatAdmission, worker_of
+from turnout.chat.chat_limits import ChatShares
+from turnout.chat.chat_metrics import ChatMetrics
+from turnout.chat.chat_usage import ChatUsage
+from turnout.chat.demand_feed import DemandFeed
+from turnout.chat.direct import DirectRoutes
+from turnout.chat.quota_accounts import Quotas
+from turnout.chat.routes_feed import RoutesFeed
+from turnout.chat.switchboard import Switchboard
+from turnout.fleet.catalog import Catalog
+from turnout.fleet.fleet_store import FleetStatus
+from turnout.fleet.gang_list import GangList
+from turnout.fleet.gang_reports import GangReports
+from turnout.fleet.model_store import ModelStore
+from turnout.fleet.route_table import DemandReports, RouteTable
+from turnout.fleet.worker_store import OrderStore, WorkerStore
 from turnout.relay import Relay, RelaySettings
+from turnout.run.config import Config
+from turnout.store.data_health import DataHealth
+from turnout.store.dead_records import DeadRecords
+from turnout.store.mutex import Mutex
+from turnout.store.object_store import Blobs
+from turnout.store.outbound import Outbound
+from turnout.tasks.backlog import Backlog
+from turnout.tasks.image_pool import ImagePool
+from turnout.tasks.live_events import LiveEvents
+from turnout.tasks.share_store import ShareStore
+from turnout.tasks.signed_urls import UrlPurpose, UrlSigner
+from turnout.tasks.submission import Submissions
+from turnout.tasks.task_events import TaskEvents
+from turnout.tasks.task_log import TaskLog
+from turnout.tasks.time_estimates import TimeEstimates
+from turnout.tasks.wait_reasons import WaitReasons
+from turnout.tasks.waiting_notes import WaitingNotes
+from turnout.tasks.webhook_secret_store import WebhookSecretStore
+from turnout.telemetry.exposition import counter
+from turnout.telemetry.history import History
+from turnout.telemetry.history_store import HistoryStore
+from turnout.telemetry.metrics import Metrics, RequestFigures, SharedFigures
+from turnout.telemetry.otlp import OtlpSpans
+from turnout.telemetry.readiness import ReadinessCheck
+from turnout.telemetry.request_tracer import RequestTracer
+from turnout.telemetry.service_metrics import ServiceMetrics
+from turnout.tenants.audit_log import AuditLog
+from turnout.tenants.budget_checks import BudgetChecks
+from turnout.tenants.budget_store import BudgetStore
+from turnout.tenants.key_ring import KeyRing
+from turnout.tenants.key_store import KeyStore
+from turnout.tenants.oidc import OidcLogins
+from turnout.tenants.open_access import OpenAccess
+from turnout.tenants.revocation import Revocations
+from turnout.tenants.session_store import SessionStore
+from turnout.tenants.usage_log import UsageLog
+from turnout.worker.tunnel.gateway_end import GatewayTunnels
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +101,7 @@ class GatewayStores:
     budgets: BudgetStore
     gangs: GangReports
     data: DataHealth
-    spans: SpanSink | None = None
+    spans: OtlpSpans | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,8 +131,8 @@ class Gateway:
     submissions: Submissions
     urls: UrlSigner
     # workers
-    prober: Fetcher
-    tunnels: Tunnels
+    prober: Outbound
+    tunnels: GatewayTunnels
     # chat
     switchboard: Switchboard
     routes: RoutesFeed
@@ -144,15 +146,15 @@ def build_gateway(
     config: Config,
     stores: GatewayStores,
     *,
-    images: FrameFitter,
-    fetcher: Fetcher,
-    prober: Fetcher,
-    tunnels: Tunnels,
+    images: ImagePool,
+    fetcher: Outbound,
+    prober: Outbound,
+    tunnels: GatewayTunnels,
     direct: DirectRoutes,
     relay_settings: RelaySettings,
     tls: ssl.SSLContext | None,
     urls: UrlSigner,
-    logins: LoginVerifier | None = None,
+    logins: OidcLogins | None = None,
     open_key: str | None = None,
     new_id: Callable[[], str],
     new_seed: Callable[[], int],
@@ -289,7 +291,7 @@ def build_gateway(
     )
 
 
-def _dropped_spans(spans: SpanSink | None) -> str:
+def _dropped_spans(spans: OtlpSpans | None) -> str:
     dropped = 0 if spans is None else spans.dropped
     return counter("turnout_trace_spans_dropped_total", "Spans that no receiver took.", (), [((), dropped)])
 

@@ -9,15 +9,15 @@ from collections.abc import Awaitable, Callable
 from time import perf_counter
 from typing import TypeAlias
 
-from turnout.domain.error_table import INTERNAL_ERROR, ErrorAnswer
-from turnout.domain.errors import TurnoutError
-from turnout.domain.trace_context import TRACEPARENT
+from turnout.error_table import INTERNAL_ERROR, ErrorAnswer
+from turnout.errors import TurnoutError
 from turnout.gateway.middleware import STANDARD_HEADERS, begin_trace, request_span
-from turnout.gateway.operations.metrics import RequestFigures
 from turnout.gateway.problems import logged
-from turnout.gateway.request_tracer import RequestTracer
-from turnout.observe import get_log, name_request
 from turnout.relay import RelayAnswer, RelayRequest
+from turnout.telemetry.log import get_log, name_request
+from turnout.telemetry.metrics import RequestFigures
+from turnout.telemetry.request_tracer import RequestTracer
+from turnout.telemetry.trace_rules import TRACEPARENT
 
 Endpoint: TypeAlias = Callable[[RelayRequest, str | None], Awaitable[tuple[bytes, dict[str, str]]]]
 """Takes the request and its traceparent; gives a JSON body and headers."""

@@ -6,14 +6,14 @@ from dataclasses import replace
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from turnout.domain.body_budget import SMALL_BODY_BYTES, BodyBudget
-from turnout.domain.error_table import INTERNAL_ERROR
-from turnout.domain.errors import TooLarge, Unavailable
-from turnout.domain.trace_context import TRACEPARENT, SpanKind, TraceSpan, read_traceparent
+from turnout.error_table import INTERNAL_ERROR
+from turnout.errors import TooLarge, Unavailable
 from turnout.gateway.problems import respond_to, to_response
-from turnout.gateway.request_tracer import RequestTrace, RequestTracer
-from turnout.observe import get_log, name_request
+from turnout.relay.body_budget import SMALL_BODY_BYTES, BodyBudget
 from turnout.relay.request_ids import new_request_id
+from turnout.telemetry.log import get_log, name_request
+from turnout.telemetry.request_tracer import RequestTrace, RequestTracer
+from turnout.telemetry.trace_rules import TRACEPARENT, SpanKind, TraceSpan, read_traceparent
 
 STANDARD_HEADERS = (
     (b"x-content-type-options", b"nosniff"),

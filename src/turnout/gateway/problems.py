@@ -1,4 +1,4 @@
-"""Answers the gateway's requests that fail, by `domain.error_table`: always OpenAI's shape. So are the framework's own
+"""Answers the gateway's requests that fail, by `error_table`: always OpenAI's shape. So are the framework's own
 refusals and what nobody foresaw."""
 
 from collections.abc import Mapping
@@ -10,11 +10,11 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.websockets import WebSocket, WebSocketState
 
-from turnout.domain.error_table import ErrorAnswer, describe, error_body
-from turnout.domain.errors import Forbidden, Limited, NotFound, TurnoutError, Unauthorized
-from turnout.observe import get_log
-from turnout.schemas.openai_json import ErrorBody
-from turnout.schemas.validation import invalid
+from turnout.error_table import ErrorAnswer, describe, error_body
+from turnout.errors import Forbidden, Limited, NotFound, TurnoutError, Unauthorized
+from turnout.gateway.problem_json import ErrorBody
+from turnout.telemetry.log import get_log
+from turnout.validation import invalid
 
 _KINDS = {error.status: error.kind for error in (Unauthorized, Forbidden, NotFound, Limited)}
 

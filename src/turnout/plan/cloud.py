@@ -7,8 +7,8 @@ its way gets one more, of the cheapest kind on which it fits.
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from turnout.domain.placement import Room, could_ever_fit, needs_on, room_now
-from turnout.domain.serving import ServedModel, Worker, WorkerId
+from turnout.fleet.placement_rules import Room, could_ever_fit, needs_on, room_now
+from turnout.fleet.serving import ServedModel, Worker, WorkerId
 from turnout.plan.scenario import MachineKind
 from turnout.plan.simulated_machine import empty_machine
 

@@ -2,8 +2,8 @@
 
 from collections import Counter
 
-from turnout.domain.serving import Phase, ReplicaId
-from turnout.manager.events_and_commands import StartReplica
+from turnout.fleet.events_and_commands import StartReplica
+from turnout.fleet.serving import Phase, ReplicaId
 from turnout.plan.request_desk import RequestDesk
 from turnout.plan.request_lines import TaskLine
 from turnout.plan.scenario import DAY_S, PlannedModel, Timing

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 
-from turnout.domain.errors import Misconfigured
+from turnout.errors import Misconfigured
 from turnout.plan.modes import ABOUT, TITLES, Setup
 from turnout.plan.outcome import Outcome
 from turnout.plan.plan_table import HEADINGS, money, row, span, title

@@ -8,7 +8,7 @@ from math import ceil
 from pathlib import Path
 from typing import Any
 
-from turnout.domain.serving import ServedModel
+from turnout.fleet.serving import ServedModel
 from turnout.plan.cloud import Pool, machines_for
 from turnout.plan.scenario import PlannedModel, Scenario
 from turnout.plan.traffic import PlannedRequest, requests

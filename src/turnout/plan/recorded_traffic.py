@@ -12,7 +12,7 @@ from datetime import UTC, date, datetime
 from pathlib import Path
 
 from turnout.plan.scenario import DAY_S, HOUR_S
-from turnout.schemas.usage_json import UsageShown
+from turnout.tenants.usage_json import UsageShown
 
 FIELDS = ("at", "model", "tenant", "seconds", "tokens")
 

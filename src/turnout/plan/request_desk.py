@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 
-from turnout.domain.seating import Waiter
-from turnout.domain.serving import Phase
-from turnout.manager.events_and_commands import ModelRemoved
+from turnout.chat.seat_rules import Waiter
+from turnout.fleet.events_and_commands import ModelRemoved
+from turnout.fleet.serving import Phase
 from turnout.plan.request_lines import SeatLine, TaskLine
 from turnout.plan.scenario import PlannedModel
 from turnout.plan.simulated_machine import SimulatedEngine

@@ -4,14 +4,14 @@ import random
 from collections import Counter
 from collections.abc import Iterator
 
-from turnout.domain.fairness import TaskQueue, class_base
-from turnout.domain.routing import choose
-from turnout.domain.seating import SeatQueue, Waiter, next_seat, refusal_of
-from turnout.domain.serving import ModelRoutes, ReplicaId
-from turnout.domain.tasks import TenantId
+from turnout.chat.routing_rules import choose
+from turnout.chat.seat_rules import SeatQueue, Waiter, next_seat, refusal_of
+from turnout.fleet.serving import ModelRoutes, ReplicaId
 from turnout.plan.scenario import ServiceSettings
 from turnout.plan.simulated_machine import SimulatedEngine
 from turnout.plan.traffic import PlannedRequest
+from turnout.tasks.fairness_rules import FairQueue, class_base
+from turnout.tasks.task_rules import TenantId
 
 _NOBODY = frozenset[ReplicaId]()
 _PREFIXES = 64  # beginnings of prompts that requests share
@@ -31,7 +31,7 @@ class TaskLine:
         rng: random.Random,
     ) -> None:
         self._settings = settings
-        self._queue = TaskQueue[PlannedRequest]()
+        self._queue = FairQueue[PlannedRequest]()
         self._running = running
         self._held = held
         self._rng = rng

@@ -1,7 +1,7 @@
 """A scenario: models with their timings, traffic, machines with their prices, and what should be met.
 
 Each field's metadata is what pydantic's `Field` takes; `scenario_file` reads and checks a file with it. How a model is
-kept is declared as in `turnout.yaml` (`schemas.model_declaration`); only what a plan needs besides is declared here.
+kept is declared as in `turnout.yaml` (`fleet.model_declaration`); only what a plan needs besides is declared here.
 """
 
 from collections.abc import Mapping
@@ -10,8 +10,8 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from turnout.domain.serving import ServedModel
-from turnout.domain.tasks import Priority
+from turnout.fleet.serving import ServedModel
+from turnout.tasks.task_rules import Priority
 
 DAY_S = 86_400.0
 HOUR_S = 3_600.0

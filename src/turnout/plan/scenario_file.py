@@ -8,8 +8,9 @@ from typing import Any, ClassVar, cast
 import yaml
 from pydantic import TypeAdapter, ValidationError
 
-from turnout.domain.errors import InvalidRequest, Misconfigured
-from turnout.domain.placement import could_ever_fit
+from turnout.errors import InvalidRequest, Misconfigured
+from turnout.fleet.declared_models import read_model
+from turnout.fleet.placement_rules import could_ever_fit
 from turnout.plan.scenario import (
     Faults,
     MachineKind,
@@ -21,8 +22,7 @@ from turnout.plan.scenario import (
     TrafficPart,
 )
 from turnout.plan.simulated_machine import empty_machine
-from turnout.schemas.declared_models import read_model
-from turnout.schemas.validation import UNKNOWN, rule
+from turnout.validation import UNKNOWN, rule
 
 MAX_BYTES = 4 * 2**20
 _MAX_COPIES = 2_000

@@ -4,7 +4,7 @@ from typing import Any
 
 import yaml
 
-from turnout.domain.serving import ServedModel
+from turnout.fleet.serving import ServedModel
 from turnout.plan.modes import PlanMode, Setup
 from turnout.plan.scenario import Scenario, ServiceSettings
 

@@ -2,17 +2,8 @@
 
 from math import inf
 
-from turnout.domain.serving import (
-    EngineKind,
-    Gpu,
-    Machine,
-    Needs,
-    Phase,
-    ReplicaId,
-    ReplicaReport,
-    WorkerId,
-)
-from turnout.manager.events_and_commands import WorkerHeard
+from turnout.fleet.events_and_commands import WorkerHeard
+from turnout.fleet.serving import EngineKind, Gpu, Machine, Needs, Phase, ReplicaId, ReplicaReport, WorkerId
 from turnout.plan.gpu_meter import GpuMeter, MachineMeter
 from turnout.plan.scenario import MachineKind
 from turnout.plan.traffic import PlannedRequest

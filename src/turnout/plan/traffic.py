@@ -9,9 +9,9 @@ from datetime import datetime
 from math import exp, inf, log, sqrt
 from pathlib import Path
 
-from turnout.domain.errors import Misconfigured
-from turnout.domain.tasks import Priority, TenantId
+from turnout.errors import Misconfigured
 from turnout.plan.scenario import DAY_S, HOUR_S, Scenario, Timing, TrafficPart
+from turnout.tasks.task_rules import Priority, TenantId
 
 TENANT = TenantId("default")
 _WEEK_HOURS = 24 * 7

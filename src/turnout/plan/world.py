@@ -12,11 +12,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from math import inf
 
-from turnout.domain.fleet import USED_GRAIN_S, Fleet, Rules
-from turnout.domain.serving import ReplicaId, Want, WorkerId
-from turnout.manager.core import absorb, step
-from turnout.manager.due import next_due
-from turnout.manager.events_and_commands import (
+from turnout.fleet.core_rules import absorb, step
+from turnout.fleet.due_rules import next_due
+from turnout.fleet.events_and_commands import (
     Close,
     Command,
     DemandSeen,
@@ -29,8 +27,10 @@ from turnout.manager.events_and_commands import (
     WorkerHeard,
     WorkerRemoved,
 )
-from turnout.manager.scale import scale
-from turnout.manager.views import routes_of
+from turnout.fleet.fleet_rules import USED_GRAIN_S, Fleet, Rules
+from turnout.fleet.scale_rules import scale
+from turnout.fleet.serving import ReplicaId, Want, WorkerId
+from turnout.fleet.view_rules import routes_of
 from turnout.plan.cloud import Pool, machines_for
 from turnout.plan.engine_room import EngineRoom
 from turnout.plan.request_desk import RequestDesk

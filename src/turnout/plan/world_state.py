@@ -8,15 +8,15 @@ from collections import Counter
 from collections.abc import Callable
 from math import inf
 
-from turnout.domain.scaling import replicas_needed
-from turnout.domain.serving import Demand, ServedModel
-from turnout.domain.tasks import TenantId
-from turnout.manager.events_and_commands import Event, ModelSet
+from turnout.fleet.events_and_commands import Event, ModelSet
+from turnout.fleet.scaling_rules import replicas_needed
+from turnout.fleet.serving import Demand, ServedModel
 from turnout.plan.gpu_meter import GpuMeter
 from turnout.plan.outcome import Tally, TimeSeries
 from turnout.plan.request_lines import SeatLine, TaskLine
 from turnout.plan.scenario import PlannedModel, Scenario
 from turnout.plan.simulated_machine import SimulatedMachine
+from turnout.tasks.task_rules import TenantId
 
 _LAZY_S = 2.0  # as often as workers report who is busy
 

@@ -17,7 +17,7 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
-from turnout.domain.errors import TurnoutError
+from turnout.errors import TurnoutError
 from turnout.relay import error_responses, framing
 from turnout.relay.answered_here import AnsweredHere
 from turnout.relay.client_response import ClientResponse

@@ -8,7 +8,7 @@ import asyncio
 from functools import partial
 from typing import cast
 
-from turnout.domain.errors import Limited, Unavailable
+from turnout.errors import Limited, Unavailable
 from turnout.relay import error_responses
 from turnout.relay.client_connection import ClientConnection
 from turnout.relay.connection_counts import group_of

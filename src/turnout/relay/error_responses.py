@@ -4,8 +4,8 @@ import json
 from http import HTTPStatus
 from typing import Any, cast
 
-from turnout.domain.error_table import describe, error_body
-from turnout.domain.errors import Limited, TurnoutError
+from turnout.error_table import describe, error_body
+from turnout.errors import Limited, TurnoutError
 from turnout.relay.framing import Refusal
 
 _MAX_MESSAGE_CHARS = 2000

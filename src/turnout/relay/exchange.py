@@ -10,8 +10,7 @@ from enum import Enum, auto
 from math import inf
 from typing import cast
 
-from turnout.domain.errors import TurnoutError, Unavailable
-from turnout.observe import get_log
+from turnout.errors import TurnoutError, Unavailable
 from turnout.relay import error_responses
 from turnout.relay.admission import RelayFailure, RelayOutcome, UpstreamCall
 from turnout.relay.batching import worth_pausing
@@ -21,6 +20,7 @@ from turnout.relay.incoming import asks_for_stream
 from turnout.relay.relay_context import RelayContext
 from turnout.relay.token_usage import read_usage
 from turnout.relay.upstream import UpstreamConnection
+from turnout.telemetry.log import get_log
 
 _MAX_ERROR_BYTES = 64 * 1024  # of an engine's error
 

@@ -8,7 +8,7 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from turnout.domain.errors import Unavailable
+from turnout.errors import Unavailable
 from turnout.relay.relay_settings import RelaySettings
 
 _HEX = b"0123456789abcdefABCDEF"

@@ -8,8 +8,8 @@ from typing import Any, cast
 from pydantic_core import from_json
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
-from turnout.domain.body_budget import SMALL_BODY_BYTES
-from turnout.domain.errors import TurnoutError
+from turnout.errors import TurnoutError
+from turnout.relay.body_budget import SMALL_BODY_BYTES
 from turnout.relay.framing import BODIES_FULL, Head, Refusal, body_too_large
 from turnout.relay.relay_context import RelayContext
 from turnout.relay.relay_settings import RelaySettings

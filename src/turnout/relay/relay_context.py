@@ -3,10 +3,10 @@
 from collections.abc import Callable
 from typing import Protocol
 
-from turnout.domain.body_budget import SMALL_BODY_BYTES, BodyBudget
-from turnout.domain.errors import TurnoutError
+from turnout.errors import TurnoutError
 from turnout.relay.admission import Admission, Answerer, RelayRequest, UpstreamCall
 from turnout.relay.batching import ReadBatcher
+from turnout.relay.body_budget import SMALL_BODY_BYTES, BodyBudget
 from turnout.relay.connection_counts import ConnectionCounts
 from turnout.relay.framing import Head
 from turnout.relay.relay_settings import RelaySettings

@@ -5,8 +5,8 @@ import ipaddress
 import socket
 from urllib.parse import urlsplit
 
-from turnout.domain.errors import Misconfigured
-from turnout.domain.serving import TUNNEL
+from turnout.errors import Misconfigured
+from turnout.fleet.serving import TUNNEL
 
 
 def check_advertised(url: str) -> None:

@@ -11,15 +11,15 @@ from dataclasses import dataclass, field
 
 from pydantic import ValidationError
 
-from turnout.domain.errors import Limited, NotFound, Unavailable
-from turnout.domain.serving import ReplicaId
-from turnout.engines.engine_servers import relay_paths
-from turnout.observe import get_log
-from turnout.peer_connections import PeerConnections
-from turnout.ports.network import Channel
-from turnout.schemas.direct_messages import MAX_ENGINES, Announcement, DirectEngine, InFlightCounts
+from turnout.engines.servers.engine_servers import relay_paths
+from turnout.errors import Limited, NotFound, Unavailable
+from turnout.fleet.serving import ReplicaId
+from turnout.telemetry.log import get_log
+from turnout.worker.direct_messages import MAX_ENGINES, Announcement, DirectEngine, InFlightCounts
+from turnout.worker.peer_connections import PeerConnections
 from turnout.worker.replica_owner import InFlight, ReplicaOwner
 from turnout.worker.replica_set import ReplicaSet
+from turnout.worker.tunnel.mux import Channel
 
 log = get_log()
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import httpx
 
-from turnout.domain.errors import Unavailable
-from turnout.engines.engine_servers import Launch
+from turnout.engines.servers.engine_servers import Launch
+from turnout.errors import Unavailable
 
 _TICK_S = 0.1
 

@@ -4,8 +4,8 @@ import ipaddress
 import random
 import socket
 
-from turnout.domain.errors import Misconfigured, Unavailable
-from turnout.engines.launch_plan import LOOPBACK
+from turnout.engines.servers.launch_plan import LOOPBACK
+from turnout.errors import Misconfigured, Unavailable
 
 # Below the range that the kernel gives to outgoing connections, so that none of those takes a port between our
 # choice and the engine's start.

@@ -8,12 +8,12 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from turnout.domain.errors import Unavailable
-from turnout.domain.serving import Want
-from turnout.domain.tasks import GangId
-from turnout.observe import get_log
-from turnout.ports.queue import QueueGangs
-from turnout.worker.engine_lifecycle import Holds
+from turnout.errors import Unavailable
+from turnout.fleet.serving import Want
+from turnout.tasks.task_queue import TaskQueue
+from turnout.tasks.task_rules import GangId
+from turnout.telemetry.log import get_log
+from turnout.worker.lifecycle_rules import Holds
 from turnout.worker.orphans import Entry
 from turnout.worker.replica_owner import ReplicaOwner
 from turnout.worker.replica_set import ReplicaSet
@@ -40,7 +40,7 @@ class _Gang:
 class GangHoldings:
     """`left` are the replicas of an earlier worker that was killed, and they with it."""
 
-    def __init__(self, queue: QueueGangs, left: Sequence[Entry]) -> None:
+    def __init__(self, queue: TaskQueue, left: Sequence[Entry]) -> None:
         self._queue = queue
         self._left = [(entry.model, GangId(entry.replica)) for entry in left if entry.model]
         self._gangs: dict[GangId, _Gang] = {}

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from turnout.domain.serving import Gpu
-from turnout.observe import get_log
+from turnout.fleet.serving import Gpu
+from turnout.telemetry.log import get_log
 
 log = get_log()
 

@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
-from turnout.domain.serving import ENGINE_SERVERS, EngineKind, Machine
+from turnout.fleet.serving import ENGINE_SERVERS, EngineKind, Machine
 from turnout.worker.gpus import ReadGpus
 
 _FREED_TICK_S = 0.1

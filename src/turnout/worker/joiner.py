@@ -22,13 +22,13 @@ import httpx
 from pydantic import BaseModel, ValidationError
 
 from turnout.background import BackgroundLoops
-from turnout.domain.backoff import backoff_s
-from turnout.domain.errors import Misconfigured, Unavailable
-from turnout.domain.serving import Machine, WorkerId
-from turnout.observe import get_log, name_process
-from turnout.schemas.relay_tokens import probe_answer
-from turnout.schemas.worker_messages import EVICTED, Heartbeat, Registered, Registration, WorkerOrders
+from turnout.backoff import backoff_s
+from turnout.errors import Misconfigured, Unavailable
+from turnout.fleet.serving import Machine, WorkerId
+from turnout.fleet.worker_messages import EVICTED, Heartbeat, Registered, Registration, WorkerOrders
+from turnout.telemetry.log import get_log, name_process
 from turnout.worker.advertised_url import check_advertised, has_name
+from turnout.worker.relay_tokens import probe_answer
 from turnout.worker.replica_set import ReplicaSet
 
 log = get_log()

@@ -1,7 +1,7 @@
 """What this machine runs for its gateway, whatever it is ordered. A gateway that was taken over can order nothing else.
 
 An order names an engine, weights, arguments and GPUs. The arguments and paths that an engine takes are bounded by
-`engines.engine_servers`; its address, port, environment and program are the worker's own.
+`engines.servers.engine_servers`; its address, port, environment and program are the worker's own.
 """
 
 import re
@@ -9,8 +9,8 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
-from turnout.domain.errors import InvalidRequest
-from turnout.domain.serving import EngineKind, ServedModel
+from turnout.errors import InvalidRequest
+from turnout.fleet.serving import EngineKind, ServedModel
 
 _REPLICA = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")  # files are named after it
 _BUILTIN = "builtin:"

@@ -7,13 +7,13 @@ requests now, and ask for a known path of its engine.
 import hmac
 from collections.abc import Awaitable, Callable
 
-from turnout.domain.errors import NotFound, Unauthorized, Unavailable
-from turnout.domain.serving import EngineKind
-from turnout.domain.trace_context import trace_field_of
-from turnout.engines.engine_servers import relay_paths
-from turnout.observe import get_log
+from turnout.engines.servers.engine_servers import relay_paths
+from turnout.errors import NotFound, Unauthorized, Unavailable
+from turnout.fleet.serving import EngineKind
 from turnout.relay import Headers, RelayOutcome, RelayRequest, RelaySettings, Target, UpstreamCall
-from turnout.schemas.relay_tokens import REPLICA_HEADER
+from turnout.telemetry.log import get_log
+from turnout.telemetry.trace_rules import trace_field_of
+from turnout.worker.relay_tokens import REPLICA_HEADER
 from turnout.worker.replica_owner import InFlight
 from turnout.worker.replica_set import ReplicaSet
 

@@ -11,13 +11,13 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route, WebSocketRoute
 from starlette.websockets import WebSocket
 
-from turnout.domain.error_table import describe
-from turnout.domain.errors import Limited, NotFound, TurnoutError
-from turnout.peer_connections import WebSocketChannel
-from turnout.schemas.direct_messages import DIRECT_PATH, GATEWAY_HEADER
-from turnout.schemas.relay_tokens import PROBE_PATH
+from turnout.error_table import describe
+from turnout.errors import Limited, NotFound, TurnoutError
 from turnout.worker.direct_access import DirectAccess
+from turnout.worker.direct_messages import DIRECT_PATH, GATEWAY_HEADER
+from turnout.worker.peer_connections import WebSocketChannel
 from turnout.worker.proxy_admission import ProxyAdmission
+from turnout.worker.relay_tokens import PROBE_PATH
 from turnout.worker.replica_set import ReplicaSet
 
 _MAX_PROBE_CHARS = 100

@@ -12,13 +12,14 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Protocol, Self
 
-from turnout.domain.errors import TurnoutError, Unavailable
-from turnout.domain.gpu_time import GpuState
-from turnout.domain.serving import Phase, ReplicaId, ReplicaReport, ServedModel, Want
-from turnout.engines.engine_servers import Launch
-from turnout.observe import get_log
-from turnout.ports.processes import Command, Commands
-from turnout.worker.engine_lifecycle import (
+from turnout.engines.servers.engine_servers import Launch
+from turnout.errors import TurnoutError, Unavailable
+from turnout.fleet.serving import Phase, ReplicaId, ReplicaReport, ServedModel, Want
+from turnout.processes.process import Command, Commands
+from turnout.telemetry.log import get_log
+from turnout.tenants.gpu_time_rules import GpuState
+from turnout.worker.exit_reason_rules import explain_exit, load_progress
+from turnout.worker.lifecycle_rules import (
     ENDED_PHASES,
     Act,
     EngineState,
@@ -33,7 +34,6 @@ from turnout.worker.engine_lifecycle import (
     evolve,
     held_as,
 )
-from turnout.worker.exit_reasons import explain_exit, load_progress
 from turnout.worker.orphans import MARK, Ledger
 from turnout.worker.subreaper import ask_to_kill
 

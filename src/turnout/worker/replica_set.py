@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
 
-from turnout.domain.errors import NotFound
-from turnout.domain.gpu_time import GpuReport, GpuState
-from turnout.domain.serving import (
+from turnout.engines.servers.engine_servers import Launch
+from turnout.errors import NotFound
+from turnout.fleet.serving import (
     EngineKind,
     Machine,
     Phase,
@@ -20,12 +20,12 @@ from turnout.domain.serving import (
     ServedModel,
     Want,
 )
-from turnout.engines.engine_servers import Launch
-from turnout.observe import get_log
-from turnout.ports.processes import Commands
-from turnout.worker.engine_lifecycle import ENDED_PHASES, Exited
-from turnout.worker.gpu_timer import GpuTimer
+from turnout.processes.process import Commands
+from turnout.telemetry.log import get_log
+from turnout.tenants.gpu_time_rules import GpuReport, GpuState
+from turnout.worker.gpu_timer_rules import GpuTimer
 from turnout.worker.hardware import GpuGate
+from turnout.worker.lifecycle_rules import ENDED_PHASES, Exited
 from turnout.worker.orphans import Ledger
 from turnout.worker.replica_owner import (
     Engine,

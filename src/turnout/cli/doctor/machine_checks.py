@@ -16,8 +16,8 @@ from typing import Any
 
 from turnout.cli.doctor.finding import Finding
 from turnout.cli.formatting import duration
-from turnout.config import Config
-from turnout.domain.serving import Gpu
+from turnout.fleet.serving import Gpu
+from turnout.run.config import Config
 from turnout.worker.gpus import GpuFinding
 
 MIN_PYTHON = (3, 11)

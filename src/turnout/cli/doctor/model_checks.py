@@ -10,14 +10,8 @@ from turnout.cli.doctor.machine_checks import installed_version
 from turnout.cli.doctor.service_checks import get
 from turnout.cli.options import Common
 from turnout.cli.server_answers import ModelSummaries
-from turnout.config import Config
-from turnout.domain.errors import Misconfigured
-from turnout.domain.model_status import troubled
-from turnout.domain.serving import EngineKind
-from turnout.domain.video import VideoRules
-from turnout.domain.video_model import WAN_ENGINE, Model, Runner
 from turnout.engines.base import Parallel
-from turnout.engines.llamacpp import builtin_weights
+from turnout.engines.servers.llamacpp import builtin_weights
 from turnout.engines.video_engines import OURS, engine_path
 from turnout.engines.wan.builtin import present_weights
 from turnout.engines.wan.model_fit import (
@@ -29,6 +23,12 @@ from turnout.engines.wan.model_fit import (
     usual_modes,
     verdict,
 )
+from turnout.errors import Misconfigured
+from turnout.fleet.serving import EngineKind
+from turnout.fleet.status_rules import troubled
+from turnout.fleet.video_model_rules import WAN_ENGINE, Model, Runner
+from turnout.run.config import Config
+from turnout.tasks.video_rules import VideoRules
 from turnout.worker.gpus import GpuFinding
 
 _ELSEWHERE = (Runner.RAY, Runner.EXTERNAL, Runner.JOB)

@@ -14,16 +14,16 @@ from typing import TypeVar
 import httpx
 from pydantic import BaseModel, ValidationError
 
-from turnout.adapters.object_store import open_blobs
-from turnout.adapters.redis.server_facts import ServerFacts, read_server_facts
 from turnout.cli.doctor.finding import Finding
 from turnout.cli.doctor.machine_checks import installed_version
 from turnout.cli.formatting import duration
 from turnout.cli.options import Common
-from turnout.config import AcceptAfter, Config
-from turnout.domain.errors import Misconfigured, TurnoutError, Unavailable
-from turnout.schemas.health_json import HealthAnswer, Readiness
-from turnout.wiring.stores import find_redis_url
+from turnout.errors import Misconfigured, TurnoutError, Unavailable
+from turnout.run.config import AcceptAfter, Config
+from turnout.run.stores import find_redis_url
+from turnout.store.object_store import open_blobs
+from turnout.store.server_facts import ServerFacts, read_server_facts
+from turnout.telemetry.health_json import HealthAnswer, Readiness
 
 MIN_REDIS = 7
 HAS_WAITAOF: tuple[int, int] = (7, 2)

@@ -9,8 +9,8 @@ from functools import cache
 from importlib.resources import files
 from pathlib import Path
 
-from turnout.domain.errors import Misconfigured
 from turnout.engines.wan.shape import WanKind
+from turnout.errors import Misconfigured
 
 _KINDS: dict[str, WanKind] = {"wan-tiny-t2v": "t2v", "wan-tiny-ti2v": "ti2v", "wan-tiny-i2v": "i2v"}
 _BUILTIN = "builtin:"
@@ -30,7 +30,7 @@ def find_weights(weights: str, models: Path, whole: bool = True) -> Path:
     with (models / f"{name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not made.exists():
-            from turnout.engines.wan.tiny import make_tiny  # torch
+            from turnout.engines.wan.tiny import make_tiny
 
             make_tiny(_KINDS[name], made)
     return made

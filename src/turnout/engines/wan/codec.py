@@ -10,7 +10,7 @@ import torch
 
 from turnout.engines.base import Frames
 from turnout.engines.wan.bands import BandDecoder, Rows
-from turnout.engines.wan.memory_plan import TILE_ABOVE_PIXELS
+from turnout.engines.wan.memory_rules import TILE_ABOVE_PIXELS
 
 
 class Codec:

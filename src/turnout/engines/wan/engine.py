@@ -2,7 +2,6 @@
 
 import torch
 
-from turnout.domain.video import VideoSpec
 from turnout.engines.base import CheckpointRefused, Unrenderable
 from turnout.engines.checkpoint import Packed, pack, spec_digest, unpack
 from turnout.engines.wan import inputs as conditioning
@@ -11,6 +10,7 @@ from turnout.engines.wan.rendering import WanRendering
 from turnout.engines.wan.solver import Solver
 from turnout.engines.wan.step_cache import StepCache
 from turnout.engines.wan.wan_model import WanModel
+from turnout.tasks.video_rules import VideoSpec
 
 
 class WanEngine:

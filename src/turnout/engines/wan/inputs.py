@@ -9,11 +9,11 @@ import numpy as np
 import torch
 from PIL import Image, ImageOps, UnidentifiedImageError
 
-from turnout.domain.video import VideoSpec
 from turnout.engines.base import Unrenderable
 from turnout.engines.wan.codec import Codec
 from turnout.engines.wan.shape import WanShape
 from turnout.engines.wan.text_encoder import TextEncoder
+from turnout.tasks.video_rules import VideoSpec
 
 # What the contract of an engine names; each further decoder would be one more that reads a stranger's bytes.
 _FORMATS = ("PNG", "JPEG", "WEBP")

@@ -11,8 +11,6 @@ import torch
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import fully_shard
 
-from turnout.domain.video import Lora
-from turnout.domain.video_model import Dtype
 from turnout.engines.base import EngineSetup, Parallel, Progress
 from turnout.engines.checkpoint import weights_digest
 from turnout.engines.preview import read_or_fit
@@ -31,7 +29,7 @@ from turnout.engines.wan.library_classes import (
     hush,
 )
 from turnout.engines.wan.lora_weights import AdaptedExpert, AdaptedExperts
-from turnout.engines.wan.memory_plan import TILE_ABOVE_PIXELS
+from turnout.engines.wan.memory_rules import TILE_ABOVE_PIXELS
 from turnout.engines.wan.shape import read_config, read_shape
 from turnout.engines.wan.text_encoder import TextEncoder
 from turnout.engines.wan.transformer import (
@@ -44,6 +42,8 @@ from turnout.engines.wan.transformer import (
 from turnout.engines.wan.wan_model import LeaderParts, WanModel, free_bytes
 from turnout.engines.wan.weight_files import stored_tensors
 from turnout.engines.wan.weight_reader import WeightReader
+from turnout.fleet.video_model_rules import Dtype
+from turnout.tasks.video_rules import Lora
 
 _EXPERTS = ("transformer", "transformer_2")
 

@@ -12,18 +12,13 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from turnout.domain.video import Lora, LoraUse
 from turnout.engines.base import Unrenderable
 from turnout.engines.wan.block_ops import LowRank
 from turnout.engines.wan.lora_files import LoraLayer, read_lora
-from turnout.engines.wan.transformer import (
-    Projection,
-    Projection8,
-    WanTransformer,
-    weight_map,
-)
+from turnout.engines.wan.transformer import Projection, Projection8, WanTransformer, weight_map
 from turnout.engines.wan.weight_files import stored_tensors
 from turnout.engines.wan.weight_reader import WeightReader, held_rows
+from turnout.tasks.video_rules import Lora, LoraUse
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 
-from turnout.domain.families import FAMILIES
-from turnout.domain.video import ImageUse, VideoRules
 from turnout.engines.base import Parallel
-from turnout.engines.wan.memory_plan import TILE_ABOVE_PIXELS, MemoryPlan
+from turnout.engines.wan.memory_rules import TILE_ABOVE_PIXELS, MemoryPlan
 from turnout.engines.wan.scaling_model import Workload
 from turnout.engines.wan.shape import WanShape, read_config, read_shape
 from turnout.engines.wan.weight_files import StoredTensor, stored_tensors
+from turnout.fleet.family_rules import FAMILIES
+from turnout.tasks.video_rules import ImageUse, VideoRules
 
 GIB = 2**30
 # The context of CUDA and its libraries, and what the allocator cannot use.

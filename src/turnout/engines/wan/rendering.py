@@ -6,7 +6,6 @@ from contextlib import contextmanager
 import numpy as np
 import torch
 
-from turnout.domain.video import VideoSpec
 from turnout.engines.base import Frame, Frames, RanksLost, Unrenderable
 from turnout.engines.checkpoint import Packed, pack, spec_digest
 from turnout.engines.wan.bands import Rows
@@ -15,6 +14,7 @@ from turnout.engines.wan.solver import Solver
 from turnout.engines.wan.step_cache import StepCache
 from turnout.engines.wan.transformer import StepTimes, TextContext, WanTransformer
 from turnout.engines.wan.wan_model import WanModel
+from turnout.tasks.video_rules import VideoSpec
 
 
 class WanRendering:

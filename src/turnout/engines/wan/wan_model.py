@@ -11,7 +11,7 @@ from turnout.engines.rank_layout import RankLayout
 from turnout.engines.wan.codec import Codec
 from turnout.engines.wan.expert_memory import ExpertMemory
 from turnout.engines.wan.lora_weights import AdaptedExperts
-from turnout.engines.wan.memory_plan import MemoryPlan
+from turnout.engines.wan.memory_rules import MemoryPlan
 from turnout.engines.wan.shape import WanShape
 from turnout.engines.wan.text_encoder import TextEncoder
 from turnout.engines.wan.transformer import WanTransformer

@@ -3,7 +3,7 @@
 from fastapi import APIRouter, Request
 from starlette.responses import PlainTextResponse, Response
 
-from turnout.domain.errors import NotFound
+from turnout.errors import NotFound
 from turnout.gateway.page.page_bundle import PageBundle, PageFile
 
 _MISSING = (

@@ -1,0 +1,279 @@
+"""Admits chat requests for the streaming relay: authenticate → limits → body → seat → upstream call.
+
+`admit` does all of it without waiting where nothing has to be waited for. Where the key must be looked up, the tenant's
+share refilled or the model woken, it returns a coroutine that does the same. The relay moves the bytes; this module must
+not read an answer.
+"""
+
+from collections.abc import Awaitable
+from time import monotonic
+
+from turnout.chat.chat_limits import ChatShares
+from turnout.chat.chat_metrics import ChatMetrics
+from turnout.chat.chat_traces import ChatTrace, begin_chat
+from turnout.chat.chat_usage import ChatUsage
+from turnout.chat.direct import DirectRoutes
+from turnout.chat.proxy_routes import ProxyRoutes
+from turnout.chat.quota_rules import TenantShare
+from turnout.chat.request_body import read_body
+from turnout.chat.routes_feed import RoutesFeed
+from turnout.chat.routing_rules import affinity_of
+from turnout.chat.switchboard import Seat, Switchboard
+from turnout.errors import Limited, TurnoutError
+from turnout.fleet.serving import ReplicaId, WorkerId
+from turnout.gateway.bodies import check_work
+from turnout.gateway.json_bounds import SMALL_JSON_BYTES
+from turnout.relay import Headers, RelayFailure, RelayOutcome, RelayRequest, UpstreamCall
+from turnout.tasks.task_rules import TenantId
+from turnout.telemetry.log import get_log
+from turnout.telemetry.request_tracer import RequestTracer
+from turnout.telemetry.trace_rules import trace_field_of
+from turnout.tenants.budget_checks import BudgetChecks
+from turnout.tenants.key_ring import KeyRing, bearer, require_user
+
+log = get_log()
+
+# The replica is to blame for these; the client or nobody for the others.
+_REPLICA_FAULTS = frozenset(
+    {
+        RelayFailure.UNREACHABLE,
+        RelayFailure.LOST,
+        RelayFailure.BROKEN,
+        RelayFailure.SILENT,
+        RelayFailure.REFUSED,
+    }
+)
+
+
+class ChatRequest:
+    """What stays the same while a request goes from replica to replica. It holds nothing that must be given back.
+    The body is read here, after the tenant's limits were checked. `trace` is None for nearly all requests."""
+
+    __slots__ = ("affinity", "ask", "began", "body", "model", "share", "tenant", "trace")
+
+    def __init__(self, ask: RelayRequest, tenant: TenantId, share: TenantShare, began: float) -> None:
+        self.ask = ask
+        self.tenant = tenant
+        self.share = share
+        self.began = began
+        self.model, self.body = read_body(ask.body, ask.path)
+        self.affinity = affinity_of(ask.body)
+        self.trace: ChatTrace | None = None
+
+
+class ChatAdmission:
+    def __init__(
+        self,
+        keys: KeyRing,
+        shares: ChatShares,
+        switchboard: Switchboard,
+        routes: RoutesFeed,
+        usage: ChatUsage,
+        metrics: ChatMetrics,
+        direct: DirectRoutes,
+        budgets: BudgetChecks,
+        tracer: RequestTracer | None = None,
+    ) -> None:
+        self._keys = keys
+        self.budgets = budgets
+        self._shares = shares
+        self._switchboard = switchboard
+        self.usage = usage
+        self.metrics = metrics
+        self.direct = direct
+        self.proxied = ProxyRoutes(routes.proxy_of)
+        self._tracer = tracer
+
+    def authenticate(self, authorization: bytes | None, headers: Headers) -> Awaitable[object] | None:
+        authorization = self._keys.authorization(authorization, "POST", headers)
+        key = self._keys.remembered(authorization)
+        if key is None:
+            return self._keys.identify(bearer(authorization))
+        require_user(key)
+        return None
+
+    def account(self, authorization: bytes | None, headers: Headers) -> str:
+        key = self._keys.remembered(self._keys.authorization(authorization, "POST", headers))
+        return "" if key is None else key.tenant
+
+    def admit(self, ask: RelayRequest) -> UpstreamCall | Awaitable[UpstreamCall]:
+        began = monotonic()
+        try:
+            authorization = self._keys.authorization(ask.authorization, "POST", ask.headers)
+            key = self._keys.remembered(authorization)
+            share = None
+            if key is not None and len(ask.body) <= SMALL_JSON_BYTES:
+                tenant = require_user(key).tenant
+                self.budgets.refuse_if_spent(tenant)
+                share = self._shares.enter(tenant)
+            if key is None or share is None:
+                return self._admit_later(bearer(authorization), ask, began)
+            return self._read_and_seat(ask, key.tenant, share, began)
+        except TurnoutError as err:
+            self.metrics.refused(err.code)
+            raise
+
+    async def _admit_later(self, token: str, ask: RelayRequest, began: float) -> UpstreamCall:
+        """The same for a key that must be looked up, a share that must be refilled, or a large body."""
+        try:
+            key = require_user(await self._keys.identify(token, ask.client))
+            self.budgets.refuse_if_spent(key.tenant)
+            await check_work(ask.body)
+            share = await self._shares.wait_enter(key.tenant)
+            got = self._read_and_seat(ask, key.tenant, share, began)
+        except TurnoutError as err:
+            self.metrics.refused(err.code)
+            raise
+        return got if isinstance(got, UpstreamCall) else await got
+
+    def _read_and_seat(
+        self, ask: RelayRequest, tenant: TenantId, share: TenantShare, began: float
+    ) -> UpstreamCall | Awaitable[UpstreamCall]:
+        """Goes on with a request that has entered its tenant's share."""
+        try:
+            request = ChatRequest(ask, tenant, share, began)
+        except BaseException:
+            share.leave()
+            raise
+        if self._tracer is not None:
+            request.trace = begin_chat(self._tracer, ask, request.model, tenant, began)
+        return self.seat(request, frozenset())
+
+    def seat(
+        self, request: ChatRequest, tried: frozenset[ReplicaId]
+    ) -> UpstreamCall | Awaitable[UpstreamCall]:
+        """An upstream call for a request that has entered its share. If it must wait, it leaves the share, and the
+        coroutine enters it again: one that is never run would not give it back."""
+        try:
+            seat = self._switchboard.take(request.model, request.affinity, tried)
+        except BaseException as err:
+            request.share.leave()
+            if request.trace is not None:
+                request.trace.refused(monotonic(), err)
+            raise
+        if seat is None:
+            request.share.leave()
+            return self._wait_seat(request, tried)
+        return ChatCall(self, request, seat, tried)
+
+    async def _wait_seat(self, request: ChatRequest, tried: frozenset[ReplicaId]) -> UpstreamCall:
+        request.share.reenter()
+        try:
+            seat = await self._switchboard.wait(request.model, request.tenant, request.affinity, tried)
+        except BaseException as err:
+            request.share.leave()
+            if isinstance(err, Limited):  # the queue is full
+                err.header_lines = request.share.header_lines
+            if isinstance(err, TurnoutError):
+                self.metrics.refused(err.code)
+            if request.trace is not None:
+                request.trace.refused(monotonic(), err)
+            raise
+        if request.trace is not None:
+            request.trace.seated(monotonic())
+        return ChatCall(self, request, seat, tried)
+
+
+def worker_of(call: UpstreamCall | None) -> WorkerId | None:
+    """Where a call goes."""
+    return call.worker if isinstance(call, ChatCall) else None
+
+
+class ChatCall(UpstreamCall):
+    """One request at one replica. It has a seat there and is counted in its tenant's share, and gives both back when
+    the relay says that it is over. On a direct route it is counted there, too."""
+
+    __slots__ = ("_admission", "_direct", "_first_at", "_request", "_seat", "_seated_at", "_tried")
+
+    def __init__(
+        self, admission: ChatAdmission, request: ChatRequest, seat: Seat, tried: frozenset[ReplicaId]
+    ) -> None:
+        route = seat.route
+        body = request.body
+        path = request.ask.path
+        # Without super().__init__: this is made for every request.
+        direct = admission.direct.find(route.worker, route.replica)
+        if direct is not None and path in direct.paths:
+            direct.enter()
+            self.target, self.request_lines = direct.target, direct.lines
+        else:
+            direct, proxied = None, admission.proxied.find(route)
+            self.target, self.request_lines = proxied.target, proxied.lines
+        if request.trace is not None:
+            self.request_lines += request.trace.line
+        self.path = path
+        self.body = body
+        self.response_lines = request.share.header_lines + admission.budgets.header_lines(request.tenant)
+        self.hides_usage = body is not None
+        self._admission = admission
+        self._direct = direct
+        self._request = request
+        self._seat = seat
+        self._first_at = request.began
+        self._seated_at = monotonic()
+        self._tried = tried
+
+    @property
+    def worker(self) -> WorkerId:
+        return self._seat.route.worker
+
+    def first_byte(self) -> None:
+        self._first_at = now = monotonic()
+        self._admission.metrics.of(self._request.model).first.add(now - self._request.began)
+
+    def finished(self, outcome: RelayOutcome) -> None:
+        error, direct = outcome.error, self._direct
+        failed = error is not None and error in _REPLICA_FAULTS
+        if direct is not None:
+            direct.leave()
+            if error is RelayFailure.UNREACHABLE:  # the replica may still be reached through the proxy
+                direct.unreachable()
+                failed = False
+        self._seat.release(failed=failed)
+        if failed:
+            self._tried |= {self._seat.route.replica}
+        self._account(outcome, failed)
+
+    def retry(self) -> "UpstreamCall | Awaitable[UpstreamCall]":
+        request = self._request
+        request.share.reenter()
+        if request.trace is not None:
+            request.trace.again(monotonic())
+        return self._admission.seat(request, self._tried)
+
+    def _account(self, outcome: RelayOutcome, failed: bool) -> None:
+        """Settles limits, usage and metrics, and says which replica failed."""
+        request, usage, error = self._request, outcome.usage, outcome.error
+        figures = self._admission.metrics.of(request.model)
+        # Where the engine sent no count, each event is taken for a token.
+        prompt, completion = usage or (0, outcome.events)
+        if usage is not None:
+            figures.counted_bytes += len(request.ask.body)
+            figures.counted_prompt += prompt
+        elif outcome.client_gone and outcome.sent:  # a client that hangs up pays for the prompt all the same
+            prompt = figures.guess_prompt(len(request.ask.body))
+        request.share.leave(prompt + completion)
+        now, trace = monotonic(), request.trace
+        if error is None or outcome.bytes_out or outcome.client_gone:
+            work_ms = int((now - self._seated_at) * 1000) + 1
+            uncounted = usage is None and outcome.status in (0, 200)
+            self._admission.usage.add(request.tenant, request.model, prompt, completion, uncounted, work_ms)
+        ended = error.value if error is not None else str(outcome.status)
+        if failed:
+            log.warning(
+                "replica failed a request",
+                request=request.ask.request_id.decode("latin-1"),
+                model=request.model,
+                replica=self._seat.route.replica,
+                failure=ended,
+                **(trace_field_of(request.ask.headers) if trace is None else {"trace": trace.trace_id}),
+            )
+        if trace is not None:
+            route, first_at = self._seat.route, self._first_at
+            first = None if first_at == request.began else first_at
+            trace.finished(now, outcome, first, route.replica, route.worker, self.target)
+        if self._direct is not None:
+            figures.direct += 1
+        figures.finished(ended, now - request.began, prompt, completion)
+        if outcome.events > 1 and completion > 1:
+            figures.pace.add((now - self._first_at) / (completion - 1))

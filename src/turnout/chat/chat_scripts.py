@@ -1,0 +1,37 @@
+"""The script that leases shares of tenants' accounts."""
+
+from turnout.chat.quota_rules import ChatLimits, Grant, ShareRequest
+from turnout.store.connection import RedisConnection
+from turnout.store.scripts import Script
+from turnout.tasks.task_rules import TenantId
+
+_lease_share = Script("chat/lease_share")
+
+
+async def lease_share(
+    link: RedisConnection,
+    *,
+    tenant: TenantId,
+    gateway: str,
+    limits: ChatLimits,
+    request: ShareRequest,
+    number: int,
+    slots_ms: int,
+) -> Grant:
+    """As much of the request as the tenant's account holds; a request whose number came before gets the same again."""
+    requests, tokens, slots, left_requests, left_tokens = await _lease_share.run(
+        link,
+        tenant=tenant,
+        gateway=gateway,
+        requests_per_minute=limits.requests_per_minute,
+        tokens_per_minute=limits.tokens_per_minute,
+        concurrency=limits.concurrency,
+        requests=request.requests,
+        tokens=request.tokens,
+        debt_requests=request.lent_requests,
+        debt_tokens=request.debt + request.lent_tokens,
+        number=number,
+        wanted_slots=request.slots,
+        slots_ms=slots_ms,
+    )
+    return Grant(requests, tokens, slots, float(left_requests), float(left_tokens))

@@ -1,0 +1,46 @@
+"""How replicas are reached through their workers' proxies: address and headers, made once for each route."""
+
+from collections.abc import Callable
+from urllib.parse import urlsplit
+
+from turnout.chat.direct import WorkerProxy
+from turnout.fleet.serving import ReplicaId, Route, WorkerId
+from turnout.relay import Target
+from turnout.worker.relay_tokens import REPLICA_HEADER
+
+_MAX_KEPT = 10_000
+
+
+class ProxyRoute:
+    __slots__ = ("lines", "proxy", "route", "target")
+
+    def __init__(self, route: Route, proxy: WorkerProxy) -> None:
+        url = urlsplit(proxy.url)
+        tls = url.scheme == "https"
+        self.route = route
+        self.proxy = proxy
+        self.target = Target(
+            url.hostname or "", url.port or (443 if tls else 80), tls, address=proxy.address or None
+        )
+        self.lines = b"%b: %b\r\nauthorization: Bearer %b\r\n" % (
+            REPLICA_HEADER,
+            route.replica.encode(),
+            proxy.token.encode(),
+        )
+
+
+class ProxyRoutes:
+    """`proxy_of` says how a worker is reached. Routes are kept: to read a URL costs more than to choose a replica."""
+
+    def __init__(self, proxy_of: Callable[[WorkerId], WorkerProxy]) -> None:
+        self._proxy_of = proxy_of
+        self._kept: dict[ReplicaId, ProxyRoute] = {}
+
+    def find(self, route: Route) -> ProxyRoute:
+        proxy = self._proxy_of(route.worker)
+        kept = self._kept.get(route.replica)
+        if kept is None or kept.route is not route or kept.proxy is not proxy:
+            if len(self._kept) >= _MAX_KEPT:
+                self._kept.clear()
+            kept = self._kept[route.replica] = ProxyRoute(route, proxy)
+        return kept

@@ -1,0 +1,37 @@
+"""Reads from a chat request's body what the gateway must know, and has the engine count tokens. Pure."""
+
+from typing import Any, cast
+
+from pydantic_core import from_json, to_json
+
+from turnout.errors import InvalidRequest
+
+_TELLS_ITSELF = b"/v1/responses"
+_COUNT = b',"stream_options":{"include_usage":true}}'
+
+
+def read_body(body: bytes, path: bytes = b"") -> tuple[str, bytes | None]:
+    """The model, and the body that is sent instead of the client's, if any: one whose stream ends with the usage that
+    the client did not ask for. Raises InvalidRequest."""
+    try:
+        content: object = from_json(body, cache_strings="keys")
+    except ValueError as err:
+        raise InvalidRequest("The body is not valid JSON.", code="invalid_json") from err
+    asked = cast("dict[str, Any]", content) if isinstance(content, dict) else {}
+    model = asked.get("model")
+    if not isinstance(model, str) or not model:
+        raise InvalidRequest("model must name a model.", "model", "missing")
+    if asked.get("stream") is not True or path == _TELLS_ITSELF:
+        return model, None
+    return model, _counting(asked, body)
+
+
+def _counting(asked: dict[str, Any], body: bytes) -> bytes | None:
+    if "stream_options" not in asked:
+        return body.rstrip()[:-1] + _COUNT  # it is an object, and not an empty one
+    options = asked["stream_options"]
+    if options is None:
+        options = dict[str, Any]()
+    if not isinstance(options, dict) or cast("dict[str, Any]", options).get("include_usage") is True:
+        return None  # what the engine does not understand it will refuse itself
+    return to_json({**asked, "stream_options": {**options, "include_usage": True}}, inf_nan_mode="constants")

@@ -1,0 +1,38 @@
+"""How a gang is started as a replica. Its supervisor is a process like an engine server, but it takes tasks from the
+queue and has no port. Pure."""
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from turnout.engines.servers.engine_servers import check_served
+from turnout.engines.servers.launch_plan import Launch, gpu_environ
+from turnout.fleet.fleet_records import MODEL
+from turnout.fleet.serving import Gpu, ReplicaId, ServedModel
+
+# The model as the manager ordered it, in JSON; the machine's own configuration may differ.
+DECLARED = "TURNOUT_GANG_MODEL"
+_EXIT_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class GangProgram:
+    """How this machine runs gangs: the configuration they read, the folder of their ready files, and how long they may
+    take to drain."""
+
+    config_file: Path
+    run_dir: Path
+    drain_s: float
+
+
+def plan(model: ServedModel, gpus: Sequence[Gpu], gang: ReplicaId, program: GangProgram) -> Launch:
+    check_served(model)
+    ready_file = program.run_dir / f"{gang}.ready"
+    argv = (
+        *(sys.executable, "-m", "turnout", "gang"),
+        *("--config", str(program.config_file), "--model", model.name, "--gang", gang),
+        *("--ready-file", str(ready_file)),
+    )
+    environ = {**gpu_environ(gpus), DECLARED: MODEL.dump(model).decode()}
+    return Launch(argv, environ, grace_s=program.drain_s + _EXIT_S, ready_file=ready_file, drains=True)

@@ -1,0 +1,96 @@
+"""Room on many machines for one planning pass, and whether there could ever be enough. Pure: what changes inside does
+not outlive the pass."""
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator
+
+from turnout.fleet.fleet_rules import Fleet
+from turnout.fleet.placement_rules import Room, could_ever_fit, needs_on, why_nowhere
+from turnout.fleet.serving import EngineKind, Needs, ServedModel, Worker, WorkerId
+
+ResourceKind = tuple[EngineKind, Needs, float | None]
+"""What decides on which machines a model fits."""
+
+
+def _resource_kind(model: ServedModel) -> ResourceKind:
+    return model.engine, model.needs, model.gpu_memory_utilization
+
+
+class Feasibility:
+    """Whether any machine could host a model if it held nothing else, and why not."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        self._fleet = fleet
+        self._known: dict[ResourceKind, bool] = {}
+
+    def possible(self, model: ServedModel) -> bool:
+        kind = _resource_kind(model)
+        if kind not in self._known:
+            self._known[kind] = any(could_ever_fit(model, w.machine) for w in self._fleet.workers.values())
+        return self._known[kind]
+
+    def why_not(self, model: ServedModel) -> str:
+        return why_nowhere(model, [worker.machine for worker in self._fleet.workers.values()])
+
+
+class Capacity:
+    """The rooms of the machines that may be used, made when they are looked at, less what was given away meanwhile.
+
+    A `derived` room is made from another that lacks it already.
+    """
+
+    def __init__(
+        self, workers: Iterable[Worker], make: Callable[[Worker], Room], *, derived: bool = False
+    ) -> None:
+        self._derived = derived
+        self._workers = {worker.id: worker for worker in workers}
+        self._make = make
+        self._made: dict[WorkerId, Room] = {}
+        self._taken: dict[WorkerId, list[tuple[tuple[int, ...], Needs]]] = {}
+        self._nowhere: set[ResourceKind] = set()  # what fits nowhere; rooms only shrink
+
+    def __contains__(self, worker: WorkerId) -> bool:
+        return worker in self._workers
+
+    def __getitem__(self, worker: WorkerId) -> Room:
+        room = self._made.get(worker)
+        if room is None:
+            room = self._made[worker] = self._make(self._workers[worker])
+            for gpus, needs in self._taken.pop(worker, ()):
+                room.take(gpus, needs.gpu_memory_bytes, needs.memory_bytes)
+            room.settle()
+        return room
+
+    def replace(self, worker: WorkerId, room: Room) -> None:
+        self._made[worker] = room
+        self._nowhere.clear()
+
+    def take(self, worker: WorkerId, gpus: tuple[int, ...], needs: Needs) -> None:
+        if worker in self._made:
+            self._made[worker].take(gpus, needs.gpu_memory_bytes, needs.memory_bytes)
+            self._made[worker].settle()
+        elif worker in self._workers and not self._derived:
+            self._taken.setdefault(worker, []).append((gpus, needs))
+
+    def fitting(
+        self, model: ServedModel, first: Iterable[WorkerId] = ()
+    ) -> Iterator[tuple[Room, Needs, tuple[int, ...]]]:
+        """Machines on which the model fits, and where on each; those in `first` come first."""
+        kind = _resource_kind(model)
+        if kind in self._nowhere:
+            return
+        preferred = [w for w in first if w in self._workers]
+        found = False
+        for worker in itertools.chain(preferred, self._workers):
+            if model.engine not in self._workers[worker].machine.engines:
+                continue
+            room = self[worker]
+            needs = needs_on(model, room.worker.machine)
+            if room.largest < needs.gpu_memory_bytes or room.memory < needs.memory_bytes:
+                continue
+            gpus = room.fit(needs)
+            if gpus is not None:
+                found = True
+                yield room, needs, gpus
+        if not found:
+            self._nowhere.add(kind)

@@ -1,0 +1,112 @@
+"""Reads a declaration of a model (see `model_declaration`) into the model that the registry keeps.
+
+A wan model's family fills in its rules. What is not said about GPUs and memory follows from how a replica is split.
+"""
+
+from collections.abc import Mapping
+from dataclasses import fields, replace
+from typing import Any, cast
+
+from pydantic import TypeAdapter, ValidationError
+
+from turnout.errors import InvalidRequest
+from turnout.fleet.family_rules import FAMILIES
+from turnout.fleet.model_declaration import VIDEO_FIELDS, ModelDeclaration
+from turnout.fleet.serving import EngineKind, Needs, ServedModel
+from turnout.fleet.video_model_rules import WAN_ENGINE, VideoPart, check_video
+from turnout.tasks.video_rules import Lora, VideoRules
+from turnout.validation import validated
+
+DECLARATION = TypeAdapter(ModelDeclaration)
+_PART = TypeAdapter(VideoPart)
+_SAME = {field.name for field in fields(ServedModel)} & {field.name for field in fields(ModelDeclaration)}
+_NEEDS = {field.name for field in fields(Needs)}
+_RULES = {field.name for field in fields(VideoRules)}
+_LORA = {field.name for field in fields(Lora)} - {"name"}
+# What the libraries and a small model take on a CPU: two ranks of the tiny model were measured at 0.7 GB together.
+_RANK_BYTES = 2**30
+
+
+def read_model(declared: object) -> ServedModel:
+    """The model that a mapping declares. Raises InvalidRequest. Whether it can be started safely is not checked here."""
+    values = _flat(declared)
+    said = validated(DECLARATION, values)
+    model = ServedModel(
+        name=said.alias,
+        weights=said.model_name,
+        needs=Needs(said.gpus or 0, said.gpu_memory_bytes, said.memory_bytes, said.asleep_gpu_memory_bytes),
+        **{name: getattr(said, name) for name in _SAME},
+    )
+    if said.engine is EngineKind.WAN:
+        video = _video_part(said)
+        return replace(model, video=video, needs=_gang_needs(video, model.needs), concurrency=1)
+    for name in sorted(VIDEO_FIELDS):
+        if cast("Mapping[str, Any]", values).get(name) is not None:
+            raise InvalidRequest(f"{name} is for wan models.", name, "unsupported")
+    if said.engine is EngineKind.VLLM and said.gpus is None:
+        return replace(model, needs=replace(model.needs, gpus=said.tensor_parallel_size))
+    return model
+
+
+def _flat(declared: object) -> object:
+    """With `weights`, as files call the `model_name`, and what a replica takes in `needs`, as files group it."""
+    if not isinstance(declared, Mapping):
+        return declared
+    values = dict(cast("Mapping[str, Any]", declared))
+    grouped: object = values.pop("needs", None) or {}
+    if not isinstance(grouped, Mapping):
+        raise InvalidRequest("needs must be an object.", "needs", "invalid_type")
+    needs = cast("Mapping[str, Any]", grouped)
+    for name in needs.keys() - _NEEDS:
+        raise InvalidRequest(
+            f"Unknown parameter: needs.{str(name)[:80]}.", f"needs.{str(name)[:80]}", "unknown_parameter"
+        )
+    named = {"model_name": values.pop("weights")} if "weights" in values else {}
+    for name in {**named, **needs}.keys() & values.keys():
+        raise InvalidRequest(f"{name} is given twice.", name, "invalid_value")
+    return {**values, **named, **needs}
+
+
+def _video_part(said: ModelDeclaration) -> VideoPart:
+    family, rules = said.family, said.rules or {}
+    if family is not None and family not in FAMILIES:
+        raise InvalidRequest(
+            f"unknown family {family!r}; known: {', '.join(FAMILIES)}", "family", "invalid_value"
+        )
+    for name in rules.keys() - _RULES:
+        raise InvalidRequest(
+            f"rules: unknown setting {name[:80]!r}; known: {', '.join(sorted(_RULES))}", "rules"
+        )
+    if family is None and "heads" not in rules and said.video_engine == WAN_ENGINE:
+        raise InvalidRequest("a wan model needs a family, or rules that say its heads", "family")
+    # An engine of one's own may not know heads; one says that its ranks share no sequence.
+    base = {name: getattr(FAMILIES[family], name) for name in _RULES} if family else {"heads": 1}
+    split = {name: getattr(said, name) for name in VIDEO_FIELDS - {"family", "rules", "loras"}}
+    loras = [{**_adapter(name, fields), "name": name} for name, fields in (said.loras or {}).items()]
+    try:
+        part = _PART.validate_python({**split, "rules": {**base, **rules}, "loras": loras})
+    except ValidationError as err:
+        problem = err.errors()[0]
+        where = ".".join(map(str, problem["loc"]))
+        raise InvalidRequest(f"{where}: {problem['msg']}", where.partition(".")[0], "invalid_value") from err
+    check_video(part)
+    return part
+
+
+def _adapter(name: str, said: object) -> Mapping[str, Any]:
+    if isinstance(said, str):
+        return {"weights": said}
+    if not isinstance(said, Mapping):
+        raise InvalidRequest(f"loras.{name[:80]}: a path, or a mapping of settings", "loras")
+    settings = cast("Mapping[str, Any]", said)
+    for setting in settings.keys() - _LORA:
+        raise InvalidRequest(f"loras.{name[:80]}: unknown setting {str(setting)[:80]!r}", "loras")
+    return settings
+
+
+def _gang_needs(video: VideoPart, needs: Needs) -> Needs:
+    """One GPU for each rank; a whole one unless `gpu_memory_bytes` says less."""
+    gpus = video.ranks if video.device == "cuda" else 0
+    if needs.gpus not in (0, gpus):
+        raise InvalidRequest(f"its {video.ranks} ranks on {video.device} take {gpus} GPUs", "gpus")
+    return replace(needs, gpus=gpus, memory_bytes=needs.memory_bytes or video.ranks * _RANK_BYTES)

@@ -1,0 +1,35 @@
+"""The records of the fleet: what is registered, what workers and gateways report, what the manager decided."""
+
+from turnout.fleet.fleet_rules import ModelHistory
+from turnout.fleet.hosts.ray.slot_rules import GangReport, GangTurns
+from turnout.fleet.serving import (
+    DemandReport,
+    Enrolment,
+    ModelRoutes,
+    Phase,
+    Replica,
+    ReplicaOrder,
+    ServedModel,
+    StoredHeartbeat,
+)
+from turnout.fleet.status_rules import ModelState, ModelStatus
+from turnout.store.record_kinds import LEFT_OUT, RecordKind
+from turnout.tenants.gpu_time_rules import GpuReport
+
+_PHASE = {"phase": Phase.STARTING}  # it is there, takes its memory, and serves nobody
+
+MODEL = RecordKind[ServedModel]("model", ServedModel)
+ENROLMENT = RecordKind[Enrolment]("worker", Enrolment)
+HEARTBEAT = RecordKind[StoredHeartbeat]("heartbeat", StoredHeartbeat, unknown={**_PHASE, "engines": LEFT_OUT})
+ORDERS = RecordKind[tuple[ReplicaOrder, ...]]("orders", tuple[ReplicaOrder, ...])
+ROUTES = RecordKind[ModelRoutes]("routes", ModelRoutes)
+DEMAND = RecordKind[dict[str, DemandReport]]("demand", dict[str, DemandReport])
+REPLICA = RecordKind[Replica]("replica", Replica, unknown=_PHASE)
+HISTORY = RecordKind[ModelHistory]("history", ModelHistory)
+STATUSES = RecordKind[dict[str, ModelStatus]](
+    "statuses", dict[str, ModelStatus], unknown={"state": ModelState.STARTING, "cause": None}
+)
+REPLICA_COUNTS = RecordKind[dict[str, int]]("census", dict[str, int])
+GPU_REPORT = RecordKind[GpuReport]("gpu_report", GpuReport)
+GANG = RecordKind[GangReport]("gang", GangReport)
+GANG_TURNS = RecordKind[GangTurns]("gang turns", GangTurns)

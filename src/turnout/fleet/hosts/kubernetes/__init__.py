@@ -1,0 +1,1 @@
+"""One job on Kubernetes for each task of the models whose runner is `job`."""

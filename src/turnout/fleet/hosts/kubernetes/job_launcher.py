@@ -1,0 +1,236 @@
+"""Carries out what `job_plan` decides: one job on Kubernetes for each task of the models whose runner is `job`.
+
+Jobs are read before tasks, so that what became of a task is never older than what became of its job. Whatever fails is tried
+again at the next look, from what is there then; nothing is kept between two looks.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Protocol, cast
+
+from turnout.errors import Misconfigured, NotFound, Stale, Unavailable
+from turnout.fleet.fleet_records import MODEL
+from turnout.fleet.hosts.kubernetes.job_rules import (
+    CreateJob,
+    DeleteJob,
+    FailTask,
+    JobAction,
+    JobView,
+    plan_jobs,
+)
+from turnout.fleet.hosts.kubernetes.manifest_rules import (
+    LAUNCHER,
+    TASK,
+    GangTemplate,
+    JobKind,
+    JobTask,
+    JobTerms,
+    Manifest,
+    manifest,
+    read_job,
+)
+from turnout.fleet.model_store import ModelStore
+from turnout.fleet.serving import ServedModel
+from turnout.fleet.video_model_rules import Runner
+from turnout.tasks.backlog import Backlog
+from turnout.tasks.task_log import TaskLog
+from turnout.tasks.task_rules import Expired, Task, TaskFailure, TaskId
+from turnout.telemetry.log import get_log
+
+log = get_log()
+
+_CALL_S = 20.0
+_PLURALS: dict[JobKind, tuple[str, str, str]] = {
+    "job": ("batch", "v1", "Job"),
+    "pytorchjob": ("kubeflow.org", "v1", "PyTorchJob"),
+    "rayjob": ("ray.io", "v1", "RayJob"),
+}
+
+
+class JobStore(Protocol):
+    """The jobs of one launcher, on a cluster. All raise Unavailable."""
+
+    async def all(self) -> list[JobView]: ...
+
+    async def create(self, job: Manifest) -> bool:
+        """False when there is one of that name."""
+        ...
+
+    async def delete(self, name: str, uid: str) -> None:
+        """With its pods; nothing when it is gone, or another one has its name."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class JobLauncher:
+    """`gangs` has the pods of each model's gangs; `*` stands for all others."""
+
+    jobs: JobStore
+    terms: JobTerms
+    gangs: Mapping[str, GangTemplate]
+    models: ModelStore
+    backlog: Backlog
+    tasks: TaskLog
+    pending_s: float
+
+    async def look(self) -> None:
+        """Raises Unavailable."""
+        jobs = await self.jobs.all()
+        models = {
+            name: model
+            for name, model in (await self.models.all()).items()
+            if model.video is not None and model.video.runner is Runner.JOB
+        }
+        unfinished = {name: await self._unfinished(name) for name in models}
+        owners = {task: name for name, tasks in unfinished.items() for task in tasks}
+        for name, model in models.items():
+            own = [job for job in jobs if owners.get(job.task) == name]
+            plan = plan_jobs(unfinished[name].values(), own, model.max_replicas, self.pending_s)
+            await self._carry_out(plan, model)
+        strangers = [job for job in jobs if job.task not in owners]
+        await self._carry_out(plan_jobs((), strangers, 0, self.pending_s), None)
+
+    async def _unfinished(self, model: str) -> dict[TaskId, Task]:
+        found: dict[TaskId, Task] = {}
+        for task_id in await self.backlog.unfinished(model, 0.0):
+            try:
+                task = await self.tasks.get(task_id)
+            except NotFound:
+                continue
+            if not task.ended:
+                found[task.id] = task
+        return found
+
+    async def _carry_out(self, plan: Sequence[JobAction], model: ServedModel | None) -> None:
+        for action in plan:
+            match action:
+                case CreateJob(task, attempt) if model is not None:
+                    await self._create(task, attempt, model)
+                case DeleteJob(name, uid, reason):
+                    log.info("job removed", job=name, reason=reason)
+                    await self.jobs.delete(name, uid)
+                case FailTask(task, reason):
+                    await self._fail(task, reason)
+                case _:
+                    pass
+
+    async def _create(self, task: TaskId, attempt: int, model: ServedModel) -> None:
+        gang = self.gangs.get(model.name) or self.gangs.get("*")
+        if gang is None:
+            return await self._fail(
+                task, f"there is no pod template for {model.name} (kubernetes_jobs.gangs)"
+            )
+        declared = MODEL.dump(model).decode()
+        if await self.jobs.create(manifest(self.terms, gang, JobTask(task, model.name, declared, attempt))):
+            log.info("job made", task=task, model=model.name, attempt=attempt + 1, pods=gang.pods)
+
+    async def _fail(self, task: TaskId, reason: str) -> None:
+        failure = TaskFailure("unplaceable", f"The task's job on Kubernetes failed: {reason}.")
+        try:
+            await self.tasks.apply(task, Expired(time.time(), failure))
+            log.warning("task failed", task=task, reason=reason)
+        except (Stale, NotFound):
+            return  # a gang has it, or it has ended
+
+
+class ClusterJobs:
+    """A `JobStore` by the API of the cluster that this process runs in, or that KUBECONFIG names."""
+
+    def __init__(self, terms: JobTerms, namespace: str | None) -> None:
+        try:
+            from lightkube import AsyncClient, KubeConfig, generic_resource
+            from lightkube.core.exceptions import ConfigError
+            from lightkube.resources.core_v1 import Pod
+        except ImportError as err:
+            raise Misconfigured(
+                f"jobs on Kubernetes need the kubernetes extra: pip install 'turnout[kubernetes]' ({err})"
+            ) from err
+        try:
+            # Its configuration comes from the environment, and nothing else: the API is not called by a proxy.
+            self._client = cast("Any", AsyncClient)(
+                KubeConfig.from_env(), namespace=namespace, field_manager="turnout", trust_env=False
+            )
+        except ConfigError as err:
+            raise Misconfigured(f"no Kubernetes: {err}") from err
+        group, version, kind = _PLURALS[terms.kind]
+        self._kind: Any = cast("Any", generic_resource).create_namespaced_resource(
+            group, version, kind, f"{kind.lower()}s"
+        )
+        self._pod: Any = Pod
+        self._labels = {LAUNCHER: terms.launcher}
+
+    async def all(self) -> list[JobView]:
+        pods: dict[str, list[Mapping[str, Any]]] = {}
+        now = time.time()
+        async with _translated():
+            found = [job.to_dict() async for job in self._client.list(self._kind, labels=self._labels)]
+            async for pod in self._client.list(self._pod, labels=self._labels):
+                said = pod.to_dict()
+                pods.setdefault(said["metadata"]["labels"].get(TASK, ""), []).append(said)
+        views = [
+            read_job(job, pods.get(job["metadata"].get("labels", {}).get(TASK, ""), ()), now - _made_at(job))
+            for job in found
+        ]
+        return [view for view in views if view is not None]
+
+    async def create(self, job: Manifest) -> bool:
+        async with _translated():
+            from lightkube.core.exceptions import ApiError
+
+            try:
+                await self._client.create(self._kind.from_dict(job))
+            except ApiError as err:
+                if cast("Any", err).status.code == 409:
+                    return False
+                raise
+        return True
+
+    async def delete(self, name: str, uid: str) -> None:
+        async with _translated():
+            from lightkube.core.exceptions import ApiError
+            from lightkube.types import CascadeType
+
+            try:
+                seen = (await self._client.get(self._kind, name)).to_dict()
+                if seen["metadata"].get("uid") == uid:
+                    await self._client.delete(self._kind, name, cascade=CascadeType.BACKGROUND)
+            except ApiError as err:
+                if cast("Any", err).status.code not in (404, 409):
+                    raise
+
+    async def find_owner(self, config_map: str) -> Mapping[str, Any] | None:
+        """A reference to a ConfigMap: jobs go when it goes, as with the chart. None: it is not there, or not for us to see."""
+        from lightkube.resources.core_v1 import ConfigMap
+
+        try:
+            async with _translated():
+                seen = (await self._client.get(cast("Any", ConfigMap), config_map)).to_dict()
+        except Unavailable as err:
+            log.warning("jobs have no owner", config_map=config_map, error=str(err))
+            return None
+        return {"apiVersion": "v1", "kind": "ConfigMap", "name": config_map, "uid": seen["metadata"]["uid"]}
+
+
+@asynccontextmanager
+async def _translated() -> AsyncGenerator[None]:
+    """A deadline for calls of the API, and its errors as ours."""
+    try:
+        async with asyncio.timeout(_CALL_S):
+            yield
+    except TimeoutError as err:
+        raise Unavailable(f"Kubernetes did not answer within {_CALL_S:.0f} s") from err
+    except Exception as err:
+        if type(err).__module__.partition(".")[0] not in ("lightkube", "httpx", "httpx2"):
+            raise
+        raise Unavailable(f"Kubernetes refused: {err}"[:500]) from err
+
+
+def _made_at(job: Mapping[str, Any]) -> float:
+    said = job["metadata"].get("creationTimestamp")
+    if isinstance(said, datetime):
+        return said.timestamp()
+    return datetime.fromisoformat(str(said)).timestamp() if said else time.time()

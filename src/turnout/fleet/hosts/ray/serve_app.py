@@ -1,0 +1,177 @@
+"""The Serve application: for each video model as many deployments as it may have gangs, and one that keeps the
+manager."""
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Mapping
+from typing import Any, cast
+
+from ray import serve as _serve
+from ray.exceptions import RayActorError, RayError
+from ray.serve import context as _context
+from ray.serve.config import AutoscalingConfig, AutoscalingPolicy
+
+from turnout.errors import Misconfigured
+from turnout.fleet.hosts.ray.bundle_rules import LEADER, gang_bundles
+from turnout.fleet.hosts.ray.gang_replica import VideoGenerator
+from turnout.fleet.hosts.ray.manager_actor import ensure_manager, find_manager, terms_of
+from turnout.fleet.hosts.ray.ray_identity import (
+    KEEPER,
+    OURS,
+    gang_version,
+    ingress_version,
+    manager_terms,
+    manager_version,
+    mark_of,
+    marked,
+    namespace_of,
+)
+from turnout.fleet.hosts.ray.slot_rules import deployment_name
+from turnout.fleet.video_model_rules import Model
+from turnout.run.config import Config
+from turnout.telemetry.log import start_logging
+
+serve, context = cast("Any", _serve), cast("Any", _context)
+
+_ANSWER_S = 20.0
+_POLICY = "turnout.fleet.hosts.ray.scaling_policy:GangPolicy"
+
+
+class ManagerKeeper:
+    """Makes the detached manager and answers for its health, so that `serve status` tells of it."""
+
+    async def __init__(self, config: Config, reread: Callable[[], Config] | None, *gangs: Any) -> None:
+        start_logging(config.log_level, role="keeper")
+        self._config = config
+        self._reread = reread
+        self._app: str = serve.get_replica_context().app_name
+        await self._ensure()
+
+    async def reconfigure(self, user_config: Mapping[str, str]) -> None:
+        """Serve calls it at the start, and when `user_config` alone has changed: then the file has changed in what gangs do
+        not use. The manager is replaced, and they go on."""
+        if OURS not in user_config:
+            raise Misconfigured(f"user_config of {KEEPER}: `turnout ray app` prints what belongs there")
+        if self._reread is not None:
+            self._config = await asyncio.to_thread(self._reread)
+            await self._ensure()
+
+    async def check_health(self) -> None:
+        if find_manager(namespace_of(self._config)) is None:
+            await self._ensure()
+        await self._tell(there=True)
+
+    async def __del__(self) -> None:
+        """Serve awaits this before it ends the replica."""
+        with contextlib.suppress(RayError, TimeoutError):
+            await self._tell(there=False)
+
+    async def _ensure(self) -> None:
+        await asyncio.to_thread(self._make_manager)
+        await self._tell(there=True)
+
+    def _make_manager(self) -> None:
+        """Unless another application keeps one for the same service: the two would kill each other's."""
+        manager = find_manager(namespace_of(self._config))
+        found = terms_of(manager) if manager else None
+        if found and found.app != self._app and found.app in our_applications(namespace_of(self._config)):
+            raise Misconfigured(f"the Serve application {found.app} serves this redis_prefix already")
+        ensure_manager(self._config, manager_terms(self._config, self._app))
+
+    async def _tell(self, *, there: bool) -> None:
+        manager = find_manager(namespace_of(self._config))
+        if manager is not None:
+            async with asyncio.timeout(_ANSWER_S):
+                await manager.keep.remote(there)
+
+
+def build_app(
+    config: Config,
+    *,
+    ingress: bool = False,
+    objects_at: str | None = None,
+    reread: Callable[[], Config] | None = None,
+) -> Any:
+    """What `serve.run` takes. With `ingress` the gateway is part of it, behind Serve's own HTTP server. `objects_at` is the
+    node that has the objects, where not all have them; `reread` reads the configuration again on any node."""
+    gangs = [
+        deploy_gang(config, model, slot, objects_at)
+        for model in config.models_on_ray
+        for slot in range(model.max_replicas)
+    ]
+    keeper = serve.deployment(ManagerKeeper).options(
+        name=KEEPER,
+        num_replicas=1,
+        ray_actor_options=_light(config.ray_manager_labels),
+        user_config=mark_of(config),
+        **_health(config),
+    )
+    managed = _versioned(keeper, manager_version(config)).bind(config, reread, *gangs)
+    return entrypoint(config, managed) if ingress else managed
+
+
+def entrypoint(config: Config, manager: Any) -> Any:
+    """The gateway's deployment."""
+    from turnout.fleet.hosts.ray.ingress import APIEntrypoint
+
+    gateway = serve.deployment(serve.ingress()(APIEntrypoint)).options(
+        name=APIEntrypoint.__name__,
+        num_replicas=1,
+        max_ongoing_requests=1000,
+        ray_actor_options=_light(config.ray_ingress_labels),
+        **_health(config),
+    )
+    return _versioned(gateway, ingress_version(config)).bind(config, manager)
+
+
+def deploy_gang(config: Config, model: Model, slot: int, objects_at: str | None) -> Any:
+    """One slot's deployment: none or one replica, which is one gang."""
+    gang = serve.deployment(VideoGenerator).options(
+        name=deployment_name(model.name, slot),
+        autoscaling_config=AutoscalingConfig(
+            min_replicas=0,
+            max_replicas=1,
+            upscale_delay_s=1.0,  # for an idle gang to take it first
+            downscale_delay_s=0.0,  # the manager knows how long it was idle
+            downscale_to_zero_delay_s=0.0,
+            policy=AutoscalingPolicy(
+                policy_function=_POLICY,
+                policy_kwargs={"namespace": namespace_of(config), "model": model.name, "slot": slot},
+            ),
+        ),
+        ray_actor_options={"num_cpus": LEADER["CPU"]},
+        placement_group_bundles=[dict(bundle) for bundle in gang_bundles(model)],
+        placement_group_strategy=config.ray_strategy,
+        graceful_shutdown_timeout_s=config.drain_s + 15.0,
+        graceful_shutdown_wait_loop_s=0.2,
+        **_health(config),
+    )
+    return _versioned(gang, gang_version(config, model.name)).bind(config, model.name, slot, objects_at)
+
+
+def _versioned(deployment: Any, version: str) -> Any:
+    """Serve replaces a deployment whose version is another one; left to itself it gives a new one at every `serve.run`,
+    and every gang would be drained because a port has changed. (`serve deploy` sets one version for all of them.)"""
+    return deployment.options(version=version, _internal=True)
+
+
+def _light(labels: Mapping[str, str]) -> dict[str, Any]:
+    """What an actor takes that waits more than it computes, on nodes with such labels."""
+    return {"num_cpus": 0, **({"label_selector": dict(labels)} if labels else {})}
+
+
+def _health(config: Config) -> dict[str, float]:
+    return {
+        "health_check_period_s": config.ray_health_period_s,
+        "health_check_timeout_s": config.ray_health_timeout_s,
+    }
+
+
+def our_applications(namespace: str) -> dict[str, dict[str, Any]]:
+    """This service's, whatever they are called, as Serve tells of them; none when Serve is not there."""
+    try:
+        client = context._get_global_client(raise_if_no_controller_running=False)
+        applications: dict[str, dict[str, Any]] = client.get_serve_details()["applications"] if client else {}
+    except RayActorError:
+        return {}
+    return {name: app for name, app in applications.items() if marked(app) == namespace}

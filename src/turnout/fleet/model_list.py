@@ -1,0 +1,43 @@
+"""The registered models in OpenAI's list shape, with what each can make and how it stands."""
+
+from fastapi import APIRouter
+
+from turnout.errors import NotFound
+from turnout.fleet.model_json import ModelList, ModelShown, ServedShown, shown, shown_to_users
+from turnout.fleet.serving import ServedModel
+from turnout.fleet.status_rules import NOT_LOOKED_AT, ModelStatus
+from turnout.gateway.gateway import Gateway, GatewayDep
+from turnout.gateway.problems import documented
+from turnout.tenants.auth import UserDep
+from turnout.tenants.key_rules import Key, Role
+
+router = APIRouter(tags=["models"], responses=documented(401, 403, 500, 503))
+
+
+@router.get("/v1/models", summary="List models")
+async def index(key: UserDep, gateway: GatewayDep) -> ModelList:
+    statuses = await gateway.stores.fleet_status.statuses()
+    models = (await gateway.catalog.all()).values()
+    data = [await _shown_to(key, gateway, model, statuses.get(model.name, NOT_LOOKED_AT)) for model in models]
+    return ModelList(data=data)
+
+
+@router.get("/v1/models/{name}", responses=documented(404), summary="Look at a model")
+async def show(name: str, key: UserDep, gateway: GatewayDep) -> ModelShown | ServedShown:
+    try:
+        model = await gateway.stores.models.get(name)
+    except NotFound as err:
+        raise NotFound(f"There is no model {name[:100]}.", "model", "model_not_found") from err
+    status = (await gateway.stores.fleet_status.statuses()).get(name, NOT_LOOKED_AT)
+    return await _shown_to(key, gateway, model, status)
+
+
+async def _shown_to(
+    key: Key, gateway: Gateway, model: ServedModel, status: ModelStatus
+) -> ModelShown | ServedShown:
+    answer = shown(model, status) if key.role is Role.ADMIN else shown_to_users(model, status)
+    if isinstance(answer, ModelShown):
+        queue = await gateway.stores.backlog.figures(model.name)
+        answer.waiting, answer.running = max(0, queue.length - queue.running), queue.running
+        answer.seconds_per_work = gateway.estimates.seconds_per_work(model.name)
+    return answer

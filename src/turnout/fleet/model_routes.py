@@ -1,0 +1,110 @@
+"""The registry over HTTP: models that workers can run, registered, looked at and removed by admins."""
+
+from fastapi import APIRouter, Request
+
+from turnout.engines.servers.engine_servers import check_served
+from turnout.errors import Conflict, Forbidden, NotFound, Unavailable
+from turnout.fleet.declared_models import DECLARATION, read_model
+from turnout.fleet.fleet_rules import Rules
+from turnout.fleet.model_json import ModelDeleted, ModelShown, ServedShown, shown
+from turnout.fleet.placement_rules import could_ever_fit, why_nowhere
+from turnout.fleet.serving import EngineKind, ServedModel, Standing
+from turnout.fleet.status_rules import NOT_LOOKED_AT, REGISTERED
+from turnout.gateway.bodies import json_body, read_json_value
+from turnout.gateway.gateway import Gateway, GatewayDep
+from turnout.gateway.problems import documented
+from turnout.tenants.audit_rules import AuditAction
+from turnout.tenants.audit_trail import AuditDep
+from turnout.tenants.auth import AdminDep
+
+_RULES = Rules()
+
+router = APIRouter(tags=["models"], responses=documented(401, 403, 500, 503))
+
+
+def _not_allowed(what: str, param: str) -> Forbidden:
+    said = f"{what} run code on workers: declare them in turnout.yaml, or set allow_registered_commands."
+    return Forbidden(said, param, "command_not_allowed")
+
+
+@router.post(
+    "/v1/models/register",
+    responses=documented(400, 413, 415),
+    openapi_extra=json_body(DECLARATION),
+    summary="Register a model",
+)
+async def register(
+    request: Request, admin: AdminDep, gateway: GatewayDep, audit: AuditDep
+) -> ModelShown | ServedShown:
+    """Registering a known alias again changes it: its replicas are replaced as they become idle. `notice` says why no worker
+    could run it now, if none could."""
+    model = read_model(await read_json_value(request))
+    if not gateway.config.allow_registered_commands:
+        if model.engine is EngineKind.COMMAND:
+            raise _not_allowed("Commands", "engine")
+        if model.video is not None and model.video.runs_named_code:
+            raise _not_allowed("Import paths", "video_engine")
+    check_served(model)
+    await audit.record(
+        admin, AuditAction.MODEL_REGISTERED, model.name, engine=model.engine, weights=model.weights
+    )
+    await gateway.stores.models.put(model)
+    gateway.catalog.invalidate()
+    answer = shown(model, REGISTERED)
+    answer.notice = await _why_nowhere(gateway, model)
+    return answer
+
+
+@router.post("/v1/models/{name}/wake", responses=documented(404), summary="Start a model now")
+async def wake(name: str, admin: AdminDep, gateway: GatewayDep, audit: AuditDep) -> ModelShown | ServedShown:
+    """It leaves again when nobody has asked for it for its idle time."""
+    model = await _known(gateway, name)
+    refusal = gateway.switchboard.refusal(name)
+    if refusal is not None:
+        raise Unavailable(refusal, "name", "model_unavailable")
+    await audit.record(admin, AuditAction.MODEL_WOKEN, name)
+    gateway.switchboard.wake(name)
+    return await _shown(gateway, model)
+
+
+@router.post("/v1/models/{name}/stop", responses=documented(404, 409), summary="Stop a model now")
+async def stop(name: str, admin: AdminDep, gateway: GatewayDep, audit: AuditDep) -> ModelShown | ServedShown:
+    """Its replicas finish what they have and leave; the next request wakes it again."""
+    model = await _known(gateway, name)
+    if model.min_replicas:
+        raise Conflict(f"{name} has min_replicas {model.min_replicas}.", "name", "kept_awake")
+    await audit.record(admin, AuditAction.MODEL_STOPPED, name)
+    gateway.switchboard.stop(name)
+    return await _shown(gateway, model)
+
+
+async def _why_nowhere(gateway: Gateway, model: ServedModel) -> str | None:
+    workers = gateway.stores.workers
+    beats = (await workers.heartbeats(list(await workers.enrolments()))).values()
+    machines = [beat.machine for beat in beats if _RULES.standing(beat.ago_s) is not Standing.GONE]
+    if any(could_ever_fit(model, machine) for machine in machines):
+        return None
+    if model.video is not None and not machines:
+        return None  # gangs on Ray need no worker
+    return why_nowhere(model, machines)
+
+
+async def _known(gateway: Gateway, name: str) -> ServedModel:
+    try:
+        return await gateway.stores.models.get(name)
+    except NotFound as err:
+        raise NotFound(f"There is no model {name[:100]}.", "model", "model_not_found") from err
+
+
+async def _shown(gateway: Gateway, model: ServedModel) -> ModelShown | ServedShown:
+    return shown(model, (await gateway.stores.fleet_status.statuses()).get(model.name, NOT_LOOKED_AT))
+
+
+@router.delete("/v1/models/{name}", responses=documented(404), summary="Remove a model")
+async def remove(name: str, admin: AdminDep, gateway: GatewayDep, audit: AuditDep) -> ModelDeleted:
+    """Its replicas leave once they are idle; its waiting tasks end with an error."""
+    await audit.record(admin, AuditAction.MODEL_REMOVED, name[:100])
+    if not await gateway.stores.models.remove(name):
+        raise NotFound(f"There is no model {name[:100]}.", "model", "model_not_found")
+    gateway.catalog.invalidate()
+    return ModelDeleted(id=name)

@@ -1,0 +1,209 @@
+"""Workers over HTTP: they register with a worker key, then send heartbeats with a secret of their own; admins list, drain
+and evict them. A worker is valid only as long as the key that it joined with.
+
+A worker only calls out, so it works behind any NAT that lets it reach this URL. Its answer is held open until its
+orders change, so that an order arrives at once.
+"""
+
+import hmac
+import secrets
+from typing import Annotated
+from urllib.parse import urlsplit
+
+from fastapi import APIRouter, Header, Request
+
+from turnout.errors import Forbidden, InvalidRequest, NotFound, TurnoutError, Unauthorized
+from turnout.fleet.fleet_rules import Rules
+from turnout.fleet.serving import TUNNEL, Enrolment, OrderSheet, Standing, StoredHeartbeat, WorkerId
+from turnout.fleet.worker_messages import (
+    EVICTED,
+    Draining,
+    Heartbeat,
+    Registered,
+    Registration,
+    WorkerEvicted,
+    WorkerList,
+    WorkerOrders,
+    WorkerShown,
+    replicas_shown,
+)
+from turnout.gateway.bodies import json_body, read_json
+from turnout.gateway.gateway import Gateway, GatewayDep
+from turnout.gateway.problems import documented
+from turnout.store.outbound import Outbound
+from turnout.tenants.audit_rules import AuditAction
+from turnout.tenants.audit_trail import AuditDep
+from turnout.tenants.auth import AdminDep, WorkerDep
+from turnout.tenants.key_rules import secret_digest
+from turnout.worker.relay_tokens import PROBE_PATH, probe_answer
+
+HEARTBEAT_S = 2.0
+_MAX_PROOF_BYTES = 256
+_RULES = Rules()
+_ADVICE = "Give a --public-url that gateways reach, or join with --tunnel if there is none."
+
+router = APIRouter(tags=["workers"], responses=documented(401, 403, 500, 503))
+
+
+@router.post(
+    "/workers/register",
+    responses=documented(400, 413, 415),
+    openapi_extra=json_body(Registration),
+    summary="Join as a worker",
+)
+async def register(request: Request, key: WorkerDep, gateway: GatewayDep, audit: AuditDep) -> Registered:
+    body = await read_json(request, Registration)
+    known = await gateway.stores.workers.enrolled(body.known_as) if body.known_as else None
+    if known is not None and not _is_its_secret(known, body.secret or ""):
+        raise Forbidden("That id belongs to another worker.", "known_as", "not_your_id")
+    if known is None and body.known_as:
+        await _refuse_evicted(gateway, body.known_as, body.secret or "")
+    address = "" if body.url == TUNNEL else await _probe(gateway.prober, body.url, body.probe_key)
+    worker = known.id if known else WorkerId(f"w-{secrets.token_hex(6)}")
+    secret = body.secret if known and body.secret else secrets.token_urlsafe(32)
+    await audit.record(key, AuditAction.WORKER_REGISTERED, worker, name=body.name, url=body.url)
+    await gateway.stores.workers.enrol(
+        Enrolment(worker, body.name, body.url, secret_digest(secret), key=key.id, address=address)
+    )
+    return Registered(id=worker, secret=secret, heartbeat_s=HEARTBEAT_S)
+
+
+@router.post(
+    "/workers/{worker_id}/heartbeat",
+    responses=documented(400, 404, 413, 415),
+    openapi_extra=json_body(Heartbeat),
+    summary="Tell a worker's state, hear its orders",
+)
+async def heartbeat(
+    worker_id: str,
+    request: Request,
+    gateway: GatewayDep,
+    authorization: Annotated[str | None, Header()] = None,
+) -> WorkerOrders:
+    enrolled = await identify_worker(gateway, worker_id, authorization)
+    worker = enrolled.id
+    body = await read_json(request, Heartbeat)
+    beat = StoredHeartbeat(body.machine, body.replicas, body.seen, gpu_time=body.gpu_time)
+    await gateway.stores.workers.heard(worker, beat)
+    gateways = tuple(await gateway.stores.demand.gateways()) if enrolled.url == TUNNEL else ()
+    async with gateway.revocations.workers.within(worker, evicted()):
+        sheet = await gateway.stores.orders.get(worker)
+        if sheet is None or sheet.version == body.seen:
+            sheet = await gateway.stores.orders.wait(worker, body.seen, body.wait_s)
+    sheet = sheet or OrderSheet(body.seen)
+    return WorkerOrders(version=sheet.version, orders=sheet.orders, gateways=gateways)
+
+
+@router.get("/workers", summary="List workers")
+async def index(admin: AdminDep, gateway: GatewayDep) -> WorkerList:
+    enrolments = await gateway.stores.workers.enrolments()
+    beats = await gateway.stores.workers.heartbeats(list(enrolments))
+    sheets = {
+        worker: await gateway.stores.orders.get(worker) for worker, beat in beats.items() if beat.reports
+    }
+    return WorkerList(
+        data=[
+            WorkerShown(
+                id=worker,
+                name=enrolment.name,
+                url=enrolment.url,
+                draining=enrolment.draining,
+                key=enrolment.key,
+                standing=_RULES.standing(beats[worker].ago_s) if worker in beats else Standing.GONE,
+                heard_ago_s=round(beats[worker].ago_s, 1) if worker in beats else None,
+                machine=beats[worker].machine if worker in beats else None,
+                replicas=replicas_shown(beats[worker], sheets.get(worker)) if worker in beats else (),
+            )
+            for worker, enrolment in sorted(enrolments.items())
+        ]
+    )
+
+
+@router.post(
+    "/workers/{worker_id}/drain",
+    responses=documented(400, 404, 413, 415),
+    openapi_extra=json_body(Draining),
+    summary="Take a worker out, or back in",
+)
+async def drain(
+    worker_id: str, request: Request, admin: AdminDep, gateway: GatewayDep, audit: AuditDep
+) -> Draining:
+    body = await read_json(request, Draining)
+    await audit.record(
+        admin, AuditAction.WORKER_DRAINED, worker_id[:100], draining=str(body.draining).lower()
+    )
+    try:
+        await gateway.stores.workers.set_draining(WorkerId(worker_id), body.draining)
+    except NotFound as err:
+        raise NotFound(f"There is no worker {worker_id[:100]}.", "worker_id", "worker_not_found") from err
+    return body
+
+
+@router.delete("/workers/{worker_id}", responses=documented(404), summary="Evict a worker")
+async def evict(worker_id: str, admin: AdminDep, gateway: GatewayDep, audit: AuditDep) -> WorkerEvicted:
+    """Ends it at once: its id and secret are of no more use, and what it serves goes to others. Its key stays valid."""
+    worker = await gateway.stores.workers.enrolled(WorkerId(worker_id))
+    if worker is None:
+        raise NotFound(f"There is no worker {worker_id[:100]}.", "worker_id", "worker_not_found")
+    await audit.record(admin, AuditAction.WORKER_EVICTED, worker.id, name=worker.name, key=worker.key)
+    await gateway.revocations.evict(worker, f"by {admin.id}")
+    return WorkerEvicted(id=worker.id, key=worker.key)
+
+
+async def _probe(prober: Outbound, url: str, probe_key: str) -> str:
+    """Asks whoever answers at `url` to prove that it is the worker that registers; returns the address that it is at.
+    Nothing secret is sent there, and of what it says only whether it is right is told."""
+    try:
+        address = urlsplit(url)
+        fine = address.scheme in ("http", "https") and bool(address.hostname) and address.port != 0
+    except ValueError:
+        address, fine = urlsplit(""), False
+    if not fine or address.username or address.path.strip("/") or address.query or address.fragment:
+        raise InvalidRequest(
+            "url must be http(s)://host:port, as gateways reach this worker.", "url", "invalid_value"
+        )
+    nonce = secrets.token_hex(16)
+    asked = f"{url.rstrip('/')}{PROBE_PATH}"
+    try:
+        at, answer = await prober.get_with_address(f"{asked}{nonce}", _MAX_PROOF_BYTES)
+    except TurnoutError as err:
+        raise InvalidRequest(
+            f"The gateway tried {asked}…: {err} {_ADVICE}", "url", "worker_unreachable"
+        ) from err
+    if not hmac.compare_digest(answer, probe_answer(probe_key, nonce).encode()):
+        raise InvalidRequest(
+            f"The gateway tried {asked}…: something else than this worker answers there. {_ADVICE}",
+            "url",
+            "not_this_worker",
+        )
+    return at
+
+
+async def identify_worker(gateway: Gateway, worker_id: str, authorization: str | None) -> Enrolment:
+    """The worker that calls, by its own secret; raises Unauthorized, and Forbidden for one that was evicted."""
+    enrolled = await gateway.stores.workers.enrolled(WorkerId(worker_id))
+    scheme, _, shown = (authorization or "").partition(" ")
+    secret = shown if scheme.lower() == "bearer" else ""
+    if enrolled is None:
+        await _refuse_evicted(gateway, WorkerId(worker_id), secret)
+    if enrolled is None or not _is_its_secret(enrolled, secret) or not enrolled.key:
+        raise Unauthorized("Register first: this is no worker's secret.", code="invalid_secret")
+    if not await gateway.keys.is_valid(enrolled.key):
+        await gateway.revocations.evict(enrolled, "its key is not valid any more")
+        raise evicted()
+    return enrolled
+
+
+async def _refuse_evicted(gateway: Gateway, worker: WorkerId, secret: str) -> None:
+    """Tells a worker that was evicted so, and nobody else."""
+    known = await gateway.stores.workers.evicted(worker)
+    if known is not None and _is_its_secret(known, secret):
+        raise evicted()
+
+
+def evicted() -> Forbidden:
+    return Forbidden("This worker was evicted, or its key revoked.", code=EVICTED)
+
+
+def _is_its_secret(worker: Enrolment, secret: str) -> bool:
+    return hmac.compare_digest(worker.digest, secret_digest(secret))

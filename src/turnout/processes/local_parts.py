@@ -1,0 +1,75 @@
+"""Runs the parts of a service on one machine as child processes: in order, restarted when they die, stopped
+in reverse order."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+
+from turnout.backoff import backoff_s
+from turnout.errors import Unavailable
+from turnout.processes.process import Process
+from turnout.telemetry.log import get_log
+
+log = get_log()
+
+DISMISSED = 20  # the exit code of a part that was told, by somebody else, that the service is to end
+_STEADY_S = 30.0  # a part that ran this long is restarted without delay
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """`start` returns once the part can be relied on by those that start after it."""
+
+    name: str
+    start: Callable[[], Awaitable[Process]]
+    grace_s: float
+
+
+async def run_parts(parts: Sequence[Part], stopping: asyncio.Event, ready: Callable[[], None]) -> None:
+    """Keeps all parts running until `stopping`, which a part that was dismissed sets, too; `ready` is called once all have been
+    started."""
+    stops = [asyncio.Event() for _ in parts]
+    watchers: list[asyncio.Task[None]] = []
+    async with asyncio.TaskGroup() as group:
+        try:
+            for part, stop in zip(parts, stops, strict=True):
+                process = await part.start()
+                watchers.append(group.create_task(_keep(part, process, stop, stopping), name=part.name))
+            ready()
+            await stopping.wait()
+        finally:
+            for watcher, stop in reversed(list(zip(watchers, stops, strict=False))):
+                stop.set()
+                await watcher
+
+
+async def _keep(part: Part, process: Process, stop: asyncio.Event, stopping: asyncio.Event) -> None:
+    """The only owner of a part's process: restarts it until told to stop."""
+    stopped = asyncio.create_task(stop.wait(), name=f"{part.name} stop")
+    failures = 0
+    while True:
+        began = time.monotonic()
+        ended = asyncio.create_task(process.wait(), name=f"{part.name} wait")
+        await asyncio.wait({ended, stopped}, return_when=asyncio.FIRST_COMPLETED)
+        if stopped.done():
+            await process.stop(part.grace_s)
+            return
+        process.kill()  # what is left of its group
+        if ended.result() == DISMISSED:
+            log.warning("service ends", part=part.name)
+            stopping.set()
+            return
+        log.warning("part died", part=part.name, code=ended.result(), said=process.last_words())
+        failures = 0 if time.monotonic() - began > _STEADY_S else failures + 1
+        while True:
+            await asyncio.wait({stopped}, timeout=backoff_s(failures + 1, 0.1, 10.0))
+            if stopped.done():
+                return
+            try:
+                process = await part.start()
+                break
+            except (Unavailable, OSError) as err:  # OSError: no space for its log, no memory for a process
+                failures += 1
+                log.error("part did not come back", part=part.name, error=str(err))
+        log.info("part restarted", part=part.name, pid=process.pid)

@@ -1,0 +1,70 @@
+"""Makes what a new installation on Kubernetes needs to know: passwords, the first admin key, the workers' key."""
+
+import asyncio
+import secrets
+import time
+from contextlib import aclosing
+from dataclasses import replace
+
+from turnout.errors import Misconfigured, Unavailable
+from turnout.fleet.hosts.kubernetes.cluster_secret import ClusterSecret
+from turnout.run.config import Config
+from turnout.run.stores import open_key_store
+from turnout.tasks.webhook_secret_rules import secret_of
+from turnout.telemetry.log import get_log
+from turnout.tenants.audit_rules import AuditAction, AuditEntry
+from turnout.tenants.key_rules import Key, Role, mint, split_token, tenant_of_new
+
+_RETRY_S = 2.0
+_KEYS = {"admin-key": Role.ADMIN, "worker-key": Role.WORKER}
+
+
+async def bootstrap(config: Config, secret: ClusterSecret, deadline_s: float, *, own_redis: bool) -> None:
+    """`own_redis`: the Redis is the installation's own and takes the Secret's password. Adds to the Secret what is missing there, and its keys to a Redis that has none. In a Redis with keys nothing is added:
+    a key that was revoked stays so. The webhook secret comes last: pods that name it start when there are keys."""
+    async with aclosing(secret):
+        values = await secret.add_missing(
+            {
+                "redis-password": secrets.token_urlsafe(32),
+                "ray-token": secrets.token_urlsafe(32),
+                **{
+                    name: mint(*_random(), tenant_of_new("", role, ""), role, "", 0.0)[1]
+                    for name, role in _KEYS.items()
+                },
+            }
+        )
+        keys = [_read(name, role, values[name]) for name, role in _KEYS.items()]
+        if own_redis:
+            config = replace(config, redis_password=values["redis-password"])
+        async with asyncio.timeout(deadline_s):
+            while True:
+                try:
+                    await _add(config, keys)
+                    break
+                except Unavailable as err:
+                    get_log().warning("redis not reached", error=str(err))
+                    await asyncio.sleep(_RETRY_S)
+        await secret.add_missing({"webhook-secret": secret_of(secrets.token_bytes(32))})
+
+
+async def _add(config: Config, keys: list[Key]) -> None:
+    async with open_key_store(config) as (store, audit):
+        if await store.all():
+            get_log().info("keys are there")
+            return
+        for key in keys:
+            detail = {"tenant": key.tenant, "role": key.role, "name": key.name}
+            await audit.add(AuditEntry(time.time(), "bootstrap", AuditAction.KEY_CREATED, key.id, "", detail))
+        await store.add(*keys)
+        get_log().info("keys added", keys=[key.id for key in keys])
+
+
+def _random() -> tuple[str, str]:
+    return secrets.token_hex(8), secrets.token_urlsafe(32)
+
+
+def _read(name: str, role: Role, token: str) -> Key:
+    parts = split_token(token)
+    if parts is None or not token.startswith("tk-"):
+        raise Misconfigured(f"{name} in the Secret is no key: tk-ID.SECRET")
+    return mint(*parts, tenant_of_new("", role, parts[0]), role, f"bootstrap {role}", time.time())[0]

@@ -1,0 +1,43 @@
+"""Runs the supervisor of ranks that are child processes: a whole gang on one machine, or one pod's ranks of a larger one."""
+
+from pathlib import Path
+
+from turnout.gang.exit_codes import ExitCode
+from turnout.gang.rank_place import Pod, RankDuties
+from turnout.gang.supervisor import GangSupervisor, gang_orders
+from turnout.run.config import Config
+from turnout.run.forked_ranks import ForkedRanks
+from turnout.run.signals import on_stop
+from turnout.run.stores import open_stores
+
+
+async def run_gang(config: Config, duties: RankDuties, ready_file: Path | None) -> int:
+    """A worker's gang."""
+    pod = Pod(0, 1, config.model(duties.model).ranks, None)
+    ranks = ForkedRanks(config, duties, pod, config.state_dir / "logs")
+    return await _supervise(config, duties, pod, ranks, ready_file, reforms=True)
+
+
+async def run_pod(config: Config, duties: RankDuties, pod: Pod, ready_file: Path | None) -> int:
+    """The ranks that one pod has. What they print comes out here; when one breaks, all end, and the pod with them."""
+    ranks = ForkedRanks(config, duties, pod, None)
+    return await _supervise(config, duties, pod, ranks, ready_file, reforms=False)
+
+
+async def _supervise(
+    config: Config,
+    duties: RankDuties,
+    pod: Pod,
+    ranks: ForkedRanks,
+    ready_file: Path | None,
+    *,
+    reforms: bool,
+) -> int:
+    orders = gang_orders(config, duties.model, duties.gang, pod.local_ranks, reforms=reforms)
+    async with open_stores(config) as stores:
+        supervisor = GangSupervisor(
+            orders, ranks, stores.queue, lambda: ready_file.touch() if ready_file else None
+        )
+        on_stop(supervisor.stop)
+        code = await supervisor.run()
+        return code if duties.once else ExitCode.COMPLETED  # only a gang for one task has a verdict to tell

@@ -1,0 +1,223 @@
+"""Runs a gateway: its adapters, and one server for HTTP and the relay."""
+
+import gc
+import ipaddress
+import math
+import secrets
+import shutil
+import socket
+import time
+from contextlib import aclosing, suppress
+from functools import partial
+from types import FrameType
+
+import uvicorn
+
+from turnout.chat.direct import DirectRoutes
+from turnout.errors import Misconfigured
+from turnout.fleet.gang_reports import GangReports
+from turnout.gateway.app import create_app
+from turnout.gateway.gateway import Gateway, GatewayStores, build_gateway
+from turnout.relay import RelaySettings
+from turnout.relay.connection_counts import read_networks
+from turnout.run.config import Config
+from turnout.run.open_files import raise_open_files
+from turnout.run.stores import Stores, find_url_signer, open_stores
+from turnout.run.tls import add_listener, certificate_expiry, client_tls, server_tls
+from turnout.store.address_rules import is_loopback_name
+from turnout.store.outbound import WORKERS, Outbound
+from turnout.tasks.image_pool import ImagePool
+from turnout.tasks.signed_urls import UrlSigner
+from turnout.tenants.key_store import KeyStore
+from turnout.tenants.oidc import OidcLogins
+from turnout.worker.host_identity import is_this_machine, network_name
+from turnout.worker.tunnel.gateway_end import GatewayTunnels
+
+_MAX_SOCKET_MESSAGE_BYTES = 64 * 1024  # twice what a tunnel's message has; clients only say their key
+_OTHER_FILES = 256  # of this process: Redis, engines, objects
+
+
+def new_task_id() -> str:
+    """Sorts by time: milliseconds, then chance."""
+    return f"{int(time.time() * 1000):012x}{secrets.token_hex(8)}"
+
+
+async def run_gateway(config: Config, listening: socket.socket, local: socket.socket | None = None) -> None:
+    """Serves HTTP on a socket that is bound already, so that a restart refuses no connection. `local` is one on loopback
+    that is never behind TLS, for the other parts on this machine."""
+    certificate = server_tls(config)
+    tls = client_tls(config.ca_file)
+    async with (
+        open_stores(config) as stores,
+        aclosing(Outbound(config.allow_private_urls)) as fetcher,
+        aclosing(Outbound(True, reach=WORKERS, tls=tls)) as prober,
+    ):
+        await _refuse_open_door(config, listening, stores.keys)
+        await stores.data.check_data()  # remembers which data this is
+
+        class Server(uvicorn.Server):
+            """Ends live streams before it waits for open requests, and itself if nobody keeps the loops running."""
+
+            async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+                await super().startup([])
+                await add_listener(self, listening, certificate.context if certificate else None)
+                if local is not None:
+                    await add_listener(self, local, None)
+
+            exit_at = math.inf
+
+            def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+                """A balancer goes on sending requests until it has noticed that this gateway leaves."""
+                if gateway.relay.leaving or not config.gateway_linger_s:
+                    return super().handle_exit(sig, frame)
+                gateway.relay.leave()
+                self.exit_at = time.monotonic() + config.gateway_linger_s
+
+            async def on_tick(self, counter: int) -> bool:
+                ending = await super().on_tick(counter) or time.monotonic() >= self.exit_at
+                return ending or not gateway.background.alive
+
+            async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+                gateway.live.stop()
+                await super().shutdown(sockets)
+                gateway.relay.close()
+
+        open_key = config.open_key if config.no_auth else None
+        gateway = gateway_on(
+            config,
+            stores,
+            fetcher,
+            prober,
+            relay_settings(config),
+            await find_url_signer(config, stores),
+            open_key=open_key,
+        )
+        settings = uvicorn.Config(
+            create_app(gateway),
+            http=gateway.relay.protocol,
+            ws="websockets-sansio",
+            lifespan="on",
+            ws_max_size=_MAX_SOCKET_MESSAGE_BYTES,
+            proxy_headers=False,  # the relay knows which proxies are trusted
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            timeout_graceful_shutdown=math.ceil(config.gateway_drain_s),
+        )
+        # What is there now stays: the collector need not look at all of it again for every few thousand requests.
+        gc.collect()
+        gc.freeze()
+        # A request makes hundreds of objects and leaves none: by default a submission would pay a twelfth of its CPU for looks.
+        gc.set_threshold(10_000)
+        await Server(settings).serve(sockets=[listening] if local is None else [listening, local])
+        await gateway.chat_usage.flush()  # also what was cut just now
+
+
+def relay_settings(config: Config) -> RelaySettings:
+    """Raises Misconfigured."""
+    proxies = tuple(one.strip() for one in config.trusted_proxies.split(",") if one.strip())
+    try:
+        read_networks(proxies)
+    except ValueError as err:
+        raise Misconfigured(f"trusted_proxies: {err}") from err
+    return RelaySettings(
+        max_connections=min(config.max_connections, raise_open_files() - _OTHER_FILES),
+        max_connections_per_address=config.max_connections_per_address,
+        trusted_proxies=proxies,
+        cors_origins=frozenset(origin.encode() for origin in config.allowed_origins),
+        max_body_bytes=config.max_body_bytes,
+        max_bodies_bytes=config.max_bodies_bytes,
+    )
+
+
+def gateway_on(
+    config: Config,
+    stores: Stores,
+    fetcher: Outbound,
+    prober: Outbound,
+    relay: RelaySettings,
+    urls: UrlSigner,
+    gangs: GangReports | None = None,
+    open_key: str | None = None,
+) -> Gateway:
+    """The gateway on these adapters; `gangs` says who tells of them, if it is not the store. `prober` calls the OpenID Connect
+    issuer, too. `open_key`: see `build_gateway`; only for a gateway that listens on loopback."""
+    tls = client_tls(config.ca_file)
+    return build_gateway(
+        config,
+        gateway_stores(stores, gangs),
+        images=ImagePool(config.max_image_pixels),
+        fetcher=fetcher,
+        prober=prober,
+        tunnels=GatewayTunnels(),
+        direct=DirectRoutes(network_name(), tls, is_this_machine),
+        relay_settings=relay,
+        tls=tls,
+        urls=urls,
+        logins=OidcLogins(config.oidc, prober, time.monotonic) if config.oidc else None,
+        open_key=open_key,
+        new_id=new_task_id,
+        new_seed=lambda: secrets.randbits(32),
+        disks=partial(_disks, config),
+        certificate_expiry=partial(certificate_expiry, config.tls_cert),
+    )
+
+
+def _disks(config: Config) -> dict[str, tuple[int, int]]:
+    """(size, free) of the disk that has the state directory, and of another one that objects lie on."""
+    found: dict[str, tuple[int, int]] = {}
+    directories = {"state": str(config.state_dir), "objects": config.blobs or ""}
+    for of, directory in directories.items():
+        if directory and "://" not in directory:
+            with suppress(OSError):
+                usage = shutil.disk_usage(directory)
+                found[of] = (usage.total, usage.free)
+    return found
+
+
+def gateway_stores(stores: Stores, gangs: GangReports | None = None) -> GatewayStores:
+    return GatewayStores(
+        tasks=stores.tasks,
+        events=stores.events,
+        backlog=stores.backlog,
+        keys=stores.keys,
+        sessions=stores.sessions,
+        dead_records=stores.dead_records,
+        history=stores.history,
+        audit=stores.audit,
+        webhook_secrets=stores.webhook_secrets,
+        shares=stores.shares,
+        blobs=stores.blobs,
+        mutex=stores.mutex,
+        models=stores.models,
+        workers=stores.workers,
+        orders=stores.orders,
+        routes=stores.routes,
+        demand=stores.demand,
+        fleet_status=stores.fleet_status,
+        quotas=stores.quotas,
+        usage=stores.usage,
+        budgets=stores.budgets,
+        gangs=gangs or stores.gangs,
+        data=stores.data,
+        spans=stores.spans,
+    )
+
+
+def check_open_mode(config: Config, host: str) -> None:
+    """Raises Misconfigured."""
+    if not is_loopback_name(f"[{host}]" if ":" in host else host):
+        raise Misconfigured(f"no_auth: {host} is not loopback, and anyone who reaches it could do everything")
+    _ = config.allowed_origins
+
+
+async def _refuse_open_door(config: Config, listening: socket.socket, keys: KeyStore) -> None:
+    host = str(listening.getsockname()[0])
+    if config.no_auth:
+        check_open_mode(config, host)
+        if config.open_key is None:
+            raise Misconfigured("no_auth is for `turnout up`")
+    if not ipaddress.ip_address(host).is_loopback and not await keys.all():
+        raise Misconfigured(
+            f"{host} is not loopback and there are no keys: make one with `turnout keys create --direct --role admin`"
+        )

@@ -1,0 +1,160 @@
+"""Runs a manager: housekeeping and the loop that decides where models live."""
+
+import asyncio
+import os
+import random
+import secrets
+import socket
+import time
+from collections.abc import Callable, Mapping
+from contextlib import aclosing
+from functools import partial
+
+from turnout.background import BackgroundLoops, Work
+from turnout.errors import Unavailable
+from turnout.fleet.fleet_rules import Rules
+from turnout.fleet.hosts.kubernetes.launching import launch_chore
+from turnout.fleet.manager_loop import FleetManager
+from turnout.fleet.model_store import ModelStore
+from turnout.fleet.video_model_rules import Runner
+from turnout.run.config import Config
+from turnout.run.signals import on_stop
+from turnout.run.state_dir import find_webhook_secret
+from turnout.run.stores import Stores, find_url_signer, open_stores
+from turnout.store.outbound import Outbound
+from turnout.tasks.housekeeping import Housekeeper
+from turnout.tasks.webhooks import deliver_due
+from turnout.telemetry.log import get_log
+from turnout.tenants.budget_accounts import BudgetAccounts
+
+_REPORT_S = 2.0
+
+
+async def run_manager(config: Config) -> None:
+    """The manager as a process of its own, until SIGTERM."""
+    stopping = asyncio.Event()
+    on_stop(stopping.set)
+    await manage(config, stopping)
+
+
+async def manage(
+    config: Config,
+    stopping: asyncio.Event,
+    gangs_by: Runner = Runner.WORKER,
+    reasons: Callable[[], Mapping[str, str]] = dict,
+    more: Mapping[str, Work] | None = None,
+) -> None:
+    """`gangs_by`: who runs the gangs of models that do not say it; `reasons`: why those models have none. `more`: loops that
+    run beside the manager's own."""
+    async with open_stores(config) as stores, aclosing(Outbound(config.allow_private_urls)) as fetcher:
+        await declare(config, stores.models)
+        secret = await find_webhook_secret(config, stores.webhook_secrets)
+        urls = await find_url_signer(config, stores)
+
+        async def deliver() -> None:
+            await deliver_due(
+                stores.outbox,
+                fetcher,
+                stores.webhook_secrets,
+                secret,
+                time.time,
+                retention_s=config.retention_s,
+                urls=urls,
+                chance=random.random,
+                spans=stores.spans,
+            )
+
+        budgets = BudgetAccounts(
+            stores.usage,
+            stores.budgets,
+            config.budgets,
+            config.gpu_prices,
+            config.currency,
+            fetcher,
+            stores.webhook_secrets,
+            secret,
+            time.time,
+            random.random,
+        )
+        manager = Housekeeper(
+            f"{socket.gethostname()}-{os.getpid()}",
+            stores.models,
+            stores.fleet_status,
+            stores.tasks,
+            stores.queue,
+            stores.backlog,
+            stores.blobs,
+            stores.mutex,
+            deliver,
+            config.lease_s,
+            config.retention_s,
+            launch_chore(config, stores),
+            budgets.look,
+        )
+        name = f"m-{secrets.token_hex(4)}"  # new for each process: replicas are named after it
+        rules = Rules(min_resident_s=config.min_resident_s)
+        fleet = fleet_manager(stores, name, rules, gangs_by, reasons)
+        loops = BackgroundLoops({**manager.loops(), "fleet": fleet.run, **(more or {})})
+        loops.add("loop report", partial(_report_loops, loops, stores, manager.id))
+        loops.add("declaration", partial(_keep_declared, config, stores.models))
+        async with loops.running():
+            await stopping.wait()
+        await fleet.leave()
+        await manager.leave()
+
+
+async def _report_loops(loops: BackgroundLoops, stores: Stores, owner: str) -> None:
+    """Lets gateways say in /ready how the loops of the manager at work are."""
+    while True:
+        try:
+            if await stores.mutex.holder("manager") == owner:
+                await stores.data.report_loops(loops.states())
+        except Unavailable as err:
+            get_log().warning("loops not reported", error=str(err))
+        await asyncio.sleep(_REPORT_S)
+
+
+async def _keep_declared(config: Config, models: ModelStore) -> None:
+    """When Redis has lost its data, the models of the configuration are declared again."""
+    while True:
+        await asyncio.sleep(_REPORT_S)
+        try:
+            if not await models.was_declared():
+                get_log().warning("models declared again", reason="the data was lost")
+                await declare(config, models)
+        except Unavailable as err:
+            get_log().warning("declaration not checked", error=str(err))
+
+
+def fleet_manager(
+    stores: Stores,
+    name: str,
+    rules: Rules,
+    gangs_by: Runner = Runner.WORKER,
+    reasons: Callable[[], Mapping[str, str]] = dict,
+) -> FleetManager:
+    return FleetManager(
+        name,
+        stores.manager_state,
+        stores.models,
+        stores.workers,
+        stores.demand,
+        stores.backlog,
+        stores.mutex,
+        stores.gangs,
+        stores.queue,
+        rules,
+        gangs_by,
+        reasons,
+    )
+
+
+async def declare(config: Config, models: ModelStore) -> None:
+    """Makes the registered models follow the configuration, waiting for Redis if need be."""
+    while True:
+        try:
+            for name in await models.declare(config.served):
+                get_log().info("model removed", model=name, by="configuration")
+            return
+        except Unavailable:
+            await asyncio.sleep(0.5)

@@ -1,0 +1,252 @@
+"""The whole service on one machine: an embedded Redis unless one is configured, a gateway, a manager, a worker."""
+
+import asyncio
+import errno
+import json
+import os
+import secrets
+import socket
+import time
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager, nullcontext
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+from turnout.background import BackgroundLoops
+from turnout.errors import Misconfigured
+from turnout.processes.child import LocalLauncher
+from turnout.processes.local_parts import Part, run_parts
+from turnout.processes.log_files import keep_bounded
+from turnout.processes.process import Process
+from turnout.run.config import Config, dump
+from turnout.run.open_files import raise_open_files
+from turnout.run.run_gateway import check_open_mode
+from turnout.run.run_manager import declare
+from turnout.run.signals import on_stop
+from turnout.run.state_dir import alone_on, find_webhook_secret, make_writable, write_private
+from turnout.run.stores import Stores, embedded_redis_dir, find_redis_url, open_stores
+from turnout.run.tls import server_tls
+from turnout.store.valkey import redis_url, start_valkey
+from turnout.tasks.task_rules import TenantId
+from turnout.tenants.key_rules import CODE_S, Role, matches, mint, secret_digest, split_token
+from turnout.tenants.key_store import KeyStore
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """How to reach the running service; the CLI reads URL and key from `service.json`. `public_url` is for others than this
+    machine: behind TLS the two differ, because nobody has a certificate for loopback. `page_link` logs a browser in,
+    once and within `CODE_S`."""
+
+    url: str
+    api_key: str
+    public_url: str
+    page_link: str
+
+
+@dataclass(frozen=True, slots=True)
+class RayCluster:
+    """Where gangs are to run; `address` None: on a cluster that is started here and ends with the service."""
+
+    address: str | None
+
+
+async def run_up(
+    config: Config, ready: Callable[[Address, asyncio.Event], None], cluster: RayCluster | None = None
+) -> None:
+    """Runs until SIGINT or SIGTERM, or until someone sets the event that `ready` is given. Gangs are children of
+    this machine's worker, or run on a Ray cluster."""
+    if config.no_auth:
+        check_open_mode(config, config.host)
+    make_writable(config.state_dir)
+    raise_open_files()  # the parts inherit it
+    stopping = asyncio.Event()
+    on_stop(stopping.set)
+    secure = server_tls(config) is not None
+    with (
+        alone_on(config.state_dir),
+        listen(config) as listening,
+        listen(replace(config, host="127.0.0.1", port=0)) if secure else nullcontext(listening) as local,
+    ):
+        launcher = LocalLauncher(config.state_dir / "logs")
+        async with _redis(config) as (url, redis_parts):
+            # The embedded server answers when a write is on its disk: there is nothing more to ask for.
+            accept_after = config.accept_after if config.redis_url else "write"
+            config = replace(
+                config,
+                redis_url=url,
+                redis_password=None,
+                redis_sentinel_password=None,
+                accept_after=accept_after,
+            )
+            async with open_stores(replace(config, traces_endpoint=None)) as stores:
+                address = await _address(config, stores, local, listening)
+                join_token = await _join_token(stores.keys)
+                # The gateway knows only registered models: they must be there before it answers.
+                await declare(config, stores.models)
+                await find_webhook_secret(
+                    config, stores.webhook_secrets
+                )  # whose copy is read here, wherever it signs
+            told = replace(
+                config,
+                public_url=config.public_url or address.public_url,
+                open_key=address.api_key if config.no_auth else None,
+            )
+            resolved = write_resolved(told)
+            options = ("--config", str(resolved))
+
+            async def gateway() -> Process:
+                fds = {"--fd": listening.fileno(), **({"--local-fd": local.fileno()} if secure else {})}
+                words = [word for name, fd in fds.items() for word in (name, str(fd))]
+                return await launcher.start(
+                    "gateway", ["gateway", *options, *words], pass_fds=list(fds.values())
+                )
+
+            async def manager() -> Process:
+                return await launcher.start("manager", ["manager", *options])
+
+            async def worker() -> Process:
+                return await launcher.start(
+                    "worker",
+                    ["worker", *options, "--join", address.url, "--listen-port", "0"],
+                    environ={"TURNOUT_JOIN_TOKEN": join_token},
+                )
+
+            async def ray() -> Process:
+                where = ["--address", cluster.address] if cluster and cluster.address else []
+                return await launcher.start("ray", ["ray", "serve", *options, *where])
+
+            managing = [] if cluster else [Part("manager", manager, 5.0)]
+            rendering = [Part("ray", ray, config.drain_s + 60.0)] if cluster else []
+            parts = [
+                *redis_parts,
+                *managing,
+                Part("gateway", gateway, 10.0),
+                *rendering,
+                Part("worker", worker, config.drain_s + 10.0),
+            ]
+            loops = BackgroundLoops(
+                {"logs": partial(keep_bounded, [config.state_dir / "logs"], config.log_quota_bytes)}
+            )
+            async with loops.running():
+                await run_parts(parts, stopping, lambda: ready(address, stopping))
+
+
+def write_resolved(config: Config) -> Path:
+    """The configuration as one private file, so that child processes see what this one sees."""
+    path = config.state_dir / "config.json"
+    write_private(path, json.dumps(dump(config), indent=1))
+    return path
+
+
+def listen(config: Config) -> socket.socket:
+    """Bound here and handed to the gateway, so that connections wait while a gateway restarts."""
+    try:
+        family = socket.getaddrinfo(config.host, config.port, type=socket.SOCK_STREAM)[0][0]
+        listening = socket.socket(family, socket.SOCK_STREAM)
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind((config.host, config.port))
+        listening.listen(1024)
+    except OSError as err:
+        ours = not isinstance(err, socket.gaierror) and err.errno != errno.EADDRNOTAVAIL
+        hint = (
+            "give another --port"
+            if ours
+            else "--host is an address of this machine, or 0.0.0.0 for all of them"
+        )
+        raise Misconfigured(f"cannot listen on {config.host}:{config.port}: {err.strerror}; {hint}") from err
+    return listening
+
+
+@asynccontextmanager
+async def _redis(config: Config) -> AsyncGenerator[tuple[str, list[Part]]]:
+    """The Redis to use: the configured one, or an embedded one as a part of this service."""
+    if config.redis_url:
+        yield find_redis_url(config), []
+        return
+    directory = embedded_redis_dir(config)
+    directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+    secret = directory / "password"
+    if not secret.exists():
+        write_private(secret, secrets.token_hex(24))
+    password = secret.read_text()
+    first = await start_valkey(directory, password, config.state_dir / "logs" / "redis.log")
+    running = iter([first])  # it is needed before the other parts start; a restart starts another
+
+    async def redis() -> Process:
+        return next(running, None) or await start_valkey(
+            directory, password, config.state_dir / "logs" / "redis.log"
+        )
+
+    try:
+        yield redis_url(directory, password), [Part("redis", redis, 10.0)]
+    finally:
+        if first.returncode is None:
+            await first.stop(10.0)
+
+
+async def _address(config: Config, stores: Stores, local: socket.socket, listening: socket.socket) -> Address:
+    """Keeps the key that an earlier run left, when it is still good; makes one otherwise."""
+    url = _url("http", local)
+    path = config.state_dir / "service.json"
+    token = _left_token(path)
+    parts = split_token(token) if token is not None and await _is_good(token, stores.keys) else None
+    if token is None or parts is None:
+        key, token = mint(
+            secrets.token_hex(6),
+            secrets.token_hex(24),
+            TenantId("default"),
+            Role.ADMIN,
+            "made by turnout up",
+            time.time(),
+        )
+        await stores.keys.add(key)
+        key_id = key.id
+    else:
+        key_id = parts[0]
+    write_private(path, json.dumps({"url": url, "api_key": token, "pid": os.getpid()}))
+    code = secrets.token_urlsafe(32)
+    await stores.sessions.put_code(secret_digest(code), key_id, CODE_S)
+    public_url = url if local is listening else _url("https", listening)
+    return Address(url, token, public_url, f"{public_url}/#code={code}")
+
+
+async def _join_token(keys: KeyStore) -> str:
+    """A key for the worker of this run; those of earlier runs are of no more use."""
+    name = "worker of turnout up"
+    for key in await keys.all():
+        if key.role is Role.WORKER and key.name == name:
+            await keys.revoke(key.id)
+    key, token = mint(
+        secrets.token_hex(6), secrets.token_hex(24), TenantId("default"), Role.WORKER, name, time.time()
+    )
+    await keys.add(key)
+    return token
+
+
+def _left_token(path: Path) -> str | None:
+    try:
+        found: object = json.loads(path.read_text())["api_key"]
+    except (FileNotFoundError, ValueError, KeyError, TypeError):
+        return None
+    return found if isinstance(found, str) else None
+
+
+async def _is_good(token: str, keys: KeyStore) -> bool:
+    parts = split_token(token)
+    if parts is None:
+        return False
+    key = await keys.find(parts[0])
+    return key is not None and matches(key, parts[1]) and not key.expired(time.time())
+
+
+def _url(scheme: str, listening: socket.socket) -> str:
+    host, port = listening.getsockname()[:2]
+    return f"{scheme}://{_reachable(host)}:{port}"
+
+
+def _reachable(host: str) -> str:
+    if host in ("0.0.0.0", "::"):
+        return "127.0.0.1"
+    return f"[{host}]" if ":" in host else host

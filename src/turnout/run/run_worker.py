@@ -1,0 +1,278 @@
+"""Runs a worker: it joins a gateway by HTTP and runs replicas for it, which are engine servers and, where it shares the
+service's Redis and object store, gangs."""
+
+import asyncio
+import importlib.util
+import json
+import os
+import random
+import secrets
+import shutil
+import socket
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping
+from contextlib import aclosing, asynccontextmanager, contextmanager
+from functools import partial
+from pathlib import Path
+
+import uvicorn
+from starlette.applications import Starlette
+
+from turnout.background import BackgroundLoops, Work
+from turnout.engines.servers import gang_launch as gang_launches
+from turnout.engines.servers.engine_servers import KEYED, Launch, Outside, Programs, plan_launch
+from turnout.engines.servers.gang_launch import GangProgram
+from turnout.engines.servers.launch_plan import LOOPBACK
+from turnout.engines.servers.llamacpp import builtin_weights
+from turnout.errors import Misconfigured
+from turnout.fleet.serving import TUNNEL, EngineKind, Machine, ReplicaId, ServedModel
+from turnout.processes.commands import LocalCommands
+from turnout.processes.log_files import keep_bounded
+from turnout.relay import Relay
+from turnout.run.config import Config, dump
+from turnout.run.joining import Joining, check_joining, gateway_tls, order_rules, warn_of_root
+from turnout.run.open_files import raise_open_files
+from turnout.run.signals import on_stop
+from turnout.run.state_dir import alone_on, make_private, write_private
+from turnout.run.stores import open_stores
+from turnout.worker.advertised_url import reachable_host
+from turnout.worker.direct_access import DirectAccess
+from turnout.worker.direct_messages import MAX_DIRECT_MESSAGE_BYTES
+from turnout.worker.engine_control import HttpEngine
+from turnout.worker.engine_ports import EnginePorts, check_engine_host
+from turnout.worker.gang_holdings import GangHoldings
+from turnout.worker.gpus import ReadGpus, open_gpus
+from turnout.worker.hardware import GpuGate, cached_weights, count_cpus, hub_cache, read_machine
+from turnout.worker.host_identity import network_name
+from turnout.worker.joiner import Joiner, JoinSettings
+from turnout.worker.order_rules import OrderRules
+from turnout.worker.orphans import Ledger
+from turnout.worker.proxy_admission import ProxyAdmission, worker_relay_settings
+from turnout.worker.proxy_app import control_app
+from turnout.worker.relay_tokens import relay_token
+from turnout.worker.replica_set import ReplicaSet, ReplicaSetContext
+from turnout.worker.tunnel.worker_end import Dial, Dialer
+from turnout.worker.vllm_programs import keep_zygote, python_of, vllm_program
+
+_PING_S = 5.0  # a gateway whose machine is gone is noticed after three of these at most
+
+
+async def run_engine_worker(config: Config, joining: Joining, listening: socket.socket) -> None:
+    """Joins, and serves what it is ordered to, until SIGTERM. Raises Misconfigured when it cannot join like this."""
+    check_joining(joining, config)
+    warn_of_root(joining)
+    if config.engine_host is not None:
+        check_engine_host(config.engine_host)
+    raise_open_files()
+    home = config.state_dir / (f"worker-{joining.name}" if joining.name else "worker")
+    make_private(home)
+    with alone_on(home):
+        try:
+            await _open_and_run(config, joining, listening, home)
+        except BaseExceptionGroup as group:  # not except*: what is raised there may be wrapped again
+            found = group.subgroup(Misconfigured)
+            if found is None:
+                raise
+            raise _first(found) from None
+
+
+async def _open_and_run(config: Config, joining: Joining, listening: socket.socket, home: Path) -> None:
+    rules, read_gpus = (
+        order_rules(config, joining, found_engines(config)),
+        open_gpus(os.environ.get("CUDA_VISIBLE_DEVICES")),
+    )
+    found = rules.engines
+    joiner = Joiner(
+        _join_settings(config, joining, listening, home), _machine_reader(config, found, read_gpus)
+    )
+    ledger, commands = Ledger(home / "engines.json"), LocalCommands(home / "logs")
+    zygote_at = home / "zygote"
+    programs = Programs(vllm=vllm_program(config, zygote_at, bool(read_gpus())), cpus=count_cpus())
+    gang_program = _gang_program(config, home, found)
+    logs = (home / "logs", config.state_dir / "logs")
+    beside: dict[str, Work] = {"logs": partial(keep_bounded, logs, config.log_quota_bytes)}
+    if config.vllm_zygote:
+        beside["zygote"] = partial(keep_zygote, python_of(config.vllm), commands, zygote_at)
+    if joining.tunnel:
+        beside["tunnels"] = _dialer(joining, joiner, listening).run
+
+    def changed() -> None:
+        joiner.changed()
+        direct.announce()
+        if gangs is not None:
+            gangs.changed()
+
+    async with aclosing(HttpEngine()) as engine, _open_gangs(config, ledger, found) as gangs:
+        context = ReplicaSetContext(
+            commands,
+            engine,
+            ledger,
+            _planner(config, rules, read_gpus, programs, gang_program),
+            GpuGate(read_gpus),
+            wait_acknowledged=lambda: direct.wait_acknowledged(),
+        )
+        async with ReplicaSet(context, changed) as replicas:
+            # Who gives a public URL has put something before this worker: gateways must not bypass it.
+            direct = DirectAccess(replicas, "" if joining.public_url else network_name())
+            await _run(joiner, replicas, direct, gangs, beside, listening)
+
+
+async def _run(
+    joiner: Joiner,
+    replicas: ReplicaSet,
+    direct: DirectAccess,
+    gangs: GangHoldings | None,
+    beside: Mapping[str, Work],
+    listening: socket.socket,
+) -> None:
+    """Serves until the joiner has left, and then ends everything else."""
+    admission = ProxyAdmission(
+        replicas, lambda: relay_token(joiner.identity.secret) if joiner.identity else None
+    )
+    relay = Relay(admission, worker_relay_settings())
+    loops = BackgroundLoops(beside, fatal=(Misconfigured,))
+    if gangs is not None:
+        loops.add("gangs", partial(gangs.run, replicas))
+    app = control_app(replicas, admission, direct, joiner.prove, loops.states)
+    server = _Server(_server_settings(app, relay))
+    async with asyncio.TaskGroup() as group:
+        serving = group.create_task(server.serve(sockets=[listening]), name="proxy")
+        serving.add_done_callback(lambda _: joiner.leave())  # nobody could reach the replicas
+        on_stop(joiner.leave)
+        await joiner.run(replicas, loops)
+        if gangs is not None:
+            await gangs.tend(replicas)  # puts back the tasks of gangs that did not leave in peace
+        relay.close()
+        server.should_exit = True
+        await serving
+
+
+def _server_settings(app: Starlette, relay: Relay) -> uvicorn.Config:
+    return uvicorn.Config(
+        app,
+        http=relay.protocol,
+        ws="websockets-sansio",
+        ws_max_size=MAX_DIRECT_MESSAGE_BYTES,
+        proxy_headers=False,
+        ws_ping_interval=_PING_S,
+        ws_ping_timeout=2 * _PING_S,
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=3,
+    )
+
+
+def _join_settings(config: Config, joining: Joining, listening: socket.socket, home: Path) -> JoinSettings:
+    host, port = listening.getsockname()[:2]
+    if joining.tunnel:
+        url = TUNNEL
+    else:
+        url = joining.public_url or f"http://{reachable_host(str(host), joining.url)}:{port}"
+    name = joining.name or socket.gethostname()
+    tls = gateway_tls(config, joining)
+    return JoinSettings(joining.url, joining.key, name, url, home / "identity.json", tls)
+
+
+def _machine_reader(
+    config: Config, found: frozenset[EngineKind], read_gpus: ReadGpus
+) -> Callable[[], Machine]:
+    hub = hub_cache(os.environ)
+
+    def read() -> Machine:
+        weights = [*builtin_weights(), *cached_weights(hub)]
+        return read_machine(
+            read_gpus,
+            weights,
+            engines=found,
+            max_memory_bytes=config.worker_memory_bytes,
+            disk=config.state_dir,
+        )
+
+    return read
+
+
+def _dialer(joining: Joining, joiner: Joiner, listening: socket.socket) -> Dialer:
+    host, port = listening.getsockname()[:2]
+
+    def dial() -> Dial | None:
+        identity = joiner.identity
+        if identity is None:
+            return None
+        base = joining.url.rstrip("/").replace("http", "ws", 1)
+        return Dial(f"{base}/workers/{identity.id}/tunnel", identity.secret)
+
+    return Dialer(
+        dial, lambda: joiner.gateways, lambda: asyncio.open_connection(host, port), joiner.settings.tls
+    )
+
+
+def _first(group: BaseExceptionGroup[Misconfigured]) -> Misconfigured:
+    first = group.exceptions[0]
+    return _first(first) if isinstance(first, BaseExceptionGroup) else first
+
+
+class _Server(uvicorn.Server):
+    """Leaves the signals to the joiner, which drains the engines first."""
+
+    @contextmanager
+    def capture_signals(self) -> Generator[None]:
+        yield
+
+
+def found_engines(config: Config) -> frozenset[EngineKind]:
+    """What this machine can run. Gangs take tasks from the service's queue and put videos into its object store, so they
+    need its Redis named."""
+    able = {
+        EngineKind.COMMAND: True,
+        EngineKind.LLAMACPP: importlib.util.find_spec("xllamacpp") is not None,
+        EngineKind.VLLM: shutil.which(config.vllm) is not None,
+        EngineKind.WAN: config.redis_url is not None
+        and all(importlib.util.find_spec(name) for name in ("torch", "diffusers")),
+    }
+    return frozenset(kind for kind, can in able.items() if can)
+
+
+@asynccontextmanager
+async def _open_gangs(
+    config: Config, ledger: Ledger, found: frozenset[EngineKind]
+) -> AsyncGenerator[GangHoldings | None]:
+    if EngineKind.WAN not in found:
+        yield None
+        return
+    async with open_stores(config) as stores:
+        yield GangHoldings(stores.queue, ledger.entries)
+
+
+def _gang_program(config: Config, home: Path, found: frozenset[EngineKind]) -> GangProgram | None:
+    if EngineKind.WAN not in found:
+        return None
+    run_dir = home / "gangs"
+    shutil.rmtree(run_dir, ignore_errors=True)
+    run_dir.mkdir(parents=True)
+    write_private(home / "config.json", json.dumps(dump(config), indent=1))
+    return GangProgram(home / "config.json", run_dir, config.drain_s)
+
+
+def _planner(
+    config: Config,
+    rules: OrderRules,
+    read_gpus: ReadGpus,
+    programs: Programs,
+    gang_program: GangProgram | None,
+) -> Callable[[ReplicaId, ServedModel, tuple[int, ...]], Launch]:
+    ports = EnginePorts(random.Random())
+
+    def plan(replica: ReplicaId, model: ServedModel, gpus: tuple[int, ...]) -> Launch:
+        all_gpus = read_gpus()
+        rules.check(replica, model, gpus, [gpu.index for gpu in all_gpus])
+        mine = [gpu for gpu in all_gpus if gpu.index in gpus]
+        if model.engine is EngineKind.WAN and gang_program is not None:
+            return gang_launches.plan(model, mine, replica, gang_program)
+        if model.engine not in KEYED:
+            return plan_launch(model, mine, ports.take(), programs)
+        # On loopback, too: other users and programs of this machine can reach it.
+        outside = Outside(config.engine_host or LOOPBACK, secrets.token_urlsafe(32))
+        return plan_launch(model, mine, ports.take(outside.host), programs, outside)
+
+    return plan

@@ -1,0 +1,172 @@
+"""The adapters on Redis and the object store that roles share."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from turnout.chat.quota_accounts import Quotas
+from turnout.errors import Misconfigured
+from turnout.fleet.fleet_store import FleetStatus, ManagerState
+from turnout.fleet.gang_reports import GangReportStore
+from turnout.fleet.model_store import ModelStore
+from turnout.fleet.route_table import DemandReports, RouteTable
+from turnout.fleet.worker_store import OrderStore, WorkerStore
+from turnout.run.config import Config
+from turnout.store.connection import RedisConnection
+from turnout.store.data_health import DataHealth
+from turnout.store.dead_records import DeadRecords
+from turnout.store.mutex import Mutex
+from turnout.store.object_store import Blobs, open_blobs
+from turnout.store.server_url import with_passwords
+from turnout.tasks.backlog import Backlog
+from turnout.tasks.share_store import ShareStore
+from turnout.tasks.signed_urls import UrlSigner
+from turnout.tasks.task_events import TaskEvents
+from turnout.tasks.task_log import TaskLog
+from turnout.tasks.task_queue import TaskQueue
+from turnout.tasks.task_traces import TaskTraces
+from turnout.tasks.webhook_outbox import Outbox
+from turnout.tasks.webhook_secret_store import WebhookSecretStore
+from turnout.telemetry.history_store import HistoryStore
+from turnout.telemetry.otlp import OtlpSpans
+from turnout.tenants.audit_log import AuditLog
+from turnout.tenants.budget_store import BudgetStore
+from turnout.tenants.key_store import KeyStore
+from turnout.tenants.session_store import SessionStore
+from turnout.tenants.usage_log import UsageLog
+
+
+@dataclass(frozen=True, slots=True)
+class Stores:
+    """One adapter for each port, all on one connection; whoever makes them closes them in the end. `spans` is None unless
+    traces are on."""
+
+    link: RedisConnection
+    blobs: Blobs
+    tasks: TaskLog
+    events: TaskEvents
+    queue: TaskQueue
+    backlog: Backlog
+    gangs: GangReportStore
+    keys: KeyStore
+    sessions: SessionStore
+    dead_records: DeadRecords
+    history: HistoryStore
+    audit: AuditLog
+    shares: ShareStore
+    quotas: Quotas
+    usage: UsageLog
+    budgets: BudgetStore
+    outbox: Outbox
+    webhook_secrets: WebhookSecretStore
+    mutex: Mutex
+    models: ModelStore
+    workers: WorkerStore
+    orders: OrderStore
+    routes: RouteTable
+    demand: DemandReports
+    manager_state: ManagerState
+    fleet_status: FleetStatus
+    data: DataHealth
+    spans: OtlpSpans | None = None
+
+    async def close(self) -> None:
+        await self.link.close()
+        if self.spans is not None:
+            await asyncio.to_thread(self.spans.close)
+
+
+def embedded_redis_dir(config: Config) -> Path:
+    return config.state_dir / "redis"
+
+
+def find_redis_url(config: Config) -> str:
+    """The configured server, or the embedded one that `turnout up` runs on this state directory."""
+    if config.redis_url:
+        return with_passwords(config.redis_url, config.redis_password, config.redis_sentinel_password)
+    from turnout.store.valkey import redis_url
+
+    password = embedded_redis_dir(config) / "password"
+    try:
+        return redis_url(embedded_redis_dir(config), password.read_text())
+    except FileNotFoundError as err:
+        raise Misconfigured(
+            f"no Redis: {config.state_dir} has no embedded one yet (turnout up makes it), and no --redis-url was given"
+        ) from err
+
+
+def new_stores(config: Config) -> Stores:
+    """Connects to nothing yet."""
+    link = RedisConnection(find_redis_url(config), config.redis_prefix, config.accept_after)
+    blobs = open_blobs(config.blobs or str(config.state_dir / "objects"), config.blobs_endpoint)
+    spans = OtlpSpans(config.traces_endpoint) if config.traces_endpoint else None
+    return stores_on(link, blobs, config.retention_s, spans)
+
+
+def stores_on(
+    link: RedisConnection, blobs: Blobs, retention_s: float, spans: OtlpSpans | None = None
+) -> Stores:
+    events = TaskEvents(link)
+    tasks = TaskLog(link, retention_s, TaskTraces(events, spans) if spans is not None else None)
+    return Stores(
+        link=link,
+        blobs=blobs,
+        tasks=tasks,
+        events=events,
+        queue=TaskQueue(link, tasks),
+        backlog=Backlog(link),
+        gangs=GangReportStore(link),
+        keys=KeyStore(link),
+        sessions=SessionStore(link),
+        dead_records=DeadRecords(link),
+        history=HistoryStore(link),
+        audit=AuditLog(link),
+        shares=ShareStore(link),
+        quotas=Quotas(link),
+        usage=UsageLog(link),
+        budgets=BudgetStore(link),
+        outbox=Outbox(link, tasks),
+        webhook_secrets=WebhookSecretStore(link),
+        mutex=Mutex(link),
+        models=ModelStore(link),
+        workers=WorkerStore(link),
+        orders=OrderStore(link),
+        routes=RouteTable(link),
+        demand=DemandReports(link),
+        manager_state=ManagerState(link),
+        fleet_status=FleetStatus(link),
+        data=DataHealth(link),
+        spans=spans,
+    )
+
+
+async def find_url_signer(config: Config, stores: Stores) -> UrlSigner:
+    base = (config.public_url or "").rstrip("/")
+    return UrlSigner(await stores.shares.url_secret(), base, config.url_ttl_s)
+
+
+@asynccontextmanager
+async def open_stores(config: Config) -> AsyncGenerator[Stores]:
+    stores = new_stores(config)
+    try:
+        yield stores
+    finally:
+        await stores.close()
+
+
+@asynccontextmanager
+async def open_connection(config: Config) -> AsyncGenerator[RedisConnection]:
+    link = RedisConnection(find_redis_url(config), config.redis_prefix, config.accept_after)
+    try:
+        yield link
+    finally:
+        await link.close()
+
+
+@asynccontextmanager
+async def open_key_store(config: Config) -> AsyncGenerator[tuple[KeyStore, AuditLog]]:
+    """The keys, and the log that every change of them goes to first."""
+    async with open_connection(config) as link:
+        yield KeyStore(link), AuditLog(link)

@@ -1,0 +1,128 @@
+"""TLS: which certificates our own clients trust, and with which one a server of ours answers."""
+
+import asyncio
+import socket
+import ssl
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, cast
+
+import uvicorn
+
+from turnout.errors import Misconfigured
+from turnout.run.config import Config
+from turnout.telemetry.log import get_log
+
+_CHECK_EVERY_S = 1.0
+_HANDSHAKE_S = 10.0
+
+
+def client_tls(ca_file: Path | None) -> ssl.SSLContext:
+    """Trusts the certificates in the file besides the system's."""
+    context = ssl.create_default_context()
+    if ca_file is not None:
+        try:
+            context.load_verify_locations(ca_file)
+        except (OSError, ssl.SSLError) as err:
+            raise Misconfigured(f"ca_file {ca_file}: {_reason(err)}") from err
+    return context
+
+
+def server_tls(config: Config) -> "ServerTls | None":
+    """Raises Misconfigured when the files cannot be used."""
+    if config.tls_cert is None:
+        if config.tls_key is not None:
+            raise Misconfigured("tls_key goes with tls_cert")
+        return None
+    return ServerTls(config.tls_cert, config.tls_key or config.tls_cert, time.monotonic)
+
+
+def certificate_expiry(cert: Path | None) -> float | None:
+    """When the certificate in the file ends (Unix time); None without one, or if it cannot be read."""
+    if cert is None:
+        return None
+    try:
+        # The only reader of certificates in the standard library; all else needs a connection.
+        decode = cast("Callable[[str], dict[str, str]]", cast("Any", ssl)._ssl._test_decode_cert)
+        return float(ssl.cert_time_to_seconds(decode(str(cert))["notAfter"]))
+    except (AttributeError, KeyError, OSError, ValueError):  # an SSLError is an OSError
+        return None
+
+
+class ServerTls:
+    """A certificate that may change while it is used. `context` is for a server; it never changes. At a handshake it hands
+    over to one with the files as they are now, which are looked at once a second at most. So no loop is needed, and
+    connections that are open stay as they are. Files that cannot be read leave the last good ones in use."""
+
+    def __init__(self, cert: Path, key: Path, now: Callable[[], float]) -> None:
+        self._cert = cert
+        self._key = key
+        self._now = now
+        try:
+            self._stamp = self._look()
+            self.context = self._current = self._load()
+        except (OSError, ssl.SSLError) as err:
+            raise Misconfigured(f"tls_cert {cert}, tls_key {key}: {_reason(err)}") from err
+        self._checked_at = now()
+        self.context.sni_callback = self._choose
+
+    def _choose(self, connection: ssl.SSLObject, name: str | None, context: ssl.SSLContext) -> None:
+        """The ssl module calls it at each handshake, also for a client that names no server."""
+        if self._now() - self._checked_at >= _CHECK_EVERY_S:
+            self._checked_at = self._now()
+            self._reload()
+        connection.context = self._current
+
+    def _reload(self) -> None:
+        try:
+            stamp = self._look()
+            if stamp == self._stamp:
+                return
+            self._stamp = stamp  # a broken file is said once, and tried again when it changes
+            self._current = self._load()
+            get_log().info("certificate reloaded", file=str(self._cert))
+        except (OSError, ssl.SSLError) as err:
+            get_log().error("certificate not reloaded", file=str(self._cert), reason=_reason(err))
+
+    def _load(self) -> ssl.SSLContext:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        context.set_alpn_protocols(["http/1.1"])
+        context.load_cert_chain(self._cert, self._key, password=_no_password)
+        return context
+
+    def _look(self) -> tuple[tuple[int, int, int], ...]:
+        stats = [path.stat() for path in (self._cert, self._key)]
+        return tuple((stat.st_mtime_ns, stat.st_size, stat.st_ino) for stat in stats)
+
+
+async def add_listener(server: uvicorn.Server, listening: socket.socket, tls: ssl.SSLContext | None) -> None:
+    """Lets a server that has started take connections from one more socket. uvicorn has one certificate for all sockets,
+    and a handshake that may last a minute."""
+    loop = asyncio.get_running_loop()
+    config = server.config
+
+    def protocol() -> asyncio.Protocol:
+        made = cast("Callable[..., asyncio.Protocol]", config.http_protocol_class)
+        return made(
+            config=config, server_state=server.server_state, app_state=server.lifespan.state, _loop=loop
+        )
+
+    limit_s = None if tls is None else _HANDSHAKE_S
+    server.servers.append(
+        await loop.create_server(
+            protocol, sock=listening, ssl=tls, backlog=config.backlog, ssl_handshake_timeout=limit_s
+        )
+    )
+
+
+def _no_password() -> str:
+    """Without this OpenSSL would ask for the password of an encrypted key on the terminal, and wait."""
+    raise ssl.SSLError("the key is encrypted; give one without a password")
+
+
+def _reason(err: OSError) -> str:
+    if isinstance(err, ssl.SSLError):
+        return str(err.reason or err).lower().replace("_", " ")
+    return err.strerror or str(err)

@@ -1,0 +1,59 @@
+-- Binds the next turn to the task that is next by tenant, priority and age, or to `wanted` if that one waits. Returns its
+-- id, or nothing.
+-- The task itself is written by the commit that follows. If the claimer dies before that, the turn's lease runs
+-- out like any other. A gang that is `loading` gets one only while no other gang is at work on the model, and only a task
+-- that has waited for `loading_wait_ms` (tasks/fairness_rules).
+local model, gang, max_running, loading, loading_wait_ms, wanted = unpack(ARGV)
+local function left_to_others(id)
+  if loading ~= '1' or wanted ~= '' then return false end
+  ensure_group(queue_key(model))
+  if redis.call('XPENDING', queue_key(model), GROUP)[1] > 0 then return true end
+  local time, since = redis.call('TIME'), tonumber(redis.call('ZSCORE', unfinished_key(model), id) or '0')
+  return time[1] * 1000 + time[2] / 1000 - since < tonumber(loading_wait_ms)
+end
+if redis.call('EXISTS', closed_key(gang)) == 1 then return false end
+local tenants = redis.call('ZRANGE', tenants_key(model), 0, -1, 'WITHSCORES')
+local first = tonumber(tenants[2])
+if wanted ~= '' then
+  local tenant = redis.call('HGET', task_key(wanted), 'tenant') or ''
+  if not redis.call('ZSCORE', waiting_key(model, tenant), wanted) then return false end
+  tenants = {tenant, redis.call('ZSCORE', tenants_key(model), tenant) or '0'}
+end
+for i = 1, #tenants, 2 do
+  local tenant, tag = tenants[i], tonumber(tenants[i + 1])
+  local running = tonumber(redis.call('HGET', counts_key(tenant), 'running') or '0') or 0
+  local id = wanted ~= '' and wanted or redis.call('ZRANGE', waiting_key(model, tenant), 0, 0)[1]
+  if not id then  -- its line is gone: someone deleted it, or it was damaged
+    redis.call('ZREM', tenants_key(model), tenant)
+  elseif running < tonumber(max_running) then
+    if left_to_others(id) then return false end
+    local queue = queue_key(model)
+    ensure_group(queue)
+    local read = redis.call('XREADGROUP', 'GROUP', GROUP, gang, 'COUNT', 1, 'STREAMS', queue, '>')
+    if not read then  -- a turn was lost (someone deleted the stream): the waiting task is what counts
+      add_turn(model)
+      read = redis.call('XREADGROUP', 'GROUP', GROUP, gang, 'COUNT', 1, 'STREAMS', queue, '>')
+    end
+    local turn = read[1][2][1][1]
+    stop_waiting(model, tenant, id)
+    if wanted == '' or tag == first then
+      end_turn(model, tenant, tag)
+    else  -- it was not this tenant's turn: it pays, and those who were passed over lose nothing
+      redis.call('ZADD', served_key(model), tag + 1, tenant)
+      redis.call('ZADD', tenants_key(model), 'XX', tag + 1, tenant)
+    end
+    for j = 1, i - 1, 2 do  -- to be passed over earns no credit
+      redis.call('ZADD', tenants_key(model), 'XX', tag, tenants[j])
+    end
+    if redis.call('EXISTS', task_key(id)) == 0 then  -- it expired while waiting
+      drop_turn(model, turn)
+      redis.call('ZREM', unfinished_key(model), id)
+      return false
+    end
+    redis.call('HSET', bound_key(model), turn, id)
+    redis.call('HSET', task_key(id), 'turn', turn, 'gang', gang)
+    count(counts_key(tenant), 'running', 1)
+    return id
+  end
+end
+return false

@@ -1,0 +1,139 @@
+"""The one housekeeper: leases that ran out, tasks nobody took or ever will, webhooks that are due, objects past their
+time.
+
+Any number may run; the one that holds the mutex works, the others wait. All its state is in Redis.
+"""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from functools import partial
+
+from turnout.background import Work
+from turnout.errors import Newer, NotFound, Stale, Unavailable
+from turnout.fleet.fleet_store import FleetStatus
+from turnout.fleet.model_store import ModelStore
+from turnout.store.mutex import Mutex
+from turnout.store.object_store import Blobs
+from turnout.tasks.backlog import Backlog
+from turnout.tasks.lease_rules import LeaseWatch
+from turnout.tasks.task_log import TaskLog
+from turnout.tasks.task_queue import TaskQueue
+from turnout.tasks.task_rules import NOBODY_TOOK_IT, Expired, TaskFailure, TaskId
+from turnout.telemetry.log import get_log
+
+log = get_log()
+
+_TICK_S = 1.0
+_LOOKS = 8  # at the leases, in one lease
+_MUTEX_S = 10.0
+_SWEEP_EVERY_S = 3600.0
+_LAUNCH_EVERY_S = 2.0
+_BUDGETS_EVERY_S = 10.0
+_JOIN_S = 60.0  # how long a task waits for a machine that can run its model to join
+
+
+@dataclass(frozen=True, slots=True)
+class Housekeeper:
+    """`deliver` sends the webhooks that are due; `look_at_budgets` adds up what tenants spent; `launch` looks after jobs for
+    tasks, where there are any."""
+
+    id: str
+    models: ModelStore
+    fleet_status: FleetStatus
+    tasks: TaskLog
+    queue: TaskQueue
+    backlog: Backlog
+    blobs: Blobs
+    mutex: Mutex
+    deliver: Callable[[], Awaitable[None]]
+    lease_s: float
+    retention_s: float
+    launch: Callable[[], Awaitable[None]] | None = None
+    look_at_budgets: Callable[[], Awaitable[None]] | None = None
+    watches: dict[str, LeaseWatch] = field(default_factory=dict[str, LeaseWatch])
+
+    def loops(self) -> dict[str, Work]:
+        """The chores, by name: each runs for ever."""
+        chores = (
+            ("leases", self._reap, min(_TICK_S, self.lease_s / _LOOKS)),
+            ("expiry", self._expire, 60.0),
+            ("dismissal", self._dismiss, 3.0),
+            ("webhooks", self.deliver, _TICK_S),
+            ("sweep", self._sweep, _SWEEP_EVERY_S),
+            *((("jobs", self.launch, _LAUNCH_EVERY_S),) if self.launch else ()),
+            *((("budgets", self.look_at_budgets, _BUDGETS_EVERY_S),) if self.look_at_budgets else ()),
+        )
+        return {name: partial(self._repeat, name, chore, every_s) for name, chore, every_s in chores}
+
+    async def leave(self) -> None:
+        """Lets another one work at once; call it when the loops have ended."""
+        try:
+            await self.mutex.drop("manager", self.id)
+        except Unavailable as err:
+            log.warning("right to keep house left to lapse", error=str(err))
+
+    async def _repeat(self, name: str, chore: Callable[[], Awaitable[None]], every_s: float) -> None:
+        due = 0.0
+        while True:
+            try:
+                if await self.mutex.hold("manager", self.id, _MUTEX_S) and time.monotonic() >= due:
+                    await chore()
+                    due = time.monotonic() + every_s
+            except Unavailable as err:
+                log.warning("chore put off", chore=name, error=str(err))
+            await asyncio.sleep(min(_TICK_S, every_s))
+
+    async def _reap(self) -> None:
+        try:
+            for model in await self.backlog.models():
+                watch = self.watches.setdefault(model, LeaseWatch(self.lease_s))
+                asked_at = time.monotonic()
+                held = await self.queue.leases(model)
+                for overdue in watch.look(held, asked_at, time.monotonic()):
+                    task = await self.queue.take_back(overdue)
+                    if task is not None:
+                        log.warning("lease ran out", **task.log_ids, state=task.state)
+        except Unavailable:
+            for watch in self.watches.values():
+                watch.interrupted()
+            raise
+
+    async def _expire(self) -> None:
+        for model in await self.backlog.models():
+            for task_id in await self.backlog.unfinished(model, self.retention_s):
+                await self._end(task_id, NOBODY_TOOK_IT)
+
+    async def _dismiss(self) -> None:
+        """Ends the waiting tasks of models that were removed, and of those that no machine can run."""
+        registered, known = await self.models.names(), await self.models.all()
+        given_up = await self.fleet_status.given_up()
+        for model in await self.backlog.models():
+            refusal = given_up.get(model)
+            if model not in registered or (model in known and known[model].video is None):
+                failure, age_s = TaskFailure("model_removed", f"The model {model} was removed."), 0.0
+            elif refusal is not None and refusal.until is None:
+                failure = TaskFailure("model_unavailable", f"{model} cannot be served: {refusal.reason}.")
+                age_s = _JOIN_S
+            else:
+                continue
+            for task_id in await self.backlog.unfinished(model, age_s):
+                await self._end(task_id, failure)
+            if model not in registered:
+                await self.backlog.forget(model)
+
+    async def _end(self, task_id: TaskId, failure: TaskFailure) -> None:
+        try:
+            await self.tasks.apply(task_id, Expired(time.time(), failure))
+            log.warning("task ended unrendered", task=task_id, why=failure.code)
+        except (Stale, NotFound, Newer):
+            return  # it is being rendered at last, it is gone, or not ours to judge
+
+    async def _sweep(self) -> None:
+        """Objects outlive their task by nothing: both go after the retention."""
+        before = await self.backlog.now() - self.retention_s
+        old = [blob.key async for blob in self.blobs.list("tasks/") if blob.modified_at < before]
+        await self.blobs.delete(old)
+        if old:
+            log.info("objects swept", count=len(old))

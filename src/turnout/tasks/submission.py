@@ -1,0 +1,293 @@
+"""From a request to an accepted task: choose the model, settle the spec, store the first frame, submit.
+
+Cheap checks come before anything is fetched or stored; what is refused leaves nothing behind.
+"""
+
+import hashlib
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from turnout.errors import Conflict, InvalidRequest, Limited, NotFound, OverBudget, Unavailable
+from turnout.fleet.catalog import Catalog
+from turnout.fleet.video_model_rules import Model
+from turnout.run.config import Config
+from turnout.store.object_store import Blobs
+from turnout.store.outbound import Outbound
+from turnout.tasks.data_urls import from_data_url
+from turnout.tasks.image_fitting import FrameSize
+from turnout.tasks.image_pool import ImagePool
+from turnout.tasks.object_keys import input_image
+from turnout.tasks.submission_headers import SubmissionHeaders
+from turnout.tasks.task_log import TaskLog
+from turnout.tasks.task_rules import Idempotency, Task, TaskId, TenantId
+from turnout.tasks.video_body import VideoBody
+from turnout.tasks.video_json import RemixRequest, VideoRequest
+from turnout.tasks.video_rules import ImageUse, RequestedVideo, VideoSpec, settle
+from turnout.telemetry.log import get_log
+from turnout.tenants.budget_checks import BudgetChecks
+from turnout.tenants.key_rules import Key
+
+_MAX_URL_CHARS = 2048
+
+
+@dataclass(frozen=True, slots=True)
+class _ImageSource:
+    """Where a first frame comes from, and the parameter to name when it is bad."""
+
+    source: bytes | str
+    param: str
+
+
+@dataclass(frozen=True, slots=True)
+class Submissions:
+    """`refusal` says why a model cannot be served now; None when it can, or may be soon. `fetcher` calls addresses that
+    users name."""
+
+    config: Config
+    tasks: TaskLog
+    blobs: Blobs
+    images: ImagePool
+    fetcher: Outbound
+    catalog: Catalog
+    refusal: Callable[[str], str | None]
+    budgets: BudgetChecks
+    now: Callable[[], float]
+    new_id: Callable[[], str]
+    new_seed: Callable[[], int]
+
+    async def create(self, body: VideoBody, key: Key, headers: SubmissionHeaders) -> tuple[Task, int | None]:
+        """The task, and how many are served before it."""
+        request = body.request
+        image = _image_source(body)
+        task_id = TaskId(f"video_{self.new_id()}")
+        requested = _requested(request, input_image(task_id) if image else None)
+        seed = self.new_seed() if request.seed is None else request.seed
+        model, spec = await self._choose(request.model, requested, seed)
+        await self.check_webhook(request.webhook_url)
+        frame = None if image is None else await self._frame(image, spec, key.tenant)
+        task = self._task(task_id, key, model, spec, headers, request.webhook_url, name=request.task_id)
+        idempotency = _idempotency(headers, "create", lambda: _canonical(body), request.task_id)
+        return await self._submit(task, frame, idempotency)
+
+    async def remix(
+        self, source: Task, request: RemixRequest, key: Key, headers: SubmissionHeaders
+    ) -> tuple[Task, int | None]:
+        """The same spec, with another prompt or seed."""
+        task_id = TaskId(f"video_{self.new_id()}")
+        old = source.spec
+        seed = old.seed if request.seed is None else request.seed
+        image = input_image(task_id) if old.image else None
+        requested = RequestedVideo(
+            prompt=old.prompt if request.prompt is None else request.prompt,
+            negative_prompt=old.negative_prompt,
+            size=f"{old.width}x{old.height}",
+            frames=old.frames,
+            fps=old.fps,
+            steps=old.steps,
+            guidance=old.guidance,
+            shift=old.shift,
+            guided_share=old.guided_share,
+            step_cache=old.step_cache,
+            loras=[f"{use.name}:{use.strength!r}" for use in old.loras],
+            seed=seed,
+            image=image,
+        )
+        model, spec = await self._choose(source.model, requested, seed)
+        await self.check_webhook(request.webhook_url)
+        frame = await self.blobs.get(old.image) if old.image else None
+        task = self._task(task_id, key, model, spec, headers, request.webhook_url, remixed_from=source.id)
+        idempotency = _idempotency(
+            headers, "remix", lambda: f"{source.id}\n{request.model_dump_json(exclude_none=True)}".encode()
+        )
+        return await self._submit(task, frame, idempotency)
+
+    async def _choose(
+        self, name: str | None, requested: RequestedVideo, seed: int
+    ) -> tuple[Model, VideoSpec]:
+        """Raises NotFound, InvalidRequest, and Unavailable for a model that no machine can run now."""
+        served = await self.catalog.find(name) if name is not None else None
+        if served is not None and served.video is None:
+            raise InvalidRequest(f"{name} does not make videos.", "model", "wrong_kind")
+        model, spec = _choose(await self.catalog.videos(), name, requested, seed)
+        refusal = self.refusal(model.name)
+        if refusal is not None:
+            raise Unavailable(
+                f"{model.name} cannot be served: {refusal}", "model", "model_unavailable", retry_after_s=10
+            )
+        return model, spec
+
+    def _task(
+        self,
+        task_id: TaskId,
+        key: Key,
+        model: Model,
+        spec: VideoSpec,
+        headers: SubmissionHeaders,
+        webhook_url: str | None,
+        name: str | None = None,
+        remixed_from: TaskId | None = None,
+    ) -> Task:
+        return Task(
+            id=task_id,
+            tenant=key.tenant,
+            model=model.name,
+            spec=spec,
+            created_at=self.now(),
+            priority=headers.priority,
+            max_attempts=self.config.max_attempts,
+            webhook_url=webhook_url,
+            traceparent=headers.traceparent,
+            name=name,
+            remixed_from=remixed_from,
+        )
+
+    async def _submit(
+        self, task: Task, frame: bytes | None, idempotency: Idempotency | None
+    ) -> tuple[Task, int | None]:
+        await self._check_budget(task.tenant, idempotency)
+        kept = input_image(task.id)
+        if frame is not None:
+            await self.blobs.put(kept, frame, "image/png")
+        try:
+            accepted, position = await self.tasks.submit_in_line(task, self.config.limits, idempotency)
+        except (Conflict, Limited, NotFound):
+            # Only a clear refusal: when Redis did not answer, the task may well have been accepted.
+            if frame is not None:
+                await self.blobs.delete([kept])
+            raise
+        if accepted.id != task.id:
+            if frame is not None:
+                await self.blobs.delete([kept])
+            return accepted, position
+        get_log().info("task submitted", task=task.id, tenant=task.tenant, model=task.model)
+        return accepted, position
+
+    async def _check_budget(self, tenant: TenantId, idempotency: Idempotency | None) -> None:
+        """Raises OverBudget, but not for what was accepted before."""
+        try:
+            self.budgets.refuse_if_spent(tenant)
+        except OverBudget:
+            if idempotency is None or await self.tasks.named(tenant, idempotency.key) is None:
+                raise
+
+    async def check_webhook(self, url: str | None, param: str = "webhook_url") -> None:
+        if url is not None:
+            with _blaming(param, url):
+                await self.fetcher.check(url)
+
+    async def _frame(self, image: _ImageSource, spec: VideoSpec, tenant: TenantId) -> bytes:
+        config = self.config
+        source, param = image.source, image.param
+        if isinstance(source, str):
+            if source.startswith("data:"):
+                source = from_data_url(source, param)
+            else:
+                with _blaming(param, source):
+                    source = await self.fetcher.get(source, config.max_body_bytes)
+        try:
+            size = FrameSize(spec.width, spec.height, config.max_image_pixels)
+            return await self.images.fit(source, size, tenant)
+        except InvalidRequest as err:
+            err.param = param
+            raise
+
+
+@contextmanager
+def _blaming(param: str, url: str) -> Generator[None]:
+    """Names the parameter that a URL came in, when it is refused."""
+    if len(url) > _MAX_URL_CHARS:
+        raise InvalidRequest(f"{param} is over {_MAX_URL_CHARS} characters.", param, "string_too_long")
+    try:
+        yield
+    except InvalidRequest as err:
+        err.param = param
+        raise
+
+
+def _image_source(body: VideoBody) -> _ImageSource | None:
+    request = body.request
+    given = [
+        _ImageSource(source, param)
+        for source, param in (
+            (body.upload, "input_reference"),
+            (request.input_reference and request.input_reference.image_url, "input_reference.image_url"),
+            (request.image_url, "image_url"),
+        )
+        if source is not None
+    ]
+    if len(given) > 1:
+        raise InvalidRequest("Give one image: input_reference or image_url.", given[1].param, "invalid_value")
+    return given[0] if given else None
+
+
+def _requested(request: VideoRequest, image: str | None) -> RequestedVideo:
+    return RequestedVideo(
+        prompt=request.prompt,
+        negative_prompt=request.negative_prompt,
+        size=request.size,
+        seconds=request.seconds,
+        frames=request.frames,
+        fps=request.fps,
+        steps=request.steps,
+        guidance=request.guidance,
+        shift=request.shift,
+        guided_share=request.guided_share,
+        step_cache=request.step_cache,
+        loras=request.loras,
+        seed=request.seed,
+        image=image,
+    )
+
+
+def _choose(
+    models: Sequence[Model], name: str | None, requested: RequestedVideo, fallback_seed: int
+) -> tuple[Model, VideoSpec]:
+    """The named model, or the first that can do it; raises what the likeliest one says when none can."""
+    if name is not None:
+        model = next((m for m in models if m.name == name), None)
+        if model is None:
+            raise NotFound(f"There is no model {name[:100]}.", "model", "model_not_found")
+        return model, _settle(model, requested, fallback_seed)
+    unfit = ImageUse.REQUIRED if requested.image is None else ImageUse.NONE
+    likely = [m for m in models if m.rules.image is not unfit] or list(models)
+    refusal: InvalidRequest | None = None
+    for model in likely:
+        try:
+            return model, _settle(model, requested, fallback_seed)
+        except InvalidRequest as err:
+            refusal = refusal or err
+    raise refusal or NotFound("No video model is registered.", "model", "model_not_found")
+
+
+def _settle(model: Model, requested: RequestedVideo, seed: int) -> VideoSpec:
+    return settle(
+        requested,
+        model.rules,
+        ulysses=model.ulysses,
+        seed=seed,
+        fp8=model.fp8,
+        loras=model.loras,
+        usual_loras=model.usual_loras,
+    )
+
+
+def _canonical(body: VideoBody) -> bytes:
+    """The same for a form and for JSON that ask for the same."""
+    words = body.request.model_dump_json(exclude_none=True).encode()
+    return words if body.upload is None else words + hashlib.sha256(body.upload).digest()
+
+
+def _idempotency(
+    headers: SubmissionHeaders, what: str, canonical: Callable[[], bytes], own_id: str | None = None
+) -> Idempotency | None:
+    if own_id is not None and headers.idempotency_key not in (None, own_id):
+        raise InvalidRequest(
+            "task_id is an Idempotency-Key itself: leave the header out.", "task_id", "invalid_value"
+        )
+    if own_id is None and headers.idempotency_key is None:
+        return None
+    digest = hashlib.sha256(what.encode() + b"\n" + canonical()).hexdigest()
+    if own_id is not None:
+        return Idempotency(own_id, digest, "task_id")
+    return Idempotency(str(headers.idempotency_key), digest)

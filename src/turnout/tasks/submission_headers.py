@@ -1,0 +1,68 @@
+"""The headers of a submission: its priority, and the key that makes a repeated submission harmless."""
+
+import re
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from fastapi import Depends, Request
+
+from turnout.errors import InvalidRequest
+from turnout.gateway.middleware import TRACE
+from turnout.relay import Headers
+from turnout.tasks.task_rules import Priority
+
+_PRIORITY, _PRIORITY_FIELD = "X-Turnout-Priority", b"x-turnout-priority"
+_IDEMPOTENCY, _IDEMPOTENCY_FIELD = "Idempotency-Key", b"idempotency-key"
+_MAX_KEY_CHARS = 255
+_PRIORITIES = frozenset(Priority)
+_VISIBLE = re.compile(r"[\x21-\x7e]+")
+
+HEADER_PARAMETERS: list[dict[str, Any]] = [
+    {
+        "name": _PRIORITY,
+        "in": "header",
+        "required": False,
+        "schema": {"type": "string", "enum": [priority.value for priority in Priority]},
+    },
+    {
+        "name": _IDEMPOTENCY,
+        "in": "header",
+        "required": False,
+        "schema": {"type": "string", "pattern": "^[!-~]{1,255}$"},
+    },
+]
+"""As the OpenAPI document shows them."""
+
+
+@dataclass(frozen=True, slots=True)
+class SubmissionHeaders:
+    priority: Priority
+    idempotency_key: str | None
+    traceparent: str | None = None  # the request's own span
+
+
+def read_submission_headers(given: Headers, traceparent: str | None) -> SubmissionHeaders:
+    """Raises InvalidRequest."""
+    priority: str = Priority.NORMAL
+    key: str | None = None
+    for name, value in given:
+        if name == _PRIORITY_FIELD:
+            priority = value.decode("latin-1")
+        elif name == _IDEMPOTENCY_FIELD:
+            key = value.decode("latin-1")
+    if priority not in _PRIORITIES:
+        raise InvalidRequest(f"{_PRIORITY} must be low, normal or high.", _PRIORITY, "invalid_value")
+    if key is not None and not (len(key) <= _MAX_KEY_CHARS and _VISIBLE.fullmatch(key)):
+        raise InvalidRequest(
+            f"{_IDEMPOTENCY} must be 1 to {_MAX_KEY_CHARS} visible ASCII characters.",
+            _IDEMPOTENCY,
+            "invalid_value",
+        )
+    return SubmissionHeaders(Priority(priority), key, traceparent)
+
+
+async def _of_request(request: Request) -> SubmissionHeaders:
+    return read_submission_headers(request.headers.raw, getattr(request.state, TRACE, None))
+
+
+SubmissionHeadersDep = Annotated[SubmissionHeaders, Depends(_of_request)]

@@ -1,0 +1,136 @@
+"""The queue of turns in Redis: claim, lease, takeover. scripts/names.lua says how turns and tasks belong together."""
+
+import time
+
+from turnout.errors import Newer, NotFound, Stale
+from turnout.store.connection import RedisConnection, translated
+from turnout.store.records import text
+from turnout.tasks import task_scripts
+from turnout.tasks.lease_rules import HeldTurn, Overdue
+from turnout.tasks.task_log import MAX_RACES, TaskLog
+from turnout.tasks.task_rules import Claimed, GangId, Interrupted, Limits, State, Task, TaskId, evolve
+
+_GROUP = "gangs"
+_NOBODY = b"nobody"
+_CLOSED_S = 2 * 3600
+
+
+class TaskQueue:
+    """`Queue`, `Leases` and `QueueGangs`."""
+
+    def __init__(self, link: RedisConnection, tasks: TaskLog) -> None:
+        self._link = link
+        self._tasks = tasks
+
+    async def claim(
+        self,
+        model: str,
+        gang: GangId,
+        limits: Limits,
+        wanted: TaskId | None = None,
+        *,
+        loading: bool = False,
+    ) -> Task | None:
+        """The next task, or the one that is `wanted`, claimed for the gang with a new attempt number; None when it does not
+        wait, or when the gang was closed. While it is `loading` it leaves tasks to gangs that may begin sooner
+        (`fairness.LOADING_WAIT_S`), but not the one that is wanted."""
+        while True:
+            task_id = await task_scripts.claim(
+                self._link,
+                model=model,
+                gang=gang,
+                max_running=limits.max_running,
+                loading=loading,
+                wanted=wanted,
+            )
+            if task_id is None:
+                return None
+            try:
+                task = await self._tasks.get(task_id)
+                return await self._tasks.apply(task_id, Claimed(time.time(), task.attempt + 1, gang))
+            except (Stale, NotFound):
+                continue  # cancelled between the two scripts; its turn went with it
+            except Newer:
+                await self._set_down(model, task_id)
+
+    async def _set_down(self, model: str, task_id: TaskId) -> None:
+        """Leaves the turn of a newer version's task to no gang, so that none seems busy. That version takes it back."""
+        async with translated():
+            turn = await self._link.client.hget(self._link.keys.task(task_id), "turn")
+            if turn is not None:
+                queue = self._link.keys.queue(model)
+                await self._link.client.xclaim(queue, _GROUP, _NOBODY, 0, [turn], justid=True)
+
+    async def renew(self, task: Task) -> bool:
+        """Extends the lease; False when it is no longer this attempt's."""
+        return await task_scripts.renew(self._link, id=task.id, gang=task.gang or "", attempt=task.attempt)
+
+    async def leases(self, model: str) -> list[HeldTurn]:
+        return await task_scripts.leases(self._link, model=model)
+
+    async def take_back(self, overdue: Overdue) -> Task | None:
+        """Puts back the task, as it is now; None when the turn is no longer held."""
+        reason = "the gang's lease ran out: it stopped responding"
+        return await self._put_back(overdue.turn, overdue.task, reason, counts=overdue.counts)
+
+    async def release(self, model: str, gang: GangId, reason: str, *, counts: bool = True) -> list[Task]:
+        """Puts back at once what a gang that is known to be dead still holds. `counts`: it died by itself."""
+        async with translated():
+            queue = self._link.keys.queue(model)
+            if not await self._link.client.exists(queue):
+                return []
+            held = await self._link.client.xpending_range(queue, _GROUP, "-", "+", 100, consumername=gang)
+            if not held:
+                return []
+            turns = [entry["message_id"] for entry in held]
+            ids: list[bytes | None] = await self._link.client.hmget(self._link.keys.bound(model), turns)
+        released = [
+            await self._put_back(turn.decode(), TaskId(text(task_id)), reason, counts=counts)
+            for turn, task_id in zip(turns, ids, strict=True)
+            if task_id is not None
+        ]
+        return [task for task in released if task is not None]
+
+    async def _put_back(self, turn: str, task_id: TaskId, reason: str, *, counts: bool) -> Task | None:
+        """The task as it is now; None when it moved on by itself. The turn is the fence: a task that was claimed again
+        since has another."""
+        for _ in range(MAX_RACES):
+            try:
+                stored = await self._tasks.read(task_id)
+            except (NotFound, Newer):
+                return None
+            if stored.turn != turn:
+                return None
+            task, event = stored.task, None  # its claimer died between the two scripts of a claim
+            if task.state is State.IN_PROGRESS:
+                event = Interrupted(time.time(), task.attempt, reason, counts=counts)
+                task = evolve(task, event)
+            if await self._tasks.write(task, stored.version, event, stored.task):
+                return task
+        return None
+
+    async def close(self, gang: GangId) -> None:
+        """From now on the gang gets no task; it keeps what it holds. Must be repeated within the hour."""
+        async with translated():
+            await self._link.client.set(self._link.keys.closed(gang), 1, ex=_CLOSED_S)
+
+    async def open(self, gang: GangId) -> None:
+        """Takes `close` back."""
+        async with translated():
+            await self._link.client.delete(self._link.keys.closed(gang))
+
+    async def holdings(self, model: str) -> dict[GangId, int]:
+        """How many tasks each gang holds."""
+        async with translated():
+            if not await self._link.client.exists(self._link.keys.queue(model)):
+                return {}
+            consumers = await self._link.client.xinfo_consumers(self._link.keys.queue(model), _GROUP)
+        return {GangId(text(c["name"])): int(c["pending"]) for c in consumers if c["name"] != _NOBODY}
+
+    async def leave(self, model: str, gang: GangId) -> None:
+        """Forgets a gang that holds nothing."""
+        known = await self.holdings(model)
+        async with translated():
+            if gang in known and not known[gang]:
+                await self._link.client.xgroup_delconsumer(self._link.keys.queue(model), _GROUP, gang)
+            await self._link.client.delete(self._link.keys.closed(gang))

@@ -1,0 +1,273 @@
+"""The videos dialect: create, look, list, cancel, remix, delete. A tenant sees its own tasks only."""
+
+import asyncio
+import re
+from dataclasses import replace
+from functools import lru_cache
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Query, Request
+from starlette.responses import Response
+
+from turnout.engines.wan.builtin import unknown_words
+from turnout.errors import Conflict, NotFound, Stale
+from turnout.fleet.serving import ServedModel
+from turnout.gateway.bodies import read_json
+from turnout.gateway.gateway import Gateway, GatewayDep
+from turnout.gateway.problems import documented
+from turnout.relay import RelayRequest
+from turnout.tasks.object_keys import of_task
+from turnout.tasks.signed_urls import UrlSigner
+from turnout.tasks.submission_headers import HEADER_PARAMETERS, SubmissionHeadersDep, read_submission_headers
+from turnout.tasks.task_rules import Cancelled, State, Task, TaskId
+from turnout.tasks.video_body import read_video_body, read_video_json, video_body_schemas
+from turnout.tasks.video_json import (
+    OWN_ID,
+    RemixRequest,
+    TaskStarted,
+    Video,
+    VideoDeleted,
+    VideoList,
+    video_of,
+)
+from turnout.telemetry.log import get_log
+from turnout.tenants.auth import UserDep, identify_hot
+from turnout.tenants.key_rules import Key
+from turnout.validation import schema_of
+
+_ID = re.compile(r"video_[A-Za-z0-9_-]{1,64}")
+_OWN_ID = re.compile(OWN_ID)
+_POLL_AFTER_MS = "1000"
+_POSITIONS_AT_ONCE = 8
+_WORDS_NAMED = 8  # of those that a model does not know
+
+router = APIRouter(tags=["videos"], responses=documented(400, 401, 403, 404, 500, 503))
+
+
+def _submission(content: dict[str, Any]) -> dict[str, Any]:
+    """How the OpenAPI document shows a submission."""
+    return {"requestBody": {"required": True, "content": content}, "parameters": HEADER_PARAMETERS}
+
+
+_CREATE = _submission(video_body_schemas())
+_REMIX = _submission({"application/json": {"schema": schema_of(RemixRequest)}})
+
+
+async def own_task(gateway: Gateway, key: Key, video_id: str, param: str = "video_id") -> Task:
+    """The caller's task, by its id or by the id that the caller gave it; another tenant's does not exist for it."""
+    task = await _owned(gateway, key, TaskId(video_id)) if _ID.fullmatch(video_id) else None
+    if task is None and _OWN_ID.fullmatch(video_id):
+        named = await gateway.stores.tasks.named(key.tenant, video_id)
+        task = await _owned(gateway, key, named) if named else None
+    if task is None:
+        raise NotFound(f"There is no video {video_id[:100]}.", param, "video_not_found")
+    return task
+
+
+async def _owned(gateway: Gateway, key: Key, task_id: TaskId) -> Task | None:
+    try:
+        task = await gateway.stores.tasks.get(task_id)
+    except NotFound:
+        return None
+    return task if task.tenant == key.tenant else None
+
+
+async def _shown(gateway: Gateway, task: Task, base_url: str, position: int | None) -> Video:
+    model = await gateway.catalog.find(task.model)
+    eta_s = gateway.estimates.eta_s(task, position, model.max_replicas if model else 1, gateway.now())
+    waiting = await gateway.wait_reasons.of(task)
+    # Whoever is not told how clients reach us takes the caller's own word for it.
+    urls = gateway.urls if gateway.urls.base else _with_base(gateway.urls, base_url)
+    return video_of(
+        task,
+        gateway.config.retention_s,
+        position=position,
+        eta_s=eta_s,
+        waiting=waiting,
+        urls=urls,
+        now=gateway.now(),
+        notice=_notice(model, task.spec.prompt) if model else None,
+    )
+
+
+@lru_cache(maxsize=256)
+def _with_base(urls: UrlSigner, base: str) -> UrlSigner:
+    return replace(urls, base=base)
+
+
+def _base_url(request: Request) -> str:
+    scope = request.scope
+    host = next((value for name, value in scope["headers"] if name == b"host"), None)
+    root_path = scope.get("app_root_path", scope.get("root_path", ""))
+    return _parsed_base_url(scope["scheme"], host, scope.get("server"), root_path)
+
+
+@lru_cache(maxsize=256)
+def _parsed_base_url(
+    scheme: str, host: bytes | None, server: tuple[str, int | None] | None, root_path: str
+) -> str:
+    """The framework's reading of a Host header, which is the same for many requests."""
+    headers = [] if host is None else [(b"host", host)]
+    scope = {
+        "type": "http",
+        "scheme": scheme,
+        "server": server,
+        "headers": headers,
+        "root_path": root_path,
+        "path": "/",
+        "query_string": b"",
+    }
+    return str(Request(scope).base_url)[:-1]
+
+
+def _notice(model: ServedModel, prompt: str) -> str | None:
+    unknown = unknown_words(model.weights, prompt)
+    if not unknown:
+        return None
+    listed = ", ".join(f"'{word[:40]}'" for word in unknown[:_WORDS_NAMED])
+    verb = "is" if len(unknown) == 1 else "are"
+    return f"{model.name} knows shapes, colours and motions; {listed} {verb} not among them."
+
+
+async def _answer(gateway: Gateway, task: Task, request: Request) -> Response:
+    return await _answer_at(gateway, task, await gateway.stores.tasks.position(task), request)
+
+
+async def _answer_at(gateway: Gateway, task: Task, position: int | None, request: Request) -> Response:
+    body, headers = await _told(gateway, task, position, _base_url(request))
+    return Response(body, media_type="application/json", headers=headers)
+
+
+async def _told(
+    gateway: Gateway, task: Task, position: int | None, base_url: str
+) -> tuple[bytes, dict[str, str]]:
+    """A video as JSON, and the headers that go with it."""
+    video = await _shown(gateway, task, base_url, position)
+    poll = {} if task.ended else {"openai-poll-after-ms": _POLL_AFTER_MS}
+    return video.model_dump_json().encode(), poll | gateway.budgets.headers(task.tenant)
+
+
+@router.post(
+    "/v1/videos",
+    response_model=Video,
+    responses=documented(402, 409, 413, 415, 429),
+    openapi_extra=_CREATE,
+    summary="Ask for a video",
+)
+async def create(
+    request: Request, key: UserDep, gateway: GatewayDep, headers: SubmissionHeadersDep
+) -> Response:
+    body = await read_video_body(request, gateway.config.max_body_bytes)
+    task, position = await gateway.submissions.create(body, key, headers)
+    return await _answer_at(gateway, task, position, request)
+
+
+async def create_hot(
+    gateway: Gateway, ask: RelayRequest, traceparent: str | None
+) -> tuple[bytes, dict[str, str]]:
+    """The same for JSON, before ASGI (`hot_route`)."""
+    key = await identify_hot(gateway, ask)
+    headers = read_submission_headers(ask.headers, traceparent)
+    body = await read_video_json(ask.body)
+    task, position = await gateway.submissions.create(body, key, headers)
+    host = next((value for name, value in ask.headers if name == b"host"), None)
+    return await _told(gateway, task, position, _parsed_base_url(ask.scheme, host, None, ""))
+
+
+@router.post(
+    "/generate",
+    response_model=TaskStarted,
+    responses=documented(402, 409, 413, 415, 429),
+    openapi_extra=_CREATE,
+    summary="Ask for a video (older interface)",
+)
+async def generate(
+    request: Request, key: UserDep, gateway: GatewayDep, headers: SubmissionHeadersDep
+) -> TaskStarted:
+    body = await read_video_body(request, gateway.config.max_body_bytes)
+    task, _ = await gateway.submissions.create(body, key, headers)
+    return TaskStarted(task_id=task.name or task.id)
+
+
+@router.get("/v1/videos", response_model=VideoList, summary="List videos")
+async def index(
+    request: Request,
+    key: UserDep,
+    gateway: GatewayDep,
+    after: Annotated[str | None, Query(description="The last id of the page before.")] = None,
+    limit: Annotated[int, Query(ge=1, le=100)] = 20,
+    order: Literal["asc", "desc"] = "desc",
+) -> Response:
+    last = None if after is None else await own_task(gateway, key, after, "after")
+    tasks, more = await gateway.stores.tasks.page(
+        key.tenant, after=last.id if last else None, limit=limit, order=order
+    )
+    few, base_url = asyncio.Semaphore(_POSITIONS_AT_ONCE), _base_url(request)
+
+    async def shown(task: Task) -> Video:
+        async with few:
+            return await _shown(gateway, task, base_url, await gateway.stores.tasks.position(task))
+
+    videos = await asyncio.gather(*map(shown, tasks))
+    page = VideoList(
+        data=list(videos),
+        first_id=videos[0].id if videos else None,
+        last_id=videos[-1].id if videos else None,
+        has_more=more,
+    )
+    return Response(page.model_dump_json(), media_type="application/json")
+
+
+@router.get("/v1/videos/{video_id}", response_model=Video, summary="Look at a video")
+async def show(video_id: str, request: Request, key: UserDep, gateway: GatewayDep) -> Response:
+    return await _answer(gateway, await own_task(gateway, key, video_id), request)
+
+
+@router.post(
+    "/v1/videos/{video_id}/cancel", response_model=Video, responses=documented(409), summary="Stop a video"
+)
+async def cancel(video_id: str, request: Request, key: UserDep, gateway: GatewayDep) -> Response:
+    task = await _cancelled(gateway, await own_task(gateway, key, video_id))
+    if task.state is not State.CANCELLED:
+        raise Conflict(f"The video is {task.state} already.", "video_id", "video_ended")
+    return await _answer(gateway, task, request)
+
+
+@router.post(
+    "/v1/videos/{video_id}/remix",
+    response_model=Video,
+    responses=documented(402, 409, 413, 415, 429),
+    openapi_extra=_REMIX,
+    summary="The same again with another prompt",
+)
+async def remix(
+    video_id: str, request: Request, key: UserDep, gateway: GatewayDep, headers: SubmissionHeadersDep
+) -> Response:
+    source = await own_task(gateway, key, video_id)
+    body = await read_json(request, RemixRequest)
+    task, position = await gateway.submissions.remix(source, body, key, headers)
+    return await _answer_at(gateway, task, position, request)
+
+
+@router.delete("/v1/videos/{video_id}", response_model=VideoDeleted, summary="Delete a video and its objects")
+async def delete(video_id: str, key: UserDep, gateway: GatewayDep) -> VideoDeleted:
+    task = await _cancelled(gateway, await own_task(gateway, key, video_id))
+    # Objects first: if this process dies in between, the caller still sees the task and can ask again.
+    await gateway.stores.blobs.delete(
+        [blob.key async for blob in gateway.stores.blobs.list(of_task(task.id))]
+    )
+    await gateway.stores.tasks.forget(task)
+    get_log().info("task deleted", task=task.id, tenant=task.tenant)
+    return VideoDeleted(id=task.id)
+
+
+async def _cancelled(gateway: Gateway, task: Task) -> Task:
+    """The task once it has ended: cancelled now, or however it ended before."""
+    if task.ended:
+        return task
+    try:
+        task = await gateway.stores.tasks.apply(task.id, Cancelled(gateway.now()))
+        get_log().info("task cancelled", task=task.id, tenant=task.tenant)
+        return task
+    except Stale:
+        return await gateway.stores.tasks.get(task.id)

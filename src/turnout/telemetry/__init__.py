@@ -1,0 +1,1 @@
+"""What the service tells of itself: the log, metrics, traces, health, and the history of a day."""

@@ -1,0 +1,38 @@
+"""Records who did what to keys, models and workers: one entry in the audit log and one line in this process's log.
+
+An entry is written before the act, so that nothing is done without one. If the act then fails, the entry stands for what
+was asked.
+"""
+
+from typing import Annotated
+
+from fastapi import Depends
+from starlette.requests import HTTPConnection
+
+from turnout.gateway.gateway import Gateway, GatewayDep
+from turnout.telemetry.log import get_log
+from turnout.tenants.audit_rules import AuditAction, AuditEntry
+from turnout.tenants.key_rules import Key, is_login
+
+
+class AuditTrail:
+    """The trail of one request."""
+
+    def __init__(self, gateway: Gateway, address: str) -> None:
+        self._gateway = gateway
+        self._address = address
+
+    async def record(self, actor: Key, action: AuditAction, target: str, **detail: str) -> None:
+        """Never give it a secret."""
+        if is_login(actor.id):
+            detail["login"] = actor.name  # the id is that of a token, which tells nobody who it was
+        entry = AuditEntry(self._gateway.now(), actor.id, action, target, self._address, detail)
+        await self._gateway.stores.audit.add(entry)
+        get_log().info(action, target=target, by=actor.id, address=self._address, **detail)
+
+
+async def _trail(conn: HTTPConnection, gateway: GatewayDep) -> AuditTrail:
+    return AuditTrail(gateway, conn.client.host if conn.client else "")
+
+
+AuditDep = Annotated[AuditTrail, Depends(_trail)]

@@ -1,0 +1,157 @@
+"""How tenants stand with their budgets: adds up what they spent this month, publishes it for the gateways, and tells webhooks.
+
+Days that are over are added up once. A webhook that fails is tried again; one that was told is remembered with the standing, so
+each level is told once a month (at least once, under the same `webhook-id`, if a manager dies in between).
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+
+from pydantic import BaseModel
+
+from turnout.errors import TurnoutError
+from turnout.store.outbound import Outbound
+from turnout.tasks.task_rules import TenantId
+from turnout.tasks.webhook_secret_rules import signing
+from turnout.tasks.webhook_secret_store import WebhookSecretStore
+from turnout.tasks.webhooks import DeliveryOutcome, outcome_of, retry_at, signed_headers
+from turnout.telemetry.log import get_log
+from turnout.tenants.budget_rules import (
+    EVERYONE,
+    Budget,
+    BudgetLevel,
+    BudgetStanding,
+    budgets_of,
+    days_of_month,
+    level_to_tell,
+    period_of,
+)
+from turnout.tenants.budget_store import BudgetStore
+from turnout.tenants.gpu_cost_rules import charges
+from turnout.tenants.usage_log import UsageLog
+from turnout.tenants.usage_rules import day_of
+
+log = get_log()
+
+_OPEN_DAYS = 2  # today, and yesterday, whose last requests are being written yet
+
+
+class BudgetTold(BaseModel):
+    tenant: str
+    month: str
+    spent: float
+    budget: float
+    currency: str
+    refusing: bool
+
+
+class BudgetPayload(BaseModel):
+    """The body of a webhook, the same bytes at every try but for what was spent."""
+
+    type: str
+    timestamp: str
+    data: BudgetTold
+
+
+@dataclass(slots=True)
+class BudgetAccounts:
+    """`configured` are the budgets of the configuration; `service_secret` signs for tenants without a secret of their own."""
+
+    usage: UsageLog
+    budgets: BudgetStore
+    configured: Mapping[str, Budget]
+    prices: Mapping[str, float]
+    currency: str
+    fetcher: Outbound
+    secrets: WebhookSecretStore
+    service_secret: str
+    now: Callable[[], float]
+    chance: Callable[[], float]
+    _closed: dict[tuple[TenantId, str], float] = field(default_factory=dict[tuple[TenantId, str], float])
+    _tries: dict[tuple[TenantId, BudgetLevel], tuple[int, float]] = field(
+        default_factory=dict[tuple[TenantId, BudgetLevel], tuple[int, float]]
+    )
+
+    async def look(self) -> None:
+        before, stored = await self.budgets.standings(), await self.budgets.all()
+        if not (before or stored or self.configured):
+            return
+        days = days_of_month(day_of(self.now()))
+        if len(days) <= _OPEN_DAYS:  # the last month's are needed no more
+            self._closed.clear()
+        everyone = EVERYONE in self.configured or EVERYONE in stored
+        tenants = await self.usage.tenants(days) if everyone else set[TenantId]()
+        standings: dict[TenantId, BudgetStanding] = {}
+        for tenant, budget in budgets_of(self.configured, stored, tenants).items():
+            standing = BudgetStanding(period_of(days[-1]), budget, await self._spent(tenant, days))
+            known = before.get(tenant)
+            if known is not None and known.period == standing.period:
+                standing = replace(standing, told=known.told)
+            standings[tenant] = standing
+        await self.budgets.publish(standings)
+        told: dict[TenantId, BudgetStanding] = {}
+        for tenant, standing in standings.items():
+            if (level := level_to_tell(standing)) is not None and await self._tell(tenant, standing, level):
+                told[tenant] = replace(standing, told=(*standing.told, level))
+        if told:
+            await self.budgets.publish({**standings, **told})
+
+    async def _spent(self, tenant: TenantId, days: Sequence[str]) -> float:
+        closed = days[:-_OPEN_DAYS]
+        unknown = [day for day in closed if (tenant, day) not in self._closed]
+        cost = await self._cost(tenant, [*unknown, *days[-_OPEN_DAYS:]])
+        for day in unknown:
+            self._closed[tenant, day] = cost.get(day, 0.0)
+        return sum(self._closed[tenant, day] for day in closed) + sum(
+            cost.get(day, 0.0) for day in days[-_OPEN_DAYS:]
+        )
+
+    async def _cost(self, tenant: TenantId, days: Sequence[str]) -> dict[str, float]:
+        rows = await self.usage.read(days, tenant)
+        cost: dict[str, float] = {}
+        if rows:
+            tables = await self.usage.gpu_days(days, workers=False)
+            for charge in charges(rows, tables, self.prices, everyone=False):
+                cost[charge.row.day] = cost.get(charge.row.day, 0.0) + charge.bill.cost.held
+        return cost
+
+    async def _tell(self, tenant: TenantId, standing: BudgetStanding, level: BudgetLevel) -> bool:
+        """Whether nothing more is to be told: it was, it was given up, or there is nobody to tell."""
+        url, now = standing.budget.webhook, self.now()
+        tries, due_at = self._tries.get((tenant, level), (0, 0.0))
+        if now < due_at:
+            return False
+        if tries == 0:
+            log.warning("budget " + level.value, tenant=tenant, spent=round(standing.spent, 2))
+        if url is None:
+            return True
+        message_id = f"evt_budget_{tenant}_{standing.period}_{level}"
+        body = self._body(tenant, standing, level)
+        status, problem = None, None
+        try:
+            signers = signing(await self.secrets.find(tenant), self.service_secret, now)
+            status = await self.fetcher.post(url, signed_headers(message_id, body, signers, now), body)
+        except TurnoutError as err:
+            problem = err.message
+        outcome = outcome_of(status, tries)
+        log.info("budget webhook", tenant=tenant, outcome=outcome.value, status=status, problem=problem)
+        if outcome is DeliveryOutcome.AGAIN:
+            self._tries[tenant, level] = (tries + 1, retry_at(tries, now, self.chance()))
+            return False
+        self._tries.pop((tenant, level), None)
+        return True
+
+    def _body(self, tenant: TenantId, standing: BudgetStanding, level: BudgetLevel) -> bytes:
+        told = BudgetTold(
+            tenant=tenant,
+            month=standing.period,
+            spent=round(standing.spent, 2),
+            budget=standing.budget.month,
+            currency=self.currency,
+            refusing=standing.budget.hard and level is BudgetLevel.EXCEEDED,
+        )
+        timestamp = datetime.fromtimestamp(self.now(), UTC).isoformat()
+        return (
+            BudgetPayload(type=f"budget.{level}", timestamp=timestamp, data=told).model_dump_json().encode()
+        )

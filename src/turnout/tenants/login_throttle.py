@@ -1,0 +1,46 @@
+"""Counts logins that failed, by address, and says when there were too many.
+
+A good key always works, whatever others did from the same address: many clients share one behind a NAT. So a login is
+checked first, and only its refusal changes, from 401 to 429. That takes nothing from an attacker: a secret has 256 random
+bits, and nobody guesses one at any rate. It makes clients with a dead key slow down, and attempts visible in the log.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable
+
+from turnout.errors import Limited, Unauthorized
+from turnout.relay.connection_counts import group_of
+from turnout.telemetry.log import get_log
+
+_MOST = 20  # failures in a window
+_WINDOW_S = 60.0
+_MAX_ADDRESSES = 10_000
+
+
+class LoginThrottle:
+    """In this process alone; the address that failed longest ago is forgotten first."""
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self._now = now
+        self._failed: OrderedDict[str, tuple[int, float]] = OrderedDict()  # count, end of the window
+
+    def refused(self, address: str, err: Unauthorized) -> Unauthorized | Limited:
+        """What to answer to a login that failed; logged for the first failure and for the first over the bound."""
+        group, now = address if "/" in address else group_of(address), self._now()
+        if not group:
+            return err
+        count, ends_at = self._failed.pop(group, (0, 0.0))
+        if now >= ends_at:
+            count, ends_at = 0, now + _WINDOW_S
+        self._failed[group] = (count + 1, ends_at)
+        while len(self._failed) > _MAX_ADDRESSES:
+            self._failed.popitem(last=False)
+        if count in (0, _MOST):
+            get_log().warning("logins failed", address=group, failures=count + 1, reason=err.code)
+        if count < _MOST:
+            return err
+        return Limited(
+            "Too many logins from this address have failed.",
+            code="too_many_failed_logins",
+            retry_after_s=ends_at - now,
+        )

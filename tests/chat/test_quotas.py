@@ -1,0 +1,166 @@
+"""A gateway's share: what it asks for, what it gives back, and that nothing enters past a limit."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from turnout.chat.quota_rules import ChatLimits, Grant, ShareRequest, TenantShare
+from turnout.errors import Limited
+
+
+def filled(limits: ChatLimits, **grant: int) -> TenantShare:
+    share = TenantShare(limits)
+    share.waiting = 1
+    share.refill(share.refill_request(), Grant(**grant), 0.0)
+    share.waiting = 0
+    return share
+
+
+def test_without_limits_everything_enters() -> None:
+    share = TenantShare(ChatLimits())
+    assert all(share.enter() for _ in range(1000))
+    assert not share.low
+    assert share.header_lines == b""
+
+
+def test_a_share_is_refilled_for_later_and_for_those_who_wait() -> None:
+    share = TenantShare(ChatLimits(600, 60_000, 32))
+    share.waiting = 3
+    assert not share.enter()
+    assert share.refill_request() == ShareRequest(requests=33, tokens=3000, debt=0, slots=5)
+
+
+def test_an_idle_share_gives_everything_back_and_can_be_forgotten() -> None:
+    share = filled(ChatLimits(600, 60_000, 32), requests=30, tokens=3000, slots=3)
+    assert share.enter()
+    share.leave(100)
+    share.refill_request()  # somebody came since the last look
+    share.refill(ShareRequest(), Grant(slots=3), 0.0)
+    request = share.refill_request()
+    assert request == ShareRequest(requests=-29, tokens=-2900, slots=0)
+    assert not share.enter(), "what was given back is not used once more"
+    share.refill(request, Grant(), 0.0)
+    assert share.unused
+
+
+def test_tokens_are_paid_when_they_are_known_and_debt_stops_the_next_request() -> None:
+    share = filled(ChatLimits(tokens_per_minute=1000), tokens=50)
+    assert share.enter()
+    assert share.enter()
+    share.leave(400)
+    assert not share.enter()
+    request = share.refill_request()
+    assert (request.debt, request.tokens) == (350, 50)
+    share.refill(request, Grant(tokens=0, left_tokens=-100.0), now=10.0)
+    with pytest.raises(Limited) as refused:
+        share.refuse_if_exhausted(10.5)
+    assert refused.value.retry_after_s == pytest.approx(101 / (1000 / 60))
+    share.refuse_if_exhausted(11.5)  # others may have given something back: look again
+
+
+def test_a_request_that_goes_elsewhere_keeps_its_slot_and_is_not_counted_twice() -> None:
+    share = filled(ChatLimits(600, 0, 4), requests=1, slots=1)
+    assert share.enter()
+    share.leave()
+    share.reenter()
+    assert (share.running, share.requests) == (1, 0)
+
+
+def test_a_share_whose_requests_only_wait_does_not_take_its_account_for_empty() -> None:
+    share = filled(ChatLimits(concurrency=500), slots=32)
+    assert share.enter()
+    share.refill(share.refill_request(), Grant(slots=32), 0.0)
+    idle = share.refill_request()  # nobody came since: nothing to spare is asked for
+    assert idle.slots == 1
+    share.refill(idle, Grant(slots=1), now=2.0)
+    assert not share.enter()
+    share.refuse_if_exhausted(2.1)
+    share.waiting = 1
+    asked = share.refill_request()
+    assert asked.slots > 1
+    share.refill(asked, Grant(slots=1), now=2.2)  # others have all the rest
+    with pytest.raises(Limited):
+        share.refuse_if_exhausted(2.3)
+
+
+@given(
+    st.integers(1, 40),
+    st.integers(1, 12),
+    st.lists(st.tuples(st.integers(0, 2), st.sampled_from(["enter", "leave", "look", "lost"])), max_size=200),
+)
+def test_several_gateways_never_exceed_an_account_whatever_is_lost(
+    requests: int, slots: int, moves: list[tuple[int, str]]
+) -> None:
+    """The account here has no drip: its requests are all there will ever be."""
+    limits = ChatLimits(requests, 0, slots)
+    shares = [TenantShare(limits) for _ in range(3)]
+    held = [0, 0, 0]
+    left, entered = requests, 0
+    for which, move in moves:
+        share = shares[which]
+        if move == "enter":
+            entered += share.enter()
+        elif move == "leave" and share.running:
+            share.leave()
+        elif move in ("look", "lost"):
+            share.waiting = 1
+            request = share.refill_request()
+            share.waiting = 0
+            got = max(0, min(request.requests, left)) if request.requests > 0 else request.requests
+            left -= got
+            held[which] = max(0, min(request.slots, slots - sum(held) + held[which]))
+            if move == "look":
+                share.refill(request, Grant(max(0, got), 0, held[which], left, 0), 0.0)
+            else:
+                held[which] = max(held[which], int(share.slots))  # it may still use what it had
+        assert entered <= requests
+        assert sum(p.running for p in shares) <= slots
+
+
+@given(
+    st.integers(1, 600),
+    st.integers(0, 600),
+    st.lists(st.tuples(st.floats(0, 20), st.integers(0, 50)), max_size=20),
+)
+def test_while_the_account_is_away_a_share_lends_no_more_than_the_account_held_and_got(
+    per_minute: int, left: int, moves: list[tuple[float, int]]
+) -> None:
+    share = TenantShare(ChatLimits(requests_per_minute=per_minute, concurrency=50))
+    left = min(left, per_minute)
+    share.refill(share.refill_request(), Grant(left_requests=float(left)), 0.0)
+    now, entered = 0.0, 0
+    for pause_s, tries in moves:
+        now += pause_s
+        for _ in range(tries):
+            share.lend(now)
+            if share.enter():
+                entered += 1
+                share.leave()
+    assert entered <= left + now * per_minute / 60 + 1e-6
+    owed = share.refill_request()
+    assert owed.lent_requests == entered + max(0, -owed.requests if owed.requests < 0 else 0) + int(
+        share.requests
+    )
+
+
+def test_a_tenant_that_owes_is_lent_nothing_until_that_is_paid() -> None:
+    share = TenantShare(ChatLimits(tokens_per_minute=60))
+    share.refill(share.refill_request(), Grant(left_tokens=-10.0), 0.0)
+    share.lend(9.0)
+    assert not share.enter()
+    with pytest.raises(Limited):
+        share.refuse_if_exhausted(9.0)
+    share.lend(12.0)
+    assert share.enter()
+
+
+def test_lent_tokens_are_paid_once() -> None:
+    share = TenantShare(ChatLimits(tokens_per_minute=600))
+    share.lend(0.0)
+    assert share.enter()
+    share.leave(100)
+    request = share.refill_request()
+    assert (request.lent_tokens, request.debt) == (30, 70)
+    share.refill(request, Grant(tokens=request.tokens, left_tokens=400.0), 1.0)
+    assert share.tokens == 30
+    assert share.refill_request().lent_tokens == 0

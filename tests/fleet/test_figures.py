@@ -1,0 +1,72 @@
+"""What is counted of the manager's decisions."""
+
+from dataclasses import replace
+
+from turnout.fleet.events_and_commands import Blame, Close, SetWant, StartReplica
+from turnout.fleet.figure_rules import count_decisions, count_replicas
+from turnout.fleet.fleet_rules import Fleet
+from turnout.fleet.serving import (
+    Closing,
+    EngineKind,
+    Needs,
+    Phase,
+    Replica,
+    ReplicaId,
+    ServedModel,
+    Want,
+    WorkerId,
+)
+
+MODEL = ServedModel("a", EngineKind.VLLM, "x")
+AWAKE = Replica(
+    ReplicaId("r1"),
+    "a",
+    WorkerId("w"),
+    (),
+    Needs(),
+    Want.READY,
+    Phase.READY,
+    created_at=0,
+    phase_since=0,
+    used_at=0,
+    spec=MODEL,
+)
+ASLEEP = replace(AWAKE, id=ReplicaId("r2"), want=Want.ASLEEP, phase=Phase.SLEEPING)
+CLOSING = replace(AWAKE, id=ReplicaId("r3"), closing=Closing(0, Want.GONE, "room for b", "b"))
+FLEET = Fleet(replicas={r.id: r for r in (AWAKE, ASLEEP, CLOSING)})
+
+
+def test_starts_wakes_and_evictions_are_counted_and_idling_out_is_not() -> None:
+    commands = (
+        StartReplica(ReplicaId("r9"), "b", WorkerId("w"), (), Needs(), "load"),
+        Blame("b", 1, "it failed", 0.0),
+        SetWant(ASLEEP.id, Want.READY, "asked for"),
+        Close(AWAKE.id, Want.GONE, "room for b", "b"),
+        Close(AWAKE.id, Want.GONE, "idle"),
+        SetWant(AWAKE.id, Want.GONE, "idle"),
+    )
+    assert count_decisions(FLEET, FLEET, commands) == {
+        "start:load:b": 1,
+        "wake:request:a": 1,
+        "evict::a": 1,
+        "fail::b": 1,
+    }
+
+
+def test_replicas_are_counted_by_state() -> None:
+    assert count_replicas(FLEET) == {"ready:a": 1, "sleeping:a": 1, "closing:a": 1}
+
+
+def test_the_time_until_a_replica_is_ready_is_counted() -> None:
+    starting = replace(AWAKE, id=ReplicaId("r4"), phase=Phase.STARTING, phase_since=10.0)
+    waking = replace(ASLEEP, want=Want.READY, phase_since=10.0)
+    before = Fleet(replicas={r.id: r for r in (starting, waking)})
+    ready = [replace(r, phase=Phase.READY, phase_since=13.0) for r in (starting, waking)]
+    after = Fleet(replicas={r.id: r for r in ready})
+    assert count_decisions(before, after, ()) == {
+        "ready_start:2:a": 1,
+        "ready_start:ms:a": 3000,
+        "ready_wake:2:a": 1,
+        "ready_wake:ms:a": 3000,
+    }
+    assert count_decisions(after, after, ()) == {}

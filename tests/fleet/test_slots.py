@@ -1,0 +1,238 @@
+"""Which gangs are awake, decided slot by slot; and who sits where."""
+
+from dataclasses import replace
+from itertools import product
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from turnout.fleet.family_rules import FAMILIES
+from turnout.fleet.hosts.ray.bundle_rules import could_hold, gang_bundles, misfit_reason, seating, wait_reason
+from turnout.fleet.hosts.ray.slot_rules import (
+    GangReport,
+    GangTurns,
+    QueueState,
+    RankReport,
+    gang_prefix,
+    gang_statuses,
+    queue_state,
+    slot_of,
+    slots_to_fill,
+    take_turns,
+    wants_gang,
+    who_yields,
+)
+from turnout.fleet.status_rules import ModelState, why_tasks_wait
+from turnout.fleet.video_model_rules import Model
+from turnout.tasks.task_rules import GangId
+
+MODEL = Model("m", "w", FAMILIES["wan-tiny-t2v"], ulysses=2, max_replicas=4)
+slots = st.frozensets(st.integers(0, 3))
+
+
+def awake(queue: QueueState, model: Model = MODEL) -> set[int]:
+    return {slot for slot in range(model.max_replicas) if wants_gang(model, slot, queue)}
+
+
+def test_nothing_waits_nothing_wakes() -> None:
+    assert awake(QueueState()) == set()
+
+
+def test_each_waiting_task_wakes_one_gang_up_to_the_limit() -> None:
+    assert awake(QueueState(waiting=2)) == {0, 1}
+    assert awake(QueueState(waiting=9)) == {0, 1, 2, 3}
+
+
+def test_scaling_down_keeps_the_busy_one_and_lets_the_idle_one_go() -> None:
+    assert awake(QueueState(busy=frozenset({1}), idle=frozenset({0}))) == {1}
+    assert awake(QueueState(busy=frozenset({0}), idle=frozenset({1}))) == {0}
+
+
+def test_an_idle_gang_takes_what_waits_before_another_is_woken() -> None:
+    assert awake(QueueState(waiting=1, idle=frozenset({2}))) == {2}
+    assert awake(QueueState(waiting=2, idle=frozenset({2}))) == {0, 2}
+
+
+def test_idle_gangs_that_leave_an_old_task_lying_are_not_counted_on() -> None:
+    assert awake(QueueState(waiting=1, oldest_s=60, idle=frozenset({2}))) == {0, 2}
+
+
+def test_gangs_that_must_be_kept_are_kept() -> None:
+    kept = replace(MODEL, min_replicas=2)
+    assert awake(QueueState(), kept) == {0, 1}
+    assert awake(QueueState(busy=frozenset({3})), kept) == {0, 3}
+
+
+@given(st.integers(0, 9), st.floats(0, 100), slots, slots)
+def test_a_busy_gang_is_never_stopped_whatever_else_is_true(
+    waiting: int, oldest_s: float, busy: frozenset[int], idle: frozenset[int]
+) -> None:
+    wanted = awake(QueueState(waiting, oldest_s, busy, idle - busy))
+    assert busy <= wanted
+    assert len(wanted) >= min(MODEL.max_replicas, len(busy) + waiting)
+
+
+def test_a_model_whose_turn_is_over_leaves_even_when_it_is_busy() -> None:
+    assert awake(QueueState(waiting=3, busy=frozenset({1}), yields=True)) == set()
+
+
+def test_a_gang_that_is_not_needed_stays_for_idle_s_and_no_longer() -> None:
+    model, queue, awake_gangs = replace(MODEL, idle_s=10.0), QueueState(idle=frozenset({2})), {"g": 2}
+    wanted, since = slots_to_fill(model, queue, awake_gangs, {}, 100.0)
+    assert (wanted, since) == ({2}, {"g": 100.0})
+    assert slots_to_fill(model, queue, awake_gangs, since, 109.0)[0] == {2}
+    assert slots_to_fill(model, queue, awake_gangs, since, 110.0)[0] == set()
+    busy = QueueState(busy=frozenset({2}))
+    assert slots_to_fill(model, busy, awake_gangs, since, 110.0) == ({2}, {}), "its time begins anew"
+    assert slots_to_fill(model, replace(queue, yields=True), awake_gangs, since, 101.0)[0] == set()
+
+
+def test_who_was_up_longest_yields_to_who_had_no_place_for_a_turn() -> None:
+    assert who_yields({"big": 61}, {"a": 70, "b": 90}, 60) == "b"
+    assert who_yields({"big": 59}, {"a": 70}, 60) is None
+    assert who_yields({"big": 99}, {"a": 59}, 60) is None
+    assert who_yields({"a": 99, "b": 99}, {"a": 99}, 60) is None
+    assert who_yields({}, {"a": 99}, 60) is None
+
+
+def turns(
+    before: GangTurns, now: float, waiting: str = "", resident: dict[str, float] | None = None
+) -> GangTurns:
+    """Models are single letters; all but `x` fit, `w` is kept warm, and a turn lasts 60 s."""
+    fitting = set("abcw")
+    return take_turns(before, list(waiting), fitting, resident or {}, {"w"}, 60.0, now)
+
+
+def test_a_model_that_does_not_fit_is_refused_after_a_time_without_a_break() -> None:
+    state = turns(GangTurns(), 0.0, "ax")
+    assert state.misfits(29.0, 30.0) == [] and state.misfits(30.0, 30.0) == ["x"]
+    state = turns(turns(state, 10.0), 20.0, "x")
+    assert state.misfits(49.0, 30.0) == [] and state.misfits(50.0, 30.0) == ["x"]
+
+
+def test_a_turn_ends_for_a_model_that_waits_and_lasts_until_it_has_its_place() -> None:
+    state = turns(GangTurns(), 0.0, "ab", {"a": 100.0})
+    assert state.yielding is None
+    state = turns(state, 60.0, "ab", {"a": 160.0})
+    assert state.yielding == "a"
+    state = turns(state, 70.0, "ab")
+    assert state.yielding == "a", "it has left, and the other has no gang yet"
+    assert "a" not in state.waiting_since, "its own wait begins when the other has its place"
+    state = turns(state, 71.0, "ab", {"b": 0.0})
+    assert state.yielding is None and state.waiting_since == {}
+    assert turns(state, 72.0, "ab", {"b": 1.0}).waiting_since == {"a": 72.0}
+
+
+def test_a_turn_begins_when_the_model_is_loaded() -> None:
+    gang = GangReport(GangId("g"), "m", 0, since=100.0, at=100.0)
+    assert gang.resident_s(400.0) == 0.0, "a slow start does not use up its turn"
+    assert gang.resident_s(760.0) == 60.0, "but it does not keep its place for ever"
+    assert replace(gang, ready_at=300.0).resident_s(400.0) == 100.0
+
+
+def test_a_model_that_is_kept_warm_does_not_yield() -> None:
+    state = turns(GangTurns(), 0.0, "b", {"w": 100.0})
+    assert turns(state, 60.0, "b", {"w": 160.0}).yielding is None
+
+
+def test_a_model_that_never_fits_ends_nobody_s_turn() -> None:
+    state = turns(GangTurns(), 0.0, "x", {"a": 100.0})
+    assert turns(state, 60.0, "x", {"a": 160.0}).yielding is None
+
+
+def test_why_no_gang_was_placed_names_what_is_missing() -> None:
+    eight = replace(MODEL, ulysses=8, device="cuda")
+    assert misfit_reason(eight, [{"CPU": 4.0, "GPU": 8.0}], "PACK") == (
+        "m needs 8 ranks with 1 GPU and 0.9 CPU each, 8 GPU and 7.3 CPU in all (PACK); "
+        "the cluster has 8 GPU and 4 CPU on 1 node, not enough CPU"
+    )
+    spread = misfit_reason(MODEL, [{"CPU": 8.0}], "STRICT_SPREAD")
+    assert spread.endswith("has 8 CPU on 1 node, and each rank must be on a node of its own")
+    assert "together" in misfit_reason(MODEL, [{"CPU": 1.0}, {"CPU": 1.0}], "STRICT_PACK")
+    assert "in parts too small" in misfit_reason(MODEL, [{"CPU": 0.5}] * 8, "PACK")
+    assert "has nothing on 0 nodes, not enough CPU" in misfit_reason(MODEL, [], "PACK")
+
+
+def test_why_tasks_have_no_gang_yet_is_told_in_words() -> None:
+    two = [{"CPU": 2.0}]
+
+    def why(nodes: list[dict[str, float]], free: float, placed: bool = False, trouble: str = "") -> str:
+        return wait_reason(MODEL, nodes, {"CPU": free}, "PACK", placed=placed, trouble=trouble)
+
+    assert why(two, 0.5) == "other work on the cluster holds the CPU that it needs"
+    assert why(two, 2.0) == "Ray looks for a place for it"
+    assert why(two, 0.1, placed=True) == "Ray starts it"
+    assert "not enough CPU" in why([{"CPU": 1.0}], 1.0)
+    lost = "rank 1 was killed by SIGKILL: its node ran low on memory"
+    assert why(two, 2.0, placed=True, trouble=lost) == f"its last gang broke because {lost}"
+
+
+def test_a_queue_s_state_is_read_from_names_and_reports() -> None:
+    a, b, c = (GangId(f"{gang_prefix('m', slot)}x{slot}") for slot in (0, 1, 2))
+    there = (RankReport(0, "n", "a", 7),)
+    reports = {
+        a: GangReport(a, "m", 0, 0, 0, 1, there),
+        b: GangReport(b, "m", 1, 0, 0, 1, there),
+        c: GangReport(c, "m", 2, 0, 0, 1, (RankReport(0),)),
+    }
+    queue = queue_state(MODEL, 3, 1, 4.0, {a: 1, b: 0, GangId("worker-m-77"): 1}, reports)
+    assert queue == QueueState(2, 4.0, frozenset({0}), frozenset({1}))
+    assert slot_of("ray-m-x-1", "m") is None
+
+
+def test_ranks_of_a_node_are_neighbours_and_the_leaders_node_comes_first() -> None:
+    assert seating({0: "b", 1: "a", 2: "b", 3: "a", 4: "b"}) == [0, 2, 4, 1, 3]
+
+
+def test_what_fits_depends_on_the_nodes_and_the_strategy() -> None:
+    bundles = gang_bundles(replace(MODEL, ulysses=4))
+    two = [{"CPU": 2.0}, {"CPU": 2.0}]
+    assert could_hold(two, bundles, "PACK")
+    assert could_hold(two, bundles, "SPREAD")
+    assert not could_hold(two, bundles, "STRICT_PACK")
+    assert not could_hold(two, bundles, "STRICT_SPREAD")
+    assert could_hold([{"CPU": 4.0}], bundles, "STRICT_PACK")
+    assert not could_hold(two, gang_bundles(replace(MODEL, ulysses=8)), "PACK")
+    on_gpus = gang_bundles(replace(MODEL, device="cuda"))
+    assert not could_hold(two, on_gpus, "PACK")
+    assert could_hold([{"CPU": 8.0, "GPU": 2.0}], on_gpus, "PACK")
+
+
+def test_a_gang_of_n_ranks_needs_n_nodes_and_no_more_when_each_must_have_its_own() -> None:
+    four = gang_bundles(replace(MODEL, ulysses=4))
+    assert could_hold([{"CPU": 1.0}] * 4, four, "STRICT_SPREAD")
+    assert not could_hold([{"CPU": 1.0}] * 3, four, "STRICT_SPREAD")
+    assert could_hold([{"CPU": 0.9}] * 3 + [{"CPU": 1.0}], four, "STRICT_SPREAD")  # the leader's is last
+    assert not could_hold([{"CPU": 0.9}] * 4, four, "STRICT_SPREAD")
+
+
+@given(st.lists(st.integers(0, 4), max_size=4), st.integers(1, 5))
+def test_what_fits_is_found_wherever_the_leader_must_be(cpus: list[int], ranks: int) -> None:
+    """By trying all places for all bundles."""
+    nodes = [{"CPU": cpu / 2} for cpu in cpus]
+    bundles = gang_bundles(replace(MODEL, ulysses=ranks))
+    places = product(range(len(nodes)), repeat=len(bundles))
+    fits = any(
+        all(
+            sum(b["CPU"] for b, at in zip(bundles, place, strict=True) if at == n) <= node["CPU"] + 1e-6
+            for n, node in enumerate(nodes)
+        )
+        for place in places
+    )
+    assert could_hold(nodes, bundles, "PACK") == fits
+
+
+def test_gangs_on_ray_tell_how_their_models_stand() -> None:
+    ranks = (RankReport(0, "n", "10.0.0.3", 7), RankReport(1))
+    coming = GangReport(GangId("ray-a-0-x"), "a", 0, since=1.0, at=4.0, ranks=ranks)
+    loading = replace(coming, model="b", ranks=ranks[:1])
+    ready = replace(loading, gang=GangId("ray-b-1-x"), ready_at=3.0)
+    assert why_tasks_wait(gang_statuses([coming])["a"]) == "waking: its ranks come up on 10.0.0.3"
+    assert why_tasks_wait(gang_statuses([loading])["b"]) == "waking: loading on 10.0.0.3"
+    assert (
+        gang_statuses([loading, ready])["b"].state
+        is gang_statuses([ready, loading])["b"].state
+        is ModelState.READY
+    )
+    broken = gang_statuses([replace(ready, trouble="rank 1 died")])["b"]
+    assert why_tasks_wait(broken) == "waking: once more (rank 1 died) on 10.0.0.3"

@@ -1,0 +1,531 @@
+"""Submission: what is accepted, what is refused, and exactly how."""
+
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx
+import pytest
+from tests.gateways import Gateway, picture, serving
+
+BALL = {"prompt": "a red ball"}
+
+
+@pytest.fixture(params=["app", "relay"])
+async def gateway(gateway: Gateway, request: pytest.FixtureRequest) -> AsyncIterator[Gateway]:
+    """All of this holds both ways: for the app's route, and for JSON that the relay takes before it."""
+    if request.param == "app":
+        yield gateway
+        return
+    async with (
+        serving(gateway.app, gateway.inside.relay.protocol) as base,
+        httpx.AsyncClient(base_url=base, headers=gateway.http.headers, timeout=30) as http,
+    ):
+        gateway.http = http
+        yield gateway
+
+
+def error(answer: Any) -> tuple[int, str | None, str | None, str]:
+    problem = answer.json()["error"]
+    assert set(problem) == {"message", "type", "param", "code"}
+    return answer.status_code, problem["param"], problem["code"], problem["message"]
+
+
+async def test_a_prompt_alone_gets_the_first_models_defaults(gateway: Gateway) -> None:
+    answer = await gateway.http.post("/v1/videos", json=BALL)
+    video = answer.json()
+    assert answer.status_code == 200
+    assert answer.headers["openai-poll-after-ms"] == "1000"
+    assert video["id"].startswith("video_")
+    assert {k: video[k] for k in ("object", "model", "status", "progress", "size", "seconds", "seed")} == {
+        "object": "video",
+        "model": "wan-tiny-t2v",
+        "status": "queued",
+        "progress": 0,
+        "size": "128x128",
+        "seconds": "2",
+        "seed": 7,
+    }
+    assert (video["queue_position"], video["steps"], video["frames"], video["fps"]) == (0, 20, 17, 8)
+    assert video["error"] is None and video["completed_at"] is None and video["expires_at"] is None
+
+
+REFUSED: list[tuple[dict[str, Any], int, str | None, str, str]] = [
+    ({}, 400, "prompt", "missing", "prompt is required."),
+    ({"prompt": ""}, 400, "prompt", "invalid_value", "prompt must not be empty."),
+    ({"prompt": "  \n"}, 400, "prompt", "invalid_value", "prompt must not be empty."),
+    ({"prompt": "x" * 4001}, 400, "prompt", "string_too_long", "prompt is over 4000 characters."),
+    ({"prompt": 3}, 400, "prompt", "invalid_type", "prompt must be text."),
+    ({"prompt": None}, 400, "prompt", "invalid_type", "prompt must be text."),
+    ({**BALL, "colour": "red"}, 400, "colour", "unknown_parameter", "Unknown parameter: colour."),
+    ({**BALL, "model": "nope"}, 404, "model", "model_not_found", "There is no model nope."),
+    ({**BALL, "model": 5}, 400, "model", "invalid_type", "model must be text."),
+    (
+        {**BALL, "negative_prompt": "x" * 4001},
+        400,
+        "negative_prompt",
+        "string_too_long",
+        "negative_prompt is over 4000 characters.",
+    ),
+    ({**BALL, "size": "big"}, 400, "size", "invalid_value", "size must look like 128x128."),
+    (
+        {**BALL, "size": "130x128"},
+        400,
+        "size",
+        "invalid_value",
+        "width and height must be multiples of 16; got 130x128.",
+    ),
+    (
+        {**BALL, "size": "512x512"},
+        400,
+        "size",
+        "invalid_value",
+        "size 512x512 is over this model's 65536 pixels.",
+    ),
+    (
+        {**BALL, "model": "t2v-big", "size": "640x640"},
+        400,
+        "size",
+        "invalid_value",
+        "size 640x640 is not offered; allowed: 832x480, 480x832, 624x624, 1280x720, 720x1280, 960x960.",
+    ),
+    (
+        {**BALL, "model": "t2v-big", "size": "624x624", "frames": 5},
+        400,
+        "size",
+        "invalid_value",
+        (
+            "624x624 with 5 frames gives 3042 tokens, which this model's gang cannot split 8 ways; "
+            "choose another size or length."
+        ),
+    ),
+    (
+        {**BALL, "frames": 16},
+        400,
+        "frames",
+        "invalid_value",
+        "frames must be 4n+1 and at most 65; got 16.",
+    ),
+    (
+        {**BALL, "frames": 69, "model": "wan-tiny-t2v"},
+        400,
+        "frames",
+        "invalid_value",
+        "frames must be 4n+1 and at most 65; got 69.",
+    ),
+    ({**BALL, "frames": 4.5}, 400, "frames", "invalid_type", "frames must be a whole number."),
+    ({**BALL, "frames": True}, 400, "frames", "invalid_value", "frames must be a number, not a boolean."),
+    (
+        {**BALL, "frames": 17, "seconds": 2},
+        400,
+        "frames",
+        "invalid_value",
+        "give seconds or frames, not both.",
+    ),
+    (
+        {**BALL, "seconds": 0},
+        400,
+        "seconds",
+        "invalid_value",
+        "seconds must be above 0 and at most 8 at 8 fps.",
+    ),
+    (
+        {**BALL, "seconds": "9"},
+        400,
+        "seconds",
+        "invalid_value",
+        "seconds must be above 0 and at most 8 at 8 fps.",
+    ),
+    ({**BALL, "seconds": "NaN"}, 400, "seconds", "invalid_value", "seconds must be a finite number."),
+    ({**BALL, "seconds": "long"}, 400, "seconds", "invalid_type", "seconds must be a number."),
+    ({**BALL, "fps": 0}, 400, "fps", "invalid_value", "fps must be from 1 to 60; got 0."),
+    ({**BALL, "steps": 101}, 400, "steps", "invalid_value", "steps must be from 1 to 100; got 101."),
+    ({**BALL, "steps": "many"}, 400, "steps", "invalid_type", "steps must be a whole number."),
+    (
+        {**BALL, "guidance": [1, 2, 3]},
+        400,
+        "guidance",
+        "invalid_value",
+        "guidance must be one number or two (low noise, high noise), each from 0 to 50.",
+    ),
+    (
+        {**BALL, "guidance": []},
+        400,
+        "guidance",
+        "invalid_value",
+        "guidance must be one number or two (low noise, high noise), each from 0 to 50.",
+    ),
+    (
+        {**BALL, "guidance": -1},
+        400,
+        "guidance",
+        "invalid_value",
+        "guidance must be one number or two (low noise, high noise), each from 0 to 50.",
+    ),
+    ({**BALL, "guidance": "3,high"}, 400, "guidance", "invalid_type", "guidance must be a number."),
+    (
+        {**BALL, "guidance": "[3"},
+        400,
+        "guidance",
+        "invalid_value",
+        "guidance must be one number or two, like 3.5 or 3,4.",
+    ),
+    ({**BALL, "shift": 0}, 400, "shift", "invalid_value", "shift must be from 0.1 to 100; got 0."),
+    (
+        {**BALL, "seed": -1},
+        400,
+        "seed",
+        "invalid_value",
+        "seed must be from 0 to 4294967295; got -1.",
+    ),
+    (
+        {**BALL, "model": "i2v-big"},
+        400,
+        "input_reference",
+        "missing",
+        "this model animates a given image: input_reference is required.",
+    ),
+    (
+        {**BALL, "input_reference": "x"},
+        400,
+        "input_reference",
+        "invalid_type",
+        "input_reference must be an object.",
+    ),
+    (
+        {**BALL, "input_reference": {"file_id": "f"}},
+        400,
+        "input_reference.image_url",
+        "missing",
+        "input_reference.image_url is required.",
+    ),
+    (
+        {**BALL, "image_url": "data:image/png;base64,AAAA", "input_reference": {"image_url": "http://a"}},
+        400,
+        "image_url",
+        "invalid_value",
+        "Give one image: input_reference or image_url.",
+    ),
+    (
+        {**BALL, "image_url": "data:text/plain,hi"},
+        400,
+        "image_url",
+        "invalid_value",
+        "A data URL must be 'data:image/…;base64,…'.",
+    ),
+    (
+        {**BALL, "image_url": "data:image/png;base64,*"},
+        400,
+        "image_url",
+        "invalid_value",
+        "The data URL is not valid base64.",
+    ),
+    (
+        {**BALL, "image_url": "data:image/png;base64,AAAA"},
+        400,
+        "image_url",
+        "invalid_image",
+        "The image is not a readable PNG, JPEG or WebP.",
+    ),
+    (
+        {**BALL, "model": "wan-tiny-t2v", "image_url": "data:image/png;base64,AAAA"},
+        400,
+        "input_reference",
+        "unsupported",
+        "this model draws from words alone.",
+    ),
+    (
+        {**BALL, "image_url": "http://127.0.0.1/a.png"},
+        400,
+        "image_url",
+        "url_not_allowed",
+        "The URL leads to an address that is not public; the operator can allow that (allow_private_urls).",
+    ),
+    (
+        {**BALL, "webhook_url": "http://[::1]/hook"},
+        400,
+        "webhook_url",
+        "url_not_allowed",
+        "The URL leads to an address that is not public; the operator can allow that (allow_private_urls).",
+    ),
+    (
+        {**BALL, "webhook_url": "ftp://example.com/"},
+        400,
+        "webhook_url",
+        "url_not_allowed",
+        "Only http and https URLs are allowed.",
+    ),
+    (
+        {**BALL, "webhook_url": "http://a/" + "x" * 2048},
+        400,
+        "webhook_url",
+        "string_too_long",
+        "webhook_url is over 2048 characters.",
+    ),
+]
+
+
+async def test_a_bad_value_names_its_field_and_says_what_is_allowed(gateway: Gateway) -> None:
+    for body, *told in REFUSED:
+        assert error(await gateway.http.post("/v1/videos", json=body)) == tuple(told), body
+    assert (await gateway.http.get("/v1/videos")).json()["data"] == []
+
+
+@pytest.mark.parametrize(
+    ("body", "kind", "status", "code", "message"),
+    [
+        (b"{", "application/json", 400, "invalid_json", "The body is not JSON"),
+        (b'{"prompt": "\\ud800"}', "application/json", 400, "invalid_json", "The body is not JSON"),
+        (b'{"prompt": "x", "shift": NaN}', "application/json", 400, "invalid_json", "The body is not JSON"),
+        (b'"prompt"', "application/json", 400, "invalid_type", "The body must be an object."),
+        (b"", "application/json", 400, "invalid_json", "The body is not JSON"),
+        (b"[" * 5000, "application/json", 400, "invalid_json", "The body is not JSON"),
+        (b"prompt=x", "application/x-www-form-urlencoded", 415, None, "Send multipart/form-data or"),
+        (b"prompt", "text/plain", 415, None, "Send multipart/form-data or application/json."),
+        (b"x", "multipart/form-data", 400, None, "Missing boundary in multipart."),
+    ],
+)
+async def test_a_body_that_cannot_be_read_is_refused(
+    gateway: Gateway, body: bytes, kind: str, status: int, code: str | None, message: str
+) -> None:
+    answer = await gateway.http.post("/v1/videos", content=body, headers={"content-type": kind})
+    got = error(answer)
+    assert (got[0], got[1], got[2]) == (status, None, code)
+    assert got[3].startswith(message)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("3.5", [3.5, 3.5]), ("3,4", [3.0, 4.0]), ("[3, 4]", [3.0, 4.0]), (" 2 ", [2.0, 2.0])],
+)
+async def test_guidance_in_a_form_may_be_one_number_or_two(
+    gateway: Gateway, text: str, expected: list[float]
+) -> None:
+    answer = await gateway.http.post(
+        "/v1/videos", files={"prompt": (None, "a ball"), "guidance": (None, text)}
+    )
+    assert answer.json()["guidance"] == expected
+
+
+async def test_a_form_with_list_fields_as_openai_writes_them(gateway: Gateway) -> None:
+    fields = [("prompt", (None, "a ball")), ("guidance[]", (None, "1")), ("guidance[]", (None, "2"))]
+    answer = await gateway.http.post("/v1/videos", files=fields)
+    assert answer.json()["guidance"] == [1.0, 2.0]
+
+
+async def test_a_form_gives_the_same_task_as_json(gateway: Gateway) -> None:
+    wish = {"prompt": "a ball", "steps": 5, "seconds": 1, "seed": 9, "shift": 2.5, "size": "64x64", "fps": 12}
+    by_json = (await gateway.http.post("/v1/videos", json=wish)).json()
+    by_form = (
+        await gateway.http.post("/v1/videos", files={k: (None, str(v)) for k, v in wish.items()})
+    ).json()
+    fixed = {"id", "created_at", "queue_position", "events_url"}
+    assert {k: v for k, v in by_json.items() if k not in fixed} == {
+        k: v for k, v in by_form.items() if k not in fixed
+    }
+
+
+@pytest.mark.parametrize(
+    ("files", "param", "message"),
+    [
+        ([("prompt", (None, "a")), ("prompt", (None, "b"))], "prompt", "prompt is given twice."),
+        ([("prompt", (None, "a")), ("seed", (None, ""))], "seed", "seed must be a whole number."),
+        ([("prompt", (None, "a")), ("mask", ("m.png", b"x"))], "mask", "Unknown file: mask."),
+        ([("prompt", (None, "a")), ("wow", (None, "b"))], "wow", "Unknown parameter: wow."),
+        (
+            [("prompt", (None, "a")), ("guidance", (None, "1")), ("guidance[]", (None, "2"))],
+            "guidance",
+            "guidance is given twice.",
+        ),
+        (
+            [("prompt", (None, "a")), ("input_reference", (None, "x")), ("input_reference", ("a", b"x"))],
+            "input_reference",
+            "input_reference is given twice.",
+        ),
+        ([("prompt[]", (None, "a"))], "prompt", "prompt must be text."),
+    ],
+)
+async def test_a_bad_form_field_is_named(gateway: Gateway, files: Any, param: str, message: str) -> None:
+    status, got_param, _, got_message = error(await gateway.http.post("/v1/videos", files=files))
+    assert (status, got_param, got_message) == (400, param, message)
+
+
+async def test_an_image_chooses_a_model_that_takes_images(gateway: Gateway) -> None:
+    answer = await gateway.http.post(
+        "/v1/videos", data={"prompt": "move"}, files={"input_reference": ("a.png", picture())}
+    )
+    video = answer.json()
+    assert video["model"] == "wan-tiny-ti2v"
+    task = await gateway.task(video["id"])
+    image = f"tasks/{task.id}/input.png"
+    assert task.spec.image == image
+    assert (await gateway.blobs.get(image)).startswith(b"\x89PNG")
+
+
+async def test_a_size_chooses_a_model_that_offers_it(gateway: Gateway) -> None:
+    answer = await gateway.http.post("/v1/videos", json={**BALL, "size": "832x480"})
+    assert answer.json()["model"] == "t2v-big"
+
+
+async def test_the_priority_header_is_kept_and_checked(gateway: Gateway) -> None:
+    good = await gateway.http.post("/v1/videos", json=BALL, headers={"X-Turnout-Priority": "high"})
+    assert good.json()["priority"] == "high"
+    bad = await gateway.http.post("/v1/videos", json=BALL, headers={"X-Turnout-Priority": "urgent"})
+    assert error(bad) == (
+        400,
+        "X-Turnout-Priority",
+        "invalid_value",
+        "X-Turnout-Priority must be low, normal or high.",
+    )
+
+
+async def test_generate_answers_in_the_older_shape(gateway: Gateway) -> None:
+    answer = await gateway.http.post("/generate", json={**BALL, "steps": 3})
+    assert answer.json() == {"status": "task_started", "task_id": answer.json()["task_id"]}
+    assert (await gateway.task(answer.json()["task_id"])).spec.steps == 3
+    bad = await gateway.http.post("/generate", json={**BALL, "stepz": 3})
+    assert error(bad)[:3] == (400, "stepz", "unknown_parameter")
+
+
+async def test_the_same_idempotency_key_and_body_give_the_same_task(gateway: Gateway) -> None:
+    headers = {"Idempotency-Key": "once"}
+    first = (await gateway.http.post("/v1/videos", json=BALL, headers=headers)).json()
+    again = (await gateway.http.post("/v1/videos", json=BALL, headers=headers)).json()
+    form = (
+        await gateway.http.post("/v1/videos", files={"prompt": (None, BALL["prompt"])}, headers=headers)
+    ).json()
+    assert first["id"] == again["id"] == form["id"]
+    assert len((await gateway.http.get("/v1/videos")).json()["data"]) == 1
+
+
+async def test_the_same_idempotency_key_with_another_body_is_a_conflict(gateway: Gateway) -> None:
+    headers = {"Idempotency-Key": "once"}
+    await gateway.http.post("/v1/videos", json=BALL, headers=headers)
+    other = await gateway.http.post("/v1/videos", json={"prompt": "blue"}, headers=headers)
+    assert error(other)[:3] == (409, "Idempotency-Key", "idempotency_conflict")
+    assert other.headers["x-should-retry"] == "false"
+    assert "retry-after" not in other.headers
+
+
+async def test_an_idempotency_key_covers_the_images_bytes_and_keeps_no_second_copy(gateway: Gateway) -> None:
+    async def send(image: bytes) -> Any:
+        return await gateway.http.post(
+            "/v1/videos",
+            data=BALL,
+            files={"input_reference": ("a.png", image)},
+            headers={"Idempotency-Key": "img"},
+        )
+
+    first, again, other = (await send(picture()), await send(picture()), await send(picture(colour="blue")))
+    assert first.json()["id"] == again.json()["id"]
+    assert other.status_code == 409
+    assert len([b async for b in gateway.blobs.list("tasks/")]) == 1
+
+
+@pytest.mark.parametrize("key", ["", "x" * 256, "with space", "ümlaut"])
+async def test_an_odd_idempotency_key_is_refused(gateway: Gateway, key: str) -> None:
+    headers = [(b"idempotency-key", key.encode())]
+    answer = await gateway.http.post("/v1/videos", json=BALL, headers=headers)
+    assert error(answer) == (
+        400,
+        "Idempotency-Key",
+        "invalid_value",
+        "Idempotency-Key must be 1 to 255 visible ASCII characters.",
+    )
+
+
+async def test_another_tenant_may_use_the_same_idempotency_key(gateway: Gateway) -> None:
+    headers = {"Idempotency-Key": "once"}
+    first = (await gateway.http.post("/v1/videos", json=BALL, headers=headers)).json()
+    other_key = {"authorization": f"Bearer {await gateway.key('other')}"}
+    other = await gateway.http.post("/v1/videos", json=BALL, headers={**headers, **other_key})
+    assert other.status_code == 200
+    assert other.json()["id"] != first["id"]
+
+
+async def test_models_are_listed_with_their_rules(gateway: Gateway) -> None:
+    listed = (await gateway.http.get("/v1/models")).json()
+    assert [m["id"] for m in listed["data"]] == ["wan-tiny-t2v", "wan-tiny-ti2v", "t2v-big", "i2v-big"]
+    one = (await gateway.http.get("/v1/models/i2v-big")).json()
+    assert (one["image"], one["ranks"], one["defaults"]["guidance"]) == ("required", 8, [3.5, 3.5])
+    assert error(await gateway.http.get("/v1/models/none"))[:3] == (404, "model", "model_not_found")
+
+
+async def test_a_long_json_prompt_survives_unchanged(gateway: Gateway) -> None:
+    prompt = 'ein roter Ball \u2028 と \U0001f388 \\ " \x00 end'
+    answer = await gateway.http.post(
+        "/v1/videos", content=json.dumps({"prompt": prompt}), headers={"content-type": "application/json"}
+    )
+    assert answer.json()["prompt"] == prompt
+    assert (await gateway.task(answer.json()["id"])).spec.prompt == prompt
+
+
+async def test_names_that_other_servers_users_know_are_taken(gateway: Gateway) -> None:
+    theirs = {**BALL, "num_frames": 9, "num_inference_steps": 4, "guidance_scale": 5, "flow_shift": 3}
+    ours = {**BALL, "frames": 9, "steps": 4, "guidance": 5, "shift": 3}
+    fields = ("frames", "steps", "guidance", "shift")
+    made = [(await gateway.http.post("/v1/videos", json=body)).json() for body in (theirs, ours)]
+    assert [made[0][name] for name in fields] == [made[1][name] for name in fields] == [9, 4, [5.0, 5.0], 3.0]
+    form = {"prompt": "a ball", "sampling_steps": "6", "guidance_scale": "4", "guidance_scale_2": "3"}
+    video = (await gateway.http.post("/v1/videos", files={k: (None, v) for k, v in form.items()})).json()
+    assert (video["steps"], video["guidance"]) == (6, [3.0, 4.0]), (
+        "diffusers' first guidance is for high noise"
+    )
+
+
+@pytest.mark.parametrize(
+    ("body", "param"),
+    [
+        ({"num_frames": 9, "frames": 9}, "num_frames"),
+        ({"num_inference_steps": 4, "sampling_steps": 4}, "sampling_steps"),
+        ({"guidance_scale_2": 4}, "guidance_scale_2"),
+        ({"guidance_scale_2": 4, "guidance": [3, 4]}, "guidance_scale_2"),
+    ],
+)
+async def test_two_names_of_one_thing_are_refused(gateway: Gateway, body: dict[str, Any], param: str) -> None:
+    assert error(await gateway.http.post("/v1/videos", json={**BALL, **body}))[:2] == (400, param)
+
+
+async def test_an_answer_says_what_is_given_up_for_speed(gateway: Gateway) -> None:
+    exact = (await gateway.http.post("/v1/videos", json=BALL)).json()
+    assert (exact["guided_share"], exact["lossy"]) == (1.0, {})
+    fast = (await gateway.http.post("/v1/videos", json={**BALL, "guided_share": 0.75})).json()
+    assert fast["guided_share"] == 0.75 and "36 dB" in fast["lossy"]["guided_share"]
+    again = await gateway.http.post(f"/v1/videos/{fast['id']}/remix", json={"prompt": "a blue ball"})
+    assert again.status_code in (200, 409)
+
+
+@pytest.mark.parametrize(
+    ("prompt", "notice"),
+    [
+        ("a red square moving to the right", None),
+        (
+            "A dog, and a RED ball!",
+            "wan-tiny-t2v knows shapes, colours and motions; 'dog' is not among them.",
+        ),
+        (
+            "cats chase mice",
+            "wan-tiny-t2v knows shapes, colours and motions; 'cats', 'chase', 'mice' are not among them.",
+        ),
+    ],
+)
+async def test_words_that_a_tiny_model_was_not_taught_are_named(
+    gateway: Gateway, prompt: str, notice: str | None
+) -> None:
+    made = (await gateway.http.post("/v1/videos", json={"prompt": prompt})).json()
+    assert made["notice"] == notice
+    assert (await gateway.http.get(f"/v1/videos/{made['id']}")).json()["notice"] == notice
+    other = await gateway.http.post(
+        "/v1/videos", json={"prompt": prompt, "model": "t2v-big", "size": "832x480"}
+    )
+    assert other.json()["notice"] is None
+
+
+async def test_models_say_what_can_be_asked_of_them(gateway: Gateway) -> None:
+    listed = (await gateway.http.get("/v1/models")).json()["data"]
+    assert {m["id"]: (m["task_type"], m["capabilities"]) for m in listed} == {
+        "wan-tiny-t2v": ("T2V", ["text_to_video"]),
+        "wan-tiny-ti2v": ("TI2V", ["text_to_video", "image_to_video"]),
+        "t2v-big": ("T2V", ["text_to_video"]),
+        "i2v-big": ("I2V", ["image_to_video"]),
+    }

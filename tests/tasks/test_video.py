@@ -1,0 +1,179 @@
+"""What a model can make: every rule has its exact words."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from turnout.errors import InvalidRequest
+from turnout.fleet.family_rules import FAMILIES
+from turnout.tasks.video_rules import (
+    Lora,
+    LoraUse,
+    RequestedVideo,
+    VideoSpec,
+    lossy,
+    seconds_of,
+    settle,
+    tokens,
+)
+
+A14B = FAMILIES["wan2.2-t2v-a14b"]
+B5 = FAMILIES["wan2.2-ti2v-5b"]
+TINY = FAMILIES["wan-tiny-t2v"]
+
+
+@pytest.mark.parametrize(
+    ("wish", "param", "message"),
+    [
+        (RequestedVideo(" "), "prompt", "prompt must not be empty."),
+        (RequestedVideo("x" * 4001), "prompt", "prompt is over 4000 characters."),
+        (
+            RequestedVideo("x", negative_prompt="y" * 4001),
+            "negative_prompt",
+            "negative_prompt is over 4000 characters.",
+        ),
+        (RequestedVideo("x", size="wide"), "size", "size must look like 128x128."),
+        (RequestedVideo("x", size="128x"), "size", "size must look like 128x128."),
+        (RequestedVideo("x", size="\u0661\u0662\u0668x128"), "size", "size must look like 128x128."),
+        (RequestedVideo("x", size="1280000x128"), "size", "size 1280000x128 is too large."),
+        (
+            RequestedVideo("x", size="100x128"),
+            "size",
+            "width and height must be multiples of 16; got 100x128.",
+        ),
+        (RequestedVideo("x", size="0x128"), "size", "width and height must be multiples of 16; got 0x128."),
+        (RequestedVideo("x", size="1280x720"), "size", "size 1280x720 is over this model's 65536 pixels."),
+        (
+            RequestedVideo("x", guided_share=0.4),
+            "guided_share",
+            "guided_share must be from 0.5 to 1; got 0.4.",
+        ),
+        (RequestedVideo("x", frames=16), "frames", "frames must be 4n+1 and at most 65; got 16."),
+        (RequestedVideo("x", frames=69), "frames", "frames must be 4n+1 and at most 65; got 69."),
+        (RequestedVideo("x", frames=17, seconds=2), "frames", "give seconds or frames, not both."),
+        (RequestedVideo("x", seconds=9), "seconds", "seconds must be above 0 and at most 8 at 8 fps."),
+        (RequestedVideo("x", seconds=0), "seconds", "seconds must be above 0 and at most 8 at 8 fps."),
+        (
+            RequestedVideo("x", seconds=float("nan")),
+            "seconds",
+            "seconds must be above 0 and at most 8 at 8 fps.",
+        ),
+        (RequestedVideo("x", fps=0), "fps", "fps must be from 1 to 60; got 0."),
+        (RequestedVideo("x", steps=101), "steps", "steps must be from 1 to 100; got 101."),
+        (RequestedVideo("x", seed=-1), "seed", "seed must be from 0 to 4294967295; got -1."),
+        (RequestedVideo("x", shift=0), "shift", "shift must be from 0.1 to 100; got 0."),
+        (
+            RequestedVideo("x", guidance=[1, 2, 3]),
+            "guidance",
+            "guidance must be one number or two (low noise, high noise), each from 0 to 50.",
+        ),
+        (
+            RequestedVideo("x", guidance=[float("nan")]),
+            "guidance",
+            "guidance must be one number or two (low noise, high noise), each from 0 to 50.",
+        ),
+        (RequestedVideo("x", image="k"), "input_reference", "this model draws from words alone."),
+    ],
+)
+def test_a_bad_value_is_refused_by_name(wish: RequestedVideo, param: str, message: str) -> None:
+    with pytest.raises(InvalidRequest) as refused:
+        settle(wish, TINY, ulysses=2, seed=1)
+    assert (refused.value.param, refused.value.message) == (param, message)
+
+
+def test_a_size_that_is_not_offered_names_those_that_are() -> None:
+    with pytest.raises(InvalidRequest, match="allowed: 832x480, 480x832, 624x624, 1280x720"):
+        settle(RequestedVideo("x", size="128x128"), A14B, ulysses=1, seed=1)
+
+
+def test_an_image_model_asks_for_its_image() -> None:
+    with pytest.raises(InvalidRequest, match="input_reference is required"):
+        settle(RequestedVideo("x"), FAMILIES["wan2.2-i2v-a14b"], ulysses=1, seed=1)
+
+
+def test_a_length_that_the_gang_cannot_split_is_refused() -> None:
+    # 5 latent frames × 9 × 9 patches is odd: two ranks cannot share it.
+    with pytest.raises(InvalidRequest, match="405 tokens, which this model's gang cannot split 2 ways"):
+        settle(RequestedVideo("x", size="144x144"), TINY, ulysses=2, seed=1)
+
+
+def test_published_token_counts_hold() -> None:
+    assert tokens(832, 480, 81, A14B) == 32_760
+    assert tokens(1280, 720, 81, A14B) == 75_600
+    assert tokens(1280, 704, 121, B5) == 27_280
+
+
+@given(st.floats(0.2, 8.0))
+def test_seconds_give_legal_frames(seconds: float) -> None:
+    spec = settle(RequestedVideo("x", seconds=seconds), TINY, ulysses=1, seed=1)
+    assert (spec.frames - 1) % 4 == 0
+    assert 1 < spec.frames <= TINY.max_frames
+    assert abs((spec.frames - 1) / spec.fps - seconds) <= 0.5
+
+
+def test_seconds_are_written_as_the_dialect_writes_them() -> None:
+    assert seconds_of(settle(RequestedVideo("x", seconds=2), TINY, ulysses=1, seed=1)) == "2"
+    assert seconds_of(settle(RequestedVideo("x", frames=5), TINY, ulysses=1, seed=1)) == "0.5"
+
+
+def test_what_is_given_up_for_speed_is_told_with_its_error() -> None:
+    exact = settle(RequestedVideo("x"), TINY, ulysses=1, seed=1)
+    assert lossy(exact) == {} and (exact.guided_share, exact.fp8) == (1.0, False)
+    fast = settle(RequestedVideo("x", guided_share=0.75), TINY, ulysses=1, seed=1, fp8=True)
+    assert set(lossy(fast)) == {"fp8", "guided_share"}
+    assert "2.3 %" in lossy(fast)["fp8"] and "36 dB" in lossy(fast)["guided_share"]
+    assert (
+        "another shape"
+        in lossy(settle(RequestedVideo("x", guided_share=0.5), TINY, ulysses=1, seed=1))["guided_share"]
+    )
+
+
+def test_published_models_have_their_published_negative_prompt() -> None:
+    spec = settle(RequestedVideo("x"), A14B, ulysses=1, seed=1)
+    assert spec.negative_prompt.startswith("色调艳丽") and spec.negative_prompt.endswith("倒着走")
+    assert B5.negative_prompt == A14B.negative_prompt and TINY.negative_prompt == ""
+    assert settle(RequestedVideo("x", negative_prompt=""), A14B, ulysses=1, seed=1).negative_prompt == ""
+
+
+FAST = Lora("fast", "/fast", steps=4, guidance=(1.0, 1.0), shift=5.0, euler=True)
+STYLE = Lora("style", "/style", strength=0.5)
+
+
+def with_loras(*names: str, usual: tuple[str, ...] = (), wish: RequestedVideo | None = None) -> VideoSpec:
+    asked = replace(wish or RequestedVideo("x"), loras=names or None)
+    return settle(asked, TINY, ulysses=1, seed=1, loras=(FAST, STYLE), usual_loras=usual)
+
+
+def test_a_distilled_adapter_brings_its_schedule_and_is_said_to_be_lossy() -> None:
+    spec = with_loras("fast", "style:0.8")
+    assert spec.loras == (LoraUse("fast", 1.0, True), LoraUse("style", 0.8))
+    assert (spec.steps, spec.guidance, spec.shift, spec.euler) == (4, (1.0, 1.0), 5.0, True)
+    assert "fast: 4 steps" in lossy(spec)["loras"]
+    asked = with_loras("fast", wish=RequestedVideo("x", steps=6))
+    assert asked.steps == 6, "what is asked for counts"
+    plain = with_loras("style")
+    assert (plain.steps, plain.euler, lossy(plain)) == (TINY.steps, False, {})
+
+
+def test_the_usual_adapters_are_those_of_requests_that_name_none() -> None:
+    assert with_loras(usual=("style",)).loras == (LoraUse("style", 0.5),)
+    none = settle(
+        RequestedVideo("x", loras=[]), TINY, ulysses=1, seed=1, loras=(STYLE,), usual_loras=["style"]
+    )
+    assert none.loras == ()
+
+
+@pytest.mark.parametrize("name", ["other", "/style", "style:much", "style:nan", "style:5", ""])
+def test_only_declared_adapters_may_be_named(name: str) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        with_loras(name or "style", *([] if name else ["style"]))
+    assert caught.value.param == "loras"
+
+
+def test_step_caching_is_bounded_and_its_error_told() -> None:
+    spec = settle(RequestedVideo("x", step_cache=0.1), TINY, ulysses=1, seed=1)
+    assert "42 dB" in lossy(spec)["step_cache"]
+    with pytest.raises(InvalidRequest, match=r"step_cache must be from 0 to 0\.2"):
+        settle(RequestedVideo("x", step_cache=0.3), TINY, ulysses=1, seed=1)

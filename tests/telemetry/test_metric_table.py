@@ -1,0 +1,177 @@
+"""Every metric is named by Prometheus's conventions, stands in docs/metrics.md, and has bounded labels."""
+
+import re
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+from tests.conftest import Stores, wait_until
+from tests.gateways import Gateway, running
+
+from turnout.chat.chat_metrics import ChatMetrics
+from turnout.fleet.publication import FleetFigures, Publication
+from turnout.fleet.serving import (
+    Demand,
+    Enrolment,
+    Gpu,
+    Machine,
+    Phase,
+    ReplicaId,
+    ReplicaReport,
+    StoredHeartbeat,
+    WorkerId,
+)
+from turnout.fleet.status_rules import ModelState, ModelStatus, StatusCause
+from turnout.tasks.task_rules import Interrupted, Stage
+from turnout.telemetry.exposition import MAX_ROWS, gauge
+from turnout.telemetry.fleet_metrics import FleetView, fleet_texts
+from turnout.tenants.gpu_time_rules import GpuReport
+
+DOCS = Path(__file__).parents[2] / "docs" / "metrics.md"
+UNITS = ("seconds", "bytes", "ratio", "watts", "celsius", "info")
+BOUNDED = {
+    "cause",
+    "code",
+    "counted",
+    "kind",
+    "level",
+    "loop",
+    "method",
+    "model",
+    "name",
+    "of",
+    "outcome",
+    "replica",
+    "route",
+    "side",
+    "stage",
+    "standing",
+    "state",
+    "status",
+    "version",
+    "worker",
+    "gpu",
+}
+GPU = Gpu(0, 80, 60, "NVIDIA X", 0.5, 300.0, 60.0, 1, 2)
+COUNTS = {
+    "start:request:m": 1,
+    "ready_start:2:m": 1,
+    "ready_start:ms:m": 3000,
+    "evict::m": 1,
+    "fail::m": 1,
+    "webhook:again": 2,
+    "gpu_busy:NVIDIA X:m": 1500,
+}
+
+
+def chat_text() -> str:
+    chat = ChatMetrics(lambda: {"m": Demand(1, 1)})
+    figures = chat.of("m")
+    figures.finished("200", 1.0, 1, 1)
+    chat.refused("busy")
+    return chat.text()
+
+
+async def populate(gateway: Gateway) -> None:
+    stores, worker = gateway.stores, WorkerId("w-1")
+    report = ReplicaReport(ReplicaId("r1"), Phase.READY, None, 1, "", "m", (0,))
+    counted = GpuReport("e", {"busy:NVIDIA X:m": 1500, "free:NVIDIA X:": 500})
+    await stores.workers.enrol(Enrolment(worker, "one", "http://192.0.2.9:1", "d" * 64))
+    await stores.workers.heard(worker, StoredHeartbeat(Machine((GPU,), 10, 5), (report,), gpu_time=counted))
+    await stores.data.report_loops({"fleet": "ok"})
+    await stores.mutex.hold("fleet", "m1", 60)
+    statuses = {"m": ModelStatus(ModelState.WAITING, StatusCause.NO_WORKER)}
+    told = Publication(statuses=statuses, replica_counts={"ready:m": 1}, decision_counts=COUNTS)
+    assert await stores.manager_state.publish("fleet", "m1", told)
+    await gateway.submit()
+    task = await gateway.gang.claim()
+    await gateway.gang.say(task, Interrupted(time.time(), task.attempt, "rank 1 died"))
+    task = await gateway.gang.claim()
+    for step in range(3):
+        await gateway.gang.progress(task, Stage.DENOISING, step)
+    await gateway.gang.finish(task)
+    service = gateway.inside.metrics._service
+    service.disks, service.certificate_expiry = lambda: {"state": (2, 1)}, lambda: 1.0
+
+
+@pytest.fixture
+async def scrape(stores: Stores, tmp_path: Path) -> str:
+    """What /metrics says when every metric has at least one line."""
+    async with running(stores, tmp_path) as gateway:
+        text = ""
+
+        async def complete() -> bool:
+            nonlocal text
+            await populate(gateway)
+            text = (await gateway.http.get("/metrics")).text
+            return "turnout_video_estimate_ratio_count" in text and "turnout_gang_restarts_total{" in text
+
+        await wait_until(complete, "the events to be counted")
+    empty, full = ChatMetrics(dict).text(), chat_text()
+    assert empty in text, "the gateway tells of chat"
+    return text.replace(empty, full)
+
+
+@dataclass(frozen=True)
+class Row:
+    name: str
+    kind: str
+    labels: frozenset[str]
+    about: str
+
+    def __str__(self) -> str:
+        labels = ", ".join(sorted(self.labels))
+        return f"| `{self.name}` | {self.kind} | {labels} | {self.about} |"
+
+
+def rows(text: str) -> Iterator[Row]:
+    for family in text_string_to_metric_families(text):
+        if not family.name.startswith("turnout_"):
+            continue
+        name = f"{family.name}_total" if family.type == "counter" else family.name
+        labels = frozenset(label for sample in family.samples for label in sample.labels) - {"le"}
+        assert family.samples, f"{name} has no line: give it one in this test"
+        yield Row(name, family.type, labels, family.documentation)
+
+
+def test_the_table_in_the_docs_has_them_all(scrape: str) -> None:
+    table = "\n".join(str(row) for row in sorted(rows(scrape), key=lambda row: row.name))
+    assert table in DOCS.read_text(), f"docs/metrics.md should have:\n{table}"
+    told = re.findall(r"^\| `(turnout_\w+)`", DOCS.read_text(), re.MULTILINE)
+    assert sorted(told) == sorted(row.name for row in rows(scrape))
+
+
+def test_names_and_labels_follow_the_conventions(scrape: str) -> None:
+    for row in rows(scrape):
+        assert (row.kind == "counter") == row.name.endswith("_total"), row
+        assert row.kind != "histogram" or row.name.endswith(UNITS), row
+        assert not re.search(r"_(ms|millis|kb|mb|gb|percent|minutes)(_|$)", row.name), row
+        assert row.labels <= BOUNDED, f"{row}: which values may a label of it have, and who bounds them?"
+
+
+def test_ids_of_tasks_and_names_of_tenants_are_in_no_line(scrape: str) -> None:
+    assert "video_0" not in scrape
+    assert "acme" not in scrape
+
+
+def test_the_lines_of_one_metric_are_bounded() -> None:
+    assert gauge("g", "x", ("n",), (((str(n),), n) for n in range(10 * MAX_ROWS))).count("\n") == MAX_ROWS + 2
+    counts = {f"start:request:m{n}": 1 for n in range(3 * MAX_ROWS)}
+    counts |= {f"ready_start:1:m{n}": 1 for n in range(3 * MAX_ROWS)}
+    lines = "".join(fleet_texts(FleetView(FleetFigures(decision_counts=counts)))).splitlines()
+    by_name: dict[str, int] = {}
+    for line in lines:
+        if not line.startswith("#"):
+            name = line.partition("{")[0]
+            by_name[name] = by_name.get(name, 0) + 1
+    assert max(by_name.values()) <= MAX_ROWS
+
+
+def test_what_workers_call_themselves_cannot_break_the_text() -> None:
+    name = 'a"\\b\n} 1'
+    text = gauge("g", "x", ("n",), [((name,), 1.0)])
+    (family,) = text_string_to_metric_families(text)
+    assert family.samples[0].labels == {"n": name}

@@ -1,0 +1,131 @@
+"""What tenants spent is added up by month, published for the gateways, and told to webhooks once."""
+
+import json
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from tests.conftest import Stores
+from tests.tasks.test_webhooks import SECRET, Receiver, receiving, signature_of
+
+from turnout.fleet.publication import GpuBooking, Publication
+from turnout.store.outbound import Outbound
+from turnout.tasks.task_rules import TenantId
+from turnout.tenants.budget_accounts import BudgetAccounts
+from turnout.tenants.budget_rules import Budget, BudgetLevel
+from turnout.tenants.usage_rules import UsageRow, Used
+
+ACME, OTHER = TenantId("acme"), TenantId("other")
+
+
+def at(day: str) -> float:
+    return datetime.fromisoformat(f"{day}T12:00:00+00:00").astimezone(UTC).timestamp()
+
+
+@dataclass
+class Scene:
+    """One GPU that costs 1 an hour; the clock stands where it is set."""
+
+    stores: Stores
+    configured: dict[str, Budget]
+    now: float = at("2026-11-05")
+    accounts: BudgetAccounts = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.restart()
+
+    def restart(self) -> None:
+        """A new manager, which remembers nothing."""
+        stores = self.stores
+        self.accounts = BudgetAccounts(
+            stores.usage,
+            stores.budgets,
+            self.configured,
+            {"*": 1.0},
+            "EUR",
+            Outbound(True),
+            stores.webhook_secrets,
+            SECRET,
+            lambda: self.now,
+            lambda: 0.0,
+        )
+
+    async def spend(self, day: str, hours: float, tenant: TenantId = ACME) -> None:
+        """All of a model's time of that day is the tenant's."""
+        await self.stores.usage.add(
+            f"{day}-{tenant}-{hours}", [UsageRow(day, tenant, f"m-{tenant}", Used(work_ms=1))]
+        )
+        await self.stores.mutex.hold("fleet", "m1", 60)
+        booking = GpuBooking(day, {}, {f"busy:X:m-{tenant}": int(hours * 3_600_000)}, {})
+        assert await self.stores.manager_state.publish("fleet", "m1", Publication(gpu_time=booking))
+
+    async def spent(self) -> dict[str, tuple[float, BudgetLevel]]:
+        await self.accounts.look()
+        return {t: (round(s.spent, 6), s.level) for t, s in (await self.stores.budgets.standings()).items()}
+
+
+async def test_the_days_of_a_month_are_added_up_and_a_new_month_begins_with_nothing(stores: Stores) -> None:
+    scene = Scene(stores, {"acme": Budget(10)})
+    assert await scene.spent() == {"acme": (0.0, BudgetLevel.OK)}
+    await scene.spend("2026-10-31", 50)
+    await scene.spend("2026-11-01", 3)
+    await scene.spend("2026-11-05", 4)
+    scene.restart()  # closed days are read once
+    assert await scene.spent() == {"acme": (7.0, BudgetLevel.OK)}
+    await scene.spend("2026-11-05", 1.5)
+    assert await scene.spent() == {"acme": (8.5, BudgetLevel.WARNING)}
+    await scene.spend("2026-11-04", 2)  # written late
+    assert await scene.spent() == {"acme": (10.5, BudgetLevel.EXCEEDED)}
+    scene.now = at("2026-12-01")
+    assert await scene.spent() == {"acme": (0.0, BudgetLevel.OK)}
+
+
+async def test_who_has_no_budget_of_its_own_has_that_of_everyone(stores: Stores) -> None:
+    scene = Scene(stores, {"*": Budget(2), "rich": Budget(500)})
+    await scene.spend("2026-11-05", 1.9)
+    await scene.spend("2026-11-03", 0.5, OTHER)
+    assert await scene.spent() == {
+        "acme": (1.9, BudgetLevel.WARNING),
+        "other": (0.5, BudgetLevel.OK),
+        "rich": (0.0, BudgetLevel.OK),
+    }
+    await stores.budgets.put(ACME, Budget(1))
+    assert (await scene.spent())["acme"] == (1.9, BudgetLevel.EXCEEDED)
+    assert await stores.budgets.remove(ACME) and not await stores.budgets.remove(ACME)
+    assert (await scene.spent())["acme"] == (1.9, BudgetLevel.WARNING)
+
+
+def told(receiver: Receiver) -> list[dict[str, Any]]:
+    return [json.loads(body) for _, body in receiver.got]
+
+
+async def test_a_webhook_is_told_of_each_level_once_whatever_becomes_of_the_manager(stores: Stores) -> None:
+    async with receiving(500, 200) as receiver:
+        scene = Scene(stores, {"acme": Budget(10, webhook=receiver.url)})
+        await scene.spend("2026-11-05", 8.2)
+        await scene.spent()
+        await scene.spent()  # too early to try again
+        assert len(receiver.got) == 1
+        scene.now += 60
+        await scene.spent()
+        for _ in range(2):
+            scene.restart()
+            await scene.spent()
+        assert len(receiver.got) == 2
+        (first, _), (headers, body) = receiver.got
+        assert headers["webhook-id"] == first["webhook-id"] == "evt_budget_acme_2026-11_warning"
+        assert headers["webhook-signature"] == signature_of(headers, body, SECRET)
+        assert told(receiver)[1]["type"] == "budget.warning"
+        assert told(receiver)[1]["data"] == {
+            "tenant": "acme",
+            "month": "2026-11",
+            "spent": 8.2,
+            "budget": 10.0,
+            "currency": "EUR",
+            "refusing": False,
+        }
+        await scene.spend("2026-11-05", 5)
+        await scene.spent()
+        await scene.spent()
+        assert [message["type"] for message in told(receiver)[2:]] == ["budget.exceeded"]
+        assert told(receiver)[2]["data"]["refusing"]

@@ -1,0 +1,90 @@
+"""What tenants used: added up, never twice, and videos with the write that ends them."""
+
+import time
+
+from tests.conftest import Stores, make_task
+
+from turnout.fleet.publication import GpuBooking, Publication
+from turnout.fleet.serving import WorkerId
+from turnout.tasks.task_rules import Cancelled, Finished, GangId, Interrupted, Limits, Result, TenantId
+from turnout.tenants.gpu_cost_rules import GpuDay
+from turnout.tenants.gpu_time_rules import GpuReport
+from turnout.tenants.usage_log import UsageLog
+from turnout.tenants.usage_rules import UsageRow, Used, day_of
+
+ACME, OTHER, W = TenantId("acme"), TenantId("other"), WorkerId("w")
+
+
+async def test_batches_add_up_and_a_repeated_one_counts_once(stores: Stores) -> None:
+    usage = UsageLog(stores.link)
+    rows = [
+        UsageRow("2026-11-14", ACME, "org/model:7b", Used(2, 30, 12, 1)),
+        UsageRow("2026-11-15", OTHER, "m", Used(1, 5, 6)),
+    ]
+    for batch in ("gw-1", "gw-1", "gw-2"):
+        await usage.add(batch, rows)
+    days = ["2026-11-13", "2026-11-14", "2026-11-15"]
+    mine = UsageRow("2026-11-14", ACME, "org/model:7b", Used(4, 60, 24, 2))
+    assert await usage.read(days, ACME) == [mine]
+    assert await usage.read(days) == [mine, UsageRow("2026-11-15", OTHER, "m", Used(2, 10, 12))]
+    assert await usage.read(days[:1]) == []
+    keys = [k async for k in stores.link.client.scan_iter(f"{stores.link.keys.prefix}:usage:*")]
+    assert all([await stores.link.client.pttl(key) > 0 for key in keys])
+
+
+async def test_a_video_is_counted_when_it_ends_and_only_once(stores: Stores) -> None:
+    limits = Limits()
+    task = make_task()
+    await stores.tasks.submit(task, limits)
+    await stores.tasks.submit(waiting := make_task(), limits)
+    claimed = await stores.queue.claim(task.model, GangId("g"), limits)
+    assert claimed and claimed.started_at
+    ended = claimed.started_at + 2.5
+    await stores.tasks.apply(claimed.id, Finished(ended, claimed.attempt, Result("v", "t", "s", 1)))
+    await stores.tasks.apply(waiting.id, Cancelled(time.time()))
+    (row,) = await UsageLog(stores.link).read([day_of(ended)], TenantId("acme"))
+    spec = task.spec
+    assert row.used == Used(videos=1, video_ms=spec.frames * 1000 // spec.fps, render_ms=2500, work_ms=2500)
+
+
+async def test_the_work_of_every_attempt_counts_also_of_those_that_died(stores: Stores) -> None:
+    limits = Limits()
+    task = make_task()
+    await stores.tasks.submit(task, limits)
+    first = await stores.queue.claim(task.model, GangId("g"), limits)
+    assert first and first.claimed_at
+    died = first.claimed_at + 4
+    await stores.tasks.apply(task.id, Interrupted(died, first.attempt, "rank 1 died"))
+    second = await stores.queue.claim(task.model, GangId("g"), limits)
+    assert second and second.claimed_at
+    await stores.tasks.apply(task.id, Cancelled(second.claimed_at + 1.5))
+    day = day_of(died)
+    (row,) = await stores.usage.read([day], task.tenant)
+    assert abs(row.used.work_ms - 5500) <= 2
+    (table,) = await stores.usage.gpu_days([day], workers=False)
+    assert table.work_ms == {task.model: row.used.work_ms}, "all tenants' together"
+
+
+async def test_gpu_time_is_read_by_model_and_by_worker(stores: Stores) -> None:
+    days = ["2026-11-14", "2026-11-15"]
+    booking = GpuBooking(
+        days[1],
+        {W: GpuReport("e", {"busy:X:m": 5})},
+        {"busy:X:m:7b": 5, "free:X:": 2},
+        {"busy:X:w": 5, "free:X:w": 2},
+    )
+    await stores.mutex.hold("fleet", "m1", 60)
+    for _ in range(2):
+        assert await stores.manager_state.publish("fleet", "m1", Publication(gpu_time=booking))
+    assert not await stores.manager_state.publish("fleet", "m2", Publication(gpu_time=booking))
+    nothing, table = await stores.usage.gpu_days(days, workers=True)
+    assert nothing == GpuDay(days[0])
+    assert {cell.name: ms for cell, ms in table.by_model.items()} == {"busy:X:m:7b": 10, "free:X:": 4}
+    assert {cell.name: ms for cell, ms in table.by_worker.items()} == {"busy:X:w": 10, "free:X:w": 4}
+    assert not (await stores.usage.gpu_days(days, workers=False))[1].by_worker
+    assert (await stores.manager_state.saved()).gpu_reports == booking.reports
+    for key in (stores.link.keys.gpu_models(days[1]), stores.link.keys.gpu_workers(days[1])):
+        assert await stores.link.client.pttl(key) > 0
+    gone = GpuBooking(days[1], {W: None}, {}, {})
+    assert await stores.manager_state.publish("fleet", "m1", Publication(gpu_time=gone))
+    assert not (await stores.manager_state.saved()).gpu_reports
