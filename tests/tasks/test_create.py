@@ -1,28 +1,17 @@
 """Submission: what is accepted, what is refused, and exactly how."""
 
+import asyncio
 import json
-from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx
 import pytest
-from tests.gateways import Gateway, picture, serving
+from tests.conftest import wait_until
+from tests.gateways import Gateway, picture
+
+from turnout.tasks.submission import Submissions
 
 BALL = {"prompt": "a red ball"}
-
-
-@pytest.fixture(params=["app", "relay"])
-async def gateway(gateway: Gateway, request: pytest.FixtureRequest) -> AsyncIterator[Gateway]:
-    """All of this holds both ways: for the app's route, and for JSON that the relay takes before it."""
-    if request.param == "app":
-        yield gateway
-        return
-    async with (
-        serving(gateway.app, gateway.inside.relay.protocol) as base,
-        httpx.AsyncClient(base_url=base, headers=gateway.http.headers, timeout=30) as http,
-    ):
-        gateway.http = http
-        yield gateway
 
 
 def error(answer: Any) -> tuple[int, str | None, str | None, str]:
@@ -529,3 +518,28 @@ async def test_models_say_what_can_be_asked_of_them(gateway: Gateway) -> None:
         "t2v-big": ("T2V", ["text_to_video"]),
         "i2v-big": ("I2V", ["image_to_video"]),
     }
+
+
+async def test_a_submission_whose_client_hangs_up_is_accepted_all_the_same(
+    served: Gateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create, entered, go_on = Submissions.create, asyncio.Event(), asyncio.Event()
+
+    async def slow(*given: Any) -> Any:
+        entered.set()
+        await go_on.wait()
+        return await create(*given)
+
+    monkeypatch.setattr(Submissions, "create", slow)
+    async with httpx.AsyncClient(base_url=served.base, headers=served.http.headers, timeout=30) as http:
+        asking = asyncio.create_task(http.post("/v1/videos", json=BALL))
+        await entered.wait()
+        asking.cancel()
+        await asyncio.gather(asking, return_exceptions=True)
+    await wait_until(lambda: not served.inside.relay.connections, "the connection to be gone")
+    go_on.set()
+
+    async def accepted() -> bool:
+        return len((await served.http.get("/v1/videos")).json()["data"]) == 1
+
+    await wait_until(accepted, "the task")

@@ -2,7 +2,6 @@
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from functools import partial
 from typing import Any
 
 from fastapi import FastAPI
@@ -14,7 +13,6 @@ from turnout.fleet import model_list, tunnel_route, worker_routes
 from turnout.fleet import model_routes as models_admin
 from turnout.gateway import problems
 from turnout.gateway.gateway import Gateway
-from turnout.gateway.hot_route import HotRoute
 from turnout.gateway.middleware import BodyLimit, StandardHeaders, UnexpectedErrors
 from turnout.gateway.page import docs_routes, page_routes
 from turnout.relay.framing import CORS_EXPOSED
@@ -80,9 +78,6 @@ def create_app(gateway: Gateway) -> FastAPI:
     problems.install(app)
     for router in _ROUTERS:
         app.include_router(router)
-    create = partial(video_routes.create_hot, gateway)
-    hot = HotRoute("/v1/videos", create, gateway.request_figures, gateway.tracer)
-    gateway.relay.answer(hot.path, hot)
     # The last one added sees a request first.
     app.add_middleware(UnexpectedErrors)
     config = gateway.config

@@ -3,8 +3,7 @@
     relay = Relay(admission, RelaySettings())
     uvicorn.Config(app, http=relay.protocol, loop="uvloop", …)
 
-Every request passes `client_connection`, `exchange` (one request) and `upstream` (connections to replicas); what the
-relay's user answers itself passes `answered_here` instead. `admission`
+Every request passes `client_connection`, `exchange` (one request) and `upstream` (connections to replicas). `admission`
 is the contract with the relay's user, who knows keys, models and replicas. The relay knows nothing of the gateway or the
 worker. All of it runs on one event loop, without locks.
 """
@@ -19,8 +18,6 @@ from uvicorn.server import ServerState
 
 from turnout.relay.admission import (
     Admission,
-    Answerer,
-    RelayAnswer,
     RelayFailure,
     RelayOutcome,
     RelayRequest,
@@ -36,11 +33,9 @@ from turnout.relay.upstream import ConnectionPool
 
 __all__ = [
     "Admission",
-    "Answerer",
     "Headers",
     "OpenRequest",
     "Relay",
-    "RelayAnswer",
     "RelayFailure",
     "RelayOutcome",
     "RelayRequest",
@@ -103,11 +98,6 @@ class Relay:
     @property
     def leaving(self) -> bool:
         return self._context.leaving
-
-    def answer(self, path: str, answerer: Answerer) -> None:
-        """Lets `answerer` answer POST requests for `path` with a JSON body. Others for it go to the app, as before."""
-        self._context.answerers[path.encode()] = answerer
-        self._context.hot_paths[path.encode()] = path.encode()
 
     def leave(self) -> None:
         """From now on each response asks its client to connect anew. Call it while new requests still come."""

@@ -4,7 +4,7 @@ The relay moves bytes and knows nothing of keys, models or replicas. What is mad
 mypyc compiles these, and leaves named tuples and dataclasses to the interpreter.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Sequence
 from enum import StrEnum
 from typing import NamedTuple, Protocol
 
@@ -24,10 +24,9 @@ class Target(NamedTuple):
 
 class RelayRequest:
     """One complete request. `headers` are all that came, with lower-case names; only those in `RelaySettings.forwarded` go
-    on to the replica. `request_id` is ours, and both sides get it. `client` is the address that it came from. `scheme`
-    is told of requests that are answered here."""
+    on to the replica. `request_id` is ours, and both sides get it. `client` is the address that it came from."""
 
-    __slots__ = ("authorization", "body", "client", "headers", "path", "request_id", "scheme")
+    __slots__ = ("authorization", "body", "client", "headers", "path", "request_id")
 
     def __init__(
         self,
@@ -44,22 +43,6 @@ class RelayRequest:
         self.body = body
         self.request_id = request_id
         self.client = client
-        self.scheme = "http"
-
-
-class RelayAnswer:
-    """A whole response that the relay's user gives itself. `lines` are header lines besides the usual ones."""
-
-    __slots__ = ("body", "lines", "status")
-
-    def __init__(self, status: int, lines: bytes, body: bytes) -> None:
-        self.status = status
-        self.lines = lines
-        self.body = body
-
-
-Answerer = Callable[[RelayRequest], Awaitable[RelayAnswer]]
-"""Answers a request itself. Must not raise, and has its own deadlines. It goes on when the client hangs up."""
 
 
 class RelayFailure(StrEnum):

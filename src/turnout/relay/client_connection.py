@@ -19,7 +19,6 @@ from uvicorn.server import ServerState
 
 from turnout.errors import TurnoutError
 from turnout.relay import error_responses, framing
-from turnout.relay.answered_here import AnsweredHere
 from turnout.relay.client_response import ClientResponse
 from turnout.relay.exchange import Exchange
 from turnout.relay.framing import Head, Refusal, read_head
@@ -47,7 +46,7 @@ class ClientConnection(HttpToolsProtocol):
         super().__init__(config, server_state, app_state, _loop)
         self._context = context
         self._settings = context.settings
-        self._hot_paths, self._answerers = context.hot_paths, context.answerers
+        self._hot_paths = context.hot_paths
         self._stage = ReadStage.BETWEEN
         self._current: Incoming | ClientResponse | RequestResponseCycle | None = None  # its response is due
         self._incoming: Incoming | None = None
@@ -168,8 +167,7 @@ class ClientConnection(HttpToolsProtocol):
         if isinstance(head, Refusal):
             return self._refuse(head)
         self._body_at = self._context.now
-        forms = path in self._answerers and not framing.is_json(head)  # which the app reads
-        if path is None or forms or parser.get_method() != b"POST":
+        if path is None or parser.get_method() != b"POST":
             return self._pass_to_uvicorn(head)
         self._take(head)
 
@@ -241,8 +239,7 @@ class ClientConnection(HttpToolsProtocol):
         request_id = head.request_id if self._settings.trusts_request_ids else None
         if request_id is None:
             request_id = new_request_id()
-        kind = AnsweredHere if head.path in self._answerers else Exchange
-        self._current = current = kind(self, self._context, head, body, request_id)
+        self._current = current = Exchange(self, self._context, head, body, request_id)
         current.start()
 
     def _pass_to_uvicorn(self, head: Head) -> None:

@@ -7,8 +7,6 @@ import asyncio
 from collections import deque
 from typing import Protocol
 
-from uvicorn.server import ServerState
-
 from turnout.relay import error_responses
 from turnout.relay.admission import RelayRequest
 from turnout.relay.framing import Head, tells_its_end, whole_events
@@ -36,10 +34,6 @@ class ClientSide(Protocol):
     def write_paused(self) -> bool: ...
     @property
     def address(self) -> str: ...
-    @property
-    def scheme(self) -> str | None: ...
-    @property
-    def server_state(self) -> ServerState: ...
 
     def response_ended(self, keep_alive: bool) -> None:
         """The response is complete; the next request may start."""

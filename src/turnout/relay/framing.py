@@ -157,12 +157,6 @@ def read_head(
     )
 
 
-def is_json(head: Head) -> bool:
-    """Whether a body is JSON, or says nothing of itself. HTTP/1.0 has no Host that links could be made with."""
-    given = next((value for name, value in head.headers if name == b"content-type"), b"")
-    return not head.http10 and given.partition(b";")[0].strip().lower() in (b"", b"application/json")
-
-
 def upgrade_refusal(head: Head, longest_line: int, *, busy: bool) -> Refusal | None:
     """Why a request may not become a WebSocket. What the WebSocket's own parser refuses it would not answer. `busy` says
     that an earlier request has no answer yet."""

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from turnout.errors import TurnoutError
-from turnout.relay.admission import Admission, Answerer, RelayRequest, UpstreamCall
+from turnout.relay.admission import Admission, RelayRequest, UpstreamCall
 from turnout.relay.batching import ReadBatcher
 from turnout.relay.body_budget import SMALL_BODY_BYTES, BodyBudget
 from turnout.relay.connection_counts import ConnectionCounts
@@ -40,8 +40,7 @@ class OpenRequest(Protocol):
 class RelayContext:
     """`hot_paths` have their own value as key, so that a path that is found can be kept without a copy. `response_lines`
     are in the head of every response. `now` is the time of the last tick, which is exact enough for deadlines. `watch`
-    starts the ticks. `leaving`: connections end with the request that is under way. Requests for the paths of `answerers` go
-    to no replica."""
+    starts the ticks. `leaving`: connections end with the request that is under way."""
 
     def __init__(
         self,
@@ -57,7 +56,6 @@ class RelayContext:
         self.batcher = ReadBatcher()
         self.counts = ConnectionCounts(settings)
         self.hot_paths = {path.encode(): path.encode() for path in settings.paths}
-        self.answerers: dict[bytes, Answerer] = {}
         self.done_paths = frozenset(path.encode() for path in settings.done_paths)
         self.forwarded = frozenset(name.lower().encode() for name in settings.forwarded)
         self.response_lines = b"".join([f"{n}: {v}\r\n".encode() for n, v in settings.response_headers])

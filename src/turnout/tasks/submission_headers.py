@@ -8,7 +8,6 @@ from fastapi import Depends, Request
 
 from turnout.errors import InvalidRequest
 from turnout.gateway.middleware import TRACE
-from turnout.relay import Headers
 from turnout.tasks.task_rules import Priority
 
 _PRIORITY, _PRIORITY_FIELD = "X-Turnout-Priority", b"x-turnout-priority"
@@ -41,11 +40,11 @@ class SubmissionHeaders:
     traceparent: str | None = None  # the request's own span
 
 
-def read_submission_headers(given: Headers, traceparent: str | None) -> SubmissionHeaders:
+async def _read(request: Request) -> SubmissionHeaders:
     """Raises InvalidRequest."""
     priority: str = Priority.NORMAL
     key: str | None = None
-    for name, value in given:
+    for name, value in request.headers.raw:
         if name == _PRIORITY_FIELD:
             priority = value.decode("latin-1")
         elif name == _IDEMPOTENCY_FIELD:
@@ -58,11 +57,7 @@ def read_submission_headers(given: Headers, traceparent: str | None) -> Submissi
             _IDEMPOTENCY,
             "invalid_value",
         )
-    return SubmissionHeaders(Priority(priority), key, traceparent)
+    return SubmissionHeaders(Priority(priority), key, getattr(request.state, TRACE, None))
 
 
-async def _of_request(request: Request) -> SubmissionHeaders:
-    return read_submission_headers(request.headers.raw, getattr(request.state, TRACE, None))
-
-
-SubmissionHeadersDep = Annotated[SubmissionHeaders, Depends(_of_request)]
+SubmissionHeadersDep = Annotated[SubmissionHeaders, Depends(_read)]

@@ -44,13 +44,10 @@ async def read_video_body(request: Request, max_part_bytes: int) -> VideoBody:
             ) as form:
                 return await _from_form(form)
         case "application/json" | "":
-            return await read_video_json(await request.body())
+            read = _renamed(await parse_json(await request.body()))
+            return VideoBody(validated(_VIDEO_REQUEST, read), None)
         case _:
             raise HTTPException(415, "Send multipart/form-data or application/json.")
-
-
-async def read_video_json(body: bytes) -> VideoBody:
-    return VideoBody(validated(_VIDEO_REQUEST, _renamed(await parse_json(body))), None)
 
 
 def _renamed(values: object) -> object:

@@ -15,12 +15,11 @@ from turnout.fleet.serving import ServedModel
 from turnout.gateway.bodies import read_json
 from turnout.gateway.gateway import Gateway, GatewayDep
 from turnout.gateway.problems import documented
-from turnout.relay import RelayRequest
 from turnout.tasks.object_keys import of_task
 from turnout.tasks.signed_urls import UrlSigner
-from turnout.tasks.submission_headers import HEADER_PARAMETERS, SubmissionHeadersDep, read_submission_headers
+from turnout.tasks.submission_headers import HEADER_PARAMETERS, SubmissionHeadersDep
 from turnout.tasks.task_rules import Cancelled, State, Task, TaskId
-from turnout.tasks.video_body import read_video_body, read_video_json, video_body_schemas
+from turnout.tasks.video_body import read_video_body, video_body_schemas
 from turnout.tasks.video_json import (
     OWN_ID,
     RemixRequest,
@@ -31,7 +30,7 @@ from turnout.tasks.video_json import (
     video_of,
 )
 from turnout.telemetry.log import get_log
-from turnout.tenants.auth import UserDep, identify_hot
+from turnout.tenants.auth import UserDep
 from turnout.tenants.key_rules import Key
 from turnout.validation import schema_of
 
@@ -134,17 +133,10 @@ async def _answer(gateway: Gateway, task: Task, request: Request) -> Response:
 
 
 async def _answer_at(gateway: Gateway, task: Task, position: int | None, request: Request) -> Response:
-    body, headers = await _told(gateway, task, position, _base_url(request))
-    return Response(body, media_type="application/json", headers=headers)
-
-
-async def _told(
-    gateway: Gateway, task: Task, position: int | None, base_url: str
-) -> tuple[bytes, dict[str, str]]:
-    """A video as JSON, and the headers that go with it."""
-    video = await _shown(gateway, task, base_url, position)
+    video = await _shown(gateway, task, _base_url(request), position)
     poll = {} if task.ended else {"openai-poll-after-ms": _POLL_AFTER_MS}
-    return video.model_dump_json().encode(), poll | gateway.budgets.headers(task.tenant)
+    headers = poll | gateway.budgets.headers(task.tenant)
+    return Response(video.model_dump_json(), media_type="application/json", headers=headers)
 
 
 @router.post(
@@ -160,18 +152,6 @@ async def create(
     body = await read_video_body(request, gateway.config.max_body_bytes)
     task, position = await gateway.submissions.create(body, key, headers)
     return await _answer_at(gateway, task, position, request)
-
-
-async def create_hot(
-    gateway: Gateway, ask: RelayRequest, traceparent: str | None
-) -> tuple[bytes, dict[str, str]]:
-    """The same for JSON, before ASGI (`hot_route`)."""
-    key = await identify_hot(gateway, ask)
-    headers = read_submission_headers(ask.headers, traceparent)
-    body = await read_video_json(ask.body)
-    task, position = await gateway.submissions.create(body, key, headers)
-    host = next((value for name, value in ask.headers if name == b"host"), None)
-    return await _told(gateway, task, position, _parsed_base_url(ask.scheme, host, None, ""))
 
 
 @router.post(

@@ -8,7 +8,6 @@ from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from turnout.errors import Forbidden, Unauthorized
 from turnout.gateway.gateway import Gateway, GatewayDep
 from turnout.gateway.middleware import TENANT
-from turnout.relay import RelayRequest
 from turnout.tenants.key_ring import bearer, require_user
 from turnout.tenants.key_rules import Key, Role
 
@@ -41,15 +40,6 @@ async def _caller(request: Request, key: Annotated[Key | None, Depends(_maybe_ca
         raise Unauthorized("Give an API key: 'Authorization: Bearer tk-…'.", code="missing_api_key")
     setattr(request.state, TENANT, key.tenant)
     return key
-
-
-async def identify_hot(gateway: Gateway, ask: RelayRequest) -> Key:
-    """Whose request it is that the relay took: the same for a request that no route has seen."""
-    shown = gateway.keys.authorization(ask.authorization, "POST", ask.headers)
-    key = gateway.keys.remembered(shown)
-    if key is None:
-        key = await gateway.keys.identify(bearer(shown), ask.client if ask.authorization else "")
-    return require_user(key)
 
 
 async def _maybe_user(key: Annotated[Key | None, Depends(_maybe_caller)]) -> Key | None:
