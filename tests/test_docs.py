@@ -134,10 +134,10 @@ def test_commands_and_options_that_are_shown_exist() -> None:
 
 
 def twins() -> list[tuple[Path, Path]]:
-    pages = [page for page in DOCS.glob("*.md") if page.name not in ENGLISH_ONLY]
+    pages = [page for page in (*DOCS.glob("*.md"), *DOCS.glob("adr/*.md")) if page.name not in ENGLISH_ONLY]
     return [
         (ROOT / "README.md", ROOT / "README.zh-CN.md"),
-        *((page, DOCS / "zh" / page.name) for page in sorted(pages)),
+        *((page, DOCS / "zh" / page.relative_to(DOCS)) for page in sorted(pages)),
     ]
 
 
@@ -150,4 +150,5 @@ def test_the_chinese_page_has_the_same_headings_code_and_rows(english: Path, chi
 
 
 def test_no_chinese_page_is_left_over() -> None:
-    assert [p.name for p in (DOCS / "zh").glob("*.md") if not (DOCS / p.name).exists()] == []
+    chinese = DOCS / "zh"
+    assert [p for p in chinese.rglob("*.md") if not (DOCS / p.relative_to(chinese)).exists()] == []
