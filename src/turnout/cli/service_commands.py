@@ -165,7 +165,7 @@ def gateway(
 
 
 def manager(common: Common, redis_url: RedisOption = None) -> None:
-    """Run one manager: leases, webhooks, expiry. The first to come works, others stand by."""
+    """Run one manager: decides where models live, and keeps leases, webhooks and expiry. The first to come works, others stand by."""
     from turnout.run.run_manager import run_manager
 
     _run(run_manager(start(common, "manager", {"redis_url": redis_url})))
