@@ -7,8 +7,10 @@ import signal
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+import pytest_asyncio
 
 from tests.s3 import running_s3
 from turnout.run.stores import Stores, stores_on
@@ -17,6 +19,9 @@ from turnout.store.object_store import open_blobs
 from turnout.store.valkey import redis_url, start_valkey
 from turnout.tasks.task_rules import Priority, Task, TaskId, TenantId
 from turnout.tasks.video_rules import VideoSpec
+
+if TYPE_CHECKING:
+    from tests.service import Service
 
 pytest_plugins = ["tests.gateways"]
 _numbers = itertools.count(1)
@@ -84,6 +89,23 @@ async def wait_until(
         if time.monotonic() > deadline:
             pytest.fail(f"waited {timeout_s:.0f} s for {what}")
         await asyncio.sleep(0.02)
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def service(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator["Service"]:
+    """One `turnout up` for all tests that break nothing of it. A test takes a tenant of its own: `service.key_of`."""
+    from tests.service import running_service
+
+    async with running_service(tmp_path_factory.mktemp("service"), gpu_prices={"cpu": 0.1}) as running:
+        yield running
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests that share the service run in one process, so that there is one of it."""
+    for item in items:
+        if "service" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.xdist_group("service"))
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import secrets
 import signal
 import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -41,6 +42,16 @@ class Service:
     @property
     def headers(self) -> dict[str, str]:
         return {"Authorization": f"Bearer {self.api_key}"}
+
+    def client(self, token: str | None = None, timeout: float = 60) -> httpx.AsyncClient:
+        headers = {"Authorization": f"Bearer {token or self.api_key}"}
+        return httpx.AsyncClient(base_url=self.url, headers=headers, timeout=timeout)
+
+    def key_of(self, tenant: str = "", role: str = "user") -> str:
+        """A new key; without a tenant, of a new one."""
+        asked = {"tenant": tenant or f"t-{secrets.token_hex(4)}", "role": role}
+        made = httpx.post(f"{self.url}/v1/keys", json=asked, headers=self.headers, timeout=30)
+        return str(made.raise_for_status().json()["token"])
 
     @property
     def pid(self) -> int:

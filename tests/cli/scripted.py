@@ -119,7 +119,6 @@ class ScriptedGateway:
         self.workers: list[dict[str, Any]] = []
         self.usage: list[dict[str, Any]] = []
         self.usage_more: dict[str, Any] = {}
-        self.budgets: list[dict[str, Any]] = []
         self._server: ThreadingHTTPServer | None = None
         self.port = 0
         self.listen()
@@ -174,33 +173,17 @@ class ScriptedGateway:
                 self.tasks[task]["status"] = "cancelled"
                 self.cancelled.set()
                 return Answer(200, self.look(task))
-            case "POST", ["v1", "keys"]:
-                asked = json.loads(request.body)
-                return Answer(200, {**asked, "id": "k1", "token": "tk-k1.fresh", "created_at": 1.0})
-            case "GET", ["v1", "keys"]:
-                key = {"id": "k1", "tenant": "acme", "role": "user", "name": "ci", "created_at": 1.0}
-                return Answer(200, {"object": "list", "data": [key]})
             case "GET", ["v1", "models"]:
                 return Answer(200, {"object": "list", "data": self.models})
-            case "GET", ["v1", "models", name] if found := [m for m in self.models if m["id"] == name]:
-                return Answer(200, found[0])
             case "POST", ["v1", "models", "register"]:
                 return Answer(200, {"id": json.loads(request.body)["alias"], "status": "registered"})
-            case "DELETE", ["v1", "models", name] if any(m["id"] == name for m in self.models):
-                return Answer(200, {"id": name, "deleted": True})
             case "GET", ["v1", "usage"]:
                 days = {"start": "2026-11-01", "end": "2026-11-07"}
                 return Answer(200, {**days, "data": self.usage, **self.usage_more})
-            case "GET", ["v1", "budgets"]:
-                return Answer(200, {"data": self.budgets})
-            case "PUT" | "DELETE", ["v1", "budgets", tenant]:
-                return Answer(200, {"tenant": tenant})
             case "GET", ["workers"]:
                 return Answer(200, {"data": self.workers})
             case "POST", ["workers", name, "drain"] if any(w["id"] == name for w in self.workers):
                 return Answer(200, json.loads(request.body))
-            case "DELETE", ["v1", "keys", "k1"]:
-                return Answer(200, {"id": "k1", "deleted": True})
             case _:
                 return error(404, "No such thing.")
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from tests.cli.conftest import Cli, wait_until
-from tests.cli.scripted import MP4, STORY, TOKEN, Answer, Hangup, Request, ScriptedGateway, error
+from tests.cli.scripted import MP4, STORY, Answer, Hangup, Request, ScriptedGateway, error
 
 
 def leftovers(directory: Path) -> list[str]:
@@ -44,13 +44,6 @@ def test_saves_the_video_and_tells_its_story(cli: Cli, gateway: ScriptedGateway,
         "model": "m",
     }
     assert submission.headers["x-turnout-priority"] == "high"
-
-
-def test_a_notice_about_the_prompt_is_shown(cli: Cli, gateway: ScriptedGateway) -> None:
-    add = gateway.add
-    gateway.add = lambda task="video_1", **fields: add(task, notice="'dog' is not known", **fields)
-    done = cli("generate", "a dog", "-o", "out.mp4")
-    assert (done.code, "'dog' is not known" in done.err) == (0, True)
 
 
 def test_resumes_a_broken_stream_after_the_last_event(
@@ -228,21 +221,6 @@ def test_time_up_leaves_the_task_running(cli: Cli, gateway: ScriptedGateway) -> 
     assert gateway.tasks["video_1"]["status"] == "in_progress"
 
 
-def test_json_is_one_object_and_nothing_else(cli: Cli, gateway: ScriptedGateway, tmp_path: Path) -> None:
-    done = cli("generate", "a boat", "--json")
-    assert (done.code, done.err) == (0, "")
-    answer = json.loads(done.out)
-    assert (answer["id"], answer["status"], answer["seed"]) == ("video_1", "completed", 7)
-    assert answer["path"] == "video_1.mp4" and answer["took_s"] > 0
-    assert (tmp_path / "video_1.mp4").read_bytes() == MP4
-
-
-def test_no_wait_prints_the_id(cli: Cli, gateway: ScriptedGateway) -> None:
-    done = cli("generate", "a boat", "--no-wait")
-    assert (done.code, done.out) == (0, "video_1\n")
-    assert gateway.seen("GET", "/events") == []
-
-
 def test_an_image_file_goes_as_an_upload(cli: Cli, gateway: ScriptedGateway, tmp_path: Path) -> None:
     (tmp_path / "first.png").write_bytes(b"\x89PNG picture")
     done = cli("generate", "a boat", "--image", "first.png", "--steps", "6", "--no-wait")
@@ -259,39 +237,6 @@ def test_an_image_url_is_left_to_the_server(cli: Cli, gateway: ScriptedGateway) 
     assert done.code == 0, done.err
     (submission,) = gateway.seen("POST", "/videos")
     assert json.loads(submission.body)["input_reference"] == {"image_url": "https://example.org/a.png"}
-
-
-def test_a_refused_value_names_the_field(cli: Cli, gateway: ScriptedGateway) -> None:
-    gateway.hooks["POST /v1/videos"] = lambda _: error(
-        400, "seconds must be above 0 and at most 5.", "seconds"
-    )
-    done = cli("generate", "a boat", "--seconds", "99")
-    assert done.code == 2
-    assert done.err == "error: seconds must be above 0 and at most 5. (param seconds)\n"
-
-
-def test_a_wrong_key_is_an_error_that_never_shows_it(cli: Cli, gateway: ScriptedGateway) -> None:
-    done = cli("generate", "a boat", TURNOUT_API_KEY="tk-wrong.hidden")
-    assert done.code == 1
-    said = f"The key that was sent, tk-wrong.…, is not one of {gateway.url}, or no longer valid."
-    assert done.err == f"error: Incorrect API key provided. {said}\n"
-    assert "no-dots" not in cli("generate", "a boat", TURNOUT_API_KEY="no-dots").err
-    assert "Give a key with --key" in cli("generate", "a boat", TURNOUT_API_KEY="").err
-    assert "hidden" not in done.err + done.out and TOKEN not in done.err
-
-
-def test_an_unknown_model_is_exit_2_and_the_known_ones_are_named(cli: Cli, gateway: ScriptedGateway) -> None:
-    missing = error(404, "There is no model wam.", "model")
-    missing.body["error"]["code"] = "model_not_found"
-    gateway.hooks["POST /v1/videos"] = lambda _: missing
-    gateway.models = [{"id": "wan-tiny-t2v"}, {"id": "smollm2"}]
-    done = cli("generate", "a boat", "--model", "wam")
-    assert done.code == 2 and "There are: wan-tiny-t2v, smollm2." in done.err
-
-
-def test_https_to_a_port_that_speaks_http(cli: Cli, gateway: ScriptedGateway) -> None:
-    done = cli("tasks", "list", TURNOUT_URL=gateway.url.replace("http:", "https:"))
-    assert done.code == 1 and f"does not speak TLS; try {gateway.url}" in done.err
 
 
 def test_over_a_limit_says_when_to_come_back(cli: Cli, gateway: ScriptedGateway) -> None:

@@ -13,7 +13,7 @@ from unittest.mock import Mock
 
 import pytest
 from tests.cli.conftest import Cli, wait_until
-from tests.cli.scripted import TOKEN, Answer, ScriptedGateway, error
+from tests.cli.scripted import TOKEN, ScriptedGateway, error
 
 from turnout.cli.chat_command import Conversation, talk
 from turnout.cli.client import ApiClient
@@ -66,23 +66,6 @@ class Terminal:
         wait_until(
             lambda: self.seen.decode(errors="replace").count(words) >= times, f"{words} in {self.seen}"
         )
-
-
-def test_models_of_both_kinds_stand_in_one_table(cli: Cli, gateway: ScriptedGateway) -> None:
-    assert "turnout models register" in cli("models", "list").err
-    gateway.models = [
-        {"id": "wan-tiny-t2v", "kind": "video", "engine": "wan", "status": "asleep", "ranks": 1},
-        {"id": "smollm2", "kind": "chat", "engine": "llamacpp", "status": "not started:\x1b[31m nobody asks"},
-    ]
-    heading, video, chat = cli("models", "list").out.splitlines()
-    assert heading.split() == ["NAME", "KIND", "ENGINE", "STATUS"]
-    assert video.split() == ["wan-tiny-t2v", "video", "wan", "asleep"]
-    assert chat.endswith("llamacpp  not started: [31m nobody asks")
-    assert len(json.loads(cli("models", "list", "--json").out)["data"]) == 2
-    assert "engine  llamacpp" in cli("models", "show", "smollm2").out
-    assert json.loads(cli("models", "show", "smollm2", "--json").out)["kind"] == "chat"
-    assert cli("models", "rm", "smollm2").out == "smollm2 removed\n"
-    assert (cli("models", "rm", "nope").code, cli("models", "show", "nope").code) == (1, 1)
 
 
 def test_register_sends_what_was_given_and_nothing_else(cli: Cli, gateway: ScriptedGateway) -> None:
@@ -242,12 +225,6 @@ def test_refusals_and_bad_usage(cli: Cli, gateway: ScriptedGateway) -> None:
     gateway.hooks["POST completions"] = lambda _: error(404, "There is no model m.", "model")
     done = cli("chat", "m", "why?")
     assert (done.code, done.err) == (1, "error: There is no model m. (param model)\n")
-
-
-def test_the_whole_answer_as_json(cli: Cli, gateway: ScriptedGateway) -> None:
-    gateway.hooks["POST completions"] = lambda _: Answer(200, {"id": "c", "choices": [1]})
-    assert json.loads(cli("chat", "m", "why?", "--json").out) == {"id": "c", "choices": [1]}
-    assert "stream" not in asked(gateway)
 
 
 def test_a_piped_prompt_is_answered_word_by_word_until_ctrl_c(cli: Cli, gateway: ScriptedGateway) -> None:

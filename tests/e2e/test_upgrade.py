@@ -41,7 +41,9 @@ async def test_a_service_goes_on_with_what_the_release_before_left(tmp_path: Pat
             assert (await video("waiting"))["status"] == "queued"
 
             assert (await http.get("/v1/models", headers=token(state, "gone"))).status_code == 401
-            shown = {m["id"]: m for m in (await http.get("/v1/models", headers=service.headers)).json()["data"]}
+            shown = {
+                m["id"]: m for m in (await http.get("/v1/models", headers=service.headers)).json()["data"]
+            }
             assert (shown["later"]["ulysses"], shown["later"]["runner"]) == (4, "external")
             assert (shown["llm"]["tensor_parallel_size"], shown["llm"]["max_model_len"]) == (2, 4096)
             budgets = (await http.get("/v1/budgets", headers=service.headers)).json()["data"]

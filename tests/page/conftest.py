@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 from playwright.async_api import async_playwright
-from tests.service import Service, running_service
+from tests.service import Service
 
 WEB = Path(__file__).parents[2] / "web"
 CHROMIUM = shutil.which("chromium")  # None: Playwright's own
@@ -147,12 +147,6 @@ class Browser:
 def _note(visitor: Visitor, kind: str, text: str) -> None:
     if kind in ("error", "warning") and not (visitor.is_refused and "Failed to load resource" in text):
         visitor.complaints.append(text)
-
-
-@pytest_asyncio.fixture(scope="session", loop_scope="session")
-async def service(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Service]:
-    async with running_service(tmp_path_factory.mktemp("page")) as running:
-        yield running
 
 
 @asynccontextmanager

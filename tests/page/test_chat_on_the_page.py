@@ -8,7 +8,7 @@ from tests.conftest import wait_until
 from tests.page.conftest import Browser, Visitor, traced
 from tests.service import Service
 
-pytestmark = [pytest.mark.xdist_group("page"), pytest.mark.asyncio(loop_scope="session")]
+pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 ANSWERED_MS = 120_000
 

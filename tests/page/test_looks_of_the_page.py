@@ -9,7 +9,7 @@ from tests.page.conftest import Browser, Visitor, traced
 from tests.page.views import furnish, tour
 from tests.service import Service
 
-pytestmark = [pytest.mark.xdist_group("page"), pytest.mark.asyncio(loop_scope="session")]
+pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 
 @pytest.mark.long

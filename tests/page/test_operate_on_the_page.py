@@ -11,7 +11,7 @@ from tests.conftest import wait_until
 from tests.page.conftest import Browser, Visitor
 from tests.service import Service
 
-pytestmark = [pytest.mark.xdist_group("page"), pytest.mark.asyncio(loop_scope="session")]
+pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 
 async def _operator(browser: Browser, service: Service, tab: str) -> Visitor:

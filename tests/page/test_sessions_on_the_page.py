@@ -11,7 +11,7 @@ from tests.conftest import wait_until
 from tests.page.conftest import Browser
 from tests.service import Service
 
-pytestmark = [pytest.mark.xdist_group("page"), pytest.mark.asyncio(loop_scope="session")]
+pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 # What another origin of the same host can try: cookies do not tell ports apart, so the browser sends ours along.
 ATTACK = """<!doctype html><title>waiting</title>

@@ -13,7 +13,7 @@ from tests.conftest import wait_until
 from tests.page.conftest import VISIBLE, Browser, Visitor
 from tests.service import Service
 
-pytestmark = [pytest.mark.xdist_group("page"), pytest.mark.asyncio(loop_scope="session")]
+pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 RENDERED_MS = 90_000
 

@@ -23,6 +23,14 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+_CLIENT = "export TURNOUT_API_KEY={}\nor in any OpenAI client as the API key."
+_USES = {
+    Role.USER: _CLIENT,
+    Role.ADMIN: _CLIENT,
+    Role.WORKER: "export TURNOUT_JOIN_TOKEN={}\nand: turnout worker --join URL",
+    Role.METRICS: "curl URL/metrics -H 'Authorization: Bearer {}'",
+}
+
 DirectOption = Annotated[
     bool, typer.Option("--direct", help="Write to the configured Redis itself; needs no running server.")
 ]
@@ -78,7 +86,7 @@ def create(
     else:
         fields = {"tenant": tenant, "role": role.value, "name": name, "expires_in_s": expires_in_s}
         with common.client() as client:
-            made = client.create_key({k: v for k, v in fields.items() if v is not None})
+            made = client.create_key({k: v for k, v in fields.items() if v not in (None, "")})
     _print_made(made, as_json)
 
 
@@ -187,8 +195,7 @@ def _print_made(made: Mapping[str, Any], as_json: bool) -> None:
         print(f"{shown.id} replaces {one_line(shown.replaces)}.", file=sys.stderr)
     print(
         f"This is the only time the token of {shown.id} is shown. Use it with:\n"
-        f"  export TURNOUT_API_KEY={shown.token[:6]}…   (the whole line above)\n"
-        "or in any OpenAI client as the API key.",
+        f"  {_USES[Role(shown.role)].format(f'{shown.token[:6]}…   (the whole line above)')}",
         file=sys.stderr,
     )
 

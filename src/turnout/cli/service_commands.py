@@ -356,7 +356,7 @@ def _screen(config: "Config", address: "Address") -> str:
             *(f"{m.name} (chat)" for m in config.served if m.video is None),
         ]
     )
-    turnout = "turnout" if which("turnout") else shlex.quote(sys.argv[0])
+    turnout = "turnout" if which("turnout") else f"{shlex.quote(sys.executable)} -m turnout"
     return f"""
   Turnout is up at {address.public_url}
 
