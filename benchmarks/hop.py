@@ -15,6 +15,7 @@ import time
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any, cast
@@ -29,13 +30,13 @@ from benchmarks.machine import Pressure, cpu_s
 from benchmarks.relay_parts import EVENTS, PATH, asked
 from benchmarks.relay_peers import free_port
 from benchmarks.service import Service, front
+from turnout.background import BackgroundLoops
 from turnout.engines.servers.engine_servers import Launch
 from turnout.fleet.publication import Publication
 from turnout.fleet.serving import EngineKind, Enrolment, ModelRoutes, ReplicaId, Route, ServedModel, WorkerId
 from turnout.relay import Relay
 from turnout.run.stores import open_stores
 from turnout.worker.direct_access import DirectAccess
-from turnout.worker.host_identity import network_name
 from turnout.worker.proxy_admission import ProxyAdmission, worker_relay_settings
 from turnout.worker.proxy_app import control_app
 from turnout.worker.relay_tokens import relay_token_from_digest
@@ -103,22 +104,24 @@ class _OneReplica:
 
 
 async def run_proxy(name: str, port: int, to: int) -> None:
-    """A worker's proxy; only the one of that name says on which network it is."""
+    """A worker's proxy; only the one of that name lets the gateway call its engine directly."""
     hands = cast(ReplicaSet, _OneReplica(_ReadyReplica(name, to)))
-    direct = DirectAccess(hands, network_name() if name == DIRECT else "")
+    direct = DirectAccess(hands)
     direct.announce()
     admission = ProxyAdmission(hands, lambda: relay_token_from_digest(_DIGEST))
     relay = Relay(admission, worker_relay_settings())
     settings = uvicorn.Config(
-        control_app(hands, admission, direct, str),
+        control_app(hands, admission, str),
         host="127.0.0.1",
         port=port,
         http=relay.protocol,
-        ws="websockets-sansio",
+        ws="none",
         log_config=None,
         access_log=False,
     )
-    await uvicorn.Server(settings).serve()
+    listen = {"direct access": partial(direct.listen, f"http://127.0.0.1:{port}")}
+    async with BackgroundLoops(listen if name == DIRECT else {}).running():
+        await uvicorn.Server(settings).serve()
 
 
 @dataclass(slots=True)

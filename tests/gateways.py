@@ -5,9 +5,8 @@ import io
 import itertools
 import secrets
 import socket
-import ssl
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -21,7 +20,6 @@ from PIL import Image
 
 from tests.conftest import Stores, wait_until
 from tests.relay.kit import Handler, Replica
-from turnout.chat.direct import DirectRoutes, WorkerProxy
 from turnout.chat.quota_rules import TenantShare
 from turnout.fleet.publication import Publication
 from turnout.fleet.serving import Enrolment, ModelRoutes, ReplicaId, Route, WorkerId
@@ -57,16 +55,6 @@ MODELS = {
     "t2v-big": {"weights": "/weights/t2v", "family": "wan2.2-t2v-a14b", "ulysses": 8},
     "i2v-big": {"weights": "/weights/i2v", "family": "wan2.2-i2v-a14b", "ulysses": 8},
 }
-
-
-class OnlyProxied(DirectRoutes):
-    """What stands for a worker here has no engine that could be called directly."""
-
-    def __init__(self) -> None:
-        super().__init__("", ssl.create_default_context(), lambda _: False)
-
-    def follow(self, proxies: Mapping[WorkerId, WorkerProxy]) -> None:
-        pass
 
 
 @dataclass
@@ -159,7 +147,6 @@ def gateway_on(
     config: Config,
     fetcher: Outbound,
     prober: Outbound,
-    direct: DirectRoutes | None = None,
 ) -> gateway_module.Gateway:
     numbers = itertools.count(1)
     return gateway_module.build_gateway(
@@ -169,7 +156,6 @@ def gateway_on(
         fetcher=fetcher,
         prober=prober,
         tunnels=GatewayTunnels(),
-        direct=direct or OnlyProxied(),
         relay_settings=RelaySettings(
             max_body_bytes=config.max_body_bytes,
             cors_origins=frozenset(origin.encode() for origin in config.allowed_origins),
@@ -183,14 +169,12 @@ def gateway_on(
 
 
 @asynccontextmanager
-async def running(
-    stores: Stores, tmp_path: Path, direct: DirectRoutes | None = None, **changes: Any
-) -> AsyncIterator[Gateway]:
+async def running(stores: Stores, tmp_path: Path, **changes: Any) -> AsyncIterator[Gateway]:
     """A gateway in this process, its tail running; `changes` are to the config."""
     config = config_for(tmp_path, **changes)
     fetcher = Outbound(config.allow_private_urls)
     prober = Outbound(True, reach=WORKERS)
-    inside = gateway_on(stores, config, fetcher, prober, direct)
+    inside = gateway_on(stores, config, fetcher, prober)
     for model in config.served:
         await inside.stores.models.put(model)
     app = create_app(inside)
@@ -302,11 +286,9 @@ class Chat:
 
 
 @asynccontextmanager
-async def chatting(
-    stores: Stores, tmp_path: Path, direct: DirectRoutes | None = None, **changes: Any
-) -> AsyncIterator[Chat]:
+async def chatting(stores: Stores, tmp_path: Path, **changes: Any) -> AsyncIterator[Chat]:
     """The gateway with its relay, as it is in the product; `changes` are to the config."""
-    async with running(stores, tmp_path, direct, **changes) as gateway:
+    async with running(stores, tmp_path, **changes) as gateway:
         inside = gateway.inside
         relay = inside.relay
         async with serving(gateway.app, relay.protocol) as base:

@@ -4,7 +4,6 @@ stays true."""
 import asyncio
 import json
 import socket
-import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
@@ -17,10 +16,10 @@ import uvicorn
 from pydantic import ValidationError
 from tests.conftest import Stores, wait_until
 from tests.gateways import Chat, chatting
-from tests.relay.kit import Call
 from tests.worker.conftest import MODEL, Bench
 
-from turnout.chat.direct import DirectRoute, DirectRoutes, is_near
+from turnout.chat.chat_admission import ChatAdmission
+from turnout.chat.direct import DirectRoute, DirectSession
 from turnout.fleet.publication import Publication
 from turnout.fleet.serving import (
     Enrolment,
@@ -36,7 +35,6 @@ from turnout.relay import Relay, RelayRequest, UpstreamCall
 from turnout.worker.direct_access import DirectAccess
 from turnout.worker.direct_messages import DirectEngine
 from turnout.worker.engine_control import HttpEngine
-from turnout.worker.host_identity import is_this_machine
 from turnout.worker.proxy_admission import ProxyAdmission, worker_relay_settings
 from turnout.worker.proxy_app import control_app
 from turnout.worker.relay_tokens import relay_token_from_digest
@@ -44,7 +42,6 @@ from turnout.worker.replica_set import ReplicaSet
 
 W, R1 = WorkerId("w"), ReplicaId("r1")
 DIGEST = "5ecret"
-HERE = "here"
 CHAT = "/v1/chat/completions"
 
 
@@ -61,7 +58,7 @@ class Worker:
     replicas: ReplicaSet
     url: str
     admission: CountingAdmission
-    server: uvicorn.Server
+    listening: asyncio.Task[None]
 
     @property
     def busy(self) -> int:
@@ -83,20 +80,24 @@ async def serving(replicas: ReplicaSet, access: DirectAccess, port: int = 0) -> 
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind(("127.0.0.1", port))
         listening.listen()
+        url = f"http://127.0.0.1:{listening.getsockname()[1]}"
         settings = uvicorn.Config(
-            control_app(replicas, admission, access, str),
+            control_app(replicas, admission, str),
             http=relay.protocol,
-            ws="websockets-sansio",
+            ws="none",
             log_config=None,
             timeout_graceful_shutdown=1,
         )
         server = uvicorn.Server(settings)
         running = asyncio.create_task(server.serve(sockets=[listening]))
+        direct = asyncio.create_task(access.listen(url))
         await wait_until(lambda: server.started, "the server to start")
         try:
-            yield Worker(replicas, f"http://127.0.0.1:{listening.getsockname()[1]}", admission, server)
+            yield Worker(replicas, url, admission, direct)
         finally:
             relay.close()
+            direct.cancel()
+            await asyncio.gather(direct, return_exceptions=True)
             server.should_exit = True
             await asyncio.wait_for(running, 10)
 
@@ -110,9 +111,9 @@ async def bench(state_dir: Path) -> AsyncIterator[Bench]:
 
 @pytest.fixture
 async def worker(bench: Bench) -> AsyncIterator[Worker]:
-    kit = replace(bench.context(), wait_acknowledged=lambda: access.wait_acknowledged())
-    async with ReplicaSet(kit, lambda: access.announce()) as replicas:
-        access = DirectAccess(replicas, HERE)
+    context = replace(bench.context(), wait_acknowledged=lambda: access.wait_acknowledged())
+    async with ReplicaSet(context, lambda: access.announce()) as replicas:
+        access = DirectAccess(replicas)
         async with serving(replicas, access) as worker:
             worker.want(Want.READY)
             await wait_until(lambda: worker.phase is Phase.READY, "the engine to be ready")
@@ -120,27 +121,39 @@ async def worker(bench: Bench) -> AsyncIterator[Worker]:
 
 
 @asynccontextmanager
-async def gateway(stores: Stores, tmp_path: Path, worker: Worker, network: str) -> AsyncIterator[Chat]:
-    direct = DirectRoutes(network, ssl.create_default_context(), is_this_machine)
-    async with chatting(stores, tmp_path, direct) as chat:
+async def gateway(stores: Stores, tmp_path: Path, worker: Worker) -> AsyncIterator[Chat]:
+    async with chatting(stores, tmp_path) as chat:
         board = chat.gateway.inside.switchboard
         await stores.workers.enrol(Enrolment(W, "test", worker.url, DIGEST, address="127.0.0.1"))
         told = ModelRoutes((Route(R1, W, worker.url, None),), 8)
         assert await stores.manager_state.publish("fleet", "test", Publication(routes={"m": told}))
         await wait_until(lambda: (board._routes or {}).get("m") == told, "the gateway to hear of the route")
+        await wait_until(lambda: session(chat, worker) is not None, "the gateway to meet the worker")
         yield chat
 
 
-def direct_routes(chat: Chat) -> DirectRoutes:
-    return chat.gateway.inside.direct
+def session(chat: Chat, worker: Worker) -> DirectSession | None:
+    admission = chat.gateway.inside.relay._context.admission
+    assert isinstance(admission, ChatAdmission)
+    return admission.direct._sessions.get(worker.url)
 
 
-async def reached_directly(chat: Chat) -> None:
-    await wait_until(lambda: direct_routes(chat).find(W, R1) is not None, "the direct route to open")
+def met(chat: Chat, worker: Worker) -> DirectSession:
+    found = session(chat, worker)
+    assert found is not None
+    return found
 
 
-async def reached_by_proxy(chat: Chat) -> None:
-    await wait_until(lambda: direct_routes(chat).find(W, R1) is None, "the direct route to close")
+async def reached_directly(chat: Chat, worker: Worker) -> None:
+    await wait_until(
+        lambda: (s := session(chat, worker)) is not None and R1 in s.routes, "the direct route to open"
+    )
+
+
+async def reached_by_proxy(chat: Chat, worker: Worker) -> None:
+    await wait_until(
+        lambda: (s := session(chat, worker)) is None or R1 not in s.routes, "the direct route to close"
+    )
 
 
 def asked(**more: Any) -> bytes:
@@ -155,8 +168,8 @@ async def ask(chat: Chat, **more: Any) -> httpx.Response:
 async def test_on_one_machine_requests_go_directly_and_are_counted(
     stores: Stores, tmp_path: Path, worker: Worker
 ) -> None:
-    async with gateway(stores, tmp_path, worker, HERE) as chat, asyncio.TaskGroup() as group:
-        await reached_directly(chat)
+    async with gateway(stores, tmp_path, worker) as chat, asyncio.TaskGroup() as group:
+        await reached_directly(chat, worker)
         release = tmp_path / "go"
         in_flight = [group.create_task(ask(chat, until=str(release))) for _ in range(3)]
         await wait_until(lambda: worker.busy == 3, "the worker to count what never passed its proxy")
@@ -169,26 +182,16 @@ async def test_on_one_machine_requests_go_directly_and_are_counted(
         assert chat.at_rest
 
 
-async def test_a_gateway_of_another_network_uses_the_proxy(
-    stores: Stores, tmp_path: Path, worker: Worker
-) -> None:
-    async with gateway(stores, tmp_path, worker, "elsewhere") as chat:
-        await wait_until(lambda: _announced(chat) == 1, "the engine to be announced")
-        assert (await ask(chat)).status_code == 200
-        assert direct_routes(chat).find(W, R1) is None
-        assert worker.admission.admitted == 1
-
-
 async def test_a_stop_lets_a_direct_request_end_and_sends_others_to_the_proxy(
     stores: Stores, tmp_path: Path, worker: Worker
 ) -> None:
-    async with gateway(stores, tmp_path, worker, HERE) as chat, asyncio.TaskGroup() as group:
-        await reached_directly(chat)
+    async with gateway(stores, tmp_path, worker) as chat, asyncio.TaskGroup() as group:
+        await reached_directly(chat, worker)
         release = tmp_path / "go"
         in_flight = group.create_task(ask(chat, until=str(release)))
-        await wait_until(lambda: direct_routes(chat)._sessions[W].busy, "the request to be in flight")
+        await wait_until(lambda: met(chat, worker).busy, "the request to be in flight")
         worker.want(Want.GONE)  # before the worker was told of the request, or after: both must hold
-        await reached_by_proxy(chat)
+        await reached_by_proxy(chat, worker)
         await wait_until(lambda: worker.busy == 1, "the worker to know of the request")
         assert worker.phase is Phase.STOPPING
         release.touch()
@@ -200,18 +203,18 @@ async def test_a_stop_lets_a_direct_request_end_and_sends_others_to_the_proxy(
 async def test_routes_may_go_while_a_request_is_in_flight_and_it_still_counts(
     stores: Stores, tmp_path: Path, worker: Worker
 ) -> None:
-    async with gateway(stores, tmp_path, worker, HERE) as chat, asyncio.TaskGroup() as group:
-        await reached_directly(chat)
+    async with gateway(stores, tmp_path, worker) as chat, asyncio.TaskGroup() as group:
+        await reached_directly(chat, worker)
         release = tmp_path / "go"
         in_flight = group.create_task(ask(chat, until=str(release)))
         await wait_until(lambda: worker.busy == 1, "the request to be counted")
         gone = Publication(routes={"m": ModelRoutes()})
         assert await chat.gateway.stores.manager_state.publish("fleet", "test", gone)
         await wait_until(
-            lambda: not direct_routes(chat)._proxies, "the gateway to have no route to the worker"
+            lambda: not chat.gateway.inside.routes.worker_urls(), "the gateway to have no route to the worker"
         )
         worker.want(Want.GONE)
-        await reached_by_proxy(chat)
+        await reached_by_proxy(chat, worker)
         assert worker.busy == 1
         release.touch()
         assert (await in_flight).status_code == 200
@@ -221,24 +224,27 @@ async def test_routes_may_go_while_a_request_is_in_flight_and_it_still_counts(
 async def test_without_a_session_there_is_no_direct_route(
     stores: Stores, tmp_path: Path, worker: Worker
 ) -> None:
-    async with gateway(stores, tmp_path, worker, HERE) as chat:
-        await reached_directly(chat)
-        worker.server.should_exit = True
-        await reached_by_proxy(chat)
-        access = DirectAccess(worker.replicas, HERE)
+    async with gateway(stores, tmp_path, worker) as chat:
+        await reached_directly(chat, worker)
+        worker.listening.cancel()
+        await reached_by_proxy(chat, worker)
+        assert (await ask(chat)).status_code == 200
+        assert worker.admission.admitted == 1
+        access = DirectAccess(worker.replicas)
         access.announce()
-        async with serving(worker.replicas, access, port=int(worker.url.rpartition(":")[2])) as again:
-            await reached_directly(chat)
-            assert (await ask(chat)).status_code == 200
-            assert again.admission.admitted == 0
+        again = asyncio.create_task(access.listen(worker.url))
+        await reached_directly(chat, worker)
+        assert (await ask(chat)).status_code == 200
+        assert worker.admission.admitted == 1
+        again.cancel()
 
 
 async def test_a_request_whose_direct_route_fails_is_retried_through_the_proxy(
     stores: Stores, tmp_path: Path, worker: Worker
 ) -> None:
-    async with gateway(stores, tmp_path, worker, HERE) as chat:
-        await reached_directly(chat)
-        session = direct_routes(chat)._sessions[W]
+    async with gateway(stores, tmp_path, worker) as chat:
+        await reached_directly(chat, worker)
+        session = met(chat, worker)
         with socket.socket() as nobody:
             nobody.bind(("127.0.0.1", 0))
             engine = session.routes[R1].engine.model_copy(update={"port": nobody.getsockname()[1]})
@@ -249,59 +255,15 @@ async def test_a_request_whose_direct_route_fails_is_retried_through_the_proxy(
         assert not chat.gateway.inside.switchboard._failed, "the replica is not to blame"
 
 
-def engine(host: str, key: str | None = None) -> DirectEngine:
-    return DirectEngine(replica=R1, model="m", host=host, port=20_000, paths=(), key=key)
-
-
-@pytest.mark.parametrize(
-    ("host", "key", "same_network", "proven", "near"),
-    [
-        ("127.0.0.1", None, True, "127.0.0.1", True),
-        ("127.0.0.1", None, False, "127.0.0.1", False),
-        ("127.0.0.1", None, True, "10.0.0.5", False),  # another machine that says it shares our loopback
-        ("127.0.0.1", None, True, "", False),
-        ("::1", "k", False, "::1", False),
-        ("::ffff:127.0.0.1", "k", False, "127.0.0.1", False),
-        ("10.0.0.5", "k", False, "10.0.0.5", True),
-        ("10.0.0.6", "k", False, "10.0.0.5", False),  # a private host that is not the worker's
-        ("10.0.0.5", "k", False, "127.0.0.1", False),
-        ("10.0.0.5", None, True, "10.0.0.5", False),
-        ("fd00::5", "k", False, "fd00::5", True),
-        ("169.254.169.254", "k", False, "169.254.169.254", False),
-        ("::ffff:169.254.169.254", "k", False, "169.254.169.254", False),
-        ("0.0.0.0", "k", True, "127.0.0.1", False),
-        ("localhost", "k", True, "127.0.0.1", False),
-        ("evil.example", "k", True, "127.0.0.1", False),
-    ],
-)
-def test_an_engine_is_near_only_where_its_worker_has_proven_to_be(
-    host: str, key: str | None, same_network: bool, proven: str, near: bool
-) -> None:
-    same_machine = is_this_machine(proven) and is_this_machine(host)
-    assert is_near(engine(host, key), same_network, proven, same_machine=same_machine) is near
+def engine(key: str) -> DirectEngine:
+    return DirectEngine(replica=R1, port=20_000, paths=(), key=key)
 
 
 @pytest.mark.parametrize("key", ["", "a b", "x\r\nx-injected: 1", "\u00e9", "x" * 201])
 def test_a_key_is_no_more_than_a_word(key: str) -> None:
     with pytest.raises(ValidationError):
-        engine("10.0.0.5", key)
-
-
-async def test_a_redirect_leads_nowhere(stores: Stores, tmp_path: Path) -> None:
-    async def redirecting(call: Call) -> None:
-        await call.json(b"", b"307 Temporary Redirect", b"Location: /elsewhere\r\n")
-
-    direct = DirectRoutes(HERE, ssl.create_default_context(), is_this_machine)
-    async with chatting(stores, tmp_path, direct) as chat:
-        proxy = await chat.replica(redirecting)
-        await wait_until(lambda: len(proxy.requests) >= 2, "the gateway to try again")
-        assert {request.line for request in proxy.requests} == {b"GET /tally HTTP/1.1"}
+        engine(key)
 
 
 def test_keys_are_in_no_log_line() -> None:
-    assert "s3cret" not in repr(engine("10.0.0.5", "s3cret"))
-
-
-def _announced(chat: Chat) -> int:
-    session = direct_routes(chat)._sessions.get(W)
-    return len(session._announced.engines) if session else 0
+    assert "s3cret" not in repr(engine("s3cret"))

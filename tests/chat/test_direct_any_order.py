@@ -1,9 +1,9 @@
 """Both ends of a direct session under any order of requests and stops: an engine is never stopped with a request inside."""
 
 import asyncio
-from typing import Any, cast
+import socket
+from typing import cast
 
-import httpx
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -12,7 +12,7 @@ from turnout.chat import direct
 from turnout.chat.direct import DirectRoute, DirectSession
 from turnout.engines.servers.engine_servers import Launch
 from turnout.errors import NotFound
-from turnout.fleet.serving import EngineKind, ReplicaId, ServedModel, WorkerId
+from turnout.fleet.serving import EngineKind, ReplicaId, ServedModel
 from turnout.worker.direct_access import DirectAccess
 from turnout.worker.replica_owner import InFlight, ReplicaOwner
 from turnout.worker.replica_set import ReplicaSet
@@ -55,27 +55,6 @@ class CountedReplica:
         return self
 
 
-class Pipe:
-    """Messages between the two ends, in order, each a turn of the loop later at the earliest."""
-
-    def __init__(self) -> None:
-        self._there: asyncio.Queue[bytes] = asyncio.Queue()
-        self._back: asyncio.Queue[bytes] = asyncio.Queue()
-
-    async def send(self, message: bytes) -> None:
-        await self._there.put(message)
-
-    async def receive(self) -> bytes:
-        return await self._back.get()
-
-    @property
-    def other_end(self) -> Any:
-        end = Pipe()
-        end._there, end._back = self._back, self._there
-        end.recv = end.receive  # type: ignore[attr-defined]
-        return end
-
-
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(direct, "_REPORT_S", 0.0)
@@ -83,9 +62,9 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def play(ops: list[str]) -> int:
     replica = CountedReplica()
-    access = DirectAccess(cast(ReplicaSet, replica), "here")
-    session = DirectSession(WorkerId("w"), "gw", "here", lambda _: True)
-    pipe, in_flight, stops = Pipe(), list[DirectRoute](), 0
+    access = DirectAccess(cast(ReplicaSet, replica))
+    session = DirectSession()
+    in_flight, stops = list[DirectRoute](), 0
     access.announce()
 
     async def stop() -> None:
@@ -98,31 +77,31 @@ async def play(ops: list[str]) -> int:
         assert R1 not in session.routes, "a request may still come"
         stops += 1
 
-    async with httpx.AsyncClient() as http:
-        ends = [
-            asyncio.create_task(access.hold("gw", pipe)),
-            asyncio.create_task(session._serve(pipe.other_end, http)),
-        ]
-        stopping: asyncio.Task[None] | None = None
-        for op in [*ops, "stop", *["leave"] * len(ops)]:
-            route = session.routes.get(R1)
-            if op == "enter" and route is not None:
-                route.enter()
-                in_flight.append(route)
-            elif op == "leave" and in_flight:
-                in_flight.pop().leave()
-            elif op == "stop" and stopping is None:
-                stopping = asyncio.create_task(stop())
-            elif op == "start" and stopping is not None and stopping.done():
-                await stopping
-                stopping, replica.takes = None, True
-                access.announce()
-            await asyncio.sleep(0)
-        assert stopping is not None
-        await asyncio.wait_for(stopping, 20)
-        for end in ends:
-            end.cancel()
-        await asyncio.gather(*ends, return_exceptions=True)
+    ours, theirs = socket.socketpair()
+    ends = [
+        asyncio.create_task(access.serve(*await asyncio.open_unix_connection(sock=theirs))),
+        asyncio.create_task(session.serve(*await asyncio.open_unix_connection(sock=ours))),
+    ]
+    stopping: asyncio.Task[None] | None = None
+    for op in [*ops, "stop", *["leave"] * len(ops)]:
+        route = session.routes.get(R1)
+        if op == "enter" and route is not None:
+            route.enter()
+            in_flight.append(route)
+        elif op == "leave" and in_flight:
+            in_flight.pop().leave()
+        elif op == "stop" and stopping is None:
+            stopping = asyncio.create_task(stop())
+        elif op == "start" and stopping is not None and stopping.done():
+            await stopping
+            stopping, replica.takes = None, True
+            access.announce()
+        await asyncio.sleep(0)
+    assert stopping is not None
+    await asyncio.wait_for(stopping, 20)
+    for end in ends:
+        end.cancel()
+    await asyncio.gather(*ends, return_exceptions=True)
     assert replica.busy == 0
     return stops
 

@@ -7,7 +7,6 @@ from contextlib import asynccontextmanager
 
 import pytest
 from tests.conftest import Stores, wait_until
-from tests.gateways import OnlyProxied
 
 from turnout.background import BackgroundLoops
 from turnout.chat.routes_feed import RoutesFeed
@@ -27,7 +26,7 @@ VIDEO = ServedModel("wan", EngineKind.WAN, "w", concurrency=1, video=VideoPart(F
 @asynccontextmanager
 async def running_gateway(stores: Stores) -> AsyncIterator[Switchboard]:
     board = Switchboard(time.monotonic)
-    feed = RoutesFeed(stores.routes, stores.models, stores.workers, board, GatewayTunnels(), OnlyProxied())
+    feed = RoutesFeed(stores.routes, stores.models, stores.workers, board, GatewayTunnels())
     async with BackgroundLoops({"routes": feed.run}).running():
         yield board
 

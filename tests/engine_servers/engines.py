@@ -10,8 +10,7 @@ from pathlib import Path
 import psutil
 from tests.conftest import wait_until
 
-from turnout.engines.servers.engine_servers import Outside, Programs, plan_launch
-from turnout.engines.servers.launch_plan import LOOPBACK
+from turnout.engines.servers.engine_servers import Programs, plan_launch
 from turnout.fleet.serving import Phase, ReplicaId, ServedModel, Want
 from turnout.processes.commands import LocalCommands
 from turnout.worker.engine_control import HttpEngine
@@ -44,7 +43,7 @@ async def running(
     programs: Programs = Programs(),  # noqa: B008
     want: Want = Want.READY,
     deadlines: EngineDeadlines = EngineDeadlines(drain_s=20),  # noqa: B008
-    outside: Outside | None = None,
+    key: str | None = None,
 ) -> AsyncIterator[Running]:
     """A replica whose life has begun; whatever the test does, nothing of it is left."""
     engine, ledger, ports = HttpEngine(), Ledger(state_dir / "engines.json"), EnginePorts(random.Random())
@@ -52,7 +51,7 @@ async def running(
         LocalCommands(state_dir / "logs"),
         engine,
         ledger,
-        lambda: plan_launch(model, (), ports.take(outside.host if outside else LOOPBACK), programs, outside),
+        lambda: plan_launch(model, (), ports.take(), programs, key),
         no_gate,
         lambda: None,
         deadlines,

@@ -21,7 +21,7 @@ from tests.engine_servers.tiny_llama import make_tiny_llama
 from tests.otlp_receiver import running_receiver
 
 from turnout.engines.servers import vllm
-from turnout.engines.servers.engine_servers import KEYED, Outside, Program, Programs
+from turnout.engines.servers.engine_servers import KEYED, Program, Programs
 from turnout.fleet.serving import EngineKind, Phase, ServedModel, Want
 from turnout.relay.error_responses import engine_error
 from turnout.relay.token_usage import read_usage
@@ -196,14 +196,13 @@ async def test_missing_weights_are_told_in_words(case: Case, state_dir: Path) ->
 @pytest.mark.parametrize(
     "case", [c for c in CASES if cast(Case, c.values[0]).model.engine in KEYED], indirect=True
 )
-async def test_beyond_loopback_it_serves_nobody_without_its_key(case: Case, state_dir: Path) -> None:
+async def test_with_a_key_it_serves_nobody_without_it(case: Case, state_dir: Path) -> None:
     key = "s3cret-of-this-start"
-    async with running(case.model, state_dir, case.programs, outside=Outside("127.0.0.2", key)) as run:
+    async with running(case.model, state_dir, case.programs, key=key) as run:
         await run.wait_phase(Phase.READY, Phase.FAILED, timeout_s=case.model.load_timeout_s)
         report = run.replica.report()
         assert report.phase is Phase.READY, f"{report.detail}\n{run.replica.log_tail()}"
         assert report.address
-        assert report.address.startswith("127.0.0.2:")
         assert not any(key in " ".join(p.cmdline()) for p in engine_family())
         body = {"model": case.model.name, "messages": PROMPT, "max_tokens": 2}
         asked = [
@@ -222,9 +221,6 @@ async def test_beyond_loopback_it_serves_nobody_without_its_key(case: Case, stat
             assert answer.status_code == 200, answer.text
             models = await client.get("/v1/models", headers=mine)
             assert case.model.name in models.text
-            port = report.address.rpartition(":")[2]
-            with pytest.raises(httpx.ConnectError):
-                await client.get(f"http://127.0.0.1:{port}/health")
 
 
 if _VLLM_PYTHON:

@@ -24,7 +24,7 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 from tests.conftest import make_task
-from tests.gateways import Gang, OnlyProxied, config_for, gateway_on, serving
+from tests.gateways import Gang, config_for, gateway_on, serving
 
 from turnout.gateway.app import create_app
 from turnout.gateway.gateway import GatewayStores, build_gateway
@@ -123,7 +123,6 @@ def operations() -> list[tuple[str, str]]:
         fetcher=nothing,
         prober=nothing,
         tunnels=GatewayTunnels(),
-        direct=OnlyProxied(),
         relay_settings=RelaySettings(),
         tls=None,
         urls=nothing,

@@ -136,8 +136,7 @@ async def test_the_gateway_must_show_the_pinned_certificate(
     ],
 )
 def test_a_worker_joins_over_tls_or_on_its_own_machine(joining: Joining, refusal: str | None) -> None:
-    config = load({}, {}, None).config
     if refusal is None:
-        return check_joining(joining, config)
+        return check_joining(joining)
     with pytest.raises(Misconfigured, match=refusal):
-        check_joining(joining, config)
+        check_joining(joining)

@@ -15,7 +15,6 @@ from tests.worker.conftest import MODEL, Bench
 from turnout.errors import NotFound, TurnoutError, Unauthorized, Unavailable
 from turnout.fleet.serving import Phase, ReplicaId, ReplicaOrder, Want
 from turnout.relay import Relay, RelayOutcome, RelayRequest
-from turnout.worker.direct_access import DirectAccess
 from turnout.worker.proxy_admission import ProxyAdmission, worker_relay_settings
 from turnout.worker.proxy_app import control_app
 from turnout.worker.relay_tokens import REPLICA_HEADER
@@ -32,7 +31,7 @@ async def worker_port(replicas: ReplicaSet) -> AsyncIterator[httpx.AsyncClient]:
     relay = Relay(admission, worker_relay_settings())
     listening = socket.socket()
     listening.bind(("127.0.0.1", 0))
-    app = control_app(replicas, admission, DirectAccess(replicas, ""), str)
+    app = control_app(replicas, admission, str)
     server = uvicorn.Server(uvicorn.Config(app, http=relay.protocol, log_config=None))
     serving = asyncio.create_task(server.serve(sockets=[listening]))
     try:

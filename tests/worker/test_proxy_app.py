@@ -5,7 +5,6 @@ from tests.conftest import wait_until
 from tests.worker.conftest import MODEL, Bench
 
 from turnout.fleet.serving import Phase, ReplicaId, ReplicaOrder, Want
-from turnout.worker.direct_access import DirectAccess
 from turnout.worker.proxy_admission import ProxyAdmission
 from turnout.worker.proxy_app import control_app
 from turnout.worker.relay_tokens import relay_token, relay_token_from_digest
@@ -22,7 +21,7 @@ def order() -> ReplicaOrder:
 async def test_health_and_the_proof_are_open_and_logs_are_not(bench: Bench) -> None:
     async with ReplicaSet(bench.context(), lambda: None) as replicas:
         admission = ProxyAdmission(replicas, lambda: TOKEN)
-        app = control_app(replicas, admission, DirectAccess(replicas, ""), lambda nonce: f"proof of {nonce}")
+        app = control_app(replicas, admission, lambda nonce: f"proof of {nonce}")
         replicas.follow([order()])
         await wait_until(lambda: replicas.reports()[0].phase is Phase.READY, "the replica to be ready")
         async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://worker") as client:

@@ -70,7 +70,6 @@ class ChatAdmission:
         routes: RoutesFeed,
         usage: ChatUsage,
         metrics: ChatMetrics,
-        direct: DirectRoutes,
         budgets: BudgetChecks,
         tracer: RequestTracer | None = None,
     ) -> None:
@@ -80,7 +79,7 @@ class ChatAdmission:
         self._switchboard = switchboard
         self.usage = usage
         self.metrics = metrics
-        self.direct = direct
+        self.direct = DirectRoutes(routes.worker_urls)
         self.proxied = ProxyRoutes(routes.proxy_of)
         self._tracer = tracer
 
@@ -192,7 +191,7 @@ class ChatCall(UpstreamCall):
         body = request.body
         path = request.ask.path
         # Without super().__init__: this is made for every request.
-        direct = admission.direct.find(route.worker, route.replica)
+        direct = admission.direct.find(route.url, route.replica)
         if direct is not None and path in direct.paths:
             direct.enter()
             self.target, self.request_lines = direct.target, direct.lines

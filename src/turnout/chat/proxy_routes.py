@@ -1,14 +1,24 @@
 """How replicas are reached through their workers' proxies: address and headers, made once for each route."""
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
-from turnout.chat.direct import WorkerProxy
 from turnout.fleet.serving import ReplicaId, Route, WorkerId
 from turnout.relay import Target
 from turnout.worker.relay_tokens import REPLICA_HEADER
 
 _MAX_KEPT = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerProxy:
+    """Where a worker's proxy listens, the token that it asks for, and the address where it proved to be. A URL with a name
+    is never looked up again."""
+
+    url: str
+    token: str = field(repr=False)
+    address: str = ""
 
 
 class ProxyRoute:

@@ -5,7 +5,7 @@ import asyncio
 from collections.abc import Collection
 from dataclasses import replace
 
-from turnout.chat.direct import DirectRoutes, WorkerProxy
+from turnout.chat.proxy_routes import WorkerProxy
 from turnout.chat.switchboard import Switchboard
 from turnout.errors import Unavailable
 from turnout.fleet.model_store import ModelStore
@@ -32,14 +32,12 @@ class RoutesFeed:
         workers: WorkerStore,
         switchboard: Switchboard,
         tunnels: GatewayTunnels,
-        direct: DirectRoutes,
     ) -> None:
         self._routes = routes
         self._models = models
         self._workers = workers
         self._switchboard = switchboard
         self._tunnels = tunnels
-        self._direct = direct
         self._enrolled: dict[WorkerId, Enrolment] = {}
         self._proxies: dict[WorkerId, WorkerProxy] = {}
         self._known: dict[str, ModelRoutes] = {}
@@ -50,17 +48,19 @@ class RoutesFeed:
     def routed(self) -> Collection[WorkerId]:
         return self._enrolled.keys()
 
+    def worker_urls(self) -> Collection[str]:
+        """Of the workers that requests are sent to."""
+        return {worker.url for worker in self._enrolled.values()}
+
     def proxy_of(self, worker: WorkerId) -> WorkerProxy:
         """How the worker is reached now; nowhere, if it is not registered any more."""
         return self._proxies.get(worker, _NOWHERE)
 
     def withdraw(self, workers: Collection[WorkerId]) -> None:
-        """Ends all routes to these workers, and our sessions with them, without waiting for the manager."""
+        """Ends all routes to these workers, without waiting for the manager."""
         if not self._enrolled.keys().isdisjoint(workers):
             self._enrol({w: e for w, e in self._enrolled.items() if w not in workers})
             self._apply()
-            self._direct.follow(self._callable())
-        self._direct.drop(workers)
 
     async def run(self) -> None:
         while True:
@@ -78,7 +78,6 @@ class RoutesFeed:
                     workers = {r.worker for there in known.values() for r in there.routes}
                     self._enrol(await self._workers.enrolments(workers) if workers else {})
                     self._apply()
-                    self._direct.follow(self._callable())
             except Unavailable as err:
                 log.warning("routes lost", reason=err.message)  # the last ones serve on
             await asyncio.sleep(_RETRY_S)
@@ -115,12 +114,3 @@ class RoutesFeed:
             return route
         url = self._tunnels.url(route.worker)
         return replace(route, suspect=True) if url is None else replace(route, url=url)
-
-    def _callable(self) -> dict[WorkerId, WorkerProxy]:
-        """The proxies of workers that can be called, and so may share a network with us."""
-        return {
-            route.worker: self._proxies[route.worker]
-            for there in self._known.values()
-            for route in there.routes
-            if route.url != TUNNEL and not there.video and route.worker in self._enrolled
-        }

@@ -213,14 +213,6 @@ def worker(
     listen_port: Annotated[
         int, typer.Option("--listen-port", "--port", envvar="WORKER_PORT", help="Its port; 0: a free one.")
     ] = 8100,
-    engine_host: Annotated[
-        str | None,
-        typer.Option(
-            "--engine-host",
-            envvar="WORKER_ENGINE_HOST",
-            help="An IP address of this machine that gateways reach: engines listen there, and gateways call them directly.",
-        ),
-    ] = None,
     ca_file: Annotated[
         Path | None,
         typer.Option("--ca-file", help="Certificates to trust besides the system's, for an https gateway."),
@@ -279,7 +271,6 @@ def worker(
             "redis_url": redis_url,
             "blobs": blobs,
             "ca_file": ca_file,
-            "engine_host": engine_host,
             "worker_engines": allow_engine or None,
             "worker_commands": allow_command or None,
             "worker_weights_dirs": weights_dir or None,
@@ -287,7 +278,7 @@ def worker(
     )
     fingerprints = tuple(one for one in (gateway_fingerprint or "").split(",") if one)
     joining = Joining(join, token, name, public_url, tunnel, fingerprints, allow_plaintext)
-    check_joining(joining, config)
+    check_joining(joining)
     host, port = ("127.0.0.1", 0) if tunnel else (listen_host, listen_port)
     with listen(replace(config, host=host, port=port)) as listening:
         _run(run_engine_worker(config, joining, listening))

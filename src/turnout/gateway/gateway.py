@@ -23,7 +23,6 @@ from turnout.chat.chat_limits import ChatShares
 from turnout.chat.chat_metrics import ChatMetrics
 from turnout.chat.chat_usage import ChatUsage
 from turnout.chat.demand_feed import DemandFeed
-from turnout.chat.direct import DirectRoutes
 from turnout.chat.quota_accounts import Quotas
 from turnout.chat.routes_feed import RoutesFeed
 from turnout.chat.switchboard import Switchboard
@@ -136,7 +135,6 @@ class Gateway:
     # chat
     switchboard: Switchboard
     routes: RoutesFeed
-    direct: DirectRoutes
     shares: ChatShares
     chat_usage: ChatUsage
     relay: Relay
@@ -150,7 +148,6 @@ def build_gateway(
     fetcher: Outbound,
     prober: Outbound,
     tunnels: GatewayTunnels,
-    direct: DirectRoutes,
     relay_settings: RelaySettings,
     tls: ssl.SSLContext | None,
     urls: UrlSigner,
@@ -174,7 +171,7 @@ def build_gateway(
     request_figures = RequestFigures(time.time)
     estimates = TimeEstimates()
     switchboard = Switchboard(time.monotonic)
-    routes = RoutesFeed(stores.routes, stores.models, stores.workers, switchboard, tunnels, direct)
+    routes = RoutesFeed(stores.routes, stores.models, stores.workers, switchboard, tunnels)
     shares = ChatShares(stores.quotas, name, config.chat_limits, time.monotonic)
     chat_usage = ChatUsage(stores.usage, name, time.time)
     chat_metrics = ChatMetrics(switchboard.demand)
@@ -182,9 +179,7 @@ def build_gateway(
     tracer = None if stores.spans is None else RequestTracer(stores.spans, config.traces_sample)
     if tracer is not None:  # a call names the request's own span instead of the caller's
         relay_settings = replace(relay_settings, forwarded=relay_settings.forwarded - {"traceparent"})
-    admission = ChatAdmission(
-        keys, shares, switchboard, routes, chat_usage, chat_metrics, direct, budgets, tracer
-    )
+    admission = ChatAdmission(keys, shares, switchboard, routes, chat_usage, chat_metrics, budgets, tracer)
     relay = Relay(admission, relay_settings, tls)
     revocations = Revocations(keys, stores.workers, routes, relay, worker_of)
     demand = DemandFeed(name, stores.demand, switchboard, time.monotonic)
@@ -204,7 +199,7 @@ def build_gateway(
     background.add("routes", routes.run)
     background.add("demand", demand.run)
     background.add("revocations", revocations.run)
-    background.add("direct routes", partial(direct.run, name, background))
+    background.add("direct routes", admission.direct.run)
     background.add("chat limits", shares.run)
     background.add("chat usage", chat_usage.run)
     background.add("budgets", budgets.run)
@@ -284,7 +279,6 @@ def build_gateway(
         tunnels=tunnels,
         switchboard=switchboard,
         routes=routes,
-        direct=direct,
         shares=shares,
         chat_usage=chat_usage,
         relay=relay,

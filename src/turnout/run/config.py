@@ -146,7 +146,6 @@ class Config:
     the gateways, and `url_ttl_s` how long the URLs that are signed for them are good. `no_auth` needs no key on
     loopback; `open_key` is the token that requests then count as having, and `turnout up` sets it.
     `gpu_prices` are by kind of GPU, an hour, in `currency`; `budgets` by tenant, `*` for all others.
-    `engine_host` is an address of this machine that gateways may reach: its engines listen there, each with a key.
     """
 
     host: str = "127.0.0.1"
@@ -213,7 +212,6 @@ class Config:
     tls_key: Path | None = None
     oidc: OidcSettings | None = None
     kubernetes_jobs: KubernetesJobs | None = None
-    engine_host: str | None = None
     allow_registered_commands: bool = False
     vllm: str = "vllm"
     vllm_zygote: bool = False

@@ -43,7 +43,7 @@ class Joining:
         return is_this_machine(urlsplit(self.url).hostname or "")
 
 
-def check_joining(joining: Joining, config: Config) -> None:
+def check_joining(joining: Joining) -> None:
     """Raises Misconfigured for what contradicts itself or is not safe."""
     scheme = urlsplit(joining.url).scheme
     if scheme not in ("http", "https"):
@@ -60,8 +60,6 @@ def check_joining(joining: Joining, config: Config) -> None:
         )
     if joining.tunnel and joining.public_url:
         raise Misconfigured("a worker is reached by --public-url or by --tunnel, not by both")
-    if joining.tunnel and config.engine_host:
-        raise Misconfigured("engine_host is for workers that gateways can call; this one has --tunnel")
     if joining.name and not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,59}", joining.name):
         raise Misconfigured("a worker's --id is up to 60 letters, digits, dots, dashes and underscores")
     read_fingerprints(joining.fingerprints)

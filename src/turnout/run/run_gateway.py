@@ -13,7 +13,6 @@ from types import FrameType
 
 import uvicorn
 
-from turnout.chat.direct import DirectRoutes
 from turnout.errors import Misconfigured
 from turnout.fleet.gang_reports import GangReports
 from turnout.gateway.app import create_app
@@ -30,7 +29,6 @@ from turnout.tasks.image_pool import ImagePool
 from turnout.tasks.signed_urls import UrlSigner
 from turnout.tenants.key_store import KeyStore
 from turnout.tenants.oidc import OidcLogins
-from turnout.worker.host_identity import is_this_machine, network_name
 from turnout.worker.tunnel.gateway_end import GatewayTunnels
 
 _MAX_SOCKET_MESSAGE_BYTES = 64 * 1024  # twice what a tunnel's message has; clients only say their key
@@ -150,7 +148,6 @@ def gateway_on(
         fetcher=fetcher,
         prober=prober,
         tunnels=GatewayTunnels(),
-        direct=DirectRoutes(network_name(), tls, is_this_machine),
         relay_settings=relay,
         tls=tls,
         urls=urls,

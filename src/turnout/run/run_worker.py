@@ -19,9 +19,8 @@ from starlette.applications import Starlette
 
 from turnout.background import BackgroundLoops, Work
 from turnout.engines.servers import gang_launch as gang_launches
-from turnout.engines.servers.engine_servers import KEYED, Launch, Outside, Programs, plan_launch
+from turnout.engines.servers.engine_servers import KEYED, Launch, Programs, plan_launch
 from turnout.engines.servers.gang_launch import GangProgram
-from turnout.engines.servers.launch_plan import LOOPBACK
 from turnout.engines.servers.llamacpp import builtin_weights
 from turnout.errors import Misconfigured
 from turnout.fleet.serving import TUNNEL, EngineKind, Machine, ReplicaId, ServedModel
@@ -36,13 +35,11 @@ from turnout.run.state_dir import alone_on, make_private, write_private
 from turnout.run.stores import open_stores
 from turnout.worker.advertised_url import reachable_host
 from turnout.worker.direct_access import DirectAccess
-from turnout.worker.direct_messages import MAX_DIRECT_MESSAGE_BYTES
 from turnout.worker.engine_control import HttpEngine
-from turnout.worker.engine_ports import EnginePorts, check_engine_host
+from turnout.worker.engine_ports import EnginePorts
 from turnout.worker.gang_holdings import GangHoldings
 from turnout.worker.gpus import ReadGpus, open_gpus
 from turnout.worker.hardware import GpuGate, cached_weights, count_cpus, hub_cache, read_machine
-from turnout.worker.host_identity import network_name
 from turnout.worker.joiner import Joiner, JoinSettings
 from turnout.worker.order_rules import OrderRules
 from turnout.worker.orphans import Ledger
@@ -53,15 +50,11 @@ from turnout.worker.replica_set import ReplicaSet, ReplicaSetContext
 from turnout.worker.tunnel.worker_end import Dial, Dialer
 from turnout.worker.vllm_programs import keep_zygote, python_of, vllm_program
 
-_PING_S = 5.0  # a gateway whose machine is gone is noticed after three of these at most
-
 
 async def run_engine_worker(config: Config, joining: Joining, listening: socket.socket) -> None:
     """Joins, and serves what it is ordered to, until SIGTERM. Raises Misconfigured when it cannot join like this."""
-    check_joining(joining, config)
+    check_joining(joining)
     warn_of_root(joining)
-    if config.engine_host is not None:
-        check_engine_host(config.engine_host)
     raise_open_files()
     home = config.state_dir / (f"worker-{joining.name}" if joining.name else "worker")
     make_private(home)
@@ -111,15 +104,17 @@ async def _open_and_run(config: Config, joining: Joining, listening: socket.sock
             wait_acknowledged=lambda: direct.wait_acknowledged(),
         )
         async with ReplicaSet(context, changed) as replicas:
-            # Who gives a public URL has put something before this worker: gateways must not bypass it.
-            direct = DirectAccess(replicas, "" if joining.public_url else network_name())
-            await _run(joiner, replicas, direct, gangs, beside, listening)
+            direct = DirectAccess(replicas)
+            if (
+                not joining.public_url
+            ):  # or something was put before this worker, which gateways must not bypass
+                beside["direct access"] = partial(direct.listen, joiner.settings.url)
+            await _run(joiner, replicas, gangs, beside, listening)
 
 
 async def _run(
     joiner: Joiner,
     replicas: ReplicaSet,
-    direct: DirectAccess,
     gangs: GangHoldings | None,
     beside: Mapping[str, Work],
     listening: socket.socket,
@@ -132,7 +127,7 @@ async def _run(
     loops = BackgroundLoops(beside, fatal=(Misconfigured,))
     if gangs is not None:
         loops.add("gangs", partial(gangs.run, replicas))
-    app = control_app(replicas, admission, direct, joiner.prove, loops.states)
+    app = control_app(replicas, admission, joiner.prove, loops.states)
     server = _Server(_server_settings(app, relay))
     async with asyncio.TaskGroup() as group:
         serving = group.create_task(server.serve(sockets=[listening]), name="proxy")
@@ -150,11 +145,8 @@ def _server_settings(app: Starlette, relay: Relay) -> uvicorn.Config:
     return uvicorn.Config(
         app,
         http=relay.protocol,
-        ws="websockets-sansio",
-        ws_max_size=MAX_DIRECT_MESSAGE_BYTES,
+        ws="none",
         proxy_headers=False,
-        ws_ping_interval=_PING_S,
-        ws_ping_timeout=2 * _PING_S,
         lifespan="off",
         log_config=None,
         access_log=False,
@@ -269,10 +261,8 @@ def _planner(
         mine = [gpu for gpu in all_gpus if gpu.index in gpus]
         if model.engine is EngineKind.WAN and gang_program is not None:
             return gang_launches.plan(model, mine, replica, gang_program)
-        if model.engine not in KEYED:
-            return plan_launch(model, mine, ports.take(), programs)
-        # On loopback, too: other users and programs of this machine can reach it.
-        outside = Outside(config.engine_host or LOOPBACK, secrets.token_urlsafe(32))
-        return plan_launch(model, mine, ports.take(outside.host), programs, outside)
+        # Other users and programs of this machine can reach the port.
+        key = secrets.token_urlsafe(32) if model.engine in KEYED else None
+        return plan_launch(model, mine, ports.take(), programs, key)
 
     return plan

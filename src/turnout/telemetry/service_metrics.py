@@ -12,7 +12,6 @@ from turnout.telemetry.exposition import counter, gauge
 from turnout.telemetry.log import dropped_lines
 
 _RIGHTS = ("manager", "fleet")
-_PER_WORKER = "direct session with "  # such a loop has a worker's id in its name
 
 
 class _Connections(Protocol):
@@ -60,7 +59,7 @@ class ServiceMetrics:
 
     def text(self, redis_up: bool) -> str:
         load, expiry, disks = self._load, self.certificate_expiry(), self.disks()
-        states, restarts = self._by_kind()
+        states, restarts = self.background.states(), self.background.restarts()
         return "".join(
             (
                 gauge("turnout_build_info", "Which version runs.", ("version",), [((self.version,), 1)]),
@@ -95,7 +94,7 @@ class ServiceMetrics:
                     "turnout_loop_up",
                     "Whether all background loops of this kind run in this gateway.",
                     ("loop",),
-                    (((loop,), up) for loop, up in states.items()),
+                    (((loop,), state == "ok") for loop, state in states.items()),
                 ),
                 counter(
                     "turnout_loop_restarts_total",
@@ -157,20 +156,6 @@ class ServiceMetrics:
                 ),
             )
         )
-
-    def _by_kind(self) -> tuple[dict[str, bool], dict[str, int]]:
-        states: dict[str, bool] = {}
-        restarts: dict[str, int] = {}
-        for name, state in self.background.states().items():
-            kind = _kind(name)
-            states[kind] = states.get(kind, True) and state == "ok"
-        for name, count in self.background.restarts().items():
-            restarts[_kind(name)] = restarts.get(_kind(name), 0) + count
-        return states, restarts
-
-
-def _kind(loop: str) -> str:
-    return "direct session" if loop.startswith(_PER_WORKER) else loop
 
 
 def _one(value: float | None) -> list[tuple[tuple[str, ...], float]]:

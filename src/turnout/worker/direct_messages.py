@@ -1,43 +1,45 @@
-"""What a worker and a gateway say to each other about engines that the gateway calls directly, past the worker's proxy.
+"""How a worker and a gateway on one machine agree on engines that the gateway calls directly, past the worker's proxy.
 
-The gateway holds one WebSocket to the worker, with the same token as for every request to its proxy. Each side always
-sends its whole state: the worker the engines that may be called now, the gateway how many requests it has in flight at
-each. `seen` acknowledges the announcement of that version: from then on the gateway sends no request to an engine that is
-missing there, and the counts beside it are all that it still has in flight.
+They meet at a Unix socket of the abstract namespace that is named after the worker's URL. Only processes of one network
+namespace meet there, and for these loopback is the same; both check that the other runs as the same user. Messages are
+lines of JSON, and each side always sends its whole state: the worker the engines that may be called now, the gateway how
+many requests it has in flight at each. `seen` acknowledges the announcement of that version: from then on the gateway
+sends no request to an engine that is missing there, and the counts beside it are all that it still has in flight.
 """
+
+import hashlib
+import os
+import socket
+import struct
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from turnout.fleet.serving import ReplicaId
 
-DIRECT_PATH = "/tally"
-GATEWAY_HEADER = "x-turnout-gateway"
-MAX_DIRECT_MESSAGE_BYTES = 256 * 1024
-MAX_ENGINES = 256
+MAX_DIRECT_MESSAGE_BYTES = 2**20
+_CREDENTIALS = struct.Struct("3i")  # process, user, group
 _MAX_COUNT = 65_536
 
 
 class DirectMessage(BaseModel):
     model_config = ConfigDict(extra="ignore", frozen=True)
 
+    def line(self) -> bytes:
+        return self.model_dump_json().encode() + b"\n"
+
 
 class DirectEngine(DirectMessage):
-    """One engine: where it listens (an IP address), the paths that may be called, and the key that it asks for."""
+    """One engine: its port on loopback, the paths that may be called, and the key that it asks for."""
 
     replica: ReplicaId
-    model: str
-    host: str
     port: int = Field(ge=1, le=65_535)
     paths: tuple[str, ...]
     key: str | None = Field(default=None, repr=False, pattern=r"^[A-Za-z0-9_-]{1,200}$")
 
 
 class Announcement(DirectMessage):
-    """`network` names the worker's machine and network: only where it is the same, loopback is the same."""
-
     version: int
-    network: str
-    engines: tuple[DirectEngine, ...] = Field(max_length=MAX_ENGINES)
+    engines: tuple[DirectEngine, ...]
 
 
 class InFlightCounts(DirectMessage):
@@ -46,3 +48,40 @@ class InFlightCounts(DirectMessage):
 
     def of(self, replica: ReplicaId) -> int:
         return max(0, min(self.counts.get(replica, 0), _MAX_COUNT))
+
+
+def listen_for_gateways(url: str) -> socket.socket:
+    """Raises OSError."""
+    listening = socket.socket(socket.AF_UNIX)
+    try:
+        listening.bind(_meeting_point(url))
+        listening.listen()
+    except OSError:
+        listening.close()
+        raise
+    return listening
+
+
+def connect_to_worker(url: str) -> socket.socket | None:
+    """None if the worker of that URL is not on this machine, or runs as another user. Never waits."""
+    connection = socket.socket(socket.AF_UNIX)
+    connection.setblocking(False)
+    try:
+        connection.connect(_meeting_point(url))
+        if is_same_user(connection):
+            return connection
+    except OSError:
+        pass
+    connection.close()
+    return None
+
+
+def is_same_user(connection: socket.socket) -> bool:
+    told = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    _, user, _ = _CREDENTIALS.unpack(told)
+    return user == os.geteuid()
+
+
+def _meeting_point(url: str) -> str:
+    """Hashed, because such a name has at most 107 bytes."""
+    return f"\0turnout-worker-{hashlib.sha256(url.encode()).hexdigest()}"

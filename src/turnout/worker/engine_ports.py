@@ -1,11 +1,10 @@
 """Ports for engines."""
 
-import ipaddress
 import random
 import socket
 
 from turnout.engines.servers.launch_plan import LOOPBACK
-from turnout.errors import Misconfigured, Unavailable
+from turnout.errors import Unavailable
 
 # Below the range that the kernel gives to outgoing connections, so that none of those takes a port between our
 # choice and the engine's start.
@@ -20,31 +19,19 @@ class EnginePorts:
         self._chance = chance
         self._given: list[int] = []
 
-    def take(self, host: str = LOOPBACK) -> int:
+    def take(self) -> int:
         for _ in range(_TRIES):
             port = self._chance.randint(_FIRST, _LAST)
-            if port not in self._given and _is_free(host, port):
+            if port not in self._given and _is_free(port):
                 self._given = [*self._given[-100:], port]
                 return port
-        raise Unavailable(f"no port of {host} is free for an engine")
+        raise Unavailable("no port is free for an engine")
 
 
-def check_engine_host(host: str) -> None:
-    """Raises Misconfigured unless engines can listen there and others can mean this machine by it."""
-    try:
-        address = ipaddress.ip_address(host)
-        if address.is_unspecified or address.is_multicast or address.is_link_local:
-            raise ValueError
-    except ValueError as err:
-        raise Misconfigured(f"engine_host: {host!r} is not an IP address that one machine has") from err
-    if not _is_free(host, 0):
-        raise Misconfigured(f"engine_host: {host} is not an address of this machine")
-
-
-def _is_free(host: str, port: int) -> bool:
-    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
         try:
-            probe.bind((host, port))
+            probe.bind((LOOPBACK, port))
         except OSError:
             return False
         return True

@@ -26,7 +26,7 @@ def vllm_program(config: Config, kept_at: Path, gpus: bool) -> Program:
     if config.vllm_zygote:
         program = zygote_program(kept_at, gpus)
     else:
-        program = Program((config.vllm, "serve"), guarded(os.environ) if config.engine_host else {})
+        program = Program((config.vllm, "serve"), guarded(os.environ))
     program = replace(program, environ={**program.environ, **offline})
     return traced(program, config.traces_endpoint, os.environ) if config.traces_endpoint else program
 
@@ -46,7 +46,7 @@ def traced(program: Program, endpoint: str, environ: Mapping[str, str]) -> Progr
 
 
 def guarded(environ: Mapping[str, str]) -> dict[str, str]:
-    """Lets vLLM's Python find our guard, which is needed beyond loopback."""
+    """Lets vLLM's Python find our guard."""
     inherited = environ.get("PYTHONPATH")
     return {"PYTHONPATH": f"{vllm.GUARD_FOLDER}{os.pathsep + inherited if inherited else ''}"}
 

@@ -11,7 +11,6 @@ from turnout.engines.servers import command, llamacpp_launch, vllm
 from turnout.engines.servers.launch_plan import (
     Flag,
     Launch,
-    Outside,
     Program,
     check_flags,
     check_weights,
@@ -24,7 +23,6 @@ from turnout.fleet.video_model_rules import DTYPES, check_video
 __all__ = [
     "KEYED",
     "Launch",
-    "Outside",
     "Program",
     "Programs",
     "check_arguments",
@@ -47,7 +45,7 @@ class Programs:
     cpus: int = 1
 
 
-# Engines that can be made to require a key. Only these may listen beyond loopback.
+# Engines that can be made to require a key.
 KEYED = frozenset({EngineKind.VLLM, EngineKind.LLAMACPP})
 
 # The arguments that an engine takes, and those that a model's own fields set.
@@ -68,16 +66,16 @@ def plan_launch(
     gpus: Sequence[Gpu],
     port: int,
     programs: Programs,
-    outside: Outside | None = None,
+    key: str | None = None,
 ) -> Launch:
-    """How a replica of `model` is started on these GPUs (none: on the CPU alone). It listens on `port`, on loopback
-    unless `outside` is given, which only KEYED engines take."""
+    """How a replica of `model` is started on these GPUs (none: on the CPU alone). It listens on `port` of
+    loopback. Only KEYED engines take a `key`."""
     check_served(model)
     match model.engine:
         case EngineKind.VLLM:
-            launch = vllm.plan(model, gpus, port, programs.vllm, outside)
+            launch = vllm.plan(model, gpus, port, programs.vllm, key)
         case EngineKind.LLAMACPP:
-            launch = llamacpp_launch.plan(model, len(gpus), programs.cpus, port, programs.llamacpp, outside)
+            launch = llamacpp_launch.plan(model, len(gpus), programs.cpus, port, programs.llamacpp, key)
         case EngineKind.COMMAND:
             launch = command.plan(model, port)
         case EngineKind.WAN:

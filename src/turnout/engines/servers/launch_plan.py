@@ -26,17 +26,9 @@ class Program:
 
 
 @dataclass(frozen=True, slots=True)
-class Outside:
-    """An address for an engine to listen on, which others may reach, and the key that it requires."""
-
-    host: str
-    key: str = field(repr=False)
-
-
-@dataclass(frozen=True, slots=True)
 class Launch:
-    """One engine to be started. A server listens on loopback, or `outside` with a key that is in its `environ`, and
-    answers on `health_path` once it has loaded. A gang has no `port` and makes its `ready_file` instead. `sleeps`: it
+    """One engine to be started. A server listens on loopback, asks for `key` if there is one, which is in its
+    `environ`, and answers on `health_path` once it has loaded. A gang has no `port` and makes its `ready_file` instead. `sleeps`: it
     has /sleep, /wake_up and /is_sleeping. `grace_s`: how long it may take to exit after SIGTERM. `drains`: it may get
     SIGTERM while it works, because it puts its task back by itself."""
 
@@ -48,20 +40,11 @@ class Launch:
     grace_s: float = 10.0
     ready_file: Path | None = None
     drains: bool = False
-    outside: Outside | None = None
-
-    @property
-    def host(self) -> str:
-        return self.outside.host if self.outside else LOOPBACK
-
-    @property
-    def key(self) -> str | None:
-        return self.outside.key if self.outside else None
+    key: str | None = field(default=None, repr=False)
 
     @property
     def address(self) -> str | None:
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{host}:{self.port}" if self.port else None
+        return f"{LOOPBACK}:{self.port}" if self.port else None
 
 
 def gpu_environ(gpus: Sequence[Gpu]) -> dict[str, str]:

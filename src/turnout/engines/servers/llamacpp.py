@@ -60,7 +60,6 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--weights", required=True)
     parser.add_argument("--alias", required=True)
     parser.add_argument("--port", type=int, required=True)
-    parser.add_argument("--host", default=LOOPBACK, help=f"beyond loopback with a key, in {KEY}")
     parser.add_argument(
         "--context", type=int, default=0, help="of one request; 0: what the model was made for"
     )
@@ -86,11 +85,9 @@ def serve(options: argparse.Namespace) -> None:
         sys.exit(f"'{weights}' is not a file")
     params.model.path = str(weights)
     params.model_alias = {options.alias}
-    params.hostnames = [options.host]
+    params.hostnames = [LOOPBACK]
     if key := os.environ.get(KEY):
         params.api_keys = [key]
-    elif options.host != LOOPBACK:
-        sys.exit(f"{options.host} is not {LOOPBACK}, and there is no {KEY}")
     params.port = options.port
     # Slots share one cache, so that one long request may take what short ones leave; n_ctx is its whole size.
     params.kv_unified = True

@@ -6,7 +6,6 @@ from turnout.engines.servers.launch_plan import (
     NUMBER,
     Flag,
     Launch,
-    Outside,
     Program,
     choice,
 )
@@ -41,7 +40,7 @@ def plan(
     cpus: int,
     port: int,
     program: Program,
-    outside: Outside | None = None,
+    key: str | None = None,
 ) -> Launch:
     """Uses half of the processors: its threads wait for each other by spinning, and when one of them has to share its
     processor an answer takes a hundred times as long (measured: 0.3 s and 36 s)."""
@@ -63,7 +62,6 @@ def plan(
     if model.max_model_len is not None:
         argv.append(f"--context={model.max_model_len}")
     environ = {**program.environ}
-    if outside:
-        argv.append(f"--host={outside.host}")
-        environ[KEY] = outside.key
-    return Launch((*argv, *model.arguments), environ, port, grace_s=DRAIN_S + 5.0, outside=outside)
+    if key:
+        environ[KEY] = key
+    return Launch((*argv, *model.arguments), environ, port, grace_s=DRAIN_S + 5.0, key=key)

@@ -6,8 +6,8 @@ loads code (`--trust-remote-code`, `--middleware`, `--logits-processors`, `--too
 `--speculative-config`, `--compilation-config`, `--kv-transfer-config`, `--load-format pt`), and all that
 changes who can reach the server (`--host`, `--uds`, `--api-key`).
 
-vLLM's own key protects only some paths: `/sleep`, `/metrics`, `/tokenize` and others stay open. An engine that listens
-beyond loopback runs our middleware in front of all paths (`guard/vllm_guard.py`, which is on its PYTHONPATH).
+vLLM's own key protects only some paths: `/sleep`, `/metrics`, `/tokenize` and others stay open. So an engine with a
+key runs our middleware in front of all paths (`guard/vllm_guard.py`, which is on its PYTHONPATH).
 """
 
 import math
@@ -22,7 +22,6 @@ from turnout.engines.servers.launch_plan import (
     NUMBER,
     Flag,
     Launch,
-    Outside,
     Program,
     choice,
 )
@@ -102,7 +101,7 @@ _DRAIN_S = 20  # vLLM's own default is 0: it would abort requests in flight
 
 
 def plan(
-    model: ServedModel, gpus: Sequence[Gpu], port: int, program: Program, outside: Outside | None = None
+    model: ServedModel, gpus: Sequence[Gpu], port: int, program: Program, key: str | None = None
 ) -> Launch:
     """Values are joined to their flags by `=`, so that no value is ever read as a flag."""
     optional = {
@@ -115,7 +114,7 @@ def plan(
         *program.argv,
         model.weights,
         f"--served-model-name={model.name}",
-        f"--host={outside.host if outside else LOOPBACK}",
+        f"--host={LOOPBACK}",
         f"--port={port}",
         "--enable-server-load-tracking",
         f"--shutdown-timeout={_DRAIN_S}",
@@ -124,14 +123,14 @@ def plan(
         *program.arguments,
     ]
     environ = {**program.environ}
-    if outside:
+    if key:
         argv.append("--middleware=vllm_guard.Guard")
-        environ["VLLM_API_KEY"] = outside.key
+        environ["VLLM_API_KEY"] = key
     if model.sleep:
         argv.append("--enable-sleep-mode")
         environ["VLLM_SERVER_DEV_MODE"] = "1"
     argv.extend(model.arguments)
-    return Launch(tuple(argv), environ, port, sleeps=model.sleep, grace_s=_DRAIN_S + 10.0, outside=outside)
+    return Launch(tuple(argv), environ, port, sleeps=model.sleep, grace_s=_DRAIN_S + 10.0, key=key)
 
 
 def gpu_share(model: ServedModel, gpus: Sequence[Gpu]) -> float | None:
