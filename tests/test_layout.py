@@ -29,9 +29,8 @@ def test_each_class_name_occurs_once() -> None:
 
 
 def test_each_file_name_occurs_once() -> None:
-    # A port is named for the need alone: `ports.tasks`, `ports.keys`.
     own = ("__init__.py", "__main__.py")  # Python's own names
-    named = [path.name for path in SOURCES if path.name not in own and path.parent.name != "ports"]
+    named = [path.name for path in SOURCES if path.name not in own]
     assert repeated(named) == []
 
 

@@ -14,7 +14,7 @@ for name in MODULES.values():
 from turnout.cli.doctor_command import foresee
 from turnout.run.config import load
 foresee(load({}, {}).config)
-import turnout.gateway.app, turnout.tasks.housekeeping, turnout.wiring, turnout.run.run_up
+import turnout.gateway.app, turnout.tasks.housekeeping, turnout.run.run_up
 import turnout.run.run_worker, turnout.gang.supervisor, turnout.store.outbound, turnout.tasks.webhooks
 """
 
