@@ -258,7 +258,7 @@ def be_rank(config: Config, orders: Connection) -> None:
             while True:
                 match await asyncio.to_thread(orders.recv):
                     case ("claim",):
-                        task = await stores.queue.claim(MODEL, GangId("benchmark"), config.limits)
+                        task = await stores.queue.claim(MODEL, GangId("benchmark"), config.tasks.limits)
                         orders.send(task and task.id)
                     case ("report", int(start), int(count)):
                         assert task
@@ -283,7 +283,7 @@ def _be_relay(config: Config, orders: Connection) -> None:
 
     async def pass_on(relay: Relay) -> None:
         redis: Any = cast("Any", Redis).from_url(find_redis_url(config), protocol=2)
-        stream = f"{config.redis_prefix}:events"
+        stream = f"{config.redis.redis_prefix}:events"
         newest = await redis.xrevrange(stream, count=1)
         cursor = newest[0][0] if newest else "0"
         while True:

@@ -68,7 +68,7 @@ async def measure() -> Table:
             row(table, "cancel: accepted → dropped by all ranks", [ms for ms, _ in cancels], "ms", None, "")
             row(table, "cancel: the same in steps", [n for _, n in cancels], "steps", 1.0, "one step")
             kills = [await bench.kill(n) for n in range(KILLS)]
-            _kills(table, kills, direct, config.checkpoint_steps)
+            _kills(table, kills, direct, config.gangs.checkpoint_steps)
     table.notes = [
         f"direct: import {direct.import_s:.2f} s, load {direct.load_s:.2f} s, first begin and step {direct.begin_s:.2f} s.",
         "kill → re-formed has the supervisor's pause in it, which doubles with each kill in a row: 0.5 s, 1 s, 2 s, …",

@@ -9,7 +9,7 @@ import tempfile
 import time
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -88,9 +88,9 @@ async def front(
         launcher = LocalLauncher(config.state_dir / "logs")
         children = {"redis": await start_valkey(redis_dir, password, config.state_dir / "logs" / "redis.log")}
         try:
-            with listen(config) as listening:
+            with listen(config.gateway.host, config.gateway.port) as listening:
                 # As `turnout up` does: the embedded server answers when a write is on its disk.
-                config = replace(config, redis_url=redis_url(redis_dir, password), accept_after="write")
+                config = config.with_settings(redis_url=redis_url(redis_dir, password), accept_after="write")
                 token = await _new_key(config)
                 async with open_stores(config) as stores:
                     await declare(config, stores.models)

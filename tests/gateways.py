@@ -8,7 +8,7 @@ import socket
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -65,7 +65,7 @@ class Gang:
     config: Config
 
     async def claim(self, model: str = "wan-tiny-t2v") -> Task:
-        task = await self.stores.queue.claim(model, GangId("g1"), self.config.limits)
+        task = await self.stores.queue.claim(model, GangId("g1"), self.config.tasks.limits)
         assert task is not None, f"no {model} task was waiting"
         return task
 
@@ -131,7 +131,7 @@ def config_for(tmp_path: Path, **changes: Any) -> Config:
     config = load(
         {"state_dir": str(tmp_path), "limit_submits_per_minute": 1000}, {}, _models(tmp_path)
     ).config
-    return replace(config, **changes)
+    return config.with_settings(**changes)
 
 
 def _models(tmp_path: Path) -> Path:
@@ -152,17 +152,17 @@ def gateway_on(
     return gateway_module.build_gateway(
         config,
         gateway_stores(stores),
-        images=ImagePool(config.max_image_pixels),
+        images=ImagePool(config.tasks.max_image_pixels),
         fetcher=fetcher,
         prober=prober,
         tunnels=GatewayTunnels(),
         relay_settings=RelaySettings(
-            max_body_bytes=config.max_body_bytes,
-            cors_origins=frozenset(origin.encode() for origin in config.allowed_origins),
+            max_body_bytes=config.gateway.max_body_bytes,
+            cors_origins=frozenset(origin.encode() for origin in config.gateway.allowed_origins),
         ),
         tls=None,
-        urls=UrlSigner(b"secret", config.public_url or "", config.url_ttl_s),
-        logins=OidcLogins(config.oidc, prober, time.monotonic) if config.oidc else None,
+        urls=UrlSigner(b"secret", config.gateway.public_url or "", config.tasks.url_ttl_s),
+        logins=OidcLogins(config.access.oidc, prober, time.monotonic) if config.access.oidc else None,
         new_id=lambda: f"{next(numbers):06d}{secrets.token_hex(4)}",
         new_seed=lambda: 7,
     )
@@ -172,7 +172,7 @@ def gateway_on(
 async def running(stores: Stores, tmp_path: Path, **changes: Any) -> AsyncIterator[Gateway]:
     """A gateway in this process, its tail running; `changes` are to the config."""
     config = config_for(tmp_path, **changes)
-    fetcher = Outbound(config.allow_private_urls)
+    fetcher = Outbound(config.outbound.allow_private_urls)
     prober = Outbound(True, reach=WORKERS)
     inside = gateway_on(stores, config, fetcher, prober)
     for model in config.served:

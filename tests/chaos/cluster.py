@@ -148,7 +148,7 @@ class Cluster:
 
     @property
     def lease_s(self) -> float:
-        return self.config.lease_s
+        return self.config.tasks.lease_s
 
     def process(self, name: str) -> psutil.Process:
         return psutil.Process(self.children[name].pid)
@@ -196,7 +196,7 @@ class Cluster:
 
     @asynccontextmanager
     async def redis(self) -> AsyncIterator[Any]:
-        link = RedisConnection(str(self.config.redis_url), "turnout")
+        link = RedisConnection(str(self.config.redis.redis_url), "turnout")
         try:
             yield link.client
         finally:
@@ -277,7 +277,7 @@ async def running_cluster(home: Path, s3_endpoint: str, *, clocks: bool) -> Asyn
             {**flags, "redis_url": redis_url(redis_dir, password)}, {}, home / "turnout.yaml"
         ).config
         cluster = Cluster(config, gate, _clocks(home) if clocks else {})
-        with listen(config) as one, listen(config) as two:
+        with listen("127.0.0.1", 0) as one, listen("127.0.0.1", 0) as two:
             cluster.urls = [f"http://127.0.0.1:{s.getsockname()[1]}" for s in (one, two)]
             first = await start_valkey(redis_dir, password, config.state_dir / "logs" / "redis.log")
             try:

@@ -253,7 +253,9 @@ class Chaos:
     async def _check_leftovers(self) -> None:
         from turnout.store.object_store import open_blobs
 
-        blobs = open_blobs(str(self._cluster.config.blobs), self._cluster.config.blobs_endpoint)
+        blobs = open_blobs(
+            str(self._cluster.config.objects.blobs), self._cluster.config.objects.blobs_endpoint
+        )
         left = [b.key async for b in blobs.list("tasks/") if "/checkpoint-" in b.key]
         self.report.left = len(left)
 

@@ -19,8 +19,9 @@ from turnout.cli.options import Common
 from turnout.errors import Unavailable
 from turnout.fleet.serving import EngineKind, Gpu, Needs, ServedModel
 from turnout.fleet.status_rules import ModelState, ModelStatus, StatusCause, describe
-from turnout.run.config import AcceptAfter, Config, load
+from turnout.run.config import Config, load
 from turnout.store.server_facts import read_server_facts
+from turnout.store.store_settings import AcceptAfter
 from turnout.worker.gpus import GpuFinding, find_gpus, pynvml
 
 
@@ -51,10 +52,10 @@ def test_the_whole_examination(bare_cli: Cli, tmp_path: Path) -> None:
 
 def test_a_port_that_something_else_has(gateway: ScriptedGateway) -> None:
     gateway.hooks["GET health"] = lambda _: Answer(404, {})
-    finding = service_checks.check_port(Config(port=gateway.port))
+    finding = service_checks.check_port(Config().with_settings(port=gateway.port))
     assert finding.ok is False and "--port" in finding.todo
     gateway.hooks["GET health"] = lambda _: Answer(200, {"status": "ok", "version": "0"})
-    finding = service_checks.check_port(Config(port=gateway.port))
+    finding = service_checks.check_port(Config().with_settings(port=gateway.port))
     assert finding.ok is True and "Turnout is there" in finding.detail
 
 
@@ -74,7 +75,7 @@ def test_a_server_that_is_not_ready_says_which_part(gateway: ScriptedGateway) ->
 
 def test_redis_is_asked_for_version_and_durability(valkey: tuple[str, bool]) -> None:
     url, durable = valkey
-    redis, clock = service_checks.check_redis(Config(redis_url=url))
+    redis, clock = service_checks.check_redis(Config().with_settings(redis_url=url))
     assert redis.ok is durable, redis.detail
     assert clock.ok and clock.detail == "agrees with Redis"
     if not durable:
@@ -100,14 +101,20 @@ def test_a_redis_that_may_lose_tasks_is_named(
         with Redis.from_url(url) as client:
             for name, value in settings.items():
                 client.config_set(name, value)
-        finding, _ = service_checks.check_redis(Config(redis_url=url, accept_after=accept_after))
+        finding, _ = service_checks.check_redis(
+            Config().with_settings(redis_url=url, accept_after=accept_after)
+        )
     assert finding.ok is (not said) and said in finding.todo, finding.line
 
 
 def test_a_redis_that_is_not_there(gateway: ScriptedGateway) -> None:
-    finding, _ = service_checks.check_redis(Config(redis_url=f"redis://:hush@127.0.0.1:{free_port()}"))
+    finding, _ = service_checks.check_redis(
+        Config().with_settings(redis_url=f"redis://:hush@127.0.0.1:{free_port()}")
+    )
     assert finding.ok is False and "hush" not in finding.line
-    finding, _ = service_checks.check_redis(Config(redis_url=f"redis://127.0.0.1:{gateway.port}"))
+    finding, _ = service_checks.check_redis(
+        Config().with_settings(redis_url=f"redis://127.0.0.1:{gateway.port}")
+    )
     assert finding.ok is False, "a web server is no Redis"
 
 
@@ -169,7 +176,7 @@ def test_engines_are_looked_for_with_their_weights(tmp_path: Path) -> None:
         return ServedModel("m", engine, weights, **more)
 
     def check(*models: ServedModel) -> list[bool | None]:
-        return [finding.ok for finding in model_checks.check_engines(Config(served=models))]
+        return [finding.ok for finding in model_checks.check_engines(Config().with_settings(served=models))]
 
     assert check(served(EngineKind.LLAMACPP, "builtin:smollm2")) == [True]
     assert check(served(EngineKind.LLAMACPP, "builtin:nothing")) == [False]
@@ -203,7 +210,10 @@ def test_models_that_cannot_be_served_are_named(gateway: ScriptedGateway) -> Non
 
 def test_an_object_store_is_asked(s3: str) -> None:
     def check(blobs: str) -> list[bool | None]:
-        return [finding.ok for finding in service_checks.check_blobs(Config(blobs=blobs, blobs_endpoint=s3))]
+        return [
+            finding.ok
+            for finding in service_checks.check_blobs(Config().with_settings(blobs=blobs, blobs_endpoint=s3))
+        ]
 
     assert check("s3://vid/some") == [True]
     assert check("s3://no-such-bucket/some") == [False]
@@ -214,12 +224,16 @@ def test_the_doctor_shows_what_the_state_directory_holds_and_its_quota(tmp_path:
     (tmp_path / "objects").mkdir()
     (tmp_path / "objects" / "a.mp4").write_bytes(os.urandom(3 * 2**20))
     (tmp_path / "service.json").write_text("{}")
-    unbounded = machine_checks.check_state_size(Config(state_dir=tmp_path))
+    unbounded = machine_checks.check_state_size(Config().with_settings(state_dir=tmp_path))
     assert unbounded.ok and "objects" in unbounded.detail and "no quota" in unbounded.detail
-    assert machine_checks.check_state_size(Config(state_dir=tmp_path, state_quota_bytes=2**30)).ok
-    over = machine_checks.check_state_size(Config(state_dir=tmp_path, state_quota_bytes=2**20))
+    assert machine_checks.check_state_size(
+        Config().with_settings(state_dir=tmp_path, state_quota_bytes=2**30)
+    ).ok
+    over = machine_checks.check_state_size(
+        Config().with_settings(state_dir=tmp_path, state_quota_bytes=2**20)
+    )
     assert over.ok is False and "retention_s" in over.todo
-    assert machine_checks.check_state_size(Config(state_dir=tmp_path / "none")).ok
+    assert machine_checks.check_state_size(Config().with_settings(state_dir=tmp_path / "none")).ok
 
 
 def test_what_will_fail_later_is_foreseen(tmp_path: Path) -> None:
@@ -229,5 +243,5 @@ def test_what_will_fail_later_is_foreseen(tmp_path: Path) -> None:
         "tiny": {"weights": "builtin:wan-tiny-t2v", "family": "wan-tiny-t2v"},
     }
     config = load({"models": models, "vllm": "no-such-vllm", "blobs": "s3://b/p"}, {}).config
-    config = replace(config, blobs_endpoint="http://127.0.0.1:9")
+    config = config.with_settings(blobs_endpoint="http://127.0.0.1:9")
     assert {finding.what for finding in foresee(config)} == {"vllm", "clips", "objects"}

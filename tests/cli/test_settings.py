@@ -119,7 +119,7 @@ class Left:
     def __init__(self, directory: Path, text: str | None) -> None:
         if text is not None:
             (directory / "service.json").write_text(text)
-        self.config = SimpleNamespace(state_dir=directory, port=8123)
+        self.config = SimpleNamespace(state_dir=directory, gateway=SimpleNamespace(port=8123))
 
     def find(self, url: str | None = None, key: str | None = None, **environ: str) -> tuple[str, str | None]:
         server = find_server(url, key, environ, lambda: self.config)

@@ -120,14 +120,14 @@ def test_the_configuration_is_one_that_turnout_reads(mode: str, tmp_path: Path) 
     file = tmp_path / "turnout.yaml"
     file.write_text(found["data"]["turnout.yaml"])
     config = settings.load({}, {}, file).config
-    assert config.drain_s == 20
-    assert (config.kubernetes_jobs is not None) == (mode == MODES["jobs by the launcher"])
+    assert config.gangs.drain_s == 20
+    assert (config.fleet.kubernetes_jobs is not None) == (mode == MODES["jobs by the launcher"])
     graces = {
         spec["terminationGracePeriodSeconds"]
         for _, spec in pods(objects(mode))
         if "shm" in str(spec["volumes"])
     }
-    assert min(graces) >= config.drain_s + 15  # what drains is not killed
+    assert min(graces) >= config.gangs.drain_s + 15  # what drains is not killed
 
 
 def test_no_secret_is_rendered() -> None:

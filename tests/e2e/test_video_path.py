@@ -203,7 +203,7 @@ async def test_ranks_run_under_torchruns_variables(tmp_path: Path) -> None:
         port = free.getsockname()[1]
     async with open_stores(config) as stores:
         task = make_task(steps=4)
-        await stores.tasks.submit(task, config.limits)
+        await stores.tasks.submit(task, config.tasks.limits)
         argv = [
             "-m",
             "turnout",

@@ -1,7 +1,7 @@
 """A model is declared once: every field means the same in turnout.yaml, over HTTP and on the command line."""
 
 import json
-from dataclasses import fields, replace
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -101,7 +101,7 @@ def test_every_field_has_a_sample_here() -> None:
 @pytest.fixture
 async def open_gateway(gateway: Gateway) -> Gateway:
     object.__setattr__(
-        gateway.inside, "config", replace(gateway.inside.config, allow_registered_commands=True)
+        gateway.inside, "config", gateway.inside.config.with_settings(allow_registered_commands=True)
     )
     return gateway
 

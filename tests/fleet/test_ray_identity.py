@@ -1,6 +1,5 @@
 """What makes Serve replace a deployment, and what tells our applications from others."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +30,7 @@ BEFORE = configured()
 
 @pytest.mark.parametrize("change", [{"host": "0.0.0.0"}, {"port": 1}])
 def test_where_a_gateway_listens_replaces_nothing(change: dict[str, Any]) -> None:
-    after = replace(BEFORE, **change)
+    after = BEFORE.with_settings(**change)
     assert gang_version(after, "a") == gang_version(BEFORE, "a")
     assert manager_version(after) == manager_version(BEFORE)
     assert ingress_version(after) == ingress_version(BEFORE)
@@ -46,7 +45,9 @@ def test_what_the_manager_decides_by_replaces_it_and_no_gang(change: dict[str, A
 
 
 def test_turns_and_labels_replace_no_gang() -> None:
-    after = replace(BEFORE, ray_turn_s=9.0, ray_manager_labels={"zone": "a"}, webhook_secret="whsec_eA==")
+    after = BEFORE.with_settings(
+        ray_turn_s=9.0, ray_manager_labels={"zone": "a"}, webhook_secret="whsec_eA=="
+    )
     assert gang_version(after, "a") == gang_version(BEFORE, "a")
     assert manager_version(after) != manager_version(BEFORE)
 
@@ -55,7 +56,7 @@ def test_what_ranks_use_replaces_the_gangs_of_that_model_alone() -> None:
     after = configured({"ulysses": 1})
     assert gang_version(after, "a") != gang_version(BEFORE, "a")
     assert gang_version(after, "b") == gang_version(BEFORE, "b")
-    assert gang_version(replace(BEFORE, checkpoint_steps=9), "b") != gang_version(BEFORE, "b")
+    assert gang_version(BEFORE.with_settings(checkpoint_steps=9), "b") != gang_version(BEFORE, "b")
 
 
 def test_services_are_told_apart_by_prefix_and_redis_and_not_by_password() -> None:
@@ -87,7 +88,7 @@ def test_the_file_for_serve_deploy_changes_with_the_configuration() -> None:
     assert idle["args"] == before["args"], "Serve would drain every gang"
     assert idle["deployments"] != before["deployments"]
     assert printed(configured({"max_replicas": 2}))["args"] != before["args"], "there is a deployment more"
-    assert printed(replace(BEFORE, checkpoint_steps=9))["args"] != before["args"]
+    assert printed(BEFORE.with_settings(checkpoint_steps=9))["args"] != before["args"]
     served = printed(BEFORE, ingress=True)
     assert served["args"]["ingress"] is True
-    assert printed(replace(BEFORE, max_body_bytes=9), ingress=True)["args"] != served["args"]
+    assert printed(BEFORE.with_settings(max_body_bytes=9), ingress=True)["args"] != served["args"]

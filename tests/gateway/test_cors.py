@@ -54,4 +54,4 @@ async def test_without_the_setting_no_page_may_call(stores: Stores, tmp_path: Pa
 @pytest.mark.parametrize("origins", ["app.example.com", "https://app.example.com/", "https://a.example, b"])
 def test_what_is_no_origin_is_refused(tmp_path: Path, origins: str) -> None:
     with pytest.raises(Misconfigured, match="is no origin like"):
-        _ = config_for(tmp_path, cors_origins=origins).allowed_origins
+        _ = config_for(tmp_path, cors_origins=origins).gateway.allowed_origins

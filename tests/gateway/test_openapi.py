@@ -66,7 +66,7 @@ async def api_on(valkey: str, directory: Path) -> AsyncIterator[Api]:
     gang = Gang(stores, config)
     videos = []
     for _ in range(2):
-        await stores.tasks.submit(make_task(), config.limits)
+        await stores.tasks.submit(make_task(), config.tasks.limits)
         videos.append((await gang.finish(await gang.claim())).id)
     async with app.router.lifespan_context(app), serving(app) as base:
         yield Api(base, token, app.openapi(), videos)

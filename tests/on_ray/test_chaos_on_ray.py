@@ -9,7 +9,6 @@ import os
 import signal
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -160,7 +159,7 @@ async def test_a_redeploy_costs_at_most_one_checkpoint_interval(on_ray: OnRay, f
     task = await on_ray.submit("two", STEPS)
     await on_ray.at_step(task.id, 8)
     began = time.monotonic()
-    await asyncio.to_thread(run_app, replace(on_ray.config, preview_steps=7))
+    await asyncio.to_thread(run_app, on_ray.config.with_settings(preview_steps=7))
     done = await on_ray.ended(task.id, 400)
     assert await on_ray.video(done) == expected
     assert done.failures == 0

@@ -105,14 +105,14 @@ async def test_a_node_cut_off_for_a_moment_and_for_long(
         await on_ray.at_step(task.id, 5)
         far.cut()
         at_once = await on_ray.stores.tasks.get(task.id)
-        await asyncio.sleep(config.lease_s / 3)
+        await asyncio.sleep(config.tasks.lease_s / 3)
         stuck = await on_ray.stores.tasks.get(task.id)
         far.heal()
         assert stuck.step - at_once.step <= 2, "without its peer a rank cannot go on"
         done = await on_ray.ended(task.id, 600)
         assert (done.attempt, await on_ray.video(done)) == (1, expected)
         figures(
-            f"ray: node cut off for {config.lease_s / 3:.1f} s (lease {config.lease_s:g} s) at step {stuck.step}: "
+            f"ray: node cut off for {config.tasks.lease_s / 3:.1f} s (lease {config.tasks.lease_s:g} s) at step {stuck.step}: "
             "the same attempt went on"
         )
         figures(await cut_for_good(on_ray, far, "a node", expected))

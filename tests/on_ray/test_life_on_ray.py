@@ -5,7 +5,6 @@ import contextlib
 import json
 import sys
 from collections.abc import AsyncIterator, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -154,7 +153,7 @@ async def test_services_and_strangers_share_a_cluster(cluster: Cluster, valkey: 
                 tasks = [await a.submit("one"), await b.submit("one")]
                 for on_ray, task in zip((a, b), tasks, strict=True):
                     assert (await on_ray.ended(task.id)).state is State.COMPLETED
-                another = replace(first, redis_url=(first.redis_url or "").replace("?", "-other?"))
+                another = first.with_settings(redis_url=(first.redis.redis_url or "").replace("?", "-other?"))
                 with pytest.raises(Misconfigured, match="another Redis"):
                     await asyncio.to_thread(run_app, another)
             assert set(serve.status().applications) == {"theirs", namespace_of(first)}
@@ -174,7 +173,7 @@ async def test_a_change_of_idle_time_or_port_leaves_the_gang_and_its_timer_as_th
             await on_ray.ended((await on_ray.submit("one")).id)
             [gang] = await on_ray.gangs()
             before = await idle_since(on_ray)
-            await asyncio.to_thread(run_app, replace(config, port=1, limit_waiting=7))
+            await asyncio.to_thread(run_app, config.with_settings(port=1, limit_waiting=7))
             shorter = with_idle_s(config, tmp_path, 200.0)
             await asyncio.to_thread(run_app, shorter)
             assert [g.gang for g in await on_ray.gangs()] == [gang.gang]

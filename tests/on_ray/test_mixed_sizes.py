@@ -42,6 +42,6 @@ async def test_a_large_gang_gets_its_turn_beside_a_small_one_that_is_always_busy
         assert back.step >= before.step
         await on_ray.stores.tasks.apply(endless.id, Cancelled(time.time()))
         figures(
-            f"ray: 4 ranks against a busy gang of 2 on 4 CPUs, turns of {config.ray_turn_s:g} s: video after {took_s:.0f} s; "
+            f"ray: 4 ranks against a busy gang of 2 on 4 CPUs, turns of {config.ray.ray_turn_s:g} s: video after {took_s:.0f} s; "
             f"the other was drained at its turn's end and went on at step {back.step}"
         )

@@ -71,7 +71,7 @@ async def server(tmp_path: Path) -> AsyncIterator[SecretServer]:
 
 @pytest.fixture
 def config(valkey: str, tmp_path: Path) -> Config:
-    return Config(redis_url=valkey, redis_prefix=secrets.token_hex(4), state_dir=tmp_path)
+    return Config().with_settings(redis_url=valkey, redis_prefix=secrets.token_hex(4), state_dir=tmp_path)
 
 
 async def known_roles(config: Config, server: SecretServer) -> dict[str, Role]:

@@ -11,8 +11,8 @@ import pytest
 from tests.conftest import wait_until
 
 from turnout.errors import Misconfigured, Unavailable
-from turnout.run.config import AcceptAfter
 from turnout.store.connection import RedisConnection, translated
+from turnout.store.store_settings import AcceptAfter
 from turnout.store.valkey import RedisListening, exec_valkey, redis_url, start_valkey
 
 

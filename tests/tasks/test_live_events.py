@@ -134,7 +134,7 @@ async def test_reconnecting_at_every_event_has_no_gap_and_no_repetition(served: 
 async def test_a_lost_tail_start_leaves_no_gap(gateway: Gateway) -> None:
     """Events that the tail never brought still come, in order, before the first one that it brings."""
     task = make_task()
-    await gateway.stores.tasks.submit(task, gateway.inside.config.limits)
+    await gateway.stores.tasks.submit(task, gateway.inside.config.tasks.limits)
     live = LiveEvents(
         gateway.stores.tasks,
         gateway.stores.events,

@@ -23,10 +23,11 @@ from tests.gateways import bearer, chatting, running
 from tests.relay.kit import Call
 
 from turnout.errors import Forbidden, Misconfigured, Unauthorized, Unavailable
-from turnout.run.config import OidcSettings, dump, load
+from turnout.run.config import dump, load
 from turnout.store.outbound import WORKERS, Outbound
 from turnout.tenants.key_rules import Role
 from turnout.tenants.oidc import OidcLogins
+from turnout.tenants.tenant_settings import OidcSettings
 
 RSA = rsa.generate_private_key(65537, 2048)
 
@@ -273,7 +274,9 @@ def test_settings_survive_the_file_that_other_processes_read(tmp_path: Path) -> 
         "oidc: {issuer: 'https://x.example', audience: a, roles: {ops: admin}, default_role: null}\n"
     )
     config = load({}, {}, file).config
-    assert config.oidc == OidcSettings("https://x.example", "a", roles={"ops": Role.ADMIN}, default_role=None)
+    assert config.access.oidc == OidcSettings(
+        "https://x.example", "a", roles={"ops": Role.ADMIN}, default_role=None
+    )
     file.write_text(json.dumps(dump(config)))
     assert load({}, {}, file).config == config
 

@@ -1,7 +1,6 @@
 """Open mode: no key is needed on this machine, and no web page gets in."""
 
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from pathlib import Path
 
 import httpx
@@ -74,13 +73,13 @@ def test_chat_and_sockets_ask_the_same_question() -> None:
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.7", "gpu1"])
 def test_open_mode_is_refused_beyond_loopback(tmp_path: Path, host: str) -> None:
-    config = replace(config_for(tmp_path), no_auth=True)
+    config = config_for(tmp_path).with_settings(no_auth=True)
     with pytest.raises(Misconfigured, match="is not loopback"):
-        check_open_mode(config, host)
+        check_open_mode(config.gateway, host)
     for here in ("127.0.0.1", "::1", "localhost"):
-        check_open_mode(config, here)
+        check_open_mode(config.gateway, here)
 
 
 def test_open_mode_is_refused_with_every_origin_allowed(tmp_path: Path) -> None:
     with pytest.raises(Misconfigured, match="would let any web page in"):
-        check_open_mode(replace(config_for(tmp_path), no_auth=True, cors_origins="*"), "127.0.0.1")
+        check_open_mode(config_for(tmp_path).with_settings(cors_origins="*").gateway, "127.0.0.1")

@@ -127,7 +127,7 @@ async def test_memory_that_never_comes_free_does_not_block_for_ever() -> None:
 
 def test_a_worker_that_does_not_share_the_services_redis_runs_no_gangs() -> None:
     assert EngineKind.WAN not in found_engines(Config())
-    assert EngineKind.WAN in found_engines(Config(redis_url="redis://somewhere"))
+    assert EngineKind.WAN in found_engines(Config().with_settings(redis_url="redis://somewhere"))
     assert {EngineKind.COMMAND, EngineKind.LLAMACPP} <= found_engines(Config())
 
 

@@ -26,7 +26,7 @@ def bootstrap(
     from turnout.telemetry.log import drain_log, start_logging
 
     config = common.load().config
-    start_logging(config.log_level, role="bootstrap")
+    start_logging(config.telemetry.log_level, role="bootstrap")
     try:
         asyncio.run(run(config, ClusterSecret(secret), deadline, own_redis=own_redis))
     finally:

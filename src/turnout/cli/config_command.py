@@ -1,7 +1,7 @@
 """`turnout config`: every setting, its value, and where it came from."""
 
 import json
-from dataclasses import asdict, fields, is_dataclass
+from dataclasses import asdict, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlsplit
@@ -28,7 +28,7 @@ def show_config(common: Common, as_json: JsonOption = False) -> None:
         print(json.dumps(shown_settings(loaded), indent=2))
         return
     shown = _shown(loaded)
-    served: tuple[ServedModel, ...] = shown.pop("served")
+    served = loaded.config.served
     rows = [(name, "–" if v is None else one_line(str(v)), loaded.origins[name]) for name, v in shown.items()]
     rows += [(f"models.{m.name}", f"{m.weights} on {_on(m)}", loaded.origins["models"]) for m in served]
     print(table(("SETTING", "VALUE", "FROM"), rows))
@@ -36,18 +36,15 @@ def show_config(common: Common, as_json: JsonOption = False) -> None:
 
 def shown_settings(loaded: "Loaded") -> dict[str, Any]:
     """Every setting as plain data, with its origin; secrets are masked."""
-    shown = _shown(loaded)
-    shown["models"] = shown.pop("served")
+    shown = _shown(loaded) | {"models": loaded.config.served}
     return {name: {"value": _plain(v), "origin": loaded.origins[name]} for name, v in shown.items()}
 
 
 def _shown(loaded: "Loaded") -> dict[str, Any]:
-    return {
-        field.name: masked(getattr(loaded.config, field.name))
-        if field.metadata.get("secret")
-        else getattr(loaded.config, field.name)
-        for field in fields(loaded.config)
-    }
+    from turnout.run.config import SECRETS, settings_of
+
+    settings = settings_of(loaded.config)
+    return {name: masked(value) if name in SECRETS else value for name, value in settings.items()}
 
 
 def masked(secret: str | None) -> str | None:

@@ -9,7 +9,7 @@ import tarfile
 import time
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -181,10 +181,12 @@ def _logs(state_dir: Path, engine_logs: bool) -> Iterator[tuple[str, str]]:
 
 def known_secrets(loaded: "Loaded", common: Common) -> set[str]:
     """All secrets of this machine's Turnout that can be found: of the settings, of the environment, of the state directory."""
+    from turnout.run.config import SECRETS, settings_of
+
     found: set[str] = set()
-    for field in fields(loaded.config):
-        value = getattr(loaded.config, field.name)
-        if field.metadata.get("secret") and value:
+    settings = settings_of(loaded.config)
+    for name in SECRETS:
+        if value := settings[name]:
             found |= {str(value), *re.findall(r"://[^/@]*:([^/@]*)@", str(value))}
     found |= {v for n, v in os.environ.items() if any(w in n for w in ("KEY", "TOKEN", "SECRET", "PASSWORD"))}
     state = loaded.config.state_dir

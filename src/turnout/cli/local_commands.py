@@ -58,7 +58,7 @@ def down(
     from turnout.cli.background_service import stop_service
 
     config = common.load().config
-    if stop_service(config.state_dir, config.drain_s + _BEYOND_DRAIN_S):
+    if stop_service(config.state_dir, config.gangs.drain_s + _BEYOND_DRAIN_S):
         print("Turnout has stopped. What was queued or running goes on at the next `turnout up`.")
     else:
         print(f"no Turnout runs on {config.state_dir}", file=sys.stderr)

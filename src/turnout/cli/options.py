@@ -84,7 +84,9 @@ class Common:
         from turnout.cli.client import ApiClient
 
         server = self.server()
-        return ApiClient(server, self.load().config.ca_file if server.url.startswith("https:") else None)
+        return ApiClient(
+            server, self.load().config.outbound.ca_file if server.url.startswith("https:") else None
+        )
 
 
 def seconds(given: str, option: str) -> int:
@@ -107,7 +109,7 @@ def find_server(
     settings = config()
     local = _read_service_file(settings.state_dir / SERVICE_FILE)
     if local is None:
-        return ServerAddress(f"http://127.0.0.1:{settings.port}", key, "the default")
+        return ServerAddress(f"http://127.0.0.1:{settings.gateway.port}", key, "the default")
     return replace(local, api_key=key) if key else local
 
 

@@ -69,7 +69,7 @@ def remove_from_cluster(config: "Config", address: str) -> None:
     from turnout.fleet.hosts.ray.cluster_service import dismiss, take_down
     from turnout.fleet.hosts.ray.ray_identity import namespace_of
 
-    who = dismiss(namespace_of(config), config.drain_s + _BEYOND_DRAIN_S)
+    who = dismiss(namespace_of(config), config.gangs.drain_s + _BEYOND_DRAIN_S)
     take_down(namespace_of(config))
     ended = f"The `turnout up` of {who} has ended. " if who else ""
     print(
@@ -87,7 +87,7 @@ def serve(common: Common, address: Annotated[str | None, typer.Option("--address
     from turnout.fleet.hosts.ray.cluster_service import run_on_ray
 
     config = common.load().config
-    start_logging(config.log_level, role="ray")
+    start_logging(config.telemetry.log_level, role="ray")
     raise typer.Exit(asyncio.run(run_on_ray(config, address)))
 
 

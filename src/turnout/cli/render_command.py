@@ -97,7 +97,7 @@ def _stop(own: "Config | None") -> None:
     if own is not None:
         from turnout.cli.background_service import stop_service
 
-        stop_service(own.state_dir, own.drain_s + _BEYOND_DRAIN_S)
+        stop_service(own.state_dir, own.gangs.drain_s + _BEYOND_DRAIN_S)
 
 
 def _sink(results: Path | None) -> Any:

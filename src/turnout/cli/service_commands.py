@@ -8,7 +8,6 @@ import socket
 import sys
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 from shutil import which
 from typing import TYPE_CHECKING, Annotated, Any
@@ -105,7 +104,9 @@ def up(
         if demo is not None:
             raise Misconfigured("--demo needs the terminal; with --detach, use `turnout generate` afterwards")
         return start_detached(config.state_dir, [w for w in sys.argv[1:] if w not in ("-d", "--detach")])
-    start_logging("warning" if config.log_level == "info" else config.log_level, role="up")
+    start_logging(
+        "warning" if config.telemetry.log_level == "info" else config.telemetry.log_level, role="up"
+    )
     demos: list[asyncio.Task[int]] = []
     foreseen = ThreadPoolExecutor(1).submit(foresee, config)
 
@@ -159,7 +160,7 @@ def gateway(
 
     flags = {"host": host, "port": port, "redis_url": redis_url, "tls_cert": tls_cert, "tls_key": tls_key}
     config = start(common, "gateway", flags)
-    listening = listen(config) if fd is None else socket.socket(fileno=fd)
+    listening = listen(config.gateway.host, config.gateway.port) if fd is None else socket.socket(fileno=fd)
     with listening:
         _run(run_gateway(config, listening, None if local_fd is None else socket.socket(fileno=local_fd)))
 
@@ -280,7 +281,7 @@ def worker(
     joining = Joining(join, token, name, public_url, tunnel, fingerprints, allow_plaintext)
     check_joining(joining)
     host, port = ("127.0.0.1", 0) if tunnel else (listen_host, listen_port)
-    with listen(replace(config, host=host, port=port)) as listening:
+    with listen(host, port) as listening:
         _run(run_engine_worker(config, joining, listening))
 
 
@@ -311,7 +312,7 @@ def redis(
     from turnout.store.valkey import RedisListening, exec_valkey
 
     config = start(common, "redis", {})
-    password = config.redis_password or (password_file.read_text().strip() if password_file else "")
+    password = config.redis.redis_password or (password_file.read_text().strip() if password_file else "")
     if not password:
         raise Misconfigured(
             "a Redis that others reach needs a password: TURNOUT_REDIS_PASSWORD or --password-file"
@@ -324,7 +325,9 @@ def start(common: Common, role: str, flags: Mapping[str, Any], **log_fields: Any
     from turnout.telemetry.log import start_logging
 
     config = common.load(**flags).config
-    start_logging(config.log_level, role=role, **{k: v for k, v in log_fields.items() if v is not None})
+    start_logging(
+        config.telemetry.log_level, role=role, **{k: v for k, v in log_fields.items() if v is not None}
+    )
     return config
 
 
@@ -340,7 +343,7 @@ def _run(main: Any) -> None:
 
 
 def _screen(config: "Config", address: "Address") -> str:
-    redis = "embedded" if config.redis_url is None else "as configured"
+    redis = "embedded" if config.redis.redis_url is None else "as configured"
     models = ", ".join(
         [
             *(f"{m.name} ({m.ranks} ranks)" for m in config.models),
@@ -353,9 +356,9 @@ def _screen(config: "Config", address: "Address") -> str:
 
   page       {address.page_link}
              (logs a browser in once, within two minutes; `turnout open` makes another link)
-  keys       {"none needed on this machine (--no-auth)" if config.no_auth else "in the next line; `turnout keys` makes more"}
+  keys       {"none needed on this machine (--no-auth)" if config.access.no_auth else "in the next line; `turnout keys` makes more"}
   models     {models}
-  data       {config.state_dir}  (Redis {redis}, objects in {config.blobs or "objects/"}, logs in logs/)
+  data       {config.state_dir}  (Redis {redis}, objects in {config.objects.blobs or "objects/"}, logs in logs/)
 
   export TURNOUT_URL={address.url} TURNOUT_API_KEY={address.api_key}
   {turnout} generate "a red square moving to the right" -o square.mp4

@@ -39,7 +39,7 @@ async def register(
     """Registering a known alias again changes it: its replicas are replaced as they become idle. `notice` says why no worker
     could run it now, if none could."""
     model = read_model(await read_json_value(request))
-    if not gateway.config.allow_registered_commands:
+    if not gateway.config.worker.allow_registered_commands:
         if model.engine is EngineKind.COMMAND:
             raise _not_allowed("Commands", "engine")
         if model.video is not None and model.video.runs_named_code:

@@ -17,10 +17,11 @@ from dataclasses import dataclass, field
 
 from turnout.backoff import backoff_s
 from turnout.errors import Unavailable
+from turnout.fleet.video_model_rules import Model
 from turnout.gang.exit_codes import LEFT, ExitCode
+from turnout.gang.gang_settings import GangSettings
 from turnout.gang.heartbeat import MOVED, READY
 from turnout.processes.process import Process, Ranks
-from turnout.run.config import Config
 from turnout.tasks.task_queue import TaskQueue
 from turnout.tasks.task_rules import GangId
 from turnout.telemetry.log import get_log
@@ -46,18 +47,17 @@ class GangOrders:
 
 
 def gang_orders(
-    config: Config, model: str, gang: GangId, ranks: int | None = None, *, reforms: bool = True
+    settings: GangSettings, model: Model, gang: GangId, ranks: int | None = None, *, reforms: bool = True
 ) -> GangOrders:
     """As they are configured; `ranks` are all of the model's unless it says otherwise."""
-    found = config.model(model)
     return GangOrders(
-        model,
+        model.name,
         gang,
-        ranks or found.ranks,
-        config.stall_s,
-        config.step_timeout_s,
-        config.drain_s,
-        found.load_timeout_s,
+        ranks or model.ranks,
+        settings.stall_s,
+        settings.step_timeout_s,
+        settings.drain_s,
+        model.load_timeout_s,
         reforms,
     )
 

@@ -81,9 +81,11 @@ def create_app(gateway: Gateway) -> FastAPI:
     # The last one added sees a request first.
     app.add_middleware(UnexpectedErrors)
     config = gateway.config
-    app.add_middleware(BodyLimit, max_bytes=config.max_body_bytes, max_bytes_in_all=config.max_bodies_bytes)
+    app.add_middleware(
+        BodyLimit, max_bytes=config.gateway.max_body_bytes, max_bytes_in_all=config.gateway.max_bodies_bytes
+    )
     app.add_middleware(StandardHeaders, tracer=gateway.tracer)
-    if origins := config.allowed_origins:
+    if origins := config.gateway.allowed_origins:
         app.add_middleware(
             CORSMiddleware,
             allow_origins=origins,

@@ -163,7 +163,7 @@ def build_gateway(
     `logins` verifies the tokens of an issuer, if one is configured. `open_key` is the token that requests without a key count
     as having, in open mode. `disks` and `certificate_expiry` are for the metrics."""
     name = f"gw-{secrets.token_hex(6)}"
-    open_access = OpenAccess(open_key, config.allowed_origins) if open_key else None
+    open_access = OpenAccess(open_key, config.gateway.allowed_origins) if open_key else None
     keys = KeyRing(stores.keys, time.time, stores.data.check_data, logins, open_access)
     catalog = Catalog(stores.models, [model.name for model in config.served], time.monotonic)
     background = BackgroundLoops()
@@ -172,11 +172,11 @@ def build_gateway(
     estimates = TimeEstimates()
     switchboard = Switchboard(time.monotonic)
     routes = RoutesFeed(stores.routes, stores.models, stores.workers, switchboard, tunnels)
-    shares = ChatShares(stores.quotas, name, config.chat_limits, time.monotonic)
+    shares = ChatShares(stores.quotas, name, config.chat.limits, time.monotonic)
     chat_usage = ChatUsage(stores.usage, name, time.time)
     chat_metrics = ChatMetrics(switchboard.demand)
-    budgets = BudgetChecks(stores.budgets, config.currency, time.time)
-    tracer = None if stores.spans is None else RequestTracer(stores.spans, config.traces_sample)
+    budgets = BudgetChecks(stores.budgets, config.costs.currency, time.time)
+    tracer = None if stores.spans is None else RequestTracer(stores.spans, config.telemetry.traces_sample)
     if tracer is not None:  # a call names the request's own span instead of the caller's
         relay_settings = replace(relay_settings, forwarded=relay_settings.forwarded - {"traceparent"})
     admission = ChatAdmission(keys, shares, switchboard, routes, chat_usage, chat_metrics, budgets, tracer)
@@ -247,7 +247,7 @@ def build_gateway(
                 gangs,
                 stores.fleet_status,
                 catalog,
-                config.gpu_prices,
+                config.costs.gpu_prices,
             ),
             (chat_metrics.text, budgets.text, partial(_dropped_spans, stores.spans)),
         ),
@@ -262,7 +262,8 @@ def build_gateway(
         estimates=estimates,
         wait_reasons=wait_reasons,
         submissions=Submissions(
-            config=config,
+            settings=config.tasks,
+            max_body_bytes=config.gateway.max_body_bytes,
             tasks=stores.tasks,
             blobs=stores.blobs,
             images=images,

@@ -4,7 +4,6 @@ import asyncio
 import secrets
 import time
 from contextlib import aclosing
-from dataclasses import replace
 
 from turnout.errors import Misconfigured, Unavailable
 from turnout.fleet.hosts.kubernetes.cluster_secret import ClusterSecret
@@ -35,7 +34,7 @@ async def bootstrap(config: Config, secret: ClusterSecret, deadline_s: float, *,
         )
         keys = [_read(name, role, values[name]) for name, role in _KEYS.items()]
         if own_redis:
-            config = replace(config, redis_password=values["redis-password"])
+            config = config.with_settings(redis_password=values["redis-password"])
         async with asyncio.timeout(deadline_s):
             while True:
                 try:

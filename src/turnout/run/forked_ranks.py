@@ -69,7 +69,7 @@ class RankLaunch:
 
         place = rank_place_from(os.environ, self.rendezvous)
         start_logging(
-            self.config.log_level,
+            self.config.telemetry.log_level,
             role="rank",
             gang=self.duties.gang,
             rank=place.rank,

@@ -73,7 +73,7 @@ def warn_of_root(joining: Joining) -> None:
 def gateway_tls(config: Config, joining: Joining) -> ssl.SSLContext:
     """For connections to the gateway that is joined."""
     if not joining.fingerprints:
-        return client_tls(config.ca_file)
+        return client_tls(config.outbound.ca_file)
     return pinned_tls(read_fingerprints(joining.fingerprints))
 
 
@@ -112,12 +112,14 @@ def order_rules(config: Config, joining: Joining, found: frozenset[EngineKind]) 
     gateway on this machine may name any weights."""
     declared = (model.command for model in config.served if model.engine is EngineKind.COMMAND)
     commands = None
-    if not config.allow_registered_commands:
-        commands = frozenset({*declared, *(tuple(shlex.split(line)) for line in config.worker_commands)})
-    allowed = found if config.worker_engines is None else found & set(config.worker_engines)
+    if not config.worker.allow_registered_commands:
+        commands = frozenset(
+            {*declared, *(tuple(shlex.split(line)) for line in config.worker.worker_commands)}
+        )
+    allowed = found if config.worker.worker_engines is None else found & set(config.worker.worker_engines)
     if commands is not None and not commands:
         allowed -= {EngineKind.COMMAND}
-    weights_dirs = config.worker_weights_dirs
+    weights_dirs = config.worker.worker_weights_dirs
     return OrderRules(
         engines=frozenset(allowed),
         commands=commands,

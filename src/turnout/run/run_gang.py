@@ -33,7 +33,9 @@ async def _supervise(
     *,
     reforms: bool,
 ) -> int:
-    orders = gang_orders(config, duties.model, duties.gang, pod.local_ranks, reforms=reforms)
+    orders = gang_orders(
+        config.gangs, config.model(duties.model), duties.gang, pod.local_ranks, reforms=reforms
+    )
     async with open_stores(config) as stores:
         supervisor = GangSupervisor(
             orders, ranks, stores.queue, lambda: ready_file.touch() if ready_file else None

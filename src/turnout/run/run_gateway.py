@@ -17,6 +17,7 @@ from turnout.errors import Misconfigured
 from turnout.fleet.gang_reports import GangReports
 from turnout.gateway.app import create_app
 from turnout.gateway.gateway import Gateway, GatewayStores, build_gateway
+from turnout.gateway.gateway_settings import GatewaySettings
 from turnout.relay import RelaySettings
 from turnout.relay.connection_counts import read_networks
 from turnout.run.config import Config
@@ -43,11 +44,11 @@ def new_task_id() -> str:
 async def run_gateway(config: Config, listening: socket.socket, local: socket.socket | None = None) -> None:
     """Serves HTTP on a socket that is bound already, so that a restart refuses no connection. `local` is one on loopback
     that is never behind TLS, for the other parts on this machine."""
-    certificate = server_tls(config)
-    tls = client_tls(config.ca_file)
+    certificate = server_tls(config.gateway)
+    tls = client_tls(config.outbound.ca_file)
     async with (
         open_stores(config) as stores,
-        aclosing(Outbound(config.allow_private_urls)) as fetcher,
+        aclosing(Outbound(config.outbound.allow_private_urls)) as fetcher,
         aclosing(Outbound(True, reach=WORKERS, tls=tls)) as prober,
     ):
         await _refuse_open_door(config, listening, stores.keys)
@@ -66,10 +67,10 @@ async def run_gateway(config: Config, listening: socket.socket, local: socket.so
 
             def handle_exit(self, sig: int, frame: FrameType | None) -> None:
                 """A balancer goes on sending requests until it has noticed that this gateway leaves."""
-                if gateway.relay.leaving or not config.gateway_linger_s:
+                if gateway.relay.leaving or not config.gateway.gateway_linger_s:
                     return super().handle_exit(sig, frame)
                 gateway.relay.leave()
-                self.exit_at = time.monotonic() + config.gateway_linger_s
+                self.exit_at = time.monotonic() + config.gateway.gateway_linger_s
 
             async def on_tick(self, counter: int) -> bool:
                 ending = await super().on_tick(counter) or time.monotonic() >= self.exit_at
@@ -80,13 +81,13 @@ async def run_gateway(config: Config, listening: socket.socket, local: socket.so
                 await super().shutdown(sockets)
                 gateway.relay.close()
 
-        open_key = config.open_key if config.no_auth else None
+        open_key = config.access.open_key if config.access.no_auth else None
         gateway = gateway_on(
             config,
             stores,
             fetcher,
             prober,
-            relay_settings(config),
+            relay_settings(config.gateway),
             await find_url_signer(config, stores),
             open_key=open_key,
         )
@@ -100,7 +101,7 @@ async def run_gateway(config: Config, listening: socket.socket, local: socket.so
             log_config=None,
             access_log=False,
             server_header=False,
-            timeout_graceful_shutdown=math.ceil(config.gateway_drain_s),
+            timeout_graceful_shutdown=math.ceil(config.gateway.gateway_drain_s),
         )
         # What is there now stays: the collector need not look at all of it again for every few thousand requests.
         gc.collect()
@@ -111,20 +112,20 @@ async def run_gateway(config: Config, listening: socket.socket, local: socket.so
         await gateway.chat_usage.flush()  # also what was cut just now
 
 
-def relay_settings(config: Config) -> RelaySettings:
+def relay_settings(settings: GatewaySettings) -> RelaySettings:
     """Raises Misconfigured."""
-    proxies = tuple(one.strip() for one in config.trusted_proxies.split(",") if one.strip())
+    proxies = tuple(one.strip() for one in settings.trusted_proxies.split(",") if one.strip())
     try:
         read_networks(proxies)
     except ValueError as err:
         raise Misconfigured(f"trusted_proxies: {err}") from err
     return RelaySettings(
-        max_connections=min(config.max_connections, raise_open_files() - _OTHER_FILES),
-        max_connections_per_address=config.max_connections_per_address,
+        max_connections=min(settings.max_connections, raise_open_files() - _OTHER_FILES),
+        max_connections_per_address=settings.max_connections_per_address,
         trusted_proxies=proxies,
-        cors_origins=frozenset(origin.encode() for origin in config.allowed_origins),
-        max_body_bytes=config.max_body_bytes,
-        max_bodies_bytes=config.max_bodies_bytes,
+        cors_origins=frozenset(origin.encode() for origin in settings.allowed_origins),
+        max_body_bytes=settings.max_body_bytes,
+        max_bodies_bytes=settings.max_bodies_bytes,
     )
 
 
@@ -140,30 +141,30 @@ def gateway_on(
 ) -> Gateway:
     """The gateway on these adapters; `gangs` says who tells of them, if it is not the store. `prober` calls the OpenID Connect
     issuer, too. `open_key`: see `build_gateway`; only for a gateway that listens on loopback."""
-    tls = client_tls(config.ca_file)
+    tls = client_tls(config.outbound.ca_file)
     return build_gateway(
         config,
         gateway_stores(stores, gangs),
-        images=ImagePool(config.max_image_pixels),
+        images=ImagePool(config.tasks.max_image_pixels),
         fetcher=fetcher,
         prober=prober,
         tunnels=GatewayTunnels(),
         relay_settings=relay,
         tls=tls,
         urls=urls,
-        logins=OidcLogins(config.oidc, prober, time.monotonic) if config.oidc else None,
+        logins=OidcLogins(config.access.oidc, prober, time.monotonic) if config.access.oidc else None,
         open_key=open_key,
         new_id=new_task_id,
         new_seed=lambda: secrets.randbits(32),
         disks=partial(_disks, config),
-        certificate_expiry=partial(certificate_expiry, config.tls_cert),
+        certificate_expiry=partial(certificate_expiry, config.gateway.tls_cert),
     )
 
 
 def _disks(config: Config) -> dict[str, tuple[int, int]]:
     """(size, free) of the disk that has the state directory, and of another one that objects lie on."""
     found: dict[str, tuple[int, int]] = {}
-    directories = {"state": str(config.state_dir), "objects": config.blobs or ""}
+    directories = {"state": str(config.state_dir), "objects": config.objects.blobs or ""}
     for of, directory in directories.items():
         if directory and "://" not in directory:
             with suppress(OSError):
@@ -201,18 +202,19 @@ def gateway_stores(stores: Stores, gangs: GangReports | None = None) -> GatewayS
     )
 
 
-def check_open_mode(config: Config, host: str) -> None:
+def check_open_mode(settings: GatewaySettings, host: str) -> None:
     """Raises Misconfigured."""
     if not is_loopback_name(f"[{host}]" if ":" in host else host):
         raise Misconfigured(f"no_auth: {host} is not loopback, and anyone who reaches it could do everything")
-    _ = config.allowed_origins
+    if "*" in settings.allowed_origins:
+        raise Misconfigured("cors_origins: with no_auth, name the origins: * would let any web page in")
 
 
 async def _refuse_open_door(config: Config, listening: socket.socket, keys: KeyStore) -> None:
     host = str(listening.getsockname()[0])
-    if config.no_auth:
-        check_open_mode(config, host)
-        if config.open_key is None:
+    if config.access.no_auth:
+        check_open_mode(config.gateway, host)
+        if config.access.open_key is None:
             raise Misconfigured("no_auth is for `turnout up`")
     if not ipaddress.ip_address(host).is_loopback and not await keys.all():
         raise Misconfigured(

@@ -46,7 +46,10 @@ async def manage(
 ) -> None:
     """`gangs_by`: who runs the gangs of models that do not say it; `reasons`: why those models have none. `more`: loops that
     run beside the manager's own."""
-    async with open_stores(config) as stores, aclosing(Outbound(config.allow_private_urls)) as fetcher:
+    async with (
+        open_stores(config) as stores,
+        aclosing(Outbound(config.outbound.allow_private_urls)) as fetcher,
+    ):
         await declare(config, stores.models)
         secret = await find_webhook_secret(config, stores.webhook_secrets)
         urls = await find_url_signer(config, stores)
@@ -58,7 +61,7 @@ async def manage(
                 stores.webhook_secrets,
                 secret,
                 time.time,
-                retention_s=config.retention_s,
+                retention_s=config.tasks.retention_s,
                 urls=urls,
                 chance=random.random,
                 spans=stores.spans,
@@ -67,9 +70,9 @@ async def manage(
         budgets = BudgetAccounts(
             stores.usage,
             stores.budgets,
-            config.budgets,
-            config.gpu_prices,
-            config.currency,
+            config.costs.budgets,
+            config.costs.gpu_prices,
+            config.costs.currency,
             fetcher,
             stores.webhook_secrets,
             secret,
@@ -86,13 +89,13 @@ async def manage(
             stores.blobs,
             stores.mutex,
             deliver,
-            config.lease_s,
-            config.retention_s,
-            launch_chore(config, stores),
+            config.tasks.lease_s,
+            config.tasks.retention_s,
+            launch_chore(config.fleet.kubernetes_jobs, config.gangs.drain_s, stores),
             budgets.look,
         )
         name = f"m-{secrets.token_hex(4)}"  # new for each process: replicas are named after it
-        rules = Rules(min_resident_s=config.min_resident_s)
+        rules = Rules(min_resident_s=config.fleet.min_resident_s)
         fleet = fleet_manager(stores, name, rules, gangs_by, reasons)
         loops = BackgroundLoops({**manager.loops(), "fleet": fleet.run, **(more or {})})
         loops.add("loop report", partial(_report_loops, loops, stores, manager.id))

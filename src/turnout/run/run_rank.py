@@ -166,13 +166,13 @@ async def _lead(
             stores.tasks,
             stores.queue,
             stores.blobs,
-            Cadence(config.checkpoint_steps, config.checkpoint_s, config.preview_steps),
-            config.lease_s,
-            config.step_timeout_s,
+            Cadence(config.gangs.checkpoint_steps, config.gangs.checkpoint_s, config.gangs.preview_steps),
+            config.tasks.lease_s,
+            config.gangs.step_timeout_s,
             ThreadPoolExecutor(1, thread_name_prefix="engine"),
             lambda: meter.loaded,
         )
-        leader = Leader(context, duties, config.limits, load)
+        leader = Leader(context, duties, config.tasks.limits, load)
         on_drain(leader.drain)
         if not duties.tells:
             return await leader.run()
@@ -217,7 +217,7 @@ def _loader(
         make = find_engine(model.video_engine)
         # Before the group is formed: inside one, transformers lets only rank 0 save files.
         weights = find_weights(model.weights, config.state_dir / "models", model.video_engine in OURS)
-        timeouts = GroupTimeouts(config.meeting_timeout_s, config.collective_timeout_s)
+        timeouts = GroupTimeouts(config.gangs.meeting_timeout_s, config.gangs.collective_timeout_s)
         group = Group.form(place, model.device, timeouts)
         formed.meet(group)
         name_gang(formed.gang)

@@ -9,7 +9,7 @@ import socket
 import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -57,30 +57,29 @@ async def run_up(
 ) -> None:
     """Runs until SIGINT or SIGTERM, or until someone sets the event that `ready` is given. Gangs are children of
     this machine's worker, or run on a Ray cluster."""
-    if config.no_auth:
-        check_open_mode(config, config.host)
+    if config.access.no_auth:
+        check_open_mode(config.gateway, config.gateway.host)
     make_writable(config.state_dir)
     raise_open_files()  # the parts inherit it
     stopping = asyncio.Event()
     on_stop(stopping.set)
-    secure = server_tls(config) is not None
+    secure = server_tls(config.gateway) is not None
     with (
         alone_on(config.state_dir),
-        listen(config) as listening,
-        listen(replace(config, host="127.0.0.1", port=0)) if secure else nullcontext(listening) as local,
+        listen(config.gateway.host, config.gateway.port) as listening,
+        listen("127.0.0.1", 0) if secure else nullcontext(listening) as local,
     ):
         launcher = LocalLauncher(config.state_dir / "logs")
         async with _redis(config) as (url, redis_parts):
             # The embedded server answers when a write is on its disk: there is nothing more to ask for.
-            accept_after = config.accept_after if config.redis_url else "write"
-            config = replace(
-                config,
+            accept_after = config.redis.accept_after if config.redis.redis_url else "write"
+            config = config.with_settings(
                 redis_url=url,
                 redis_password=None,
                 redis_sentinel_password=None,
                 accept_after=accept_after,
             )
-            async with open_stores(replace(config, traces_endpoint=None)) as stores:
+            async with open_stores(config.with_settings(traces_endpoint=None)) as stores:
                 address = await _address(config, stores, local, listening)
                 join_token = await _join_token(stores.keys)
                 # The gateway knows only registered models: they must be there before it answers.
@@ -88,10 +87,9 @@ async def run_up(
                 await find_webhook_secret(
                     config, stores.webhook_secrets
                 )  # whose copy is read here, wherever it signs
-            told = replace(
-                config,
-                public_url=config.public_url or address.public_url,
-                open_key=address.api_key if config.no_auth else None,
+            told = config.with_settings(
+                public_url=config.gateway.public_url or address.public_url,
+                open_key=address.api_key if config.access.no_auth else None,
             )
             resolved = write_resolved(told)
             options = ("--config", str(resolved))
@@ -118,16 +116,16 @@ async def run_up(
                 return await launcher.start("ray", ["ray", "serve", *options, *where])
 
             managing = [] if cluster else [Part("manager", manager, 5.0)]
-            rendering = [Part("ray", ray, config.drain_s + 60.0)] if cluster else []
+            rendering = [Part("ray", ray, config.gangs.drain_s + 60.0)] if cluster else []
             parts = [
                 *redis_parts,
                 *managing,
                 Part("gateway", gateway, 10.0),
                 *rendering,
-                Part("worker", worker, config.drain_s + 10.0),
+                Part("worker", worker, config.gangs.drain_s + 10.0),
             ]
             loops = BackgroundLoops(
-                {"logs": partial(keep_bounded, [config.state_dir / "logs"], config.log_quota_bytes)}
+                {"logs": partial(keep_bounded, [config.state_dir / "logs"], config.telemetry.log_quota_bytes)}
             )
             async with loops.running():
                 await run_parts(parts, stopping, lambda: ready(address, stopping))
@@ -140,13 +138,13 @@ def write_resolved(config: Config) -> Path:
     return path
 
 
-def listen(config: Config) -> socket.socket:
+def listen(host: str, port: int) -> socket.socket:
     """Bound here and handed to the gateway, so that connections wait while a gateway restarts."""
     try:
-        family = socket.getaddrinfo(config.host, config.port, type=socket.SOCK_STREAM)[0][0]
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         listening = socket.socket(family, socket.SOCK_STREAM)
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listening.bind((config.host, config.port))
+        listening.bind((host, port))
         listening.listen(1024)
     except OSError as err:
         ours = not isinstance(err, socket.gaierror) and err.errno != errno.EADDRNOTAVAIL
@@ -155,14 +153,14 @@ def listen(config: Config) -> socket.socket:
             if ours
             else "--host is an address of this machine, or 0.0.0.0 for all of them"
         )
-        raise Misconfigured(f"cannot listen on {config.host}:{config.port}: {err.strerror}; {hint}") from err
+        raise Misconfigured(f"cannot listen on {host}:{port}: {err.strerror}; {hint}") from err
     return listening
 
 
 @asynccontextmanager
 async def _redis(config: Config) -> AsyncGenerator[tuple[str, list[Part]]]:
     """The Redis to use: the configured one, or an embedded one as a part of this service."""
-    if config.redis_url:
+    if config.redis.redis_url:
         yield find_redis_url(config), []
         return
     directory = embedded_redis_dir(config)

@@ -79,12 +79,15 @@ async def _open_and_run(config: Config, joining: Joining, listening: socket.sock
     )
     ledger, commands = Ledger(home / "engines.json"), LocalCommands(home / "logs")
     zygote_at = home / "zygote"
-    programs = Programs(vllm=vllm_program(config, zygote_at, bool(read_gpus())), cpus=count_cpus())
+    programs = Programs(
+        vllm=vllm_program(config.worker, config.telemetry.traces_endpoint, zygote_at, bool(read_gpus())),
+        cpus=count_cpus(),
+    )
     gang_program = _gang_program(config, home, found)
     logs = (home / "logs", config.state_dir / "logs")
-    beside: dict[str, Work] = {"logs": partial(keep_bounded, logs, config.log_quota_bytes)}
-    if config.vllm_zygote:
-        beside["zygote"] = partial(keep_zygote, python_of(config.vllm), commands, zygote_at)
+    beside: dict[str, Work] = {"logs": partial(keep_bounded, logs, config.telemetry.log_quota_bytes)}
+    if config.worker.vllm_zygote:
+        beside["zygote"] = partial(keep_zygote, python_of(config.worker.vllm), commands, zygote_at)
     if joining.tunnel:
         beside["tunnels"] = _dialer(joining, joiner, listening).run
 
@@ -177,7 +180,7 @@ def _machine_reader(
             read_gpus,
             weights,
             engines=found,
-            max_memory_bytes=config.worker_memory_bytes,
+            max_memory_bytes=config.worker.worker_memory_bytes,
             disk=config.state_dir,
         )
 
@@ -218,8 +221,8 @@ def found_engines(config: Config) -> frozenset[EngineKind]:
     able = {
         EngineKind.COMMAND: True,
         EngineKind.LLAMACPP: importlib.util.find_spec("xllamacpp") is not None,
-        EngineKind.VLLM: shutil.which(config.vllm) is not None,
-        EngineKind.WAN: config.redis_url is not None
+        EngineKind.VLLM: shutil.which(config.worker.vllm) is not None,
+        EngineKind.WAN: config.redis.redis_url is not None
         and all(importlib.util.find_spec(name) for name in ("torch", "diffusers")),
     }
     return frozenset(kind for kind, can in able.items() if can)
@@ -243,7 +246,7 @@ def _gang_program(config: Config, home: Path, found: frozenset[EngineKind]) -> G
     shutil.rmtree(run_dir, ignore_errors=True)
     run_dir.mkdir(parents=True)
     write_private(home / "config.json", json.dumps(dump(config), indent=1))
-    return GangProgram(home / "config.json", run_dir, config.drain_s)
+    return GangProgram(home / "config.json", run_dir, config.gangs.drain_s)
 
 
 def _planner(

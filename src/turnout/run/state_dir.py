@@ -34,8 +34,8 @@ def make_writable(state_dir: Path) -> None:
 async def find_webhook_secret(config: Config, store: WebhookSecretStore) -> str:
     """What webhooks of tenants without a secret of their own are signed with: configured, or made once for the service,
     wherever its manager runs. A copy lies in the state directory for those who verify."""
-    if config.webhook_secret:
-        return config.webhook_secret
+    if config.tasks.webhook_secret:
+        return config.tasks.webhook_secret
     path = config.state_dir / "webhook-secret"
     here = path.read_text() if path.exists() else ""  # earlier versions kept it there alone
     secret = await store.of_service(here or secret_of(secrets.token_bytes(32)))

@@ -84,8 +84,10 @@ def embedded_redis_dir(config: Config) -> Path:
 
 def find_redis_url(config: Config) -> str:
     """The configured server, or the embedded one that `turnout up` runs on this state directory."""
-    if config.redis_url:
-        return with_passwords(config.redis_url, config.redis_password, config.redis_sentinel_password)
+    if config.redis.redis_url:
+        return with_passwords(
+            config.redis.redis_url, config.redis.redis_password, config.redis.redis_sentinel_password
+        )
     from turnout.store.valkey import redis_url
 
     password = embedded_redis_dir(config) / "password"
@@ -99,10 +101,12 @@ def find_redis_url(config: Config) -> str:
 
 def new_stores(config: Config) -> Stores:
     """Connects to nothing yet."""
-    link = RedisConnection(find_redis_url(config), config.redis_prefix, config.accept_after)
-    blobs = open_blobs(config.blobs or str(config.state_dir / "objects"), config.blobs_endpoint)
-    spans = OtlpSpans(config.traces_endpoint) if config.traces_endpoint else None
-    return stores_on(link, blobs, config.retention_s, spans)
+    link = RedisConnection(find_redis_url(config), config.redis.redis_prefix, config.redis.accept_after)
+    blobs = open_blobs(
+        config.objects.blobs or str(config.state_dir / "objects"), config.objects.blobs_endpoint
+    )
+    spans = OtlpSpans(config.telemetry.traces_endpoint) if config.telemetry.traces_endpoint else None
+    return stores_on(link, blobs, config.tasks.retention_s, spans)
 
 
 def stores_on(
@@ -143,8 +147,8 @@ def stores_on(
 
 
 async def find_url_signer(config: Config, stores: Stores) -> UrlSigner:
-    base = (config.public_url or "").rstrip("/")
-    return UrlSigner(await stores.shares.url_secret(), base, config.url_ttl_s)
+    base = (config.gateway.public_url or "").rstrip("/")
+    return UrlSigner(await stores.shares.url_secret(), base, config.tasks.url_ttl_s)
 
 
 @asynccontextmanager
@@ -158,7 +162,7 @@ async def open_stores(config: Config) -> AsyncGenerator[Stores]:
 
 @asynccontextmanager
 async def open_connection(config: Config) -> AsyncGenerator[RedisConnection]:
-    link = RedisConnection(find_redis_url(config), config.redis_prefix, config.accept_after)
+    link = RedisConnection(find_redis_url(config), config.redis.redis_prefix, config.redis.accept_after)
     try:
         yield link
     finally:

@@ -11,7 +11,7 @@ from typing import Any, cast
 import uvicorn
 
 from turnout.errors import Misconfigured
-from turnout.run.config import Config
+from turnout.gateway.gateway_settings import GatewaySettings
 from turnout.telemetry.log import get_log
 
 _CHECK_EVERY_S = 1.0
@@ -29,13 +29,13 @@ def client_tls(ca_file: Path | None) -> ssl.SSLContext:
     return context
 
 
-def server_tls(config: Config) -> "ServerTls | None":
+def server_tls(settings: GatewaySettings) -> "ServerTls | None":
     """Raises Misconfigured when the files cannot be used."""
-    if config.tls_cert is None:
-        if config.tls_key is not None:
+    if settings.tls_cert is None:
+        if settings.tls_key is not None:
             raise Misconfigured("tls_key goes with tls_cert")
         return None
-    return ServerTls(config.tls_cert, config.tls_key or config.tls_cert, time.monotonic)
+    return ServerTls(settings.tls_cert, settings.tls_key or settings.tls_cert, time.monotonic)
 
 
 def certificate_expiry(cert: Path | None) -> float | None:

@@ -10,11 +10,11 @@ from redis.backoff import NoBackoff
 from redis.exceptions import NoPermissionError, RedisError, ResponseError
 
 from turnout.errors import Unavailable
-from turnout.run.config import AcceptAfter
 from turnout.store.key_names import KeyNames
 from turnout.store.mending_client import MendingClient
 from turnout.store.redis_pool import WaitingPool, WaitingSentinelPool
 from turnout.store.server_url import read_sentinel_url
+from turnout.store.store_settings import AcceptAfter
 from turnout.telemetry.log import get_log
 
 log = get_log()

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from turnout.errors import Conflict, InvalidRequest, Limited, NotFound, OverBudget, Unavailable
 from turnout.fleet.catalog import Catalog
 from turnout.fleet.video_model_rules import Model
-from turnout.run.config import Config
 from turnout.store.object_store import Blobs
 from turnout.store.outbound import Outbound
 from turnout.tasks.data_urls import from_data_url
@@ -21,6 +20,7 @@ from turnout.tasks.object_keys import input_image
 from turnout.tasks.submission_headers import SubmissionHeaders
 from turnout.tasks.task_log import TaskLog
 from turnout.tasks.task_rules import Idempotency, Task, TaskId, TenantId
+from turnout.tasks.task_settings import TaskSettings
 from turnout.tasks.video_body import VideoBody
 from turnout.tasks.video_json import RemixRequest, VideoRequest
 from turnout.tasks.video_rules import ImageUse, RequestedVideo, VideoSpec, settle
@@ -44,7 +44,8 @@ class Submissions:
     """`refusal` says why a model cannot be served now; None when it can, or may be soon. `fetcher` calls addresses that
     users name."""
 
-    config: Config
+    settings: TaskSettings
+    max_body_bytes: int
     tasks: TaskLog
     blobs: Blobs
     images: ImagePool
@@ -135,7 +136,7 @@ class Submissions:
             spec=spec,
             created_at=self.now(),
             priority=headers.priority,
-            max_attempts=self.config.max_attempts,
+            max_attempts=self.settings.max_attempts,
             webhook_url=webhook_url,
             traceparent=headers.traceparent,
             name=name,
@@ -150,7 +151,7 @@ class Submissions:
         if frame is not None:
             await self.blobs.put(kept, frame, "image/png")
         try:
-            accepted, position = await self.tasks.submit_in_line(task, self.config.limits, idempotency)
+            accepted, position = await self.tasks.submit_in_line(task, self.settings.limits, idempotency)
         except (Conflict, Limited, NotFound):
             # Only a clear refusal: when Redis did not answer, the task may well have been accepted.
             if frame is not None:
@@ -177,16 +178,15 @@ class Submissions:
                 await self.fetcher.check(url)
 
     async def _frame(self, image: _ImageSource, spec: VideoSpec, tenant: TenantId) -> bytes:
-        config = self.config
         source, param = image.source, image.param
         if isinstance(source, str):
             if source.startswith("data:"):
                 source = from_data_url(source, param)
             else:
                 with _blaming(param, source):
-                    source = await self.fetcher.get(source, config.max_body_bytes)
+                    source = await self.fetcher.get(source, self.max_body_bytes)
         try:
-            size = FrameSize(spec.width, spec.height, config.max_image_pixels)
+            size = FrameSize(spec.width, spec.height, self.settings.max_image_pixels)
             return await self.images.fit(source, size, tenant)
         except InvalidRequest as err:
             err.param = param

@@ -79,7 +79,7 @@ async def _shown(gateway: Gateway, task: Task, base_url: str, position: int | No
     urls = gateway.urls if gateway.urls.base else _with_base(gateway.urls, base_url)
     return video_of(
         task,
-        gateway.config.retention_s,
+        gateway.config.tasks.retention_s,
         position=position,
         eta_s=eta_s,
         waiting=waiting,
@@ -149,7 +149,7 @@ async def _answer_at(gateway: Gateway, task: Task, position: int | None, request
 async def create(
     request: Request, key: UserDep, gateway: GatewayDep, headers: SubmissionHeadersDep
 ) -> Response:
-    body = await read_video_body(request, gateway.config.max_body_bytes)
+    body = await read_video_body(request, gateway.config.gateway.max_body_bytes)
     task, position = await gateway.submissions.create(body, key, headers)
     return await _answer_at(gateway, task, position, request)
 
@@ -164,7 +164,7 @@ async def create(
 async def generate(
     request: Request, key: UserDep, gateway: GatewayDep, headers: SubmissionHeadersDep
 ) -> TaskStarted:
-    body = await read_video_body(request, gateway.config.max_body_bytes)
+    body = await read_video_body(request, gateway.config.gateway.max_body_bytes)
     task, _ = await gateway.submissions.create(body, key, headers)
     return TaskStarted(task_id=task.name or task.id)
 

@@ -73,7 +73,7 @@ async def _scraper(
     request: Request, gateway: GatewayDep, caller: Annotated[Key | None, Depends(_maybe_caller)]
 ) -> None:
     """Anyone, unless `metrics_auth` is set."""
-    if gateway.config.metrics_auth:
+    if gateway.config.telemetry.metrics_auth:
         key = await _caller(request, caller)
         if key.role is not Role.METRICS and key.role is not Role.ADMIN:
             raise Forbidden("Only a key of the role metrics or admin may do this.", code="role_not_allowed")

@@ -12,13 +12,13 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 from turnout.errors import Forbidden, InvalidRequest, Misconfigured, Unauthorized, Unavailable
-from turnout.run.config import OidcSettings
 from turnout.store.address_rules import is_safe_issuer_url
 from turnout.store.outbound import Outbound
 from turnout.tasks.task_rules import TenantId
 from turnout.telemetry.log import get_log
 from turnout.tenants.key_json import TENANT
 from turnout.tenants.key_rules import Key, Role, login_key
+from turnout.tenants.tenant_settings import OidcSettings
 
 if TYPE_CHECKING:
     from jwt import PyJWK

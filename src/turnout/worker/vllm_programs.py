@@ -12,23 +12,23 @@ from turnout.engines.servers import vllm
 from turnout.engines.servers.engine_servers import Program
 from turnout.errors import Misconfigured
 from turnout.processes.process import Commands
-from turnout.run.config import Config
 from turnout.telemetry.log import get_log
 from turnout.worker import zygote
+from turnout.worker.worker_settings import WorkerSettings
 
 _PAUSE_S = 5.0
 
 log = get_log()
 
 
-def vllm_program(config: Config, kept_at: Path, gpus: bool) -> Program:
-    offline = {} if config.worker_downloads else {"HF_HUB_OFFLINE": "1"}
-    if config.vllm_zygote:
+def vllm_program(settings: WorkerSettings, traces_endpoint: str | None, kept_at: Path, gpus: bool) -> Program:
+    offline = {} if settings.worker_downloads else {"HF_HUB_OFFLINE": "1"}
+    if settings.vllm_zygote:
         program = zygote_program(kept_at, gpus)
     else:
-        program = Program((config.vllm, "serve"), guarded(os.environ))
+        program = Program((settings.vllm, "serve"), guarded(os.environ))
     program = replace(program, environ={**program.environ, **offline})
-    return traced(program, config.traces_endpoint, os.environ) if config.traces_endpoint else program
+    return traced(program, traces_endpoint, os.environ) if traces_endpoint else program
 
 
 def traced(program: Program, endpoint: str, environ: Mapping[str, str]) -> Program:

@@ -66,7 +66,7 @@ def check_disk(state_dir: Path) -> Finding:
 def check_state_size(config: Config) -> Finding:
     """What lies in the state directory, by folder, and how much may."""
     sizes, whole = _sizes(config.state_dir)
-    total, quota = sum(sizes.values()), config.state_quota_bytes
+    total, quota = sum(sizes.values()), config.telemetry.state_quota_bytes
     parts = ", ".join(f"{name} {size / GIB:.2f}" for name, size in sorted(sizes.items()) if size >= 2**20)
     detail = f"{'' if whole else 'at least '}{total / GIB:.2f} GiB" + (f" ({parts})" if parts else "")
     if quota is None:

@@ -49,7 +49,9 @@ def check_engines(config: Config) -> Iterator[Finding]:
             case EngineKind.LLAMACPP:
                 missing = None if installed_version("xllamacpp") else "pip install 'turnout[chat]'"
             case EngineKind.VLLM:
-                missing = None if shutil.which(config.vllm) else "install vLLM, or set `vllm` to its program"
+                missing = (
+                    None if shutil.which(config.worker.vllm) else "install vLLM, or set `vllm` to its program"
+                )
             case _:
                 absent = [m.command[0] for m in models if m.command and not shutil.which(m.command[0])]
                 missing = f"install {', '.join(absent)}" if absent else None

@@ -19,10 +19,11 @@ from turnout.cli.doctor.machine_checks import installed_version
 from turnout.cli.formatting import duration
 from turnout.cli.options import Common
 from turnout.errors import Misconfigured, TurnoutError, Unavailable
-from turnout.run.config import AcceptAfter, Config
+from turnout.run.config import Config
 from turnout.run.stores import find_redis_url
 from turnout.store.object_store import open_blobs
 from turnout.store.server_facts import ServerFacts, read_server_facts
+from turnout.store.store_settings import AcceptAfter
 from turnout.telemetry.health_json import HealthAnswer, Readiness
 
 MIN_REDIS = 7
@@ -34,7 +35,7 @@ AnswerT = TypeVar("AnswerT", bound=BaseModel)
 
 
 def check_redis(config: Config) -> Iterator[Finding]:
-    if config.redis_url is None:
+    if config.redis.redis_url is None:
         yield _check_embedded()
         yield check_clock(None)
         return
@@ -44,7 +45,7 @@ def check_redis(config: Config) -> Iterator[Finding]:
         yield Finding("redis", False, err.message, "start it, or mend redis_url (`turnout config`)")
         yield check_clock(None)
         return
-    yield _check_durability(facts, config.accept_after)
+    yield _check_durability(facts, config.redis.accept_after)
     yield check_clock(facts.clock)
 
 
@@ -105,17 +106,17 @@ def check_clock(redis_clock: float | None) -> Finding:
 
 
 def check_port(config: Config) -> Finding:
-    family = socket.AF_INET6 if ":" in config.host else socket.AF_INET
-    place = f"{config.host}:{config.port}"
+    family = socket.AF_INET6 if ":" in config.gateway.host else socket.AF_INET
+    place = f"{config.gateway.host}:{config.gateway.port}"
     with socket.socket(family) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            probe.bind((config.host, config.port))
+            probe.bind((config.gateway.host, config.gateway.port))
             return Finding("port", True, f"{place} is free")
         except OSError as err:
             reason = err.strerror or str(err)
-    wildcard = config.host in ("0.0.0.0", "::")
-    url = f"http://{'127.0.0.1' if wildcard else config.host}:{config.port}"
+    wildcard = config.gateway.host in ("0.0.0.0", "::")
+    url = f"http://{'127.0.0.1' if wildcard else config.gateway.host}:{config.gateway.port}"
     status, answer = get(HealthAnswer, url, "/health")
     if status == 200 and answer is not None and "version" in answer.model_fields_set:
         return Finding("port", True, f"{place}: Turnout is there")
@@ -142,12 +143,14 @@ def check_server(common: Common) -> Finding:
 
 def check_blobs(config: Config) -> Iterator[Finding]:
     """Whether an S3 store answers and allows a listing; a directory was checked with the state directory."""
-    if config.blobs is None or not config.blobs.startswith("s3://"):
+    if config.objects.blobs is None or not config.objects.blobs.startswith("s3://"):
         return
 
     async def list_once() -> None:
         async with asyncio.timeout(QUICK_S):
-            async for _ in open_blobs(str(config.blobs), config.blobs_endpoint).list("tasks/none/"):
+            async for _ in open_blobs(str(config.objects.blobs), config.objects.blobs_endpoint).list(
+                "tasks/none/"
+            ):
                 break
 
     try:
@@ -155,10 +158,13 @@ def check_blobs(config: Config) -> Iterator[Finding]:
     except (TurnoutError, TimeoutError) as err:
         reason = str(err) or f"no answer within {duration(QUICK_S)}"
         yield Finding(
-            "objects", False, f"{config.blobs}: {reason}", "mend blobs, blobs_endpoint or the AWS_* variables"
+            "objects",
+            False,
+            f"{config.objects.blobs}: {reason}",
+            "mend blobs, blobs_endpoint or the AWS_* variables",
         )
         return
-    yield Finding("objects", True, f"{config.blobs} answers")
+    yield Finding("objects", True, f"{config.objects.blobs} answers")
 
 
 def get(

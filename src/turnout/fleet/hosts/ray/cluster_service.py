@@ -14,7 +14,7 @@ from turnout.errors import Misconfigured, Unavailable
 from turnout.fleet.hosts.ray.manager_actor import end_manager, find_manager, ray, terms_of
 from turnout.fleet.hosts.ray.ray_identity import OURS, namespace_of, service_of
 from turnout.fleet.hosts.ray.serve_app import build_app, our_applications
-from turnout.fleet.hosts.ray.shared_storage import has_shared_objects, refuse_local
+from turnout.fleet.hosts.ray.shared_storage import refuse_local
 from turnout.processes.local_parts import DISMISSED
 from turnout.run.config import Config
 from turnout.run.signals import on_stop
@@ -106,7 +106,7 @@ def run_app(config: Config) -> None:
     elsewhere = {n["NodeManagerAddress"] for n in ray.nodes() if n["Alive"]} - {here, "127.0.0.1"}
     refuse_local(config, elsewhere)
     serve.start(proxy_location="Disabled")
-    app = build_app(config, objects_at=None if has_shared_objects(config) else here)
+    app = build_app(config, objects_at=None if config.objects.shared else here)
     serve.run(app, name=namespace_of(config), route_prefix=None)
 
 
@@ -123,7 +123,7 @@ def _refuse_another_service(config: Config) -> None:
         terms = terms_of(manager) if manager else None
         if terms and terms.service != service_of(config):
             raise Misconfigured(
-                f"a service with the prefix {config.redis_prefix} and another Redis runs on this cluster: {hint}"
+                f"a service with the prefix {config.redis.redis_prefix} and another Redis runs on this cluster: {hint}"
             )
 
 

@@ -22,10 +22,10 @@ async def run_gang_job(config: Config, duties: RankDuties, address: str | None) 
     """The verdict on the task, if it is for one. `address` None starts a cluster here."""
     await asyncio.to_thread(connect, address)
     model = config.model(duties.model)
-    group = ray.util.placement_group([dict(b) for b in gang_bundles(model)], strategy=config.ray_strategy)
-    terms = RankTerms(model.ranks, rank_bundle(model), config.ray_place_s)
+    group = ray.util.placement_group([dict(b) for b in gang_bundles(model)], strategy=config.ray.ray_strategy)
+    terms = RankTerms(model.ranks, rank_bundle(model), config.ray.ray_place_s)
     ranks = RayRanks(duties.gang, group, terms, partial(be_rank, config, duties, None), own_gpu_name)
-    orders = gang_orders(config, duties.model, duties.gang)
+    orders = gang_orders(config.gangs, model, duties.gang)
     async with open_stores(config) as stores:
         supervisor = GangSupervisor(orders, ranks, stores.queue)
         on_stop(supervisor.stop)  # after Ray, which sets a handler of its own

@@ -42,7 +42,7 @@ class VideoGenerator:
         if group is None:
             raise Misconfigured("a gang on Ray needs a placement group")
         self.gang = GangId(f"{gang_prefix(model, slot)}{secrets.token_hex(3)}")
-        start_logging(config.log_level, role="gang", gang=self.gang, model=model)
+        start_logging(config.telemetry.log_level, role="gang", gang=self.gang, model=model)
         found = config.model(model)
         self._config = config
         self._slot = slot
@@ -51,11 +51,11 @@ class VideoGenerator:
         self._ranks = RayRanks(
             self.gang,
             group,
-            RankTerms(found.ranks, rank_bundle(found), config.ray_place_s),
+            RankTerms(found.ranks, rank_bundle(found), config.ray.ray_place_s),
             partial(be_rank, config, RankDuties(model, self.gang), objects_at),
             own_gpu_name,
         )
-        self._orders = gang_orders(config, model, self.gang)
+        self._orders = gang_orders(config.gangs, found, self.gang)
         self._supervisor: GangSupervisor | None = None
         self._running = asyncio.get_running_loop().create_task(self._run(), name=self.gang)
 
@@ -117,7 +117,7 @@ class VideoGenerator:
         if self._supervisor is not None:
             self._supervisor.stop()
         try:
-            async with asyncio.timeout(self._config.drain_s + 5):
+            async with asyncio.timeout(self._config.gangs.drain_s + 5):
                 with contextlib.suppress(Exception):  # it is leaving; why it was unwell stands in its log
                     await self._running
         except TimeoutError:
@@ -134,11 +134,11 @@ def be_rank(
 ) -> None:
     """The whole life of a rank, on a thread of its actor."""
     refuse_rank(objects_at, assignment.address)
-    os.environ.update(socket_variables(os.environ, config.ray_interface, assignment.address))
+    os.environ.update(socket_variables(os.environ, config.ray.ray_interface, assignment.address))
     from turnout.run.run_rank import serve_rank
 
     start_logging(
-        config.log_level,
+        config.telemetry.log_level,
         role="rank",
         gang=duties.gang,
         rank=assignment.rank,

@@ -90,10 +90,10 @@ class GangScheduler:
             ],
             resident_s=_resident_s(gangs, now),
             kept_warm=[m.name for m in self._config.models_on_ray if m.min_replicas],
-            turn_s=self._config.ray_turn_s,
+            turn_s=self._config.ray.ray_turn_s,
             now=now,
         )
-        for name in turns.misfits(now, self._config.ray_fit_s):
+        for name in turns.misfits(now, self._config.ray.ray_fit_s):
             await self._refuse(self._config.model(name), nodes)
         if turns.yielding is not None and turns.yielding != before.yielding:
             log.info("turn over", model=turns.yielding, waiting=sorted(turns.waiting_since))
@@ -160,7 +160,7 @@ class GangScheduler:
 
     @property
     def _strategy(self) -> Strategy:
-        return self._config.ray_strategy
+        return self._config.ray.ray_strategy
 
     async def _queue(self, model: Model, gangs: dict[GangId, GangReport]) -> QueueState:
         figures = await self._stores.backlog.figures(model.name)
@@ -170,7 +170,7 @@ class GangScheduler:
 
     async def _refuse(self, model: Model, nodes: Sequence[Resources]) -> None:
         why = misfit_reason(model, nodes, self._strategy)
-        failure = TaskFailure("unplaceable", f"{why}, and it got no more in {self._config.ray_fit_s:g} s")
+        failure = TaskFailure("unplaceable", f"{why}, and it got no more in {self._config.ray.ray_fit_s:g} s")
         for task in await self._stores.backlog.unfinished(model.name, 0.0):
             try:
                 await self._stores.tasks.apply(task, Expired(time.time(), failure))

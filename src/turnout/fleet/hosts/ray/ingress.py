@@ -57,11 +57,11 @@ class APIEntrypoint:
     """Waits for the manager's deployment. Its app is made where it runs, by `__serve_build_asgi_app__`."""
 
     async def __init__(self, config: Config, manager: Any) -> None:
-        start_logging(config.log_level, role="gateway")
+        start_logging(config.telemetry.log_level, role="gateway")
         self._config = config
         self._wires = new_stores(config)
-        self._prober = Outbound(True, reach=WORKERS, tls=client_tls(config.ca_file))
-        self._fetcher = Outbound(config.allow_private_urls)
+        self._prober = Outbound(True, reach=WORKERS, tls=client_tls(config.outbound.ca_file))
+        self._fetcher = Outbound(config.outbound.allow_private_urls)
         self._gateway: Gateway | None = None
         self._chat: RelaySocket | None = None
         await declare(
@@ -71,7 +71,9 @@ class APIEntrypoint:
 
     def __serve_build_asgi_app__(self) -> Any:
         gangs = GangsByRay(namespace_of(self._config), self._wires.gangs)
-        relay = replace(relay_settings(self._config), cors_origins=frozenset())  # the app answers for these
+        relay = replace(
+            relay_settings(self._config.gateway), cors_origins=frozenset()
+        )  # the app answers for these
         self._gateway = gateway = gateway_on(
             self._config, self._wires, self._fetcher, self._prober, relay, self._urls, gangs
         )

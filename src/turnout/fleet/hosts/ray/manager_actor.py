@@ -106,7 +106,7 @@ class ManagerActor:
         self._thread.join(_ANSWER_S)
 
     def _run(self) -> None:
-        start_logging(self._config.log_level, role="manager")
+        start_logging(self._config.telemetry.log_level, role="manager")
         try:
             self._loop.run_until_complete(self._work())
         except Exception:
@@ -118,7 +118,7 @@ class ManagerActor:
         async with open_stores(self._config) as stores, asyncio.TaskGroup() as group:
             scheduler = GangScheduler(self._config, stores)
             looking = group.create_task(self._look(scheduler), name="look")
-            metrics = RayMetrics(stores, self._config.gpu_prices)
+            metrics = RayMetrics(stores, self._config.costs.gpu_prices)
             loops = BackgroundLoops({"ray metrics": metrics.tell, "event tail": metrics.observe})
             kept = {"serve application": self._be_kept}
             async with loops.running():
@@ -127,7 +127,7 @@ class ManagerActor:
 
     async def _be_kept(self) -> None:
         """Ends when nobody keeps it any more: `/ready` tells of loops that end."""
-        while time.monotonic() - self._kept < _MISSED_CHECKS * self._config.ray_health_period_s:
+        while time.monotonic() - self._kept < _MISSED_CHECKS * self._config.ray.ray_health_period_s:
             await asyncio.sleep(_LOOK_EVERY_S)
         raise Unavailable(f"The Serve application {self._terms.app} is gone: no gang is started.")
 
@@ -172,7 +172,7 @@ def ensure_manager(config: Config, terms: ManagerTerms) -> Any:
             max_task_retries=-1,
             max_concurrency=8,
             num_cpus=0,
-            label_selector=dict(config.ray_manager_labels),
+            label_selector=dict(config.ray.ray_manager_labels),
         )
         .remote(config, terms)
     )

@@ -51,7 +51,7 @@ class ManagerTerms:
 def namespace_of(config: Config) -> str:
     """Ray's namespace of a service's manager, and the name of the application that `turnout up` deploys: services with
     different prefixes share a cluster."""
-    return OURS if config.redis_prefix == OURS else f"{OURS}-{config.redis_prefix}"
+    return OURS if config.redis.redis_prefix == OURS else f"{OURS}-{config.redis.redis_prefix}"
 
 
 def mark_of(config: Config) -> dict[str, str]:
@@ -74,8 +74,8 @@ def manager_terms(config: Config, app: str) -> ManagerTerms:
 
 def service_of(config: Config) -> str:
     """The same for all configurations of one service: it is known by its Redis and its prefix. No secret is in it."""
-    url = url_parts(config.redis_url or f"unix://{config.state_dir}")
-    return _digest([url.netloc.rpartition("@")[2], url.path, config.redis_prefix])
+    url = url_parts(config.redis.redis_url or f"unix://{config.state_dir}")
+    return _digest([url.netloc.rpartition("@")[2], url.path, config.redis.redis_prefix])
 
 
 def manager_version(config: Config) -> str:

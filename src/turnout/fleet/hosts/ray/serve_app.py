@@ -41,7 +41,7 @@ class ManagerKeeper:
     """Makes the detached manager and answers for its health, so that `serve status` tells of it."""
 
     async def __init__(self, config: Config, reread: Callable[[], Config] | None, *gangs: Any) -> None:
-        start_logging(config.log_level, role="keeper")
+        start_logging(config.telemetry.log_level, role="keeper")
         self._config = config
         self._reread = reread
         self._app: str = serve.get_replica_context().app_name
@@ -102,7 +102,7 @@ def build_app(
     keeper = serve.deployment(ManagerKeeper).options(
         name=KEEPER,
         num_replicas=1,
-        ray_actor_options=_light(config.ray_manager_labels),
+        ray_actor_options=_light(config.ray.ray_manager_labels),
         user_config=mark_of(config),
         **_health(config),
     )
@@ -118,7 +118,7 @@ def entrypoint(config: Config, manager: Any) -> Any:
         name=APIEntrypoint.__name__,
         num_replicas=1,
         max_ongoing_requests=1000,
-        ray_actor_options=_light(config.ray_ingress_labels),
+        ray_actor_options=_light(config.ray.ray_ingress_labels),
         **_health(config),
     )
     return _versioned(gateway, ingress_version(config)).bind(config, manager)
@@ -141,8 +141,8 @@ def deploy_gang(config: Config, model: Model, slot: int, objects_at: str | None)
         ),
         ray_actor_options={"num_cpus": LEADER["CPU"]},
         placement_group_bundles=[dict(bundle) for bundle in gang_bundles(model)],
-        placement_group_strategy=config.ray_strategy,
-        graceful_shutdown_timeout_s=config.drain_s + 15.0,
+        placement_group_strategy=config.ray.ray_strategy,
+        graceful_shutdown_timeout_s=config.gangs.drain_s + 15.0,
         graceful_shutdown_wait_loop_s=0.2,
         **_health(config),
     )
@@ -162,8 +162,8 @@ def _light(labels: Mapping[str, str]) -> dict[str, Any]:
 
 def _health(config: Config) -> dict[str, float]:
     return {
-        "health_check_period_s": config.ray_health_period_s,
-        "health_check_timeout_s": config.ray_health_timeout_s,
+        "health_check_period_s": config.ray.ray_health_period_s,
+        "health_check_timeout_s": config.ray.ray_health_timeout_s,
     }
 
 

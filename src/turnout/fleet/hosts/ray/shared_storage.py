@@ -9,28 +9,24 @@ _LOOPBACK = "127.0.0.1"  # of a cluster of one machine
 _SHARE = "set blobs to s3://bucket/prefix; or to a directory that all nodes mount at the same path, and blobs_shared to true"
 
 
-def has_shared_objects(config: Config) -> bool:
-    return config.blobs_shared or (config.blobs or "").startswith("s3://")
-
-
 def refuse_local(config: Config, elsewhere: Collection[str]) -> None:
     """`elsewhere` are the addresses of nodes on other machines; what lies on this one alone is of no use to them."""
     if not elsewhere:
         return
     others = f"nodes on other machines ({', '.join(sorted(elsewhere))})"
-    if (config.redis_url or "unix:").startswith("unix:"):
+    if (config.redis.redis_url or "unix:").startswith("unix:"):
         raise Misconfigured(
             f"{others} cannot reach the embedded Redis: give a --redis-url that all of them reach"
         )
-    if not has_shared_objects(config):
+    if not config.objects.shared:
         raise Misconfigured(f"{others} do not have the directory of videos: {_SHARE}")
 
 
 def refuse_local_anywhere(config: Config) -> None:
     """For an application that may be built and run on any node, also on those that are yet to come."""
-    if not config.redis_url:
+    if not config.redis.redis_url:
         raise Misconfigured("on Ray every node needs the same Redis: set redis_url")
-    if not has_shared_objects(config):
+    if not config.objects.shared:
         raise Misconfigured(f"on Ray every node needs the same objects: {_SHARE}")
 
 

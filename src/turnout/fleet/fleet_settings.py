@@ -1,0 +1,51 @@
+"""Settings of the manager: how long replicas stay, and how jobs for tasks are made on Kubernetes."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, cast
+
+from pydantic import ConfigDict
+
+from turnout.setting_types import SomeSeconds
+
+
+@dataclass(frozen=True, slots=True)
+class GangPods:
+    """The pods of a model's gangs: how many, and the template (`metadata`, `spec`) of each."""
+
+    __pydantic_config__ = ConfigDict(extra="forbid")
+
+    template: Mapping[str, Any]
+    pods: int = 1
+
+    def __post_init__(self) -> None:
+        spec: Any = self.template.get("spec")
+        if not isinstance(spec, Mapping) or not cast("Mapping[str, Any]", spec).get("containers"):
+            raise ValueError("a template has a spec with containers")
+        if self.pods < 1:
+            raise ValueError("a gang has one pod at least")
+
+
+@dataclass(frozen=True, slots=True)
+class KubernetesJobs:
+    """How the manager makes jobs for models whose runner is `job`. `gangs` says the pods of each model, `*` those of all
+    others; `launcher` tells one installation's jobs from another's; `owner` is a ConfigMap with which the jobs go."""
+
+    __pydantic_config__ = ConfigDict(extra="forbid")
+
+    gangs: Mapping[str, GangPods]
+    kind: Literal["job", "pytorchjob", "rayjob"] = "pytorchjob"
+    namespace: str | None = None
+    launcher: str = "turnout"
+    owner: str | None = None
+    deadline_s: int = 7200
+    ttl_s: int = 600
+    pending_s: float = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class FleetSettings:
+    """`min_resident_s` is how long a replica stays, whoever waits for its room."""
+
+    min_resident_s: SomeSeconds = 30.0
+    kubernetes_jobs: KubernetesJobs | None = None

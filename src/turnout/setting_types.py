@@ -1,0 +1,15 @@
+"""The kinds of values that settings have, and what is refused of each."""
+
+from typing import Annotated, TypeAlias
+
+from pydantic import Field
+
+Seconds: TypeAlias = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+SomeSeconds: TypeAlias = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Count: TypeAlias = Annotated[int, Field(gt=0)]
+Limit: TypeAlias = Annotated[int, Field(ge=0)]
+Price: TypeAlias = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Port: TypeAlias = Annotated[int, Field(ge=0, le=65535)]
+Share: TypeAlias = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
+SECRET = {"secret": True}
+"""Metadata of a setting that is never shown."""

@@ -1,0 +1,52 @@
+"""Settings of who may ask for what, and of what it costs."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Annotated
+
+from pydantic import ConfigDict, Field
+
+from turnout.setting_types import SECRET, Price
+from turnout.store.address_rules import is_safe_issuer_url
+from turnout.tenants.budget_rules import Budget
+from turnout.tenants.key_rules import Role
+
+
+@dataclass(frozen=True, slots=True)
+class OidcSettings:
+    """Whose tokens are taken beside keys. `roles` gives the role for a value of `role_claim`; a token with none of them has
+    `default_role`, and is refused if that is None."""
+
+    __pydantic_config__ = ConfigDict(extra="forbid")
+
+    issuer: str
+    audience: str
+    tenant_claim: str = "tenant"
+    role_claim: str = "roles"
+    roles: Mapping[str, Role] = field(default_factory=dict[str, Role])
+    default_role: Role | None = Role.USER
+
+    def __post_init__(self) -> None:
+        if Role.WORKER in (self.default_role, *self.roles.values()):
+            raise ValueError("a worker joins with a key: no login can have the role worker")
+        if not is_safe_issuer_url(self.issuer):
+            raise ValueError("the issuer is not an https URL (http is for this machine alone)")
+
+
+@dataclass(frozen=True, slots=True)
+class AccessSettings:
+    """`no_auth` needs no key on loopback; `open_key` is the token that requests then count as having, and `turnout up`
+    sets it."""
+
+    no_auth: bool = False
+    open_key: str | None = field(default=None, metadata=SECRET)
+    oidc: OidcSettings | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CostSettings:
+    """`gpu_prices` are by kind of GPU, an hour, in `currency`; `budgets` by tenant, `*` for all others."""
+
+    gpu_prices: Mapping[str, Price] = field(default_factory=dict[str, float])
+    budgets: Mapping[str, Budget] = field(default_factory=dict[str, Budget])
+    currency: Annotated[str, Field(pattern=r"^[A-Za-z]{3}$")] = "USD"

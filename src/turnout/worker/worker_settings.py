@@ -1,0 +1,21 @@
+"""Settings of a worker: what this machine runs, and with which programs."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from turnout.fleet.serving import EngineKind
+from turnout.setting_types import Count
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerSettings:
+    """`worker_memory_bytes` bounds what this machine's replicas may take together."""
+
+    worker_memory_bytes: Count | None = None
+    worker_engines: tuple[EngineKind, ...] | None = None
+    worker_commands: tuple[str, ...] = ()
+    worker_weights_dirs: tuple[Path, ...] | None = None
+    worker_downloads: bool = True
+    allow_registered_commands: bool = False
+    vllm: str = "vllm"
+    vllm_zygote: bool = False
