@@ -205,7 +205,7 @@ def test_budgets_are_set_listed_and_removed(turnout: Cli) -> None:
         == "typed may spend 100 a month\n"
     )
     (row,) = [row for row in turnout("budgets", "list").out.splitlines() if row.startswith("typed ")]
-    assert row.split() == ["typed", "100.00", "USD", "-", "no", "admin"]
+    assert row.split() == ["typed", "100.00", "USD", "-", "-", "no", "admin"]
     (shown,) = [b for b in told(turnout, "budgets", "list")["data"] if b["tenant"] == "typed"]
     assert (shown["month"], shown["soft"], shown["hard"]) == (100.0, 0.8, False)
     assert turnout("budgets", "remove", "typed").out == "typed: budget removed\n"

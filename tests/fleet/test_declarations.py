@@ -77,11 +77,11 @@ def by_command_line(monkeypatch: pytest.MonkeyPatch, *args: str) -> dict[str, An
     """What the command sends."""
     sent: list[dict[str, Any]] = []
 
-    def register(client: ApiClient, body: dict[str, Any]) -> dict[str, Any]:
-        sent.append(body)
+    def register(client: ApiClient, *path: str, body: dict[str, Any], params: None) -> dict[str, Any]:
+        sent.append({name: value for name, value in body.items() if value is not None})
         return {}
 
-    monkeypatch.setattr(ApiClient, "register_model", register)
+    monkeypatch.setattr(ApiClient, "call", register)
     done = CliRunner().invoke(app, ["models", "register", *args, "--url", "http://nowhere", "--key", "k"])
     assert done.exit_code == 0, done.output
     return json.loads(json.dumps(sent[0]))

@@ -26,8 +26,8 @@ def audit(
     from turnout.cli.server_answers import read
     from turnout.tenants.audit_json import AuditPage
 
-    with common.client() as client:
-        entries = read(AuditPage, client.audit(limit, before)).data[::-1]
+    answer = common.call("GET", "v1", "audit", params={"limit": limit, "before": before})
+    entries = read(AuditPage, answer).data[::-1]
     if as_json:
         for entry in entries:
             print(json.dumps(entry.model_dump(exclude={"object"}), ensure_ascii=False))

@@ -29,8 +29,7 @@ def list_budgets(common: Common, as_json: JsonOption = False) -> None:
     from turnout.cli.server_answers import read
     from turnout.tenants.budget_json import BudgetList
 
-    with common.client() as client:
-        answer = client.budgets()
+    answer = common.call("GET", "v1", "budgets")
     if as_json:
         print(json.dumps(answer))
         return
@@ -52,16 +51,15 @@ def set_budget(
     as_json: JsonOption = False,
 ) -> None:
     """Set a tenant's budget; it counts before what the configuration says."""
-    with common.client() as client:
-        answer = client.budgets("PUT", tenant, month=month, soft=soft, hard=hard, webhook=webhook)
+    body = {"month": month, "soft": soft, "hard": hard, "webhook": webhook}
+    answer = common.call("PUT", "v1", "budgets", tenant, body=body)
     print(json.dumps(answer) if as_json else f"{one_line(tenant)} may spend {month:g} a month")
 
 
 @with_common
 def remove_budget(common: Common, tenant: TenantArgument, as_json: JsonOption = False) -> None:
     """Remove a budget that was set; what the configuration says counts again."""
-    with common.client() as client:
-        client.budgets("DELETE", tenant)
+    common.call("DELETE", "v1", "budgets", tenant)
     print(done(as_json, f"{one_line(tenant)}: budget removed", tenant=tenant, removed=True))
 
 

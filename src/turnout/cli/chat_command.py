@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from turnout.cli.client import ApiClient
 
 NAME_WIDTH = 40
+WHOLE_ANSWER_S = 1800.0
 # Line breaks, tabs, and the joiners that emoji and some scripts are spelled with.
 _KEPT = frozenset("\n\t\u200c\u200d")
 
@@ -60,8 +61,7 @@ def chat(
         prompt = sys.stdin.buffer.read().decode(errors="replace")
     if prompt is not None and not prompt.strip():
         raise InvalidRequest("the prompt is empty", "prompt")
-    given = {"model": model, "max_tokens": max_tokens, "temperature": temperature}
-    options = {name: value for name, value in given.items() if value is not None}
+    options = {"model": model, "max_tokens": max_tokens, "temperature": temperature}
     with common.client() as client:
         conversation = Conversation(client, model, options)
         if system:
@@ -69,7 +69,9 @@ def chat(
         if prompt is None:
             talk(conversation)
         elif as_json:
-            print(json.dumps(client.chat(conversation.request(prompt))))
+            request = conversation.request(prompt)
+            path = ("v1", "chat", "completions")
+            print(json.dumps(client.call("POST", *path, body=request, answer_s=WHOLE_ANSWER_S)))
         else:
             conversation.ask(prompt)
 

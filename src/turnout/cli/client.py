@@ -9,7 +9,7 @@ from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Literal, Self, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, Self, cast
 from urllib.parse import quote, urlsplit
 
 import httpx
@@ -29,8 +29,8 @@ ANSWER_S = 30.0
 QUIET_S = 45.0
 # A chat engine may be silent for minutes over a long prompt; the relay gives up on it sooner than this.
 CHAT_QUIET_S = 330.0
-CHAT_ANSWER_S = 1800.0
 PIECE_BYTES = 1 << 16
+VIDEOS = ("v1", "videos")
 
 _BY_STATUS: Mapping[int, type[TurnoutError]] = {
     400: errors.InvalidRequest,
@@ -96,7 +96,7 @@ class ApiClient:
             err.message += self._about_key()
         elif isinstance(err, errors.NotFound) and err.code == "model_not_found":
             with suppress(TurnoutError):
-                known = [str(model["id"]) for model in self.models()["data"]]
+                known = [str(model["id"]) for model in self.call("GET", "v1", "models")["data"]]
                 err.message += f" There are: {', '.join(known)}." if known else " None is registered."
         self._http.close()
 
@@ -133,23 +133,34 @@ class ApiClient:
             response = self._http.send(submission)
         return read(VideoAnswer, _json(response))
 
+    def call(
+        self,
+        method: str,
+        *path: str,
+        body: Mapping[str, Any] | None = None,
+        params: Mapping[str, Any] | None = None,
+        answer_s: float = ANSWER_S,
+    ) -> Mapping[str, Any]:
+        """One request. Each part of the path is quoted; what is None in `body` or `params` is not sent."""
+        with self._translated():
+            response = self._http.request(
+                method,
+                _path(*path),
+                params={name: value for name, value in (params or {}).items() if value is not None},
+                timeout=httpx.Timeout(answer_s, connect=CONNECT_S),
+                **({} if body is None else _body(body)),
+            )
+        return _json(response)
+
     def video(self, video_id: str) -> VideoAnswer:
-        return read(VideoAnswer, self._request("GET", _path(video_id)))
+        return read(VideoAnswer, self.call("GET", *VIDEOS, video_id))
 
     def videos(self, *, limit: int, after: str | None = None) -> VideoPage:
-        params: dict[str, str | int] = {"limit": limit, "order": "desc"}
-        if after:
-            params["after"] = after
-        return read(VideoPage, self._request("GET", "/v1/videos", params=params))
+        params = {"limit": limit, "order": "desc", "after": after}
+        return read(VideoPage, self.call("GET", *VIDEOS, params=params))
 
     def cancel(self, video_id: str) -> VideoAnswer:
-        return read(VideoAnswer, self._request("POST", _path(video_id) + "/cancel"))
-
-    def delete(self, video_id: str) -> None:
-        self._request("DELETE", _path(video_id))
-
-    def remix(self, video_id: str, fields: Mapping[str, Any]) -> VideoAnswer:
-        return read(VideoAnswer, self._request("POST", _path(video_id) + "/remix", **_body(fields)))
+        return read(VideoAnswer, self.call("POST", *VIDEOS, video_id, "cancel"))
 
     def events(
         self, video_id: str, last_event_id: str | None, quiet_s: float = QUIET_S
@@ -159,7 +170,7 @@ class ApiClient:
         if last_event_id is not None:
             headers["last-event-id"] = last_event_id
         timeout = httpx.Timeout(ANSWER_S, connect=CONNECT_S, read=quiet_s)
-        path = _path(video_id) + "/events"
+        path = _path(*VIDEOS, video_id, "events")
         with (
             self._translated(),
             self._http.stream("GET", path, headers=headers, timeout=timeout) as response,
@@ -193,60 +204,13 @@ class ApiClient:
             part.unlink(missing_ok=True)
 
     def _fetch(self, video_id: str, variant: str, sink: BinaryIO) -> None:
-        path, params = _path(video_id) + "/content", {"variant": variant}
+        path, params = _path(*VIDEOS, video_id, "content"), {"variant": variant}
         with (
             self._translated(),
             self._http.stream("GET", path, params=params, follow_redirects=True) as response,
         ):
             _check_success(response)
             sink.writelines(response.iter_bytes(PIECE_BYTES))
-
-    def create_key(self, fields: Mapping[str, Any]) -> Mapping[str, Any]:
-        return self._request("POST", "/v1/keys", json=dict(fields))
-
-    def rotate_key(self, key_id: str, fields: Mapping[str, Any]) -> Mapping[str, Any]:
-        return self._request("POST", f"/v1/keys/{quote(key_id, safe='')}/rotate", json=dict(fields))
-
-    def keys(self) -> Mapping[str, Any]:
-        return self._request("GET", "/v1/keys")
-
-    def revoke_key(self, key_id: str) -> None:
-        self._request("DELETE", f"/v1/keys/{quote(key_id, safe='')}")
-
-    def rotate_webhook_secret(self, fields: Mapping[str, Any]) -> Mapping[str, Any]:
-        return self._request("POST", "/v1/webhooks/secret", json=dict(fields))
-
-    def audit(self, limit: int, before: str | None) -> Mapping[str, Any]:
-        params = {"limit": limit} | ({} if before is None else {"before": before})
-        return self._request("GET", "/v1/audit", params=params)
-
-    def login_code(self) -> str:
-        """A code that logs a browser in as the owner of this key."""
-        return str(self._request("POST", "/v1/session/codes")["code"])
-
-    def dead_records(self) -> Mapping[str, Any]:
-        return self._request("GET", "/v1/dead-records")
-
-    def dead_record(self, method: str, kind: str, name: str, act: str = "") -> Mapping[str, Any]:
-        return self._request(method, f"/v1/dead-records/{quote(kind, safe='')}/{quote(name, safe='')}{act}")
-
-    def models(self) -> Mapping[str, Any]:
-        return self._request("GET", "/v1/models")
-
-    def model(self, name: str) -> Mapping[str, Any]:
-        return self._request("GET", f"/v1/models/{quote(name, safe='')}")
-
-    def register_model(self, fields: Mapping[str, Any]) -> Mapping[str, Any]:
-        return self._request("POST", "/v1/models/register", **_body(fields))
-
-    def remove_model(self, name: str) -> None:
-        self._request("DELETE", f"/v1/models/{quote(name, safe='')}")
-
-    def act_on_model(self, name: str, act: Literal["wake", "stop"]) -> Mapping[str, Any]:
-        return self._request("POST", f"/v1/models/{quote(name, safe='')}/{act}")
-
-    def health(self) -> Mapping[str, Any]:
-        return self._request("GET", "/health")
 
     def ready(self) -> Mapping[str, Any]:
         """Also when it is not."""
@@ -259,30 +223,6 @@ class ApiClient:
             response = self._http.get("/metrics")
         _check_success(response)
         return response.text
-
-    def queues(self) -> Mapping[str, Any]:
-        return self._request("GET", "/v1/queues")
-
-    def workers(self) -> Mapping[str, Any]:
-        return self._request("GET", "/workers")
-
-    def set_draining(self, worker_id: str, draining: bool) -> None:
-        self._request("POST", f"/workers/{quote(worker_id, safe='')}/drain", json={"draining": draining})
-
-    def evict_worker(self, worker_id: str) -> Mapping[str, Any]:
-        return self._request("DELETE", f"/workers/{quote(worker_id, safe='')}")
-
-    def usage(self, params: Mapping[str, str]) -> Mapping[str, Any]:
-        return self._request("GET", "/v1/usage", params=dict(params))
-
-    def budgets(self, method: str = "GET", tenant: str = "", **fields: Any) -> Mapping[str, Any]:
-        return self._request(
-            method, f"/v1/budgets/{quote(tenant, safe='')}".rstrip("/"), **(fields and _body(fields))
-        )
-
-    def chat(self, fields: Mapping[str, Any]) -> Mapping[str, Any]:
-        timeout = httpx.Timeout(CHAT_ANSWER_S, connect=CONNECT_S)
-        return self._request("POST", "/v1/chat/completions", timeout=timeout, **_body(fields))
 
     def chat_pieces(self, fields: Mapping[str, Any]) -> "Generator[ChatPiece]":
         """A streamed answer as it arrives. Closing the generator tells the server to stop."""
@@ -298,11 +238,6 @@ class ApiClient:
             if not _is_event_stream(response):
                 raise TurnoutError(f"{response.url} did not answer with a stream")
             yield from read_pieces(response.iter_bytes())
-
-    def _request(self, method: str, path: str, **request: Any) -> Mapping[str, Any]:
-        with self._translated():
-            response = self._http.request(method, path, **request)
-        return _json(response)
 
     @contextmanager
     def _translated(self) -> Generator[None]:
@@ -359,14 +294,15 @@ def _is_event_stream(response: httpx.Response) -> bool:
     return response.headers.get("content-type", "").startswith("text/event-stream")
 
 
-def _path(video_id: str) -> str:
-    return f"/v1/videos/{quote(video_id, safe='')}"
+def _path(*parts: str) -> str:
+    return "".join(f"/{quote(part, safe='')}" for part in parts)
 
 
 def _body(fields: Mapping[str, Any]) -> dict[str, Any]:
     """Lone surrogates, which a wrong locale makes, become question marks rather than a traceback."""
+    given = {name: value for name, value in fields.items() if value is not None}
     try:
-        content = json.dumps(fields, ensure_ascii=False, allow_nan=False).encode(errors="replace")
+        content = json.dumps(given, ensure_ascii=False, allow_nan=False).encode(errors="replace")
     except ValueError as err:
         raise errors.InvalidRequest("numbers must be finite") from err
     return {"content": content, "headers": {"content-type": "application/json"}}

@@ -9,6 +9,7 @@ import typer
 from turnout.cli.formatting import done, one_line, table
 from turnout.cli.options import Common, JsonOption, with_common
 
+DEAD = ("v1", "dead-records")
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="As `list` shows it.")]
 KindOption = Annotated[str, typer.Option("--kind", help="As `list` shows it.")]
 
@@ -25,8 +26,7 @@ def register(tasks: typer.Typer) -> None:
 @with_common
 def list_dead(common: Common, as_json: JsonOption = False) -> None:
     """All of them: tasks, and every other kind of record."""
-    with common.client() as client:
-        answer = client.dead_records()
+    answer = common.call("GET", *DEAD)
     if as_json:
         print(json.dumps(answer))
     elif not answer["data"]:
@@ -39,22 +39,19 @@ def list_dead(common: Common, as_json: JsonOption = False) -> None:
 @with_common
 def show_dead(common: Common, name: NameArgument, kind: KindOption = "task") -> None:
     """What the record holds, as it was found."""
-    with common.client() as client:
-        content = str(client.dead_record("GET", kind, name)["content"])
+    content = str(common.call("GET", *DEAD, kind, name)["content"])
     print("".join(c if c.isprintable() or c == "\n" else repr(c)[1:-1] for c in content))
 
 
 @with_common
 def drop(common: Common, name: NameArgument, kind: KindOption = "task", as_json: JsonOption = False) -> None:
     """Forget a record."""
-    with common.client() as client:
-        client.dead_record("DELETE", kind, name)
+    common.call("DELETE", *DEAD, kind, name)
     print(done(as_json, f"dropped {one_line(name)}", kind=kind, name=name, dropped=True))
 
 
 @with_common
 def retry(common: Common, name: NameArgument, as_json: JsonOption = False) -> None:
     """Submit a task again for its owner, with the settings that its record holds."""
-    with common.client() as client:
-        answer = client.dead_record("POST", "task", name, "/retry")
+    answer = common.call("POST", *DEAD, "task", name, "retry")
     print(done(as_json, str(answer["video"]), **answer))

@@ -127,10 +127,12 @@ def _service(common: Common) -> Iterator[tuple[str, str]]:
         for name, ask in {
             "ready.json": lambda: _dumped(client.ready()),
             "metrics.txt": client.metrics,
-            "models.json": lambda: _dumped([only(m, _MODEL_FIELDS) for m in client.models().get("data", [])]),
+            "models.json": lambda: _dumped(
+                [only(m, _MODEL_FIELDS) for m in client.call("GET", "v1", "models").get("data", [])]
+            ),
             "tasks.json": tasks,
             "workers.json": lambda: _dumped(
-                [only(w, _WORKER_FIELDS) for w in client.workers().get("data", [])]
+                [only(w, _WORKER_FIELDS) for w in client.call("GET", "workers").get("data", [])]
             ),
         }.items():
             try:

@@ -14,6 +14,7 @@ from turnout.cli.options import Common, with_common
 from turnout.errors import InvalidRequest
 
 if TYPE_CHECKING:
+    from turnout.cli.client import VideoOrder
     from turnout.cli.server_answers import VideoAnswer
 
 
@@ -68,35 +69,20 @@ def generate(
     ] = None,
 ) -> None:
     """Render a prompt to an mp4."""
-    from turnout.cli.client import VideoOrder
     from turnout.cli.display import open_display
     from turnout.cli.download import check_target, save
     from turnout.cli.generate_run import GenerateRun
 
-    fields: dict[str, Any] = {
-        "prompt": prompt,
-        "model": model,
-        "size": size,
-        "seconds": None if seconds is None else f"{seconds:g}",  # the dialect writes seconds as text
-        "frames": frames,
-        "fps": fps,
-        "steps": steps,
-        "guidance": _guidance(guidance),
-        "shift": shift,
-        "seed": seed,
-        "negative_prompt": negative,
-    }
-    if priority not in (None, "low", "normal", "high"):
-        raise InvalidRequest(f"priority is low, normal or high, not {priority}", "priority")
-    if shift is not None and not math.isfinite(shift):
-        raise InvalidRequest("shift is a number", "shift")
     if no_wait and output:
         raise InvalidRequest(
             "--no-wait saves nothing: leave out --output, or fetch it later with tasks download"
         )
     if output:
         check_target(output)
-    order = VideoOrder(*_with_image({k: v for k, v in fields.items() if v is not None}, image), priority)
+    fields = {"prompt": prompt, "model": model, "size": size, "frames": frames, "fps": fps, "steps": steps}
+    fields |= {"guidance": _guidance(guidance), "shift": shift, "seed": seed, "negative_prompt": negative}
+    fields["seconds"] = None if seconds is None else f"{seconds:g}"  # the dialect writes seconds as text
+    order = _order(fields, image, priority)
     started, path = time.monotonic(), None
     with common.client() as client, open_display(quiet=as_json) as display:
         run = GenerateRun(client, display, order, None if timeout is None else started + timeout)
@@ -116,6 +102,17 @@ def generate(
         _print_end(video, path, took_s)
     if not no_wait and path is None:
         raise typer.Exit(1)
+
+
+def _order(fields: dict[str, Any], image: str | None, priority: str | None) -> "VideoOrder":
+    from turnout.cli.client import VideoOrder
+
+    if priority not in (None, "low", "normal", "high"):
+        raise InvalidRequest(f"priority is low, normal or high, not {priority}", "priority")
+    if fields["shift"] is not None and not math.isfinite(fields["shift"]):
+        raise InvalidRequest("shift is a number", "shift")
+    given = {name: value for name, value in fields.items() if value is not None}
+    return VideoOrder(*_with_image(given, image), priority)
 
 
 def _print_end(video: "VideoAnswer", path: Path | None, took_s: float) -> None:

@@ -84,9 +84,8 @@ def create(
         _with_store(common, add)
         made: Mapping[str, Any] = _shown(key, token)
     else:
-        fields = {"tenant": tenant, "role": role.value, "name": name, "expires_in_s": expires_in_s}
-        with common.client() as client:
-            made = client.create_key({k: v for k, v in fields.items() if v not in (None, "")})
+        body = {"tenant": tenant or None, "role": role.value, "name": name, "expires_in_s": expires_in_s}
+        made = common.call("POST", "v1", "keys", body=body)
     _print_made(made, as_json)
 
 
@@ -124,9 +123,8 @@ def rotate_key(
 
         made = _with_store(common, turn)
     else:
-        fields = {"overlap_s": overlap_s, "expires_in_s": expires_in_s}
-        with common.client() as client:
-            made = client.rotate_key(key_id, {k: v for k, v in fields.items() if v is not None})
+        body = {"overlap_s": overlap_s, "expires_in_s": expires_in_s}
+        made = common.call("POST", "v1", "keys", key_id, "rotate", body=body)
     _print_made(made, as_json)
 
 
@@ -140,8 +138,7 @@ def list_keys(common: Common, direct: DirectOption = False, as_json: JsonOption 
         keys = sorted(_with_store(common, lambda store, _: store.all()), key=lambda key: key.created_at)
         answer: Mapping[str, Any] = {"data": [_shown(key) for key in keys]}
     else:
-        with common.client() as client:
-            answer = client.keys()
+        answer = common.call("GET", "v1", "keys")
     if as_json:
         print(json.dumps({"data": answer.get("data")}))
         return
@@ -175,8 +172,7 @@ def revoke(
 
         _with_store(common, end)
     else:
-        with common.client() as client:
-            client.revoke_key(key_id)
+        common.call("DELETE", "v1", "keys", key_id)
     print(done(as_json, f"{key_id} revoked", id=key_id, deleted=True))
 
 

@@ -68,14 +68,14 @@ def down(
 def _gather(client: "ApiClient") -> dict[str, Any]:
     """What an admin's key alone may see is missing for others."""
     found: dict[str, Any] = {
-        "version": client.health().get("version", "?"),
+        "version": client.call("GET", "health").get("version", "?"),
         "ready": client.ready(),
-        "models": client.models().get("data", []),
+        "models": client.call("GET", "v1", "models").get("data", []),
     }
     with suppress(Forbidden):
         found |= {
-            "workers": client.workers().get("data", []),
-            "queues": client.queues().get("data", []),
+            "workers": client.call("GET", "workers").get("data", []),
+            "queues": client.call("GET", "v1", "queues").get("data", []),
         }
     return found
 

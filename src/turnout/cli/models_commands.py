@@ -1,7 +1,6 @@
 """`turnout models`: what the service can run; register and remove what its workers serve."""
 
 import json
-import re
 import shlex
 import sys
 from dataclasses import Field, fields
@@ -11,15 +10,14 @@ from typing import Annotated, Any, cast
 import typer
 
 from turnout.cli.formatting import done, field_list, one_line, table
-from turnout.cli.options import Common, JsonOption, with_common
-from turnout.cli.weights_commands import convert, pull
+from turnout.cli.options import Common, JsonOption, size_in_bytes, with_common
+from turnout.cli.weights_commands import check, convert, pull
 from turnout.errors import InvalidRequest
 from turnout.fleet.model_declaration import ModelDeclaration
 
+MODELS = ("v1", "models")
 ENGINES = ("vllm", "llamacpp", "wan", "command")
 _BYTES = "_bytes"
-_POWERS = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
-_SIZE = re.compile(r"(\d+(?:\.\d+)?) ?(?:([KMGT]?)(I?)B)?", re.IGNORECASE | re.ASCII)
 
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The model's name.", show_default=False)]
 
@@ -56,8 +54,7 @@ def list_models(common: Common, as_json: JsonOption = False) -> None:
     """Video and chat models, and how each stands."""
     from turnout.cli.server_answers import ModelSummaries, read
 
-    with common.client() as client:
-        answer = client.models()
+    answer = common.call("GET", *MODELS)
     if as_json:
         print(json.dumps({"data": answer.get("data")}))
     elif not (models := read(ModelSummaries, answer).data):
@@ -70,8 +67,7 @@ def list_models(common: Common, as_json: JsonOption = False) -> None:
 @with_common
 def show(common: Common, name: NameArgument, as_json: JsonOption = False) -> None:
     """Everything about one model."""
-    with common.client() as client:
-        model = client.model(name)
+    model = common.call("GET", *MODELS, name)
     if as_json:
         print(json.dumps(model))
     else:
@@ -84,8 +80,7 @@ def register_model(common: Common, as_json: bool = False, **given: Any) -> None:
     if given["engine"] not in ENGINES:
         raise InvalidRequest(f"engine is one of {', '.join(ENGINES)}; not {given['engine']}", "engine")
     said = {field.name: _value(field, given[field.name]) for field in fields(ModelDeclaration)}
-    with common.client() as client:
-        made = client.register_model({name: value for name, value in said.items() if value is not None})
+    made = common.call("POST", *MODELS, "register", body=said)
     print(json.dumps(made) if as_json else f"{given['alias']} registered")
     if not as_json and (notice := made.get("notice")):
         print(f"it cannot run now: {one_line(str(notice))}", file=sys.stderr)
@@ -133,7 +128,7 @@ def _value(field: Field[Any], given: Any) -> Any:
         case _, None | False | []:
             return None
         case name, str() if name.endswith(_BYTES):
-            return _bytes(given, name.removesuffix(_BYTES))
+            return size_in_bytes(given, name.removesuffix(_BYTES))
         case "command", str():
             return _words(given)
         case "rules" | "loras", str():
@@ -154,106 +149,22 @@ vars(register_model)["__signature__"] = _registration()
 @with_common
 def remove(common: Common, name: NameArgument, as_json: JsonOption = False) -> None:
     """Remove a registered model (needs an admin key)."""
-    with common.client() as client:
-        client.remove_model(name)
+    common.call("DELETE", *MODELS, name)
     print(done(as_json, f"{name} removed", id=name, deleted=True))
 
 
 @with_common
 def wake(common: Common, name: NameArgument, as_json: JsonOption = False) -> None:
     """Start a model now (needs an admin key). It leaves again when nobody has asked for it for its idle time."""
-    with common.client() as client:
-        model = client.act_on_model(name, "wake")
+    model = common.call("POST", *MODELS, name, "wake")
     print(json.dumps(model) if as_json else f"{name} is waking; see: turnout models show {name}")
 
 
 @with_common
 def stop(common: Common, name: NameArgument, as_json: JsonOption = False) -> None:
     """Let a model's replicas finish what they have and leave (needs an admin key). The next request wakes it again."""
-    with common.client() as client:
-        model = client.act_on_model(name, "stop")
+    model = common.call("POST", *MODELS, name, "stop")
     print(json.dumps(model) if as_json else f"{name} leaves once it is idle")
-
-
-@with_common
-def check(
-    common: Common,
-    weights: Annotated[
-        str, typer.Argument(metavar="DIRECTORY", help="A Wan model in diffusers' format, or builtin:NAME.")
-    ],
-    gpu_memory: Annotated[
-        str | None, typer.Option(metavar="SIZE", help="Of each GPU, as in 80GiB (default: of those here).")
-    ] = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Read a video model's headers: whether it is whole, which GPUs hold it, at which sizes, how fast (on paper)."""
-    from turnout.cli.doctor.machine_checks import find_gpus
-    from turnout.engines.wan.builtin import present_weights
-    from turnout.engines.wan.model_fit import GIB, offered_clips, read_model_files, size_of, usual_modes
-
-    try:
-        found = present_weights(weights, common.load().config.state_dir / "models")
-        if found is None:
-            raise InvalidRequest(f"{weights} is made when it is first used", "weights")
-        model = read_model_files(found)
-    except ValueError as err:
-        raise InvalidRequest(str(err), "weights") from err
-    here = [gpu.total_bytes for gpu in find_gpus().gpus]
-    size = _bytes(gpu_memory, "gpu-memory") if gpu_memory else min(here, default=0)
-    clips = offered_clips(model.shape)
-    rows = [
-        (
-            f"{mode}",
-            model.weight_bytes(mode),
-            [model.needed_bytes(mode, clip) for clip in clips],
-            [model.step_s(mode, clip) for clip in clips],
-        )
-        for mode in usual_modes(model.shape)
-    ]
-    if as_json:
-        modes = [
-            {
-                "mode": mode,
-                "weight_bytes": held,
-                "needed_bytes": dict(zip(map(str, clips), need, strict=True)),
-                "step_s_on_h200": dict(zip(map(str, clips), steps, strict=True)),
-            }
-            for mode, held, need, steps in rows
-        ]
-        shape = {"kind": model.shape.kind, "layers": model.shape.layers, "experts": model.shape.experts}
-        print(json.dumps({**shape, "stored_bytes": model.stored_bytes, "gpu_bytes": size, "modes": modes}))
-        return
-    s = model.shape
-    print(
-        f"{s.kind}: {s.experts} experts of {s.layers} layers, {s.heads} heads; "
-        f"{size_of(model.stored_bytes)} of files, all whole"
-    )
-    marks = {True: "", False: " (too much)"}
-    print(
-        table(
-            ("GiB ON EACH GPU, STEP ON H200s", "WEIGHTS", *(f"{clip}" for clip in clips)),
-            [
-                (
-                    mode,
-                    f"{held / GIB:.1f}",
-                    *(
-                        f"{each / GIB:.1f}{marks[not size or each <= size]}, {step:.2g} s"
-                        for each, step in zip(need, steps, strict=True)
-                    ),
-                )
-                for mode, held, need, steps in rows
-            ],
-        )
-    )
-
-
-def _bytes(size: str, param: str) -> int:
-    """`40GiB`, `500MB`, or bytes alone."""
-    found = _SIZE.fullmatch(size.strip())
-    if found is None:
-        raise InvalidRequest(f"{param} is a size like 40GiB or 500MB; not {size}", param)
-    amount, prefix, binary = found.groups(default="")
-    return int(float(amount) * (1024 if binary else 1000) ** _POWERS[prefix.upper()])
 
 
 def _object(text: str, param: str) -> dict[str, Any]:

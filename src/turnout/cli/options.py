@@ -25,6 +25,8 @@ P = ParamSpec("P")
 SERVICE_FILE = "service.json"
 
 _DURATION = re.compile(r"([0-9]{1,9})([smhd]?)")
+_SIZE = re.compile(r"(\d+(?:\.\d+)?) ?(?:([KMGT]?)(I?)B)?", re.IGNORECASE | re.ASCII)
+_POWERS = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
 _SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 ConfigOption = Annotated[
@@ -80,6 +82,17 @@ class Common:
         """The server to talk to: from flags, the environment, `turnout up`'s service file, or the default."""
         return find_server(self.url, self.api_key, os.environ, lambda: self.load().config)
 
+    def call(
+        self,
+        method: str,
+        *path: str,
+        body: Mapping[str, Any] | None = None,
+        params: Mapping[str, Any] | None = None,
+    ) -> Mapping[str, Any]:
+        """One request to the server, and its answer."""
+        with self.client() as client:
+            return client.call(method, *path, body=body, params=params)
+
     def client(self) -> "ApiClient":
         from turnout.cli.client import ApiClient
 
@@ -95,6 +108,15 @@ def seconds(given: str, option: str) -> int:
     if found is None:
         raise InvalidRequest(f"{option} is a time like 30d, 12h or 45m; not {given}")
     return int(found[1]) * _SECONDS[found[2]]
+
+
+def size_in_bytes(given: str, option: str) -> int:
+    """`40GiB`, `500MB`, or bytes alone."""
+    found = _SIZE.fullmatch(given.strip())
+    if found is None:
+        raise InvalidRequest(f"{option} is a size like 40GiB or 500MB; not {given}", option)
+    amount, prefix, binary = found.groups(default="")
+    return int(float(amount) * (1024 if binary else 1000) ** _POWERS[prefix.upper()])
 
 
 def find_server(

@@ -128,7 +128,8 @@ def _recorded(common: Common, planned: "Scenario", target: Path) -> Path:
     first = last - timedelta(days=max(0, ceil(planned.days) - 1))
     asked_at: list[float] = []
     with common.client() as client:
-        used = read(UsageList, client.usage({"start": first.isoformat(), "end": last.isoformat()}))
+        params = {"start": first.isoformat(), "end": last.isoformat()}
+        used = read(UsageList, client.call("GET", "v1", "usage", params=params))
         after = None
         for _ in range(_MAX_PAGES):
             page = client.videos(limit=100, after=after)

@@ -130,10 +130,11 @@ def remix(
     as_json: JsonOption = False,
 ) -> None:
     """The same again with another prompt or seed. Follow it with `turnout tasks watch`."""
-    fields = {"prompt": prompt, "seed": seed}
+    from turnout.cli.server_answers import VideoAnswer, read
+
     with common.client() as client:
-        fields["prompt"] = prompt or client.video(task).prompt
-        video = client.remix(task, {name: value for name, value in fields.items() if value is not None})
+        body = {"prompt": prompt or client.video(task).prompt, "seed": seed}
+        video = read(VideoAnswer, client.call("POST", "v1", "videos", task, "remix", body=body))
     print(json.dumps(video.as_json()) if as_json else f"{video.id} {video.status}")
 
 
@@ -147,8 +148,7 @@ def delete(
     """Delete a task and what it made, for good; one that has not ended is cancelled first."""
     if not yes and sys.stdin.isatty():
         typer.confirm(f"Delete {task} and its video for good?", abort=True)
-    with common.client() as client:
-        client.delete(task)
+    common.call("DELETE", "v1", "videos", task)
     print(done(as_json, f"{task} deleted", id=task, deleted=True))
 
 

@@ -56,8 +56,7 @@ def usage(
     params = {name: day.date().isoformat() for name, day in (("start", start), ("end", end)) if day}
     if tenant:
         params["tenant"] = tenant
-    with common.client() as client:
-        answer = client.usage(params)
+    answer = common.call("GET", "v1", "usage", params=params)
     if as_json:
         print(json.dumps(answer))
         return

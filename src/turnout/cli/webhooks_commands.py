@@ -36,9 +36,8 @@ def rotate_webhook_secret(
     from turnout.cli.server_answers import read
     from turnout.tasks.webhook_json import WebhookSecretShown
 
-    fields = {"tenant": tenant, "overlap_s": seconds(overlap, "--overlap")}
-    with common.client() as client:
-        made = client.rotate_webhook_secret({k: v for k, v in fields.items() if v is not None})
+    body = {"tenant": tenant, "overlap_s": seconds(overlap, "--overlap")}
+    made = common.call("POST", "v1", "webhooks", "secret", body=body)
     if as_json:
         print(json.dumps(made))
         return

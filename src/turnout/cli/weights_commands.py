@@ -1,16 +1,75 @@
-"""`turnout models pull` and `convert`: gets weights onto this machine, in the format that the engines read."""
+"""`turnout models check`, `pull` and `convert`: weights on this machine, in the format that the engines read."""
 
-from collections.abc import Callable, Generator
+import json
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from turnout.cli.options import Common, with_common
+from turnout.cli.formatting import table
+from turnout.cli.options import Common, JsonOption, size_in_bytes, with_common
 from turnout.errors import InvalidRequest, Misconfigured
 
 _FROM = "huggingface or modelscope."
+_GIB = 1 << 30
+
+
+@with_common
+def check(
+    common: Common,
+    weights: Annotated[
+        str, typer.Argument(metavar="DIRECTORY", help="A Wan model in diffusers' format, or builtin:NAME.")
+    ],
+    gpu_memory: Annotated[
+        str | None, typer.Option(metavar="SIZE", help="Of each GPU, as in 80GiB (default: of those here).")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Read a video model's headers: whether it is whole, which GPUs hold it, at which sizes, how fast (on paper)."""
+    from turnout.cli.doctor.machine_checks import find_gpus
+    from turnout.engines.wan.builtin import present_weights
+    from turnout.engines.wan.model_fit import offered_clips, read_model_files, size_of, usual_modes
+
+    try:
+        found = present_weights(weights, common.load().config.state_dir / "models")
+        if found is None:
+            raise InvalidRequest(f"{weights} is made when it is first used", "weights")
+        model = read_model_files(found)
+    except ValueError as err:
+        raise InvalidRequest(str(err), "weights") from err
+    here = [gpu.total_bytes for gpu in find_gpus().gpus]
+    size = size_in_bytes(gpu_memory, "gpu-memory") if gpu_memory else min(here, default=0)
+    shape, clips = model.shape, offered_clips(model.shape)
+    modes = [
+        {
+            "mode": f"{mode}",
+            "weight_bytes": model.weight_bytes(mode),
+            "needed_bytes": {f"{clip}": model.needed_bytes(mode, clip) for clip in clips},
+            "step_s_on_h200": {f"{clip}": model.step_s(mode, clip) for clip in clips},
+        }
+        for mode in usual_modes(shape)
+    ]
+    if as_json:
+        about = {"kind": shape.kind, "layers": shape.layers, "experts": shape.experts}
+        print(json.dumps({**about, "stored_bytes": model.stored_bytes, "gpu_bytes": size, "modes": modes}))
+        return
+    print(
+        f"{shape.kind}: {shape.experts} experts of {shape.layers} layers, {shape.heads} heads; "
+        f"{size_of(model.stored_bytes)} of files, all whole"
+    )
+    headings = ("GiB ON EACH GPU, STEP ON H200s", "WEIGHTS", *map(str, clips))
+    print(table(headings, [_fit(mode, size) for mode in modes]))
+
+
+def _fit(mode: Mapping[str, Any], gpu_bytes: int) -> tuple[str, ...]:
+    """What a mode takes of each GPU, by clip; 0 bytes is a GPU that is not known."""
+    cells = [
+        f"{needed / _GIB:.1f}{' (too much)' if 0 < gpu_bytes < needed else ''}, {step_s:.2g} s"
+        for needed, step_s in zip(mode["needed_bytes"].values(), mode["step_s_on_h200"].values(), strict=True)
+    ]
+    return (mode["mode"], f"{mode['weight_bytes'] / _GIB:.1f}", *cells)
 
 
 @with_common

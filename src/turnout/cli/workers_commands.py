@@ -33,8 +33,7 @@ def list_workers(common: Common, as_json: JsonOption = False) -> None:
     from turnout.cli.server_answers import read
     from turnout.fleet.worker_messages import WorkerList
 
-    with common.client() as client:
-        answer = client.workers()
+    answer = common.call("GET", "workers")
     if as_json:
         print(json.dumps({"data": answer.get("data")}))
     elif not (workers := read(WorkerList, answer).data):
@@ -51,8 +50,7 @@ def drain(
     as_json: JsonOption = False,
 ) -> None:
     """Give a worker nothing new; its replicas leave once they are idle."""
-    with common.client() as client:
-        client.set_draining(worker_id, not undo)
+    common.call("POST", "workers", worker_id, "drain", body={"draining": not undo})
     words = f"{worker_id} {'takes work again' if undo else 'is draining'}"
     print(done(as_json, words, id=worker_id, draining=not undo))
 
@@ -74,9 +72,9 @@ def evict(
     Whoever holds its key can join again, unless the key is revoked.
     """
     with common.client() as client:
-        key = str(client.evict_worker(worker_id).get("key") or "")
+        key = str(client.call("DELETE", "workers", worker_id).get("key") or "")
         if revoke_key and key:
-            client.revoke_key(key)
+            client.call("DELETE", "v1", "keys", key)
     revoked = revoke_key and bool(key)
     words = f"{worker_id} is evicted" + (f"\nkey {key} is revoked" if revoked else "")
     print(done(as_json, words, id=worker_id, key=key or None, key_revoked=revoked))
