@@ -102,10 +102,15 @@ async def service(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator["Se
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests that share the service run in one process, so that there is one of it."""
+    """What is slow to start is started in one process: the service that tests share, and torch."""
     for item in items:
         if "service" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.xdist_group("service"))
+        elif (
+            item.path.parent.name in ("engines", "training")
+            and item.get_closest_marker("xdist_group") is None
+        ):
+            item.add_marker(pytest.mark.xdist_group("torch"))
 
 
 @pytest.fixture

@@ -107,7 +107,8 @@ class Service:
             "all processes to die with turnout up",
         )
 
-    def parts(self, role: str) -> list[psutil.Process]:
+    def parts(self, role: str, model: str = "") -> list[psutil.Process]:
+        """Of a gang or an engine also by its model."""
         if role == "rank":
             return self.ranks()
         found: list[psutil.Process] = []
@@ -120,14 +121,14 @@ class Service:
             is_role = "turnout" in words and words[words.index("turnout") + 1 :][:1] == [role]
             if "turnout.worker.subreaper" in words:
                 continue  # it has the words of what it watches among its own
-            if is_redis if role == "redis" else is_role:
+            if (is_redis if role == "redis" else is_role) and (not model or model in words):
                 found.append(process)
         return found
 
-    def ranks(self) -> list[psutil.Process]:
+    def ranks(self, model: str = "") -> list[psutil.Process]:
         """The ranks are what the gang's fork server has forked."""
         found: list[psutil.Process] = []
-        for gang in self.parts("gang"):
+        for gang in self.parts("gang", model):
             for server in _children(gang):
                 found += _children(server)
         return sorted(found, key=lambda p: p.pid)

@@ -1,17 +1,18 @@
 """The chat path as its users meet it: `turnout up`, the unmodified `openai` client, a real llama.cpp."""
 
 import asyncio
-from pathlib import Path
+from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx
 import openai
 import psutil
 import pytest
+import pytest_asyncio
 from tests.conftest import wait_until
 from tests.service import Service, running_service
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = [pytest.mark.timeout(300), pytest.mark.xdist_group("chat path")]
 
 MODELS = {
     "chat": {
@@ -25,9 +26,16 @@ MODELS = {
 HELLO: Any = [{"role": "user", "content": "Count from one to one hundred."}]
 
 
-def api(service: Service) -> openai.AsyncOpenAI:
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def chatting(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Service]:
+    """Of its own: the model leaves soon, and its parts are killed."""
+    async with running_service(tmp_path_factory.mktemp("chat"), models=MODELS) as service:
+        yield service
+
+
+def api(service: Service, key: str | None = None) -> openai.AsyncOpenAI:
     return openai.AsyncOpenAI(
-        base_url=f"{service.url}/v1", api_key=service.api_key, max_retries=0, timeout=120
+        base_url=f"{service.url}/v1", api_key=key or service.api_key, max_retries=0, timeout=120
     )
 
 
@@ -44,23 +52,39 @@ def engines(service: Service) -> list[psutil.Process]:
     return found
 
 
-async def test_a_cold_model_wakes_for_a_request_and_leaves_when_idle(tmp_path: Path) -> None:
-    async with running_service(tmp_path, models=MODELS) as service, api(service) as client:
+async def is_cold(service: Service) -> None:
+    await wait_until(lambda: not engines(service), "the idle engine to leave", 60)
+
+
+async def test_a_cold_model_wakes_for_a_request_and_leaves_when_idle(chatting: Service) -> None:
+    async with api(chatting) as client:
         assert [m.id async for m in client.models.list()] == ["chat"]
         for _ in range(2):
-            assert not engines(service)
+            await is_cold(chatting)
             answer = await client.chat.completions.create(
                 model="chat", messages=HELLO, max_tokens=5, temperature=0
             )
             assert answer.choices[0].message.content
             assert answer.usage
             assert answer.usage.completion_tokens == 5
-            assert len(engines(service)) == 1
-            await wait_until(lambda: not engines(service), "the idle engine to leave", 60)
+            assert len(engines(chatting)) == 1
+        await is_cold(chatting)
 
 
-async def test_streams_arrive_piece_by_piece(tmp_path: Path) -> None:
-    async with running_service(tmp_path, models=MODELS) as service, api(service) as client:
+async def counted(service: Service, line: str) -> float:
+    async with httpx.AsyncClient() as http:
+        figures = (await http.get(f"{service.url}/metrics")).text
+    return sum(float(one.split()[-1]) for one in figures.splitlines() if one.startswith(line))
+
+
+async def test_streams_arrive_piece_by_piece(chatting: Service) -> None:
+    key = chatting.key_of()
+    asked, made = (
+        'turnout_chat_requests_total{model="chat",outcome="200"}',
+        'turnout_chat_tokens_total{model="chat",kind="completion"}',
+    )
+    before = [await counted(chatting, line) for line in (asked, made)]
+    async with api(chatting, key) as client:
         stream = await client.chat.completions.create(
             model="chat",
             messages=HELLO,
@@ -72,20 +96,19 @@ async def test_streams_arrive_piece_by_piece(tmp_path: Path) -> None:
         chunks = [chunk async for chunk in stream]
         assert sum(bool(c.choices and c.choices[0].delta.content) for c in chunks) >= 3
         assert chunks[-1].usage
-        async with httpx.AsyncClient() as http:
-            figures = (await http.get(f"{service.url}/metrics")).text
-            plain = await client.chat.completions.create(
-                model="chat", messages=HELLO, max_tokens=4, temperature=0, stream=True
-            )
-            assert all(c.choices and c.usage is None for c in [c async for c in plain])
+        after = [await counted(chatting, line) for line in (asked, made)]
+        assert [now - then for now, then in zip(after, before, strict=True)] == [1, 8]
+        plain = await client.chat.completions.create(
+            model="chat", messages=HELLO, max_tokens=4, temperature=0, stream=True
+        )
+        assert all(c.choices and c.usage is None for c in [c async for c in plain])
 
-            async def counted() -> bool:
-                rows = (await http.get(f"{service.url}/v1/usage", headers=service.headers)).json()["data"]
-                return [(r["requests"], r["completion_tokens"]) for r in rows] == [(2, 12)]
+        async def is_booked() -> bool:
+            async with chatting.client(key) as http:
+                rows = (await http.get("/v1/usage")).json()["data"]
+            return [(r["requests"], r["completion_tokens"]) for r in rows] == [(2, 12)]
 
-            await wait_until(counted, "both streams to be counted by the engine's figures")
-        assert 'turnout_chat_requests_total{model="chat",outcome="200"} 1.0' in figures
-        assert 'turnout_chat_tokens_total{model="chat",kind="completion"} 8.0' in figures
+        await wait_until(is_booked, "both streams to be counted by the engine's figures")
         with pytest.raises(openai.NotFoundError, match="There is no model nope"):
             await client.chat.completions.create(model="nope", messages=HELLO)
         with pytest.raises(openai.AuthenticationError):
@@ -95,9 +118,15 @@ async def test_streams_arrive_piece_by_piece(tmp_path: Path) -> None:
 
 
 async def test_many_requests_for_a_cold_model_start_it_once_and_all_are_answered(
-    tmp_path: Path, figures: Any
+    chatting: Service, figures: Any
 ) -> None:
-    async with running_service(tmp_path, models=MODELS) as service, api(service) as client:
+    def starts() -> int:
+        log = (chatting.state_dir / "logs" / "worker.log").read_text()
+        return log.count('"event": "engine started"')
+
+    await is_cold(chatting)
+    before = starts()
+    async with api(chatting) as client:
         loop = asyncio.get_running_loop()
         began = loop.time()
 
@@ -108,18 +137,16 @@ async def test_many_requests_for_a_cold_model_start_it_once_and_all_are_answered
             return answer.choices[0].finish_reason
 
         assert await asyncio.gather(*(ask(n) for n in range(200))) == ["length"] * 200
-        log = (service.state_dir / "logs" / "worker.log").read_text()
-        assert log.count('"event": "engine started"') == 1
+        assert starts() - before == 1
         figures(
             f"chat: 200 requests for a cold model: one start, all answered in {loop.time() - began:.1f} s"
         )
 
 
 async def test_an_engine_killed_in_the_middle_ends_its_streams_with_an_error_and_is_replaced(
-    tmp_path: Path,
+    chatting: Service,
 ) -> None:
-    async with running_service(tmp_path, models=MODELS) as service, api(service) as client:
-        await client.chat.completions.create(model="chat", messages=HELLO, max_tokens=1)
+    async with api(chatting) as client:
         stream = await client.chat.completions.create(
             model="chat",
             messages=[{"role": "user", "content": "Tell a long story."}],
@@ -129,38 +156,38 @@ async def test_an_engine_killed_in_the_middle_ends_its_streams_with_an_error_and
         with pytest.raises((openai.APIError, httpx.HTTPError)):
             async for chunk in stream:
                 if chunk.choices and chunk.choices[0].delta.content:
-                    for engine in engines(service):
+                    for engine in engines(chatting):
                         engine.kill()
         answer = await client.chat.completions.create(model="chat", messages=HELLO, max_tokens=2)
         assert answer.choices[0].message.content is not None
 
 
-async def test_a_killed_worker_comes_back_with_its_models(tmp_path: Path) -> None:
-    async with running_service(tmp_path, models=MODELS) as service, api(service) as client:
+async def test_a_killed_worker_comes_back_with_its_models(chatting: Service) -> None:
+    async with api(chatting) as client:
         await client.chat.completions.create(model="chat", messages=HELLO, max_tokens=1)
-        old = engines(service)
-        (worker,) = service.parts("worker")
+        old = engines(chatting)
+        (worker,) = chatting.parts("worker")
         worker.kill()
         await wait_until(lambda: not any(e.is_running() for e in old), "the engines to die with the worker")
         answer = await client.chat.completions.create(model="chat", messages=HELLO, max_tokens=2)
         assert answer.choices[0].message.content is not None
 
 
-async def test_a_model_is_registered_used_and_removed_over_http(tmp_path: Path) -> None:
-    async with (
-        running_service(tmp_path, models=MODELS) as service,
-        api(service) as client,
-        httpx.AsyncClient(base_url=service.url, headers=service.headers, timeout=30) as http,
-    ):
+async def test_a_model_is_registered_used_and_removed_over_http(service: Service) -> None:
+    async with api(service) as client, service.client() as http:
         body = {"alias": "second", "engine": "llamacpp", "model_name": "builtin:smollm2"}
         assert (await http.post("/v1/models/register", json=body)).status_code == 200
         answer = await client.chat.completions.create(model="second", messages=HELLO, max_tokens=2)
         assert answer.model == "second"
-        (worker,) = (await http.get("/workers")).json()["data"]
-        assert [r["phase"] for r in worker["replicas"]] == ["ready"]
+        assert (await http.get("/v1/models/second")).json()["state"] == "ready"
         refused = await http.post("/v1/models/register", json={**body, "arguments": ["--log-file=/etc/x"]})
         assert (refused.status_code, refused.json()["error"]["param"]) == (400, "arguments")
         assert (await http.delete("/v1/models/second")).json()["deleted"]
-        await wait_until(lambda: not engines(service), "the removed model's engine to leave", 60)
+
+        async def has_left() -> bool:
+            workers = (await http.get("/workers")).json()["data"]
+            return not any(r["model"] == "second" for w in workers for r in w["replicas"])
+
+        await wait_until(has_left, "the removed model's engine to leave", 60)
         with pytest.raises(openai.NotFoundError):
             await client.chat.completions.create(model="second", messages=HELLO)

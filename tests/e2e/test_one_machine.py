@@ -133,29 +133,29 @@ async def test_chat_and_video_share_the_memory_of_one_machine(tmp_path: Path, fi
         )
 
 
-async def test_a_video_model_is_registered_used_and_removed_over_http(tmp_path: Path) -> None:
-    async with (
-        running_service(tmp_path, models={}) as service,
-        httpx.AsyncClient(base_url=service.url, headers=service.headers, timeout=20) as client,
-    ):
-        body = {"alias": "clips", "engine": "wan", "model_name": "builtin:wan-tiny-t2v", "cfg": 2}
+async def test_a_video_model_is_registered_used_and_removed_over_http(service: Service) -> None:
+    async with service.client() as client:
+        body = {"alias": "made", "engine": "wan", "model_name": "builtin:wan-tiny-t2v", "cfg": 2}
         made = await client.post("/v1/models/register", json={**body, "family": "wan-tiny-t2v"})
         assert made.status_code == 200, made.text
-        first = (await client.post("/v1/videos", json={**CLIP, "steps": 100})).json()["id"]
+        clip = {**CLIP, "model": "made"}
+        first = (await client.post("/v1/videos", json={**clip, "steps": 100})).json()["id"]
 
         async def running() -> bool:
             return (await client.get(f"/v1/videos/{first}")).json()["stage"] == "denoising"
 
         await wait_until(running, "the first video to be rendered", 240)
-        second = (await client.post("/v1/videos", json=CLIP)).json()["id"]
+        second = (await client.post("/v1/videos", json=clip)).json()["id"]
 
         async def told() -> bool:
-            (worker,) = (await client.get("/workers")).json()["data"]
-            assert "wan" in worker["machine"]["engines"]
-            return [(r["phase"], r["busy"]) for r in worker["replicas"]] == [("ready", 1)]
+            workers = (await client.get("/workers")).json()["data"]
+            (own,) = [w for w in workers if any(r["model"] == "made" for r in w["replicas"])]
+            assert "wan" in own["machine"]["engines"]
+            seen = [(r["phase"], r["busy"]) for r in own["replicas"] if r["model"] == "made"]
+            return seen == [("ready", 1)]
 
         await wait_until(told, "the worker to tell of its gang")
-        assert (await client.delete("/v1/models/clips")).status_code == 200
+        assert (await client.delete("/v1/models/made")).status_code == 200
 
         async def ended() -> bool:
             found = [(await client.get(f"/v1/videos/{v}")).json()["status"] for v in (first, second)]
@@ -164,5 +164,5 @@ async def test_a_video_model_is_registered_used_and_removed_over_http(tmp_path: 
         await wait_until(ended, "the running one to be finished and the waiting one to end", 120)
         shown = (await client.get(f"/v1/videos/{second}")).json()
         assert shown["status"] == "completed" or shown["error"]["code"] == "model_removed"
-        await wait_until(lambda: not engines(service).total(), "the gang to leave", 60)
-        assert (await client.post("/v1/videos", json=CLIP)).status_code == 404
+        await wait_until(lambda: not service.parts("gang", "made"), "the gang to leave", 60)
+        assert (await client.post("/v1/videos", json=clip)).status_code == 404

@@ -22,6 +22,7 @@ from turnout.fleet.serving import EngineKind, Phase, ReplicaId, ReplicaOrder, Se
 from turnout.run import run_worker
 from turnout.run.config import load
 from turnout.run.joining import Joining, check_joining, pinned_tls
+from turnout.worker.advertised_url import check_advertised
 
 R = ReplicaId("r1")
 
@@ -133,6 +134,8 @@ async def test_the_gateway_must_show_the_pinned_certificate(
         (Joining("http://127.0.0.1", "k", fingerprints=("0" * 64,)), "no certificate"),
         (Joining("https://gateway.example", "k", fingerprints=("0" * 63,)), "SHA-256"),
         (Joining("ftp://gateway.example", "k"), "not the http or https URL"),
+        (Joining("http://127.0.0.1", "k", public_url="http://127.0.0.1:9", tunnel=True), "not by both"),
+        (Joining("http://127.0.0.1", "k", "../x"), "--id is up to 60"),
     ],
 )
 def test_a_worker_joins_over_tls_or_on_its_own_machine(joining: Joining, refusal: str | None) -> None:
@@ -140,3 +143,8 @@ def test_a_worker_joins_over_tls_or_on_its_own_machine(joining: Joining, refusal
         return check_joining(joining)
     with pytest.raises(Misconfigured, match=refusal):
         check_joining(joining)
+
+
+def test_an_address_that_means_here_to_whoever_reads_it_is_not_advertised() -> None:
+    with pytest.raises(Misconfigured, match=r"0\.0\.0\.0 is no address"):
+        check_advertised("http://0.0.0.0:8100")

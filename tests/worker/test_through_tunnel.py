@@ -2,18 +2,18 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import httpx
 import openai
 import pytest
+import pytest_asyncio
 from tests.conftest import wait_until
 from tests.service import Service, running_service
 from tests.workers import joined, list_workers, set_aside_its_own_worker
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = [pytest.mark.timeout(300), pytest.mark.xdist_group("tunnel")]
 
 MODEL = {
     "alias": "chat",
@@ -29,19 +29,32 @@ def busy(found: list[dict[str, Any]]) -> int:
     return sum(replica["busy"] for worker in found for replica in worker["replicas"])
 
 
-@asynccontextmanager
-async def own_worker_aside(tmp_path: Path) -> AsyncIterator[Service]:
-    async with running_service(tmp_path, models={}) as service:
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def own_worker_aside(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Service]:
+    async with running_service(tmp_path_factory.mktemp("tunnel"), models={}) as service:
         await set_aside_its_own_worker(service)
         yield service
 
 
-async def test_a_tunnelled_worker_streams_is_cancelled_and_comes_back(tmp_path: Path) -> None:
+async def test_a_worker_that_cannot_be_reached_says_so_and_ends(
+    own_worker_aside: Service, tmp_path: Path
+) -> None:
+    how = ("--listen-port", "0", "--public-url", "http://127.0.0.1:9")
+    async with joined(own_worker_aside, tmp_path / "box", *how) as worker:
+        assert await worker.ended() == 2
+    said = (tmp_path / "box.log").read_text()
+    assert "tried http://127.0.0.1:9/probe/" in said and "Traceback" not in said
+    assert await list_workers(own_worker_aside) == []
+
+
+async def test_a_tunnelled_worker_streams_is_cancelled_and_comes_back(
+    own_worker_aside: Service, tmp_path: Path
+) -> None:
+    service = own_worker_aside
     async with (
-        own_worker_aside(tmp_path) as service,
         joined(service, tmp_path / "far", "--tunnel", WORKER_ID="far"),
         openai.AsyncOpenAI(base_url=f"{service.url}/v1", api_key=service.api_key, max_retries=0) as client,
-        httpx.AsyncClient(base_url=service.url, headers=service.headers, timeout=30) as http,
+        service.client() as http,
     ):
         assert (await http.post("/v1/models/register", json=MODEL)).status_code == 200
 
@@ -87,23 +100,3 @@ async def test_a_tunnelled_worker_streams_is_cancelled_and_comes_back(tmp_path: 
 
 async def says(service: Service, count: int) -> bool:
     return busy(await list_workers(service)) == count
-
-
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        (["--public-url", "http://127.0.0.1:9"], "tried http://127.0.0.1:9/probe/"),
-        (["--public-url", "http://0.0.0.0:8100"], "0.0.0.0 is no address"),
-        (["--public-url", "http://127.0.0.1:9", "--tunnel"], "not by both"),
-        (["--id", "../x"], "--id is up to 60"),
-    ],
-)
-async def test_a_worker_that_cannot_be_reached_says_so_and_ends(
-    tmp_path: Path, options: list[str], words: str
-) -> None:
-    async with own_worker_aside(tmp_path) as service:
-        async with joined(service, tmp_path / "box", "--listen-port", "0", *options) as worker:
-            assert await worker.ended() == 2
-        said = (tmp_path / "box.log").read_text()
-        assert words in said and "Traceback" not in said
-        assert await list_workers(service) == []
