@@ -13,8 +13,7 @@ from deploy.render import ROOT
 from tests.deploy.test_chart import CASES, CORE, TWO_PODS, objects
 from tests.fleet.test_manifests import made
 
-from turnout.fleet.hosts.kubernetes.manifest_rules import GangTemplate, JobTask, JobTerms, manifest
-from turnout.tasks.task_rules import TaskId
+from turnout.fleet.hosts.kubernetes.manifest_rules import GangTemplate, JobSpec, JobTerms, manifest
 
 # Of projects whose CRDs everybody has: checked where they are in the folder.
 OPTIONAL = {"ServiceMonitor", "PodMonitor", "HTTPRoute"}
@@ -68,11 +67,9 @@ def launched() -> list[dict[str, Any]]:
             if one["kind"] == "ConfigMap"
         ]
         jobs = yaml.safe_load(config["data"]["turnout.yaml"])["kubernetes_jobs"]
-        terms = JobTerms(jobs["launcher"], kind, jobs["deadline_s"], jobs["ttl_s"], 35)
+        terms = JobTerms(jobs["launcher"], kind, jobs["deadline_s"], jobs["deadline_s"], jobs["ttl_s"], 35)
         for model, gang in jobs["gangs"].items():
-            found.append(
-                manifest(terms, GangTemplate(**gang), JobTask(TaskId("0123456789ab"), model, "{}", 0))
-            )
+            found.append(manifest(terms, GangTemplate(**gang), JobSpec(model, 1, "{}")))
     return found
 
 

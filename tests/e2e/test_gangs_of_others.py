@@ -122,10 +122,10 @@ async def test_pods_render_beside_a_chat_only_worker_and_hand_a_task_over(tmp_pa
 
         port = free_port()
         members = [pytorch_job(0, port), pytorch_job(1, port)]
-        async with pods(service, members, "--task", video) as job:
+        async with pods(service, members, "--once") as job:
             assert await codes(job) == [0, 0]
         found = (await http.get(f"/v1/videos/{video}")).json()
         assert found["status"] == "completed", found
         assert "attempt resumed" in (tmp_path / "pods.log").read_text()
-        async with pods(service, members, "--task", video) as late:
-            assert await codes(late[:1]) == [0], "it was rendered"
+        async with pods(service, members, "--once", "--idle-exit", "1") as late:
+            assert await codes(late[:1]) == [0], "nothing was left to render"

@@ -8,24 +8,48 @@ from tests.conftest import Stores, make_task
 
 from turnout.fleet.family_rules import FAMILIES
 from turnout.fleet.hosts.kubernetes.job_launcher import JobLauncher
-from turnout.fleet.hosts.kubernetes.job_rules import JobPhase, JobView
 from turnout.fleet.hosts.kubernetes.manifest_rules import GangTemplate, JobTerms, Manifest, read_job
+from turnout.fleet.job_rules import JobView
 from turnout.fleet.serving import EngineKind, ServedModel, VideoPart
 from turnout.fleet.video_model_rules import Runner
-from turnout.tasks.task_rules import Cancelled, GangId, Limits, State
+from turnout.tasks.fairness_rules import FairQueue, class_base
+from turnout.tasks.task_rules import (
+    Cancelled,
+    Finished,
+    GangId,
+    Limits,
+    Priority,
+    Result,
+    State,
+    Task,
+    TaskId,
+)
 
 TEMPLATE: dict[str, Any] = {"spec": {"containers": [{"name": "gang", "image": "x"}]}}
 PART = VideoPart(FAMILIES["wan-tiny-t2v"], runner=Runner.JOB)
 VIDEO = ServedModel("wan-tiny-t2v", EngineKind.WAN, "builtin:wan-tiny-t2v", max_replicas=2, video=PART)
+LIMITS = Limits(max_waiting=1000, max_running=1000, submits_per_minute=10**6)
+FAILED = {"conditions": [{"type": "Failed", "status": "True"}]}
+COMPLETE = {"conditions": [{"type": "Complete", "status": "True"}]}
+OUT_OF_MEMORY = {"containerStatuses": [{"state": {"terminated": {"reason": "OOMKilled", "exitCode": 137}}}]}
 
 
 @dataclass
 class Jobs:
+    """`ended` has the status of each job that has, `pods` that of its pod; all are as old as `age_s`."""
+
     made: dict[str, Manifest] = field(default_factory=dict)
-    changes: dict[str, dict[str, Any]] = field(default_factory=dict)
+    ended: dict[str, dict[str, Any]] = field(default_factory=dict)
+    pods: dict[str, dict[str, Any]] = field(default_factory=dict)
+    age_s: float = 10.0
 
     async def all(self) -> list[JobView]:
-        views = [read_job({**job, **self.changes.get(name, {})}, [], 0.0) for name, job in self.made.items()]
+        views = [
+            read_job(
+                {**job, "status": self.ended.get(name, {})}, [{"status": self.pods.get(name, {})}], self.age_s
+            )
+            for name, job in self.made.items()
+        ]
         return [replace(view, uid=view.name) for view in views if view is not None]
 
     async def create(self, job: Manifest) -> bool:
@@ -34,66 +58,114 @@ class Jobs:
     async def delete(self, name: str, uid: str) -> None:
         assert uid == name
         self.made.pop(name, None)
-        self.changes.pop(name, None)
+
+    @property
+    def active(self) -> list[str]:
+        return [name for name in self.made if name not in self.ended]
 
 
-def launcher(stores: Stores, jobs: Jobs, gangs: dict[str, GangTemplate]) -> JobLauncher:
-    terms = JobTerms("turnout", "job", 60, 60, 45)
-    return JobLauncher(jobs, terms, gangs, stores.models, stores.backlog, stores.tasks, 300.0)
-
-
-async def test_each_task_gets_a_job_and_a_second_one_only_when_it_was_given_back(stores: Stores) -> None:
-    jobs = Jobs()
-    own = launcher(stores, jobs, {"*": GangTemplate(1, TEMPLATE)})
+async def launcher(stores: Stores, jobs: Jobs, gangs: dict[str, GangTemplate] | None = None) -> JobLauncher:
     await stores.models.put(VIDEO)
-    first, second = [await stores.tasks.submit(make_task(), Limits()) for _ in range(2)]
-    await own.look()
-    await own.look()
-    [job, other] = jobs.made.values()
-    [container] = job["spec"]["template"]["spec"]["containers"]
-    assert container["args"][-1] == first.id
-    declared = next(e["value"] for e in container["env"] if e["name"] == "TURNOUT_GANG_MODEL")
-    assert json.loads(declared)["name"] == "wan-tiny-t2v"
+    terms = JobTerms("turnout", "job", 60, 90, 60, 45)
+    gangs = {"*": GangTemplate(1, TEMPLATE)} if gangs is None else gangs
+    return JobLauncher(
+        jobs, terms, gangs, stores.models, stores.backlog, stores.tasks, stores.queue, pending_s=0.0
+    )
 
-    claimed = await stores.queue.claim(VIDEO.name, GangId("g"), Limits(), first.id)
-    assert claimed is not None
-    await stores.queue.release(VIDEO.name, GangId("g"), "drained", counts=False)
-    jobs.changes[job["metadata"]["name"]] = {"status": {"conditions": [{"type": "Failed", "status": "True"}]}}
-    await own.look()
-    await own.look()
-    assert (await stores.tasks.get(first.id)).state is State.QUEUED
-    assert jobs.made[job["metadata"]["name"]] is not job, "a new one, for the next attempt"
 
-    third = await stores.tasks.submit(make_task(), Limits())
+async def render(stores: Stores, jobs: Jobs, name: str) -> Task:
+    """What the gang of a job does: takes the task that is next, renders it, leaves."""
+    task = await stores.queue.claim(VIDEO.name, GangId(f"{name}-pod"), LIMITS)
+    assert task is not None
+    await stores.tasks.apply(task.id, Finished(1.0, task.attempt, Result("v", "t", "s", 1)))
+    await stores.queue.leave(VIDEO.name, GangId(f"{name}-pod"))
+    jobs.ended[name] = COMPLETE
+    return task
+
+
+async def test_in_job_mode_tenants_and_priorities_are_served_in_the_queues_order_past_any_number_of_tasks(
+    stores: Stores,
+) -> None:
+    jobs = Jobs()
+    own = await launcher(stores, jobs)
+    expected = FairQueue[TaskId]()
+    for number in range(1, 141):
+        tenant = "late" if number > 120 else "early"
+        priority = Priority.HIGH if number % 10 == 0 else Priority.NORMAL
+        task = await stores.tasks.submit(make_task(tenant, priority=priority), LIMITS)
+        expected.join(task.tenant, class_base(priority) + number, task.id)
+    served: list[TaskId] = []
+    while await own.look() or jobs.active:
+        assert len(jobs.active) == min(2, 140 - len(served)), "never more than tasks, nor than max_replicas"
+        served.append((await render(stores, jobs, jobs.active[0])).id)
+    planned = [expected.claim({}, 1000) for _ in range(140)]
+    assert served == planned
+    high = [n for n, task in enumerate(served) if (await stores.tasks.get(task)).priority is Priority.HIGH]
+    assert len(high) == 14 and high[-1] < 25, "the urgent ones were not forgotten behind a hundred others"
+
+
+async def test_a_job_is_made_for_each_task_and_removed_with_the_task_or_the_model(stores: Stores) -> None:
+    jobs = Jobs()
+    own = await launcher(stores, jobs)
+    first, second, _ = [await stores.tasks.submit(make_task(), LIMITS) for _ in range(3)]
+    await own.look()
     await own.look()
     assert len(jobs.made) == 2, "as many as the model may have gangs"
-    await stores.tasks.apply(second.id, Cancelled(1.0))
+    [container] = next(iter(jobs.made.values()))["spec"]["template"]["spec"]["containers"]
+    declared = next(e["value"] for e in container["env"] if e["name"] == "TURNOUT_GANG_MODEL")
+    assert json.loads(declared)["name"] == "wan-tiny-t2v"
+    for task in (first, second):
+        await stores.tasks.apply(task.id, Cancelled(1.0))
     await own.look()
-    assert other["metadata"]["name"] not in jobs.made, "the job of a cancelled task is removed"
-    await own.look()
-    assert third.id in {j["metadata"]["labels"]["turnout/task"] for j in jobs.made.values()}
+    assert len(jobs.made) == 1
     await stores.models.remove(VIDEO.name)
     await own.look()
     assert jobs.made == {}, "nothing is left of a model that was removed"
 
 
-async def test_the_owner_of_a_task_is_told_why_its_job_failed(stores: Stores) -> None:
+async def test_a_task_whose_job_died_is_tried_again_and_ends_with_the_reason_when_its_attempts_are_used_up(
+    stores: Stores,
+) -> None:
     jobs = Jobs()
-    own = launcher(stores, jobs, {"*": GangTemplate(1, TEMPLATE)})
-    await stores.models.put(VIDEO)
-    task = await stores.tasks.submit(make_task(), Limits())
-    await own.look()
-    [name] = jobs.made
-    late = {"type": "Failed", "status": "True", "reason": "DeadlineExceeded"}
-    jobs.changes[name] = {"status": {"conditions": [late]}}
+    own = await launcher(stores, jobs)
+    task = await stores.tasks.submit(make_task(), LIMITS)
+    for attempt in range(1, task.max_attempts + 1):
+        await own.look()
+        [name] = jobs.active
+        claimed = await stores.queue.claim(VIDEO.name, GangId(f"{name}-pod"), LIMITS)
+        assert claimed is not None and claimed.attempt == attempt
+        jobs.ended[name], jobs.pods[name] = FAILED, OUT_OF_MEMORY
+    waits = await stores.tasks.submit(make_task(), LIMITS)
     await own.look()
     failure = (await stores.tasks.get(task.id)).failure
-    assert failure is not None and "deadline" in failure.message
-    assert jobs.made == {}
+    assert failure is not None and failure.code == "attempts_exhausted" and "OOMKilled" in failure.message
+    assert (await stores.tasks.get(waits.id)).state is State.QUEUED, "another task is not blamed"
+    await own.look()
+    assert len(jobs.active) == 1
 
-    without = launcher(stores, jobs, {})
-    lost = await stores.tasks.submit(make_task(), Limits())
-    await without.look()
-    failure = (await stores.tasks.get(lost.id)).failure
+
+async def test_tasks_that_wait_for_jobs_that_cannot_run_are_told_why_and_fail(stores: Stores) -> None:
+    jobs = Jobs()
+    own = await launcher(stores, jobs)
+    own.pending_s = 3600.0
+    task = await stores.tasks.submit(make_task(), LIMITS)
+    await own.look()
+    [name] = jobs.active
+    jobs.pods[name] = {"containerStatuses": [{"state": {"waiting": {"reason": "ImagePullBackOff"}}}]}
+    await own.look()
+    assert own.reasons == {VIDEO.name: "the image of its pods cannot be pulled (ImagePullBackOff)"}
+    assert (await stores.tasks.get(task.id)).state is State.QUEUED
+    own.pending_s = 0.0
+    await own.look()
+    failure = (await stores.tasks.get(task.id)).failure
+    assert failure is not None and "ImagePullBackOff" in failure.message
+    await own.look()
+    assert (jobs.made, own.reasons) == ({}, {})
+
+
+async def test_a_model_without_a_pod_template_fails_its_tasks(stores: Stores) -> None:
+    own = await launcher(stores, Jobs(), {})
+    task = await stores.tasks.submit(make_task(), LIMITS)
+    await own.look()
+    failure = (await stores.tasks.get(task.id)).failure
     assert failure is not None and "no pod template for wan-tiny-t2v" in failure.message
-    assert JobPhase.ACTIVE not in {view.phase for view in await jobs.all()}

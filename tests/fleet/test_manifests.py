@@ -1,22 +1,22 @@
-"""A task's job on Kubernetes: what is made, and what is read of it. `--crds DIR` checks it against the real schemas."""
+"""A job on Kubernetes: what is made, and what is read of it. `--crds DIR` checks it against the real schemas."""
 
 import json
+import re
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from turnout.fleet.hosts.kubernetes.job_rules import JobPhase
 from turnout.fleet.hosts.kubernetes.manifest_rules import (
     GangTemplate,
     JobKind,
-    JobTask,
+    JobSpec,
     JobTerms,
-    job_name,
     manifest,
+    model_label,
     read_job,
 )
-from turnout.tasks.task_rules import TaskId
+from turnout.fleet.job_rules import JobPhase
 
 TEMPLATE = {
     "metadata": {"labels": {"app": "turnout"}},
@@ -33,21 +33,21 @@ TEMPLATE = {
     },
 }
 OWNER = {"apiVersion": "v1", "kind": "ConfigMap", "name": "turnout", "uid": "1"}
-TERMS = JobTerms("turnout", "pytorchjob", 7200, 600, 45, OWNER)
-TASK = JobTask(TaskId("video_01a1e29a07028eb6897889be0feb"), "wan", json.dumps({"name": "wan"}), 1)
+TERMS = JobTerms("turnout", "pytorchjob", 7200, 7545, 600, 45, OWNER)
+JOB = JobSpec("wan", 7, json.dumps({"name": "wan"}))
 
 
 def made(kind: JobKind, pods: int) -> dict[str, Any]:
-    return manifest(replace(TERMS, kind=kind), GangTemplate(pods, TEMPLATE), TASK)
+    return manifest(replace(TERMS, kind=kind), GangTemplate(pods, TEMPLATE), JOB)
 
 
 def test_a_pytorch_job_has_a_pod_for_the_leader_and_one_for_each_other_share_of_the_ranks() -> None:
     job = made("pytorchjob", 2)
-    assert job["metadata"]["name"] == "turnout-video-01a1e29a07028eb6897889be0feb"
+    assert job["metadata"]["name"] == "turnout-wan-611f97-7"
     assert job["metadata"]["ownerReferences"] == [OWNER]
     policy = job["spec"]["runPolicy"]
     assert (policy["activeDeadlineSeconds"], policy["ttlSecondsAfterFinished"], policy["backoffLimit"]) == (
-        7200,
+        7545,
         600,
         0,
     )
@@ -56,7 +56,9 @@ def test_a_pytorch_job_has_a_pod_for_the_leader_and_one_for_each_other_share_of_
     pod = replicas["Worker"]["template"]
     [container] = pod["spec"]["containers"]
     assert container["name"] == "pytorch"
-    assert container["args"] == ["rank", "--model", "wan", "--task", TASK.id]
+    assert container["args"] == [
+        *("rank", "--model", "wan", "--once", "--idle-exit", "30", "--deadline", "7200")
+    ]
     assert container["resources"] == {"limits": {"nvidia.com/gpu": 4}}
     assert container["securityContext"]["readOnlyRootFilesystem"]
     assert pod["spec"]["securityContext"]["runAsNonRoot"]
@@ -82,13 +84,25 @@ def test_the_template_is_not_changed_and_names_fit_the_api() -> None:
     before = json.dumps(TEMPLATE)
     made("pytorchjob", 2)
     assert json.dumps(TEMPLATE) == before
-    assert len(job_name(TaskId("video_" + "f" * 100))) <= 52
+    names = [JobSpec(model, 7, "").name for model in ("W" * 100, "w" * 100, "a/b", "a-b", "Wan 2.2 ")]
+    assert len(set(names)) == 5
+    assert all(re.fullmatch(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?", name) and len(name) <= 40 for name in names)
+    labels = [model_label(model) for model in ("W" * 100, "w" * 100, "a/b", "a-b", "wan2.2")]
+    assert len(set(labels)) == 5 and "wan2.2" in labels
+    assert all(
+        re.fullmatch(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?", one) and len(one) <= 63 for one in labels
+    )
+
+
+def test_the_entry_point_of_a_ray_job_names_its_gang_after_the_job() -> None:
+    words = made("rayjob", 2)["spec"]["entrypoint"]
+    assert words.startswith(f"turnout gang --ray --gang {JOB.name}-0 --model wan --once ")
 
 
 def status(job: dict[str, Any], said: dict[str, Any], *pods: dict[str, Any]) -> tuple[JobPhase, str]:
     view = read_job({**job, "status": said}, [{"status": pod} for pod in pods], 5.0)
     assert view is not None
-    assert (view.task, view.attempt) == (TASK.id, 1)
+    assert (view.model, view.number, view.age_s) == ("wan", 7, 5.0)
     return view.phase, view.trouble
 
 
@@ -99,10 +113,41 @@ def test_what_ended_a_job_is_read(kind: JobKind) -> None:
     assert status(job, {"conditions": [{"type": done, "status": "True"}]}) == (JobPhase.SUCCEEDED, "")
     assert status(job, {"conditions": [{"type": "Failed", "status": "False"}]}) == (JobPhase.ACTIVE, "")
     late = {"type": "Failed", "status": "True", "reason": "DeadlineExceeded"}
-    phase, words = status(job, {"conditions": [late]})
-    assert (phase, "deadline" in words) == (JobPhase.FAILED, True)
+    assert status(job, {"conditions": [late]}) == (JobPhase.FAILED, ""), "its gang fails the task by itself"
     killed = {"containerStatuses": [{"state": {"terminated": {"reason": "OOMKilled", "exitCode": 137}}}]}
     assert "OOMKilled" in status(job, {"conditions": [{"type": "Failed", "status": "True"}]}, killed)[1]
+
+
+@pytest.mark.parametrize(
+    ("code", "broke"), [(0, False), (1, True), (2, True), (3, False), (5, False), (137, True)]
+)
+def test_a_gang_that_left_as_it_was_told_is_no_trouble(code: int, broke: bool) -> None:
+    failed = {"conditions": [{"type": "Failed", "status": "True"}]}
+    ended = {"containerStatuses": [{"state": {"terminated": {"reason": "Error", "exitCode": code}}}]}
+    assert bool(status(made("job", 1), failed, ended)[1]) is broke
+    on_ray = {"jobStatus": "FAILED", "message": f"Job entrypoint command failed with exit code {code}, …"}
+    assert bool(status(made("rayjob", 1), on_ray)[1]) is broke
+    done = {"conditions": [{"type": "Complete", "status": "True"}]}
+    assert status(made("job", 1), done, ended)[1] == ""
+
+
+def test_a_job_has_started_when_one_of_its_pods_has_run() -> None:
+    job = made("job", 1)
+
+    def started(*phases: str) -> bool:
+        view = read_job(job, [{"status": {"phase": phase}} for phase in phases], 0.0)
+        assert view is not None
+        return view.started
+
+    assert [started(), started("Pending"), started("Pending", "Running"), started("Failed")] == [
+        *(False, False, True, True)
+    ]
+
+
+def test_a_job_that_an_older_version_made_counts_as_one_of_its_model() -> None:
+    labels = {"turnout/launcher": "turnout", "turnout/task": "t", "turnout/model": "wan"}
+    view = read_job({"metadata": {"name": "turnout-t", "labels": labels}}, [], 0.0)
+    assert view is not None and (view.model, view.number, view.active) == ("wan", 0, True)
 
 
 def test_what_keeps_a_pod_from_starting_is_said_in_words() -> None:

@@ -2,10 +2,12 @@
 
 import asyncio
 import threading
+import time
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from math import inf
 
 import numpy as np
 from tests.conftest import Stores
@@ -19,7 +21,7 @@ from turnout.gang.heartbeat import RankHeartbeat
 from turnout.gang.leader import Leader
 from turnout.gang.rank_commands import RankCommander
 from turnout.gang.rank_place import RankDuties, RankPlace
-from turnout.tasks.task_rules import GangId, Limits, TaskId
+from turnout.tasks.task_rules import GangId, Limits
 from turnout.tasks.video_rules import VideoSpec
 
 MODEL = "wan-tiny-t2v"
@@ -89,17 +91,16 @@ async def leading(
     *,
     lease_s: float = 60.0,
     once: bool = True,
-    task: TaskId | None = None,
     idle_exit_s: float | None = None,
+    deadline_s: float = inf,
 ) -> AsyncIterator[asyncio.Task[ExitCode]]:
     """A gang at work; it leaves after one task, or at the end."""
     ranks = RankCommander(Group(RankPlace(0, 1, 0)), engine, RankHeartbeat(None))
     with ThreadPoolExecutor(1) as thread:
         cadence = Cadence(checkpoint_steps=2, checkpoint_s=1000, preview_steps=4)
         context = AttemptContext(stores.tasks, stores.queue, stores.blobs, cadence, lease_s, 600.0, thread)
-        leader = Leader(
-            context, RankDuties(MODEL, GangId(gang), once, task, idle_exit_s), LIMITS, lambda: ranks
-        )
+        context = replace(context, deadline_at=time.monotonic() + deadline_s)
+        leader = Leader(context, RankDuties(MODEL, GangId(gang), once, idle_exit_s), LIMITS, lambda: ranks)
         job = asyncio.create_task(leader.run(), name=gang)
         try:
             yield job

@@ -26,8 +26,8 @@ async def test_a_ray_jobs_entry_point_renders_its_task_and_ends_with_the_verdict
         body = {"prompt": "a ball", "model": MODEL, "seed": 7, "steps": 4, "frames": 9, "size": "64x64"}
         video = (await http.post("/v1/videos", json=body)).json()["id"]
         config = str(service.state_dir / "config.json")
-        words = ["gang", "--ray", "--config", config, "--model", MODEL, "--task", video]
-        for _ in range(2):  # a second one finds it rendered
+        words = ["gang", "--ray", "--config", config, "--model", MODEL, "--once", "--idle-exit", "1"]
+        for _ in range(2):  # a second one finds nothing to render
             job = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-m", "turnout", *words), env={**os.environ, "RAY_ADDRESS": ""}
             )

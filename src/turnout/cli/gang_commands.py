@@ -21,8 +21,13 @@ if TYPE_CHECKING:
 ModelOption = Annotated[str, typer.Option("--model", help="The model to serve.")]
 GangOption = Annotated[str | None, typer.Option("--gang", help="This gang's name; made up when missing.")]
 OnceOption = Annotated[bool, typer.Option("--once", help="Render one task and leave with its verdict.")]
-TaskOption = Annotated[
-    str | None, typer.Option("--task", help="Render this task and leave with its verdict.")
+IdleExitOption = Annotated[
+    float | None,
+    typer.Option("--idle-exit", metavar="SECONDS", min=0, help="Leave after so long with nothing to do."),
+]
+DeadlineOption = Annotated[
+    float | None,
+    typer.Option("--deadline", metavar="SECONDS", min=0, help="Fail the task that is still rendered then."),
 ]
 ReadyOption = Annotated[
     Path | None, typer.Option("--ready-file", help="Made once the model is loaded, for a probe.")
@@ -48,7 +53,7 @@ EPILOG = """Examples:
   torchrun --nproc-per-node 2 --no-python turnout rank --model wan
 
 Exit codes: 0 rendered, or nothing left to do; 1 the gang broke; 2 wrong configuration; with --once 3 the task failed, 4 it
-was cancelled, 5 it was given back and waits again, 6 another gang renders it."""
+was cancelled, 5 it was given back and waits again, 6 another gang has taken it over."""
 
 
 def gang(
@@ -58,17 +63,18 @@ def gang(
     once: OnceOption = False,
     ready_file: ReadyOption = None,
     declared: DeclaredOption = None,
-    task: TaskOption = None,
+    idle_exit: IdleExitOption = None,
+    deadline: DeadlineOption = None,
     ray: Annotated[bool, typer.Option("--ray", help="As actors on a Ray cluster (RAY_ADDRESS).")] = False,
 ) -> None:
     """Run one gang of ranks on this machine (workers start these), or with --ray on a cluster (the entry point of a RayJob)."""
     from turnout.gang.rank_place import RankDuties
     from turnout.run.run_gang import run_gang
-    from turnout.tasks.task_rules import GangId, TaskId
+    from turnout.tasks.task_rules import GangId
 
     config = start(common, "gang", {}, gang=gang, model=model)
     name = GangId(gang or f"{socket.gethostname()}-{os.getpid()}")
-    duties = RankDuties(model, name, once or task is not None, TaskId(task) if task else None)
+    duties = RankDuties(model, name, once, idle_exit, deadline)
     if ray:
         need_ray()
         from turnout.fleet.hosts.ray.gang_job import run_gang_job
@@ -83,11 +89,8 @@ def rank(
     model: ModelOption,
     gang: GangOption = None,
     once: OnceOption = False,
-    task: TaskOption = None,
-    idle_exit: Annotated[
-        float | None,
-        typer.Option("--idle-exit", metavar="SECONDS", min=0, help="Leave after so long with nothing to do."),
-    ] = None,
+    idle_exit: IdleExitOption = None,
+    deadline: DeadlineOption = None,
     ready_file: ReadyOption = None,
     declared: DeclaredOption = None,
 ) -> None:
@@ -99,21 +102,14 @@ def rank(
     """
     from turnout.gang.rank_place import RankDuties, find_pod, gang_name, rank_place_from
     from turnout.run.forked_ranks import leave_now
-    from turnout.tasks.task_rules import GangId, TaskId
+    from turnout.tasks.task_rules import GangId
     from turnout.telemetry.log import drain_log
 
     config = _with(common.load().config, declared)
     pod = find_pod(os.environ, config.model(model).ranks)
     place = rank_place_from(os.environ if pod is None else pod.variables(0))
     made_up = gang_name(os.environ, socket.gethostname(), secrets.token_hex(4))
-    duties = RankDuties(
-        model,
-        GangId(gang) if gang else made_up,
-        once or task is not None,
-        TaskId(task) if task else None,
-        idle_exit,
-        tells=True,
-    )
+    duties = RankDuties(model, GangId(gang) if gang else made_up, once, idle_exit, deadline, tells=True)
     start(common, "rank", {}, gang=duties.gang, rank=place.rank, model=duties.model)
     try:
         from turnout.run.run_rank import run_rank

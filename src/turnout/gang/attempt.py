@@ -14,6 +14,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Seque
 from concurrent.futures import Executor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
+from math import inf
 from typing import TypeVar, cast
 
 from turnout.engines import mp4
@@ -65,6 +66,7 @@ class AttemptContext:
     step_timeout_s: float
     engine_thread: Executor  # only this thread may use the engine
     loaded: Callable[[], LoadedBytes | None] = lambda: None  # how far the model's loading is
+    deadline_at: float = inf  # by the monotonic clock: a task that is still rendered then fails
 
 
 @asynccontextmanager
@@ -217,6 +219,8 @@ class Attempt:
                 self._checkpoint.put((await self._engine(rendering.snapshot), rendering.step))
                 await self._checkpoint.flush(_RETRY_FOR_S)
                 return False
+            if time.monotonic() > self._context.deadline_at:
+                raise EngineError("it takes longer than the deadline of its gang allows")
             began = time.monotonic()
             await self._engine(ranks.advance)
             self.pace = self.pace.after(time.monotonic() - began)

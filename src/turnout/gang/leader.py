@@ -56,10 +56,6 @@ class Leader:
                     code = await self._verdict(task.id)
                     break
                 continue
-            if self._duties.task is not None:
-                code = await self._verdict(self._duties.task)
-                if code is not ExitCode.GIVEN_BACK:
-                    break  # somebody else has it, or it has ended
             if loading.done():
                 idle_since = idle_since or time.monotonic()
                 if self._is_over(time.monotonic() - idle_since):
@@ -92,9 +88,7 @@ class Leader:
     async def _claim(self, *, loading: bool) -> Task | None:
         duties = self._duties
         try:
-            return await self._context.queue.claim(
-                duties.model, duties.gang, self._limits, duties.task, loading=loading
-            )
+            return await self._context.queue.claim(duties.model, duties.gang, self._limits, loading=loading)
         except Unavailable as err:
             log.warning("queue did not answer", error=str(err))
             return None

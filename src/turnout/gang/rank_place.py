@@ -9,21 +9,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from turnout.errors import Misconfigured
-from turnout.tasks.task_rules import GangId, TaskId
+from turnout.tasks.task_rules import GangId
 
 _PORT = "29500"  # torchrun's own default
 
 
 @dataclass(frozen=True, slots=True)
 class RankDuties:
-    """`once`: leave after one task, with its verdict; `task`: take this one and no other. With `idle_exit_s` the gang leaves
-    when it had nothing to do for so long. `tells`: nobody else reports of this gang, so it does itself."""
+    """`once`: leave after one task, with its verdict. With `idle_exit_s` the gang leaves when it had nothing to do for so long;
+    a task that is not rendered `deadline_s` after the gang began fails. `tells`: nobody else reports of this gang, so it
+    does itself."""
 
     model: str
     gang: GangId
     once: bool = False
-    task: TaskId | None = None
     idle_exit_s: float | None = None
+    deadline_s: float | None = None
     tells: bool = False
 
 

@@ -15,9 +15,7 @@ _LIMIT_RUNNING = 8  # the setting's default
 
 def turnout_yaml(scenario: Scenario, setup: Setup) -> str:
     if setup.mode is PlanMode.JOB:
-        return (
-            "# A job for each request needs no service: every pod renders one task (`turnout gang --once`).\n"
-        )
+        return "# Video models: `runner: job` (docs/configuration.md); each pod renders one task (`turnout rank --once`).\n"
     return _dumped({**_config(scenario, setup), "models": _models(scenario, setup)})
 
 

@@ -13,7 +13,7 @@ from functools import partial
 from turnout.background import BackgroundLoops, Work
 from turnout.errors import Unavailable
 from turnout.fleet.fleet_rules import Rules
-from turnout.fleet.hosts.kubernetes.launching import launch_chore
+from turnout.fleet.hosts.kubernetes.launching import JobHost
 from turnout.fleet.manager_loop import FleetManager
 from turnout.fleet.model_store import ModelStore
 from turnout.fleet.video_model_rules import Runner
@@ -91,15 +91,17 @@ async def manage(
             deliver,
             config.tasks.lease_s,
             config.tasks.retention_s,
-            launch_chore(config.fleet.kubernetes_jobs, config.gangs.drain_s, stores),
             budgets.look,
         )
         name = f"m-{secrets.token_hex(4)}"  # new for each process: replicas are named after it
         rules = Rules(min_resident_s=config.fleet.min_resident_s)
-        fleet = fleet_manager(stores, name, rules, gangs_by, reasons)
+        jobs = JobHost(config.fleet.kubernetes_jobs, config.gangs.drain_s, stores, name)
+        fleet = fleet_manager(stores, name, rules, gangs_by, lambda: {**reasons(), **jobs.reasons})
         loops = BackgroundLoops({**manager.loops(), "fleet": fleet.run, **(more or {})})
         loops.add("loop report", partial(_report_loops, loops, stores, manager.id))
         loops.add("declaration", partial(_keep_declared, config, stores.models))
+        if jobs.settings is not None:
+            loops.add("jobs", jobs.run)
         async with loops.running():
             await stopping.wait()
         await fleet.leave()

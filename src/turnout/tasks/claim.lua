@@ -1,11 +1,10 @@
--- Binds the next turn to the task that is next by tenant, priority and age, or to `wanted` if that one waits. Returns its
--- id, or nothing.
+-- Binds the next turn to the task that is next by tenant, priority and age. Returns its id, or nothing.
 -- The task itself is written by the commit that follows. If the claimer dies before that, the turn's lease runs
 -- out like any other. A gang that is `loading` gets one only while no other gang is at work on the model, and only a task
 -- that has waited for `loading_wait_ms` (tasks/fairness_rules).
-local model, gang, max_running, loading, loading_wait_ms, wanted = unpack(ARGV)
+local model, gang, max_running, loading, loading_wait_ms = unpack(ARGV)
 local function left_to_others(id)
-  if loading ~= '1' or wanted ~= '' then return false end
+  if loading ~= '1' then return false end
   ensure_group(queue_key(model))
   if redis.call('XPENDING', queue_key(model), GROUP)[1] > 0 then return true end
   local time, since = redis.call('TIME'), tonumber(redis.call('ZSCORE', unfinished_key(model), id) or '0')
@@ -13,16 +12,10 @@ local function left_to_others(id)
 end
 if redis.call('EXISTS', closed_key(gang)) == 1 then return false end
 local tenants = redis.call('ZRANGE', tenants_key(model), 0, -1, 'WITHSCORES')
-local first = tonumber(tenants[2])
-if wanted ~= '' then
-  local tenant = redis.call('HGET', task_key(wanted), 'tenant') or ''
-  if not redis.call('ZSCORE', waiting_key(model, tenant), wanted) then return false end
-  tenants = {tenant, redis.call('ZSCORE', tenants_key(model), tenant) or '0'}
-end
 for i = 1, #tenants, 2 do
   local tenant, tag = tenants[i], tonumber(tenants[i + 1])
   local running = tonumber(redis.call('HGET', counts_key(tenant), 'running') or '0') or 0
-  local id = wanted ~= '' and wanted or redis.call('ZRANGE', waiting_key(model, tenant), 0, 0)[1]
+  local id = redis.call('ZRANGE', waiting_key(model, tenant), 0, 0)[1]
   if not id then  -- its line is gone: someone deleted it, or it was damaged
     redis.call('ZREM', tenants_key(model), tenant)
   elseif running < tonumber(max_running) then
@@ -36,12 +29,7 @@ for i = 1, #tenants, 2 do
     end
     local turn = read[1][2][1][1]
     stop_waiting(model, tenant, id)
-    if wanted == '' or tag == first then
-      end_turn(model, tenant, tag)
-    else  -- it was not this tenant's turn: it pays, and those who were passed over lose nothing
-      redis.call('ZADD', served_key(model), tag + 1, tenant)
-      redis.call('ZADD', tenants_key(model), 'XX', tag + 1, tenant)
-    end
+    end_turn(model, tenant, tag)
     for j = 1, i - 1, 2 do  -- to be passed over earns no credit
       redis.call('ZADD', tenants_key(model), 'XX', tag, tenants[j])
     end

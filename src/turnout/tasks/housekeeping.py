@@ -29,15 +29,13 @@ _TICK_S = 1.0
 _LOOKS = 8  # at the leases, in one lease
 _MUTEX_S = 10.0
 _SWEEP_EVERY_S = 3600.0
-_LAUNCH_EVERY_S = 2.0
 _BUDGETS_EVERY_S = 10.0
 _JOIN_S = 60.0  # how long a task waits for a machine that can run its model to join
 
 
 @dataclass(frozen=True, slots=True)
 class Housekeeper:
-    """`deliver` sends the webhooks that are due; `look_at_budgets` adds up what tenants spent; `launch` looks after jobs for
-    tasks, where there are any."""
+    """`deliver` sends the webhooks that are due; `look_at_budgets` adds up what tenants spent."""
 
     id: str
     models: ModelStore
@@ -50,7 +48,6 @@ class Housekeeper:
     deliver: Callable[[], Awaitable[None]]
     lease_s: float
     retention_s: float
-    launch: Callable[[], Awaitable[None]] | None = None
     look_at_budgets: Callable[[], Awaitable[None]] | None = None
     watches: dict[str, LeaseWatch] = field(default_factory=dict[str, LeaseWatch])
 
@@ -62,7 +59,6 @@ class Housekeeper:
             ("dismissal", self._dismiss, 3.0),
             ("webhooks", self.deliver, _TICK_S),
             ("sweep", self._sweep, _SWEEP_EVERY_S),
-            *((("jobs", self.launch, _LAUNCH_EVERY_S),) if self.launch else ()),
             *((("budgets", self.look_at_budgets, _BUDGETS_EVERY_S),) if self.look_at_budgets else ()),
         )
         return {name: partial(self._repeat, name, chore, every_s) for name, chore, every_s in chores}

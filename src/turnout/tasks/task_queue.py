@@ -22,26 +22,12 @@ class TaskQueue:
         self._link = link
         self._tasks = tasks
 
-    async def claim(
-        self,
-        model: str,
-        gang: GangId,
-        limits: Limits,
-        wanted: TaskId | None = None,
-        *,
-        loading: bool = False,
-    ) -> Task | None:
-        """The next task, or the one that is `wanted`, claimed for the gang with a new attempt number; None when it does not
-        wait, or when the gang was closed. While it is `loading` it leaves tasks to gangs that may begin sooner
-        (`fairness.LOADING_WAIT_S`), but not the one that is wanted."""
+    async def claim(self, model: str, gang: GangId, limits: Limits, *, loading: bool = False) -> Task | None:
+        """The next task, claimed for the gang with a new attempt number; None when none waits, or when the gang was closed.
+        While it is `loading` it leaves tasks to gangs that may begin sooner (`fairness_rules.LOADING_WAIT_S`)."""
         while True:
             task_id = await task_scripts.claim(
-                self._link,
-                model=model,
-                gang=gang,
-                max_running=limits.max_running,
-                loading=loading,
-                wanted=wanted,
+                self._link, model=model, gang=gang, max_running=limits.max_running, loading=loading
             )
             if task_id is None:
                 return None

@@ -176,9 +176,8 @@ async def claim(
     gang: GangId,
     max_running: int,
     loading: bool = False,
-    wanted: TaskId | None = None,
 ) -> TaskId | None:
-    """Binds the next turn to the task that is next, or to the one that is `wanted`; it must then be committed as claimed."""
+    """Binds the next turn to the task that is next; it must then be committed as claimed."""
     found: bytes | None = await _claim.run(
         link,
         model=model,
@@ -186,7 +185,6 @@ async def claim(
         max_running=max_running,
         loading=int(loading),
         loading_wait_ms=LOADING_WAIT_S * 1000,
-        wanted=wanted or "",
     )
     return None if found is None else TaskId(text(found))
 

@@ -1,44 +1,48 @@
-"""Carries out what `job_plan` decides: one job on Kubernetes for each task of the models whose runner is `job`.
+"""Carries out on Kubernetes what `job_rules` decides: jobs for the tasks of the models whose runner is `job`.
 
 Jobs are read before tasks, so that what became of a task is never older than what became of its job. Whatever fails is tried
-again at the next look, from what is there then; nothing is kept between two looks.
+again at the next look, from what is there then; nothing that decides is kept between two looks.
 """
 
 import asyncio
 import time
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Protocol, cast
 
 from turnout.errors import Misconfigured, NotFound, Stale, Unavailable
 from turnout.fleet.fleet_records import MODEL
-from turnout.fleet.hosts.kubernetes.job_rules import (
-    CreateJob,
-    DeleteJob,
-    FailTask,
-    JobAction,
-    JobView,
-    plan_jobs,
-)
 from turnout.fleet.hosts.kubernetes.manifest_rules import (
+    JOB,
     LAUNCHER,
-    TASK,
     GangTemplate,
     JobKind,
-    JobTask,
+    JobSpec,
     JobTerms,
     Manifest,
     manifest,
+    model_label,
     read_job,
+)
+from turnout.fleet.job_rules import (
+    CreateJob,
+    DeleteJob,
+    FailTasks,
+    JobAction,
+    JobView,
+    PutBack,
+    TellTrouble,
+    plan_jobs,
 )
 from turnout.fleet.model_store import ModelStore
 from turnout.fleet.serving import ServedModel
 from turnout.fleet.video_model_rules import Runner
 from turnout.tasks.backlog import Backlog
 from turnout.tasks.task_log import TaskLog
-from turnout.tasks.task_rules import Expired, Task, TaskFailure, TaskId
+from turnout.tasks.task_queue import TaskQueue
+from turnout.tasks.task_rules import Expired, TaskFailure
 from turnout.telemetry.log import get_log
 
 log = get_log()
@@ -65,9 +69,10 @@ class JobStore(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class JobLauncher:
-    """`gangs` has the pods of each model's gangs; `*` stands for all others."""
+    """`gangs` has the pods of each model's gangs; `*` stands for all others. `reasons` says why tasks of models wait whose jobs
+    are in trouble, for `FleetManager`."""
 
     jobs: JobStore
     terms: JobTerms
@@ -75,7 +80,9 @@ class JobLauncher:
     models: ModelStore
     backlog: Backlog
     tasks: TaskLog
+    queue: TaskQueue
     pending_s: float
+    reasons: dict[str, str] = field(default_factory=dict[str, str])
 
     async def look(self) -> None:
         """Raises Unavailable."""
@@ -85,56 +92,53 @@ class JobLauncher:
             for name, model in (await self.models.all()).items()
             if model.video is not None and model.video.runner is Runner.JOB
         }
-        unfinished = {name: await self._unfinished(name) for name in models}
-        owners = {task: name for name, tasks in unfinished.items() for task in tasks}
         for name, model in models.items():
-            own = [job for job in jobs if owners.get(job.task) == name]
-            plan = plan_jobs(unfinished[name].values(), own, model.max_replicas, self.pending_s)
+            own = [job for job in jobs if job.model == model_label(name)]
+            figures, held = await self.backlog.figures(name), await self.queue.holdings(name)
+            plan = plan_jobs(figures.length, own, held, model.max_replicas, self.pending_s)
             await self._carry_out(plan, model)
-        strangers = [job for job in jobs if job.task not in owners]
-        await self._carry_out(plan_jobs((), strangers, 0, self.pending_s), None)
+        known = {model_label(name) for name in models}
+        for job in jobs:
+            if job.model not in known and job.active and not job.ending:
+                await self._delete(job.name, job.uid, "its model was removed")
 
-    async def _unfinished(self, model: str) -> dict[TaskId, Task]:
-        found: dict[TaskId, Task] = {}
-        for task_id in await self.backlog.unfinished(model, 0.0):
-            try:
-                task = await self.tasks.get(task_id)
-            except NotFound:
-                continue
-            if not task.ended:
-                found[task.id] = task
-        return found
-
-    async def _carry_out(self, plan: Sequence[JobAction], model: ServedModel | None) -> None:
+    async def _carry_out(self, plan: Sequence[JobAction], model: ServedModel) -> None:
+        self.reasons.pop(model.name, None)
         for action in plan:
             match action:
-                case CreateJob(task, attempt) if model is not None:
-                    await self._create(task, attempt, model)
+                case CreateJob(number):
+                    await self._create(number, model)
                 case DeleteJob(name, uid, reason):
-                    log.info("job removed", job=name, reason=reason)
-                    await self.jobs.delete(name, uid)
-                case FailTask(task, reason):
-                    await self._fail(task, reason)
-                case _:
-                    pass
+                    await self._delete(name, uid, reason)
+                case PutBack(gang, reason):
+                    for task in await self.queue.release(model.name, gang, reason):
+                        log.warning("task put back", **task.log_ids, reason=reason)
+                case FailTasks(reason):
+                    await self._fail(model.name, reason, self.pending_s)
+                case TellTrouble(reason):
+                    self.reasons[model.name] = reason
 
-    async def _create(self, task: TaskId, attempt: int, model: ServedModel) -> None:
+    async def _create(self, number: int, model: ServedModel) -> None:
         gang = self.gangs.get(model.name) or self.gangs.get("*")
         if gang is None:
-            return await self._fail(
-                task, f"there is no pod template for {model.name} (kubernetes_jobs.gangs)"
-            )
-        declared = MODEL.dump(model).decode()
-        if await self.jobs.create(manifest(self.terms, gang, JobTask(task, model.name, declared, attempt))):
-            log.info("job made", task=task, model=model.name, attempt=attempt + 1, pods=gang.pods)
+            reason = f"there is no pod template for {model.name} (kubernetes_jobs.gangs)"
+            return await self._fail(model.name, reason, 0.0)
+        spec = JobSpec(model.name, number, MODEL.dump(model).decode())
+        if await self.jobs.create(manifest(self.terms, gang, spec)):
+            log.info("job made", job=spec.name, model=model.name, pods=gang.pods)
 
-    async def _fail(self, task: TaskId, reason: str) -> None:
-        failure = TaskFailure("unplaceable", f"The task's job on Kubernetes failed: {reason}.")
-        try:
-            await self.tasks.apply(task, Expired(time.time(), failure))
-            log.warning("task failed", task=task, reason=reason)
-        except (Stale, NotFound):
-            return  # a gang has it, or it has ended
+    async def _delete(self, name: str, uid: str, reason: str) -> None:
+        log.info("job removed", job=name, reason=reason)
+        await self.jobs.delete(name, uid)
+
+    async def _fail(self, model: str, reason: str, older_than_s: float) -> None:
+        failure = TaskFailure("unplaceable", f"Jobs for the task on Kubernetes failed: {reason}.")
+        for task in await self.backlog.unfinished(model, older_than_s):
+            try:
+                await self.tasks.apply(task, Expired(time.time(), failure))
+                log.warning("task failed", task=task, reason=reason)
+            except (Stale, NotFound):
+                continue  # a gang has it, or it has ended
 
 
 class ClusterJobs:
@@ -170,11 +174,8 @@ class ClusterJobs:
             found = [job.to_dict() async for job in self._client.list(self._kind, labels=self._labels)]
             async for pod in self._client.list(self._pod, labels=self._labels):
                 said = pod.to_dict()
-                pods.setdefault(said["metadata"]["labels"].get(TASK, ""), []).append(said)
-        views = [
-            read_job(job, pods.get(job["metadata"].get("labels", {}).get(TASK, ""), ()), now - _made_at(job))
-            for job in found
-        ]
+                pods.setdefault(said["metadata"]["labels"].get(JOB, ""), []).append(said)
+        views = [read_job(job, pods.get(job["metadata"]["name"], ()), now - _made_at(job)) for job in found]
         return [view for view in views if view is not None]
 
     async def create(self, job: Manifest) -> bool:
@@ -197,7 +198,8 @@ class ClusterJobs:
             try:
                 seen = (await self._client.get(self._kind, name)).to_dict()
                 if seen["metadata"].get("uid") == uid:
-                    await self._client.delete(self._kind, name, cascade=CascadeType.BACKGROUND)
+                    # It stays until its pods are gone: a new one of that name would meet them.
+                    await self._client.delete(self._kind, name, cascade=CascadeType.FOREGROUND)
             except ApiError as err:
                 if cast("Any", err).status.code not in (404, 409):
                     raise

@@ -1,37 +1,61 @@
-"""Wires the launcher that makes Kubernetes jobs for tasks; it connects when it is first needed."""
+"""The manager's loop that looks after jobs on Kubernetes; it connects when it is first needed."""
 
-from collections.abc import Awaitable, Callable
-from dataclasses import replace
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
+from turnout.errors import Unavailable
 from turnout.fleet.fleet_settings import KubernetesJobs
 from turnout.fleet.hosts.kubernetes.job_launcher import ClusterJobs, JobLauncher
 from turnout.fleet.hosts.kubernetes.manifest_rules import GangTemplate, JobTerms
+from turnout.fleet.manager_loop import MUTEX
 from turnout.run.stores import Stores
+from turnout.telemetry.log import get_log
 
+_LOOK_EVERY_S = 2.0
 _BEYOND_DRAIN_S = 15
 
 
-def launch_chore(
-    settings: KubernetesJobs | None, drain_s: float, stores: Stores
-) -> Callable[[], Awaitable[None]] | None:
-    """What the manager at work repeats; None when there are no jobs to make."""
-    if settings is None:
-        return None
-    opened: list[JobLauncher] = []
+@dataclass(slots=True)
+class JobHost:
+    """Works while the manager of this name decides on the fleet: that one publishes the `reasons`."""
 
-    async def look() -> None:
-        if not opened:
-            opened.append(await _open(settings, drain_s, stores))
-        await opened[0].look()
+    settings: KubernetesJobs | None
+    drain_s: float
+    stores: Stores
+    manager: str
+    launcher: JobLauncher | None = None
 
-    return look
+    @property
+    def reasons(self) -> Mapping[str, str]:
+        """Why tasks of models wait whose jobs are in trouble."""
+        return self.launcher.reasons if self.launcher else {}
+
+    async def run(self) -> None:
+        while self.settings is not None:
+            try:
+                if await self.stores.mutex.holder(MUTEX) == self.manager:
+                    self.launcher = self.launcher or await _open(self.settings, self.drain_s, self.stores)
+                    await self.launcher.look()
+            except Unavailable as err:
+                get_log().warning("jobs left as they are", error=str(err))
+            await asyncio.sleep(_LOOK_EVERY_S)
 
 
 async def _open(settings: KubernetesJobs, drain_s: float, stores: Stores) -> JobLauncher:
     grace_s = int(drain_s) + _BEYOND_DRAIN_S
-    terms = JobTerms(settings.launcher, settings.kind, settings.deadline_s, settings.ttl_s, grace_s)
+    terms = JobTerms(
+        settings.launcher,
+        settings.kind,
+        settings.deadline_s,
+        settings.deadline_s + int(settings.pending_s) + grace_s,
+        max(settings.ttl_s, int(settings.pending_s)),  # jobs that ended are all that is known of failures
+        grace_s,
+    )
     jobs = ClusterJobs(terms, settings.namespace)
     if settings.owner is not None:
         terms = replace(terms, owner=await jobs.find_owner(settings.owner))
     gangs = {name: GangTemplate(gang.pods, gang.template) for name, gang in settings.gangs.items()}
-    return JobLauncher(jobs, terms, gangs, stores.models, stores.backlog, stores.tasks, settings.pending_s)
+    return JobLauncher(
+        jobs, terms, gangs, stores.models, stores.backlog, stores.tasks, stores.queue, settings.pending_s
+    )

@@ -1,22 +1,22 @@
-"""One task as an object of Kubernetes, and what such an object and its pods tell of it. Plain dicts in and out. Pure.
+"""A job as an object of Kubernetes, and what such an object and its pods tell of it. Plain dicts in and out. Pure.
 
-A job is named after its task, so the API itself refuses a second one. Its pods are those of the template that the operator
-gave for the model; only the command and what ties them to the task are set here.
+Its pods are those of the template that the operator gave for the model; only the command and the labels are set here.
 """
 
 import re
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
+from hashlib import sha256
 from typing import Any, Literal
 
-from turnout.fleet.hosts.kubernetes.job_rules import JobPhase, JobView
-from turnout.tasks.task_rules import TaskId
+from turnout.fleet.job_rules import JobPhase, JobView
+from turnout.gang.exit_codes import LEFT
 
 JobKind = Literal["job", "pytorchjob", "rayjob"]
 Manifest = dict[str, Any]
 
-LAUNCHER, TASK, MODEL, ATTEMPT = "turnout/launcher", "turnout/task", "turnout/model", "turnout/attempt"
+LAUNCHER, MODEL, NUMBER, JOB = "turnout/launcher", "turnout/model", "turnout/number", "turnout/job"
 _API = {
     "job": ("batch/v1", "Job"),
     "pytorchjob": ("kubeflow.org/v1", "PyTorchJob"),
@@ -24,6 +24,7 @@ _API = {
 }
 _CONTAINER = "pytorch"  # Kubeflow looks for this name
 _PORT = 23456
+_IDLE_EXIT_S = 30  # a task that was cancelled, or that another gang took, leaves a job without one
 _SECURE_POD = {
     "runAsNonRoot": True,
     "runAsUser": 10001,
@@ -39,11 +40,13 @@ _SECURE = {
 
 @dataclass(frozen=True, slots=True)
 class JobTerms:
-    """What all jobs of one launcher share. `owner` is an owner reference: when that object goes, so do the jobs."""
+    """What all jobs of one launcher share. A gang fails its task `deadline_s` after it began; Kubernetes ends the job after
+    `end_s`, whatever it does. `owner` is an owner reference: when that object goes, so do the jobs."""
 
     launcher: str
     kind: JobKind
     deadline_s: int
+    end_s: int
     ttl_s: int
     grace_s: int
     owner: Mapping[str, Any] | None = None
@@ -58,62 +61,77 @@ class GangTemplate:
 
 
 @dataclass(frozen=True, slots=True)
-class JobTask:
-    """`declared` is the model as it is registered, in JSON; `attempt` the number of attempts before this job."""
+class JobSpec:
+    """`number` tells it from the model's other jobs; `declared` is the model as it is registered, in JSON."""
 
-    id: TaskId
     model: str
+    number: int
     declared: str
-    attempt: int
+
+    @property
+    def name(self) -> str:
+        """Short: KubeRay and Kubeflow add to it, and shorten what becomes too long."""
+        slug = re.sub(r"[^a-z0-9]+", "-", self.model.lower())[:16].strip("-")
+        return f"turnout-{slug}-{_digest(self.model)}-{self.number}"
 
 
-def job_name(task: TaskId) -> str:
-    return f"turnout-{re.sub(r'[^a-z0-9-]', '-', task.lower())}"[:52].rstrip("-")
+def model_label(model: str) -> str:
+    """A value that no other model has, as Kubernetes allows it."""
+    slug = re.sub(r"[^A-Za-z0-9._-]", "-", model)[:50].strip("-._")
+    return model if slug == model else f"{slug}-{_digest(model)}"
 
 
-def manifest(terms: JobTerms, gang: GangTemplate, task: JobTask) -> Manifest:
+def _digest(model: str) -> str:
+    return sha256(model.encode()).hexdigest()[:6]
+
+
+def manifest(terms: JobTerms, gang: GangTemplate, job: JobSpec) -> Manifest:
     """The object to create. Raises ValueError for a plain job of several pods."""
     api, kind = _API[terms.kind]
-    metadata: Manifest = {"name": job_name(task.id), "labels": _labels(terms, task)}
+    metadata: Manifest = {"name": job.name, "labels": _labels(terms, job)}
     if terms.owner is not None:
         metadata["ownerReferences"] = [dict(terms.owner)]
     return {
         "apiVersion": api,
         "kind": kind,
         "metadata": metadata,
-        "spec": _SPECS[terms.kind](terms, gang, task),
+        "spec": _SPECS[terms.kind](terms, gang, job),
     }
 
 
-def _labels(terms: JobTerms, task: JobTask) -> dict[str, str]:
-    model = re.sub(r"[^A-Za-z0-9._-]", "-", task.model)[:63].strip("-._")
-    return {LAUNCHER: terms.launcher, TASK: task.id, MODEL: model, ATTEMPT: str(task.attempt)}
+def _labels(terms: JobTerms, job: JobSpec) -> dict[str, str]:
+    return {
+        LAUNCHER: terms.launcher,
+        MODEL: model_label(job.model),
+        NUMBER: str(job.number),
+        JOB: job.name,
+    }
 
 
-def _plain(terms: JobTerms, gang: GangTemplate, task: JobTask) -> Manifest:
+def _plain(terms: JobTerms, gang: GangTemplate, job: JobSpec) -> Manifest:
     if gang.pods != 1:
         raise ValueError("a plain job has one pod: take pytorchjob for a gang of several")
     return {
         "backoffLimit": 0,
-        "activeDeadlineSeconds": terms.deadline_s,
+        "activeDeadlineSeconds": terms.end_s,
         "ttlSecondsAfterFinished": terms.ttl_s,
-        "template": _pod(terms, gang, task, _rank_args(task)),
+        "template": _pod(terms, gang, job, _rank_args(terms, job)),
     }
 
 
-def _pytorch(terms: JobTerms, gang: GangTemplate, task: JobTask) -> Manifest:
+def _pytorch(terms: JobTerms, gang: GangTemplate, job: JobSpec) -> Manifest:
     def replicas(count: int) -> Manifest:
         return {
             "replicas": count,
             "restartPolicy": "Never",
-            "template": _pod(terms, gang, task, _rank_args(task)),
+            "template": _pod(terms, gang, job, _rank_args(terms, job)),
         }
 
     others = {"Worker": replicas(gang.pods - 1)} if gang.pods > 1 else {}
     return {
         "runPolicy": {
             "backoffLimit": 0,
-            "activeDeadlineSeconds": terms.deadline_s,
+            "activeDeadlineSeconds": terms.end_s,
             "ttlSecondsAfterFinished": terms.ttl_s,
             "cleanPodPolicy": "Running",  # the others have nothing to do when the first has ended
         },
@@ -121,8 +139,8 @@ def _pytorch(terms: JobTerms, gang: GangTemplate, task: JobTask) -> Manifest:
     }
 
 
-def _ray(terms: JobTerms, gang: GangTemplate, task: JobTask) -> Manifest:
-    pod = _pod(terms, gang, task, None)
+def _ray(terms: JobTerms, gang: GangTemplate, job: JobSpec) -> Manifest:
+    pod = _pod(terms, gang, job, None)
     pod["spec"].pop("restartPolicy", None)
     workers = {
         "groupName": "ranks",
@@ -133,9 +151,11 @@ def _ray(terms: JobTerms, gang: GangTemplate, task: JobTask) -> Manifest:
         "template": pod,
     }
     return {
-        "entrypoint": f"turnout gang --ray --model {task.model} --task {task.id}",
+        "entrypoint": " ".join(
+            ["turnout", "gang", "--ray", "--gang", f"{job.name}-0", *_gang_args(terms, job)]
+        ),
         "shutdownAfterJobFinishes": True,
-        "activeDeadlineSeconds": terms.deadline_s,
+        "activeDeadlineSeconds": terms.end_s,
         "ttlSecondsAfterFinished": terms.ttl_s,
         "backoffLimit": 0,
         "submissionMode": "K8sJobMode",
@@ -149,15 +169,22 @@ def _ray(terms: JobTerms, gang: GangTemplate, task: JobTask) -> Manifest:
 _SPECS = {"job": _plain, "pytorchjob": _pytorch, "rayjob": _ray}
 
 
-def _rank_args(task: JobTask) -> list[str]:
-    return ["rank", "--model", task.model, "--task", task.id]
+def _gang_args(terms: JobTerms, job: JobSpec) -> list[str]:
+    return [
+        *("--model", job.model, "--once"),
+        *("--idle-exit", str(_IDLE_EXIT_S), "--deadline", str(terms.deadline_s)),
+    ]
 
 
-def _pod(terms: JobTerms, gang: GangTemplate, task: JobTask, args: Sequence[str] | None) -> Manifest:
-    """The operator's template with the task in it. What it does not say about security is the strict way."""
+def _rank_args(terms: JobTerms, job: JobSpec) -> list[str]:
+    return ["rank", *_gang_args(terms, job)]
+
+
+def _pod(terms: JobTerms, gang: GangTemplate, job: JobSpec, args: Sequence[str] | None) -> Manifest:
+    """The operator's template with the command in it. What it does not say about security is the strict way."""
     pod: Manifest = deepcopy(dict(gang.template))
     metadata = pod.setdefault("metadata", {})
-    metadata["labels"] = {**metadata.get("labels", {}), **_labels(terms, task)}
+    metadata["labels"] = {**metadata.get("labels", {}), **_labels(terms, job)}
     spec = pod["spec"]
     spec["restartPolicy"] = "Never"
     spec.setdefault("securityContext", deepcopy(_SECURE_POD))
@@ -169,7 +196,7 @@ def _pod(terms: JobTerms, gang: GangTemplate, task: JobTask, args: Sequence[str]
     env = [one for one in container.get("env", []) if one["name"] not in ("TURNOUT_GANG_MODEL", "POD_NAME")]
     container["env"] = [
         *env,
-        {"name": "TURNOUT_GANG_MODEL", "value": task.declared},
+        {"name": "TURNOUT_GANG_MODEL", "value": job.declared},
         {"name": "POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
     ]
     if args is not None:
@@ -184,34 +211,40 @@ def read_job(job: Mapping[str, Any], pods: Sequence[Mapping[str, Any]], age_s: f
     """What the API shows of a job and its pods; None for an object that no launcher of ours made."""
     metadata = job.get("metadata", {})
     labels: Mapping[str, str] = metadata.get("labels") or {}
-    if TASK not in labels:
+    if MODEL not in labels:
         return None
     phase, why = _phase(job.get("status") or {})
-    trouble = next((words for pod in pods if (words := _trouble(pod.get("status") or {}))), "")
-    attempt = labels.get(ATTEMPT, "0")
+    statuses = [_object(pod, "status") for pod in pods]
+    trouble = next((words for status in statuses if (words := _trouble(status))), why)
+    number = labels.get(NUMBER, "0")  # those that 0.2.0 made, for one task each, have none
     return JobView(
         metadata["name"],
         metadata.get("uid", ""),
-        TaskId(labels[TASK]),
-        int(attempt) if attempt.isdigit() else 0,
+        labels[MODEL],
+        int(number) if number.isdigit() else 0,
         phase,
-        trouble or why,
+        "" if phase is JobPhase.SUCCEEDED else trouble,
         age_s,
+        started=any(status.get("phase") not in (None, "Pending") for status in statuses),
         ending="deletionTimestamp" in metadata,
     )
 
 
 def _phase(status: Mapping[str, Any]) -> tuple[JobPhase, str]:
-    conditions = {c["type"]: c for c in _objects(status, "conditions") if c.get("status") == "True"}
-    if "Complete" in conditions or "Succeeded" in conditions or status.get("jobStatus") == "SUCCEEDED":
+    conditions = {c["type"] for c in _objects(status, "conditions") if c.get("status") == "True"}
+    if conditions & {"Complete", "Succeeded"} or status.get("jobStatus") == "SUCCEEDED":
         return JobPhase.SUCCEEDED, ""
     if "Failed" in conditions:
-        reason = f"{conditions['Failed'].get('reason', '')} {conditions['Failed'].get('message', '')}"
-        return JobPhase.FAILED, _DEADLINE if "eadline" in reason else ""
+        return JobPhase.FAILED, ""
     if status.get("jobDeploymentStatus") == "Failed" or status.get("jobStatus") in ("FAILED", "STOPPED"):
-        late = "eadline" in f"{status.get('reason', '')} {status.get('message', '')}"
-        return JobPhase.FAILED, _DEADLINE if late else ""
+        said = re.search(r"exit code (\d+)", str(status.get("message", "")))  # Ray's pods are gone by now
+        return JobPhase.FAILED, _ended(int(said[1])) if said else ""
     return JobPhase.ACTIVE, ""
+
+
+def _ended(code: int) -> str:
+    """What is wrong with a gang that ended with this code; nothing, if it left as it was told."""
+    return "" if code in LEFT else f"its gang broke (exit code {code}); see the log of its pods"
 
 
 def _object(of: Mapping[str, Any], name: str) -> Manifest:
@@ -222,7 +255,6 @@ def _objects(of: Mapping[str, Any], name: str) -> list[Manifest]:
     return of.get(name) or []
 
 
-_DEADLINE = "it took longer than its deadline allows"
 _WAITING = {
     "ImagePullBackOff": "the image of its pods cannot be pulled",
     "ErrImagePull": "the image of its pods cannot be pulled",
@@ -240,12 +272,12 @@ def _trouble(status: Mapping[str, Any]) -> str:
         states = (_object(container, "state"), _object(container, "lastState"))
         if any(_object(state, "terminated").get("reason") == "OOMKilled" for state in states):
             return "its pod was killed because it used more memory than its limit (OOMKilled)"
+        if words := _ended(_object(states[0], "terminated").get("exitCode", 0)):
+            return words
         waiting = _object(states[0], "waiting")
         if waiting.get("reason") in _WAITING:
             return f"{_WAITING[waiting['reason']]} ({waiting['reason']})"
     for condition in _objects(status, "conditions"):
         if condition.get("type") == "PodScheduled" and condition.get("reason") == "Unschedulable":
             return f"no node has room for its pods: {str(condition.get('message', ''))[:200]}"
-    if status.get("reason") == "DeadlineExceeded":
-        return _DEADLINE
     return ""

@@ -1,15 +1,14 @@
-"""Runs one gang as actors on the Ray cluster that this process belongs to, for one task: the entry point of a RayJob."""
+"""Runs one gang as actors on the Ray cluster that this process belongs to: the entry point of a RayJob."""
 
 import asyncio
 from functools import partial
 
-from turnout.errors import NotFound
 from turnout.fleet.hosts.ray.bundle_rules import gang_bundles, rank_bundle
 from turnout.fleet.hosts.ray.cluster_service import connect
 from turnout.fleet.hosts.ray.gang_replica import be_rank
 from turnout.fleet.hosts.ray.manager_actor import ray
 from turnout.fleet.hosts.ray.ray_ranks import RankTerms, RayRanks
-from turnout.gang.exit_codes import ExitCode, verdict
+from turnout.gang.exit_codes import ExitCode
 from turnout.gang.own_gpu import own_gpu_name
 from turnout.gang.rank_place import RankDuties
 from turnout.gang.supervisor import GangSupervisor, gang_orders
@@ -19,7 +18,7 @@ from turnout.run.stores import open_stores
 
 
 async def run_gang_job(config: Config, duties: RankDuties, address: str | None) -> int:
-    """The verdict on the task, if it is for one. `address` None starts a cluster here."""
+    """The verdict on its task, if it is for one. `address` None starts a cluster here."""
     await asyncio.to_thread(connect, address)
     model = config.model(duties.model)
     group = ray.util.placement_group([dict(b) for b in gang_bundles(model)], strategy=config.ray.ray_strategy)
@@ -30,13 +29,8 @@ async def run_gang_job(config: Config, duties: RankDuties, address: str | None) 
         supervisor = GangSupervisor(orders, ranks, stores.queue)
         on_stop(supervisor.stop)  # after Ray, which sets a handler of its own
         try:
-            await supervisor.run()
+            code = await supervisor.run()
         finally:
             ranks.close()
             await asyncio.to_thread(ray.util.remove_placement_group, group)
-        if duties.task is None:
-            return ExitCode.COMPLETED
-        try:
-            return verdict((await stores.tasks.get(duties.task)).state)
-        except NotFound:
-            return verdict(None)
+    return code if duties.once else ExitCode.COMPLETED

@@ -131,7 +131,7 @@ def be_rank(
     assignment: RankAssignment,
     heartbeat_fd: int,
     on_drain: Callable[[Callable[[], None]], None],
-) -> None:
+) -> int:
     """The whole life of a rank, on a thread of its actor."""
     refuse_rank(objects_at, assignment.address)
     os.environ.update(socket_variables(os.environ, config.ray.ray_interface, assignment.address))
@@ -147,4 +147,4 @@ def be_rank(
     )
     # Ray shows an actor the one GPU that it was given, so that one is number 0 for every rank.
     place = RankPlace(assignment.rank, assignment.ranks, 0, assignment.rendezvous, assignment.listening)
-    serve_rank(config, duties, place, heartbeat_fd, on_drain=on_drain)
+    return serve_rank(config, duties, place, heartbeat_fd, on_drain=on_drain)

@@ -40,8 +40,8 @@ class RankAssignment:
     listening: int | None = None
 
 
-Work = Callable[[RankAssignment, int, Callable[[Callable[[], None]], None]], None]
-"""The life of a rank: what it is, where it writes signs of life, and how it hears of a drain."""
+Work = Callable[[RankAssignment, int, Callable[[Callable[[], None]], None]], int]
+"""The life of a rank, to its exit code: what it is, where it writes signs of life, and how it hears of a drain."""
 
 GpuName = Callable[[], str]
 """The name of the GPU that this process was given."""
@@ -66,13 +66,13 @@ class RankHost:
         self._meeting = socket.create_server((address, 0), backlog=128)
         return f"tcp://{address}:{self._meeting.getsockname()[1]}"
 
-    def run(self, rank: int, ranks: int, rendezvous: str, signs_to: HeartbeatAddress) -> None:
-        """Returns when the rank has left in peace."""
+    def run(self, rank: int, ranks: int, rendezvous: str, signs_to: HeartbeatAddress) -> int:
+        """Returns its exit code when the rank has left in peace."""
         place = self.place()
         # The store closes the socket that it is given, so it gets one of its own.
         listening = None if self._meeting is None else os.dup(self._meeting.fileno())
         with signs_to.connect() as signs:
-            self._work(
+            return self._work(
                 RankAssignment(rank, ranks, rendezvous, place.node, place.address, listening),
                 signs.fileno(),
                 self._hear_drain,

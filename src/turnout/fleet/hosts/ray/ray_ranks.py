@@ -183,8 +183,7 @@ class RayRanks:
             # Or rank 0 would take a task that it cannot begin while a peer is given a place on a node that is gone.
             await all_up.wait()
             feeding.cancel()
-            await rank.actor.run.remote(number, self._terms.ranks, meeting.result(), expected)
-            rank.end(0)
+            rank.end(await rank.actor.run.remote(number, self._terms.ranks, meeting.result(), expected))
         except TimeoutError:
             rank.end(1, f"its process did not start in {self._terms.place_s:g} s")
         except RayActorError as err:
