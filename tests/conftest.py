@@ -23,7 +23,7 @@ from turnout.tasks.video_rules import VideoSpec
 if TYPE_CHECKING:
     from tests.service import Service
 
-pytest_plugins = ["tests.gateways"]
+pytest_plugins = ["tests.gateways", "tests.nodeid_setter"]
 _numbers = itertools.count(1)
 
 
@@ -100,16 +100,17 @@ async def service(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator["Se
         yield running
 
 
+SHARED = {"service", "chatting", "seated", "own_worker_aside"}  # running services
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What is slow to start is started in one process: the service that tests share, and torch."""
+    """What is slow to start is started in one process of xdist: services that tests share, and torch."""
     for item in items:
-        if "service" in getattr(item, "fixturenames", ()):
-            item.add_marker(pytest.mark.xdist_group("service"))
-        elif (
-            item.path.parent.name in ("engines", "training")
-            and item.get_closest_marker("xdist_group") is None
-        ):
+        shared = SHARED.intersection(getattr(item, "fixturenames", ()))
+        if shared:
+            item.add_marker(pytest.mark.xdist_group(shared.pop()))
+        elif item.path.parent.name in ("engines", "training"):
             item.add_marker(pytest.mark.xdist_group("torch"))
 
 

@@ -13,7 +13,7 @@ from tests.conftest import wait_until
 from tests.service import Service, running_service
 from tests.worker.conftest import FAKE_ENGINE
 
-pytestmark = [pytest.mark.timeout(180), pytest.mark.xdist_group("chat line")]
+pytestmark = pytest.mark.timeout(180)
 PATH = "/v1/chat/completions"
 
 

@@ -12,7 +12,7 @@ import pytest_asyncio
 from tests.conftest import wait_until
 from tests.service import Service, running_service
 
-pytestmark = [pytest.mark.timeout(300), pytest.mark.xdist_group("chat path")]
+pytestmark = pytest.mark.timeout(300)
 
 MODELS = {
     "chat": {

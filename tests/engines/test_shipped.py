@@ -20,7 +20,6 @@ ASKED = "a red square moving to the right on a white background"
 EXPECTED = ("red", "square", "right", "white")
 STEPS, SNAPSHOT_AT = 10, 5  # half of the default: enough for one thing on a plain background
 LEAST_FIRST_FRAME_DB = 28.0
-pytestmark = pytest.mark.xdist_group("shipped")  # one process: they share a clip
 
 
 def spec_of(model: str, prompt: str, seed: int = 1) -> VideoSpec:

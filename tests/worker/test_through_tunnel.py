@@ -13,7 +13,7 @@ from tests.conftest import wait_until
 from tests.service import Service, running_service
 from tests.workers import joined, list_workers, set_aside_its_own_worker
 
-pytestmark = [pytest.mark.timeout(300), pytest.mark.xdist_group("tunnel")]
+pytestmark = pytest.mark.timeout(300)
 
 MODEL = {
     "alias": "chat",
