@@ -7,20 +7,18 @@ import pytest
 from tests.conftest import wait_until
 
 from turnout.errors import Unavailable
-from turnout.store.connection import RedisConnection, translated
-from turnout.store.mending_client import MendingClient
+from turnout.store.connection import translated
+from turnout.store.redis_client import PlainClient
 from turnout.store.redis_pool import WaitingPool
 
 
-async def _client(valkey: str, connections: int, wait_s: float = 5.0) -> Any:
-    link = RedisConnection(valkey, "pool")
-    await link.close()
+def _client(valkey: str, connections: int, wait_s: float = 5.0) -> Any:
     pool: Any = WaitingPool.from_url(valkey, max_connections=connections, wait_s=wait_s, protocol=2)
-    return MendingClient(link.keys, pool)
+    return PlainClient(pool)
 
 
 async def test_a_burst_shares_a_connection_in_order(valkey: str) -> None:
-    client = await _client(valkey, 1)
+    client = _client(valkey, 1)
     try:
         numbers = await asyncio.gather(*(client.incr("pool:burst") for _ in range(50)))
         assert numbers == sorted(numbers)
@@ -31,7 +29,7 @@ async def test_a_burst_shares_a_connection_in_order(valkey: str) -> None:
 
 
 async def test_who_waits_too_long_is_told_that_redis_is_unavailable(valkey: str) -> None:
-    client = await _client(valkey, 1, wait_s=0.05)
+    client = _client(valkey, 1, wait_s=0.05)
     try:
         blocking = asyncio.ensure_future(
             client.execute_command("XREAD", "BLOCK", 0, "STREAMS", "pool:none", "$")
@@ -48,7 +46,7 @@ async def test_who_waits_too_long_is_told_that_redis_is_unavailable(valkey: str)
 
 
 async def test_commands_together_have_their_answers_in_order_and_errors_among_them(valkey: str) -> None:
-    client = await _client(valkey, 1)
+    client = _client(valkey, 1)
     try:
         answers = await client.execute_together(
             ("SET", "pool:text", "x"), ("LPUSH", "pool:text", 1), ("CONFIG GET", "port"), ("GET", "pool:text")

@@ -11,7 +11,7 @@ from redis.exceptions import NoPermissionError, RedisError, ResponseError
 
 from turnout.errors import Unavailable
 from turnout.store.key_names import KeyNames
-from turnout.store.mending_client import MendingClient
+from turnout.store.redis_client import PlainClient
 from turnout.store.redis_pool import WaitingPool, WaitingSentinelPool
 from turnout.store.server_url import read_sentinel_url
 from turnout.store.store_settings import AcceptAfter
@@ -77,6 +77,10 @@ class translated:
             await self._limit.__aexit__(kind, err, trace)
         except TimeoutError as late:
             raise Unavailable(f"Redis did not answer: {late}", retry_after_s=1.0) from late
+        if isinstance(err, ResponseError) and "WRONGTYPE" in str(err):
+            log.error(
+                "key has the wrong type", error=str(err), command="; ".join(getattr(err, "__notes__", ()))
+            )
         if isinstance(err, RedisError | OSError | TimeoutError):
             raise Unavailable(f"Redis did not answer: {err}", retry_after_s=1.0) from err
 
@@ -95,7 +99,7 @@ class RedisConnection:
 
     def __init__(self, url: str, prefix: str, accept_after: AcceptAfter = "write") -> None:
         self.keys = KeyNames(prefix)
-        self.client: Any = MendingClient(self.keys, _pool(url))
+        self.client: Any = PlainClient(_pool(url))
         self._accept_after: AcceptAfter = accept_after
         self._told: set[str] = set()
 

@@ -16,29 +16,10 @@ _PASSING = (
     "gangs",
     "code:",
     "loops:",
-    "misplaced:",
     "mutex:",
     "rate:",
     "session:",
 )
-
-
-# What each key is, as the TYPE command says it. A name never changes its type: earlier versions could not use it.
-_TYPES = {
-    "hash": (
-        "task:", "shares:", "idem:", "counts:", "totals", "bound:", "gangs", "dead", "webhook_secrets", "keys", "session:",
-        "chat:account:", "chat:slots:", "usage:of:", "usage:gpu:", "budgets", "budget:standings", "history:", "loops:manager", "fleet:models", "fleet:worker:",
-        "fleet:beat:", "fleet:orders:", "fleet:versions", "fleet:routes", "fleet:replicas", "fleet:manager", "fleet:deeds",
-        "fleet:demand:", "fleet:gpu",
-    ),
-    "stream": ("events", "events:", "queue:", "audit", "fleet:news", "fleet:changes"),
-    "set": ("queues", "usage:day:", "fleet:declared", "fleet:workers", "fleet:gateways"),
-    "zset": ("of:", "tenants:", "waiting:", "served:", "unfinished:", "outbox"),
-    "string": (
-        "rate:", "places", "clock:", "closed:", "webhook:", "code:", "usage:batch:", "genesis", "canary", "mutex:",
-        "revoked:", "url_secret", "gangs:turns", "webhook_secret",
-    ),
-}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,21 +41,6 @@ class KeyNames:
         """Whether a key holds what cannot be made again: keys, models, tasks and usage, but not who runs where right now."""
         own = self.without_prefix(name)
         return own in ("fleet:models", "fleet:declared") or not own.startswith(_PASSING)
-
-    def owns(self, name: str) -> bool:
-        return name.startswith(f"{self.prefix}:")
-
-    def type_of(self, name: str) -> str | None:
-        """None for a name that this version does not use."""
-        own = self.without_prefix(name)
-        for kind, starts in _TYPES.items():
-            if any(own.startswith(start) if start[-1] == ":" else own == start for start in starts):
-                return kind
-        return None
-
-    def misplaced(self, name: str) -> str:
-        """A copy of the key `name`, which had another type than it should. Whoever meets it writes, operators read. 30 days."""
-        return f"{self.prefix}:misplaced:{self.without_prefix(name)}"
 
     # Tasks
 
