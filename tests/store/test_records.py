@@ -163,6 +163,3 @@ async def test_numbers_that_are_none_stop_no_submission_and_no_heartbeat(stores:
     await stores.workers.enrol(worker)
     await client.hset(keys.heartbeat(worker.id), "seq", "late")
     assert await stores.workers.heard(worker.id, fleet_records.HEARTBEAT.load(fixture("1", "heartbeat")))
-    await client.hset(keys.demand("g"), mapping={"n": "x", "doc": "{}"})
-    await stores.demand.report("g", {})
-    assert (await stores.demand.all())["g"] == (1, {})
