@@ -179,7 +179,11 @@ async def test_a_model_is_registered_used_and_removed_over_http(service: Service
         assert (await http.post("/v1/models/register", json=body)).status_code == 200
         answer = await client.chat.completions.create(model="second", messages=HELLO, max_tokens=2)
         assert answer.model == "second"
-        assert (await http.get("/v1/models/second")).json()["state"] == "ready"
+
+        async def is_ready() -> bool:
+            return (await http.get("/v1/models/second")).json()["state"] == "ready"
+
+        await wait_until(is_ready, "the manager to say that it is ready")
         refused = await http.post("/v1/models/register", json={**body, "arguments": ["--log-file=/etc/x"]})
         assert (refused.status_code, refused.json()["error"]["param"]) == (400, "arguments")
         assert (await http.delete("/v1/models/second")).json()["deleted"]
