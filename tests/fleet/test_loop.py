@@ -14,7 +14,7 @@ from tests.conftest import Stores, make_task, wait_until
 from turnout.background import BackgroundLoops
 from turnout.fleet.family_rules import FAMILIES
 from turnout.fleet.fleet_rules import Rules
-from turnout.fleet.hosts.ray.slot_rules import GangReport
+from turnout.fleet.gang_rules import GangReport
 from turnout.fleet.manager_loop import MUTEX, FleetManager
 from turnout.fleet.serving import (
     DemandReport,

@@ -10,7 +10,7 @@ import pytest
 from turnout.fleet.hosts.ray import queue_cache
 from turnout.fleet.hosts.ray.queue_cache import QueueCache, queues_of
 from turnout.fleet.hosts.ray.scaling_policy import GangPolicy
-from turnout.fleet.hosts.ray.slot_rules import QueueState
+from turnout.fleet.ray_rules import QueueState
 
 
 class AskedManager:

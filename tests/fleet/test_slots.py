@@ -7,20 +7,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from turnout.fleet.family_rules import FAMILIES
+from turnout.fleet.gang_rules import GangReport, RankReport, gang_statuses
 from turnout.fleet.hosts.ray.bundle_rules import could_hold, gang_bundles, misfit_reason, seating, wait_reason
-from turnout.fleet.hosts.ray.slot_rules import (
-    GangReport,
-    GangTurns,
+from turnout.fleet.ray_rules import (
+    GangWaits,
     QueueState,
-    RankReport,
+    Resident,
     gang_prefix,
-    gang_statuses,
+    plan_waits,
     queue_state,
     slot_of,
     slots_to_fill,
-    take_turns,
     wants_gang,
-    who_yields,
+    who_leaves,
 )
 from turnout.fleet.status_rules import ModelState, why_tasks_wait
 from turnout.fleet.video_model_rules import Model
@@ -87,31 +86,36 @@ def test_a_gang_that_is_not_needed_stays_for_idle_s_and_no_longer() -> None:
     assert slots_to_fill(model, replace(queue, yields=True), awake_gangs, since, 101.0)[0] == set()
 
 
-def test_who_was_up_longest_yields_to_who_had_no_place_for_a_turn() -> None:
-    assert who_yields({"big": 61}, {"a": 70, "b": 90}, 60) == "b"
-    assert who_yields({"big": 59}, {"a": 70}, 60) is None
-    assert who_yields({"big": 99}, {"a": 59}, 60) is None
-    assert who_yields({"a": 99, "b": 99}, {"a": 99}, 60) is None
-    assert who_yields({}, {"a": 99}, 60) is None
+def test_who_leaves_is_chosen_as_on_workers() -> None:
+    idle, busy = Resident(30.0), Resident(10.0, running=1)
+    assert who_leaves({"busy": busy, "older": replace(busy, ready_at=5.0)}, 60.0, 100.0) == "older"
+    assert who_leaves({"busy": busy, "idle": idle}, 60.0, 100.0) == "idle", "one without users leaves first"
+    assert who_leaves({"busy": busy}, 60.0, 69.0) is None, "it has not had its stay"
+    assert who_leaves({"busy": busy}, 60.0, 70.0) == "busy"
+    assert who_leaves({"busy": replace(busy, kept_warm=True)}, 60.0, 100.0) is None
+    slow = Resident(0.0, wake_s=50.0, waiting=1, running=1)
+    assert who_leaves({"slow": slow}, 60.0, 299.0) is None, "loading should be a small part of the time"
+    assert who_leaves({"slow": slow}, 60.0, 300.0) == "slow"
+    assert who_leaves({"slow": replace(slow, waiting=0)}, 60.0, 60.0) == "slow", "none of its own tasks waits"
 
 
 def turns(
-    before: GangTurns, now: float, waiting: str = "", resident: dict[str, float] | None = None
-) -> GangTurns:
+    before: GangWaits, now: float, waiting: str = "", resident: dict[str, float] | None = None
+) -> GangWaits:
     """Models are single letters; all but `x` fit, `w` is kept warm, and a turn lasts 60 s."""
-    fitting = set("abcw")
-    return take_turns(before, list(waiting), fitting, resident or {}, {"w"}, 60.0, now)
+    residents = {m: Resident(now - s, running=1, kept_warm=m == "w") for m, s in (resident or {}).items()}
+    return plan_waits(before, list(waiting), set("abcw"), residents, 60.0, now)
 
 
 def test_a_model_that_does_not_fit_is_refused_after_a_time_without_a_break() -> None:
-    state = turns(GangTurns(), 0.0, "ax")
+    state = turns(GangWaits(), 0.0, "ax")
     assert state.misfits(29.0, 30.0) == [] and state.misfits(30.0, 30.0) == ["x"]
     state = turns(turns(state, 10.0), 20.0, "x")
     assert state.misfits(49.0, 30.0) == [] and state.misfits(50.0, 30.0) == ["x"]
 
 
 def test_a_turn_ends_for_a_model_that_waits_and_lasts_until_it_has_its_place() -> None:
-    state = turns(GangTurns(), 0.0, "ab", {"a": 100.0})
+    state = turns(GangWaits(), 0.0, "ab", {"a": 100.0})
     assert state.yielding is None
     state = turns(state, 60.0, "ab", {"a": 160.0})
     assert state.yielding == "a"
@@ -123,20 +127,21 @@ def test_a_turn_ends_for_a_model_that_waits_and_lasts_until_it_has_its_place() -
     assert turns(state, 72.0, "ab", {"b": 1.0}).waiting_since == {"a": 72.0}
 
 
-def test_a_turn_begins_when_the_model_is_loaded() -> None:
+def test_a_stay_begins_when_the_model_is_loaded() -> None:
     gang = GangReport(GangId("g"), "m", 0, since=100.0, at=100.0)
-    assert gang.resident_s(400.0) == 0.0, "a slow start does not use up its turn"
-    assert gang.resident_s(760.0) == 60.0, "but it does not keep its place for ever"
-    assert replace(gang, ready_at=300.0).resident_s(400.0) == 100.0
+    assert gang.stays_since == 700.0, (
+        "a slow start does not use up its stay, but does not keep its place for ever"
+    )
+    assert replace(gang, ready_at=300.0).stays_since == 300.0
 
 
 def test_a_model_that_is_kept_warm_does_not_yield() -> None:
-    state = turns(GangTurns(), 0.0, "b", {"w": 100.0})
+    state = turns(GangWaits(), 0.0, "b", {"w": 100.0})
     assert turns(state, 60.0, "b", {"w": 160.0}).yielding is None
 
 
 def test_a_model_that_never_fits_ends_nobody_s_turn() -> None:
-    state = turns(GangTurns(), 0.0, "x", {"a": 100.0})
+    state = turns(GangWaits(), 0.0, "x", {"a": 100.0})
     assert turns(state, 60.0, "x", {"a": 160.0}).yielding is None
 
 

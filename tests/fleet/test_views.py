@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from turnout.fleet.family_rules import FAMILIES
 from turnout.fleet.fleet_rules import Fleet, ModelPressure
-from turnout.fleet.hosts.ray.slot_rules import GangReport
+from turnout.fleet.gang_rules import GangReport
 from turnout.fleet.serving import (
     EngineKind,
     Gpu,

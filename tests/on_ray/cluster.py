@@ -27,8 +27,8 @@ import ray
 import yaml
 from tests.conftest import make_task, wait_until
 
+from turnout.fleet.gang_rules import GangReport
 from turnout.fleet.hosts.ray.ray_identity import namespace_of
-from turnout.fleet.hosts.ray.slot_rules import GangReport
 from turnout.fleet.status_rules import why_tasks_wait
 from turnout.processes.child import Child
 from turnout.run.config import Config, load

@@ -28,7 +28,7 @@ from tests.on_ray.cluster import (
     tiny,
 )
 
-from turnout.fleet.hosts.ray.slot_rules import GangReport
+from turnout.fleet.gang_rules import GangReport
 from turnout.tasks.task_rules import Cancelled, Finished, Interrupted, State, TaskId
 
 pytestmark = [pytest.mark.long, pytest.mark.xdist_group("ray"), pytest.mark.timeout(1800)]

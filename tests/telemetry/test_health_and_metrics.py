@@ -11,7 +11,7 @@ from tests.conftest import make_task, wait_until
 from tests.gateways import Gateway
 
 from turnout.errors import Unavailable
-from turnout.fleet.hosts.ray.slot_rules import GangReport, RankReport
+from turnout.fleet.gang_rules import GangReport, RankReport
 from turnout.fleet.publication import Publication
 from turnout.fleet.serving import (
     EngineKind,

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from turnout.fleet.family_rules import FAMILIES
-from turnout.fleet.hosts.ray.slot_rules import GangReport, RankReport
+from turnout.fleet.gang_rules import GangReport, RankReport
 from turnout.fleet.serving import EngineKind, Machine, ServedModel, StoredHeartbeat, WorkerId
 from turnout.fleet.video_model_rules import VideoPart
 from turnout.tasks.task_rules import GangId

@@ -11,8 +11,8 @@ from turnout.cli.options import Common, JsonOption, with_config
 from turnout.errors import Misconfigured
 
 if TYPE_CHECKING:
+    from turnout.fleet.gang_rules import GangReport, RankReport
     from turnout.fleet.hosts.ray.cluster_status import ClusterStatus
-    from turnout.fleet.hosts.ray.slot_rules import GangReport, RankReport
     from turnout.run.config import Config
 
 _BEYOND_DRAIN_S = 60.0  # what `turnout up` gives its part on Ray

@@ -1,7 +1,8 @@
 """The records of the fleet: what is registered, what workers and gateways report, what the manager decided."""
 
 from turnout.fleet.fleet_rules import ModelHistory
-from turnout.fleet.hosts.ray.slot_rules import GangReport, GangTurns
+from turnout.fleet.gang_rules import GangReport
+from turnout.fleet.ray_rules import GangWaits
 from turnout.fleet.serving import (
     DemandReport,
     Enrolment,
@@ -32,4 +33,4 @@ STATUSES = RecordKind[dict[str, ModelStatus]](
 REPLICA_COUNTS = RecordKind[dict[str, int]]("census", dict[str, int])
 GPU_REPORT = RecordKind[GpuReport]("gpu_report", GpuReport)
 GANG = RecordKind[GangReport]("gang", GangReport)
-GANG_TURNS = RecordKind[GangTurns]("gang turns", GangTurns)
+GANG_WAITS = RecordKind[GangWaits]("gang turns", GangWaits)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 
 from turnout.backoff import backoff_s
-from turnout.fleet.scaling_rules import turn_length_s
+from turnout.fleet.scaling_rules import residence_s
 from turnout.fleet.serving import (
     Closing,
     Demand,
@@ -117,10 +117,9 @@ class ModelHistory:
 def stay_s(fleet: Fleet, replica: Replica) -> float:
     """How long the replica stays once it is ready, whoever waits."""
     demand = fleet.demand.get(replica.model)
-    if replica.busy == 0 and (demand is None or demand.waiting + demand.running == 0):
-        return fleet.rules.min_resident_s
+    used = replica.busy > 0 or load_of(fleet, replica.model) > 0
     wake_s = fleet.wake_s.get(replica.model, 0.0)
-    return turn_length_s(fleet.rules.min_resident_s, wake_s, demand is not None and demand.waiting > 0)
+    return residence_s(fleet.rules.min_resident_s, wake_s, used, demand is not None and demand.waiting > 0)
 
 
 def load_of(fleet: Fleet, model: str) -> int:

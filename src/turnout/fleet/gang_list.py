@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from turnout.fleet.fleet_rules import Rules
 from turnout.fleet.gang_reports import GangReports
-from turnout.fleet.hosts.ray.slot_rules import GangReport
+from turnout.fleet.gang_rules import GangReport
 from turnout.fleet.serving import (
     EngineKind,
     Enrolment,

@@ -1,11 +1,12 @@
 """What gangs on other machines report of themselves, in Redis: one field each. An old report is ignored; its age is by the server's clock.
-And whose turn it is on Ray."""
+And since when models wait on Ray."""
 
 from dataclasses import replace
 from typing import Protocol
 
-from turnout.fleet.fleet_records import GANG, GANG_TURNS
-from turnout.fleet.hosts.ray.slot_rules import GangReport, GangTurns
+from turnout.fleet.fleet_records import GANG, GANG_WAITS
+from turnout.fleet.gang_rules import GangReport
+from turnout.fleet.ray_rules import GangWaits
 from turnout.store.connection import RedisConnection, translated
 from turnout.store.records import read_all, read_one, text
 from turnout.tasks.task_rules import GangId
@@ -18,7 +19,7 @@ class GangReports(Protocol):
 
 
 _FRESH_S = 10.0
-_TURNS_S = 60  # after a longer time without a manager all waits begin anew: nodes may have gone, too
+_WAITS_S = 60  # after a longer time without a manager all waits begin anew: nodes may have gone, too
 
 
 class GangReportStore:
@@ -49,12 +50,12 @@ class GangReportStore:
                 await self._client.hdel(self._name, *gone)
         return {r.gang: r for r in reports if now - r.at <= _FRESH_S}
 
-    async def turns(self) -> GangTurns:
+    async def waits(self) -> GangWaits:
         """As they were kept last; none have begun where nothing was kept."""
         async with translated():
             found: bytes | None = await self._client.get(self._link.keys.gang_turns())
-        return await read_one(self._link, "gang turns", "all", found, GANG_TURNS.load) or GangTurns()
+        return await read_one(self._link, "gang turns", "all", found, GANG_WAITS.load) or GangWaits()
 
-    async def keep_turns(self, turns: GangTurns) -> None:
+    async def keep_waits(self, waits: GangWaits) -> None:
         async with translated():
-            await self._client.set(self._link.keys.gang_turns(), GANG_TURNS.dump(turns), ex=_TURNS_S)
+            await self._client.set(self._link.keys.gang_turns(), GANG_WAITS.dump(waits), ex=_WAITS_S)

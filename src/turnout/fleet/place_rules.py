@@ -15,7 +15,7 @@ from turnout.fleet.events_and_commands import Command, GiveUp, SetWant, StartRep
 from turnout.fleet.fleet_rules import Fleet, load_of, stay_s
 from turnout.fleet.placement_rules import Room, fewest_victims, needs_on, room_later, room_now, with_freed
 from turnout.fleet.scale_rules import Claim, Urgency, rest_of
-from turnout.fleet.scaling_rules import had_its_turn
+from turnout.fleet.scaling_rules import leave_order
 from turnout.fleet.serving import (
     Needs,
     Phase,
@@ -244,16 +244,16 @@ class _PlacementPass:
         if replica.asleep:
             return True
         ready_at = replica.ready_at if replica.phase is Phase.READY else None
-        return ready_at is not None and had_its_turn(self._now - ready_at, stay_s(self._fleet, replica))
+        return ready_at is not None and self._now - ready_at >= stay_s(self._fleet, replica)
 
     def _candidates(self, worker: WorkerId, claim: Claim) -> list[Replica]:
         """Who could leave the machine for the claim, in the order in which they should."""
-        ranked: list[tuple[int, float, ReplicaId, Replica]] = []
+        ranked: list[tuple[tuple[int, float], ReplicaId, Replica]] = []
         for replica in self._by_worker.get(worker, ()):
             if replica.leaving or replica.id in self._used or replica.model == claim.model:
                 continue
             if replica.asleep and replica.busy == 0:
-                ranked.append((0, replica.used_at, replica.id, replica))
+                ranked.append(((0, replica.used_at), replica.id, replica))
                 continue
             if not replica.open or replica.model not in self._fleet.models:
                 continue
@@ -262,9 +262,8 @@ class _PlacementPass:
             if claim.urgency is not Urgency.WAITED_FOR and (used or not mature):
                 continue
             since = replica.created_at if replica.ready_at is None else replica.ready_at
-            rank = 3 if not mature else 2 if used else 1
-            ranked.append((rank, since if used else replica.used_at, replica.id, replica))
-        ranked.sort(key=lambda one: one[:3])
+            ranked.append((leave_order(mature, used, since, replica.used_at), replica.id, replica))
+        ranked.sort(key=lambda one: one[:2])
         candidates: list[Replica] = []
         spare: dict[str, int] = {}
         for *_, replica in ranked:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from turnout.fleet.fleet_rules import Fleet, load_of
-from turnout.fleet.hosts.ray.slot_rules import GangReport, gang_statuses
+from turnout.fleet.gang_rules import GangReport, gang_statuses
 from turnout.fleet.placement_rules import could_ever_fit
 from turnout.fleet.serving import (
     ModelRoutes,

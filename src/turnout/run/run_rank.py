@@ -18,7 +18,7 @@ from turnout.engines.video_engines import OURS, find_engine
 from turnout.engines.wan.builtin import find_weights
 from turnout.errors import Misconfigured, Unavailable
 from turnout.fleet.gang_reports import GangReportStore
-from turnout.fleet.hosts.ray.slot_rules import GangReport, RankReport
+from turnout.fleet.gang_rules import GangReport, RankReport
 from turnout.fleet.video_model_rules import Model
 from turnout.gang.attempt import AttemptContext
 from turnout.gang.cadence_rules import Cadence

@@ -7,7 +7,7 @@ from turnout.errors import Unavailable
 from turnout.fleet.catalog import Catalog
 from turnout.fleet.fleet_store import FleetStatus
 from turnout.fleet.gang_reports import GangReports
-from turnout.fleet.hosts.ray.slot_rules import gang_statuses
+from turnout.fleet.gang_rules import gang_statuses
 from turnout.fleet.status_rules import ModelState, ModelStatus
 from turnout.tasks.task_rules import Stage, State, Task
 from turnout.tasks.video_json import WaitingFor, waiting_for

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from turnout.fleet.hosts.ray.slot_rules import GangReport
+from turnout.fleet.gang_rules import GangReport
 from turnout.fleet.publication import GpuBooking
 from turnout.fleet.serving import ServedModel, StoredHeartbeat, WorkerId
 from turnout.tasks.task_rules import GangId

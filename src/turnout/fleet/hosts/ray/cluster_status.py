@@ -4,10 +4,11 @@ from dataclasses import dataclass, field
 
 from ray.exceptions import RayError
 
+from turnout.fleet.gang_rules import GangReport
 from turnout.fleet.hosts.ray.manager_actor import ManagerHealth, find_manager, ray
 from turnout.fleet.hosts.ray.ray_identity import namespace_of
 from turnout.fleet.hosts.ray.serve_app import our_applications
-from turnout.fleet.hosts.ray.slot_rules import GangReport, QueueState
+from turnout.fleet.ray_rules import QueueState
 from turnout.run.config import Config
 from turnout.tasks.task_rules import GangId
 

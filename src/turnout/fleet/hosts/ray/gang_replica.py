@@ -12,12 +12,13 @@ from typing import Any, cast
 
 from turnout.errors import Misconfigured, Unavailable
 from turnout.fleet.gang_reports import GangReportStore
+from turnout.fleet.gang_rules import GangReport, RankReport
 from turnout.fleet.hosts.ray.bundle_rules import rank_bundle
 from turnout.fleet.hosts.ray.interfaces import socket_variables
 from turnout.fleet.hosts.ray.rank_actor import RankAssignment
 from turnout.fleet.hosts.ray.ray_ranks import RankTerms, RayRanks
 from turnout.fleet.hosts.ray.shared_storage import refuse_rank
-from turnout.fleet.hosts.ray.slot_rules import GangReport, RankReport, gang_prefix
+from turnout.fleet.ray_rules import gang_prefix
 from turnout.gang.own_gpu import own_gpu_name
 from turnout.gang.rank_place import RankDuties, RankPlace
 from turnout.gang.supervisor import GangSupervisor, gang_orders

@@ -1,6 +1,5 @@
-"""Looks at the queues, the gangs and the nodes together, and carries out what `fleet.hosts.ray.slot_rules` decides for gangs that Ray
-places: whose turn it is when there is no room for all, and which models are refused because the cluster can never hold
-them."""
+"""Looks at the queues, the gangs and the nodes together, and carries out what `ray_rules` decides: which slots have a gang, who
+makes room when there is none for all, and which models are refused because the cluster can never hold them."""
 
 import asyncio
 import time
@@ -14,6 +13,7 @@ from ray.exceptions import RayError
 from ray.serve.exceptions import RayServeException
 
 from turnout.errors import NotFound, Stale
+from turnout.fleet.gang_rules import GangReport
 from turnout.fleet.hosts.ray.bundle_rules import (
     Resources,
     Strategy,
@@ -23,14 +23,14 @@ from turnout.fleet.hosts.ray.bundle_rules import (
     wait_reason,
 )
 from turnout.fleet.hosts.ray.ray_ranks import names_lack_of_memory
-from turnout.fleet.hosts.ray.slot_rules import (
-    GangReport,
-    GangTurns,
+from turnout.fleet.ray_rules import (
+    GangWaits,
     QueueState,
+    Resident,
     deployment_name,
+    plan_waits,
     queue_state,
     slots_to_fill,
-    take_turns,
 )
 from turnout.fleet.scaling_rules import times_since
 from turnout.fleet.video_model_rules import Model
@@ -64,7 +64,7 @@ class GangScheduler:
     def __init__(self, config: Config, stores: Stores) -> None:
         self._config = config
         self._stores = stores
-        self._turns: GangTurns | None = None
+        self._waits: GangWaits | None = None
         self._kept_at = 0.0
         self._without_since: Mapping[str, float] = {}
         self._troubles: Mapping[str, str] = {}
@@ -79,8 +79,8 @@ class GangScheduler:
         nodes = cluster.nodes
         self.reasons = await self._why_waiting(gangs, queues, cluster)
         now = await self._stores.link.now()
-        before = await self._stores.gangs.turns() if self._turns is None else self._turns
-        turns = take_turns(
+        before = await self._stores.gangs.waits() if self._waits is None else self._waits
+        waits = plan_waits(
             before,
             waiting=[name for name, queue in queues.items() if queue.waiting],
             fitting=[
@@ -88,27 +88,30 @@ class GangScheduler:
                 for m in self._config.models_on_ray
                 if could_hold(nodes, gang_bundles(m), self._strategy)
             ],
-            resident_s=_resident_s(gangs, now),
-            kept_warm=[m.name for m in self._config.models_on_ray if m.min_replicas],
+            residents={
+                model.name: resident
+                for model in self._config.models_on_ray
+                if (resident := _resident(model, gangs, queues[model.name])) is not None
+            },
             turn_s=self._config.ray.ray_turn_s,
             now=now,
         )
-        for name in turns.misfits(now, self._config.ray.ray_fit_s):
+        for name in waits.misfits(now, self._config.ray.ray_fit_s):
             await self._refuse(self._config.model(name), nodes)
-        if turns.yielding is not None and turns.yielding != before.yielding:
-            log.info("turn over", model=turns.yielding, waiting=sorted(turns.waiting_since))
+        if waits.yielding is not None and waits.yielding != before.yielding:
+            log.info("model makes room", model=waits.yielding, waiting=sorted(waits.waiting_since))
         idle_since: dict[str, float] = {}
         for model in self._config.models_on_ray:
-            queue = replace(queues[model.name], yields=model.name == turns.yielding)
+            queue = replace(queues[model.name], yields=model.name == waits.yielding)
             awake = {str(r.gang): r.slot for r in gangs.values() if r.model == model.name}
-            wanted, idle = slots_to_fill(model, queue, awake, turns.idle_since, now)
+            wanted, idle = slots_to_fill(model, queue, awake, waits.idle_since, now)
             queues[model.name] = replace(queue, wanted=wanted)
             idle_since |= idle
-        turns = replace(turns, idle_since=idle_since)
-        if turns != self._turns or now - self._kept_at > _KEEP_EVERY_S:
-            await self._stores.gangs.keep_turns(turns)
+        waits = replace(waits, idle_since=idle_since)
+        if waits != self._waits or now - self._kept_at > _KEEP_EVERY_S:
+            await self._stores.gangs.keep_waits(waits)
             self._kept_at = now
-        self._turns = turns
+        self._waits = waits
         return gangs, queues
 
     async def _why_waiting(
@@ -179,12 +182,17 @@ class GangScheduler:
                 continue  # it ended meanwhile, or a gang has it
 
 
-def _resident_s(gangs: dict[GangId, GangReport], now: float) -> dict[str, float]:
-    """How long the turn of each model that has a gang has lasted."""
-    resident_s: dict[str, float] = {}
-    for gang in gangs.values():
-        resident_s[gang.model] = max(resident_s.get(gang.model, 0.0), gang.resident_s(now))
-    return resident_s
+def _resident(model: Model, gangs: Mapping[GangId, GangReport], queue: QueueState) -> Resident | None:
+    """By the gang of the model that has been there longest."""
+    oldest = min(
+        (g for g in gangs.values() if g.model == model.name), key=lambda g: g.stays_since, default=None
+    )
+    if oldest is None:
+        return None
+    wake_s = 0.0 if oldest.ready_at is None else oldest.ready_at - oldest.since
+    return Resident(
+        oldest.stays_since, wake_s, queue.waiting, len(queue.busy), kept_warm=model.min_replicas > 0
+    )
 
 
 def _see_cluster() -> _Cluster:

@@ -13,10 +13,10 @@ from typing import Any
 from ray.exceptions import RayError
 
 from turnout.fleet.gang_reports import GangReports
+from turnout.fleet.gang_rules import GangReport
 from turnout.fleet.hosts.ray.manager_actor import find_manager
 from turnout.fleet.hosts.ray.ray_identity import namespace_of
 from turnout.fleet.hosts.ray.relay_socket import RelaySocket
-from turnout.fleet.hosts.ray.slot_rules import GangReport
 from turnout.gateway.app import create_app
 from turnout.gateway.gateway import Gateway
 from turnout.run.config import Config

@@ -6,7 +6,7 @@ from functools import cache
 from typing import Any
 
 from turnout.fleet.hosts.ray.manager_actor import find_manager
-from turnout.fleet.hosts.ray.slot_rules import QueueState
+from turnout.fleet.ray_rules import QueueState
 
 _ASK_EVERY_S = 0.5
 _ANSWER_S = 10.0

@@ -26,7 +26,7 @@ from turnout.fleet.hosts.ray.ray_identity import (
     marked,
     namespace_of,
 )
-from turnout.fleet.hosts.ray.slot_rules import deployment_name
+from turnout.fleet.ray_rules import deployment_name
 from turnout.fleet.video_model_rules import Model
 from turnout.run.config import Config
 from turnout.telemetry.log import start_logging

@@ -1,17 +1,17 @@
-"""Gangs that Ray places: a model that may have N gangs has N slots, and each slot is scaled by itself. Pure.
+"""How many gangs each model has on Ray, and who makes room when there is none for all. Pure. Ray carries it out: `hosts/ray`.
 
+A model that may have N gangs has N deployments of Serve, its slots, and each is scaled by itself.
 A deployment that is told "one replica less" chooses which one leaves. With one slot a deployment, it is never a busy one.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
-from turnout.fleet.scaling_rules import had_its_turn, replicas_needed, times_since
-from turnout.fleet.status_rules import ModelState, ModelStatus
+from turnout.fleet.gang_rules import GangReport
+from turnout.fleet.scaling_rules import leave_order, replicas_needed, residence_s, times_since
 from turnout.fleet.video_model_rules import Model
 from turnout.tasks.task_rules import GangId
 
-_LOAD_S = 600.0  # for a gang to load its model
 _PATIENCE_S = 5.0  # an idle gang takes what waits within a fraction of a second
 
 
@@ -57,7 +57,7 @@ def slots_to_fill(
 
 
 @dataclass(frozen=True, slots=True)
-class GangTurns:
+class GangWaits:
     """Since when models have not fitted on the cluster, since when they have had tasks and no gang, since when gangs have
     not been needed, and which model makes room for another."""
 
@@ -71,35 +71,53 @@ class GangTurns:
         return [name for name, since in self.misfit_since.items() if now - since >= fit_s]
 
 
-def take_turns(
-    before: GangTurns,
+@dataclass(frozen=True, slots=True)
+class Resident:
+    """A model that has a gang: since when its oldest one is ready, how long that took, and how many tasks wait and run. One that
+    is `kept_warm` does not leave."""
+
+    ready_at: float
+    wake_s: float = 0.0
+    waiting: int = 0
+    running: int = 0
+    kept_warm: bool = False
+
+    @property
+    def used(self) -> bool:
+        return self.waiting + self.running > 0
+
+
+def plan_waits(
+    before: GangWaits,
     waiting: Collection[str],
     fitting: Collection[str],
-    resident_s: Mapping[str, float],
-    kept_warm: Collection[str],
+    residents: Mapping[str, Resident],
     turn_s: float,
     now: float,
-) -> GangTurns:
+) -> GangWaits:
     """What follows when the models `waiting` have tasks that wait, `fitting` could have a gang on an empty cluster, and
-    `resident_s` says how long each present model has had one."""
+    `residents` have one. A model that has waited for `turn_s` gets room, as on workers: from one that has had its stay."""
     misfit_since = times_since(before.misfit_since, (m for m in waiting if m not in fitting), now)
     # The model that makes room has no gang because of it: its own wait begins afterwards.
-    without = (m for m in waiting if m in fitting and m not in resident_s and m != before.yielding)
+    without = (m for m in waiting if m in fitting and m not in residents and m != before.yielding)
     waiting_since = times_since(before.waiting_since, without, now)
-    waited_s = {name: now - since for name, since in waiting_since.items()}
-    if before.yielding is not None and any(had_its_turn(s, turn_s) for s in waited_s.values()):
-        yielding = before.yielding  # until the one that waits has its place
-    else:
-        yielding = who_yields(waited_s, {m: s for m, s in resident_s.items() if m not in kept_warm}, turn_s)
-    return GangTurns(misfit_since, waiting_since, before.idle_since, yielding)
+    starving = {name for name, since in waiting_since.items() if now - since >= turn_s}
+    yielding = before.yielding if starving else None  # until the one that waits has its place
+    if starving and yielding is None:
+        yielding = who_leaves({m: r for m, r in residents.items() if m not in starving}, turn_s, now)
+    return GangWaits(misfit_since, waiting_since, before.idle_since, yielding)
 
 
-def who_yields(waited_s: Mapping[str, float], resident_s: Mapping[str, float], turn_s: float) -> str | None:
-    """The model that must leave room, if one must: that which has been resident longest, and for its turn at least,
-    while another has had tasks and no place for as long."""
-    starving = {model for model, waited in waited_s.items() if had_its_turn(waited, turn_s)}
-    candidates = {m: s for m, s in resident_s.items() if had_its_turn(s, turn_s) and m not in starving}
-    return max(candidates, key=lambda m: candidates[m]) if starving and candidates else None
+def who_leaves(residents: Mapping[str, Resident], turn_s: float, now: float) -> str | None:
+    """The model that must leave room, if one has had its stay."""
+
+    def has_stayed(one: Resident) -> bool:
+        return now - one.ready_at >= residence_s(turn_s, one.wake_s, one.used, one.waiting > 0)
+
+    over = {model: one for model, one in residents.items() if has_stayed(one) and not one.kept_warm}
+    return min(
+        over, key=lambda m: leave_order(True, over[m].used, over[m].ready_at, over[m].ready_at), default=None
+    )
 
 
 def slot_of(gang: str, model: str) -> int | None:
@@ -115,63 +133,6 @@ def deployment_name(model: str, slot: int) -> str:
 
 def gang_prefix(model: str, slot: int) -> str:
     return f"ray-{model}-{slot}-"
-
-
-@dataclass(frozen=True, slots=True)
-class RankReport:
-    """Where a rank is, and the name of its GPU; nothing is known of one that has no process yet."""
-
-    number: int
-    node: str = ""
-    address: str = ""
-    pid: int = 0
-    gpu: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class GangReport:
-    """A gang as it tells of itself every second or two. `ready_at` is when it first had its model loaded; `trouble` is why it
-    broke, until it is ready again."""
-
-    gang: GangId
-    model: str
-    slot: int
-    since: float
-    at: float
-    formation: int = 0
-    ranks: tuple[RankReport, ...] = ()
-    ready_at: float | None = None
-    trouble: str = ""
-
-    @property
-    def formed(self) -> bool:
-        return bool(self.ranks) and all(rank.pid for rank in self.ranks)
-
-    @property
-    def ready(self) -> bool:
-        return self.ready_at is not None and not self.trouble
-
-    def resident_s(self, now: float) -> float:
-        """How long its turn has lasted. A turn begins when the model is loaded, or a slow start would use it up; but a
-        gang that does not get there cannot keep its place for ever."""
-        return max(0.0, now - (self.since + _LOAD_S if self.ready_at is None else self.ready_at))
-
-
-def gang_statuses(reports: Iterable[GangReport]) -> dict[str, ModelStatus]:
-    """How the models of these gangs stand, as far as they tell."""
-    known: dict[str, ModelStatus] = {}
-    for report in reports:
-        if report.ready:
-            known[report.model] = ModelStatus(ModelState.READY, replicas=1)
-        else:
-            where = next((rank.address for rank in report.ranks if rank.address), "Ray")
-            reason = "" if report.formed else "its ranks come up"
-            reason = f"once more ({report.trouble})" if report.trouble else reason
-            starting = ModelStatus(
-                ModelState.STARTING, worker=where, for_s=report.at - report.since, reason=reason
-            )
-            known.setdefault(report.model, starting)
-    return known
 
 
 def queue_state(
