@@ -73,11 +73,9 @@ def generate(
     from turnout.cli.download import check_target, save
     from turnout.cli.generate_run import GenerateRun
 
-    if no_wait and output:
-        raise InvalidRequest(
-            "--no-wait saves nothing: leave out --output, or fetch it later with tasks download"
-        )
     if output:
+        if no_wait:
+            raise InvalidRequest("--no-wait saves nothing: fetch it later with tasks download")
         check_target(output)
     fields = {"prompt": prompt, "model": model, "size": size, "frames": frames, "fps": fps, "steps": steps}
     fields |= {"guidance": _guidance(guidance), "shift": shift, "seed": seed, "negative_prompt": negative}
@@ -95,9 +93,6 @@ def generate(
     took_s = time.monotonic() - started
     if as_json:
         print(json.dumps({**video.as_json(), "path": path and str(path), "took_s": round(took_s, 3)}))
-    elif no_wait:
-        print(video.id)
-        print(f"watch it with: turnout tasks watch {video.id}", file=sys.stderr)
     else:
         _print_end(video, path, took_s)
     if not no_wait and path is None:
@@ -118,9 +113,12 @@ def _order(fields: dict[str, Any], image: str | None, priority: str | None) -> "
 def _print_end(video: "VideoAnswer", path: Path | None, took_s: float) -> None:
     if path:
         print(f"{path}\nseed {video.seed}, took {duration(took_s)}")
-    else:
+    elif video.ended:
         reason = video.error.message if video.error else "no reason given"
         print(f"error: the task {video.status}: {one_line(reason)}", file=sys.stderr)
+    else:
+        print(video.id)
+        print(f"watch it with: turnout tasks watch {video.id}", file=sys.stderr)
 
 
 def _with_image(fields: dict[str, Any], image: str | None) -> tuple[dict[str, Any], Path | None]:
