@@ -96,8 +96,7 @@ def read_head(
     settings: RelaySettings,
 ) -> Head | Refusal:
     """The head of a request, or why it is refused; the connection must then be closed."""
-    size = sum([len(name) + len(value) for name, value in headers])
-    if len(headers) > settings.max_headers or size > settings.max_head_bytes:
+    if _is_too_large(headers, settings):
         return HEAD_TOO_LARGE
     authorization: bytes | None = None
     content_length: int | None = 0
@@ -117,10 +116,8 @@ def read_head(
         elif name == b"content-length":
             content_length = int(value)
         elif name == b"transfer-encoding":
-            if version != "1.1":
-                return Refusal(400, "HTTP/1.0 has no Transfer-Encoding.", "bad_framing")
-            if value.lower() != b"chunked":
-                return Refusal(501, "The only Transfer-Encoding is chunked.", "bad_framing")
+            if (refusal := _encoding_refusal(version, value)) is not None:
+                return refusal
             content_length = None
         elif name == b"expect":
             if value.lower() != b"100-continue":
@@ -131,17 +128,12 @@ def read_head(
         elif name == b"upgrade":
             upgrade = True
         elif name == b"origin" and settings.cors_origins:
-            allowed = b"*" if b"*" in settings.cors_origins else value
-            if allowed in settings.cors_origins:
-                cors = b"access-control-allow-origin: %b\r\nvary: origin\r\n%b" % (allowed, _EXPOSED)
+            cors = _cors_lines(value, settings.cors_origins)
     http10 = version == "1.0"
-    if not http10 and version != "1.1":
-        return Refusal(505, "Speak HTTP/1.1.", "bad_framing")
-    if hosts > 1 or (hosts == 0 and not http10):
-        return Refusal(400, "A request has one Host header.", "bad_framing")
+    if (refusal := _version_refusal(version, hosts)) is not None:
+        return refusal
     if content_length is not None and content_length > settings.max_body_bytes:
         return body_too_large(settings.max_body_bytes)
-    keep_alive = keep_alive and not http10
     return Head(
         path,
         authorization,
@@ -150,11 +142,40 @@ def read_head(
         content_length,
         expects,
         http10,
-        keep_alive,
+        keep_alive and not http10,
         request_id,
         upgrade,
         cors,
     )
+
+
+def _is_too_large(headers: Headers, settings: RelaySettings) -> bool:
+    size = sum([len(name) + len(value) for name, value in headers])
+    return len(headers) > settings.max_headers or size > settings.max_head_bytes
+
+
+def _encoding_refusal(version: str, encoding: bytes) -> Refusal | None:
+    if version != "1.1":
+        return Refusal(400, "HTTP/1.0 has no Transfer-Encoding.", "bad_framing")
+    if encoding.lower() != b"chunked":
+        return Refusal(501, "The only Transfer-Encoding is chunked.", "bad_framing")
+    return None
+
+
+def _version_refusal(version: str, hosts: int) -> Refusal | None:
+    if version not in ("1.0", "1.1"):
+        return Refusal(505, "Speak HTTP/1.1.", "bad_framing")
+    if hosts > 1 or (hosts == 0 and version == "1.1"):
+        return Refusal(400, "A request has one Host header.", "bad_framing")
+    return None
+
+
+def _cors_lines(origin: bytes, allowed: frozenset[bytes]) -> bytes:
+    """Header lines for a page of this origin; none if it may not read the response."""
+    named = b"*" if b"*" in allowed else origin
+    if named not in allowed:
+        return b""
+    return b"access-control-allow-origin: %b\r\nvary: origin\r\n%b" % (named, _EXPOSED)
 
 
 def upgrade_refusal(head: Head, longest_line: int, *, busy: bool) -> Refusal | None:
