@@ -45,6 +45,8 @@ from turnout.tasks.task_rules import (
     TaskId,
     TenantId,
 )
+from turnout.tenants.caller import Caller
+from turnout.tenants.key_ring import KeyRing
 from turnout.tenants.key_rules import Role, mint
 from turnout.tenants.oidc import OidcLogins
 from turnout.worker.tunnel.gateway_end import GatewayTunnels
@@ -119,6 +121,14 @@ class Gateway:
 
 def bearer(token: str) -> dict[str, str]:
     return {"authorization": f"Bearer {token}"}
+
+
+async def identified(ring: KeyRing, token: str) -> Caller | None:
+    return await ring.identify("GET", bearer(token)["authorization"].encode(), (), "")
+
+
+def recalled(ring: KeyRing, token: str) -> Caller | None:
+    return ring.recall("GET", bearer(token)["authorization"].encode(), ())
 
 
 def picture(width: int = 64, height: int = 48, kind: str = "PNG", colour: str = "red") -> bytes:

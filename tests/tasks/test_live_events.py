@@ -29,7 +29,6 @@ from turnout.tasks.task_rules import (
     TaskId,
     TenantId,
 )
-from turnout.tenants.open_connections import OpenConnections
 
 STORY = ["queued", "in_progress", "progress", "preview", "progress", "completed"]
 
@@ -138,11 +137,10 @@ async def test_a_lost_tail_start_leaves_no_gap(gateway: Gateway) -> None:
     live = LiveEvents(
         gateway.stores.tasks,
         gateway.stores.events,
-        OpenConnections(),
         gateway.inside.live._notes,
         gateway.inside.live._url_of,
     )  # its tail does not run
-    stream = live.follow(task, "0", "k")
+    stream = live.follow(task, "0")
     assert [n.text.split('"type":"')[1].split('"')[0] for n in await anext(stream)] == ["video.queued"]
     claimed = await gateway.gang.claim()
     await gateway.gang.progress(claimed, Stage.DENOISING, 1)
@@ -175,7 +173,7 @@ async def test_what_a_connection_takes_at_once_is_told_once_and_in_order(gateway
     while live.cursor is None:  # the tail may have begun after the last event
         await gateway.submit()
         await asyncio.sleep(0.02)
-    stream = live.follow(await gateway.stores.tasks.get(TaskId(video)), "0", "k", write_now)
+    stream = live.follow(await gateway.stores.tasks.get(TaskId(video)), "0", write_now)
     batches = [await anext(stream)]
     waiting = asyncio.ensure_future(anext(stream))
     task = await gateway.gang.claim()

@@ -9,6 +9,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from tests.gateways import Gateway, bearer
 
+from turnout.tasks.share_rules import VideoLink
 from turnout.tasks.signed_urls import UrlPurpose, UrlSigner
 from turnout.tasks.task_rules import TaskId
 
@@ -95,9 +96,10 @@ async def test_a_deleted_videos_url_opens_nothing(gateway: Gateway) -> None:
 def test_a_token_ends_with_its_time_and_fits_one_secret() -> None:
     signer, task = UrlSigner(b"s", "", 60), TaskId("video_1")
     token = signer.url(task, UrlPurpose.CONTENT, 1000.5).partition("token=")[2]
-    assert signer.issued_at(task, UrlPurpose.CONTENT, token, 1060.4) == 1000.5
-    assert signer.issued_at(task, UrlPurpose.CONTENT, token, 1060.5) is None
-    assert UrlSigner(b"t", "", 60).issued_at(task, UrlPurpose.CONTENT, token, 1001) is None
+    link = VideoLink(task, 1060.5, issued_at=1000.5)
+    assert signer.read(task, UrlPurpose.CONTENT, token, 1060.4) == link
+    assert signer.read(task, UrlPurpose.CONTENT, token, 1060.5) is None
+    assert UrlSigner(b"t", "", 60).read(task, UrlPurpose.CONTENT, token, 1001) is None
 
 
 async def test_all_processes_sign_with_the_same_secret(gateway: Gateway) -> None:

@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 from tests.conftest import Stores
-from tests.gateways import Gateway, bearer, running
+from tests.gateways import Gateway, bearer, identified, running
 
 from turnout.errors import Unauthorized, Unavailable
 from turnout.tasks.task_rules import TaskId, TenantId
+from turnout.tenants.caller import caller_with
 from turnout.tenants.key_ring import KeyRing
 from turnout.tenants.key_rules import Role, mint
 
@@ -169,13 +170,13 @@ async def test_a_key_revoked_elsewhere_stops_working_within_seconds(stores: Stor
     ring = KeyRing(stores.keys, lambda: now[0])
     key, token = mint("k1", "s1", TenantId("acme"), Role.USER, "", 0)
     await stores.keys.add(key)
-    assert await ring.identify(token) == key
+    assert await identified(ring, token) == caller_with(key)
     await stores.keys.revoke("k1")
     now[0] += 4.9
-    assert await ring.identify(token) == key
+    assert await identified(ring, token) == caller_with(key)
     now[0] += 0.2
     with pytest.raises(Exception, match="not valid"):
-        await ring.identify(token)
+        await identified(ring, token)
 
 
 async def test_over_the_limits_of_running_and_waiting_is_429_and_leaves_no_image(
@@ -390,13 +391,13 @@ async def test_a_known_key_outlives_a_short_absence_of_redis(gateway: Gateway) -
     store: Any = Store()
     ring = KeyRing(store, lambda: clock[0])
     known, unknown = await gateway.key(), await gateway.key()
-    await ring.identify(known)
+    await identified(ring, known)
     away, clock[0] = True, 30.0
-    assert (await ring.identify(known)).tenant == "acme"
+    assert (caller := await identified(ring, known)) and caller.tenant == "acme"
     with pytest.raises(Unauthorized):
-        await ring.identify(f"{known}x")
+        await identified(ring, f"{known}x")
     with pytest.raises(Unavailable):
-        await ring.identify(unknown)
+        await identified(ring, unknown)
     clock[0] = 61.0
     with pytest.raises(Unavailable):
-        await ring.identify(known)
+        await identified(ring, known)

@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from jwt.algorithms import ECAlgorithm, OKPAlgorithm, RSAAlgorithm
 from tests.chat.test_chat_limits import ASK, PATH, at_once
 from tests.conftest import Stores, wait_until
-from tests.gateways import bearer, chatting, running
+from tests.gateways import bearer, chatting, identified, recalled, running
 from tests.relay.kit import Call
 
 from turnout.errors import Forbidden, Misconfigured, Unauthorized, Unavailable
@@ -343,7 +343,7 @@ async def refused(answer: httpx.Response, code: str) -> None:
     assert answer.json()["error"]["code"] == code
 
 
-async def test_what_a_login_has_open_ends_with_its_token_and_not_before(
+async def test_a_login_is_recalled_until_its_token_ends(
     issuer: Issuer, stores: Stores, tmp_path: Path
 ) -> None:
     ring_time = Clock()
@@ -351,14 +351,12 @@ async def test_what_a_login_has_open_ends_with_its_token_and_not_before(
         ring = gateway.inside.keys
         ring._now = lambda: time.time() + ring_time.now
         token = issuer.token()
-        shown = bearer(token)["authorization"].encode()
-        key = await ring.identify(token)
-        assert ring.remembered(shown) is key, "chat does not wait for the next look at it"
-        assert ring.remembered(shown + b"x") is None
-        assert await ring.no_longer_valid({key.id, "oidc-unknown", "nobody"}) == {"nobody"}
+        caller = await identified(ring, token)
+        assert recalled(ring, token) == caller, "chat does not wait for the next look at it"
+        assert recalled(ring, f"{token}x") is None
+        assert await ring.no_longer_valid({caller.id if caller else "", "nobody"}) == {"nobody"}
         ring_time.now = 400
-        assert ring.remembered(shown) is None
-        assert await ring.no_longer_valid({key.id}) == {key.id}
+        assert recalled(ring, token) is None
 
 
 async def test_without_an_issuer_a_token_is_no_key(issuer: Issuer, stores: Stores, tmp_path: Path) -> None:
@@ -387,3 +385,20 @@ async def test_a_stream_goes_on_while_its_token_is_good(
         await chat.gateway.inside.revocations.check()
         go_on.set()
         assert (await answer).status_code == 200
+
+
+async def test_a_stream_ends_with_its_token(issuer: Issuer, stores: Stores, tmp_path: Path) -> None:
+    async def streams(call: Call) -> None:
+        await call.begin_events()
+        await call.chunk(b'data: {"choices": []}\n\n')
+        await call.wait_hung_up()
+
+    async with chatting(stores, tmp_path, oidc=issuer.settings) as chat, chat.client() as http:
+        await chat.replica(streams)
+        shown = bearer(issuer.token(exp=time.time() - 5))  # within the 10 s by which clocks may differ
+        async with (
+            asyncio.timeout(30),
+            http.stream("POST", PATH, json={**ASK, "stream": True}, headers=shown) as answer,
+        ):
+            told = (await answer.aread()).decode()
+        assert told.count("data: ") == 2 and "invalid_api_key" in told

@@ -16,11 +16,13 @@ from tests.chat.test_chat_limits import ASK, PATH, at_once
 from tests.conftest import Stores, wait_until
 from tests.gateways import Chat, Gateway, bearer, chatting
 from tests.relay.kit import Call
+from tests.tenants.test_session_routes import log_in
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed
 
 from turnout.fleet.serving import WorkerId
-from turnout.tasks.task_rules import TenantId
+from turnout.tasks.signed_urls import UrlPurpose
+from turnout.tasks.task_rules import TaskId, TenantId
 from turnout.tenants.key_rules import Role, mint
 
 STREAM = {**ASK, "stream": True}
@@ -49,8 +51,11 @@ async def never_answers(call: Call) -> None:
     await call.wait_hung_up()
 
 
-async def read_stream(chat: Chat, began: asyncio.Event) -> str:
-    async with chat.client() as http, http.stream("POST", PATH, json=STREAM) as answer:
+async def read_stream(chat: Chat, began: asyncio.Event, headers: dict[str, str] | None = None) -> str:
+    async with (
+        httpx.AsyncClient(base_url=chat.base, timeout=30) as http,
+        http.stream("POST", PATH, json=STREAM, headers=headers or bearer(chat.gateway.token)) as answer,
+    ):
         text = ""
         async for piece in answer.aiter_text():
             text += piece
@@ -106,6 +111,80 @@ async def test_a_revoked_user_key_ends_its_video_events(served: Gateway) -> None
                         await socket.recv()
                 assert socket.close_code == 4401
         assert (await http.get(f"/v1/videos/{video}/events")).status_code == 401
+
+
+async def test_what_a_browser_has_open_ends_with_the_key_behind_its_session(
+    chat: Chat, stores: Stores
+) -> None:
+    admin = await chat.gateway.key("ops", Role.ADMIN)
+    await log_in(chat.gateway, admin)
+    page = {"cookie": f"turnout_session={chat.gateway.http.cookies['turnout_session']}", "origin": chat.base}
+    await chat.replica(streams_for_ever)
+    began, socket_url = asyncio.Event(), chat.base.replace("http", "ws")
+    async with (
+        connect(f"{socket_url}/v1/videos/ws", additional_headers=page) as socket,
+        asyncio.TaskGroup() as group,
+    ):
+        await socket.recv()
+        reading = group.create_task(read_stream(chat, began, page))
+        await began.wait()
+        await stores.keys.revoke(id_of(admin))
+        async with asyncio.timeout(20):
+            last = (await reading).strip().splitlines()[-1]
+            with pytest.raises(ConnectionClosed):
+                await socket.recv()
+    assert json.loads(last.removeprefix("data: "))["error"]["code"] == "invalid_api_key"
+    assert socket.close_code == 4401
+    await wait_until(lambda: chat.at_rest, "nothing to be held")
+
+
+@pytest.mark.parametrize("end", ["revoked", "expired"])
+async def test_events_that_a_signed_url_opened_end_with_it(served: Gateway, end: str) -> None:
+    queued = (await served.http.post("/v1/videos", json={"prompt": "a red ball"})).json()
+    task = TaskId(queued["id"])
+    lifetime_s = 3.0 if end == "expired" else 300.0
+    url = replace(served.inside.urls, ttl_s=lifetime_s).url(task, UrlPurpose.EVENTS, time.time())
+    async with (
+        httpx.AsyncClient(base_url=served.base, timeout=30) as http,
+        http.stream("GET", url) as events,
+    ):
+        lines = events.aiter_lines()
+        await anext(lines)
+        if end == "revoked":
+            await served.stores.shares.revoke_urls(task, time.time())
+        async with asyncio.timeout(20):
+            async for _ in lines:
+                pass
+        assert (await http.get(url)).status_code == 404
+
+
+@pytest.mark.parametrize("way", ["key", "share", "url"])
+async def test_a_download_that_is_under_way_ends_with_the_right_to_it(served: Gateway, way: str) -> None:
+    video, size = await served.submit(), 32 << 20  # more than sockets hold
+    await served.gang.finish(await served.gang.claim(), b"\0" * size)
+    shares = served.stores.shares
+    share = (await served.http.post(f"/v1/videos/{video}/shares", json={})).json()
+    path, headers = {
+        "key": (f"/v1/videos/{video}/content", bearer(served.token)),
+        "share": ("/v1/shared/content", {"x-turnout-share": str(share["token"])}),
+        "url": (served.inside.urls.url(TaskId(video), UrlPurpose.CONTENT, time.time()), {}),
+    }[way]
+    async with (
+        httpx.AsyncClient(base_url=served.base, timeout=30) as http,
+        http.stream("GET", path, headers=headers) as answer,
+    ):
+        pieces = answer.aiter_raw(64 * 1024)
+        got = len(await anext(pieces))
+        await {
+            "key": lambda: served.stores.keys.revoke(id_of(served.token)),
+            "share": lambda: shares.remove(TaskId(video), share["id"]),
+            "url": lambda: shares.revoke_urls(TaskId(video), time.time()),
+        }[way]()
+        await wait_until(lambda: not served.inside.revocations.callers.owners, "the caller to be ended")
+        with pytest.raises(httpx.RemoteProtocolError):
+            async for piece in pieces:
+                got += len(piece)
+        assert got < size
 
 
 async def test_a_worker_ends_with_the_key_that_it_joined_with(served: Gateway) -> None:

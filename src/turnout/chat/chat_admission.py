@@ -29,7 +29,8 @@ from turnout.telemetry.log import get_log
 from turnout.telemetry.request_tracer import RequestTracer
 from turnout.telemetry.trace_rules import trace_field_of
 from turnout.tenants.budget_checks import BudgetChecks
-from turnout.tenants.key_ring import KeyRing, bearer, require_user
+from turnout.tenants.caller import Caller, known, require_user
+from turnout.tenants.key_ring import KeyRing
 
 log = get_log()
 
@@ -84,42 +85,43 @@ class ChatAdmission:
         self._tracer = tracer
 
     def authenticate(self, authorization: bytes | None, headers: Headers) -> Awaitable[object] | None:
-        authorization = self._keys.authorization(authorization, "POST", headers)
-        key = self._keys.remembered(authorization)
-        if key is None:
-            return self._keys.identify(bearer(authorization))
-        require_user(key)
+        caller = self._keys.recall("POST", authorization, headers)
+        if caller is None:
+            return self._identify(authorization, headers)
+        require_user(caller)
         return None
 
     def account(self, authorization: bytes | None, headers: Headers) -> str:
-        key = self._keys.remembered(self._keys.authorization(authorization, "POST", headers))
-        return "" if key is None else key.tenant
+        caller = self._keys.recall("POST", authorization, headers)
+        return "" if caller is None else caller.tenant
+
+    async def _identify(self, authorization: bytes | None, headers: Headers, address: str = "") -> Caller:
+        return require_user(known(await self._keys.identify("POST", authorization, headers, address)))
 
     def admit(self, ask: RelayRequest) -> UpstreamCall | Awaitable[UpstreamCall]:
         began = monotonic()
         try:
-            authorization = self._keys.authorization(ask.authorization, "POST", ask.headers)
-            key = self._keys.remembered(authorization)
+            caller = self._keys.recall("POST", ask.authorization, ask.headers)
             share = None
-            if key is not None and len(ask.body) <= SMALL_JSON_BYTES:
-                tenant = require_user(key).tenant
-                self.budgets.refuse_if_spent(tenant)
-                share = self._shares.enter(tenant)
-            if key is None or share is None:
-                return self._admit_later(bearer(authorization), ask, began)
-            return self._read_and_seat(ask, key.tenant, share, began)
+            if caller is not None and len(ask.body) <= SMALL_JSON_BYTES:
+                ask.caller = require_user(caller)
+                self.budgets.refuse_if_spent(caller.tenant)
+                share = self._shares.enter(caller.tenant)
+            if caller is None or share is None:
+                return self._admit_later(ask, began)
+            return self._read_and_seat(ask, caller.tenant, share, began)
         except TurnoutError as err:
             self.metrics.refused(err.code)
             raise
 
-    async def _admit_later(self, token: str, ask: RelayRequest, began: float) -> UpstreamCall:
+    async def _admit_later(self, ask: RelayRequest, began: float) -> UpstreamCall:
         """The same for a key that must be looked up, a share that must be refilled, or a large body."""
         try:
-            key = require_user(await self._keys.identify(token, ask.client))
-            self.budgets.refuse_if_spent(key.tenant)
+            ask.caller = caller = await self._identify(ask.authorization, ask.headers, ask.client)
+            self.budgets.refuse_if_spent(caller.tenant)
             await check_work(ask.body)
-            share = await self._shares.wait_enter(key.tenant)
-            got = self._read_and_seat(ask, key.tenant, share, began)
+            share = await self._shares.wait_enter(caller.tenant)
+            got = self._read_and_seat(ask, caller.tenant, share, began)
         except TurnoutError as err:
             self.metrics.refused(err.code)
             raise

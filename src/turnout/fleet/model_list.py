@@ -9,33 +9,36 @@ from turnout.fleet.status_rules import NOT_LOOKED_AT, ModelStatus
 from turnout.gateway.gateway import Gateway, GatewayDep
 from turnout.gateway.problems import documented
 from turnout.tenants.auth import UserDep
-from turnout.tenants.key_rules import Key, Role
+from turnout.tenants.caller import Caller
+from turnout.tenants.key_rules import Role
 
 router = APIRouter(tags=["models"], responses=documented(401, 403, 500, 503))
 
 
 @router.get("/v1/models", summary="List models")
-async def index(key: UserDep, gateway: GatewayDep) -> ModelList:
+async def index(caller: UserDep, gateway: GatewayDep) -> ModelList:
     statuses = await gateway.stores.fleet_status.statuses()
     models = (await gateway.catalog.all()).values()
-    data = [await _shown_to(key, gateway, model, statuses.get(model.name, NOT_LOOKED_AT)) for model in models]
+    data = [
+        await _shown_to(caller, gateway, model, statuses.get(model.name, NOT_LOOKED_AT)) for model in models
+    ]
     return ModelList(data=data)
 
 
 @router.get("/v1/models/{name}", responses=documented(404), summary="Look at a model")
-async def show(name: str, key: UserDep, gateway: GatewayDep) -> ModelShown | ServedShown:
+async def show(name: str, caller: UserDep, gateway: GatewayDep) -> ModelShown | ServedShown:
     try:
         model = await gateway.stores.models.get(name)
     except NotFound as err:
         raise NotFound(f"There is no model {name[:100]}.", "model", "model_not_found") from err
     status = (await gateway.stores.fleet_status.statuses()).get(name, NOT_LOOKED_AT)
-    return await _shown_to(key, gateway, model, status)
+    return await _shown_to(caller, gateway, model, status)
 
 
 async def _shown_to(
-    key: Key, gateway: Gateway, model: ServedModel, status: ModelStatus
+    caller: Caller, gateway: Gateway, model: ServedModel, status: ModelStatus
 ) -> ModelShown | ServedShown:
-    answer = shown(model, status) if key.role is Role.ADMIN else shown_to_users(model, status)
+    answer = shown(model, status) if caller.role is Role.ADMIN else shown_to_users(model, status)
     if isinstance(answer, ModelShown):
         queue = await gateway.stores.backlog.figures(model.name)
         answer.waiting, answer.running = max(0, queue.length - queue.running), queue.running

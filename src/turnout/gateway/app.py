@@ -28,6 +28,7 @@ from turnout.telemetry import health, history_routes, metrics_route
 from turnout.telemetry.metrics import RequestMetrics
 from turnout.tenants import audit_routes, budget_routes, session_routes, usage_routes
 from turnout.tenants import key_routes as keys_admin
+from turnout.tenants.open_connections import EndsWithCaller
 
 _ROUTERS = (
     video_routes.router,
@@ -79,6 +80,7 @@ def create_app(gateway: Gateway) -> FastAPI:
     for router in _ROUTERS:
         app.include_router(router)
     # The last one added sees a request first.
+    app.add_middleware(EndsWithCaller, callers=gateway.revocations.callers)
     app.add_middleware(UnexpectedErrors)
     config = gateway.config
     app.add_middleware(

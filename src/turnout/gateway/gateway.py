@@ -181,7 +181,7 @@ def build_gateway(
         relay_settings = replace(relay_settings, forwarded=relay_settings.forwarded - {"traceparent"})
     admission = ChatAdmission(keys, shares, switchboard, routes, chat_usage, chat_metrics, budgets, tracer)
     relay = Relay(admission, relay_settings, tls)
-    revocations = Revocations(keys, stores.workers, routes, relay, worker_of)
+    revocations = Revocations(keys, stores.workers, stores.shares, routes, relay, worker_of)
     demand = DemandFeed(name, stores.demand, switchboard, time.monotonic)
     wait_reasons = WaitReasons(stores.fleet_status, stores.gangs, catalog, time.monotonic)
     notes = WaitingNotes(stores.tasks, wait_reasons)
@@ -189,7 +189,6 @@ def build_gateway(
     live = LiveEvents(
         stores.tasks,
         stores.events,
-        revocations.keys,
         notes,
         lambda task, at: urls.url(task, UrlPurpose.CONTENT, at),
         observers,

@@ -14,6 +14,7 @@ from turnout.relay.request_ids import new_request_id
 from turnout.telemetry.log import get_log, name_request
 from turnout.telemetry.request_tracer import RequestTrace, RequestTracer
 from turnout.telemetry.trace_rules import TRACEPARENT, SpanKind, TraceSpan, read_traceparent
+from turnout.tenants.open_connections import caller_of
 
 STANDARD_HEADERS = (
     (b"x-content-type-options", b"nosniff"),
@@ -24,8 +25,6 @@ STANDARD_HEADERS = (
 )
 """Of every answer that does not set them itself. As ASGI has them: names in lower case."""
 
-TENANT = "tenant"
-"""Where in a request's state it is told whose it is, once that is known."""
 TRACE = "traceparent"
 """Where in a request's state it is told in which trace it is, if it is in one."""
 _TRACED = ("/v1/", "/generate")  # what users ask for, not what watches over the service
@@ -54,7 +53,8 @@ class BodyLimit:
             if message["type"] == "http.request":
                 size = len(message.get("body", b""))
                 seen += size
-                account = str(scope.get("state", {}).get(TENANT, "")) if seen > SMALL_BODY_BYTES else ""
+                caller = caller_of(scope) if seen > SMALL_BODY_BYTES else None
+                account = "" if caller is None else caller.tenant
                 fits = self._bodies.fits(account, size) or seen <= SMALL_BODY_BYTES
                 charged[account] = charged.get(account, 0) + size
                 self._bodies.add(account, size)

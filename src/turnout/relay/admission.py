@@ -20,9 +20,10 @@ class Target(NamedTuple):
 
 class RelayRequest:
     """One complete request. `headers` are all that came, with lower-case names; only those in `RelaySettings.forwarded` go
-    on to the replica. `request_id` is ours, and both sides get it. `client` is the address that it came from."""
+    on to the replica. `request_id` is ours, and both sides get it. `client` is the address that it came from.
+    `caller` is whoever the admission found to ask: the relay only keeps it, for as long as the request is in flight."""
 
-    __slots__ = ("authorization", "body", "client", "headers", "path", "request_id")
+    __slots__ = ("authorization", "body", "caller", "client", "headers", "path", "request_id")
 
     def __init__(
         self,
@@ -39,6 +40,7 @@ class RelayRequest:
         self.body = body
         self.request_id = request_id
         self.client = client
+        self.caller: object | None = None
 
 
 class RelayFailure(StrEnum):

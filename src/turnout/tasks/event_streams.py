@@ -20,8 +20,9 @@ from turnout.tasks.event_json import EventJson
 from turnout.tasks.live_events import CutOff, WriteNow
 from turnout.tasks.signed_access import EventsDep
 from turnout.tasks.video_routes import own_task
-from turnout.tenants.key_ring import KeyRing, bearer, require_user
-from turnout.tenants.key_rules import Key
+from turnout.tenants.caller import Caller, known, require_user
+from turnout.tenants.key_ring import KeyRing
+from turnout.tenants.open_connections import name_caller
 
 _FIRST_MESSAGE_S = 5.0
 _PROTOCOL = "turnout"
@@ -55,18 +56,17 @@ def _checked_id(event_id: str | None, param: str) -> str | None:
 )
 async def events(
     request: Request,
-    opened: EventsDep,
+    task: EventsDep,
     gateway: GatewayDep,
     last_event_id: Annotated[str | None, Header()] = None,
     after: Annotated[str | None, Query(description="Like Last-Event-ID, for clients without it.")] = None,
 ) -> Response:
-    task = opened.task
     start = _checked_id(last_event_id, "Last-Event-ID") or _checked_id(after, "after") or "0"
     live = gateway.live
     if task.ended and not await live.story(task.id, start):
         return Response(status_code=204)  # which tells an EventSource not to come back
     headers = {"X-Accel-Buffering": "no"}
-    batches = live.follow(task, start, opened.key, _writer(request, _CHUNK))
+    batches = live.follow(task, start, _writer(request, _CHUNK))
     return StreamingResponse(_sse(batches), media_type="text/event-stream", headers=headers)
 
 
@@ -81,45 +81,48 @@ async def _sse(batches: AsyncGenerator[Sequence[EventJson]]) -> AsyncGenerator[b
         async with aclosing(batches):
             async for batch in batches:
                 yield b"".join(event.sse for event in batch) or b": still here\n\n"
-    except (CutOff, Unauthorized, Unavailable):
-        return  # the client comes back with its Last-Event-ID, and is told then if it may not
+    except (CutOff, Unavailable):
+        return  # the client comes back with its Last-Event-ID
 
 
 @router.websocket("/v1/videos/ws")
 async def watch_all(socket: WebSocket, gateway: GatewayDep, after: str | None = None) -> None:
     """All of a tenant's tasks; `after` is the `cursor` of the last event that the client has."""
-    if (key := await _authenticate(socket, gateway.keys)) is None:
+    if (caller := await _authenticate(socket, gateway.keys)) is None:
         return
     try:
         cursor = _checked_id(after, "after")
     except TurnoutError as err:
         return await refuse_socket(socket, err)
     await _accept(socket)
-    await _stream(socket, gateway.live.follow_tenant(key.tenant, cursor, key.id, _writer(socket, _FRAME)))
+    await _stream(socket, gateway.live.follow_tenant(caller.tenant, cursor, _writer(socket, _FRAME)))
 
 
 @router.websocket("/v1/videos/{video_id}/ws")
 async def watch(socket: WebSocket, video_id: str, gateway: GatewayDep, after: str | None = None) -> None:
     """One task's story from the start, or after an event's id, until it ends."""
-    if (key := await _authenticate(socket, gateway.keys)) is None:
+    if (caller := await _authenticate(socket, gateway.keys)) is None:
         return
     try:
-        task = await own_task(gateway, key, video_id)
+        task = await own_task(gateway, caller, video_id)
         start = _checked_id(after, "after") or "0"
     except TurnoutError as err:
         return await refuse_socket(socket, err)
     await _accept(socket)
-    await _stream(socket, gateway.live.follow(task, start, key.id, _writer(socket, _FRAME)))
+    await _stream(socket, gateway.live.follow(task, start, _writer(socket, _FRAME)))
 
 
-async def _authenticate(socket: WebSocket, keys: KeyRing) -> Key | None:
+async def _authenticate(socket: WebSocket, keys: KeyRing) -> Caller | None:
     """Who is calling; None when it was refused. Keys never stand in the URL, where logs would keep them."""
+    address = socket.client.host if socket.client else ""
     try:
-        token = _offered_token(socket, keys)
-        if token is None:
+        caller = await keys.identify("WEBSOCKET", _offered(socket), socket.headers.raw, address)
+        if caller is None:
             await _accept(socket)
-            token = await _first_message(socket)
-        return require_user(await keys.identify(token, socket.client.host if socket.client else ""))
+            said = await _first_message(socket)
+            caller = await keys.identify("WEBSOCKET", said, socket.headers.raw, address)
+        name_caller(socket, require_user(known(caller)))
+        return caller
     except TurnoutError as err:
         await refuse_socket(socket, err)
     except WebSocketDisconnect:
@@ -127,21 +130,21 @@ async def _authenticate(socket: WebSocket, keys: KeyRing) -> Key | None:
     return None
 
 
-def _offered_token(socket: WebSocket, keys: KeyRing) -> str | None:
+def _offered(socket: WebSocket) -> bytes | None:
+    """The Authorization header, or the one that stands for a key among the protocols."""
     given = socket.headers.get("authorization", "")
     if given[:7].lower() != "bearer ":
         offered = cast("list[str]", socket.scope.get("subprotocols", []))
         own = (p.removeprefix(_KEY_PROTOCOL) for p in offered if p.startswith(_KEY_PROTOCOL))
         given = next((f"Bearer {token}" for token in own), "")
-    shown = keys.authorization(given.encode("latin-1") or None, "WEBSOCKET", socket.headers.raw)
-    return None if shown is None else bearer(shown)
+    return given.encode("latin-1") or None
 
 
-async def _first_message(socket: WebSocket) -> str:
+async def _first_message(socket: WebSocket) -> bytes:
     try:
         async with asyncio.timeout(_FIRST_MESSAGE_S):
             said: Any = json.loads(await socket.receive_text())
-        return str(said["key"])
+        return f"Bearer {said['key']}".encode()
     except (TimeoutError, ValueError, KeyError, TypeError, RecursionError) as err:
         raise Unauthorized('Send {"key": "tk-…"} first.', code="missing_api_key") from err
 

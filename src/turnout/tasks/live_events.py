@@ -9,10 +9,10 @@ events meet in `follow`: no gap, no repetition, in order.
 import asyncio
 from collections import defaultdict, deque
 from collections.abc import AsyncGenerator, Callable, Generator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import Any, TypeAlias
 
-from turnout.errors import NotFound, Unauthorized, Unavailable
+from turnout.errors import NotFound, Unavailable
 from turnout.tasks.event_json import EventJson, event_json, order_of, watching_note
 from turnout.tasks.task_events import TaskEvents
 from turnout.tasks.task_log import TaskLog
@@ -20,8 +20,6 @@ from turnout.tasks.task_rules import Finished, Interrupted, Recorded, Task, Task
 from turnout.tasks.wait_reasons import needs_model
 from turnout.tasks.waiting_notes import WaitingNotes
 from turnout.telemetry.log import get_log
-from turnout.tenants.key_ring import key_ended
-from turnout.tenants.open_connections import OpenConnections
 
 HEARTBEAT_S = 15.0
 _MAX_BEHIND = 512
@@ -51,33 +49,25 @@ class Watcher:
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
         self._took_at = 0.0
-        self._cut_off: CutOff | Unauthorized | None = None
+        self._cut_off = False
 
     def offer(self, event: EventJson) -> None:
         if self._passes is not None and not self._wake.is_set() and self._passes(event):
             self._took_at = self._loop.time()
         elif len(self._pending) >= _MAX_BEHIND:
             self.cut_off()
-        elif self._cut_off is None:
+        elif not self._cut_off:
             self._pending.append(event)
             self._wake.set()
 
     def cut_off(self) -> None:
-        self._end(CutOff())
-
-    def lose_right(self) -> None:
-        """The key that it came with is not valid any more."""
-        self._end(key_ended())
-
-    def _end(self, reason: CutOff | Unauthorized) -> None:
-        self._cut_off = self._cut_off or reason
+        self._cut_off = True
         self._pending.clear()
         self._wake.set()
 
     async def take(self, passes: WriteNow | None = None) -> list[EventJson]:
         """What has come, waiting for the first; nothing when it is time for a heartbeat. While it waits, events go to `passes`
-        first, and those that it takes are not among what is returned. Raises CutOff, and Unauthorized once it may not
-        watch any more."""
+        first, and those that it takes are not among what is returned. Raises CutOff."""
         if not self._wake.is_set():
             if self._timer is None:
                 self._start_timer(HEARTBEAT_S)
@@ -86,8 +76,8 @@ class Watcher:
                 await self._wake.wait()
             finally:
                 self._passes = None
-        if self._cut_off is not None:
-            raise self._cut_off
+        if self._cut_off:
+            raise CutOff
         self._wake.clear()
         self._took_at = self._loop.time()
         taken = list(self._pending)
@@ -112,22 +102,19 @@ class Watcher:
 
 
 class LiveEvents:
-    """`observers` get every event, with the task as it is now where the event may have ended it. Watchers are held in
-    `open_connections`, under the keys that they came with. `notes` come between events: they are sent once, to whoever
-    watches, and are in no story. `url_of` gives the URL of a finished video."""
+    """`observers` get every event, with the task as it is now where the event may have ended it. `notes` come between events:
+    they are sent once, to whoever watches, and are in no story. `url_of` gives the URL of a finished video."""
 
     def __init__(
         self,
         tasks: TaskLog,
         events: TaskEvents,
-        open_connections: OpenConnections,
         notes: WaitingNotes,
         url_of: Callable[[TaskId, float], str],
         observers: Sequence[EventObserver] = (),
     ) -> None:
         self._tasks = tasks
         self._events = events
-        self._open_connections = open_connections
         self._notes = notes
         self._url_of = url_of
         self._observers = (notes.observe, *observers)
@@ -181,11 +168,11 @@ class LiveEvents:
         return [*self._by_task.get(task, ()), *self._by_tenant.get(tenant, ())]
 
     async def follow(
-        self, task: Task, after: str, key: str | None, write_now: WriteNow | None = None
+        self, task: Task, after: str, write_now: WriteNow | None = None
     ) -> AsyncGenerator[Sequence[EventJson]]:
         """The task's events past `after` until it ends; an empty sequence when it is time for a heartbeat. What `write_now`
         took while the next sequence was waited for is in none."""
-        with self._watch(self._by_task, task.id, key) as watcher:
+        with self._watch(self._by_task, task.id) as watcher:
             self._notes.add(task.id, task.tenant)
             last, order = after, order_of(after)
 
@@ -230,11 +217,11 @@ class LiveEvents:
                     yield ()
 
     async def follow_tenant(
-        self, tenant: TenantId, after: str | None, key: str, write_now: WriteNow | None = None
+        self, tenant: TenantId, after: str | None, write_now: WriteNow | None = None
     ) -> AsyncGenerator[Sequence[EventJson]]:
         """All of a tenant's events past the cursor `after` (None: from now on), for ever; first a note that it has begun.
         `write_now` as for `follow`."""
-        with self._watch(self._by_tenant, tenant, key) as watcher:
+        with self._watch(self._by_tenant, tenant) as watcher:
             yield (watching_note(after or self._cursor),)
             for task in (await self._tasks.page(tenant, after=None, limit=_NEWEST, order="desc"))[0]:
                 if needs_model(task):
@@ -281,15 +268,14 @@ class LiveEvents:
                 return
 
     @contextmanager
-    def _watch(self, index: defaultdict[Any, set[Watcher]], name: str, key: str | None) -> Generator[Watcher]:
+    def _watch(self, index: defaultdict[Any, set[Watcher]], name: str) -> Generator[Watcher]:
         if self._stopping or self._count >= _MAX_WATCHERS:
             raise Unavailable("This gateway takes no more watchers now.", retry_after_s=1.0)
         watcher = Watcher()
         self._count += 1
         index[name].add(watcher)
         try:
-            with nullcontext() if key is None else self._open_connections.hold(key, watcher.lose_right):
-                yield watcher
+            yield watcher
         finally:
             watcher.close()
             self._count -= 1

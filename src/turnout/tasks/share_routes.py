@@ -14,7 +14,8 @@ from turnout.gateway.bodies import json_body, read_json
 from turnout.gateway.gateway import Gateway, GatewayDep
 from turnout.gateway.problems import documented
 from turnout.tasks.share_json import SharedVideo, ShareList, ShareShown, VideoShareRequest, share_of
-from turnout.tasks.share_rules import MAX_SHARES, Share, new_share, split_share_token
+from turnout.tasks.share_rules import MAX_SHARES, Share, VideoLink, new_share, split_share_token
+from turnout.tasks.signed_access import open_by_link
 from turnout.tasks.task_rules import Task
 from turnout.tasks.video_files import FILE_ANSWERS, Variant, object_of, send_file
 from turnout.tasks.video_json import video_of
@@ -33,10 +34,10 @@ router = APIRouter(tags=["shares"], responses=documented(400, 404, 500, 503))
     openapi_extra=json_body(VideoShareRequest),
     summary="Share a video",
 )
-async def create(video_id: str, request: Request, key: UserDep, gateway: GatewayDep) -> ShareShown:
+async def create(video_id: str, request: Request, caller: UserDep, gateway: GatewayDep) -> ShareShown:
     """Anyone who has the link sees this video, until it expires or is revoked."""
     body = await read_json(request, VideoShareRequest)
-    task = await own_task(gateway, key, video_id)
+    task = await own_task(gateway, caller, video_id)
     object_of(task, Variant.VIDEO)
     store, now = gateway.stores.shares, gateway.now()
     made = await store.of(task.id)
@@ -48,13 +49,13 @@ async def create(video_id: str, request: Request, key: UserDep, gateway: Gateway
         secrets.token_hex(6), secrets.token_urlsafe(32), task.id, now + body.expires_in_s
     )
     await store.add(share)
-    get_log().info("video shared", task=task.id, share=share.id, by=key.id)
+    get_log().info("video shared", task=task.id, share=share.id, by=caller.id)
     return share_of(share, token)
 
 
 @router.get("/v1/videos/{video_id}/shares", responses=documented(401, 403), summary="List its links")
-async def index(video_id: str, key: UserDep, gateway: GatewayDep) -> ShareList:
-    task = await own_task(gateway, key, video_id)
+async def index(video_id: str, caller: UserDep, gateway: GatewayDep) -> ShareList:
+    task = await own_task(gateway, caller, video_id)
     made = await gateway.stores.shares.of(task.id)
     return ShareList(data=[share_of(share) for share in made if share.expires_at > gateway.now()])
 
@@ -66,11 +67,11 @@ async def index(video_id: str, key: UserDep, gateway: GatewayDep) -> ShareList:
     responses=documented(401, 403),
     summary="Revoke a link",
 )
-async def revoke(video_id: str, share_id: str, key: UserDep, gateway: GatewayDep) -> Response:
-    task = await own_task(gateway, key, video_id)
+async def revoke(video_id: str, share_id: str, caller: UserDep, gateway: GatewayDep) -> Response:
+    task = await own_task(gateway, caller, video_id)
     if not await gateway.stores.shares.remove(task.id, share_id):
         raise _not_found()
-    get_log().info("share revoked", task=task.id, share=share_id, by=key.id)
+    get_log().info("share revoked", task=task.id, share=share_id, by=caller.id)
     return Response(status_code=204)
 
 
@@ -81,11 +82,11 @@ async def revoke(video_id: str, share_id: str, key: UserDep, gateway: GatewayDep
     responses=documented(401, 403),
     summary="Revoke all links and signed URLs",
 )
-async def revoke_all(video_id: str, key: UserDep, gateway: GatewayDep) -> Response:
-    task, shares = await own_task(gateway, key, video_id), gateway.stores.shares
+async def revoke_all(video_id: str, caller: UserDep, gateway: GatewayDep) -> Response:
+    task, shares = await own_task(gateway, caller, video_id), gateway.stores.shares
     await shares.revoke_urls(task.id, gateway.now())
     await shares.remove(task.id, *(share.id for share in await shares.of(task.id)))
-    get_log().info("all shares revoked", task=task.id, by=key.id)
+    get_log().info("all shares revoked", task=task.id, by=caller.id)
     return Response(status_code=204)
 
 
@@ -93,8 +94,8 @@ _Token = Annotated[str, Header(alias="X-Turnout-Share", max_length=_MAX_TOKEN_CH
 
 
 @router.get("/v1/shared", summary="What a link shows")
-async def shared(gateway: GatewayDep, token: _Token) -> SharedVideo:
-    share, task = await _opened(gateway, token)
+async def shared(request: Request, gateway: GatewayDep, token: _Token) -> SharedVideo:
+    share, task = await _opened(request, gateway, token)
     video = video_of(task, gateway.config.tasks.retention_s)
     return SharedVideo(
         prompt=video.prompt, size=video.size, seconds=video.seconds, expires_at=int(share.expires_at)
@@ -108,11 +109,11 @@ async def content(
     token: _Token,
     variant: Annotated[Variant, Query()] = Variant.VIDEO,
 ) -> Response:
-    _, task = await _opened(gateway, token)
+    _, task = await _opened(request, gateway, token)
     return await send_file(request, gateway, task, variant)
 
 
-async def _opened(gateway: Gateway, token: str) -> tuple[Share, Task]:
+async def _opened(request: Request, gateway: Gateway, token: str) -> tuple[Share, Task]:
     """Wrong, expired, revoked, and the video is gone: all look alike."""
     parts = split_share_token(token)
     if parts is None:
@@ -121,8 +122,9 @@ async def _opened(gateway: Gateway, token: str) -> tuple[Share, Task]:
     share = await gateway.stores.shares.find(task_id, share_id)
     if share is None or not share.opens(secret, gateway.now()):
         raise _not_found()
+    link = VideoLink(task_id, share.expires_at, share=share.id)
+    task = await open_by_link(request, gateway, link, _not_found())
     try:
-        task = await gateway.stores.tasks.get(task_id)
         object_of(task, Variant.VIDEO)
     except NotFound as err:
         raise _not_found() from err

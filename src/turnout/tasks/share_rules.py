@@ -10,6 +10,16 @@ MAX_SHARES = 20  # of one video at a time
 
 
 @dataclass(frozen=True, slots=True)
+class VideoLink:
+    """What opens one video without a key: the link of a `share`, or a URL that was signed at `issued_at`."""
+
+    task: TaskId
+    expires_at: float
+    share: str = ""
+    issued_at: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class Share:
     id: str
     task: TaskId

@@ -1,12 +1,13 @@
 """Shared videos in Redis: one hash for each video."""
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from collections.abc import Set as AbstractSet
 
 from turnout.store.connection import RedisConnection, translated
 from turnout.store.record_kinds import RecordKind
 from turnout.store.records import read_all, read_one, text
-from turnout.tasks.share_rules import Share
+from turnout.tasks.share_rules import Share, VideoLink
 from turnout.tasks.task_rules import TaskId
 
 SHARE = RecordKind[Share]("share", Share)
@@ -58,7 +59,15 @@ class ShareStore:
         async with translated():
             await self._client.set(self._link.keys.urls_revoked(task), at, ex=_TTL_S)
 
-    async def urls_revoked_at(self, task: TaskId) -> float:
-        """The same; long ago if they never were."""
-        async with translated():
-            return float(await self._client.get(self._link.keys.urls_revoked(task)) or 0.0)
+    async def revoked(self, links: Collection[VideoLink]) -> AbstractSet[VideoLink]:
+        """Those of them that open nothing any more, though their time is not over."""
+        async with translated(), self._client.pipeline(transaction=False) as pipe:
+            for link in links:
+                pipe.hexists(self._name(link.task), link.share)
+                pipe.get(self._link.keys.urls_revoked(link.task))
+            found = iter(await pipe.execute())
+        return {
+            link
+            for link, shared, revoked_at in zip(links, found, found, strict=True)
+            if (not shared if link.share else link.issued_at <= float(revoked_at or 0.0))
+        }

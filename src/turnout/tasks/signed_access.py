@@ -1,17 +1,20 @@
-"""Whose video a request may open: the caller's own by its key, or the one that the token in its URL was signed for."""
+"""Which video a request may open: one of the caller's own by its key, or the one that its link was made for."""
 
 from collections.abc import Awaitable, Callable
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
 from fastapi import Depends, Query, Request
 from fastapi.security import HTTPAuthorizationCredentials
 
 from turnout.errors import NotFound
 from turnout.gateway.gateway import Gateway, GatewayDep
+from turnout.tasks.share_rules import VideoLink
 from turnout.tasks.signed_urls import UrlPurpose
 from turnout.tasks.task_rules import Task, TaskId
 from turnout.tasks.video_routes import own_task
 from turnout.tenants.auth import BEARER, identify_user
+from turnout.tenants.caller import caller_by
+from turnout.tenants.open_connections import name_caller
 
 _Token = Annotated[
     str | None,
@@ -19,40 +22,34 @@ _Token = Annotated[
 ]
 
 
-class OpenedTask(NamedTuple):
-    """`key` is the id of the caller's key; None for a signed URL."""
-
-    task: Task
-    key: str | None
-
-
-def _opened_for(purpose: UrlPurpose) -> Callable[..., Awaitable[OpenedTask]]:
+def _opened_for(purpose: UrlPurpose) -> Callable[..., Awaitable[Task]]:
     async def opened(
         video_id: str,
         request: Request,
         gateway: GatewayDep,
         credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(BEARER)],
         token: _Token = None,
-    ) -> OpenedTask:
-        if token is not None:
-            return OpenedTask(await _signed_for(gateway, TaskId(video_id), purpose, token), None)
-        key = await identify_user(request, gateway, credentials)
-        return OpenedTask(await own_task(gateway, key, video_id), key.id)
+    ) -> Task:
+        if token is None:
+            return await own_task(gateway, await identify_user(request, gateway, credentials), video_id)
+        unknown = NotFound("This URL is not valid, or no more.", "token", "url_not_valid")
+        link = gateway.urls.read(TaskId(video_id), purpose, token, gateway.now())
+        if link is None or await gateway.stores.shares.revoked([link]):
+            raise unknown
+        return await open_by_link(request, gateway, link, unknown)
 
     return opened
 
 
-async def _signed_for(gateway: Gateway, task_id: TaskId, purpose: UrlPurpose, token: str) -> Task:
-    """Wrong, expired, revoked, and the video is gone: all look alike."""
-    unknown = NotFound("This URL is not valid, or no more.", "token", "url_not_valid")
-    issued_at = gateway.urls.issued_at(task_id, purpose, token, gateway.now())
-    if issued_at is None or issued_at <= await gateway.stores.shares.urls_revoked_at(task_id):
-        raise unknown
+async def open_by_link(request: Request, gateway: Gateway, link: VideoLink, unknown: NotFound) -> Task:
+    """The video of a link that is good; raises `unknown` if it is gone, so that all bad links look alike."""
     try:
-        return await gateway.stores.tasks.get(task_id)
+        task = await gateway.stores.tasks.get(link.task)
     except NotFound as err:
         raise unknown from err
+    name_caller(request, caller_by(link, task))
+    return task
 
 
-ContentDep = Annotated[OpenedTask, Depends(_opened_for(UrlPurpose.CONTENT))]
-EventsDep = Annotated[OpenedTask, Depends(_opened_for(UrlPurpose.EVENTS))]
+ContentDep = Annotated[Task, Depends(_opened_for(UrlPurpose.CONTENT))]
+EventsDep = Annotated[Task, Depends(_opened_for(UrlPurpose.EVENTS))]

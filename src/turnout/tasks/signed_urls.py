@@ -9,6 +9,7 @@ import re
 from dataclasses import dataclass
 from enum import StrEnum
 
+from turnout.tasks.share_rules import VideoLink
 from turnout.tasks.task_rules import TaskId
 
 _TOKEN = re.compile(r"(\d{1,15})-(\d{1,15})-([0-9a-f]{64})")
@@ -34,8 +35,8 @@ class UrlSigner:
         token = f"{times}-{self._signature(task, purpose, times)}"
         return f"{self.base}/v1/videos/{task}/{purpose}?token={token}"
 
-    def issued_at(self, task: TaskId, purpose: UrlPurpose, token: str, now: float) -> float | None:
-        """When the token was made; None when it is not good for this, or not any more."""
+    def read(self, task: TaskId, purpose: UrlPurpose, token: str, now: float) -> VideoLink | None:
+        """None when the token is not good for this, or not any more."""
         found = _TOKEN.fullmatch(token)
         if found is None:
             return None
@@ -43,7 +44,7 @@ class UrlSigner:
         expected = self._signature(task, purpose, f"{issued_ms}-{ends_ms}")
         if not hmac.compare_digest(signature, expected) or now * 1000 >= int(ends_ms):
             return None
-        return int(issued_ms) / 1000
+        return VideoLink(task, int(ends_ms) / 1000, issued_at=int(issued_ms) / 1000)
 
     def _signature(self, task: TaskId, purpose: UrlPurpose, times: str) -> str:
         return hmac.digest(self.secret, f"{purpose}\n{task}\n{times}".encode(), "sha256").hex()

@@ -26,7 +26,7 @@ from turnout.tasks.video_json import RemixRequest, VideoRequest
 from turnout.tasks.video_rules import ImageUse, RequestedVideo, VideoSpec, settle
 from turnout.telemetry.log import get_log
 from turnout.tenants.budget_checks import BudgetChecks
-from turnout.tenants.key_rules import Key
+from turnout.tenants.caller import Caller
 
 _MAX_URL_CHARS = 2048
 
@@ -57,7 +57,9 @@ class Submissions:
     new_id: Callable[[], str]
     new_seed: Callable[[], int]
 
-    async def create(self, body: VideoBody, key: Key, headers: SubmissionHeaders) -> tuple[Task, int | None]:
+    async def create(
+        self, body: VideoBody, caller: Caller, headers: SubmissionHeaders
+    ) -> tuple[Task, int | None]:
         """The task, and how many are served before it."""
         request = body.request
         image = _image_source(body)
@@ -66,13 +68,13 @@ class Submissions:
         seed = self.new_seed() if request.seed is None else request.seed
         model, spec = await self._choose(request.model, requested, seed)
         await self.check_webhook(request.webhook_url)
-        frame = None if image is None else await self._frame(image, spec, key.tenant)
-        task = self._task(task_id, key, model, spec, headers, request.webhook_url, name=request.task_id)
+        frame = None if image is None else await self._frame(image, spec, caller.tenant)
+        task = self._task(task_id, caller, model, spec, headers, request.webhook_url, name=request.task_id)
         idempotency = _idempotency(headers, "create", lambda: _canonical(body), request.task_id)
         return await self._submit(task, frame, idempotency)
 
     async def remix(
-        self, source: Task, request: RemixRequest, key: Key, headers: SubmissionHeaders
+        self, source: Task, request: RemixRequest, caller: Caller, headers: SubmissionHeaders
     ) -> tuple[Task, int | None]:
         """The same spec, with another prompt or seed."""
         task_id = TaskId(f"video_{self.new_id()}")
@@ -97,7 +99,7 @@ class Submissions:
         model, spec = await self._choose(source.model, requested, seed)
         await self.check_webhook(request.webhook_url)
         frame = await self.blobs.get(old.image) if old.image else None
-        task = self._task(task_id, key, model, spec, headers, request.webhook_url, remixed_from=source.id)
+        task = self._task(task_id, caller, model, spec, headers, request.webhook_url, remixed_from=source.id)
         idempotency = _idempotency(
             headers, "remix", lambda: f"{source.id}\n{request.model_dump_json(exclude_none=True)}".encode()
         )
@@ -121,7 +123,7 @@ class Submissions:
     def _task(
         self,
         task_id: TaskId,
-        key: Key,
+        caller: Caller,
         model: Model,
         spec: VideoSpec,
         headers: SubmissionHeaders,
@@ -131,7 +133,7 @@ class Submissions:
     ) -> Task:
         return Task(
             id=task_id,
-            tenant=key.tenant,
+            tenant=caller.tenant,
             model=model.name,
             spec=spec,
             created_at=self.now(),

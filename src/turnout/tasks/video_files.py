@@ -108,14 +108,13 @@ FILE_ANSWERS: dict[int | str, dict[str, Any]] = {
 )
 async def content(
     request: Request,
-    opened: ContentDep,
+    task: ContentDep,
     gateway: GatewayDep,
     variant: Annotated[Variant, Query()] = Variant.VIDEO,
     redirect: Annotated[
         bool, Query(description="Whether a presigned URL of the object store will do.")
     ] = True,
 ) -> Response:
-    task = opened.task
     # A presigned URL is good for GET alone.
     if redirect and request.method == "GET":
         url = await gateway.stores.blobs.url(object_of(task, variant), _URL_TTL_S)

@@ -31,7 +31,7 @@ from turnout.tasks.video_json import (
 )
 from turnout.telemetry.log import get_log
 from turnout.tenants.auth import UserDep
-from turnout.tenants.key_rules import Key
+from turnout.tenants.caller import Caller
 from turnout.validation import schema_of
 
 _ID = re.compile(r"video_[A-Za-z0-9_-]{1,64}")
@@ -52,23 +52,23 @@ _CREATE = _submission(video_body_schemas())
 _REMIX = _submission({"application/json": {"schema": schema_of(RemixRequest)}})
 
 
-async def own_task(gateway: Gateway, key: Key, video_id: str, param: str = "video_id") -> Task:
+async def own_task(gateway: Gateway, caller: Caller, video_id: str, param: str = "video_id") -> Task:
     """The caller's task, by its id or by the id that the caller gave it; another tenant's does not exist for it."""
-    task = await _owned(gateway, key, TaskId(video_id)) if _ID.fullmatch(video_id) else None
+    task = await _owned(gateway, caller, TaskId(video_id)) if _ID.fullmatch(video_id) else None
     if task is None and _OWN_ID.fullmatch(video_id):
-        named = await gateway.stores.tasks.named(key.tenant, video_id)
-        task = await _owned(gateway, key, named) if named else None
+        named = await gateway.stores.tasks.named(caller.tenant, video_id)
+        task = await _owned(gateway, caller, named) if named else None
     if task is None:
         raise NotFound(f"There is no video {video_id[:100]}.", param, "video_not_found")
     return task
 
 
-async def _owned(gateway: Gateway, key: Key, task_id: TaskId) -> Task | None:
+async def _owned(gateway: Gateway, caller: Caller, task_id: TaskId) -> Task | None:
     try:
         task = await gateway.stores.tasks.get(task_id)
     except NotFound:
         return None
-    return task if task.tenant == key.tenant else None
+    return task if task.tenant == caller.tenant else None
 
 
 async def _shown(gateway: Gateway, task: Task, base_url: str, position: int | None) -> Video:
@@ -147,10 +147,10 @@ async def _answer_at(gateway: Gateway, task: Task, position: int | None, request
     summary="Ask for a video",
 )
 async def create(
-    request: Request, key: UserDep, gateway: GatewayDep, headers: SubmissionHeadersDep
+    request: Request, caller: UserDep, gateway: GatewayDep, headers: SubmissionHeadersDep
 ) -> Response:
     body = await read_video_body(request, gateway.config.gateway.max_body_bytes)
-    task, position = await gateway.submissions.create(body, key, headers)
+    task, position = await gateway.submissions.create(body, caller, headers)
     return await _answer_at(gateway, task, position, request)
 
 
@@ -162,25 +162,25 @@ async def create(
     summary="Ask for a video (older interface)",
 )
 async def generate(
-    request: Request, key: UserDep, gateway: GatewayDep, headers: SubmissionHeadersDep
+    request: Request, caller: UserDep, gateway: GatewayDep, headers: SubmissionHeadersDep
 ) -> TaskStarted:
     body = await read_video_body(request, gateway.config.gateway.max_body_bytes)
-    task, _ = await gateway.submissions.create(body, key, headers)
+    task, _ = await gateway.submissions.create(body, caller, headers)
     return TaskStarted(task_id=task.name or task.id)
 
 
 @router.get("/v1/videos", response_model=VideoList, summary="List videos")
 async def index(
     request: Request,
-    key: UserDep,
+    caller: UserDep,
     gateway: GatewayDep,
     after: Annotated[str | None, Query(description="The last id of the page before.")] = None,
     limit: Annotated[int, Query(ge=1, le=100)] = 20,
     order: Literal["asc", "desc"] = "desc",
 ) -> Response:
-    last = None if after is None else await own_task(gateway, key, after, "after")
+    last = None if after is None else await own_task(gateway, caller, after, "after")
     tasks, more = await gateway.stores.tasks.page(
-        key.tenant, after=last.id if last else None, limit=limit, order=order
+        caller.tenant, after=last.id if last else None, limit=limit, order=order
     )
     few, base_url = asyncio.Semaphore(_POSITIONS_AT_ONCE), _base_url(request)
 
@@ -199,15 +199,15 @@ async def index(
 
 
 @router.get("/v1/videos/{video_id}", response_model=Video, summary="Look at a video")
-async def show(video_id: str, request: Request, key: UserDep, gateway: GatewayDep) -> Response:
-    return await _answer(gateway, await own_task(gateway, key, video_id), request)
+async def show(video_id: str, request: Request, caller: UserDep, gateway: GatewayDep) -> Response:
+    return await _answer(gateway, await own_task(gateway, caller, video_id), request)
 
 
 @router.post(
     "/v1/videos/{video_id}/cancel", response_model=Video, responses=documented(409), summary="Stop a video"
 )
-async def cancel(video_id: str, request: Request, key: UserDep, gateway: GatewayDep) -> Response:
-    task = await _cancelled(gateway, await own_task(gateway, key, video_id))
+async def cancel(video_id: str, request: Request, caller: UserDep, gateway: GatewayDep) -> Response:
+    task = await _cancelled(gateway, await own_task(gateway, caller, video_id))
     if task.state is not State.CANCELLED:
         raise Conflict(f"The video is {task.state} already.", "video_id", "video_ended")
     return await _answer(gateway, task, request)
@@ -221,17 +221,17 @@ async def cancel(video_id: str, request: Request, key: UserDep, gateway: Gateway
     summary="The same again with another prompt",
 )
 async def remix(
-    video_id: str, request: Request, key: UserDep, gateway: GatewayDep, headers: SubmissionHeadersDep
+    video_id: str, request: Request, caller: UserDep, gateway: GatewayDep, headers: SubmissionHeadersDep
 ) -> Response:
-    source = await own_task(gateway, key, video_id)
+    source = await own_task(gateway, caller, video_id)
     body = await read_json(request, RemixRequest)
-    task, position = await gateway.submissions.remix(source, body, key, headers)
+    task, position = await gateway.submissions.remix(source, body, caller, headers)
     return await _answer_at(gateway, task, position, request)
 
 
 @router.delete("/v1/videos/{video_id}", response_model=VideoDeleted, summary="Delete a video and its objects")
-async def delete(video_id: str, key: UserDep, gateway: GatewayDep) -> VideoDeleted:
-    task = await _cancelled(gateway, await own_task(gateway, key, video_id))
+async def delete(video_id: str, caller: UserDep, gateway: GatewayDep) -> VideoDeleted:
+    task = await _cancelled(gateway, await own_task(gateway, caller, video_id))
     # Objects first: if this process dies in between, the caller still sees the task and can ask again.
     await gateway.stores.blobs.delete(
         [blob.key async for blob in gateway.stores.blobs.list(of_task(task.id))]

@@ -28,15 +28,15 @@ router = APIRouter(tags=["webhooks"], responses=documented(401, 403, 500, 503))
     summary="Make or replace a tenant's webhook secret",
 )
 async def rotate_secret(
-    request: Request, key: UserDep, gateway: GatewayDep, audit: AuditDep
+    request: Request, caller: UserDep, gateway: GatewayDep, audit: AuditDep
 ) -> WebhookSecretShown:
     """Webhooks are signed by the new secret from now on, and by the old one, too, until the overlap ends."""
     body = await read_json(request, WebhookSecretRotation)
-    tenant = TenantId(body.tenant or key.tenant)
-    if tenant != key.tenant and key.role is not Role.ADMIN:
+    tenant = TenantId(body.tenant or caller.tenant)
+    if tenant != caller.tenant and caller.role is not Role.ADMIN:
         raise Forbidden("Only an admin's key may do this for another tenant.", "tenant", "role_not_allowed")
     now, fresh = gateway.now(), secret_of(secrets.token_bytes(_SECRET_BYTES))
-    await audit.record(key, AuditAction.WEBHOOK_SECRET_ROTATED, tenant, overlap_s=str(body.overlap_s))
+    await audit.record(caller, AuditAction.WEBHOOK_SECRET_ROTATED, tenant, overlap_s=str(body.overlap_s))
     made = await gateway.stores.webhook_secrets.change(
         tenant, lambda before: rotated(before, fresh, now, body.overlap_s)
     )

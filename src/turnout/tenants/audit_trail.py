@@ -12,7 +12,8 @@ from starlette.requests import HTTPConnection
 from turnout.gateway.gateway import Gateway, GatewayDep
 from turnout.telemetry.log import get_log
 from turnout.tenants.audit_rules import AuditAction, AuditEntry
-from turnout.tenants.key_rules import Key, is_login
+from turnout.tenants.caller import Caller
+from turnout.tenants.key_rules import is_login
 
 
 class AuditTrail:
@@ -22,7 +23,7 @@ class AuditTrail:
         self._gateway = gateway
         self._address = address
 
-    async def record(self, actor: Key, action: AuditAction, target: str, **detail: str) -> None:
+    async def record(self, actor: Caller, action: AuditAction, target: str, **detail: str) -> None:
         """Never give it a secret."""
         if is_login(actor.id):
             detail["login"] = actor.name  # the id is that of a token, which tells nobody who it was

@@ -5,11 +5,11 @@ from typing import Annotated
 from fastapi import Depends, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
-from turnout.errors import Forbidden, Unauthorized
+from turnout.errors import Forbidden
 from turnout.gateway.gateway import Gateway, GatewayDep
-from turnout.gateway.middleware import TENANT
-from turnout.tenants.key_ring import bearer, require_user
-from turnout.tenants.key_rules import Key, Role
+from turnout.tenants.caller import Caller, known, require_user
+from turnout.tenants.key_rules import Role
+from turnout.tenants.open_connections import name_caller
 
 BEARER = HTTPBearer(auto_error=False, description="A key made by `turnout keys create` or POST /v1/keys.")
 
@@ -18,69 +18,54 @@ async def _maybe_caller(
     request: Request,
     gateway: GatewayDep,
     credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(BEARER)],
-) -> Key | None:
-    """A request with a key is judged by that alone."""
-    given = None
-    if credentials is not None:
-        given = request.headers["authorization"].encode("latin-1")  # the framework would strip it
-    shown = gateway.keys.authorization(given, request.method, request.headers.raw)
-    if shown is None:
-        return None
-    address = request.client.host if request.client and given is not None else ""
-    try:
-        return await gateway.keys.identify(bearer(shown), address)
-    except Unauthorized:
-        if given is not None:
-            raise
-        return None  # the session is over, and browsers keep the cookie all the same
+) -> Caller | None:
+    # Other schemes do not count. The framework would strip the header.
+    given = None if credentials is None else request.headers["authorization"].encode("latin-1")
+    address = request.client.host if request.client else ""
+    caller = await gateway.keys.identify(request.method, given, request.headers.raw, address)
+    if caller is not None:
+        name_caller(request, caller)
+    return caller
 
 
-async def _caller(request: Request, key: Annotated[Key | None, Depends(_maybe_caller)]) -> Key:
-    if key is None:
-        raise Unauthorized("Give an API key: 'Authorization: Bearer tk-…'.", code="missing_api_key")
-    setattr(request.state, TENANT, key.tenant)
-    return key
+MaybeCallerDep = Annotated[Caller | None, Depends(_maybe_caller)]
 
 
-async def _maybe_user(key: Annotated[Key | None, Depends(_maybe_caller)]) -> Key | None:
-    return None if key is None else require_user(key)
+async def _maybe_user(caller: MaybeCallerDep) -> Caller | None:
+    return None if caller is None else require_user(caller)
 
 
-async def _user(key: Annotated[Key, Depends(_caller)]) -> Key:
-    return require_user(key)
-
-
-async def _admin(key: Annotated[Key, Depends(_caller)]) -> Key:
-    if key.role is not Role.ADMIN:
-        raise Forbidden("Only an admin's key may do this.", code="role_not_allowed")
-    return key
+async def _user(caller: MaybeCallerDep) -> Caller:
+    return require_user(known(caller))
 
 
 async def identify_user(
     request: Request, gateway: Gateway, credentials: HTTPAuthorizationCredentials | None
-) -> Key:
+) -> Caller:
     """What `UserDep` does, for a route where a key is one of several ways in."""
-    return require_user(await _caller(request, await _maybe_caller(request, gateway, credentials)))
+    return await _user(await _maybe_caller(request, gateway, credentials))
 
 
-async def _worker(key: Annotated[Key, Depends(_caller)]) -> Key:
-    if key.role is not Role.WORKER:
+async def _admin(caller: MaybeCallerDep) -> Caller:
+    if known(caller).role is not Role.ADMIN:
+        raise Forbidden("Only an admin's key may do this.", code="role_not_allowed")
+    return known(caller)
+
+
+async def _worker(caller: MaybeCallerDep) -> Caller:
+    if known(caller).role is not Role.WORKER:
         raise Forbidden("Only a worker's key may do this.", code="role_not_allowed")
-    return key
+    return known(caller)
 
 
-async def _scraper(
-    request: Request, gateway: GatewayDep, caller: Annotated[Key | None, Depends(_maybe_caller)]
-) -> None:
+async def _scraper(gateway: GatewayDep, caller: MaybeCallerDep) -> None:
     """Anyone, unless `metrics_auth` is set."""
-    if gateway.config.telemetry.metrics_auth:
-        key = await _caller(request, caller)
-        if key.role is not Role.METRICS and key.role is not Role.ADMIN:
-            raise Forbidden("Only a key of the role metrics or admin may do this.", code="role_not_allowed")
+    if gateway.config.telemetry.metrics_auth and known(caller).role not in (Role.METRICS, Role.ADMIN):
+        raise Forbidden("Only a key of the role metrics or admin may do this.", code="role_not_allowed")
 
 
 MetricsDep = Annotated[None, Depends(_scraper)]
-WorkerDep = Annotated[Key, Depends(_worker)]
-MaybeUserDep = Annotated[Key | None, Depends(_maybe_user)]
-UserDep = Annotated[Key, Depends(_user)]
-AdminDep = Annotated[Key, Depends(_admin)]
+WorkerDep = Annotated[Caller, Depends(_worker)]
+MaybeUserDep = Annotated[Caller | None, Depends(_maybe_user)]
+UserDep = Annotated[Caller, Depends(_user)]
+AdminDep = Annotated[Caller, Depends(_admin)]

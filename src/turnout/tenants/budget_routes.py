@@ -24,12 +24,12 @@ TenantPath = Annotated[
 
 
 @router.get("/v1/budgets", summary="Budgets, and how tenants stand with them")
-async def index(key: UserDep, gateway: GatewayDep) -> BudgetList:
+async def index(caller: UserDep, gateway: GatewayDep) -> BudgetList:
     stored, standings = await gateway.stores.budgets.all(), await gateway.stores.budgets.standings()
-    is_admin, configured = key.role is Role.ADMIN, gateway.config.costs.budgets
+    is_admin, configured = caller.role is Role.ADMIN, gateway.config.costs.budgets
     shown = {**{TenantId(name): budget for name, budget in configured.items()}, **stored} if is_admin else {}
-    own = budgets_of(configured, stored, [*standings] if is_admin else [key.tenant])
-    shown |= own if is_admin else {t: b for t, b in own.items() if t == key.tenant}
+    own = budgets_of(configured, stored, [*standings] if is_admin else [caller.tenant])
+    shown |= own if is_admin else {t: b for t, b in own.items() if t == caller.tenant}
     return BudgetList(
         data=[
             budget_of(

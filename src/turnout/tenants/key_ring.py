@@ -5,8 +5,9 @@ from collections.abc import Awaitable, Callable, Collection, Iterable
 from math import inf
 from typing import NamedTuple
 
-from turnout.errors import Forbidden, Unauthorized, Unavailable
+from turnout.errors import Unauthorized, Unavailable
 from turnout.tasks.task_rules import TenantId
+from turnout.tenants.caller import Caller, caller_with
 from turnout.tenants.key_rules import Key, Role, is_login, matches, mint, split_token
 from turnout.tenants.key_store import KeyStore
 from turnout.tenants.login_throttle import LoginThrottle
@@ -34,6 +35,7 @@ class _Kept(NamedTuple):
     looked up. Neither is after its expiry, so whoever compares the clock with them need not ask for that."""
 
     key: Key
+    caller: Caller
     fresh_until: float
     away_until: float
 
@@ -59,12 +61,11 @@ class KeyRing:
         self._kept: dict[str, _Kept] = {}
         self._seen: dict[bytes, _Kept] = {}  # by the header it came in
 
-    def authorization(
-        self, given: bytes | None, method: str, headers: Iterable[tuple[bytes, bytes]]
+    def _authorization(
+        self, method: str, given: bytes | None, headers: Iterable[tuple[bytes, bytes]]
     ) -> bytes | None:
         """The Authorization header that a request counts as having: the one that was `given`, its session cookie's, or in
-        open mode the service's own. Raises Forbidden for what another site's page sent. `method` of a WebSocket's
-        handshake is "WEBSOCKET"."""
+        open mode the service's own. Raises Forbidden for what another site's page sent."""
         if self._open_access is None:
             return given or cookie_authorization(method, headers)
         # Clients that cannot go without a key send anything.
@@ -72,11 +73,34 @@ class KeyRing:
             return given
         return self._open_access.authorization(headers)
 
-    async def identify(self, token: str, address: str = "") -> Key:
-        """The key behind a token that came from `address`; raises Unauthorized, or Limited if many failed from there."""
+    def recall(
+        self, method: str, given: bytes | None, headers: Iterable[tuple[bytes, bytes]]
+    ) -> Caller | None:
+        """What `identify` answers, if the caller was looked up a moment ago; else None. Never waits."""
+        authorization = self._authorization(method, given, headers)
+        if authorization is None:
+            return None
+        # Looked up by a keyed hash and compared only where all its bits agree: the time tells of no beginning of a key.
+        kept = self._seen.get(authorization)
+        if kept is None or kept is not self._kept.get(kept.key.id):
+            kept = self._recall(authorization)
+        return kept.caller if kept is not None and self._now() < kept.fresh_until else None
+
+    async def identify(
+        self, method: str, given: bytes | None, headers: Iterable[tuple[bytes, bytes]], address: str
+    ) -> Caller | None:
+        """Who sends a request with the Authorization header `given`, from `address`; None for nobody. A request with a key is
+        judged by that alone. Raises Unauthorized, or Limited if many failed from there, and Forbidden for what another
+        site's page sent. `method` of a WebSocket's handshake is "WEBSOCKET"."""
+        authorization = self._authorization(method, given, headers)
+        if authorization is None:
+            return None
+        token = bearer(authorization)
         try:
-            return await self._identify(token)
+            return caller_with(await self._identify(token))
         except Unauthorized as err:
+            if authorization != given:
+                return None  # the session is over, and browsers keep the cookie all the same
             raise self._throttle.refused(address, err) from None
 
     async def _identify(self, token: str) -> Key:
@@ -94,31 +118,17 @@ class KeyRing:
             raise Unauthorized("The API key has expired.", code="expired_api_key")
         return key
 
-    def remembered(self, authorization: bytes | None) -> Key | None:
-        """The key behind an Authorization header, if it was looked up a moment ago; never waits."""
-        if authorization is None:
-            return None
-        # Looked up by a keyed hash and compared only where all its bits agree: the time tells of no beginning of a key.
-        kept = self._seen.get(authorization)
-        if kept is None or kept is not self._kept.get(kept.key.id):
-            kept = self._recall(authorization)
-        return kept.key if kept is not None and self._now() < kept.fresh_until else None
-
     async def no_longer_valid(self, key_ids: Collection[str]) -> frozenset[str]:
         """Of the ids of keys that were good once, those of keys that are revoked or expired now. While keys cannot be
-        looked up, those that have expired by what was known of them."""
-        now = self._now()
-        # No store has logins. One that is unknown here is being verified right now.
-        logins = {key_id for key_id in key_ids if is_login(key_id)}
-        stored = set(key_ids) - logins
-        found = self._known(logins)
+        looked up, those that have expired by what was known of them. Of logins nothing is stored: they only expire."""
+        stored = {key_id for key_id in key_ids if not is_login(key_id)}
         try:
-            if stored:
-                found |= await self._store.find_all(stored)
+            found = await self._store.find_all(stored)
             if None in found.values():
                 await self.check_data()
         except Unavailable:
-            found = self._known(key_ids)
+            found = {key_id: self._kept[key_id].key for key_id in stored if key_id in self._kept}
+        now = self._now()
         return frozenset(key_id for key_id, key in found.items() if key is None or key.expired(now))
 
     async def is_valid(self, key_id: str) -> bool:
@@ -139,9 +149,6 @@ class KeyRing:
     def drop(self, key_id: str) -> None:
         """Forgets a key that was just revoked or changed here."""
         self._kept.pop(key_id, None)
-
-    def _known(self, key_ids: Collection[str]) -> dict[str, Key | None]:
-        return {key_id: self._kept[key_id].key for key_id in key_ids if key_id in self._kept}
 
     async def _find_login(self, key_id: str, token: str, logins: OidcLogins) -> Key:
         kept = self._kept.get(key_id)
@@ -176,7 +183,8 @@ class KeyRing:
         while len(self._kept) >= _MAX_KEPT:
             self._kept.pop(next(iter(self._kept)))
         now, ends_at = self._now(), inf if key.expires_at is None else key.expires_at
-        self._kept[key.id] = _Kept(key, min(now + _KEEP_S, ends_at), min(now + _KEEP_AWAY_S, ends_at))
+        fresh_until, away_until = min(now + _KEEP_S, ends_at), min(now + _KEEP_AWAY_S, ends_at)
+        self._kept[key.id] = _Kept(key, caller_with(key), fresh_until, away_until)
 
 
 def bearer(authorization: bytes | None) -> str:
@@ -185,15 +193,3 @@ def bearer(authorization: bytes | None) -> str:
     if scheme.lower() != b"bearer" or not token:
         raise Unauthorized("Give an API key: 'Authorization: Bearer tk-…'.", code="missing_api_key")
     return token.decode("latin-1")
-
-
-def key_ended() -> Unauthorized:
-    """What is told to whoever has something open under a key that is not valid any more."""
-    return Unauthorized("The API key is no longer valid.", code="invalid_api_key")
-
-
-def require_user(key: Key) -> Key:
-    """Refuses the keys of workers and of monitoring: only users and admins submit work."""
-    if key.role is not Role.USER and key.role is not Role.ADMIN:
-        raise Forbidden(f"A key of the role {key.role} cannot be used for this.", code="role_not_allowed")
-    return key

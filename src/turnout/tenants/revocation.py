@@ -1,21 +1,25 @@
-"""Ends what a key or a worker has open here once it lost its right: a key that was revoked or has expired, a worker that
-was evicted.
+"""Ends what a caller or a worker has open here once it lost its right: a key or a link that was revoked or has expired, a
+worker that was evicted.
 
 Every second each gateway looks up those that have something open at it. So a revocation need not be announced, and no
 announcement can be missed. The gateway that a revocation came through ends things at once.
 """
 
 import asyncio
+import time
 from collections.abc import Callable, Collection
+from collections.abc import Set as AbstractSet
 from typing import Protocol
 
-from turnout.errors import Unauthorized, Unavailable
+from turnout.errors import Unavailable
 from turnout.fleet.serving import Enrolment, WorkerId
 from turnout.fleet.worker_store import WorkerStore
-from turnout.relay import Relay, RelayRequest, UpstreamCall
+from turnout.relay import Relay, UpstreamCall
+from turnout.tasks.share_rules import VideoLink
+from turnout.tasks.share_store import ShareStore
 from turnout.telemetry.log import get_log
-from turnout.tenants.key_ring import KeyRing, bearer, key_ended
-from turnout.tenants.key_rules import split_token
+from turnout.tenants.caller import Caller, right_ended
+from turnout.tenants.key_ring import KeyRing
 from turnout.tenants.open_connections import OpenConnections
 
 log = get_log()
@@ -32,20 +36,23 @@ class RoutedWorkers(Protocol):
 
 
 class Revocations:
-    """`keys` and `workers` hold what is open, by the id of the key or worker. `worker_of` says where a request is."""
+    """`callers` and `workers` hold what is open at the app's routes. The relay's requests name their callers themselves, and
+    `worker_of` says where one is."""
 
     def __init__(
         self,
         key_ring: KeyRing,
         store: WorkerStore,
+        shares: ShareStore,
         routes: RoutedWorkers,
         relay: Relay,
         worker_of: Callable[[UpstreamCall | None], WorkerId | None],
     ) -> None:
-        self.keys = OpenConnections()
-        self.workers = OpenConnections()
+        self.callers = OpenConnections[Caller]()
+        self.workers = OpenConnections[WorkerId]()
         self._key_ring = key_ring
         self._store = store
+        self._shares = shares
         self._routes = routes
         self._relay = relay
         self._worker_of = worker_of
@@ -60,40 +67,50 @@ class Revocations:
 
     async def check(self) -> None:
         """Ends everything that is open here and should not be."""
-        asked = {*self._routes.routed, *map(WorkerId, self.workers.owners)}
+        asked = {*self._routes.routed, *self.workers.owners}
         enrolled = await self._store.enrolments(asked) if asked else {}
         if asked - enrolled.keys():
             await self._key_ring.check_data()  # lost data evicts nobody
-        used = {*self.keys.owners, *(worker.key for worker in enrolled.values())}
-        used.update(_key_of(one.request) for one in self._relay.requests)
-        invalid = await self._key_ring.no_longer_valid(used - {""})
+        callers = self._open_callers()
+        links = {caller.link for caller in callers if caller.link is not None}
+        revoked_links = await self._shares.revoked(links) if links else frozenset[VideoLink]()
+        used = {caller.id for caller in callers if caller.link is None}
+        invalid = await self._key_ring.no_longer_valid(used | {worker.key for worker in enrolled.values()})
+        now = time.time()
+        ended = {one for one in callers if one.expired(now) or one.id in invalid or one.link in revoked_links}
         doomed = [worker for worker in enrolled.values() if worker.key in invalid]
         await self._evict(doomed, "its key is not valid any more")
-        self.end(invalid, (asked - enrolled.keys()) | {worker.id for worker in doomed})
+        self._end(ended, (asked - enrolled.keys()) | {worker.id for worker in doomed})
+
+    def _open_callers(self) -> AbstractSet[Caller]:
+        asking = {one.request.caller for one in self._relay.requests}
+        return {*self.callers.owners, *(one for one in asking if isinstance(one, Caller))}
 
     async def revoked(self, key_id: str) -> None:
         """A key was revoked through this gateway: also its workers that have nothing open here are evicted."""
         doomed = [worker for worker in (await self._store.enrolments()).values() if worker.key == key_id]
         await self._evict(doomed, "its key was revoked")
-        self.end({key_id}, {worker.id for worker in doomed})
+        self._key_ring.drop(key_id)
+        callers = {one for one in self._open_callers() if one.id == key_id}
+        self._end(callers, {worker.id for worker in doomed})
 
     async def evict(self, worker: Enrolment, reason: str) -> None:
         await self._evict([worker], reason)
-        self.end((), {worker.id})
+        self._end((), {worker.id})
 
-    def end(self, keys: Collection[str], workers: Collection[WorkerId]) -> None:
-        """Ends at once what these keys and workers have open here. Requests that were sent to one of the workers go to
-        another, if their clients have seen nothing of an answer."""
-        if not keys and not workers:
+    def _end(self, callers: Collection[Caller], workers: Collection[WorkerId]) -> None:
+        """Ends at once what these have open here. Requests that were sent to one of the workers go to another, if their clients
+        have seen nothing of an answer."""
+        if not callers and not workers:
             return
-        for key in keys:
-            self._key_ring.drop(key)
+        for caller in callers:
+            self._key_ring.drop(caller.id)
         self._routes.withdraw(workers)
-        self.keys.close(keys)
+        self.callers.close(callers)
         self.workers.close(workers)
         for one in tuple(self._relay.requests):
-            if _key_of(one.request) in keys:
-                one.refuse_caller(key_ended())
+            if one.request.caller in callers:
+                one.refuse_caller(right_ended())
             elif self._worker_of(one.call) in workers:
                 one.lose_replica()
 
@@ -101,12 +118,3 @@ class Revocations:
         for worker in workers:
             await self._store.evict(worker.id)
             log.warning("worker evicted", worker=worker.id, name=worker.name, key=worker.key, reason=reason)
-
-
-def _key_of(request: RelayRequest) -> str:
-    """The id of the key that a request came with; empty for what has none, which is refused elsewhere."""
-    try:
-        parts = split_token(bearer(request.authorization))
-    except Unauthorized:
-        return ""
-    return parts[0] if parts else ""

@@ -4,7 +4,8 @@ from typing import Literal
 
 from pydantic import BaseModel, Field
 
-from turnout.tenants.key_rules import Key, Role
+from turnout.tenants.caller import Caller
+from turnout.tenants.key_rules import Role
 from turnout.validation import Body
 
 
@@ -32,6 +33,7 @@ class SessionShown(BaseModel):
     expires_at: int | None
 
 
-def session_of(key: Key) -> SessionShown:
-    expires_at = None if key.expires_at is None else int(key.expires_at)
-    return SessionShown(tenant=key.tenant, role=key.role, name=key.name, expires_at=expires_at)
+def session_of(caller: Caller) -> SessionShown:
+    expires_at = None if caller.expires_at is None else int(caller.expires_at)
+    role = Role(caller.role)  # everyone has one but those with a link, who cannot log in
+    return SessionShown(tenant=caller.tenant, role=role, name=caller.name, expires_at=expires_at)

@@ -11,6 +11,7 @@ from turnout.gateway.gateway import GatewayDep
 from turnout.gateway.problems import documented
 from turnout.telemetry.log import get_log
 from turnout.tenants.auth import AdminDep, MaybeUserDep
+from turnout.tenants.caller import caller_with
 from turnout.tenants.key_rules import CODE_S, is_login, is_session, mint_session, secret_digest
 from turnout.tenants.session_cookie import set_cookie
 from turnout.tenants.session_json import CodeShown, LoginCode, SessionShown, session_of
@@ -52,7 +53,7 @@ async def log_in(request: Request, response: Response, gateway: GatewayDep) -> S
     # What the browser says of its own address counts: TLS may end before us.
     secure = request.headers.get("origin", "").startswith("https://")
     response.headers["Set-Cookie"] = set_cookie(token, _SESSION_S, secure)
-    return session_of(session)
+    return session_of(caller_with(session))
 
 
 @router.get(
@@ -61,20 +62,20 @@ async def log_in(request: Request, response: Response, gateway: GatewayDep) -> S
     responses={204: {"description": "Nobody is logged in."}, **documented(401)},
     summary="Who is logged in",
 )
-async def show(key: MaybeUserDep) -> SessionShown | Response:
+async def show(caller: MaybeUserDep) -> SessionShown | Response:
     # 401 would be an error in the browser's console, and that nobody is logged in is none.
-    return Response(status_code=204) if key is None else session_of(key)
+    return Response(status_code=204) if caller is None else session_of(caller)
 
 
 @router.delete(
     "/v1/session", status_code=204, response_class=Response, responses=documented(401), summary="Log out"
 )
-async def log_out(key: MaybeUserDep, gateway: GatewayDep) -> Response:
+async def log_out(caller: MaybeUserDep, gateway: GatewayDep) -> Response:
     """Ends the session at every gateway. May be repeated."""
-    if key is not None and is_session(key.id):
-        await gateway.stores.sessions.end(key.id)
-        gateway.keys.drop(key.id)
-        get_log().info("session ended", session=key.id)
+    if caller is not None and is_session(caller.id):
+        await gateway.stores.sessions.end(caller.id)
+        gateway.keys.drop(caller.id)
+        get_log().info("session ended", session=caller.id)
     response = Response(status_code=204)
     for secure in (False, True):
         response.headers.append("Set-Cookie", set_cookie("", 0, secure))

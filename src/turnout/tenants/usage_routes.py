@@ -25,7 +25,7 @@ router = APIRouter(tags=["usage"], responses=documented(401, 403, 500, 503))
 
 @router.get("/v1/usage", responses=documented(400), summary="What was used and what it cost")
 async def usage(
-    key: UserDep,
+    caller: UserDep,
     gateway: GatewayDep,
     start: Annotated[date | None, Query(description="The first day, in UTC.")] = None,
     end: Annotated[date | None, Query(description="The last day; today if not given.")] = None,
@@ -39,9 +39,9 @@ async def usage(
         raise InvalidRequest("start is after end.", "start", "invalid_value")
     if (last - first).days >= _MAX_DAYS:
         raise InvalidRequest(f"Ask for at most {_MAX_DAYS} days.", "start", "invalid_value")
-    if key.role is not Role.ADMIN and tenant not in (None, key.tenant):
+    if caller.role is not Role.ADMIN and tenant not in (None, caller.tenant):
         raise Forbidden("Only an admin's key may see another tenant's usage.", code="role_not_allowed")
-    whose = TenantId(tenant) if tenant is not None else None if key.role is Role.ADMIN else key.tenant
+    whose = TenantId(tenant) if tenant is not None else None if caller.role is Role.ADMIN else caller.tenant
     days = [(first + timedelta(days=n)).isoformat() for n in range((last - first).days + 1)]
     rows = await gateway.stores.usage.read(days, whose)
     everyone, prices = whose is None, gateway.config.costs.gpu_prices

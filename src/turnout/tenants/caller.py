@@ -1,0 +1,50 @@
+"""Who asks. Whoever admits a request names its caller once; limits, streams, revocation, audit and traces are handed that."""
+
+from dataclasses import dataclass
+
+from turnout.errors import Forbidden, Unauthorized
+from turnout.tasks.share_rules import VideoLink
+from turnout.tasks.task_rules import Task, TenantId
+from turnout.tenants.key_rules import Key, Role
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """`id` is that of the key, the session or the login. Whoever has only a `link` to one video has no role."""
+
+    id: str
+    tenant: TenantId
+    role: Role | None
+    name: str
+    expires_at: float | None
+    link: VideoLink | None = None
+
+    def expired(self, now: float) -> bool:
+        return self.expires_at is not None and now >= self.expires_at
+
+
+def caller_with(key: Key) -> Caller:
+    return Caller(key.id, key.tenant, key.role, key.name, key.expires_at)
+
+
+def caller_by(link: VideoLink, task: Task) -> Caller:
+    return Caller(f"link-{link.share or link.issued_at}", task.tenant, None, "", link.expires_at, link)
+
+
+def known(caller: Caller | None) -> Caller:
+    """Raises Unauthorized where nobody was named."""
+    if caller is None:
+        raise Unauthorized("Give an API key: 'Authorization: Bearer tk-…'.", code="missing_api_key")
+    return caller
+
+
+def require_user(caller: Caller) -> Caller:
+    """Refuses the keys of workers and of monitoring: only users and admins submit work."""
+    if caller.role is not Role.USER and caller.role is not Role.ADMIN:
+        raise Forbidden(f"A key of the role {caller.role} cannot be used for this.", code="role_not_allowed")
+    return caller
+
+
+def right_ended() -> Unauthorized:
+    """What is told to whoever has something open under a key that is not valid any more."""
+    return Unauthorized("The API key is no longer valid.", code="invalid_api_key")
