@@ -31,7 +31,7 @@ from benchmarks.machine import Pressure, cpu_s
 from benchmarks.service import MODEL, Service, front, of_checkout
 from benchmarks.sockets import EventStream, Relay, Socket
 from turnout.run.config import Config
-from turnout.run.stores import find_redis_url, open_stores
+from turnout.run.open_stores import find_redis_url, open_stores
 from turnout.tasks.task_rules import GangId, Progressed, Stage, TaskId
 
 CLIENTS = (1, 100, 1_000)

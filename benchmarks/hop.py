@@ -35,7 +35,7 @@ from turnout.engines.servers.engine_servers import Launch
 from turnout.fleet.publication import Publication
 from turnout.fleet.serving import EngineKind, Enrolment, ModelRoutes, ReplicaId, Route, ServedModel, WorkerId
 from turnout.relay import Relay
-from turnout.run.stores import open_stores
+from turnout.run.open_stores import open_stores
 from turnout.worker.direct_access import DirectAccess
 from turnout.worker.proxy_admission import ProxyAdmission, worker_relay_settings
 from turnout.worker.proxy_app import control_app

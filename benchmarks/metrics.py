@@ -39,7 +39,7 @@ from turnout.fleet.serving import (
     WorkerId,
 )
 from turnout.fleet.worker_store import WorkerStore
-from turnout.run.stores import embedded_redis_dir
+from turnout.run.open_stores import embedded_redis_dir
 from turnout.store.connection import RedisConnection
 from turnout.store.valkey import redis_url
 from turnout.tasks.task_rules import Progressed, Recorded, Stage, TaskId, TenantId

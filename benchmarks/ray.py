@@ -20,7 +20,7 @@ from benchmarks.figures import Table, say
 from benchmarks.machine import Pressure
 from benchmarks.service import MODEL, whole
 from benchmarks.story import Story, following, of_kind, stepped
-from turnout.run.stores import open_stores
+from turnout.run.open_stores import open_stores
 from turnout.tasks.task_rules import Claimed, Finished, TaskId
 
 WISH: dict[str, Any] = {"size": "128x128", "frames": 17, "steps": 20}

@@ -31,7 +31,7 @@ from benchmarks.relay_peers import PEERS, Command, free_port, haproxy, install, 
 from benchmarks.service import Service, front, of_checkout
 from turnout.fleet.publication import Publication
 from turnout.fleet.serving import Enrolment, ModelRoutes, ReplicaId, Route, WorkerId
-from turnout.run.stores import open_stores
+from turnout.run.open_stores import open_stores
 
 _CONNECTIONS = (1, 32, 128)
 _READY_S = 60.0

@@ -13,10 +13,10 @@ import pytest
 import pytest_asyncio
 
 from tests.s3 import running_s3
-from turnout.run.stores import Stores, stores_on
 from turnout.store.connection import RedisConnection
 from turnout.store.object_store import open_blobs
 from turnout.store.valkey import redis_url, start_valkey
+from turnout.stores import Stores, stores_on
 from turnout.tasks.task_rules import Priority, Task, TaskId, TenantId
 from turnout.tasks.video_rules import VideoSpec
 

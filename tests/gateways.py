@@ -26,12 +26,11 @@ from turnout.fleet.serving import Enrolment, ModelRoutes, ReplicaId, Route, Work
 from turnout.gateway import gateway as gateway_module
 from turnout.gateway.app import create_app
 from turnout.relay import RelaySettings
+from turnout.run.build_gateway import GatewayOutside, build_gateway
 from turnout.run.config import Config, load
-from turnout.run.run_gateway import gateway_stores
 from turnout.store.object_store import Blobs
 from turnout.store.outbound import WORKERS, Outbound
 from turnout.tasks import object_keys
-from turnout.tasks.image_pool import ImagePool
 from turnout.tasks.signed_urls import UrlSigner
 from turnout.tasks.task_rules import (
     Event,
@@ -49,7 +48,6 @@ from turnout.tenants.caller import Caller
 from turnout.tenants.key_ring import KeyRing
 from turnout.tenants.key_rules import Role, mint
 from turnout.tenants.oidc import OidcLogins
-from turnout.worker.tunnel.gateway_end import GatewayTunnels
 
 MODELS = {
     "wan-tiny-t2v": {"weights": "builtin:wan-tiny-t2v", "family": "wan-tiny-t2v", "ulysses": 2},
@@ -159,23 +157,19 @@ def gateway_on(
     prober: Outbound,
 ) -> gateway_module.Gateway:
     numbers = itertools.count(1)
-    return gateway_module.build_gateway(
-        config,
-        gateway_stores(stores),
-        images=ImagePool(config.tasks.max_image_pixels),
-        fetcher=fetcher,
-        prober=prober,
-        tunnels=GatewayTunnels(),
-        relay_settings=RelaySettings(
+    outside = GatewayOutside(
+        fetcher,
+        prober,
+        RelaySettings(
             max_body_bytes=config.gateway.max_body_bytes,
             cors_origins=frozenset(origin.encode() for origin in config.gateway.allowed_origins),
         ),
-        tls=None,
-        urls=UrlSigner(b"secret", config.gateway.public_url or "", config.tasks.url_ttl_s),
-        logins=OidcLogins(config.access.oidc, prober, time.monotonic) if config.access.oidc else None,
+        UrlSigner(b"secret", config.gateway.public_url or "", config.tasks.url_ttl_s),
         new_id=lambda: f"{next(numbers):06d}{secrets.token_hex(4)}",
         new_seed=lambda: 7,
+        logins=OidcLogins(config.access.oidc, prober, time.monotonic) if config.access.oidc else None,
     )
+    return build_gateway(config, stores, outside)
 
 
 @asynccontextmanager
@@ -224,7 +218,7 @@ async def serving(app: FastAPI, http: type[asyncio.Protocol] | None = None) -> A
             try:
                 yield f"http://127.0.0.1:{listener.getsockname()[1]}"
             finally:
-                app.state.gateway.live.stop()
+                app.state.gateway.videos.live.stop()
                 server.should_exit = True
 
 
@@ -237,7 +231,7 @@ async def gateway(stores: Stores, tmp_path: Path) -> AsyncIterator[Gateway]:
 @pytest.fixture
 async def served(gateway: Gateway) -> AsyncIterator[Gateway]:
     """The same, with `base` a real address, behind the same connections as a real gateway's."""
-    async with serving(gateway.app, gateway.inside.relay.protocol) as base:
+    async with serving(gateway.app, gateway.inside.chat.relay.protocol) as base:
         gateway.base = base
         yield gateway
 
@@ -253,13 +247,13 @@ class Chat:
     @property
     def share(self) -> TenantShare:
         """The tenant's, as this gateway has it."""
-        return self.gateway.inside.shares._accounts[TenantId("acme")].share
+        return self.gateway.inside.chat.shares._accounts[TenantId("acme")].share
 
     @property
     def at_rest(self) -> bool:
         """Nothing is held for anyone."""
-        demand = self.gateway.inside.switchboard.demand()
-        accounts = self.gateway.inside.shares._accounts.values()
+        demand = self.gateway.inside.chat.switchboard.demand()
+        accounts = self.gateway.inside.chat.shares._accounts.values()
         return not any(d.running or d.waiting for d in demand.values()) and not any(
             a.share.running or a.share.waiting for a in accounts
         )
@@ -274,7 +268,7 @@ class Chat:
     async def route(self, concurrency: int = 64) -> None:
         """Publishes the replicas that there are, as the manager does, and waits until this gateway knows. Each stands for
         a worker of its own, which joined with the key `workers`."""
-        stores, board = self.gateway.stores, self.gateway.inside.switchboard
+        stores, board = self.gateway.stores, self.gateway.inside.chat.switchboard
         key, _ = mint("workers", "secret", TenantId("default"), Role.WORKER, "", time.time())
         await stores.keys.add(key)
         workers = [
@@ -300,7 +294,7 @@ async def chatting(stores: Stores, tmp_path: Path, **changes: Any) -> AsyncItera
     """The gateway with its relay, as it is in the product; `changes` are to the config."""
     async with running(stores, tmp_path, **changes) as gateway:
         inside = gateway.inside
-        relay = inside.relay
+        relay = inside.chat.relay
         async with serving(gateway.app, relay.protocol) as base:
             chat = Chat(gateway, base, [])
             await chat.route()

@@ -92,7 +92,10 @@ async def test_a_gateway_does_all_of_its_work(
             await wait_until(tells, "an event")
 
         heard: list[object] = []
-        inside.live._observers = (*inside.live._observers, lambda recorded, _: heard.append(recorded))
+        inside.videos.live._observers = (
+            *inside.videos.live._observers,
+            lambda recorded, _: heard.append(recorded),
+        )
         await chat.gateway.submit()
         await wait_until(lambda: bool(heard), "the first event")
         await break_each(inside.background, error, works)

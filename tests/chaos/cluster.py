@@ -24,10 +24,10 @@ from turnout.processes.child import Child, LocalLauncher
 from turnout.processes.local_parts import Part, run_parts
 from turnout.processes.process import Process
 from turnout.run.config import Config, load
+from turnout.run.open_stores import embedded_redis_dir, open_stores
 from turnout.run.run_manager import declare
 from turnout.run.run_up import listen, write_resolved
 from turnout.run.state_dir import write_private
-from turnout.run.stores import embedded_redis_dir, open_stores
 from turnout.store.connection import RedisConnection
 from turnout.store.valkey import redis_url, start_valkey
 from turnout.tasks.task_rules import TenantId

@@ -35,7 +35,7 @@ async def test_one_refusal_of_the_only_replica_does_not_hold_up_those_who_come_a
     stores: Stores, tmp_path: Path
 ) -> None:
     async with chatting(stores, tmp_path) as chat, chat.client() as http, asyncio.TaskGroup() as group:
-        board = chat.gateway.inside.switchboard
+        board = chat.gateway.inside.chat.switchboard
 
         async def refuses_once(call: Call) -> None:
             await (refuses if len(replica.requests) == 1 else at_once)(call)
@@ -56,7 +56,7 @@ async def test_a_request_that_every_replica_refuses_ends_with_the_last_refusal(
     stores: Stores, tmp_path: Path
 ) -> None:
     async with chatting(stores, tmp_path) as chat, chat.client() as http:
-        chat.gateway.inside.switchboard._retry_s = 0.05
+        chat.gateway.inside.chat.switchboard._retry_s = 0.05
         replica = await chat.replica(refuses)
         assert (await http.post(PATH, json=ASK)).status_code == 503
         assert len(replica.requests) == 3, "as often as the relay tries"

@@ -69,9 +69,9 @@ async def test_a_full_line_is_refused_with_the_limits_too(stores: Stores, tmp_pa
         chat.client() as http,
         asyncio.TaskGroup() as group,
     ):
-        chat.gateway.inside.switchboard._max_waiting = 1
+        chat.gateway.inside.chat.switchboard._max_waiting = 1
         waits = group.create_task(http.post(PATH, json=ASK))
-        demand = chat.gateway.inside.switchboard.demand
+        demand = chat.gateway.inside.chat.switchboard.demand
         await wait_until(lambda: "m" in demand() and demand()["m"].waiting == 1, "one to wait")
         refused = await http.post(PATH, json=ASK)
         assert (refused.status_code, refused.json()["error"]["code"]) == (429, "too_many_waiting")
@@ -185,7 +185,7 @@ async def test_a_waiting_request_holds_its_slot_and_gives_it_back(stores: Stores
         waiting = asyncio.create_task(http.post(PATH, json=ASK))  # no replica is there
 
         def in_line() -> bool:
-            demand = chat.gateway.inside.switchboard.demand()
+            demand = chat.gateway.inside.chat.switchboard.demand()
             return "m" in demand and demand["m"].waiting == 1
 
         await wait_until(in_line, "the request to wait")

@@ -56,7 +56,9 @@ async def test_a_traced_chat_has_one_span_that_the_engine_is_given(stores: Store
     (span,) = receiver.spans
     assert (span.trace, span.parent, span.name, span.kind) == (CALLER.trace, CALLER.span, "chat m", 3)
     assert engines == [f"00-{span.trace}-{span.id}-01"]
-    assert b"traceparent" not in chat.gateway.inside.relay._context.forwarded, "the engine gets one, not two"
+    assert b"traceparent" not in chat.gateway.inside.chat.relay._context.forwarded, (
+        "the engine gets one, not two"
+    )
     expected = {
         "gen_ai.operation.name": "chat",
         "gen_ai.provider.name": "turnout",

@@ -18,10 +18,10 @@ from tests.gateways import Chat, chatting
 from tests.relay.kit import Call
 
 from turnout.chat.quota_rules import held_ahead
-from turnout.run.stores import stores_on
 from turnout.store.connection import RedisConnection
 from turnout.store.object_store import open_blobs
 from turnout.store.valkey import redis_url, start_valkey
+from turnout.stores import stores_on
 from turnout.tasks.task_rules import TenantId
 
 ASK = {"model": "m", "messages": [{"role": "user", "content": "hello"}]}
@@ -114,7 +114,7 @@ async def test_chat_goes_on_and_the_accounts_match_afterwards(
 
 
 async def settled(chat: Chat, server: Server, asked: int) -> bool:
-    account = chat.gateway.inside.shares._accounts[TenantId("acme")]
+    account = chat.gateway.inside.chat.shares._accounts[TenantId("acme")]
     rows = (await chat.gateway.http.get("/v1/usage")).json().get("data", [])
     counted = (
         sum(row["requests"] for row in rows),
@@ -142,6 +142,6 @@ async def test_a_tenant_gets_no_more_than_its_limit_from_one_gateway(server: Ser
             assert set(statuses) == {200, 429}
             assert statuses.count(200) > per_minute / 2
             assert statuses.count(200) <= most()
-        await wait_until(lambda: chat.gateway.inside.shares._away_until is None, "accounts to answer")
+        await wait_until(lambda: chat.gateway.inside.chat.shares._away_until is None, "accounts to answer")
         statuses += [(await ask(http))[0] for _ in range(20)]
         assert statuses.count(200) <= most(), "what was lent is paid"

@@ -123,7 +123,7 @@ async def worker(bench: Bench) -> AsyncIterator[Worker]:
 @asynccontextmanager
 async def gateway(stores: Stores, tmp_path: Path, worker: Worker) -> AsyncIterator[Chat]:
     async with chatting(stores, tmp_path) as chat:
-        board = chat.gateway.inside.switchboard
+        board = chat.gateway.inside.chat.switchboard
         await stores.workers.enrol(Enrolment(W, "test", worker.url, DIGEST, address="127.0.0.1"))
         told = ModelRoutes((Route(R1, W, worker.url, None),), 8)
         assert await stores.manager_state.publish("fleet", "test", Publication(routes={"m": told}))
@@ -133,7 +133,7 @@ async def gateway(stores: Stores, tmp_path: Path, worker: Worker) -> AsyncIterat
 
 
 def session(chat: Chat, worker: Worker) -> DirectSession | None:
-    admission = chat.gateway.inside.relay._context.admission
+    admission = chat.gateway.inside.chat.relay._context.admission
     assert isinstance(admission, ChatAdmission)
     return admission.direct._sessions.get(worker.url)
 
@@ -211,7 +211,8 @@ async def test_routes_may_go_while_a_request_is_in_flight_and_it_still_counts(
         gone = Publication(routes={"m": ModelRoutes()})
         assert await chat.gateway.stores.manager_state.publish("fleet", "test", gone)
         await wait_until(
-            lambda: not chat.gateway.inside.routes.worker_urls(), "the gateway to have no route to the worker"
+            lambda: not chat.gateway.inside.chat.routes.worker_urls(),
+            "the gateway to have no route to the worker",
         )
         worker.want(Want.GONE)
         await reached_by_proxy(chat, worker)
@@ -252,7 +253,7 @@ async def test_a_request_whose_direct_route_fails_is_retried_through_the_proxy(
             assert (await ask(chat)).status_code == 200
         assert worker.admission.admitted == 1
         assert not session.busy
-        assert not chat.gateway.inside.switchboard._failed, "the replica is not to blame"
+        assert not chat.gateway.inside.chat.switchboard._failed, "the replica is not to blame"
 
 
 def engine(key: str) -> DirectEngine:

@@ -100,9 +100,7 @@ def test_every_field_has_a_sample_here() -> None:
 
 @pytest.fixture
 async def open_gateway(gateway: Gateway) -> Gateway:
-    object.__setattr__(
-        gateway.inside, "config", gateway.inside.config.with_settings(allow_registered_commands=True)
-    )
+    object.__setattr__(gateway.inside.workers, "allow_registered_commands", True)
     return gateway
 
 

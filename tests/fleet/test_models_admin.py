@@ -203,7 +203,7 @@ async def test_a_video_that_no_machine_can_make_is_refused_with_the_reason(gatew
 async def test_admins_wake_and_stop_models(gateway: Gateway) -> None:
     gateway.http.headers.update(await bearer(gateway, Role.ADMIN))
     await gateway.http.post("/v1/models/register", json=MODEL)
-    demand = gateway.inside.switchboard.demand
+    demand = gateway.inside.chat.switchboard.demand
     assert (await gateway.http.post("/v1/models/qwen/wake")).json()["id"] == "qwen"
     assert demand()["qwen"].waiting == 1
     assert (await gateway.http.post("/v1/models/qwen/stop")).status_code == 200

@@ -66,7 +66,7 @@ async def test_a_worker_is_called_where_it_has_proven_to_be(gateway: Gateway) ->
     worker = WorkerId(joined["id"])
     enrolled = await gateway.stores.workers.enrolled(worker)
     assert enrolled is not None and enrolled.address == "127.0.0.1"
-    feed = gateway.inside.routes
+    feed = gateway.inside.chat.routes
     feed._enrol({worker: enrolled})
     target = ProxyRoutes(feed.proxy_of).find(Route(ReplicaId("r"), worker, enrolled.url, None)).target
     assert (target.host, target.address) == ("localhost", "127.0.0.1")

@@ -19,7 +19,7 @@ ASK = {"model": "m", "messages": [{"role": "user", "content": "Hi."}]}
 @asynccontextmanager
 async def chatting_over_asgi(stores: Stores, tmp_path: Path) -> AsyncIterator[Chat]:
     async with running(stores, tmp_path) as gateway:
-        chat_socket = RelaySocket(gateway.inside.relay, RelaySettings())
+        chat_socket = RelaySocket(gateway.inside.chat.relay, RelaySettings())
         gateway.inside.background.add("relay socket", chat_socket.run)
         gateway.app.include_router(chat_socket.router)
         async with serving(gateway.app) as base:
@@ -27,7 +27,7 @@ async def chatting_over_asgi(stores: Stores, tmp_path: Path) -> AsyncIterator[Ch
             try:
                 yield chat
             finally:
-                gateway.inside.relay.close()
+                gateway.inside.chat.relay.close()
                 await chat_socket.aclose()
                 for replica in chat.replicas:
                     replica.stop()

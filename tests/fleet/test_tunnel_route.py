@@ -43,7 +43,11 @@ async def test_only_the_worker_itself_may_hold_its_tunnel(served: Gateway) -> No
 async def test_requests_for_a_tunnelled_worker_go_where_its_tunnel_is(served: Gateway) -> None:
     one = await join(served)
     worker = WorkerId(one["id"])
-    lines, board, tunnels = served.inside.routes, served.inside.switchboard, served.inside.tunnels
+    lines, board, tunnels = (
+        served.inside.chat.routes,
+        served.inside.chat.switchboard,
+        served.inside.workers.tunnels,
+    )
     assert isinstance(board, Switchboard)
     route = Route(ReplicaId("r"), worker, "tunnel:", None)
     lines._enrol(await served.stores.workers.enrolments([worker]))

@@ -54,6 +54,6 @@ async def test_fuzz_chat(stores: Stores, tmp_path: Path) -> None:
                 engine.seed(chance.random())
                 await ask(http, chance)
             await wait_until(lambda: chat.at_rest, "nothing is held")
-            await chat.gateway.inside.chat_usage.flush()
+            await chat.gateway.inside.chat.usage.flush()
         assert (await chat.gateway.http.get("/v1/usage")).status_code == 200
         assert not any(chat.gateway.inside.background.restarts().values()), "no loop died"

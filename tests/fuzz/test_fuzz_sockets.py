@@ -64,6 +64,6 @@ async def test_fuzz_sockets(stores: Stores, tmp_path: Path) -> None:
         with watched():
             for chance in cases():
                 await asyncio.gather(*(ask(chat, random.Random(chance.random())) for _ in range(8)))
-            live = chat.gateway.inside.live
+            live = chat.gateway.inside.videos.live
             await wait_until(lambda: live._count == 0, "no watcher stays")
         assert not any(chat.gateway.inside.background.restarts().values()), "no loop died"

@@ -19,10 +19,10 @@ from turnout.fleet.family_rules import FAMILIES
 from turnout.fleet.serving import EngineKind, ServedModel
 from turnout.fleet.video_model_rules import VideoPart
 from turnout.processes.child import Child
-from turnout.run.stores import stores_on
 from turnout.store.connection import RedisConnection
 from turnout.store.object_store import open_blobs
 from turnout.store.valkey import redis_url, start_valkey
+from turnout.stores import stores_on
 from turnout.tasks.housekeeping import Housekeeper
 from turnout.tasks.task_rules import State, Task
 

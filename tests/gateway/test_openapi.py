@@ -27,16 +27,15 @@ from tests.conftest import make_task
 from tests.gateways import Gang, config_for, gateway_on, serving
 
 from turnout.gateway.app import create_app
-from turnout.gateway.gateway import GatewayStores, build_gateway
 from turnout.relay import RelaySettings
+from turnout.run.build_gateway import GatewayOutside, build_gateway
 from turnout.run.config import Config
-from turnout.run.stores import stores_on
 from turnout.store.connection import RedisConnection
 from turnout.store.object_store import open_blobs
 from turnout.store.outbound import Outbound
+from turnout.stores import Stores, stores_on
 from turnout.tasks.task_rules import TenantId
 from turnout.tenants.key_rules import Role, mint
-from turnout.worker.tunnel.gateway_end import GatewayTunnels
 
 
 @dataclass(frozen=True)
@@ -115,20 +114,9 @@ CHECKS = [
 def operations() -> list[tuple[str, str]]:
     """Method and path of all that is documented; no part behind the ports is needed to tell."""
     nothing: Any = None
-    stores = GatewayStores(**{field.name: nothing for field in fields(GatewayStores)} | {"data": Mock()})
-    gateway = build_gateway(
-        Config(),
-        stores,
-        images=nothing,
-        fetcher=nothing,
-        prober=nothing,
-        tunnels=GatewayTunnels(),
-        relay_settings=RelaySettings(),
-        tls=None,
-        urls=nothing,
-        new_id=nothing,
-        new_seed=nothing,
-    )
+    stores = Stores(**{field.name: nothing for field in fields(Stores)} | {"data": Mock()})
+    outside = GatewayOutside(nothing, nothing, RelaySettings(), nothing, new_id=nothing, new_seed=nothing)
+    gateway = build_gateway(Config(), stores, outside)
     paths: dict[str, dict[str, Any]] = create_app(gateway).openapi()["paths"]
     return [(path, method) for path, methods in paths.items() for method in methods]
 

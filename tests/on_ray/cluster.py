@@ -32,8 +32,9 @@ from turnout.fleet.hosts.ray.ray_identity import namespace_of
 from turnout.fleet.status_rules import why_tasks_wait
 from turnout.processes.child import Child
 from turnout.run.config import Config, load
-from turnout.run.stores import Stores, open_stores
+from turnout.run.open_stores import open_stores
 from turnout.store.valkey import valkey_binary
+from turnout.stores import Stores
 from turnout.tasks.task_rules import Limits, Recorded, Task, TaskId
 from turnout.tasks.video_rules import VideoSpec
 

@@ -14,7 +14,7 @@ from tests.on_ray.cluster import Cluster, OnRay, command, node_environ, running_
 from tests.service import Service
 
 from turnout.run.config import dump
-from turnout.run.stores import open_stores
+from turnout.run.open_stores import open_stores
 from turnout.tasks.task_rules import State, TaskId
 
 pytestmark = [pytest.mark.long, pytest.mark.xdist_group("ray"), pytest.mark.timeout(900)]

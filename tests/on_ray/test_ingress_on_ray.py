@@ -35,7 +35,8 @@ from tests.on_ray.cluster import (
 from tests.workers import JoinedWorker
 from websockets.asyncio.client import connect as open_socket
 
-from turnout.run.stores import Stores, open_stores
+from turnout.run.open_stores import open_stores
+from turnout.stores import Stores
 from turnout.tasks.task_rules import TenantId
 from turnout.tenants.key_rules import Role, mint
 

@@ -31,7 +31,7 @@ from turnout.errors import Misconfigured
 from turnout.fleet.hosts.ray.cluster_service import run_app
 from turnout.fleet.hosts.ray.ray_identity import namespace_of
 from turnout.run.config import Config, dump, load
-from turnout.run.stores import open_stores
+from turnout.run.open_stores import open_stores
 from turnout.tasks.task_rules import State, TaskId
 
 pytestmark = [pytest.mark.long, pytest.mark.xdist_group("ray"), pytest.mark.timeout(900)]

@@ -15,7 +15,7 @@ from turnout.errors import Misconfigured, Unavailable
 from turnout.fleet.hosts.kubernetes.cluster_secret import ClusterSecret
 from turnout.run.bootstrap import bootstrap
 from turnout.run.config import Config
-from turnout.run.stores import open_key_store
+from turnout.run.open_stores import open_key_store
 from turnout.tenants.key_rules import Role, matches, split_token
 
 

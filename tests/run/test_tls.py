@@ -45,7 +45,7 @@ async def secured(stores: Stores, tmp_path: Path, tls: ServerTls) -> AsyncIterat
     """A gateway with its relay on a TLS port, as in the product; the port and a user's key."""
     async with chatting(stores, tmp_path) as chat:
         await chat.replica(echo)
-        relay = chat.gateway.inside.relay
+        relay = chat.gateway.inside.chat.relay
         settings = uvicorn.Config(
             chat.gateway.app, http=relay.protocol, ws="websockets-sansio", lifespan="off", log_level="error"
         )

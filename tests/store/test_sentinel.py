@@ -15,7 +15,6 @@ from tests.s3 import free_ports
 
 from turnout.errors import Misconfigured, Unavailable
 from turnout.processes.child import Child
-from turnout.run.stores import Stores, stores_on
 from turnout.store import connection
 from turnout.store.connection import RedisConnection
 from turnout.store.object_store import open_blobs
@@ -23,6 +22,7 @@ from turnout.store.server_facts import read_server_facts
 from turnout.store.server_url import read_sentinel_url, with_passwords
 from turnout.store.store_settings import AcceptAfter
 from turnout.store.valkey import valkey_binary
+from turnout.stores import Stores, stores_on
 from turnout.tasks.task_rules import Idempotency, Limits
 
 PASSWORD, SENTINEL_PASSWORD = "p@ss/word:1", "watch:2"

@@ -406,7 +406,7 @@ async def test_a_submission_whose_client_hangs_up_is_accepted_all_the_same(
         await entered.wait()
         asking.cancel()
         await asyncio.gather(asking, return_exceptions=True)
-    await wait_until(lambda: not served.inside.relay.connections, "the connection to be gone")
+    await wait_until(lambda: not served.inside.chat.relay.connections, "the connection to be gone")
     go_on.set()
 
     async def accepted() -> bool:

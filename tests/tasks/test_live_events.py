@@ -133,12 +133,12 @@ async def test_reconnecting_at_every_event_has_no_gap_and_no_repetition(served: 
 async def test_a_lost_tail_start_leaves_no_gap(gateway: Gateway) -> None:
     """Events that the tail never brought still come, in order, before the first one that it brings."""
     task = make_task()
-    await gateway.stores.tasks.submit(task, gateway.inside.config.tasks.limits)
+    await gateway.stores.tasks.submit(task, gateway.inside.videos.settings.limits)
     live = LiveEvents(
         gateway.stores.tasks,
         gateway.stores.events,
-        gateway.inside.live._notes,
-        gateway.inside.live._url_of,
+        gateway.inside.videos.live._notes,
+        gateway.inside.videos.live._url_of,
     )  # its tail does not run
     stream = live.follow(task, "0")
     assert [n.text.split('"type":"')[1].split('"')[0] for n in await anext(stream)] == ["video.queued"]
@@ -160,7 +160,7 @@ async def test_a_lost_tail_start_leaves_no_gap(gateway: Gateway) -> None:
 
 async def test_what_a_connection_takes_at_once_is_told_once_and_in_order(gateway: Gateway) -> None:
     """The fan-out writes to whoever waits for the next event. What a connection refuses, and the end, comes as before."""
-    live = gateway.inside.live
+    live = gateway.inside.videos.live
     video = await gateway.submit()
     written: list[str] = []
     refuses = False
@@ -402,8 +402,8 @@ async def test_stopping_ends_open_streams_and_sockets(served: Gateway) -> None:
     stream = sse(served, video)
     await anext(stream)
     async with connect(ws_url(served, "/v1/videos/ws"), additional_headers=bearer(served.token)) as socket:
-        await wait_until(lambda: served.inside.live._count == 2, "both watchers")
-        served.inside.live.stop()
+        await wait_until(lambda: served.inside.videos.live._count == 2, "both watchers")
+        served.inside.videos.live.stop()
         assert [e async for e in stream] == []
         with pytest.raises(ConnectionClosed):
             while True:
@@ -416,6 +416,6 @@ async def test_clients_that_leave_are_forgotten(served: Gateway) -> None:
     stream = sse(served, video)
     await anext(stream)
     async with connect(ws_url(served, "/v1/videos/ws"), additional_headers=bearer(served.token)):
-        await wait_until(lambda: served.inside.live._count == 2, "both watchers")
+        await wait_until(lambda: served.inside.videos.live._count == 2, "both watchers")
     await stream.aclose()  # type: ignore[attr-defined]
-    await wait_until(lambda: served.inside.live._count == 0, "both gone")
+    await wait_until(lambda: served.inside.videos.live._count == 0, "both gone")

@@ -9,8 +9,8 @@ from tests.gateways import running
 from tests.otlp_receiver import running_receiver
 from tests.tasks.test_webhooks import SECRET, receiving
 
-from turnout.run.stores import stores_on
 from turnout.store.outbound import Outbound
+from turnout.stores import stores_on
 from turnout.tasks.signed_urls import UrlSigner
 from turnout.tasks.task_rules import GangId, Stage
 from turnout.tasks.webhooks import deliver_due

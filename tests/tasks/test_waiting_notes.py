@@ -112,7 +112,7 @@ async def test_a_live_stream_tells_why_until_the_video_is_rendered(waking: Gatew
     assert [event["type"] async for _, event in events] == ["video.completed"]
     replayed = [event["type"] async for _, event in sse(waking, video)]
     assert replayed == ["video.queued", "video.in_progress", "video.progress", "video.completed"]
-    await wait_until(lambda: not waking.inside.live._notes._waits, "nothing to be remembered")
+    await wait_until(lambda: not waking.inside.videos.live._notes._waits, "nothing to be remembered")
 
 
 async def test_sockets_of_one_task_and_of_the_tenant_tell_why(waking: Gateway) -> None:

@@ -203,8 +203,8 @@ async def test_the_payload_is_the_video_as_get_shows_it(stores: Stores, tmp_path
             stores.webhook_secrets,
             SECRET,
             lambda: time.time() + 1,
-            retention_s=gateway.inside.config.tasks.retention_s,
-            urls=gateway.inside.urls,
+            retention_s=gateway.inside.videos.settings.retention_s,
+            urls=gateway.inside.videos.urls,
             chance=lambda: 0.0,
         )
         await outbound.aclose()

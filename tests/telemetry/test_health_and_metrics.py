@@ -48,12 +48,12 @@ async def managed(gateway: Gateway) -> Gateway:
     for right in ("manager", "fleet"):
         await gateway.stores.mutex.hold(right, "m1", 60)
     await gateway.stores.manager_state.publish("fleet", "m1", Publication(routes={"m": ModelRoutes()}))
-    await wait_until(gateway.inside.switchboard.knows_routes, "routes")
+    await wait_until(gateway.inside.chat.switchboard.knows_routes, "routes")
     return gateway
 
 
 async def readiness(gateway: Gateway) -> tuple[int, dict[str, str]]:
-    gateway.inside.readiness._kept = None
+    gateway.inside.telemetry.readiness._kept = None
     answer = await gateway.http.get("/ready")
     return answer.status_code, answer.json()["parts"]
 
@@ -112,7 +112,7 @@ async def test_gangs_that_workers_run_are_told(gateway: Gateway) -> None:
     assert 'turnout_gangs{model="wan-tiny-t2v",state="starting"} 1.0' in figures
     assert 'turnout_gang_nodes{model="wan-tiny-t2v"} 1.0' in figures
     await stores.workers.heard(worker, StoredHeartbeat(machine, (), 3))
-    gateway.inside.gangs._kept = None
+    gateway.inside.workers.gangs._kept = None
     assert (await gateway.http.get("/ready")).json()["gangs"] == []
 
 
@@ -147,7 +147,7 @@ async def test_a_loop_that_fails_is_told_at_once_here_and_in_the_manager(managed
 
 
 async def test_many_who_ask_cost_redis_one_write_a_second(managed: Gateway) -> None:
-    managed.inside.readiness._kept = None
+    managed.inside.telemetry.readiness._kept = None
     real, asked = managed.stores.data.prove_write, 0
 
     async def counted() -> None:
@@ -155,7 +155,7 @@ async def test_many_who_ask_cost_redis_one_write_a_second(managed: Gateway) -> N
         asked += 1
         await real()
 
-    managed.inside.readiness._data.prove_write = counted  # type: ignore[method-assign]
+    managed.inside.telemetry.readiness._data.prove_write = counted  # type: ignore[method-assign]
     answers = await asyncio.gather(*(managed.http.get("/ready") for _ in range(50)))
     assert {answer.status_code for answer in answers} == {200}
     assert asked <= 2

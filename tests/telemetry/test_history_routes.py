@@ -31,9 +31,9 @@ async def test_what_was_seen_in_an_interval_is_shown(gateway: Gateway) -> None:
     for step in (1, 2, 3):
         await gateway.gang.progress(task, Stage.DENOISING, step)
     await wait_steps(gateway, 2)
-    await gateway.inside.history.write()
+    await gateway.inside.telemetry.history.write()
     admin = bearer(await gateway.key("ops", Role.ADMIN))
-    gateway.inside.history._now = lambda: time.time() + STEP_S
+    gateway.inside.telemetry.history._now = lambda: time.time() + STEP_S
     shown = (await gateway.http.get("/v1/history?minutes=2", headers=admin)).json()
     assert len(shown["at"]) == 4 and all(len(column) == 4 for column in shown["columns"].values())
     assert 1 in shown["columns"]["queue_length"]
@@ -46,7 +46,8 @@ async def wait_steps(gateway: Gateway, count: int) -> None:
     from tests.conftest import wait_until
 
     await wait_until(
-        lambda: gateway.inside.request_figures.videos.step_totals()[0] >= count, "the steps to be seen"
+        lambda: gateway.inside.telemetry.request_figures.videos.step_totals()[0] >= count,
+        "the steps to be seen",
     )
 
 

@@ -93,7 +93,7 @@ async def populate(gateway: Gateway) -> None:
     for step in range(3):
         await gateway.gang.progress(task, Stage.DENOISING, step)
     await gateway.gang.finish(task)
-    service = gateway.inside.metrics._service
+    service = gateway.inside.telemetry.metrics._service
     service.disks, service.certificate_expiry = lambda: {"state": (2, 1)}, lambda: 1.0
 
 

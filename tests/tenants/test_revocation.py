@@ -73,7 +73,7 @@ async def test_a_revoked_user_key_ends_its_chat_streams_and_those_that_wait(
         hung_up.set()
 
     await chat.replica(streams)
-    began, board = asyncio.Event(), chat.gateway.inside.switchboard
+    began, board = asyncio.Event(), chat.gateway.inside.chat.switchboard
     async with chat.client() as http, asyncio.TaskGroup() as group:
         reading = group.create_task(read_stream(chat, began))
         await began.wait()
@@ -143,7 +143,7 @@ async def test_events_that_a_signed_url_opened_end_with_it(served: Gateway, end:
     queued = (await served.http.post("/v1/videos", json={"prompt": "a red ball"})).json()
     task = TaskId(queued["id"])
     lifetime_s = 3.0 if end == "expired" else 300.0
-    url = replace(served.inside.urls, ttl_s=lifetime_s).url(task, UrlPurpose.EVENTS, time.time())
+    url = replace(served.inside.videos.urls, ttl_s=lifetime_s).url(task, UrlPurpose.EVENTS, time.time())
     async with (
         httpx.AsyncClient(base_url=served.base, timeout=30) as http,
         http.stream("GET", url) as events,
@@ -167,7 +167,7 @@ async def test_a_download_that_is_under_way_ends_with_the_right_to_it(served: Ga
     path, headers = {
         "key": (f"/v1/videos/{video}/content", bearer(served.token)),
         "share": ("/v1/shared/content", {"x-turnout-share": str(share["token"])}),
-        "url": (served.inside.urls.url(TaskId(video), UrlPurpose.CONTENT, time.time()), {}),
+        "url": (served.inside.videos.urls.url(TaskId(video), UrlPurpose.CONTENT, time.time()), {}),
     }[way]
     async with (
         httpx.AsyncClient(base_url=served.base, timeout=30) as http,
@@ -275,4 +275,4 @@ async def test_an_admin_evicts_a_worker(chat: Chat) -> None:
         assert (answer.status_code, answer.json()) == (200, {"id": "w-0", "key": "workers"})
         assert (await http.get("/workers", headers=admin)).json()["data"] == []
         assert (await http.delete("/workers/w-0", headers=admin)).status_code == 404
-    assert not chat.gateway.inside.routes.routed, "without waiting for the manager"
+    assert not chat.gateway.inside.chat.routes.routed, "without waiting for the manager"

@@ -47,7 +47,7 @@ async def streamed(call: Call) -> None:
 
 
 async def used(chat: Chat, token: str | None = None, **params: str) -> list[dict[str, Any]]:
-    await chat.gateway.inside.chat_usage.flush()
+    await chat.gateway.inside.chat.usage.flush()
     headers = bearer(token) if token else {}
     found = await chat.gateway.http.get("/v1/usage", params=params, headers=headers)
     assert found.status_code == 200, found.text
@@ -169,7 +169,7 @@ async def test_answers_are_counted_by_tenant_and_each_sees_its_own(stores: Store
 async def test_gpu_time_has_prices_and_is_divided_among_tenants(stores: Stores, tmp_path: Path) -> None:
     prices = {"H100": 3.6, "cpu": 0.36}
     async with chatting(stores, tmp_path, gpu_prices=prices, currency="EUR") as chat:
-        book, http = chat.gateway.inside.chat_usage, chat.gateway.http
+        book, http = chat.gateway.inside.chat.usage, chat.gateway.http
         book.add(TenantId("acme"), "m", 500_000, 500_000, 0, 3000)
         book.add(TenantId("other"), "m", 0, 1_000_000, 0, 1000)
         await book.flush()
@@ -222,7 +222,7 @@ async def test_what_could_not_be_written_is_written_later_and_once(
     stores: Stores, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with chatting(stores, tmp_path) as chat:
-        book = chat.gateway.inside.chat_usage
+        book = chat.gateway.inside.chat.usage
         add = chat.gateway.inside.stores.usage.add
         lost = asyncio.Event()
 

@@ -23,7 +23,7 @@ def backup(common: Common, file: FileArgument, redis_url: RedisOption = None) ->
 
     Videos are in the object store and are not copied. Copy while nothing is submitted or rendered.
     """
-    from turnout.run.stores import open_connection
+    from turnout.run.open_stores import open_connection
     from turnout.store.data_copy import Copied, back_up
 
     config = common.load(redis_url=redis_url).config
@@ -51,7 +51,7 @@ def restore(
     force: Annotated[bool, typer.Option("--force", help="Delete the data that is there first.")] = False,
 ) -> None:
     """Bring back what `turnout backup` has copied. Running gateways go on with it."""
-    from turnout.run.stores import open_connection
+    from turnout.run.open_stores import open_connection
     from turnout.store import data_copy
 
     config = common.load(redis_url=redis_url).config

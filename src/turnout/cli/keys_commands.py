@@ -208,7 +208,7 @@ def _entry(action: AuditAction, key: Key, **detail: str) -> AuditEntry:
 
 
 def _with_store(common: Common, act: "Callable[[KeyStore, AuditLog], Awaitable[T]]") -> T:
-    from turnout.run.stores import open_key_store
+    from turnout.run.open_stores import open_key_store
 
     async def run() -> T:
         async with open_key_store(common.load().config) as store:

@@ -308,7 +308,7 @@ def redis(
 
     What it has answered is on the disk. SIGTERM ends it with everything written.
     """
-    from turnout.run.stores import embedded_redis_dir
+    from turnout.run.open_stores import embedded_redis_dir
     from turnout.store.valkey import RedisListening, exec_valkey
 
     config = start(common, "redis", {})

@@ -42,5 +42,5 @@ async def _shown_to(
     if isinstance(answer, ModelShown):
         queue = await gateway.stores.backlog.figures(model.name)
         answer.waiting, answer.running = max(0, queue.length - queue.running), queue.running
-        answer.seconds_per_work = gateway.estimates.seconds_per_work(model.name)
+        answer.seconds_per_work = gateway.videos.estimates.seconds_per_work(model.name)
     return answer

@@ -39,7 +39,7 @@ async def register(
     """Registering a known alias again changes it: its replicas are replaced as they become idle. `notice` says why no worker
     could run it now, if none could."""
     model = read_model(await read_json_value(request))
-    if not gateway.config.worker.allow_registered_commands:
+    if not gateway.workers.allow_registered_commands:
         if model.engine is EngineKind.COMMAND:
             raise _not_allowed("Commands", "engine")
         if model.video is not None and model.video.runs_named_code:
@@ -59,11 +59,11 @@ async def register(
 async def wake(name: str, admin: AdminDep, gateway: GatewayDep, audit: AuditDep) -> ModelShown | ServedShown:
     """It leaves again when nobody has asked for it for its idle time."""
     model = await _known(gateway, name)
-    refusal = gateway.switchboard.refusal(name)
+    refusal = gateway.chat.switchboard.refusal(name)
     if refusal is not None:
         raise Unavailable(refusal, "name", "model_unavailable")
     await audit.record(admin, AuditAction.MODEL_WOKEN, name)
-    gateway.switchboard.wake(name)
+    gateway.chat.switchboard.wake(name)
     return await _shown(gateway, model)
 
 
@@ -74,7 +74,7 @@ async def stop(name: str, admin: AdminDep, gateway: GatewayDep, audit: AuditDep)
     if model.min_replicas:
         raise Conflict(f"{name} has min_replicas {model.min_replicas}.", "name", "kept_awake")
     await audit.record(admin, AuditAction.MODEL_STOPPED, name)
-    gateway.switchboard.stop(name)
+    gateway.chat.switchboard.stop(name)
     return await _shown(gateway, model)
 
 

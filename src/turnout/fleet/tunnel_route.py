@@ -38,6 +38,6 @@ async def tunnel(
         return
     try:
         async with gateway.revocations.workers.within(worker.id, evicted()):
-            await gateway.tunnels.hold(worker.id, channel)
+            await gateway.workers.tunnels.hold(worker.id, channel)
     except Forbidden as err:
         await refuse_socket(socket, err)

@@ -58,7 +58,7 @@ async def register(request: Request, key: WorkerDep, gateway: GatewayDep, audit:
         raise Forbidden("That id belongs to another worker.", "known_as", "not_your_id")
     if known is None and body.known_as:
         await _refuse_evicted(gateway, body.known_as, body.secret or "")
-    address = "" if body.url == TUNNEL else await _probe(gateway.prober, body.url, body.probe_key)
+    address = "" if body.url == TUNNEL else await _probe(gateway.workers.prober, body.url, body.probe_key)
     worker = known.id if known else WorkerId(f"w-{secrets.token_hex(6)}")
     secret = body.secret if known and body.secret else secrets.token_urlsafe(32)
     await audit.record(key, AuditAction.WORKER_REGISTERED, worker, name=body.name, url=body.url)

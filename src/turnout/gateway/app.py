@@ -61,8 +61,8 @@ def create_app(gateway: Gateway) -> FastAPI:
             try:
                 yield
             finally:
-                gateway.live.stop()
-                await gateway.submissions.images.aclose()
+                gateway.videos.live.stop()
+                await gateway.videos.submissions.images.aclose()
 
     # The framework's own pages would load scripts from elsewhere: /docs is ours.
     app = FastAPI(
@@ -82,12 +82,12 @@ def create_app(gateway: Gateway) -> FastAPI:
     # The last one added sees a request first.
     app.add_middleware(EndsWithCaller, callers=gateway.revocations.callers)
     app.add_middleware(UnexpectedErrors)
-    config = gateway.config
+    settings = gateway.settings
     app.add_middleware(
-        BodyLimit, max_bytes=config.gateway.max_body_bytes, max_bytes_in_all=config.gateway.max_bodies_bytes
+        BodyLimit, max_bytes=settings.max_body_bytes, max_bytes_in_all=settings.max_bodies_bytes
     )
-    app.add_middleware(StandardHeaders, tracer=gateway.tracer)
-    if origins := config.gateway.allowed_origins:
+    app.add_middleware(StandardHeaders, tracer=gateway.telemetry.tracer)
+    if origins := settings.allowed_origins:
         app.add_middleware(
             CORSMiddleware,
             allow_origins=origins,
@@ -95,7 +95,7 @@ def create_app(gateway: Gateway) -> FastAPI:
             allow_headers=["*"],
             expose_headers=CORS_EXPOSED,
         )
-    app.add_middleware(RequestMetrics, figures=gateway.request_figures)
+    app.add_middleware(RequestMetrics, figures=gateway.telemetry.request_figures)
     app.openapi = lambda: _document(app)
     return app
 

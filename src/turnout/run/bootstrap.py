@@ -8,7 +8,7 @@ from contextlib import aclosing
 from turnout.errors import Misconfigured, Unavailable
 from turnout.fleet.hosts.kubernetes.cluster_secret import ClusterSecret
 from turnout.run.config import Config
-from turnout.run.stores import open_key_store
+from turnout.run.open_stores import open_key_store
 from turnout.tasks.webhook_secret_rules import secret_of
 from turnout.telemetry.log import get_log
 from turnout.tenants.audit_rules import AuditAction, AuditEntry

@@ -7,8 +7,8 @@ from turnout.gang.rank_place import Pod, RankDuties
 from turnout.gang.supervisor import GangSupervisor, gang_orders
 from turnout.run.config import Config
 from turnout.run.forked_ranks import ForkedRanks
+from turnout.run.open_stores import open_stores
 from turnout.run.signals import on_stop
-from turnout.run.stores import open_stores
 
 
 async def run_gang(config: Config, duties: RankDuties, ready_file: Path | None) -> int:

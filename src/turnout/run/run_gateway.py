@@ -16,21 +16,21 @@ import uvicorn
 from turnout.errors import Misconfigured
 from turnout.fleet.gang_reports import GangReports
 from turnout.gateway.app import create_app
-from turnout.gateway.gateway import Gateway, GatewayStores, build_gateway
+from turnout.gateway.gateway import Gateway
 from turnout.gateway.gateway_settings import GatewaySettings
 from turnout.relay import RelaySettings
 from turnout.relay.connection_counts import read_networks
+from turnout.run.build_gateway import GatewayOutside, build_gateway
 from turnout.run.config import Config
 from turnout.run.open_files import raise_open_files
-from turnout.run.stores import Stores, find_url_signer, open_stores
+from turnout.run.open_stores import find_url_signer, open_stores
 from turnout.run.tls import add_listener, certificate_expiry, client_tls, server_tls
 from turnout.store.address_rules import is_loopback_name
 from turnout.store.outbound import WORKERS, Outbound
-from turnout.tasks.image_pool import ImagePool
+from turnout.stores import Stores
 from turnout.tasks.signed_urls import UrlSigner
 from turnout.tenants.key_store import KeyStore
 from turnout.tenants.oidc import OidcLogins
-from turnout.worker.tunnel.gateway_end import GatewayTunnels
 
 _MAX_SOCKET_MESSAGE_BYTES = 64 * 1024  # twice what a tunnel's message has; clients only say their key
 _OTHER_FILES = 256  # of this process: Redis, engines, objects
@@ -67,9 +67,9 @@ async def run_gateway(config: Config, listening: socket.socket, local: socket.so
 
             def handle_exit(self, sig: int, frame: FrameType | None) -> None:
                 """A balancer goes on sending requests until it has noticed that this gateway leaves."""
-                if gateway.relay.leaving or not config.gateway.gateway_linger_s:
+                if gateway.chat.relay.leaving or not config.gateway.gateway_linger_s:
                     return super().handle_exit(sig, frame)
-                gateway.relay.leave()
+                gateway.chat.relay.leave()
                 self.exit_at = time.monotonic() + config.gateway.gateway_linger_s
 
             async def on_tick(self, counter: int) -> bool:
@@ -77,9 +77,9 @@ async def run_gateway(config: Config, listening: socket.socket, local: socket.so
                 return ending or not gateway.background.alive
 
             async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-                gateway.live.stop()
+                gateway.videos.live.stop()
                 await super().shutdown(sockets)
-                gateway.relay.close()
+                gateway.chat.relay.close()
 
         open_key = config.access.open_key if config.access.no_auth else None
         gateway = gateway_on(
@@ -93,7 +93,7 @@ async def run_gateway(config: Config, listening: socket.socket, local: socket.so
         )
         settings = uvicorn.Config(
             create_app(gateway),
-            http=gateway.relay.protocol,
+            http=gateway.chat.relay.protocol,
             ws="websockets-sansio",
             lifespan="on",
             ws_max_size=_MAX_SOCKET_MESSAGE_BYTES,
@@ -109,7 +109,7 @@ async def run_gateway(config: Config, listening: socket.socket, local: socket.so
         # A request makes hundreds of objects and leaves none: by default a submission would pay a twelfth of its CPU for looks.
         gc.set_threshold(10_000)
         await Server(settings).serve(sockets=[listening] if local is None else [listening, local])
-        await gateway.chat_usage.flush()  # also what was cut just now
+        await gateway.chat.usage.flush()  # also what was cut just now
 
 
 def relay_settings(settings: GatewaySettings) -> RelaySettings:
@@ -139,26 +139,23 @@ def gateway_on(
     gangs: GangReports | None = None,
     open_key: str | None = None,
 ) -> Gateway:
-    """The gateway on these adapters; `gangs` says who tells of them, if it is not the store. `prober` calls the OpenID Connect
-    issuer, too. `open_key`: see `build_gateway`; only for a gateway that listens on loopback."""
-    tls = client_tls(config.outbound.ca_file)
-    return build_gateway(
-        config,
-        gateway_stores(stores, gangs),
-        images=ImagePool(config.tasks.max_image_pixels),
-        fetcher=fetcher,
-        prober=prober,
-        tunnels=GatewayTunnels(),
-        relay_settings=relay,
-        tls=tls,
-        urls=urls,
-        logins=OidcLogins(config.access.oidc, prober, time.monotonic) if config.access.oidc else None,
-        open_key=open_key,
+    """The gateway on these stores. `prober` calls the OpenID Connect issuer, too. `open_key`: only for a gateway that listens
+    on loopback."""
+    outside = GatewayOutside(
+        fetcher,
+        prober,
+        relay,
+        urls,
         new_id=new_task_id,
         new_seed=lambda: secrets.randbits(32),
+        tls=client_tls(config.outbound.ca_file),
+        logins=OidcLogins(config.access.oidc, prober, time.monotonic) if config.access.oidc else None,
+        open_key=open_key,
+        gangs=gangs,
         disks=partial(_disks, config),
         certificate_expiry=partial(certificate_expiry, config.gateway.tls_cert),
     )
+    return build_gateway(config, stores, outside)
 
 
 def _disks(config: Config) -> dict[str, tuple[int, int]]:
@@ -171,35 +168,6 @@ def _disks(config: Config) -> dict[str, tuple[int, int]]:
                 usage = shutil.disk_usage(directory)
                 found[of] = (usage.total, usage.free)
     return found
-
-
-def gateway_stores(stores: Stores, gangs: GangReports | None = None) -> GatewayStores:
-    return GatewayStores(
-        tasks=stores.tasks,
-        events=stores.events,
-        backlog=stores.backlog,
-        keys=stores.keys,
-        sessions=stores.sessions,
-        dead_records=stores.dead_records,
-        history=stores.history,
-        audit=stores.audit,
-        webhook_secrets=stores.webhook_secrets,
-        shares=stores.shares,
-        blobs=stores.blobs,
-        mutex=stores.mutex,
-        models=stores.models,
-        workers=stores.workers,
-        orders=stores.orders,
-        routes=stores.routes,
-        demand=stores.demand,
-        fleet_status=stores.fleet_status,
-        quotas=stores.quotas,
-        usage=stores.usage,
-        budgets=stores.budgets,
-        gangs=gangs or stores.gangs,
-        data=stores.data,
-        spans=stores.spans,
-    )
 
 
 def check_open_mode(settings: GatewaySettings, host: str) -> None:

@@ -18,10 +18,11 @@ from turnout.fleet.manager_loop import FleetManager
 from turnout.fleet.model_store import ModelStore
 from turnout.fleet.video_model_rules import Runner
 from turnout.run.config import Config
+from turnout.run.open_stores import find_url_signer, open_stores
 from turnout.run.signals import on_stop
 from turnout.run.state_dir import find_webhook_secret
-from turnout.run.stores import Stores, find_url_signer, open_stores
 from turnout.store.outbound import Outbound
+from turnout.stores import Stores
 from turnout.tasks.housekeeping import Housekeeper
 from turnout.tasks.webhooks import deliver_due
 from turnout.telemetry.log import get_log

@@ -30,8 +30,8 @@ from turnout.gang.own_gpu import own_gpu_name
 from turnout.gang.rank_commands import RankCommander, obey
 from turnout.gang.rank_place import RankDuties, RankPlace
 from turnout.run.config import Config
+from turnout.run.open_stores import open_stores
 from turnout.run.signals import on_stop
-from turnout.run.stores import open_stores
 from turnout.tasks.task_rules import GangId, LoadedBytes
 from turnout.telemetry.log import get_log, name_gang
 

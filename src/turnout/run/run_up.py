@@ -21,13 +21,14 @@ from turnout.processes.log_files import keep_bounded
 from turnout.processes.process import Process
 from turnout.run.config import Config, dump
 from turnout.run.open_files import raise_open_files
+from turnout.run.open_stores import embedded_redis_dir, find_redis_url, open_stores
 from turnout.run.run_gateway import check_open_mode
 from turnout.run.run_manager import declare
 from turnout.run.signals import on_stop
 from turnout.run.state_dir import alone_on, find_webhook_secret, make_writable, write_private
-from turnout.run.stores import Stores, embedded_redis_dir, find_redis_url, open_stores
 from turnout.run.tls import server_tls
 from turnout.store.valkey import redis_url, start_valkey
+from turnout.stores import Stores
 from turnout.tasks.task_rules import TenantId
 from turnout.tenants.key_rules import CODE_S, Role, matches, mint, secret_digest, split_token
 from turnout.tenants.key_store import KeyStore

@@ -30,9 +30,9 @@ from turnout.relay import Relay
 from turnout.run.config import Config, dump
 from turnout.run.joining import Joining, check_joining, gateway_tls, order_rules, warn_of_root
 from turnout.run.open_files import raise_open_files
+from turnout.run.open_stores import open_stores
 from turnout.run.signals import on_stop
 from turnout.run.state_dir import alone_on, make_private, write_private
-from turnout.run.stores import open_stores
 from turnout.worker.advertised_url import reachable_host
 from turnout.worker.direct_access import DirectAccess
 from turnout.worker.engine_control import HttpEngine

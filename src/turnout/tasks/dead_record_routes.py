@@ -51,7 +51,7 @@ async def retry(name: str, admin: AdminDep, gateway: GatewayDep) -> DeadTaskRetr
     owner = replace(admin, tenant=source.tenant)
     headers = SubmissionHeaders(source.priority, f"dead-{name}")  # twice is once
     request = RemixRequest(prompt=source.spec.prompt, webhook_url=source.webhook_url)
-    task, _ = await gateway.submissions.remix(source, request, owner, headers)
+    task, _ = await gateway.videos.submissions.remix(source, request, owner, headers)
     await gateway.stores.dead_records.drop("task", name)
     get_log().info("dead record submitted again", name=name, task=task.id, by=admin.id)
     return DeadTaskRetried(name=name, video=task.id)

@@ -62,7 +62,7 @@ async def events(
     after: Annotated[str | None, Query(description="Like Last-Event-ID, for clients without it.")] = None,
 ) -> Response:
     start = _checked_id(last_event_id, "Last-Event-ID") or _checked_id(after, "after") or "0"
-    live = gateway.live
+    live = gateway.videos.live
     if task.ended and not await live.story(task.id, start):
         return Response(status_code=204)  # which tells an EventSource not to come back
     headers = {"X-Accel-Buffering": "no"}
@@ -95,7 +95,7 @@ async def watch_all(socket: WebSocket, gateway: GatewayDep, after: str | None = 
     except TurnoutError as err:
         return await refuse_socket(socket, err)
     await _accept(socket)
-    await _stream(socket, gateway.live.follow_tenant(caller.tenant, cursor, _writer(socket, _FRAME)))
+    await _stream(socket, gateway.videos.live.follow_tenant(caller.tenant, cursor, _writer(socket, _FRAME)))
 
 
 @router.websocket("/v1/videos/{video_id}/ws")
@@ -109,7 +109,7 @@ async def watch(socket: WebSocket, video_id: str, gateway: GatewayDep, after: st
     except TurnoutError as err:
         return await refuse_socket(socket, err)
     await _accept(socket)
-    await _stream(socket, gateway.live.follow(task, start, _writer(socket, _FRAME)))
+    await _stream(socket, gateway.videos.live.follow(task, start, _writer(socket, _FRAME)))
 
 
 async def _authenticate(socket: WebSocket, keys: KeyRing) -> Caller | None:

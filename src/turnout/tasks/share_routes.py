@@ -96,7 +96,7 @@ _Token = Annotated[str, Header(alias="X-Turnout-Share", max_length=_MAX_TOKEN_CH
 @router.get("/v1/shared", summary="What a link shows")
 async def shared(request: Request, gateway: GatewayDep, token: _Token) -> SharedVideo:
     share, task = await _opened(request, gateway, token)
-    video = video_of(task, gateway.config.tasks.retention_s)
+    video = video_of(task, gateway.videos.settings.retention_s)
     return SharedVideo(
         prompt=video.prompt, size=video.size, seconds=video.seconds, expires_at=int(share.expires_at)
     )

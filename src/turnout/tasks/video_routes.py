@@ -73,13 +73,13 @@ async def _owned(gateway: Gateway, caller: Caller, task_id: TaskId) -> Task | No
 
 async def _shown(gateway: Gateway, task: Task, base_url: str, position: int | None) -> Video:
     model = await gateway.catalog.find(task.model)
-    eta_s = gateway.estimates.eta_s(task, position, model.max_replicas if model else 1, gateway.now())
-    waiting = await gateway.wait_reasons.of(task)
+    eta_s = gateway.videos.estimates.eta_s(task, position, model.max_replicas if model else 1, gateway.now())
+    waiting = await gateway.videos.wait_reasons.of(task)
     # Whoever is not told how clients reach us takes the caller's own word for it.
-    urls = gateway.urls if gateway.urls.base else _with_base(gateway.urls, base_url)
+    urls = gateway.videos.urls if gateway.videos.urls.base else _with_base(gateway.videos.urls, base_url)
     return video_of(
         task,
-        gateway.config.tasks.retention_s,
+        gateway.videos.settings.retention_s,
         position=position,
         eta_s=eta_s,
         waiting=waiting,
@@ -149,8 +149,8 @@ async def _answer_at(gateway: Gateway, task: Task, position: int | None, request
 async def create(
     request: Request, caller: UserDep, gateway: GatewayDep, headers: SubmissionHeadersDep
 ) -> Response:
-    body = await read_video_body(request, gateway.config.gateway.max_body_bytes)
-    task, position = await gateway.submissions.create(body, caller, headers)
+    body = await read_video_body(request, gateway.settings.max_body_bytes)
+    task, position = await gateway.videos.submissions.create(body, caller, headers)
     return await _answer_at(gateway, task, position, request)
 
 
@@ -164,8 +164,8 @@ async def create(
 async def generate(
     request: Request, caller: UserDep, gateway: GatewayDep, headers: SubmissionHeadersDep
 ) -> TaskStarted:
-    body = await read_video_body(request, gateway.config.gateway.max_body_bytes)
-    task, _ = await gateway.submissions.create(body, caller, headers)
+    body = await read_video_body(request, gateway.settings.max_body_bytes)
+    task, _ = await gateway.videos.submissions.create(body, caller, headers)
     return TaskStarted(task_id=task.name or task.id)
 
 
@@ -225,7 +225,7 @@ async def remix(
 ) -> Response:
     source = await own_task(gateway, caller, video_id)
     body = await read_json(request, RemixRequest)
-    task, position = await gateway.submissions.remix(source, body, caller, headers)
+    task, position = await gateway.videos.submissions.remix(source, body, caller, headers)
     return await _answer_at(gateway, task, position, request)
 
 

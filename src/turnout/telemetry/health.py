@@ -26,7 +26,7 @@ async def health() -> HealthAnswer:
     summary="Requests can be served",
 )
 async def ready(gateway: GatewayDep) -> JSONResponse:
-    found = await gateway.readiness.parts()
+    found = await gateway.telemetry.readiness.parts()
     fine = all(state == "ok" for state in found.values())
     gangs = await _gangs(gateway) if found["redis"] == "ok" else []
     answer = Readiness(status="ready" if fine else "not_ready", parts=found, gangs=gangs)
@@ -36,7 +36,7 @@ async def ready(gateway: GatewayDep) -> JSONResponse:
 async def _gangs(gateway: Gateway) -> list[GangView]:
     try:
         async with asyncio.timeout(_DEADLINE_S):
-            found = await gateway.gangs.awake()
+            found = await gateway.workers.gangs.awake()
     except (TimeoutError, Unavailable):
         return []
     return [

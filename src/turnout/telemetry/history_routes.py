@@ -38,5 +38,5 @@ async def queues(admin: AdminDep, gateway: GatewayDep) -> QueueList:
 async def history(
     admin: AdminDep, gateway: GatewayDep, minutes: Annotated[int, Query(ge=1, le=KEPT_MINUTES)] = 60
 ) -> HistoryShown:
-    at, columns = await gateway.history.read(minutes)
+    at, columns = await gateway.telemetry.history.read(minutes)
     return HistoryShown(at=at, columns=HistoryColumns(**columns))

@@ -21,4 +21,4 @@ router = APIRouter(tags=["health"])
     summary="Figures for Prometheus",
 )
 async def metrics(gateway: GatewayDep, _: MetricsDep) -> Response:
-    return Response(await gateway.metrics.scrape(), media_type=CONTENT_TYPE_LATEST)
+    return Response(await gateway.telemetry.metrics.scrape(), media_type=CONTENT_TYPE_LATEST)

@@ -60,7 +60,7 @@ async def _worker(caller: MaybeCallerDep) -> Caller:
 
 async def _scraper(gateway: GatewayDep, caller: MaybeCallerDep) -> None:
     """Anyone, unless `metrics_auth` is set."""
-    if gateway.config.telemetry.metrics_auth and known(caller).role not in (Role.METRICS, Role.ADMIN):
+    if gateway.telemetry.metrics_auth and known(caller).role not in (Role.METRICS, Role.ADMIN):
         raise Forbidden("Only a key of the role metrics or admin may do this.", code="role_not_allowed")
 
 

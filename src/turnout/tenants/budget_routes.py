@@ -26,7 +26,7 @@ TenantPath = Annotated[
 @router.get("/v1/budgets", summary="Budgets, and how tenants stand with them")
 async def index(caller: UserDep, gateway: GatewayDep) -> BudgetList:
     stored, standings = await gateway.stores.budgets.all(), await gateway.stores.budgets.standings()
-    is_admin, configured = caller.role is Role.ADMIN, gateway.config.costs.budgets
+    is_admin, configured = caller.role is Role.ADMIN, gateway.costs.budgets
     shown = {**{TenantId(name): budget for name, budget in configured.items()}, **stored} if is_admin else {}
     own = budgets_of(configured, stored, [*standings] if is_admin else [caller.tenant])
     shown |= own if is_admin else {t: b for t, b in own.items() if t == caller.tenant}
@@ -37,7 +37,7 @@ async def index(caller: UserDep, gateway: GatewayDep) -> BudgetList:
                 budget,
                 standings.get(tenant),
                 by_admin=tenant in stored or (tenant not in configured and EVERYONE in stored),
-                currency=gateway.config.costs.currency,
+                currency=gateway.costs.currency,
             )
             for tenant, budget in sorted(shown.items())
         ]
@@ -55,16 +55,16 @@ async def put(
 ) -> BudgetShown:
     """It counts before what the configuration says, from the manager's next look on: within 10 s."""
     body = await read_json(request, BudgetRequest)
-    if not gateway.config.costs.gpu_prices:
+    if not gateway.costs.gpu_prices:
         raise InvalidRequest("Without prices (gpu_prices) nothing is ever spent.", "month", "no_prices")
     if body.webhook is not None:
-        await gateway.submissions.check_webhook(body.webhook, "webhook")
+        await gateway.videos.submissions.check_webhook(body.webhook, "webhook")
     budget = Budget(body.month, body.soft, body.hard, body.webhook)
     await audit.record(
         admin, AuditAction.BUDGET_SET, tenant, month=str(body.month), hard=str(body.hard).lower()
     )
     await gateway.stores.budgets.put(TenantId(tenant), budget)
-    return budget_of(tenant, budget, None, by_admin=True, currency=gateway.config.costs.currency)
+    return budget_of(tenant, budget, None, by_admin=True, currency=gateway.costs.currency)
 
 
 @router.delete("/v1/budgets/{tenant}", responses=documented(400, 404), summary="Remove a tenant's budget")

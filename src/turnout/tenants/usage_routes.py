@@ -44,7 +44,7 @@ async def usage(
     whose = TenantId(tenant) if tenant is not None else None if caller.role is Role.ADMIN else caller.tenant
     days = [(first + timedelta(days=n)).isoformat() for n in range((last - first).days + 1)]
     rows = await gateway.stores.usage.read(days, whose)
-    everyone, prices = whose is None, gateway.config.costs.gpu_prices
+    everyone, prices = whose is None, gateway.costs.gpu_prices
     gpu_days = await gateway.stores.usage.gpu_days(days, workers=everyone)
     charged = charges(rows, gpu_days, prices, everyone=everyone)
     total = cost_lines(charged, lambda _: "total").get("total", CostLine())
@@ -61,7 +61,7 @@ async def usage(
         start=first,
         end=last,
         data=[usage_of(charge) for charge in charged],
-        currency=gateway.config.costs.currency,
+        currency=gateway.costs.currency,
         priced=bool(prices),
         total=cost_of("total", total),
         unused_cost=round(total.bill.cost.unused, 6),

@@ -20,7 +20,7 @@ from turnout.cli.formatting import duration
 from turnout.cli.options import Common
 from turnout.errors import Misconfigured, TurnoutError, Unavailable
 from turnout.run.config import Config
-from turnout.run.stores import find_redis_url
+from turnout.run.open_stores import find_redis_url
 from turnout.store.object_store import open_blobs
 from turnout.store.server_facts import ServerFacts, read_server_facts
 from turnout.store.store_settings import AcceptAfter

@@ -9,7 +9,7 @@ from turnout.fleet.fleet_settings import KubernetesJobs
 from turnout.fleet.hosts.kubernetes.job_launcher import ClusterJobs, JobLauncher
 from turnout.fleet.hosts.kubernetes.manifest_rules import GangTemplate, JobTerms
 from turnout.fleet.manager_loop import MUTEX
-from turnout.run.stores import Stores
+from turnout.stores import Stores
 from turnout.telemetry.log import get_log
 
 _LOOK_EVERY_S = 2.0

@@ -13,8 +13,8 @@ from turnout.gang.own_gpu import own_gpu_name
 from turnout.gang.rank_place import RankDuties
 from turnout.gang.supervisor import GangSupervisor, gang_orders
 from turnout.run.config import Config
+from turnout.run.open_stores import open_stores
 from turnout.run.signals import on_stop
-from turnout.run.stores import open_stores
 
 
 async def run_gang_job(config: Config, duties: RankDuties, address: str | None) -> int:

@@ -23,7 +23,7 @@ from turnout.gang.own_gpu import own_gpu_name
 from turnout.gang.rank_place import RankDuties, RankPlace
 from turnout.gang.supervisor import GangSupervisor, gang_orders
 from turnout.run.config import Config
-from turnout.run.stores import open_stores
+from turnout.run.open_stores import open_stores
 from turnout.tasks.task_rules import GangId
 from turnout.telemetry.log import get_log, start_logging
 

@@ -35,7 +35,7 @@ from turnout.fleet.ray_rules import (
 from turnout.fleet.scaling_rules import times_since
 from turnout.fleet.video_model_rules import Model
 from turnout.run.config import Config
-from turnout.run.stores import Stores
+from turnout.stores import Stores
 from turnout.tasks.task_rules import Expired, GangId, TaskFailure
 from turnout.telemetry.log import get_log
 

@@ -20,9 +20,9 @@ from turnout.fleet.hosts.ray.relay_socket import RelaySocket
 from turnout.gateway.app import create_app
 from turnout.gateway.gateway import Gateway
 from turnout.run.config import Config
+from turnout.run.open_stores import find_url_signer, new_stores
 from turnout.run.run_gateway import gateway_on, relay_settings
 from turnout.run.run_manager import declare
-from turnout.run.stores import find_url_signer, new_stores
 from turnout.run.tls import client_tls
 from turnout.store.outbound import WORKERS, Outbound
 from turnout.tasks.task_rules import GangId
@@ -77,7 +77,7 @@ class APIEntrypoint:
         self._gateway = gateway = gateway_on(
             self._config, self._wires, self._fetcher, self._prober, relay, self._urls, gangs
         )
-        self._chat = RelaySocket(gateway.relay, relay)
+        self._chat = RelaySocket(gateway.chat.relay, relay)
         gateway.background.add("relay socket", self._chat.run)
         app = create_app(gateway)
         app.include_router(self._chat.router)
@@ -86,11 +86,11 @@ class APIEntrypoint:
     async def __del__(self) -> None:
         """Serve awaits this before it ends the replica."""
         if self._gateway is not None:
-            self._gateway.live.stop()
-            self._gateway.relay.close()
+            self._gateway.videos.live.stop()
+            self._gateway.chat.relay.close()
         with contextlib.suppress(Exception):  # the process ends next anyway
             if self._gateway is not None and self._chat is not None:
-                await self._gateway.chat_usage.flush()
+                await self._gateway.chat.usage.flush()
                 await self._chat.aclose()
             await self._fetcher.aclose()
             await self._prober.aclose()

@@ -21,8 +21,8 @@ from turnout.fleet.hosts.ray.ray_metrics import RayMetrics
 from turnout.fleet.ray_rules import QueueState
 from turnout.fleet.video_model_rules import Runner
 from turnout.run.config import Config
+from turnout.run.open_stores import open_stores
 from turnout.run.run_manager import manage
-from turnout.run.stores import open_stores
 from turnout.tasks.task_rules import GangId
 from turnout.telemetry.log import drain_log, get_log, start_logging
 

@@ -12,7 +12,7 @@ from ray.util.metrics import Gauge
 from turnout.errors import NotFound, Unavailable
 from turnout.fleet.catalog import Catalog
 from turnout.fleet.gang_list import GangList
-from turnout.run.stores import Stores
+from turnout.stores import Stores
 from turnout.tasks.task_rules import Finished, Interrupted
 from turnout.telemetry.log import get_log
 from turnout.telemetry.metrics import SharedFigures

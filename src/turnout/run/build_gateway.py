@@ -1,0 +1,228 @@
+"""Puts a gateway together from the configuration, the stores and what reaches outside."""
+
+import secrets
+import ssl
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+
+from turnout import __version__
+from turnout.background import BackgroundLoops
+from turnout.chat.chat_admission import ChatAdmission, worker_of
+from turnout.chat.chat_limits import ChatShares
+from turnout.chat.chat_metrics import ChatMetrics
+from turnout.chat.chat_usage import ChatUsage
+from turnout.chat.demand_feed import DemandFeed
+from turnout.chat.routes_feed import RoutesFeed
+from turnout.chat.switchboard import Switchboard
+from turnout.fleet.catalog import Catalog
+from turnout.fleet.gang_list import GangList
+from turnout.fleet.gang_reports import GangReports
+from turnout.gateway.gateway import ChatParts, Gateway, TelemetryParts, VideoParts, WorkerParts
+from turnout.relay import Relay, RelaySettings
+from turnout.run.config import Config
+from turnout.store.outbound import Outbound
+from turnout.stores import Stores
+from turnout.tasks.image_pool import ImagePool
+from turnout.tasks.live_events import LiveEvents
+from turnout.tasks.signed_urls import UrlPurpose, UrlSigner
+from turnout.tasks.submission import Submissions
+from turnout.tasks.time_estimates import TimeEstimates
+from turnout.tasks.wait_reasons import WaitReasons
+from turnout.tasks.waiting_notes import WaitingNotes
+from turnout.telemetry.exposition import counter
+from turnout.telemetry.history import History
+from turnout.telemetry.metrics import Metrics, RequestFigures, SharedFigures
+from turnout.telemetry.otlp import OtlpSpans
+from turnout.telemetry.readiness import ReadinessCheck
+from turnout.telemetry.request_tracer import RequestTracer
+from turnout.telemetry.service_metrics import ServiceMetrics
+from turnout.tenants.budget_checks import BudgetChecks
+from turnout.tenants.key_ring import KeyRing
+from turnout.tenants.oidc import OidcLogins
+from turnout.tenants.open_access import OpenAccess
+from turnout.tenants.revocation import Revocations
+from turnout.worker.tunnel.gateway_end import GatewayTunnels
+
+
+@dataclass(frozen=True, slots=True)
+class GatewayOutside:
+    """What differs between a process, Ray and a test. `fetcher` calls addresses that users name, `prober` those of workers.
+    `new_id` gives unique letters and digits that sort by time, `new_seed` a seed for a request without one. `urls` signs the
+    same at all gateways. `tls` is for workers that are called over TLS. `logins` verifies the tokens of an issuer, if one is
+    configured. `open_key` is the token that requests without a key count as having, in open mode. `gangs` says who tells of
+    gangs, if it is not the store. `disks` and `certificate_expiry` are for the metrics."""
+
+    fetcher: Outbound
+    prober: Outbound
+    relay: RelaySettings
+    urls: UrlSigner
+    new_id: Callable[[], str]
+    new_seed: Callable[[], int]
+    tls: ssl.SSLContext | None = None
+    logins: OidcLogins | None = None
+    open_key: str | None = None
+    gangs: GangReports | None = None
+    disks: Callable[[], Mapping[str, tuple[int, int]]] = dict
+    certificate_expiry: Callable[[], float | None] = lambda: None
+
+
+def build_gateway(config: Config, stores: Stores, outside: GatewayOutside) -> Gateway:
+    return _Builder(config, stores, outside).gateway()
+
+
+class _Builder:
+    """Makes first what several parts share, then the parts. Each adds its own loops."""
+
+    def __init__(self, config: Config, stores: Stores, outside: GatewayOutside) -> None:
+        self._config = config
+        self._stores = stores
+        self._outside = outside
+        self._name = f"gw-{secrets.token_hex(6)}"
+        self._background = BackgroundLoops()
+        open_key, origins = outside.open_key, config.gateway.allowed_origins
+        open_access = OpenAccess(open_key, origins) if open_key else None
+        self._keys = KeyRing(stores.keys, time.time, stores.data.check_data, outside.logins, open_access)
+        self._catalog = Catalog(stores.models, [model.name for model in config.served], time.monotonic)
+        self._budgets = BudgetChecks(stores.budgets, config.costs.currency, time.time)
+        self._background.add("budgets", self._budgets.run)
+        sample = config.telemetry.traces_sample
+        self._tracer = None if stores.spans is None else RequestTracer(stores.spans, sample)
+        self._figures = RequestFigures(time.time)
+        self._gang_reports = outside.gangs or stores.gangs
+
+    def gateway(self) -> Gateway:
+        stores, config = self._stores, self._config
+        gangs = GangList(self._gang_reports, stores.workers, stores.orders, time.monotonic)
+        workers = WorkerParts(
+            gangs, self._outside.prober, GatewayTunnels(), config.worker.allow_registered_commands
+        )
+        chat = self._chat(workers.tunnels)
+        revocations = Revocations(
+            self._keys, stores.workers, stores.shares, chat.routes, chat.relay, worker_of
+        )
+        self._background.add("revocations", revocations.run)
+        videos = self._videos(chat.switchboard)
+        return Gateway(
+            name=self._name,
+            settings=config.gateway,
+            stores=stores,
+            now=time.time,
+            background=self._background,
+            catalog=self._catalog,
+            keys=self._keys,
+            revocations=revocations,
+            budgets=self._budgets,
+            costs=config.costs,
+            videos=videos,
+            chat=chat,
+            workers=workers,
+            telemetry=self._telemetry(chat, videos, workers),
+        )
+
+    def _chat(self, tunnels: GatewayTunnels) -> ChatParts:
+        stores, add = self._stores, self._background.add
+        switchboard = Switchboard(time.monotonic)
+        routes = RoutesFeed(stores.routes, stores.models, stores.workers, switchboard, tunnels)
+        shares = ChatShares(stores.quotas, self._name, self._config.chat.limits, time.monotonic)
+        usage = ChatUsage(stores.usage, self._name, time.time)
+        metrics = ChatMetrics(switchboard.demand)
+        admission = ChatAdmission(
+            self._keys, shares, switchboard, routes, usage, metrics, self._budgets, self._tracer
+        )
+        settings = self._outside.relay
+        if self._tracer is not None:  # a call names the request's own span instead of the caller's
+            settings = replace(settings, forwarded=settings.forwarded - {"traceparent"})
+        demand = DemandFeed(self._name, stores.demand, switchboard, time.monotonic)
+        add("routes", routes.run)
+        add("demand", demand.run)
+        add("direct routes", admission.direct.run)
+        add("chat limits", shares.run)
+        add("chat usage", usage.run)
+        relay = Relay(admission, settings, self._outside.tls)
+        return ChatParts(switchboard, routes, shares, usage, metrics, relay)
+
+    def _videos(self, switchboard: Switchboard) -> VideoParts:
+        stores, outside, settings = self._stores, self._outside, self._config.tasks
+        estimates = TimeEstimates()
+        reasons = WaitReasons(stores.fleet_status, self._gang_reports, self._catalog, time.monotonic)
+        notes = WaitingNotes(stores.tasks, reasons)
+        live = LiveEvents(
+            stores.tasks,
+            stores.events,
+            notes,
+            lambda task, at: outside.urls.url(task, UrlPurpose.CONTENT, at),
+            (self._figures.observe, estimates.observe),
+        )
+        self._background.add("event tail", live.run)
+        self._background.add("waiting notes", partial(notes.run, live.watchers))
+        submissions = Submissions(
+            settings=settings,
+            max_body_bytes=self._config.gateway.max_body_bytes,
+            tasks=stores.tasks,
+            blobs=stores.blobs,
+            images=ImagePool(settings.max_image_pixels),
+            fetcher=outside.fetcher,
+            catalog=self._catalog,
+            refusal=switchboard.refusal,
+            budgets=self._budgets,
+            now=time.time,
+            new_id=outside.new_id,
+            new_seed=outside.new_seed,
+        )
+        return VideoParts(settings, live, estimates, reasons, submissions, outside.urls)
+
+    def _telemetry(self, chat: ChatParts, videos: VideoParts, workers: WorkerParts) -> TelemetryParts:
+        stores, figures = self._stores, self._figures
+        history = History(
+            stores.history,
+            stores.backlog,
+            stores.fleet_status,
+            stores.workers,
+            stores.orders,
+            lambda: {
+                "step_seconds": figures.videos.step_totals(),
+                "first_token_seconds": chat.metrics.first_totals(),
+            },
+            time.time,
+        )
+        self._background.add("history", history.run)
+        service = ServiceMetrics(
+            stores.data,
+            stores.mutex,
+            stores.events,
+            self._background,
+            chat.relay,
+            self._outside.relay.max_connections,
+            videos.live,
+            self._outside.disks,
+            self._outside.certificate_expiry,
+            __version__,
+        )
+        shared = SharedFigures(
+            figures.videos,
+            stores.backlog,
+            stores.dead_records,
+            workers.gangs,
+            stores.fleet_status,
+            self._catalog,
+            self._config.costs.gpu_prices,
+        )
+        texts = (chat.metrics.text, self._budgets.text, partial(_dropped_spans, stores.spans))
+        readiness = ReadinessCheck(
+            stores.data,
+            stores.blobs,
+            stores.mutex,
+            self._background,
+            chat.switchboard.knows_routes,
+            time.monotonic,
+        )
+        metrics = Metrics(figures, service, shared, texts)
+        auth = self._config.telemetry.metrics_auth
+        return TelemetryParts(figures, metrics, readiness, history, self._tracer, auth)
+
+
+def _dropped_spans(spans: OtlpSpans | None) -> str:
+    dropped = 0 if spans is None else spans.dropped
+    return counter("turnout_trace_spans_dropped_total", "Spans that no receiver took.", (), [((), dropped)])
