@@ -37,12 +37,12 @@ def measure(models: Path, started_at: float) -> Times:
     from turnout.tasks.video_rules import RequestedVideo, settle
 
     imported = time.time()
-    model = load_config({}, {}, Path(os.devnull)).config.models[0]
-    torch.set_num_threads(max(1, (os.cpu_count() or 1) // model.ranks))
-    spec = settle(RequestedVideo("a red ball", **SMALL), model.rules, ulysses=1, seed=7)
+    model = load_config({}, {}, Path(os.devnull)).config.video_models[0]
+    torch.set_num_threads(max(1, (os.cpu_count() or 1) // model.gang.ranks))
+    spec = settle(RequestedVideo("a red ball", **SMALL), model.gang.rules, ulysses=1, seed=7)
     weights = find_weights(model.weights, models)
     found = time.time()
-    engine = load(weights, Parallel(), model.device, model.dtype)
+    engine = load(weights, Parallel(), model.gang.device, model.gang_dtype)
     loaded = time.time()
     engine.begin(spec, None).advance()
     begun = time.time()

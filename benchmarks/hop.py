@@ -32,8 +32,12 @@ from benchmarks.relay_peers import free_port
 from benchmarks.service import Service, front
 from turnout.background import BackgroundLoops
 from turnout.engines.servers.engine_servers import Launch
+from turnout.fleet.machine_rules import WorkerId
+from turnout.fleet.model_rules import EngineKind, Model, ServerPart
 from turnout.fleet.publication import Publication
-from turnout.fleet.serving import EngineKind, Enrolment, ModelRoutes, ReplicaId, Route, ServedModel, WorkerId
+from turnout.fleet.replica_rules import ReplicaId
+from turnout.fleet.route_rules import ModelRoutes, Route
+from turnout.fleet.worker_rules import Enrolment
 from turnout.relay import Relay
 from turnout.run.open_stores import open_stores
 from turnout.worker.direct_access import DirectAccess
@@ -68,7 +72,7 @@ end
 class _ReadyReplica:
     """A replica whose engine is the upstream; it counts requests as a real one does."""
 
-    model = ServedModel("bench", EngineKind.COMMAND, "", command=("bench", "{port}"))
+    model = Model("bench", EngineKind.COMMAND, "", server=ServerPart(command=("bench", "{port}")))
 
     def __init__(self, name: str, port: int) -> None:
         self.id = ReplicaId(name)

@@ -11,21 +11,11 @@ from benchmarks.machine import Pressure
 from turnout.fleet.core_rules import step
 from turnout.fleet.events_and_commands import DemandSeen, Event, Tick, WorkerHeard
 from turnout.fleet.fleet_rules import Fleet
-from turnout.fleet.serving import (
-    Demand,
-    EngineKind,
-    Gpu,
-    Machine,
-    Needs,
-    Phase,
-    Replica,
-    ReplicaId,
-    ReplicaReport,
-    ServedModel,
-    Want,
-    Worker,
-    WorkerId,
-)
+from turnout.fleet.machine_rules import Gpu, Machine, WorkerId
+from turnout.fleet.model_rules import EngineKind, Model, Needs, Scaling
+from turnout.fleet.replica_rules import Phase, Replica, ReplicaId, ReplicaReport, Want
+from turnout.fleet.route_rules import Demand
+from turnout.fleet.worker_rules import Worker
 
 SIZES = ((10, 100, 5), (100, 1_000, 50), (300, 3_000, 150), (1_000, 10_000, 500), (3_000, 30_000, 1_500))
 ROUNDS = 7
@@ -87,8 +77,12 @@ async def measure() -> Table:
 def make_fleet(workers: int, replicas: int, models: int, gpu_gb: int) -> Fleet:
     """Every model has replicas that are used; as many models again have none."""
     served = {
-        f"m{n}": ServedModel(
-            f"m{n}", EngineKind.VLLM, f"org/m{n}", Needs(1, 20 * _GB, _GB), max_replicas=replicas
+        f"m{n}": Model(
+            f"m{n}",
+            EngineKind.VLLM,
+            f"org/m{n}",
+            Needs(1, 20 * _GB, _GB),
+            scaling=Scaling(max_replicas=replicas),
         )
         for n in range(2 * models)
     }

@@ -25,19 +25,11 @@ from benchmarks.relay_peers import Command, free_port
 from benchmarks.service import Service, front
 from benchmarks.sockets import Socket
 from turnout.chat.chat_figures import ModelFigures
+from turnout.fleet.machine_rules import Gpu, Machine, WorkerId
+from turnout.fleet.model_rules import EngineKind, Model
 from turnout.fleet.model_store import ModelStore
-from turnout.fleet.serving import (
-    EngineKind,
-    Enrolment,
-    Gpu,
-    Machine,
-    Phase,
-    ReplicaId,
-    ReplicaReport,
-    ServedModel,
-    StoredHeartbeat,
-    WorkerId,
-)
+from turnout.fleet.replica_rules import Phase, ReplicaId, ReplicaReport
+from turnout.fleet.worker_rules import Enrolment, StoredHeartbeat
 from turnout.fleet.worker_store import WorkerStore
 from turnout.run.open_stores import embedded_redis_dir
 from turnout.store.connection import RedisConnection
@@ -283,7 +275,7 @@ async def _fill(service: Service) -> None:
     try:
         models, workers = ModelStore(link), WorkerStore(link)
         for number in range(MODELS):
-            await models.put(ServedModel(f"model-{number:04d}", EngineKind.LLAMACPP, "w.gguf"))
+            await models.put(Model(f"model-{number:04d}", EngineKind.LLAMACPP, "w.gguf"))
         gpus = tuple(Gpu(n, 80 << 30, 20 << 30, "NVIDIA H200", 0.9, 650.0, 70.0, 0, 0) for n in range(GPUS))
         machine = Machine(gpus, 1 << 40, 1 << 39, 64, disk_bytes=1 << 42, free_disk_bytes=1 << 41)
         for number in range(WORKERS):

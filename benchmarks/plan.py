@@ -7,7 +7,7 @@ from pathlib import Path
 
 from benchmarks.figures import Table, say
 from benchmarks.machine import Pressure
-from turnout.fleet.serving import EngineKind, Needs, ServedModel
+from turnout.fleet.model_rules import EngineKind, Model, Needs, Scaling
 from turnout.plan.modes import PlanMode, Setup, elastic
 from turnout.plan.scenario import MachineKind, PlannedModel, Scenario, Timing, TrafficPart
 from turnout.plan.simulation import simulate
@@ -67,9 +67,16 @@ async def measure() -> Table:
 
 
 def make_scenario(requests: int, workers: int, models: int, days: float) -> Scenario:
-    slow = ServedModel("", EngineKind.VLLM, "w", Needs(1, 0, _GB), max_replicas=workers, concurrency=1)
-    chat = ServedModel(
-        "", EngineKind.VLLM, "w", Needs(1, 60 * _GB, _GB), max_replicas=workers, concurrency=16
+    slow = Model(
+        "", EngineKind.VLLM, "w", Needs(1, 0, _GB), scaling=Scaling(max_replicas=workers), concurrency=1
+    )
+    chat = Model(
+        "",
+        EngineKind.VLLM,
+        "w",
+        Needs(1, 60 * _GB, _GB),
+        scaling=Scaling(max_replicas=workers),
+        concurrency=16,
     )
     planned: dict[str, PlannedModel] = {}
     for n in range(models):

@@ -25,8 +25,7 @@ from tests.service import Service, running_service
 from benchmarks.figures import Table, percentile, say
 from benchmarks.machine import Pressure
 from turnout.fleet.family_rules import FAMILIES
-from turnout.fleet.serving import EngineKind, Needs, ServedModel
-from turnout.fleet.video_model_rules import VideoPart
+from turnout.fleet.model_rules import EngineKind, Model, Needs, Scaling, VideoPart
 from turnout.plan.cloud import Pool
 from turnout.plan.modes import PlanMode, Setup
 from turnout.plan.outcome import Outcome
@@ -164,18 +163,23 @@ def _simulated(record: Record, late_s: float, faults: Faults) -> Outcome:
         )
     rules = FAMILIES["wan-tiny-t2v"]
     served = {
-        VIDEO: ServedModel(
+        VIDEO: Model(
             VIDEO,
-            EngineKind.WAN,
+            EngineKind.VIDEO,
             "",
             Needs(0, 0, 2**30),
-            idle_s=IDLE_S,
-            concurrency=1,
             video=VideoPart(rules),
+            scaling=Scaling(idle_s=IDLE_S),
+            concurrency=1,
         ),
         **{
-            name: ServedModel(
-                name, EngineKind.COMMAND, "", Needs(0, 0, int(0.45 * _MEMORY)), idle_s=IDLE_S, concurrency=4
+            name: Model(
+                name,
+                EngineKind.COMMAND,
+                "",
+                Needs(0, 0, int(0.45 * _MEMORY)),
+                scaling=Scaling(idle_s=IDLE_S),
+                concurrency=4,
             )
             for name in CHATS
         },

@@ -29,8 +29,11 @@ from benchmarks.machine import Pressure, cpu_s
 from benchmarks.relay_parts import EVENTS, PATH, asked
 from benchmarks.relay_peers import PEERS, Command, free_port, haproxy, install, nginx
 from benchmarks.service import Service, front, of_checkout
+from turnout.fleet.machine_rules import WorkerId
 from turnout.fleet.publication import Publication
-from turnout.fleet.serving import Enrolment, ModelRoutes, ReplicaId, Route, WorkerId
+from turnout.fleet.replica_rules import ReplicaId
+from turnout.fleet.route_rules import ModelRoutes, Route
+from turnout.fleet.worker_rules import Enrolment
 from turnout.run.open_stores import open_stores
 
 _CONNECTIONS = (1, 32, 128)

@@ -21,8 +21,11 @@ from PIL import Image
 from tests.conftest import Stores, wait_until
 from tests.relay.kit import Handler, Replica
 from turnout.chat.quota_rules import TenantShare
+from turnout.fleet.machine_rules import WorkerId
 from turnout.fleet.publication import Publication
-from turnout.fleet.serving import Enrolment, ModelRoutes, ReplicaId, Route, WorkerId
+from turnout.fleet.replica_rules import ReplicaId
+from turnout.fleet.route_rules import ModelRoutes, Route
+from turnout.fleet.worker_rules import Enrolment
 from turnout.gateway import gateway as gateway_module
 from turnout.gateway.app import create_app
 from turnout.relay import RelaySettings
@@ -179,7 +182,7 @@ async def running(stores: Stores, tmp_path: Path, **changes: Any) -> AsyncIterat
     fetcher = Outbound(config.outbound.allow_private_urls)
     prober = Outbound(True, reach=WORKERS)
     inside = gateway_on(stores, config, fetcher, prober)
-    for model in config.served:
+    for model in config.models:
         await inside.stores.models.put(model)
     app = create_app(inside)
     transport = httpx.ASGITransport(app, raise_app_exceptions=False)

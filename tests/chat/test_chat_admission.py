@@ -8,7 +8,7 @@ from tests.conftest import Stores, wait_until
 from tests.gateways import chatting
 from tests.relay.kit import Call
 
-from turnout.fleet.serving import Demand
+from turnout.fleet.route_rules import Demand
 
 BUSY = b"503 Service Unavailable"
 

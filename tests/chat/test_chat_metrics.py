@@ -8,8 +8,9 @@ from tests.gateways import chatting
 from tests.relay.kit import Call
 from tests.tenants.test_usage_routes import streamed
 
+from turnout.fleet.machine_rules import Machine, WorkerId
 from turnout.fleet.publication import Publication
-from turnout.fleet.serving import Enrolment, Machine, StoredHeartbeat, WorkerId
+from turnout.fleet.worker_rules import Enrolment, StoredHeartbeat
 from turnout.telemetry.histogram import Histogram
 
 

@@ -20,17 +20,11 @@ from tests.worker.conftest import MODEL, Bench
 
 from turnout.chat.chat_admission import ChatAdmission
 from turnout.chat.direct import DirectRoute, DirectSession
+from turnout.fleet.machine_rules import WorkerId
 from turnout.fleet.publication import Publication
-from turnout.fleet.serving import (
-    Enrolment,
-    ModelRoutes,
-    Phase,
-    ReplicaId,
-    ReplicaOrder,
-    Route,
-    Want,
-    WorkerId,
-)
+from turnout.fleet.replica_rules import Phase, ReplicaId, ReplicaOrder, Want
+from turnout.fleet.route_rules import ModelRoutes, Route
+from turnout.fleet.worker_rules import Enrolment
 from turnout.relay import Relay, RelayRequest, UpstreamCall
 from turnout.worker.direct_access import DirectAccess
 from turnout.worker.direct_messages import DirectEngine

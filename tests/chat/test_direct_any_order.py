@@ -12,7 +12,8 @@ from turnout.chat import direct
 from turnout.chat.direct import DirectRoute, DirectSession
 from turnout.engines.servers.engine_servers import Launch
 from turnout.errors import NotFound
-from turnout.fleet.serving import EngineKind, ReplicaId, ServedModel
+from turnout.fleet.model_rules import EngineKind, Model, ServerPart
+from turnout.fleet.replica_rules import ReplicaId
 from turnout.worker.direct_access import DirectAccess
 from turnout.worker.replica_owner import InFlight, ReplicaOwner
 from turnout.worker.replica_set import ReplicaSet
@@ -25,7 +26,7 @@ class CountedReplica:
     """A replica without an engine, in a set of its own: it counts, and says whether it takes requests."""
 
     id = R1
-    model = ServedModel("m", EngineKind.COMMAND, "", command=("x", "{port}"))
+    model = Model("m", EngineKind.COMMAND, "", server=ServerPart(command=("x", "{port}")))
 
     def __init__(self) -> None:
         self.takes = True

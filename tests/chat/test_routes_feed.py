@@ -14,13 +14,12 @@ from turnout.chat.switchboard import Switchboard
 from turnout.errors import InvalidRequest, NotFound
 from turnout.fleet.family_rules import FAMILIES
 from turnout.fleet.fleet_rules import Rules
-from turnout.fleet.serving import EngineKind, ServedModel, VideoPart
-from turnout.fleet.video_model_rules import Runner
+from turnout.fleet.model_rules import EngineKind, Model, Runner, VideoPart
 from turnout.run.run_manager import fleet_manager
 from turnout.tasks.task_rules import TenantId
 from turnout.worker.tunnel.gateway_end import GatewayTunnels
 
-VIDEO = ServedModel("wan", EngineKind.WAN, "w", concurrency=1, video=VideoPart(FAMILIES["wan-tiny-t2v"]))
+VIDEO = Model("wan", EngineKind.VIDEO, "w", video=VideoPart(FAMILIES["wan-tiny-t2v"]), concurrency=1)
 
 
 @asynccontextmanager

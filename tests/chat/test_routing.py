@@ -6,7 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from turnout.chat.routing_rules import affinity_of, choose
-from turnout.fleet.serving import ReplicaId, Route, WorkerId
+from turnout.fleet.machine_rules import WorkerId
+from turnout.fleet.replica_rules import ReplicaId
+from turnout.fleet.route_rules import Route
 
 
 def route(name: str, **flags: bool) -> Route:

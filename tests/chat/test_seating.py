@@ -7,7 +7,9 @@ from hypothesis import strategies as st
 
 from turnout.chat.routing_rules import choose
 from turnout.chat.seat_rules import SeatQueue, Waiter, next_seat, refusal_of
-from turnout.fleet.serving import ModelRoutes, ReplicaId, Route, WorkerId
+from turnout.fleet.machine_rules import WorkerId
+from turnout.fleet.replica_rules import ReplicaId
+from turnout.fleet.route_rules import ModelRoutes, Route
 from turnout.tasks.task_rules import TenantId
 
 NOBODY = frozenset[ReplicaId]()

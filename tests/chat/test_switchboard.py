@@ -13,7 +13,9 @@ from hypothesis import strategies as st
 from turnout.chat.routing_rules import choose
 from turnout.chat.switchboard import Seat, Switchboard
 from turnout.errors import InvalidRequest, Limited, NotFound, Unavailable
-from turnout.fleet.serving import Demand, ModelRoutes, ReplicaId, Route, WorkerId
+from turnout.fleet.machine_rules import WorkerId
+from turnout.fleet.replica_rules import ReplicaId
+from turnout.fleet.route_rules import Demand, ModelRoutes, Route
 from turnout.tasks.task_rules import TenantId
 
 ACME, BOLT = TenantId("acme"), TenantId("bolt")

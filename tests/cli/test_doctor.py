@@ -17,7 +17,8 @@ from turnout.cli.doctor import machine_checks, model_checks, service_checks
 from turnout.cli.doctor_command import foresee
 from turnout.cli.options import Common
 from turnout.errors import Unavailable
-from turnout.fleet.serving import EngineKind, Gpu, Needs, ServedModel
+from turnout.fleet.machine_rules import Gpu
+from turnout.fleet.model_rules import EngineKind, Model, Needs, ServerPart
 from turnout.fleet.status_rules import ModelState, ModelStatus, StatusCause, describe
 from turnout.run.config import Config, load
 from turnout.store.server_facts import read_server_facts
@@ -136,7 +137,7 @@ def test_a_model_for_gpus_makes_a_missing_gpu_wrong(bare_cli: Cli) -> None:
     config = Common().load().config
     none = GpuFinding(reason="no GPU and no NVIDIA driver here")
     assert machine_checks.check_gpus(config, none).ok is None
-    needy = replace(config, served=(ServedModel("m", EngineKind.VLLM, "w", Needs(gpus=1)),))
+    needy = replace(config, models=(Model("m", EngineKind.VLLM, "w", Needs(gpus=1)),))
     finding = machine_checks.check_gpus(needy, none)
     assert finding.ok is False and finding.todo == "needed by m"
 
@@ -172,11 +173,11 @@ def test_a_library_that_breaks_on_import_is_wrong_not_fatal() -> None:
 
 
 def test_engines_are_looked_for_with_their_weights(tmp_path: Path) -> None:
-    def served(engine: EngineKind, weights: str, **more: Any) -> ServedModel:
-        return ServedModel("m", engine, weights, **more)
+    def served(engine: EngineKind, weights: str, **server: Any) -> Model:
+        return Model("m", engine, weights, server=ServerPart(**server))
 
-    def check(*models: ServedModel) -> list[bool | None]:
-        return [finding.ok for finding in model_checks.check_engines(Config().with_settings(served=models))]
+    def check(*models: Model) -> list[bool | None]:
+        return [finding.ok for finding in model_checks.check_engines(Config().with_settings(models=models))]
 
     assert check(served(EngineKind.LLAMACPP, "builtin:smollm2")) == [True]
     assert check(served(EngineKind.LLAMACPP, "builtin:nothing")) == [False]

@@ -13,7 +13,7 @@ from tests.engines.fake_hub import fake_hub
 from turnout.cli.doctor.model_checks import check_video_models
 from turnout.engines.wan.builtin import present_weights
 from turnout.fleet.declared_models import read_model
-from turnout.fleet.serving import Gpu
+from turnout.fleet.machine_rules import Gpu
 from turnout.run.config import Config
 from turnout.worker.gpus import GpuFinding
 
@@ -64,7 +64,7 @@ def examined(
     found: GpuFinding, weights: str, state_dir: Path, **declared: Any
 ) -> tuple[bool | None, str, str]:
     model = read_model({"alias": "m", "engine": "wan", "model_name": weights, **declared})
-    (finding,) = check_video_models(replace(Config(), served=(model,), state_dir=state_dir), found)
+    (finding,) = check_video_models(replace(Config(), models=(model,), state_dir=state_dir), found)
     return finding.ok, finding.detail, finding.todo
 
 

@@ -11,7 +11,8 @@ import psutil
 from tests.conftest import wait_until
 
 from turnout.engines.servers.engine_servers import Programs, plan_launch
-from turnout.fleet.serving import Phase, ReplicaId, ServedModel, Want
+from turnout.fleet.model_rules import Model
+from turnout.fleet.replica_rules import Phase, ReplicaId, Want
 from turnout.processes.commands import LocalCommands
 from turnout.worker.engine_control import HttpEngine
 from turnout.worker.engine_ports import EnginePorts
@@ -38,7 +39,7 @@ class Running:
 
 @asynccontextmanager
 async def running(
-    model: ServedModel,
+    model: Model,
     state_dir: Path,
     programs: Programs = Programs(),  # noqa: B008
     want: Want = Want.READY,

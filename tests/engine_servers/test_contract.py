@@ -22,7 +22,8 @@ from tests.otlp_receiver import running_receiver
 
 from turnout.engines.servers import vllm
 from turnout.engines.servers.engine_servers import KEYED, Program, Programs
-from turnout.fleet.serving import EngineKind, Phase, ServedModel, Want
+from turnout.fleet.model_rules import EngineKind, Model, Scaling, ServerPart
+from turnout.fleet.replica_rules import Phase, Want
 from turnout.relay.error_responses import engine_error
 from turnout.relay.token_usage import read_usage
 from turnout.worker import zygote
@@ -33,46 +34,47 @@ _VLLM_PYTHON = os.environ.get("TURNOUT_TEST_VLLM_PYTHON", "")
 
 @dataclass(frozen=True)
 class Case:
-    model: ServedModel
+    model: Model
     programs: Programs = field(default_factory=Programs)
     zygote: tuple[str, ...] = ()  # the Python and the imports of the zygote that forks it
 
 
 LLAMACPP = Case(
-    ServedModel(
+    Model(
         "smollm2",
         EngineKind.LLAMACPP,
         "builtin:smollm2",
-        max_model_len=512,
+        scaling=Scaling(load_timeout_s=60),
+        server=ServerPart(max_model_len=512),
         concurrency=2,
-        load_timeout_s=60,
     )
 )
 COMMAND = Case(
-    ServedModel(
+    Model(
         "own",
         EngineKind.COMMAND,
         "builtin:smollm2",
-        load_timeout_s=60,
-        command=(
-            Programs().llamacpp.argv[0],
-            "-m",
-            "turnout.engines.servers.llamacpp",
-            "--weights={weights}",
-            "--alias={name}",
-            "--port={port}",
-            "--context=512",
+        scaling=Scaling(load_timeout_s=60),
+        server=ServerPart(
+            command=(
+                Programs().llamacpp.argv[0],
+                "-m",
+                "turnout.engines.servers.llamacpp",
+                "--weights={weights}",
+                "--alias={name}",
+                "--port={port}",
+                "--context=512",
+            )
         ),
     )
 )
 VLLM = Case(
-    ServedModel(
+    Model(
         "tiny",
         EngineKind.VLLM,
         "made by the fixture",
-        max_model_len=256,
-        load_timeout_s=280,
-        arguments=("--enforce-eager",),
+        scaling=Scaling(load_timeout_s=280),
+        server=ServerPart(max_model_len=256, arguments=("--enforce-eager",)),
     ),
     Programs(
         vllm=Program(
@@ -139,7 +141,7 @@ def engine_family() -> list[psutil.Process]:
 @pytest.mark.parametrize("case", CASES, indirect=True)
 async def test_starts_answers_streams_and_leaves_no_process(case: Case, state_dir: Path) -> None:
     async with running(case.model, state_dir, case.programs) as run:
-        await run.wait_phase(Phase.READY, Phase.FAILED, timeout_s=case.model.load_timeout_s)
+        await run.wait_phase(Phase.READY, Phase.FAILED, timeout_s=case.model.scaling.load_timeout_s)
         report = run.replica.report()
         assert report.phase is Phase.READY, f"{report.detail}\n{run.replica.log_tail()}"
         family = engine_family()
@@ -171,7 +173,7 @@ async def test_starts_answers_streams_and_leaves_no_process(case: Case, state_di
 @pytest.mark.parametrize("case", CASES, indirect=True)
 async def test_listens_on_loopback_only(case: Case, state_dir: Path) -> None:
     async with running(case.model, state_dir, case.programs) as run:
-        await run.wait_phase(Phase.READY, Phase.FAILED, timeout_s=case.model.load_timeout_s)
+        await run.wait_phase(Phase.READY, Phase.FAILED, timeout_s=case.model.scaling.load_timeout_s)
         assert run.replica.phase is Phase.READY, run.replica.log_tail()
         family = engine_family()
         doors = {
@@ -187,7 +189,7 @@ async def test_listens_on_loopback_only(case: Case, state_dir: Path) -> None:
 async def test_missing_weights_are_told_in_words(case: Case, state_dir: Path) -> None:
     model = replace(case.model, weights="/nowhere/to-be-found.gguf")
     async with running(model, state_dir, case.programs) as run:
-        await run.wait_phase(Phase.FAILED, timeout_s=case.model.load_timeout_s)
+        await run.wait_phase(Phase.FAILED, timeout_s=case.model.scaling.load_timeout_s)
         assert "weights" in run.replica.report().detail, run.replica.log_tail()
         assert "to-be-found" in run.replica.report().detail
         assert "to-be-found" in run.replica.log_tail()
@@ -199,7 +201,7 @@ async def test_missing_weights_are_told_in_words(case: Case, state_dir: Path) ->
 async def test_with_a_key_it_serves_nobody_without_it(case: Case, state_dir: Path) -> None:
     key = "s3cret-of-this-start"
     async with running(case.model, state_dir, case.programs, key=key) as run:
-        await run.wait_phase(Phase.READY, Phase.FAILED, timeout_s=case.model.load_timeout_s)
+        await run.wait_phase(Phase.READY, Phase.FAILED, timeout_s=case.model.scaling.load_timeout_s)
         report = run.replica.report()
         assert report.phase is Phase.READY, f"{report.detail}\n{run.replica.log_tail()}"
         assert report.address
@@ -233,7 +235,7 @@ if _VLLM_PYTHON:
         with running_receiver() as receiver:
             program = traced(case.programs.vllm, receiver.endpoint, {})
             async with running(case.model, state_dir, replace(case.programs, vllm=program)) as run:
-                await run.wait_phase(Phase.READY, Phase.FAILED, timeout_s=case.model.load_timeout_s)
+                await run.wait_phase(Phase.READY, Phase.FAILED, timeout_s=case.model.scaling.load_timeout_s)
                 report = run.replica.report()
                 assert report.phase is Phase.READY, f"{report.detail}\n{run.replica.log_tail()}"
                 body = {"model": case.model.name, "messages": PROMPT, "max_tokens": 2}
@@ -277,7 +279,13 @@ async def test_llama_cpp_refuses_tools_that_its_template_does_not_know(state_dir
 
 
 async def test_the_model_that_comes_along_makes_embeddings_when_asked_to(state_dir: Path) -> None:
-    model = replace(LLAMACPP.model, arguments=("--embedding", "--pooling=mean"))
+    model = replace(
+        LLAMACPP.model,
+        server=replace(
+            LLAMACPP.model.server,
+            arguments=("--embedding", "--pooling=mean"),
+        ),
+    )
     async with running(model, state_dir) as run:
         await run.wait_phase(Phase.READY, Phase.FAILED)
         async with httpx.AsyncClient(base_url=f"http://{run.replica.report().address}", timeout=60) as engine:
@@ -287,7 +295,16 @@ async def test_the_model_that_comes_along_makes_embeddings_when_asked_to(state_d
 
 
 async def test_an_answer_of_llama_cpp_that_names_no_limit_ends_by_the_model_s(state_dir: Path) -> None:
-    async with running(replace(LLAMACPP.model, arguments=("--predict=8",)), state_dir) as run:
+    async with running(
+        replace(
+            LLAMACPP.model,
+            server=replace(
+                LLAMACPP.model.server,
+                arguments=("--predict=8",),
+            ),
+        ),
+        state_dir,
+    ) as run:
         await run.wait_phase(Phase.READY, Phase.FAILED)
         async with httpx.AsyncClient(base_url=f"http://{run.replica.report().address}", timeout=60) as engine:
             story = [{"role": "user", "content": "Tell me a long story about a fox."}]

@@ -14,11 +14,12 @@ from turnout.engines.servers.engine_servers import (
 )
 from turnout.engines.servers.llamacpp import builtin_weights, find_weights
 from turnout.errors import InvalidRequest
-from turnout.fleet.serving import EngineKind, Gpu, Needs, ServedModel
+from turnout.fleet.machine_rules import Gpu
+from turnout.fleet.model_rules import EngineKind, Model, Needs, ServerPart
 from turnout.worker.vllm_programs import traced
 
 GIB = 2**30
-VLLM = ServedModel("chat", EngineKind.VLLM, "acme/small")
+VLLM = Model("chat", EngineKind.VLLM, "acme/small")
 GPUS = (Gpu(2, 80 * GIB, 80 * GIB), Gpu(5, 80 * GIB, 80 * GIB))
 
 ALLOWED = [
@@ -94,16 +95,16 @@ def test_arguments_that_read_files_run_code_or_open_doors_are_refused(
         replace(VLLM, weights=""),
         replace(VLLM, weights="a\nb"),
         replace(VLLM, dtype="--trust-remote-code"),
-        replace(VLLM, quantization=""),
+        replace(VLLM, server=replace(VLLM.server, quantization="")),
         replace(VLLM, name="-x"),
-        replace(VLLM, command=("sh", "{port}")),
-        ServedModel("own", EngineKind.COMMAND, ""),
-        ServedModel("own", EngineKind.COMMAND, "", command=("serve", "--port", "80")),
-        ServedModel("own", EngineKind.COMMAND, "-x", command=("serve", "{port}", "{weights}")),
-        ServedModel("film", EngineKind.WAN, "builtin:wan"),
+        replace(VLLM, server=replace(VLLM.server, command=("sh", "{port}"))),
+        Model("own", EngineKind.COMMAND, ""),
+        Model("own", EngineKind.COMMAND, "", server=ServerPart(command=("serve", "--port", "80"))),
+        Model("own", EngineKind.COMMAND, "-x", server=ServerPart(command=("serve", "{port}", "{weights}"))),
+        Model("film", EngineKind.VIDEO, "builtin:wan"),
     ],
 )
-def test_a_model_that_cannot_be_started_safely_is_not_planned(model: ServedModel) -> None:
+def test_a_model_that_cannot_be_started_safely_is_not_planned(model: Model) -> None:
     with pytest.raises(InvalidRequest):
         plan_launch(model, (), 20_000, Programs())
 
@@ -111,13 +112,16 @@ def test_a_model_that_cannot_be_started_safely_is_not_planned(model: ServedModel
 def test_vllm_is_started_as_registered() -> None:
     model = replace(
         VLLM,
-        sleep=True,
-        max_model_len=4096,
-        gpu_memory_utilization=0.5,
-        tensor_parallel_size=2,
         dtype="bfloat16",
-        quantization="fp8",
-        arguments=("--enforce-eager",),
+        scaling=replace(VLLM.scaling, sleep=True),
+        server=replace(
+            VLLM.server,
+            max_model_len=4096,
+            gpu_memory_utilization=0.5,
+            tensor_parallel_size=2,
+            quantization="fp8",
+            arguments=("--enforce-eager",),
+        ),
     )
     launch = plan_launch(model, GPUS, 20_001, Programs())
     assert launch.argv[:3] == ("vllm", "serve", "acme/small")
@@ -166,7 +170,7 @@ def test_vllm_takes_no_more_of_a_gpu_than_was_promised() -> None:
 
 
 def test_an_engine_sees_only_its_own_gpus() -> None:
-    model = ServedModel("s", EngineKind.LLAMACPP, "builtin:smollm2")
+    model = Model("s", EngineKind.LLAMACPP, "builtin:smollm2")
     cpu, gpu = plan_launch(model, (), 1, Programs()), plan_launch(model, GPUS[:1], 1, Programs())
     assert (cpu.environ["CUDA_VISIBLE_DEVICES"], gpu.environ["CUDA_VISIBLE_DEVICES"]) == ("", "2")
     assert "--gpu-layers=0" in cpu.argv
@@ -175,18 +179,20 @@ def test_an_engine_sees_only_its_own_gpus() -> None:
 
 @pytest.mark.parametrize(("cpus", "threads"), [(1, 1), (2, 1), (64, 32)])
 def test_llamacpp_leaves_processors_to_others(cpus: int, threads: int) -> None:
-    model = ServedModel("s", EngineKind.LLAMACPP, "builtin:smollm2")
+    model = Model("s", EngineKind.LLAMACPP, "builtin:smollm2")
     assert f"--threads={threads}" in plan_launch(model, (), 1, Programs(cpus=cpus)).argv
-    own = plan_launch(replace(model, arguments=("--threads", "3")), (), 1, Programs(cpus=cpus))
+    own = plan_launch(
+        replace(model, server=replace(model.server, arguments=("--threads", "3"))), (), 1, Programs(cpus=cpus)
+    )
     assert [word for word in own.argv if word.startswith("--threads=")] == []
 
 
 def test_a_command_is_filled_in_word_by_word() -> None:
-    model = ServedModel(
+    model = Model(
         "own",
         EngineKind.COMMAND,
         "a b; {port}",
-        command=("serve", "--at={host}:{port}", "{weights}", "{x}", "{{"),
+        server=ServerPart(command=("serve", "--at={host}:{port}", "{weights}", "{x}", "{{")),
     )
     assert plan_launch(model, (), 7, Programs()).argv == (
         "serve",
@@ -222,4 +228,4 @@ def test_control_paths_are_never_relayed(engine: EngineKind) -> None:
 
 def test_served_models_are_checked_as_a_whole() -> None:
     check_served(VLLM)
-    check_served(ServedModel("own", EngineKind.COMMAND, "", command=("serve", "{port}")))
+    check_served(Model("own", EngineKind.COMMAND, "", server=ServerPart(command=("serve", "{port}"))))

@@ -41,7 +41,7 @@ from turnout.engines.wan.transformer import (
     read_transformer_shape,
     weight_map,
 )
-from turnout.fleet.video_model_rules import Dtype
+from turnout.fleet.model_rules import Dtype
 from turnout.tasks.video_rules import VideoSpec
 
 SPEC = VideoSpec("a red fox", "blurry", 96, 64, 9, 16, 6, (3.0, 4.0), 5.0, 7)

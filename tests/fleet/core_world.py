@@ -3,7 +3,8 @@
 import itertools
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from typing import Any
 
 from turnout.fleet.core_rules import step
 from turnout.fleet.events_and_commands import (
@@ -17,26 +18,14 @@ from turnout.fleet.events_and_commands import (
     WorkerHeard,
 )
 from turnout.fleet.fleet_rules import Fleet, Rules
+from turnout.fleet.machine_rules import Gpu, Machine, WorkerId
+from turnout.fleet.model_rules import ENGINE_SERVERS, EngineKind, Model, Needs, Scaling
 from turnout.fleet.placement_rules import gpu_share
-from turnout.fleet.serving import (
-    ENGINE_SERVERS,
-    Demand,
-    EngineKind,
-    Gpu,
-    Machine,
-    ModelRoutes,
-    Needs,
-    Phase,
-    Replica,
-    ReplicaId,
-    ReplicaReport,
-    ServedModel,
-    Standing,
-    Want,
-    WorkerId,
-)
+from turnout.fleet.replica_rules import Phase, Replica, ReplicaId, ReplicaReport, Want
+from turnout.fleet.route_rules import Demand, ModelRoutes
 from turnout.fleet.status_rules import describe
 from turnout.fleet.view_rules import orders_of, routes_of, statuses
+from turnout.fleet.worker_rules import Standing
 
 GB = 10**9
 
@@ -52,9 +41,9 @@ def routes(fleet: Fleet) -> Mapping[str, ModelRoutes]:
 RULES = Rules(min_resident_s=10.0)
 
 
-def model(name: str, gpus: int = 1, gb: int = 40, **more: object) -> ServedModel:
+def model(name: str, gpus: int = 1, gb: int = 40, concurrency: int = 64, **scaling: Any) -> Model:
     needs = Needs(gpus, gb * GB if gpus else 0, GB, GB if gpus else 0)
-    return replace(ServedModel(name, EngineKind.VLLM, f"org/{name}", needs), **more)
+    return Model(name, EngineKind.VLLM, f"org/{name}", needs, Scaling(**scaling), concurrency=concurrency)
 
 
 @dataclass
@@ -111,7 +100,7 @@ class Box:
 
 
 class World:
-    def __init__(self, *boxes: Box, models: Sequence[ServedModel] = (), rules: Rules = RULES) -> None:
+    def __init__(self, *boxes: Box, models: Sequence[Model] = (), rules: Rules = RULES) -> None:
         self.now = 1000.0
         self.boxes = {box.id: box for box in boxes}
         self.fleet = Fleet(models={m.name: m for m in models}, rules=rules)
@@ -149,7 +138,7 @@ class World:
                         "started before memory was free"
                     )
                     count = sum(r.model == name for r in fleet.replicas.values())
-                    assert count <= fleet.models[name].max_replicas
+                    assert count <= fleet.models[name].scaling.max_replicas
                 case SetWant(replica, Want.GONE, _):
                     assert known[replica].busy == 0, "a busy replica was stopped"
                 case SetWant(replica, Want.READY, _) if before.replicas[replica].asleep:

@@ -19,19 +19,13 @@ from turnout.fleet.events_and_commands import (
     WorkerDraining,
 )
 from turnout.fleet.fleet_rules import rebased
+from turnout.fleet.machine_rules import WorkerId
+from turnout.fleet.model_rules import EngineKind, Model, Needs, ServerPart
 from turnout.fleet.placement_rules import room_now
-from turnout.fleet.serving import (
-    Demand,
-    EngineKind,
-    Needs,
-    Phase,
-    ReplicaReport,
-    ServedModel,
-    Standing,
-    Want,
-    WorkerId,
-)
+from turnout.fleet.replica_rules import Phase, ReplicaReport, Want
+from turnout.fleet.route_rules import Demand
 from turnout.fleet.view_rules import orders_of, statuses
+from turnout.fleet.worker_rules import Standing
 
 W1, W2, W3 = WorkerId("w1"), WorkerId("w2"), WorkerId("w3")
 
@@ -431,13 +425,13 @@ def test_a_removed_model_leaves_and_a_changed_one_is_replaced() -> None:
     world = World(Box(W1, gpus=2), models=[model("a", min_replicas=1), model("b", min_replicas=1)])
     world.ticks(6)
     old = world.ready("b")[0]
-    world.feed(ModelRemoved("a"), ModelSet(model("b", min_replicas=1, dtype="half")))
+    world.feed(ModelRemoved("a"), ModelSet(replace(model("b", min_replicas=1), dtype="half")))
     assert orders_of(world.fleet, [W1])[W1][0].model.dtype is None
     world.ticks(10)
     assert not world.of("a")
     [new] = world.ready("b")
     assert new.id != old.id and new.spec.dtype == "half"
-    world.feed(ModelSet(model("b", min_replicas=1, dtype="half", idle_s=7.0)))
+    world.feed(ModelSet(replace(model("b", min_replicas=1, idle_s=7.0), dtype="half")))
     assert world.ready("b") == [new]
 
 
@@ -455,7 +449,7 @@ def test_replicas_without_gpus_share_memory() -> None:
 
 def test_a_share_of_a_gpu_follows_from_its_size() -> None:
     whole = replace(model("whole"), needs=Needs(1))
-    half = replace(model("half"), needs=Needs(1), gpu_memory_utilization=0.5)
+    half = replace(model("half"), needs=Needs(1), server=ServerPart(gpu_memory_utilization=0.5))
     world = World(Box(W1), models=[whole, half])
     world.ask("half", waiting=1)
     world.ticks(6)
@@ -596,10 +590,10 @@ def test_a_worker_that_was_forgotten_can_come_back() -> None:
     assert world.ready("a")
 
 
-def video(name: str, gb: int) -> ServedModel:
+def video(name: str, gb: int) -> Model:
     """A gang on CPUs."""
     needs = Needs(memory_bytes=gb * GB)
-    return replace(model(name, gpus=0), engine=EngineKind.WAN, needs=needs, concurrency=1)
+    return replace(model(name, gpus=0, concurrency=1), engine=EngineKind.VIDEO, needs=needs)
 
 
 def test_a_gang_goes_only_to_a_machine_that_runs_gangs() -> None:

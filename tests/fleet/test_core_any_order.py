@@ -17,8 +17,11 @@ from turnout.fleet.events_and_commands import (
     WorkerDraining,
     WorkerHeard,
 )
+from turnout.fleet.machine_rules import WorkerId
+from turnout.fleet.model_rules import Model
 from turnout.fleet.placement_rules import could_ever_fit
-from turnout.fleet.serving import Demand, Phase, ReplicaId, ReplicaReport, ServedModel, WorkerId
+from turnout.fleet.replica_rules import Phase, ReplicaId, ReplicaReport
+from turnout.fleet.route_rules import Demand
 
 NAMES = ("a", "b", "c", "d")
 SETTLING_S = 400
@@ -52,7 +55,7 @@ class AnyOrder(RuleBasedStateMachine):
     """`World.feed` checks each decision: see there for the promises."""
 
     @initialize(machines=st.lists(boxes, min_size=1, max_size=3), first=st.lists(models, max_size=3))
-    def begin(self, machines: list[Box], first: list[ServedModel]) -> None:
+    def begin(self, machines: list[Box], first: list[Model]) -> None:
         named = [replace(box, id=WorkerId(f"w{n}"), engines={}) for n, box in enumerate(machines)]
         self.world = World(*named, models=first)
         self.past: list[WorkerHeard] = []
@@ -61,8 +64,12 @@ class AnyOrder(RuleBasedStateMachine):
         return self.world.boxes[data.draw(st.sampled_from(sorted(self.world.boxes)))]
 
     @rule(one=models, keep=st.integers(0, 2))
-    def register(self, one: ServedModel, keep: int) -> None:
-        self.world.feed(ModelSet(replace(one, min_replicas=min(keep, one.max_replicas))))
+    def register(self, one: Model, keep: int) -> None:
+        self.world.feed(
+            ModelSet(
+                replace(one, scaling=replace(one.scaling, min_replicas=min(keep, one.scaling.max_replicas)))
+            )
+        )
 
     @rule(name=st.sampled_from(NAMES))
     def remove(self, name: str) -> None:
@@ -153,7 +160,9 @@ class AnyOrder(RuleBasedStateMachine):
             box.up, box.hog_gb = True, 0
         world.feed(*(WorkerDraining(w, False) for w in world.boxes))
         for one in list(world.fleet.models.values()):
-            world.feed(ModelSet(replace(one, min_replicas=0, load_timeout_s=60.0)))
+            world.feed(
+                ModelSet(replace(one, scaling=replace(one.scaling, min_replicas=0, load_timeout_s=60.0)))
+            )
         world.ever_ready.clear()
         machines = [box.machine() for box in world.boxes.values()]
         wanted = {

@@ -7,7 +7,8 @@ from tests.fleet.core_world import RULES, Box, Engine, World, model
 
 from turnout.fleet.events_and_commands import ModelRemoved, ModelSet, SetWant, Tick
 from turnout.fleet.fleet_rules import Failures, GivenUp, ModelPressure, rebased
-from turnout.fleet.serving import Closing, Phase, Replica, Want, WorkerId
+from turnout.fleet.machine_rules import WorkerId
+from turnout.fleet.replica_rules import Closing, Phase, Replica, Want
 
 W1, W2 = WorkerId("w1"), WorkerId("w2")
 

@@ -1,7 +1,6 @@
 """A model is declared once: every field means the same in turnout.yaml, over HTTP and on the command line."""
 
 import json
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +12,8 @@ from typer.testing import CliRunner
 from turnout.cli.client import ApiClient
 from turnout.cli.main import app
 from turnout.errors import Misconfigured
-from turnout.fleet.model_declaration import VIDEO_FIELDS, ModelDeclaration
-from turnout.fleet.serving import Needs, ServedModel
+from turnout.fleet.model_declaration import DECLARED, VIDEO_FIELDS
+from turnout.fleet.model_rules import Model, Needs
 from turnout.run.config import dump, load
 from turnout.tenants.key_rules import Role
 
@@ -67,10 +66,10 @@ SAMPLES: dict[str, tuple[dict[str, Any], Any, list[str]]] = {
 }
 
 
-def by_file(directory: Path, name: str, declared: dict[str, Any]) -> ServedModel:
+def by_file(directory: Path, name: str, declared: dict[str, Any]) -> Model:
     file = directory / "declared.yaml"
     file.write_text(yaml.safe_dump({"models": {name: declared}}))
-    return load({}, {}, file).config.served[0]
+    return load({}, {}, file).config.models[0]
 
 
 def by_command_line(monkeypatch: pytest.MonkeyPatch, *args: str) -> dict[str, Any]:
@@ -87,7 +86,7 @@ def by_command_line(monkeypatch: pytest.MonkeyPatch, *args: str) -> dict[str, An
     return json.loads(json.dumps(sent[0]))
 
 
-async def by_http(gateway: Gateway, body: dict[str, Any]) -> ServedModel:
+async def by_http(gateway: Gateway, body: dict[str, Any]) -> Model:
     gateway.http.headers.update(bearer(await gateway.key(role=Role.ADMIN)))
     answer = await gateway.http.post("/v1/models/register", json=body)
     assert answer.status_code == 200, answer.text
@@ -95,7 +94,7 @@ async def by_http(gateway: Gateway, body: dict[str, Any]) -> ServedModel:
 
 
 def test_every_field_has_a_sample_here() -> None:
-    assert SAMPLES.keys() | {"alias"} == {field.name for field in fields(ModelDeclaration)}
+    assert SAMPLES.keys() | {"alias"} == DECLARED.keys()
 
 
 @pytest.fixture
@@ -169,7 +168,7 @@ def test_a_configuration_that_was_written_out_reads_the_same(tmp_path: Path, fie
         ({"engine": "vllm"}, "models.a: model_name is required"),
         ({**CHAT, "engine": "rocket"}, "models.a: engine must be"),
         *(
-            ({**CHAT, name: SAMPLES[name][1]}, f"models.a: {name} is for wan models")
+            ({**CHAT, name: SAMPLES[name][1]}, f"models.a: {name} is for video models")
             for name in sorted(VIDEO_FIELDS)
         ),
     ],

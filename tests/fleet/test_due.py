@@ -9,7 +9,8 @@ from tests.fleet.core_world import Box, World, model
 from turnout.fleet.core_rules import step
 from turnout.fleet.due_rules import next_due
 from turnout.fleet.events_and_commands import Tick
-from turnout.fleet.serving import ReplicaId, WorkerId
+from turnout.fleet.machine_rules import WorkerId
+from turnout.fleet.replica_rules import ReplicaId
 
 NAMES = ("a", "b", "c")
 

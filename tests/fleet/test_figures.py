@@ -5,19 +5,11 @@ from dataclasses import replace
 from turnout.fleet.events_and_commands import Blame, Close, SetWant, StartReplica
 from turnout.fleet.figure_rules import count_decisions, count_replicas
 from turnout.fleet.fleet_rules import Fleet
-from turnout.fleet.serving import (
-    Closing,
-    EngineKind,
-    Needs,
-    Phase,
-    Replica,
-    ReplicaId,
-    ServedModel,
-    Want,
-    WorkerId,
-)
+from turnout.fleet.machine_rules import WorkerId
+from turnout.fleet.model_rules import EngineKind, Model, Needs
+from turnout.fleet.replica_rules import Closing, Phase, Replica, ReplicaId, Want
 
-MODEL = ServedModel("a", EngineKind.VLLM, "x")
+MODEL = Model("a", EngineKind.VLLM, "x")
 AWAKE = Replica(
     ReplicaId("r1"),
     "a",

@@ -9,31 +9,15 @@ from tests.conftest import Stores, wait_until
 
 from turnout.errors import NotFound, TurnoutError
 from turnout.fleet.fleet_rules import Failures, GivenUp, ModelHistory, ModelPressure
+from turnout.fleet.machine_rules import Gpu, Machine, WorkerId
+from turnout.fleet.model_rules import EngineKind, Model, Needs
 from turnout.fleet.publication import Publication
-from turnout.fleet.serving import (
-    Closing,
-    DemandReport,
-    EngineKind,
-    Enrolment,
-    Gpu,
-    Machine,
-    ModelRoutes,
-    Needs,
-    OrderSheet,
-    Phase,
-    Replica,
-    ReplicaId,
-    ReplicaOrder,
-    ReplicaReport,
-    Route,
-    ServedModel,
-    StoredHeartbeat,
-    Want,
-    WorkerId,
-)
+from turnout.fleet.replica_rules import Closing, Phase, Replica, ReplicaId, ReplicaOrder, ReplicaReport, Want
+from turnout.fleet.route_rules import DemandReport, ModelRoutes, Route
 from turnout.fleet.status_rules import ModelState, ModelStatus, StatusCause
+from turnout.fleet.worker_rules import Enrolment, OrderSheet, StoredHeartbeat
 
-MODEL = ServedModel("chat", EngineKind.LLAMACPP, "builtin:smollm2", Needs(memory_bytes=10**9))
+MODEL = Model("chat", EngineKind.LLAMACPP, "builtin:smollm2", Needs(memory_bytes=10**9))
 W = WorkerId("w1")
 MACHINE = Machine((Gpu(0, 80, 70, "H"),), 64, 60, 8, frozenset({"chat"}))
 HEARTBEAT = StoredHeartbeat(
@@ -72,8 +56,14 @@ async def enrol(stores: Stores, worker: WorkerId = W) -> None:
 
 async def test_models_are_kept_changed_and_removed(stores: Stores) -> None:
     await stores.models.put(MODEL)
-    await stores.models.put(replace(MODEL, idle_s=5.0, arguments=("--x", "1")))
-    assert (await stores.models.get("chat")).idle_s == 5.0
+    await stores.models.put(
+        replace(
+            MODEL,
+            scaling=replace(MODEL.scaling, idle_s=5.0),
+            server=replace(MODEL.server, arguments=("--x", "1")),
+        )
+    )
+    assert (await stores.models.get("chat")).scaling.idle_s == 5.0
     assert list(await stores.models.all()) == ["chat"]
     assert await stores.models.remove("chat") and not await stores.models.remove("chat")
     with pytest.raises(NotFound):

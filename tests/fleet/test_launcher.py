@@ -10,8 +10,7 @@ from turnout.fleet.family_rules import FAMILIES
 from turnout.fleet.hosts.kubernetes.job_launcher import JobLauncher
 from turnout.fleet.hosts.kubernetes.manifest_rules import GangTemplate, JobTerms, Manifest, read_job
 from turnout.fleet.job_rules import JobView
-from turnout.fleet.serving import EngineKind, ServedModel, VideoPart
-from turnout.fleet.video_model_rules import Runner
+from turnout.fleet.model_rules import EngineKind, Model, Runner, Scaling, VideoPart
 from turnout.tasks.fairness_rules import FairQueue, class_base
 from turnout.tasks.task_rules import (
     Cancelled,
@@ -27,7 +26,9 @@ from turnout.tasks.task_rules import (
 
 TEMPLATE: dict[str, Any] = {"spec": {"containers": [{"name": "gang", "image": "x"}]}}
 PART = VideoPart(FAMILIES["wan-tiny-t2v"], runner=Runner.JOB)
-VIDEO = ServedModel("wan-tiny-t2v", EngineKind.WAN, "builtin:wan-tiny-t2v", max_replicas=2, video=PART)
+VIDEO = Model(
+    "wan-tiny-t2v", EngineKind.VIDEO, "builtin:wan-tiny-t2v", video=PART, scaling=Scaling(max_replicas=2)
+)
 LIMITS = Limits(max_waiting=1000, max_running=1000, submits_per_minute=10**6)
 FAILED = {"conditions": [{"type": "Failed", "status": "True"}]}
 COMPLETE = {"conditions": [{"type": "Complete", "status": "True"}]}

@@ -15,25 +15,13 @@ from turnout.background import BackgroundLoops
 from turnout.fleet.family_rules import FAMILIES
 from turnout.fleet.fleet_rules import Rules
 from turnout.fleet.gang_rules import GangReport
+from turnout.fleet.machine_rules import Machine, WorkerId
 from turnout.fleet.manager_loop import MUTEX, FleetManager
-from turnout.fleet.serving import (
-    DemandReport,
-    EngineKind,
-    Enrolment,
-    Machine,
-    ModelRoutes,
-    Needs,
-    Phase,
-    ReplicaId,
-    ReplicaReport,
-    ServedModel,
-    StoredHeartbeat,
-    VideoPart,
-    Want,
-    WorkerId,
-)
+from turnout.fleet.model_rules import EngineKind, Model, Needs, Runner, Scaling, VideoPart
+from turnout.fleet.replica_rules import Phase, ReplicaId, ReplicaReport, Want
+from turnout.fleet.route_rules import DemandReport, ModelRoutes
 from turnout.fleet.status_rules import RUN_BY, ModelState, ModelStatus, StatusCause
-from turnout.fleet.video_model_rules import Runner
+from turnout.fleet.worker_rules import Enrolment, StoredHeartbeat
 from turnout.run.run_manager import fleet_manager
 from turnout.tasks.task_rules import GangId, Limits
 
@@ -41,9 +29,15 @@ RULES = Rules(
     suspect_s=1.0, gone_s=2.0, min_resident_s=1.0, settle_s=0.2, backoff_s=0.2, absent_s=1.0, freeing_s=2.0
 )
 GB = 10**9
-CHAT = ServedModel("chat", EngineKind.LLAMACPP, "builtin:x", Needs(memory_bytes=6 * GB), idle_s=60.0)
-VIDEO = ServedModel(
-    "wan-tiny-t2v", EngineKind.WAN, "w", concurrency=1, video=VideoPart(FAMILIES["wan-tiny-t2v"])
+CHAT = Model(
+    "chat", EngineKind.LLAMACPP, "builtin:x", Needs(memory_bytes=6 * GB), scaling=Scaling(idle_s=60.0)
+)
+VIDEO = Model(
+    "wan-tiny-t2v",
+    EngineKind.VIDEO,
+    "w",
+    video=VideoPart(FAMILIES["wan-tiny-t2v"]),
+    concurrency=1,
 )
 _numbers = itertools.count(1)
 
@@ -148,7 +142,7 @@ async def test_a_model_wakes_on_demand_and_its_route_is_published(scene: Scene) 
 
 
 async def test_a_new_manager_goes_on_where_the_last_one_stopped(scene: Scene) -> None:
-    await scene.stores.models.put(replace(CHAT, min_replicas=1))
+    await scene.stores.models.put(replace(CHAT, scaling=replace(CHAT.scaling, min_replicas=1)))
     worker = scene.join("w1")
     async with scene.managed():
         await wait_until(lambda: scene.usable("chat") == ["w1"], "a route")
@@ -167,7 +161,7 @@ async def _held_by(scene: Scene, owner: str) -> bool:
 
 
 async def test_of_two_managers_one_writes_and_the_other_follows_when_it_dies(scene: Scene) -> None:
-    await scene.stores.models.put(replace(CHAT, min_replicas=1))
+    await scene.stores.models.put(replace(CHAT, scaling=replace(CHAT.scaling, min_replicas=1)))
     scene.join("w1")
     async with scene.managed() as second:
         await wait_until(lambda: _held_by(scene, second.id), "the first of them to work")
@@ -179,14 +173,18 @@ async def test_of_two_managers_one_writes_and_the_other_follows_when_it_dies(sce
         [replica] = (await scene.stores.manager_state.saved()).replicas
         assert replica.startswith(second.id)
     await wait_until(lambda: _held_by(scene, "rival"), "the rival to take over")
-    await scene.stores.models.put(replace(CHAT, name="other", needs=Needs(memory_bytes=GB), min_replicas=1))
+    await scene.stores.models.put(
+        replace(
+            CHAT, name="other", needs=Needs(memory_bytes=GB), scaling=replace(CHAT.scaling, min_replicas=1)
+        )
+    )
     await wait_until(lambda: scene.usable("other") == ["w1"], "the rival's own decision")
     assert scene.usable("chat") == ["w1"]
     job.cancel()
 
 
 async def test_a_dead_worker_s_replica_moves_and_does_not_come_back(scene: Scene) -> None:
-    await scene.stores.models.put(replace(CHAT, min_replicas=1))
+    await scene.stores.models.put(replace(CHAT, scaling=replace(CHAT.scaling, min_replicas=1)))
     scene.join("w1")
     async with scene.managed():
         await wait_until(lambda: scene.usable("chat") == ["w1"], "a route")
@@ -210,7 +208,7 @@ async def test_a_failing_model_is_given_up_with_its_reason(scene: Scene) -> None
 
 
 async def test_a_gateway_that_died_asks_for_nothing(scene: Scene) -> None:
-    await scene.stores.models.put(replace(CHAT, idle_s=0.5))
+    await scene.stores.models.put(replace(CHAT, scaling=replace(CHAT.scaling, idle_s=0.5)))
     worker = scene.join("w1")
     await scene.stores.demand.report("dead", {"chat": DemandReport(running=5)})
     async with scene.managed():
@@ -219,7 +217,7 @@ async def test_a_gateway_that_died_asks_for_nothing(scene: Scene) -> None:
 
 
 async def test_video_tasks_wake_their_model(scene: Scene) -> None:
-    video = ServedModel("wan-tiny-t2v", EngineKind.WAN, "builtin:x", Needs(memory_bytes=GB), concurrency=1)
+    video = Model("wan-tiny-t2v", EngineKind.VIDEO, "builtin:x", Needs(memory_bytes=GB), concurrency=1)
     await scene.stores.models.put(video)
     worker = scene.join("w1")
     async with scene.managed():
@@ -235,8 +233,8 @@ async def test_models_that_others_look_after_get_no_replica_and_are_not_given_up
     scene: Scene, runner: Runner | None, gangs_by: Runner
 ) -> None:
     part = VideoPart(FAMILIES["wan-tiny-t2v"], runner=runner)
-    await scene.stores.models.put(replace(VIDEO, video=part, min_replicas=1))
-    await scene.stores.models.put(replace(CHAT, min_replicas=1))
+    await scene.stores.models.put(replace(VIDEO, video=part, scaling=replace(VIDEO.scaling, min_replicas=1)))
+    await scene.stores.models.put(replace(CHAT, scaling=replace(CHAT.scaling, min_replicas=1)))
     await scene.stores.tasks.submit(make_task(), Limits())
     scene.join("w1", engines=frozenset({EngineKind.LLAMACPP}))
     async with scene.managed(gangs_by):
@@ -274,7 +272,7 @@ async def test_gateways_know_the_models_that_others_look_after(scene: Scene) -> 
 
 
 async def test_a_draining_worker_empties(scene: Scene) -> None:
-    await scene.stores.models.put(replace(CHAT, min_replicas=1))
+    await scene.stores.models.put(replace(CHAT, scaling=replace(CHAT.scaling, min_replicas=1)))
     worker = scene.join("w1")
     async with scene.managed():
         await wait_until(lambda: scene.usable("chat") == ["w1"], "a route")

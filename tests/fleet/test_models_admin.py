@@ -7,7 +7,7 @@ from tests.conftest import wait_until
 from tests.gateways import Gateway
 
 from turnout.fleet.publication import Publication
-from turnout.fleet.serving import ModelRoutes
+from turnout.fleet.route_rules import ModelRoutes
 from turnout.tenants.key_rules import Role
 
 MODEL = {"alias": "qwen", "engine": "vllm", "model_name": "Qwen/Qwen3-8B", "tensor_parallel_size": 2}

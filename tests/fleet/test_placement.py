@@ -5,6 +5,8 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
+from turnout.fleet.machine_rules import Gpu, Machine, WorkerId
+from turnout.fleet.model_rules import EngineKind, Model, Needs
 from turnout.fleet.placement_rules import (
     could_ever_fit,
     fewest_victims,
@@ -13,20 +15,8 @@ from turnout.fleet.placement_rules import (
     room_now,
     with_freed,
 )
-from turnout.fleet.serving import (
-    Closing,
-    EngineKind,
-    Gpu,
-    Machine,
-    Needs,
-    Phase,
-    Replica,
-    ReplicaId,
-    ServedModel,
-    Want,
-    Worker,
-    WorkerId,
-)
+from turnout.fleet.replica_rules import Closing, Phase, Replica, ReplicaId, Want
+from turnout.fleet.worker_rules import Worker
 
 
 def machine(*free: int, total: int = 80) -> Machine:
@@ -39,7 +29,7 @@ def worker(made: Machine) -> Worker:
 
 def replica(name: str, gpus: tuple[int, ...], share: int, **more: object) -> Replica:
     needs = Needs(len(gpus), share, 1)
-    spec = ServedModel("m", EngineKind.VLLM, "m", needs)
+    spec = Model("m", EngineKind.VLLM, "m", needs)
     made = Replica(
         ReplicaId(name), "m", WorkerId("w"), gpus, needs, Want.READY, Phase.READY, 0, 0, 0, spec, heard=True
     )
@@ -99,12 +89,17 @@ def test_a_whole_gpu_fits_on_one_that_is_nearly_free() -> None:
 
 def test_a_share_without_bytes_follows_from_the_largest_gpu() -> None:
     made = Machine((Gpu(0, 40, 40), Gpu(1, 80, 80)), 1, 1)
-    model = ServedModel("m", EngineKind.VLLM, "m", Needs(1))
+    model = Model("m", EngineKind.VLLM, "m", Needs(1))
     assert needs_on(model, made).gpu_memory_bytes == 80
-    assert needs_on(replace(model, gpu_memory_utilization=0.9), made).gpu_memory_bytes == 72
+    assert (
+        needs_on(
+            replace(model, server=replace(model.server, gpu_memory_utilization=0.9)), made
+        ).gpu_memory_bytes
+        == 72
+    )
     assert could_ever_fit(model, made)
     assert not could_ever_fit(replace(model, needs=Needs(2, 80)), made)
-    assert not could_ever_fit(replace(model, engine=EngineKind.WAN), made), "it cannot run gangs"
+    assert not could_ever_fit(replace(model, engine=EngineKind.VIDEO), made), "it cannot run gangs"
 
 
 candidates = st.lists(

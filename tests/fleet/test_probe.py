@@ -12,7 +12,9 @@ import uvicorn
 from tests.gateways import Gateway
 
 from turnout.chat.proxy_routes import ProxyRoutes
-from turnout.fleet.serving import ReplicaId, Route, WorkerId
+from turnout.fleet.machine_rules import WorkerId
+from turnout.fleet.replica_rules import ReplicaId
+from turnout.fleet.route_rules import Route
 from turnout.tenants.key_rules import Role
 from turnout.worker.relay_tokens import probe_answer
 

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from itertools import product
+from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 from turnout.fleet.family_rules import FAMILIES
 from turnout.fleet.gang_rules import GangReport, RankReport, gang_statuses
 from turnout.fleet.hosts.ray.bundle_rules import could_hold, gang_bundles, misfit_reason, seating, wait_reason
+from turnout.fleet.model_rules import EngineKind, Model, Scaling, VideoPart
 from turnout.fleet.ray_rules import (
     GangWaits,
     QueueState,
@@ -22,15 +24,19 @@ from turnout.fleet.ray_rules import (
     who_leaves,
 )
 from turnout.fleet.status_rules import ModelState, why_tasks_wait
-from turnout.fleet.video_model_rules import Model
 from turnout.tasks.task_rules import GangId
 
-MODEL = Model("m", "w", FAMILIES["wan-tiny-t2v"], ulysses=2, max_replicas=4)
+VIDEO = VideoPart(FAMILIES["wan-tiny-t2v"], ulysses=2)
+MODEL = Model("m", EngineKind.VIDEO, "w", scaling=Scaling(max_replicas=4), video=VIDEO)
 slots = st.frozensets(st.integers(0, 3))
 
 
+def split(**changes: Any) -> Model:
+    return replace(MODEL, video=replace(VIDEO, **changes))
+
+
 def awake(queue: QueueState, model: Model = MODEL) -> set[int]:
-    return {slot for slot in range(model.max_replicas) if wants_gang(model, slot, queue)}
+    return {slot for slot in range(model.scaling.max_replicas) if wants_gang(model, slot, queue)}
 
 
 def test_nothing_waits_nothing_wakes() -> None:
@@ -57,7 +63,7 @@ def test_idle_gangs_that_leave_an_old_task_lying_are_not_counted_on() -> None:
 
 
 def test_gangs_that_must_be_kept_are_kept() -> None:
-    kept = replace(MODEL, min_replicas=2)
+    kept = replace(MODEL, scaling=replace(MODEL.scaling, min_replicas=2))
     assert awake(QueueState(), kept) == {0, 1}
     assert awake(QueueState(busy=frozenset({3})), kept) == {0, 3}
 
@@ -68,7 +74,7 @@ def test_a_busy_gang_is_never_stopped_whatever_else_is_true(
 ) -> None:
     wanted = awake(QueueState(waiting, oldest_s, busy, idle - busy))
     assert busy <= wanted
-    assert len(wanted) >= min(MODEL.max_replicas, len(busy) + waiting)
+    assert len(wanted) >= min(MODEL.scaling.max_replicas, len(busy) + waiting)
 
 
 def test_a_model_whose_turn_is_over_leaves_even_when_it_is_busy() -> None:
@@ -76,7 +82,11 @@ def test_a_model_whose_turn_is_over_leaves_even_when_it_is_busy() -> None:
 
 
 def test_a_gang_that_is_not_needed_stays_for_idle_s_and_no_longer() -> None:
-    model, queue, awake_gangs = replace(MODEL, idle_s=10.0), QueueState(idle=frozenset({2})), {"g": 2}
+    model, queue, awake_gangs = (
+        replace(MODEL, scaling=replace(MODEL.scaling, idle_s=10.0)),
+        QueueState(idle=frozenset({2})),
+        {"g": 2},
+    )
     wanted, since = slots_to_fill(model, queue, awake_gangs, {}, 100.0)
     assert (wanted, since) == ({2}, {"g": 100.0})
     assert slots_to_fill(model, queue, awake_gangs, since, 109.0)[0] == {2}
@@ -146,7 +156,7 @@ def test_a_model_that_never_fits_ends_nobody_s_turn() -> None:
 
 
 def test_why_no_gang_was_placed_names_what_is_missing() -> None:
-    eight = replace(MODEL, ulysses=8, device="cuda")
+    eight = split(ulysses=8, device="cuda")
     assert misfit_reason(eight, [{"CPU": 4.0, "GPU": 8.0}], "PACK") == (
         "m needs 8 ranks with 1 GPU and 0.9 CPU each, 8 GPU and 7.3 CPU in all (PACK); "
         "the cluster has 8 GPU and 4 CPU on 1 node, not enough CPU"
@@ -190,21 +200,21 @@ def test_ranks_of_a_node_are_neighbours_and_the_leaders_node_comes_first() -> No
 
 
 def test_what_fits_depends_on_the_nodes_and_the_strategy() -> None:
-    bundles = gang_bundles(replace(MODEL, ulysses=4))
+    bundles = gang_bundles(split(ulysses=4))
     two = [{"CPU": 2.0}, {"CPU": 2.0}]
     assert could_hold(two, bundles, "PACK")
     assert could_hold(two, bundles, "SPREAD")
     assert not could_hold(two, bundles, "STRICT_PACK")
     assert not could_hold(two, bundles, "STRICT_SPREAD")
     assert could_hold([{"CPU": 4.0}], bundles, "STRICT_PACK")
-    assert not could_hold(two, gang_bundles(replace(MODEL, ulysses=8)), "PACK")
-    on_gpus = gang_bundles(replace(MODEL, device="cuda"))
+    assert not could_hold(two, gang_bundles(split(ulysses=8)), "PACK")
+    on_gpus = gang_bundles(split(device="cuda"))
     assert not could_hold(two, on_gpus, "PACK")
     assert could_hold([{"CPU": 8.0, "GPU": 2.0}], on_gpus, "PACK")
 
 
 def test_a_gang_of_n_ranks_needs_n_nodes_and_no_more_when_each_must_have_its_own() -> None:
-    four = gang_bundles(replace(MODEL, ulysses=4))
+    four = gang_bundles(split(ulysses=4))
     assert could_hold([{"CPU": 1.0}] * 4, four, "STRICT_SPREAD")
     assert not could_hold([{"CPU": 1.0}] * 3, four, "STRICT_SPREAD")
     assert could_hold([{"CPU": 0.9}] * 3 + [{"CPU": 1.0}], four, "STRICT_SPREAD")  # the leader's is last
@@ -215,7 +225,7 @@ def test_a_gang_of_n_ranks_needs_n_nodes_and_no_more_when_each_must_have_its_own
 def test_what_fits_is_found_wherever_the_leader_must_be(cpus: list[int], ranks: int) -> None:
     """By trying all places for all bundles."""
     nodes = [{"CPU": cpu / 2} for cpu in cpus]
-    bundles = gang_bundles(replace(MODEL, ulysses=ranks))
+    bundles = gang_bundles(split(ulysses=ranks))
     places = product(range(len(nodes)), repeat=len(bundles))
     fits = any(
         all(

@@ -7,7 +7,9 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
 from turnout.chat.switchboard import Switchboard
-from turnout.fleet.serving import ModelRoutes, ReplicaId, Route, WorkerId
+from turnout.fleet.machine_rules import WorkerId
+from turnout.fleet.replica_rules import ReplicaId
+from turnout.fleet.route_rules import ModelRoutes, Route
 from turnout.tenants.key_rules import Role
 
 MACHINE = {"gpus": [], "memory_bytes": 8, "free_memory_bytes": 8}

@@ -5,28 +5,17 @@ from dataclasses import replace
 from turnout.fleet.family_rules import FAMILIES
 from turnout.fleet.fleet_rules import Fleet, ModelPressure
 from turnout.fleet.gang_rules import GangReport
-from turnout.fleet.serving import (
-    EngineKind,
-    Gpu,
-    Machine,
-    Needs,
-    Phase,
-    Replica,
-    ReplicaId,
-    ServedModel,
-    Standing,
-    Want,
-    Worker,
-    WorkerId,
-)
+from turnout.fleet.machine_rules import Gpu, Machine, WorkerId
+from turnout.fleet.model_rules import EngineKind, Model, Needs, Runner, VideoPart
+from turnout.fleet.replica_rules import Phase, Replica, ReplicaId, Want
 from turnout.fleet.status_rules import ModelState, ModelStatus, StatusCause, describe, why_tasks_wait
-from turnout.fleet.video_model_rules import Runner, VideoPart
 from turnout.fleet.view_rules import statuses, statuses_of_others
+from turnout.fleet.worker_rules import Standing, Worker
 from turnout.tasks.task_rules import GangId
 
 BIG = Machine((Gpu(0, 80 << 30, 80 << 30),), 64 << 30, 64 << 30)
 SMALL = Machine((), 8 << 30, 8 << 30)
-MODEL = ServedModel("m", EngineKind.VLLM, "w", Needs(gpus=1, gpu_memory_bytes=1 << 30))
+MODEL = Model("m", EngineKind.VLLM, "w", Needs(gpus=1, gpu_memory_bytes=1 << 30))
 
 
 def waiting(standing: Standing) -> Fleet:
@@ -62,7 +51,7 @@ def test_who_holds_the_memory_is_named() -> None:
 
 
 def test_why_a_model_has_no_gang_is_told_until_one_is_ready() -> None:
-    served = replace(MODEL, engine=EngineKind.WAN, video=VideoPart(FAMILIES["wan-tiny-t2v"]))
+    served = replace(MODEL, engine=EngineKind.VIDEO, video=VideoPart(FAMILIES["wan-tiny-t2v"]))
     coming = GangReport(GangId("g"), "m", 0, since=0.0, at=1.0)
     ready = replace(coming, ready_at=1.0)
 

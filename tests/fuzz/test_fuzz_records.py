@@ -14,7 +14,8 @@ from tests.gateways import Gateway, bearer, running
 
 from turnout.chat.quota_rules import ChatLimits, ShareRequest
 from turnout.errors import Newer, NotFound, Stale, Unavailable
-from turnout.fleet.serving import Machine, StoredHeartbeat, WorkerId
+from turnout.fleet.machine_rules import Machine, WorkerId
+from turnout.fleet.worker_rules import StoredHeartbeat
 from turnout.tasks.task_rules import Cancelled, GangId, Limits, TaskId, TenantId
 from turnout.tenants.key_rules import Role
 from turnout.tenants.usage_rules import UsageRow, Used

@@ -13,7 +13,7 @@ from tests.fuzz.runner import altered, cases, check_answer, damaged, watched
 from tests.gateways import Gateway, bearer, running
 
 from turnout.errors import Unavailable
-from turnout.fleet.serving import TUNNEL
+from turnout.fleet.worker_rules import TUNNEL
 from turnout.tenants.key_rules import Role
 from turnout.worker.direct_messages import Announcement, InFlightCounts
 from turnout.worker.tunnel.mux import Connection, Kind, Mux

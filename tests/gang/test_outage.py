@@ -16,8 +16,7 @@ from tests.gang.conftest import LIMITS, MODEL, NumberEngine, leading
 
 from turnout.background import BackgroundLoops
 from turnout.fleet.family_rules import FAMILIES
-from turnout.fleet.serving import EngineKind, ServedModel
-from turnout.fleet.video_model_rules import VideoPart
+from turnout.fleet.model_rules import EngineKind, Model, VideoPart
 from turnout.processes.child import Child
 from turnout.store.connection import RedisConnection
 from turnout.store.object_store import open_blobs
@@ -79,7 +78,7 @@ async def housekeeping(stores: Stores) -> AsyncIterator[None]:
         LEASE_S,
         3600,
     )
-    await stores.models.put(ServedModel(MODEL, EngineKind.WAN, "w", video=VideoPart(FAMILIES[MODEL])))
+    await stores.models.put(Model(MODEL, EngineKind.VIDEO, "w", video=VideoPart(FAMILIES[MODEL])))
     async with BackgroundLoops(keeper.loops()).running():
         yield
     await keeper.leave()

@@ -5,8 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from turnout.fleet.family_rules import FAMILIES
-from turnout.fleet.serving import EngineKind, Needs, ServedModel
-from turnout.fleet.video_model_rules import VideoPart
+from turnout.fleet.model_rules import EngineKind, Model, Needs, Scaling, VideoPart
 from turnout.plan.modes import PlanMode, loads, setup_of
 from turnout.plan.outcome import Outcome
 from turnout.plan.scenario import MachineKind, PlannedModel, Scenario, Timing, TrafficPart
@@ -19,19 +18,18 @@ RULES = VideoRules(**{name: getattr(_FAMILY, name) for name in VideoRules.__slot
 
 
 def video(
-    name: str = "wan", gpus: int = 1, load_s: float = 60.0, seconds: float = 30.0, **more: Any
+    name: str = "wan", gpus: int = 1, load_s: float = 60.0, seconds: float = 30.0, **scaling: Any
 ) -> PlannedModel:
     needs = Needs(gpus, 0, GB)
     part = VideoPart(RULES, ulysses=gpus, device="cuda")
-    served = ServedModel(name, EngineKind.WAN, name, needs, video=part, concurrency=1)
-    return PlannedModel(replace(served, **more), Timing(load_s=load_s, seconds=seconds))
+    served = Model(name, EngineKind.VIDEO, name, needs, Scaling(**scaling), concurrency=1, video=part)
+    return PlannedModel(served, Timing(load_s=load_s, seconds=seconds))
 
 
-def chat(name: str = "chat", gb: int = 60, load_s: float = 40.0, **more: Any) -> PlannedModel:
-    served = ServedModel(name, EngineKind.VLLM, name, Needs(1, gb * GB, GB, GB), concurrency=4)
-    return PlannedModel(
-        replace(served, **more), Timing(load_s=load_s, wake_s=3, prompt_s=0.2, tokens_per_s=50)
-    )
+def chat(name: str = "chat", gb: int = 60, load_s: float = 40.0, **scaling: Any) -> PlannedModel:
+    needs = Needs(1, gb * GB, GB, GB)
+    served = Model(name, EngineKind.VLLM, name, needs, Scaling(**scaling), concurrency=4)
+    return PlannedModel(served, Timing(load_s=load_s, wake_s=3, prompt_s=0.2, tokens_per_s=50))
 
 
 def scenario(

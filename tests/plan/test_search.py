@@ -42,9 +42,12 @@ def test_the_settings_are_a_file_that_the_service_reads(tmp_path: Path) -> None:
     file = tmp_path / "turnout.yaml"
     declared = {"wan": {"family": "wan2.2-ti2v-5b", "device": "cuda", "weights": "/weights/wan"}}
     file.write_text(turnout_yaml(replace(MADE, declared=declared), best.setup))
-    [served] = config.load({}, {}, file).config.served
+    [served] = config.load({}, {}, file).config.models
     kept = best.setup.models["wan"].served
-    assert (served.min_replicas, served.idle_s) == (kept.min_replicas, kept.idle_s)
+    assert (served.scaling.min_replicas, served.scaling.idle_s) == (
+        kept.scaling.min_replicas,
+        kept.scaling.idle_s,
+    )
     assert yaml.safe_load(helm_values(MADE, best.setup))["workers"] == {"m": {"replicas": 1, "gpus": 2}}
 
 

@@ -40,7 +40,7 @@ async def start_rank(folder: Path) -> str:
     (folder / "logs").mkdir()
     served = read_model(DECLARED)
     redis = f"unix://{folder}/nothing.sock"
-    config = Config().with_settings(state_dir=folder, served=(served,), redis_url=redis, log_level="debug")
+    config = Config().with_settings(state_dir=folder, models=(served,), redis_url=redis, log_level="debug")
     ranks = forked_ranks.ForkedRanks(
         config, RankDuties("m", GangId("g"), once=True), Pod(0, 1, 1, None), folder / "logs"
     )

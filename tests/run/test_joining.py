@@ -18,7 +18,8 @@ from tests.workers import self_signed
 from websockets.asyncio.client import connect
 
 from turnout.errors import Misconfigured
-from turnout.fleet.serving import EngineKind, Phase, ReplicaId, ReplicaOrder, ServedModel, Want
+from turnout.fleet.model_rules import EngineKind, Model, ServerPart
+from turnout.fleet.replica_rules import Phase, ReplicaId, ReplicaOrder, Want
 from turnout.run import run_worker
 from turnout.run.config import load
 from turnout.run.joining import Joining, check_joining, pinned_tls
@@ -31,9 +32,9 @@ def pytest_asyncio_loop_factories(config: pytest.Config, item: pytest.Item) -> d
     return {"uvloop": uvloop.new_event_loop}
 
 
-def command(ran: Path, *more: str) -> ServedModel:
+def command(ran: Path, *more: str) -> Model:
     words = ("touch", str(ran), f"{ran}-{{port}}", *more)
-    return ServedModel("m", EngineKind.COMMAND, "", command=words)
+    return Model("m", EngineKind.COMMAND, "", server=ServerPart(command=words))
 
 
 @asynccontextmanager

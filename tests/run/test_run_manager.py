@@ -15,7 +15,7 @@ async def test_models_of_the_configuration_are_declared_again_when_the_data_was_
     keys, client = stores.link.keys, stores.link.client
     settings = {"state_dir": str(tmp_path / "m"), "redis_url": valkey, "redis_prefix": keys.prefix}
     config = load(settings, {}, None).config
-    named = {model.name for model in config.served}
+    named = {model.name for model in config.models}
     stopping = asyncio.Event()
     managing = asyncio.create_task(manage(config, stopping))
 

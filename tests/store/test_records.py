@@ -12,7 +12,8 @@ from tests.conftest import Stores, make_task
 import turnout
 from turnout.errors import Unavailable
 from turnout.fleet import fleet_records
-from turnout.fleet.serving import EngineKind, Phase
+from turnout.fleet.model_rules import EngineKind
+from turnout.fleet.replica_rules import Phase
 from turnout.fleet.status_rules import ModelState
 from turnout.store.record_kinds import NewerRecord, RecordKind
 from turnout.tasks.lease_rules import Overdue

@@ -5,7 +5,7 @@ from structlog.testing import capture_logs
 from tests.conftest import Stores, make_task
 
 from turnout.errors import Unavailable
-from turnout.fleet.serving import WorkerId
+from turnout.fleet.machine_rules import WorkerId
 from turnout.tasks.task_rules import Limits
 
 LIMITS = Limits(100, 100, 1000)

@@ -14,9 +14,8 @@ from tests.conftest import Stores, make_task, wait_until
 from turnout.background import BackgroundLoops
 from turnout.fleet.family_rules import FAMILIES
 from turnout.fleet.fleet_rules import GivenUp, ModelHistory
+from turnout.fleet.model_rules import EngineKind, Model, VideoPart
 from turnout.fleet.publication import Publication
-from turnout.fleet.serving import EngineKind, ServedModel
-from turnout.fleet.video_model_rules import VideoPart
 from turnout.store.object_store import Blobs, open_blobs
 from turnout.tasks.housekeeping import Housekeeper
 from turnout.tasks.task_rules import GangId, Limits, State, Task, TaskId
@@ -64,7 +63,7 @@ async def working(made: Housekeeper) -> AsyncIterator[None]:
 
 async def register(stores: Stores) -> None:
     video = VideoPart(FAMILIES[MODEL])
-    await stores.models.put(ServedModel(MODEL, EngineKind.WAN, "w", video=video))
+    await stores.models.put(Model(MODEL, EngineKind.VIDEO, "w", video=video))
 
 
 async def make_older(stores: Stores, task: Task, seconds: float) -> None:

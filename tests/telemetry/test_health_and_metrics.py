@@ -12,22 +12,12 @@ from tests.gateways import Gateway
 
 from turnout.errors import Unavailable
 from turnout.fleet.gang_rules import GangReport, RankReport
+from turnout.fleet.machine_rules import Machine, WorkerId
+from turnout.fleet.model_rules import EngineKind, Model
 from turnout.fleet.publication import Publication
-from turnout.fleet.serving import (
-    EngineKind,
-    Enrolment,
-    Machine,
-    ModelRoutes,
-    OrderSheet,
-    Phase,
-    ReplicaId,
-    ReplicaOrder,
-    ReplicaReport,
-    ServedModel,
-    StoredHeartbeat,
-    Want,
-    WorkerId,
-)
+from turnout.fleet.replica_rules import Phase, ReplicaId, ReplicaOrder, ReplicaReport, Want
+from turnout.fleet.route_rules import ModelRoutes
+from turnout.fleet.worker_rules import Enrolment, OrderSheet, StoredHeartbeat
 from turnout.store.connection import RedisConnection
 from turnout.store.data_health import DataHealth
 from turnout.store.valkey import redis_url, start_valkey
@@ -90,7 +80,7 @@ async def test_gangs_on_a_cluster_are_told_without_where_they_are(gateway: Gatew
 async def test_gangs_that_workers_run_are_told(gateway: Gateway) -> None:
     stores, worker = gateway.stores, WorkerId("w-1")
     models = await gateway.inside.catalog.all()
-    chat = ServedModel("chatty", EngineKind.LLAMACPP, "w.gguf")
+    chat = Model("chatty", EngineKind.LLAMACPP, "w.gguf")
     ordered = {"r1": models["wan-tiny-t2v"], "r2": models["wan-tiny-t2v"], "r3": chat}
     sheet = OrderSheet(
         3, tuple(ReplicaOrder(ReplicaId(i), model, (), Want.READY) for i, model in ordered.items())

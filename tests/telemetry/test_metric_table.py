@@ -12,19 +12,12 @@ from tests.conftest import Stores, wait_until
 from tests.gateways import Gateway, running
 
 from turnout.chat.chat_metrics import ChatMetrics
+from turnout.fleet.machine_rules import Gpu, Machine, WorkerId
 from turnout.fleet.publication import FleetFigures, Publication
-from turnout.fleet.serving import (
-    Demand,
-    Enrolment,
-    Gpu,
-    Machine,
-    Phase,
-    ReplicaId,
-    ReplicaReport,
-    StoredHeartbeat,
-    WorkerId,
-)
+from turnout.fleet.replica_rules import Phase, ReplicaId, ReplicaReport
+from turnout.fleet.route_rules import Demand
 from turnout.fleet.status_rules import ModelState, ModelStatus, StatusCause
+from turnout.fleet.worker_rules import Enrolment, StoredHeartbeat
 from turnout.tasks.task_rules import Interrupted, Stage
 from turnout.telemetry.exposition import MAX_ROWS, gauge
 from turnout.telemetry.fleet_metrics import FleetView, fleet_texts

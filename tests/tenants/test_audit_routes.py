@@ -10,7 +10,7 @@ from tests.fleet.test_probe import MACHINE
 from tests.gateways import Gateway, bearer, running
 
 from turnout.errors import Unavailable
-from turnout.fleet.serving import TUNNEL
+from turnout.fleet.worker_rules import TUNNEL
 from turnout.tenants.audit_rules import AuditAction, AuditEntry
 from turnout.tenants.key_rules import Role, split_token
 

@@ -7,8 +7,9 @@ from hypothesis import strategies as st
 
 from turnout.fleet.family_rules import FAMILIES
 from turnout.fleet.gang_rules import GangReport, RankReport
-from turnout.fleet.serving import EngineKind, Machine, ServedModel, StoredHeartbeat, WorkerId
-from turnout.fleet.video_model_rules import VideoPart
+from turnout.fleet.machine_rules import Machine, WorkerId
+from turnout.fleet.model_rules import EngineKind, Model, VideoPart
+from turnout.fleet.worker_rules import StoredHeartbeat
 from turnout.tasks.task_rules import GangId
 from turnout.tenants.gpu_account_rules import GpuAccounts
 from turnout.tenants.gpu_time_rules import GpuReport
@@ -74,9 +75,9 @@ def gang(at: float, *, since: float = 100.0, ready: bool = True) -> GangReport:
     return GangReport(GANG, "clips", 0, since, at, 1, ranks, since if ready else None)
 
 
-def video(device: str) -> dict[str, ServedModel]:
+def video(device: str) -> dict[str, Model]:
     part = VideoPart(FAMILIES["wan-tiny-t2v"], ulysses=2, device=device)
-    return {"clips": ServedModel("clips", EngineKind.WAN, "w", video=part)}
+    return {"clips": Model("clips", EngineKind.VIDEO, "w", video=part)}
 
 
 def test_gangs_that_others_run_are_counted_from_report_to_report() -> None:

@@ -20,7 +20,7 @@ from tests.tenants.test_session_routes import log_in
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed
 
-from turnout.fleet.serving import WorkerId
+from turnout.fleet.machine_rules import WorkerId
 from turnout.tasks.signed_urls import UrlPurpose
 from turnout.tasks.task_rules import TaskId, TenantId
 from turnout.tenants.key_rules import Role, mint

@@ -4,8 +4,8 @@ import time
 
 from tests.conftest import Stores, make_task
 
+from turnout.fleet.machine_rules import WorkerId
 from turnout.fleet.publication import GpuBooking, Publication
-from turnout.fleet.serving import WorkerId
 from turnout.tasks.task_rules import Cancelled, Finished, GangId, Interrupted, Limits, Result, TenantId
 from turnout.tenants.gpu_cost_rules import GpuDay
 from turnout.tenants.gpu_time_rules import GpuReport

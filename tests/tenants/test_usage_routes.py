@@ -16,8 +16,9 @@ from tests.relay.kit import Call
 
 from turnout.chat.request_body import read_body
 from turnout.errors import InvalidRequest, Unavailable
+from turnout.fleet.machine_rules import WorkerId
 from turnout.fleet.publication import GpuBooking, Publication
-from turnout.fleet.serving import Enrolment, WorkerId
+from turnout.fleet.worker_rules import Enrolment
 from turnout.tasks.task_rules import TenantId
 from turnout.tenants.key_rules import Role
 from turnout.tenants.usage_rules import day_of

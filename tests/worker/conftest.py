@@ -13,7 +13,8 @@ import pytest
 from tests.conftest import wait_until
 
 from turnout.engines.servers.engine_servers import Launch
-from turnout.fleet.serving import EngineKind, Phase, ReplicaId, ServedModel, Want
+from turnout.fleet.model_rules import EngineKind, Model, Scaling, ServerPart
+from turnout.fleet.replica_rules import Phase, ReplicaId, Want
 from turnout.processes.commands import LocalCommands
 from turnout.worker.engine_control import HttpEngine
 from turnout.worker.engine_ports import EnginePorts
@@ -23,7 +24,13 @@ from turnout.worker.replica_owner import EngineDeadlines, ReplicaContext, Replic
 from turnout.worker.replica_set import ReplicaSetContext
 
 FAKE_ENGINE = Path(__file__).with_name("fake_engine.py")
-MODEL = ServedModel("fake", EngineKind.COMMAND, "", command=("fake", "{port}"), load_timeout_s=30)
+MODEL = Model(
+    "fake",
+    EngineKind.COMMAND,
+    "",
+    scaling=Scaling(load_timeout_s=30),
+    server=ServerPart(command=("fake", "{port}")),
+)
 
 
 @dataclass
@@ -48,7 +55,7 @@ class Bench:
     def replica(
         self,
         *options: str,
-        model: ServedModel = MODEL,
+        model: Model = MODEL,
         want: Want = Want.READY,
         launch: Launch | None = None,
         deadlines: EngineDeadlines | None = None,
@@ -72,7 +79,7 @@ class Bench:
             LocalCommands(self.state_dir / "logs"),
             self.engine,
             self.ledger,
-            lambda replica, model, gpus: self.launch(*model.arguments),
+            lambda replica, model, gpus: self.launch(*model.server.arguments),
             GpuGate(tuple),
             self.deadlines,
         )

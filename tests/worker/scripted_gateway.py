@@ -11,7 +11,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from turnout.fleet.serving import Phase, ReplicaId, ReplicaOrder, ReplicaReport, WorkerId
+from turnout.fleet.machine_rules import WorkerId
+from turnout.fleet.replica_rules import Phase, ReplicaId, ReplicaOrder, ReplicaReport
 from turnout.fleet.worker_messages import Heartbeat, Registered, Registration, WorkerOrders
 
 KEY = "worker-key"

@@ -14,7 +14,7 @@ from tests.engine_servers.engines import marked
 from tests.worker.conftest import MODEL, Bench
 
 from turnout.engines.servers.engine_servers import relay_paths
-from turnout.fleet.serving import Phase, ReplicaId, ReplicaOrder, Want
+from turnout.fleet.replica_rules import Phase, ReplicaId, ReplicaOrder, Want
 from turnout.worker.direct_access import DirectAccess
 from turnout.worker.direct_messages import Announcement, InFlightCounts, connect_to_worker
 from turnout.worker.replica_set import ReplicaSet

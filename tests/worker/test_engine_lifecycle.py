@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turnout.fleet.serving import Phase, Want
+from turnout.fleet.replica_rules import Phase, Want
 from turnout.worker.lifecycle_rules import (
     ENDED_PHASES,
     LIVE_PHASES,

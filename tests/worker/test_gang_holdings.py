@@ -19,8 +19,8 @@ from tests.worker.conftest import Bench
 
 from turnout.engines.servers.engine_servers import Launch
 from turnout.fleet.family_rules import FAMILIES
-from turnout.fleet.serving import EngineKind, Phase, ReplicaId, ReplicaOrder, ReplicaReport, ServedModel, Want
-from turnout.fleet.video_model_rules import VideoPart
+from turnout.fleet.model_rules import EngineKind, Model, VideoPart
+from turnout.fleet.replica_rules import Phase, ReplicaId, ReplicaOrder, ReplicaReport, Want
 from turnout.processes.commands import LocalCommands
 from turnout.tasks.task_rules import GangId, Limits, State, Task
 from turnout.worker.gang_holdings import GangHoldings
@@ -29,7 +29,7 @@ from turnout.worker.orphans import Entry
 from turnout.worker.replica_set import ReplicaSet, ReplicaSetContext
 
 NAME = "wan-tiny-t2v"
-MODEL = ServedModel(NAME, EngineKind.WAN, "w", concurrency=1, video=VideoPart(FAMILIES[NAME]))
+MODEL = Model(NAME, EngineKind.VIDEO, "w", video=VideoPart(FAMILIES[NAME]), concurrency=1)
 LIMITS = Limits(100, 100, 1000)
 LIVE = "import pathlib, signal, sys; pathlib.Path(sys.argv[1]).touch(); signal.pause()"
 
@@ -83,8 +83,8 @@ async def scene(
                 await tending
 
 
-def planner(state_dir: Path, program: str) -> Callable[[ReplicaId, ServedModel, tuple[int, ...]], Launch]:
-    def plan(replica: ReplicaId, model: ServedModel, gpus: tuple[int, ...]) -> Launch:
+def planner(state_dir: Path, program: str) -> Callable[[ReplicaId, Model, tuple[int, ...]], Launch]:
+    def plan(replica: ReplicaId, model: Model, gpus: tuple[int, ...]) -> Launch:
         ready = state_dir / f"{replica}.ready"
         argv = (sys.executable, "-c", program, str(ready))
         return Launch(argv, {}, grace_s=5.0, ready_file=ready, drains=True)

@@ -6,7 +6,9 @@ from collections.abc import Iterable
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turnout.fleet.serving import EngineKind, Gpu, Machine, Needs, ReplicaId, ServedModel
+from turnout.fleet.machine_rules import Gpu, Machine
+from turnout.fleet.model_rules import EngineKind, Model, Needs
+from turnout.fleet.replica_rules import ReplicaId
 from turnout.tenants.gpu_time_rules import GpuState, cell_of
 from turnout.worker.gpu_timer_rules import GpuTimer
 
@@ -16,8 +18,8 @@ MACHINE = Machine(tuple(Gpu(i, 80 * GB, 80 * GB, CARD) for i in range(2)), 0, 0)
 BARE = Machine((), 64 * GB, 64 * GB)
 
 
-def model(name: str, gpu_bytes: int = 0, gpus: int = 1) -> ServedModel:
-    return ServedModel(name, EngineKind.VLLM, "w", Needs(gpus, gpu_bytes, GB))
+def model(name: str, gpu_bytes: int = 0, gpus: int = 1) -> Model:
+    return Model(name, EngineKind.VLLM, "w", Needs(gpus, gpu_bytes, GB))
 
 
 def counted(timer: GpuTimer, now: float) -> dict[tuple[str, str], float]:

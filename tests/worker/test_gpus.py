@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from turnout.fleet.serving import Gpu
+from turnout.fleet.machine_rules import Gpu
 from turnout.worker.gpus import GpuFinding, GpuReader, XidCounts, find_gpus, pynvml
 
 REAL = pynvml()

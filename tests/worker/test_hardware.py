@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from turnout.fleet.serving import EngineKind, Gpu
+from turnout.fleet.machine_rules import Gpu
+from turnout.fleet.model_rules import EngineKind
 from turnout.run.config import Config
 from turnout.run.run_worker import found_engines
 from turnout.worker.gpus import open_gpus
@@ -126,8 +127,8 @@ async def test_memory_that_never_comes_free_does_not_block_for_ever() -> None:
 
 
 def test_a_worker_that_does_not_share_the_services_redis_runs_no_gangs() -> None:
-    assert EngineKind.WAN not in found_engines(Config())
-    assert EngineKind.WAN in found_engines(Config().with_settings(redis_url="redis://somewhere"))
+    assert EngineKind.VIDEO not in found_engines(Config())
+    assert EngineKind.VIDEO in found_engines(Config().with_settings(redis_url="redis://somewhere"))
     assert {EngineKind.COMMAND, EngineKind.LLAMACPP} <= found_engines(Config())
 
 

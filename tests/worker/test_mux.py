@@ -11,7 +11,7 @@ import pytest
 from tests.conftest import wait_until
 
 from turnout.errors import Unavailable
-from turnout.fleet.serving import WorkerId
+from turnout.fleet.machine_rules import WorkerId
 from turnout.worker.tunnel.gateway_end import GatewayTunnels
 from turnout.worker.tunnel.mux import WINDOW_BYTES, Kind, Mux
 

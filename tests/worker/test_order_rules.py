@@ -6,16 +6,15 @@ from pathlib import Path
 import pytest
 
 from turnout.errors import InvalidRequest
-from turnout.fleet.serving import EngineKind, ServedModel
-from turnout.fleet.video_model_rules import VideoPart
+from turnout.fleet.model_rules import EngineKind, Model, ServerPart, VideoPart
 from turnout.tasks.video_rules import Lora, VideoRules
 from turnout.worker.order_rules import OrderRules
 
 ENGINES = frozenset({EngineKind.LLAMACPP, EngineKind.VLLM})
 
 
-def model(weights: str, engine: EngineKind = EngineKind.LLAMACPP) -> ServedModel:
-    return ServedModel("m", engine, weights)
+def model(weights: str, engine: EngineKind = EngineKind.LLAMACPP) -> Model:
+    return Model("m", engine, weights)
 
 
 @pytest.fixture
@@ -68,10 +67,10 @@ def test_without_folders_to_keep_to_any_weights_are_loaded() -> None:
 def test_engines_commands_and_gpus_are_the_workers_own() -> None:
     rules = OrderRules(ENGINES)
     with pytest.raises(InvalidRequest, match="worker_engines"):
-        rules.check("r1", model("w", EngineKind.WAN), (), ())
+        rules.check("r1", model("w", EngineKind.VIDEO), (), ())
     with pytest.raises(InvalidRequest, match="GPUs"):
         rules.check("r1", model("w"), (0, 7), (0, 1))
-    sneaky = ServedModel("m", EngineKind.LLAMACPP, "w", command=("id",))
+    sneaky = Model("m", EngineKind.LLAMACPP, "w", server=ServerPart(command=("id",)))
     with pytest.raises(InvalidRequest, match="worker_commands"):
         rules.check("r1", sneaky, (), ())
     for name in ("", "../x", "a/b", ".x", "x\n"):
@@ -80,10 +79,10 @@ def test_engines_commands_and_gpus_are_the_workers_own() -> None:
 
 
 def test_an_import_path_is_run_only_where_the_workers_own_file_has_it() -> None:
-    def rendered_by(engine: str) -> ServedModel:
-        return replace(model("w", EngineKind.WAN), video=VideoPart(VideoRules(1), video_engine=engine))
+    def rendered_by(engine: str) -> Model:
+        return replace(model("w", EngineKind.VIDEO), video=VideoPart(VideoRules(1), video_engine=engine))
 
-    kinds = frozenset({EngineKind.WAN})
+    kinds = frozenset({EngineKind.VIDEO})
     OrderRules(kinds).check("r1", rendered_by("installed-name"), (), ())
     OrderRules(kinds, video_engines=frozenset({"a.b:C"})).check("r1", rendered_by("a.b:C"), (), ())
     OrderRules(kinds, commands=None).check("r1", rendered_by("a.b:C"), (), ())
@@ -94,8 +93,8 @@ def test_an_import_path_is_run_only_where_the_workers_own_file_has_it() -> None:
 def test_adapters_are_loaded_from_allowed_folders_alone(tmp_path: Path) -> None:
     (tmp_path / "lora").touch()
     video = VideoPart(VideoRules(1), loras=(Lora("a", high=str(tmp_path / "lora")),))
-    ordered = replace(model("builtin:x", EngineKind.WAN), video=video)
-    kinds = frozenset({EngineKind.WAN})
+    ordered = replace(model("builtin:x", EngineKind.VIDEO), video=video)
+    kinds = frozenset({EngineKind.VIDEO})
     OrderRules(kinds, weights_dirs=(tmp_path,)).check("r1", ordered, (), ())
     with pytest.raises(InvalidRequest, match="worker_weights_dirs"):
         OrderRules(kinds, weights_dirs=(tmp_path / "other",)).check("r1", ordered, (), ())

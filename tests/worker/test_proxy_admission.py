@@ -13,7 +13,7 @@ from tests.conftest import wait_until
 from tests.worker.conftest import MODEL, Bench
 
 from turnout.errors import NotFound, TurnoutError, Unauthorized, Unavailable
-from turnout.fleet.serving import Phase, ReplicaId, ReplicaOrder, Want
+from turnout.fleet.replica_rules import Phase, ReplicaId, ReplicaOrder, Want
 from turnout.relay import Relay, RelayOutcome, RelayRequest
 from turnout.worker.proxy_admission import ProxyAdmission, worker_relay_settings
 from turnout.worker.proxy_app import control_app

@@ -4,7 +4,7 @@ import httpx
 from tests.conftest import wait_until
 from tests.worker.conftest import MODEL, Bench
 
-from turnout.fleet.serving import Phase, ReplicaId, ReplicaOrder, Want
+from turnout.fleet.replica_rules import Phase, ReplicaId, ReplicaOrder, Want
 from turnout.worker.proxy_admission import ProxyAdmission
 from turnout.worker.proxy_app import control_app
 from turnout.worker.relay_tokens import relay_token, relay_token_from_digest

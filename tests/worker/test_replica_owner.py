@@ -10,7 +10,7 @@ from tests.engine_servers.engines import marked
 from tests.worker.conftest import MODEL, Bench, wait_phase
 
 from turnout.errors import Unavailable
-from turnout.fleet.serving import Phase, Want
+from turnout.fleet.replica_rules import Phase, Want
 from turnout.worker.replica_owner import EngineDeadlines
 
 
@@ -94,7 +94,9 @@ async def test_a_program_that_is_not_there_is_told(bench: Bench) -> None:
 
 async def test_an_engine_that_never_answers_fails_at_its_deadline(bench: Bench) -> None:
     replica = bench.replica(
-        "--hang-loading", "--say=loading shard 1", model=replace(MODEL, load_timeout_s=3.0)
+        "--hang-loading",
+        "--say=loading shard 1",
+        model=replace(MODEL, scaling=replace(MODEL.scaling, load_timeout_s=3.0)),
     )
     await wait_phase(replica, Phase.FAILED)
     assert "load_timeout_s" in replica.report().detail

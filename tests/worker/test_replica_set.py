@@ -13,7 +13,8 @@ from tests.engine_servers.engines import marked
 from tests.worker.conftest import MODEL, Bench
 
 from turnout.errors import NotFound
-from turnout.fleet.serving import EngineKind, Phase, ReplicaId, ReplicaOrder, ServedModel, Want
+from turnout.fleet.model_rules import EngineKind, Model
+from turnout.fleet.replica_rules import Phase, ReplicaId, ReplicaOrder, Want
 from turnout.worker.lifecycle_rules import ENDED_PHASES
 from turnout.worker.replica_set import ChangeWant, Forget, Held, ReplicaSet, Start, reconcile
 
@@ -34,7 +35,7 @@ def own(id_: str) -> ReplicaId:
     return ReplicaId(f"{_RUN}-{id_}")
 
 
-def order(id_: str, want: Want = Want.READY, model: ServedModel = MODEL) -> ReplicaOrder:
+def order(id_: str, want: Want = Want.READY, model: Model = MODEL) -> ReplicaOrder:
     return ReplicaOrder(replica=own(id_), model=model, gpus=(), want=want)
 
 
@@ -91,7 +92,10 @@ async def test_what_is_ordered_starts_and_what_is_not_leaves(bench: Bench) -> No
 
 async def test_a_failed_replica_is_reported_and_not_started_again(bench: Bench) -> None:
     broken = replace(
-        MODEL, engine=EngineKind.VLLM, weights="x", arguments=("--exit=1", "--say=CUDA out of memory")
+        MODEL,
+        engine=EngineKind.VLLM,
+        weights="x",
+        server=replace(MODEL.server, arguments=("--exit=1", "--say=CUDA out of memory")),
     )
     async with ReplicaSet(bench.context(), lambda: None) as replicas:
         replicas.follow([order("f", model=broken)])

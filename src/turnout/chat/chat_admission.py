@@ -20,7 +20,8 @@ from turnout.chat.routes_feed import RoutesFeed
 from turnout.chat.routing_rules import affinity_of
 from turnout.chat.switchboard import Seat, Switchboard
 from turnout.errors import Limited, TurnoutError
-from turnout.fleet.serving import ReplicaId, WorkerId
+from turnout.fleet.machine_rules import WorkerId
+from turnout.fleet.replica_rules import ReplicaId
 from turnout.gateway.bodies import check_work
 from turnout.gateway.json_bounds import SMALL_JSON_BYTES
 from turnout.relay import Headers, RelayFailure, RelayOutcome, RelayRequest, UpstreamCall

@@ -7,7 +7,7 @@ look-up for each label, would cost more than all else that the gateway does for 
 from collections.abc import Callable, Mapping
 
 from turnout.chat.chat_figures import ModelFigures
-from turnout.fleet.serving import Demand
+from turnout.fleet.route_rules import Demand
 from turnout.telemetry.exposition import counter, gauge, histogram
 
 _MODEL = ("model",)

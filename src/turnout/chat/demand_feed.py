@@ -5,8 +5,8 @@ from collections.abc import Callable
 
 from turnout.chat.switchboard import Switchboard
 from turnout.errors import Unavailable
+from turnout.fleet.route_rules import DemandReport
 from turnout.fleet.route_table import DemandReports
-from turnout.fleet.serving import DemandReport
 from turnout.telemetry.log import get_log
 
 _REPORT_S = 1.0

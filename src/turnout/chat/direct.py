@@ -13,7 +13,7 @@ from asyncio import StreamReader, StreamWriter
 from collections.abc import Callable, Collection
 
 from turnout.engines.servers.launch_plan import LOOPBACK
-from turnout.fleet.serving import ReplicaId
+from turnout.fleet.replica_rules import ReplicaId
 from turnout.relay import Target
 from turnout.telemetry.log import get_log
 from turnout.worker.direct_messages import (

@@ -4,7 +4,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
-from turnout.fleet.serving import ReplicaId, Route, WorkerId
+from turnout.fleet.machine_rules import WorkerId
+from turnout.fleet.replica_rules import ReplicaId
+from turnout.fleet.route_rules import Route
 from turnout.relay import Target
 from turnout.worker.relay_tokens import REPLICA_HEADER
 

@@ -8,9 +8,11 @@ from dataclasses import replace
 from turnout.chat.proxy_routes import WorkerProxy
 from turnout.chat.switchboard import Switchboard
 from turnout.errors import Unavailable
+from turnout.fleet.machine_rules import WorkerId
 from turnout.fleet.model_store import ModelStore
+from turnout.fleet.route_rules import ModelRoutes, Route
 from turnout.fleet.route_table import RouteTable
-from turnout.fleet.serving import TUNNEL, Enrolment, ModelRoutes, Route, WorkerId
+from turnout.fleet.worker_rules import TUNNEL, Enrolment
 from turnout.fleet.worker_store import WorkerStore
 from turnout.telemetry.log import get_log
 from turnout.worker.relay_tokens import relay_token_from_digest

@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from math import ceil
 
-from turnout.fleet.serving import ReplicaId, Route
+from turnout.fleet.replica_rules import ReplicaId
+from turnout.fleet.route_rules import Route
 
 BOUND = 1.25
 _PREFIX_BYTES = 512

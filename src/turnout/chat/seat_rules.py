@@ -17,7 +17,8 @@ from collections.abc import Iterator, Mapping
 from collections.abc import Set as AbstractSet
 
 from turnout.chat.routing_rules import choose
-from turnout.fleet.serving import ModelRoutes, ReplicaId, Route
+from turnout.fleet.replica_rules import ReplicaId
+from turnout.fleet.route_rules import ModelRoutes, Route
 from turnout.tasks.task_rules import TenantId
 
 

@@ -15,7 +15,8 @@ from collections.abc import Callable, Mapping
 from turnout.chat.routing_rules import choose
 from turnout.chat.seat_rules import SeatQueue, Waiter, next_seat, refusal_of
 from turnout.errors import InvalidRequest, Limited, NotFound, TurnoutError, Unavailable
-from turnout.fleet.serving import Demand, ModelRoutes, ReplicaId, Route
+from turnout.fleet.replica_rules import ReplicaId
+from turnout.fleet.route_rules import Demand, ModelRoutes, Route
 from turnout.tasks.task_rules import TenantId
 
 _AVOID_S = 10.0  # a replica that failed a request gets no other for this long, unless nothing else is free

@@ -12,7 +12,7 @@ from turnout.cli.formatting import one_line, table
 from turnout.cli.options import Common, JsonOption, with_config
 
 if TYPE_CHECKING:
-    from turnout.fleet.serving import ServedModel
+    from turnout.fleet.model_rules import Model
     from turnout.run.config import Loaded
 
 
@@ -28,15 +28,15 @@ def show_config(common: Common, as_json: JsonOption = False) -> None:
         print(json.dumps(shown_settings(loaded), indent=2))
         return
     shown = _shown(loaded)
-    served = loaded.config.served
+    models = loaded.config.models
     rows = [(name, "–" if v is None else one_line(str(v)), loaded.origins[name]) for name, v in shown.items()]
-    rows += [(f"models.{m.name}", f"{m.weights} on {_on(m)}", loaded.origins["models"]) for m in served]
+    rows += [(f"models.{m.name}", f"{m.weights} on {_on(m)}", loaded.origins["models"]) for m in models]
     print(table(("SETTING", "VALUE", "FROM"), rows))
 
 
 def shown_settings(loaded: "Loaded") -> dict[str, Any]:
     """Every setting as plain data, with its origin; secrets are masked."""
-    shown = _shown(loaded) | {"models": loaded.config.served}
+    shown = _shown(loaded) | {"models": loaded.config.models}
     return {name: {"value": _plain(v), "origin": loaded.origins[name]} for name, v in shown.items()}
 
 
@@ -61,7 +61,7 @@ def masked(secret: str | None) -> str | None:
     return parts._replace(netloc=f"{user.partition(':')[0]}:•••@{place}").geturl() if at else secret
 
 
-def _on(model: "ServedModel") -> str:
+def _on(model: "Model") -> str:
     if model.video is None:
         return model.engine
     return "1 rank" if model.video.ranks == 1 else f"{model.video.ranks} ranks"

@@ -46,8 +46,8 @@ def examine(common: Common) -> "Iterator[Finding]":
         yield machine.check_python()
         try:
             config = common.load().config
-            chat = len(config.served) - len(config.models)
-            yield Finding("config", True, f"{len(config.models)} video models, {chat} chat models")
+            chat = len(config.models) - len(config.video_models)
+            yield Finding("config", True, f"{len(config.video_models)} video models, {chat} chat models")
         except Misconfigured as err:
             yield Finding("config", False, err.message, "mend it; `turnout config` shows the result")
             config = Config()
@@ -79,7 +79,7 @@ def foresee(config: "Config") -> "list[Finding]":
     from turnout.cli.doctor import service_checks as service
     from turnout.worker.gpus import GpuFinding
 
-    on_gpu = any(model.device == "cuda" for model in config.models)
+    on_gpu = any(model.gang.device == "cuda" for model in config.video_models)
     found = [
         *models.check_engines(config),
         *models.check_video_models(config, machine.find_gpus() if on_gpu else GpuFinding()),

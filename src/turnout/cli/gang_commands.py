@@ -106,7 +106,7 @@ def rank(
     from turnout.telemetry.log import drain_log
 
     config = _with(common.load().config, declared)
-    pod = find_pod(os.environ, config.model(model).ranks)
+    pod = find_pod(os.environ, config.model(model).gang.ranks)
     place = rank_place_from(os.environ if pod is None else pod.variables(0))
     made_up = gang_name(os.environ, socket.gethostname(), secrets.token_hex(4))
     duties = RankDuties(model, GangId(gang) if gang else made_up, once, idle_exit, deadline, tells=True)
@@ -132,4 +132,4 @@ def _with(config: "Config", declared: str | None) -> "Config":
     from turnout.fleet.fleet_records import MODEL
 
     model = MODEL.load(declared.encode())
-    return replace(config, served=(*(m for m in config.served if m.name != model.name), model))
+    return replace(config, models=(*(m for m in config.models if m.name != model.name), model))

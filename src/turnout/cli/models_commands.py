@@ -3,7 +3,7 @@
 import json
 import shlex
 import sys
-from dataclasses import Field, fields
+from dataclasses import Field
 from inspect import Parameter, Signature
 from typing import Annotated, Any, cast
 
@@ -13,10 +13,11 @@ from turnout.cli.formatting import done, field_list, one_line, table
 from turnout.cli.options import Common, JsonOption, size_in_bytes, with_common
 from turnout.cli.weights_commands import check, convert, pull
 from turnout.errors import InvalidRequest
-from turnout.fleet.model_declaration import ModelDeclaration
+from turnout.fleet.model_declaration import DECLARED
+from turnout.fleet.model_rules import EngineKind
 
 MODELS = ("v1", "models")
-ENGINES = ("vllm", "llamacpp", "wan", "command")
+ENGINES = tuple(EngineKind)
 _BYTES = "_bytes"
 
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The model's name.", show_default=False)]
@@ -77,9 +78,9 @@ def show(common: Common, name: NameArgument, as_json: JsonOption = False) -> Non
 
 def register_model(common: Common, as_json: bool = False, **given: Any) -> None:
     """Register a model for workers to run, or change one (needs an admin key)."""
-    if given["engine"] not in ENGINES:
+    if given["engine"] not in (*ENGINES, "video"):
         raise InvalidRequest(f"engine is one of {', '.join(ENGINES)}; not {given['engine']}", "engine")
-    said = {field.name: _value(field, given[field.name]) for field in fields(ModelDeclaration)}
+    said = {name: _value(name, given[name]) for name in DECLARED}
     made = common.call("POST", *MODELS, "register", body=said)
     print(json.dumps(made) if as_json else f"{given['alias']} registered")
     if not as_json and (notice := made.get("notice")):
@@ -88,7 +89,7 @@ def register_model(common: Common, as_json: bool = False, **given: Any) -> None:
 
 def _option(field: Field[Any]) -> Parameter:
     """How a field of the declaration is given on the command line. What is not given is None, and not sent."""
-    said = str(field.metadata["description"])
+    said = str(field.metadata["declared"]["description"])
     kind: Any = str | None
     default: Any = None
     match field.name, field.type:
@@ -122,17 +123,17 @@ def _option(field: Field[Any]) -> Parameter:
     return Parameter(field.name, Parameter.KEYWORD_ONLY, default=default, annotation=kind)
 
 
-def _value(field: Field[Any], given: Any) -> Any:
+def _value(name: str, given: Any) -> Any:
     """The field's value as HTTP takes it; None when it was not given."""
-    match field.name, given:
+    match name, given:
         case _, None | False | []:
             return None
-        case name, str() if name.endswith(_BYTES):
+        case _, str() if name.endswith(_BYTES):
             return size_in_bytes(given, name.removesuffix(_BYTES))
         case "command", str():
             return _words(given)
         case "rules" | "loras", str():
-            return _object(given, field.name)
+            return _object(given, name)
         case _:
             return given
 
@@ -140,7 +141,7 @@ def _value(field: Field[Any], given: Any) -> Any:
 def _registration() -> Signature:
     common = Parameter("common", Parameter.POSITIONAL_OR_KEYWORD, annotation=Common)
     as_json = Parameter("as_json", Parameter.KEYWORD_ONLY, default=False, annotation=JsonOption)
-    return Signature([common, *map(_option, fields(ModelDeclaration)), as_json])
+    return Signature([common, *map(_option, DECLARED.values()), as_json])
 
 
 vars(register_model)["__signature__"] = _registration()

@@ -346,8 +346,8 @@ def _screen(config: "Config", address: "Address") -> str:
     redis = "embedded" if config.redis.redis_url is None else "as configured"
     models = ", ".join(
         [
-            *(f"{m.name} ({m.ranks} ranks)" for m in config.models),
-            *(f"{m.name} (chat)" for m in config.served if m.video is None),
+            *(f"{m.name} ({m.gang.ranks} ranks)" for m in config.video_models),
+            *(f"{m.name} (chat)" for m in config.models if m.video is None),
         ]
     )
     turnout = "turnout" if which("turnout") else f"{shlex.quote(sys.executable)} -m turnout"

@@ -11,7 +11,7 @@ from turnout.cli.formatting import done, one_line, shorten, table
 from turnout.cli.options import Common, JsonOption, with_common
 
 if TYPE_CHECKING:
-    from turnout.fleet.serving import Gpu
+    from turnout.fleet.machine_rules import Gpu
     from turnout.fleet.worker_messages import ReplicaShown, WorkerShown
 
 GIB = 1 << 30

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
-from turnout.fleet.video_model_rules import Dtype
+from turnout.fleet.model_rules import Dtype
 from turnout.tasks.video_rules import Lora, VideoSpec
 
 Progress = Callable[[int, int], None]

@@ -5,15 +5,17 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator
 
 from turnout.fleet.fleet_rules import Fleet
+from turnout.fleet.machine_rules import WorkerId
+from turnout.fleet.model_rules import EngineKind, Model, Needs
 from turnout.fleet.placement_rules import Room, could_ever_fit, needs_on, why_nowhere
-from turnout.fleet.serving import EngineKind, Needs, ServedModel, Worker, WorkerId
+from turnout.fleet.worker_rules import Worker
 
 ResourceKind = tuple[EngineKind, Needs, float | None]
 """What decides on which machines a model fits."""
 
 
-def _resource_kind(model: ServedModel) -> ResourceKind:
-    return model.engine, model.needs, model.gpu_memory_utilization
+def _resource_kind(model: Model) -> ResourceKind:
+    return model.engine, model.needs, model.server.gpu_memory_utilization
 
 
 class Feasibility:
@@ -23,13 +25,13 @@ class Feasibility:
         self._fleet = fleet
         self._known: dict[ResourceKind, bool] = {}
 
-    def possible(self, model: ServedModel) -> bool:
+    def possible(self, model: Model) -> bool:
         kind = _resource_kind(model)
         if kind not in self._known:
             self._known[kind] = any(could_ever_fit(model, w.machine) for w in self._fleet.workers.values())
         return self._known[kind]
 
-    def why_not(self, model: ServedModel) -> str:
+    def why_not(self, model: Model) -> str:
         return why_nowhere(model, [worker.machine for worker in self._fleet.workers.values()])
 
 
@@ -73,7 +75,7 @@ class Capacity:
             self._taken.setdefault(worker, []).append((gpus, needs))
 
     def fitting(
-        self, model: ServedModel, first: Iterable[WorkerId] = ()
+        self, model: Model, first: Iterable[WorkerId] = ()
     ) -> Iterator[tuple[Room, Needs, tuple[int, ...]]]:
         """Machines on which the model fits, and where on each; those in `first` come first."""
         kind = _resource_kind(model)

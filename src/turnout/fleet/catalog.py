@@ -2,9 +2,8 @@
 
 from collections.abc import Callable, Mapping, Sequence
 
+from turnout.fleet.model_rules import Model
 from turnout.fleet.model_store import ModelStore
-from turnout.fleet.serving import ServedModel, gang_model
-from turnout.fleet.video_model_rules import Model
 
 _KEEP_S = 1.0  # a model that was changed or removed is used at most this much longer
 
@@ -16,25 +15,22 @@ class Catalog:
         self._store = store
         self._places = {name: place for place, name in enumerate(first)}
         self._now = now
-        self._models: Mapping[str, ServedModel] = {}
-        self._videos: list[Model] = []
+        self._models: Mapping[str, Model] = {}
         self._read_at = float("-inf")
 
-    async def all(self) -> Mapping[str, ServedModel]:
+    async def all(self) -> Mapping[str, Model]:
         if self._now() - self._read_at >= _KEEP_S:
             await self._read()
         return self._models
 
-    async def find(self, name: str) -> ServedModel | None:
+    async def find(self, name: str) -> Model | None:
         """A name that is not remembered is looked up: it may have been registered a moment ago."""
         if name not in await self.all():
             await self._read()
         return self._models.get(name)
 
     async def videos(self) -> list[Model]:
-        """The video models, as gangs know them."""
-        await self.all()
-        return self._videos
+        return [model for model in (await self.all()).values() if model.video is not None]
 
     def invalidate(self) -> None:
         """The next look asks the registry."""
@@ -45,4 +41,3 @@ class Catalog:
         last = len(self._places)
         names = sorted(found, key=lambda name: (self._places.get(name, last), name))
         self._models, self._read_at = {name: found[name] for name in names}, self._now()
-        self._videos = [m for name in names if (m := gang_model(found[name])) is not None]

@@ -13,22 +13,14 @@ from turnout.fleet.events_and_commands import (
     WorkerRemoved,
 )
 from turnout.fleet.fleet_rules import Fleet, ModelHistory
+from turnout.fleet.machine_rules import WorkerId
+from turnout.fleet.model_rules import Model
 from turnout.fleet.publication import Publication, SavedFleet
-from turnout.fleet.serving import (
-    Demand,
-    DemandReport,
-    Enrolment,
-    ModelRoutes,
-    OrderSheet,
-    Replica,
-    ReplicaId,
-    ServedModel,
-    StoredHeartbeat,
-    Worker,
-    WorkerId,
-)
+from turnout.fleet.replica_rules import Replica, ReplicaId
+from turnout.fleet.route_rules import Demand, DemandReport, ModelRoutes
 from turnout.fleet.status_rules import ModelStatus
 from turnout.fleet.view_rules import orders_of, routes_of, statuses
+from turnout.fleet.worker_rules import Enrolment, OrderSheet, StoredHeartbeat, Worker
 
 _USED_GRAIN_S = 30.0  # a busy fleet would be written again with every heartbeat
 NOBODY = Demand()
@@ -37,7 +29,7 @@ GatewayDemand = tuple[float, Mapping[str, DemandReport]]
 """When a gateway's report came, and the report."""
 
 
-def model_events(fleet: Fleet, models: Mapping[str, ServedModel]) -> list[Event]:
+def model_events(fleet: Fleet, models: Mapping[str, Model]) -> list[Event]:
     changed: list[Event] = [ModelSet(m) for name, m in models.items() if fleet.models.get(name) != m]
     return changed + [ModelRemoved(name) for name in fleet.models if name not in models]
 
@@ -114,8 +106,8 @@ def publication(
 
 def with_others(
     update: Publication | None,
-    before: Mapping[str, ServedModel],
-    after: Mapping[str, ServedModel],
+    before: Mapping[str, Model],
+    after: Mapping[str, Model],
     statuses: Mapping[str, ModelStatus],
 ) -> Publication | None:
     """Adds the models that others look after: gateways must know of them, though no replica of ours is theirs."""

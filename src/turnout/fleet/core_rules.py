@@ -29,10 +29,12 @@ from turnout.fleet.events_and_commands import (
     WorkerRemoved,
 )
 from turnout.fleet.fleet_rules import Failures, Fleet, GivenUp, evolve
+from turnout.fleet.machine_rules import WorkerId
 from turnout.fleet.place_rules import place
+from turnout.fleet.replica_rules import Closing, Phase, Replica, ReplicaId, Want
 from turnout.fleet.scale_rules import scale
-from turnout.fleet.serving import Closing, Phase, Replica, ReplicaId, Standing, Want, Worker, WorkerId
 from turnout.fleet.tend_rules import tend
+from turnout.fleet.worker_rules import Standing, Worker
 
 
 def step(

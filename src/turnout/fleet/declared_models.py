@@ -1,25 +1,42 @@
-"""Reads a declaration of a model (see `model_declaration`) into the model that the registry keeps.
+"""Reads a declaration of a model (see `model_declaration`) into the model.
 
-A wan model's family fills in its rules. What is not said about GPUs and memory follows from how a replica is split.
+A video model's family fills in its rules. What is not said about GPUs and memory follows from how a replica is split.
 """
 
 from collections.abc import Mapping
-from dataclasses import fields, replace
+from dataclasses import MISSING, fields, replace
 from typing import Any, cast
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, create_model
 
 from turnout.errors import InvalidRequest
 from turnout.fleet.family_rules import FAMILIES
-from turnout.fleet.model_declaration import VIDEO_FIELDS, ModelDeclaration
-from turnout.fleet.serving import EngineKind, Needs, ServedModel
-from turnout.fleet.video_model_rules import WAN_ENGINE, VideoPart, check_video
+from turnout.fleet.model_declaration import DECLARED, VIDEO_FIELDS
+from turnout.fleet.model_rules import (
+    WAN_ENGINE,
+    EngineKind,
+    Model,
+    Needs,
+    Scaling,
+    ServerPart,
+    VideoPart,
+)
+from turnout.fleet.video_model_rules import check_video
 from turnout.tasks.video_rules import Lora, VideoRules
 from turnout.validation import validated
 
-DECLARATION = TypeAdapter(ModelDeclaration)
-_PART = TypeAdapter(VideoPart)
-_SAME = {field.name for field in fields(ServedModel)} & {field.name for field in fields(ModelDeclaration)}
+
+def _field(name: str) -> Any:
+    declared = DECLARED[name]
+    default: Any = ... if declared.default is MISSING else declared.default
+    return declared.type, Field(default, **declared.metadata["declared"])
+
+
+ModelDeclaration: type[BaseModel] = create_model(
+    "ModelDeclaration", __config__=ConfigDict(extra="forbid"), **{name: _field(name) for name in DECLARED}
+)
+_DECLARATION = TypeAdapter(ModelDeclaration)
+_VIDEO = TypeAdapter(VideoPart)
 _NEEDS = {field.name for field in fields(Needs)}
 _RULES = {field.name for field in fields(VideoRules)}
 _LORA = {field.name for field in fields(Lora)} - {"name"}
@@ -27,25 +44,38 @@ _LORA = {field.name for field in fields(Lora)} - {"name"}
 _RANK_BYTES = 2**30
 
 
-def read_model(declared: object) -> ServedModel:
+def read_model(declared: object) -> Model:
     """The model that a mapping declares. Raises InvalidRequest. Whether it can be started safely is not checked here."""
-    values = _flat(declared)
-    said = validated(DECLARATION, values)
-    model = ServedModel(
-        name=said.alias,
-        weights=said.model_name,
-        needs=Needs(said.gpus or 0, said.gpu_memory_bytes, said.memory_bytes, said.asleep_gpu_memory_bytes),
-        **{name: getattr(said, name) for name in _SAME},
+    declaration = validated(_DECLARATION, _flat(declared))
+    said = vars(declaration)
+    model = Model(
+        said["alias"],
+        said["engine"],
+        said["model_name"],
+        Needs(**{**_part(Needs, said), "gpus": said["gpus"] or 0}),
+        Scaling(**_part(Scaling, said)),
+        ServerPart(**_part(ServerPart, said)),
+        said["concurrency"],
+        said["dtype"],
     )
-    if said.engine is EngineKind.WAN:
+    if model.engine is EngineKind.VIDEO:
         video = _video_part(said)
-        return replace(model, video=video, needs=_gang_needs(video, model.needs), concurrency=1)
-    for name in sorted(VIDEO_FIELDS):
-        if cast("Mapping[str, Any]", values).get(name) is not None:
-            raise InvalidRequest(f"{name} is for wan models.", name, "unsupported")
-    if said.engine is EngineKind.VLLM and said.gpus is None:
-        return replace(model, needs=replace(model.needs, gpus=said.tensor_parallel_size))
+        return replace(
+            model,
+            video=video,
+            needs=_gang_needs(video, model.needs),
+            concurrency=1,
+        )
+    for name in sorted(VIDEO_FIELDS & declaration.model_fields_set):
+        if said[name] is not None:
+            raise InvalidRequest(f"{name} is for video models.", name, "unsupported")
+    if model.engine is EngineKind.VLLM and said["gpus"] is None:
+        return replace(model, needs=replace(model.needs, gpus=model.server.tensor_parallel_size))
     return model
+
+
+def _part(shape: Any, said: Mapping[str, Any]) -> dict[str, Any]:
+    return {field.name: said[field.name] for field in fields(shape)}
 
 
 def _flat(declared: object) -> object:
@@ -67,8 +97,10 @@ def _flat(declared: object) -> object:
     return {**values, **named, **needs}
 
 
-def _video_part(said: ModelDeclaration) -> VideoPart:
-    family, rules = said.family, said.rules or {}
+def _video_part(said: Mapping[str, Any]) -> VideoPart:
+    family: str | None = said["family"]
+    rules: Mapping[str, Any] = said["rules"] or {}
+    adapters: Mapping[str, object] = said["loras"] or {}
     if family is not None and family not in FAMILIES:
         raise InvalidRequest(
             f"unknown family {family!r}; known: {', '.join(FAMILIES)}", "family", "invalid_value"
@@ -77,20 +109,19 @@ def _video_part(said: ModelDeclaration) -> VideoPart:
         raise InvalidRequest(
             f"rules: unknown setting {name[:80]!r}; known: {', '.join(sorted(_RULES))}", "rules"
         )
-    if family is None and "heads" not in rules and said.video_engine == WAN_ENGINE:
-        raise InvalidRequest("a wan model needs a family, or rules that say its heads", "family")
+    if family is None and "heads" not in rules and said["video_engine"] == WAN_ENGINE:
+        raise InvalidRequest("a video model needs a family, or rules that say its heads", "family")
     # An engine of one's own may not know heads; one says that its ranks share no sequence.
     base = {name: getattr(FAMILIES[family], name) for name in _RULES} if family else {"heads": 1}
-    split = {name: getattr(said, name) for name in VIDEO_FIELDS - {"family", "rules", "loras"}}
-    loras = [{**_adapter(name, fields), "name": name} for name, fields in (said.loras or {}).items()]
+    loras = [{**_adapter(name, settings), "name": name} for name, settings in adapters.items()]
     try:
-        part = _PART.validate_python({**split, "rules": {**base, **rules}, "loras": loras})
+        video = _VIDEO.validate_python({**_part(VideoPart, said), "rules": {**base, **rules}, "loras": loras})
     except ValidationError as err:
         problem = err.errors()[0]
         where = ".".join(map(str, problem["loc"]))
         raise InvalidRequest(f"{where}: {problem['msg']}", where.partition(".")[0], "invalid_value") from err
-    check_video(part)
-    return part
+    check_video(video)
+    return video
 
 
 def _adapter(name: str, said: object) -> Mapping[str, Any]:

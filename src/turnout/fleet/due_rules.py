@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from math import inf
 
 from turnout.fleet.fleet_rules import Fleet, stay_s
-from turnout.fleet.serving import Phase, Want
+from turnout.fleet.replica_rules import Phase, Want
 
 
 def next_due(fleet: Fleet, now: float) -> float:
@@ -27,17 +27,17 @@ def _of_replicas(fleet: Fleet) -> list[float]:
         model = fleet.models.get(replica.model)
         if replica.phase is Phase.READY and replica.want is Want.READY and replica.closing is None:
             if model is not None and replica.busy == 0:
-                times.append(max(replica.used_at, replica.ready_at or 0.0) + model.idle_s)
+                times.append(max(replica.used_at, replica.ready_at or 0.0) + model.scaling.idle_s)
             if turns_count and replica.ready_at is not None:
                 times.append(replica.ready_at + stay_s(fleet, replica))
         elif replica.want is Want.GONE:
             times.append(replica.phase_since + rules.bury_s)
         elif replica.coming:
-            times.append(replica.phase_since + replica.spec.load_timeout_s)
+            times.append(replica.phase_since + replica.spec.scaling.load_timeout_s)
         elif replica.closing is not None and replica.closing.then is not replica.want:
             times.append(replica.closing.since + rules.settle_s)
         elif model is not None and replica.asleep:
-            times.append(replica.phase_since + model.asleep_s)
+            times.append(replica.phase_since + model.scaling.asleep_s)
         else:
             times.append(replica.ordered_at + rules.sleep_timeout_s)
     return times
@@ -48,10 +48,10 @@ def _of_models(fleet: Fleet) -> Iterator[float]:
         if pace.pressed_since is not None:
             yield pace.pressed_since + fleet.rules.add_after_s
         if pace.slack_since is not None:
-            yield pace.slack_since + fleet.models[name].idle_s
+            yield pace.slack_since + fleet.models[name].scaling.idle_s
     for name, demand in fleet.demand.items():
         if not (demand.waiting or demand.running):
-            yield demand.asked_at + fleet.models[name].idle_s
+            yield demand.asked_at + fleet.models[name].scaling.idle_s
     yield from (failures.retry_at for failures in fleet.failures.values())
     yield from (given_up.until for given_up in fleet.given_up.values() if given_up.until is not None)
 

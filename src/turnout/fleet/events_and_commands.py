@@ -3,23 +3,17 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from turnout.fleet.serving import (
-    Demand,
-    Machine,
-    Needs,
-    ReplicaId,
-    ReplicaReport,
-    ServedModel,
-    Want,
-    WorkerId,
-)
+from turnout.fleet.machine_rules import Machine, WorkerId
+from turnout.fleet.model_rules import Model, Needs
+from turnout.fleet.replica_rules import ReplicaId, ReplicaReport, Want
+from turnout.fleet.route_rules import Demand
 
 
 @dataclass(frozen=True, slots=True)
 class ModelSet:
     """A model was registered or changed."""
 
-    model: ServedModel
+    model: Model
 
 
 @dataclass(frozen=True, slots=True)

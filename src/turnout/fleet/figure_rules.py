@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 
 from turnout.fleet.events_and_commands import Blame, Close, Command, SetWant, StartReplica
 from turnout.fleet.fleet_rules import Fleet
-from turnout.fleet.serving import Phase, Replica, Want
+from turnout.fleet.replica_rules import Phase, Replica, Want
 from turnout.telemetry.histogram import START_SECONDS
 
 

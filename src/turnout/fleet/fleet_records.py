@@ -2,24 +2,18 @@
 
 from turnout.fleet.fleet_rules import ModelHistory
 from turnout.fleet.gang_rules import GangReport
+from turnout.fleet.model_rules import Model
 from turnout.fleet.ray_rules import GangWaits
-from turnout.fleet.serving import (
-    DemandReport,
-    Enrolment,
-    ModelRoutes,
-    Phase,
-    Replica,
-    ReplicaOrder,
-    ServedModel,
-    StoredHeartbeat,
-)
+from turnout.fleet.replica_rules import Phase, Replica, ReplicaOrder
+from turnout.fleet.route_rules import DemandReport, ModelRoutes
 from turnout.fleet.status_rules import ModelState, ModelStatus
+from turnout.fleet.worker_rules import Enrolment, StoredHeartbeat
 from turnout.store.record_kinds import LEFT_OUT, RecordKind
 from turnout.tenants.gpu_time_rules import GpuReport
 
 _PHASE = {"phase": Phase.STARTING}  # it is there, takes its memory, and serves nobody
 
-MODEL = RecordKind[ServedModel]("model", ServedModel)
+MODEL = RecordKind[Model]("model", Model)
 ENROLMENT = RecordKind[Enrolment]("worker", Enrolment)
 HEARTBEAT = RecordKind[StoredHeartbeat]("heartbeat", StoredHeartbeat, unknown={**_PHASE, "engines": LEFT_OUT})
 ORDERS = RecordKind[tuple[ReplicaOrder, ...]]("orders", tuple[ReplicaOrder, ...])

@@ -4,23 +4,15 @@
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 
 from turnout.backoff import backoff_s
+from turnout.fleet.machine_rules import WorkerId
+from turnout.fleet.model_rules import Model
+from turnout.fleet.replica_rules import Closing, Phase, Replica, ReplicaId, ReplicaReport, Want
+from turnout.fleet.route_rules import Demand
 from turnout.fleet.scaling_rules import residence_s
-from turnout.fleet.serving import (
-    Closing,
-    Demand,
-    Phase,
-    Replica,
-    ReplicaId,
-    ReplicaReport,
-    ServedModel,
-    Standing,
-    Want,
-    Worker,
-    WorkerId,
-)
+from turnout.fleet.worker_rules import Standing, Worker
 
 USED_GRAIN_S = 1.0  # how exactly the last use of a replica is kept
 
@@ -91,7 +83,7 @@ class Fleet:
     """`at` is when it was last stepped, by the manager's clock; all other times are by the same clock. `wake_s` is how long
     each model took the last time that a replica of it became ready."""
 
-    models: Mapping[str, ServedModel] = field(default_factory=dict[str, ServedModel])
+    models: Mapping[str, Model] = field(default_factory=dict[str, Model])
     workers: Mapping[WorkerId, Worker] = field(default_factory=dict[WorkerId, Worker])
     replicas: Mapping[ReplicaId, Replica] = field(default_factory=dict[ReplicaId, Replica])
     demand: Mapping[str, Demand] = field(default_factory=dict[str, Demand])
@@ -128,13 +120,9 @@ def load_of(fleet: Fleet, model: str) -> int:
     return demand.waiting + demand.running if demand else 0
 
 
-_LIFE_CYCLE = frozenset({"min_replicas", "max_replicas", "idle_s", "asleep_s", "load_timeout_s", "sleep"})
-_ENGINE_FIELDS = tuple(f.name for f in fields(ServedModel) if f.name not in _LIFE_CYCLE)
-
-
-def same_engine(one: ServedModel, other: ServedModel) -> bool:
+def same_engine(one: Model, other: Model) -> bool:
     """Whether a replica of the one serves the other as well: they differ in how long and how many at most."""
-    return one is other or all(getattr(one, name) == getattr(other, name) for name in _ENGINE_FIELDS)
+    return one is other or replace(one, scaling=other.scaling) == other
 
 
 def evolve(

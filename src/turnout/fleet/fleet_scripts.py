@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Literal
 
-from turnout.fleet.serving import WorkerId
+from turnout.fleet.machine_rules import WorkerId
 from turnout.store.connection import RedisConnection
 from turnout.store.scripts import Script
 

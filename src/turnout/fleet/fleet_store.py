@@ -10,8 +10,9 @@ from typing import Any
 from turnout.fleet import fleet_scripts
 from turnout.fleet.fleet_records import GPU_REPORT, HISTORY, ORDERS, REPLICA, REPLICA_COUNTS, ROUTES, STATUSES
 from turnout.fleet.fleet_rules import GivenUp
+from turnout.fleet.machine_rules import WorkerId
 from turnout.fleet.publication import FleetChanges, FleetFigures, GpuBooking, Publication, SavedFleet
-from turnout.fleet.serving import ReplicaId, WorkerId
+from turnout.fleet.replica_rules import ReplicaId
 from turnout.fleet.status_rules import ModelStatus
 from turnout.fleet.worker_store import WORKER_S
 from turnout.store.connection import RedisConnection, translated

@@ -10,15 +10,10 @@ from dataclasses import dataclass
 from turnout.fleet.fleet_rules import Rules
 from turnout.fleet.gang_reports import GangReports
 from turnout.fleet.gang_rules import GangReport
-from turnout.fleet.serving import (
-    EngineKind,
-    Enrolment,
-    OrderSheet,
-    Phase,
-    Standing,
-    StoredHeartbeat,
-    WorkerId,
-)
+from turnout.fleet.machine_rules import WorkerId
+from turnout.fleet.model_rules import EngineKind
+from turnout.fleet.replica_rules import Phase
+from turnout.fleet.worker_rules import Enrolment, OrderSheet, Standing, StoredHeartbeat
 from turnout.fleet.worker_store import OrderStore, WorkerStore
 
 _KEEP_S = 1.0
@@ -113,7 +108,7 @@ class GangList:
 
 def _may_have_gangs(beat: StoredHeartbeat) -> bool:
     return (
-        EngineKind.WAN in beat.machine.engines
+        EngineKind.VIDEO in beat.machine.engines
         and any(report.phase in _AWAKE for report in beat.reports)
         and _RULES.standing(beat.ago_s) is not Standing.GONE
     )

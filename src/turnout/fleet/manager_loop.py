@@ -37,13 +37,15 @@ from turnout.fleet.figure_rules import count_decisions, count_gpu_time, count_re
 from turnout.fleet.fleet_rules import Fleet, ModelHistory, Rules, rebased
 from turnout.fleet.fleet_store import ManagerState
 from turnout.fleet.gang_reports import GangReports
+from turnout.fleet.model_rules import EngineKind, Model, Runner
 from turnout.fleet.model_store import ModelStore
 from turnout.fleet.publication import FleetChanges, Publication, SavedFleet
+from turnout.fleet.replica_rules import ReplicaId
+from turnout.fleet.route_rules import Demand
 from turnout.fleet.route_table import DemandReports
-from turnout.fleet.serving import Demand, EngineKind, ReplicaId, ServedModel, Worker
 from turnout.fleet.status_rules import ModelStatus
-from turnout.fleet.video_model_rules import Runner
 from turnout.fleet.view_rules import statuses_of_others
+from turnout.fleet.worker_rules import Worker
 from turnout.fleet.worker_store import WorkerStore
 from turnout.store.mutex import Mutex
 from turnout.tasks.backlog import Backlog
@@ -74,8 +76,8 @@ class _LoopState:
     inherited: SavedFleet | None
     gpu_accounts: GpuAccounts
     asked: dict[str, tuple[int, GatewayDemand]] = field(default_factory=dict[str, tuple[int, GatewayDemand]])
-    others: dict[str, ServedModel] = field(default_factory=dict[str, ServedModel])
-    others_told: dict[str, ServedModel] = field(default_factory=dict[str, ServedModel])
+    others: dict[str, Model] = field(default_factory=dict[str, Model])
+    others_told: dict[str, Model] = field(default_factory=dict[str, Model])
     others_statuses: dict[str, ModelStatus] = field(default_factory=dict[str, ModelStatus])
     looked_at: float = float("-inf")
     history_at: float = float("-inf")
@@ -231,7 +233,7 @@ class FleetManager:
         queues = await self._queues(fleet, now)
         return [*events, demand_event(fleet, (asked for _, asked in state.asked.values()), queues), Tick()]
 
-    async def _models(self) -> tuple[dict[str, ServedModel], dict[str, ServedModel]]:
+    async def _models(self) -> tuple[dict[str, Model], dict[str, Model]]:
         """Ours, and those that others look after."""
         models = await self.models.all()
         others = {
@@ -245,7 +247,7 @@ class FleetManager:
         """Video tasks wait in queues of their own, not at gateways."""
         demand: dict[str, Demand] = {}
         for model in fleet.models.values():
-            if model.engine is EngineKind.WAN:
+            if model.engine is EngineKind.VIDEO:
                 figures = await self.backlog.figures(model.name)
                 if figures.length:
                     waiting = max(0, figures.length - figures.running)

@@ -1,13 +1,13 @@
 """How models look to HTTP clients."""
 
+from dataclasses import asdict
 from typing import Literal
 
 from pydantic import BaseModel, Field
 
 from turnout.fleet.capability_rules import capabilities, task_type
-from turnout.fleet.serving import EngineKind, ServedModel
+from turnout.fleet.model_rules import EngineKind, Model, Runner
 from turnout.fleet.status_rules import ModelState, ModelStatus, StatusCause, describe
-from turnout.fleet.video_model_rules import Runner
 from turnout.tasks.video_json import without_path
 from turnout.tasks.video_rules import ImageUse
 
@@ -49,7 +49,7 @@ class ModelAnswer(BaseModel):
     capabilities: tuple[str, ...] = Field(description="What can be asked of it.")
 
 
-class ModelShown(ModelAnswer):
+class VideoModelShown(ModelAnswer):
     """A video model. `sizes` empty means any size whose sides are multiples of `size_multiple`, up to `max_pixels`.
     `waiting` and `running` are its tasks now. A video takes about `seconds_per_work` for each step and pixel of its frames;
     null until one was made."""
@@ -69,16 +69,16 @@ class ModelShown(ModelAnswer):
     fsdp: bool
     device: str
     fp8: bool
-    waiting: int
-    running: int
-    seconds_per_work: float | None
+    waiting: int = 0
+    running: int = 0
+    seconds_per_work: float | None = None
     video_engine: str
     runner: Runner
     loras: tuple[str, ...]
     usual_loras: tuple[str, ...]
 
 
-class ServedShown(ModelAnswer):
+class ChatModelShown(ModelAnswer):
     """A chat model."""
 
     kind: Literal["chat"] = "chat"
@@ -88,9 +88,12 @@ class ServedShown(ModelAnswer):
     tensor_parallel_size: int
 
 
+AnyModelShown = VideoModelShown | ChatModelShown
+
+
 class ModelList(BaseModel):
     object: Literal["list"] = "list"
-    data: list[ModelShown | ServedShown]
+    data: list[AnyModelShown]
 
 
 class ModelDeleted(BaseModel):
@@ -99,7 +102,7 @@ class ModelDeleted(BaseModel):
     deleted: bool = True
 
 
-def shown_to_users(model: ServedModel, status: ModelStatus) -> ModelShown | ServedShown:
+def shown_to_users(model: Model, status: ModelStatus) -> AnyModelShown:
     """Without the path of its weights: users need not know how the machines are laid out."""
     answer = shown(model, status)
     answer.model_name = without_path(model, answer.model_name)
@@ -107,65 +110,33 @@ def shown_to_users(model: ServedModel, status: ModelStatus) -> ModelShown | Serv
     return answer
 
 
-def shown(model: ServedModel, status: ModelStatus) -> ModelShown | ServedShown:
+def shown(model: Model, status: ModelStatus) -> AnyModelShown:
     """As the registry and the manager know it: of its queue only the gateway does."""
-    common = ModelAnswer(
-        id=model.name,
-        engine=model.engine,
-        model_name=model.weights,
-        status=describe(status),
-        state=status.state,
-        cause=status.cause,
-        min_replicas=model.min_replicas,
-        max_replicas=model.max_replicas,
-        idle_s=model.idle_s,
-        replicas=status.replicas,
-        wake_s=status.wake_s,
-        idle_left_s=status.idle_left_s,
-        task_type=task_type(model),
-        capabilities=capabilities(model),
-    ).model_dump()
+    common = {
+        **asdict(model.scaling),
+        **asdict(status),
+        "concurrency": model.concurrency,
+        "id": model.name,
+        "engine": model.engine,
+        "model_name": model.weights,
+        "status": describe(status),
+        "task_type": task_type(model),
+        "capabilities": capabilities(model),
+    }
     if model.video is None:
-        return ServedShown(
+        return ChatModelShown.model_validate({**common, **asdict(model.server)})
+    video, rules = model.video, asdict(model.video.rules)
+    return VideoModelShown.model_validate(
+        {
             **common,
-            concurrency=model.concurrency,
-            max_model_len=model.max_model_len,
-            gpu_memory_utilization=model.gpu_memory_utilization,
-            tensor_parallel_size=model.tensor_parallel_size,
-        )
-    video, rules = model.video, model.video.rules
-    return ModelShown(
-        **common,
-        image=rules.image,
-        sizes=rules.sizes,
-        size_multiple=rules.multiple,
-        frame_multiple=rules.temporal,
-        max_pixels=rules.max_pixels,
-        max_frames=rules.max_frames,
-        max_steps=rules.max_steps,
-        defaults=ModelDefaults(
-            size=rules.default_size,
-            frames=rules.default_frames,
-            fps=rules.fps,
-            steps=rules.steps,
-            guidance=rules.guidance,
-            shift=rules.shift,
-            negative_prompt=rules.negative_prompt,
-            guided_share=rules.guided_share,
-            step_cache=rules.step_cache,
-        ),
-        ranks=video.ranks,
-        ulysses=video.ulysses,
-        cfg=video.cfg,
-        fsdp=video.fsdp,
-        device=video.device,
-        fp8=video.fp8,
-        waiting=0,
-        running=0,
-        seconds_per_work=None,
-        video_engine=video.video_engine,
-        # What a model does not say, the manager tells: it knows whether the service runs on Ray.
-        runner=video.run_by(Runner.RAY if status.cause is StatusCause.RUN_BY_RAY else Runner.WORKER),
-        loras=tuple(lora.name for lora in video.loras),
-        usual_loras=video.usual_loras,
+            **rules,
+            **asdict(video),
+            "size_multiple": video.rules.multiple,
+            "frame_multiple": video.rules.temporal,
+            "defaults": {**rules, "size": video.rules.default_size, "frames": video.rules.default_frames},
+            "ranks": video.ranks,
+            # What a model does not say, the manager tells: it knows whether the service runs on Ray.
+            "runner": video.run_by(Runner.RAY if status.cause is StatusCause.RUN_BY_RAY else Runner.WORKER),
+            "loras": [lora.name for lora in video.loras],
+        }
     )

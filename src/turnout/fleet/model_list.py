@@ -3,8 +3,8 @@
 from fastapi import APIRouter
 
 from turnout.errors import NotFound
-from turnout.fleet.model_json import ModelList, ModelShown, ServedShown, shown, shown_to_users
-from turnout.fleet.serving import ServedModel
+from turnout.fleet.model_json import AnyModelShown, ModelList, VideoModelShown, shown, shown_to_users
+from turnout.fleet.model_rules import Model
 from turnout.fleet.status_rules import NOT_LOOKED_AT, ModelStatus
 from turnout.gateway.gateway import Gateway, GatewayDep
 from turnout.gateway.problems import documented
@@ -26,7 +26,7 @@ async def index(caller: UserDep, gateway: GatewayDep) -> ModelList:
 
 
 @router.get("/v1/models/{name}", responses=documented(404), summary="Look at a model")
-async def show(name: str, caller: UserDep, gateway: GatewayDep) -> ModelShown | ServedShown:
+async def show(name: str, caller: UserDep, gateway: GatewayDep) -> AnyModelShown:
     try:
         model = await gateway.stores.models.get(name)
     except NotFound as err:
@@ -36,10 +36,10 @@ async def show(name: str, caller: UserDep, gateway: GatewayDep) -> ModelShown | 
 
 
 async def _shown_to(
-    caller: Caller, gateway: Gateway, model: ServedModel, status: ModelStatus
-) -> ModelShown | ServedShown:
+    caller: Caller, gateway: Gateway, model: Model, status: ModelStatus
+) -> AnyModelShown:
     answer = shown(model, status) if caller.role is Role.ADMIN else shown_to_users(model, status)
-    if isinstance(answer, ModelShown):
+    if isinstance(answer, VideoModelShown):
         queue = await gateway.stores.backlog.figures(model.name)
         answer.waiting, answer.running = max(0, queue.length - queue.running), queue.running
         answer.seconds_per_work = gateway.videos.estimates.seconds_per_work(model.name)

@@ -4,12 +4,13 @@ from fastapi import APIRouter, Request
 
 from turnout.engines.servers.engine_servers import check_served
 from turnout.errors import Conflict, Forbidden, NotFound, Unavailable
-from turnout.fleet.declared_models import DECLARATION, read_model
+from turnout.fleet.declared_models import ModelDeclaration, read_model
 from turnout.fleet.fleet_rules import Rules
-from turnout.fleet.model_json import ModelDeleted, ModelShown, ServedShown, shown
+from turnout.fleet.model_json import AnyModelShown, ModelDeleted, shown
+from turnout.fleet.model_rules import EngineKind, Model
 from turnout.fleet.placement_rules import could_ever_fit, why_nowhere
-from turnout.fleet.serving import EngineKind, ServedModel, Standing
 from turnout.fleet.status_rules import NOT_LOOKED_AT, REGISTERED
+from turnout.fleet.worker_rules import Standing
 from turnout.gateway.bodies import json_body, read_json_value
 from turnout.gateway.gateway import Gateway, GatewayDep
 from turnout.gateway.problems import documented
@@ -30,12 +31,10 @@ def _not_allowed(what: str, param: str) -> Forbidden:
 @router.post(
     "/v1/models/register",
     responses=documented(400, 413, 415),
-    openapi_extra=json_body(DECLARATION),
+    openapi_extra=json_body(ModelDeclaration),
     summary="Register a model",
 )
-async def register(
-    request: Request, admin: AdminDep, gateway: GatewayDep, audit: AuditDep
-) -> ModelShown | ServedShown:
+async def register(request: Request, admin: AdminDep, gateway: GatewayDep, audit: AuditDep) -> AnyModelShown:
     """Registering a known alias again changes it: its replicas are replaced as they become idle. `notice` says why no worker
     could run it now, if none could."""
     model = read_model(await read_json_value(request))
@@ -56,7 +55,7 @@ async def register(
 
 
 @router.post("/v1/models/{name}/wake", responses=documented(404), summary="Start a model now")
-async def wake(name: str, admin: AdminDep, gateway: GatewayDep, audit: AuditDep) -> ModelShown | ServedShown:
+async def wake(name: str, admin: AdminDep, gateway: GatewayDep, audit: AuditDep) -> AnyModelShown:
     """It leaves again when nobody has asked for it for its idle time."""
     model = await _known(gateway, name)
     refusal = gateway.chat.switchboard.refusal(name)
@@ -68,17 +67,17 @@ async def wake(name: str, admin: AdminDep, gateway: GatewayDep, audit: AuditDep)
 
 
 @router.post("/v1/models/{name}/stop", responses=documented(404, 409), summary="Stop a model now")
-async def stop(name: str, admin: AdminDep, gateway: GatewayDep, audit: AuditDep) -> ModelShown | ServedShown:
+async def stop(name: str, admin: AdminDep, gateway: GatewayDep, audit: AuditDep) -> AnyModelShown:
     """Its replicas finish what they have and leave; the next request wakes it again."""
     model = await _known(gateway, name)
-    if model.min_replicas:
-        raise Conflict(f"{name} has min_replicas {model.min_replicas}.", "name", "kept_awake")
+    if model.scaling.min_replicas:
+        raise Conflict(f"{name} has min_replicas {model.scaling.min_replicas}.", "name", "kept_awake")
     await audit.record(admin, AuditAction.MODEL_STOPPED, name)
     gateway.chat.switchboard.stop(name)
     return await _shown(gateway, model)
 
 
-async def _why_nowhere(gateway: Gateway, model: ServedModel) -> str | None:
+async def _why_nowhere(gateway: Gateway, model: Model) -> str | None:
     workers = gateway.stores.workers
     beats = (await workers.heartbeats(list(await workers.enrolments()))).values()
     machines = [beat.machine for beat in beats if _RULES.standing(beat.ago_s) is not Standing.GONE]
@@ -89,14 +88,14 @@ async def _why_nowhere(gateway: Gateway, model: ServedModel) -> str | None:
     return why_nowhere(model, machines)
 
 
-async def _known(gateway: Gateway, name: str) -> ServedModel:
+async def _known(gateway: Gateway, name: str) -> Model:
     try:
         return await gateway.stores.models.get(name)
     except NotFound as err:
         raise NotFound(f"There is no model {name[:100]}.", "model", "model_not_found") from err
 
 
-async def _shown(gateway: Gateway, model: ServedModel) -> ModelShown | ServedShown:
+async def _shown(gateway: Gateway, model: Model) -> AnyModelShown:
     return shown(model, (await gateway.stores.fleet_status.statuses()).get(model.name, NOT_LOOKED_AT))
 
 

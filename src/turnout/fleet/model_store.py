@@ -6,7 +6,7 @@ from typing import Any
 from turnout.errors import NotFound
 from turnout.fleet.fleet_records import MODEL
 from turnout.fleet.manager_news import tell_manager
-from turnout.fleet.serving import ServedModel
+from turnout.fleet.model_rules import Model
 from turnout.store.connection import RedisConnection, translated
 from turnout.store.records import read_all, read_one, text
 
@@ -22,7 +22,7 @@ class ModelStore:
         self._models = link.keys.models()
         self._declared = link.keys.declared()
 
-    async def put(self, model: ServedModel) -> None:
+    async def put(self, model: Model) -> None:
         """Adds or replaces it."""
         async with translated(), self._client.pipeline(transaction=True) as pipe:
             pipe.hset(self._models, model.name, MODEL.dump(model))
@@ -30,7 +30,7 @@ class ModelStore:
             tell_manager(self._link, pipe, "m", model.name)
             await pipe.execute()
 
-    async def declare(self, models: Sequence[ServedModel]) -> list[str]:
+    async def declare(self, models: Sequence[Model]) -> list[str]:
         """Registers the models of the configuration. Removes and returns those that it named before and no longer does.
 
         A model that was registered by `put` since then no longer belongs to the configuration, and stays.
@@ -64,13 +64,13 @@ class ModelStore:
         async with translated():
             return frozenset(map(text, await self._client.hkeys(self._models)))
 
-    async def all(self) -> dict[str, ServedModel]:
+    async def all(self) -> dict[str, Model]:
         async with translated():
             found = await self._client.hgetall(self._models)
         named = {text(name): doc for name, doc in sorted(found.items())}
         return await read_all(self._link, "model", named, MODEL.load)
 
-    async def get(self, name: str) -> ServedModel:
+    async def get(self, name: str) -> Model:
         """Raises NotFound."""
         async with translated():
             doc = await self._client.hget(self._models, name)

@@ -13,21 +13,14 @@ from dataclasses import replace
 from turnout.fleet.capacity_rules import Capacity, Feasibility
 from turnout.fleet.events_and_commands import Command, GiveUp, SetWant, StartReplica, TakeUp
 from turnout.fleet.fleet_rules import Fleet, load_of, stay_s
+from turnout.fleet.machine_rules import WorkerId
+from turnout.fleet.model_rules import Model, Needs
 from turnout.fleet.placement_rules import Room, fewest_victims, needs_on, room_later, room_now, with_freed
+from turnout.fleet.replica_rules import Phase, Replica, ReplicaId, Want
 from turnout.fleet.scale_rules import Claim, Urgency, rest_of
 from turnout.fleet.scaling_rules import leave_order
-from turnout.fleet.serving import (
-    Needs,
-    Phase,
-    Replica,
-    ReplicaId,
-    ServedModel,
-    Standing,
-    Want,
-    Worker,
-    WorkerId,
-)
 from turnout.fleet.tend_rules import leave
+from turnout.fleet.worker_rules import Standing, Worker
 
 _MAX_MACHINES = 32  # machines on which a set of victims is worked out for one claim
 _MAX_OPTIONS = 4  # sets to choose from
@@ -90,14 +83,14 @@ class _PlacementPass:
         freeing = not worker.settled or self._now - worker.freed_at < self._fleet.rules.freeing_s
         return room_later(worker, self._by_worker.get(worker.id, ()), freeing=freeing)
 
-    def serve(self, claim: Claim, model: ServedModel) -> Iterable[Command]:
+    def serve(self, claim: Claim, model: Model) -> Iterable[Command]:
         sleepers = [r for r in self._by_model.get(model.name, ()) if r.asleep and r.id not in self._used]
         sleepers = [r for r in sleepers if r.worker in self._later_rooms]
         for sleeper in sorted(sleepers, key=lambda r: -r.used_at):
             commands = self._wake(claim, sleeper)
             if commands is not None:
                 return commands
-        if self._total.get(model.name, 0) >= model.max_replicas:
+        if self._total.get(model.name, 0) >= model.scaling.max_replicas:
             if sleepers and self._total[model.name] == len(sleepers):
                 self._used.add(sleepers[0].id)
                 return [SetWant(sleepers[0].id, Want.GONE, "it cannot wake where it sleeps")]
@@ -131,7 +124,7 @@ class _PlacementPass:
         self._reserve(worker, gpus, needs)
         return commands
 
-    def _best(self, rooms: Capacity, model: ServedModel) -> tuple[WorkerId, tuple[int, ...], Needs] | None:
+    def _best(self, rooms: Capacity, model: Model) -> tuple[WorkerId, tuple[int, ...], Needs] | None:
         """The machine with fewest replicas of the model, then one with its weights, then the tightest fit, among the
         first of those on which it fits."""
         here = self._replicas_by_worker(model.name)
@@ -156,7 +149,7 @@ class _PlacementPass:
         return self._placed[model]
 
     def _start(
-        self, claim: Claim, model: ServedModel, worker: WorkerId, gpus: tuple[int, ...], needs: Needs
+        self, claim: Claim, model: Model, worker: WorkerId, gpus: tuple[int, ...], needs: Needs
     ) -> list[Command]:
         here = self._replicas_by_worker(model.name)
         here[worker] = here.get(worker, 0) + 1
@@ -172,7 +165,7 @@ class _PlacementPass:
         for rooms in (self._now_rooms, self._later_rooms, *self._emptied.values()):
             rooms.take(worker, gpus, needs)
 
-    def _make_room(self, claim: Claim, model: ServedModel) -> Iterable[Command]:
+    def _make_room(self, claim: Claim, model: Model) -> Iterable[Command]:
         options: list[tuple[tuple[bool, int, int, float], WorkerId, list[Replica]]] = []
         for worker_id in self._promising(claim, model):
             room = self._later_rooms[worker_id]
@@ -221,7 +214,7 @@ class _PlacementPass:
             for v in victims
         ]
 
-    def _promising(self, claim: Claim, model: ServedModel) -> Iterator[WorkerId]:
+    def _promising(self, claim: Claim, model: Model) -> Iterator[WorkerId]:
         """Machines that would have room if all who may leave left; looked at once for a pass."""
         if claim.urgency not in self._emptied:
             nobody = replace(claim, model="")
@@ -237,7 +230,7 @@ class _PlacementPass:
         """How many of the model's replicas may be evicted yet: those beyond the ones kept warm."""
         if model not in self._serving:
             self._serving[model] = sum(r.open for r in self._by_model.get(model, ()))
-        return self._serving[model] - self._fleet.models[model].min_replicas - self._evicted[model]
+        return self._serving[model] - self._fleet.models[model].scaling.min_replicas - self._evicted[model]
 
     def _mature(self, replica: Replica) -> bool:
         """Whether it had its minimum stay."""

@@ -7,22 +7,25 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import ceil
 
-from turnout.fleet.serving import EngineKind, Gpu, Machine, Needs, Replica, ServedModel, Worker
+from turnout.fleet.machine_rules import Gpu, Machine
+from turnout.fleet.model_rules import EngineKind, Model, Needs
+from turnout.fleet.replica_rules import Replica
+from turnout.fleet.worker_rules import Worker
 
 _IDLE_SHARE = 0.95
 
 
-def needs_on(model: ServedModel, machine: Machine) -> Needs:
+def needs_on(model: Model, machine: Machine) -> Needs:
     """What a replica would take there, with the share of a GPU in bytes."""
     needs = model.needs
     if not needs.gpus or needs.gpu_memory_bytes:
         return needs
     largest = max((gpu.total_bytes for gpu in machine.gpus), default=0)
-    share = model.gpu_memory_utilization or 1.0
+    share = model.server.gpu_memory_utilization or 1.0
     return replace(needs, gpu_memory_bytes=max(1, min(largest, ceil(largest * share))))
 
 
-def could_ever_fit(model: ServedModel, machine: Machine) -> bool:
+def could_ever_fit(model: Model, machine: Machine) -> bool:
     """Whether the machine could host a replica if it held nothing else."""
     needs = needs_on(model, machine)
     if model.engine not in machine.engines:
@@ -31,7 +34,7 @@ def could_ever_fit(model: ServedModel, machine: Machine) -> bool:
     return able >= needs.gpus and machine.memory_bytes >= needs.memory_bytes
 
 
-def why_nowhere(model: ServedModel, machines: Collection[Machine]) -> str:
+def why_nowhere(model: Model, machines: Collection[Machine]) -> str:
     """Why none of the machines could ever host it, and what helps."""
     if not machines:
         return "no worker has joined: start one with `turnout worker --join URL --token KEY`"
@@ -52,7 +55,7 @@ _ENGINE_ADVICE = {
     EngineKind.VLLM: "install vLLM where a worker runs, or name its program in the setting `vllm`",
     EngineKind.LLAMACPP: "install turnout[chat] where a worker runs",
     EngineKind.COMMAND: "a worker must allow the command (--allow-command)",
-    EngineKind.WAN: "one must have torch and diffusers, and share the service's Redis and object store",
+    EngineKind.VIDEO: "one must have torch and diffusers, and share the service's Redis and object store",
 }
 
 

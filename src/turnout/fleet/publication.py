@@ -4,8 +4,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from turnout.fleet.fleet_rules import ModelHistory
-from turnout.fleet.serving import ModelRoutes, OrderSheet, Replica, ReplicaId, WorkerId
+from turnout.fleet.machine_rules import WorkerId
+from turnout.fleet.replica_rules import Replica, ReplicaId
+from turnout.fleet.route_rules import ModelRoutes
 from turnout.fleet.status_rules import ModelStatus
+from turnout.fleet.worker_rules import OrderSheet
 from turnout.tenants.gpu_time_rules import GpuReport
 
 

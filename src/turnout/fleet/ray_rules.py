@@ -8,8 +8,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from turnout.fleet.gang_rules import GangReport
+from turnout.fleet.model_rules import Model
 from turnout.fleet.scaling_rules import leave_order, replicas_needed, residence_s, times_since
-from turnout.fleet.video_model_rules import Model
 from turnout.tasks.task_rules import GangId
 
 _PATIENCE_S = 5.0  # an idle gang takes what waits within a fraction of a second
@@ -39,8 +39,8 @@ def wants_gang(model: Model, slot: int, queue: QueueState) -> bool:
     # Idle gangs that leave an old task in the queue are broken, whatever they report: do not count on them.
     distrusted = len(queue.idle) if queue.waiting and queue.oldest_s > _PATIENCE_S else 0
     load = len(queue.busy) + queue.waiting + distrusted
-    count = replicas_needed(load, 1, model.min_replicas, model.max_replicas) - len(queue.busy)
-    free = (s for s in range(model.max_replicas) if s not in queue.busy)
+    count = replicas_needed(load, 1, model.scaling.min_replicas, model.scaling.max_replicas) - len(queue.busy)
+    free = (s for s in range(model.scaling.max_replicas) if s not in queue.busy)
     awake_first = sorted(free, key=lambda s: (s not in queue.idle, s))
     return slot in awake_first[: max(0, count)]
 
@@ -50,9 +50,9 @@ def slots_to_fill(
 ) -> tuple[frozenset[int], dict[str, float]]:
     """The slots that are to have a gang, and since when each gang that is not needed has not been. `awake` has the slot of
     each gang that lives. One that is not needed stays for `idle_s`, unless its model must yield."""
-    needed = {slot for slot in range(model.max_replicas) if wants_gang(model, slot, queue)}
+    needed = {slot for slot in range(model.scaling.max_replicas) if wants_gang(model, slot, queue)}
     since = times_since(idle_since, (gang for gang, slot in awake.items() if slot not in needed), now)
-    kept = {awake[gang] for gang, at in since.items() if now - at < model.idle_s and not queue.yields}
+    kept = {awake[gang] for gang, at in since.items() if now - at < model.scaling.idle_s and not queue.yields}
     return frozenset(needed | kept), since
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from turnout.fleet.fleet_records import DEMAND, ROUTES
 from turnout.fleet.manager_news import tell_manager
-from turnout.fleet.serving import DemandReport, ModelRoutes
+from turnout.fleet.route_rules import DemandReport, ModelRoutes
 from turnout.store.connection import RedisConnection, translated
 from turnout.store.records import number, read_all, text
 

@@ -6,8 +6,9 @@ from enum import IntEnum
 
 from turnout.fleet.events_and_commands import Close, Command, Reopen, SetWant
 from turnout.fleet.fleet_rules import Fleet, ModelPressure, load_of, same_engine
+from turnout.fleet.model_rules import Model
+from turnout.fleet.replica_rules import Phase, Replica, Want
 from turnout.fleet.scaling_rules import replicas_needed
-from turnout.fleet.serving import Phase, Replica, ServedModel, Want
 
 _NO_PACE = ModelPressure()
 
@@ -51,17 +52,18 @@ def scale(fleet: Fleet, now: float) -> Scaled:
     return scaled
 
 
-def _scale_one(
-    fleet: Fleet, model: ServedModel, replicas: Sequence[Replica], now: float, scaled: Scaled
-) -> None:
+def _scale_one(fleet: Fleet, model: Model, replicas: Sequence[Replica], now: float, scaled: Scaled) -> None:
     demand = fleet.demand.get(model.name)
     load = load_of(fleet, model.name)
     serving = [r for r in replicas if r.open]
     stopped = demand is not None and demand.stop and not demand.waiting
     needed = replicas_needed(
-        0 if stopped else load, model.concurrency, model.min_replicas, model.max_replicas
+        0 if stopped else load,
+        model.concurrency,
+        model.scaling.min_replicas,
+        model.scaling.max_replicas,
     )
-    recent = demand is not None and now - demand.asked_at < model.idle_s
+    recent = demand is not None and now - demand.asked_at < model.scaling.idle_s
     kept = max(needed, 1) if (recent or load) and not stopped else needed
     have = len(serving)
     if needed > have and len(replicas) > have:
@@ -102,7 +104,7 @@ def _dozing(replica: Replica) -> bool:
     return replica.want is Want.ASLEEP and replica.phase is Phase.READY and not waited_for
 
 
-def _idled_out(replica: Replica, fleet: Fleet, model: ServedModel) -> bool:
+def _idled_out(replica: Replica, fleet: Fleet, model: Model) -> bool:
     """Closed because nobody used it, and still able to serve."""
     return (
         replica.closing is not None
@@ -111,7 +113,7 @@ def _idled_out(replica: Replica, fleet: Fleet, model: ServedModel) -> bool:
     )
 
 
-def _could_serve(replica: Replica, fleet: Fleet, model: ServedModel) -> bool:
+def _could_serve(replica: Replica, fleet: Fleet, model: Model) -> bool:
     return (
         replica.want is Want.READY
         and replica.phase is Phase.READY
@@ -122,7 +124,7 @@ def _could_serve(replica: Replica, fleet: Fleet, model: ServedModel) -> bool:
 
 def _claims(
     fleet: Fleet,
-    model: ServedModel,
+    model: Model,
     serving: Sequence[Replica],
     needed: int,
     have: int,
@@ -134,7 +136,7 @@ def _claims(
     if failures is not None and now < failures.retry_at:
         return
     since = _since(pace.pressed_since, now)
-    floor = min(needed, max(model.min_replicas, 1 if load else 0))
+    floor = min(needed, max(model.scaling.min_replicas, 1 if load else 0))
     for number in range(have, floor):
         if load and number == 0:
             yield Claim(Urgency.WAITED_FOR, _since(pace.waiting_since, now), model.name)
@@ -148,29 +150,31 @@ def _claims(
 
 
 def _surplus(
-    model: ServedModel, serving: Sequence[Replica], count: int, pace: ModelPressure, now: float
+    model: Model, serving: Sequence[Replica], count: int, pace: ModelPressure, now: float
 ) -> Iterator[Close]:
     """Closes what was idle for long; and where load is spread so thin that none ever is, the least used."""
-    thin = pace.slack_since is not None and now - pace.slack_since >= model.idle_s
-    if not thin and not any(r.busy == 0 and now - r.used_at >= model.idle_s for r in serving):
+    thin = pace.slack_since is not None and now - pace.slack_since >= model.scaling.idle_s
+    if not thin and not any(r.busy == 0 and now - r.used_at >= model.scaling.idle_s for r in serving):
         return
     ready = sorted((r for r in serving if r.phase is Phase.READY), key=lambda r: r.used_at)
-    idle = [r for r in ready if r.busy == 0 and now - max(r.used_at, r.ready_at or 0.0) >= model.idle_s]
+    idle = [
+        r for r in ready if r.busy == 0 and now - max(r.used_at, r.ready_at or 0.0) >= model.scaling.idle_s
+    ]
     for replica in (idle or (ready[:1] if thin else []))[:count]:
-        reason = f"idle for {model.idle_s:g} s" if idle else "the load went down"
+        reason = f"idle for {model.scaling.idle_s:g} s" if idle else "the load went down"
         yield Close(replica.id, rest_of(model, replica), reason)
 
 
-def _stopped(model: ServedModel, serving: Sequence[Replica], count: int) -> Iterator[Close]:
+def _stopped(model: Model, serving: Sequence[Replica], count: int) -> Iterator[Close]:
     """Closes them whether they are idle or not: each finishes what it has."""
     ready = [r for r in serving if r.phase is Phase.READY]
     for replica in ready[:count]:
         yield Close(replica.id, rest_of(model, replica), "an admin stopped it")
 
 
-def rest_of(model: ServedModel, replica: Replica) -> Want:
+def rest_of(model: Model, replica: Replica) -> Want:
     """What a replica that is not needed any more becomes."""
-    return Want.ASLEEP if model.sleep and replica.spec.sleep else Want.GONE
+    return Want.ASLEEP if model.scaling.sleep and replica.spec.scaling.sleep else Want.GONE
 
 
 def _reopen_what_nobody_needs(fleet: Fleet, closed: Sequence[Replica], scaled: Scaled) -> None:

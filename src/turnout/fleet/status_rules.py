@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
-from turnout.fleet.video_model_rules import Runner
+from turnout.fleet.model_rules import Runner
 
 
 class ModelState(StrEnum):

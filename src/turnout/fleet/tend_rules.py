@@ -4,7 +4,9 @@ from collections.abc import Iterator
 
 from turnout.fleet.events_and_commands import Blame, Close, Command, ForgetReplica, GiveUp, SetWant, TakeUp
 from turnout.fleet.fleet_rules import Fleet, same_engine
-from turnout.fleet.serving import Phase, Replica, ServedModel, Standing, Want, Worker
+from turnout.fleet.model_rules import Model
+from turnout.fleet.replica_rules import Phase, Replica, Want
+from turnout.fleet.worker_rules import Standing, Worker
 
 
 def tend(fleet: Fleet, now: float) -> list[Command]:
@@ -60,14 +62,14 @@ def _problem(replica: Replica, now: float) -> str | None:
         return None
     if replica.phase is Phase.FAILED:
         return replica.detail or "it failed"
-    limit_s = replica.spec.load_timeout_s
+    limit_s = replica.spec.scaling.load_timeout_s
     if replica.coming and now - replica.phase_since >= limit_s:
         return f"it was not ready after {limit_s:g} s"
     return None
 
 
 def _own_course(
-    replica: Replica, worker: Worker, model: ServedModel | None, fleet: Fleet, now: float
+    replica: Replica, worker: Worker, model: Model | None, fleet: Fleet, now: float
 ) -> Iterator[Command]:
     rules = fleet.rules
     closing = replica.closing
@@ -89,8 +91,8 @@ def _own_course(
     elif replica.phase is Phase.STOPPING and replica.busy == 0:
         yield SetWant(replica.id, Want.GONE, "its worker stops it")
     elif replica.want is Want.ASLEEP and replica.busy == 0:
-        if replica.asleep and now - replica.phase_since >= model.asleep_s:
-            yield SetWant(replica.id, Want.GONE, f"asleep for {model.asleep_s:g} s")
+        if replica.asleep and now - replica.phase_since >= model.scaling.asleep_s:
+            yield SetWant(replica.id, Want.GONE, f"asleep for {model.scaling.asleep_s:g} s")
         elif not replica.asleep and now - replica.ordered_at >= rules.sleep_timeout_s:
             yield SetWant(replica.id, Want.GONE, f"it did not fall asleep in {rules.sleep_timeout_s:g} s")
 

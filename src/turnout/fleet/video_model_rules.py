@@ -1,99 +1,19 @@
-"""A video model: what it can make, and how the ranks of a gang share the work. Pure.
-
-It is declared as the video part of a served model (`serving.ServedModel.video`); `Model` is the whole of what a gang
-must know, read off such a declaration.
-"""
+"""What no gang could ever serve, or not safely. Pure."""
 
 import re
-from dataclasses import dataclass
-from enum import StrEnum
-from typing import Literal
 
 from turnout.errors import InvalidRequest
-from turnout.tasks.video_rules import MIN_GUIDED_SHARE, Lora, VideoRules
+from turnout.fleet.model_rules import WAN_ENGINE, Dtype, VideoPart
+from turnout.tasks.video_rules import MIN_GUIDED_SHARE
 
-Dtype = Literal["float32", "bfloat16"]
 DTYPES: tuple[Dtype, ...] = ("float32", "bfloat16")
 DEVICES = ("cpu", "cuda")
-WAN_ENGINE = "wan"
 _ENGINE = re.compile(r"[A-Za-z][\w.-]{0,199}(:[A-Za-z_]\w{0,99})?", re.ASCII)
 _LORA = re.compile(r"[A-Za-z0-9][\w.-]{0,63}", re.ASCII)
 _COUNTS = (
     *("heads", "spatial", "temporal", "patch", "fps"),
     *("max_pixels", "max_frames", "max_steps", "default_frames", "steps"),
 )
-
-
-class Runner(StrEnum):
-    """Who starts a model's gangs. The manager places those of workers alone: of the others it neither places nor refuses
-    any. `EXTERNAL` are ranks that somebody else starts (torchrun, a LeaderWorkerSet); `JOB` is one Kubernetes job for each
-    task."""
-
-    WORKER = "worker"
-    RAY = "ray"
-    EXTERNAL = "external"
-    JOB = "job"
-
-
-@dataclass(frozen=True, slots=True)
-class VideoPart:
-    """A gang has `ulysses × cfg` ranks: `ulysses` splits the token sequence, `cfg` (1 or 2) runs the two branches
-    of guidance side by side, `fsdp` shards the weights over all ranks. `fp8` computes the large products less exactly.
-    `video_engine` is what renders: a name that is installed on the machine, or an import path `module:Class`. `runner`
-    None: workers, or Ray where the service runs on Ray. Requests may name any of `loras`, and get `usual_loras` when they
-    name none; `loras_apart` keeps them apart from the weights."""
-
-    rules: VideoRules
-    ulysses: int = 1
-    cfg: int = 1
-    fsdp: bool = False
-    device: str = "cpu"
-    fp8: bool = False
-    video_engine: str = WAN_ENGINE
-    runner: Runner | None = None
-    loras: tuple[Lora, ...] = ()
-    usual_loras: tuple[str, ...] = ()
-    loras_apart: bool = False
-
-    @property
-    def ranks(self) -> int:
-        return self.ulysses * self.cfg
-
-    @property
-    def runs_named_code(self) -> bool:
-        """Whether the model's declaration itself says which code runs, rather than what was installed."""
-        return ":" in self.video_engine
-
-    def run_by(self, default: Runner) -> Runner:
-        return self.runner or default
-
-
-@dataclass(frozen=True, slots=True)
-class Model:
-    """What gangs, and whoever launches them, must know of a model. `weights` is a directory, or `builtin:NAME` for what
-    ships with the package; the other fields are those of its declaration."""
-
-    name: str
-    weights: str
-    rules: VideoRules
-    ulysses: int = 1
-    cfg: int = 1
-    fsdp: bool = False
-    device: str = "cpu"
-    dtype: Dtype = "float32"
-    min_replicas: int = 0
-    max_replicas: int = 1
-    idle_s: float = 300.0
-    fp8: bool = False
-    video_engine: str = WAN_ENGINE
-    loras: tuple[Lora, ...] = ()
-    usual_loras: tuple[str, ...] = ()
-    loras_apart: bool = False
-    load_timeout_s: float = 600.0
-
-    @property
-    def ranks(self) -> int:
-        return self.ulysses * self.cfg
 
 
 def check_video(video: VideoPart) -> None:

@@ -6,21 +6,13 @@ from dataclasses import replace
 
 from turnout.fleet.fleet_rules import Fleet, load_of
 from turnout.fleet.gang_rules import GangReport, gang_statuses
+from turnout.fleet.machine_rules import WorkerId
+from turnout.fleet.model_rules import Model, Runner
 from turnout.fleet.placement_rules import could_ever_fit
-from turnout.fleet.serving import (
-    ModelRoutes,
-    Phase,
-    Replica,
-    ReplicaOrder,
-    Route,
-    ServedModel,
-    Standing,
-    Want,
-    Worker,
-    WorkerId,
-)
+from turnout.fleet.replica_rules import Phase, Replica, ReplicaOrder, Want
+from turnout.fleet.route_rules import ModelRoutes, Route
 from turnout.fleet.status_rules import RUN_BY, ModelState, ModelStatus, StatusCause
-from turnout.fleet.video_model_rules import Runner
+from turnout.fleet.worker_rules import Standing, Worker
 
 _ROUTED = frozenset({Phase.READY, Phase.SLEEPING})
 
@@ -93,14 +85,14 @@ def _idle_left_s(fleet: Fleet, name: str, replicas: Sequence[Replica]) -> float 
     """As `scale` lets it leave: so long after the last request, and after the last use of any replica."""
     model, demand = fleet.models[name], fleet.demand.get(name)
     ready = [r for r in replicas if r.open and r.phase is Phase.READY]
-    if not ready or model.min_replicas or load_of(fleet, name) or any(r.busy for r in ready):
+    if not ready or model.scaling.min_replicas or load_of(fleet, name) or any(r.busy for r in ready):
         return None
     used_at = max(max(r.used_at, r.ready_at or 0.0) for r in ready)
-    return max(0.0, model.idle_s - (fleet.at - max(used_at, demand.asked_at if demand else 0.0)))
+    return max(0.0, model.scaling.idle_s - (fleet.at - max(used_at, demand.asked_at if demand else 0.0)))
 
 
 def statuses_of_others(
-    models: Iterable[ServedModel], gangs_by: Runner, gangs: Iterable[GangReport], reasons: Mapping[str, str]
+    models: Iterable[Model], gangs_by: Runner, gangs: Iterable[GangReport], reasons: Mapping[str, str]
 ) -> dict[str, ModelStatus]:
     """How the models stand whose gangs are not placed here: as their gangs tell, or `reasons` why they have none."""
     gangs = list(gangs)

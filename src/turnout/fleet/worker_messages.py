@@ -10,17 +10,9 @@ from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from turnout.fleet.serving import (
-    Machine,
-    OrderSheet,
-    Phase,
-    ReplicaId,
-    ReplicaOrder,
-    ReplicaReport,
-    Standing,
-    StoredHeartbeat,
-    WorkerId,
-)
+from turnout.fleet.machine_rules import Machine, WorkerId
+from turnout.fleet.replica_rules import Phase, ReplicaId, ReplicaOrder, ReplicaReport
+from turnout.fleet.worker_rules import OrderSheet, Standing, StoredHeartbeat
 from turnout.tenants.gpu_time_rules import GpuReport
 
 _MAX_COUNTS, _MAX_EPOCH = 2_000, 100

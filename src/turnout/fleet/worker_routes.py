@@ -14,7 +14,7 @@ from fastapi import APIRouter, Header, Request
 
 from turnout.errors import Forbidden, InvalidRequest, NotFound, TurnoutError, Unauthorized
 from turnout.fleet.fleet_rules import Rules
-from turnout.fleet.serving import TUNNEL, Enrolment, OrderSheet, Standing, StoredHeartbeat, WorkerId
+from turnout.fleet.machine_rules import WorkerId
 from turnout.fleet.worker_messages import (
     EVICTED,
     Draining,
@@ -27,6 +27,7 @@ from turnout.fleet.worker_messages import (
     WorkerShown,
     replicas_shown,
 )
+from turnout.fleet.worker_rules import TUNNEL, Enrolment, OrderSheet, Standing, StoredHeartbeat
 from turnout.gateway.bodies import json_body, read_json
 from turnout.gateway.gateway import Gateway, GatewayDep
 from turnout.gateway.problems import documented

@@ -7,8 +7,9 @@ from dataclasses import replace
 from turnout.errors import NotFound
 from turnout.fleet import fleet_scripts
 from turnout.fleet.fleet_records import ENROLMENT, HEARTBEAT, ORDERS
+from turnout.fleet.machine_rules import WorkerId
 from turnout.fleet.manager_news import tell_manager
-from turnout.fleet.serving import Enrolment, OrderSheet, StoredHeartbeat, WorkerId
+from turnout.fleet.worker_rules import Enrolment, OrderSheet, StoredHeartbeat
 from turnout.store.connection import RedisConnection, translated
 from turnout.store.records import number, read_all, read_one, text
 from turnout.store.shared_read import SharedRead

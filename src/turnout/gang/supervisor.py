@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 
 from turnout.backoff import backoff_s
 from turnout.errors import Unavailable
-from turnout.fleet.video_model_rules import Model
+from turnout.fleet.model_rules import Model
 from turnout.gang.exit_codes import LEFT, ExitCode
 from turnout.gang.gang_settings import GangSettings
 from turnout.gang.heartbeat import MOVED, READY
@@ -53,11 +53,11 @@ def gang_orders(
     return GangOrders(
         model.name,
         gang,
-        ranks or model.ranks,
+        ranks or model.gang.ranks,
         settings.stall_s,
         settings.step_timeout_s,
         settings.drain_s,
-        model.load_timeout_s,
+        model.scaling.load_timeout_s,
         reforms,
     )
 

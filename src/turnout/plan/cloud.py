@@ -7,8 +7,10 @@ its way gets one more, of the cheapest kind on which it fits.
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+from turnout.fleet.machine_rules import WorkerId
+from turnout.fleet.model_rules import Model
 from turnout.fleet.placement_rules import Room, could_ever_fit, needs_on, room_now
-from turnout.fleet.serving import ServedModel, Worker, WorkerId
+from turnout.fleet.worker_rules import Worker
 from turnout.plan.scenario import MachineKind
 from turnout.plan.simulated_machine import empty_machine
 
@@ -24,7 +26,7 @@ class Pool:
 
 
 def machines_for(
-    replicas: Iterable[ServedModel],
+    replicas: Iterable[Model],
     pools: Iterable[Pool],
     left: Mapping[str, int],
     coming: Iterable[Pool] = (),
@@ -46,7 +48,7 @@ def machines_for(
                 break
 
 
-def _take(room: Room, model: ServedModel) -> bool:
+def _take(room: Room, model: Model) -> bool:
     needs = needs_on(model, room.worker.machine)
     gpus = room.fit(needs)
     if gpus is None:

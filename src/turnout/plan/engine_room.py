@@ -3,7 +3,7 @@
 from collections import Counter
 
 from turnout.fleet.events_and_commands import StartReplica
-from turnout.fleet.serving import Phase, ReplicaId
+from turnout.fleet.replica_rules import Phase, ReplicaId
 from turnout.plan.request_desk import RequestDesk
 from turnout.plan.request_lines import TaskLine
 from turnout.plan.scenario import DAY_S, PlannedModel, Timing

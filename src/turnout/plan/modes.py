@@ -8,7 +8,7 @@ from math import ceil
 from pathlib import Path
 from typing import Any
 
-from turnout.fleet.serving import ServedModel
+from turnout.fleet.model_rules import Model
 from turnout.plan.cloud import Pool, machines_for
 from turnout.plan.scenario import PlannedModel, Scenario
 from turnout.plan.traffic import PlannedRequest, requests
@@ -95,13 +95,13 @@ def setup_of(
     match mode:
         case PlanMode.RESIDENT:
             count = {
-                n: min(max(1, ceil(load[n].peak / busy)) + more, m.served.max_replicas)
+                n: min(max(1, ceil(load[n].peak / busy)) + more, m.served.scaling.max_replicas)
                 for n, m in models.items()
             }
             kept = {n: keep(m, min_replicas=count[n], max_replicas=count[n]) for n, m in models.items()}
             return Setup(mode, kept, fixed(scenario, _needed(scenario, kept.values())))
         case PlanMode.AUTOSCALE:
-            kept = {n: keep(m, min_replicas=max(1, m.served.min_replicas)) for n, m in models.items()}
+            kept = {n: keep(m, min_replicas=max(1, m.served.scaling.min_replicas)) for n, m in models.items()}
             return Setup(mode, kept, elastic(scenario, _needed(scenario, kept.values())))
         case PlanMode.WARM:
             kept = {n: keep(m, sleep=not m.video, asleep_s=ALWAYS_S) for n, m in models.items()}
@@ -115,7 +115,8 @@ def setup_of(
 
 
 def keep(model: PlannedModel, **settings: Any) -> PlannedModel:
-    return replace(model, served=replace(model.served, **settings))
+    scaling = replace(model.served.scaling, **settings)
+    return replace(model, served=replace(model.served, scaling=scaling))
 
 
 def elastic(scenario: Scenario, on: Mapping[str, int]) -> tuple[Pool, ...]:
@@ -129,7 +130,7 @@ def fixed(scenario: Scenario, on: Mapping[str, int]) -> tuple[Pool, ...]:
     return tuple(replace(pool, most=pool.on) for pool in elastic(scenario, on))
 
 
-def _holding(scenario: Scenario, replicas: Iterable[ServedModel]) -> Counter[str]:
+def _holding(scenario: Scenario, replicas: Iterable[Model]) -> Counter[str]:
     """The machines that hold all these replicas at once."""
     largest_first = sorted(replicas, key=lambda m: (-m.needs.gpus, -m.needs.gpu_memory_bytes, m.name))
     left = {name: kind.max for name, kind in scenario.machines.items()}
@@ -137,7 +138,7 @@ def _holding(scenario: Scenario, replicas: Iterable[ServedModel]) -> Counter[str
 
 
 def _needed(scenario: Scenario, models: Iterable[PlannedModel]) -> Counter[str]:
-    return _holding(scenario, (m.served for m in models for _ in range(m.served.min_replicas)))
+    return _holding(scenario, (m.served for m in models for _ in range(m.served.scaling.min_replicas)))
 
 
 def _asleep(scenario: Scenario, models: Mapping[str, PlannedModel]) -> Counter[str]:
@@ -148,7 +149,7 @@ def _asleep(scenario: Scenario, models: Mapping[str, PlannedModel]) -> Counter[s
             needs=replace(m.served.needs, gpu_memory_bytes=max(1, m.served.needs.asleep_gpu_memory_bytes)),
         )
         for m in models.values()
-        if m.served.sleep
+        if m.served.scaling.sleep
     ]
     awake = _holding(scenario, [max((m.served for m in models.values()), key=lambda m: m.needs.gpus)])
     return _holding(scenario, asleep) | awake

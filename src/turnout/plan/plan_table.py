@@ -59,7 +59,11 @@ def as_json(scenario: Scenario, setup: Setup, outcome: Outcome) -> dict[str, Any
         "variant": setup.variant,
         "machines": {pool.name: {"on": pool.on, "most": pool.most} for pool in setup.pools},
         "replicas": {
-            name: {"min": m.served.min_replicas, "max": m.served.max_replicas, "idle_s": m.served.idle_s}
+            name: {
+                "min": m.served.scaling.min_replicas,
+                "max": m.served.scaling.max_replicas,
+                "idle_s": m.served.scaling.idle_s,
+            }
             for name, m in setup.models.items()
         },
         "cost_a_day": outcome.cost_a_day,

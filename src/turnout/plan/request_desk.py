@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from turnout.chat.seat_rules import Waiter
 from turnout.fleet.events_and_commands import ModelRemoved
-from turnout.fleet.serving import Phase
+from turnout.fleet.replica_rules import Phase
 from turnout.plan.request_lines import SeatLine, TaskLine
 from turnout.plan.scenario import PlannedModel
 from turnout.plan.simulated_machine import SimulatedEngine
@@ -25,7 +25,14 @@ class RequestDesk:
         if state.jobs:
             model = self._models[request.model]
             name = f"{model.name}#{request.number}"
-            own = state.add_model(model, replace(model.served, name=name, min_replicas=0, max_replicas=1))
+            own = state.add_model(
+                model,
+                replace(
+                    model.served,
+                    name=name,
+                    scaling=replace(model.served.scaling, min_replicas=0, max_replicas=1),
+                ),
+            )
         else:
             own = state.lines[request.model]
         if isinstance(own.line, SeatLine):

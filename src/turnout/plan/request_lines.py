@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 from turnout.chat.routing_rules import choose
 from turnout.chat.seat_rules import SeatQueue, Waiter, next_seat, refusal_of
-from turnout.fleet.serving import ModelRoutes, ReplicaId
+from turnout.fleet.replica_rules import ReplicaId
+from turnout.fleet.route_rules import ModelRoutes
 from turnout.plan.scenario import ServiceSettings
 from turnout.plan.simulated_machine import SimulatedEngine
 from turnout.plan.traffic import PlannedRequest

@@ -10,7 +10,7 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from turnout.fleet.serving import ServedModel
+from turnout.fleet.model_rules import Model
 from turnout.tasks.task_rules import Priority
 
 DAY_S = 86_400.0
@@ -60,7 +60,7 @@ class Timing:
 
 @dataclass(frozen=True, slots=True)
 class PlannedModel:
-    served: ServedModel
+    served: Model
     timing: Timing
 
     @property

@@ -4,7 +4,7 @@ from typing import Any
 
 import yaml
 
-from turnout.fleet.serving import ServedModel
+from turnout.fleet.model_rules import Model
 from turnout.plan.modes import PlanMode, Setup
 from turnout.plan.scenario import Scenario, ServiceSettings
 
@@ -32,7 +32,7 @@ def _config(scenario: Scenario, setup: Setup) -> dict[str, Any]:
     config: dict[str, Any] = {}
     if scenario.service.min_resident_s != ServiceSettings().min_resident_s:
         config["min_resident_s"] = scenario.service.min_resident_s
-    gangs = sum(model.served.max_replicas for model in setup.models.values() if model.video)
+    gangs = sum(model.served.scaling.max_replicas for model in setup.models.values() if model.video)
     limit = min(scenario.service.limit_running, gangs)
     if limit > _LIMIT_RUNNING:
         config["limit_running"] = limit  # of one tenant; the default would leave gangs idle
@@ -47,9 +47,10 @@ def _models(scenario: Scenario, setup: Setup) -> dict[str, Any]:
     }
 
 
-def _changed(model: ServedModel) -> dict[str, Any]:
+def _changed(model: Model) -> dict[str, Any]:
     """How the model is kept."""
-    return {name: getattr(model, name) for name in (*_KEPT, *(_ASLEEP if model.sleep else ()))}
+    names = (*_KEPT, *(_ASLEEP if model.scaling.sleep else ()))
+    return {name: getattr(model.scaling, name) for name in names}
 
 
 def _dumped(values: dict[str, Any]) -> str:

@@ -3,7 +3,9 @@
 from math import inf
 
 from turnout.fleet.events_and_commands import WorkerHeard
-from turnout.fleet.serving import EngineKind, Gpu, Machine, Needs, Phase, ReplicaId, ReplicaReport, WorkerId
+from turnout.fleet.machine_rules import Gpu, Machine, WorkerId
+from turnout.fleet.model_rules import EngineKind, Needs
+from turnout.fleet.replica_rules import Phase, ReplicaId, ReplicaReport
 from turnout.plan.gpu_meter import GpuMeter, MachineMeter
 from turnout.plan.scenario import MachineKind
 from turnout.plan.traffic import PlannedRequest

@@ -28,8 +28,9 @@ from turnout.fleet.events_and_commands import (
     WorkerRemoved,
 )
 from turnout.fleet.fleet_rules import USED_GRAIN_S, Fleet, Rules
+from turnout.fleet.machine_rules import WorkerId
+from turnout.fleet.replica_rules import ReplicaId, Want
 from turnout.fleet.scale_rules import scale
-from turnout.fleet.serving import ReplicaId, Want, WorkerId
 from turnout.fleet.view_rules import routes_of
 from turnout.plan.cloud import Pool, machines_for
 from turnout.plan.engine_room import EngineRoom

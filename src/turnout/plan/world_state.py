@@ -9,8 +9,9 @@ from collections.abc import Callable
 from math import inf
 
 from turnout.fleet.events_and_commands import Event, ModelSet
+from turnout.fleet.model_rules import Model
+from turnout.fleet.route_rules import Demand
 from turnout.fleet.scaling_rules import replicas_needed
-from turnout.fleet.serving import Demand, ServedModel
 from turnout.plan.gpu_meter import GpuMeter
 from turnout.plan.outcome import Tally, TimeSeries
 from turnout.plan.request_lines import SeatLine, TaskLine
@@ -46,7 +47,7 @@ class ModelLine:
 
     __slots__ = ("asked_at", "have", "line", "model", "running", "served", "sign", "stats")
 
-    def __init__(self, model: PlannedModel, served: ServedModel, line: TaskLine | SeatLine) -> None:
+    def __init__(self, model: PlannedModel, served: Model, line: TaskLine | SeatLine) -> None:
         self.model = model
         self.served = served
         self.stats = model.name
@@ -66,7 +67,9 @@ class ModelLine:
         """Equal values lead to equal decisions, whatever the exact load: how many replicas are missing (at most as many
         are added as there are), or -1 when there are too many; and whether there is any load."""
         load, served = self.line.waiting + self.running, self.served
-        needed = replicas_needed(load, served.concurrency, served.min_replicas, served.max_replicas)
+        needed = replicas_needed(
+            load, served.concurrency, served.scaling.min_replicas, served.scaling.max_replicas
+        )
         if needed > self.have:
             return min(needed - self.have, max(1, self.have)), load > 0
         return -1 if self.have > max(needed, 1) else 0, load > 0
@@ -118,7 +121,7 @@ class WorldState:
         self.dirty[machine] = None
         self.news()
 
-    def add_model(self, model: PlannedModel, served: ServedModel) -> ModelLine:
+    def add_model(self, model: PlannedModel, served: Model) -> ModelLine:
         if model.video:
             line = TaskLine(self.settings, self._running, self._held, self.rng)
         else:

@@ -84,7 +84,7 @@ class _Builder:
         open_key, origins = outside.open_key, config.gateway.allowed_origins
         open_access = OpenAccess(open_key, origins) if open_key else None
         self._keys = KeyRing(stores.keys, time.time, stores.data.check_data, outside.logins, open_access)
-        self._catalog = Catalog(stores.models, [model.name for model in config.served], time.monotonic)
+        self._catalog = Catalog(stores.models, [model.name for model in config.models], time.monotonic)
         self._budgets = BudgetChecks(stores.budgets, config.costs.currency, time.time)
         self._background.add("budgets", self._budgets.run)
         sample = config.telemetry.traces_sample

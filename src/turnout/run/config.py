@@ -20,9 +20,8 @@ from turnout.errors import InvalidRequest, Misconfigured
 from turnout.fleet.declared_models import read_model
 from turnout.fleet.fleet_settings import FleetSettings
 from turnout.fleet.hosts.ray.ray_settings import RaySettings
-from turnout.fleet.model_declaration import ModelDeclaration
-from turnout.fleet.serving import ServedModel, gang_model
-from turnout.fleet.video_model_rules import Model, Runner
+from turnout.fleet.model_declaration import DECLARED
+from turnout.fleet.model_rules import Model, Runner
 from turnout.gang.gang_settings import GangSettings
 from turnout.gateway.gateway_settings import GatewaySettings
 from turnout.store.store_settings import ObjectSettings, OutboundSettings, RedisSettings
@@ -57,7 +56,7 @@ DEFAULT_MODELS: Mapping[str, Mapping[str, Any]] = {
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """All settings, by section. `served` are the models that a file's `models` declare, of every kind."""
+    """All settings, by section. `models` are of every kind."""
 
     state_dir: Path = Path("~/.local/state/turnout")
     gateway: GatewaySettings = field(default_factory=GatewaySettings)
@@ -73,18 +72,16 @@ class Config:
     ray: RaySettings = field(default_factory=RaySettings)
     worker: WorkerSettings = field(default_factory=WorkerSettings)
     costs: CostSettings = field(default_factory=CostSettings)
-    served: tuple[ServedModel, ...] = ()
+    models: tuple[Model, ...] = ()
 
     @property
-    def models(self) -> tuple[Model, ...]:
-        """The video models among those that are declared, as gangs know them."""
-        return tuple(model for served in self.served if (model := gang_model(served)) is not None)
+    def video_models(self) -> tuple[Model, ...]:
+        return tuple(model for model in self.models if model.video is not None)
 
     @property
     def models_on_ray(self) -> tuple[Model, ...]:
         """Where the service runs on Ray: the video models whose gangs run there."""
-        ours = {s.name for s in self.served if s.video and s.video.run_by(Runner.RAY) is Runner.RAY}
-        return tuple(model for model in self.models if model.name in ours)
+        return tuple(m for m in self.video_models if m.gang.run_by(Runner.RAY) is Runner.RAY)
 
     def model(self, name: str) -> Model:
         for model in self.models:
@@ -104,7 +101,7 @@ class Config:
 _SETTINGS = [
     (section.name, setting)
     for section in fields(Config)
-    if section.name not in ("state_dir", "served")
+    if section.name not in ("state_dir", "models")
     for setting in fields(getattr(Config(), section.name))
 ]
 SECTIONS: Mapping[str, str] = {setting.name: section for section, setting in _SETTINGS}
@@ -143,13 +140,13 @@ def load(flags: Mapping[str, Any], environ: Mapping[str, str], file: Path | None
                 )
             values[name] = value
             origins[name] = source
-    models = _mapping(values.pop("models", DEFAULT_MODELS), "models")
-    served = tuple(_served(name, _mapping(model, f"models.{name}")) for name, model in models.items())
+    declared = _mapping(values.pop("models", DEFAULT_MODELS), "models")
+    models = tuple(_model(name, _mapping(said, f"models.{name}")) for name, said in declared.items())
     config = _validated(values, origins)
     if config.costs.budgets and not config.costs.gpu_prices:
         raise Misconfigured(f"{origins['budgets']}: budgets: without gpu_prices nothing is ever spent")
     state_dir = config.state_dir.expanduser().absolute()
-    return Loaded(replace(config, state_dir=state_dir, served=served), origins)
+    return Loaded(replace(config, state_dir=state_dir, models=models), origins)
 
 
 def settings_of(config: Config) -> dict[str, Any]:
@@ -161,7 +158,7 @@ def settings_of(config: Config) -> dict[str, Any]:
 def dump(config: Config) -> dict[str, Any]:
     """The configuration as a file's content: loading it gives the same configuration. Secrets are in it."""
     values: dict[str, Any] = _CONFIG.dump_python(config, mode="json")
-    models = {m.pop("name"): m | _video_fields(m.pop("video")) for m in values.pop("served")}
+    models = {m.pop("name"): m | _video_fields(m.pop("video")) for m in values["models"]}
     settings = {name: values[section][name] for name, section in SECTIONS.items()}
     return {"state_dir": values["state_dir"], **settings, "models": models}
 
@@ -226,15 +223,14 @@ def _mapping(value: object, where: str) -> Mapping[str, Any]:
     return cast("Mapping[str, Any]", value)
 
 
-def _served(name: str, declared: Mapping[str, Any]) -> ServedModel:
+def _model(name: str, declared: Mapping[str, Any]) -> Model:
     """A model as the file declares it; its engine is wan unless it says otherwise."""
     try:
         model = read_model({"engine": "wan", **declared, "alias": name})
         check_served(model)
     except InvalidRequest as err:
-        known = [one.name for one in fields(ModelDeclaration)]
         hint = ""
         if err.code == "unknown_parameter":
-            hint = _meant(err.param or "", known) or f" Known: {', '.join(known)}."
+            hint = _meant(err.param or "", DECLARED) or f" Known: {', '.join(DECLARED)}."
         raise Misconfigured(f"models.{name}: {err}{hint}") from err
     return model

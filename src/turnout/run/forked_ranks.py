@@ -26,7 +26,7 @@ class ForkedRanks:
 
     def __init__(self, config: Config, duties: RankDuties, pod: Pod, logs: Path | None) -> None:
         os.environ[_QUIET_CUDA] = "1"  # the fork server inherits it
-        engine = engine_path(config.model(duties.model).video_engine).partition(":")[0]
+        engine = engine_path(config.model(duties.model).gang.video_engine).partition(":")[0]
         self._fork_server = ForkServer([*_HEAVY, engine], logs)
         self._config = config
         self._duties = duties
@@ -49,7 +49,7 @@ class ForkedRanks:
 def _be_rank(config: Config, duties: RankDuties, rendezvous: str | None, heartbeat: Connection) -> None:
     """The whole life of a forked rank."""
     rank = RankLaunch(config, duties, rendezvous, heartbeat.fileno())
-    if config.model(duties.model).device == "cuda" and _cuda_is_spoilt():
+    if config.model(duties.model).gang.device == "cuda" and _cuda_is_spoilt():
         _start_afresh(rank)
     rank.run()
 

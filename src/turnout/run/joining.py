@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from turnout.errors import Misconfigured
-from turnout.fleet.serving import EngineKind
+from turnout.fleet.model_rules import EngineKind
 from turnout.run.config import Config
 from turnout.run.tls import client_tls
 from turnout.telemetry.log import get_log
@@ -110,7 +110,7 @@ def pinned_tls(fingerprints: frozenset[str]) -> ssl.SSLContext:
 def order_rules(config: Config, joining: Joining, found: frozenset[EngineKind]) -> OrderRules:
     """What this worker's own configuration allows. Models that its own file declares may be run as they are there; a
     gateway on this machine may name any weights."""
-    declared = (model.command for model in config.served if model.engine is EngineKind.COMMAND)
+    declared = (model.server.command for model in config.models if model.engine is EngineKind.COMMAND)
     commands = None
     if not config.worker.allow_registered_commands:
         commands = frozenset(
@@ -123,14 +123,14 @@ def order_rules(config: Config, joining: Joining, found: frozenset[EngineKind]) 
     return OrderRules(
         engines=frozenset(allowed),
         commands=commands,
-        video_engines=frozenset(model.video.video_engine for model in config.served if model.video),
+        video_engines=frozenset(model.video.video_engine for model in config.models if model.video),
         weights=frozenset(_named_weights(config)),
         weights_dirs=() if weights_dirs is None and not joining.local else weights_dirs,
     )
 
 
 def _named_weights(config: Config) -> Iterator[str]:
-    for model in config.served:
+    for model in config.models:
         yield model.weights
         for lora in model.video.loras if model.video else ():
             yield from lora.paths

@@ -13,7 +13,7 @@ from turnout.run.signals import on_stop
 
 async def run_gang(config: Config, duties: RankDuties, ready_file: Path | None) -> int:
     """A worker's gang."""
-    pod = Pod(0, 1, config.model(duties.model).ranks, None)
+    pod = Pod(0, 1, config.model(duties.model).gang.ranks, None)
     ranks = ForkedRanks(config, duties, pod, config.state_dir / "logs")
     return await _supervise(config, duties, pod, ranks, ready_file, reforms=True)
 

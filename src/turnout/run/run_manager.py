@@ -15,8 +15,8 @@ from turnout.errors import Unavailable
 from turnout.fleet.fleet_rules import Rules
 from turnout.fleet.hosts.kubernetes.launching import JobHost
 from turnout.fleet.manager_loop import FleetManager
+from turnout.fleet.model_rules import Runner
 from turnout.fleet.model_store import ModelStore
-from turnout.fleet.video_model_rules import Runner
 from turnout.run.config import Config
 from turnout.run.open_stores import find_url_signer, open_stores
 from turnout.run.signals import on_stop
@@ -159,7 +159,7 @@ async def declare(config: Config, models: ModelStore) -> None:
     """Makes the registered models follow the configuration, waiting for Redis if need be."""
     while True:
         try:
-            for name in await models.declare(config.served):
+            for name in await models.declare(config.models):
                 get_log().info("model removed", model=name, by="configuration")
             return
         except Unavailable:

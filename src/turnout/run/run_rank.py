@@ -19,7 +19,7 @@ from turnout.engines.wan.builtin import find_weights
 from turnout.errors import Misconfigured, Unavailable
 from turnout.fleet.gang_reports import GangReportStore
 from turnout.fleet.gang_rules import GangReport, RankReport
-from turnout.fleet.video_model_rules import Model
+from turnout.fleet.model_rules import Model
 from turnout.gang.attempt import AttemptContext
 from turnout.gang.cadence_rules import Cadence
 from turnout.gang.exit_codes import ExitCode
@@ -79,13 +79,14 @@ def serve_rank(
     """The same wherever it runs: `on_drain` is given what is to be called when this rank should leave. Rank 0 takes the
     others along; the others ask it to."""
     model = config.model(duties.model)
-    if place.ranks != model.ranks:
+    video = model.gang
+    if place.ranks != video.ranks:
         raise Misconfigured(
-            f"{model.name} is configured for {model.ranks} ranks, but WORLD_SIZE is {place.ranks}"
+            f"{model.name} is configured for {video.ranks} ranks, but WORLD_SIZE is {place.ranks}"
         )
     heartbeat = RankHeartbeat(heartbeat_fd)
     meter = _LoadMeter(heartbeat, says=place.rank == 0)
-    formed = _Formed(duties.gang, own_gpu_name(place.local_rank) if model.device == "cuda" else "")
+    formed = _Formed(duties.gang, own_gpu_name(place.local_rank) if video.device == "cuda" else "")
     load = _loader(config, model, place, meter, formed)
     if place.rank:
         on_drain(formed.ask_to_leave)
@@ -215,18 +216,20 @@ async def _heed(formed: _Formed, drain: Callable[[], None]) -> None:
 def _loader(
     config: Config, model: Model, place: RankPlace, meter: _LoadMeter, formed: _Formed
 ) -> Callable[[], tuple[Group, VideoEngine]]:
+    video = model.gang
+
     def load() -> tuple[Group, VideoEngine]:
-        make = find_engine(model.video_engine)
+        make = find_engine(video.video_engine)
         # Before the group is formed: inside one, transformers lets only rank 0 save files.
-        weights = find_weights(model.weights, config.state_dir / "models", model.video_engine in OURS)
+        weights = find_weights(model.weights, config.state_dir / "models", video.video_engine in OURS)
         timeouts = GroupTimeouts(config.gangs.meeting_timeout_s, config.gangs.collective_timeout_s)
-        group = Group.form(place, model.device, timeouts)
+        group = Group.form(place, video.device, timeouts)
         formed.meet(group)
         name_gang(formed.gang)
-        device = f"cuda:{place.local_rank}" if model.device == "cuda" else model.device
-        parallel = Parallel(model.ulysses, model.cfg, model.fsdp)
+        device = f"cuda:{place.local_rank}" if video.device == "cuda" else video.device
+        parallel = Parallel(video.ulysses, video.cfg, video.fsdp)
         setup = EngineSetup(
-            weights, parallel, device, model.dtype, model.fp8, meter, model.loras, model.loras_apart
+            weights, parallel, device, model.gang_dtype, video.fp8, meter, video.loras, video.loras_apart
         )
         return group, make(setup)
 

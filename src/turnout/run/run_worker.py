@@ -23,7 +23,10 @@ from turnout.engines.servers.engine_servers import KEYED, Launch, Programs, plan
 from turnout.engines.servers.gang_launch import GangProgram
 from turnout.engines.servers.llamacpp import builtin_weights
 from turnout.errors import Misconfigured
-from turnout.fleet.serving import TUNNEL, EngineKind, Machine, ReplicaId, ServedModel
+from turnout.fleet.machine_rules import Machine
+from turnout.fleet.model_rules import EngineKind, Model
+from turnout.fleet.replica_rules import ReplicaId
+from turnout.fleet.worker_rules import TUNNEL
 from turnout.processes.commands import LocalCommands
 from turnout.processes.log_files import keep_bounded
 from turnout.relay import Relay
@@ -222,7 +225,7 @@ def found_engines(config: Config) -> frozenset[EngineKind]:
         EngineKind.COMMAND: True,
         EngineKind.LLAMACPP: importlib.util.find_spec("xllamacpp") is not None,
         EngineKind.VLLM: shutil.which(config.worker.vllm) is not None,
-        EngineKind.WAN: config.redis.redis_url is not None
+        EngineKind.VIDEO: config.redis.redis_url is not None
         and all(importlib.util.find_spec(name) for name in ("torch", "diffusers")),
     }
     return frozenset(kind for kind, can in able.items() if can)
@@ -232,7 +235,7 @@ def found_engines(config: Config) -> frozenset[EngineKind]:
 async def _open_gangs(
     config: Config, ledger: Ledger, found: frozenset[EngineKind]
 ) -> AsyncGenerator[GangHoldings | None]:
-    if EngineKind.WAN not in found:
+    if EngineKind.VIDEO not in found:
         yield None
         return
     async with open_stores(config) as stores:
@@ -240,7 +243,7 @@ async def _open_gangs(
 
 
 def _gang_program(config: Config, home: Path, found: frozenset[EngineKind]) -> GangProgram | None:
-    if EngineKind.WAN not in found:
+    if EngineKind.VIDEO not in found:
         return None
     run_dir = home / "gangs"
     shutil.rmtree(run_dir, ignore_errors=True)
@@ -255,14 +258,14 @@ def _planner(
     read_gpus: ReadGpus,
     programs: Programs,
     gang_program: GangProgram | None,
-) -> Callable[[ReplicaId, ServedModel, tuple[int, ...]], Launch]:
+) -> Callable[[ReplicaId, Model, tuple[int, ...]], Launch]:
     ports = EnginePorts(random.Random())
 
-    def plan(replica: ReplicaId, model: ServedModel, gpus: tuple[int, ...]) -> Launch:
+    def plan(replica: ReplicaId, model: Model, gpus: tuple[int, ...]) -> Launch:
         all_gpus = read_gpus()
         rules.check(replica, model, gpus, [gpu.index for gpu in all_gpus])
         mine = [gpu for gpu in all_gpus if gpu.index in gpus]
-        if model.engine is EngineKind.WAN and gang_program is not None:
+        if model.engine is EngineKind.VIDEO and gang_program is not None:
             return gang_launches.plan(model, mine, replica, gang_program)
         # Other users and programs of this machine can reach the port.
         key = secrets.token_urlsafe(32) if model.engine in KEYED else None

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from turnout.errors import Conflict, InvalidRequest, Limited, NotFound, OverBudget, Unavailable
 from turnout.fleet.catalog import Catalog
-from turnout.fleet.video_model_rules import Model
+from turnout.fleet.model_rules import Model
 from turnout.store.object_store import Blobs
 from turnout.store.outbound import Outbound
 from turnout.tasks.data_urls import from_data_url
@@ -109,8 +109,8 @@ class Submissions:
         self, name: str | None, requested: RequestedVideo, seed: int
     ) -> tuple[Model, VideoSpec]:
         """Raises NotFound, InvalidRequest, and Unavailable for a model that no machine can run now."""
-        served = await self.catalog.find(name) if name is not None else None
-        if served is not None and served.video is None:
+        named = await self.catalog.find(name) if name is not None else None
+        if named is not None and named.video is None:
             raise InvalidRequest(f"{name} does not make videos.", "model", "wrong_kind")
         model, spec = _choose(await self.catalog.videos(), name, requested, seed)
         refusal = self.refusal(model.name)
@@ -252,7 +252,7 @@ def _choose(
             raise NotFound(f"There is no model {name[:100]}.", "model", "model_not_found")
         return model, _settle(model, requested, fallback_seed)
     unfit = ImageUse.REQUIRED if requested.image is None else ImageUse.NONE
-    likely = [m for m in models if m.rules.image is not unfit] or list(models)
+    likely = [m for m in models if m.gang.rules.image is not unfit] or list(models)
     refusal: InvalidRequest | None = None
     for model in likely:
         try:
@@ -263,14 +263,15 @@ def _choose(
 
 
 def _settle(model: Model, requested: RequestedVideo, seed: int) -> VideoSpec:
+    video = model.gang
     return settle(
         requested,
-        model.rules,
-        ulysses=model.ulysses,
+        video.rules,
+        ulysses=video.ulysses,
         seed=seed,
-        fp8=model.fp8,
-        loras=model.loras,
-        usual_loras=model.usual_loras,
+        fp8=video.fp8,
+        loras=video.loras,
+        usual_loras=video.usual_loras,
     )
 
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, cast
 
 from pydantic import BaseModel, BeforeValidator, Field, WithJsonSchema
 
-from turnout.fleet.serving import ServedModel
+from turnout.fleet.model_rules import Model
 from turnout.fleet.status_rules import ModelState, ModelStatus, StatusCause, why_tasks_wait
 from turnout.tasks.signed_urls import UrlPurpose, UrlSigner
 from turnout.tasks.task_rules import LoadedBytes, Stage, State, Task
@@ -249,7 +249,7 @@ def preview_path(task_id: str) -> str:
     return f"/v1/videos/{task_id}/content?variant=preview"
 
 
-def waiting_for(model: ServedModel, status: ModelStatus) -> WaitingFor | None:
+def waiting_for(model: Model, status: ModelStatus) -> WaitingFor | None:
     """None while the model is ready."""
     words = why_tasks_wait(status)
     if words is None:
@@ -262,7 +262,7 @@ def waiting_for(model: ServedModel, status: ModelStatus) -> WaitingFor | None:
     )
 
 
-def without_path(model: ServedModel, words: str) -> str:
+def without_path(model: Model, words: str) -> str:
     """Users need not know how the machines are laid out: a model is named by its name, not by the path of its weights."""
     at_path = model.weights.startswith(("/", "~", "."))
     return words.replace(model.weights, model.name) if at_path else words

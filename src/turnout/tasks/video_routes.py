@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from turnout.engines.wan.builtin import unknown_words
 from turnout.errors import Conflict, NotFound, Stale
-from turnout.fleet.serving import ServedModel
+from turnout.fleet.model_rules import Model
 from turnout.gateway.bodies import read_json
 from turnout.gateway.gateway import Gateway, GatewayDep
 from turnout.gateway.problems import documented
@@ -73,7 +73,7 @@ async def _owned(gateway: Gateway, caller: Caller, task_id: TaskId) -> Task | No
 
 async def _shown(gateway: Gateway, task: Task, base_url: str, position: int | None) -> Video:
     model = await gateway.catalog.find(task.model)
-    eta_s = gateway.videos.estimates.eta_s(task, position, model.max_replicas if model else 1, gateway.now())
+    eta_s = gateway.videos.estimates.eta_s(task, position, model.scaling.max_replicas if model else 1, gateway.now())
     waiting = await gateway.videos.wait_reasons.of(task)
     # Whoever is not told how clients reach us takes the caller's own word for it.
     urls = gateway.videos.urls if gateway.videos.urls.base else _with_base(gateway.videos.urls, base_url)
@@ -119,7 +119,7 @@ def _parsed_base_url(
     return str(Request(scope).base_url)[:-1]
 
 
-def _notice(model: ServedModel, prompt: str) -> str | None:
+def _notice(model: Model, prompt: str) -> str | None:
     unknown = unknown_words(model.weights, prompt)
     if not unknown:
         return None

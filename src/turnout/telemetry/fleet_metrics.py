@@ -5,9 +5,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from turnout.fleet.fleet_rules import Rules
+from turnout.fleet.machine_rules import Gpu, WorkerId
 from turnout.fleet.publication import FleetFigures
-from turnout.fleet.serving import Gpu, Standing, StoredHeartbeat, WorkerId
 from turnout.fleet.status_rules import ModelStatus
+from turnout.fleet.worker_rules import Standing, StoredHeartbeat
 from turnout.telemetry.exposition import Labels, counter, gauge, histogram
 from turnout.telemetry.histogram import START_SECONDS, Histogram
 from turnout.tenants.gpu_cost_rules import price_of

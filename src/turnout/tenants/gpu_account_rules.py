@@ -10,8 +10,10 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from turnout.fleet.gang_rules import GangReport
+from turnout.fleet.machine_rules import WorkerId
+from turnout.fleet.model_rules import Model
 from turnout.fleet.publication import GpuBooking
-from turnout.fleet.serving import ServedModel, StoredHeartbeat, WorkerId
+from turnout.fleet.worker_rules import StoredHeartbeat
 from turnout.tasks.task_rules import GangId
 from turnout.tenants.gpu_time_rules import CPU, GpuCell, GpuReport, GpuState, gpu_kind, unbooked
 
@@ -52,7 +54,7 @@ class GpuAccounts:
             self._changed[worker] = None
 
     def see_gangs(
-        self, gangs: Iterable[GangReport], models: Mapping[str, ServedModel], held: Mapping[GangId, int]
+        self, gangs: Iterable[GangReport], models: Mapping[str, Model], held: Mapping[GangId, int]
     ) -> None:
         """Counts from report to report, by the clock that gives reports their time: a gang that says nothing more holds nothing
         more. A gang has one GPU for each rank; on CPUs, each of its machines is one device."""

@@ -12,7 +12,8 @@ from collections.abc import Set as AbstractSet
 from typing import Protocol
 
 from turnout.errors import Unavailable
-from turnout.fleet.serving import Enrolment, WorkerId
+from turnout.fleet.machine_rules import WorkerId
+from turnout.fleet.worker_rules import Enrolment
 from turnout.fleet.worker_store import WorkerStore
 from turnout.relay import Relay, UpstreamCall
 from turnout.tasks.share_rules import VideoLink

@@ -7,7 +7,8 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 
 from turnout.errors import Forbidden, InvalidRequest
-from turnout.fleet.serving import Enrolment, WorkerId
+from turnout.fleet.machine_rules import WorkerId
+from turnout.fleet.worker_rules import Enrolment
 from turnout.gateway.gateway import GatewayDep
 from turnout.gateway.problems import documented
 from turnout.tasks.task_rules import TenantId

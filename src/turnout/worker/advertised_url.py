@@ -6,7 +6,7 @@ import socket
 from urllib.parse import urlsplit
 
 from turnout.errors import Misconfigured
-from turnout.fleet.serving import TUNNEL
+from turnout.fleet.worker_rules import TUNNEL
 
 
 def check_advertised(url: str) -> None:

@@ -13,7 +13,7 @@ from asyncio import StreamReader, StreamWriter
 
 from turnout.engines.servers.engine_servers import relay_paths
 from turnout.errors import NotFound
-from turnout.fleet.serving import ReplicaId
+from turnout.fleet.replica_rules import ReplicaId
 from turnout.telemetry.log import get_log
 from turnout.worker.direct_messages import (
     MAX_DIRECT_MESSAGE_BYTES,

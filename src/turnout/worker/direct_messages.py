@@ -14,7 +14,7 @@ import struct
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from turnout.fleet.serving import ReplicaId
+from turnout.fleet.replica_rules import ReplicaId
 
 MAX_DIRECT_MESSAGE_BYTES = 2**20
 _CREDENTIALS = struct.Struct("3i")  # process, user, group

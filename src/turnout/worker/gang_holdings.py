@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from turnout.errors import Unavailable
-from turnout.fleet.serving import Want
+from turnout.fleet.replica_rules import Want
 from turnout.tasks.task_queue import TaskQueue
 from turnout.tasks.task_rules import GangId
 from turnout.telemetry.log import get_log

@@ -8,8 +8,10 @@ device of the kind `cpu`, and so is what holds replicas without GPUs beside some
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from turnout.fleet.machine_rules import Machine
+from turnout.fleet.model_rules import Model
 from turnout.fleet.placement_rules import needs_on
-from turnout.fleet.serving import Machine, ReplicaId, ServedModel
+from turnout.fleet.replica_rules import ReplicaId
 from turnout.tenants.gpu_time_rules import CPU, GpuCell, GpuReport, GpuState, gpu_kind
 
 _CPU_DEVICE = -1
@@ -20,7 +22,7 @@ _OTHERS = "(others)"  # models beyond those: a worker that runs for months may h
 @dataclass(frozen=True, slots=True)
 class _Holding:
     state: GpuState
-    model: ServedModel
+    model: Model
 
 
 @dataclass(slots=True)
@@ -57,7 +59,7 @@ class GpuTimer:
     def hold(
         self,
         replica: ReplicaId,
-        model: ServedModel,
+        model: Model,
         gpus: Iterable[int],
         state: GpuState | None,
         now: float,
@@ -92,7 +94,7 @@ class GpuTimer:
                 self._add(GpuState.FREE, device.kind, "", passed_s)
         return device
 
-    def _share(self, index: int, model: ServedModel) -> int:
+    def _share(self, index: int, model: Model) -> int:
         needs = needs_on(model, self._machine)
         return max(1, needs.memory_bytes if index == _CPU_DEVICE else needs.gpu_memory_bytes)
 

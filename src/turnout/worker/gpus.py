@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from turnout.fleet.serving import Gpu
+from turnout.fleet.machine_rules import Gpu
 from turnout.telemetry.log import get_log
 
 log = get_log()

@@ -9,7 +9,8 @@ from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
-from turnout.fleet.serving import ENGINE_SERVERS, EngineKind, Machine
+from turnout.fleet.machine_rules import Machine
+from turnout.fleet.model_rules import ENGINE_SERVERS, EngineKind
 from turnout.worker.gpus import ReadGpus
 
 _FREED_TICK_S = 0.1

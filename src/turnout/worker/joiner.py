@@ -24,7 +24,7 @@ from pydantic import BaseModel, ValidationError
 from turnout.background import BackgroundLoops
 from turnout.backoff import backoff_s
 from turnout.errors import Misconfigured, Unavailable
-from turnout.fleet.serving import Machine, WorkerId
+from turnout.fleet.machine_rules import Machine, WorkerId
 from turnout.fleet.worker_messages import EVICTED, Heartbeat, Registered, Registration, WorkerOrders
 from turnout.telemetry.log import get_log, name_process
 from turnout.worker.advertised_url import check_advertised, has_name

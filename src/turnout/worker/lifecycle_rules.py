@@ -15,7 +15,7 @@ engine: it counts as failed only when its process is gone, and with it the memor
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 
-from turnout.fleet.serving import Phase, Want
+from turnout.fleet.replica_rules import Phase, Want
 from turnout.tenants.gpu_time_rules import GpuState
 
 

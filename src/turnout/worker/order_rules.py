@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from turnout.errors import InvalidRequest
-from turnout.fleet.serving import EngineKind, ServedModel
+from turnout.fleet.model_rules import EngineKind, Model
 
 _REPLICA = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")  # files are named after it
 _BUILTIN = "builtin:"
@@ -29,14 +29,16 @@ class OrderRules:
     weights: frozenset[str] = frozenset()
     weights_dirs: tuple[Path, ...] | None = ()
 
-    def check(self, replica: str, model: ServedModel, gpus: Collection[int], have: Collection[int]) -> None:
+    def check(self, replica: str, model: Model, gpus: Collection[int], have: Collection[int]) -> None:
         """Raises InvalidRequest for an order that this machine does not follow; `have` are its GPUs."""
         if _REPLICA.fullmatch(replica) is None:
             raise _refusal("the replica's name is not one")
         if model.engine not in self.engines:
             raise _refusal(f"{model.engine} engines are not allowed here (worker_engines)")
-        if model.command and self.commands is not None and model.command not in self.commands:
-            raise _refusal(f"the command {model.command[0][:80]!r} is not allowed here (worker_commands)")
+        if model.server.command and self.commands is not None and model.server.command not in self.commands:
+            raise _refusal(
+                f"the command {model.server.command[0][:80]!r} is not allowed here (worker_commands)"
+            )
         video = model.video
         named = video.video_engine if video and video.runs_named_code else None
         if named and self.commands is not None and named not in self.video_engines:

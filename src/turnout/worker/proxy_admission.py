@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 
 from turnout.engines.servers.engine_servers import relay_paths
 from turnout.errors import NotFound, Unauthorized, Unavailable
-from turnout.fleet.serving import EngineKind
+from turnout.fleet.model_rules import EngineKind
 from turnout.relay import Headers, RelayOutcome, RelayRequest, RelaySettings, Target, UpstreamCall
 from turnout.telemetry.log import get_log
 from turnout.telemetry.trace_rules import trace_field_of

@@ -14,7 +14,8 @@ from typing import Protocol, Self
 
 from turnout.engines.servers.engine_servers import Launch
 from turnout.errors import TurnoutError, Unavailable
-from turnout.fleet.serving import Phase, ReplicaId, ReplicaReport, ServedModel, Want
+from turnout.fleet.model_rules import Model
+from turnout.fleet.replica_rules import Phase, ReplicaId, ReplicaReport, Want
 from turnout.processes.process import Command, Commands
 from turnout.telemetry.log import get_log
 from turnout.tenants.gpu_time_rules import GpuState
@@ -119,7 +120,7 @@ class ReplicaOwner:
     def __init__(
         self,
         id_: ReplicaId,
-        model: ServedModel,
+        model: Model,
         want: Want,
         context: ReplicaContext,
         gpus: tuple[int, ...] = (),
@@ -280,8 +281,8 @@ class ReplicaOwner:
                 self._loaded = loaded
                 self._context.changed()
             spent_s = time.monotonic() - began
-            if spent_s > self.model.load_timeout_s:
-                self.apply(Faulted(_overdue(self.model.load_timeout_s, process.last_words())))
+            if spent_s > self.model.scaling.load_timeout_s:
+                self.apply(Faulted(_overdue(self.model.scaling.load_timeout_s, process.last_words())))
                 return
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(min(_SLOWEST_POLL_S, _POLL_S + spent_s / 50)):
@@ -307,7 +308,7 @@ class ReplicaOwner:
                     await self._context.engine.sleep(launch, deadlines.sleep_s)
                     self.apply(Notice.ASLEEP)
                 case Act.WAKE:
-                    await self._context.engine.wake(launch, self.model.load_timeout_s)
+                    await self._context.engine.wake(launch, self.model.scaling.load_timeout_s)
                     self.apply(Notice.SERVING)
                 case Act.STOP:
                     await self._stop(launch, self._process)

@@ -10,16 +10,9 @@ from typing import Self
 
 from turnout.engines.servers.engine_servers import Launch
 from turnout.errors import NotFound
-from turnout.fleet.serving import (
-    EngineKind,
-    Machine,
-    Phase,
-    ReplicaId,
-    ReplicaOrder,
-    ReplicaReport,
-    ServedModel,
-    Want,
-)
+from turnout.fleet.machine_rules import Machine
+from turnout.fleet.model_rules import EngineKind, Model
+from turnout.fleet.replica_rules import Phase, ReplicaId, ReplicaOrder, ReplicaReport, Want
 from turnout.processes.process import Commands
 from turnout.telemetry.log import get_log
 from turnout.tenants.gpu_time_rules import GpuReport, GpuState
@@ -90,7 +83,7 @@ class ReplicaSetContext:
     commands: Commands
     engine: Engine
     ledger: Ledger
-    plan: Callable[[ReplicaId, ServedModel, tuple[int, ...]], Launch]
+    plan: Callable[[ReplicaId, Model, tuple[int, ...]], Launch]
     gate: GpuGate
     deadlines: EngineDeadlines = field(default_factory=EngineDeadlines)
     wait_acknowledged: Callable[[], Awaitable[None]] = no_direct_gateways
@@ -144,7 +137,7 @@ class ReplicaSet:
 
     def gangs(self) -> list[ReplicaOwner]:
         """The replicas that take their work from a queue."""
-        return [r for r in self._replicas.values() if r.model.engine is EngineKind.WAN]
+        return [r for r in self._replicas.values() if r.model.engine is EngineKind.VIDEO]
 
     def reports(self) -> tuple[ReplicaReport, ...]:
         return tuple(replica.report() for replica in self._replicas.values())

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from turnout.fleet.serving import EngineKind
+from turnout.fleet.model_rules import EngineKind
 from turnout.setting_types import Count
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from turnout.cli.doctor.finding import Finding
 from turnout.cli.formatting import duration
-from turnout.fleet.serving import Gpu
+from turnout.fleet.machine_rules import Gpu
 from turnout.run.config import Config
 from turnout.worker.gpus import GpuFinding
 
@@ -107,7 +107,7 @@ def check_gpus(config: Config, found: GpuFinding) -> Finding:
             for gpu in found.gpus
         ]
         return Finding("gpus", True, ", ".join(gpus))
-    needed = [model.name for model in config.served if model.needs.gpus]
+    needed = [model.name for model in config.models if model.needs.gpus]
     if found.broken:
         return Finding("gpus", False, found.reason, "mend NVIDIA's driver; `nvidia-smi` must list the GPUs")
     if needed:
@@ -146,7 +146,7 @@ def check_torch(probe: "subprocess.Popen[str] | None", config: Config) -> Findin
             "torch", False, f"{installed_version('torch')}: {problem}", "reinstall torch for this machine"
         )
     devices: list[str] = answer.get("devices") or list[str]()
-    if not devices and any(model.device.startswith("cuda") for model in config.models):
+    if not devices and any(model.gang.device.startswith("cuda") for model in config.video_models):
         built = f"built for CUDA {answer['cuda']}" if answer.get("cuda") else "built without CUDA"
         return Finding(
             "torch", False, f"{answer.get('version')} ({built}) sees no GPU", "install a CUDA build"

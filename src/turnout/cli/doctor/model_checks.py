@@ -24,9 +24,8 @@ from turnout.engines.wan.model_fit import (
     verdict,
 )
 from turnout.errors import Misconfigured
-from turnout.fleet.serving import EngineKind
+from turnout.fleet.model_rules import WAN_ENGINE, EngineKind, Model, Runner
 from turnout.fleet.status_rules import troubled
-from turnout.fleet.video_model_rules import WAN_ENGINE, Model, Runner
 from turnout.run.config import Config
 from turnout.tasks.video_rules import VideoRules
 from turnout.worker.gpus import GpuFinding
@@ -37,12 +36,12 @@ _ELSEWHERE = (Runner.RAY, Runner.EXTERNAL, Runner.JOB)
 def check_engines(config: Config) -> Iterator[Finding]:
     """Whether this machine has the engines that the models of its configuration need."""
     for kind in EngineKind:
-        models = [model for model in config.served if model.engine is kind]
+        models = [model for model in config.models if model.engine is kind]
         if not models:
             continue
         what, named = f"{kind}", ", ".join(model.name for model in models)
         match kind:
-            case EngineKind.WAN:
+            case EngineKind.VIDEO:
                 if all(map(installed_version, ("torch", "diffusers", "av"))):
                     continue  # each model has a line of its own
                 missing = "pip install 'turnout[wan]'"
@@ -53,7 +52,8 @@ def check_engines(config: Config) -> Iterator[Finding]:
                     None if shutil.which(config.worker.vllm) else "install vLLM, or set `vllm` to its program"
                 )
             case _:
-                absent = [m.command[0] for m in models if m.command and not shutil.which(m.command[0])]
+                programs = [model.server.command[0] for model in models if model.server.command]
+                absent = [program for program in programs if not shutil.which(program)]
                 missing = f"install {', '.join(absent)}" if absent else None
         if missing:
             yield Finding(what, False, f"not installed here; needed by {named}", missing)
@@ -72,14 +72,13 @@ def check_engines(config: Config) -> Iterator[Finding]:
 
 def check_video_models(config: Config, found: GpuFinding) -> Iterator[Finding]:
     """Whether this machine can hold each video model of its configuration, at which sizes, and how."""
-    elsewhere = {s.name: s.video.runner for s in config.served if s.video and s.video.runner in _ELSEWHERE}
-    for model in config.models:
-        what = model.name
-        if model.name in elsewhere:
-            yield Finding(what, None, f"its gangs run elsewhere (runner: {elsewhere[model.name]})")
+    for model in config.video_models:
+        what, video = model.name, model.gang
+        if video.runner in _ELSEWHERE:
+            yield Finding(what, None, f"its gangs run elsewhere (runner: {video.runner})")
             continue
         try:
-            if model.video_engine != WAN_ENGINE:
+            if video.video_engine != WAN_ENGINE:
                 yield Finding(what, True, _other_engine(model, config.state_dir / "models"))
                 continue
             weights = present_weights(model.weights, config.state_dir / "models")
@@ -90,15 +89,15 @@ def check_video_models(config: Config, found: GpuFinding) -> Iterator[Finding]:
         if stored is None:
             yield Finding(what, True, "made when it is first used")
             continue
-        mode = Mode(Parallel(model.ulysses, model.cfg, model.fsdp), model.dtype, model.fp8)
-        if model.device != "cuda":
+        mode = Mode(Parallel(video.ulysses, video.cfg, video.fsdp), model.gang_dtype, video.fp8)
+        if video.device != "cuda":
             said = f"{size_of(stored.weight_bytes(mode))} of weights on the CPU"
-            yield Finding(what, True, f"{said}, {model.ranks} ranks" if model.ranks > 1 else said)
+            yield Finding(what, True, f"{said}, {video.ranks} ranks" if video.ranks > 1 else said)
             continue
         sizes = [gpu.total_bytes for gpu in found.gpus]
-        fits, said = verdict(stored, mode, offered_clips(stored.shape, model.rules), sizes)
+        fits, said = verdict(stored, mode, offered_clips(stored.shape, video.rules), sizes)
         others = [
-            f"{other}" for other in usual_modes(stored.shape) if _fits(stored, other, model.rules, sizes)
+            f"{other}" for other in usual_modes(stored.shape) if _fits(stored, other, video.rules, sizes)
         ]
         todo = f"would fit: {others[0]}" if others else "take a smaller model, or more GPUs"
         # A cluster's other machines may hold it: only what nobody here can change is wrong.
@@ -107,11 +106,12 @@ def check_video_models(config: Config, found: GpuFinding) -> Iterator[Finding]:
 
 def _other_engine(model: Model, models: Path) -> str:
     """What is there of an engine that only its own code knows; raises Misconfigured when it is not installed."""
-    module = engine_path(model.video_engine).partition(":")[0]
+    engine = model.gang.video_engine
+    module = engine_path(engine).partition(":")[0]
     if importlib.util.find_spec(module.partition(".")[0]) is None:
-        raise Misconfigured(f"the video engine {model.video_engine} cannot be imported: no module {module}")
-    weights = present_weights(model.weights, models, model.video_engine in OURS)
-    return f"rendered by {model.video_engine}, weights in {weights}"
+        raise Misconfigured(f"the video engine {engine} cannot be imported: no module {module}")
+    weights = present_weights(model.weights, models, engine in OURS)
+    return f"rendered by {engine}, weights in {weights}"
 
 
 def _fits(stored: StoredModel, mode: Mode, rules: VideoRules, sizes: Sequence[int]) -> bool:

@@ -8,7 +8,7 @@ import re
 
 from turnout.engines.servers.launch_plan import DIALECT, LOOPBACK, Launch
 from turnout.errors import InvalidRequest
-from turnout.fleet.serving import ServedModel
+from turnout.fleet.model_rules import Model
 
 PATHS = DIALECT | {"/v1/responses", "/v1/messages", "/v1/rerank", "/v1/score", "/v1/audio/transcriptions"}
 
@@ -22,8 +22,8 @@ def check_command(command: tuple[str, ...]) -> None:
         raise InvalidRequest("the command must say {port}, where its server listens", param="command")
 
 
-def plan(model: ServedModel, port: int) -> Launch:
+def plan(model: Model, port: int) -> Launch:
     blanks = {"port": str(port), "host": LOOPBACK, "weights": model.weights, "name": model.name}
     # One pass: a value that contains `{port}` is not filled in again. Braces around other words stay.
-    words = [_BLANK.sub(lambda m: blanks.get(m[1], m[0]), word) for word in model.command]
-    return Launch((*words, *model.arguments), {}, port)
+    words = [_BLANK.sub(lambda m: blanks.get(m[1], m[0]), word) for word in model.server.command]
+    return Launch((*words, *model.server.arguments), {}, port)

@@ -17,7 +17,8 @@ from turnout.engines.servers.launch_plan import (
     gpu_environ,
 )
 from turnout.errors import InvalidRequest
-from turnout.fleet.serving import EngineKind, Gpu, ServedModel
+from turnout.fleet.machine_rules import Gpu
+from turnout.fleet.model_rules import EngineKind, Model
 from turnout.fleet.video_model_rules import DTYPES, check_video
 
 __all__ = [
@@ -62,7 +63,7 @@ _PATHS: Mapping[EngineKind, frozenset[str]] = {
 
 
 def plan_launch(
-    model: ServedModel,
+    model: Model,
     gpus: Sequence[Gpu],
     port: int,
     programs: Programs,
@@ -78,7 +79,7 @@ def plan_launch(
             launch = llamacpp_launch.plan(model, len(gpus), programs.cpus, port, programs.llamacpp, key)
         case EngineKind.COMMAND:
             launch = command.plan(model, port)
-        case EngineKind.WAN:
+        case EngineKind.VIDEO:
             raise InvalidRequest("wan is rendered by gangs, not by an engine server", param="engine")
     return replace(launch, environ={**gpu_environ(gpus), **launch.environ})
 
@@ -89,25 +90,29 @@ def check_arguments(engine: EngineKind, arguments: Sequence[str]) -> None:
     check_flags(arguments, allowed, fields)
 
 
-def check_served(model: ServedModel) -> None:
+def check_served(model: Model) -> None:
     """Raises InvalidRequest for a model that could not be started, or not safely."""
-    check_arguments(model.engine, model.arguments)
+    check_arguments(model.engine, model.server.arguments)
     if model.engine is EngineKind.COMMAND:
-        command.check_command(model.command)
+        command.check_command(model.server.command)
     if model.weights or model.engine is not EngineKind.COMMAND:
         check_weights(model.weights)
-    if model.engine is EngineKind.WAN:
+    if model.engine is EngineKind.VIDEO:
         _check_wan(model)
-    if not 0 <= model.min_replicas <= model.max_replicas or model.max_replicas < 1:
+    if not 0 <= model.scaling.min_replicas <= model.scaling.max_replicas or model.scaling.max_replicas < 1:
         raise InvalidRequest("needs 0 <= min_replicas <= max_replicas and max_replicas >= 1", "min_replicas")
-    for name, value in (("name", model.name), ("dtype", model.dtype), ("quantization", model.quantization)):
+    for name, value in (
+        ("name", model.name),
+        ("dtype", model.dtype),
+        ("quantization", model.server.quantization),
+    ):
         if value is not None and (not value or value.startswith("-") or not value.isprintable()):
             raise InvalidRequest(f"{value[:80]!r} is not a {name}", param=name)
-    if model.command and model.engine is not EngineKind.COMMAND:
+    if model.server.command and model.engine is not EngineKind.COMMAND:
         raise InvalidRequest("only a command engine takes a command", param="command")
 
 
-def _check_wan(model: ServedModel) -> None:
+def _check_wan(model: Model) -> None:
     if model.video is None:
         raise InvalidRequest("a wan model needs a family, or rules", param="family")
     check_video(model.video)

@@ -9,7 +9,9 @@ from pathlib import Path
 from turnout.engines.servers.engine_servers import check_served
 from turnout.engines.servers.launch_plan import Launch, gpu_environ
 from turnout.fleet.fleet_records import MODEL
-from turnout.fleet.serving import Gpu, ReplicaId, ServedModel
+from turnout.fleet.machine_rules import Gpu
+from turnout.fleet.model_rules import Model
+from turnout.fleet.replica_rules import ReplicaId
 
 # The model as the manager ordered it, in JSON; the machine's own configuration may differ.
 DECLARED = "TURNOUT_GANG_MODEL"
@@ -26,7 +28,7 @@ class GangProgram:
     drain_s: float
 
 
-def plan(model: ServedModel, gpus: Sequence[Gpu], gang: ReplicaId, program: GangProgram) -> Launch:
+def plan(model: Model, gpus: Sequence[Gpu], gang: ReplicaId, program: GangProgram) -> Launch:
     check_served(model)
     ready_file = program.run_dir / f"{gang}.ready"
     argv = (

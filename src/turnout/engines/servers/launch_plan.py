@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from turnout.errors import InvalidRequest
-from turnout.fleet.serving import Gpu
+from turnout.fleet.machine_rules import Gpu
 
 LOOPBACK = "127.0.0.1"
 

@@ -9,7 +9,7 @@ from turnout.engines.servers.launch_plan import (
     Program,
     choice,
 )
-from turnout.fleet.serving import ServedModel
+from turnout.fleet.model_rules import Model
 
 PATHS = DIALECT | {"/v1/responses", "/v1/messages", "/v1/rerank"}
 
@@ -35,7 +35,7 @@ _MAX_SLOTS = 8  # more than this only makes each answer slower on the machines t
 
 
 def plan(
-    model: ServedModel,
+    model: Model,
     gpu_count: int,
     cpus: int,
     port: int,
@@ -57,11 +57,11 @@ def plan(
         f"--drain={DRAIN_S}",
     ]
     for name, value in defaults.items():
-        if not any(word.startswith(name) for word in model.arguments):
+        if not any(word.startswith(name) for word in model.server.arguments):
             argv.append(f"{name}={value}")
-    if model.max_model_len is not None:
-        argv.append(f"--context={model.max_model_len}")
+    if model.server.max_model_len is not None:
+        argv.append(f"--context={model.server.max_model_len}")
     environ = {**program.environ}
     if key:
         environ[KEY] = key
-    return Launch((*argv, *model.arguments), environ, port, grace_s=DRAIN_S + 5.0, key=key)
+    return Launch((*argv, *model.server.arguments), environ, port, grace_s=DRAIN_S + 5.0, key=key)

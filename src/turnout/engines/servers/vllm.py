@@ -25,7 +25,8 @@ from turnout.engines.servers.launch_plan import (
     Program,
     choice,
 )
-from turnout.fleet.serving import Gpu, ServedModel
+from turnout.fleet.machine_rules import Gpu
+from turnout.fleet.model_rules import Model
 
 PATHS = DIALECT | {
     "/v1/responses",
@@ -100,15 +101,13 @@ GUARD_FOLDER = Path(__file__).with_name("guard")
 _DRAIN_S = 20  # vLLM's own default is 0: it would abort requests in flight
 
 
-def plan(
-    model: ServedModel, gpus: Sequence[Gpu], port: int, program: Program, key: str | None = None
-) -> Launch:
+def plan(model: Model, gpus: Sequence[Gpu], port: int, program: Program, key: str | None = None) -> Launch:
     """Values are joined to their flags by `=`, so that no value is ever read as a flag."""
     optional = {
-        "--max-model-len": model.max_model_len,
+        "--max-model-len": model.server.max_model_len,
         "--gpu-memory-utilization": gpu_share(model, gpus),
         "--dtype": model.dtype,
-        "--quantization": model.quantization,
+        "--quantization": model.server.quantization,
     }
     argv = [
         *program.argv,
@@ -118,7 +117,7 @@ def plan(
         f"--port={port}",
         "--enable-server-load-tracking",
         f"--shutdown-timeout={_DRAIN_S}",
-        f"--tensor-parallel-size={model.tensor_parallel_size}",
+        f"--tensor-parallel-size={model.server.tensor_parallel_size}",
         *(f"{name}={value}" for name, value in optional.items() if value is not None),
         *program.arguments,
     ]
@@ -126,20 +125,20 @@ def plan(
     if key:
         argv.append("--middleware=vllm_guard.Guard")
         environ["VLLM_API_KEY"] = key
-    if model.sleep:
+    if model.scaling.sleep:
         argv.append("--enable-sleep-mode")
         environ["VLLM_SERVER_DEV_MODE"] = "1"
-    argv.extend(model.arguments)
-    return Launch(tuple(argv), environ, port, sleeps=model.sleep, grace_s=_DRAIN_S + 10.0, key=key)
+    argv.extend(model.server.arguments)
+    return Launch(tuple(argv), environ, port, sleeps=model.scaling.sleep, grace_s=_DRAIN_S + 10.0, key=key)
 
 
-def gpu_share(model: ServedModel, gpus: Sequence[Gpu]) -> float | None:
+def gpu_share(model: Model, gpus: Sequence[Gpu]) -> float | None:
     """What `--gpu-memory-utilization` should be: as registered, or else the memory that the replica was promised.
 
     vLLM takes 0.9 of the whole GPU by default, which would leave nothing for the replica's neighbours there.
     """
-    if model.gpu_memory_utilization is not None:
-        return model.gpu_memory_utilization
+    if model.server.gpu_memory_utilization is not None:
+        return model.server.gpu_memory_utilization
     smallest = min((gpu.total_bytes for gpu in gpus), default=0)
     if not smallest or not model.needs.gpu_memory_bytes:
         return None

@@ -42,7 +42,7 @@ from turnout.engines.wan.transformer import (
 from turnout.engines.wan.wan_model import LeaderParts, WanModel, free_bytes
 from turnout.engines.wan.weight_files import stored_tensors
 from turnout.engines.wan.weight_reader import WeightReader
-from turnout.fleet.video_model_rules import Dtype
+from turnout.fleet.model_rules import Dtype
 from turnout.tasks.video_rules import Lora
 
 _EXPERTS = ("transformer", "transformer_2")

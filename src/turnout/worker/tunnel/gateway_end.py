@@ -8,7 +8,7 @@ import contextlib
 from collections.abc import Callable
 
 from turnout.errors import Unavailable
-from turnout.fleet.serving import WorkerId
+from turnout.fleet.machine_rules import WorkerId
 from turnout.telemetry.log import get_log
 from turnout.worker.peer_connections import PeerConnections
 from turnout.worker.tunnel.mux import Channel, Connection, Kind, Mux

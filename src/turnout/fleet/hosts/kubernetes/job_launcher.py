@@ -36,9 +36,8 @@ from turnout.fleet.job_rules import (
     TellTrouble,
     plan_jobs,
 )
+from turnout.fleet.model_rules import Model, Runner
 from turnout.fleet.model_store import ModelStore
-from turnout.fleet.serving import ServedModel
-from turnout.fleet.video_model_rules import Runner
 from turnout.tasks.backlog import Backlog
 from turnout.tasks.task_log import TaskLog
 from turnout.tasks.task_queue import TaskQueue
@@ -95,14 +94,14 @@ class JobLauncher:
         for name, model in models.items():
             own = [job for job in jobs if job.model == model_label(name)]
             figures, held = await self.backlog.figures(name), await self.queue.holdings(name)
-            plan = plan_jobs(figures.length, own, held, model.max_replicas, self.pending_s)
+            plan = plan_jobs(figures.length, own, held, model.scaling.max_replicas, self.pending_s)
             await self._carry_out(plan, model)
         known = {model_label(name) for name in models}
         for job in jobs:
             if job.model not in known and job.active and not job.ending:
                 await self._delete(job.name, job.uid, "its model was removed")
 
-    async def _carry_out(self, plan: Sequence[JobAction], model: ServedModel) -> None:
+    async def _carry_out(self, plan: Sequence[JobAction], model: Model) -> None:
         self.reasons.pop(model.name, None)
         for action in plan:
             match action:
@@ -118,7 +117,7 @@ class JobLauncher:
                 case TellTrouble(reason):
                     self.reasons[model.name] = reason
 
-    async def _create(self, number: int, model: ServedModel) -> None:
+    async def _create(self, number: int, model: Model) -> None:
         gang = self.gangs.get(model.name) or self.gangs.get("*")
         if gang is None:
             reason = f"there is no pod template for {model.name} (kubernetes_jobs.gangs)"

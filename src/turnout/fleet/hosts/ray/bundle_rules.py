@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
-from turnout.fleet.video_model_rules import Model
+from turnout.fleet.model_rules import Model
 
 Strategy = Literal["PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD"]
 Resources = Mapping[str, float]
@@ -14,14 +14,14 @@ _RANK_CPU = 0.9  # so that the leader fits beside the ranks on a machine that th
 
 def rank_bundle(model: Model) -> Resources:
     """What one rank takes: a GPU, or a CPU on machines without."""
-    return {"GPU": 1.0, "CPU": _RANK_CPU} if model.device == "cuda" else {"CPU": _RANK_CPU}
+    return {"GPU": 1.0, "CPU": _RANK_CPU} if model.gang.device == "cuda" else {"CPU": _RANK_CPU}
 
 
 def gang_bundles(model: Model) -> list[Resources]:
     """One for each rank. The leader shares bundle 0 with rank 0, so that a gang needs no more nodes than it has ranks."""
     rank = rank_bundle(model)
     first = {name: rank.get(name, 0.0) + LEADER.get(name, 0.0) for name in (*rank, *LEADER)}
-    return [first, *[rank] * (model.ranks - 1)]
+    return [first, *[rank] * (model.gang.ranks - 1)]
 
 
 def seating(bundles_to_node: Mapping[int, str]) -> list[int]:
@@ -67,7 +67,7 @@ def misfit_reason(model: Model, nodes: Sequence[Resources], strategy: Strategy) 
     count = f"{len(nodes)} node{'' if len(nodes) == 1 else 's'}"
     if lacking:
         why = f"not enough {' and '.join(lacking)}"
-    elif strategy == "STRICT_SPREAD" and len(nodes) < model.ranks:
+    elif strategy == "STRICT_SPREAD" and len(nodes) < model.gang.ranks:
         why = "and each rank must be on a node of its own"
     else:
         why = (
@@ -76,7 +76,7 @@ def misfit_reason(model: Model, nodes: Sequence[Resources], strategy: Strategy) 
             else "but in parts too small"
         )
     return (
-        f"{model.name} needs {model.ranks} ranks with {_words(rank_bundle(model))} each, {_words(needed)} in all "
+        f"{model.name} needs {model.gang.ranks} ranks with {_words(rank_bundle(model))} each, {_words(needed)} in all "
         f"({strategy}); the cluster has {_words(there) or 'nothing'} on {count}, {why}"
     )
 

@@ -22,7 +22,7 @@ async def run_gang_job(config: Config, duties: RankDuties, address: str | None) 
     await asyncio.to_thread(connect, address)
     model = config.model(duties.model)
     group = ray.util.placement_group([dict(b) for b in gang_bundles(model)], strategy=config.ray.ray_strategy)
-    terms = RankTerms(model.ranks, rank_bundle(model), config.ray.ray_place_s)
+    terms = RankTerms(model.gang.ranks, rank_bundle(model), config.ray.ray_place_s)
     ranks = RayRanks(duties.gang, group, terms, partial(be_rank, config, duties, None), own_gpu_name)
     orders = gang_orders(config.gangs, model, duties.gang)
     async with open_stores(config) as stores:

@@ -52,7 +52,7 @@ class VideoGenerator:
         self._ranks = RayRanks(
             self.gang,
             group,
-            RankTerms(found.ranks, rank_bundle(found), config.ray.ray_place_s),
+            RankTerms(found.gang.ranks, rank_bundle(found), config.ray.ray_place_s),
             partial(be_rank, config, RankDuties(model, self.gang), objects_at),
             own_gpu_name,
         )

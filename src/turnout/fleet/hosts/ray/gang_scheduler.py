@@ -23,6 +23,7 @@ from turnout.fleet.hosts.ray.bundle_rules import (
     wait_reason,
 )
 from turnout.fleet.hosts.ray.ray_ranks import names_lack_of_memory
+from turnout.fleet.model_rules import Model
 from turnout.fleet.ray_rules import (
     GangWaits,
     QueueState,
@@ -33,7 +34,6 @@ from turnout.fleet.ray_rules import (
     slots_to_fill,
 )
 from turnout.fleet.scaling_rules import times_since
-from turnout.fleet.video_model_rules import Model
 from turnout.run.config import Config
 from turnout.stores import Stores
 from turnout.tasks.task_rules import Expired, GangId, TaskFailure
@@ -191,7 +191,7 @@ def _resident(model: Model, gangs: Mapping[GangId, GangReport], queue: QueueStat
         return None
     wake_s = 0.0 if oldest.ready_at is None else oldest.ready_at - oldest.since
     return Resident(
-        oldest.stays_since, wake_s, queue.waiting, len(queue.busy), kept_warm=model.min_replicas > 0
+        oldest.stays_since, wake_s, queue.waiting, len(queue.busy), kept_warm=model.scaling.min_replicas > 0
     )
 
 
@@ -209,7 +209,7 @@ def _see_cluster() -> _Cluster:
 
 
 def _deployments(model: Model) -> set[str]:
-    return {deployment_name(model.name, slot) for slot in range(model.max_replicas)}
+    return {deployment_name(model.name, slot) for slot in range(model.scaling.max_replicas)}
 
 
 def _serve_messages() -> dict[str, str]:

@@ -18,8 +18,8 @@ from turnout.fleet.gang_rules import GangReport
 from turnout.fleet.hosts.ray.gang_scheduler import GangScheduler
 from turnout.fleet.hosts.ray.ray_identity import ManagerTerms, namespace_of
 from turnout.fleet.hosts.ray.ray_metrics import RayMetrics
+from turnout.fleet.model_rules import Runner
 from turnout.fleet.ray_rules import QueueState
-from turnout.fleet.video_model_rules import Runner
 from turnout.run.config import Config
 from turnout.run.open_stores import open_stores
 from turnout.run.run_manager import manage

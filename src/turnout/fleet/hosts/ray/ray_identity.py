@@ -97,7 +97,7 @@ def gang_version(config: Config, model: str) -> str:
 def app_file(config: Config, file: Path | None, *, ingress: bool) -> dict[str, Any]:
     """What `serve deploy` takes. Serve builds the application again when its arguments have changed, which drains all gangs;
     so they have a digest of what gangs use. The rest of the configuration is in the digest that the manager's keeper has."""
-    slots = {m.name: (m.max_replicas, gang_version(config, m.name)) for m in config.models_on_ray}
+    slots = {m.name: (m.scaling.max_replicas, gang_version(config, m.name)) for m in config.models_on_ray}
     built = _digest([slots, ingress_version(config) if ingress else None])
     arguments = {**({"config": str(file)} if file else {}), **({"ingress": True} if ingress else {})}
     keeper = {"name": KEEPER, "user_config": {**mark_of(config), "digest": manager_version(config)}}

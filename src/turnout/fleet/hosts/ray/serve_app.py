@@ -26,8 +26,8 @@ from turnout.fleet.hosts.ray.ray_identity import (
     marked,
     namespace_of,
 )
+from turnout.fleet.model_rules import Model
 from turnout.fleet.ray_rules import deployment_name
-from turnout.fleet.video_model_rules import Model
 from turnout.run.config import Config
 from turnout.telemetry.log import start_logging
 
@@ -97,7 +97,7 @@ def build_app(
     gangs = [
         deploy_gang(config, model, slot, objects_at)
         for model in config.models_on_ray
-        for slot in range(model.max_replicas)
+        for slot in range(model.scaling.max_replicas)
     ]
     keeper = serve.deployment(ManagerKeeper).options(
         name=KEEPER,

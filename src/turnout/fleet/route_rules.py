@@ -1,0 +1,57 @@
+"""What gateways and the manager tell each other: where a model's replicas answer, and how much it is asked for. Pure."""
+
+from dataclasses import dataclass
+
+from turnout.fleet.machine_rules import WorkerId
+from turnout.fleet.replica_rules import ReplicaId
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """Where a replica answers. `url` is its worker's relay, `address` its engine on that machine; new requests
+    go only to one that is neither closing nor asleep, and whose worker is not suspect."""
+
+    replica: ReplicaId
+    worker: WorkerId
+    url: str
+    address: str | None
+    closing: bool = False
+    asleep: bool = False
+    suspect: bool = False
+
+    @property
+    def usable(self) -> bool:
+        return not (self.closing or self.asleep or self.suspect)
+
+
+@dataclass(frozen=True, slots=True)
+class ModelRoutes:
+    """`refusal` says why the model cannot be served now; None while waiting for it makes sense. A `video` model takes
+    tasks, and no requests."""
+
+    routes: tuple[Route, ...] = ()
+    concurrency: int = 64
+    refusal: str | None = None
+    video: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """What gateways see of one model: requests that wait for it, requests under way, when it was last asked, and whether
+    an admin wants it stopped."""
+
+    waiting: int = 0
+    running: int = 0
+    asked_at: float = 0.0
+    stop: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class DemandReport:
+    """What one gateway sees of one model; `ago_s` is how long ago it was last asked, a duration because clocks of
+    two machines are never compared."""
+
+    waiting: int = 0
+    running: int = 0
+    ago_s: float = 0.0
+    stop: bool = False
