@@ -35,9 +35,7 @@ async def show(name: str, caller: UserDep, gateway: GatewayDep) -> AnyModelShown
     return await _shown_to(caller, gateway, model, status)
 
 
-async def _shown_to(
-    caller: Caller, gateway: Gateway, model: Model, status: ModelStatus
-) -> AnyModelShown:
+async def _shown_to(caller: Caller, gateway: Gateway, model: Model, status: ModelStatus) -> AnyModelShown:
     answer = shown(model, status) if caller.role is Role.ADMIN else shown_to_users(model, status)
     if isinstance(answer, VideoModelShown):
         queue = await gateway.stores.backlog.figures(model.name)
