@@ -76,7 +76,8 @@ class Revocations:
         links = {caller.link for caller in callers if caller.link is not None}
         revoked_links = await self._shares.revoked(links) if links else frozenset[VideoLink]()
         used = {caller.id for caller in callers if caller.link is None}
-        invalid = await self._key_ring.no_longer_valid(used | {worker.key for worker in enrolled.values()})
+        used |= {worker.key for worker in enrolled.values() if worker.key}
+        invalid = await self._key_ring.no_longer_valid(used)
         now = time.time()
         ended = {one for one in callers if one.expired(now) or one.id in invalid or one.link in revoked_links}
         doomed = [worker for worker in enrolled.values() if worker.key in invalid]
