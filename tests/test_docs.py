@@ -19,7 +19,7 @@ from turnout.run.config import load
 DOCS = ROOT / "docs"
 PAGES = sorted(p for p in (ROOT / "README.md", ROOT / "README.zh-CN.md", *DOCS.rglob("*.md")) if p.exists())
 # For those who change Turnout, or lists of names that are English anyway.
-ENGLISH_ONLY = {"architecture.md", "benchmarks.md", "clients.md", "metrics.md"}
+ENGLISH_ONLY = {"glossary.md", "benchmarks.md", "clients.md", "metrics.md"}
 WORDS = {"text", "yaml", "json", "toml", "mermaid", *RUN}
 
 
@@ -152,3 +152,12 @@ def test_the_chinese_page_has_the_same_headings_code_and_rows(english: Path, chi
 def test_no_chinese_page_is_left_over() -> None:
     chinese = DOCS / "zh"
     assert [p for p in chinese.rglob("*.md") if not (DOCS / p.relative_to(chinese)).exists()] == []
+
+
+def test_guarantees_are_in_alphabetical_order() -> None:
+    named = re.findall(r"^\| \*\*(.*?)\*\*", (DOCS / "guarantees.md").read_text(), re.MULTILINE)
+    assert named == sorted(named, key=str.lower)
+
+
+def test_the_design_is_read_in_ten_minutes() -> None:
+    assert len((DOCS / "architecture.md").read_text().split()) <= 2500
