@@ -1,349 +1,168 @@
-"""Everyday wordings for a clip. The vocabulary of the tokenizer is whatever can come out of here."""
+"""Wordings for a clip, in English, in Chinese and in a mixture. What can come out of here is all that training reads."""
 
 from __future__ import annotations
 
 import random
+import re
+from collections.abc import Mapping
+from itertools import chain
 
-from training.world import FADED, PLAIN, UNSEEN, Backdrop, Clip, Thing, clips
+from training.chinese import CHINESE
+from training.english import ENGLISH
+from training.grammar import Grammar
+from training.world import HEADINGS, UNSEEN, Clip, Thing, clips
 
-SHAPE_WORDS = {
-    "circle": ("circle", "circle", "ball", "disc", "dot"),
-    "square": ("square", "square", "box", "block"),
-    "triangle": ("triangle",),
-    "star": ("star",),
-    "heart": ("heart",),
-    "ring": ("ring", "ring", "donut", "hoop"),
-    "cross": ("cross", "cross", "plus sign", "plus"),
-}
-COLOUR_WORDS = {
-    "red": ("red", "red", "bright red", "scarlet"),
-    "orange": ("orange",),
-    "yellow": ("yellow", "yellow", "bright yellow", "golden"),
-    "green": ("green",),
-    "cyan": ("cyan", "cyan", "turquoise", "teal"),
-    "blue": ("blue", "blue", "bright blue"),
-    "purple": ("purple", "purple", "violet"),
-    "pink": ("pink",),
-    "white": ("white",),
-    "black": ("black",),
-}
-BACKGROUND_WORDS = {
-    "black": ("black", "black", "pitch black"),
-    "white": ("white",),
-    "gray": ("gray", "grey"),
-    "dark blue": ("dark blue", "navy blue", "navy", "deep blue"),
-    "light blue": ("light blue", "sky blue", "pale blue"),
-    "dark green": ("dark green", "deep green", "forest green"),
-    "dark red": ("dark red", "deep red", "maroon"),
-    "beige": ("beige", "cream", "sand colored"),
-}
-SIZE_WORDS = {
-    "small": ("small", "little", "tiny"),
-    "medium": ("medium", "medium sized"),
-    "large": ("large", "big", "huge"),
-}
-PACE_WORDS = {"slow": ("slowly", "gently"), "steady": ("steadily",), "fast": ("quickly", "fast", "rapidly")}
-
-# (third person, gerund, plural)
-_VERBS = (
-    ("moves", "moving", "move"),
-    ("slides", "sliding", "slide"),
-    ("drifts", "drifting", "drift"),
-    ("glides", "gliding", "glide"),
-    ("travels", "traveling", "travel"),
-    ("goes", "going", "go"),
-    ("floats", "floating", "float"),
-    ("flies", "flying", "fly"),
-)
-_WAYS = {
-    "left": ("left", "to the left", "leftward", "towards the left", "from right to left"),
-    "right": ("right", "to the right", "rightward", "towards the right", "from left to right"),
-    "up": ("up", "upward", "upwards", "to the top", "from bottom to top"),
-    "down": ("down", "downward", "downwards", "to the bottom", "from top to bottom"),
-}
-_OWN_VERBS = {
-    "left": (),
-    "right": (),
-    "up": (("rises", "rising", "rise"), ("climbs", "climbing", "climb")),
-    "down": (("falls", "falling", "fall"), ("sinks", "sinking", "sink"), ("drops", "dropping", "drop")),
-    "still": (
-        ("stays still", "staying still", "stay still"),
-        ("stands still", "standing still", "stand still"),
-        ("does not move", "not moving", "do not move"),
-        ("rests", "resting", "rest"),
-        ("is still", "sitting still", "are still"),
-        ("is motionless", "motionless", "are motionless"),
-    ),
-    "growing": (
-        ("grows", "growing", "grow"),
-        ("gets bigger", "getting bigger", "get bigger"),
-        ("grows larger", "growing larger", "grow larger"),
-        ("expands", "expanding", "expand"),
-    ),
-    "spinning": (
-        ("spins", "spinning", "spin"),
-        ("rotates", "rotating", "rotate"),
-        ("turns around", "turning around", "turn around"),
-        ("spins in place", "spinning in place", "spin in place"),
-        ("is spinning", "spinning around", "are spinning"),
-    ),
-}
-_OPENINGS = (
-    "a video of",
-    "a clip of",
-    "show",
-    "show me",
-    "please draw",
-    "draw",
-    "an animation of",
-    "here is",
-    "a short video showing",
-    "make a video of",
-    "i want to see",
-    "there is",
-    "imagine",
-    "a scene with",
-)
-_FILLERS = (
-    "simple",
-    "clean",
-    "minimal",
-    "colorful",
-    "flat",
-    "smooth",
-    "nice",
-    "beautiful",
-    "bright",
-    "animated",
-    "high quality",
-    "cinematic",
-    "very",
-    "solid",
-    "cute",
-    "lovely",
-    "4k",
-    "hd",
-    "detailed",
-    "sharp",
-)
-_CLOSINGS = (
-    "nothing else",
-    "minimal style",
-    "simple animation",
-    "flat colors",
-    "high quality",
-    "smooth motion",
-    "two seconds long",
-    "cartoon style",
-    "centered",
-    "4k",
-)
 UNKNOWN = "<unk>"
+STRANGE = "龘"  # a character that no caption holds: the tokenizer does not know it
+_PACED = (*HEADINGS, "spinning")
+_GLUE = "bcdfghjklmnpqrstvwxz", "aeiouy"
+START = "CAPTION"
 
 
-def action(rng: random.Random, thing: Thing, form: int) -> str:
-    """What the thing does; form 0 third person, 1 gerund, 2 plural."""
-    own = _OWN_VERBS[thing.motion]
-    if thing.motion in _WAYS and (not own or rng.random() < 0.7):
-        said = f"{rng.choice(_VERBS)[form]} {rng.choice(_WAYS[thing.motion])}"
-    else:
-        said = rng.choice(own)[form]
-    if thing.motion in _WAYS and rng.random() < (0.35 if thing.pace != "steady" else 0.1):
-        pace = rng.choice(PACE_WORDS[thing.pace])
-        said = f"{pace} {said}" if form == 1 and rng.random() < 0.4 else f"{said} {pace}"
-    return said
+def _mixed(base: Grammar, other: Grammar) -> Grammar:
+    """`base` with the other language's words for colours, shapes and backgrounds."""
+    taken = {name: other.words[name] for name in ("colour", "shape", "ground") if name in base.words}
+    return Grammar(base.rules, base.words | taken)
 
 
-def noun(rng: random.Random, thing: Thing, article: str = "a") -> str:
-    words = [rng.choice(COLOUR_WORDS[thing.colour]), rng.choice(SHAPE_WORDS[thing.shape])]
-    if rng.random() < 0.45:
-        words.insert(0, rng.choice(SIZE_WORDS[thing.size]))
-    if rng.random() < 0.06:
-        words.insert(0, rng.choice(_FILLERS))
-    said = " ".join(words)
-    if article == "a" and said[0] in "aeiou":
-        article = "an"
-    return f"{article} {said}".strip()
+ENGLISH_MIXED, CHINESE_MIXED = _mixed(ENGLISH, CHINESE), _mixed(CHINESE, ENGLISH)
 
 
-def behind(rng: random.Random, backdrop: Backdrop) -> str:
-    first = rng.choice(BACKGROUND_WORDS[backdrop.first])
-    second = rng.choice(BACKGROUND_WORDS[backdrop.second])
-    ground = rng.choice(("background", "background", "background", "backdrop"))
-    if not backdrop.fade:
-        article = "an" if first[0] in "aeiou" else "a"
-        plain = rng.choice(("", "", "plain ", "solid "))
-        if plain:
-            article = "a"
-        return rng.choice(
-            (
-                f"on {article} {plain}{first} {ground}",
-                f"against {article} {plain}{first} {ground}",
-                f"with {article} {plain}{first} {ground}",
-                f"on {plain}{first}",
-                f"over {article} {plain}{first} {ground}",
-                f"in front of {article} {first} {ground}",
-            )
-        )
-    if backdrop.fade == "down":
-        ends = rng.choice(
-            (
-                f"from {first} at the top to {second} at the bottom",
-                f"from {first} down to {second}",
-                f"{first} at the top and {second} at the bottom",
-                f"from top to bottom from {first} to {second}",
-            )
-        )
-    else:
-        ends = rng.choice(
-            (
-                f"from {first} on the left to {second} on the right",
-                f"{first} on the left and {second} on the right",
-                f"from left to right from {first} to {second}",
-            )
-        )
-    return rng.choice(
-        (
-            f"on a gradient {ground} {ends}",
-            f"on a {ground} fading {ends}",
-            f"over a gradient {ends}",
-            f"against a {ground} that fades {ends}",
-            f"with a gradient {ends}",
-        )
-    )
+def _of_thing(thing: Thing) -> dict[str, str]:
+    motion = thing.motion
+    facts = dict.fromkeys(("motion", "v", "v3", "vg", "vb", "vp", "way"), motion)
+    pace = thing.pace if motion in _PACED else "any"
+    return facts | {
+        "colour": thing.colour, "colour2": thing.colour2, "shape": thing.shape, "shapes": thing.shape, "size": thing.size,
+        "pace": pace, "place": thing.place,
+    }  # fmt: skip
 
 
-def _one(rng: random.Random, thing: Thing) -> str:
-    style = rng.random()
-    if style < 0.45:
-        return f"{noun(rng, thing)} {action(rng, thing, 1)}"
-    if style < 0.85:
-        return f"{noun(rng, thing)} {action(rng, thing, 0)}"
-    return f"{noun(rng, thing)} that {action(rng, thing, 0)}"
+def _telling(clip: Clip) -> str:
+    things = clip.things
+    if len(things) == 1:
+        if things[0].place:
+            return "placed"
+        motion = things[0].motion
+        return "pushed" if motion in HEADINGS else "changing" if motion == "changing" else "one"
+    if is_same(clip):
+        return "same"
+    if len(things) == 3:
+        return "three"
+    return "alike" if things[0].motion == things[1].motion else "two"
 
 
-def _two(rng: random.Random, clip: Clip) -> str:
-    a, b = clip.things
-    under = (
-        rng.choice(("below", "under"))
-        if clip.layout == "stacked"
-        else rng.choice(("right of", "to the right of"))
-    )
-    over = "above" if clip.layout == "stacked" else rng.choice(("left of", "to the left of"))
-    if a.motion == b.motion and rng.random() < 0.5:
-        both = rng.choice(("both ", ""))
-        return rng.choice(
-            (
-                f"{noun(rng, a)} {over} {noun(rng, b)} , {both}{action(rng, a, 1)}",
-                f"{noun(rng, a)} and {noun(rng, b)} {both}{action(rng, a, 1)}",
-                f"{noun(rng, a)} and {noun(rng, b)} {both}{action(rng, a, 2)}",
-            )
-        )
-    if rng.random() < 0.25:  # the order of telling is not the order of places
-        return f"{noun(rng, b)} {action(rng, b, 1)} {under} {noun(rng, a)} {action(rng, a, 1)}"
-    return rng.choice(
-        (
-            f"{noun(rng, a)} {action(rng, a, 1)} {over} {noun(rng, b)} {action(rng, b, 1)}",
-            f"{noun(rng, a)} {action(rng, a, 0)} {over} {noun(rng, b)} that {action(rng, b, 0)}",
-            f"{noun(rng, a)} {action(rng, a, 0)} and {noun(rng, b)} {action(rng, b, 0)}",
-            f"{noun(rng, a)} {action(rng, a, 1)} and {noun(rng, b)} {action(rng, b, 1)}",
-            f"{noun(rng, a)} {action(rng, a, 0)} while {noun(rng, b)} {action(rng, b, 0)}",
-        )
-    )
+def is_same(clip: Clip) -> bool:
+    """Whether the clip shows one thing several times."""
+    looks = {(t.colour, t.shape, t.motion) for t in clip.things}
+    return len(clip.things) > 1 and len(looks) == 1
 
 
-def caption(rng: random.Random, clip: Clip) -> str:
+def facts_of(clip: Clip, telling: str = "") -> Mapping[str, Mapping[str, str]]:
+    shared = {
+        "ground": clip.backdrop.first, "ground2": clip.backdrop.second, "fade": clip.backdrop.fade,
+        "BG": "faded" if clip.backdrop.fade else "plain", "scene": clip.scene, "scene_3": clip.scene, "tone": clip.tone,
+        "camera": clip.camera, "count": str(len(clip.things)),
+    }  # fmt: skip
+    shared |= dict.fromkeys(("layout", "over", "under", "over1", "over2", "over3", "under1"), clip.layout)
+    if clip.camera:
+        motion = dict.fromkeys(("motion", "v", "v3", "vg", "vb", "vp", "way"), clip.camera)
+        return {"a": shared | motion | {"pace": clip.pace}}
+    shared["TELL"] = telling or (_telling(clip) if clip.things else "")
+    return dict(zip("abc", (shared | _of_thing(t) for t in clip.things), strict=False)) or {"a": shared}
+
+
+def caption(rng: random.Random, clip: Clip, grammar: Grammar, start: str = "") -> str:
     """Says everything: things, motions, background, in one of many wordings."""
-    told = _one(rng, clip.things[0]) if len(clip.things) == 1 else _two(rng, clip)
-    ground = behind(rng, clip.backdrop)
-    told = f"{told} {ground}" if rng.random() < 0.75 else f"{ground} , {told}"
-    if rng.random() < 0.2:
-        told = f"{rng.choice(_OPENINGS)} {told}"
+    start = start or ("SCENE" if clip.scene else "PICTURE" if clip.camera else "DRESSED")
+    telling = ""
+    if start != "SCENE" and len(clip.things) == 1 and clip.things[0].place and rng.random() < 0.3:
+        telling = "one"  # a place is not always said
+    said = grammar.say(rng, f"{{{start}}}", facts_of(clip, telling))
+    said = re.sub(r"\ba (?=[aeiou])", "an ", said)
+    return " ".join(said.split())
+
+
+def _junk(rng: random.Random) -> str:
+    hard, soft = _GLUE
+    return "".join(rng.choice(hard) + rng.choice(soft) for _ in range(rng.randint(1, 3))) + rng.choice(("", "n", "t", "s"))
+
+
+def _typo(rng: random.Random, word: str) -> str:
+    i = rng.randrange(len(word) - 1)
+    return rng.choice(
+        (
+            word[:i] + word[i + 1] + word[i] + word[i + 2 :],
+            word[:i] + word[i + 1 :],
+            word[: i + 1] + word[i:],
+            word[:i] + rng.choice("abcdefghijklmnopqrstuvwxyz") + word[i + 1 :],
+        )
+    )
+
+
+def roughened(rng: random.Random, said: str, chinese: bool) -> str:
+    """As people type: no articles, no commas, slips, words that mean nothing to us."""
+    if rng.random() < 0.12:
+        said = re.sub(r"[,.。!?:;、]", " " if rng.random() < 0.8 else "", said)
+    if chinese:
+        if rng.random() < 0.06:
+            said = said.replace("的", "")
+        if rng.random() < 0.05 and len(said) > 8:
+            i = rng.randrange(len(said))
+            said = said[:i] + said[i + 1 :]
+        for _ in range(rng.randint(1, 4) if rng.random() < 0.08 else 0):
+            i = rng.randint(0, len(said))
+            said = said[:i] + STRANGE + said[i:]
+        return said
     if rng.random() < 0.08:
-        told = f"{told} , {rng.choice(_CLOSINGS)}"
-    return f"{told} ." if rng.random() < 0.15 else told
+        said = re.sub(r"\b(a|an|the) ", "", said)
+    words = said.split()
+    if rng.random() < 0.07:
+        long = [i for i, word in enumerate(words) if len(word) > 3 and word.isalpha()]
+        for i in rng.sample(long, min(len(long), rng.randint(1, 2))):
+            words[i] = _typo(rng, words[i])
+    for _ in range(rng.randint(1, 3) if rng.random() < 0.08 else 0):
+        words.insert(rng.randint(0, len(words)), _junk(rng))
+    return " ".join(words)
 
 
 def loose_caption(rng: random.Random, clip: Clip) -> str:
-    """Mostly `caption`; at times less is said, or words stand in it that mean nothing to us."""
-    draw = rng.random()
-    if len(clip.things) == 1 and draw < 0.12:
-        thing = clip.things[0]
-        shape = rng.choice(SHAPE_WORDS[thing.shape])
-        return rng.choice(
-            (
-                f"{noun(rng, thing)} {action(rng, thing, 1)}",
-                f"{noun(rng, thing)} {action(rng, thing, 0)}",
-                f"it {action(rng, thing, 0)}",
-                f"the {shape} {action(rng, thing, 0)}",
-                action(rng, thing, 1),
-                f"the {rng.choice(COLOUR_WORDS[thing.colour])} {shape} {action(rng, thing, 0)}",
-                noun(rng, thing),
-                f"{noun(rng, thing)} {behind(rng, clip.backdrop)}",
-            )
-        )
-    told = caption(rng, clip)
-    if draw > 0.9:
-        words = told.split()
-        for _ in range(rng.randint(1, 3)):
-            words.insert(rng.randint(0, len(words)), UNKNOWN)
-        told = " ".join(words)
-    return told
+    """Half in Chinese; mostly `caption`; at times less is said, or something else besides."""
+    chinese = rng.random() < 0.5
+    grammar = CHINESE if chinese else ENGLISH
+    if rng.random() < 0.03:
+        grammar = CHINESE_MIXED if chinese else ENGLISH_MIXED
+    start = ""
+    if clip.things:
+        draw = rng.random()
+        if draw < 0.08:
+            start = "BARE"
+        elif draw < 0.25 and len(clip.things) == 1 and clip.things[0].motion == "still":
+            start = "UNMOVED"  # what is not said to move stands still
+    return roughened(rng, caption(rng, clip, grammar, start), chinese)
 
 
 def prompts(count: int, seed: int) -> list[tuple[Clip, str]]:
-    """Held-out clips with their prompts: four of five show one thing, the rest two, all in unseen combinations."""
+    """Held-out combinations with their prompts, in both languages by turns: four of five show one thing."""
     rng, out = random.Random(seed), []
-    ones, twos = clips(seed, UNSEEN, 0.0), clips(seed + 1, UNSEEN, 1.0)
+    ones, more = clips(seed, UNSEEN, 0.0), clips(seed + 1, UNSEEN, 1.0)
     for i in range(count):
-        clip = next(twos if i % 5 == 4 else ones)
-        out.append((clip, caption(rng, clip)))
+        clip = next(more if i % 5 == 4 else ones)
+        out.append((clip, caption(rng, clip, (ENGLISH, CHINESE)[i // 5 % 2])))
     return out
 
 
+def can_say(text: str) -> bool:
+    """Whether training could ever word anything so (slips and meaningless words apart)."""
+    return any(
+        grammar.can_say(text, start)
+        for grammar in (ENGLISH, CHINESE, ENGLISH_MIXED, CHINESE_MIXED)
+        for start in ("DRESSED", "BARE", "UNMOVED", "SCENE", "PICTURE")
+    )
+
+
 def vocabulary() -> list[str]:
-    """Every word a caption can hold, sorted."""
-    said: list[str] = [
-        "it",
-        "the",
-        "a",
-        "an",
-        "that",
-        "both",
-        "and",
-        "while",
-        "above",
-        "below",
-        "under",
-        "of",
-        "to",
-        "right",
-        "left",
-        ",",
-        ".",
-        "on",
-        "against",
-        "with",
-        "over",
-        "in",
-        "front",
-        "plain",
-        "solid",
-        "background",
-        "backdrop",
-        "gradient",
-        "fading",
-        "fades",
-        "from",
-        "at",
-        "top",
-        "bottom",
-        "down",
-    ]
-    for table in (SHAPE_WORDS, COLOUR_WORDS, BACKGROUND_WORDS, SIZE_WORDS, PACE_WORDS, _WAYS):
-        said += [word for words in table.values() for word in words]
-    said += [form for verbs in (_VERBS, *_OWN_VERBS.values()) for verb in verbs for form in verb]
-    said += [*_OPENINGS, *_FILLERS, *_CLOSINGS]
-    rng = random.Random(0)
-    said += [behind(rng, b) for b in (*PLAIN, *FADED) for _ in range(8)]
-    return sorted({word for text in said for word in text.split()})
+    """Every word and every character that a caption can hold, sorted."""
+    said = " ".join(chain(ENGLISH.literals(), CHINESE.literals())).lower()
+    whole = re.findall(r"[a-z0-9]+", said) + re.findall(r"[a-z0-9]+", said.replace("'", ""))
+    return sorted({*whole, *re.findall(r"[一-鿿]", said)})

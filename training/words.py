@@ -1,7 +1,8 @@
-"""The tokenizer: one id a word of the captions' vocabulary; every other word is unknown."""
+"""The tokenizer: a word of the captions an id, a Chinese character an id, every other word letter by letter."""
 
 from __future__ import annotations
 
+import string
 from collections.abc import Sequence
 from functools import cache
 
@@ -12,25 +13,43 @@ from transformers import PreTrainedTokenizerFast
 from training.captions import UNKNOWN, vocabulary
 
 PAD, END, UNK = "<pad>", "</s>", UNKNOWN
-LONGEST = 47  # tokens of a caption, the end mark among them
+LONGEST = 72  # tokens of a caption, the end mark among them
+_ENDINGS = ("s", "es", "ed", "ing", "er", "est", "ly", "ish", "y", "ness", "like", "ward", "wards", "shaped", "sized", "colored", "coloured")
 
 
 @cache
 def word_ids() -> dict[str, int]:
-    return {word: i for i, word in enumerate([PAD, END, UNK, *vocabulary()])}
+    known = [PAD, END, UNK, ",", ".", *vocabulary()]
+    letters = string.ascii_lowercase + string.digits
+    pieces = [*letters, *(f"##{c}" for c in letters), *(f"##{ending}" for ending in _ENDINGS)]
+    return {word: i for i, word in enumerate(dict.fromkeys([*known, *pieces]))}
 
 
-def tokenizer() -> PreTrainedTokenizerFast:
-    core = Tokenizer(models.WordLevel(word_ids(), unk_token=UNK))
+@cache
+def _core() -> Tokenizer:
+    core = Tokenizer(models.WordPiece(word_ids(), unk_token=UNK, max_input_chars_per_word=40))
     core.normalizer = normalizers.Sequence(
-        [normalizers.NFKC(), normalizers.Lowercase(), normalizers.Replace(Regex(r"[-_/;:!?]+"), " ")]
+        [
+            normalizers.NFKC(),
+            normalizers.Lowercase(),
+            normalizers.Replace(Regex(r"['’]"), ""),
+            normalizers.Replace(Regex(r"[.!?。]+"), " . "),
+            normalizers.Replace(Regex(r"[,、;:/()]+"), " , "),
+            normalizers.Replace(Regex(r"[^\p{L}\p{N},.]+"), " "),
+        ]
     )
-    core.pre_tokenizer = pre_tokenizers.Whitespace()
+    core.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Split(Regex(r"\p{Han}"), "isolated")]
+    )
     core.post_processor = processors.TemplateProcessing(
         single=f"$A {END}", pair=f"$A {END} $B {END}", special_tokens=[(END, word_ids()[END])]
     )
+    return core
+
+
+def tokenizer() -> PreTrainedTokenizerFast:
     return PreTrainedTokenizerFast(
-        tokenizer_object=core,
+        tokenizer_object=_core(),
         pad_token=PAD,
         eos_token=END,
         unk_token=UNK,
@@ -41,10 +60,9 @@ def tokenizer() -> PreTrainedTokenizerFast:
 
 
 def encode(captions: Sequence[str]) -> torch.Tensor:
-    """Ids [N, LONGEST] as the tokenizer gives them, many times faster; captions must be as `captions` words them."""
-    ids = word_ids()
+    """Ids [N, LONGEST] as the tokenizer gives them; what is longer is cut."""
     out = torch.zeros(len(captions), LONGEST, dtype=torch.int16)
-    for row, text in enumerate(captions):
-        known = [ids.get(word, ids[UNK]) for word in text.split()][: LONGEST - 1]
-        out[row, : len(known) + 1] = torch.tensor([*known, ids[END]], dtype=torch.int16)
+    for row, found in enumerate(_core().encode_batch(list(captions))):
+        ids = found.ids if len(found.ids) <= LONGEST else [*found.ids[: LONGEST - 1], word_ids()[END]]
+        out[row, : len(ids)] = torch.tensor(ids, dtype=torch.int16)
     return out
