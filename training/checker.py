@@ -11,11 +11,15 @@ import torch
 import torch.nn.functional as F
 
 from training.draw import signed_distance
+from training.captions import is_same
 from training.world import BACKGROUNDS, COLOURS, SHAPES, Backdrop, Clip
 
 _FOREGROUND = 0.22  # RGB distance from the background beyond which a pixel belongs to a thing
 _MOVED_PX = 9.0
 _GREW = 1.3
+_WENT_PX = 14.0  # how far a thing that comes back must have been away
+_SHOOK_PX = 3.0
+_FADED = 0.45  # of the full contrast, or less, where a thing appears or vanishes
 _GRID = 40
 _TURNS = 36
 _LEAST_PX = 40
@@ -28,6 +32,7 @@ class ThingReading:
     motion: str
     x: float
     y: float
+    colour2: str = ""  # what it changes to
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +49,10 @@ class Verdict:
     shape: bool
     motion: bool
     background: bool
+
+    @property
+    def all(self) -> bool:
+        return self.colour and self.shape and self.motion and self.background
 
 
 def _nearest(rgb: torch.Tensor, palette: dict[str, tuple[float, float, float]]) -> str:
@@ -96,31 +105,56 @@ def _solid(mask: torch.Tensor) -> torch.Tensor:
 
 
 def _split(frames: torch.Tensor, mask: torch.Tensor, count: int) -> list[torch.Tensor]:
-    """Foreground masks, one for each thing: apart by colour, as no clip has two things of one colour."""
+    """Foreground masks, one for each thing, apart by colour."""
     if count == 1:
         return [mask]
     pixels = frames.permute(0, 2, 3, 1)
     inside = pixels[mask]
-    if len(inside) < 2 * _LEAST_PX:
+    if len(inside) < count * _LEAST_PX:
         return [mask]
     names = list(COLOURS)
     palette = torch.tensor([COLOURS[n] for n in names], device=frames.device)
     votes = torch.bincount((inside[:, None] - palette).norm(dim=-1).argmin(-1), minlength=len(names))
-    top = votes.argsort(descending=True)[:2]
+    top = votes.argsort(descending=True)[:count]
     centres = palette[top]
     for _ in range(4):
         label = (inside[:, None] - centres).norm(dim=-1).argmin(-1)
         centres = torch.stack(
-            [inside[label == k].median(0).values if (label == k).any() else centres[k] for k in range(2)]
+            [inside[label == k].median(0).values if (label == k).any() else centres[k] for k in range(count)]
         )
     gaps = (pixels.unsqueeze(-2) - centres).norm(dim=-1)
     label = gaps.argmin(-1)
     # Blends at the rim of one thing can look like the other's colour: keep the pixels near the other's middle.
     parts = []
-    for k in range(2):
+    for k in range(count):
         part = _solid(mask & (label == k) & (gaps[..., k] < 0.45))
         parts.append(_main_body(part))
     return parts
+
+
+def _lanes(mask: torch.Tensor, count: int) -> list[torch.Tensor]:
+    """Foreground masks of things that look the same: apart by place, along the side on which they lie further apart."""
+    t, h, w = mask.shape
+    places = mask.nonzero().float()
+    if len(places) < count * _LEAST_PX:
+        return [mask]
+    best, cut = -1.0, (mask,) * count
+    for axis in (1, 2):
+        along = places[:, axis]
+        centres = torch.quantile(along[:: max(1, len(along) // 4000)], (torch.arange(count) + 0.5) / count)
+        for _ in range(8):
+            label = (along[:, None] - centres).abs().argmin(-1)
+            centres = torch.stack(
+                [along[label == k].mean() if (label == k).any() else centres[k] for k in range(count)]
+            )
+        within = (along - centres[label]).std() + 1
+        apart = float((centres.sort().values.diff().min()) / within)
+        if apart > best:
+            ruler = torch.arange((t, h, w)[axis]).float()
+            owner = (ruler[:, None] - centres).abs().argmin(-1)
+            owner = owner.view((1, h, 1) if axis == 1 else (1, 1, w))
+            best, cut = apart, tuple(mask & (owner == k) for k in range(count))
+    return list(cut)
 
 
 def _main_body(mask: torch.Tensor) -> torch.Tensor:
@@ -179,44 +213,100 @@ def _overlap(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     return both / (a.sum(-1) + b.sum(-1) - both).clamp_min(1e-6)
 
 
+def _colour_of(pixels: torch.Tensor, mask: torch.Tensor, core: torch.Tensor) -> torch.Tensor:
+    return pixels[core if int(core.sum()) > 60 else mask].median(0).values
+
+
 def _read_thing(frames: torch.Tensor, ground: torch.Tensor, mask: torch.Tensor) -> ThingReading | None:
     t, h, w = mask.shape
     areas = mask.sum((1, 2)).float()
-    if float(areas.median()) < _LEAST_PX:
+    third = max(1, t // 6)
+    if float(areas.topk(max(1, t // 3)).values.min()) < _LEAST_PX:
         return None
     core = F.avg_pool2d(mask.float().unsqueeze(1), 3, 1, 1).squeeze(1) > 0.99
     pixels = frames.permute(0, 2, 3, 1)
-    rgb = pixels[core if int(core.sum()) > 60 else mask].median(0).values
+    contrast = torch.stack([(frames[i] - ground[0]).norm(dim=0)[m].median() if m.any() else torch.zeros(()) for i, m in enumerate(mask)])
+    contrast = torch.where(areas < _LEAST_PX / 2, 0.0, contrast)
+    full = contrast.max()
+    shown = (contrast / full.clamp_min(1e-6)) > 0.8
+    rgb = _colour_of(pixels[shown], mask[shown], core[shown])
+    first, last = float(contrast[:third].mean() / full), float(contrast[-third:].mean() / full)
+    begins = [i for i in range(third + 1) if areas[i] >= _LEAST_PX]
+    ends = [i for i in range(t - third - 1, t) if areas[i] >= _LEAST_PX]
+    colour, colour2 = _nearest(rgb, COLOURS), ""
+    if begins and ends and min(first, last) > _FADED:
+        start, end = (_colour_of(pixels[rows], mask[rows], core[rows]) for rows in (begins, ends))
+        if (start - end).norm() > 0.3 and _nearest(start, COLOURS) != _nearest(end, COLOURS):
+            colour, colour2 = _nearest(start, COLOURS), _nearest(end, COLOURS)
 
     # How much of each pixel the thing covers: its place on the line from background to the thing's colour.
-    line = rgb.view(1, 3, 1, 1) - ground
+    if colour2:
+        own = torch.stack([pixels[i][mask[i]].median(0).values if mask[i].any() else rgb for i in range(t)])
+    else:
+        own = rgb.expand(t, 3)
+    line = own.view(t, 3, 1, 1) - ground
     cover = (((frames - ground) * line).sum(1) / (line * line).sum(1).clamp_min(1e-4)).clamp(0, 1)
     wide = F.max_pool2d(mask.float().unsqueeze(1), 5, 1, 2).squeeze(1)
     cover = cover * wide
+    if min(first, last) <= _FADED and not colour2:  # its outline while it is seen at all
+        cover = cover / (contrast / full).clamp_min(0.2).view(t, 1, 1)
+        cover = cover.clamp(0, 1)
     size = cover.sum((1, 2)).clamp_min(1e-3)
     xs = (cover * torch.arange(w, device=cover.device)).sum((1, 2)) / size
     ys = (cover * torch.arange(h, device=cover.device).view(h, 1)).sum((1, 2)) / size
-
     looks = torch.stack([_centred(cover[i], float(xs[i]), float(ys[i]), float(size[i])) for i in range(t)])
-    third = max(1, t // 6)
-    dx = float(xs[-third:].mean() - xs[:third].mean())
-    dy = float(ys[-third:].mean() - ys[:third].mean())
-    grew = float((size[-third:].mean() / size[:third].mean()).sqrt())
     big = size.argsort(descending=True)[: max(3, t // 2)]
     scores = _overlap(looks[big, None, None], _templates(str(cover.device))[None]).max(-1).values.mean(0)
     shape = SHAPES[int(scores.argmax())]
-    return ThingReading(
-        _nearest(rgb, COLOURS), shape, _motion(dx, dy, grew, looks, shape), float(xs.mean()), float(ys.mean())
-    )
+    if colour2:
+        motion = "changing"
+    elif first <= _FADED and last > 0.75:
+        motion = "appearing"
+    elif last <= _FADED and first > 0.75:
+        motion = "vanishing"
+    else:
+        motion = _motion(xs, ys, size.sqrt(), looks, shape)
+    return ThingReading(colour, shape, motion, float(xs.mean()), float(ys.mean()), colour2)
 
 
-def _motion(dx: float, dy: float, grew: float, looks: torch.Tensor, shape: str) -> str:
+def _there_and_back(path: torch.Tensor) -> int:
+    """How often a path turns round, by more than jitter."""
+    turns, sign, mark = 0, 0, float(path[0])
+    for value in path.tolist():
+        step = value - mark
+        if abs(step) > 2.0:
+            now = 1 if step > 0 else -1
+            turns += sign not in (0, now)
+            sign, mark = now, value
+        elif sign and step * sign > 0:
+            mark = value
+    return turns
+
+
+def _motion(xs: torch.Tensor, ys: torch.Tensor, radius: torch.Tensor, looks: torch.Tensor, shape: str) -> str:
+    third = max(1, len(xs) // 6)
+
+    def net(path: torch.Tensor) -> float:
+        return float(path[-third:].mean() - path[:third].mean())
+
+    dx, dy, grew = net(xs), net(ys), float(radius[-third:].mean() / radius[:third].mean())
+    across, along = float(xs.max() - xs.min()), float(ys.max() - ys.min())
+    if min(across, along) > 2 * _WENT_PX and 0.5 < across / along < 2:
+        return "circling"
+    if along > _WENT_PX and along > 2 * abs(dy) and along > 1.5 * across and _there_and_back(ys) >= 2:
+        return "bouncing"
+    if across > 2 * _SHOOK_PX and across > 2 * abs(dx) and _there_and_back(xs) >= 3:
+        return "shaking"
     if max(abs(dx), abs(dy)) > _MOVED_PX:
         if abs(dx) >= abs(dy):
             return "right" if dx > 0 else "left"
         return "down" if dy > 0 else "up"
+    if float(radius.max() / radius.min()) > 1.2 and _there_and_back(radius / radius.mean() * 20) >= 2:
+        return "pulsing"
     if grew > _GREW:
         return "growing"
+    if grew < 1 / _GREW:
+        return "shrinking"
     return "spinning" if _turned(looks, shape) else "still"
 
 
@@ -230,8 +320,8 @@ def _turned(looks: torch.Tensor, shape: str) -> bool:
     return float((steps.max(-1).values - held).quantile(0.75)) > 0.05
 
 
-def read(frames: torch.Tensor, count: int = 1) -> Reading:
-    """Measures `count` things in frames [T, 3, H, W] in 0..1."""
+def read(frames: torch.Tensor, count: int = 1, same: bool = False) -> Reading:
+    """Measures `count` things in frames [T, 3, H, W] in 0..1; `same` where they should all look alike."""
     frames = frames.float()
     h, w = frames.shape[-2:]
     plane = _plane(frames)
@@ -239,7 +329,8 @@ def read(frames: torch.Tensor, count: int = 1) -> Reading:
     xs = torch.linspace(0, 1, w, device=frames.device).view(1, 1, w)
     ground = (plane[0].view(3, 1, 1) + plane[1].view(3, 1, 1) * xs + plane[2].view(3, 1, 1) * ys)[None]
     mask = _solid((frames - ground).norm(dim=1) > _FOREGROUND)
-    found = [_read_thing(frames, ground, part) for part in _split(frames, mask, count)]
+    parts = _lanes(mask, count) if same else _split(frames, mask, count)
+    found = [_read_thing(frames, ground, part) for part in parts]
     return Reading(tuple(f for f in found if f is not None), _read_backdrop(plane))
 
 
@@ -252,7 +343,7 @@ def judge(clip: Clip, reading: Reading) -> Verdict:
     def score(order: tuple[ThingReading, ...]) -> tuple[bool, bool, bool]:
         pairs = list(zip(order, clip.things, strict=True))
         return (
-            all(r.colour == t.colour for r, t in pairs),
+            all(r.colour == t.colour and r.colour2 == t.colour2 for r, t in pairs),
             all(r.shape == t.shape for r, t in pairs),
             all(r.motion == t.motion for r, t in pairs),
         )
@@ -261,3 +352,8 @@ def judge(clip: Clip, reading: Reading) -> Verdict:
         (score(p) for p in permutations(reading.things)), key=lambda s: (s[0], sum(s))
     )
     return Verdict(colour, shape, motion, background)
+
+
+def verdict_on(clip: Clip, frames: torch.Tensor) -> Verdict:
+    """What frames [T, 3, H, W] in 0..1 show of what was asked."""
+    return judge(clip, read(frames, len(clip.things), is_same(clip)))

@@ -23,7 +23,7 @@ from training.words import END, LONGEST, word_ids
 Log = Callable[[str], None]
 WARM_UP = 10
 TRUNK_SHIFT = 4.0
-PADDINGS = (64, 128, 226, 512)  # lengths to which a server may pad the text
+PADDINGS = (96, 128, 226, 512)  # lengths to which a server may pad the text
 
 
 class PaddedCross:
@@ -69,11 +69,11 @@ class Stage:
     last_lr: float = 0.02
 
 
-def rate(done: float, stage: Stage) -> float:
-    """Learning rate when `done` of the stage's time has passed: a short rise, a level stretch, a cosine down."""
+def rate_of_stage(done: float, peak: float, level_share: float, last: float) -> float:
+    """Learning rate when `done` of a stage's time has passed: a short rise, a level stretch, a cosine down."""
     rise = min(1.0, done / 0.03 + 0.05)
-    fall = min(1.0, max(0.0, done - stage.level_share) / (1 - stage.level_share))
-    return stage.lr * rise * (stage.last_lr + (1 - stage.last_lr) * 0.5 * (1 + math.cos(math.pi * fall)))
+    fall = min(1.0, max(0.0, done - level_share) / (1 - level_share))
+    return peak * rise * (last + (1 - last) * 0.5 * (1 + math.cos(math.pi * fall)))
 
 
 def prepare(model: WanTransformer3DModel, cross: PaddedCross) -> None:
@@ -179,6 +179,7 @@ def fit_expert(
     learn_text: bool,
     latents: torch.Tensor,
     ids: torch.Tensor,
+    drawn: int,
     stage: Stage,
     recipe: Recipe,
     seconds: float,
@@ -187,7 +188,7 @@ def fit_expert(
     log: Log,
     checkpoint: Callable[[nn.Module, nn.Module], None],
 ) -> tuple[WanTransformer3DModel, UMT5EncoderModel]:
-    """Trains for `seconds`; returns the running averages of expert and text encoder."""
+    """Trains for `seconds`; returns the running averages of expert and text encoder. Rows from `drawn` on are pictures."""
     device = latents.device
     cross = PaddedCross(device)
     prepare(model, cross)
@@ -196,12 +197,15 @@ def fit_expert(
     matrices = [w for n, w in model.blocks.named_parameters() if w.ndim == 2]
     chosen = {id(w) for w in matrices}
     weights = [*model.parameters(), *(text.parameters() if learn_text else ())]
-    rest = [w for w in weights if id(w) not in chosen]
-    lr = torch.tensor(1e-4, device=device)
+    rest = [w for w in model.parameters() if id(w) not in chosen]
+    lr, text_lr = torch.tensor(1e-4, device=device), torch.tensor(1e-4, device=device)
     muon = Muon(matrices)
     on_gpu = device.type == "cuda"
+    groups = [{"params": rest, "lr": lr}]
+    if learn_text:
+        groups.append({"params": list(text.parameters()), "lr": text_lr})
     adam = torch.optim.AdamW(
-        rest, lr=lr, betas=(0.9, 0.98), weight_decay=0.01, fused=on_gpu, capturable=on_gpu, foreach=False
+        groups, lr=lr, betas=(0.9, 0.98), weight_decay=0.01, fused=on_gpu, capturable=on_gpu, foreach=False
     )
     speak = torch.compile(embed, dynamic=False) if compiled else embed
     speeds = Speeds(model, compiled=compiled)
@@ -209,7 +213,7 @@ def fit_expert(
 
     def train() -> None:
         with torch.autocast(device.type, dtype=torch.bfloat16, enabled=on_gpu):
-            loss = _loss(speeds, text, speak, latents, ids, stage, recipe)
+            loss = _loss(speeds, text, speak, latents, ids, drawn, stage, recipe)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(weights, 1.0)
         adam.step()
@@ -225,7 +229,8 @@ def fit_expert(
     again, warm = train, 0.0
     with own_stream(device):
         while (done := (time.monotonic() - began) / seconds) < 1.0:
-            lr.fill_(rate(done, stage))
+            lr.fill_(rate_of_stage(done, stage.lr, stage.level_share, stage.last_lr))
+            text_lr.copy_(lr * recipe.text_share)
             cross.pad_to(PADDINGS[step % len(PADDINGS)])
             again()
             step += 1
@@ -266,6 +271,7 @@ def _loss(
     speak: Callable[[UMT5EncoderModel, torch.Tensor], torch.Tensor],
     latents: torch.Tensor,
     ids: torch.Tensor,
+    drawn: int,
     stage: Stage,
     recipe: Recipe,
 ) -> torch.Tensor:
@@ -282,7 +288,8 @@ def _loss(
     level = sigma.view(-1, 1, 1, 1, 1)
     learned = torch.ones_like(clean[:, :1])
     if stage.first_frames:
-        given = (torch.rand(count, device=device) < stage.first_frames).view(-1, 1, 1, 1, 1)
+        given = (torch.rand(count, device=device) < stage.first_frames) | (rows >= drawn)
+        given = given.view(-1, 1, 1, 1, 1)
         free = torch.ones_like(learned)
         free[:, :, 0] = 0
         learned = torch.where(given, free, learned)

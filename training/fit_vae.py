@@ -13,8 +13,9 @@ import torch
 import torch.nn.functional as F
 from diffusers.models.autoencoders.autoencoder_kl_wan import AutoencoderKLWan
 
-from training.draw import Packed, draw
+from training.draw import Layer, Packed, draw, layer
 from training.graph import own_stream, recorded
+from training.pictures import any_shot, film
 from training.recipe import Phase, Recipe
 from training.whole import WholeVae
 from training.world import SIDE
@@ -33,11 +34,12 @@ class Course:
 
 
 def courses(recipe: Recipe) -> dict[str, Course]:
-    """From nothing; all of it further; the decoder alone further, which leaves latents and experts valid."""
+    """From nothing; all of it further, twice; the decoder alone further, which leaves latents and experts valid."""
     full = replace(recipe.vae_phases[-1], share=1.0)
     return {
         "vae": Course(recipe.vae_phases, recipe.vae_lr, 0.0),
         "polish": Course(recipe.vae_phases, 0.5 * recipe.vae_lr, 1.0),
+        "widen": Course((full,), 0.6 * recipe.vae_lr, 1.0),
         "decoder": Course((full,), 0.4 * recipe.vae_lr, 1.0),
     }
 
@@ -55,16 +57,16 @@ def follow(ema: torch.nn.Module, model: torch.nn.Module, decay: float) -> None:
 
 
 def _scene(
-    clips: Packed, phase: Phase, origin: torch.Tensor, dice: torch.Tensor, coarse: torch.Tensor
+    frames: torch.Tensor, near: torch.Tensor, dice: torch.Tensor, coarse: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Frames in -1..1 and nearness. Some clips get colours no palette has, some a mottled light, so that the VAE
     can show more than the data holds; `dice` [N, 7] and `coarse` [N, 3, 6, 6] decide which and how."""
-    frames, near = draw(clips, phase.frames, phase.side, origin)
+    side = frames.shape[-1]
     swap = dice[:, 0].view(-1, 1, 1, 1, 1)
     gain, shift = dice[:, 1:4].view(-1, 1, 3, 1, 1), dice[:, 4:7].view(-1, 1, 3, 1, 1)
     tinted = frames * gain + (1 - gain) * shift
     mottle = F.interpolate(
-        coarse, size=(phase.side, phase.side), mode="bilinear", align_corners=False
+        coarse, size=(side, side), mode="bilinear", align_corners=False
     ).unsqueeze(1)
     frames = torch.where(swap < 0.2, tinted, torch.where(swap > 0.9, (frames + mottle) / 2, frames))
     return frames * 2 - 1, near
@@ -85,6 +87,7 @@ def _distance(out: torch.Tensor, x: torch.Tensor, near: torch.Tensor) -> tuple[t
 def fit_vae(
     vae: AutoencoderKLWan,
     clips: Packed,
+    pictures: torch.Tensor,
     course: Course,
     ema_decay: float,
     seconds: float,
@@ -105,12 +108,13 @@ def fit_vae(
         learned, lr=lr, betas=(0.9, 0.98), weight_decay=1e-4, fused=on_gpu, capturable=on_gpu, foreach=False
     )
     scene = torch.compile(_scene, dynamic=False) if compiled else _scene
+    paint = torch.compile(layer, dynamic=False) if compiled else layer
     distance = torch.compile(_distance, dynamic=False) if compiled else _distance
     last = torch.zeros(2, device=device)
     began, step, saved, until = time.monotonic(), 0, time.monotonic(), 0.0
 
     def train(phase: Phase) -> None:
-        x, near = scene(*_batch(clips, phase))
+        x, near = _batch(clips, pictures, phase, paint, scene)
         mean, logvar = whole.encode(x.to(fast))
         z = mean + torch.exp(0.5 * logvar) * torch.randn_like(mean)
         mse, crisp = distance(whole.decode(z.to(fast)), x, near)
@@ -159,14 +163,26 @@ def fit_vae(
     return ema
 
 
-def _batch(clips: Packed, phase: Phase) -> tuple[Packed, Phase, torch.Tensor, torch.Tensor, torch.Tensor]:
-    device, n = clips.things.device, phase.batch
+@torch.no_grad()
+def _batch(
+    clips: Packed, pictures: torch.Tensor, phase: Phase, paint: Layer, scene: Callable[..., tuple[torch.Tensor, torch.Tensor]]
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Frames in -1..1 and nearness; the first fifth is shots of pictures, in which nothing is near."""
+    device = clips.things.device
+    filmed = phase.batch // 5
+    n = phase.batch - filmed
     chosen = clips[torch.randint(len(clips), (n,), device=device)]
     # A window about the first thing, so that small windows do not show background only.
     middle = chosen.things[:, 0, :2] + chosen.things[:, 0, 2:4] * torch.rand(n, 1, device=device)
     spread = (torch.rand(n, 2, device=device) - 0.5) * phase.side
     origin = (middle + spread - phase.side / 2).clamp(0, SIDE - phase.side).round()
-    return chosen, phase, origin, torch.rand(n, 7, device=device), torch.rand(n, 3, 6, 6, device=device)
+    frames, near = draw(chosen, phase.frames, phase.side, origin, paint)
+    x, near = scene(frames, near, torch.rand(n, 7, device=device), torch.rand(n, 3, 6, 6, device=device))
+    if not filmed:
+        return x, near
+    picked = pictures[torch.randint(len(pictures), (filmed,), device=device)]
+    shown = film(picked, any_shot(filmed, device), phase.frames, phase.side, phase.side) * 2 - 1
+    return torch.cat([shown, x]), torch.cat([torch.zeros_like(near[:1]).expand(filmed, -1, -1, -1, -1), near])
 
 
 @torch.no_grad()
@@ -184,13 +200,19 @@ def psnr(a: torch.Tensor, b: torch.Tensor, weight: torch.Tensor | None = None) -
 
 
 @torch.no_grad()
-def encode_all(vae: AutoencoderKLWan, clips: Packed, batch: int, compiled: bool) -> torch.Tensor:
-    """Latent means [N, t, 16, h, w] in half precision."""
-    paint = torch.compile(draw, dynamic=False) if compiled else draw
+def encode_all(
+    vae: AutoencoderKLWan, clips: Packed, pictures: torch.Tensor, shots: torch.Tensor, batch: int, compiled: bool
+) -> torch.Tensor:
+    """Latent means [N, t, 16, h, w] of clips, then of shots, in half precision; `batch` must divide the number of both."""
+    paint = torch.compile(layer, dynamic=False) if compiled else layer
     whole = WholeVae(vae, compiled=compiled)
     fast = torch.bfloat16 if clips.things.is_cuda else torch.float32
     out = []
     for start in range(0, len(clips) - batch + 1, batch):
-        frames, _ = paint(clips[slice(start, start + batch)])
+        frames, _ = draw(clips[slice(start, start + batch)], paint=paint)
+        out.append(whole.encode((frames * 2 - 1).to(fast))[0].half())
+    for start in range(0, len(shots) - batch + 1, batch):
+        each = torch.arange(start, start + batch, device=pictures.device) % len(pictures)
+        frames = film(pictures[each], shots[start : start + batch])
         out.append(whole.encode((frames * 2 - 1).to(fast))[0].half())
     return torch.cat(out)

@@ -29,8 +29,10 @@ class Phase:
 @dataclass(frozen=True, slots=True)
 class Recipe:
     seed: int = 20
-    clips: int = 160_000
-    wordings: int = 3
+    clips: int = 147_456  # drawn; a tenth of them scenes
+    shots: int = 16_384  # of pictures that a camera moves over
+    pictures: int = 2_048
+    wordings: int = 8
     vae_dim: int = 32
     vae_lr: float = 1.5e-3
     vae_phases: tuple[Phase, ...] = (Phase(64, 17, 128, 0.4), Phase(128, 17, 32, 0.6))
@@ -40,8 +42,11 @@ class Recipe:
     layers: int = 8
     ffn_dim: int = 576
     freq_dim: int = 128
-    text_dim: int = 128
-    text_layers: int = 2
+    text_dim: int = 192
+    text_layers: int = 4
+    text_batch: int = 2_048
+    text_lr: float = 1.5e-3
+    text_share: float = 0.3  # of the experts' learning rate, once the experts learn too
     batch: int = 192
     lr: float = 1.5e-3
     settle_lr: float = 1e-3
@@ -88,9 +93,9 @@ class Recipe:
                 d_kv=32,
                 d_ff=2 * self.text_dim,
                 num_layers=self.text_layers,
-                num_heads=4,
+                num_heads=self.text_dim // 32,
                 relative_attention_num_buckets=32,
-                relative_attention_max_distance=64,
+                relative_attention_max_distance=72,
                 dropout_rate=0.0,
                 feed_forward_proj="gated-gelu",
                 pad_token_id=0,
@@ -104,6 +109,9 @@ class Recipe:
 FULL = Recipe()
 MINI = Recipe(
     clips=24,
+    shots=8,
+    pictures=4,
+    text_batch=8,
     wordings=2,
     vae_dim=8,
     vae_phases=(Phase(32, 5, 2, 0.5), Phase(64, 9, 2, 0.5)),

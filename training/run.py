@@ -1,6 +1,6 @@
 """Runs stages of training, each for so many seconds, from saved state to saved state.
 
-    python -m training.run --state STATE --out OUT --graph vae:225 polish:250 trunk:830 settle:220 check
+    python -m training.run --state STATE --out OUT --graph text:90 vae:225 polish:250 trunk:830 settle:220 check
 
 State is one safetensors file a network (all under 16 MB) and `state.json`; a stage begins from what is there.
 `export` writes the two model directories from it.
@@ -22,11 +22,15 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import nn
 
+from training import words
 from training.captions import prompts
 from training.draw import draw, pack
+from training.everyday import WATCHED, meant
 from training.export import export, latent_rgb
 from training.fit_experts import fit_expert, stages
 from training.fit_vae import courses, encode_all, fit_vae, psnr, reconstruct
+from training.meaning import FIELDS, NOTHING, Reader, fit_text, labels, told
+from training.pictures import bank
 from training.pool import ClipPool, make_pool, table, verdicts
 from training.recipe import BOUNDARY, FULL, GUIDANCE, MINI, SHIFT, STEPS
 from training.sample import Sampler
@@ -52,7 +56,7 @@ class Run:
     def __init__(self, args: argparse.Namespace):
         self.recipe = MINI if args.mini else FULL
         if args.clips:
-            self.recipe = replace(self.recipe, clips=args.clips)
+            self.recipe = replace(self.recipe, clips=args.clips, shots=min(self.recipe.shots, args.clips))
         if args.batch:
             self.recipe = replace(self.recipe, batch=args.batch)
         self.mini = args.mini
@@ -61,9 +65,9 @@ class Run:
         self.out.mkdir(parents=True, exist_ok=True)
         self.began = time.monotonic()
         self.pool: ClipPool = make_pool(
-            self.workers, self.recipe.clips, self.recipe.wordings, self.recipe.seed
+            self.workers, self.recipe.clips, self.recipe.shots, self.recipe.wordings, self.recipe.seed
         )
-        self.log(f"made {self.recipe.clips} clips and their captions")
+        self.log(f"made {self.recipe.clips} clips and {self.recipe.shots} shots, and {self.pool.ids.shape[1]} captions of each")
         self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         self.compiled = self.device.type == "cuda" and not args.eager
         self.graphed = args.graph
@@ -75,6 +79,8 @@ class Run:
         self.notes = self._read_notes()
         self.packed = self.pool.packed.to(self.device)
         self.ids = self.pool.ids.to(self.device)
+        self.shots = self.pool.shots.to(self.device)
+        self._pictures: torch.Tensor | None = None
         self._latents: torch.Tensor | None = None
         self.check_set = prompts(self.recipe.checked, CHECK_SEED)
 
@@ -89,13 +95,18 @@ class Run:
         return json.loads(file.read_text()) if file.exists() else {}
 
     def load(self, model: nn.Module, *names: str) -> bool:
-        """Fills `model` from the first of `names` in this run's state, else in earlier state, else as published."""
+        """Fills `model` from the first of `names` in this run's state, else in earlier state, else as published. Weights of
+        other shapes are left out; where these are most, all are."""
         own = [folder / f"{name}.safetensors" for name in names for folder in (self.out, self.state)]
         published = [self._published(name) for name in names]
         for file in (*own, *published):
             if file is not None and file.exists():
-                model.load_state_dict({k: v.float() for k, v in load_file(file).items()}, strict=False)
-                return True
+                there, wanted = load_file(file), model.state_dict()
+                fits = {k: v.float() for k, v in there.items() if k in wanted and v.shape == wanted[k].shape}
+                self.log(f"{names[0]}: {len(fits)} of {len(there)} weights from {file}")
+                if len(fits) > 0.8 * len(there):
+                    model.load_state_dict(fits, strict=False)
+                    return True
         return False
 
     def _published(self, name: str) -> Path | None:
@@ -128,12 +139,53 @@ class Run:
         self.load(model, *names)
         return model.to(self.device)
 
+    def pictures(self) -> torch.Tensor:
+        if self._pictures is None:
+            self._pictures = bank(self.recipe.pictures, self.device, self.recipe.seed)
+            self.log(f"made {len(self._pictures)} pictures")
+        return self._pictures
+
+    def fit_text(self, seconds: float) -> None:
+        """The text encoder alone, on what captions mean."""
+        text, reader = self.text("text"), Reader(self.recipe.text_dim)
+        self.load(reader, "reader")
+        reader = reader.to(self.device)
+        fit_text(
+            text,
+            reader,
+            self.ids,
+            self.pool.goals.to(self.device),
+            self.recipe.text_lr,
+            self.recipe.text_batch,
+            seconds,
+            self.compiled,
+            self.graphed,
+            self.log,
+        )
+        self.save("text", text)
+        self.save("reader", reader)
+        self.check_text(text, reader)
+
+    def check_text(self, text: nn.Module, reader: Reader) -> None:
+        """Which of the watched prompts are understood before anything is drawn."""
+        found = told(text, reader, words.encode([said for said, _ in WATCHED]).to(self.device)).tolist()
+        asked = [i for i, (name, _) in enumerate(FIELDS) if name.split()[0] not in ("size", "pace", "place", "tone")]
+        right = 0
+        for (said, meaning), got in zip(WATCHED, found, strict=True):
+            goal = labels(meant(meaning))
+            wrong = [f"{FIELDS[i][0]} {FIELDS[i][1][got[i]]}" for i in asked if goal[i] not in (NOTHING, got[i])]
+            right += not wrong
+            if wrong and not self.mini:
+                self.log(f"misread {said!r}: {', '.join(wrong)}")
+        self.log(f"text: {right} of {len(WATCHED)} watched prompts understood")
+
     def fit_vae(self, seconds: float, part: str) -> None:
         vae = self.vae()
         (vae.decoder if part == "decoder" else vae).requires_grad_(True)
         ema = fit_vae(
             vae,
             self.packed,
+            self.pictures(),
             courses(self.recipe)[part],
             self.recipe.ema,
             seconds,
@@ -158,6 +210,8 @@ class Run:
             f"frame 0 {psnr(again[:, 0], frames[:, 0], near[:, 0])} "
             f"last {psnr(again[:, -1], frames[:, -1], near[:, -1])}"
         )
+        shown = self.pictures()[:16, :, 32:160, 32:160].float().unsqueeze(1)
+        self.log(f"vae PSNR of pictures {psnr(reconstruct(self.vae(), shown), shown)}")
         self.log(f"checker on drawn clips {table(verdicts(self.workers, asked, frames))}")
         scores = table(verdicts(self.workers, asked, again))
         self.log(f"checker on reconstructed clips {scores}")
@@ -178,7 +232,8 @@ class Run:
             with contextlib.suppress(Exception):
                 kept = torch.load(self.cache, map_location=self.device)
         if kept is None or kept["mark"] != mark or len(kept["latents"]) < 16:
-            raw = encode_all(vae, self.packed, self.recipe.encode_batch, self.compiled)
+            batch = self.recipe.encode_batch
+            raw = encode_all(vae, self.packed, self.pictures(), self.shots, batch, self.compiled)
             sample = raw[:20000].float()
             mean, std = sample.mean((0, 1, 3, 4)), sample.std((0, 1, 3, 4))
             for part in raw.split(4096):
@@ -191,7 +246,7 @@ class Run:
         self.notes |= {"mean": kept["mean"].tolist(), "std": kept["std"].tolist()}
         picked = slice(0, 256)
         frames, _ = draw(self.packed[picked], FRAMES, SIDE)
-        self.notes["preview"] = latent_rgb(kept["latents"][picked].float(), frames[: len(kept["latents"])])
+        self.notes["preview"] = latent_rgb(kept["latents"][: len(frames)].float(), frames)
         (self.out / "state.json").write_text(json.dumps(self.notes))
         self._latents = kept["latents"]
         return self._latents
@@ -215,7 +270,8 @@ class Run:
             text,
             learns,
             latents,
-            self.ids[: len(latents)],
+            self.ids,
+            len(self.packed),
             stage,
             self.recipe,
             seconds,
@@ -261,6 +317,18 @@ class Run:
             self.log(f"ti2v given the first frame: {table(found)}; PSNR of frame 0 {psnr(made[:, 0], shown)}")
             save_sheet(self.out / "i2v.png", list(made[:16]))
 
+    @torch.no_grad()
+    def check_everyday(self, kind: str = "trunk") -> None:
+        """The watched prompts, drawn and judged; by language."""
+        sampler = self.sampler(kind)
+        side = 32 if self.mini else SIDE
+        said, asked = [text for text, _ in WATCHED], [meant(meaning) for _, meaning in WATCHED]
+        made = sampler.decode(sampler.latents(said, FRAMES, side, STEPS, GUIDANCE, SHIFT, seed=1))
+        found = verdicts(self.workers, asked, made)
+        half = len(found) // 2
+        self.log(f"watched prompts, English {table(found[:half])}; Chinese {table(found[half:])}")
+        save_sheet(self.out / "watched.png", list(made[: half // 2]) + list(made[half : half + half // 2]))
+
     def check_all(self) -> None:
         for kind in ("t2v", "ti2v"):
             for guidance, steps, shift in ((3.0, 20, 5.0), (5.0, 20, 5.0), (4.0, 16, 3.0), (4.0, 20, 5.0)):
@@ -295,7 +363,7 @@ def main() -> None:
     parser.add_argument(
         "stages",
         nargs="*",
-        help="vae:S polish:S decoder:S trunk:S settle:S high:S low:S ti2v:S (S seconds), encode, check, export:DIR",
+        help="text:S vae:S polish:S widen:S decoder:S trunk:S settle:S high:S low:S ti2v:S (S seconds), encode, check, export:DIR",
     )
     parser.add_argument(
         "--state", type=Path, default=Path("state/training"), help="where earlier runs left state"
@@ -331,7 +399,11 @@ def main() -> None:
     for stage in _planned(args.stages, args.plan):
         name, _, value = stage.partition(":")
         match name:
-            case "vae" | "polish" | "decoder":
+            case "text":
+                run.fit_text(float(value))
+            case "check-everyday":
+                run.check_everyday()
+            case "vae" | "polish" | "widen" | "decoder":
                 run.fit_vae(float(value), part=name)
             case "encode":
                 run.latents()

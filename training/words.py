@@ -6,6 +6,7 @@ import string
 from collections.abc import Sequence
 from functools import cache
 
+import numpy as np
 import torch
 from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
@@ -61,8 +62,8 @@ def tokenizer() -> PreTrainedTokenizerFast:
 
 def encode(captions: Sequence[str]) -> torch.Tensor:
     """Ids [N, LONGEST] as the tokenizer gives them; what is longer is cut."""
-    out = torch.zeros(len(captions), LONGEST, dtype=torch.int16)
+    out = np.zeros((len(captions), LONGEST), dtype=np.int16)
     for row, found in enumerate(_core().encode_batch(list(captions))):
         ids = found.ids if len(found.ids) <= LONGEST else [*found.ids[: LONGEST - 1], word_ids()[END]]
-        out[row, : len(ids)] = torch.tensor(ids, dtype=torch.int16)
-    return out
+        out[row, : len(ids)] = ids
+    return torch.from_numpy(out)
