@@ -2,10 +2,13 @@
 
 A meaning is `colour shape motion` for each thing, then the background: `red circle left; blue star still | black`, or
 `red circle left | black > white down` where the background fades; `red circle changing > blue` where the colour changes.
-WATCHED was looked at while the recipe was made. EVERYDAY is the bar: it was written apart and chose nothing.
+WATCHED was looked at while the recipe was made. `everyday` is the bar, 150 prompts a language in files beside this one: it was
+written apart, and chose nothing.
 """
 
 from __future__ import annotations
+
+from pathlib import Path
 
 from training.world import BACKGROUNDS, COLOURS, MOTIONS, SHAPES, Backdrop, Clip, Thing
 
@@ -52,6 +55,15 @@ WATCHED = (
     ("橙色背景,绿十字,完全不动弹", "green cross still | orange"),
 )
 
+# Words of the bar that no caption of training holds: other forms of what it says, or nothing that it says at all.
+HELD_OUT = {
+    "en": ("reddish", "yellowish", "purplish", "whitish", "thingy", "jitters", "enlarging", "dwindling",
+           "tumbling", "slidding", "ascent", "larger with time", "leftward bound", "budge",
+           "hovering", "creeping", "leaps", "swelling up", "shows itself", "circular track", "whooshing"),
+    "zh": ("溜达", "挪", "哆嗦", "隐没", "鼓胀", "没了", "悬停", "现身", "赤红", "黄灿灿", "紫莹莹", "圆溜溜", "歇着", "杵着", "降落", "从天而降",
+           "坠落,藏青", "翻落", "打着旋儿", "显露", "漂过", "溜走", "摇摇晃晃", "奔", "蹦呀蹦", "转啊转", "底子", "上头", "当底"),
+}  # fmt: skip
+
 
 def meant(meaning: str) -> Clip:
     """The clip a meaning stands for; where it lies and how big it is says nothing."""
@@ -67,3 +79,10 @@ def meant(meaning: str) -> Clip:
         assert colour in COLOURS and shape in SHAPES and motion in MOTIONS and (not colour2 or colour2 in COLOURS), meaning
         things.append(Thing(shape, colour, motion, "medium", "steady", 0, 0, 0, 0, 1, 1, 0, (0, 0, 0), None, colour2))
     return Clip(tuple(things), backdrop, ((0, 0, 0), (0, 0, 0)))
+
+
+def everyday(language: str) -> list[tuple[str, str]]:
+    """The bar's prompts, `en` or `zh`, each with its meaning."""
+    lines = (Path(__file__).parent / f"everyday_{language}.txt").read_text().splitlines()
+    pairs = [line.split(" => ") for line in lines]
+    return [(said, meaning) for said, meaning in pairs]

@@ -13,9 +13,11 @@ import contextlib
 import json
 import multiprocessing
 import os
+import random
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 
 import torch
@@ -23,19 +25,23 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 from training import words
-from training.captions import prompts
+from training.captions import caption, prompts
+from training.chinese import CHINESE
 from training.draw import draw, pack
-from training.everyday import WATCHED, meant
+from training.english import ENGLISH
+from training.everyday import WATCHED, everyday, meant
 from training.export import export, latent_rgb
+from training.first_bar import first_bar
 from training.fit_experts import fit_expert, stages
 from training.fit_vae import courses, encode_all, fit_vae, psnr, reconstruct
 from training.meaning import FIELDS, NOTHING, Reader, fit_text, labels, told
-from training.pictures import bank
+from training.pictures import bank, film, shots
 from training.pool import ClipPool, make_pool, table, verdicts
 from training.recipe import BOUNDARY, FULL, GUIDANCE, MINI, SHIFT, STEPS
 from training.sample import Sampler
+from training.scenes import SCENES
 from training.sheet import save_sheet
-from training.world import FRAMES, SIDE
+from training.world import FRAMES, SIDE, Clip
 
 CHECK_SEED = 5
 _NET = "diffusion_pytorch_model.safetensors"
@@ -318,16 +324,59 @@ class Run:
             save_sheet(self.out / "i2v.png", list(made[:16]))
 
     @torch.no_grad()
-    def check_everyday(self, kind: str = "trunk") -> None:
-        """The watched prompts, drawn and judged; by language."""
-        sampler = self.sampler(kind)
+    def check_said(self, name: str, asked: list[Clip], said: list[str], seed: int) -> None:
+        """Prompts drawn in one batch and judged; what came out wrong is named, and the clips are shown."""
+        sampler = self.sampler("trunk")
         side = 32 if self.mini else SIDE
-        said, asked = [text for text, _ in WATCHED], [meant(meaning) for _, meaning in WATCHED]
-        made = sampler.decode(sampler.latents(said, FRAMES, side, STEPS, GUIDANCE, SHIFT, seed=1))
+        made = sampler.decode(sampler.latents(said, FRAMES, side, STEPS, GUIDANCE, SHIFT, seed=seed))
         found = verdicts(self.workers, asked, made)
-        half = len(found) // 2
-        self.log(f"watched prompts, English {table(found[:half])}; Chinese {table(found[half:])}")
-        save_sheet(self.out / "watched.png", list(made[: half // 2]) + list(made[half : half + half // 2]))
+        for text, verdict in zip(said, found, strict=True):
+            if wrong := [k for k in ("colour", "shape", "motion", "background") if not getattr(verdict, k)]:
+                self.log(f"{name}: {', '.join(wrong)} wrong in: {text}")
+        self.log(f"{name}, {len(said)} prompts: {table(found)}")
+        save_sheet(self.out / f"{name}.png", list(made[:20]))
+
+    def check_watched(self) -> None:
+        half = len(WATCHED) // 2
+        for name, part in (("watched-en", WATCHED[:half]), ("watched-zh", WATCHED[half:])):
+            self.check_said(name, [meant(meaning) for _, meaning in part], [said for said, _ in part], seed=1)
+
+    def check_bars(self) -> None:
+        """Both bars, in batches: a first look before `training.quality` judges the exported weights."""
+        for language in ("en", "zh"):
+            bar = everyday(language)
+            self.check_said(f"everyday-{language}", [meant(m) for _, m in bar], [s for s, _ in bar], seed=2)
+        first = first_bar()
+        self.check_said("first-bar", [clip for clip, _ in first], [said for _, said in first], seed=2)
+
+    @torch.no_grad()
+    def check_scenes(self) -> None:
+        """Scenes by their shortest names, to be looked at."""
+        said = [CHINESE.words["scene"][name][0] if i % 2 else ENGLISH.words["scene_3"][name][-1] for i, name in enumerate(SCENES)]
+        said = [text.replace("{tone}", "红色" if i % 2 else "red") for i, text in enumerate(said)]
+        sampler = self.sampler("trunk")
+        side = 32 if self.mini else SIDE
+        made = sampler.decode(sampler.latents(said, FRAMES, side, STEPS, GUIDANCE, SHIFT, seed=3))
+        save_sheet(self.out / "scenes.png", list(made))
+
+    @torch.no_grad()
+    def check_pictures(self) -> None:
+        """Pictures that no training step saw, moved by words: how like they are to where the camera went."""
+        pictures = bank(16, self.device, self.recipe.seed + 1)
+        made = list(islice(shots(9), 16))
+        rng = random.Random(9)
+        said = [caption(rng, clip, (ENGLISH, CHINESE)[i % 2]) for i, (clip, _) in enumerate(made)]
+        side = 32 if self.mini else SIDE
+        goal = film(pictures, torch.tensor([n for _, n in made], device=self.device), FRAMES, side)
+        sampler = self.sampler("ti2v")
+        first = sampler.first_latents(goal[:, 0])
+        drawn = sampler.decode(sampler.latents(said, FRAMES, side, STEPS, GUIDANCE, SHIFT, 4, first))
+        still = goal[:, :1].expand_as(goal)
+        self.log(
+            f"pictures moved by words: PSNR {psnr(drawn, goal)} (unmoved {psnr(still, goal)}), "
+            f"frame 0 {psnr(drawn[:, 0], goal[:, 0])}"
+        )
+        save_sheet(self.out / "pictures.png", [x for pair in zip(goal[:8], drawn[:8], strict=True) for x in pair])
 
     def check_all(self) -> None:
         for kind in ("t2v", "ti2v"):
@@ -401,8 +450,14 @@ def main() -> None:
         match name:
             case "text":
                 run.fit_text(float(value))
-            case "check-everyday":
-                run.check_everyday()
+            case "check-watched":
+                run.check_watched()
+            case "check-bars":
+                run.check_bars()
+            case "check-scenes":
+                run.check_scenes()
+            case "check-pictures":
+                run.check_pictures()
             case "vae" | "polish" | "widen" | "decoder":
                 run.fit_vae(float(value), part=name)
             case "encode":
