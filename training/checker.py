@@ -10,8 +10,8 @@ from itertools import permutations
 import torch
 import torch.nn.functional as F
 
-from training.draw import signed_distance
 from training.captions import is_same
+from training.draw import signed_distance
 from training.world import BACKGROUNDS, COLOURS, SHAPES, Backdrop, Clip
 
 _FOREGROUND = 0.22  # RGB distance from the background beyond which a pixel belongs to a thing
@@ -225,7 +225,12 @@ def _read_thing(frames: torch.Tensor, ground: torch.Tensor, mask: torch.Tensor) 
         return None
     core = F.avg_pool2d(mask.float().unsqueeze(1), 3, 1, 1).squeeze(1) > 0.99
     pixels = frames.permute(0, 2, 3, 1)
-    contrast = torch.stack([(frames[i] - ground[0]).norm(dim=0)[m].median() if m.any() else torch.zeros(()) for i, m in enumerate(mask)])
+    contrast = torch.stack(
+        [
+            (frames[i] - ground[0]).norm(dim=0)[m].median() if m.any() else torch.zeros(())
+            for i, m in enumerate(mask)
+        ]
+    )
     contrast = torch.where(areas < _LEAST_PX / 2, 0.0, contrast)
     full = contrast.max()
     shown = (contrast / full.clamp_min(1e-6)) > 0.8

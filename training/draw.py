@@ -117,7 +117,12 @@ def signed_distance(kind: torch.Tensor, x: torch.Tensor, y: torch.Tensor) -> tor
 
 
 def layer(
-    frames: torch.Tensor, near: torch.Tensor, t: torch.Tensor, kind: torch.Tensor, px: torch.Tensor, py: torch.Tensor
+    frames: torch.Tensor,
+    near: torch.Tensor,
+    t: torch.Tensor,
+    kind: torch.Tensor,
+    px: torch.Tensor,
+    py: torch.Tensor,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """One thing a clip drawn over frames [N, T, 3, H, W]; `near` [N, T, H, W] grows by its surroundings."""
     n, count = frames.shape[:2]
@@ -170,5 +175,7 @@ def draw(
     shown = ground.expand(n, frames, 3, side, side).contiguous()
     near = torch.zeros(n, frames, side, side, device=device)
     for k in range(clips.things.shape[1]):
-        shown, near = paint(shown, near, clips.things[:, k].contiguous(), clips.shapes[:, k].contiguous(), px, py)
+        shown, near = paint(
+            shown, near, clips.things[:, k].contiguous(), clips.shapes[:, k].contiguous(), px, py
+        )
     return shown, near.unsqueeze(2)

@@ -43,7 +43,19 @@ SHAPE = {
     "cross": ("cross", "cross", "cross", "plus sign", "plus", "plus symbol", "cross shape", "plus shape"),
 }  # fmt: skip
 SHAPES = {
-    "circle": ("circles", "circles", "balls", "balls", "discs", "disks", "dots", "spheres", "orbs", "bubbles", "spots"),
+    "circle": (
+        "circles",
+        "circles",
+        "balls",
+        "balls",
+        "discs",
+        "disks",
+        "dots",
+        "spheres",
+        "orbs",
+        "bubbles",
+        "spots",
+    ),
     "square": ("squares", "squares", "boxes", "blocks", "cubes", "tiles", "bricks"),
     "triangle": ("triangles", "triangles", "pyramids"),
     "star": ("stars", "stars"),
@@ -187,8 +199,24 @@ def _verbs() -> dict[str, dict[str, tuple[str, ...]]]:
 
 _VERBS = _verbs()
 MOTION = {  # as a label stands in a list
-    "left": ("left", "to the left", "leftward", "moving left", "goes left", "right to left", "leftward motion"),
-    "right": ("right", "to the right", "rightward", "moving right", "goes right", "left to right", "rightward motion"),
+    "left": (
+        "left",
+        "to the left",
+        "leftward",
+        "moving left",
+        "goes left",
+        "right to left",
+        "leftward motion",
+    ),
+    "right": (
+        "right",
+        "to the right",
+        "rightward",
+        "moving right",
+        "goes right",
+        "left to right",
+        "rightward motion",
+    ),
     "up": ("up", "upward", "rising", "moving up", "goes up", "upward motion"),
     "down": ("down", "downward", "falling", "moving down", "goes down", "downward motion"),
     "still": ("still", "none", "no motion", "static", "not moving", "stationary", "no movement"),
@@ -326,6 +354,11 @@ _RULES: dict[str, tuple[str, ...]] = {
     "SAID": ("{TELL} {BG}", "{TELL} {BG}", "{TELL} {BG}", "{TELL} {BG}", "{TELL} , {BG}", "{TELL} . {BG}", "{BG} , {TELL}", "{BG} . {TELL}", "{BG} : {TELL}", "{BG} {TELL}"),
     "DRESSED": ("{SAID}", "{SAID}", "{SAID}", "{SAID}", "{OPEN} {SAID}", "{OPEN} {SAID}", "{SAID} , {CLOSE}", "{SAID} .", "{SAID} . {CLOSE}", "{OPEN} {SAID} ?",
                 "{SAID} !", "{SAID} please"),
+    "SPLIT": (
+        "{NP} {BG} {VG}", "{NP} , {BG} , {VG}", "{N} , {BG} , {motion}", "{NP} {BG} . {DEF} {V3}", "{NP} {BG} , {VG}", "{NP} {BG} and {DEF} {V3}",
+        "{BG} there is {NP} . {DEF} {V3}", "{NP} , {BG} . {DEF} is {VG}", "{N} . {BG} . {motion} .", "{OPEN} {NP} {BG} , {DEF} {V3}", "{NP} {BG} that {V3}",
+        "{motion} , {BG} , {N}", "{BG} . {N} . {motion}", "{VG} {BG} , {NP}", "{V3} {BG} : {NP}", "{NP} {BG} , {motion}", "{NP} {BG} , always {VG}",
+    ),
     "UNMOVED": ("{NP} {BG}", "{NP} {BG}", "{OPEN} {NP} {BG}", "{NP} , {BG}", "{BG} , {NP}", "{N} {BG}", "{N} , {ground} {GROUND}"),
     "BARE": ("{TELL}", "{TELL}", "{OPEN} {TELL}", "{TELL} .", "{TELL} , {CLOSE}", "{TELL} please"),
 }  # fmt: skip
@@ -365,13 +398,45 @@ SCENE_3 = {
     "tree": ("a tree stands on the grass", "a tree sways in the wind", "there is a tree"),
 }  # fmt: skip
 CAMERA = {
-    "left": ("the camera moves right", "pan right", "camera pans to the right", "panning right", "slide the picture to the left"),
-    "right": ("the camera moves left", "pan left", "camera pans to the left", "panning left", "slide the picture to the right"),
+    "left": (
+        "the camera moves right",
+        "pan right",
+        "camera pans to the right",
+        "panning right",
+        "slide the picture to the left",
+    ),
+    "right": (
+        "the camera moves left",
+        "pan left",
+        "camera pans to the left",
+        "panning left",
+        "slide the picture to the right",
+    ),
     "up": ("the camera moves down", "pan down", "tilt down", "camera tilts down", "the camera goes down"),
     "down": ("the camera moves up", "pan up", "tilt up", "camera tilts up", "the camera goes up"),
-    "growing": ("zoom in", "the camera zooms in", "zooming in", "move closer", "the camera comes closer", "slow zoom in"),
-    "shrinking": ("zoom out", "the camera zooms out", "zooming out", "move away", "the camera pulls back", "slow zoom out"),
-    "spinning": ("rotate the picture", "the camera rolls", "turn the picture around", "spin the image", "rotate it"),
+    "growing": (
+        "zoom in",
+        "the camera zooms in",
+        "zooming in",
+        "move closer",
+        "the camera comes closer",
+        "slow zoom in",
+    ),
+    "shrinking": (
+        "zoom out",
+        "the camera zooms out",
+        "zooming out",
+        "move away",
+        "the camera pulls back",
+        "slow zoom out",
+    ),
+    "spinning": (
+        "rotate the picture",
+        "the camera rolls",
+        "turn the picture around",
+        "spin the image",
+        "rotate it",
+    ),
     "shaking": ("camera shake", "shaky camera", "the camera shakes", "an earthquake", "handheld camera"),
     "still": ("do nothing", "a still picture", "freeze frame", "the camera does not move", "nothing moves"),
 }

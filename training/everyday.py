@@ -14,24 +14,42 @@ from training.world import BACKGROUNDS, COLOURS, MOTIONS, SHAPES, Backdrop, Clip
 
 WATCHED = (
     ("a black ring standing still on a yellow background", "black ring still | yellow"),
-    ("Picture this: a tiny scarlet ball rolling off to the left, and all behind it is white", "red circle left | white"),
+    (
+        "Picture this: a tiny scarlet ball rolling off to the left, and all behind it is white",
+        "red circle left | white",
+    ),
     ("blue star spinnin round on a pink bg pls", "blue star spinning | pink"),
     ("Green background. Orange heart. Beating.", "orange heart pulsing | green"),
     ("would you kindly let a white square sink? make the backdrop navy", "white square down | dark blue"),
     ("purple cross in the middle of a grey screen, getting bigger", "purple cross growing | gray"),
     ("Against pitch black, two red stars are floating upward", "red star up; red star up | black"),
-    ("the thing I need is a brown triangle shrinking away on a cream backdrop", "brown triangle shrinking | beige"),
+    (
+        "the thing I need is a brown triangle shrinking away on a cream backdrop",
+        "brown triangle shrinking | beige",
+    ),
     ("everything white except a green circle hopping", "green circle bouncing | white"),
     ("a yellow donut, orbiting, dark green behind", "yellow ring circling | dark green"),
     ("a pink plus that shakes like crazy before a black wall", "pink cross shaking | black"),
     ("cyan triangle which changes its color into red, white bg", "cyan triangle changing > red | white"),
     ("a heart in red fades from view on beige", "red heart vanishing | beige"),
-    ("turquoise squares, three of them, rising over brown", "cyan square up; cyan square up; cyan square up | brown"),
-    ("On the left a red ball falling, on the right a blue box climbing, all on white", "red circle down; blue square up | white"),
+    (
+        "turquoise squares, three of them, rising over brown",
+        "cyan square up; cyan square up; cyan square up | brown",
+    ),
+    (
+        "On the left a red ball falling, on the right a blue box climbing, all on white",
+        "red circle down; blue square up | white",
+    ),
     ("Rightward. Yellow star. Purple background.", "yellow star right | purple"),
-    ("is it possible to see a gray circle gliding over to the right in front of red?", "gray circle right | red"),
+    (
+        "is it possible to see a gray circle gliding over to the right in front of red?",
+        "gray circle right | red",
+    ),
     ("the star is white, the ground is blue, the star turns round", "white star spinning | blue"),
-    ("An enormous black square is slowly coming into view, sky blue all around", "black square appearing | light blue"),
+    (
+        "An enormous black square is slowly coming into view, sky blue all around",
+        "black square appearing | light blue",
+    ),
     ("no movement at all: green cross, orange backdrop", "green cross still | orange"),
     ("黄色背景上有一个黑色的圆环静止不动", "black ring still | yellow"),
     ("请画一只红球,从右边一路滚到左边,背景要白的", "red circle left | white"),
@@ -76,8 +94,15 @@ def meant(meaning: str) -> Clip:
     for one in told.split(";"):
         thing, _, colour2 = (part.strip() for part in one.partition(">"))
         colour, shape, motion = thing.rsplit(" ", 2)
-        assert colour in COLOURS and shape in SHAPES and motion in MOTIONS and (not colour2 or colour2 in COLOURS), meaning
-        things.append(Thing(shape, colour, motion, "medium", "steady", 0, 0, 0, 0, 1, 1, 0, (0, 0, 0), None, colour2))
+        assert (
+            colour in COLOURS
+            and shape in SHAPES
+            and motion in MOTIONS
+            and (not colour2 or colour2 in COLOURS)
+        ), meaning
+        things.append(
+            Thing(shape, colour, motion, "medium", "steady", 0, 0, 0, 0, 1, 1, 0, (0, 0, 0), None, colour2)
+        )
     return Clip(tuple(things), backdrop, ((0, 0, 0), (0, 0, 0)))
 
 

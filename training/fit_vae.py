@@ -65,9 +65,7 @@ def _scene(
     swap = dice[:, 0].view(-1, 1, 1, 1, 1)
     gain, shift = dice[:, 1:4].view(-1, 1, 3, 1, 1), dice[:, 4:7].view(-1, 1, 3, 1, 1)
     tinted = frames * gain + (1 - gain) * shift
-    mottle = F.interpolate(
-        coarse, size=(side, side), mode="bilinear", align_corners=False
-    ).unsqueeze(1)
+    mottle = F.interpolate(coarse, size=(side, side), mode="bilinear", align_corners=False).unsqueeze(1)
     frames = torch.where(swap < 0.2, tinted, torch.where(swap > 0.9, (frames + mottle) / 2, frames))
     return frames * 2 - 1, near
 
@@ -165,7 +163,11 @@ def fit_vae(
 
 @torch.no_grad()
 def _batch(
-    clips: Packed, pictures: torch.Tensor, phase: Phase, paint: Layer, scene: Callable[..., tuple[torch.Tensor, torch.Tensor]]
+    clips: Packed,
+    pictures: torch.Tensor,
+    phase: Phase,
+    paint: Layer,
+    scene: Callable[..., tuple[torch.Tensor, torch.Tensor]],
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Frames in -1..1 and nearness; the first fifth is shots of pictures, in which nothing is near."""
     device = clips.things.device
@@ -201,7 +203,12 @@ def psnr(a: torch.Tensor, b: torch.Tensor, weight: torch.Tensor | None = None) -
 
 @torch.no_grad()
 def encode_all(
-    vae: AutoencoderKLWan, clips: Packed, pictures: torch.Tensor, shots: torch.Tensor, batch: int, compiled: bool
+    vae: AutoencoderKLWan,
+    clips: Packed,
+    pictures: torch.Tensor,
+    shots: torch.Tensor,
+    batch: int,
+    compiled: bool,
 ) -> torch.Tensor:
     """Latent means [N, t, 16, h, w] of clips, then of shots, in half precision; `batch` must divide the number of both."""
     paint = torch.compile(layer, dynamic=False) if compiled else layer

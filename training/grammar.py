@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from functools import lru_cache
+from functools import cache
 
 Facts = Mapping[str, Mapping[str, str]]  # thing → attribute → value
 Piece = str | tuple[str, str]  # a literal, or (thing or "", name)
@@ -23,7 +23,7 @@ def bare(text: str) -> str:
     return "".join(c for c in _ARTICLES.sub(" ", text.lower()) if c.isalnum())
 
 
-@lru_cache(maxsize=None)
+@cache
 def pieces(template: str) -> tuple[Piece, ...]:
     out: list[Piece] = []
     at = 0

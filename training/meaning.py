@@ -134,9 +134,7 @@ def fit_text(
         goal = goals[rows].long()
         with torch.autocast(device.type, dtype=torch.bfloat16, enabled=on_gpu):
             scores = reader(speak(text, said)[:, :-1], said != 0)
-        loss = F.cross_entropy(
-            scores.flatten(0, 1), goal.flatten(), ignore_index=NOTHING, reduction="none"
-        )
+        loss = F.cross_entropy(scores.flatten(0, 1), goal.flatten(), ignore_index=NOTHING, reduction="none")
         loss = loss.sum() / batch / 8
         loss.backward()
         torch.nn.utils.clip_grad_norm_(weights, 1.0)
@@ -161,4 +159,6 @@ def fit_text(
                 torch.cuda.synchronize()
             if step % 500 == 0 or step == 100:
                 log(f"text step {step} done {done:.2f} loss {seen.item():.3f} right {right.item():.3f}")
-    log(f"text: {step} steps in {time.monotonic() - began:.0f} s, loss {seen.item():.3f} right {right.item():.3f}")
+    log(
+        f"text: {step} steps in {time.monotonic() - began:.0f} s, loss {seen.item():.3f} right {right.item():.3f}"
+    )

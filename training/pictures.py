@@ -95,7 +95,9 @@ def any_shot(count: int, device: torch.device) -> torch.Tensor:
     r = torch.rand(count, 6, device=device) * 2 - 1
     kind = torch.rand(count, 1, device=device)
     some = torch.cat([40 * r[:, :2], torch.exp(0.4 * r[:, 2:3]), r[:, 3:4], 3 * r[:, 4:5]], dim=1)
-    none = torch.zeros(1, 5, device=device)  # made where it is used: a CUDA graph takes no copies from the host
+    none = torch.zeros(
+        1, 5, device=device
+    )  # made where it is used: a CUDA graph takes no copies from the host
     none[:, 2] = 1
     return torch.where(kind < 0.3, none, some)
 
@@ -119,5 +121,7 @@ def film(
     scale = (view / side) / (pictures.shape[-1] / 2) / zoom.view(n, frames, 1, 1)
     where = torch.stack([(u * cos + v * sin) * scale, (v * cos - u * sin) * scale], dim=-1)
     source = pictures.float().unsqueeze(1).expand(-1, frames, -1, -1, -1).flatten(0, 1)
-    seen = F.grid_sample(source, where.flatten(0, 1), mode="bilinear", padding_mode="reflection", align_corners=False)
+    seen = F.grid_sample(
+        source, where.flatten(0, 1), mode="bilinear", padding_mode="reflection", align_corners=False
+    )
     return seen.unflatten(0, (n, frames)).clamp(0, 1)

@@ -43,7 +43,12 @@ def _drawn(job: tuple[int, int, int]) -> list:
     staged = round(_SCENES * count)
     made = [*islice(clips(seed, SEEN), count - staged), *islice(scenes(seed), staged)]
     packed = pack(made, SLOTS)
-    return [packed.things.numpy(), packed.shapes.numpy(), packed.grounds.numpy(), *_worded(seed, made, wordings)]
+    return [
+        packed.things.numpy(),
+        packed.shapes.numpy(),
+        packed.grounds.numpy(),
+        *_worded(seed, made, wordings),
+    ]
 
 
 def _filmed(job: tuple[int, int, int]) -> list:

@@ -102,7 +102,9 @@ class Tally:
     def failed(self) -> bool:
         scores, likeness = self.scores(), self.worst_first_db()
         bar = bar_of(self.found[0].job.part)
-        return any(scores[k] < least for k, least in bar.items()) or (likeness is not None and likeness < FRAME_0_DB)
+        return any(scores[k] < least for k, least in bar.items()) or (
+            likeness is not None and likeness < FRAME_0_DB
+        )
 
 
 def _row(title: str, scores: dict[str, float]) -> str:
@@ -148,7 +150,9 @@ def main() -> int:
         "parts", nargs="*", help=f"{TIMING}, {', '.join(MODELS)}: which parts of the table; all unless said"
     )
     parser.add_argument("--weights", type=Path, default=WEIGHTS)
-    parser.add_argument("--everyday", action="store_true", help="the bar of everyday wordings, in both languages")
+    parser.add_argument(
+        "--everyday", action="store_true", help="the bar of everyday wordings, in both languages"
+    )
     parser.add_argument("--prompts", type=int, default=200, help="at most so many of each part")
     parser.add_argument("--pictures", type=int, default=40, help="how many prompts to try with a first frame")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)

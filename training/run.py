@@ -15,8 +15,10 @@ import multiprocessing
 import os
 import random
 import time
-from collections.abc import Iterator
+import traceback
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from itertools import islice
 from pathlib import Path
 
@@ -69,11 +71,15 @@ class Run:
         self.workers = multiprocessing.get_context("fork").Pool(min(14, os.cpu_count() or 1))
         self.state, self.out, self.cache, self.published = args.state, args.out, args.cache, args.published
         self.out.mkdir(parents=True, exist_ok=True)
+        done = self.out / "finished.txt"
+        self.finished = done.read_text().split() if args.again and done.exists() else []
         self.began = time.monotonic()
         self.pool: ClipPool = make_pool(
             self.workers, self.recipe.clips, self.recipe.shots, self.recipe.wordings, self.recipe.seed
         )
-        self.log(f"made {self.recipe.clips} clips and {self.recipe.shots} shots, and {self.pool.ids.shape[1]} captions of each")
+        self.log(
+            f"made {self.recipe.clips} clips and {self.recipe.shots} shots, and {self.pool.ids.shape[1]} captions of each"
+        )
         self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         self.compiled = self.device.type == "cuda" and not args.eager
         self.graphed = args.graph
@@ -89,6 +95,42 @@ class Run:
         self._pictures: torch.Tensor | None = None
         self._latents: torch.Tensor | None = None
         self.check_set = prompts(self.recipe.checked, CHECK_SEED)
+
+    @contextlib.contextmanager
+    def forgiving(self, name: str) -> Iterator[None]:
+        """A look at what was learned must not cost what is still to be learned."""
+        try:
+            yield
+        except Exception:  # noqa: BLE001 — whatever it was, training goes on
+            self.log(f"{name} failed: {traceback.format_exc()}")
+
+    def checks(self) -> dict[str, Callable[[], None]]:
+        return {
+            "check": self.check_all,
+            "check-vae": self.check_vae,
+            "check-watched": self.check_watched,
+            "check-bars": self.check_bars,
+            "check-scenes": self.check_scenes,
+            "check-pictures": self.check_pictures,
+        } | {f"check-{kind}": partial(self.check, kind) for kind in ("trunk", "t2v", "ti2v")}
+
+    def train(self, name: str, value: str) -> None:
+        match name:
+            case "text":
+                self.fit_text(float(value))
+            case "vae" | "polish" | "widen" | "decoder":
+                self.fit_vae(float(value), part=name)
+            case "encode":
+                self.latents()
+            case "export":
+                self.export(Path(value))
+            case _:
+                self.fit_expert(name, float(value))
+
+    def finish(self, stage: str) -> None:
+        """Notes a stage as done, so that `--again` goes on after it."""
+        with (self.out / "finished.txt").open("a") as file:
+            file.write(stage + "\n")
 
     def log(self, line: str) -> None:
         said = f"[{time.monotonic() - self.began:6.1f}] {line}"
@@ -175,11 +217,17 @@ class Run:
     def check_text(self, text: nn.Module, reader: Reader) -> None:
         """Which of the watched prompts are understood before anything is drawn."""
         found = told(text, reader, words.encode([said for said, _ in WATCHED]).to(self.device)).tolist()
-        asked = [i for i, (name, _) in enumerate(FIELDS) if name.split()[0] not in ("size", "pace", "place", "tone")]
+        asked = [
+            i
+            for i, (name, _) in enumerate(FIELDS)
+            if name.split()[0] not in ("size", "pace", "place", "tone")
+        ]
         right = 0
         for (said, meaning), got in zip(WATCHED, found, strict=True):
             goal = labels(meant(meaning))
-            wrong = [f"{FIELDS[i][0]} {FIELDS[i][1][got[i]]}" for i in asked if goal[i] not in (NOTHING, got[i])]
+            wrong = [
+                f"{FIELDS[i][0]} {FIELDS[i][1][got[i]]}" for i in asked if goal[i] not in (NOTHING, got[i])
+            ]
             right += not wrong
             if wrong and not self.mini:
                 self.log(f"misread {said!r}: {', '.join(wrong)}")
@@ -352,7 +400,10 @@ class Run:
     @torch.no_grad()
     def check_scenes(self) -> None:
         """Scenes by their shortest names, to be looked at."""
-        said = [CHINESE.words["scene"][name][0] if i % 2 else ENGLISH.words["scene_3"][name][-1] for i, name in enumerate(SCENES)]
+        said = [
+            CHINESE.words["scene"][name][0] if i % 2 else ENGLISH.words["scene_3"][name][-1]
+            for i, name in enumerate(SCENES)
+        ]
         said = [text.replace("{tone}", "红色" if i % 2 else "red") for i, text in enumerate(said)]
         sampler = self.sampler("trunk")
         side = 32 if self.mini else SIDE
@@ -376,7 +427,9 @@ class Run:
             f"pictures moved by words: PSNR {psnr(drawn, goal)} (unmoved {psnr(still, goal)}), "
             f"frame 0 {psnr(drawn[:, 0], goal[:, 0])}"
         )
-        save_sheet(self.out / "pictures.png", [x for pair in zip(goal[:8], drawn[:8], strict=True) for x in pair])
+        save_sheet(
+            self.out / "pictures.png", [x for pair in zip(goal[:8], drawn[:8], strict=True) for x in pair]
+        )
 
     def check_all(self) -> None:
         for kind in ("t2v", "ti2v"):
@@ -437,6 +490,9 @@ def main() -> None:
     parser.add_argument(
         "--batch", type=int, help="clips a step of the experts, where not the recipe's number"
     )
+    parser.add_argument(
+        "--again", action="store_true", help="leave out the stages that were finished in --out"
+    )
     parser.add_argument("--eager", action="store_true", help="no torch.compile")
     parser.add_argument(
         "--plan",
@@ -446,32 +502,15 @@ def main() -> None:
     args = parser.parse_args()
     run = Run(args)
     for stage in _planned(args.stages, args.plan):
+        if stage in run.finished:
+            continue
         name, _, value = stage.partition(":")
-        match name:
-            case "text":
-                run.fit_text(float(value))
-            case "check-watched":
-                run.check_watched()
-            case "check-bars":
-                run.check_bars()
-            case "check-scenes":
-                run.check_scenes()
-            case "check-pictures":
-                run.check_pictures()
-            case "vae" | "polish" | "widen" | "decoder":
-                run.fit_vae(float(value), part=name)
-            case "encode":
-                run.latents()
-            case "check-vae":
-                run.check_vae()
-            case "check":
-                run.check_all()
-            case "check-trunk" | "check-t2v" | "check-ti2v":
-                run.check(name.removeprefix("check-"))
-            case "export":
-                run.export(Path(value))
-            case _:
-                run.fit_expert(name, float(value))
+        if name.startswith("check"):
+            with run.forgiving(name):
+                run.checks()[name]()
+        else:
+            run.train(name, value)
+        run.finish(stage)
     run.log("done")
 
 

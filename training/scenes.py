@@ -216,4 +216,6 @@ def scenes(seed: int) -> Iterator[Clip]:
         parts, ground = SCENES[name](rng, tinted(rng, COLOURS[tone]))
         tint = tinted(rng, BACKGROUNDS[ground])
         backdrop = Backdrop(ground, ground)
-        yield Clip((), backdrop, (tint, tint), scene=name, parts=tuple(parts), tone=tone if name in TONED else "")
+        yield Clip(
+            (), backdrop, (tint, tint), scene=name, parts=tuple(parts), tone=tone if name in TONED else ""
+        )

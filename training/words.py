@@ -15,7 +15,25 @@ from training.captions import UNKNOWN, vocabulary
 
 PAD, END, UNK = "<pad>", "</s>", UNKNOWN
 LONGEST = 72  # tokens of a caption, the end mark among them
-_ENDINGS = ("s", "es", "ed", "ing", "er", "est", "ly", "ish", "y", "ness", "like", "ward", "wards", "shaped", "sized", "colored", "coloured")
+_ENDINGS = (
+    "s",
+    "es",
+    "ed",
+    "ing",
+    "er",
+    "est",
+    "ly",
+    "ish",
+    "y",
+    "ness",
+    "like",
+    "ward",
+    "wards",
+    "shaped",
+    "sized",
+    "colored",
+    "coloured",
+)
 
 
 @cache

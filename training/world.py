@@ -64,7 +64,18 @@ CONTRAST = 0.45  # least RGB distance between a shape and any part of what lies 
 HELD_OUT_ONE_IN = 8
 HEADINGS = {"left": (-1, 0), "right": (1, 0), "up": (0, -1), "down": (0, 1)}
 IN_PLACE = ("still", "growing", "spinning", "shrinking", "pulsing", "appearing", "vanishing", "changing")
-IN_COMPANY = ("left", "right", "up", "down", "still", "growing", "spinning", "shrinking", "bouncing", "shaking")
+IN_COMPANY = (
+    "left",
+    "right",
+    "up",
+    "down",
+    "still",
+    "growing",
+    "spinning",
+    "shrinking",
+    "bouncing",
+    "shaking",
+)
 
 
 @dataclass(frozen=True, slots=True)
