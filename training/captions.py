@@ -164,7 +164,9 @@ def loose_caption(rng: random.Random, clip: Clip) -> str:
             start = "BARE"
         elif draw < 0.2 and len(clip.things) == 1:
             start = "SPLIT"
-        elif draw < 0.32 and len(clip.things) == 1 and clip.things[0].motion == "still":
+        elif draw < 0.24 and len(clip.things) == 1:
+            start = "ONWARD"  # what a given picture shows need not be said
+        elif draw < 0.36 and len(clip.things) == 1 and clip.things[0].motion == "still":
             start = "UNMOVED"  # what is not said to move stands still
     return roughened(rng, caption(rng, clip, grammar, start), chinese)
 
@@ -184,7 +186,7 @@ def can_say(text: str) -> bool:
     return any(
         grammar.can_say(text, start)
         for grammar in (ENGLISH, CHINESE, ENGLISH_MIXED, CHINESE_MIXED)
-        for start in ("DRESSED", "BARE", "SPLIT", "UNMOVED", "SCENE", "PICTURE")
+        for start in ("DRESSED", "BARE", "SPLIT", "ONWARD", "UNMOVED", "SCENE", "PICTURE")
     )
 
 

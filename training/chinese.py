@@ -235,6 +235,7 @@ _RULES: dict[str, tuple[str, ...]] = {
         "{NP},{BG},{V}", "{N},{BG},{v}", "{NP}。{BG}。{IT}{V}", "{NP},{BG},{IT}{V}", "{BG}的{N}{V}", "{N},{BG},正在{V}", "{OPEN}{NP},{BG},{IT}{V}", "{v},{BG},{N}",
         "{BG},{N},{v}", "{BG}中有{NP},{IT}{V}", "{NP},{BG},并且{V}", "{N} {BG} {v}", "{V},{BG},{NP}",
     ),
+    "ONWARD": ("{IT}{V}", "它{V}", "{LET}{IT}{V}", "{LET}它{V}", "{IT}在{V}", "{shape}{V}", "{V}", "现在{IT}{V}"),
     "UNMOVED": ("{NP},{BG}", "{NP},{BG}", "{BG},{NP}", "{OPEN}{NP},{BG}", "{BG}{NP}", "{N},{ground}背景"),
     "BARE": ("{TELL}", "{TELL}", "{OPEN}{TELL}", "{TELL}。", "{TELL},{CLOSE}", "请{TELL}"),
 }  # fmt: skip

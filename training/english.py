@@ -359,6 +359,7 @@ _RULES: dict[str, tuple[str, ...]] = {
         "{BG} there is {NP} . {DEF} {V3}", "{NP} , {BG} . {DEF} is {VG}", "{N} . {BG} . {motion} .", "{OPEN} {NP} {BG} , {DEF} {V3}", "{NP} {BG} that {V3}",
         "{motion} , {BG} , {N}", "{BG} . {N} . {motion}", "{VG} {BG} , {NP}", "{V3} {BG} : {NP}", "{NP} {BG} , {motion}", "{NP} {BG} , always {VG}",
     ),
+    "ONWARD": ("{DEF} {V3}", "it {V3}", "the {shape} {V3}", "{ASK} {DEF} {VB}", "{ASK} it {VB}", "{DEF} is {VG}", "now {DEF} {V3}", "{V3}", "{DEF} should {VB}"),
     "UNMOVED": ("{NP} {BG}", "{NP} {BG}", "{OPEN} {NP} {BG}", "{NP} , {BG}", "{BG} , {NP}", "{N} {BG}", "{N} , {ground} {GROUND}"),
     "BARE": ("{TELL}", "{TELL}", "{OPEN} {TELL}", "{TELL} .", "{TELL} , {CLOSE}", "{TELL} please"),
 }  # fmt: skip

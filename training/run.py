@@ -356,10 +356,10 @@ class Run:
         made = sampler.decode(sampler.latents(said, FRAMES, side, steps, guidance, shift, seed=1))
         found = verdicts(self.workers, asked, made)
         ones = [v for c, v in zip(asked, found, strict=True) if len(c.things) == 1]
-        twos = [v for c, v in zip(asked, found, strict=True) if len(c.things) == 2]
+        twos = [v for c, v in zip(asked, found, strict=True) if len(c.things) > 1]
         self.log(
             f"{kind} words only, guidance {guidance} steps {steps} shift {shift}: {table(found)}; "
-            f"one thing {table(ones)}; two {table(twos)}"
+            f"one thing {table(ones)}; more {table(twos)}"
         )
         save_sheet(self.out / f"{kind}.png", list(made[:16]))
         if kind == "ti2v":
