@@ -45,7 +45,7 @@ class Recipe:
     text_dim: int = 192
     text_layers: int = 4
     text_batch: int = 2_048
-    text_lr: float = 1.5e-3
+    text_lr: float = 1e-3
     text_share: float = 0.3  # of the experts' learning rate, once the experts learn too
     batch: int = 192
     lr: float = 1.5e-3
