@@ -111,7 +111,7 @@ def test_register_sends_what_was_given_and_nothing_else(cli: Cli, gateway: Scrip
     [
         (["--gpu-memory", "much"], "is a size like 40GiB"),
         (["--command", "it's"], "No closing quotation"),
-        (["--engine", "ray"], "engine is one of vllm, llamacpp, wan, command; not ray"),
+        (["--engine", "ray"], "engine is one of wan, vllm, llamacpp, command; not ray"),
         (["--idle-s", "nan"], "numbers must be finite"),
     ],
 )

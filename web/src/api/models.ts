@@ -1,10 +1,10 @@
 // The models that can be called, asked for again while somebody looks at them.
 import { computed, signal } from "@preact/signals";
 import { call } from "./http";
-import type { ModelShown, ServedShown } from "./schema";
+import type { ChatModelShown, VideoModelShown } from "./schema";
 
-export type VideoModel = ModelShown;
-export type ChatModel = ServedShown;
+export type VideoModel = VideoModelShown;
+export type ChatModel = ChatModelShown;
 export type Model = VideoModel | ChatModel;
 
 const POLL_MS = 4_000;
