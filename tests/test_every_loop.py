@@ -191,7 +191,7 @@ async def test_a_worker_does_all_of_its_work(
             await wait_until(lambda: set(made[0].states()) <= running(), "all loops to run")
 
         await wait_until(lambda: bool(gateway.heartbeats), "the worker to join")
-        assert set(made[0].states()) == {"joiner", "tunnels", "gangs", "logs", "direct access"}
+        assert set(made[0].states()) == {"joiner", "tunnels", "gangs", "logs"}
         await break_each(made[0], error, works)
         leave[0]()
         await asyncio.wait_for(working, 20)

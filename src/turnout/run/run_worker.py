@@ -111,9 +111,8 @@ async def _open_and_run(config: Config, joining: Joining, listening: socket.sock
         )
         async with ReplicaSet(context, changed) as replicas:
             direct = DirectAccess(replicas)
-            if (
-                not joining.public_url
-            ):  # or something was put before this worker, which gateways must not bypass
+            # Behind a public URL something was put before this worker, which gateways must not bypass.
+            if not joining.public_url and not joining.tunnel:
                 beside["direct access"] = partial(direct.listen, joiner.settings.url)
             await _run(joiner, replicas, gangs, beside, listening)
 

@@ -81,7 +81,10 @@ class DirectAccess:
             server = await asyncio.start_unix_server(
                 connected, sock=listen_for_gateways(url), limit=MAX_DIRECT_MESSAGE_BYTES
             )
-            await server.serve_forever()
+            try:
+                await server.serve_forever()
+            finally:
+                server.close()  # or the next try to listen would find the name taken
 
     async def serve(self, reader: StreamReader, writer: StreamWriter) -> None:
         """Until the gateway hangs up, or says what makes no sense."""
