@@ -32,7 +32,7 @@ class Recipe:
     clips: int = 147_456  # drawn; a tenth of them scenes
     shots: int = 16_384  # of pictures that a camera moves over
     pictures: int = 2_048
-    wordings: int = 8
+    wordings: int = 16
     vae_dim: int = 32
     vae_lr: float = 1.5e-3
     vae_phases: tuple[Phase, ...] = (Phase(64, 17, 128, 0.4), Phase(128, 17, 32, 0.6))

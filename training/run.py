@@ -75,7 +75,7 @@ class Run:
         self.finished = done.read_text().split() if args.again and done.exists() else []
         self.began = time.monotonic()
         self.pool: ClipPool = make_pool(
-            self.workers, self.recipe.clips, self.recipe.shots, self.recipe.wordings, self.recipe.seed
+            self.workers, self.recipe.clips, self.recipe.shots, self.recipe.wordings, self.recipe.seed + args.salt
         )
         self.log(
             f"made {self.recipe.clips} clips and {self.recipe.shots} shots, and {self.pool.ids.shape[1]} captions of each"
@@ -478,7 +478,10 @@ def main() -> None:
     )
     parser.add_argument("--cache", type=Path, help="a file to keep the latents in")
     parser.add_argument(
-        "--salt", type=int, default=0, help="added to the seed, so that a later stretch differs"
+        "--salt",
+        type=int,
+        default=0,
+        help="added to the seed, so that a later stretch sees other clips and wordings",
     )
     parser.add_argument(
         "--mini", action="store_true", help="networks and data of toy size, to try the program"
