@@ -75,7 +75,11 @@ class Run:
         self.finished = done.read_text().split() if args.again and done.exists() else []
         self.began = time.monotonic()
         self.pool: ClipPool = make_pool(
-            self.workers, self.recipe.clips, self.recipe.shots, self.recipe.wordings, self.recipe.seed + args.salt
+            self.workers,
+            self.recipe.clips,
+            self.recipe.shots,
+            self.recipe.wordings,
+            self.recipe.seed + args.salt,
         )
         self.log(
             f"made {self.recipe.clips} clips and {self.recipe.shots} shots, and {self.pool.ids.shape[1]} captions of each"
