@@ -244,7 +244,6 @@ async def test_requests_wait_for_a_replica_that_is_full_though_no_other_can_be_s
     held = switchboard.take("m", None)
     assert held
     assert switchboard.take("m", None) is None
-    assert switchboard.refusal("m") is None
     (waiting,) = await waiters(switchboard, 1)
     switchboard.update({"m": ModelRoutes((route("a"),), 1, "it failed 4 times")})
     assert not waiting.done()
@@ -252,7 +251,6 @@ async def test_requests_wait_for_a_replica_that_is_full_though_no_other_can_be_s
     (await waiting).release()
     gone = Route(A, WorkerId("w"), "http://w", None, suspect=True)
     switchboard.update({"m": ModelRoutes((gone,), 1, "it failed 4 times")})
-    assert switchboard.refusal("m") == "it failed 4 times"
     with pytest.raises(Unavailable, match="it failed 4 times"):
         switchboard.take("m", None)
 
@@ -316,20 +314,3 @@ async def play(ops: list[Any]) -> None:
         seat.release()
     demand = switchboard.demand().get("m", Demand())
     assert (demand.waiting, demand.running) == (0, 0)
-
-
-async def test_an_admins_wish_to_wake_a_model_is_told_until_it_is_awake() -> None:
-    switchboard = board()
-    switchboard.wake("m")
-    assert switchboard.demand()["m"].waiting == 1
-    switchboard.update({"m": ModelRoutes((route("a"),), 2)})
-    assert switchboard.demand()["m"].waiting == 0
-
-
-async def test_an_admins_wish_to_stop_a_model_ends_with_the_next_request() -> None:
-    switchboard = board("a")
-    switchboard.stop("m")
-    assert switchboard.demand()["m"].stop
-    seat = switchboard.take("m", None)
-    assert seat and not switchboard.demand()["m"].stop
-    seat.release()

@@ -5,10 +5,12 @@ from dataclasses import fields, is_dataclass, replace
 
 from tests.fleet.core_world import RULES, Box, Engine, World, model
 
+from turnout.fleet.change_rules import demand_event
 from turnout.fleet.events_and_commands import ModelRemoved, ModelSet, SetWant, Tick
 from turnout.fleet.fleet_rules import Failures, GivenUp, ModelPressure, rebased
 from turnout.fleet.machine_rules import WorkerId
 from turnout.fleet.replica_rules import Closing, Phase, Replica, Want
+from turnout.fleet.route_rules import AdminWish, Demand
 
 W1, W2 = WorkerId("w1"), WorkerId("w2")
 
@@ -230,3 +232,23 @@ def test_a_new_clock_moves_each_time_by_the_same() -> None:
     before, after = dict(times(fleet)), dict(times(rebased(fleet, 500.0)))
     assert len(before) > 15 and after == {path: at + 500.0 for path, at in before.items()}
     assert rebased(rebased(fleet, 500.0), -500.0) == fleet
+
+
+def test_an_admins_wish_to_wake_asks_for_one_replica_and_never_for_a_second() -> None:
+    world = World(Box(W1), models=[model("a", gb=10)])
+    wish = AdminWish("a", stop=False, ago_s=2.0)
+
+    def wanted(queues: Mapping[str, Demand]) -> Demand:
+        return demand_event(world.fleet, [], queues, [wish], world.now).demand["a"]
+
+    assert wanted({}) == Demand(1, 0, world.now - 2.0)
+    assert wanted({"a": Demand(1, 0, world.now)}) == Demand(1, 0, world.now), (
+        "who waits already counts for both"
+    )
+    assert wanted({"a": Demand(0, 1, world.now)}).waiting == 0
+    world.ask("a", waiting=1)
+    world.tick()
+    assert wanted({}) == Demand(0, 0, world.now - 2.0), "it is on its way, and was asked for"
+    stop = AdminWish("a", stop=True, ago_s=0.0)
+    asked = demand_event(world.fleet, [], {"a": Demand(0, 1, 5.0)}, [stop], world.now).demand["a"]
+    assert asked == Demand(0, 1, 5.0, stop=True)

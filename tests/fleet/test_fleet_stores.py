@@ -195,6 +195,21 @@ async def test_demand_is_per_gateway_and_numbered(stores: Stores) -> None:
     assert await stores.demand.all() == {"g1": (2, {"chat": DemandReport(0, 1, 0.1)}), "g2": (1, {})}
 
 
+async def test_an_admins_wish_to_stop_ends_with_the_next_request_that_waits(stores: Stores) -> None:
+    news = await stores.manager_state.wait_changes("", 1)
+    await stores.demand.wish("chat", stop=True)
+    await stores.demand.wish("video", stop=False)
+    assert (await stores.manager_state.wait_changes(news.cursor, 1)).gateways, "the manager is woken"
+    await stores.demand.report("g1", {"chat": DemandReport(running=1), "video": DemandReport(1)})
+    assert {(w.model, w.stop) for w in await stores.demand.wishes()} == {("chat", True), ("video", False)}
+    await stores.demand.report("g1", {"chat": DemandReport(waiting=1)})
+    (left,) = await stores.demand.wishes()
+    assert (left.model, left.stop) == ("video", False) and 0 <= left.ago_s < 5
+    assert await stores.demand.gateways() == ["g1"], "a wish is no gateway"
+    await stores.link.client.zadd(stores.link.keys.wishes(), {"wake:video": 1.0})
+    assert await stores.demand.wishes() == [], "it lapses"
+
+
 async def test_waiting_survives_a_lost_connection(stores: Stores) -> None:
     await stores.manager_state.publish("fleet", "m1", Publication(orders={W: SHEET}))
     waiting = asyncio.create_task(stores.orders.wait(W, SHEET.version, 20))

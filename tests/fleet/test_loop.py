@@ -225,6 +225,16 @@ async def test_video_tasks_wake_their_model(scene: Scene) -> None:
         await wait_until(lambda: Phase.READY in worker.replicas.values(), "the gang")
 
 
+async def test_a_video_model_is_woken_by_an_admin_and_stopped_without_a_gateway(scene: Scene) -> None:
+    await scene.stores.models.put(replace(VIDEO, needs=Needs(memory_bytes=GB), video=None))
+    worker = scene.join("w1")
+    async with scene.managed():
+        await scene.stores.demand.wish("wan-tiny-t2v", stop=False)
+        await wait_until(lambda: list(worker.replicas.values()) == [Phase.READY], "the gang")
+        await scene.stores.demand.wish("wan-tiny-t2v", stop=True)
+        await wait_until(lambda: not worker.replicas, "its end")
+
+
 @pytest.mark.parametrize(
     ("runner", "gangs_by"),
     [(None, Runner.RAY), (Runner.RAY, Runner.WORKER), (Runner.EXTERNAL, Runner.WORKER), (Runner.JOB, Runner.WORKER)],

@@ -203,11 +203,14 @@ async def test_a_video_that_no_machine_can_make_is_refused_with_the_reason(gatew
 async def test_admins_wake_and_stop_models(gateway: Gateway) -> None:
     gateway.http.headers.update(await bearer(gateway, Role.ADMIN))
     await gateway.http.post("/v1/models/register", json=MODEL)
-    demand = gateway.inside.chat.switchboard.demand
+
+    async def wishes() -> list[tuple[str, bool]]:
+        return [(wish.model, wish.stop) for wish in await gateway.stores.demand.wishes()]
+
     assert (await gateway.http.post("/v1/models/qwen/wake")).json()["id"] == "qwen"
-    assert demand()["qwen"].waiting == 1
+    assert await wishes() == [("qwen", False)]
     assert (await gateway.http.post("/v1/models/qwen/stop")).status_code == 200
-    assert demand()["qwen"].stop and not demand()["qwen"].waiting
+    assert await wishes() == [("qwen", True)]
     await gateway.http.post("/v1/models/register", json={**MODEL, "min_replicas": 1})
     kept = await gateway.http.post("/v1/models/qwen/stop")
     assert (kept.status_code, kept.json()["error"]["code"]) == (409, "kept_awake")

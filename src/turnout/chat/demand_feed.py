@@ -29,9 +29,7 @@ class DemandFeed:
         while True:
             self._switchboard.changed.clear()
             reports = {
-                model: DemandReport(
-                    demand.waiting, demand.running, max(0.0, self._now() - demand.asked_at), demand.stop
-                )
+                model: DemandReport(demand.waiting, demand.running, max(0.0, self._now() - demand.asked_at))
                 for model, demand in self._switchboard.demand().items()
             }
             try:

@@ -6,6 +6,7 @@ from collections.abc import Collection
 from dataclasses import replace
 
 from turnout.chat.proxy_routes import WorkerProxy
+from turnout.chat.seat_rules import refusal_of
 from turnout.chat.switchboard import Switchboard
 from turnout.errors import Unavailable
 from turnout.fleet.machine_rules import WorkerId
@@ -53,6 +54,11 @@ class RoutesFeed:
     def worker_urls(self) -> Collection[str]:
         """Of the workers that requests are sent to."""
         return {worker.url for worker in self._enrolled.values()}
+
+    def refusal(self, model: str) -> str | None:
+        """Why the model cannot be served now; None while there is hope."""
+        there = self._known.get(model)
+        return None if there is None else refusal_of(there)
 
     def proxy_of(self, worker: WorkerId) -> WorkerProxy:
         """How the worker is reached now; nowhere, if it is not registered any more."""

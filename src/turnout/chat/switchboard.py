@@ -20,7 +20,6 @@ from turnout.fleet.route_rules import Demand, ModelRoutes, Route
 from turnout.tasks.task_rules import TenantId
 
 _AVOID_S = 10.0  # a replica that failed a request gets no other for this long, unless nothing else is free
-_WISH_S = 30.0  # how long an admin's wish to wake or stop a model is told to the manager
 _NONE = frozenset[ReplicaId]()
 
 
@@ -44,12 +43,12 @@ class Seat:
 class _ModelRequests:
     """What this gateway has of one model."""
 
-    __slots__ = ("asked_at", "queue", "running", "stop_until", "wake_until")
+    __slots__ = ("asked_at", "queue", "running")
 
     def __init__(self) -> None:
         self.queue = SeatQueue()
         self.running = 0
-        self.asked_at = self.wake_until = self.stop_until = 0.0
+        self.asked_at = 0.0
 
 
 class Switchboard:
@@ -96,7 +95,6 @@ class Switchboard:
         if there is not None and not there.video:
             requests = self._requests(model)
             requests.asked_at = self._now()
-            requests.stop_until = 0.0
             route = choose(there.routes, self._loads, there.concurrency, affinity, self._avoided(), tried)
             if route is not None:
                 return self._enter(model, requests, route)
@@ -156,41 +154,12 @@ class Switchboard:
         if len(requests.queue):
             self._seat_waiting(seat.model, requests)
 
-    def refusal(self, model: str) -> str | None:
-        """Why the model cannot be served now; None while there is hope."""
-        there = (self._routes or {}).get(model)
-        return None if there is None else refusal_of(there)
-
     def demand(self) -> dict[str, Demand]:
-        """What this gateway sees of each model that was asked for. An admin's wish to wake a model counts as a request that
-        waits for it."""
-        now = self._now()
+        """What this gateway sees of each model that was asked for."""
         return {
-            model: Demand(
-                len(requests.queue) or int(now < requests.wake_until and not self._is_routed(model)),
-                requests.running,
-                requests.asked_at,
-                now < requests.stop_until,
-            )
+            model: Demand(len(requests.queue), requests.running, requests.asked_at)
             for model, requests in self._models.items()
         }
-
-    def wake(self, model: str) -> None:
-        """Has the model started though nobody asks for it; it leaves after its idle time."""
-        requests = self._requests(model)
-        requests.asked_at = self._now()
-        requests.wake_until, requests.stop_until = requests.asked_at + _WISH_S, 0.0
-        self.changed.set()
-
-    def stop(self, model: str) -> None:
-        """Has the model's replicas leave; the next request wakes it again."""
-        requests = self._requests(model)
-        requests.wake_until, requests.stop_until = 0.0, self._now() + _WISH_S
-        self.changed.set()
-
-    def _is_routed(self, model: str) -> bool:
-        there = self._routes.get(model) if self._routes is not None else None
-        return there is not None and bool(there.routes)
 
     def _requests(self, model: str) -> _ModelRequests:
         requests = self._models.get(model)

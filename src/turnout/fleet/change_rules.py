@@ -17,7 +17,7 @@ from turnout.fleet.machine_rules import WorkerId
 from turnout.fleet.model_rules import Model
 from turnout.fleet.publication import Publication, SavedFleet
 from turnout.fleet.replica_rules import Replica, ReplicaId
-from turnout.fleet.route_rules import Demand, DemandReport, ModelRoutes
+from turnout.fleet.route_rules import AdminWish, Demand, DemandReport, ModelRoutes
 from turnout.fleet.status_rules import ModelStatus
 from turnout.fleet.view_rules import orders_of, routes_of, statuses
 from turnout.fleet.worker_rules import Enrolment, OrderSheet, StoredHeartbeat, Worker
@@ -61,8 +61,14 @@ def worker_events(
     return events
 
 
-def demand_event(fleet: Fleet, asked: Iterable[GatewayDemand], queues: Mapping[str, Demand]) -> DemandSeen:
-    """What all gateways and queues see together; a model that none of them names is not asked for any more."""
+def demand_event(
+    fleet: Fleet,
+    asked: Iterable[GatewayDemand],
+    queues: Mapping[str, Demand],
+    wishes: Iterable[AdminWish],
+    now: float,
+) -> DemandSeen:
+    """What gateways, queues and admins want together; a model that none of them names is not asked for any more."""
     demand = dict(queues)
     for came_at, reports in asked:
         for name, report in reports.items():
@@ -71,10 +77,20 @@ def demand_event(fleet: Fleet, asked: Iterable[GatewayDemand], queues: Mapping[s
                 so_far.waiting + report.waiting,
                 so_far.running + report.running,
                 max(so_far.asked_at, came_at if report.waiting or report.running else came_at - report.ago_s),
-                so_far.stop or report.stop,
             )
+    for wish in wishes:
+        demand[wish.model] = _wished(fleet, demand.get(wish.model, NOBODY), wish, now)
     silent = {n: Demand(asked_at=d.asked_at) for n, d in fleet.demand.items() if n not in demand}
     return DemandSeen(silent | demand)
+
+
+def _wished(fleet: Fleet, asked: Demand, wish: AdminWish, now: float) -> Demand:
+    """A wish to wake counts as a request that waits, until a replica is there or somebody asks."""
+    if wish.stop:
+        return replace(asked, stop=True)
+    there = any(r.model == wish.model and r.open for r in fleet.replicas.values())
+    waiting = asked.waiting or int(not (asked.running or there))
+    return replace(asked, waiting=waiting, asked_at=max(asked.asked_at, now - wish.ago_s))
 
 
 def publication(

@@ -41,7 +41,7 @@ from turnout.fleet.model_rules import EngineKind, Model, Runner
 from turnout.fleet.model_store import ModelStore
 from turnout.fleet.publication import FleetChanges, Publication, SavedFleet
 from turnout.fleet.replica_rules import ReplicaId
-from turnout.fleet.route_rules import Demand
+from turnout.fleet.route_rules import AdminWish, Demand
 from turnout.fleet.route_table import DemandReports
 from turnout.fleet.status_rules import ModelStatus
 from turnout.fleet.view_rules import statuses_of_others
@@ -76,6 +76,7 @@ class _LoopState:
     inherited: SavedFleet | None
     gpu_accounts: GpuAccounts
     asked: dict[str, tuple[int, GatewayDemand]] = field(default_factory=dict[str, tuple[int, GatewayDemand]])
+    wishes: list[AdminWish] = field(default_factory=list[AdminWish])
     others: dict[str, Model] = field(default_factory=dict[str, Model])
     others_told: dict[str, Model] = field(default_factory=dict[str, Model])
     others_statuses: dict[str, ModelStatus] = field(default_factory=dict[str, ModelStatus])
@@ -220,6 +221,7 @@ class FleetManager:
                 else (n, (now, reports))
                 for gateway, (n, reports) in (await self.demand.all()).items()
             }
+            state.wishes = await self.demand.wishes()
         if everything:
             state.looked_at = now
             told = (await self.gangs.all()).values() if state.others else ()
@@ -231,7 +233,8 @@ class FleetManager:
                 held |= await self.queue.holdings(model)
             state.gpu_accounts.see_gangs(told, state.others, held)
         queues = await self._queues(fleet, now)
-        return [*events, demand_event(fleet, (asked for _, asked in state.asked.values()), queues), Tick()]
+        asked = (one for _, one in state.asked.values())
+        return [*events, demand_event(fleet, asked, queues, state.wishes, now), Tick()]
 
     async def _models(self) -> tuple[dict[str, Model], dict[str, Model]]:
         """Ours, and those that others look after."""

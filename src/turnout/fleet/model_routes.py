@@ -58,11 +58,11 @@ async def register(request: Request, admin: AdminDep, gateway: GatewayDep, audit
 async def wake(name: str, admin: AdminDep, gateway: GatewayDep, audit: AuditDep) -> AnyModelShown:
     """It leaves again when nobody has asked for it for its idle time."""
     model = await _known(gateway, name)
-    refusal = gateway.chat.switchboard.refusal(name)
+    refusal = gateway.chat.routes.refusal(name)
     if refusal is not None:
         raise Unavailable(refusal, "name", "model_unavailable")
     await audit.record(admin, AuditAction.MODEL_WOKEN, name)
-    gateway.chat.switchboard.wake(name)
+    await gateway.stores.demand.wish(name, stop=False)
     return await _shown(gateway, model)
 
 
@@ -73,7 +73,7 @@ async def stop(name: str, admin: AdminDep, gateway: GatewayDep, audit: AuditDep)
     if model.scaling.min_replicas:
         raise Conflict(f"{name} has min_replicas {model.scaling.min_replicas}.", "name", "kept_awake")
     await audit.record(admin, AuditAction.MODEL_STOPPED, name)
-    gateway.chat.switchboard.stop(name)
+    await gateway.stores.demand.wish(name, stop=True)
     return await _shown(gateway, model)
 
 

@@ -37,8 +37,8 @@ class ModelRoutes:
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """What gateways see of one model: requests that wait for it, requests under way, when it was last asked, and whether
-    an admin wants it stopped."""
+    """What is asked of one model: requests that wait for it, requests under way, when it was last asked, and whether an admin
+    wants it stopped."""
 
     waiting: int = 0
     running: int = 0
@@ -54,4 +54,12 @@ class DemandReport:
     waiting: int = 0
     running: int = 0
     ago_s: float = 0.0
-    stop: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class AdminWish:
+    """An admin wants the model woken or stopped; `ago_s` is how long ago that was said."""
+
+    model: str
+    stop: bool
+    ago_s: float

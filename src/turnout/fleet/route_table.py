@@ -1,15 +1,17 @@
-"""What gateways and the manager tell each other in Redis: routes to gateways, demand from them."""
+"""What gateways and the manager tell each other in Redis: routes to gateways; demand and admins' wishes from them."""
 
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 from turnout.fleet.fleet_records import DEMAND, ROUTES
 from turnout.fleet.manager_news import tell_manager
-from turnout.fleet.route_rules import DemandReport, ModelRoutes
+from turnout.fleet.route_rules import AdminWish, DemandReport, ModelRoutes
 from turnout.store.connection import RedisConnection, translated
 from turnout.store.records import number, read_all, text
 
 _DEMAND_S = 6
+_WISH_S = 30
+_WAKE, _STOP = "wake:", "stop:"
 _TAIL_BLOCK_MS = 2_000
 _BATCH = 5_000
 
@@ -46,22 +48,44 @@ class RouteTable:
 
 
 class DemandReports:
-    """What each gateway's clients want. A report lapses after a few seconds."""
+    """What each gateway's clients want, and what admins do. A report lapses after a few seconds, a wish after half a minute."""
 
     def __init__(self, link: RedisConnection) -> None:
         self._link = link
         self._client = link.client
 
     async def report(self, gateway: str, demand: Mapping[str, DemandReport]) -> None:
-        """All that the gateway sees now; must be repeated every few seconds."""
+        """All that the gateway sees now; must be repeated every few seconds. A request that waits ends a wish to stop."""
         key = self._link.keys.demand(gateway)
+        waited_for = [_STOP + model for model, report in demand.items() if report.waiting]
         async with translated(), self._client.pipeline(transaction=True) as pipe:
             pipe.hset(key, "doc", DEMAND.dump(dict(demand)))
             pipe.hincrby(key, "n", 1)
             pipe.expire(key, _DEMAND_S)
             pipe.sadd(self._link.keys.gateways(), gateway)
+            if waited_for:
+                pipe.zrem(self._link.keys.wishes(), *waited_for)
             tell_manager(self._link, pipe, "g", gateway)
             await pipe.execute()
+
+    async def wish(self, model: str, *, stop: bool) -> None:
+        """An admin wants the model woken or stopped; the last word counts."""
+        key, now = self._link.keys.wishes(), await self._link.now()
+        async with translated(), self._client.pipeline(transaction=True) as pipe:
+            pipe.zrem(key, _WAKE + model, _STOP + model)
+            pipe.zadd(key, {(_STOP if stop else _WAKE) + model: now})
+            pipe.expire(key, _WISH_S)
+            tell_manager(self._link, pipe, "g", "")
+            await pipe.execute()
+
+    async def wishes(self) -> list[AdminWish]:
+        now = await self._link.now()
+        async with translated():
+            found = await self._client.zrangebyscore(
+                self._link.keys.wishes(), now - _WISH_S, "+inf", withscores=True
+            )
+        named = ((text(name), max(0.0, now - at)) for name, at in found)
+        return [AdminWish(name[len(_STOP) :], name.startswith(_STOP), ago_s) for name, ago_s in named]
 
     async def gateways(self) -> list[str]:
         """Those whose report has not lapsed."""

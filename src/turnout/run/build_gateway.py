@@ -103,7 +103,7 @@ class _Builder:
             self._keys, stores.workers, stores.shares, chat.routes, chat.relay, worker_of
         )
         self._background.add("revocations", revocations.run)
-        videos = self._videos(chat.switchboard)
+        videos = self._videos(chat.routes)
         return Gateway(
             name=self._name,
             settings=config.gateway,
@@ -143,7 +143,7 @@ class _Builder:
         relay = Relay(admission, settings, self._outside.tls)
         return ChatParts(switchboard, routes, shares, usage, metrics, relay)
 
-    def _videos(self, switchboard: Switchboard) -> VideoParts:
+    def _videos(self, routes: RoutesFeed) -> VideoParts:
         stores, outside, settings = self._stores, self._outside, self._config.tasks
         estimates = TimeEstimates()
         reasons = WaitReasons(stores.fleet_status, self._gang_reports, self._catalog, time.monotonic)
@@ -165,7 +165,7 @@ class _Builder:
             images=ImagePool(settings.max_image_pixels),
             fetcher=outside.fetcher,
             catalog=self._catalog,
-            refusal=switchboard.refusal,
+            refusal=routes.refusal,
             budgets=self._budgets,
             now=time.time,
             new_id=outside.new_id,

@@ -294,6 +294,10 @@ class KeyNames:
         """Hash: n, doc. The gateway writes, manager reads. 6 s."""
         return f"{self.prefix}:fleet:demand:{gateway}"
 
+    def wishes(self) -> str:
+        """Sorted set of wake:model and stop:model, by when an admin said it. Gateways write, manager reads. 30 s."""
+        return f"{self.prefix}:fleet:wishes"
+
     def news(self) -> str:
         """Stream of what changed, about 10,000: w (worker), g (gateway), m (model), q (queue). Wakes the manager. For ever."""
         return f"{self.prefix}:fleet:news"
