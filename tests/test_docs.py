@@ -19,7 +19,7 @@ from turnout.run.config import load
 DOCS = ROOT / "docs"
 PAGES = sorted(p for p in (ROOT / "README.md", ROOT / "README.zh-CN.md", *DOCS.rglob("*.md")) if p.exists())
 # For those who change Turnout, or lists of names that are English anyway.
-ENGLISH_ONLY = {"glossary.md", "benchmarks.md", "clients.md", "metrics.md"}
+ENGLISH_ONLY = {"glossary.md", "benchmarks.md", "clients.md"}
 WORDS = {"text", "yaml", "json", "toml", "mermaid", *RUN}
 
 

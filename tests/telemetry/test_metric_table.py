@@ -1,12 +1,11 @@
-"""Every metric is named by Prometheus's conventions, stands in docs/metrics.md, and has bounded labels."""
+"""Every metric is declared in the table, named by Prometheus's conventions, told in docs/metrics.md, and has bounded labels."""
 
 import re
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from docs.metric_pages import CHINESE, ENGLISH, written
 from prometheus_client.parser import text_string_to_metric_families
 from tests.conftest import Stores, wait_until
 from tests.gateways import Gateway, running
@@ -19,12 +18,12 @@ from turnout.fleet.route_rules import Demand
 from turnout.fleet.status_rules import ModelState, ModelStatus, StatusCause
 from turnout.fleet.worker_rules import Enrolment, StoredHeartbeat
 from turnout.tasks.task_rules import Interrupted, Stage
-from turnout.telemetry.exposition import MAX_ROWS, gauge
+from turnout.telemetry.exposition import MAX_ROWS, Metric, NumberMetric
 from turnout.telemetry.fleet_metrics import FleetView, fleet_texts
+from turnout.telemetry.metric_table import METRICS
 from turnout.tenants.gpu_time_rules import GpuReport
 
-DOCS = Path(__file__).parents[2] / "docs" / "metrics.md"
-UNITS = ("seconds", "bytes", "ratio", "watts", "celsius", "info")
+UNITS = ("seconds", "bytes", "ratio")
 BOUNDED = {
     "cause",
     "code",
@@ -108,41 +107,34 @@ async def scrape(stores: Stores, tmp_path: Path) -> str:
     return text.replace(empty, full)
 
 
-@dataclass(frozen=True)
-class Row:
-    name: str
-    kind: str
-    labels: frozenset[str]
-    about: str
-
-    def __str__(self) -> str:
-        labels = ", ".join(sorted(self.labels))
-        return f"| `{self.name}` | {self.kind} | {labels} | {self.about} |"
-
-
-def rows(text: str) -> Iterator[Row]:
-    for family in text_string_to_metric_families(text):
-        if not family.name.startswith("turnout_"):
-            continue
-        name = f"{family.name}_total" if family.type == "counter" else family.name
-        labels = frozenset(label for sample in family.samples for label in sample.labels) - {"le"}
-        assert family.samples, f"{name} has no line: give it one in this test"
-        yield Row(name, family.type, labels, family.documentation)
+def test_a_scrape_tells_every_declared_metric_with_its_labels(scrape: str) -> None:
+    told: dict[str, tuple[str, str, set[str]]] = {}
+    for family in text_string_to_metric_families(scrape):
+        if family.name.startswith("turnout_"):
+            assert family.samples, f"{family.name} has no line: give it one in this test"
+            name = f"{family.name}_total" if family.type == "counter" else family.name
+            labels = {label for sample in family.samples for label in sample.labels} - {"le"}
+            told[name] = (family.type, family.documentation, labels)
+    assert told == {metric.name: (metric.kind, metric.help, set(metric.labels)) for metric in METRICS}
 
 
-def test_the_table_in_the_docs_has_them_all(scrape: str) -> None:
-    table = "\n".join(str(row) for row in sorted(rows(scrape), key=lambda row: row.name))
-    assert table in DOCS.read_text(), f"docs/metrics.md should have:\n{table}"
-    told = re.findall(r"^\| `(turnout_\w+)`", DOCS.read_text(), re.MULTILINE)
-    assert sorted(told) == sorted(row.name for row in rows(scrape))
+@pytest.mark.parametrize("page", [ENGLISH, CHINESE], ids=["english", "chinese"])
+def test_the_pages_have_the_table_of_the_code(page: Path) -> None:
+    assert page.read_text() == written(page), f"./dev metrics writes {page.name} anew"
 
 
-def test_names_and_labels_follow_the_conventions(scrape: str) -> None:
-    for row in rows(scrape):
-        assert (row.kind == "counter") == row.name.endswith("_total"), row
-        assert row.kind != "histogram" or row.name.endswith(UNITS), row
-        assert not re.search(r"_(ms|millis|kb|mb|gb|percent|minutes)(_|$)", row.name), row
-        assert row.labels <= BOUNDED, f"{row}: which values may a label of it have, and who bounds them?"
+def test_each_metric_is_told_in_chinese() -> None:
+    rows = [line for line in CHINESE.read_text().splitlines() if line.startswith("| `turnout_")]
+    assert [row for row in rows if not re.search("[\u4e00-\u9fff]", row)] == []
+
+
+@pytest.mark.parametrize("metric", METRICS, ids=lambda metric: metric.name)
+def test_names_labels_and_help_follow_the_conventions(metric: Metric) -> None:
+    assert metric.name.startswith("turnout_")
+    assert metric.kind != "histogram" or metric.name.endswith(UNITS)
+    assert not re.search(r"_(ms|millis|kb|mb|gb|percent|minutes)(_|$)", metric.name)
+    assert set(metric.labels) <= BOUNDED, "which values may a label of it have, and who bounds them?"
+    assert re.fullmatch(r"[A-Z1][^\n]+ [^\n]+\.", metric.help), "a sentence that means something alone"
 
 
 def test_ids_of_tasks_and_names_of_tenants_are_in_no_line(scrape: str) -> None:
@@ -151,7 +143,8 @@ def test_ids_of_tasks_and_names_of_tenants_are_in_no_line(scrape: str) -> None:
 
 
 def test_the_lines_of_one_metric_are_bounded() -> None:
-    assert gauge("g", "x", ("n",), (((str(n),), n) for n in range(10 * MAX_ROWS))).count("\n") == MAX_ROWS + 2
+    many = NumberMetric("g", "x", ("n",)).by_label((str(n), n) for n in range(10 * MAX_ROWS))
+    assert many.count("\n") == MAX_ROWS + 2
     counts = {f"start:request:m{n}": 1 for n in range(3 * MAX_ROWS)}
     counts |= {f"ready_start:1:m{n}": 1 for n in range(3 * MAX_ROWS)}
     lines = "".join(fleet_texts(FleetView(FleetFigures(decision_counts=counts)))).splitlines()
@@ -165,6 +158,6 @@ def test_the_lines_of_one_metric_are_bounded() -> None:
 
 def test_what_workers_call_themselves_cannot_break_the_text() -> None:
     name = 'a"\\b\n} 1'
-    text = gauge("g", "x", ("n",), [((name,), 1.0)])
+    text = NumberMetric("g", "x", ("n",)).by_label([(name, 1.0)])
     (family,) = text_string_to_metric_families(text)
     assert family.samples[0].labels == {"n": name}

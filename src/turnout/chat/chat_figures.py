@@ -1,9 +1,7 @@
 """Counts and histograms of chat requests in plain numbers: each request adds to them, a scrape reads them. Pure."""
 
-from turnout.telemetry.histogram import Histogram
+from turnout.telemetry.metric_table import CHAT_FIRST_BYTE, CHAT_INTER_TOKEN, CHAT_SECONDS
 
-_SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
-_TOKEN_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.25, 0.5, 1, 2.5)
 _BYTES_A_TOKEN = 4  # of English, in most models' vocabularies
 
 
@@ -24,9 +22,9 @@ class ModelFigures:
 
     def __init__(self) -> None:
         self.ended: dict[str, int] = {}
-        self.first = Histogram(_SECONDS)
-        self.whole = Histogram(_SECONDS)
-        self.pace = Histogram(_TOKEN_SECONDS)
+        self.first = CHAT_FIRST_BYTE.new()
+        self.whole = CHAT_SECONDS.new()
+        self.pace = CHAT_INTER_TOKEN.new()
         self.prompt = self.completion = self.direct = 0
         self.counted_bytes = self.counted_prompt = 0
 

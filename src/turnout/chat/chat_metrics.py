@@ -8,9 +8,7 @@ from collections.abc import Callable, Mapping
 
 from turnout.chat.chat_figures import ModelFigures
 from turnout.fleet.route_rules import Demand
-from turnout.telemetry.exposition import counter, gauge, histogram
-
-_MODEL = ("model",)
+from turnout.telemetry import metric_table as table
 
 
 class ChatMetrics:
@@ -39,69 +37,23 @@ class ChatMetrics:
         return sum(sum(one.counts) for one in firsts), sum(one.total for one in firsts)
 
     def text(self) -> str:
-        ended = (
-            ((name, outcome), count)
-            for name, figures in self._models.items()
-            for outcome, count in figures.ended.items()
-        )
+        models, demand = self._models.items(), self._demand().items()
+        ended = (((name, outcome), n) for name, one in models for outcome, n in one.ended.items())
         tokens = (
             ((name, kind), count)
-            for name, figures in self._models.items()
-            for kind, count in (("prompt", figures.prompt), ("completion", figures.completion))
+            for name, one in models
+            for kind, count in (("prompt", one.prompt), ("completion", one.completion))
         )
-        models, demand = self._models.items(), self._demand().items()
         return "".join(
             (
-                counter(
-                    "turnout_chat_requests_total", "Chat requests that ended.", ("model", "outcome"), ended
-                ),
-                counter(
-                    "turnout_chat_direct_requests_total",
-                    "Requests that went to the engine directly, past its worker's proxy.",
-                    _MODEL,
-                    (((name,), figures.direct) for name, figures in models),
-                ),
-                counter(
-                    "turnout_chat_tokens_total",
-                    "Tokens by the engines' own count, or estimated where they did not come to it.",
-                    ("model", "kind"),
-                    tokens,
-                ),
-                histogram(
-                    "turnout_chat_first_byte_seconds",
-                    "From a request to the first byte of its answer, waking included; with streaming, to the first token.",
-                    _MODEL,
-                    (((name,), figures.first) for name, figures in models),
-                ),
-                histogram(
-                    "turnout_chat_seconds",
-                    "From a request to its end.",
-                    _MODEL,
-                    (((name,), figures.whole) for name, figures in models),
-                ),
-                histogram(
-                    "turnout_chat_inter_token_seconds",
-                    "Mean time between two tokens of a stream.",
-                    _MODEL,
-                    (((name,), figures.pace) for name, figures in models),
-                ),
-                counter(
-                    "turnout_chat_refused_total",
-                    "Requests that got no replica.",
-                    ("code",),
-                    (((code,), count) for code, count in self._refused.items()),
-                ),
-                gauge(
-                    "turnout_chat_waiting",
-                    "Requests that wait for a replica.",
-                    _MODEL,
-                    (((name,), seen.waiting) for name, seen in demand),
-                ),
-                gauge(
-                    "turnout_chat_running",
-                    "Requests in flight.",
-                    _MODEL,
-                    (((name,), seen.running) for name, seen in demand),
-                ),
+                table.CHAT_REQUESTS.text(ended),
+                table.CHAT_DIRECT.by_label((name, one.direct) for name, one in models),
+                table.CHAT_TOKENS.text(tokens),
+                table.CHAT_FIRST_BYTE.by_label((name, one.first) for name, one in models),
+                table.CHAT_SECONDS.by_label((name, one.whole) for name, one in models),
+                table.CHAT_INTER_TOKEN.by_label((name, one.pace) for name, one in models),
+                table.CHAT_REFUSED.by_label(self._refused.items()),
+                table.CHAT_WAITING.by_label((name, seen.waiting) for name, seen in demand),
+                table.CHAT_RUNNING.by_label((name, seen.running) for name, seen in demand),
             )
         )

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from turnout.fleet.events_and_commands import Blame, Close, Command, SetWant, StartReplica
 from turnout.fleet.fleet_rules import Fleet
 from turnout.fleet.replica_rules import Phase, Replica, Want
-from turnout.telemetry.histogram import START_SECONDS
+from turnout.telemetry.metric_table import REPLICA_START_SECONDS
 
 
 def count_decisions(before: Fleet, after: Fleet, commands: Iterable[Command]) -> Counter[str]:
@@ -40,7 +40,7 @@ def count_decisions(before: Fleet, after: Fleet, commands: Iterable[Command]) ->
 def _start_up(old: Replica, replica: Replica) -> Counter[str]:
     seconds = max(0.0, replica.phase_since - old.phase_since)
     kind = "wake" if old.phase is Phase.SLEEPING else "start"
-    bound = bisect_left(START_SECONDS, seconds)
+    bound = bisect_left(REPLICA_START_SECONDS.bounds, seconds)
     return Counter(
         {
             f"ready_{kind}:{bound}:{replica.model}": 1,

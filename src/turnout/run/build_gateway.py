@@ -31,8 +31,8 @@ from turnout.tasks.submission import Submissions
 from turnout.tasks.time_estimates import TimeEstimates
 from turnout.tasks.wait_reasons import WaitReasons
 from turnout.tasks.waiting_notes import WaitingNotes
-from turnout.telemetry.exposition import counter
 from turnout.telemetry.history import History
+from turnout.telemetry.metric_table import SPANS_DROPPED
 from turnout.telemetry.metrics import Metrics, RequestFigures, SharedFigures
 from turnout.telemetry.otlp import OtlpSpans
 from turnout.telemetry.readiness import ReadinessCheck
@@ -224,5 +224,4 @@ class _Builder:
 
 
 def _dropped_spans(spans: OtlpSpans | None) -> str:
-    dropped = 0 if spans is None else spans.dropped
-    return counter("turnout_trace_spans_dropped_total", "Spans that no receiver took.", (), [((), dropped)])
+    return SPANS_DROPPED.one(0 if spans is None else spans.dropped)

@@ -3,9 +3,6 @@
 import itertools
 from bisect import bisect_left
 
-START_SECONDS = (1.0, 2.0, 5.0, 10.0, 20.0, 40.0, 80.0, 160.0, 320.0, 640.0)
-"""The bounds for how long replicas take to become ready: the manager counts by them, gateways tell."""
-
 
 class Histogram:
     """How many values fell below each bound."""

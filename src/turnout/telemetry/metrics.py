@@ -8,14 +8,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from time import perf_counter
 
-from prometheus_client import (
-    CollectorRegistry,
-    Counter,
-    Histogram,
-    ProcessCollector,
-    disable_created_metrics,
-    generate_latest,
-)
+from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from turnout.errors import Unavailable
@@ -25,54 +18,48 @@ from turnout.fleet.gang_list import AwakeGang, GangList
 from turnout.store.dead_records import DeadRecords
 from turnout.tasks.backlog import Backlog, QueueFigures
 from turnout.tasks.task_rules import TERMINAL, Recorded, Task
-from turnout.telemetry.exposition import Labels, counter, gauge
+from turnout.telemetry import metric_table as table
+from turnout.telemetry.exposition import Labels
 from turnout.telemetry.fleet_metrics import FleetView, fleet_texts
+from turnout.telemetry.histogram import Histogram
 from turnout.telemetry.service_metrics import ServiceMetrics
 from turnout.telemetry.video_metrics import VideoMetrics
 
-_HTTP_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10)
-
 
 class RequestFigures:
-    """What is counted as it happens. `registry` holds it."""
+    """What this gateway counts as it happens, in plain numbers: prometheus_client's have a lock and a look-up for each label."""
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
-        self.registry = own = CollectorRegistry()
-        disable_created_metrics()  # a second time series for each, that nobody asks for
-        ProcessCollector(registry=own)
         self.videos = VideoMetrics()
-        self._lag = Histogram(
-            "turnout_event_lag_seconds",
-            "From an event to its fan-out here.",
-            buckets=_HTTP_BUCKETS,
-            registry=own,
-        )
-        self._requests = Counter(
-            "turnout_http_requests", "HTTP requests.", ["method", "route", "status"], registry=own
-        )
-        self._latency = Histogram(
-            "turnout_http_request_duration_seconds",
-            "From a request to the start of its answer.",
-            ["method", "route"],
-            buckets=_HTTP_BUCKETS,
-            registry=own,
-        )
-
-        self._series: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}  # to find one costs as much
+        self._lag = table.EVENT_LAG.new()
+        self._requests: dict[tuple[str, str, int], int] = {}
+        self._latency: dict[tuple[str, str], Histogram] = {}
 
     def observe(self, recorded: Recorded, task: Task | None) -> None:
         """Counts an event that is being fanned out."""
-        self._lag.observe(max(0.0, self._now() - recorded.event.at))
+        self._lag.add(max(0.0, self._now() - recorded.event.at))
         self.videos.observe(recorded, task)
 
     def answered(self, method: str, route: str, status: int, seconds: float) -> None:
-        series = self._series.get((method, route, status))
-        if series is None:
-            series = self._requests.labels(method, route, str(status)), self._latency.labels(method, route)
-            self._series[method, route, status] = series
-        series[0].inc()
-        series[1].observe(seconds)
+        asked = (method, route, status)
+        self._requests[asked] = self._requests.get(asked, 0) + 1
+        latency = self._latency.get((method, route))
+        if latency is None:
+            latency = self._latency[method, route] = table.HTTP_SECONDS.new()
+        latency.add(seconds)
+
+    def text(self) -> str:
+        requests = (
+            ((method, route, str(status)), n) for (method, route, status), n in self._requests.items()
+        )
+        return "".join(
+            (
+                table.EVENT_LAG.text([((), self._lag)]),
+                table.HTTP_REQUESTS.text(requests),
+                table.HTTP_SECONDS.text(self._latency.items()),
+            )
+        )
 
 
 class Metrics:
@@ -91,6 +78,8 @@ class Metrics:
         self._texts = texts
         self._asking = asyncio.Lock()
         self._seen = ""
+        self._process = CollectorRegistry()
+        ProcessCollector(registry=self._process)
 
     async def scrape(self) -> bytes:
         """One at a time, so that nobody can load Redis by asking. While Redis is away, what was read last is told."""
@@ -101,12 +90,8 @@ class Metrics:
                 redis_up = True
             except Unavailable:
                 redis_up = False
-            parts = (
-                self._service.text(redis_up),
-                self._seen,
-                *(t() for t in self._texts),
-            )
-            return generate_latest(self._own.registry) + "".join(parts).encode()
+            parts = (self._own.text(), self._service.text(redis_up), self._seen, *(t() for t in self._texts))
+            return generate_latest(self._process) + "".join(parts).encode()
 
 
 class SharedFigures:
@@ -144,24 +129,17 @@ class SharedFigures:
             {worker: enrolment.name for worker, enrolment in seen.enrolments.items()},
             self._prices,
         )
-        open_tasks = [((state,), n) for state, n in totals.items() if state not in TERMINAL]
-        ended = [((state,), n) for state, n in totals.items() if state in TERMINAL]
+        open_tasks = [(state, n) for state, n in totals.items() if state not in TERMINAL]
+        ended = [(state, n) for state, n in totals.items() if state in TERMINAL]
         fleet: list[str] = []
         for text in fleet_texts(view):
             fleet.append(text)
-            await asyncio.sleep(
-                0
-            )  # all of a large fleet takes a tenth of a second: requests are served in between
+            await asyncio.sleep(0)  # a large fleet takes a tenth of a second: requests are served in between
         return "".join(
             (
-                gauge("turnout_tasks", "Tasks that have not ended.", ("state",), open_tasks),
-                counter("turnout_tasks_ended_total", "Tasks that ended.", ("state",), ended),
-                gauge(
-                    "turnout_dead_records",
-                    "Records that could not be read, and were set aside.",
-                    (),
-                    [((), await self._dead_records.count())],
-                ),
+                table.TASKS.by_label(open_tasks),
+                table.TASKS_ENDED.by_label(ended),
+                table.DEAD_RECORDS.one(await self._dead_records.count()),
                 *_queue_texts(queues),
                 *_gang_texts(models, seen.gangs),
                 *fleet,
@@ -171,18 +149,10 @@ class SharedFigures:
 
 
 def _queue_texts(queues: dict[str, QueueFigures]) -> list[str]:
-    def rows(figure: Callable[[QueueFigures], float]) -> list[tuple[Labels, float]]:
-        return [((model,), figure(one)) for model, one in queues.items()]
-
     return [
-        gauge("turnout_queue_length", "Queued and running tasks.", ("model",), rows(lambda q: q.length)),
-        gauge("turnout_queue_running", "Running tasks.", ("model",), rows(lambda q: q.running)),
-        gauge(
-            "turnout_queue_oldest_seconds",
-            "Age of the oldest unfinished task.",
-            ("model",),
-            rows(lambda q: q.oldest_s),
-        ),
+        table.QUEUE_LENGTH.by_label((model, queue.length) for model, queue in queues.items()),
+        table.QUEUE_RUNNING.by_label((model, queue.running) for model, queue in queues.items()),
+        table.QUEUE_OLDEST.by_label((model, queue.oldest_s) for model, queue in queues.items()),
     ]
 
 
@@ -194,13 +164,8 @@ def _gang_texts(models: Sequence[str], gangs: Sequence[AwakeGang]) -> list[str]:
             formed[(gang.model, "formed" if gang.formed else "starting")] += 1
             nodes[gang.model] |= gang.nodes
     return [
-        gauge("turnout_gangs", "Gangs that are awake.", ("model", "state"), formed.items()),
-        gauge(
-            "turnout_gang_nodes",
-            "Machines that a model's gangs are on.",
-            ("model",),
-            (((model,), len(there)) for model, there in nodes.items()),
-        ),
+        table.GANGS.text(formed.items()),
+        table.GANG_NODES.by_label((model, len(there)) for model, there in nodes.items()),
     ]
 
 

@@ -1,6 +1,6 @@
 """Figures of what this gateway stands on: its connections, its disk and certificate, Redis, the manager."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -8,7 +8,7 @@ from turnout.background import BackgroundLoops
 from turnout.store.data_health import DataHealth, ServerLoad
 from turnout.store.mutex import Mutex
 from turnout.tasks.task_events import TaskEvents
-from turnout.telemetry.exposition import counter, gauge
+from turnout.telemetry import metric_table as table
 from turnout.telemetry.log import dropped_lines
 
 _RIGHTS = ("manager", "fleet")
@@ -58,108 +58,35 @@ class ServiceMetrics:
         self._behind_s = max(0.0, _seconds(await self.events.newest()) - _seconds(cursor)) if cursor else 0.0
 
     def text(self, redis_up: bool) -> str:
-        load, expiry, disks = self._load, self.certificate_expiry(), self.disks()
-        states, restarts = self.background.states(), self.background.restarts()
-        return "".join(
-            (
-                gauge("turnout_build_info", "Which version runs.", ("version",), [((self.version,), 1)]),
-                gauge("turnout_redis_up", "Whether Redis answered this scrape.", (), [((), redis_up)]),
-                gauge("turnout_redis_ping_seconds", "How long it took.", (), _one(load and load.ping_s)),
-                gauge(
-                    "turnout_redis_memory_bytes",
-                    "Memory that Redis holds.",
-                    (),
-                    _one(load and load.memory_bytes),
-                ),
-                gauge(
-                    "turnout_redis_memory_limit_bytes",
-                    "Memory that Redis may hold: maxmemory, or its machine's.",
-                    (),
-                    _one((load and load.memory_limit_bytes) or None),
-                ),
-                gauge("turnout_redis_clients", "Connections to Redis.", (), _one(load and load.clients)),
-                gauge(
-                    "turnout_manager_up",
-                    "Whether a manager is at work.",
-                    (),
-                    [((), self._has_manager and redis_up)],
-                ),
-                gauge(
-                    "turnout_manager_loop_up",
-                    "Whether a background loop of the manager runs.",
-                    ("loop",),
-                    (((loop,), state == "ok") for loop, state in self._manager_loops.items()),
-                ),
-                gauge(
-                    "turnout_loop_up",
-                    "Whether all background loops of this kind run in this gateway.",
-                    ("loop",),
-                    (((loop,), state == "ok") for loop, state in states.items()),
-                ),
-                counter(
-                    "turnout_loop_restarts_total",
-                    "How often a background loop of this gateway was started again.",
-                    ("loop",),
-                    (((loop,), count) for loop, count in restarts.items()),
-                ),
-                counter(
-                    "turnout_log_lines_dropped_total",
-                    "Log lines that could not be written.",
-                    (),
-                    [((), dropped_lines())],
-                ),
-                gauge(
-                    "turnout_events_behind_seconds",
-                    "Between the newest event and the last that was fanned out here.",
-                    (),
-                    [((), self._behind_s)],
-                ),
-                gauge("turnout_event_watchers", "Streams of events.", (), [((), self.live.count)]),
-                gauge(
-                    "turnout_connections",
-                    "Open connections: of clients, and idle ones to replicas.",
-                    ("side",),
-                    [
-                        (("client",), self.relay.open_connections),
-                        (("upstream_idle",), self.relay.upstream_idle),
-                    ],
-                ),
-                gauge(
-                    "turnout_connections_limit",
-                    "How many connections clients may have.",
-                    (),
-                    [((), self.max_connections)],
-                ),
-                gauge(
-                    "turnout_request_body_bytes",
-                    "Memory that request bodies take.",
-                    (),
-                    [((), self.relay.body_bytes)],
-                ),
-                gauge(
-                    "turnout_disk_bytes",
-                    "The disk of this gateway's state directory, and of objects in a directory.",
-                    ("of",),
-                    (((of,), size) for of, (size, _) in disks.items()),
-                ),
-                gauge(
-                    "turnout_disk_free_bytes",
-                    "What is free on it.",
-                    ("of",),
-                    (((of,), free) for of, (_, free) in disks.items()),
-                ),
-                gauge(
-                    "turnout_certificate_expiry_timestamp_seconds",
-                    "When the certificate (tls_cert) ends.",
-                    (),
-                    _one(expiry),
-                ),
-            )
+        return "".join((*self._shared_texts(redis_up), *self._own_texts()))
+
+    def _shared_texts(self, redis_up: bool) -> Iterator[str]:
+        load, manager_loops = self._load, self._manager_loops.items()
+        yield table.REDIS_UP.one(redis_up)
+        yield table.REDIS_PING.one(load and load.ping_s)
+        yield table.REDIS_MEMORY_BYTES.one(load and load.memory_bytes)
+        yield table.REDIS_MEMORY_LIMIT_BYTES.one((load and load.memory_limit_bytes) or None)
+        yield table.REDIS_CLIENTS.one(load and load.clients)
+        yield table.MANAGER_UP.one(self._has_manager and redis_up)
+        yield table.MANAGER_LOOP_UP.by_label((loop, state == "ok") for loop, state in manager_loops)
+
+    def _own_texts(self) -> Iterator[str]:
+        disks, relay = self.disks().items(), self.relay
+        loops = self.background.states().items()
+        yield table.BUILD_INFO.by_label([(self.version, 1)])
+        yield table.LOOP_UP.by_label((loop, state == "ok") for loop, state in loops)
+        yield table.LOOP_RESTARTS.by_label(self.background.restarts().items())
+        yield table.LOG_LINES_DROPPED.one(dropped_lines())
+        yield table.EVENTS_BEHIND.one(self._behind_s)
+        yield table.EVENT_WATCHERS.one(self.live.count)
+        yield table.CONNECTIONS.by_label(
+            [("client", relay.open_connections), ("upstream_idle", relay.upstream_idle)]
         )
-
-
-def _one(value: float | None) -> list[tuple[tuple[str, ...], float]]:
-    return [] if value is None else [((), value)]
+        yield table.CONNECTIONS_LIMIT.one(self.max_connections)
+        yield table.REQUEST_BODY_BYTES.one(relay.body_bytes)
+        yield table.DISK_BYTES.by_label((of, size) for of, (size, _) in disks)
+        yield table.DISK_FREE_BYTES.by_label((of, free) for of, (_, free) in disks)
+        yield table.CERTIFICATE_EXPIRY.one(self.certificate_expiry())
 
 
 def _seconds(cursor: str) -> float:

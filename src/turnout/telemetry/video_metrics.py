@@ -23,13 +23,12 @@ from turnout.tasks.task_rules import (
     Task,
     TaskId,
 )
-from turnout.telemetry.exposition import counter, histogram
+from turnout.telemetry import metric_table as table
+from turnout.telemetry.exposition import HistogramMetric
 from turnout.telemetry.histogram import Histogram
 
 _MAX_FOLLOWED = 10_000
 _MAX_TIMES = 500  # of one attempt
-_SECONDS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0, 3000.0)
-_RATIOS = (0.25, 0.5, 0.75, 0.9, 1.0, 1.1, 1.25, 1.5, 2.0, 3.0, 5.0, 10.0)
 
 _Name = TypeVar("_Name")
 
@@ -101,50 +100,32 @@ class VideoMetrics:
 
     def _tell(self, story: _Story, task: Task, event: Event) -> None:
         for stage, seconds in story.times:
-            _of(self._stages, (task.model, stage), _SECONDS).add(seconds)
+            _of(self._stages, (task.model, stage), table.VIDEO_STAGE_SECONDS).add(seconds)
         story.times.clear()
         if isinstance(event, Interrupted):
             who = (task.model, str(event.counts).lower())
             self._restarts[who] = self._restarts.get(who, 0) + 1
         elif task.finished_at is not None:
-            _of(self._whole, task.model, _SECONDS).add(max(0.0, task.finished_at - task.created_at))
+            _of(self._whole, task.model, table.VIDEO_SECONDS).add(
+                max(0.0, task.finished_at - task.created_at)
+            )
             if story.promised is not None and story.began is not None:
                 ratio = (task.finished_at - story.began) / max(1e-3, story.promised - story.began)
-                _of(self._ratios, task.model, _RATIOS).add(ratio)
+                _of(self._ratios, task.model, table.VIDEO_ESTIMATE_RATIO).add(ratio)
 
     def text(self) -> str:
         return "".join(
             (
-                histogram(
-                    "turnout_video_stage_seconds",
-                    "Time of each stage of a video, of attempts that ended; step is one denoise step.",
-                    ("model", "stage"),
-                    sorted(self._stages.items()),
-                ),
-                histogram(
-                    "turnout_video_seconds",
-                    "From the submission of a video to its end.",
-                    ("model",),
-                    (((model,), one) for model, one in sorted(self._whole.items())),
-                ),
-                histogram(
-                    "turnout_video_estimate_ratio",
-                    "Time that a video took, by the time that was first estimated while it was rendered.",
-                    ("model",),
-                    (((model,), one) for model, one in sorted(self._ratios.items())),
-                ),
-                counter(
-                    "turnout_gang_restarts_total",
-                    "Attempts that ended without a result; counted=false were drained.",
-                    ("model", "counted"),
-                    sorted(self._restarts.items()),
-                ),
+                table.VIDEO_STAGE_SECONDS.text(sorted(self._stages.items())),
+                table.VIDEO_SECONDS.by_label(sorted(self._whole.items())),
+                table.VIDEO_ESTIMATE_RATIO.by_label(sorted(self._ratios.items())),
+                table.GANG_RESTARTS.text(sorted(self._restarts.items())),
             )
         )
 
 
-def _of(kept: dict[_Name, Histogram], name: _Name, bounds: tuple[float, ...]) -> Histogram:
+def _of(kept: dict[_Name, Histogram], name: _Name, metric: HistogramMetric) -> Histogram:
     found = kept.get(name)
     if found is None:
-        found = kept[name] = Histogram(bounds)
+        found = kept[name] = metric.new()
     return found

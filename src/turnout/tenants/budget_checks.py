@@ -9,8 +9,8 @@ from collections.abc import Callable
 
 from turnout.errors import Unavailable
 from turnout.tasks.task_rules import TenantId
-from turnout.telemetry.exposition import gauge
 from turnout.telemetry.log import get_log
+from turnout.telemetry.metric_table import BUDGETS
 from turnout.tenants.budget_rules import BudgetLevel, BudgetStanding, period_of
 from turnout.tenants.budget_store import BudgetStore
 from turnout.tenants.usage_rules import day_of
@@ -68,9 +68,4 @@ class BudgetChecks:
 
     def text(self) -> str:
         counts = Counter(standing.level for standing in self._standings.values())
-        return gauge(
-            "turnout_budgets",
-            "Tenants with a budget, by how they stand with it this month.",
-            ("level",),
-            (((level,), counts[level]) for level in BudgetLevel),
-        )
+        return BUDGETS.by_label((level, counts[level]) for level in BudgetLevel)
