@@ -64,6 +64,11 @@ class NotFound(TurnoutError):
     kind = "not_found_error"
 
 
+def no_such(thing: str, name: str, param: str | None = None) -> NotFound:
+    """The one refusal of a name that nothing has; `param` where the name was given in another field."""
+    return NotFound(f"There is no {thing} {name[:100]}.", param or thing, f"{thing}_not_found")
+
+
 class Conflict(TurnoutError):
     status = 409
     kind = "conflict_error"

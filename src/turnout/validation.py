@@ -35,10 +35,18 @@ def invalid(problems: Sequence[Mapping[str, Any]]) -> InvalidRequest:
     param = ".".join(names) or None
     kind = str(first["type"])
     if kind in UNKNOWN:
-        return InvalidRequest(f"Unknown parameter: {param}.", param, "unknown_parameter")
+        return unknown_parameter(str(param))
     if kind == "missing":
         return InvalidRequest(f"{param} is required.", param, "missing")
     return InvalidRequest(f"{param or 'The body'} {rule(kind, first)}", param, _code(kind))
+
+
+def unknown_parameter(name: str) -> InvalidRequest:
+    return InvalidRequest(f"Unknown parameter: {name}.", name, "unknown_parameter")
+
+
+def given_twice(name: str) -> InvalidRequest:
+    return InvalidRequest(f"{name} is given twice.", name, "invalid_value")
 
 
 def _code(kind: str) -> str:

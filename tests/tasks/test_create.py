@@ -189,7 +189,7 @@ async def test_a_form_gives_the_same_task_as_json(gateway: Gateway) -> None:
     [
         ([("prompt", (None, "a")), ("prompt", (None, "b"))], "prompt", "prompt is given twice."),
         ([("prompt", (None, "a")), ("seed", (None, ""))], "seed", "seed must be a whole number."),
-        ([("prompt", (None, "a")), ("mask", ("m.png", b"x"))], "mask", "Unknown file: mask."),
+        ([("prompt", (None, "a")), ("mask", ("m.png", b"x"))], "mask", "Unknown parameter: mask."),
         ([("prompt", (None, "a")), ("wow", (None, "b"))], "wow", "Unknown parameter: wow."),
         (
             [("prompt", (None, "a")), ("guidance", (None, "1")), ("guidance[]", (None, "2"))],

@@ -14,9 +14,9 @@ from collections.abc import Callable, Mapping
 
 from turnout.chat.routing_rules import choose
 from turnout.chat.seat_rules import SeatQueue, Waiter, next_seat, refusal_of
-from turnout.errors import InvalidRequest, Limited, NotFound, TurnoutError, Unavailable
+from turnout.errors import InvalidRequest, Limited, TurnoutError, Unavailable, no_such
 from turnout.fleet.replica_rules import ReplicaId
-from turnout.fleet.route_rules import Demand, ModelRoutes, Route
+from turnout.fleet.route_rules import Demand, ModelRoutes, Route, cannot_serve
 from turnout.tasks.task_rules import TenantId
 
 _AVOID_S = 10.0  # a replica that failed a request gets no other for this long, unless nothing else is free
@@ -233,10 +233,8 @@ class Switchboard:
 def _refusal(model: str, there: ModelRoutes | None) -> TurnoutError | None:
     """Why no request for the model is seated, now or later; None while it makes sense to wait."""
     if there is None:
-        return NotFound(f"There is no model {model[:100]}.", "model", "model_not_found")
+        return no_such("model", model)
     if there.video:
         return InvalidRequest(f"{model} makes videos: ask for one at /v1/videos.", "model", "wrong_kind")
     reason = refusal_of(there)
-    if reason is None:
-        return None
-    return Unavailable(f"{model} cannot be served: {reason}", "model", "model_unavailable", retry_after_s=10)
+    return None if reason is None else cannot_serve(model, reason)

@@ -23,7 +23,7 @@ from turnout.fleet.model_rules import (
 )
 from turnout.fleet.video_model_rules import check_video
 from turnout.tasks.video_rules import Lora, VideoRules
-from turnout.validation import validated
+from turnout.validation import given_twice, unknown_parameter, validated
 
 
 def _field(name: str) -> Any:
@@ -88,12 +88,10 @@ def _flat(declared: object) -> object:
         raise InvalidRequest("needs must be an object.", "needs", "invalid_type")
     needs = cast("Mapping[str, Any]", grouped)
     for name in needs.keys() - _NEEDS:
-        raise InvalidRequest(
-            f"Unknown parameter: needs.{str(name)[:80]}.", f"needs.{str(name)[:80]}", "unknown_parameter"
-        )
+        raise unknown_parameter(f"needs.{str(name)[:80]}")
     named = {"model_name": values.pop("weights")} if "weights" in values else {}
     for name in {**named, **needs}.keys() & values.keys():
-        raise InvalidRequest(f"{name} is given twice.", name, "invalid_value")
+        raise given_twice(name)
     return {**values, **named, **needs}
 
 

@@ -2,7 +2,6 @@
 
 from fastapi import APIRouter
 
-from turnout.errors import NotFound
 from turnout.fleet.model_json import AnyModelShown, ModelList, VideoModelShown, shown, shown_to_users
 from turnout.fleet.model_rules import Model
 from turnout.fleet.status_rules import NOT_LOOKED_AT, ModelStatus
@@ -27,10 +26,7 @@ async def index(caller: UserDep, gateway: GatewayDep) -> ModelList:
 
 @router.get("/v1/models/{name}", responses=documented(404), summary="Look at a model")
 async def show(name: str, caller: UserDep, gateway: GatewayDep) -> AnyModelShown:
-    try:
-        model = await gateway.stores.models.get(name)
-    except NotFound as err:
-        raise NotFound(f"There is no model {name[:100]}.", "model", "model_not_found") from err
+    model = await gateway.stores.models.get(name)
     status = (await gateway.stores.fleet_status.statuses()).get(name, NOT_LOOKED_AT)
     return await _shown_to(caller, gateway, model, status)
 

@@ -3,12 +3,13 @@
 from fastapi import APIRouter, Request
 
 from turnout.engines.servers.engine_servers import check_served
-from turnout.errors import Conflict, Forbidden, NotFound, Unavailable
+from turnout.errors import Conflict, Forbidden, no_such
 from turnout.fleet.declared_models import ModelDeclaration, read_model
 from turnout.fleet.fleet_rules import Rules
 from turnout.fleet.model_json import AnyModelShown, ModelDeleted, shown
 from turnout.fleet.model_rules import EngineKind, Model
 from turnout.fleet.placement_rules import could_ever_fit, why_nowhere
+from turnout.fleet.route_rules import cannot_serve
 from turnout.fleet.status_rules import NOT_LOOKED_AT, REGISTERED
 from turnout.fleet.worker_rules import Standing
 from turnout.gateway.bodies import json_body, read_json_value
@@ -57,10 +58,10 @@ async def register(request: Request, admin: AdminDep, gateway: GatewayDep, audit
 @router.post("/v1/models/{name}/wake", responses=documented(404), summary="Start a model now")
 async def wake(name: str, admin: AdminDep, gateway: GatewayDep, audit: AuditDep) -> AnyModelShown:
     """It leaves again when nobody has asked for it for its idle time."""
-    model = await _known(gateway, name)
+    model = await gateway.stores.models.get(name)
     refusal = gateway.chat.routes.refusal(name)
     if refusal is not None:
-        raise Unavailable(refusal, "name", "model_unavailable")
+        raise cannot_serve(name, refusal)
     await audit.record(admin, AuditAction.MODEL_WOKEN, name)
     await gateway.stores.demand.wish(name, stop=False)
     return await _shown(gateway, model)
@@ -69,7 +70,7 @@ async def wake(name: str, admin: AdminDep, gateway: GatewayDep, audit: AuditDep)
 @router.post("/v1/models/{name}/stop", responses=documented(404, 409), summary="Stop a model now")
 async def stop(name: str, admin: AdminDep, gateway: GatewayDep, audit: AuditDep) -> AnyModelShown:
     """Its replicas finish what they have and leave; the next request wakes it again."""
-    model = await _known(gateway, name)
+    model = await gateway.stores.models.get(name)
     if model.scaling.min_replicas:
         raise Conflict(f"{name} has min_replicas {model.scaling.min_replicas}.", "name", "kept_awake")
     await audit.record(admin, AuditAction.MODEL_STOPPED, name)
@@ -88,13 +89,6 @@ async def _why_nowhere(gateway: Gateway, model: Model) -> str | None:
     return why_nowhere(model, machines)
 
 
-async def _known(gateway: Gateway, name: str) -> Model:
-    try:
-        return await gateway.stores.models.get(name)
-    except NotFound as err:
-        raise NotFound(f"There is no model {name[:100]}.", "model", "model_not_found") from err
-
-
 async def _shown(gateway: Gateway, model: Model) -> AnyModelShown:
     return shown(model, (await gateway.stores.fleet_status.statuses()).get(model.name, NOT_LOOKED_AT))
 
@@ -104,6 +98,6 @@ async def remove(name: str, admin: AdminDep, gateway: GatewayDep, audit: AuditDe
     """Its replicas leave once they are idle; its waiting tasks end with an error."""
     await audit.record(admin, AuditAction.MODEL_REMOVED, name[:100])
     if not await gateway.stores.models.remove(name):
-        raise NotFound(f"There is no model {name[:100]}.", "model", "model_not_found")
+        raise no_such("model", name)
     gateway.catalog.invalidate()
     return ModelDeleted(id=name)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from turnout.errors import NotFound
+from turnout.errors import no_such
 from turnout.fleet.fleet_records import MODEL
 from turnout.fleet.manager_news import tell_manager
 from turnout.fleet.model_rules import Model
@@ -76,7 +76,7 @@ class ModelStore:
             doc = await self._client.hget(self._models, name)
         model = await read_one(self._link, "model", name, doc, MODEL.load)
         if model is None:
-            raise NotFound(f"There is no model {name}.", "model", "model_not_found")
+            raise no_such("model", name)
         return model
 
     async def remove(self, name: str) -> bool:

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from turnout.errors import Unavailable
 from turnout.fleet.machine_rules import WorkerId
 from turnout.fleet.replica_rules import ReplicaId
 
@@ -33,6 +34,10 @@ class ModelRoutes:
     concurrency: int = 64
     refusal: str | None = None
     video: bool = False
+
+
+def cannot_serve(model: str, reason: str) -> Unavailable:
+    return Unavailable(f"{model} cannot be served: {reason}", "model", "model_unavailable", retry_after_s=10)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from fastapi import APIRouter, Header, Request
 
-from turnout.errors import Forbidden, InvalidRequest, NotFound, TurnoutError, Unauthorized
+from turnout.errors import Forbidden, InvalidRequest, TurnoutError, Unauthorized, no_such
 from turnout.fleet.fleet_rules import Rules
 from turnout.fleet.machine_rules import WorkerId
 from turnout.fleet.worker_messages import (
@@ -133,10 +133,7 @@ async def drain(
     await audit.record(
         admin, AuditAction.WORKER_DRAINED, worker_id[:100], draining=str(body.draining).lower()
     )
-    try:
-        await gateway.stores.workers.set_draining(WorkerId(worker_id), body.draining)
-    except NotFound as err:
-        raise NotFound(f"There is no worker {worker_id[:100]}.", "worker_id", "worker_not_found") from err
+    await gateway.stores.workers.set_draining(WorkerId(worker_id), body.draining)
     return body
 
 
@@ -145,7 +142,7 @@ async def evict(worker_id: str, admin: AdminDep, gateway: GatewayDep, audit: Aud
     """Ends it at once: its id and secret are of no more use, and what it serves goes to others. Its key stays valid."""
     worker = await gateway.stores.workers.enrolled(WorkerId(worker_id))
     if worker is None:
-        raise NotFound(f"There is no worker {worker_id[:100]}.", "worker_id", "worker_not_found")
+        raise no_such("worker", worker_id, "worker_id")
     await audit.record(admin, AuditAction.WORKER_EVICTED, worker.id, name=worker.name, key=worker.key)
     await gateway.revocations.evict(worker, f"by {admin.id}")
     return WorkerEvicted(id=worker.id, key=worker.key)

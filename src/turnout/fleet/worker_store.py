@@ -4,7 +4,7 @@ import time
 from collections.abc import Collection
 from dataclasses import replace
 
-from turnout.errors import NotFound
+from turnout.errors import no_such
 from turnout.fleet import fleet_scripts
 from turnout.fleet.fleet_records import ENROLMENT, HEARTBEAT, ORDERS
 from turnout.fleet.machine_rules import WorkerId
@@ -86,7 +86,7 @@ class WorkerStore:
     async def set_draining(self, worker: WorkerId, draining: bool) -> None:
         """Raises NotFound."""
         if await self.enrolled(worker) is None:
-            raise NotFound(f"There is no worker {worker}.", "worker", "worker_not_found")
+            raise no_such("worker", worker, "worker_id")
         async with translated(), self._client.pipeline(transaction=True) as pipe:
             pipe.hset(self._link.keys.worker(worker), "draining", "1" if draining else "0")
             tell_manager(self._link, pipe, "w", worker)
@@ -102,7 +102,7 @@ class WorkerStore:
             worker_ms=WORKER_S * 1000,
         )
         if seq is None:
-            raise NotFound(f"There is no worker {worker}.", "worker", "worker_not_found")
+            raise no_such("worker", worker, "worker_id")
         return seq
 
     async def heartbeats(self, workers: Collection[WorkerId]) -> dict[WorkerId, StoredHeartbeat]:

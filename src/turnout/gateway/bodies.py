@@ -27,13 +27,17 @@ async def read_json_value(request: Request) -> object:
     return await parse_json(await _read_small(request))
 
 
+def body_too_large(max_bytes: int) -> TooLarge:
+    return TooLarge(f"The body is over {max_bytes} bytes.", code="body_too_large")
+
+
 async def _read_small(request: Request) -> bytes:
     """A body that no upload is expected in."""
     body = bytearray()
     async for piece in request.stream():
         body += piece
         if len(body) > MAX_JSON_BYTES:
-            raise TooLarge(f"The body is over {MAX_JSON_BYTES} bytes.", code="body_too_large")
+            raise body_too_large(MAX_JSON_BYTES)
     return bytes(body)
 
 

@@ -7,7 +7,8 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from turnout.error_table import INTERNAL_ERROR
-from turnout.errors import TooLarge, Unavailable
+from turnout.errors import Unavailable
+from turnout.gateway.bodies import body_too_large
 from turnout.gateway.problems import respond_to, to_response
 from turnout.relay.body_budget import SMALL_BODY_BYTES, BodyBudget
 from turnout.relay.request_ids import new_request_id
@@ -44,7 +45,7 @@ class BodyLimit:
             return await self._app(scope, receive, send)
         declared = next((v for k, v in scope["headers"] if k == b"content-length"), b"0")
         if declared.isdigit() and int(declared[:20]) > self._max_bytes:
-            return await respond_to(self._too_large())(scope, receive, send)
+            return await respond_to(body_too_large(self._max_bytes))(scope, receive, send)
         seen, charged = 0, dict[str, int]()
 
         async def counted() -> Message:
@@ -59,7 +60,7 @@ class BodyLimit:
                 charged[account] = charged.get(account, 0) + size
                 self._bodies.add(account, size)
                 if seen > self._max_bytes:
-                    raise self._too_large()  # inside the app, where errors become answers
+                    raise body_too_large(self._max_bytes)  # inside the app, where errors become answers
                 if not fits:
                     raise Unavailable("Too many large requests at once.", code="bodies_full")
             return message
@@ -69,9 +70,6 @@ class BodyLimit:
         finally:
             for account, size in charged.items():
                 self._bodies.remove(account, size)
-
-    def _too_large(self) -> TooLarge:
-        return TooLarge(f"The body is over {self._max_bytes} bytes.", code="body_too_large")
 
 
 class StandardHeaders:

@@ -11,7 +11,7 @@ import obstore
 from obstore.exceptions import BaseError
 from obstore.store import LocalStore, S3Store
 
-from turnout.errors import Misconfigured, NotFound, Unavailable
+from turnout.errors import Misconfigured, NotFound, Unavailable, no_such
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ async def _translated(key: str) -> AsyncGenerator[None]:
     try:
         yield
     except FileNotFoundError as err:
-        raise NotFound(f"There is no object {key}.", code="object_not_found") from err
+        raise no_such("object", key, "key") from err
     except (BaseError, OSError) as err:
         raise Unavailable(
             f"The object store did not answer: {str(err).partition(chr(10))[0]}", retry_after_s=1.0

@@ -8,9 +8,10 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from turnout.errors import Conflict, InvalidRequest, Limited, NotFound, OverBudget, Unavailable
+from turnout.errors import Conflict, InvalidRequest, Limited, NotFound, OverBudget, no_such
 from turnout.fleet.catalog import Catalog
 from turnout.fleet.model_rules import Model
+from turnout.fleet.route_rules import cannot_serve
 from turnout.store.object_store import Blobs
 from turnout.store.outbound import Outbound
 from turnout.tasks.data_urls import from_data_url
@@ -115,9 +116,7 @@ class Submissions:
         model, spec = _choose(await self.catalog.videos(), name, requested, seed)
         refusal = self.refusal(model.name)
         if refusal is not None:
-            raise Unavailable(
-                f"{model.name} cannot be served: {refusal}", "model", "model_unavailable", retry_after_s=10
-            )
+            raise cannot_serve(model.name, refusal)
         return model, spec
 
     def _task(
@@ -249,7 +248,7 @@ def _choose(
     if name is not None:
         model = next((m for m in models if m.name == name), None)
         if model is None:
-            raise NotFound(f"There is no model {name[:100]}.", "model", "model_not_found")
+            raise no_such("model", name)
         return model, _settle(model, requested, fallback_seed)
     unfit = ImageUse.REQUIRED if requested.image is None else ImageUse.NONE
     likely = [m for m in models if m.gang.rules.image is not unfit] or list(models)

@@ -4,7 +4,7 @@ import time
 from contextlib import suppress
 from typing import Literal, NamedTuple
 
-from turnout.errors import Conflict, Limited, Newer, NotFound, Stale, Unavailable
+from turnout.errors import Conflict, Limited, Newer, NotFound, Stale, Unavailable, no_such
 from turnout.store.connection import RedisConnection, translated
 from turnout.store.record_kinds import NewerRecord
 from turnout.store.records import number, read_all, set_aside, text
@@ -114,7 +114,7 @@ class TaskLog:
                 self._link.keys.task(task_id), "doc", "v", "turn"
             )
         if doc is None:
-            raise NotFound(f"There is no video {task_id}.", "video_id", "video_not_found")
+            raise no_such("video", task_id, "video_id")
         try:
             task = TASK.load(doc)
             if task.id != task_id:  # it would be written to another's place
@@ -133,7 +133,7 @@ class TaskLog:
             found = await self._link.client.hmget(key, "v", "tenant", "model", "attempt", "state")
             if None in (found[1], found[2], found[4]):
                 await self._link.client.delete(key)
-                raise NotFound(f"There is no video {task_id}.", "video_id", "video_not_found")
+                raise no_such("video", task_id, "video_id")
             version, attempt = number(found[0], 1), number(found[3])
             if found[0] != str(version).encode():
                 await self._link.client.hset(key, "v", version)
@@ -212,7 +212,7 @@ class TaskLog:
             if after is not None:
                 rank = await (client.zrevrank if order == "desc" else client.zrank)(mine, after)
                 if rank is None:
-                    raise NotFound(f"There is no video {after}.", "after", "video_not_found")
+                    raise no_such("video", after, "after")
                 start = rank + 1
             tasks: list[Task] = []
             while len(tasks) <= limit:  # one more than asked tells whether there are more

@@ -12,7 +12,7 @@ from starlette.exceptions import HTTPException
 from turnout.errors import InvalidRequest
 from turnout.gateway.bodies import media_type, parse_json
 from turnout.tasks.video_json import VideoRequest
-from turnout.validation import schema_of, validated
+from turnout.validation import given_twice, schema_of, unknown_parameter, validated
 
 _MAX_FIELDS = 64
 _FILE = "input_reference"
@@ -88,13 +88,13 @@ async def _from_form(form: FormData) -> VideoBody:
 
     def keep(name: str, value: object) -> None:
         if name in values:
-            raise InvalidRequest(f"{name} is given twice.", name, "invalid_value")
+            raise given_twice(name)
         values[name] = value
 
     for name, value in form.multi_items():
         if isinstance(value, UploadFile):
             if name != _FILE:
-                raise InvalidRequest(f"Unknown file: {name}.", name, "unknown_parameter")
+                raise unknown_parameter(name)
             upload = await value.read()
         elif name.endswith("[]"):  # how OpenAI's client writes a list
             lists.setdefault(name.removesuffix("[]"), []).append(value)
@@ -105,5 +105,5 @@ async def _from_form(form: FormData) -> VideoBody:
     for name, items in lists.items():
         keep(name, items)
     if upload is not None and _FILE in values:
-        raise InvalidRequest(f"{_FILE} is given twice.", _FILE, "invalid_value")
+        raise given_twice(_FILE)
     return VideoBody(validated(_VIDEO_REQUEST, _renamed(values)), upload)

@@ -10,7 +10,7 @@ from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
 from turnout.engines.wan.builtin import unknown_words
-from turnout.errors import Conflict, NotFound, Stale
+from turnout.errors import Conflict, NotFound, Stale, no_such
 from turnout.fleet.model_rules import Model
 from turnout.gateway.bodies import read_json
 from turnout.gateway.gateway import Gateway, GatewayDep
@@ -59,7 +59,7 @@ async def own_task(gateway: Gateway, caller: Caller, video_id: str, param: str =
         named = await gateway.stores.tasks.named(caller.tenant, video_id)
         task = await _owned(gateway, caller, named) if named else None
     if task is None:
-        raise NotFound(f"There is no video {video_id[:100]}.", param, "video_not_found")
+        raise no_such("video", video_id, param)
     return task
 
 

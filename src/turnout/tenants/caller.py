@@ -31,10 +31,14 @@ def caller_by(link: VideoLink, task: Task) -> Caller:
     return Caller(f"link-{link.share or link.issued_at}", task.tenant, None, "", link.expires_at, link)
 
 
+def no_key_given() -> Unauthorized:
+    return Unauthorized("Give an API key: 'Authorization: Bearer tk-…'.", code="missing_api_key")
+
+
 def known(caller: Caller | None) -> Caller:
     """Raises Unauthorized where nobody was named."""
     if caller is None:
-        raise Unauthorized("Give an API key: 'Authorization: Bearer tk-…'.", code="missing_api_key")
+        raise no_key_given()
     return caller
 
 

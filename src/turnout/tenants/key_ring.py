@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from turnout.errors import Unauthorized, Unavailable
 from turnout.tasks.task_rules import TenantId
-from turnout.tenants.caller import Caller, caller_with
+from turnout.tenants.caller import Caller, caller_with, no_key_given
 from turnout.tenants.key_rules import Key, Role, is_login, matches, mint, split_token
 from turnout.tenants.key_store import KeyStore
 from turnout.tenants.login_throttle import LoginThrottle
@@ -106,14 +106,14 @@ class KeyRing:
     async def _identify(self, token: str) -> Key:
         parts = split_token(token)
         if parts is None or len(parts[0]) > _MAX_ID_CHARS:
-            raise Unauthorized("The API key is not valid.", code="invalid_api_key")
+            raise _invalid_key()
         key_id, secret = parts
         if self._logins is not None and is_login(key_id):
             return await self._find_login(key_id, token, self._logins)
         key = await self._find(key_id)
         if not matches(key or _NOBODY, secret) or key is None:
             await self.check_data()  # for a wrong secret as well: the time must not tell which ids exist
-            raise Unauthorized("The API key is not valid.", code="invalid_api_key")
+            raise _invalid_key()
         if key.expired(self._now()):
             raise Unauthorized("The API key has expired.", code="expired_api_key")
         return key
@@ -187,9 +187,13 @@ class KeyRing:
         self._kept[key.id] = _Kept(key, caller_with(key), fresh_until, away_until)
 
 
+def _invalid_key() -> Unauthorized:
+    return Unauthorized("The API key is not valid.", code="invalid_api_key")
+
+
 def bearer(authorization: bytes | None) -> str:
     """The token in an Authorization header. Raises Unauthorized."""
     scheme, _, token = (authorization or b"").partition(b" ")
     if scheme.lower() != b"bearer" or not token:
-        raise Unauthorized("Give an API key: 'Authorization: Bearer tk-…'.", code="missing_api_key")
+        raise no_key_given()
     return token.decode("latin-1")

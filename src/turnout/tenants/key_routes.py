@@ -4,7 +4,7 @@ import secrets
 
 from fastapi import APIRouter, Request
 
-from turnout.errors import NotFound
+from turnout.errors import no_such
 from turnout.gateway.bodies import json_body, read_json
 from turnout.gateway.gateway import GatewayDep
 from turnout.gateway.problems import documented
@@ -56,7 +56,7 @@ async def replace(
     now = gateway.now()
     old = await gateway.stores.keys.find(key_id)
     if old is None or old.expired(now):
-        raise _no_key(key_id)
+        raise no_such("key", key_id, "key_id")
     new, token, ending = rotate(
         old, secrets.token_hex(8), secrets.token_urlsafe(32), now, body.overlap_s, body.expires_in_s
     )
@@ -74,13 +74,9 @@ async def index(admin: AdminDep, gateway: GatewayDep) -> KeyList:
 @router.delete("/v1/keys/{key_id}", responses=documented(404), summary="Revoke a key")
 async def revoke(key_id: str, admin: AdminDep, gateway: GatewayDep, audit: AuditDep) -> KeyDeleted:
     if (key := await gateway.stores.keys.find(key_id)) is None:
-        raise _no_key(key_id)
+        raise no_such("key", key_id, "key_id")
     await audit.record(admin, AuditAction.KEY_REVOKED, key.id, tenant=key.tenant, role=key.role)
     if not await gateway.stores.keys.revoke(key_id):
-        raise _no_key(key_id)
+        raise no_such("key", key_id, "key_id")
     await gateway.revocations.revoked(key_id)
     return KeyDeleted(id=key_id)
-
-
-def _no_key(key_id: str) -> NotFound:
-    return NotFound(f"There is no key {key_id[:100]}.", "key_id", "key_not_found")

@@ -1,9 +1,9 @@
 """Serves the page: `/` and its assets, with the headers that let it load nothing from elsewhere."""
 
 from fastapi import APIRouter, Request
+from starlette.exceptions import HTTPException
 from starlette.responses import PlainTextResponse, Response
 
-from turnout.errors import NotFound
 from turnout.gateway.page.page_bundle import PageBundle, PageFile
 
 _MISSING = (
@@ -37,7 +37,7 @@ async def index(request: Request) -> Response:
 async def asset(request: Request, name: str) -> Response:
     file = _bundle.asset(name)
     if file is None:
-        raise NotFound(f"There is no GET /assets/{name[:100]}.", code="unknown_url")
+        raise HTTPException(404)
     return _answer(request, file)
 
 
