@@ -73,27 +73,11 @@ class ClientResponse:
         self._http10 = head.http10
         self._common_lines = common_lines
 
-    # --- What the client's connection calls.
-    def start(self) -> None:
-        """The responses to all earlier requests of the connection are complete."""
-        raise NotImplementedError
+    @property
+    def name(self) -> str:
+        """The request in logs, here and at the replica."""
+        return self.request.request_id.decode("latin-1")
 
-    def client_lost(self) -> None:
-        raise NotImplementedError
-
-    def close(self) -> None:
-        """The relay is shut down."""
-        raise NotImplementedError
-
-    def pause(self) -> None:
-        """The client reads too slowly."""
-
-    def resume(self) -> None: ...
-
-    def tick(self, now: float) -> None:
-        """Looks at its deadlines."""
-
-    # --- What it consists of.
     def begin(self, upstream: UpstreamConnection) -> bytes:
         """The head of the engine's response, which is written with the first bytes of the body."""
         head = upstream.head

@@ -28,8 +28,8 @@ class OpenRequest(Protocol):
 
     @property
     def call(self) -> UpstreamCall | None: ...
-    def refuse_caller(self, err: TurnoutError) -> None:
-        """Ends it with this error: its caller may ask nothing more."""
+    def close(self, err: TurnoutError | None = None) -> None:
+        """Ends it with this error; by default because the service shuts down."""
         ...
 
     def lose_replica(self) -> None:

@@ -112,7 +112,7 @@ class Revocations:
         self.workers.close(workers)
         for one in tuple(self._relay.requests):
             if one.request.caller in callers:
-                one.refuse_caller(right_ended())
+                one.close(right_ended())
             elif self._worker_of(one.call) in workers:
                 one.lose_replica()
 
