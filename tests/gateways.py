@@ -28,9 +28,9 @@ from turnout.fleet.route_rules import ModelRoutes, Route
 from turnout.fleet.worker_rules import Enrolment
 from turnout.gateway import gateway as gateway_module
 from turnout.gateway.app import create_app
-from turnout.relay import RelaySettings
 from turnout.run.build_gateway import GatewayOutside, build_gateway
 from turnout.run.config import Config, load
+from turnout.run.run_gateway import relay_settings
 from turnout.store.object_store import Blobs
 from turnout.store.outbound import WORKERS, Outbound
 from turnout.tasks import object_keys
@@ -163,10 +163,7 @@ def gateway_on(
     outside = GatewayOutside(
         fetcher,
         prober,
-        RelaySettings(
-            max_body_bytes=config.gateway.max_body_bytes,
-            cors_origins=frozenset(origin.encode() for origin in config.gateway.allowed_origins),
-        ),
+        relay_settings(config.gateway),
         UrlSigner(b"secret", config.gateway.public_url or "", config.tasks.url_ttl_s),
         new_id=lambda: f"{next(numbers):06d}{secrets.token_hex(4)}",
         new_seed=lambda: 7,

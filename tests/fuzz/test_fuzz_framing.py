@@ -6,11 +6,9 @@ import re
 
 from tests.conftest import wait_until
 from tests.fuzz.runner import cases, damaged, watched
-from tests.relay.kit import Client, Stand, echo, post, standing
+from tests.relay.kit import Client, Stand, echo, post, settings_of, standing
 from tests.relay.test_limits import UPGRADE
 from tests.relay.test_refusals import SMUGGLING
-
-from turnout.relay import RelaySettings
 
 CORPUS = [
     *(raw for _, raw in SMUGGLING.values()),
@@ -21,7 +19,7 @@ CORPUS = [
     b"GET /cold HTTP/1.1\r\nHost: x\r\n\r\n",
     UPGRADE % (b"", b""),
 ]
-SHORT = RelaySettings(
+SHORT = settings_of(
     head_s=0.2, body_stall_s=0.2, body_s=0.5, keep_alive_s=0.2, write_stall_s=0.5, answer_s=2, chunk_s=2
 )
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import uvloop
-from tests.relay.kit import Stand, standing
+from tests.relay.kit import Stand, settings_of, standing
 
 from turnout.relay import RelaySettings
 
@@ -29,6 +29,6 @@ async def make_stand() -> AsyncIterator[Callable[..., Any]]:
     async with AsyncExitStack() as stack:
 
         async def make(**settings: Any) -> Stand:
-            return await stack.enter_async_context(standing(RelaySettings(**settings)))
+            return await stack.enter_async_context(standing(settings_of(**settings)))
 
         yield make

@@ -6,14 +6,24 @@ import socket
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import uvicorn
 from uvicorn.server import ServerState
 
 from turnout.errors import Unavailable
-from turnout.relay import Relay, RelayFailure, RelayOutcome, RelayRequest, RelaySettings, Target, UpstreamCall
+from turnout.relay import (
+    ClientLimits,
+    Relay,
+    RelayFailure,
+    RelayOutcome,
+    RelayRequest,
+    RelaySettings,
+    Target,
+    UpstreamCall,
+    UpstreamLimits,
+)
 
 CHAT = b"/v1/chat/completions"
 DONE = b"data: [DONE]\n\n"
@@ -343,6 +353,15 @@ class Stand:
         self.replicas.append(replica)
         self.admission.targets.append(replica.target)
         return replica
+
+
+def settings_of(**named: Any) -> RelaySettings:
+    """Settings by the names of their fields, whichever part they are in."""
+
+    def take(part: type[Any]) -> Any:
+        return part(**{one.name: named.pop(one.name) for one in fields(part) if one.name in named})
+
+    return RelaySettings(client=take(ClientLimits), upstream=take(UpstreamLimits), **named)
 
 
 @asynccontextmanager

@@ -3,14 +3,14 @@
 import pytest
 from tests.relay.kit import Replica, echo
 
-from turnout.relay import RelaySettings, Target
+from turnout.relay import Target, UpstreamLimits
 from turnout.relay.upstream import ConnectionPool
 
 
 async def test_a_name_is_called_at_the_address_that_was_checked() -> None:
     replica = Replica(echo)
     await replica.start()
-    pool = ConnectionPool(RelaySettings(), None)
+    pool = ConnectionPool(UpstreamLimits(), None)
     port = replica.target.port
     try:
         with pytest.raises(OSError, match=r"known|[Nn]ame"):

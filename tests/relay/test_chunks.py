@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.relay.kit import Call, Stand
 
-from turnout.relay import RelayFailure, RelaySettings, Target
+from turnout.relay import RelayFailure, Target, UpstreamLimits
 from turnout.relay.framing import size_of_event_chunks
 from turnout.relay.upstream import ConnectionPool, UpstreamConnection
 
@@ -74,7 +74,7 @@ def taken_apart(chunks: bytes) -> bytes:
 
 
 def hear(reads: list[bytes], whole: bool) -> Listener:
-    connection = UpstreamConnection(ConnectionPool(RelaySettings(), None).of(Target("127.0.0.1", 1)))
+    connection = UpstreamConnection(ConnectionPool(UpstreamLimits(), None).of(Target("127.0.0.1", 1)))
     wire, listener = Wire(), Listener(whole)
     connection.connection_made(cast(Any, wire))
     connection.send(listener, b"", b"")

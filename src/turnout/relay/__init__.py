@@ -28,11 +28,12 @@ from turnout.relay.admission import (
 from turnout.relay.counted_connection import CountedConnection
 from turnout.relay.framing import Headers
 from turnout.relay.relay_context import OpenConnection, OpenRequest, RelayContext
-from turnout.relay.relay_settings import RelaySettings
+from turnout.relay.relay_settings import ClientLimits, RelaySettings, UpstreamLimits
 from turnout.relay.upstream import ConnectionPool
 
 __all__ = [
     "Admission",
+    "ClientLimits",
     "Headers",
     "OpenRequest",
     "Relay",
@@ -42,6 +43,7 @@ __all__ = [
     "RelaySettings",
     "Target",
     "UpstreamCall",
+    "UpstreamLimits",
     "Usage",
 ]
 
@@ -54,7 +56,7 @@ class Relay:
     ) -> None:
         """`tls` is for replicas that are reached over TLS; by default the system's authorities are trusted."""
         settings = settings or RelaySettings()
-        context = RelayContext(admission, settings, ConnectionPool(settings, tls), self._watch)
+        context = RelayContext(admission, settings, ConnectionPool(settings.upstream, tls), self._watch)
         self._context = context
         self._timer: asyncio.TimerHandle | None = None
 

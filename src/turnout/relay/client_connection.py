@@ -42,7 +42,7 @@ class ClientConnection(PipelinedConnection):
         if stage is ReadStage.BETWEEN and self._current is None:
             body = self._head_cache.body(data)
             head = self._head_cache.parsed
-            if body is not None and head is not None and len(body) <= self._settings.max_body_bytes:
+            if body is not None and head is not None and len(body) <= self._limits.max_body_bytes:
                 return self._begin(head, body)
         elif stage is ReadStage.CLOSING:
             return
@@ -62,12 +62,12 @@ class ClientConnection(PipelinedConnection):
         if self._stage is ReadStage.HEAD:
             if self._messages == 0 or (self._messages == 1 and began is ReadStage.BETWEEN):
                 self._head_bytes += len(data)  # all of it is head; else it began somewhere in this read
-            if self._head_bytes > self._settings.max_head_bytes:
+            if self._head_bytes > self._limits.max_head_bytes:
                 self._refuse(framing.HEAD_TOO_LARGE)
         elif self._incoming is not None:
             self._incoming.raw_bytes += len(data)
-            if self._incoming.raw_bytes > raw_limit(self._settings.max_body_bytes):
-                self._refuse(framing.body_too_large(self._settings.max_body_bytes))
+            if self._incoming.raw_bytes > raw_limit(self._limits.max_body_bytes):
+                self._refuse(framing.body_too_large(self._limits.max_body_bytes))
         if began is ReadStage.BETWEEN and self._messages == 1 and self._cacheable is not None:
             self._head_cache.remember(data, self._cacheable)
 
@@ -88,7 +88,7 @@ class ClientConnection(PipelinedConnection):
         self.headers = []
         self.expect_100_continue = False
         self._stage = ReadStage.HEAD
-        self._idle_s = self._settings.keep_alive_s
+        self._idle_s = self._limits.keep_alive_s
         self._head_bytes = 0
         self._messages += 1
         self._cacheable = None
@@ -99,11 +99,11 @@ class ClientConnection(PipelinedConnection):
         path = self._hot_paths.get(self.url)
         if path is None and (b"?" in self.url or not self.url.startswith(b"/")):
             path = self._hot_paths.get(httptools.parse_url(self.url).path)
-        parser, settings = self.parser, self._settings
+        parser, limits = self.parser, self._limits
         # httptools knows whether to keep the connection only now; when the message is complete it says False.
         version, keep_alive = parser.get_http_version(), parser.should_keep_alive()
-        head = read_head(path or b"", version, keep_alive, self.headers, self._context.forwarded, settings)
-        if len(self.url) > settings.max_url_bytes:
+        head = read_head(path or b"", version, keep_alive, self.headers, self._context.forwarded, limits)
+        if len(self.url) > limits.max_url_bytes:
             head = framing.URL_TOO_LONG
         if isinstance(head, Refusal):
             return self._refuse(head)
@@ -115,7 +115,7 @@ class ClientConnection(PipelinedConnection):
     def on_body(self, body: bytes) -> None:
         incoming = self._incoming
         if incoming is not None:
-            if refusal := incoming.add(body, self._settings, self._context):
+            if refusal := incoming.add(body, self._limits, self._context):
                 return self._refuse(refusal)
         elif self._stage is ReadStage.ASGI_BODY:
             super().on_body(body)
@@ -154,7 +154,7 @@ class ClientConnection(PipelinedConnection):
             self._send_continue(incoming)
         else:
             self.pipeline.appendleft((cast(Any, incoming), NO_APP))
-            if len(self.pipeline) >= self._settings.max_pipelined:
+            if len(self.pipeline) >= self._limits.max_pipelined:
                 self.flow.pause_reading()
 
     def _on_authenticated(self, incoming: Incoming, done: asyncio.Future[object]) -> None:
@@ -168,12 +168,12 @@ class ClientConnection(PipelinedConnection):
             elif self._current is incoming:
                 self._send_continue(incoming)
         # Any other error comes again in `admit`, which tells the client.
-        if len(self.pipeline) < self._settings.max_pipelined:
+        if len(self.pipeline) < self._limits.max_pipelined:
             self.flow.resume_reading()
 
     def _pass_to_uvicorn(self, head: Head) -> None:
         if self.parser.should_upgrade() and self._should_upgrade():
-            longest = self._settings.max_url_bytes
+            longest = self._limits.max_url_bytes
             if refusal := framing.upgrade_refusal(head, longest, busy=self._current is not None):
                 return self._refuse(refusal)
         url, headers, expects = self.url, self.headers, self.expect_100_continue

@@ -4,7 +4,7 @@ import ipaddress
 from collections import Counter
 from collections.abc import Sequence
 
-from turnout.relay.relay_settings import RelaySettings
+from turnout.relay.relay_settings import ClientLimits
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 _IPV6_PREFIX = 64  # one customer has at least so much
@@ -13,10 +13,10 @@ _IPV6_PREFIX = 64  # one customer has at least so much
 class ConnectionCounts:
     """Addresses are counted as `group_of` writes them; "" is counted in all only."""
 
-    def __init__(self, settings: RelaySettings) -> None:
-        self._most = settings.max_connections
-        self._most_each = settings.max_connections_per_address
-        self._proxies = read_networks(settings.trusted_proxies)
+    def __init__(self, limits: ClientLimits) -> None:
+        self._most = limits.max_connections
+        self._most_each = limits.max_connections_per_address
+        self._proxies = read_networks(limits.trusted_proxies)
         self._total = 0
         self._by_address: Counter[str] = Counter()
 

@@ -55,7 +55,7 @@ class Exchange(RelayedResponse):
             self._call = got
             return self._connect()
         if self._comment_at == inf:
-            self._comment_at = self._context.now + self._settings.comment_after_s
+            self._comment_at = self._context.now + self._limits.comment_after_s
         self._state = ExchangeState.ADMITTING
         self._deadline = inf  # the admission has its own
         # A future is not wrapped in a task: a cancellation could lose the call.
@@ -85,7 +85,7 @@ class Exchange(RelayedResponse):
         if upstream is not None:
             return self._send_on(upstream)
         self._state = ExchangeState.CONNECTING
-        self._deadline = self._context.now + self._settings.connect_s
+        self._deadline = self._context.now + self._limits.connect_s
         pending = self.client.loop.create_task(pool.connect(target_pool), name="relay connect")
         self._pending = pending
         pending.add_done_callback(self._on_connected)
@@ -115,10 +115,10 @@ class Exchange(RelayedResponse):
         self.hides_usage = call.hides_usage
         self._state = ExchangeState.SENT
         now = self._context.now
-        settings = self._settings
-        self._deadline = now + settings.answer_s
+        limits = self._limits
+        self._deadline = now + limits.answer_s
         if self._comment_at == inf:
-            self._comment_at = now + settings.comment_after_s
+            self._comment_at = now + limits.comment_after_s
         head = request_head(
             call.path,
             upstream.target_pool.host,
@@ -136,8 +136,8 @@ class Exchange(RelayedResponse):
     def on_response(self, upstream: UpstreamConnection, payload: bytes, complete: bool) -> None:
         if self._state is ExchangeState.RELAYING:
             return self._relay(upstream, b"", payload, complete)
-        status, settings = upstream.head.status, self._settings
-        if status in settings.retried_statuses and self._attempts + 1 < settings.max_attempts:
+        status, limits = upstream.head.status, self._limits
+        if status in limits.retried_statuses and self._attempts + 1 < limits.max_attempts:
             if not complete:
                 upstream.abort()
             self._upstream = None
@@ -163,7 +163,7 @@ class Exchange(RelayedResponse):
         self._status = 0
         self._sent = False
         self._attempts += 1
-        if self._attempts >= self._settings.max_attempts:
+        if self._attempts >= self._limits.max_attempts:
             return self._refuse(FAILURES[failure])
         try:
             got = call.retry()
@@ -178,5 +178,5 @@ class Exchange(RelayedResponse):
                 self._comment_at = inf
                 return
             self.begin_stream()
-        self._comment_at = now + self._settings.comment_every_s
+        self._comment_at = now + self._limits.comment_every_s
         self.comment(b"waking" if self._state is ExchangeState.ADMITTING else b"waiting")

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from turnout.errors import Unavailable
-from turnout.relay.relay_settings import RelaySettings
+from turnout.relay.relay_settings import ClientLimits
 
 _HEX = b"0123456789abcdefABCDEF"
 _MAX_HEX_DIGITS = 7
@@ -93,10 +93,10 @@ def read_head(
     keep_alive: bool,
     headers: Headers,
     forwarded: frozenset[bytes],
-    settings: RelaySettings,
+    limits: ClientLimits,
 ) -> Head | Refusal:
     """The head of a request, or why it is refused; the connection must then be closed."""
-    if _is_too_large(headers, settings):
+    if _is_too_large(headers, limits):
         return HEAD_TOO_LARGE
     authorization: bytes | None = None
     content_length: int | None = 0
@@ -127,13 +127,13 @@ def read_head(
             request_id = value if _PLAIN_ID.fullmatch(value) else None
         elif name == b"upgrade":
             upgrade = True
-        elif name == b"origin" and settings.cors_origins:
-            cors = _cors_lines(value, settings.cors_origins)
+        elif name == b"origin" and limits.cors_origins:
+            cors = _cors_lines(value, limits.cors_origins)
     http10 = version == "1.0"
     if (refusal := _version_refusal(version, hosts)) is not None:
         return refusal
-    if content_length is not None and content_length > settings.max_body_bytes:
-        return body_too_large(settings.max_body_bytes)
+    if content_length is not None and content_length > limits.max_body_bytes:
+        return body_too_large(limits.max_body_bytes)
     return Head(
         path,
         authorization,
@@ -149,9 +149,9 @@ def read_head(
     )
 
 
-def _is_too_large(headers: Headers, settings: RelaySettings) -> bool:
+def _is_too_large(headers: Headers, limits: ClientLimits) -> bool:
     size = sum([len(name) + len(value) for name, value in headers])
-    return len(headers) > settings.max_headers or size > settings.max_head_bytes
+    return len(headers) > limits.max_headers or size > limits.max_head_bytes
 
 
 def _encoding_refusal(version: str, encoding: bytes) -> Refusal | None:

@@ -12,7 +12,7 @@ from turnout.errors import TurnoutError
 from turnout.relay.body_budget import SMALL_BODY_BYTES
 from turnout.relay.framing import BODIES_FULL, Head, Refusal, body_too_large
 from turnout.relay.relay_context import RelayContext
-from turnout.relay.relay_settings import RelaySettings
+from turnout.relay.relay_settings import ClientLimits
 
 _ASKS_FOR_STREAM = re.compile(rb'"stream"\s*:\s*true')
 
@@ -55,13 +55,11 @@ class Incoming:
         self.account = ""
         self.complete = False
 
-    def add(
-        self, piece: bytes, settings: RelaySettings, context: RelayContext
-    ) -> Refusal | TurnoutError | None:
+    def add(self, piece: bytes, limits: ClientLimits, context: RelayContext) -> Refusal | TurnoutError | None:
         """Keeps a piece of the body; returns why it cannot."""
         self.size += len(piece)
-        if self.size > settings.max_body_bytes:
-            return body_too_large(settings.max_body_bytes)
+        if self.size > limits.max_body_bytes:
+            return body_too_large(limits.max_body_bytes)
         if self.size > SMALL_BODY_BYTES:
             self.account = self.account or context.account_of(self.head, self.size)
             if not context.bodies.fits(self.account, len(piece)):

@@ -40,12 +40,12 @@ class PipelinedConnection(HttpToolsProtocol):
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
         self._context = context
-        self._settings = context.settings
+        self._limits = context.settings.client
         self._stage = ReadStage.BETWEEN
         self._current: Incoming | Exchange | RequestResponseCycle | None = None  # its response is due
         self._incoming: Incoming | None = None
         self._progress_at = self._body_at = 0.0  # of the present stage, and when a body began
-        self._idle_s = context.settings.head_s  # the first request must come soon
+        self._idle_s = context.settings.client.head_s  # the first request must come soon
         self._write_stalled_at = inf
         self.write_paused = False
         self._refusal: bytes | None = None  # follows the responses that are due
@@ -129,7 +129,7 @@ class PipelinedConnection(HttpToolsProtocol):
                 self._finish()
 
     def _begin(self, head: Head, body: bytes) -> None:
-        request_id = head.request_id if self._settings.trusts_request_ids else None
+        request_id = head.request_id if self._context.settings.trusts_request_ids else None
         if request_id is None:
             request_id = new_request_id()
         self._current = current = Exchange(self, self._context, head, body, request_id)
@@ -204,20 +204,20 @@ class PipelinedConnection(HttpToolsProtocol):
             self.reset()
 
     def tick(self, now: float) -> None:
-        settings = self._settings
+        limits = self._limits
         if self.transport.is_closing():  # what is unread keeps a closed connection open
             self._write_stalled_at = min(self._write_stalled_at, now)
-        if now - self._write_stalled_at > settings.write_stall_s:
+        if now - self._write_stalled_at > limits.write_stall_s:
             return self.reset()
         current = self._current
         if isinstance(current, Exchange):
             return current.tick(now)
         if self.flow.read_paused:  # the client cannot be blamed
-            self._progress_at, self._body_at = now, self._body_at + settings.tick_s
+            self._progress_at, self._body_at = now, self._body_at + self._context.settings.tick_s
         quiet_s = now - self._progress_at
-        late = quiet_s > settings.body_stall_s or now - self._body_at > settings.body_s
+        late = quiet_s > limits.body_stall_s or now - self._body_at > limits.body_s
         match self._stage:
-            case ReadStage.HEAD if quiet_s > settings.head_s:
+            case ReadStage.HEAD if quiet_s > limits.head_s:
                 self._refuse(framing.HEAD_TIMEOUT)
             case ReadStage.ASGI_BODY if late and current is None:
                 self.reset()  # it was answered already

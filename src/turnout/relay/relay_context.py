@@ -54,13 +54,15 @@ class RelayContext:
         self.pool = pool
         self.watch = watch
         self.batcher = ReadBatcher()
-        self.counts = ConnectionCounts(settings)
+        self.counts = ConnectionCounts(settings.client)
         self.hot_paths = {path.encode(): path.encode() for path in settings.paths}
         self.done_paths = frozenset(path.encode() for path in settings.done_paths)
         self.forwarded = frozenset(name.lower().encode() for name in settings.forwarded)
         self.response_lines = b"".join([f"{n}: {v}\r\n".encode() for n, v in settings.response_headers])
         self.connections: set[OpenConnection] = set()
-        self.bodies = BodyBudget(settings.max_bodies_bytes)  # of all requests, as long as they are held
+        self.bodies = BodyBudget(
+            settings.client.max_bodies_bytes
+        )  # of all requests, as long as they are held
         self.requests: set[OpenRequest] = set()
         self.now = 0.0
         self.leaving = False

@@ -1,4 +1,4 @@
-"""The relay's limits, in one frozen object."""
+"""The relay's limits: towards clients, towards replicas, and what it does with which request."""
 
 from dataclasses import dataclass, field
 
@@ -8,16 +8,10 @@ _FORWARDED = frozenset({"accept", "content-type", "traceparent", "tracestate", "
 
 
 @dataclass(frozen=True, slots=True)
-class RelaySettings:
-    """POST requests for `paths` never reach the app. `forwarded` names the request headers that go on to the replica; the
-    caller's key and cookies are not among them. Pages of `cors_origins` may read the answers."""
+class ClientLimits:
+    """Pages of `cors_origins` may read the answers."""
 
-    paths: frozenset[str] = _HOT
-    done_paths: frozenset[str] = _DONE  # whose streams end with [DONE]; other dialects have other last events
-    forwarded: frozenset[str] = _FORWARDED
     cors_origins: frozenset[bytes] = frozenset()
-    trusts_request_ids: bool = False  # a request keeps its X-Request-Id: only behind our own gateways
-    response_headers: tuple[tuple[str, str], ...] = field(default=(("x-content-type-options", "nosniff"),))
 
     max_connections: int = 8192
     max_connections_per_address: int = 1024  # or for each /64 network of IPv6
@@ -36,6 +30,13 @@ class RelaySettings:
     keep_alive_s: float = 75.0
     write_stall_s: float = 30.0  # a client that reads nothing for this long is gone
 
+    @property
+    def shortest_s(self) -> float:
+        return min(self.head_s, self.body_stall_s, self.keep_alive_s, self.write_stall_s)
+
+
+@dataclass(frozen=True, slots=True)
+class UpstreamLimits:
     connect_s: float = 5.0
     answer_s: float = 900.0  # to the response's head: without streaming an engine sends nothing before
     chunk_s: float = 300.0  # between two reads of a response
@@ -47,9 +48,7 @@ class RelaySettings:
     idle_s: float = 30.0  # an unused connection to a replica is closed after this
     max_age_s: float = 600.0  # no connection is used for longer
 
-    comment_after_s: float = (
-        5.0  # a stream without a response is begun by then, with comments that keep it open
-    )
+    comment_after_s: float = 5.0  # a stream without a response is begun, with comments that keep it open
     comment_every_s: float = 5.0
 
     def __post_init__(self) -> None:
@@ -57,18 +56,25 @@ class RelaySettings:
             raise ValueError("max_attempts must be at least 1")
 
     @property
+    def shortest_s(self) -> float:
+        waits_s = (self.connect_s, self.answer_s, self.chunk_s, self.idle_s)
+        return min(*waits_s, self.comment_after_s, self.comment_every_s)
+
+
+@dataclass(frozen=True, slots=True)
+class RelaySettings:
+    """POST requests for `paths` never reach the app. `forwarded` names the request headers that go on to the replica; the
+    caller's key and cookies are not among them."""
+
+    paths: frozenset[str] = _HOT
+    done_paths: frozenset[str] = _DONE  # whose streams end with [DONE]; other dialects have other last events
+    forwarded: frozenset[str] = _FORWARDED
+    trusts_request_ids: bool = False  # a request keeps its X-Request-Id: only behind our own gateways
+    response_headers: tuple[tuple[str, str], ...] = field(default=(("x-content-type-options", "nosniff"),))
+    client: ClientLimits = ClientLimits()
+    upstream: UpstreamLimits = UpstreamLimits()
+
+    @property
     def tick_s(self) -> float:
         """How often deadlines are checked. One timer serves all, because a timer for each request costs CPU."""
-        shortest = min(
-            self.head_s,
-            self.body_stall_s,
-            self.keep_alive_s,
-            self.write_stall_s,
-            self.connect_s,
-            self.answer_s,
-            self.chunk_s,
-            self.idle_s,
-            self.comment_after_s,
-            self.comment_every_s,
-        )
-        return min(0.5, max(0.01, shortest / 4))
+        return min(0.5, max(0.01, min(self.client.shortest_s, self.upstream.shortest_s) / 4))

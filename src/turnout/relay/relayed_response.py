@@ -67,7 +67,7 @@ class RelayedResponse(ClientResponse):
         self._account = context.account_of(head, len(body))
         context.bodies.add(self._account, len(body))
         self._context = context
-        self._settings = context.settings
+        self._limits = context.settings.upstream
 
     @property
     def call(self) -> UpstreamCall | None:
@@ -84,8 +84,8 @@ class RelayedResponse(ClientResponse):
     def resume(self) -> None:
         if self._upstream is not None:
             self._upstream.resume_reading()
-            settings = self._settings
-            limit_s = settings.chunk_s if self._state is ExchangeState.RELAYING else settings.answer_s
+            limits = self._limits
+            limit_s = limits.chunk_s if self._state is ExchangeState.RELAYING else limits.answer_s
             self._deadline = self._context.now + limit_s
 
     def close(self, err: TurnoutError | None = None) -> None:
@@ -96,7 +96,7 @@ class RelayedResponse(ClientResponse):
         if complete:
             self._upstream = None
         else:  # set before the write, which may pause the stream
-            self._deadline = self._context.now + self._settings.chunk_s
+            self._deadline = self._context.now + self._limits.chunk_s
         if self._error_pieces is not None:
             return self._collect(self._error_pieces, payload, complete)
         if payload and self.bytes_out == 0 and self._call is not None:
@@ -115,7 +115,7 @@ class RelayedResponse(ClientResponse):
     def on_event_chunks(self, chunks: bytes, size: int) -> bool:
         if self._state is not ExchangeState.RELAYING or self._error_pieces is not None or not self.events:
             return False
-        self._deadline = self._context.now + self._settings.chunk_s
+        self._deadline = self._context.now + self._limits.chunk_s
         if not self.pass_on_chunks(chunks, size):
             return False
         loop = self.client.loop

@@ -124,11 +124,11 @@ class SocketConnection(WebSocketsSansIOProtocol):
 
     # What the relay calls.
     def tick(self, now: float) -> None:
-        settings = self._context.settings
+        limits = self._context.settings.client
         if self.transport.is_closing():
             self._stalled_at = min(self._stalled_at, now)  # what is unread keeps a closed connection open
-        late = not self.handshake_complete and now - self._made_at > settings.head_s
-        if late or now - self._stalled_at > settings.write_stall_s:
+        late = not self.handshake_complete and now - self._made_at > limits.head_s
+        if late or now - self._stalled_at > limits.write_stall_s:
             self.reset()
 
     def close(self) -> None:

@@ -12,7 +12,7 @@ from turnout.relay.admission import RelayFailure, Target
 from turnout.relay.error_responses import status_line
 from turnout.relay.framing import passed_on, size_of_event_chunks
 from turnout.relay.head_cache import HeadCache
-from turnout.relay.relay_settings import RelaySettings
+from turnout.relay.relay_settings import UpstreamLimits
 
 _MAX_HEADERS = 200
 
@@ -260,8 +260,8 @@ class TargetPool:
 class ConnectionPool:
     """Idle connections by target. The one used last is used next, so that the others can grow old."""
 
-    def __init__(self, settings: RelaySettings, tls: ssl.SSLContext | None) -> None:
-        self._settings = settings
+    def __init__(self, limits: UpstreamLimits, tls: ssl.SSLContext | None) -> None:
+        self._limits = limits
         self._tls = tls
         self._target_pools: dict[Target, TargetPool] = {}
         self._closed = False
@@ -286,8 +286,8 @@ class ConnectionPool:
         target_pool = connection.target_pool
         if not target_pool.listed:
             target_pool = self.of(target_pool.target)
-        old = connection.idle_since - connection.made_at > self._settings.max_age_s
-        if old or self._closed or len(target_pool.idle) >= self._settings.idle_per_target:
+        old = connection.idle_since - connection.made_at > self._limits.max_age_s
+        if old or self._closed or len(target_pool.idle) >= self._limits.idle_per_target:
             connection.abort()
         else:
             target_pool.idle.append(connection)
@@ -319,13 +319,10 @@ class ConnectionPool:
     def tick(self, now: float) -> None:
         """Closes what is old or was long unused, and forgets targets that have no idle connection."""
         self.now = now
-        settings = self._settings
+        limits = self._limits
         for target, target_pool in list(self._target_pools.items()):
             for connection in list(target_pool.idle):
-                if (
-                    now - connection.idle_since > settings.idle_s
-                    or now - connection.made_at > settings.max_age_s
-                ):
+                if now - connection.idle_since > limits.idle_s or now - connection.made_at > limits.max_age_s:
                     target_pool.idle.remove(connection)
                     connection.abort()
             if not target_pool.idle:

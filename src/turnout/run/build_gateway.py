@@ -194,7 +194,7 @@ class _Builder:
             stores.events,
             self._background,
             chat.relay,
-            self._outside.relay.max_connections,
+            self._outside.relay.client.max_connections,
             videos.live,
             self._outside.disks,
             self._outside.certificate_expiry,

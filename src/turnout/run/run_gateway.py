@@ -18,7 +18,7 @@ from turnout.fleet.gang_reports import GangReports
 from turnout.gateway.app import create_app
 from turnout.gateway.gateway import Gateway
 from turnout.gateway.gateway_settings import GatewaySettings
-from turnout.relay import RelaySettings
+from turnout.relay import ClientLimits, RelaySettings
 from turnout.relay.connection_counts import read_networks
 from turnout.run.build_gateway import GatewayOutside, build_gateway
 from turnout.run.config import Config
@@ -119,7 +119,7 @@ def relay_settings(settings: GatewaySettings) -> RelaySettings:
         read_networks(proxies)
     except ValueError as err:
         raise Misconfigured(f"trusted_proxies: {err}") from err
-    return RelaySettings(
+    limits = ClientLimits(
         max_connections=min(settings.max_connections, raise_open_files() - _OTHER_FILES),
         max_connections_per_address=settings.max_connections_per_address,
         trusted_proxies=proxies,
@@ -127,6 +127,7 @@ def relay_settings(settings: GatewaySettings) -> RelaySettings:
         max_body_bytes=settings.max_body_bytes,
         max_bodies_bytes=settings.max_bodies_bytes,
     )
+    return RelaySettings(client=limits)
 
 
 def gateway_on(

@@ -10,7 +10,16 @@ from collections.abc import Awaitable, Callable
 from turnout.engines.servers.engine_servers import relay_paths
 from turnout.errors import NotFound, Unauthorized, Unavailable
 from turnout.fleet.model_rules import EngineKind
-from turnout.relay import Headers, RelayOutcome, RelayRequest, RelaySettings, Target, UpstreamCall
+from turnout.relay import (
+    ClientLimits,
+    Headers,
+    RelayOutcome,
+    RelayRequest,
+    RelaySettings,
+    Target,
+    UpstreamCall,
+    UpstreamLimits,
+)
 from turnout.telemetry.log import get_log
 from turnout.telemetry.trace_rules import trace_field_of
 from turnout.worker.relay_tokens import REPLICA_HEADER
@@ -94,8 +103,6 @@ def worker_relay_settings() -> RelaySettings:
         paths=paths,
         trusts_request_ids=True,
         response_headers=(),  # the gateway adds them
-        max_connections_per_address=4096,  # a gateway has one for each request in flight
-        max_attempts=1,
-        retried_statuses=frozenset(),
-        comment_after_s=86_400.0,
+        client=ClientLimits(max_connections_per_address=4096),  # a gateway has one for each request in flight
+        upstream=UpstreamLimits(max_attempts=1, retried_statuses=frozenset(), comment_after_s=86_400.0),
     )

@@ -71,9 +71,9 @@ class APIEntrypoint:
 
     def __serve_build_asgi_app__(self) -> Any:
         gangs = GangsByRay(namespace_of(self._config), self._wires.gangs)
-        relay = replace(
-            relay_settings(self._config.gateway), cors_origins=frozenset()
-        )  # the app answers for these
+        relay = relay_settings(self._config.gateway)
+        # The app answers for these.
+        relay = replace(relay, client=replace(relay.client, cors_origins=frozenset()))
         self._gateway = gateway = gateway_on(
             self._config, self._wires, self._fetcher, self._prober, relay, self._urls, gangs
         )

@@ -28,17 +28,18 @@ class RelaySocket:
     """`run` must run for as long as `router` is served."""
 
     def __init__(self, relay: Relay, settings: RelaySettings) -> None:
+        client, upstream = settings.client, settings.upstream
         self._relay = relay
         self._folder = tempfile.TemporaryDirectory(prefix="turnout-relay-")  # which nobody else may enter
         self._path = f"{self._folder.name}/relay.sock"
         self._client = httpx.AsyncHTTPTransport(
             uds=self._path,
-            limits=httpx.Limits(max_connections=settings.max_connections, max_keepalive_connections=64),
+            limits=httpx.Limits(max_connections=client.max_connections, max_keepalive_connections=64),
         )
         # The relay's own deadlines are shorter: these end a wait for a relay that hangs.
-        wait_s = max(settings.answer_s, settings.chunk_s) + settings.connect_s
-        self._limits_s = {"connect": settings.connect_s, "pool": settings.connect_s}
-        self._limits_s |= {"read": wait_s, "write": settings.body_s}
+        wait_s = max(upstream.answer_s, upstream.chunk_s) + upstream.connect_s
+        self._limits_s = {"connect": upstream.connect_s, "pool": upstream.connect_s}
+        self._limits_s |= {"read": wait_s, "write": client.body_s}
         self.router = APIRouter(include_in_schema=False)
         for path in sorted(settings.paths):
             self.router.add_api_route(path, self._pass_on, methods=["POST"])
