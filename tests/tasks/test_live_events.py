@@ -75,7 +75,7 @@ async def test_a_finished_story_is_replayed_and_ends(served: Gateway) -> None:
     assert {e["video"] for e in events} == {video}
     assert events[2]["step"] == 1 and events[2]["steps"] == 12 and events[2]["stage"] == "denoising"
     assert events[3]["preview_url"] == f"/v1/videos/{video}/content?variant=preview"
-    assert [e["progress"] for e in events if "progress" in e] == [12, 19, 100]
+    assert [e["progress"] for e in events if "progress" in e] == [1, 12, 19, 100]
     rest = [e async for e in sse(served, video, **{"last-event-id": events[2]["id"]})]
     assert rest == events[3:]
 

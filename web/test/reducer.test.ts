@@ -144,6 +144,15 @@ test("cancel wins over a late finish and a late step", () => {
   assert.equal(after.byId.get("a")!.status, "cancelled");
 });
 
+test("the percent is the gateway's own, from events and snapshots", () => {
+  const at = (...inputs: Input[]) => reduce(NO_TASKS, inputs).byId.get("a")!.progress;
+  const begun = event("a", "in_progress", { attempt: 1, status: "in_progress", progress: 1 });
+  const step = event("a", "progress", { attempt: 1, status: "in_progress", stage: "denoising", step: 3, steps: 4, progress: 68 });
+  assert.equal(at(begun), 1);
+  assert.equal(at(begun, step), 68);
+  assert.equal(at({ kind: "snapshot", asked: 1, video: video("a", { status: "in_progress", attempt: 1, stage: "denoising", step: 2, progress: 47 }) }), 47);
+});
+
 test("the share of the weights that is read only rises", () => {
   const read = (bytes: number) => event("a", "progress", { attempt: 1, status: "in_progress", stage: "loading", step: 0, steps: 4, loaded_bytes: bytes, load_bytes: 200 });
   const tasks = reduce(NO_TASKS, [read(0), read(100), read(50)]);

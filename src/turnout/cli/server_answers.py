@@ -106,7 +106,12 @@ def after(video: VideoAnswer, event: VideoEvent) -> VideoAnswer:
     """The video after `event`. An end changes nothing here: the server is asked how the task ended."""
     match event.name:
         case "in_progress":
-            change = {"status": State.IN_PROGRESS, "stage": Stage.LOADING, "step": 0, "progress": 0}
+            change = {
+                "status": State.IN_PROGRESS,
+                "stage": Stage.LOADING,
+                "step": 0,
+                "progress": event.progress,
+            }
         case "progress":
             change = {
                 "status": State.IN_PROGRESS,

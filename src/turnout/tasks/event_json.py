@@ -119,7 +119,8 @@ def _described(recorded: Recorded, task: Task | None) -> tuple[str, dict[str, An
         case Submitted():
             return "queued", {"status": "queued"}, False
         case Claimed(attempt=attempt):
-            return "in_progress", {"status": "in_progress", "attempt": attempt}, False
+            fields = {"status": "in_progress", "attempt": attempt, "progress": percent(Stage.LOADING, 0, 0)}
+            return "in_progress", fields, False
         case Progressed() as p:
             fields = {
                 "status": "in_progress",

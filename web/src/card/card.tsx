@@ -6,7 +6,7 @@ import { models, type Model } from "../api/models";
 import type { Video } from "../api/schema";
 import { explain, explainFailure } from "../api/words";
 import { ago, duration, t } from "../i18n";
-import { ended, progressOf, type Task } from "../tasks/reducer";
+import { ended, type Task } from "../tasks/reducer";
 import { cancel } from "../tasks/store";
 import { Button, IconButton, Menu, Spinner, type MenuItem } from "../ui/controls";
 import { Icon } from "../ui/icons";
@@ -116,7 +116,6 @@ function Journey({ task }: { task: Task }) {
   const model = models.value?.find((m) => m.id === task.video?.model);
   const station = stationOf(task, model ? model.state : null);
   const at = STATIONS.indexOf(station);
-  const percent = progressOf(task);
   return (
     <div class="journey">
       <p class="journey-words">
@@ -131,7 +130,7 @@ function Journey({ task }: { task: Task }) {
           </li>
         ))}
       </ol>
-      {task.status === "in_progress" && <progress max={100} value={percent} aria-label={t("card.progress")} />}
+      {task.status === "in_progress" && <progress max={100} value={task.progress} aria-label={t("card.progress")} />}
       {task.attempt > 1 && <p class="journey-again">{t("card.attempt", { n: task.attempt })}</p>}
     </div>
   );

@@ -15,6 +15,7 @@ export interface TaskEvent {
   stage?: Stage;
   step?: number;
   steps?: number;
+  progress?: number;
   eta_s?: number | null;
   loaded_bytes?: number;
   load_bytes?: number;

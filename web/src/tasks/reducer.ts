@@ -28,6 +28,8 @@ export interface Task {
   readonly stage: Stage | null;
   readonly step: number;
   readonly steps: number;
+  /** In percent, as the gateway says it. */
+  readonly progress: number;
   readonly etaS: number | null;
   /** How much of the model's weights is read, from 0 to 1, while it loads. */
   readonly loaded: number | null;
@@ -127,6 +129,7 @@ function unknown(id: string): Task {
     stage: null,
     step: 0,
     steps: 0,
+    progress: 0,
     etaS: null,
     loaded: null,
     queuePosition: null,
@@ -151,6 +154,7 @@ function onEvent(before: Task | undefined, event: TaskEvent): Task | undefined {
     stage: event.status === "in_progress" ? (stage ?? "loading") : null,
     step: ended(event.status) ? task.step : (event.step ?? 0),
     steps: event.steps ?? task.steps,
+    progress: event.progress ?? 0,
     etaS: event.eta_s ?? null,
     loaded: shareOf(event),
     queuePosition: null,
@@ -172,6 +176,7 @@ function onSnapshot(before: Task | undefined, video: Video, asked: number): Task
       stage: video.stage,
       step: video.step,
       steps: video.steps,
+      progress: video.progress,
       etaS: video.eta_s,
       loaded: shareOf(video),
       error: video.error,
@@ -197,22 +202,4 @@ function withPreview(task: Task, attempt: number, step: number): Task {
   const known = task.preview;
   if (known !== null && (known.attempt - attempt || known.step - step) >= 0) return task;
   return { ...task, preview: { attempt, step } };
-}
-
-/** The bar's fill in percent: denoising is nearly all of the time, so it gets nearly all of the bar. */
-export function progressOf(task: Task): number {
-  if (task.status === "completed") return 100;
-  if (task.status !== "in_progress") return 0;
-  switch (task.stage) {
-    case "encoding":
-      return 3;
-    case "denoising":
-      return 5 + Math.floor((task.steps > 0 ? Math.min(task.step / task.steps, 1) : 0) * 85);
-    case "decoding":
-      return 92;
-    case "uploading":
-      return 97;
-    default:
-      return 1;
-  }
 }
