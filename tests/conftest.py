@@ -5,6 +5,7 @@ import functools
 import itertools
 import secrets
 import signal
+import socket
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
@@ -98,6 +99,12 @@ async def wait_until(
         await asyncio.sleep(min(0.1, 0.02 + waited_s / 20))
 
 
+def free_port(host: str = "127.0.0.1") -> int:
+    with socket.socket() as probe:
+        probe.bind((host, 0))
+        return int(probe.getsockname()[1])
+
+
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def service(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator["Service"]:
     """One `turnout up` for all tests that break nothing of it. A test takes a tenant of its own: `service.key_of`."""
@@ -107,7 +114,7 @@ async def service(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator["Se
         yield running
 
 
-SHARED = {"service", "chatting", "seated", "own_worker_aside"}  # running services
+SHARED = {"service", "chatting", "own_worker_aside"}  # running services
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -1,6 +1,7 @@
 """A whole Turnout for a test: `turnout up` as a user runs it, on a free port and a temporary directory."""
 
 import asyncio
+import contextlib
 import json
 import os
 import secrets
@@ -133,9 +134,23 @@ class Service:
                 found += _children(server)
         return sorted(found, key=lambda p: p.pid)
 
+    def engines(self) -> list[psutil.Process]:
+        """Those of chat models, not the processes that watch them."""
+        found: list[psutil.Process] = []
+        for process in psutil.Process(self.pid).children(recursive=True):
+            with contextlib.suppress(psutil.Error):
+                if is_engine(process):
+                    found.append(process)
+        return found
+
     def log(self) -> str:
         logs = sorted((self.state_dir / "logs").glob("*.log"))
         return "\n".join(f"== {path.name}\n{path.read_text()[-1500:]}" for path in logs)
+
+
+def is_engine(process: psutil.Process) -> bool:
+    words = process.cmdline()
+    return "turnout.engines.servers.llamacpp" in words and "turnout.worker.subreaper" not in words
 
 
 def _children(process: psutil.Process) -> list[psutil.Process]:

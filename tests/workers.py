@@ -75,7 +75,13 @@ async def worker_key(service: Service) -> str:
 async def list_workers(service: Service) -> list[dict[str, Any]]:
     """Those that take work."""
     async with httpx.AsyncClient(base_url=service.url, headers=service.headers, timeout=30) as http:
-        return [w for w in (await http.get("/workers")).json()["data"] if not w["draining"]]
+        found = (await http.get("/workers")).json()["data"]
+    return [w for w in found if w["standing"] == "alive" and not w["draining"]]
+
+
+async def busy(service: Service) -> int:
+    """The requests that workers count."""
+    return sum(replica["busy"] for worker in await list_workers(service) for replica in worker["replicas"])
 
 
 async def set_aside_its_own_worker(service: Service) -> None:

@@ -9,7 +9,6 @@ import asyncio
 import itertools
 import json
 import random
-import socket
 import time
 from collections import Counter
 from contextlib import AsyncExitStack
@@ -21,7 +20,7 @@ import httpx
 import openai
 import psutil
 import pytest
-from tests.conftest import wait_until
+from tests.conftest import free_port, wait_until
 from tests.service import Service, running_service
 from tests.workers import (
     JoinedWorker,
@@ -61,6 +60,9 @@ class Account:
     told: list[tuple[str, str]] = field(default_factory=list)
     short: list[tuple[str, str]] = field(default_factory=list)
     in_flight: int = 0  # streams that have begun
+    asking: asyncio.Event = field(
+        default_factory=asyncio.Event
+    )  # else clients leave the CPU to the parts that start
 
     @property
     def done(self) -> int:
@@ -81,12 +83,14 @@ async def test_every_request_replica_and_process_is_accounted_for(tmp_path: Path
         async with asyncio.TaskGroup() as group:
             for number in range(CLIENTS):
                 group.create_task(use(service, number, account, over))
+            account.asking.set()
             await wait_until(
                 lambda: went_directly(service), "the near worker's engine to be called directly", 60
             )
             for fault in FAULTS:
                 await cause(fault, service, workers, account, chance)
             over.set()
+            account.asking.set()
         took_s = time.monotonic() - began
         await wait_until(lambda: settled(service), "the registry to agree with the processes", 60)
         replicas = await reported(service)
@@ -144,7 +148,7 @@ async def four_workers(
         service, tmp_path / "tunnelled", key, "--tunnel", WORKER_ID="tunnelled"
     )
     made["near worker"] = JoinedWorker(
-        service, tmp_path / "near", key, WORKER_ID="near", WORKER_PORT=str(free_port("127.0.0.1"))
+        service, tmp_path / "near", key, WORKER_ID="near", WORKER_PORT=str(free_port())
     )
     # The first two get the replicas, the others those of whoever dies.
     for count, name in enumerate(("near worker", "public worker", "tls worker", "tunnelled worker"), 1):
@@ -179,6 +183,7 @@ async def use(service: Service, number: int, account: Account, over: asyncio.Eve
         base_url=f"{service.url}/v1", api_key=service.api_key, max_retries=0, timeout=60
     ) as client:
         for turn in itertools.count(number):
+            await account.asking.wait()
             if over.is_set():
                 return
             model, prompt = MODELS[turn % 2], f"Tell story number {number}, part {turn}."
@@ -227,6 +232,7 @@ async def cause(
     fault: str, service: Service, workers: dict[str, JoinedWorker], account: Account, chance: random.Random
 ) -> None:
     """One fault in the middle of streams; returns when requests are answered again and all is back."""
+    account.asking.set()
     await wait_until(lambda: account.in_flight >= 3, "streams in flight", 60)
     await asyncio.sleep(chance.uniform(0, 0.2))
     account.fault = fault
@@ -243,6 +249,7 @@ async def cause(
     await wait_until(
         lambda: account.done >= before + 2 * CLIENTS, f"requests to be answered after {fault}", 90
     )
+    account.asking.clear()
     await wait_until(lambda: settled(service), f"all replicas to be back after {fault}", 90)
 
 
@@ -304,9 +311,3 @@ def alive(process: psutil.Process) -> bool:
         return process.status() != psutil.STATUS_ZOMBIE
     except psutil.Error:
         return False
-
-
-def free_port(host: str) -> int:
-    with socket.socket() as probe:
-        probe.bind((host, 0))
-        return int(probe.getsockname()[1])

@@ -2,7 +2,6 @@
 
 import json
 import os
-import socket
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +11,7 @@ import pytest
 from redis import Redis
 from tests.cli.conftest import Cli, valkey_server
 from tests.cli.scripted import TOKEN, Answer, ScriptedGateway
+from tests.conftest import free_port
 
 from turnout.cli.doctor import machine_checks, model_checks, service_checks
 from turnout.cli.doctor_command import foresee
@@ -24,12 +24,6 @@ from turnout.run.config import Config, load
 from turnout.store.server_facts import read_server_facts
 from turnout.store.store_settings import AcceptAfter
 from turnout.worker.gpus import GpuFinding, find_gpus, pynvml
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 @pytest.fixture(params=["yes", "no"])

@@ -14,7 +14,7 @@ from tests.conftest import wait_until
 from tests.service import Service, running_service
 
 MODELS = ("left", "right")
-RESIDENT_S = 10.0
+RESIDENT_S = 4.0
 STARTS = 3  # one model, the other, and the first again
 CLIENTS: tuple[tuple[str, ...], ...] = (("left",), ("left",), ("right",), ("right",), MODELS, MODELS)
 

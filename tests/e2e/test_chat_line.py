@@ -1,38 +1,16 @@
 """Who waits for whom in a model's line, on a running service."""
 
 import asyncio
-import sys
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
-import pytest_asyncio
 from tests.conftest import wait_until
-from tests.service import Service, running_service
-from tests.worker.conftest import FAKE_ENGINE
+from tests.service import Service
 
 pytestmark = pytest.mark.timeout(180)
 PATH = "/v1/chat/completions"
-
-
-def one_seat(*arguments: str) -> dict[str, Any]:
-    """A model that answers one request at a time."""
-    return {
-        "engine": "command",
-        "command": [sys.executable, str(FAKE_ENGINE), "{port}", *arguments],
-        "concurrency": 1,
-        "model_name": "fake",
-        "memory_bytes": 100_000_000,
-    }
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def seated(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Service]:
-    models = {"fair": one_seat(), "busy": one_seat("--busy-once")}
-    async with running_service(tmp_path_factory.mktemp("line"), models=models) as service:
-        yield service
 
 
 async def ask(service: Service, token: str, model: str, **fields: Any) -> httpx.Response:
@@ -52,40 +30,40 @@ async def line_is(service: Service, model: str, count: int) -> bool:
 
 
 async def test_a_tenant_with_one_request_is_not_behind_anothers_two_dozen(
-    seated: Service, tmp_path: Path
+    chatting: Service, tmp_path: Path
 ) -> None:
-    many, one = seated.key_of("many"), seated.key_of("one")
+    many, one = chatting.key_of("many"), chatting.key_of("one")
     gate = tmp_path / "gate"
     answered: list[str] = []
 
     async def timed(tenant: str, token: str, **fields: Any) -> None:
-        assert (await ask(seated, token, "fair", **fields)).status_code == 200
+        assert (await ask(chatting, token, "fair", **fields)).status_code == 200
         answered.append(tenant)
 
     async def is_running() -> bool:
-        return await figure(seated, "running", "fair") == 1
+        return await figure(chatting, "running", "fair") == 1
 
     async with asyncio.TaskGroup() as group:
         group.create_task(timed("many", many, until=str(gate)))
         await wait_until(is_running, "the model to be awake and busy", 60)
         for _ in range(23):
             group.create_task(timed("many", many))
-        await wait_until(lambda: line_is(seated, "fair", 23), "the line", 60)
+        await wait_until(lambda: line_is(chatting, "fair", 23), "the line", 60)
         group.create_task(timed("one", one))
-        await wait_until(lambda: line_is(seated, "fair", 24), "the line", 60)
+        await wait_until(lambda: line_is(chatting, "fair", 24), "the line", 60)
         gate.touch()
     assert "one" in answered[:4], answered
 
 
-async def test_a_request_that_met_one_503_keeps_nobody_waiting(seated: Service) -> None:
+async def test_a_request_that_met_one_503_keeps_nobody_waiting(chatting: Service) -> None:
     answers: list[str] = []
 
     async def timed(name: str) -> None:
-        answers.append(f"{name} {(await ask(seated, seated.api_key, 'busy')).status_code}")
+        answers.append(f"{name} {(await ask(chatting, chatting.api_key, 'busy')).status_code}")
 
     async with asyncio.TaskGroup() as group:
         group.create_task(timed("first"))
-        await wait_until(lambda: line_is(seated, "busy", 1), "the first request to wait for the model", 60)
+        await wait_until(lambda: line_is(chatting, "busy", 1), "the first request to wait for the model", 60)
         for n in range(5):
             group.create_task(timed(f"newcomer {n}"))
     assert answers[-1] == "first 200", answers

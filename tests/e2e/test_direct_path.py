@@ -2,7 +2,6 @@
 
 import asyncio
 import signal
-import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -11,22 +10,13 @@ import httpx
 import openai
 import psutil
 import pytest
-from tests.conftest import wait_until
+from tests.conftest import free_port, wait_until
 from tests.e2e.test_chat_path import HELLO, api
-from tests.service import Service, running_service
-from tests.workers import JoinedWorker, forwarded, joined, list_workers, set_aside_its_own_worker
+from tests.service import Service, is_engine
+from tests.workers import JoinedWorker, busy, forwarded, joined
 
 pytestmark = pytest.mark.timeout(300)
 
-MODELS = {
-    "chat": {
-        "engine": "llamacpp",
-        "weights": "builtin:smollm2",
-        "needs": {"memory_bytes": 400 * 2**20},
-        "idle_s": 300.0,
-        "concurrency": 4,
-    }
-}
 STORY: Any = [{"role": "user", "content": "Tell a long story about a lighthouse."}]
 
 
@@ -43,8 +33,7 @@ async def stream_of(client: openai.AsyncOpenAI, tokens: int) -> AsyncIterator[st
 def engine_of(worker: psutil.Process) -> tuple[psutil.Process, tuple[str, int]]:
     """The engine of a worker that has one, and where it listens."""
     for process in worker.children(recursive=True):
-        words = process.cmdline()
-        if "turnout.engines.servers.llamacpp" in words and "turnout.worker.subreaper" not in words:
+        if is_engine(process):
             [listening] = {c.laddr for c in process.net_connections() if c.status == psutil.CONN_LISTEN}
             return process, (listening.ip, listening.port)
     pytest.fail("the worker has no engine")
@@ -66,15 +55,12 @@ async def went_directly(service: Service, client: openai.AsyncOpenAI, worker: ps
     await wait_until(it_did, "a request to go directly to the engine", 60)
 
 
-async def busy(service: Service) -> int:
-    return sum(r["busy"] for w in await list_workers(service) for r in w["replicas"])
-
-
-async def test_a_gateway_that_is_killed_leaves_no_request_behind(tmp_path: Path) -> None:
-    async with running_service(tmp_path, models=MODELS) as service, api(service) as client:
-        await client.chat.completions.create(model="chat", messages=HELLO, max_tokens=1)
-        (worker,) = service.parts("worker")
-        await went_directly(service, client, worker)
+async def test_a_gateway_that_is_killed_leaves_no_request_behind(
+    own_worker_aside: Service, tmp_path: Path
+) -> None:
+    service = own_worker_aside
+    async with joined(service, tmp_path / "w1", "--listen-port", "0") as worker, api(service) as client:
+        await went_directly(service, client, worker.process)
         streams = [stream_of(client, 400) for _ in range(3)]
         for stream in streams:
             await anext(stream)
@@ -96,41 +82,30 @@ async def test_a_gateway_that_is_killed_leaves_no_request_behind(tmp_path: Path)
         for stream in streams:
             with pytest.raises((openai.APIError, httpx.HTTPError)):
                 _ = [piece async for piece in stream]
-        await went_directly(service, client, worker)
+        await went_directly(service, client, worker.process)
 
 
-async def test_a_worker_that_leaves_lets_a_direct_stream_end(tmp_path: Path) -> None:
-    async with running_service(tmp_path, models=MODELS) as service, api(service) as client:
-        await set_aside_its_own_worker(service)
-        async with joined(service, tmp_path / "w1", "--listen-port", "0") as worker:
-            await client.chat.completions.create(model="chat", messages=HELLO, max_tokens=1)
-            await went_directly(service, client, worker.process)
-            stream = stream_of(client, 150)
-            await anext(stream)
-            worker.process.send_signal(signal.SIGTERM)
-            assert [piece async for piece in stream][-1] in ("length", "stop"), "the answer is whole"
-            assert await worker.ended() == 0
+async def test_an_engine_answers_its_gateway_alone_and_its_worker_lets_a_direct_stream_end(
+    own_worker_aside: Service, tmp_path: Path
+) -> None:
+    service = own_worker_aside
+    async with joined(service, tmp_path / "w1", "--listen-port", "0") as worker, api(service) as client:
+        await went_directly(service, client, worker.process)
+        engine, address = engine_of(worker.process)
+        await _refuses_strangers(f"http://127.0.0.1:{address[1]}")
+        _tells_no_key(service, worker, engine)
+        stream = stream_of(client, 150)
+        await anext(stream)
+        worker.process.send_signal(signal.SIGTERM)
+        assert [piece async for piece in stream][-1] in ("length", "stop"), "the answer is whole"
+        assert await worker.ended() == 0
 
 
-async def test_an_engine_answers_nobody_without_its_key(tmp_path: Path) -> None:
-    async with running_service(tmp_path, models=MODELS) as service, api(service) as client:
-        await set_aside_its_own_worker(service)
-        async with joined(service, tmp_path / "w1", "--listen-port", "0") as made:
-            await client.chat.completions.create(model="chat", messages=HELLO, max_tokens=1)
-            await went_directly(service, client, made.process)
-            engine, address = engine_of(made.process)
-            await _refuses_strangers(f"http://127.0.0.1:{address[1]}")
-            _tells_no_key(service, made, engine)
-
-
-async def test_what_stands_before_a_worker_is_not_passed_by(tmp_path: Path) -> None:
-    port = free_port()
-    async with (
-        running_service(tmp_path, models=MODELS) as service,
-        api(service) as client,
-        forwarded(("127.0.0.1", port)) as front,
-    ):
-        await set_aside_its_own_worker(service)
+async def test_what_stands_before_a_worker_is_not_passed_by(
+    own_worker_aside: Service, tmp_path: Path
+) -> None:
+    service, port = own_worker_aside, free_port()
+    async with api(service) as client, forwarded(("127.0.0.1", port)) as front:
         how = ("--listen-port", str(port), "--public-url", f"http://127.0.0.1:{front}")
         async with joined(service, tmp_path / "w1", *how) as worker:
             await client.chat.completions.create(model="chat", messages=HELLO, max_tokens=1)
@@ -139,12 +114,6 @@ async def test_what_stands_before_a_worker_is_not_passed_by(tmp_path: Path) -> N
             while asyncio.get_running_loop().time() < began + 3:  # workers are looked for every second
                 await client.chat.completions.create(model="chat", messages=HELLO, max_tokens=1)
                 assert not talks_to(gateway, engine_of(worker.process)[1])
-
-
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
 
 
 async def _refuses_strangers(url: str) -> None:

@@ -3,7 +3,6 @@ the variables that those give them, beside a worker that only chats."""
 
 import asyncio
 import os
-import socket
 import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -12,7 +11,7 @@ from typing import Any
 
 import httpx
 import pytest
-from tests.conftest import wait_until
+from tests.conftest import free_port, wait_until
 from tests.service import Service, running_service
 
 pytestmark = pytest.mark.timeout(300)
@@ -24,12 +23,6 @@ SETTINGS: dict[str, Any] = {
         "smollm2": {"engine": "llamacpp", "weights": "builtin:smollm2", "min_replicas": 1},
     },
 }
-
-
-def free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
 
 
 def lws(index: int, port: int) -> dict[str, str]:

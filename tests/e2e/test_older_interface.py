@@ -3,12 +3,12 @@
 import asyncio
 import json
 import os
-import socket
 import sys
 from pathlib import Path
 
 import httpx
 import pytest
+from tests.conftest import free_port
 from tests.service import running_service
 from tests.workers import worker_key
 
@@ -18,16 +18,13 @@ SCRIPT = Path(__file__).with_name("older_interface.sh")
 @pytest.mark.timeout(300)
 async def test_the_calls_of_the_older_interface_work_word_for_word(tmp_path: Path) -> None:
     async with running_service(tmp_path, no_auth=True) as service:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
         environ = {
             **os.environ,
             "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
             "MANAGER_URL": service.url,
             "KEY": service.api_key,
             "TURNOUT_JOIN_TOKEN": await worker_key(service),
-            "WORKER_PORT": str(port),
+            "WORKER_PORT": str(free_port()),
             "WORKER_STATE": str(tmp_path / "worker"),
         }
         script = await asyncio.create_subprocess_exec(

@@ -1,4 +1,5 @@
-"""Engines that are not Wan, through the whole service: one by its import path, and LTX-Video on two ranks."""
+"""Engines that are not Wan, through the whole service: one by its import path, and LTX-Video on two ranks. Their files are in
+S3."""
 
 import io
 from pathlib import Path
@@ -14,7 +15,7 @@ pytestmark = pytest.mark.timeout(600)
 RULES = {"default_size": "64x64", "default_frames": 9, "steps": 4, "fps": 8}
 
 
-async def test_a_class_of_ones_own_and_ltx_render_through_the_service(tmp_path: Path) -> None:
+async def test_a_class_of_ones_own_and_ltx_render_and_are_downloaded_from_s3(tmp_path: Path, s3: str) -> None:
     from tests.engines.tiny_ltx import make_tiny_ltx
 
     ltx = make_tiny_ltx(tmp_path / "tiny-ltx")
@@ -28,7 +29,14 @@ async def test_a_class_of_ones_own_and_ltx_render_through_the_service(tmp_path: 
         "ltx": {"video_engine": "ltx", "family": "ltx-video", "weights": str(ltx), "rules": RULES, "cfg": 2},
     }
     async with (
-        running_service(tmp_path, models=models, checkpoint_steps=1, preview_steps=1) as service,
+        running_service(
+            tmp_path,
+            models=models,
+            checkpoint_steps=1,
+            preview_steps=1,
+            blobs="s3://vid/turnout",
+            blobs_endpoint=s3,
+        ) as service,
         httpx.AsyncClient(base_url=service.url, headers=service.headers, timeout=60) as client,
     ):
         posted = [
@@ -43,8 +51,13 @@ async def test_a_class_of_ones_own_and_ltx_render_through_the_service(tmp_path: 
                 return answer["status"] == "completed"
 
             await wait_until(done, "the clip to be made", 300)
-            content = (await client.get(f"/v1/videos/{video['id']}/content")).content
-            with av.open(io.BytesIO(content), "r") as clip:
+            content = f"/v1/videos/{video['id']}/content"
+            elsewhere = await client.get(content)
+            assert elsewhere.status_code == 302
+            assert elsewhere.headers["location"].startswith(s3)
+            mp4 = (await client.get(content, follow_redirects=True)).content
+            with av.open(io.BytesIO(mp4), "r") as clip:
                 assert sum(1 for _ in clip.decode(video=0)) == 9
-            thumbnail = await client.get(f"/v1/videos/{video['id']}/content?variant=thumbnail")
+            thumbnail = await client.get(f"{content}?variant=thumbnail", follow_redirects=True)
             assert thumbnail.status_code == 200
+    assert not (service.state_dir / "objects").exists()

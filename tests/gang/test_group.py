@@ -1,8 +1,7 @@
 """How long ranks wait for each other is a setting."""
 
-import socket
-
 import pytest
+from tests.conftest import free_port
 
 from turnout.gang.group import _meeting
 from turnout.gang.rank_place import RankPlace
@@ -12,9 +11,3 @@ def test_a_rank_that_meets_nobody_gives_up_after_the_configured_time() -> None:
     place = RankPlace(1, 2, 0, f"tcp://127.0.0.1:{free_port()}")  # nobody listens there
     with pytest.raises(RuntimeError, match=r"(?i)time|connect"):
         _meeting(place, 0.5)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
