@@ -71,6 +71,7 @@ async def spoil(stores: Stores, chance: random.Random, task: TaskId) -> None:
         (keys.shares(task), "s"),
         (keys.session("s-1"), chance.choice(["key", "parent"])),
         (keys.webhook_secrets(), TENANT),
+        (keys.webhook_messages(), task),
         (keys.usage_of(DAY, TENANT), "requests:m"),
         (keys.history(1), "wakes"),
         (keys.manager_loops(), "fleet"),

@@ -26,7 +26,7 @@ FIXTURES = Path(__file__).parents[1] / "fixtures" / "records"
 KINDS: dict[str, RecordKind[Any]] = {
     kind.name.replace(" ", "_"): kind
     for module in pkgutil.walk_packages(turnout.__path__, "turnout.")
-    if module.name.endswith(("_records", "_store", "_log"))
+    if module.name.endswith(("_records", "_store", "_log", "_outbox"))
     for kind in vars(import_module(module.name)).values()
     if isinstance(kind, RecordKind)
 }

@@ -335,7 +335,7 @@ async def test_a_webhook_waits_in_the_outbox_until_it_is_done(stores: Stores) ->
     assert await stores.outbox.due(now + 1, 30, 10) == []
     await stores.tasks.apply(task.id, Cancelled(now))
     (delivery,) = await stores.outbox.due(now + 1, 30, 10)
-    assert (delivery.task.id, delivery.tries) == (task.id, 0)
+    assert (delivery.entry, delivery.of, delivery.tries) == (task.id, await stores.tasks.get(task.id), 0)
     assert await stores.outbox.due(now + 2, 30, 10) == [], "held by the one who took it"
     await stores.outbox.again(task.id, now + 40)
     assert await stores.outbox.due(now + 39, 30, 10) == []

@@ -7,13 +7,10 @@ import pytest
 from tests.conftest import Stores
 from tests.gateways import running
 from tests.otlp_receiver import running_receiver
-from tests.tasks.test_webhooks import SECRET, receiving
+from tests.tasks.test_webhooks import receiving, sending
 
-from turnout.store.outbound import Outbound
 from turnout.stores import stores_on
-from turnout.tasks.signed_urls import UrlSigner
 from turnout.tasks.task_rules import GangId, Stage
-from turnout.tasks.webhooks import deliver_due
 from turnout.telemetry.otlp import OtlpSpans
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
@@ -21,19 +18,8 @@ CALLER = f"00-{TRACE}-b7ad6b7169203331-01"
 
 
 async def deliver(stores: Stores) -> None:
-    outbound = Outbound(True)
-    await deliver_due(
-        stores.outbox,
-        outbound,
-        stores.webhook_secrets,
-        SECRET,
-        time.time,
-        retention_s=3600,
-        urls=UrlSigner(b"secret", "https://gateway", 60),
-        chance=lambda: 0.0,
-        spans=stores.spans,
-    )
-    await outbound.aclose()
+    async with sending(stores, time.time) as sender:
+        await sender.send_due()
 
 
 async def test_one_trace_from_the_request_over_two_attempts_to_the_delivery(

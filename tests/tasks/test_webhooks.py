@@ -6,8 +6,8 @@ import hashlib
 import hmac
 import json
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from turnout.errors import Misconfigured
 from turnout.store.outbound import Outbound
 from turnout.tasks.signed_urls import UrlSigner
 from turnout.tasks.task_rules import Cancelled, Limits, TaskId, TenantId
-from turnout.tasks.webhooks import DELAYS_S, DeliveryOutcome, deliver_due, outcome_of, retry_at, sign
+from turnout.tasks.webhooks import DELAYS_S, DeliveryOutcome, WebhookSender, outcome_of, retry_at, sign
 
 SECRET = "whsec_" + base64.b64encode(b"a secret of some length").decode()
 
@@ -95,21 +95,28 @@ async def receiving(*statuses: int) -> AsyncIterator[Receiver]:
         yield receiver
 
 
-async def deliver(stores: Stores, now: float, *, allow_private: bool = True) -> int:
-    outbound = Outbound(allow_private)
-    try:
-        return await deliver_due(
+@asynccontextmanager
+async def sending(
+    stores: Stores, now: Callable[[], float], *, allow_private: bool = True
+) -> AsyncIterator[WebhookSender]:
+    async with aclosing(Outbound(allow_private)) as outbound:
+        urls = UrlSigner(b"secret", "https://gateway", 60)
+        yield WebhookSender(
             stores.outbox,
             outbound,
             stores.webhook_secrets,
             SECRET,
-            lambda: now,
-            retention_s=3600,
-            urls=UrlSigner(b"secret", "https://gateway", 60),
-            chance=lambda: 0.0,
+            3600,
+            urls,
+            now,
+            lambda: 0.0,
+            stores.spans,
         )
-    finally:
-        await outbound.aclose()
+
+
+async def deliver(stores: Stores, now: float, *, allow_private: bool = True) -> int:
+    async with sending(stores, lambda: now, allow_private=allow_private) as sender:
+        return await sender.send_due()
 
 
 async def ended_task(stores: Stores, url: str) -> TaskId:
@@ -196,18 +203,12 @@ async def test_the_payload_is_the_video_as_get_shows_it(stores: Stores, tmp_path
         video = await gateway.submit(webhook_url=receiver.url)
         await gateway.gang.finish(await gateway.gang.claim())
         shown = (await gateway.http.get(f"/v1/videos/{video}")).json()
-        outbound = Outbound(allow_private=True)
-        await deliver_due(
-            stores.outbox,
-            outbound,
-            stores.webhook_secrets,
-            SECRET,
-            lambda: time.time() + 1,
-            retention_s=gateway.inside.videos.settings.retention_s,
-            urls=gateway.inside.videos.urls,
-            chance=lambda: 0.0,
-        )
-        await outbound.aclose()
+        async with sending(stores, lambda: time.time() + 1) as sender:
+            sender.retention_s, sender.urls = (
+                gateway.inside.videos.settings.retention_s,
+                gateway.inside.videos.urls,
+            )
+            await sender.send_due()
         payload = json.loads(receiver.got[0][1])
         told = payload["data"]
         del gateway.http.headers["authorization"]

@@ -6,10 +6,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 from tests.conftest import Stores
-from tests.tasks.test_webhooks import SECRET, Receiver, receiving, signature_of
+from tests.tasks.test_webhooks import SECRET, Receiver, deliver, receiving, signature_of
 
 from turnout.fleet.publication import GpuBooking, Publication
-from turnout.store.outbound import Outbound
 from turnout.tasks.task_rules import TenantId
 from turnout.tenants.budget_accounts import BudgetAccounts
 from turnout.tenants.budget_rules import Budget, BudgetLevel
@@ -43,11 +42,8 @@ class Scene:
             self.configured,
             {"*": 1.0},
             "EUR",
-            Outbound(True),
-            stores.webhook_secrets,
-            SECRET,
+            stores.outbox,
             lambda: self.now,
-            lambda: 0.0,
         )
 
     async def spend(self, day: str, hours: float, tenant: TenantId = ACME) -> None:
@@ -62,6 +58,11 @@ class Scene:
     async def spent(self) -> dict[str, tuple[float, BudgetLevel]]:
         await self.accounts.look()
         return {t: (round(s.spent, 6), s.level) for t, s in (await self.stores.budgets.standings()).items()}
+
+    async def tell(self) -> None:
+        """What the manager does every few seconds."""
+        await self.accounts.look()
+        await deliver(self.stores, self.now)
 
 
 async def test_the_days_of_a_month_are_added_up_and_a_new_month_begins_with_nothing(stores: Stores) -> None:
@@ -103,16 +104,18 @@ async def test_a_webhook_is_told_of_each_level_once_whatever_becomes_of_the_mana
     async with receiving(500, 200) as receiver:
         scene = Scene(stores, {"acme": Budget(10, webhook=receiver.url)})
         await scene.spend("2026-11-05", 8.2)
-        await scene.spent()
-        await scene.spent()  # too early to try again
+        await scene.tell()
+        await scene.tell()  # too early to try again
         assert len(receiver.got) == 1
         scene.now += 60
-        await scene.spent()
+        await scene.tell()
         for _ in range(2):
             scene.restart()
-            await scene.spent()
+            scene.now += 60
+            await scene.tell()
         assert len(receiver.got) == 2
         (first, _), (headers, body) = receiver.got
+        assert body == receiver.got[0][1]
         assert headers["webhook-id"] == first["webhook-id"] == "evt_budget_acme_2026-11_warning"
         assert headers["webhook-signature"] == signature_of(headers, body, SECRET)
         assert told(receiver)[1]["type"] == "budget.warning"
@@ -125,7 +128,37 @@ async def test_a_webhook_is_told_of_each_level_once_whatever_becomes_of_the_mana
             "refusing": False,
         }
         await scene.spend("2026-11-05", 5)
-        await scene.spent()
-        await scene.spent()
+        await scene.tell()
+        await scene.tell()
         assert [message["type"] for message in told(receiver)[2:]] == ["budget.exceeded"]
         assert told(receiver)[2]["data"]["refusing"]
+
+
+async def test_each_month_is_told_anew(stores: Stores) -> None:
+    async with receiving(200) as receiver:
+        scene = Scene(stores, {"acme": Budget(10, webhook=receiver.url)})
+        for day in ("2026-11-05", "2026-12-02"):
+            scene.now = at(day)
+            await scene.spend(day, 9)
+            for _ in range(2):
+                await scene.tell()
+        assert [(message["type"], message["data"]["month"]) for message in told(receiver)] == [
+            ("budget.warning", "2026-11"),
+            ("budget.warning", "2026-12"),
+        ]
+        assert len({headers["webhook-id"] for headers, _ in receiver.got}) == 2
+
+
+async def test_a_webhook_that_cannot_be_read_is_set_aside_and_the_next_is_sent(stores: Stores) -> None:
+    async with receiving(200) as receiver:
+        scene = Scene(stores, {name: Budget(1, webhook=receiver.url) for name in ("acme", "other")})
+        for tenant in (ACME, OTHER):
+            await scene.spend("2026-11-05", 2, tenant)
+        await scene.accounts.look()
+        messages = stores.link.keys.webhook_messages()
+        await stores.link.client.hset(messages, "evt_budget_acme_2026-11_exceeded", b"{")
+        await scene.tell()
+        assert [message["data"]["tenant"] for message in told(receiver)] == ["other"]
+        assert await stores.dead_records.count() == 1
+        assert (await stores.fleet_status.figures()).webhooks == 0
+        assert not await stores.link.client.exists(messages)

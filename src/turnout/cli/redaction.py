@@ -67,7 +67,6 @@ _LOG_FIELDS = frozenset(
         "tries",
         "lease_s",
         "by",
-        "chore",
         "xids",
         "stalled_s",
     ]

@@ -24,7 +24,7 @@ from turnout.run.state_dir import find_webhook_secret
 from turnout.store.outbound import Outbound
 from turnout.stores import Stores
 from turnout.tasks.housekeeping import Housekeeper
-from turnout.tasks.webhooks import deliver_due
+from turnout.tasks.webhooks import WebhookSender
 from turnout.telemetry.log import get_log
 from turnout.tenants.budget_accounts import BudgetAccounts
 
@@ -52,33 +52,25 @@ async def manage(
         aclosing(Outbound(config.outbound.allow_private_urls)) as fetcher,
     ):
         await declare(config, stores.models)
-        secret = await find_webhook_secret(config, stores.webhook_secrets)
-        urls = await find_url_signer(config, stores)
-
-        async def deliver() -> None:
-            await deliver_due(
-                stores.outbox,
-                fetcher,
-                stores.webhook_secrets,
-                secret,
-                time.time,
-                retention_s=config.tasks.retention_s,
-                urls=urls,
-                chance=random.random,
-                spans=stores.spans,
-            )
-
+        webhooks = WebhookSender(
+            stores.outbox,
+            fetcher,
+            stores.webhook_secrets,
+            await find_webhook_secret(config, stores.webhook_secrets),
+            config.tasks.retention_s,
+            await find_url_signer(config, stores),
+            time.time,
+            random.random,
+            stores.spans,
+        )
         budgets = BudgetAccounts(
             stores.usage,
             stores.budgets,
             config.costs.budgets,
             config.costs.gpu_prices,
             config.costs.currency,
-            fetcher,
-            stores.webhook_secrets,
-            secret,
+            stores.outbox,
             time.time,
-            random.random,
         )
         manager = Housekeeper(
             f"{socket.gethostname()}-{os.getpid()}",
@@ -89,7 +81,7 @@ async def manage(
             stores.backlog,
             stores.blobs,
             stores.mutex,
-            deliver,
+            webhooks.send_due,
             config.tasks.lease_s,
             config.tasks.retention_s,
             budgets.look,

@@ -145,12 +145,16 @@ class KeyNames:
     # Webhooks
 
     def outbox(self) -> str:
-        """Sorted set of tasks whose webhook is to be sent, by time. Written with the task's end, read by manager. Until sent."""
+        """Sorted set of webhooks to be sent, by time: ids of tasks, and of `webhook_messages`. Written with the task's end, and by manager, which reads. Until sent."""
         return f"{self.prefix}:outbox"
 
-    def webhook_tries(self, task: str) -> str:
+    def webhook_messages(self) -> str:
+        """Hash of webhooks that are of no task, by id. Manager writes and reads. Until sent."""
+        return f"{self.prefix}:webhook_messages"
+
+    def webhook_tries(self, entry: str) -> str:
         """Number of failed tries. Manager writes and reads. 7 days after the last."""
-        return f"{self.prefix}:webhook:{task}"
+        return f"{self.prefix}:webhook:{entry}"
 
     def webhook_secret(self) -> str:
         """What signs webhooks of tenants without a secret of their own, in clear. The first manager writes, managers read. For ever."""

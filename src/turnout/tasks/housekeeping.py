@@ -45,15 +45,15 @@ class Housekeeper:
     backlog: Backlog
     blobs: Blobs
     mutex: Mutex
-    deliver: Callable[[], Awaitable[None]]
+    deliver: Callable[[], Awaitable[object]]
     lease_s: float
     retention_s: float
     look_at_budgets: Callable[[], Awaitable[None]] | None = None
     watches: dict[str, LeaseWatch] = field(default_factory=dict[str, LeaseWatch])
 
     def loops(self) -> dict[str, Work]:
-        """The chores, by name: each runs for ever."""
-        chores = (
+        """By name: each runs for ever."""
+        duties = (
             ("leases", self._reap, min(_TICK_S, self.lease_s / _LOOKS)),
             ("expiry", self._expire, 60.0),
             ("dismissal", self._dismiss, 3.0),
@@ -61,24 +61,24 @@ class Housekeeper:
             ("sweep", self._sweep, _SWEEP_EVERY_S),
             *((("budgets", self.look_at_budgets, _BUDGETS_EVERY_S),) if self.look_at_budgets else ()),
         )
-        return {name: partial(self._repeat, name, chore, every_s) for name, chore, every_s in chores}
+        return {name: partial(self._repeat, name, duty, every_s) for name, duty, every_s in duties}
 
     async def leave(self) -> None:
         """Lets another one work at once; call it when the loops have ended."""
         try:
             await self.mutex.drop("manager", self.id)
         except Unavailable as err:
-            log.warning("right to keep house left to lapse", error=str(err))
+            log.warning("housekeeping lock not released, expires by itself", error=str(err))
 
-    async def _repeat(self, name: str, chore: Callable[[], Awaitable[None]], every_s: float) -> None:
+    async def _repeat(self, name: str, duty: Callable[[], Awaitable[object]], every_s: float) -> None:
         due = 0.0
         while True:
             try:
                 if await self.mutex.hold("manager", self.id, _MUTEX_S) and time.monotonic() >= due:
-                    await chore()
+                    await duty()
                     due = time.monotonic() + every_s
             except Unavailable as err:
-                log.warning("chore put off", chore=name, error=str(err))
+                log.warning("housekeeping postponed", loop=name, error=str(err))
             await asyncio.sleep(min(_TICK_S, every_s))
 
     async def _reap(self) -> None:

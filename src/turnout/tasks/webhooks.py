@@ -6,6 +6,7 @@ import base64
 import hashlib
 import hmac
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import Enum
 from urllib.parse import urlsplit
@@ -18,7 +19,7 @@ from turnout.tasks.signed_urls import UrlSigner
 from turnout.tasks.span_rules import delivery_span
 from turnout.tasks.task_rules import Task
 from turnout.tasks.video_json import Video, video_of
-from turnout.tasks.webhook_outbox import Delivery, Outbox
+from turnout.tasks.webhook_outbox import Delivery, Outbox, WebhookMessage
 from turnout.tasks.webhook_secret_rules import secret_bytes, signing
 from turnout.tasks.webhook_secret_store import WebhookSecretStore
 from turnout.telemetry.log import get_log
@@ -32,7 +33,7 @@ _GONE = 410
 
 
 class Payload(BaseModel):
-    """The body, the same bytes at every try. `timestamp` is when the video ended."""
+    """The body of a task's webhook. `timestamp` is when the video ended."""
 
     type: str
     timestamp: str
@@ -56,32 +57,13 @@ def sign(secret: str, message_id: str, timestamp: int, body: bytes) -> str:
     return "v1," + base64.b64encode(digest).decode()
 
 
-def message_id(task: Task) -> str:
-    return f"evt_{task.id}"
-
-
-def body_of(task: Task, retention_s: float, urls: UrlSigner) -> bytes:
-    ended_at = task.finished_at or task.created_at
-    payload = Payload(
-        type=f"video.{task.state}",
-        timestamp=datetime.fromtimestamp(ended_at, UTC).isoformat(),
-        data=video_of(task, retention_s, urls=urls, now=ended_at),
-    )
-    return payload.model_dump_json().encode()
-
-
-def headers_of(task: Task, body: bytes, secrets: Sequence[str], now: float) -> Mapping[str, str]:
-    return signed_headers(message_id(task), body, secrets, now)
-
-
-def signed_headers(message: str, body: bytes, secrets: Sequence[str], now: float) -> Mapping[str, str]:
-    """`message` is the webhook's id, the same at every try."""
-    timestamp = int(now)
+def signed_headers(message: WebhookMessage, secrets: Sequence[str], now: float) -> Mapping[str, str]:
+    timestamp, body = int(now), message.body.encode()
     return {
         "content-type": "application/json",
-        "webhook-id": message,
+        "webhook-id": message.id,
         "webhook-timestamp": str(timestamp),
-        "webhook-signature": " ".join(sign(secret, message, timestamp, body) for secret in secrets),
+        "webhook-signature": " ".join(sign(secret, message.id, timestamp, body) for secret in secrets),
     }
 
 
@@ -99,67 +81,76 @@ def outcome_of(status: int | None, tries: int) -> DeliveryOutcome:
     return DeliveryOutcome.AGAIN
 
 
-async def deliver_due(
-    outbox: Outbox,
-    fetcher: Outbound,
-    secrets: WebhookSecretStore,
-    service_secret: str,
-    now: Callable[[], float],
-    *,
-    retention_s: float,
-    urls: UrlSigner,
-    chance: Callable[[], float],
-    spans: OtlpSpans | None = None,
-) -> int:
-    """Sends what is due, side by side; returns how many were tried. `service_secret` signs for tenants without their own."""
-    due = await outbox.due(now(), _HOLD_S, _BATCH)
-    async with asyncio.TaskGroup() as group:
-        for delivery in due:
-            group.create_task(
-                _deliver(
-                    delivery, outbox, fetcher, secrets, service_secret, now, retention_s, urls, chance, spans
-                ),
-                name=f"webhook {delivery.task.id}",
-            )
-    return len(due)
+@dataclass(slots=True)
+class WebhookSender:
+    """Sends what is due in the outbox. `service_secret` signs for tenants without their own."""
 
+    outbox: Outbox
+    fetcher: Outbound
+    secrets: WebhookSecretStore
+    service_secret: str
+    retention_s: float
+    urls: UrlSigner
+    now: Callable[[], float]
+    chance: Callable[[], float]
+    spans: OtlpSpans | None = None
 
-async def _deliver(
-    delivery: Delivery,
-    outbox: Outbox,
-    fetcher: Outbound,
-    secrets: WebhookSecretStore,
-    service_secret: str,
-    now: Callable[[], float],
-    retention_s: float,
-    urls: UrlSigner,
-    chance: Callable[[], float],
-    spans: OtlpSpans | None,
-) -> None:
-    task, tries = delivery.task, delivery.tries
-    if task.webhook_url is None:
-        return await outbox.done(task.id)
-    body = body_of(task, retention_s, urls)
-    status, problem, began = None, None, now()
-    try:
-        signers = signing(await secrets.find(task.tenant), service_secret, now())
-        status = await fetcher.post(task.webhook_url, headers_of(task, body, signers, now()), body)
-    except TurnoutError as err:
-        problem = err.message
-    log = get_log().bind(**task.log_ids, tries=tries + 1, status=status, problem=problem)
-    outcome = outcome_of(status, tries)
-    host, failed = urlsplit(task.webhook_url).hostname or "", outcome is not DeliveryOutcome.DELIVERED
-    span = delivery_span(task, tries, host, began, now(), status, outcome.value if failed else None)
-    if spans is not None and span is not None:
-        spans.record(span)
-    await outbox.count(outcome.name.lower())
-    match outcome:
-        case DeliveryOutcome.AGAIN:
-            await outbox.again(task.id, retry_at(tries, now(), chance()))
-            log.warning("webhook failed")
-        case DeliveryOutcome.DELIVERED:
-            await outbox.done(task.id)
-            log.info("webhook delivered")
-        case DeliveryOutcome.GIVEN_UP:
-            await outbox.done(task.id)
-            log.error("webhook given up")
+    async def send_due(self) -> int:
+        """Sends side by side; returns how many were tried."""
+        due = await self.outbox.due(self.now(), _HOLD_S, _BATCH)
+        async with asyncio.TaskGroup() as group:
+            for delivery in due:
+                group.create_task(self._send(delivery), name=f"webhook {delivery.entry}")
+        return len(due)
+
+    async def _send(self, delivery: Delivery) -> None:
+        message = delivery.of if isinstance(delivery.of, WebhookMessage) else self._message_of(delivery.of)
+        if message is None:
+            return await self.outbox.done(delivery.entry)
+        began, status, problem = self.now(), None, None
+        try:
+            signers = signing(await self.secrets.find(message.tenant), self.service_secret, began)
+            headers = signed_headers(message, signers, began)
+            status = await self.fetcher.post(message.url, headers, message.body.encode())
+        except TurnoutError as err:
+            problem = err.message
+        outcome = outcome_of(status, delivery.tries)
+        self._trace(delivery, message.url, began, status, outcome)
+        await self.outbox.count(outcome.name.lower())
+        ids = delivery.of.log_ids if isinstance(delivery.of, Task) else {"tenant": message.tenant}
+        log = get_log().bind(
+            webhook=message.id, **ids, tries=delivery.tries + 1, status=status, problem=problem
+        )
+        match outcome:
+            case DeliveryOutcome.AGAIN:
+                await self.outbox.again(delivery.entry, retry_at(delivery.tries, self.now(), self.chance()))
+                log.warning("webhook failed")
+            case DeliveryOutcome.DELIVERED:
+                await self.outbox.done(delivery.entry)
+                log.info("webhook delivered")
+            case DeliveryOutcome.GIVEN_UP:
+                await self.outbox.done(delivery.entry)
+                log.error("webhook given up")
+
+    def _message_of(self, task: Task) -> WebhookMessage | None:
+        if task.webhook_url is None:
+            return None
+        ended_at = task.finished_at or task.created_at
+        payload = Payload(
+            type=f"video.{task.state}",
+            timestamp=datetime.fromtimestamp(ended_at, UTC).isoformat(),
+            data=video_of(task, self.retention_s, urls=self.urls, now=ended_at),
+        )
+        return WebhookMessage(f"evt_{task.id}", task.tenant, task.webhook_url, payload.model_dump_json())
+
+    def _trace(
+        self, delivery: Delivery, url: str, began: float, status: int | None, outcome: DeliveryOutcome
+    ) -> None:
+        if self.spans is None or not isinstance(delivery.of, Task):
+            return
+        host, failure = urlsplit(url).hostname or "", outcome.value
+        if outcome is DeliveryOutcome.DELIVERED:
+            failure = None
+        span = delivery_span(delivery.of, delivery.tries, host, began, self.now(), status, failure)
+        if span is not None:
+            self.spans.record(span)

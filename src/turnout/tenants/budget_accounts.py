@@ -1,7 +1,8 @@
-"""How tenants stand with their budgets: adds up what they spent this month, publishes it for the gateways, and tells webhooks.
+"""How tenants stand with their budgets: adds up what they spent this month, publishes it for the gateways, and puts webhooks
+into the outbox.
 
-Days that are over are added up once. A webhook that fails is tried again; one that was told is remembered with the standing, so
-each level is told once a month (at least once, under the same `webhook-id`, if a manager dies in between).
+Days that are over are added up once. What was told is remembered with the standing, so each level is told once a month (at
+least once, under the same `webhook-id`, if a manager dies in between).
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -10,12 +11,8 @@ from datetime import UTC, datetime
 
 from pydantic import BaseModel
 
-from turnout.errors import TurnoutError
-from turnout.store.outbound import Outbound
 from turnout.tasks.task_rules import TenantId
-from turnout.tasks.webhook_secret_rules import signing
-from turnout.tasks.webhook_secret_store import WebhookSecretStore
-from turnout.tasks.webhooks import DeliveryOutcome, outcome_of, retry_at, signed_headers
+from turnout.tasks.webhook_outbox import Outbox, WebhookMessage
 from turnout.telemetry.log import get_log
 from turnout.tenants.budget_rules import (
     EVERYONE,
@@ -47,7 +44,7 @@ class BudgetTold(BaseModel):
 
 
 class BudgetPayload(BaseModel):
-    """The body of a webhook, the same bytes at every try but for what was spent."""
+    """The body of a budget's webhook."""
 
     type: str
     timestamp: str
@@ -56,22 +53,16 @@ class BudgetPayload(BaseModel):
 
 @dataclass(slots=True)
 class BudgetAccounts:
-    """`configured` are the budgets of the configuration; `service_secret` signs for tenants without a secret of their own."""
+    """`configured` are the budgets of the configuration."""
 
     usage: UsageLog
     budgets: BudgetStore
     configured: Mapping[str, Budget]
     prices: Mapping[str, float]
     currency: str
-    fetcher: Outbound
-    secrets: WebhookSecretStore
-    service_secret: str
+    outbox: Outbox
     now: Callable[[], float]
-    chance: Callable[[], float]
     _closed: dict[tuple[TenantId, str], float] = field(default_factory=dict[tuple[TenantId, str], float])
-    _tries: dict[tuple[TenantId, BudgetLevel], tuple[int, float]] = field(
-        default_factory=dict[tuple[TenantId, BudgetLevel], tuple[int, float]]
-    )
 
     async def look(self) -> None:
         before, stored = await self.budgets.standings(), await self.budgets.all()
@@ -92,7 +83,8 @@ class BudgetAccounts:
         await self.budgets.publish(standings)
         told: dict[TenantId, BudgetStanding] = {}
         for tenant, standing in standings.items():
-            if (level := level_to_tell(standing)) is not None and await self._tell(tenant, standing, level):
+            if (level := level_to_tell(standing)) is not None:
+                await self._tell(tenant, standing, level)
                 told[tenant] = replace(standing, told=(*standing.told, level))
         if told:
             await self.budgets.publish({**standings, **told})
@@ -116,34 +108,11 @@ class BudgetAccounts:
                 cost[charge.row.day] = cost.get(charge.row.day, 0.0) + charge.bill.cost.held
         return cost
 
-    async def _tell(self, tenant: TenantId, standing: BudgetStanding, level: BudgetLevel) -> bool:
-        """Whether nothing more is to be told: it was, it was given up, or there is nobody to tell."""
-        url, now = standing.budget.webhook, self.now()
-        tries, due_at = self._tries.get((tenant, level), (0, 0.0))
-        if now < due_at:
-            return False
-        if tries == 0:
-            log.warning("budget " + level.value, tenant=tenant, spent=round(standing.spent, 2))
-        if url is None:
-            return True
-        message_id = f"evt_budget_{tenant}_{standing.period}_{level}"
-        body = self._body(tenant, standing, level)
-        status, problem = None, None
-        try:
-            signers = signing(await self.secrets.find(tenant), self.service_secret, now)
-            status = await self.fetcher.post(url, signed_headers(message_id, body, signers, now), body)
-        except TurnoutError as err:
-            problem = err.message
-        outcome = outcome_of(status, tries)
-        log.info("budget webhook", tenant=tenant, outcome=outcome.value, status=status, problem=problem)
-        if outcome is DeliveryOutcome.AGAIN:
-            self._tries[tenant, level] = (tries + 1, retry_at(tries, now, self.chance()))
-            return False
-        self._tries.pop((tenant, level), None)
-        return True
-
-    def _body(self, tenant: TenantId, standing: BudgetStanding, level: BudgetLevel) -> bytes:
-        told = BudgetTold(
+    async def _tell(self, tenant: TenantId, standing: BudgetStanding, level: BudgetLevel) -> None:
+        log.warning("budget " + level.value, tenant=tenant, spent=round(standing.spent, 2))
+        if standing.budget.webhook is None:
+            return
+        data = BudgetTold(
             tenant=tenant,
             month=standing.period,
             spent=round(standing.spent, 2),
@@ -152,6 +121,6 @@ class BudgetAccounts:
             refusing=standing.budget.hard and level is BudgetLevel.EXCEEDED,
         )
         timestamp = datetime.fromtimestamp(self.now(), UTC).isoformat()
-        return (
-            BudgetPayload(type=f"budget.{level}", timestamp=timestamp, data=told).model_dump_json().encode()
-        )
+        body = BudgetPayload(type=f"budget.{level}", timestamp=timestamp, data=data).model_dump_json()
+        name = f"evt_budget_{tenant}_{standing.period}_{level}"
+        await self.outbox.put(WebhookMessage(name, tenant, standing.budget.webhook, body), self.now())
