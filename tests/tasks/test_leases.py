@@ -9,7 +9,7 @@ from turnout.tasks.lease_rules import HeldTurn, LeaseWatch
 from turnout.tasks.task_rules import TaskId
 
 LEASE_S = 12.0
-TURN = HeldTurn("1-0", TaskId("t"), 1, 0.0)
+TURN = HeldTurn("1-0", TaskId("t"), 1)
 
 
 def silent(watch: LeaseWatch, begin: float, seconds: int, turn: HeldTurn = TURN) -> list[bool]:
@@ -46,12 +46,6 @@ def test_a_gang_that_was_heard_since_the_outage_is_blamed() -> None:
     assert silent(watch, 14, 1, replace(TURN, renewals=2)) == [True]
 
 
-def test_a_gang_that_does_not_count_its_renewals_is_known_by_its_idle_time() -> None:
-    watch = LeaseWatch(LEASE_S)
-    for second in range(60):
-        assert watch.look([replace(TURN, idle_s=second % 4)], second, second) == []
-
-
 @settings(max_examples=200)
 @given(
     st.lists(
@@ -59,14 +53,11 @@ def test_a_gang_that_does_not_count_its_renewals_is_known_by_its_idle_time() -> 
         min_size=20,
         max_size=120,
     ),
-    st.floats(-3600, 3600),
 )
-def test_no_gang_that_renews_when_it_can_is_ever_reaped(
-    looks: list[tuple[float, str, float]], step_s: float
-) -> None:
-    """It renews every sixth of a lease while Redis answers; Redis's clock is set anew in the middle."""
+def test_no_gang_that_renews_when_it_can_is_ever_reaped(looks: list[tuple[float, str, float]]) -> None:
+    """It renews every sixth of a lease while Redis answers."""
     watch, now, renewed_at, renewals = LeaseWatch(LEASE_S), 0.0, 0.0, 1
-    for n, (pause_s, redis, outage_s) in enumerate(looks):
+    for pause_s, redis, outage_s in looks:
         now += pause_s
         asked_at = now
         if redis == "hangs":
@@ -78,5 +69,4 @@ def test_no_gang_that_renews_when_it_can_is_ever_reaped(
         # After an outage the gang needs a sixth to give up its last try, and a sixth until the next.
         if now - renewed_at >= LEASE_S / 6 and redis == "fine":
             renewed_at, renewals = now, renewals + 1
-        idle_s = max(0.0, now - renewed_at + (step_s if n > len(looks) // 2 else 0))
-        assert watch.look([HeldTurn("1-0", TaskId("t"), renewals, idle_s)], asked_at, now) == []
+        assert watch.look([HeldTurn("1-0", TaskId("t"), renewals)], asked_at, now) == []

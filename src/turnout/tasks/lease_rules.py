@@ -16,12 +16,11 @@ from turnout.tasks.task_rules import TaskId
 
 @dataclass(frozen=True, slots=True)
 class HeldTurn:
-    """A claimed turn. `renewals` grows with each; `idle_s` is how long ago the last one was, by the server's clock."""
+    """A claimed turn; `renewals` grows with each."""
 
     turn: str
     task: TaskId
     renewals: int
-    idle_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +71,4 @@ class LeaseWatch:
 def _seen(before: _Watched | None, turn: HeldTurn, now: float) -> _Watched | None:
     if before is None:
         return None
-    # Gangs of an earlier version do not count their renewals, but their idle time begins anew.
-    renewed = turn.renewals != before.held.renewals or turn.idle_s < before.held.idle_s
-    return _Watched(turn, now, True) if renewed else _Watched(turn, before.since, before.heard)
+    return _Watched(turn, now, True) if turn.renewals != before.held.renewals else before

@@ -203,10 +203,7 @@ _leases = Script("tasks/leases", "tasks/turns")
 async def leases(link: RedisConnection, *, model: str) -> list[HeldTurn]:
     """All claimed turns of the model, and how often each was renewed."""
     found = await _leases.run(link, model=model)
-    return [
-        HeldTurn(turn.decode(), TaskId(text(task)), renewals, idle_ms / 1000)
-        for turn, task, renewals, idle_ms in found
-    ]
+    return [HeldTurn(turn.decode(), TaskId(text(task)), renewals) for turn, task, renewals in found]
 
 
 _forget_queue = Script("tasks/forget_queue", "tasks/turns")
