@@ -124,6 +124,18 @@ async def test_a_job_is_made_for_each_task_and_removed_with_the_task_or_the_mode
     assert jobs.made == {}, "nothing is left of a model that was removed"
 
 
+async def test_a_jobs_number_never_comes_again_though_all_ended_jobs_have_expired(stores: Stores) -> None:
+    jobs, names = Jobs(), list[str]()
+    own = await launcher(stores, jobs)
+    for _ in range(3):
+        await stores.tasks.submit(make_task(), LIMITS)
+        await own.look()
+        names += jobs.active
+        await render(stores, jobs, jobs.active[0])
+        jobs.made.clear()
+    assert [name.rpartition("-")[2] for name in names] == ["1", "2", "3"]
+
+
 async def test_a_task_whose_job_died_is_tried_again_and_ends_with_the_reason_when_its_attempts_are_used_up(
     stores: Stores,
 ) -> None:

@@ -3,8 +3,9 @@
 A job is a gang for one task, whichever the queue gives it: who is next is the queue's business alone. The plan looks at states,
 not at events: what is seen late, twice or never changes only when something is done.
 
-A model's jobs are numbered, and a new one gets the number after the highest that is seen. So launchers that see the same make
-the same name, which the API takes once; one that sees an older list tries numbers that are taken.
+A model's jobs are numbered, and a new one gets the number after the highest that was ever made or is seen. So launchers that see
+the same make the same name, which the API takes once; one that sees an older list tries numbers that are taken. No number comes
+again, or a new job would be taken for an older one whose gang is still known.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -84,10 +85,15 @@ JobAction = CreateJob | DeleteJob | PutBack | TellTrouble | FailTasks
 
 
 def plan_jobs(
-    unfinished: int, jobs: Sequence[JobView], held: Mapping[GangId, int], most: int, pending_s: float
+    unfinished: int,
+    jobs: Sequence[JobView],
+    held: Mapping[GangId, int],
+    most: int,
+    pending_s: float,
+    made: int = 0,
 ) -> list[JobAction]:
     """`unfinished` tasks of the model wait or are rendered; `jobs` are the model's, `held` says how many tasks each gang holds
-    that ever took one. There are never more jobs than tasks, nor than `most`."""
+    that ever took one. There are never more jobs than tasks, nor than `most`. `made` is the highest number so far."""
     needed = replicas_needed(unfinished, 1, 0, most)
     there = [job for job in jobs if job.active or job.ending]
     waiting = [job for job in there if not job.started and not job.ending]
@@ -109,7 +115,7 @@ def plan_jobs(
         if troubled[0].age_s < _RULES.backoff(len(troubled)):
             return actions
         needed = 1  # one more try tells as much as many
-    first = 1 + max((job.number for job in jobs), default=0)
+    first = 1 + max((job.number for job in jobs if job.number > made), default=made)
     return [*actions, *(CreateJob(first + n) for n in range(needed - len(there)))]
 
 

@@ -8,7 +8,7 @@ from turnout.fleet.fleet_records import MODEL
 from turnout.fleet.manager_news import tell_manager
 from turnout.fleet.model_rules import Model
 from turnout.store.connection import RedisConnection, translated
-from turnout.store.records import read_all, read_one, text
+from turnout.store.records import number, read_all, read_one, text
 
 _MARK = ""  # is among the declared names, also when the configuration has no models
 
@@ -78,6 +78,15 @@ class ModelStore:
         if model is None:
             raise no_such("model", name)
         return model
+
+    async def jobs_made(self, name: str) -> int:
+        """The highest number that a job of the model ever had."""
+        async with translated():
+            return number(await self._client.hget(self._link.keys.jobs_made(), name))
+
+    async def keep_jobs_made(self, name: str, highest: int) -> None:
+        async with translated():
+            await self._client.hset(self._link.keys.jobs_made(), name, highest)
 
     async def remove(self, name: str) -> bool:
         """False when there was none."""

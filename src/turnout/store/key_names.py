@@ -134,6 +134,10 @@ class KeyNames:
         """Hash of reports by gang. Gangs on Ray write, gateway and the Ray manager read. A report counts for 10 s."""
         return f"{self.prefix}:gangs"
 
+    def jobs_made(self) -> str:
+        """Hash of the highest number that a job of each model had. The launcher writes and reads. For ever."""
+        return f"{self.prefix}:jobs:made"
+
     def gang_turns(self) -> str:
         """Since when models wait for a place on Ray and gangs there are not needed. The Ray manager writes and reads. 1 minute, renewed."""
         return f"{self.prefix}:gangs:turns"

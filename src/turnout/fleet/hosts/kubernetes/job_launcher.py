@@ -1,7 +1,7 @@
 """Carries out on Kubernetes what `job_rules` decides: jobs for the tasks of the models whose runner is `job`.
 
 Jobs are read before tasks, so that what became of a task is never older than what became of its job. Whatever fails is tried
-again at the next look, from what is there then; nothing that decides is kept between two looks.
+again at the next look, from what is there then; between two looks nothing is kept but the number of the last job.
 """
 
 import asyncio
@@ -94,7 +94,8 @@ class JobLauncher:
         for name, model in models.items():
             own = [job for job in jobs if job.model == model_label(name)]
             figures, held = await self.backlog.figures(name), await self.queue.holdings(name)
-            plan = plan_jobs(figures.length, own, held, model.scaling.max_replicas, self.pending_s)
+            made = await self.models.jobs_made(name)
+            plan = plan_jobs(figures.length, own, held, model.scaling.max_replicas, self.pending_s, made)
             await self._carry_out(plan, model)
         known = {model_label(name) for name in models}
         for job in jobs:
@@ -124,6 +125,7 @@ class JobLauncher:
             return await self._fail(model.name, reason, 0.0)
         spec = JobSpec(model.name, number, MODEL.dump(model).decode())
         if await self.jobs.create(manifest(self.terms, gang, spec)):
+            await self.models.keep_jobs_made(model.name, number)
             log.info("job made", job=spec.name, model=model.name, pods=gang.pods)
 
     async def _delete(self, name: str, uid: str, reason: str) -> None:
