@@ -96,24 +96,20 @@ def test_a_gang_that_is_not_needed_stays_for_idle_s_and_no_longer() -> None:
     assert slots_to_fill(model, replace(queue, yields=True), awake_gangs, since, 101.0)[0] == set()
 
 
-def test_who_leaves_is_chosen_as_on_workers() -> None:
-    idle, busy = Resident(30.0), Resident(10.0, running=1)
+def test_who_leaves_on_ray_has_had_its_turn_and_no_tasks_if_there_is_such_a_one() -> None:
+    idle, busy = Resident(30.0), Resident(10.0, used=True)
     assert who_leaves({"busy": busy, "older": replace(busy, ready_at=5.0)}, 60.0, 100.0) == "older"
     assert who_leaves({"busy": busy, "idle": idle}, 60.0, 100.0) == "idle", "one without users leaves first"
     assert who_leaves({"busy": busy}, 60.0, 69.0) is None, "it has not had its stay"
     assert who_leaves({"busy": busy}, 60.0, 70.0) == "busy"
     assert who_leaves({"busy": replace(busy, kept_warm=True)}, 60.0, 100.0) is None
-    slow = Resident(0.0, wake_s=50.0, waiting=1, running=1)
-    assert who_leaves({"slow": slow}, 60.0, 299.0) is None, "loading should be a small part of the time"
-    assert who_leaves({"slow": slow}, 60.0, 300.0) == "slow"
-    assert who_leaves({"slow": replace(slow, waiting=0)}, 60.0, 60.0) == "slow", "none of its own tasks waits"
 
 
 def turns(
     before: GangWaits, now: float, waiting: str = "", resident: dict[str, float] | None = None
 ) -> GangWaits:
     """Models are single letters; all but `x` fit, `w` is kept warm, and a turn lasts 60 s."""
-    residents = {m: Resident(now - s, running=1, kept_warm=m == "w") for m, s in (resident or {}).items()}
+    residents = {m: Resident(now - s, used=True, kept_warm=m == "w") for m, s in (resident or {}).items()}
     return plan_waits(before, list(waiting), set("abcw"), residents, 60.0, now)
 
 

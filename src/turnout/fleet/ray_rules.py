@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from turnout.fleet.gang_rules import GangReport
 from turnout.fleet.model_rules import Model
-from turnout.fleet.scaling_rules import leave_order, replicas_needed, residence_s, times_since
+from turnout.fleet.scaling_rules import leave_order, replicas_needed, times_since
 from turnout.tasks.task_rules import GangId
 
 _PATIENCE_S = 5.0  # an idle gang takes what waits within a fraction of a second
@@ -73,18 +73,12 @@ class GangWaits:
 
 @dataclass(frozen=True, slots=True)
 class Resident:
-    """A model that has a gang: since when its oldest one is ready, how long that took, and how many tasks wait and run. One that
-    is `kept_warm` does not leave."""
+    """A model that has a gang: since when its oldest one is ready, and whether it has tasks. One that is `kept_warm` does not
+    leave."""
 
     ready_at: float
-    wake_s: float = 0.0
-    waiting: int = 0
-    running: int = 0
+    used: bool = False
     kept_warm: bool = False
-
-    @property
-    def used(self) -> bool:
-        return self.waiting + self.running > 0
 
 
 def plan_waits(
@@ -96,7 +90,7 @@ def plan_waits(
     now: float,
 ) -> GangWaits:
     """What follows when the models `waiting` have tasks that wait, `fitting` could have a gang on an empty cluster, and
-    `residents` have one. A model that has waited for `turn_s` gets room, as on workers: from one that has had its stay."""
+    `residents` have one. A model that has waited for `turn_s` gets room from one that has been ready for as long."""
     misfit_since = times_since(before.misfit_since, (m for m in waiting if m not in fitting), now)
     # The model that makes room has no gang because of it: its own wait begins afterwards.
     without = (m for m in waiting if m in fitting and m not in residents and m != before.yielding)
@@ -109,12 +103,9 @@ def plan_waits(
 
 
 def who_leaves(residents: Mapping[str, Resident], turn_s: float, now: float) -> str | None:
-    """The model that must leave room, if one has had its stay."""
-
-    def has_stayed(one: Resident) -> bool:
-        return now - one.ready_at >= residence_s(turn_s, one.wake_s, one.used, one.waiting > 0)
-
-    over = {model: one for model, one in residents.items() if has_stayed(one) and not one.kept_warm}
+    """The model that must leave room, if one has been ready for `turn_s`. On workers a stay grows with the time that loading
+    took; here the operator has said how long it is, and whoever waits has waited as long already."""
+    over = {m: r for m, r in residents.items() if now - r.ready_at >= turn_s and not r.kept_warm}
     return min(
         over, key=lambda m: leave_order(True, over[m].used, over[m].ready_at, over[m].ready_at), default=None
     )

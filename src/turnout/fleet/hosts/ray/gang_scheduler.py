@@ -189,10 +189,8 @@ def _resident(model: Model, gangs: Mapping[GangId, GangReport], queue: QueueStat
     )
     if oldest is None:
         return None
-    wake_s = 0.0 if oldest.ready_at is None else oldest.ready_at - oldest.since
-    return Resident(
-        oldest.stays_since, wake_s, queue.waiting, len(queue.busy), kept_warm=model.scaling.min_replicas > 0
-    )
+    used = queue.waiting > 0 or bool(queue.busy)
+    return Resident(oldest.stays_since, used, kept_warm=model.scaling.min_replicas > 0)
 
 
 def _see_cluster() -> _Cluster:
