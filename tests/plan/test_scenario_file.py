@@ -36,7 +36,7 @@ def test_copies_are_models_of_their_own() -> None:
     scenario = parse_scenario(GOOD, "s.yaml")
     assert scenario.copies["chat"] == ("chat-1", "chat-2", "chat-3")
     assert list(scenario.models) == ["wan", "chat-1", "chat-2", "chat-3"]
-    assert scenario.models["wan"].served.needs.gpus == 1
+    assert scenario.models["wan"].spec.needs.gpus == 1
 
 
 @pytest.mark.parametrize(

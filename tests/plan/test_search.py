@@ -43,7 +43,7 @@ def test_the_settings_are_a_file_that_the_service_reads(tmp_path: Path) -> None:
     declared = {"wan": {"family": "wan2.2-ti2v-5b", "device": "cuda", "weights": "/weights/wan"}}
     file.write_text(turnout_yaml(replace(MADE, declared=declared), best.setup))
     [served] = config.load({}, {}, file).config.models
-    kept = best.setup.models["wan"].served
+    kept = best.setup.models["wan"].spec
     assert (served.scaling.min_replicas, served.scaling.idle_s) == (
         kept.scaling.min_replicas,
         kept.scaling.idle_s,

@@ -44,14 +44,14 @@ def test_no_request_is_lost_or_served_twice_and_all_gpu_time_is_accounted_for(
     made: Scenario, mode: PlanMode
 ) -> None:
     outcome = run_mode(made, mode)
-    ended = outcome.served + outcome.refused + outcome.failed + outcome.unfinished
-    assert ended == outcome.requests
+    ended = outcome.counts.served + outcome.counts.refused + outcome.counts.failed + outcome.counts.unfinished
+    assert ended == outcome.counts.requests
     if mode not in (
         PlanMode.RESIDENT,
         PlanMode.AUTOSCALE,
     ):  # there, models that are always on may leave no room for others
-        assert outcome.unfinished == 0
-    assert outcome.waits.count >= outcome.served
+        assert outcome.counts.unfinished == 0
+    assert outcome.waits.count >= outcome.counts.served
     assert sum(outcome.gpu.by_use) == pytest.approx(outcome.gpu.paid, abs=1e-3)
     assert min(outcome.gpu.by_use) >= -1e-6
 
@@ -89,15 +89,19 @@ def test_modes_differ_as_they_should() -> None:
         <= found[PlanMode.JOB].waits.p50_s
     )
     assert found[PlanMode.ZERO].gpu.cost < found[PlanMode.RESIDENT].gpu.cost / 2
-    assert found[PlanMode.JOB].cold_starts == found[PlanMode.JOB].requests > found[PlanMode.ZERO].cold_starts
-    assert found[PlanMode.RESIDENT].cold_starts == 1
+    assert (
+        found[PlanMode.JOB].counts.cold_starts
+        == found[PlanMode.JOB].counts.requests
+        > found[PlanMode.ZERO].counts.cold_starts
+    )
+    assert found[PlanMode.RESIDENT].counts.cold_starts == 1
     assert found[PlanMode.RESIDENT].gpu.joules > 0
 
 
 def test_a_sleeping_model_wakes_faster_than_it_loads() -> None:
     made = scenario([chat(idle_s=60.0)], [TrafficPart(model="chat", an_hour=6, tokens=50)])
     warm, zero = run_mode(made, PlanMode.WARM), run_mode(made, PlanMode.ZERO)
-    assert warm.wakes > 10 and warm.cold_starts == 1
+    assert warm.counts.wakes > 10 and warm.counts.cold_starts == 1
     assert warm.waits.p95_s < zero.waits.p95_s / 5
 
 
@@ -109,8 +113,8 @@ def test_two_models_take_turns_on_one_gpu() -> None:
         days=0.05,
     )
     outcome = run_mode(made, PlanMode.SHARED)
-    assert outcome.evictions > 4
-    assert outcome.served + outcome.refused == outcome.requests
+    assert outcome.counts.evictions > 4
+    assert outcome.counts.served + outcome.counts.refused == outcome.counts.requests
 
 
 def test_a_killed_gang_costs_its_video_only_what_was_not_kept() -> None:
@@ -120,9 +124,9 @@ def test_a_killed_gang_costs_its_video_only_what_was_not_kept() -> None:
     )
     whole = run_mode(scenario(models, traffic))
     killed = run_mode(scenario(models, traffic, faults=Faults(kills=(Kill(at_s=250.0, model="wan"),))))
-    assert killed.served == whole.served == 1
+    assert killed.counts.served == whole.counts.served == 1
     extra_s = killed.gpu.by_use[GpuUse.BUSY] - whole.gpu.by_use[GpuUse.BUSY]
-    assert 0 <= extra_s <= 20 and killed.cold_starts == 2
+    assert 0 <= extra_s <= 20 and killed.counts.cold_starts == 2
 
 
 def test_tenants_take_turns_and_limits_refuse() -> None:
@@ -131,6 +135,6 @@ def test_tenants_take_turns_and_limits_refuse() -> None:
     )
     small = replace(burst, bursts=Bursts(every_s=1e6, requests=2, within_s=10), tenants={"small": 1.0})
     made = scenario([video()], [burst, small], MachineKind(gpus=1, min=1, price_an_hour=1.0))
-    assert run_mode(made, PlanMode.SHARED).refused == 0
+    assert run_mode(made, PlanMode.SHARED).counts.refused == 0
     tight = replace(made, service=replace(made.service, limit_running=1, limit_waiting=9))
-    assert run_mode(tight, PlanMode.SHARED).refused == 30
+    assert run_mode(tight, PlanMode.SHARED).counts.refused == 30

@@ -210,10 +210,10 @@ def _print_json(planned: "Scenario", results: Results, found: "Found | None") ->
 
 
 def _print_speed(planned: "Scenario", results: Results, took_s: float) -> None:
-    events = sum(outcome.events for _, outcome in results)
+    events = sum(outcome.counts.events for _, outcome in results)
     hours = planned.days * 24 * len(results)
     print(
-        f"{results[0][1].requests:,} requests in {planned.days:g} days, {len(results)} times:"
+        f"{results[0][1].counts.requests:,} requests in {planned.days:g} days, {len(results)} times:"
         f" {events / took_s:,.0f} events and {hours / took_s:,.0f} simulated hours a second",
         file=sys.stderr,
     )

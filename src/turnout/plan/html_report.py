@@ -70,7 +70,7 @@ def _one_each(results: Sequence[Result], found: Found | None) -> list[Result]:
 
 
 def _question(scenario: Scenario, results: Sequence[Result]) -> str:
-    count = results[0][1].requests
+    count = results[0][1].counts.requests
     machines = ", ".join(
         f"{escape(name)} ({kind.gpus} GPUs, {money(kind.price_an_hour, scenario.currency)} an hour)"
         for name, kind in scenario.machines.items()

@@ -79,12 +79,12 @@ def loads(scenario: Scenario, folder: Path) -> dict[str, Load]:
 
 def _work_s(model: PlannedModel, request: PlannedRequest) -> float:
     """The part of a replica's time that the request takes."""
-    timing, served = model.timing, model.served
+    timing, spec = model.timing, model.spec
     if timing.tokens_per_s is None or not request.tokens:
-        return request.seconds / served.concurrency
+        return request.seconds / spec.concurrency
     if timing.total_tokens_per_s is not None:
         return request.tokens / timing.total_tokens_per_s
-    return (timing.prompt_s + request.tokens / timing.tokens_per_s) / served.concurrency
+    return (timing.prompt_s + request.tokens / timing.tokens_per_s) / spec.concurrency
 
 
 def setup_of(
@@ -95,13 +95,13 @@ def setup_of(
     match mode:
         case PlanMode.RESIDENT:
             count = {
-                n: min(max(1, ceil(load[n].peak / busy)) + more, m.served.scaling.max_replicas)
+                n: min(max(1, ceil(load[n].peak / busy)) + more, m.spec.scaling.max_replicas)
                 for n, m in models.items()
             }
             kept = {n: keep(m, min_replicas=count[n], max_replicas=count[n]) for n, m in models.items()}
             return Setup(mode, kept, fixed(scenario, _needed(scenario, kept.values())))
         case PlanMode.AUTOSCALE:
-            kept = {n: keep(m, min_replicas=max(1, m.served.scaling.min_replicas)) for n, m in models.items()}
+            kept = {n: keep(m, min_replicas=max(1, m.spec.scaling.min_replicas)) for n, m in models.items()}
             return Setup(mode, kept, elastic(scenario, _needed(scenario, kept.values())))
         case PlanMode.WARM:
             kept = {n: keep(m, sleep=not m.video, asleep_s=ALWAYS_S) for n, m in models.items()}
@@ -115,8 +115,8 @@ def setup_of(
 
 
 def keep(model: PlannedModel, **settings: Any) -> PlannedModel:
-    scaling = replace(model.served.scaling, **settings)
-    return replace(model, served=replace(model.served, scaling=scaling))
+    scaling = replace(model.spec.scaling, **settings)
+    return replace(model, spec=replace(model.spec, scaling=scaling))
 
 
 def elastic(scenario: Scenario, on: Mapping[str, int]) -> tuple[Pool, ...]:
@@ -138,30 +138,30 @@ def _holding(scenario: Scenario, replicas: Iterable[Model]) -> Counter[str]:
 
 
 def _needed(scenario: Scenario, models: Iterable[PlannedModel]) -> Counter[str]:
-    return _holding(scenario, (m.served for m in models for _ in range(m.served.scaling.min_replicas)))
+    return _holding(scenario, (m.spec for m in models for _ in range(m.spec.scaling.min_replicas)))
 
 
 def _asleep(scenario: Scenario, models: Mapping[str, PlannedModel]) -> Counter[str]:
     """One machine of each kind that is needed at all, and so many that all chat models can sleep there."""
     asleep = [
         replace(
-            m.served,
-            needs=replace(m.served.needs, gpu_memory_bytes=max(1, m.served.needs.asleep_gpu_memory_bytes)),
+            m.spec,
+            needs=replace(m.spec.needs, gpu_memory_bytes=max(1, m.spec.needs.asleep_gpu_memory_bytes)),
         )
         for m in models.values()
-        if m.served.scaling.sleep
+        if m.spec.scaling.sleep
     ]
-    awake = _holding(scenario, [max((m.served for m in models.values()), key=lambda m: m.needs.gpus)])
+    awake = _holding(scenario, [max((m.spec for m in models.values()), key=lambda m: m.needs.gpus)])
     return _holding(scenario, asleep) | awake
 
 
 def _shared(scenario: Scenario, load: Mapping[str, Load], more: int) -> Counter[str]:
     """As many as the mean load keeps busy, and one of each kind that some model needs; `more` of the cheapest."""
-    replicas = [m.served for name, m in scenario.models.items() for _ in range(int(load[name].mean / BUSY))]
-    rest = sum(m.served.needs.gpus * (load[name].mean / BUSY % 1) for name, m in scenario.models.items())
+    replicas = [m.spec for name, m in scenario.models.items() for _ in range(int(load[name].mean / BUSY))]
+    rest = sum(m.spec.needs.gpus * (load[name].mean / BUSY % 1) for name, m in scenario.models.items())
     held = _holding(scenario, replicas)
     for model in scenario.models.values():
-        held |= _holding(scenario, [model.served])
+        held |= _holding(scenario, [model.spec])
     gpus = sum(scenario.machines[name].gpus * count for name, count in held.items())
     wanted = sum(m.needs.gpus for m in replicas) + rest
     if held:

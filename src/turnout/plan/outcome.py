@@ -1,7 +1,6 @@
 """What a simulated run showed: waits, starts, GPU time, cost; and how these went over time."""
 
 from array import array
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -46,15 +45,33 @@ class TimeSeries:
 
 
 @dataclass(slots=True)
-class Tally:
-    """What is counted while the world runs. `waits` has one figure for each request that was served."""
+class RunCounts:
+    """What is counted while the world runs; `decisions` are the manager's looks."""
 
-    waits: "dict[str, array[float]]" = field(default_factory=lambda: dict[str, "array[float]"]())
-    counts: Counter[str] = field(default_factory=Counter[str])
+    requests: int = 0
+    served: int = 0
+    refused: int = 0
+    failed: int = 0
+    unfinished: int = 0
     videos: int = 0
     tokens: int = 0
+    cold_starts: int = 0
+    wakes: int = 0
+    evictions: int = 0
     events: int = 0
-    steps: int = 0
+    decisions: int = 0
+
+    @property
+    def lost(self) -> int:
+        return self.refused + self.failed + self.unfinished
+
+
+@dataclass(slots=True)
+class Tally:
+    """The counts, and one wait for each request that was served."""
+
+    counts: RunCounts = field(default_factory=RunCounts)
+    waits: "dict[str, array[float]]" = field(default_factory=lambda: dict[str, "array[float]"]())
 
     def waited(self, model: str, seconds: float) -> None:
         own = self.waits.get(model)
@@ -98,19 +115,10 @@ class Outcome:
 
     mode: str
     days: float
-    requests: int
-    served: int
-    refused: int
-    failed: int
-    unfinished: int
+    counts: RunCounts
     waits: Waits
     by_model: Mapping[str, Waits]
-    cold_starts: int
-    wakes: int
-    evictions: int
     gpu: GpuSeconds
-    videos: int
-    tokens: int
     video_share: float
     ready_share: Mapping[str, float]
     waits_of: Mapping[str, Sequence[float]]
@@ -118,8 +126,6 @@ class Outcome:
     queue: Sequence[float]
     held: Mapping[str, Sequence[float]]
     machines: Sequence[float]
-    events: int
-    steps: int
 
     @property
     def cost_a_day(self) -> float:
@@ -131,11 +137,13 @@ class Outcome:
 
     @property
     def cost_a_video(self) -> float | None:
-        return self.gpu.cost * self.video_share / self.videos if self.videos else None
+        return self.gpu.cost * self.video_share / self.counts.videos if self.counts.videos else None
 
     @property
     def cost_a_million_tokens(self) -> float | None:
-        return self.gpu.cost * (1 - self.video_share) / self.tokens * 1e6 if self.tokens else None
+        return (
+            self.gpu.cost * (1 - self.video_share) / self.counts.tokens * 1e6 if self.counts.tokens else None
+        )
 
     @property
     def kwh_a_day(self) -> float:

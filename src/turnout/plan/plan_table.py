@@ -1,10 +1,11 @@
 """A plan's figures as a table for people and as JSON for programs."""
 
+from dataclasses import asdict
 from typing import Any
 
 from turnout.plan.gpu_meter import GpuUse
 from turnout.plan.modes import TITLES, Setup
-from turnout.plan.outcome import Outcome, Waits
+from turnout.plan.outcome import Outcome
 from turnout.plan.scenario import Scenario
 
 HEADINGS = (
@@ -25,10 +26,10 @@ def row(scenario: Scenario, setup: Setup, outcome: Outcome) -> tuple[str, ...]:
         span(outcome.waits.p50_s),
         span(outcome.waits.p95_s),
         span(outcome.waits.p99_s),
-        str(outcome.cold_starts),
-        str(outcome.wakes),
-        str(outcome.evictions),
-        str(outcome.refused + outcome.failed + outcome.unfinished),
+        str(outcome.counts.cold_starts),
+        str(outcome.counts.wakes),
+        str(outcome.counts.evictions),
+        str(outcome.counts.lost),
     )
 
 
@@ -60,9 +61,9 @@ def as_json(scenario: Scenario, setup: Setup, outcome: Outcome) -> dict[str, Any
         "machines": {pool.name: {"on": pool.on, "most": pool.most} for pool in setup.pools},
         "replicas": {
             name: {
-                "min": m.served.scaling.min_replicas,
-                "max": m.served.scaling.max_replicas,
-                "idle_s": m.served.scaling.idle_s,
+                "min": m.spec.scaling.min_replicas,
+                "max": m.spec.scaling.max_replicas,
+                "idle_s": m.spec.scaling.idle_s,
             }
             for name, m in setup.models.items()
         },
@@ -75,30 +76,8 @@ def as_json(scenario: Scenario, setup: Setup, outcome: Outcome) -> dict[str, Any
             **{use.name.lower(): gpu.by_use[use] for use in GpuUse},
         },
         "busy_share": outcome.busy_share,
-        "wait": _waits(outcome.waits),
-        "wait_by_model": {name: _waits(waits) for name, waits in outcome.by_model.items()},
+        "wait": asdict(outcome.waits),
+        "wait_by_model": {name: asdict(waits) for name, waits in outcome.by_model.items()},
         "ready_share": dict(outcome.ready_share),
-        "requests": outcome.requests,
-        "served": outcome.served,
-        "refused": outcome.refused,
-        "failed": outcome.failed,
-        "unfinished": outcome.unfinished,
-        "videos": outcome.videos,
-        "tokens": outcome.tokens,
-        "cold_starts": outcome.cold_starts,
-        "wakes": outcome.wakes,
-        "evictions": outcome.evictions,
-        "events": outcome.events,
-        "decisions": outcome.steps,
-    }
-
-
-def _waits(waits: Waits) -> dict[str, float]:
-    return {
-        "count": waits.count,
-        "mean_s": waits.mean_s,
-        "p50_s": waits.p50_s,
-        "p95_s": waits.p95_s,
-        "p99_s": waits.p99_s,
-        "max_s": waits.max_s,
+        **asdict(outcome.counts),
     }

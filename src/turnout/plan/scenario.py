@@ -14,6 +14,7 @@ from turnout.fleet.model_rules import Model
 from turnout.tasks.task_rules import Priority
 
 DAY_S = 86_400.0
+_WAKE_SHARE = 0.1  # of the load time, when nobody says how long it takes to wake
 HOUR_S = 3_600.0
 
 
@@ -57,19 +58,23 @@ class Timing:
         default=20.0, metadata=_says("How often a video under way is kept.", gt=0, le=10**5)
     )
 
+    @property
+    def to_wake_s(self) -> float:
+        return self.load_s * _WAKE_SHARE if self.wake_s is None else self.wake_s
+
 
 @dataclass(frozen=True, slots=True)
 class PlannedModel:
-    served: Model
+    spec: Model
     timing: Timing
 
     @property
     def name(self) -> str:
-        return self.served.name
+        return self.spec.name
 
     @property
     def video(self) -> bool:
-        return self.served.video is not None
+        return self.spec.video is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

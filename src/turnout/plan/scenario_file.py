@@ -236,8 +236,8 @@ class _Reader:
     ) -> None:
         machines = [empty_machine(kind) for kind in content.machines.values()]
         for name, own in copies.items():
-            if not any(could_ever_fit(models[own[0]].served, machine) for machine in machines):
-                needs = models[own[0]].served.needs
+            if not any(could_ever_fit(models[own[0]].spec, machine) for machine in machines):
+                needs = models[own[0]].spec.needs
                 self._wrong(
                     ("models", name),
                     f"models.{name} fits on no machine: it needs {needs.gpus} GPUs with"

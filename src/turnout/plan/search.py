@@ -60,14 +60,14 @@ def search(
 def misses(scenario: Scenario, outcome: Outcome) -> Iterator[str]:
     """The targets that were not met, as a reader would say it."""
     targets = scenario.targets
-    lost = outcome.refused + outcome.failed + outcome.unfinished
+    lost = outcome.counts.lost
     if targets.p95_wait_s is not None and outcome.waits.p95_s > targets.p95_wait_s:
         yield f"the p95 wait is {span(outcome.waits.p95_s)}, over {span(targets.p95_wait_s)}"
     if targets.budget_a_day is not None and outcome.cost_a_day > targets.budget_a_day:
         spent, budget = (money(x, scenario.currency) for x in (outcome.cost_a_day, targets.budget_a_day))
         yield f"it costs {spent} a day, over {budget}"
-    if outcome.requests and lost > _MAX_REFUSED * outcome.requests:
-        yield f"{lost} of {outcome.requests} requests are not served"
+    if lost > _MAX_REFUSED * outcome.counts.requests:
+        yield f"{lost} of {outcome.counts.requests} requests are not served"
 
 
 def with_target(scenario: Scenario, p95_wait_s: float | None) -> Scenario:

@@ -32,7 +32,7 @@ def _config(scenario: Scenario, setup: Setup) -> dict[str, Any]:
     config: dict[str, Any] = {}
     if scenario.service.min_resident_s != ServiceSettings().min_resident_s:
         config["min_resident_s"] = scenario.service.min_resident_s
-    gangs = sum(model.served.scaling.max_replicas for model in setup.models.values() if model.video)
+    gangs = sum(model.spec.scaling.max_replicas for model in setup.models.values() if model.video)
     limit = min(scenario.service.limit_running, gangs)
     if limit > _LIMIT_RUNNING:
         config["limit_running"] = limit  # of one tenant; the default would leave gangs idle
@@ -41,7 +41,7 @@ def _config(scenario: Scenario, setup: Setup) -> dict[str, Any]:
 
 def _models(scenario: Scenario, setup: Setup) -> dict[str, Any]:
     return {
-        name: {**scenario.declared.get(base, {}), **_changed(setup.models[name].served)}
+        name: {**scenario.declared.get(base, {}), **_changed(setup.models[name].spec)}
         for base, names in scenario.copies.items()
         for name in names
     }

@@ -2,15 +2,20 @@
 
 from math import inf
 
-from turnout.fleet.events_and_commands import WorkerHeard
+from turnout.fleet.events_and_commands import StartReplica, WorkerHeard
 from turnout.fleet.machine_rules import Gpu, Machine, WorkerId
-from turnout.fleet.model_rules import EngineKind, Needs
+from turnout.fleet.model_rules import EngineKind
 from turnout.fleet.replica_rules import Phase, ReplicaId, ReplicaReport
 from turnout.plan.gpu_meter import GpuMeter, MachineMeter
-from turnout.plan.scenario import MachineKind
+from turnout.plan.scenario import MachineKind, Timing
 from turnout.plan.traffic import PlannedRequest
 
 _HOLDS_GPU = frozenset({Phase.STARTING, Phase.READY, Phase.STOPPING})
+
+
+def figures_name(model: str) -> str:
+    """The name that figures of the model are kept under: a job's is its request's, too."""
+    return model.partition("#")[0]
 
 
 class SimulatedEngine:
@@ -18,18 +23,18 @@ class SimulatedEngine:
 
     __slots__ = (
         *("change", "closing", "counted", "devices", "ended_at", "gpus", "id", "idle_since", "loading"),
-        *("machine", "model", "needs", "phase", "reported_busy", "requests"),
+        *("machine", "model", "needs", "phase", "reported_busy", "requests", "stats", "timing"),
     )
 
-    def __init__(
-        self, id_: ReplicaId, model: str, machine: "SimulatedMachine", gpus: tuple[int, ...], needs: Needs
-    ) -> None:
-        self.id = id_
-        self.model = model
+    def __init__(self, order: StartReplica, machine: "SimulatedMachine", timing: Timing) -> None:
+        self.id = order.replica
+        self.model = order.model
+        self.stats = figures_name(order.model)
         self.machine = machine
-        self.gpus = gpus
-        self.needs = needs
-        self.devices = gpus or (0,)
+        self.timing = timing
+        self.gpus = order.gpus
+        self.needs = order.needs
+        self.devices = order.gpus or (0,)
         self.phase = Phase.STARTING
         self.change = 0
         self.closing = False

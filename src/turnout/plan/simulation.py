@@ -1,6 +1,7 @@
 """One run of one mode: the requests of a scenario through a world, and what it showed."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from turnout.plan.modes import PlanMode, Setup
@@ -25,28 +26,19 @@ def run(
     jobs = setup.mode is PlanMode.JOB
     world = World(scenario, setup.models.values(), setup.pools, jobs=jobs, progress=progress)
     world.run(traffic)
-    state, counts, until = world.state, world.state.tally.counts, world.state.clock.now
+    state, until = world.state, world.state.clock.now
     all_waits = sorted(wait for own in state.tally.waits.values() for wait in own)
     held = state.held.means(until)
     total = sum(map(sum, held.values()))
     by_videos = sum(sum(own) for name, own in held.items() if setup.models[name].video)
-    queue, machines = state.queue.means(until), state.machines_on.means(until)
+    queue, machines = state.waiting.means(until), state.machines_on.means(until)
     return Outcome(
         mode=setup.mode,
         days=scenario.days,
-        requests=counts["requests"],
-        served=counts["served"],
-        refused=counts["refused"],
-        failed=counts["failed"],
-        unfinished=world.unfinished,
+        counts=replace(state.tally.counts, unfinished=world.unfinished),
         waits=Waits.of(all_waits),
         by_model={name: Waits.of(own) for name, own in sorted(state.tally.waits.items())},
-        cold_starts=counts["starts"],
-        wakes=counts["wakes"],
-        evictions=counts["evictions"],
         gpu=state.meter.spent,
-        videos=state.tally.videos,
-        tokens=state.tally.tokens,
         video_share=by_videos / total if total else 0.0,
         ready_share={n: sum(own) / len(own) for n, own in state.ready.means(until).items()},
         waits_of=state.tally.waits,
@@ -54,6 +46,4 @@ def run(
         queue=queue.get("", []),
         held=held,
         machines=machines.get("", []),
-        events=state.tally.events,
-        steps=state.tally.steps,
     )

@@ -1,7 +1,7 @@
 """A simulated world: machines, engines, requests and a clock of its own, around the decisions that run the service.
 
 The manager's `core.step` decides about replicas; tasks and seats are given out by the rules of the queue and of the gateways
-(`request_lines`). The world only lets time pass: an engine that was ordered loads, a request that was begun ends. The
+(`simulated_queues`). The world only lets time pass: an engine that was ordered loads, a request that was begun ends. The
 manager is asked when something happened that may change a decision, or when `due` says so; in the service it looks four
 times a second, and mostly finds nothing to do. Workers are heard when they have something new; a machine that dies is
 noticed as late as in the service (`Rules.gone_s`).
@@ -33,11 +33,12 @@ from turnout.fleet.replica_rules import ReplicaId, Want
 from turnout.fleet.scale_rules import scale
 from turnout.fleet.view_rules import routes_of
 from turnout.plan.cloud import Pool, machines_for
-from turnout.plan.engine_room import EngineRoom
-from turnout.plan.request_desk import RequestDesk
-from turnout.plan.request_lines import SeatLine
+from turnout.plan.engine_faults import EngineFaults
 from turnout.plan.scenario import DAY_S, PlannedModel, Scenario
+from turnout.plan.simulated_engines import SimulatedEngines
 from turnout.plan.simulated_machine import SimulatedMachine
+from turnout.plan.simulated_queues import SimulatedSeats
+from turnout.plan.simulated_requests import SimulatedRequests
 from turnout.plan.traffic import PlannedRequest
 from turnout.plan.world_state import WorldState
 
@@ -58,8 +59,9 @@ class World:
     ) -> None:
         self.state = state = WorldState(scenario, jobs=jobs)
         self._models = {model.name: model for model in models}
-        self._desk = RequestDesk(state, self._models)
-        self._room = EngineRoom(state, self._desk, self._models)
+        self._requests = SimulatedRequests(state, self._models)
+        self._faults = EngineFaults(state, self._requests)
+        self._engines = SimulatedEngines(state, self._requests, self._faults, self._models)
         self._pools = {pool.name: pool for pool in pools}
         self._progress = progress
         self._clock = state.clock
@@ -86,22 +88,22 @@ class World:
                 self._order_machine(pool, 0.0)
         if not state.jobs:
             for model in self._models.values():
-                state.add_model(model, model.served)
+                state.add_model(model, model.spec)
         for kill in state.scenario.faults.kills:
-            clock.at(kill.at_s, self._room.kill_one, kill.model)
+            clock.at(kill.at_s, self._faults.kill_one, self._engines.all.values(), kill.model)
         state.news()
         upcoming, shown = next(requests, None), 0.0
         while True:
             next_at = clock.next_at()
             if upcoming is not None and upcoming.at <= next_at:
                 clock.now = upcoming.at
-                self._desk.arrive(upcoming)
+                self._requests.arrive(upcoming)
                 upcoming = next(requests, None)
             elif next_at <= horizon_s or (next_at <= horizon_s + _DRAIN_S and self.unfinished):
                 clock.run_next()
             elif upcoming is None:
                 break
-            state.tally.events += 1
+            state.tally.counts.events += 1
             if clock.now - shown > horizon_s / 200:
                 shown = clock.now
                 self._progress(min(1.0, shown / horizon_s))
@@ -111,7 +113,7 @@ class World:
 
     @property
     def unfinished(self) -> int:
-        return sum(own.running + own.line.waiting for own in self.state.lines.values())
+        return sum(own.running + own.queue.waiting for own in self.state.models.values())
 
     def _look(self, at: float) -> None:
         """The manager looks at what is new, and decides."""
@@ -119,11 +121,11 @@ class World:
         if at != state.look_at:
             return
         state.look_at = inf
-        state.tally.steps += 1
+        state.tally.counts.decisions += 1
         before = self.fleet
         self._tell_when_idle()
         events: list[Event] = [*state.events, *(self._heard(m) for m in state.dirty if m.up and not m.gone)]
-        asked = {n: own.demand(now) for n in state.asked if (own := state.lines.get(n)) is not None}
+        asked = {n: own.demand(now) for n in state.asked if (own := state.models.get(n)) is not None}
         state.events, state.dirty, state.asked = [], {}, {}
         self.fleet, commands = step(self.fleet, [*events, DemandSeen(asked)], now, self._ids)
         moved = self._carry_out(commands) | self._forget_left(before) | self._became_ready(before)
@@ -157,22 +159,22 @@ class World:
 
     def _carry_out(self, commands: Iterable[Command]) -> set[str]:
         """Has the orders obeyed; the models whose routes may have changed."""
-        room, touched = self._room, set[str]()
+        engines, touched = self._engines, set[str]()
         for command in commands:
             match command:
                 case StartReplica():
                     machine = self._machines.get(command.worker)
                     if machine is not None:  # one that has just died obeys no more
-                        room.start(command, machine)
+                        engines.start(command, machine)
                     continue
                 case GiveUp(model, _, until):
                     touched.add(model)
-                    own = self.state.lines.get(model)
+                    own = self.state.models.get(model)
                     if own is not None and (until is None or not own.model.video):
-                        self._desk.refuse_all(own)
+                        self._requests.refuse_all(own)
                     continue
                 case SetWant() | Close() | Reopen() | ForgetReplica():
-                    engine = room.engines.get(command.replica)
+                    engine = engines.all.get(command.replica)
                 case _:
                     continue
             if engine is None:
@@ -180,18 +182,18 @@ class World:
             touched.add(engine.model)
             match command:
                 case SetWant(want=Want.GONE):
-                    room.stop(engine)
+                    engines.stop(engine)
                 case SetWant(want=Want.ASLEEP):
-                    room.doze(engine)
+                    engines.doze(engine)
                 case SetWant(want=Want.READY):
-                    room.wake(engine)
+                    engines.wake(engine)
                 case Close(room_for=room_for):
-                    self.state.tally.counts["evictions"] += room_for is not None
-                    room.close(engine)
+                    self.state.tally.counts.evictions += room_for is not None
+                    engines.close(engine)
                 case Reopen():
-                    room.reopen(engine)
+                    engines.reopen(engine)
                 case ForgetReplica():
-                    room.forget(engine)
+                    engines.forget(engine)
                     self._emptied(engine.machine)
                 case _:
                     pass
@@ -201,10 +203,10 @@ class World:
         left = before.replicas.keys() - self.fleet.replicas.keys()
         touched = set[str]()
         for replica in left:
-            engine = self._room.engines.get(replica)
+            engine = self._engines.all.get(replica)
             if engine is not None:
                 touched.add(engine.model)
-                self._room.forget(engine)
+                self._engines.forget(engine)
                 self._emptied(engine.machine)
         return touched
 
@@ -218,20 +220,20 @@ class World:
 
     def _route(self, models: set[str]) -> None:
         """Tells the gateways where requests for these models go now."""
-        known = {name for name in models if name in self.state.lines and name in self.fleet.models}
+        known = {name for name in models if name in self.state.models and name in self.fleet.models}
         routes = routes_of(self.fleet, known)
         for name in sorted(known):
-            own = self.state.lines[name]
-            if isinstance(own.line, SeatLine):
-                own.line.route(routes[name], self._room.engines)
-                self._desk.serve(own)
+            own = self.state.models[name]
+            if isinstance(own.queue, SimulatedSeats):
+                own.queue.route(routes[name], self._engines.all)
+                self._requests.serve(own)
 
     def _remember(self, models: set[str]) -> None:
         """What the manager knows now of the models' load."""
         self.state.pressed = any(pace.pressed_since is not None for pace in self.fleet.pace.values())
         have = Counter(r.model for r in self.fleet.replicas.values() if r.model in models and r.open)
         for name in models:
-            own = self.state.lines.get(name)
+            own = self.state.models.get(name)
             if own is not None:
                 own.have = have[name]
                 own.sign = own.signature()
@@ -284,8 +286,7 @@ class World:
     def _die(self, machine: SimulatedMachine) -> None:
         if machine.gone:
             return
-        self.state.tally.counts["deaths"] += 1
-        self._room.lose(machine)
+        self._faults.lose(machine)
         self._leave(machine)
         self._clock.at(self._clock.now + Rules().gone_s, self._miss, machine)
         pool = self._pools[machine.name]

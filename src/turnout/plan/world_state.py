@@ -1,4 +1,4 @@
-"""What the parts of a simulated world share: the clock, the random numbers, the models' lines, what is counted, and what
+"""What the parts of a simulated world share: the clock, the random numbers, the models with their queues, what is counted, and what
 the manager has not been told yet."""
 
 import heapq
@@ -14,9 +14,9 @@ from turnout.fleet.route_rules import Demand
 from turnout.fleet.scaling_rules import replicas_needed
 from turnout.plan.gpu_meter import GpuMeter
 from turnout.plan.outcome import Tally, TimeSeries
-from turnout.plan.request_lines import SeatLine, TaskLine
 from turnout.plan.scenario import PlannedModel, Scenario
-from turnout.plan.simulated_machine import SimulatedMachine
+from turnout.plan.simulated_machine import SimulatedEngine, SimulatedMachine
+from turnout.plan.simulated_queues import SimulatedSeats, SimulatedTaskQueue
 from turnout.tasks.task_rules import TenantId
 
 _LAZY_S = 2.0  # as often as workers report who is busy
@@ -41,24 +41,24 @@ class VirtualClock:
         act(*arguments)
 
 
-class ModelLine:
+class SimulatedModel:
     """One model in the world; for a job, one request. `have` is how many replicas serve it or will, `sign` what the manager
     was last told of its load, as far as it matters. `stats` is the name that figures are kept under."""
 
-    __slots__ = ("asked_at", "have", "line", "model", "running", "served", "sign", "stats")
+    __slots__ = ("asked_at", "have", "model", "queue", "running", "sign", "spec", "stats")
 
-    def __init__(self, model: PlannedModel, served: Model, line: TaskLine | SeatLine) -> None:
+    def __init__(self, model: PlannedModel, spec: Model, queue: SimulatedTaskQueue | SimulatedSeats) -> None:
         self.model = model
-        self.served = served
+        self.spec = spec
         self.stats = model.name
-        self.line = line
+        self.queue = queue
         self.running = 0
         self.have = 0
         self.asked_at = -inf
         self.sign: tuple[int, bool] = (0, False)
 
     def demand(self, now: float) -> Demand:
-        waiting = self.line.waiting
+        waiting = self.queue.waiting
         if waiting or self.running:
             self.asked_at = now
         return Demand(waiting, self.running, self.asked_at)
@@ -66,10 +66,8 @@ class ModelLine:
     def signature(self) -> tuple[int, bool]:
         """Equal values lead to equal decisions, whatever the exact load: how many replicas are missing (at most as many
         are added as there are), or -1 when there are too many; and whether there is any load."""
-        load, served = self.line.waiting + self.running, self.served
-        needed = replicas_needed(
-            load, served.concurrency, served.scaling.min_replicas, served.scaling.max_replicas
-        )
+        load, spec = self.queue.waiting + self.running, self.spec
+        needed = replicas_needed(load, spec.concurrency, spec.scaling.min_replicas, spec.scaling.max_replicas)
         if needed > self.have:
             return min(needed - self.have, max(1, self.have)), load > 0
         return -1 if self.have > max(needed, 1) else 0, load > 0
@@ -84,11 +82,11 @@ class WorldState:
         self.rng = random.Random(f"{scenario.seed}:world")
         self.tally = Tally()
         self.meter = GpuMeter(scenario.horizon_s)
-        self.queue = TimeSeries(scenario.horizon_s)
+        self.waiting = TimeSeries(scenario.horizon_s)
         self.held = TimeSeries(scenario.horizon_s)
         self.ready = TimeSeries(scenario.horizon_s)
         self.machines_on = TimeSeries(scenario.horizon_s)
-        self.lines: dict[str, ModelLine] = {}
+        self.models: dict[str, SimulatedModel] = {}
         self.events: list[Event] = []  # for the manager
         self.dirty: dict[SimulatedMachine, None] = {}  # whose workers have something to report
         self.asked: dict[str, None] = {}  # models whose demand has changed
@@ -107,10 +105,10 @@ class WorldState:
             self.look_at = at
             self.clock.at(at, self._look, at)
 
-    def load_changed(self, own: ModelLine) -> None:
+    def load_changed(self, own: SimulatedModel) -> None:
         """A model that begins to lack replicas is news; other changes of the load may wait a little, unless somebody
         waits for room."""
-        self.asked[own.served.name] = None
+        self.asked[own.spec.name] = None
         sign = own.signature()
         if sign != own.sign:
             at_once = self.pressed or (sign[0] > 0 and own.sign[0] <= 0)
@@ -121,11 +119,27 @@ class WorldState:
         self.dirty[machine] = None
         self.news()
 
-    def add_model(self, model: PlannedModel, served: Model) -> ModelLine:
+    def withdraw(self, engine: SimulatedEngine) -> None:
+        """A gang asks for no task any more."""
+        own = self.models.get(engine.model)
+        if own is not None and isinstance(own.queue, SimulatedTaskQueue):
+            own.queue.leave(engine)
+
+    def count_ready(self, engine: SimulatedEngine) -> None:
+        if engine.serves and not engine.counted:
+            engine.counted = True
+            self.ready.add(engine.stats, 1, self.clock.now)
+
+    def count_unready(self, engine: SimulatedEngine) -> None:
+        if engine.counted:
+            engine.counted = False
+            self.ready.add(engine.stats, -1, self.clock.now)
+
+    def add_model(self, model: PlannedModel, spec: Model) -> SimulatedModel:
         if model.video:
-            line = TaskLine(self.settings, self._running, self._held, self.rng)
+            queue = SimulatedTaskQueue(self.settings, self._running, self._held, self.rng)
         else:
-            line = SeatLine(self.settings)
-        own = self.lines[served.name] = ModelLine(model, served, line)
-        self.events.append(ModelSet(served))
+            queue = SimulatedSeats(self.settings)
+        own = self.models[spec.name] = SimulatedModel(model, spec, queue)
+        self.events.append(ModelSet(spec))
         return own

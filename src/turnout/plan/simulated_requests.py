@@ -5,14 +5,14 @@ from dataclasses import replace
 from turnout.chat.seat_rules import Waiter
 from turnout.fleet.events_and_commands import ModelRemoved
 from turnout.fleet.replica_rules import Phase
-from turnout.plan.request_lines import SeatLine, TaskLine
 from turnout.plan.scenario import PlannedModel
 from turnout.plan.simulated_machine import SimulatedEngine
+from turnout.plan.simulated_queues import SimulatedSeats, SimulatedTaskQueue
 from turnout.plan.traffic import PlannedRequest
-from turnout.plan.world_state import ModelLine, WorldState
+from turnout.plan.world_state import SimulatedModel, WorldState
 
 
-class RequestDesk:
+class SimulatedRequests:
     def __init__(self, state: WorldState, models: dict[str, PlannedModel]) -> None:
         self._state = state
         self._models = models
@@ -21,40 +21,40 @@ class RequestDesk:
 
     def arrive(self, request: PlannedRequest) -> None:
         state = self._state
-        self._tally.counts["requests"] += 1
+        self._tally.counts.requests += 1
         if state.jobs:
             model = self._models[request.model]
             name = f"{model.name}#{request.number}"
             own = state.add_model(
                 model,
                 replace(
-                    model.served,
+                    model.spec,
                     name=name,
-                    scaling=replace(model.served.scaling, min_replicas=0, max_replicas=1),
+                    scaling=replace(model.spec.scaling, min_replicas=0, max_replicas=1),
                 ),
             )
         else:
-            own = state.lines[request.model]
-        if isinstance(own.line, SeatLine):
-            self._seat(own, own.line, request)
-        elif own.line.join(request):
-            state.queue.add("", 1, self._clock.now)
+            own = state.models[request.model]
+        if isinstance(own.queue, SimulatedSeats):
+            self._seat(own, own.queue, request)
+        elif own.queue.join(request):
+            state.waiting.add("", 1, self._clock.now)
             self.serve(own)
         else:
             self._refuse()
         self._state.load_changed(own)
 
-    def serve(self, own: ModelLine) -> None:
+    def serve(self, own: SimulatedModel) -> None:
         """Gives out what waits to those who may have it."""
-        for request, engine in own.line.matches():
-            self._state.queue.add("", -1, self._clock.now)
+        for request, engine in own.queue.matches():
+            self._state.waiting.add("", -1, self._clock.now)
             self._begin(own, request, engine)
 
     def interrupt(self, engine: SimulatedEngine, *, counts: bool) -> None:
         """Its requests come back: a video goes on from its checkpoint, a chat request begins again."""
-        own = self._state.lines.get(engine.model)
-        if own is not None and isinstance(own.line, SeatLine):
-            own.line.fail(engine)
+        own = self._state.models.get(engine.model)
+        if own is not None and isinstance(own.queue, SimulatedSeats):
+            own.queue.fail(engine)
         for request, since in tuple(engine.requests.items()):
             engine.end(request, self._clock.now)
             if own is None:
@@ -68,57 +68,59 @@ class RequestDesk:
         if own is not None:
             self._state.load_changed(own)
 
-    def refuse_all(self, own: ModelLine) -> None:
-        for _ in own.line.refuse_all():
-            self._state.queue.add("", -1, self._clock.now)
+    def refuse_all(self, own: SimulatedModel) -> None:
+        for _ in own.queue.refuse_all():
+            self._state.waiting.add("", -1, self._clock.now)
             self._refuse()
         self._state.load_changed(own)
 
-    def _again(self, own: ModelLine, request: PlannedRequest) -> None:
+    def _again(self, own: SimulatedModel, request: PlannedRequest) -> None:
         if request.failures >= self._state.settings.max_attempts:
-            self._tally.counts["failed"] += 1
-        elif isinstance(own.line, SeatLine):
-            self._seat(own, own.line, request)
+            self._tally.counts.failed += 1
+        elif isinstance(own.queue, SimulatedSeats):
+            self._seat(own, own.queue, request)
         else:
-            own.line.join(request)
-            self._state.queue.add("", 1, self._clock.now)
+            own.queue.join(request)
+            self._state.waiting.add("", 1, self._clock.now)
             self.serve(own)
 
-    def _seat(self, own: ModelLine, line: SeatLine, request: PlannedRequest) -> None:
+    def _seat(self, own: SimulatedModel, seats: SimulatedSeats, request: PlannedRequest) -> None:
         own.asked_at = self._clock.now
-        engine = line.seat(request)
+        engine = seats.seat(request)
         if engine is not None:
             return self._begin(own, request, engine)
-        if line.refusal is not None:
+        if seats.refusal is not None:
             return self._refuse()
-        waiter, crowded_out = line.join(request)
+        waiter, crowded_out = seats.join(request)
         if crowded_out is not None:
-            self._state.queue.add("", -1, self._clock.now)
+            self._state.waiting.add("", -1, self._clock.now)
             self._refuse()
         if waiter is None:
             return self._refuse()
-        self._state.queue.add("", 1, self._clock.now)
+        self._state.waiting.add("", 1, self._clock.now)
         if not self._state.jobs:
             self._clock.at(
-                self._clock.now + self._state.settings.patience_s, self._lose_patience, own, line, waiter
+                self._clock.now + self._state.settings.patience_s, self._lose_patience, own, seats, waiter
             )
 
-    def _lose_patience(self, own: ModelLine, line: SeatLine, waiter: Waiter) -> None:
-        if line.give_up(waiter) is not None:
-            self._state.queue.add("", -1, self._clock.now)
+    def _lose_patience(self, own: SimulatedModel, seats: SimulatedSeats, waiter: Waiter) -> None:
+        if seats.give_up(waiter) is not None:
+            self._state.waiting.add("", -1, self._clock.now)
             self._refuse()
             self._state.load_changed(own)
 
     def _refuse(self) -> None:
-        self._tally.counts["refused"] += 1
+        self._tally.counts.refused += 1
 
-    def _begin(self, own: ModelLine, request: PlannedRequest, engine: SimulatedEngine) -> None:
+    def _begin(self, own: SimulatedModel, request: PlannedRequest, engine: SimulatedEngine) -> None:
         own.running += 1
         # An idle gang asks for tasks five times a second; one that has just ended a task asks at once.
         was_idle = own.model.video and engine.ended_at < self._clock.now
         self._run(own, request, engine, self._state.settings.claim_s if was_idle else 0.0)
 
-    def _run(self, own: ModelLine, request: PlannedRequest, engine: SimulatedEngine, delay_s: float) -> None:
+    def _run(
+        self, own: SimulatedModel, request: PlannedRequest, engine: SimulatedEngine, delay_s: float
+    ) -> None:
         now = self._clock.now
         engine.begin(request, now)
         self._touch(engine)
@@ -133,34 +135,34 @@ class RequestDesk:
             seconds = timing.prompt_s + request.tokens / rate
         self._clock.at(now + delay_s + seconds, self._finish, own, request, engine)
 
-    def _finish(self, own: ModelLine, request: PlannedRequest, engine: SimulatedEngine) -> None:
+    def _finish(self, own: SimulatedModel, request: PlannedRequest, engine: SimulatedEngine) -> None:
         if request not in engine.requests or engine.phase is not Phase.READY or engine.machine.gone:
             return  # it was interrupted
         engine.end(request, self._clock.now)
         self._touch(engine)
         self._release(own, request, engine)
-        self._tally.counts["served"] += 1
-        self._tally.videos += own.model.video
-        self._tally.tokens += request.tokens
+        self._tally.counts.served += 1
+        self._tally.counts.videos += own.model.video
+        self._tally.counts.tokens += request.tokens
         if self._state.jobs:
-            name = own.served.name
-            del self._state.lines[name]
+            name = own.spec.name
+            del self._state.models[name]
             self._state.events.append(ModelRemoved(name))
             return self._state.hear(engine.machine)
-        if isinstance(own.line, TaskLine) and engine.serves:
-            own.line.ask(engine)
+        if isinstance(own.queue, SimulatedTaskQueue) and engine.serves:
+            own.queue.ask(engine)
         self.serve(own)
         if engine.closing and not engine.requests:
             self._state.hear(engine.machine)  # its worker reports at once
         self._state.load_changed(own)
 
-    def _release(self, own: ModelLine, request: PlannedRequest, engine: SimulatedEngine) -> None:
+    def _release(self, own: SimulatedModel, request: PlannedRequest, engine: SimulatedEngine) -> None:
         own.running -= 1
         own.asked_at = self._clock.now
-        if isinstance(own.line, TaskLine):
-            own.line.ended(request)
+        if isinstance(own.queue, SimulatedTaskQueue):
+            own.queue.ended(request)
         else:
-            own.line.ended(engine)
+            own.queue.ended(engine)
 
     def _touch(self, engine: SimulatedEngine) -> None:
         """Whether it is busy may have to be reported."""

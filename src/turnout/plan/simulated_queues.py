@@ -20,7 +20,7 @@ _PREFIXES = 64  # beginnings of prompts that requests share
 Match = tuple[PlannedRequest, SimulatedEngine]
 
 
-class TaskLine:
+class SimulatedTaskQueue:
     """Video tasks. A gang that has no task asks for one. `running` and `held` count each tenant's
     tasks, for all models."""
 
@@ -78,7 +78,7 @@ class TaskLine:
         return refused
 
 
-class SeatLine:
+class SimulatedSeats:
     """Chat requests at one gateway."""
 
     def __init__(self, settings: ServiceSettings) -> None:
