@@ -52,8 +52,15 @@ async def measure() -> Table:
         spent_s = time.process_time() - began
         table.rows.append(
             (
-                *(outcome.requests, workers, models, round(days, 2), spent_s, outcome.events / spent_s),
-                *(days * 24 / spent_s, outcome.steps, spent_s / outcome.requests * 1e6),
+                *(
+                    outcome.counts.requests,
+                    workers,
+                    models,
+                    round(days, 2),
+                    spent_s,
+                    outcome.counts.events / spent_s,
+                ),
+                *(days * 24 / spent_s, outcome.counts.decisions, spent_s / outcome.counts.requests * 1e6),
                 *(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1000, outcome.waits.p95_s),
                 100 * outcome.busy_share,
             )

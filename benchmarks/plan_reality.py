@@ -111,7 +111,7 @@ def compared(record: Record, outcomes: Sequence[Outcome]) -> list[tuple[str, flo
                 for outcome in outcomes
             ]
             rows.append((f"{title}: wait p{share * 100:.0f}, s", percentile(waits, share), *_spread(planned)))
-    starts = [float(outcome.cold_starts) for outcome in outcomes]
+    starts = [float(outcome.counts.cold_starts) for outcome in outcomes]
     rows.append(("cold starts", float(sum(record.starts.values())), *_spread(starts)))
     busy = [100 * outcome.busy_share for outcome in outcomes]
     rows.append(("busy share, %", 100 * _busy(record.seen), *_spread(busy)))
