@@ -84,7 +84,7 @@ async def test_no_tenant_waits_for_all_of_anothers_backlog(stores: Stores) -> No
     for _ in range(10):
         await stores.tasks.submit(make_task("big"), LIMITS)
     small = make_task("small")
-    assert await stores.tasks.submit_in_line(small, LIMITS) == (small, 1)
+    assert await stores.tasks.submit_with_position(small, LIMITS) == (small, 1)
     assert await stores.tasks.position(small) == 1
     order = [await stores.queue.claim(MODEL, G1, LIMITS) for _ in range(3)]
     assert [t.tenant for t in order if t] == ["big", "small", "big"]

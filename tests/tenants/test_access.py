@@ -271,7 +271,7 @@ async def test_redis_away_is_503_with_retry_after(gateway: Gateway, monkeypatch:
     async def away(*_: object, **__: object) -> None:
         raise Unavailable("Redis did not answer: 10.0.0.5:6379", retry_after_s=1.0)
 
-    monkeypatch.setattr(gateway.stores.tasks, "submit_in_line", away)
+    monkeypatch.setattr(gateway.stores.tasks, "submit_with_position", away)
     answer = await gateway.http.post("/v1/videos", json={"prompt": "x"})
     assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
     assert answer.json()["error"] == {
@@ -288,7 +288,7 @@ async def test_a_surprise_is_a_500_that_says_nothing(
     async def broken(*_: object, **__: object) -> None:
         raise RuntimeError("the secret is 42")
 
-    monkeypatch.setattr(gateway.stores.tasks, "submit_in_line", broken)
+    monkeypatch.setattr(gateway.stores.tasks, "submit_with_position", broken)
     answer = await gateway.http.post("/v1/videos", json={"prompt": "x"})
     assert answer.status_code == 500
     assert answer.headers["x-content-type-options"] == "nosniff"

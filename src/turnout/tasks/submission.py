@@ -152,7 +152,9 @@ class Submissions:
         if frame is not None:
             await self.blobs.put(kept, frame, "image/png")
         try:
-            accepted, position = await self.tasks.submit_in_line(task, self.settings.limits, idempotency)
+            accepted, position = await self.tasks.submit_with_position(
+                task, self.settings.limits, idempotency
+            )
         except (Conflict, Limited, NotFound):
             # Only a clear refusal: when Redis did not answer, the task may well have been accepted.
             if frame is not None:

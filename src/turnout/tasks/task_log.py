@@ -9,7 +9,7 @@ from turnout.store.connection import RedisConnection, translated
 from turnout.store.record_kinds import NewerRecord
 from turnout.store.records import number, read_all, set_aside, text
 from turnout.tasks import task_scripts
-from turnout.tasks.fairness_rules import class_base, position
+from turnout.tasks.fairness_rules import position
 from turnout.tasks.task_records import EVENT, TASK
 from turnout.tasks.task_rules import (
     Deleted,
@@ -18,7 +18,6 @@ from turnout.tasks.task_rules import (
     Idempotency,
     Limits,
     State,
-    Submitted,
     Task,
     TaskFailure,
     TaskId,
@@ -27,7 +26,7 @@ from turnout.tasks.task_rules import (
 )
 from turnout.tasks.task_traces import TaskTraces
 from turnout.tasks.video_rules import VideoSpec
-from turnout.tenants.usage_log import USAGE_MS, amounts_of
+from turnout.tenants.usage_log import amounts_of
 from turnout.tenants.usage_rules import day_of, used_by
 
 MAX_RACES = (
@@ -56,24 +55,14 @@ class TaskLog:
 
         Raises Conflict for a reused key with another digest, Limited past a limit. A refusal leaves no trace.
         """
-        return (await self.submit_in_line(task, limits, idempotency))[0]
+        return (await self.submit_with_position(task, limits, idempotency))[0]
 
-    async def submit_in_line(
+    async def submit_with_position(
         self, task: Task, limits: Limits, idempotency: Idempotency | None = None
     ) -> tuple[Task, int | None]:
         """As `submit`, with the task's position."""
         outcome = await task_scripts.submit(
-            self._link,
-            task=task,
-            doc=TASK.dump(task),
-            event=EVENT.dump(Submitted(task.created_at)),
-            retention_ms=self._retention_ms,
-            first_place=class_base(task.priority),
-            max_waiting=limits.max_waiting,
-            max_running=limits.max_running,
-            per_minute=limits.submits_per_minute,
-            idempotency=idempotency.key if idempotency else "",
-            digest=idempotency.digest if idempotency else "",
+            self._link, task=task, limits=limits, idempotency=idempotency, retention_ms=self._retention_ms
         )
         match outcome:
             case task_scripts.Accepted(line):
@@ -166,28 +155,16 @@ class TaskLog:
         raise Unavailable(f"{task_id} is being written by too many at once.", retry_after_s=1.0)
 
     async def write(self, task: Task, version: int, event: Event | None, before: Task | None = None) -> bool:
-        """Writes the task over `version`, with its event and what becomes of its turn; False if it has moved on.
-
-        A write that leaves a task queued gives its turn back: only a claimed task keeps one. `before` is the task as it was:
-        the work of an attempt that ends is counted by it.
-        """
-        move = "end" if task.ended else "requeue" if task.state is State.QUEUED else "keep"
-        ended_at = task.finished_at or 0.0
-        at = event.at if event is not None else ended_at
+        """Writes the task over `version`, with its event; False if it has moved on. `before` is the task as it was: the work of
+        an attempt that ends is counted by it."""
+        at = event.at if event is not None else task.finished_at or 0.0
         written = await task_scripts.commit(
             self._link,
-            id=task.id,
+            task=task,
             version=version,
-            doc=TASK.dump(task),
-            state=task.state,
-            attempt=task.attempt,
-            move=move,
-            event=EVENT.dump(event) if event else b"",
-            ended_ms=int(ended_at * 1000),
-            ttl_ms=self._retention_ms if task.ended else 2 * self._retention_ms,
-            webhook=task.webhook_url is not None,
+            event=event,
+            retention_ms=self._retention_ms,
             day=day_of(at),
-            usage_ms=USAGE_MS,
             used=amounts_of(used_by(before, task, at)),
         )
         if written and event is not None and self._traces is not None:
@@ -243,7 +220,7 @@ class TaskLog:
         )
 
 
-def _position(task: Task, line: task_scripts.Line | None) -> int | None:
+def _position(task: Task, line: task_scripts.QueuePlace | None) -> int | None:
     own = None if line is None else next((of for of in line.waiting if of.tenant == task.tenant), None)
     if line is None or own is None:
         return None  # its line was damaged, or is being written

@@ -8,13 +8,25 @@ from typing import Any, Literal
 from turnout.store.connection import RedisConnection
 from turnout.store.records import text
 from turnout.store.scripts import Script
-from turnout.tasks.fairness_rules import LOADING_WAIT_S, Waiting
+from turnout.tasks.fairness_rules import LOADING_WAIT_S, Waiting, class_base
 from turnout.tasks.lease_rules import HeldTurn
-from turnout.tasks.task_rules import GangId, State, Task, TaskId, TenantId
+from turnout.tasks.task_records import EVENT, TASK
+from turnout.tasks.task_rules import (
+    Event,
+    GangId,
+    Idempotency,
+    Limits,
+    State,
+    Submitted,
+    Task,
+    TaskId,
+    TenantId,
+)
+from turnout.tenants.usage_log import USAGE_MS
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class QueuePlace:
     """How many of its tenant's tasks wait before a task, and how many each tenant has."""
 
     before: int
@@ -25,7 +37,7 @@ class Line:
 class Accepted:
     """`line` is None if its line was damaged."""
 
-    line: Line | None
+    line: QueuePlace | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,33 +68,27 @@ async def submit(
     link: RedisConnection,
     *,
     task: Task,
-    doc: bytes,
-    event: bytes,
+    limits: Limits,
+    idempotency: Idempotency | None,
     retention_ms: int,
-    first_place: int,
-    max_waiting: int,
-    max_running: int,
-    per_minute: int,
-    idempotency: str,
-    digest: str,
 ) -> Accepted | AcceptedBefore | OtherDigest | OverRate | Full:
-    """Accepts a task, or refuses it and leaves no trace. `idempotency` may be empty."""
+    """Accepts a task, or refuses it and leaves no trace."""
     answer: list[Any] = await _submit.promise(
         link,
         id=task.id,
-        doc=doc,
+        doc=TASK.dump(task),
         tenant=task.tenant,
         model=task.model,
         state=task.state,
-        event=event,
+        event=EVENT.dump(Submitted(task.created_at)),
         now_ms=int(task.created_at * 1000),
         retention_ms=retention_ms,
-        first_place=first_place,
-        max_waiting=max_waiting,
-        max_running=max_running,
-        per_minute=per_minute,
-        idempotency=idempotency,
-        digest=digest,
+        first_place=class_base(task.priority),
+        max_waiting=limits.max_waiting,
+        max_running=limits.max_running,
+        per_minute=limits.submits_per_minute,
+        idempotency=idempotency.key if idempotency else "",
+        digest=idempotency.digest if idempotency else "",
     )
     match answer:
         case [b"new", line]:
@@ -103,39 +109,32 @@ _commit = Script("tasks/commit", "tenants/usage", "tasks/turns")
 async def commit(
     link: RedisConnection,
     *,
-    id: TaskId,
+    task: Task,
     version: int,
-    doc: bytes,
-    state: State,
-    attempt: int,
-    move: Literal["keep", "requeue", "end"],
-    event: bytes,
-    ended_ms: int,
-    ttl_ms: int,
-    webhook: bool,
+    event: Event | None,
+    retention_ms: int,
     day: str,
-    usage_ms: int,
     used: Sequence[tuple[str, int]],
 ) -> bool:
-    """Writes a task's next version with its event, and what becomes of its turn; False if the version was another.
+    """Writes a task over `version`, with its event and what becomes of its turn; False if the version was another.
 
-    An empty event is not recorded. `used` is counted on `day`.
+    A write that leaves a task queued gives its turn back: only a claimed task keeps one. `used` is counted on `day`.
     """
     done = await _commit.run(
         link,
         [one for pair in used for one in pair],
-        id=id,
+        id=task.id,
         version=version,
-        doc=doc,
-        state=state,
-        attempt=attempt,
-        move=move,
-        event=event,
-        ended_ms=ended_ms,
-        ttl_ms=ttl_ms,
-        webhook=int(webhook),
+        doc=TASK.dump(task),
+        state=task.state,
+        attempt=task.attempt,
+        move="end" if task.ended else "requeue" if task.state is State.QUEUED else "keep",
+        event=b"" if event is None else EVENT.dump(event),
+        ended_ms=int((task.finished_at or 0.0) * 1000),
+        ttl_ms=retention_ms if task.ended else 2 * retention_ms,
+        webhook=int(task.webhook_url is not None),
         day=day,
-        usage_ms=usage_ms,
+        usage_ms=USAGE_MS,
     )
     return bool(done)
 
@@ -153,17 +152,17 @@ async def forget_task(
 _position = Script("tasks/position", "tasks/turns")
 
 
-async def position(link: RedisConnection, *, model: str, tenant: TenantId, id: TaskId) -> Line | None:
+async def position(link: RedisConnection, *, model: str, tenant: TenantId, id: TaskId) -> QueuePlace | None:
     """Where a task is in line; None if it is not waiting."""
     return _line(await _position.run(link, model=model, tenant=tenant, id=id))
 
 
-def _line(found: list[Any]) -> Line | None:
+def _line(found: list[Any]) -> QueuePlace | None:
     if not found:
         return None
     before, *rest = found
     tenants = zip(rest[::3], rest[1::3], rest[2::3], strict=True)
-    return Line(before, [Waiting(text(name), float(tag), count) for name, tag, count in tenants])
+    return QueuePlace(before, [Waiting(text(name), float(tag), count) for name, tag, count in tenants])
 
 
 _claim = Script("tasks/claim", "tasks/turns")
