@@ -8,10 +8,11 @@ from typing import Any
 from tests.conftest import Stores
 from tests.tasks.test_webhooks import SECRET, Receiver, deliver, receiving, signature_of
 
-from turnout.fleet.publication import GpuBooking, Publication
+from turnout.fleet.publication import Publication
 from turnout.tasks.task_rules import TenantId
 from turnout.tenants.budget_accounts import BudgetAccounts
 from turnout.tenants.budget_rules import Budget, BudgetLevel
+from turnout.tenants.gpu_time_rules import GpuBooking, GpuCell, GpuState
 from turnout.tenants.usage_rules import UsageRow, Used
 
 ACME, OTHER = TenantId("acme"), TenantId("other")
@@ -52,7 +53,9 @@ class Scene:
             f"{day}-{tenant}-{hours}", [UsageRow(day, tenant, f"m-{tenant}", Used(work_ms=1))]
         )
         await self.stores.mutex.hold("fleet", "m1", 60)
-        booking = GpuBooking(day, {}, {f"busy:X:m-{tenant}": int(hours * 3_600_000)}, {})
+        booking = GpuBooking(
+            day, {}, {GpuCell(GpuState.BUSY, "X", f"m-{tenant}"): int(hours * 3_600_000)}, {}
+        )
         assert await self.stores.manager_state.publish("fleet", "m1", Publication(gpu_time=booking))
 
     async def spent(self) -> dict[str, tuple[float, BudgetLevel]]:

@@ -12,7 +12,7 @@ from turnout.fleet.model_rules import EngineKind, Model, VideoPart
 from turnout.fleet.worker_rules import StoredHeartbeat
 from turnout.tasks.task_rules import GangId
 from turnout.tenants.gpu_account_rules import GpuAccounts
-from turnout.tenants.gpu_time_rules import GpuReport
+from turnout.tenants.gpu_time_rules import GpuCell, GpuReport, cells_of
 
 W1, W2 = WorkerId("w1"), WorkerId("w2")
 DAY = "2026-11-15"
@@ -35,8 +35,8 @@ def test_what_workers_counted_is_booked_by_model_and_by_worker() -> None:
     accounts.hear({W1: beat("e", busy_X_m=70, free_X_=30), W2: beat("e", busy_X_m=10)})
     due = accounts.due(DAY)
     assert due is not None
-    assert due.by_model == {"busy:X:m": 80, "free:X:": 30}
-    assert due.by_worker == {"busy:X:w1": 70, "free:X:w1": 30, "busy:X:w2": 10}
+    assert due.by_model == cells_of({"busy:X:m": 80, "free:X:": 30})
+    assert due.by_worker == cells_of({"busy:X:w1": 70, "free:X:w1": 30, "busy:X:w2": 10})
     assert due.reports.keys() == {W1, W2}
     assert accounts.due(DAY) is None
     accounts.hear({W1: beat("e", busy_X_m=70, free_X_=30)})
@@ -51,7 +51,7 @@ def test_a_worker_that_was_never_seen_begins_with_what_it_reports() -> None:
     assert due is not None and not due.by_model and due.reports.keys() == {W1}
     accounts.hear({W1: beat("e", busy_X_m=86_400_500)})
     due = accounts.due(DAY)
-    assert due is not None and due.by_model == {"busy:X:m": 500}
+    assert due is not None and due.by_model == cells_of({"busy:X:m": 500})
 
 
 def test_a_worker_that_is_no_more_is_forgotten() -> None:
@@ -91,8 +91,10 @@ def test_gangs_that_others_run_are_counted_from_report_to_report() -> None:
     assert due is not None
     spent = (("loading", 2000), ("busy", 2000), ("idle", 3000))
     kinds = (("NVIDIA H200", "n1"), ("gpu", "n2"))
-    assert due.by_model == {f"{state}:{kind}:clips": ms for state, ms in spent for kind, _ in kinds}
-    assert due.by_worker == {f"{state}:{kind}:{node}": ms for state, ms in spent for kind, node in kinds}
+    assert due.by_model == cells_of({f"{state}:{kind}:clips": ms for state, ms in spent for kind, _ in kinds})
+    assert due.by_worker == cells_of(
+        {f"{state}:{kind}:{node}": ms for state, ms in spent for kind, node in kinds}
+    )
 
 
 def test_a_new_manager_does_not_count_an_old_gang_from_its_start() -> None:
@@ -118,7 +120,7 @@ def test_both_tables_and_the_workers_agree_whatever_is_killed(
 ) -> None:
     """Workers count, and die; managers die before they have written, and the next goes on from what was written."""
     written: dict[WorkerId, GpuReport] = {W1: GpuReport("0"), W2: GpuReport("0")}
-    by_model, by_worker = Counter[str](), Counter[str]()
+    by_model, by_worker = Counter[GpuCell](), Counter[GpuCell]()
     counts = {W1: Counter[str](), W2: Counter[str]()}
     epochs, counted = {W1: 0, W2: 0}, 0
     accounts = GpuAccounts(dict(written))

@@ -5,10 +5,10 @@ import time
 from tests.conftest import Stores, make_task
 
 from turnout.fleet.machine_rules import WorkerId
-from turnout.fleet.publication import GpuBooking, Publication
+from turnout.fleet.publication import Publication
 from turnout.tasks.task_rules import Cancelled, Finished, GangId, Interrupted, Limits, Result, TenantId
 from turnout.tenants.gpu_cost_rules import GpuDay
-from turnout.tenants.gpu_time_rules import GpuReport
+from turnout.tenants.gpu_time_rules import GpuBooking, GpuReport, cells_of
 from turnout.tenants.usage_log import UsageLog
 from turnout.tenants.usage_rules import UsageRow, Used, day_of
 
@@ -70,8 +70,8 @@ async def test_gpu_time_is_read_by_model_and_by_worker(stores: Stores) -> None:
     booking = GpuBooking(
         days[1],
         {W: GpuReport("e", {"busy:X:m": 5})},
-        {"busy:X:m:7b": 5, "free:X:": 2},
-        {"busy:X:w": 5, "free:X:w": 2},
+        cells_of({"busy:X:m:7b": 5, "free:X:": 2}),
+        cells_of({"busy:X:w": 5, "free:X:w": 2}),
     )
     await stores.mutex.hold("fleet", "m1", 60)
     for _ in range(2):

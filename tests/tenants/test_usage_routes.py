@@ -17,9 +17,10 @@ from tests.relay.kit import Call
 from turnout.chat.request_body import read_body
 from turnout.errors import InvalidRequest, Unavailable
 from turnout.fleet.machine_rules import WorkerId
-from turnout.fleet.publication import GpuBooking, Publication
+from turnout.fleet.publication import Publication
 from turnout.fleet.worker_rules import Enrolment
 from turnout.tasks.task_rules import TenantId
+from turnout.tenants.gpu_time_rules import GpuBooking, cells_of
 from turnout.tenants.key_rules import Role
 from turnout.tenants.usage_rules import day_of
 
@@ -186,7 +187,7 @@ async def test_gpu_time_has_prices_and_is_divided_among_tenants(stores: Stores, 
             "idle:cpu:w-2": 2000,
             "free:NVIDIA H100:w-1": 1000,
         }
-        booking = GpuBooking(day_of(time.time()), {}, held, by_worker)
+        booking = GpuBooking(day_of(time.time()), {}, cells_of(held), cells_of(by_worker))
         assert await stores.manager_state.publish("fleet", "test", Publication(gpu_time=booking))
         await stores.workers.enrol(Enrolment(WorkerId("w-1"), "one", "http://192.0.2.9:1", "d" * 64))
         admin = bearer(await chat.gateway.key("ops", Role.ADMIN))

@@ -10,6 +10,7 @@ import typer
 
 from turnout.cli.formatting import one_line, table
 from turnout.cli.options import Common, JsonOption, with_common
+from turnout.tenants.gpu_time_rules import HELD, GpuState
 
 if TYPE_CHECKING:
     from turnout.tenants.usage_json import CostShown, UsageList, UsageShown
@@ -109,11 +110,10 @@ def _lines(used: "UsageList", by: UsageBy) -> "list[CostShown]":
 
 def _cost_row(line: "CostShown") -> tuple[str, ...]:
     seconds = line.gpu_seconds
-    parts = (seconds.busy, seconds.loading, seconds.idle, seconds.asleep, seconds.free)
     return (
         one_line(line.known_as or line.name) or "-",
         f"{seconds.held:.1f}",
-        *(f"{part:.1f}" for part in parts),
+        *(f"{getattr(seconds, state):.1f}" for state in GpuState),
         f"{line.cost.held + line.cost.free:.2f}",
         "-" if line.cost_per_video is None else f"{line.cost_per_video:.4f}",
         "-" if line.cost_per_million_tokens is None else f"{line.cost_per_million_tokens:.4f}",
@@ -123,8 +123,9 @@ def _cost_row(line: "CostShown") -> tuple[str, ...]:
 def _summary(used: "UsageList") -> str:
     """What idle GPUs cost, first of all."""
     seconds, held = used.total.gpu_seconds, used.total.gpu_seconds.held
-    parts = ("busy", "loading", "idle", "asleep")
-    split = ", ".join(f"{100 * getattr(seconds, part) / held:.0f} % {part}" for part in parts) if held else ""
+    split = (
+        ", ".join(f"{100 * getattr(seconds, state) / held:.0f} % {state}" for state in HELD) if held else ""
+    )
     said = [f"GPUs held for {held / 3600:.2f} h" + (f": {split}" if split else "")]
     if seconds.free:
         said.append(f"GPUs held by no model: {seconds.free / 3600:.2f} h")

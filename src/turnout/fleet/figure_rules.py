@@ -11,6 +11,7 @@ from turnout.fleet.events_and_commands import Blame, Close, Command, SetWant, St
 from turnout.fleet.fleet_rules import Fleet
 from turnout.fleet.replica_rules import Phase, Replica, Want
 from turnout.telemetry.metric_table import REPLICA_START_SECONDS
+from turnout.tenants.gpu_time_rules import GpuCell
 
 
 def count_decisions(before: Fleet, after: Fleet, commands: Iterable[Command]) -> Counter[str]:
@@ -49,9 +50,9 @@ def _start_up(old: Replica, replica: Replica) -> Counter[str]:
     )
 
 
-def count_gpu_time(by_model: Mapping[str, int]) -> dict[str, int]:
-    """GPU time in ms, as `gpu_STATE:kind of GPU:model`."""
-    return {f"gpu_{name}": ms for name, ms in by_model.items()}
+def count_gpu_time(by_model: Mapping[GpuCell, int]) -> dict[str, int]:
+    """GPU time in ms, by `gpu_` and the name of what it is of."""
+    return {f"gpu_{cell.name}": ms for cell, ms in by_model.items()}
 
 
 def count_replicas(fleet: Fleet) -> Counter[str]:

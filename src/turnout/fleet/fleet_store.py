@@ -11,13 +11,14 @@ from turnout.fleet import fleet_scripts
 from turnout.fleet.fleet_records import GPU_REPORT, HISTORY, ORDERS, REPLICA, REPLICA_COUNTS, ROUTES, STATUSES
 from turnout.fleet.fleet_rules import GivenUp
 from turnout.fleet.machine_rules import WorkerId
-from turnout.fleet.publication import FleetChanges, FleetFigures, GpuBooking, Publication, SavedFleet
+from turnout.fleet.publication import FleetChanges, FleetFigures, Publication, SavedFleet
 from turnout.fleet.replica_rules import ReplicaId
 from turnout.fleet.status_rules import ModelStatus
 from turnout.fleet.worker_store import WORKER_S
 from turnout.store.connection import RedisConnection, translated
 from turnout.store.key_names import KeyNames
 from turnout.store.records import number, read_all, read_one, text
+from turnout.tenants.gpu_time_rules import GpuBooking
 from turnout.tenants.usage_log import GPU_WORKERS_MS, USAGE_MS
 
 _BATCH = 5_000
@@ -117,8 +118,8 @@ def _gpu_writes(keys: KeyNames, booking: GpuBooking) -> list[fleet_scripts.Write
         (by_model, booking.by_model, USAGE_MS),
         (by_worker, booking.by_worker, GPU_WORKERS_MS),
     ):
-        for name, ms in counts.items():
-            writes.append(("hincrby", key, name, ms))
+        for cell, ms in counts.items():
+            writes.append(("hincrby", key, cell.name, ms))
         if counts:
             writes.append(("expire", key, "", lives_ms))
     for worker, report in booking.reports.items():

@@ -9,7 +9,7 @@ from turnout.fleet.replica_rules import Replica, ReplicaId
 from turnout.fleet.route_rules import ModelRoutes
 from turnout.fleet.status_rules import ModelStatus
 from turnout.fleet.worker_rules import OrderSheet
-from turnout.tenants.gpu_time_rules import GpuReport
+from turnout.tenants.gpu_time_rules import GpuBooking, GpuReport
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,17 +44,6 @@ class SavedFleet:
     routed: frozenset[str]
     history: ModelHistory | None
     gpu_reports: Mapping[WorkerId, GpuReport] = field(default_factory=dict[WorkerId, GpuReport])
-
-
-@dataclass(frozen=True, slots=True)
-class GpuBooking:
-    """GPU time to be added to a day's tables: ms by `state:kind of GPU:model`, and the same by worker. `reports` are those
-    that it was booked from; None for a worker that is no more."""
-
-    day: str
-    reports: Mapping[WorkerId, GpuReport | None]
-    by_model: Mapping[str, int]
-    by_worker: Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True)

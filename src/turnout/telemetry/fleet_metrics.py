@@ -13,7 +13,7 @@ from turnout.telemetry import metric_table as table
 from turnout.telemetry.exposition import Labels
 from turnout.telemetry.histogram import Histogram
 from turnout.tenants.gpu_cost_rules import price_of
-from turnout.tenants.gpu_time_rules import cell_of
+from turnout.tenants.gpu_time_rules import cell_of, cells_of
 
 _RULES = Rules()
 
@@ -46,7 +46,8 @@ def _of_models(view: FleetView) -> Iterator[str]:
         what, _, rest = name.partition(":")
         detail, _, model = rest.partition(":")
         if what.startswith("gpu_"):
-            counts["gpu"][(model, detail, what[4:])] = count
+            if (cell := cell_of(name.removeprefix("gpu_"))) is not None:
+                counts["gpu"][(cell.holder, cell.gpu, cell.state)] = count
         elif what.startswith("ready_"):
             _add_start(starts.setdefault((model, what[6:]), table.REPLICA_START_SECONDS.new()), detail, count)
         elif what in ("start", "wake"):
@@ -98,9 +99,8 @@ def _of_workers(view: FleetView) -> Iterator[str]:
 def _gpu_seconds(view: FleetView) -> Iterator[tuple[Labels, float]]:
     for worker, beat in view.heartbeats.items():
         counted: Counter[Labels] = Counter()
-        for name, ms in beat.gpu_time.counts.items() if beat.gpu_time else ():
-            if (cell := cell_of(name)) is not None:
-                counted[(worker, cell.gpu, cell.state)] += ms
+        for cell, ms in cells_of(beat.gpu_time.counts).items() if beat.gpu_time else ():
+            counted[(worker, cell.gpu, cell.state)] += ms
         yield from ((labels, ms / 1000) for labels, ms in counted.items())
 
 

@@ -12,10 +12,9 @@ from dataclasses import dataclass, field
 from turnout.fleet.gang_rules import GangReport
 from turnout.fleet.machine_rules import WorkerId
 from turnout.fleet.model_rules import Model
-from turnout.fleet.publication import GpuBooking
 from turnout.fleet.worker_rules import StoredHeartbeat
 from turnout.tasks.task_rules import GangId
-from turnout.tenants.gpu_time_rules import CPU, GpuCell, GpuReport, GpuState, gpu_kind, unbooked
+from turnout.tenants.gpu_time_rules import CPU, GpuBooking, GpuCell, GpuReport, GpuState, gpu_kind, unbooked
 
 _OTHERS = "(others)"
 _UNPLACED = "(unplaced)"  # ranks that have no machine yet
@@ -33,8 +32,8 @@ class GpuAccounts:
     _models: set[str] = field(default_factory=lambda: {""})
     _kinds: set[str] = field(default_factory=lambda: {CPU})
     _changed: dict[WorkerId, GpuReport | None] = field(default_factory=dict[WorkerId, GpuReport | None])
-    _by_model: Counter[str] = field(default_factory=Counter[str])
-    _by_worker: Counter[str] = field(default_factory=Counter[str])
+    _by_model: Counter[GpuCell] = field(default_factory=Counter[GpuCell])
+    _by_worker: Counter[GpuCell] = field(default_factory=Counter[GpuCell])
 
     def know_models(self, names: Iterable[str]) -> None:
         self._models.update(names)
@@ -91,5 +90,5 @@ class GpuAccounts:
             self._kinds.add(cell.gpu)
         kind = cell.gpu if cell.gpu in self._kinds else gpu_kind("")
         model = cell.holder if cell.holder in self._models else _OTHERS
-        self._by_model[GpuCell(cell.state, kind, model).name] += ms
-        self._by_worker[GpuCell(cell.state, kind, where).name] += ms
+        self._by_model[GpuCell(cell.state, kind, model)] += ms
+        self._by_worker[GpuCell(cell.state, kind, where)] += ms

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 
 from turnout.tasks.task_rules import TenantId
-from turnout.tenants.gpu_time_rules import CPU, GpuCell
+from turnout.tenants.gpu_time_rules import CPU, HELD, GpuCell
 from turnout.tenants.usage_rules import UsageRow, Used, added
 
 SERVICE = TenantId("")
@@ -30,7 +30,7 @@ class ByState:
 
     @property
     def held(self) -> float:
-        return self.busy + self.loading + self.idle + self.asleep
+        return sum(getattr(self, state) for state in HELD)
 
     @property
     def unused(self) -> float:

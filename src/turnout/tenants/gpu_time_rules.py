@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
+from turnout.fleet.machine_rules import WorkerId
+
 CPU = "cpu"
 """The kind of a machine without GPUs: it counts as one device."""
 _MAX_NAME = 240
@@ -25,11 +27,13 @@ class GpuState(StrEnum):
     FREE = "free"
 
 
+HELD = tuple(state for state in GpuState if state is not GpuState.FREE)
 _STATES = {state.value: state for state in GpuState}
 
 
 class GpuCell(NamedTuple):
-    """What one count is of. `holder` is a model, or in the table of workers a worker; empty for a free GPU's model."""
+    """What one count is of. `holder` is a model, or in the table of workers a worker; empty for a free GPU's model. `name` is how it is
+    stored and sent, `cell_of` reads that."""
 
     state: GpuState
     gpu: str
@@ -55,12 +59,28 @@ def cell_of(name: str) -> GpuCell | None:
     return GpuCell(known, gpu, holder)
 
 
+def cells_of(counts: Mapping[str, int]) -> dict[GpuCell, int]:
+    """Those that are ours."""
+    return {cell: ms for name, ms in counts.items() if (cell := cell_of(name)) is not None}
+
+
 @dataclass(frozen=True, slots=True)
 class GpuReport:
     """All that one process counted since it began; `epoch` is new for each process."""
 
     epoch: str
     counts: Mapping[str, int] = field(default_factory=dict[str, int])
+
+
+@dataclass(frozen=True, slots=True)
+class GpuBooking:
+    """GPU time to be added to a day's tables: ms by model, and by worker. `reports` are those that it was booked from; None for
+    a worker that is no more."""
+
+    day: str
+    reports: Mapping[WorkerId, GpuReport | None]
+    by_model: Mapping[GpuCell, int]
+    by_worker: Mapping[GpuCell, int]
 
 
 def unbooked(report: GpuReport, booked: GpuReport | None) -> dict[GpuCell, int]:

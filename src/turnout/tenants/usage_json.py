@@ -6,6 +6,7 @@ from typing import Literal
 from pydantic import BaseModel, Field
 
 from turnout.tenants.gpu_cost_rules import ByState, Charge, CostLine, GpuBill
+from turnout.tenants.gpu_time_rules import HELD, GpuState
 from turnout.tenants.usage_rules import Used
 
 _SECONDS_DIGITS, _COST_DIGITS = 3, 6
@@ -112,12 +113,8 @@ def worker_cost_of(name: str, bill: GpuBill, known_as: str) -> CostShown:
 
 def by_state(amounts: ByState, digits: int) -> ByStateShown:
     """Rounded; `held` is the sum of what is shown."""
-    busy, loading, idle, asleep, free = (
-        round(one, digits)
-        for one in (amounts.busy, amounts.loading, amounts.idle, amounts.asleep, amounts.free)
-    )
-    held = round(busy + loading + idle + asleep, digits)
-    return ByStateShown(held=held, busy=busy, loading=loading, idle=idle, asleep=asleep, free=free)
+    shown = {state.value: round(getattr(amounts, state), digits) for state in GpuState}
+    return ByStateShown(held=round(sum(shown[state] for state in HELD), digits), **shown)
 
 
 def _rounded(value: float | None) -> float | None:

@@ -8,7 +8,7 @@ from turnout.store.records import number, text
 from turnout.tasks.task_rules import TenantId
 from turnout.tenants import tenant_scripts
 from turnout.tenants.gpu_cost_rules import GpuDay
-from turnout.tenants.gpu_time_rules import GpuCell, cell_of
+from turnout.tenants.gpu_time_rules import GpuCell, cells_of
 from turnout.tenants.usage_rules import FIGURES, UsageRow, Used
 
 USAGE_MS = 400 * 86_400_000
@@ -96,8 +96,7 @@ def amounts_of(used: Used) -> list[tuple[str, int]]:
 
 
 def _cells(counts: dict[bytes, bytes]) -> dict[GpuCell, int]:
-    named = ((cell_of(text(name)), ms) for name, ms in counts.items())
-    return {cell: number(ms) for cell, ms in named if cell is not None}
+    return cells_of({text(name): number(ms) for name, ms in counts.items()})
 
 
 def _rows(day: str, tenant: TenantId, counts: dict[bytes, bytes]) -> list[UsageRow]:
