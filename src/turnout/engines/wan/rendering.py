@@ -1,15 +1,15 @@
 """The denoise loop, one step at a time: two experts, guidance, UniPC."""
 
-from collections.abc import Generator, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 import torch
 
-from turnout.engines.base import Frame, Frames, RanksLost, Unrenderable
+from turnout.engines.base import Frame, Frames
 from turnout.engines.checkpoint import Packed, pack, spec_digest
 from turnout.engines.wan.bands import Rows
 from turnout.engines.wan.inputs import Inputs
+from turnout.engines.wan.memory_agreement import MemoryAgreement
 from turnout.engines.wan.solver import Solver
 from turnout.engines.wan.step_cache import StepCache
 from turnout.engines.wan.transformer import StepTimes, TextContext, WanTransformer
@@ -40,7 +40,7 @@ class WanRendering:
         self._moving = self._mask()
         self._seeing: WanTransformer | None = None
         self._contexts: dict[int, TextContext] = {}
-        self._memory_ran_out = False
+        self._memory = MemoryAgreement(model, spec)
 
     @property
     def step(self) -> int:
@@ -58,7 +58,7 @@ class WanRendering:
     def advance(self) -> None:
         if self._step >= self.of:
             raise RuntimeError(f"all {self.of} steps are done")
-        with self._within_memory():
+        with self._memory.within():
             self._advance()
         self._step += 1
 
@@ -70,7 +70,7 @@ class WanRendering:
         if self._step >= self._spec.guided_share * self.of:
             guidance = 1.0
         noise = self._noise(expert, guidance, t)
-        self._agree_on_memory()
+        self._memory.agree()
         self._latents = self._solver.step(noise, t, self._latents)
         if self._model.device.type == "cuda":
             # A step is reported when it is done, not when it is queued.
@@ -135,10 +135,10 @@ class WanRendering:
         bands = Rows(0, self._latents.shape[-2]).split(self._model.decoding_ranks)
         heights = [len(band) * scale for band in bands]
         mine = bands[layout.rank] if layout.rank < len(bands) else Rows(0, 0)
-        with self._within_memory():
+        with self._memory.within():
             for part in self._band(mine):
                 yield from layout.stack_rows(part, heights)
-            self._agree_on_memory()
+            self._memory.agree()
 
     def _band(self, rows: Rows) -> Iterator[Frames]:
         """This rank's rows. After memory ran out they are black, because rank 0 waits for them."""
@@ -152,33 +152,10 @@ class WanRendering:
         except torch.OutOfMemoryError:
             if self._model.layout.parallel.ranks == 1:
                 raise
-            self._memory_ran_out = True
+            self._memory.ran_out = True
         height, width = len(rows) * shape.scale_spatial, self._spec.width
         for place in range(done, self._latents.shape[2]):
             yield np.zeros((shape.scale_temporal if place else 1, height, width, 3), dtype=np.uint8)
-
-    @contextmanager
-    def _within_memory(self) -> Generator[None, None, None]:
-        """What the plan let pass and does not fit after all fails this task, not the process that renders it."""
-        try:
-            yield
-        except torch.OutOfMemoryError as err:
-            # With FSDP the others wait inside a collective, and only a new gang helps them.
-            refusal = RanksLost if self._model.layout.parallel.ranks > 1 else Unrenderable
-            raise refusal(self._too_large()) from err
-
-    def _agree_on_memory(self) -> None:
-        """A rank whose memory ran out went on with nonsense to this point, where all ranks give the task up together."""
-        if self._model.layout.least(0 if self._memory_ran_out else 1) == 0:
-            raise Unrenderable(self._too_large())
-
-    def _too_large(self) -> str:
-        """With what should fit where the plan was wrong by up to a quarter."""
-        plan, spec = self._model.memory_plan(), self._spec
-        smaller = plan.instead(spec, plan.needed_bytes(spec.width, spec.height, spec.frames) * 3 // 4)
-        return (
-            f"{spec.frames} frames of {spec.width}x{spec.height} do not fit into this GPU's memory; {smaller}"
-        )
 
     def _stage(self, t: torch.Tensor) -> tuple[WanTransformer, float]:
         low, high = self._spec.guidance
@@ -198,7 +175,7 @@ class WanRendering:
             except torch.OutOfMemoryError:
                 if layout.parallel.ranks == 1 or layout.parallel.fsdp:
                     raise
-                self._memory_ran_out = True
+                self._memory.ran_out = True
                 return torch.zeros_like(self._latents)
 
         if guidance <= 1 or negative is None:
