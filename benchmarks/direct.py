@@ -30,9 +30,9 @@ class Times:
 def measure(models: Path, started_at: float) -> Times:
     import torch
 
-    from turnout.engines.base import Parallel
+    from turnout.engines.base import EngineSetup, Parallel
     from turnout.engines.wan.builtin import find_weights
-    from turnout.engines.wan.load import load
+    from turnout.engines.wan.load import make_engine
     from turnout.run.config import load as load_config
     from turnout.tasks.video_rules import RequestedVideo, settle
 
@@ -42,7 +42,7 @@ def measure(models: Path, started_at: float) -> Times:
     spec = settle(RequestedVideo("a red ball", **SMALL), model.gang.rules, ulysses=1, seed=7)
     weights = find_weights(model.weights, models)
     found = time.time()
-    engine = load(weights, Parallel(), model.gang.device, model.gang_dtype)
+    engine = make_engine(EngineSetup(weights, Parallel(), model.gang.device, model.gang_dtype))
     loaded = time.time()
     engine.begin(spec, None).advance()
     begun = time.time()

@@ -8,9 +8,9 @@ from pathlib import Path
 import torch
 from PIL import Image
 
-from turnout.engines.base import Frames, Parallel
+from turnout.engines.base import EngineSetup, Frames, Parallel
 from turnout.engines.contract import whole_clip
-from turnout.engines.wan.load import Dtype, load
+from turnout.engines.wan.load import make_engine
 from turnout.fleet.family_rules import FAMILIES
 from turnout.tasks.video_rules import RequestedVideo, VideoSpec, settle
 
@@ -32,9 +32,9 @@ def as_png(picture: torch.Tensor) -> bytes:
 class Studio:
     """One shipped model on one rank."""
 
-    def __init__(self, name: str, weights: Path = WEIGHTS, dtype: Dtype | None = None):
+    def __init__(self, name: str, weights: Path = WEIGHTS):
         self._rules = FAMILIES[name]
-        self._engine = load(weights / name, Parallel(), dtype=dtype)
+        self._engine = make_engine(EngineSetup(weights / name, Parallel()))
 
     def spec(self, prompt: str, seed: int) -> VideoSpec:
         return settle(RequestedVideo(prompt=prompt), self._rules, ulysses=1, seed=seed)

@@ -219,7 +219,7 @@ def _on_a_small_gpu(said: argparse.Namespace, weights: Path, record: Record) -> 
     """The same engine with 48 GiB, where only one expert fits, and with all of the GPU: the same bits."""
     import torch
 
-    from turnout.engines.base import Parallel
+    from turnout.engines.base import EngineSetup, Parallel
     from turnout.engines.wan import load, wan_model
     from turnout.tasks.video_rules import VideoSpec
 
@@ -235,7 +235,7 @@ def _on_a_small_gpu(said: argparse.Namespace, weights: Path, record: Record) -> 
         load.free_bytes = wan_model.free_bytes = capped if small else plain
         name = "48 GiB" if small else "all of the GPU"
         began = time.monotonic()
-        engine = load.load(weights, Parallel(), "cuda")
+        engine = load.make_engine(EngineSetup(weights, Parallel(), "cuda", "bfloat16"))
         record(f"with {name}: loading, s", round(time.monotonic() - began, 1))
         rendering = engine.begin(spec, None)
         took: list[float] = []

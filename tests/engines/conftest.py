@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from turnout.engines.base import Frames, Parallel, Rendering
+from turnout.engines.base import EngineSetup, Frames, Parallel, Rendering
 from turnout.tasks.video_rules import VideoSpec
 
 SPEC = VideoSpec(
@@ -51,13 +51,13 @@ def tiny(tmp_path_factory: pytest.TempPathFactory, single_thread: None) -> Calla
 @pytest.fixture(scope="session")
 def engine(tiny: Callable[[str], Path]) -> Callable[[str], Any]:
     """The tiny model of a kind on one rank, loaded once a session: an engine keeps nothing between renders."""
-    from turnout.engines.wan.load import load
+    from turnout.engines.wan.load import make_engine
 
     loaded: dict[str, Any] = {}
 
     def get(kind: str) -> Any:
         if kind not in loaded:
-            loaded[kind] = load(tiny(kind), Parallel())
+            loaded[kind] = make_engine(EngineSetup(tiny(kind), Parallel()))
         return loaded[kind]
 
     return get

@@ -21,11 +21,11 @@ from safetensors.torch import save_file
 from torch._C._distributed_c10d import FileStore
 from torch.distributed.tensor import DTensor
 
-from turnout.engines.base import EngineError, Parallel
+from turnout.engines.base import EngineError, EngineSetup, Parallel
 from turnout.engines.contract import whole_clip
 from turnout.engines.sequence import SequenceShare
 from turnout.engines.wan.attention import sdpa
-from turnout.engines.wan.load import load
+from turnout.engines.wan.load import make_engine
 from turnout.engines.wan.wan_model import WanModel
 from turnout.tasks.video_rules import Lora, LoraUse, VideoSpec
 
@@ -128,11 +128,13 @@ def render(task: Task, rank: int, out: Path) -> dict[str, Any]:
 
 
 def rendered(task: Task, rank: int, out: Path) -> dict[str, Any]:
-    engine = load(
-        Path(task.weights),
-        Parallel(**task.parallel),
-        loras=[Lora(**lora) for lora in task.loras],
-        loras_apart=task.loras_apart,
+    engine = make_engine(
+        EngineSetup(
+            Path(task.weights),
+            Parallel(**task.parallel),
+            loras=tuple(Lora(**lora) for lora in task.loras),
+            loras_apart=task.loras_apart,
+        )
     )
     if task.free_bytes is not None:
         free = task.free_bytes[rank]

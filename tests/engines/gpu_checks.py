@@ -24,12 +24,12 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 
-from turnout.engines.base import Parallel
+from turnout.engines.base import EngineSetup, Parallel
 from turnout.engines.contract import whole_clip
 from turnout.engines.sequence import SequenceShare
 from turnout.engines.wan import attention
 from turnout.engines.wan.block_ops import Affine, Modulation, Pending, PerToken, PlainOps, Rows8
-from turnout.engines.wan.load import choose_ops, load
+from turnout.engines.wan.load import choose_ops, make_engine
 from turnout.engines.wan.rotary import rotation
 from turnout.engines.wan.tiny import make_tiny
 from turnout.engines.wan.transformer import (
@@ -199,10 +199,10 @@ def check_renders(root: Path) -> str:
     """The same bytes twice and after a resume; bf16 near fp32; a bf16 checkpoint goes on in fp32."""
     said: list[str] = []
     for kind, weights in tiny_models(root):
-        cpu = render(load(weights, Parallel()), SPEC).latents
+        cpu = render(make_engine(EngineSetup(weights, Parallel())), SPEC).latents
         limits: dict[Dtype, float] = {"float32": 1e-2, "bfloat16": 0.2}
         for dtype, limit in limits.items():
-            engine = load(weights, Parallel(), "cuda", dtype)
+            engine = make_engine(EngineSetup(weights, Parallel(), "cuda", dtype))
             first, again = render(engine, SPEC), render(engine, SPEC)
             assert first.latents.equal(again.latents), "two renders differ"
             half = engine.begin(SPEC, None)
@@ -219,17 +219,17 @@ def check_renders(root: Path) -> str:
             assert frames is not None and frames.shape == (9, 64, 96, 3)
             said.append(f"{kind} {dtype} {off:.2%}")
             if dtype == "bfloat16":
-                other = load(weights, Parallel(), "cuda", "float32").resume(SPEC, kept)
+                other = make_engine(EngineSetup(weights, Parallel(), "cuda", "float32")).resume(SPEC, kept)
                 other.advance()
     return "off a CPU's fp32: " + ", ".join(said)
 
 
 def check_lossy_renders(root: Path) -> str:
     weights = dict(tiny_models(root))["t2v"]
-    plain = render(load(weights, Parallel(), "cuda"), SPEC).latents
+    plain = render(make_engine(EngineSetup(weights, Parallel(), "cuda", "bfloat16")), SPEC).latents
     said: list[str] = []
     for fp8, share in ((True, 1.0), (False, 0.75)):
-        engine = load(weights, Parallel(), "cuda", fp8=fp8)
+        engine = make_engine(EngineSetup(weights, Parallel(), "cuda", "bfloat16", fp8=fp8))
         off = error(render(engine, replace(SPEC, guided_share=share)).latents, plain)
         assert 0 < off < 1, (fp8, share, off)
         said.append(f"{off:.2%}")
@@ -240,7 +240,7 @@ def _rank(rank: int, ranks: int, root: str, layout: dict[str, Any], out: str, ap
     store = dist.FileStore(f"{out}/store", ranks)
     dist.init_process_group("gloo", store=store, rank=rank, world_size=ranks, timeout=timedelta(seconds=90))
     with mock.patch.object(socket, "gethostname", lambda: f"machine-{rank if apart else 0}"):
-        engine = load(Path(root) / "t2v", Parallel(**layout), "cuda:0", "float32")
+        engine = make_engine(EngineSetup(Path(root) / "t2v", Parallel(**layout), "cuda:0", "float32"))
     assert engine.model.layout.spans_machines == apart
     rendering = render(engine, SPEC)
     torch.save(rendering.latents.cpu(), f"{out}/{rank}.pt")
@@ -253,7 +253,7 @@ def _rank(rank: int, ranks: int, root: str, layout: dict[str, Any], out: str, ap
 def check_two_ranks_on_one_gpu(root: Path) -> str:
     """Over gloo, since NCCL takes only one rank on a GPU."""
     weights = dict(tiny_models(root))["t2v"]
-    rendering = render(load(weights, Parallel(), "cuda", "float32"), SPEC)
+    rendering = render(make_engine(EngineSetup(weights, Parallel(), "cuda", "float32")), SPEC)
     alone, clip = rendering.latents.cpu(), whole_clip(rendering.decode())
     said: list[str] = []
     for name, layout in {
@@ -309,7 +309,7 @@ def check_experts_in_turn(root: Path) -> str:
     weights = dict(tiny_models(root))["t2v"]
     said: list[str] = []
     for fp8 in (False, True):
-        engine = load(weights, Parallel(), "cuda", fp8=fp8)
+        engine = make_engine(EngineSetup(weights, Parallel(), "cuda", "bfloat16", fp8=fp8))
         alone = render(engine, SPEC).latents
         needed = engine.model.memory_plan().needed_bytes(SPEC.width, SPEC.height, SPEC.frames)
         free = lambda model, needed=needed: needed - 1 + model.memory.away_bytes
@@ -323,8 +323,8 @@ def check_experts_in_turn(root: Path) -> str:
 
 def check_reading(root: Path) -> str:
     weights = dict(tiny_models(root))["t2v"]
-    on_gpu = load(weights, Parallel(), "cuda", "float32").model.experts[0].state_dict()
-    on_cpu = load(weights, Parallel(), "cpu", "float32").model.experts[0].state_dict()
+    on_gpu = make_engine(EngineSetup(weights, Parallel(), "cuda", "float32")).model.experts[0].state_dict()
+    on_cpu = make_engine(EngineSetup(weights, Parallel(), "cpu", "float32")).model.experts[0].state_dict()
     assert all(on_gpu[name].cpu().equal(tensor) for name, tensor in on_cpu.items())
     return f"{len(on_cpu)} parameters with the same bits"
 
@@ -332,7 +332,7 @@ def check_reading(root: Path) -> str:
 def check_size_too_large(root: Path) -> str:
     from turnout.engines.base import Unrenderable
 
-    engine = load(dict(tiny_models(root))["t2v"], Parallel(), "cuda")
+    engine = make_engine(EngineSetup(dict(tiny_models(root))["t2v"], Parallel(), "cuda", "bfloat16"))
     large = replace(SPEC, width=1024, height=1024, frames=81, steps=1)
     total = torch.cuda.get_device_properties(0).total_memory
     said: list[str] = []

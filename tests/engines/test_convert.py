@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from turnout.engines.base import Parallel
+from turnout.engines.base import EngineSetup, Parallel
 from turnout.engines.wan.original_names import autoencoder_name, text_encoder_name, transformer_name
 from turnout.tasks.video_rules import VideoSpec
 
@@ -142,7 +142,7 @@ def test_a_model_in_wans_layout_renders_the_same_clip(
     import torch
 
     from turnout.engines.wan.convert import convert, is_original
-    from turnout.engines.wan.load import load
+    from turnout.engines.wan.load import make_engine
     from turnout.engines.wan.model_fit import read_model_files
 
     shutil.copytree(model / "tokenizer", tmp_path / "kept")
@@ -152,7 +152,10 @@ def test_a_model_in_wans_layout_renders_the_same_clip(
     told: list[tuple[int, int]] = []
     made = convert(published, tmp_path / "made", lambda *at: told.append(at))
     assert told[-1][0] == told[-1][1] == read_model_files(made).stored_bytes
-    wanted, got = load(model, Parallel()).begin(spec, None), load(made, Parallel()).begin(spec, None)
+    wanted, got = (
+        make_engine(EngineSetup(model, Parallel())).begin(spec, None),
+        make_engine(EngineSetup(made, Parallel())).begin(spec, None),
+    )
     assert torch.equal(finish(wanted), finish(got))
     assert np.array_equal(list(wanted.decode() or ()), list(got.decode() or ()))
     with pytest.raises(ValueError, match="already"):

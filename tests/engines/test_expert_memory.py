@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.engines.test_lora import write
 
-from turnout.engines.base import Parallel, Unrenderable
+from turnout.engines.base import EngineSetup, Parallel, Unrenderable
 from turnout.tasks.video_rules import Lora, LoraUse, VideoSpec
 
 
@@ -38,9 +38,9 @@ def steps(rendering: Any) -> Iterator[Any]:
 def test_expert_comes_when_its_steps_begin_and_the_other_leaves(
     tiny: Callable[[str], Path], finish: Any, spec: VideoSpec, one_at_a_time: None, fp8: bool
 ) -> None:
-    from turnout.engines.wan.load import load
+    from turnout.engines.wan.load import make_engine
 
-    engine = load(tiny("t2v"), Parallel(), fp8=fp8)
+    engine = make_engine(EngineSetup(tiny("t2v"), Parallel(), fp8=fp8))
     full = sizes(engine)
     here = [[size > 0 for size in sizes(engine)] for _ in steps(engine.begin(spec, None))]
     assert here[0] == [True, False] and here[-1] == [False, True]
@@ -63,11 +63,14 @@ def test_clips_have_the_bits_of_a_gpu_that_holds_all(
     apart: bool,
 ) -> None:
     """Also while adapters come and go: what lies on the host follows."""
-    from turnout.engines.wan.load import load
+    from turnout.engines.wan.load import make_engine
 
     lora = Lora("style", str(write(tmp_path / "lora", "original")))
     adapted = replace(spec, loras=(LoraUse("style", 1.0),))
-    engines = [load(tiny("t2v"), Parallel(), fp8=fp8, loras=(lora,), loras_apart=apart) for _ in range(2)]
+    engines = [
+        make_engine(EngineSetup(tiny("t2v"), Parallel(), fp8=fp8, loras=(lora,), loras_apart=apart))
+        for _ in range(2)
+    ]
     clips: list[list[Any]] = []
     for engine in engines:
         clips.append([finish(engine.begin(each, None)) for each in (spec, adapted, spec)])
@@ -81,10 +84,10 @@ def test_all_stay_where_the_host_has_no_room(
     tiny: Callable[[str], Path], spec: VideoSpec, one_at_a_time: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from turnout.engines.wan import expert_memory
-    from turnout.engines.wan.load import load
+    from turnout.engines.wan.load import make_engine
 
     monkeypatch.setattr(expert_memory, "_available_bytes", lambda: 1 << 30)
-    engine = load(tiny("t2v"), Parallel())
+    engine = make_engine(EngineSetup(tiny("t2v"), Parallel()))
     with pytest.raises(Unrenderable, match="would fit"):
         engine.begin(spec, None)
     assert 0 not in sizes(engine)
@@ -101,6 +104,6 @@ def test_loading_makes_room_for_what_comes_next(
     from turnout.engines.wan import load
 
     monkeypatch.setattr(load, "free_bytes", lambda _: 0)
-    small = load.load(tiny("t2v"), Parallel())
+    small = load.make_engine(EngineSetup(tiny("t2v"), Parallel()))
     assert sizes(small) == [0, 0]
     assert finish(small.begin(spec, None)).equal(finish(engine("t2v").begin(spec, None)))

@@ -11,7 +11,7 @@ import pytest
 from tests.engines.conftest import SPEC
 from tests.engines.gangs import Seen, run_gang
 
-from turnout.engines.base import Parallel, Unrenderable
+from turnout.engines.base import EngineSetup, Parallel, Unrenderable
 from turnout.tasks.video_rules import Lora, LoraUse
 
 LAYERS = (
@@ -82,10 +82,10 @@ def weights(tiny: Callable[[str], Path]) -> Path:
 
 @pytest.fixture
 def loaded(weights: Path) -> Callable[..., Any]:
-    from turnout.engines.wan.load import load
+    from turnout.engines.wan.load import make_engine
 
     def get(*loras: Lora, apart: bool = False, **more: Any) -> Any:
-        return load(weights, Parallel(), loras=loras, loras_apart=apart, **more)
+        return make_engine(EngineSetup(weights, Parallel(), loras=loras, loras_apart=apart, **more))
 
     return get
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tests.engines.gangs import Seen, once, run_gang
 
-from turnout.engines.base import Frames, Parallel
+from turnout.engines.base import EngineSetup, Frames, Parallel
 from turnout.engines.contract import whole_clip
 from turnout.fleet.family_rules import FAMILIES
 from turnout.tasks.video_rules import RequestedVideo, VideoSpec, settle
@@ -46,9 +46,9 @@ def seen_in(frames: Frames) -> tuple[str, str, str, str]:
 @pytest.fixture(scope="module")
 def alone(single_thread: None) -> tuple[bytes, Frames]:
     """One rank's clip, and the checkpoint it left halfway."""
-    from turnout.engines.wan.load import load
+    from turnout.engines.wan.load import make_engine
 
-    rendering = load(weights_of(T2V), Parallel()).begin(spec_of(T2V, ASKED), None)
+    rendering = make_engine(EngineSetup(weights_of(T2V), Parallel())).begin(spec_of(T2V, ASKED), None)
     while rendering.step < SNAPSHOT_AT:
         rendering.advance()
     checkpoint = rendering.snapshot()
@@ -88,9 +88,9 @@ def test_two_ranks_draw_the_same_bytes(two_ranks: Seen, alone: tuple[bytes, Fram
 
 
 def test_bfloat16_keeps_colour_shape_motion_and_background(single_thread: None) -> None:
-    from turnout.engines.wan.load import load
+    from turnout.engines.wan.load import make_engine
 
-    engine = load(weights_of(T2V), Parallel(), dtype="bfloat16")
+    engine = make_engine(EngineSetup(weights_of(T2V), Parallel(), dtype="bfloat16"))
     assert seen_in(finished(engine.begin(spec_of(T2V, ASKED), None))) == EXPECTED
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from turnout.engines.base import Parallel
+from turnout.engines.base import EngineSetup, Parallel
 from turnout.engines.contract import whole_clip
 from turnout.tasks.video_rules import VideoSpec
 
@@ -153,9 +153,9 @@ def test_5b_shaped_model_equals_the_reference_pipeline(
     spec: VideoSpec,
     first_frame: bytes,
 ) -> None:
-    from turnout.engines.wan.load import load
+    from turnout.engines.wan.load import make_engine
 
-    engine = load(tiny_5b, Parallel())
+    engine = make_engine(EngineSetup(tiny_5b, Parallel()))
     for image in (None, first_frame):
         rendering = engine.begin(spec, image)
         assert finish(rendering).equal(reference(tiny_5b, spec, image))

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from turnout.engines.base import Parallel, Unrenderable
+from turnout.engines.base import EngineSetup, Parallel, Unrenderable
 from turnout.engines.contract import whole_clip
 from turnout.tasks.video_rules import VideoSpec
 
@@ -135,10 +135,10 @@ def test_preview_uses_the_colours_that_lie_with_the_weights(
 def test_large_clips_are_decoded_in_bands_to_the_same_bytes(
     tiny: Callable[[str], Path], engine: Callable[[str], Any], spec: VideoSpec
 ) -> None:
-    from turnout.engines.wan.load import load
+    from turnout.engines.wan.load import make_engine
 
     large = replace(spec, width=64, height=352, frames=5, steps=1)
-    banded = load(tiny("t2v"), Parallel(), tile_above_pixels=64 * 128)
+    banded = make_engine(EngineSetup(tiny("t2v"), Parallel()), tile_above_pixels=64 * 128)
     renderings = [one.begin(large, None) for one in (engine("t2v"), banded)]
     for rendering in renderings:
         rendering.advance()
@@ -149,10 +149,10 @@ def test_large_clips_are_decoded_in_bands_to_the_same_bytes(
 
 
 def test_layouts_that_cannot_be_are_refused(tiny: Callable[[str], Path]) -> None:
-    from turnout.engines.wan.load import load
+    from turnout.engines.wan.load import make_engine
 
     for layout, why in [(Parallel(ulysses=3), "heads"), (Parallel(ulysses=2), "ranks")]:
         with pytest.raises(ValueError, match=why):
-            load(tiny("t2v"), layout)
+            make_engine(EngineSetup(tiny("t2v"), layout))
     with pytest.raises(ValueError, match="cfg"):
         Parallel(cfg=3)

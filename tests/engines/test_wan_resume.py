@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from turnout.engines.base import CheckpointRefused, EngineError, Parallel
+from turnout.engines.base import CheckpointRefused, EngineError, EngineSetup, Parallel
 from turnout.engines.checkpoint import weights_digest
 from turnout.engines.wan.tiny import make_tiny
 from turnout.tasks.video_rules import LoraUse, VideoSpec
@@ -113,9 +113,9 @@ def test_weights_trained_anew_are_told_apart_from_the_old_ones(tmp_path: Path) -
 def test_checkpoint_made_in_another_precision_goes_on(
     tiny: Callable[[str], Path], engine: Callable[[str], Any], finish: Callable[..., Any], spec: VideoSpec
 ) -> None:
-    from turnout.engines.wan.load import load
+    from turnout.engines.wan.load import make_engine
 
-    halves = load(tiny("t2v"), Parallel(), dtype="bfloat16")
+    halves = make_engine(EngineSetup(tiny("t2v"), Parallel(), dtype="bfloat16"))
     put_away = halves.begin(spec, None)
     put_away.advance()
     resumed = finish(engine("t2v").resume(spec, put_away.snapshot()))

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from turnout.engines.base import Parallel
+from turnout.engines.base import EngineSetup, Parallel
 from turnout.tasks.video_rules import VideoSpec
 
 
@@ -175,11 +175,11 @@ def test_large_rows_cost_the_others_no_precision() -> None:
 def test_lossy_engine_is_near_the_exact_one(
     tiny: Callable[[str], Path], engine: Callable[[str], Any], finish: Callable[..., Any], spec: VideoSpec
 ) -> None:
-    from turnout.engines.wan.load import load
+    from turnout.engines.wan.load import make_engine
 
     exact = finish(engine("t2v").begin(spec, None))
     for lossy in (
-        load(tiny("t2v"), Parallel(), fp8=True).begin(spec, None),
+        make_engine(EngineSetup(tiny("t2v"), Parallel(), fp8=True)).begin(spec, None),
         engine("t2v").begin(replace(spec, guided_share=0.75), None),
     ):
         got = finish(lossy)
@@ -187,9 +187,9 @@ def test_lossy_engine_is_near_the_exact_one(
 
 
 def test_guidance_stops_where_it_was_told_to(tiny: Callable[[str], Path], spec: VideoSpec) -> None:
-    from turnout.engines.wan.load import load
+    from turnout.engines.wan.load import make_engine
 
-    engine = load(tiny("ti2v"), Parallel())
+    engine = make_engine(EngineSetup(tiny("ti2v"), Parallel()))
     calls: list[None] = []
     engine.model.experts[0].register_forward_hook(lambda *_: calls.append(None))
     rendering = engine.begin(replace(spec, steps=8, guided_share=0.75), None)
@@ -199,7 +199,7 @@ def test_guidance_stops_where_it_was_told_to(tiny: Callable[[str], Path], spec: 
 
 
 def test_fp8_is_refused_with_sharded_weights(tiny: Callable[[str], Path]) -> None:
-    from turnout.engines.wan.load import load
+    from turnout.engines.wan.load import make_engine
 
     with pytest.raises(ValueError, match="fsdp"):
-        load(tiny("t2v"), Parallel(ulysses=2, fsdp=True), fp8=True)
+        make_engine(EngineSetup(tiny("t2v"), Parallel(ulysses=2, fsdp=True), fp8=True))

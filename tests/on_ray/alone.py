@@ -9,13 +9,15 @@ from turnout.tasks.video_rules import VideoSpec
 
 def main() -> None:
     from turnout.engines import mp4
-    from turnout.engines.base import Parallel
+    from turnout.engines.base import EngineSetup, Parallel
     from turnout.engines.wan.builtin import find_weights
-    from turnout.engines.wan.load import load
+    from turnout.engines.wan.load import make_engine
 
     spec = VideoSpec(**json.loads(Path(sys.argv[1]).read_text()))
-    engine = load(
-        find_weights("builtin:wan-tiny-t2v", Path(sys.argv[3])), Parallel(1, 1, False), "cpu", "float32"
+    engine = make_engine(
+        EngineSetup(
+            find_weights("builtin:wan-tiny-t2v", Path(sys.argv[3])), Parallel(1, 1, False), "cpu", "float32"
+        )
     )
     rendering = engine.begin(spec, None)
     while rendering.step < rendering.of:

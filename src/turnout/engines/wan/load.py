@@ -1,7 +1,6 @@
 """Reads a Wan model from a local directory into memory, on every rank of a gang. Never reaches a hub."""
 
 import importlib.util
-from collections.abc import Sequence
 from functools import partial
 from math import prod
 from pathlib import Path
@@ -11,7 +10,7 @@ import torch
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import fully_shard
 
-from turnout.engines.base import EngineSetup, Parallel, Progress
+from turnout.engines.base import EngineSetup, Parallel
 from turnout.engines.checkpoint import weights_digest
 from turnout.engines.preview import read_or_fit
 from turnout.engines.rank_layout import RankLayout, join_ranks
@@ -42,58 +41,35 @@ from turnout.engines.wan.transformer import (
 from turnout.engines.wan.wan_model import LeaderParts, WanModel, free_bytes
 from turnout.engines.wan.weight_files import stored_tensors
 from turnout.engines.wan.weight_reader import WeightReader
-from turnout.fleet.model_rules import Dtype
-from turnout.tasks.video_rules import Lora
 
 _EXPERTS = ("transformer", "transformer_2")
 
 
-def make_engine(setup: EngineSetup) -> WanEngine:
-    """The engine that gangs call `wan`."""
-    return load(
-        setup.weights,
-        setup.parallel,
-        setup.device,
-        setup.dtype,
-        fp8=setup.fp8,
-        progress=setup.progress,
-        loras=setup.loras,
-        loras_apart=setup.loras_apart,
-    )
-
-
-def load(
-    weights: Path,
-    parallel: Parallel,
-    device: str = "cpu",
-    dtype: Dtype | None = None,
-    tile_above_pixels: int = TILE_ABOVE_PIXELS,
-    fp8: bool = False,
-    progress: Progress | None = None,
-    loras: Sequence[Lora] = (),
-    loras_apart: bool = False,
-) -> WanEngine:
-    """The model in `weights`, resident on `device`. Collective; `dtype` is bfloat16 on a GPU unless said. With `fp8`
-    the blocks' products are computed in fp8 with a scale a row, which is faster and less exact."""
+def make_engine(setup: EngineSetup, tile_above_pixels: int = TILE_ABOVE_PIXELS) -> WanEngine:
+    """The engine that gangs call `wan`, resident on its device. Collective. With `fp8` the blocks' products are computed
+    in fp8 with a scale a row, which is faster and less exact."""
+    weights, parallel = setup.weights, setup.parallel
     hush()
-    place = torch.device(device)
-    if place.type == "cuda" and ":" in device:
+    place = torch.device(setup.device)
+    if place.type == "cuda" and ":" in setup.device:
         torch.cuda.set_device(place)
-    compute = getattr(torch, dtype or ("bfloat16" if place.type == "cuda" else "float32"))
+    compute = getattr(torch, setup.dtype)
     shape = read_shape(weights)
     if shape.heads % parallel.ulysses:
         raise ValueError(f"{shape.heads} heads cannot be shared by {parallel.ulysses} ranks")
-    if fp8:
+    if setup.fp8:
         _check_fp8(place, compute, parallel)
     layout = join_ranks(parallel, place)
     shards = init_device_mesh(place.type, (parallel.ranks,)) if parallel.fsdp and layout.mesh else None
-    reader = WeightReader(place, progress, _bytes_to_read(weights, shape.experts, parallel, layout.leads))
+    reader = WeightReader(
+        place, setup.progress, _bytes_to_read(weights, shape.experts, parallel, layout.leads)
+    )
     folders = [weights / folder for folder in _EXPERTS[: shape.experts]]
     memory = ExpertMemory(place, movable=shape.experts > 1 and not parallel.fsdp)
     experts: list[WanTransformer] = []
     for folder in folders:
         memory.make_room(_numbers(folder) * compute.itemsize, free_bytes(place))
-        experts.append(_expert(folder, compute, place, layout, shards, fp8, reader))
+        experts.append(_expert(folder, compute, place, layout, shards, setup.fp8, reader))
         memory.add(experts[-1])
     if layout.leads:
         memory.make_room(_numbers(weights / "text_encoder") * compute.itemsize, free_bytes(place))
@@ -109,10 +85,10 @@ def load(
             memory=memory,
             adapted=AdaptedExperts(
                 tuple(
-                    AdaptedExpert(expert, folder, place, loras_apart, partial(memory.change, number))
+                    AdaptedExpert(expert, folder, place, setup.loras_apart, partial(memory.change, number))
                     for number, (expert, folder) in enumerate(zip(experts, folders, strict=True))
                 ),
-                {lora.name: lora for lora in loras},
+                {lora.name: lora for lora in setup.loras},
             ),
             schedule=UniPCMultistepScheduler.load_config(weights / "scheduler", local_files_only=True),
             codec=codec,
