@@ -1,8 +1,7 @@
 """One attempt at one task by this gang: from the claim to a result, a release, or the loss of the lease.
 
 Rank 0 decides between two steps. Everything that is written carries the attempt's number, so an attempt that
-was given away can write nothing; it learns so at the next step and drops the task. Then it removes what it wrote and
-nobody was told of. Other checkpoints go when the task has ended, because a successor may need them.
+was given away can write nothing; it learns so at the next step and drops the task.
 
 Progress, checkpoints and previews are written beside the steps (`report_slot`): while Redis or the object store is away,
 rendering goes on.
@@ -10,7 +9,7 @@ rendering goes on.
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from concurrent.futures import Executor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
@@ -20,6 +19,7 @@ from typing import TypeVar, cast
 from turnout.engines import mp4
 from turnout.engines.base import CheckpointRefused, EngineError, Frame, RanksLost
 from turnout.errors import NotFound, Stale, Unavailable
+from turnout.gang.attempt_objects import AttemptObjects
 from turnout.gang.cadence_rules import Cadence, StepPace
 from turnout.gang.rank_commands import RankCommander, job_of
 from turnout.gang.report_slot import ReportSlot
@@ -50,7 +50,6 @@ _TELL_LOADED_S = 0.5
 _RETRY_FOR_S = 600.0  # how long a finished video waits for Redis or the object store to come back
 _REPORT_S = 0.2  # how long a step waits for its report, so that a cancelled task is dropped at once
 _KEEP_ALIVE_S = 10.0
-_UPLOAD_S = 10.0  # for uploads that nobody needs any more; the sweep removes what comes later
 _RENEWALS = 6  # in one lease; tasks/lease_rules counts on it
 
 
@@ -105,9 +104,7 @@ class Attempt:
         self._step = 0
         self._moved_at = time.monotonic()
         self._log = log.bind(**task.log_ids)
-        self._uploads: set[asyncio.Future[None]] = set()
-        self._untold: set[str] = set()  # objects of this attempt that nobody was told of
-        self._checkpoints = {task.checkpoint} if task.checkpoint else set[str]()  # the next one replaces them
+        self._objects = AttemptObjects(context.blobs, task)
         self._progress = ReportSlot("progress", self._apply, self._drop)
         self._checkpoint = ReportSlot("checkpoint", self._save_checkpoint, self._drop)
         self._preview = ReportSlot("preview", self._save_preview, self._drop)
@@ -124,7 +121,7 @@ class Attempt:
             # The ranks wait for the next command, so the gang is well; the lease runs out, and blames nobody.
             self._log.error("attempt given up", reason=str(err), step=self._step)
             return
-        await self._clean_up()
+        await self._objects.clean_up(self._find)
 
     @asynccontextmanager
     async def _reporting(self) -> AsyncGenerator[None]:
@@ -250,73 +247,31 @@ class Attempt:
         thumbnail = await asyncio.to_thread(mp4.thumbnail, frames)
         sheet = await asyncio.to_thread(mp4.spritesheet, frames)
         result = Result(f"{root}video.mp4", f"{root}thumbnail.webp", f"{root}spritesheet.jpg", len(video))
-        await self._retry(lambda: self._put(result.video, video, "video/mp4"))
-        await self._retry(lambda: self._put(result.thumbnail, thumbnail, "image/webp"))
-        await self._retry(lambda: self._put(result.spritesheet, sheet, "image/jpeg"))
+        await self._retry(lambda: self._objects.put(result.video, video, "video/mp4"))
+        await self._retry(lambda: self._objects.put(result.thumbnail, thumbnail, "image/webp"))
+        await self._retry(lambda: self._objects.put(result.spritesheet, sheet, "image/jpeg"))
         return result
-
-    async def _put(self, key: str, data: bytes, content_type: str) -> None:
-        self._untold.add(key)
-        put = asyncio.ensure_future(self._context.blobs.put(key, data, content_type))
-        self._uploads.add(put)
-        put.add_done_callback(self._uploaded)
-        await asyncio.shield(put)
-
-    def _uploaded(self, put: "asyncio.Future[None]") -> None:
-        self._uploads.discard(put)
-        if not put.cancelled():
-            put.exception()  # whoever waited for it was told
 
     async def _save_checkpoint(self, saved: tuple[bytes, int]) -> None:
         data, step = saved
         key = object_keys.checkpoint(self._task, step)
-        await self._put(key, data, "application/octet-stream")
-        self._checkpoints.add(key)
+        await self._objects.put(key, data, "application/octet-stream")
         await self._apply(Checkpointed(time.time(), self._task.attempt, step, key))
-        self._untold.discard(key)
         self._log.info("checkpoint saved", step=step, bytes=len(data))
-        # By name: an attempt that was stopped right here must not delete what its successor wrote.
-        replaced = self._checkpoints - {key}
-        self._checkpoints = {key}
-        self._untold -= replaced
-        await self._delete(replaced)
+        await self._objects.keep_checkpoint(key)
 
     async def _save_preview(self, saved: tuple[bytes, int]) -> None:
         data, step = saved
         key = object_keys.preview(self._task, step)
-        await self._put(key, data, "image/webp")
+        await self._objects.put(key, data, "image/webp")
         await self._apply(Previewed(time.time(), self._task.attempt, step, key))
-        self._untold.discard(key)
-
-    async def _clean_up(self) -> None:
-        """Removes what this attempt wrote and nobody was told of, and all checkpoints once the task has ended.
-
-        An upload cannot be stopped half-way, and what it leaves must not come after the removal."""
-        if self._uploads:
-            await asyncio.wait(self._uploads, timeout=_UPLOAD_S)
-        try:
-            task = await self._find()
-            # An event whose answer was lost may have been written.
-            unneeded = self._untold - (object_keys.told_of(task) if task else set())
-            if task is None or task.ended:
-                of_task = self._context.blobs.list(object_keys.of_task(self._task.id))
-                unneeded |= {blob.key async for blob in of_task if object_keys.is_checkpoint(blob.key)}
-            await self._delete(unneeded)
-        except Unavailable as err:
-            self._log.warning("objects were left behind", error=str(err))
+        self._objects.keep(key)
 
     async def _find(self) -> Task | None:
         try:
             return await self._context.tasks.get(self._task.id)
         except NotFound:
             return None
-
-    async def _delete(self, keys: Iterable[str]) -> None:
-        """What is left behind when this fails goes with the retention sweep."""
-        try:
-            await self._context.blobs.delete(sorted(keys))
-        except Unavailable as err:
-            self._log.warning("objects were left behind", error=str(err))
 
     async def _report(self, stage: Stage, step: int, loaded: LoadedBytes | None = None) -> None:
         """Progress; while Redis is away only the newest is kept."""
