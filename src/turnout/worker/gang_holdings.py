@@ -13,7 +13,7 @@ from turnout.fleet.replica_rules import Want
 from turnout.tasks.task_queue import TaskQueue
 from turnout.tasks.task_rules import GangId
 from turnout.telemetry.log import get_log
-from turnout.worker.lifecycle_rules import Holds
+from turnout.worker.lifecycle_rules import ENDED_PHASES, Holds
 from turnout.worker.orphans import Entry
 from turnout.worker.replica_owner import ReplicaOwner
 from turnout.worker.replica_set import ReplicaSet
@@ -68,12 +68,12 @@ class GangHoldings:
             self._gangs.setdefault(gang_id, _Gang(replica))
         try:
             await self._put_back_what_was_left()
-            live = [gang for gang in self._gangs.values() if not gang.replica.ended]
+            live = [gang for gang in self._gangs.values() if gang.replica.phase not in ENDED_PHASES]
             held: dict[GangId, int] = {}
             for model in {gang.replica.model.name for gang in live}:
                 held |= await self._queue.holdings(model)
             for gang in self._gangs.values():
-                if not gang.replica.ended:
+                if gang.replica.phase not in ENDED_PHASES:
                     gang.replica.apply(Holds(held.get(gang.id, 0)))
                     await self._open_or_close(gang)
                 elif not gang.released:

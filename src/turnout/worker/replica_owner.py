@@ -1,25 +1,25 @@
 """The only owner of one engine, a server or a gang: starts it, watches it, puts it to sleep, stops it and reports its state.
 
-`engine_lifecycle` decides what happens next. Here it is carried out, with a deadline on every wait.
+`lifecycle_rules` decide what happens next. Here it is carried out, with a deadline on every wait.
 """
 
 import asyncio
 import contextlib
-import sys
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from typing import Protocol, Self
+from typing import Self
 
 from turnout.engines.servers.engine_servers import Launch
 from turnout.errors import TurnoutError, Unavailable
 from turnout.fleet.model_rules import Model
 from turnout.fleet.replica_rules import Phase, ReplicaId, ReplicaReport, Want
-from turnout.processes.process import Command, Commands
+from turnout.processes.process import Commands
 from turnout.telemetry.log import get_log
 from turnout.tenants.gpu_time_rules import GpuState
-from turnout.worker.exit_reason_rules import explain_exit, load_progress
+from turnout.worker.engine_process import Engine, EngineProcess, command_line
+from turnout.worker.exit_reason_rules import explain_exit
 from turnout.worker.lifecycle_rules import (
     ENDED_PHASES,
     Act,
@@ -35,25 +35,13 @@ from turnout.worker.lifecycle_rules import (
     evolve,
     held_as,
 )
-from turnout.worker.orphans import MARK, Ledger
-from turnout.worker.subreaper import ask_to_kill
+from turnout.worker.orphans import Ledger
 
 log = get_log()
 
-_PROGRESS_BYTES = 4096
-_TAIL_BYTES = 64 * 1024  # vLLM prints the root cause far above its last line
 _POLL_S = 0.05  # at first: llama.cpp is up in a moment, vLLM takes a minute
 _SLOWEST_POLL_S = 0.5
 _FAULTY_GRACE_S = 1.0
-_SUBREAPER_S = 5.0
-
-
-class Engine(Protocol):
-    """An engine's control paths. Each call raises Unavailable if the engine does not obey."""
-
-    async def healthy(self, launch: Launch, timeout_s: float) -> bool: ...
-    async def sleep(self, launch: Launch, timeout_s: float) -> None: ...
-    async def wake(self, launch: Launch, timeout_s: float) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,10 +118,8 @@ class ReplicaOwner:
         self._gpus = gpus
         self._context = context
         self._state = EngineState(want=want)
-        self._launch: Launch | None = None
-        self._tail = ""
+        self._engine: EngineProcess | None = None  # the last that was started
         self._loaded = ""  # how far it has loaded, in words
-        self._process: Command | None = None
         self._acts: asyncio.Queue[Act] = asyncio.Queue()
         self._idle = asyncio.Event()
         self._idle.set()
@@ -147,16 +133,12 @@ class ReplicaOwner:
     def wanted(self) -> Want:
         return self._state.want
 
-    @property
-    def ended(self) -> bool:
-        return self._state.phase in ENDED_PHASES
-
     def want(self, want: Want) -> None:
         self.apply(Wanted(want))
 
     def admit(self) -> InFlight:
         """Counts a request as in flight. Raises Unavailable if the engine takes none now."""
-        launch = self._launch
+        launch = self._engine.launch if self._engine else None
         address = launch.address if launch else None
         if not admits(self._state) or launch is None or address is None:
             raise Unavailable(f"{self.model.name} is {self._state.phase} here", code="replica_not_ready")
@@ -170,18 +152,19 @@ class ReplicaOwner:
 
     def direct_launch(self) -> Launch | None:
         """The engine, if gateways may send requests directly to it now."""
-        return self._launch if self._launch and self._launch.port and admits(self._state) else None
+        launch = self._engine.launch if self._engine and admits(self._state) else None
+        return launch if launch and launch.port else None
 
     def report(self) -> ReplicaReport:
         state = self._state
         detail = {Phase.FAILED: state.fault, Phase.STARTING: self._loaded}.get(state.phase) or ""
         listens = state.phase in (Phase.READY, Phase.SLEEPING)
-        address = self._launch.address if self._launch and listens else None
+        address = self._engine.launch.address if self._engine and listens else None
         return ReplicaReport(self.id, state.phase, address, state.busy, detail, self.model.name, self._gpus)
 
     def log_tail(self) -> str:
         """The end of the engine's output, also after it has exited."""
-        return self._process.log_tail(_TAIL_BYTES) if self._process else self._tail
+        return self._engine.log_tail() if self._engine else ""
 
     def apply(self, event: Event) -> None:
         """The only place that changes this replica's state."""
@@ -225,7 +208,7 @@ class ReplicaOwner:
         next_act = group.create_task(self._acts.get(), name=f"{self.id} next")
         watch = group.create_task(self._watch_health(), name=f"{self.id} watch")
         exited: asyncio.Task[None] | None = None
-        while not self.ended:
+        while self.phase not in ENDED_PHASES:
             under_way = {task for task in (work, next_act, exited) if task is not None and not task.done()}
             await asyncio.wait(under_way, return_when=asyncio.FIRST_COMPLETED)
             if next_act.done():
@@ -235,8 +218,8 @@ class ReplicaOwner:
                     work.cancel()
                 await asyncio.wait({work})
                 work = group.create_task(self._do(act), name=f"{self.id} {act.name.lower()}")
-            if exited is None and self._process is not None:
-                exited = group.create_task(self._watch_exit(self._process), name=f"{self.id} exit")
+            if exited is None and self._engine is not None:
+                exited = group.create_task(self._watch_exit(self._engine), name=f"{self.id} exit")
         for task in (work, next_act, watch, exited):
             if task is not None:
                 task.cancel()
@@ -244,58 +227,46 @@ class ReplicaOwner:
     async def _load(self) -> None:
         try:
             async with self._context.loading():
-                launch, process = await self._start()
-                await self._wait_loaded(launch, process)
+                await self._wait_loaded(await self._start())
         except TurnoutError as err:
             self.apply(Exited(str(err)))
 
-    async def _start(self) -> tuple[Launch, Command]:
-        launch = self._context.launch()
-        argv = [sys.executable, "-m", "turnout.worker.subreaper", *launch.argv]
-        environ = {**launch.environ, MARK: self.id}
-        starting = asyncio.ensure_future(self._context.commands.start(self.id, argv, environ))
+    async def _start(self) -> EngineProcess:
+        context, launch = self._context, self._context.launch()
+        starting = asyncio.ensure_future(context.commands.start(self.id, *command_line(launch, self.id)))
         try:
-            process = await asyncio.shield(starting)
-        except asyncio.CancelledError:
-            # A start cannot be undone half-way: it would leave a process that nobody owns.
-            self._own(launch, await starting)
-            raise
-        self._own(launch, process)
-        return launch, process
+            await asyncio.shield(starting)
+        finally:
+            # Also when it was cancelled: a start cannot be undone half-way, and would leave a process that nobody owns.
+            process = await starting
+            engine = self._engine = EngineProcess(launch, process, context.engine)
+            context.ledger.add(self.id, process.pid, self.model.name)
+            log.info(
+                "engine started", replica=self.id, model=self.model.name, pid=process.pid, port=launch.port
+            )
+            self.apply(Launched(launch.sleeps))
+        return engine
 
-    def _own(self, launch: Launch, process: Command) -> None:
-        self._launch, self._process = launch, process
-        self._context.ledger.add(self.id, process.pid, self.model.name)
-        log.info("engine started", replica=self.id, model=self.model.name, pid=process.pid, port=launch.port)
-        self.apply(Launched(launch.sleeps))
-
-    async def _wait_loaded(self, launch: Launch, process: Command) -> None:
+    async def _wait_loaded(self, engine: EngineProcess) -> None:
         """Returns when the engine answers, has exited, or is out of time."""
         began = time.monotonic()
-        while process.returncode is None:
-            if await self._answers(launch):
+        while engine.process.returncode is None:
+            if await engine.answers(self._context.deadlines.answer_s):
                 self.apply(Notice.SERVING)
                 return
-            loaded = load_progress(process.log_tail(_PROGRESS_BYTES))
+            loaded = engine.loaded()
             if loaded != self._loaded:
                 self._loaded = loaded
                 self._context.changed()
             spent_s = time.monotonic() - began
             if spent_s > self.model.scaling.load_timeout_s:
-                self.apply(Faulted(_overdue(self.model.scaling.load_timeout_s, process.last_words())))
+                self.apply(Faulted(_overdue(self.model.scaling.load_timeout_s, engine.process.last_words())))
                 return
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(min(_SLOWEST_POLL_S, _POLL_S + spent_s / 50)):
-                    await process.wait()
-
-    async def _answers(self, launch: Launch) -> bool:
-        if launch.ready_file is not None:
-            return launch.ready_file.exists()
-        return await self._context.engine.healthy(launch, self._context.deadlines.answer_s)
+            await engine.wait_exit(min(_SLOWEST_POLL_S, _POLL_S + spent_s / 50))
 
     async def _do(self, act: Act) -> None:
-        launch, deadlines = self._launch, self._context.deadlines
-        if launch is None or self._process is None:
+        engine = self._engine
+        if engine is None:
             self.apply(Exited("it was called off before it began"))
             return
         try:
@@ -305,69 +276,51 @@ class ReplicaOwner:
                     if self._state.busy:
                         self.apply(Notice.STAYED_AWAKE)
                         return
-                    await self._context.engine.sleep(launch, deadlines.sleep_s)
+                    await self._context.engine.sleep(engine.launch, self._context.deadlines.sleep_s)
                     self.apply(Notice.ASLEEP)
                 case Act.WAKE:
-                    await self._context.engine.wake(launch, self.model.scaling.load_timeout_s)
+                    await self._context.engine.wake(engine.launch, self.model.scaling.load_timeout_s)
                     self.apply(Notice.SERVING)
                 case Act.STOP:
-                    await self._stop(launch, self._process)
+                    await self._stop(engine)
         except Unavailable as err:
             self.apply(Faulted(str(err)))
 
-    async def _stop(self, launch: Launch, process: Command) -> None:
+    async def _stop(self, engine: EngineProcess) -> None:
         """Waits for requests in flight, asks the engine to leave, and kills what does not."""
-        grace_s = _FAULTY_GRACE_S if self._state.fault else launch.grace_s
-        if not self._state.fault and not launch.drains:
+        if self._state.fault:
+            return await engine.stop(_FAULTY_GRACE_S)
+        if not engine.launch.drains:
             await self._context.wait_acknowledged()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._context.deadlines.drain_s):
                     await self._idle.wait()
-        process.terminate()
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(grace_s):
-                await process.wait()
-        await kill_tree(process)
+        await engine.stop(engine.launch.grace_s)
 
-    async def _watch_exit(self, process: Command) -> None:
-        code = await process.wait()
-        self._context.ledger.remove(process.pid)
-        self.apply(Exited(explain_exit(code, process.log_tail(_TAIL_BYTES))))
+    async def _watch_exit(self, engine: EngineProcess) -> None:
+        code = await engine.process.wait()
+        self._context.ledger.remove(engine.process.pid)
+        self.apply(Exited(explain_exit(code, engine.log_tail())))
 
     async def _watch_health(self) -> None:
         """Notices an engine that neither answers nor exits."""
         deadlines, missed = self._context.deadlines, 0
         while True:
             await asyncio.sleep(deadlines.health_every_s)
-            if self.phase is not Phase.READY or self._launch is None:
+            if self.phase is not Phase.READY or self._engine is None:
                 missed = 0
                 continue
-            answers = await self._answers(self._launch)
+            answers = await self._engine.answers(deadlines.answer_s)
             missed = 0 if answers else missed + 1
             if missed >= deadlines.max_missed:
                 self.apply(Faulted(f"it no longer answers: it missed {missed} health checks in a row"))
 
     async def _clean_up(self) -> None:
         """Leaves no process and no file behind, also when `run` was cancelled."""
-        if self._process is not None:
-            await kill_tree(self._process)
-            self._context.ledger.remove(self._process.pid)
-            self._tail = self._process.log_tail(_TAIL_BYTES)
-            self._process = None
-        if self._launch is not None and self._launch.ready_file is not None:
-            self._launch.ready_file.unlink(missing_ok=True)
+        if self._engine is not None:
+            await self._engine.end()
+            self._context.ledger.remove(self._engine.process.pid)
         self.apply(Exited("its worker ended"))
-
-
-async def kill_tree(process: Command) -> None:
-    """Makes the subreaper kill the engine's whole process tree; if it hangs, its process group is killed."""
-    if process.returncode is None:
-        ask_to_kill(process.pid)
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_SUBREAPER_S):
-                await process.wait()
-    process.kill()
-    await process.wait()
 
 
 def _overdue(timeout_s: float, last_words: str) -> str:

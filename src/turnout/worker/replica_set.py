@@ -16,17 +16,12 @@ from turnout.fleet.replica_rules import Phase, ReplicaId, ReplicaOrder, ReplicaR
 from turnout.processes.process import Commands
 from turnout.telemetry.log import get_log
 from turnout.tenants.gpu_time_rules import GpuReport, GpuState
+from turnout.worker.engine_process import Engine
 from turnout.worker.gpu_timer_rules import GpuTimer
 from turnout.worker.hardware import GpuGate
 from turnout.worker.lifecycle_rules import ENDED_PHASES, Exited
 from turnout.worker.orphans import Ledger
-from turnout.worker.replica_owner import (
-    Engine,
-    EngineDeadlines,
-    ReplicaContext,
-    ReplicaOwner,
-    no_direct_gateways,
-)
+from turnout.worker.replica_owner import EngineDeadlines, ReplicaContext, ReplicaOwner, no_direct_gateways
 
 log = get_log()
 
