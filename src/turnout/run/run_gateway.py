@@ -2,29 +2,25 @@
 
 import gc
 import ipaddress
-import math
 import secrets
 import shutil
 import socket
 import time
 from contextlib import aclosing, suppress
 from functools import partial
-from types import FrameType
-
-import uvicorn
 
 from turnout.errors import Misconfigured
 from turnout.fleet.gang_reports import GangReports
-from turnout.gateway.app import create_app
 from turnout.gateway.gateway import Gateway
 from turnout.gateway.gateway_settings import GatewaySettings
 from turnout.relay import ClientLimits, RelaySettings
 from turnout.relay.connection_counts import read_networks
 from turnout.run.build_gateway import GatewayOutside, build_gateway
 from turnout.run.config import Config
+from turnout.run.gateway_server import GatewayServer
 from turnout.run.open_files import raise_open_files
 from turnout.run.open_stores import find_url_signer, open_stores
-from turnout.run.tls import add_listener, certificate_expiry, client_tls, server_tls
+from turnout.run.tls import certificate_expiry, client_tls, server_tls
 from turnout.store.address_rules import is_loopback_name
 from turnout.store.outbound import WORKERS, Outbound
 from turnout.stores import Stores
@@ -32,7 +28,6 @@ from turnout.tasks.signed_urls import UrlSigner
 from turnout.tenants.key_store import KeyStore
 from turnout.tenants.oidc import OidcLogins
 
-_MAX_SOCKET_MESSAGE_BYTES = 64 * 1024  # twice what a tunnel's message has; clients only say their key
 _OTHER_FILES = 256  # of this process: Redis, engines, objects
 
 
@@ -54,33 +49,6 @@ async def run_gateway(config: Config, listening: socket.socket, local: socket.so
         await _refuse_open_door(config, listening, stores.keys)
         await stores.data.check_data()  # remembers which data this is
 
-        class Server(uvicorn.Server):
-            """Ends live streams before it waits for open requests, and itself if nobody keeps the loops running."""
-
-            async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-                await super().startup([])
-                await add_listener(self, listening, certificate.context if certificate else None)
-                if local is not None:
-                    await add_listener(self, local, None)
-
-            exit_at = math.inf
-
-            def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-                """A balancer goes on sending requests until it has noticed that this gateway leaves."""
-                if gateway.chat.relay.leaving or not config.gateway.gateway_linger_s:
-                    return super().handle_exit(sig, frame)
-                gateway.chat.relay.leave()
-                self.exit_at = time.monotonic() + config.gateway.gateway_linger_s
-
-            async def on_tick(self, counter: int) -> bool:
-                ending = await super().on_tick(counter) or time.monotonic() >= self.exit_at
-                return ending or not gateway.background.alive
-
-            async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-                gateway.videos.live.stop()
-                await super().shutdown(sockets)
-                gateway.chat.relay.close()
-
         open_key = config.access.open_key if config.access.no_auth else None
         gateway = gateway_on(
             config,
@@ -91,24 +59,17 @@ async def run_gateway(config: Config, listening: socket.socket, local: socket.so
             await find_url_signer(config, stores),
             open_key=open_key,
         )
-        settings = uvicorn.Config(
-            create_app(gateway),
-            http=gateway.chat.relay.protocol,
-            ws="websockets-sansio",
-            lifespan="on",
-            ws_max_size=_MAX_SOCKET_MESSAGE_BYTES,
-            proxy_headers=False,  # the relay knows which proxies are trusted
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            timeout_graceful_shutdown=math.ceil(config.gateway.gateway_drain_s),
+        server = GatewayServer(
+            gateway, config.gateway, {listening: certificate.context if certificate else None}
         )
+        if local is not None:
+            server.listeners[local] = None
         # What is there now stays: the collector need not look at all of it again for every few thousand requests.
         gc.collect()
         gc.freeze()
         # A request makes hundreds of objects and leaves none: by default a submission would pay a twelfth of its CPU for looks.
         gc.set_threshold(10_000)
-        await Server(settings).serve(sockets=[listening] if local is None else [listening, local])
+        await server.serve(sockets=[*server.listeners])
         await gateway.chat.usage.flush()  # also what was cut just now
 
 

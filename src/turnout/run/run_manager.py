@@ -52,40 +52,7 @@ async def manage(
         aclosing(Outbound(config.outbound.allow_private_urls)) as fetcher,
     ):
         await declare(config, stores.models)
-        webhooks = WebhookSender(
-            stores.outbox,
-            fetcher,
-            stores.webhook_secrets,
-            await find_webhook_secret(config, stores.webhook_secrets),
-            config.tasks.retention_s,
-            await find_url_signer(config, stores),
-            time.time,
-            random.random,
-            stores.spans,
-        )
-        budgets = BudgetAccounts(
-            stores.usage,
-            stores.budgets,
-            config.costs.budgets,
-            config.costs.gpu_prices,
-            config.costs.currency,
-            stores.outbox,
-            time.time,
-        )
-        manager = Housekeeper(
-            f"{socket.gethostname()}-{os.getpid()}",
-            stores.models,
-            stores.fleet_status,
-            stores.tasks,
-            stores.queue,
-            stores.backlog,
-            stores.blobs,
-            stores.mutex,
-            webhooks.send_due,
-            config.tasks.lease_s,
-            config.tasks.retention_s,
-            budgets.look,
-        )
+        manager = await _housekeeper(config, stores, fetcher)
         name = f"m-{secrets.token_hex(4)}"  # new for each process: replicas are named after it
         rules = Rules(min_resident_s=config.fleet.min_resident_s)
         jobs = JobHost(config.fleet.kubernetes_jobs, config.gangs.drain_s, stores, name)
@@ -99,6 +66,43 @@ async def manage(
             await stopping.wait()
         await fleet.leave()
         await manager.leave()
+
+
+async def _housekeeper(config: Config, stores: Stores, fetcher: Outbound) -> Housekeeper:
+    webhooks = WebhookSender(
+        stores.outbox,
+        fetcher,
+        stores.webhook_secrets,
+        await find_webhook_secret(config, stores.webhook_secrets),
+        config.tasks.retention_s,
+        await find_url_signer(config, stores),
+        time.time,
+        random.random,
+        stores.spans,
+    )
+    budgets = BudgetAccounts(
+        stores.usage,
+        stores.budgets,
+        config.costs.budgets,
+        config.costs.gpu_prices,
+        config.costs.currency,
+        stores.outbox,
+        time.time,
+    )
+    return Housekeeper(
+        f"{socket.gethostname()}-{os.getpid()}",
+        stores.models,
+        stores.fleet_status,
+        stores.tasks,
+        stores.queue,
+        stores.backlog,
+        stores.blobs,
+        stores.mutex,
+        webhooks.send_due,
+        config.tasks.lease_s,
+        config.tasks.retention_s,
+        budgets.look,
+    )
 
 
 async def _report_loops(loops: BackgroundLoops, stores: Stores, owner: str) -> None:

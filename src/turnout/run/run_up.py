@@ -7,11 +7,12 @@ import os
 import secrets
 import socket
 import time
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from turnout.background import BackgroundLoops
 from turnout.errors import Misconfigured
@@ -70,7 +71,7 @@ async def run_up(
         listen(config.gateway.host, config.gateway.port) as listening,
         listen("127.0.0.1", 0) if secure else nullcontext(listening) as local,
     ):
-        launcher = LocalLauncher(config.state_dir / "logs")
+        logs = config.state_dir / "logs"
         async with _redis(config) as (url, redis_parts):
             # The embedded server answers when a write is on its disk: there is nothing more to ask for.
             accept_after = config.redis.accept_after if config.redis.redis_url else "write"
@@ -85,51 +86,50 @@ async def run_up(
                 join_token = await _join_token(stores.keys)
                 # The gateway knows only registered models: they must be there before it answers.
                 await declare(config, stores.models)
-                await find_webhook_secret(
-                    config, stores.webhook_secrets
-                )  # whose copy is read here, wherever it signs
+                # Whose copy is read here, wherever it signs.
+                await find_webhook_secret(config, stores.webhook_secrets)
             told = config.with_settings(
                 public_url=config.gateway.public_url or address.public_url,
                 open_key=address.api_key if config.access.no_auth else None,
             )
-            resolved = write_resolved(told)
-            options = ("--config", str(resolved))
-
-            async def gateway() -> Process:
-                fds = {"--fd": listening.fileno(), **({"--local-fd": local.fileno()} if secure else {})}
-                words = [word for name, fd in fds.items() for word in (name, str(fd))]
-                return await launcher.start(
-                    "gateway", ["gateway", *options, *words], pass_fds=list(fds.values())
-                )
-
-            async def manager() -> Process:
-                return await launcher.start("manager", ["manager", *options])
-
-            async def worker() -> Process:
-                return await launcher.start(
-                    "worker",
-                    ["worker", *options, "--join", address.url, "--listen-port", "0"],
-                    environ={"TURNOUT_JOIN_TOKEN": join_token},
-                )
-
-            async def ray() -> Process:
-                where = ["--address", cluster.address] if cluster and cluster.address else []
-                return await launcher.start("ray", ["ray", "serve", *options, *where])
-
-            managing = [] if cluster else [Part("manager", manager, 5.0)]
-            rendering = [Part("ray", ray, config.gangs.drain_s + 60.0)] if cluster else []
+            children = _Children(LocalLauncher(logs), write_resolved(told))
+            fds = {"--fd": listening.fileno(), **({"--local-fd": local.fileno()} if secure else {})}
+            drain_s = config.gangs.drain_s
             parts = [
                 *redis_parts,
-                *managing,
-                Part("gateway", gateway, 10.0),
-                *rendering,
-                Part("worker", worker, config.gangs.drain_s + 10.0),
+                *([] if cluster else [Part("manager", children.manager, 5.0)]),
+                Part("gateway", partial(children.gateway, fds), 10.0),
+                *([Part("ray", partial(children.ray, cluster), drain_s + 60.0)] if cluster else []),
+                Part("worker", partial(children.worker, address.url, join_token), drain_s + 10.0),
             ]
-            loops = BackgroundLoops(
-                {"logs": partial(keep_bounded, [config.state_dir / "logs"], config.telemetry.log_quota_bytes)}
-            )
+            loops = BackgroundLoops({"logs": partial(keep_bounded, [logs], config.telemetry.log_quota_bytes)})
             async with loops.running():
                 await run_parts(parts, stopping, lambda: ready(address, stopping))
+
+
+@dataclass(frozen=True, slots=True)
+class _Children:
+    """Starts the parts of the service as child processes, which all read the same configuration."""
+
+    launcher: LocalLauncher
+    config: Path
+
+    async def gateway(self, fds: Mapping[str, int]) -> Process:
+        words = [word for name, fd in fds.items() for word in (name, str(fd))]
+        return await self._start("gateway", *words, pass_fds=list(fds.values()))
+
+    async def manager(self) -> Process:
+        return await self._start("manager")
+
+    async def worker(self, gateway_url: str, join_token: str) -> Process:
+        words = ("--join", gateway_url, "--listen-port", "0")
+        return await self._start("worker", *words, environ={"TURNOUT_JOIN_TOKEN": join_token})
+
+    async def ray(self, cluster: RayCluster) -> Process:
+        return await self._start("ray", "serve", *(["--address", cluster.address] if cluster.address else []))
+
+    async def _start(self, part: str, *words: str, **more: Any) -> Process:
+        return await self.launcher.start(part, [part, *words, "--config", str(self.config)], **more)
 
 
 def write_resolved(config: Config) -> Path:
