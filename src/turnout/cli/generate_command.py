@@ -90,11 +90,7 @@ def generate(
             video = run.wait_ended(video)
             if video.status == "completed":
                 path = save(client, display, video.id, output or Path(f"{video.id}.mp4"))
-    took_s = time.monotonic() - started
-    if as_json:
-        print(json.dumps({**video.as_json(), "path": path and str(path), "took_s": round(took_s, 3)}))
-    else:
-        _print_end(video, path, took_s)
+    _print_end(video, path, time.monotonic() - started, as_json)
     if not no_wait and path is None:
         raise typer.Exit(1)
 
@@ -110,8 +106,10 @@ def _order(fields: dict[str, Any], image: str | None, priority: str | None) -> "
     return VideoOrder(*_with_image(given, image), priority)
 
 
-def _print_end(video: "VideoAnswer", path: Path | None, took_s: float) -> None:
-    if path:
+def _print_end(video: "VideoAnswer", path: Path | None, took_s: float, as_json: bool) -> None:
+    if as_json:
+        print(json.dumps({**video.as_json(), "path": path and str(path), "took_s": round(took_s, 3)}))
+    elif path:
         print(f"{path}\nseed {video.seed}, took {duration(took_s)}")
     elif video.ended:
         reason = video.error.message if video.error else "no reason given"

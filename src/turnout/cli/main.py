@@ -41,7 +41,7 @@ COMMANDS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "open": ("open_command", "Open the page, logged in."),
     },
     "Run the service": {
-        "up": ("service_commands", "Run the whole service on this machine."),
+        "up": ("up_command", "Run the whole service on this machine."),
         "status": ("local_commands", "How the service stands, on one screen."),
         "logs": ("logs_command", "What its parts have written; of one task, in order."),
         "down": ("local_commands", "Drain and stop what `turnout up` runs here."),
@@ -49,7 +49,7 @@ COMMANDS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "diagnose": ("diagnose_command", "Pack what a maintainer would ask for, without secrets."),
         "plan": ("plan_command", "What a scenario would cost in each mode, by simulation."),
         "config": ("config_command", "Show every setting and where it came from."),
-        "worker": ("service_commands", "Run models on this machine for a gateway elsewhere."),
+        "worker": ("worker_command", "Run models on this machine for a gateway elsewhere."),
         "gateway": ("service_commands", "Run one gateway; any number may share a Redis."),
         "manager": ("service_commands", "Run one manager; a second one stands by."),
         "ray": ("ray_commands", "Turnout on a Ray cluster."),
