@@ -1,11 +1,14 @@
-"""One rank of a gang, for tests: joins a gloo group through a file, renders what the job says, and leaves what it
-saw in a folder. Run as `python gang_main.py JOB RANK`."""
+"""The ranks of gangs, for tests: each joins a gloo group through a file, renders what the job says, and leaves what it
+saw in a folder. As in the product, ranks are forks of a process that has done the imports: one for all gangs. It reads
+the paths of jobs and answers with the codes of the ranks."""
 
 import importlib
 import itertools
 import json
+import os
 import socket
 import sys
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -27,6 +30,7 @@ from turnout.engines.sequence import SequenceShare
 from turnout.engines.wan.attention import sdpa
 from turnout.engines.wan.load import make_engine
 from turnout.engines.wan.wan_model import WanModel
+from turnout.processes.tether import tether
 from turnout.tasks.video_rules import Lora, LoraUse, VideoSpec
 
 
@@ -179,5 +183,26 @@ def held_share(expert: torch.nn.Module) -> float:
     return here / sum(w.numel() for w in weights)
 
 
+def forked(job: Path, rank: int) -> int:
+    if pid := os.fork():
+        return pid
+    code = 1
+    try:
+        tether(os.getppid())
+        log = os.open(job.with_name(f"rank{rank}.log"), os.O_WRONLY | os.O_CREAT)
+        os.dup2(log, 1)
+        os.dup2(log, 2)
+        main(job, rank)
+        code = 0
+    finally:
+        if code:
+            traceback.print_exc()
+        os._exit(code)  # what the other process began is not ours to end
+
+
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), int(sys.argv[2]))
+    for line in sys.stdin:
+        job = Path(line.strip())
+        pids = [forked(job, rank) for rank in range(json.loads(job.read_text())["ranks"])]
+        codes = [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in pids]
+        print(json.dumps(codes), flush=True)

@@ -1,5 +1,6 @@
 """Starts gangs of real ranks over gloo for tests, and shows what they left behind."""
 
+import functools
 import json
 import os
 import subprocess
@@ -16,7 +17,6 @@ from filelock import FileLock
 from turnout.engines.base import Frames
 
 MAIN = Path(__file__).with_name("gang_main.py")
-DEADLINE_S = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,25 +45,30 @@ class Seen:
 
 
 def run_gang(folder: Path, ranks: int, tasks: list[dict[str, Any]]) -> None:
-    """Start the ranks, wait for all of them, and leave none behind."""
+    """Start the ranks, and wait for all of them."""
     job = folder / "job.json"
     job.write_text(
         json.dumps({"store": str(folder / "store"), "ranks": ranks, "out": str(folder), "tasks": tasks})
     )
-    env = {**os.environ, "OMP_NUM_THREADS": "1"}
+    server = _fork_server()
+    assert server.stdin and server.stdout
+    server.stdin.write(f"{job}\n")
+    server.stdin.flush()
+    codes = json.loads(server.stdout.readline())
     logs = [folder / f"rank{rank}.log" for rank in range(ranks)]
-    running: list[subprocess.Popen[bytes]] = []
-    try:
-        for rank, log in enumerate(logs):
-            with log.open("wb") as out:
-                command = [sys.executable, str(MAIN), str(job), str(rank)]
-                running.append(subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, env=env))
-        codes = [each.wait(timeout=DEADLINE_S) for each in running]
-    finally:
-        for each in running:
-            each.kill()
-            each.wait()
     assert codes == [0] * ranks, "\n".join(log.read_text()[-3000:] for log in logs)
+
+
+@functools.cache
+def _fork_server() -> subprocess.Popen[str]:
+    """Ends with us: then it reads the end of its input."""
+    return subprocess.Popen(
+        [sys.executable, str(MAIN)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        text=True,
+    )
 
 
 def once(tmp_path_factory: pytest.TempPathFactory, name: str, make: Callable[[Path], None]) -> Path:
