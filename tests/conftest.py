@@ -126,6 +126,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.xdist_group(shared.pop()))
         elif item.path.parent.name in ("engines", "training"):
             item.add_marker(pytest.mark.xdist_group("torch"))
+        elif item.path.parent.name == "fuzz":
+            item.add_marker("long")
 
 
 @pytest.fixture
