@@ -16,7 +16,7 @@ from tests.service import Service, running_service
 MODELS = ("left", "right")
 RESIDENT_S = 4.0
 STARTS = 3  # one model, the other, and the first again
-CLIENTS: tuple[tuple[str, ...], ...] = (("left",), ("left",), ("right",), ("right",), MODELS, MODELS)
+CLIENTS: tuple[tuple[str, ...], ...] = (("left",), ("right",), MODELS)
 
 
 def too_large_for_both() -> dict[str, Any]:

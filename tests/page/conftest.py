@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from playwright.async_api import async_playwright
 from tests.service import Service
 
 WEB = Path(__file__).parents[2] / "web"
@@ -151,6 +150,9 @@ def _note(visitor: Visitor, kind: str, text: str) -> None:
 
 @asynccontextmanager
 async def open_browser(service: Service) -> AsyncIterator[Browser]:
+    # Here, as it takes 1 s of CPU in each process that only collects the tests.
+    from playwright.async_api import async_playwright
+
     async with async_playwright() as driver:
         if CHROMIUM is None and not Path(driver.chromium.executable_path).exists():
             pytest.skip("There is no browser: install chromium, or run `playwright install chromium`.")
