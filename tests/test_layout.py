@@ -9,6 +9,31 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "turnout"
 SOURCES = sorted(PACKAGE.rglob("*.py"))
 MOST_LINES = 400
+MOST_LINES_OF_A_FUNCTION = 60
+MOST_METHODS = 20
+MOST_PARAMETERS = 8  # outside the CLI, where an option is a parameter
+MOST_FIELDS = 15
+
+_KERNEL = "a kernel is handed pointers, strides and sizes one by one"
+_SHOWN = "JSON of the API: one field for each name that clients read"
+_RECORD = "a record that is stored whole"
+ABOVE_THE_LIMITS = {
+    "_rms_norm_silu_kernel": _KERNEL,
+    "_add_norm_kernel": _KERNEL,
+    "_rms_rotate_kernel": _KERNEL,
+    "KeyNames": "a table of names",
+    "Stores": "what a process opens; parts are handed the stores that they use",
+    "ModelAnswer": _SHOWN,
+    "VideoModelShown": _SHOWN,
+    "Video": _SHOWN,
+    "VideoRequest": _SHOWN,
+    "Task": _RECORD,
+    "Replica": _RECORD,
+    "VideoSpec": _RECORD,
+    "VideoRules": _RECORD,
+}
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def class_nodes(path: Path) -> list[ast.ClassDef]:
@@ -35,6 +60,33 @@ def test_each_file_name_occurs_once() -> None:
 
 def test_no_file_is_too_long() -> None:
     assert [path.name for path in SOURCES if len(path.read_text().splitlines()) > MOST_LINES] == []
+
+
+def parameters(function: Function) -> list[str]:
+    given = function.args
+    names = [one.arg for one in (*given.posonlyargs, *given.args, *given.kwonlyargs)]
+    return names[1:] if names[:1] in (["self"], ["cls"]) else names
+
+
+def above_the_limits(path: Path) -> list[str]:
+    found: list[str] = []
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, Function):
+            lines = (node.end_lineno or node.lineno) - node.lineno + 1
+            too_many = len(parameters(node)) > MOST_PARAMETERS and PACKAGE / "cli" not in path.parents
+            if lines > MOST_LINES_OF_A_FUNCTION or too_many:
+                found.append(node.name)
+        elif isinstance(node, ast.ClassDef):
+            methods = sum(isinstance(each, Function) for each in node.body)
+            fields = sum(isinstance(each, ast.AnnAssign) for each in node.body)
+            if methods > MOST_METHODS or fields > MOST_FIELDS:
+                found.append(node.name)
+    return found
+
+
+def test_functions_and_classes_are_small() -> None:
+    found = {name for path in SOURCES for name in above_the_limits(path)}
+    assert found - ABOVE_THE_LIMITS.keys() == set(), "split it by idea"
 
 
 def test_the_glossary_has_every_word_of_every_file_name() -> None:
