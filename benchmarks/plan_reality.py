@@ -341,7 +341,7 @@ def _read_log(log: Path, record: Record) -> None:
         if entry.get("event") == "engine started":
             record.starts[entry["model"]] += 1
             since["load", entry["replica"]] = at
-        elif entry.get("event") == "replica moved":
+        elif entry.get("event") == "replica changed phase":
             key = entry["replica"]
             if entry["phase"] == "ready" and ("load", key) in since:
                 loads.setdefault(entry["model"], []).append(at - since["load", key])

@@ -93,7 +93,13 @@ def check_logs(service: Service, video: str) -> None:
         if line.startswith("{")
     ]
     events = {line["event"] for line in lines if line.get("trace") == TRACE}
-    assert events >= {"task submitted", "task claimed", "task put back", "rank follows", "video finished"}
+    assert events >= {
+        "task submitted",
+        "task claimed",
+        "task put back",
+        "rank began the task",
+        "video finished",
+    }
     assert not [line for line in lines if line.get("task") == video and line.get("trace") != TRACE]
 
 

@@ -24,7 +24,9 @@ async def test_a_key_of_the_wrong_type_is_unavailable_and_a_line_in_the_log(stor
         ):
             with pytest.raises(Unavailable, match="WRONGTYPE"):
                 await by_itself_in_a_pipeline_in_a_script
-    assert [(line["event"], line["log_level"]) for line in lines] == [("key has the wrong type", "error")] * 3
+    assert [(line["event"], line["log_level"]) for line in lines] == [
+        ("redis key has the wrong type", "error")
+    ] * 3
     assert keys.models() in lines[0]["command"]
     assert keys.heartbeat("w") in lines[1]["error"]
     assert await client.lrange(keys.models(), 0, -1) == [b"not a hash"], "nobody touches it"

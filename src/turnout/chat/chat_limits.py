@@ -133,11 +133,11 @@ class ChatShares:
             account.unanswered = None
             if self._away_until is not None:
                 self._away_until = None
-                log.warning("limits seen again")
+                log.warning("chat limits are shared with other gateways again")
         except (Unavailable, TimeoutError) as err:
             if self._away_until is None:
                 log.warning(
-                    "limits not seen: shares lend to themselves",
+                    "chat limits not shared with other gateways, counting alone",
                     tenant=account.tenant,
                     reason=str(err) or "no answer in time",
                 )

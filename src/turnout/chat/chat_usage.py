@@ -63,6 +63,6 @@ class ChatUsage:
             try:
                 await self._usage.add(*self._unsent)
             except Unavailable as err:
-                log.warning("usage not written yet", reason=err.message)
+                log.warning("chat usage not written, trying again", reason=err.message)
                 return
             self._unsent = None

@@ -87,7 +87,9 @@ class RoutesFeed:
                     self._enrol(await self._workers.enrolments(workers) if workers else {})
                     self._apply()
             except Unavailable as err:
-                log.warning("routes lost", reason=err.message)  # the last ones serve on
+                log.warning(
+                    "routes not read, using the last ones", reason=err.message
+                )  # the last ones serve on
             await asyncio.sleep(_RETRY_S)
 
     def _enrol(self, workers: dict[WorkerId, Enrolment]) -> None:

@@ -117,7 +117,7 @@ class FleetManager:
                 state = None
             except Unavailable as err:
                 # What was read or written last is not known: begin again from what is stored.
-                log.warning("fleet left as it is", error=str(err))
+                log.warning("fleet not managed, trying again", error=str(err))
                 state = None
             await asyncio.sleep(_RETRY_S)
 
@@ -126,7 +126,7 @@ class FleetManager:
         try:
             await self.mutex.drop(MUTEX, self.id)
         except Unavailable as err:
-            log.warning("right to manage the fleet left to lapse", error=str(err))
+            log.warning("fleet manager's lock not released, it will expire", error=str(err))
 
     async def _take_over(self) -> _LoopState:
         """The fleet as the last manager left it; every worker counts as heard just now."""
@@ -161,7 +161,9 @@ class FleetManager:
             for w, heartbeat in heartbeats.items()
         }
         fleet = replace(rebased(left, now - history.at), workers=workers, at=now)
-        log.info("fleet taken over", manager=self.id, workers=len(workers), replicas=len(fleet.replicas))
+        log.info(
+            "manager took over the fleet", manager=self.id, workers=len(workers), replicas=len(fleet.replicas)
+        )
         return _LoopState(fleet, cursor, saved, GpuAccounts(dict(saved.gpu_reports)))
 
     async def _turn(self, state: _LoopState, ids: Iterator[ReplicaId]) -> _LoopState | None:
@@ -184,7 +186,7 @@ class FleetManager:
             counts = {**update.decision_counts, **count_gpu_time(booking.by_model)}
             update = replace(update, gpu_time=booking, decision_counts=counts)
         if update is not None and not await self.manager_state.publish(MUTEX, self.id, update):
-            log.warning("right to manage the fleet lost", manager=self.id)
+            log.warning("another manager took over the fleet", manager=self.id)
             return None
         state.inherited = None
         state.others_told = state.others

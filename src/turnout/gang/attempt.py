@@ -315,7 +315,7 @@ class Attempt:
             except Unavailable as err:
                 if time.monotonic() > deadline:
                     raise
-                self._log.warning("waiting for a service", error=str(err))
+                self._log.warning("Redis or the object store did not answer, trying again", error=str(err))
                 if self._ranks is not None and time.monotonic() - self._moved_at > _KEEP_ALIVE_S:
                     await self._engine(self._ranks.keep_alive)
                 await asyncio.sleep(wait_s)

@@ -66,7 +66,7 @@ class AttemptObjects:
                 of_task = self._blobs.list(object_keys.of_task(self._task.id))
                 unneeded |= {blob.key async for blob in of_task if object_keys.is_checkpoint(blob.key)}
         except Unavailable as err:
-            self._log.warning("objects were left behind", error=str(err))
+            self._log.warning("unneeded objects not deleted", error=str(err))
         else:
             await self._delete(unneeded)
 
@@ -75,4 +75,4 @@ class AttemptObjects:
         try:
             await self._blobs.delete(sorted(keys))
         except Unavailable as err:
-            self._log.warning("objects were left behind", error=str(err))
+            self._log.warning("unneeded objects not deleted", error=str(err))

@@ -82,7 +82,7 @@ class Leader:
         except NotFound:
             return verdict(None)
         except Unavailable as err:
-            log.warning("task's state not known", task=task, error=str(err))
+            log.warning("task not read", task=task, error=str(err))
             return ExitCode.GIVEN_BACK
 
     async def _claim(self, *, loading: bool) -> Task | None:
@@ -90,7 +90,7 @@ class Leader:
         try:
             return await self._context.queue.claim(duties.model, duties.gang, self._limits, loading=loading)
         except Unavailable as err:
-            log.warning("queue did not answer", error=str(err))
+            log.warning("task queue did not answer", error=str(err))
             return None
 
     async def _leave(self, loading: asyncio.Future[RankCommander]) -> None:
@@ -100,4 +100,4 @@ class Leader:
         try:
             await self._context.queue.leave(self._duties.model, self._duties.gang)
         except Unavailable as err:
-            log.warning("gang left without saying so", error=str(err))
+            log.warning("gang left without telling the queue", error=str(err))

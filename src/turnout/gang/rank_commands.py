@@ -135,7 +135,7 @@ def _follow(engine: VideoEngine, command: Begin | Resume) -> Rendering | None:
     except EngineError as err:
         log.info("task refused", error=str(err))
         return None  # all ranks refuse alike; rank 0 tells the user why
-    log.info("rank follows", step=rendering.step, of=rendering.of)
+    log.info("rank began the task", step=rendering.step, of=rendering.of)
     return rendering
 
 

@@ -68,7 +68,7 @@ class ReportSlot(Generic[T]):
                 return
             except Unavailable as err:
                 failures, self._reached = failures + 1, False
-                log.warning("report waits", report=self._name, error=str(err))
+                log.warning("report not written, trying again", report=self._name, error=str(err))
                 await asyncio.sleep(backoff_s(failures, 0.05, 1.0))
                 self.put(self._newest or report)
                 continue

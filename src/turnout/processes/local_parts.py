@@ -57,10 +57,12 @@ async def _keep(part: Part, process: Process, stop: asyncio.Event, stopping: asy
             return
         process.kill()  # what is left of its group
         if ended.result() == DISMISSED:
-            log.warning("service ends", part=part.name)
+            log.warning("service stopped from elsewhere", part=part.name)
             stopping.set()
             return
-        log.warning("part died", part=part.name, code=ended.result(), said=process.last_words())
+        log.warning(
+            "process of the service died", part=part.name, code=ended.result(), said=process.last_words()
+        )
         failures = 0 if time.monotonic() - began > _STEADY_S else failures + 1
         while True:
             await asyncio.wait({stopped}, timeout=backoff_s(failures + 1, 0.1, 10.0))
@@ -71,5 +73,5 @@ async def _keep(part: Part, process: Process, stop: asyncio.Event, stopping: asy
                 break
             except (Unavailable, OSError) as err:  # OSError: no space for its log, no memory for a process
                 failures += 1
-                log.error("part did not come back", part=part.name, error=str(err))
-        log.info("part restarted", part=part.name, pid=process.pid)
+                log.error("process of the service could not be restarted", part=part.name, error=str(err))
+        log.info("process of the service restarted", part=part.name, pid=process.pid)

@@ -67,7 +67,7 @@ def _set_aside(log: Path, keep_bytes: int) -> None:
         except OSError as err:
             with contextlib.suppress(OSError):
                 _aside(log).unlink(missing_ok=True)
-            get_log().warning("log cut without a copy", file=str(log), reason=err.strerror)
+            get_log().warning("log file truncated without keeping a copy", file=str(log), reason=err.strerror)
         os.ftruncate(file.fileno(), 0)
 
 

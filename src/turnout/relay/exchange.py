@@ -102,7 +102,7 @@ class Exchange(RelayedResponse):
             return self._send_on(upstream)
         if error is not None and not isinstance(error, OSError):
             target = str(cast(UpstreamCall, self._call).target)
-            get_log().error("connect failed", request=self.name, target=target, exc_info=error)
+            get_log().error("connection to upstream failed", request=self.name, target=target, exc_info=error)
         self._try_another(RelayFailure.UNREACHABLE)
 
     def _send_on(self, upstream: UpstreamConnection) -> None:

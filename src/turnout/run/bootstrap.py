@@ -49,13 +49,13 @@ async def bootstrap(config: Config, secret: ClusterSecret, deadline_s: float, *,
 async def _add(config: Config, keys: list[Key]) -> None:
     async with open_key_store(config) as (store, audit):
         if await store.all():
-            get_log().info("keys are there")
+            get_log().info("API keys exist already")
             return
         for key in keys:
             detail = {"tenant": key.tenant, "role": key.role, "name": key.name}
             await audit.add(AuditEntry(time.time(), "bootstrap", AuditAction.KEY_CREATED, key.id, "", detail))
         await store.add(*keys)
-        get_log().info("keys added", keys=[key.id for key in keys])
+        get_log().info("API keys added", keys=[key.id for key in keys])
 
 
 def _random() -> tuple[str, str]:

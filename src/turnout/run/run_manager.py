@@ -112,7 +112,7 @@ async def _report_loops(loops: BackgroundLoops, stores: Stores, owner: str) -> N
             if await stores.mutex.holder("manager") == owner:
                 await stores.data.report_loops(loops.states())
         except Unavailable as err:
-            get_log().warning("loops not reported", error=str(err))
+            get_log().warning("states of background loops not reported", error=str(err))
         await asyncio.sleep(_REPORT_S)
 
 
@@ -125,7 +125,7 @@ async def _keep_declared(config: Config, models: ModelStore) -> None:
                 get_log().warning("models declared again", reason="the data was lost")
                 await declare(config, models)
         except Unavailable as err:
-            get_log().warning("declaration not checked", error=str(err))
+            get_log().warning("declared models not checked", error=str(err))
 
 
 def fleet_manager(

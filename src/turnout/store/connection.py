@@ -79,7 +79,9 @@ class translated:
             raise Unavailable(f"Redis did not answer: {late}", retry_after_s=1.0) from late
         if isinstance(err, ResponseError) and "WRONGTYPE" in str(err):
             log.error(
-                "key has the wrong type", error=str(err), command="; ".join(getattr(err, "__notes__", ()))
+                "redis key has the wrong type",
+                error=str(err),
+                command="; ".join(getattr(err, "__notes__", ())),
             )
         if isinstance(err, RedisError | OSError | TimeoutError):
             raise Unavailable(f"Redis did not answer: {err}", retry_after_s=1.0) from err

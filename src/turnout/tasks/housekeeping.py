@@ -68,7 +68,7 @@ class Housekeeper:
         try:
             await self.mutex.drop("manager", self.id)
         except Unavailable as err:
-            log.warning("housekeeping lock not released, expires by itself", error=str(err))
+            log.warning("housekeeping lock not released, it will expire", error=str(err))
 
     async def _repeat(self, name: str, duty: Callable[[], Awaitable[object]], every_s: float) -> None:
         due = 0.0

@@ -147,9 +147,9 @@ class LiveEvents:
                         told = 0
                         await asyncio.sleep(0)
             except Unavailable as err:
-                get_log().warning("event tail lost", reason=err.message)
+                get_log().warning("task events not read, trying again", reason=err.message)
             except Exception:  # noqa: BLE001 - an unreadable event: pass over it, let clients ask for the story
-                get_log().exception("event tail failed")
+                get_log().exception("task events could not be passed on, clients must reconnect")
                 self._cursor = None
                 self._cut_off_all()
             await asyncio.sleep(_RETRY_S)

@@ -27,7 +27,7 @@ class TaskTraces:
             async with asyncio.timeout(_READ_S):
                 history = await self._events.history(task.id)
         except (Unavailable, TimeoutError) as err:
-            get_log().warning("attempt not traced", **task.log_ids, error=str(err))
+            get_log().warning("spans of the attempt not sent", **task.log_ids, error=str(err))
             return
         for span in attempt_spans(task, [recorded.event for recorded in history]):
             self._sink.record(span)

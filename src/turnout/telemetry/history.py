@@ -50,7 +50,7 @@ class History:
             try:
                 await self.write()
             except Unavailable as err:
-                log.warning("history was not written", reason=err.message)
+                log.warning("figures for the page's history not written", reason=err.message)
 
     async def write(self) -> None:
         """Of the interval that has just ended."""

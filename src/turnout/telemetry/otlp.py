@@ -75,7 +75,7 @@ class OtlpSpans:
             self._thread.join(limit_s)
         unsent = len(self._waiting) + self.dropped
         if unsent:
-            get_log().warning("spans were lost", count=unsent)
+            get_log().warning("trace spans lost at exit", count=unsent)
 
     def _run(self) -> None:
         while not self._ending.is_set():
@@ -112,7 +112,7 @@ class OtlpSpans:
             except (httpx.HTTPError, OSError):
                 status = 503
             except (httpx.InvalidURL, ValueError) as err:  # of a variable: no header, no port
-                get_log().warning("spans cannot be sent", reason=str(err))
+                get_log().warning("trace spans cannot be sent", reason=str(err))
                 return False
             if status not in _RETRIED:
                 return status < 300
@@ -122,7 +122,11 @@ class OtlpSpans:
 
     def _tell(self, taken: bool) -> None:
         if taken is self._away:
-            get_log().warning("spans are taken again" if taken else "spans are dropped")
+            get_log().warning(
+                "trace receiver takes spans again"
+                if taken
+                else "trace receiver takes no spans, dropping them"
+            )
         self._away = not taken
 
 

@@ -81,7 +81,7 @@ class GangHoldings:
             self._reached = True
         except Unavailable as err:
             if self._reached:
-                log.warning("queue did not answer", error=str(err))
+                log.warning("task queue did not answer", error=str(err))
             self._reached = False
         self._gangs = {i: gang for i, gang in self._gangs.items() if i in present or not gang.released}
 
@@ -91,11 +91,11 @@ class GangHoldings:
             if gang.closed_at is not None:
                 await self._queue.open(gang.id)
                 gang.closed_at = None
-                log.info("gang opened", gang=gang.id)
+                log.info("gang may claim tasks again", gang=gang.id)
         elif gang.closed_at is None or now - gang.closed_at > _CLOSE_AGAIN_S:
             await self._queue.close(gang.id)
             gang.closed_at = now
-            log.info("gang closed", gang=gang.id)
+            log.info("gang may claim no more tasks", gang=gang.id)
 
     async def _release_all_of(self, gang: _Gang) -> None:
         model, detail = gang.replica.model.name, gang.replica.report().detail

@@ -184,7 +184,7 @@ class ReplicaOwner:
             self._context.changed()
         if self._state.phase is not before.phase:
             log.info(
-                "replica moved",
+                "replica changed phase",
                 replica=self.id,
                 model=self.model.name,
                 phase=self._state.phase,

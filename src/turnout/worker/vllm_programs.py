@@ -78,5 +78,5 @@ async def keep_zygote(python: str, commands: Commands, kept_at: Path) -> None:
             await process.wait()
         finally:
             process.kill()
-        log.warning("zygote ended", said=process.last_words())
+        log.warning("vllm zygote ended, starting another", said=process.last_words())
         await asyncio.sleep(_PAUSE_S)

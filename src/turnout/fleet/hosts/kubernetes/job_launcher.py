@@ -213,7 +213,9 @@ class ClusterJobs:
             async with _translated():
                 seen = (await self._client.get(cast("Any", ConfigMap), config_map)).to_dict()
         except Unavailable as err:
-            log.warning("jobs have no owner", config_map=config_map, error=str(err))
+            log.warning(
+                "config map not found, jobs are made without an owner", config_map=config_map, error=str(err)
+            )
             return None
         return {"apiVersion": "v1", "kind": "ConfigMap", "name": config_map, "uid": seen["metadata"]["uid"]}
 

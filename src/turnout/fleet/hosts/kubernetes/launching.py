@@ -38,7 +38,7 @@ class JobHost:
                     self.launcher = self.launcher or await _open(self.settings, self.drain_s, self.stores)
                     await self.launcher.look()
             except Unavailable as err:
-                get_log().warning("jobs left as they are", error=str(err))
+                get_log().warning("jobs not looked after, trying again", error=str(err))
             await asyncio.sleep(_LOOK_EVERY_S)
 
 

@@ -68,7 +68,7 @@ async def run_on_ray(config: Config, address: str | None) -> int:
             async with asyncio.timeout(_LOOK_EVERY_S):
                 await stopping.wait()
     if dismissed:
-        log.warning("leaves: `turnout down --ray` was called elsewhere")
+        log.warning("stopping: `turnout down --ray` was called elsewhere")
     await asyncio.to_thread(take_down, namespace_of(config))
     ray.shutdown()
     return DISMISSED if dismissed else 0

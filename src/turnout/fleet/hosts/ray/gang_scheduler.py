@@ -99,7 +99,11 @@ class GangScheduler:
         for name in waits.misfits(now, self._config.ray.ray_fit_s):
             await self._refuse(self._config.model(name), nodes)
         if waits.yielding is not None and waits.yielding != before.yielding:
-            log.info("model makes room", model=waits.yielding, waiting=sorted(waits.waiting_since))
+            log.info(
+                "model gives up a gang for one that waits",
+                model=waits.yielding,
+                waiting=sorted(waits.waiting_since),
+            )
         idle_since: dict[str, float] = {}
         for model in self._config.models_on_ray:
             queue = replace(queues[model.name], yields=model.name == waits.yielding)

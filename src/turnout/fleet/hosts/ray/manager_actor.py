@@ -111,7 +111,7 @@ class ManagerActor:
         try:
             self._loop.run_until_complete(self._work())
         except Exception:
-            log.exception("manager broke")
+            log.exception("manager failed")
             drain_log()
             os._exit(1)
 
@@ -138,7 +138,7 @@ class ManagerActor:
                 self._gangs, self._queues = await scheduler.look()
                 self._looked = time.monotonic()
             except Unavailable as err:
-                log.warning("queues not seen", error=str(err))
+                log.warning("queues not read, trying again", error=str(err))
             await asyncio.sleep(_LOOK_EVERY_S)
 
 

@@ -47,7 +47,7 @@ class RayMetrics:
             try:
                 self.publish(await self._shared.look())
             except Unavailable as err:
-                get_log().warning("metrics not told to ray", error=str(err))
+                get_log().warning("metrics not passed on to ray", error=str(err))
             await asyncio.sleep(_EVERY_S)
 
     def publish(self, text: str) -> None:

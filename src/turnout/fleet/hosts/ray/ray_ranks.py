@@ -177,7 +177,7 @@ class RayRanks:
         try:
             async with asyncio.timeout(self._terms.place_s):
                 rank.place = place = cast("RankAddress", await rank.actor.place.remote())
-            log.info("rank up", rank=number, node=place.node, address=place.address, pid=place.pid)
+            log.info("rank started", rank=number, node=place.node, address=place.address, pid=place.pid)
             if number == 0:
                 meeting.set_result(await rank.actor.listen.remote())
             # Or rank 0 would take a task that it cannot begin while a peer is given a place on a node that is gone.
