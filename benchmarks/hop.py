@@ -237,9 +237,9 @@ async def _lead_to(service: Service, ports: Mapping[str, int]) -> None:
         routes: dict[str, ModelRoutes | None] = {}
         for way, port in ports.items():
             worker, url = WorkerId(way), f"http://127.0.0.1:{port}"
-            await stores.workers.enrol(Enrolment(worker, way, url, _DIGEST))
+            await stores.fleet.workers.enrol(Enrolment(worker, way, url, _DIGEST))
             routes[way] = ModelRoutes((Route(ReplicaId(way), worker, url, None),), 10_000)
-        await stores.manager_state.publish("fleet", "bench", Publication(routes=routes))
+        await stores.fleet.manager_state.publish("fleet", "bench", Publication(routes=routes))
     deadline = time.monotonic() + _READY_S
     async with httpx.AsyncClient(base_url=service.url, headers=service.headers, trust_env=False) as client:
         for way in ports:

@@ -291,10 +291,10 @@ async def lead_to(service: Service, upstream: int) -> None:
     """Registers the upstream as a worker with one replica, and waits until the gateway sends requests there."""
     worker, url = WorkerId("bench"), f"http://127.0.0.1:{upstream}"
     async with open_stores(service.config) as stores:
-        await stores.workers.enrol(Enrolment(worker, "bench", url, "0" * 64))
+        await stores.fleet.workers.enrol(Enrolment(worker, "bench", url, "0" * 64))
         await stores.mutex.hold("fleet", "bench", 60)
         routes = ModelRoutes((Route(ReplicaId("bench"), worker, url, None),), 10_000)
-        await stores.manager_state.publish("fleet", "bench", Publication(routes={"bench": routes}))
+        await stores.fleet.manager_state.publish("fleet", "bench", Publication(routes={"bench": routes}))
     async with httpx.AsyncClient(base_url=service.url, headers=service.headers, trust_env=False) as client:
         deadline = time.monotonic() + _READY_S
         while (await client.post(PATH, content=asked("whole"))).status_code != 200:

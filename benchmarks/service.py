@@ -93,7 +93,7 @@ async def front(
                 config = config.with_settings(redis_url=redis_url(redis_dir, password), accept_after="write")
                 token = await _new_key(config)
                 async with open_stores(config) as stores:
-                    await declare(config, stores.models)
+                    await declare(config, stores.fleet.models)
                 options = ("--config", str(_write_changed(config)))
                 fd = listening.fileno()
                 if "manager" in roles:

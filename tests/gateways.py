@@ -108,7 +108,7 @@ class Gateway:
         key, token = mint(
             secrets.token_hex(6), secrets.token_urlsafe(16), TenantId(tenant), role, "test", time.time()
         )
-        await self.stores.keys.add(key)
+        await self.stores.tenants.keys.add(key)
         return token
 
     async def submit(self, **fields: Any) -> str:
@@ -180,7 +180,7 @@ async def running(stores: Stores, tmp_path: Path, **changes: Any) -> AsyncIterat
     prober = Outbound(True, reach=WORKERS)
     inside = gateway_on(stores, config, fetcher, prober)
     for model in config.models:
-        await inside.stores.models.put(model)
+        await inside.stores.fleet.models.put(model)
     app = create_app(inside)
     transport = httpx.ASGITransport(app, raise_app_exceptions=False)
     async with (
@@ -270,17 +270,17 @@ class Chat:
         a worker of its own, which joined with the key `workers`."""
         stores, board = self.gateway.stores, self.gateway.inside.chat.switchboard
         key, _ = mint("workers", "secret", TenantId("default"), Role.WORKER, "", time.time())
-        await stores.keys.add(key)
+        await stores.tenants.keys.add(key)
         workers = [
             Enrolment(WorkerId(f"w-{n}"), f"w{n}", f"http://127.0.0.1:{r.target.port}", "d" * 64, key=key.id)
             for n, r in enumerate(self.replicas)
         ]
         for worker in workers:
-            await stores.workers.enrol(worker)
+            await stores.fleet.workers.enrol(worker)
         routes = [Route(ReplicaId(f"r{n}"), w.id, w.url, None) for n, w in enumerate(workers)]
         told = ModelRoutes(tuple(routes), concurrency)
         assert await stores.mutex.hold("fleet", "test", 60)
-        assert await stores.manager_state.publish("fleet", "test", Publication(routes={"m": told}))
+        assert await stores.fleet.manager_state.publish("fleet", "test", Publication(routes={"m": told}))
         await wait_until(lambda: (board._routes or {}).get("m") == told, "the gateway to hear of the routes")
 
     def client(self, **options: Any) -> httpx.AsyncClient:

@@ -111,7 +111,7 @@ async def limited_and_admitted(chat: Chat, number: int) -> bool:
 
 
 async def reported(stores: Stores, gateway: str) -> bool:
-    return gateway in await stores.demand.all()
+    return gateway in await stores.fleet.demand.all()
 
 
 async def all_used(used: Callable[[], Awaitable[int]], count: int) -> bool:

@@ -22,7 +22,6 @@ from turnout.tasks.task_queue import TaskQueue
 from turnout.tasks.task_traces import TaskTraces
 from turnout.tasks.webhook_outbox import Outbox
 from turnout.tasks.webhook_secret_store import WebhookSecretStore
-from turnout.telemetry.history_store import HistoryStore
 from turnout.telemetry.otlp import OtlpSpans
 from turnout.tenants.audit_log import AuditLog
 from turnout.tenants.budget_store import BudgetStore
@@ -32,9 +31,30 @@ from turnout.tenants.usage_log import UsageLog
 
 
 @dataclass(frozen=True, slots=True)
+class FleetStores:
+    models: ModelStore
+    workers: WorkerStore
+    orders: OrderStore
+    routes: RouteTable
+    demand: DemandReports
+    manager_state: ManagerState
+    status: FleetStatus
+    gangs: GangReportStore
+
+
+@dataclass(frozen=True, slots=True)
+class TenantStores:
+    keys: KeyStore
+    sessions: SessionStore
+    audit: AuditLog
+    quotas: Quotas
+    usage: UsageLog
+    budgets: BudgetStore
+
+
+@dataclass(frozen=True, slots=True)
 class Stores:
-    """One adapter for each port, all on one connection; whoever makes them closes them in the end. `spans` is None unless
-    traces are on."""
+    """Whoever makes them closes them in the end. `spans` is None unless traces are on."""
 
     link: RedisConnection
     blobs: Blobs
@@ -42,26 +62,13 @@ class Stores:
     events: TaskEvents
     queue: TaskQueue
     backlog: Backlog
-    gangs: GangReportStore
-    keys: KeyStore
-    sessions: SessionStore
-    dead_records: DeadRecords
-    history: HistoryStore
-    audit: AuditLog
     shares: ShareStore
-    quotas: Quotas
-    usage: UsageLog
-    budgets: BudgetStore
     outbox: Outbox
     webhook_secrets: WebhookSecretStore
+    fleet: FleetStores
+    tenants: TenantStores
+    dead_records: DeadRecords
     mutex: Mutex
-    models: ModelStore
-    workers: WorkerStore
-    orders: OrderStore
-    routes: RouteTable
-    demand: DemandReports
-    manager_state: ManagerState
-    fleet_status: FleetStatus
     data: DataHealth
     spans: OtlpSpans | None = None
 
@@ -83,26 +90,29 @@ def stores_on(
         events=events,
         queue=TaskQueue(link, tasks),
         backlog=Backlog(link),
-        gangs=GangReportStore(link),
-        keys=KeyStore(link),
-        sessions=SessionStore(link),
-        dead_records=DeadRecords(link),
-        history=HistoryStore(link),
-        audit=AuditLog(link),
         shares=ShareStore(link),
-        quotas=Quotas(link),
-        usage=UsageLog(link),
-        budgets=BudgetStore(link),
         outbox=Outbox(link, tasks),
         webhook_secrets=WebhookSecretStore(link),
+        fleet=FleetStores(
+            ModelStore(link),
+            WorkerStore(link),
+            OrderStore(link),
+            RouteTable(link),
+            DemandReports(link),
+            ManagerState(link),
+            FleetStatus(link),
+            GangReportStore(link),
+        ),
+        tenants=TenantStores(
+            KeyStore(link),
+            SessionStore(link),
+            AuditLog(link),
+            Quotas(link),
+            UsageLog(link),
+            BudgetStore(link),
+        ),
+        dead_records=DeadRecords(link),
         mutex=Mutex(link),
-        models=ModelStore(link),
-        workers=WorkerStore(link),
-        orders=OrderStore(link),
-        routes=RouteTable(link),
-        demand=DemandReports(link),
-        manager_state=ManagerState(link),
-        fleet_status=FleetStatus(link),
         data=DataHealth(link),
         spans=spans,
     )

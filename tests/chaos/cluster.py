@@ -319,9 +319,9 @@ async def _prepare(config: Config) -> tuple[str, str]:
             key, token = mint(
                 secrets.token_hex(6), secrets.token_hex(24), TenantId("default"), role, "chaos", time.time()
             )
-            await stores.keys.add(key)
+            await stores.tenants.keys.add(key)
             tokens.append(token)
-        await declare(config, stores.models)
+        await declare(config, stores.fleet.models)
     return tokens[0], tokens[1]
 
 

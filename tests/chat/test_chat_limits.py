@@ -204,14 +204,14 @@ async def test_nothing_is_asked_of_redis_for_a_request_that_fits_the_held_ahead(
         await chat.replica(at_once)
         assert (await http.post(PATH, json=ASK)).status_code == 200
         asked = 0
-        lease = chat.gateway.inside.stores.quotas.lease
+        lease = chat.gateway.inside.stores.tenants.quotas.lease
 
         async def counted(*arguments: Any) -> Any:
             nonlocal asked
             asked += 1
             return await lease(*arguments)
 
-        monkeypatch.setattr(chat.gateway.inside.stores.quotas, "lease", counted)
+        monkeypatch.setattr(chat.gateway.inside.stores.tenants.quotas, "lease", counted)
         for _ in range(200):
             assert (await http.post(PATH, json=ASK)).status_code == 200
         assert asked < 20

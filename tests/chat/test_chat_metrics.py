@@ -42,14 +42,14 @@ async def test_requests_times_tokens_and_refusals_are_told(stores: Stores, tmp_p
 async def test_replicas_wakes_evictions_and_heartbeats_are_told(stores: Stores, tmp_path: Path) -> None:
     async with chatting(stores, tmp_path) as chat:
         worker = WorkerId("w-1")
-        await stores.workers.enrol(Enrolment(worker, "one", "http://w", "digest"))
-        await stores.workers.heard(worker, StoredHeartbeat(Machine((), 1, 1)))
+        await stores.fleet.workers.enrol(Enrolment(worker, "one", "http://w", "digest"))
+        await stores.fleet.workers.heard(worker, StoredHeartbeat(Machine((), 1, 1)))
         for _ in range(2):
             told = Publication(
                 replica_counts={"ready:m": 2, "sleeping:a:b": 1},
                 decision_counts={"start:load:m": 1, "wake:request:m": 2, "evict::a:b": 1, "fail::a:b": 3},
             )
-            assert await stores.manager_state.publish("fleet", "test", told)
+            assert await stores.fleet.manager_state.publish("fleet", "test", told)
         text = (await chat.gateway.http.get("/metrics")).text
     for line in (
         'turnout_replicas{model="m",state="ready"} 2.0',

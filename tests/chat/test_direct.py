@@ -118,9 +118,9 @@ async def worker(bench: Bench) -> AsyncIterator[Worker]:
 async def gateway(stores: Stores, tmp_path: Path, worker: Worker) -> AsyncIterator[Chat]:
     async with chatting(stores, tmp_path) as chat:
         board = chat.gateway.inside.chat.switchboard
-        await stores.workers.enrol(Enrolment(W, "test", worker.url, DIGEST, address="127.0.0.1"))
+        await stores.fleet.workers.enrol(Enrolment(W, "test", worker.url, DIGEST, address="127.0.0.1"))
         told = ModelRoutes((Route(R1, W, worker.url, None),), 8)
-        assert await stores.manager_state.publish("fleet", "test", Publication(routes={"m": told}))
+        assert await stores.fleet.manager_state.publish("fleet", "test", Publication(routes={"m": told}))
         await wait_until(lambda: (board._routes or {}).get("m") == told, "the gateway to hear of the route")
         await wait_until(lambda: session(chat, worker) is not None, "the gateway to meet the worker")
         yield chat
@@ -203,7 +203,7 @@ async def test_routes_may_go_while_a_request_is_in_flight_and_it_still_counts(
         in_flight = group.create_task(ask(chat, until=str(release)))
         await wait_until(lambda: worker.busy == 1, "the request to be counted")
         gone = Publication(routes={"m": ModelRoutes()})
-        assert await chat.gateway.stores.manager_state.publish("fleet", "test", gone)
+        assert await chat.gateway.stores.fleet.manager_state.publish("fleet", "test", gone)
         await wait_until(
             lambda: not chat.gateway.inside.chat.routes.worker_urls(),
             "the gateway to have no route to the worker",

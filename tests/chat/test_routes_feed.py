@@ -25,7 +25,7 @@ VIDEO = Model("wan", EngineKind.VIDEO, "w", video=VideoPart(FAMILIES["wan-tiny-t
 @asynccontextmanager
 async def running_gateway(stores: Stores) -> AsyncIterator[Switchboard]:
     board = Switchboard(time.monotonic)
-    feed = RoutesFeed(stores.routes, stores.models, stores.workers, board, GatewayTunnels())
+    feed = RoutesFeed(stores.fleet.routes, stores.fleet.models, stores.fleet.workers, board, GatewayTunnels())
     async with BackgroundLoops({"routes": feed.run}).running():
         yield board
 
@@ -39,7 +39,7 @@ async def running_manager(stores: Stores, gangs_by: Runner = Runner.WORKER) -> A
 
 
 async def test_with_all_models_on_ray_an_unknown_one_is_not_found(stores: Stores) -> None:
-    await stores.models.put(VIDEO)
+    await stores.fleet.models.put(VIDEO)
     async with running_gateway(stores) as board, running_manager(stores, Runner.RAY):
         with pytest.raises(NotFound):
             await asyncio.wait_for(board.wait("unknown", TenantId("acme"), None), 10)
@@ -48,7 +48,7 @@ async def test_with_all_models_on_ray_an_unknown_one_is_not_found(stores: Stores
 
 
 async def test_until_a_manager_has_looked_requests_wait(stores: Stores) -> None:
-    await stores.models.put(VIDEO)
+    await stores.fleet.models.put(VIDEO)
     async with running_gateway(stores) as board:
         asking = asyncio.create_task(board.wait("unknown", TenantId("acme"), None))
         await wait_until(lambda: "unknown" in board.demand(), "the request to wait")

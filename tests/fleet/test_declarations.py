@@ -90,7 +90,7 @@ async def by_http(gateway: Gateway, body: dict[str, Any]) -> Model:
     gateway.http.headers.update(bearer(await gateway.key(role=Role.ADMIN)))
     answer = await gateway.http.post("/v1/models/register", json=body)
     assert answer.status_code == 200, answer.text
-    return await gateway.inside.stores.models.get(body["alias"])
+    return await gateway.inside.stores.fleet.models.get(body["alias"])
 
 
 def test_every_field_has_a_sample_here() -> None:

@@ -51,32 +51,35 @@ async def manager(stores: Stores) -> None:
 
 
 async def enrol(stores: Stores, worker: WorkerId = W) -> None:
-    await stores.workers.enrol(Enrolment(worker, "one", "http://w1", "digest"))
+    await stores.fleet.workers.enrol(Enrolment(worker, "one", "http://w1", "digest"))
 
 
 async def test_models_are_kept_changed_and_removed(stores: Stores) -> None:
-    await stores.models.put(MODEL)
-    await stores.models.put(
+    await stores.fleet.models.put(MODEL)
+    await stores.fleet.models.put(
         replace(
             MODEL,
             scaling=replace(MODEL.scaling, idle_s=5.0),
             server=replace(MODEL.server, arguments=("--x", "1")),
         )
     )
-    assert (await stores.models.get("chat")).scaling.idle_s == 5.0
-    assert list(await stores.models.all()) == ["chat"]
-    assert await stores.models.remove("chat") and not await stores.models.remove("chat")
+    assert (await stores.fleet.models.get("chat")).scaling.idle_s == 5.0
+    assert list(await stores.fleet.models.all()) == ["chat"]
+    assert await stores.fleet.models.remove("chat") and not await stores.fleet.models.remove("chat")
     with pytest.raises(NotFound):
-        await stores.models.get("chat")
+        await stores.fleet.models.get("chat")
 
 
 async def test_a_heartbeat_has_a_number_that_grows(stores: Stores) -> None:
     with pytest.raises(NotFound):
-        await stores.workers.heard(W, HEARTBEAT)
+        await stores.fleet.workers.heard(W, HEARTBEAT)
     await enrol(stores)
-    first, second = await stores.workers.heard(W, HEARTBEAT), await stores.workers.heard(W, HEARTBEAT)
+    first, second = (
+        await stores.fleet.workers.heard(W, HEARTBEAT),
+        await stores.fleet.workers.heard(W, HEARTBEAT),
+    )
     assert 0 < first < second
-    found = await stores.workers.heartbeats([W, WorkerId("w2")])
+    found = await stores.fleet.workers.heartbeats([W, WorkerId("w2")])
     assert {worker: replace(beat, ago_s=0.0) for worker, beat in found.items()} == {
         W: replace(HEARTBEAT, seq=second)
     }
@@ -84,44 +87,46 @@ async def test_a_heartbeat_has_a_number_that_grows(stores: Stores) -> None:
 
 async def test_a_worker_that_registers_again_still_drains(stores: Stores) -> None:
     await enrol(stores)
-    await stores.workers.set_draining(W, True)
-    await stores.workers.enrol(Enrolment(W, "one", "http://other", "digest2"))
+    await stores.fleet.workers.set_draining(W, True)
+    await stores.fleet.workers.enrol(Enrolment(W, "one", "http://other", "digest2"))
     assert (
-        list(await stores.workers.enrolments([W, WorkerId("w9")]))
-        == list(await stores.workers.enrolments())
+        list(await stores.fleet.workers.enrolments([W, WorkerId("w9")]))
+        == list(await stores.fleet.workers.enrolments())
         == [W]
     )
-    assert await stores.workers.enrolled(W) == Enrolment(W, "one", "http://other", "digest2", draining=True)
+    assert await stores.fleet.workers.enrolled(W) == Enrolment(
+        W, "one", "http://other", "digest2", draining=True
+    )
     with pytest.raises(NotFound):
-        await stores.workers.set_draining(WorkerId("nobody"), True)
+        await stores.fleet.workers.set_draining(WorkerId("nobody"), True)
 
 
 async def test_what_belongs_to_a_worker_or_gateway_lapses(stores: Stores) -> None:
     await enrol(stores)
-    await stores.workers.heard(W, HEARTBEAT)
-    await stores.manager_state.publish("fleet", "m1", Publication(orders={W: SHEET}))
-    await stores.demand.report("g1", {"chat": DemandReport(1)})
+    await stores.fleet.workers.heard(W, HEARTBEAT)
+    await stores.fleet.manager_state.publish("fleet", "m1", Publication(orders={W: SHEET}))
+    await stores.fleet.demand.report("g1", {"chat": DemandReport(1)})
     client, keys = stores.link.client, stores.link.keys
     for key in (keys.worker(W), keys.heartbeat(W), keys.orders(W), keys.demand("g1")):
         assert await client.pttl(key) > 0, key
     await client.delete(keys.worker(W), keys.demand("g1"))
-    assert await stores.workers.enrolments() == {} and await stores.demand.all() == {}
+    assert await stores.fleet.workers.enrolments() == {} and await stores.fleet.demand.all() == {}
     assert not await client.exists(keys.workers(), keys.gateways())
 
 
 async def test_orders_that_were_never_given_are_not_empty_orders(stores: Stores) -> None:
-    assert await stores.orders.get(W) is None
-    assert await stores.orders.wait(W, 0, 0.05) is None
+    assert await stores.fleet.orders.get(W) is None
+    assert await stores.fleet.orders.wait(W, 0, 0.05) is None
 
 
 async def test_one_who_waits_gets_new_orders_at_once(stores: Stores) -> None:
-    await stores.manager_state.publish("fleet", "m1", Publication(orders={W: SHEET}))
-    assert await stores.orders.wait(W, 3, 5) == SHEET
+    await stores.fleet.manager_state.publish("fleet", "m1", Publication(orders={W: SHEET}))
+    assert await stores.fleet.orders.wait(W, 3, 5) == SHEET
     began = time.monotonic()
-    waiting = asyncio.create_task(stores.orders.wait(W, SHEET.version, 20))
+    waiting = asyncio.create_task(stores.fleet.orders.wait(W, SHEET.version, 20))
     await asyncio.sleep(0.2)
     assert not waiting.done()
-    await stores.manager_state.publish("fleet", "m1", Publication(orders={W: OrderSheet(5)}))
+    await stores.fleet.manager_state.publish("fleet", "m1", Publication(orders={W: OrderSheet(5)}))
     assert await waiting == OrderSheet(5)
     assert time.monotonic() - began < 1.5
 
@@ -130,97 +135,106 @@ async def test_many_wait_on_one_connection_and_each_is_woken(stores: Stores) -> 
     """Far more waiters than the pool has connections; the one that reads is cancelled on the way."""
     workers = [WorkerId(f"w{n}") for n in range(200)]
     sheets = {w: OrderSheet(1) for w in workers}
-    await stores.manager_state.publish("fleet", "m1", Publication(orders=sheets))
-    waiting = {w: asyncio.create_task(stores.orders.wait(w, 1, 30)) for w in workers}
+    await stores.fleet.manager_state.publish("fleet", "m1", Publication(orders=sheets))
+    waiting = {w: asyncio.create_task(stores.fleet.orders.wait(w, 1, 30)) for w in workers}
     await asyncio.sleep(0.3)
     waiting.pop(workers[0]).cancel()
     await asyncio.sleep(0.05)
     began = time.monotonic()
-    await stores.manager_state.publish("fleet", "m1", Publication(orders={w: OrderSheet(2) for w in waiting}))
+    await stores.fleet.manager_state.publish(
+        "fleet", "m1", Publication(orders={w: OrderSheet(2) for w in waiting})
+    )
     assert set(await asyncio.gather(*waiting.values())) == {OrderSheet(2)}
     assert time.monotonic() - began < 1.9  # woken, not found out by looking again
 
 
 async def test_routes_come_whole_and_then_as_they_change(stores: Stores) -> None:
-    await stores.manager_state.publish("fleet", "m1", Publication(routes={"chat": ROUTES}))
-    tail = stores.routes.tail()
+    await stores.fleet.manager_state.publish("fleet", "m1", Publication(routes={"chat": ROUTES}))
+    tail = stores.fleet.routes.tail()
     assert await anext(tail) == {"chat": ROUTES}
     closed = replace(ROUTES, routes=(replace(ROUTES.routes[0], closing=True),), refusal="no")
-    await stores.manager_state.publish("fleet", "m1", Publication(routes={"chat": closed}, orders={W: SHEET}))
+    await stores.fleet.manager_state.publish(
+        "fleet", "m1", Publication(routes={"chat": closed}, orders={W: SHEET})
+    )
     assert await asyncio.wait_for(anext(tail), 5) == {"chat": closed}
-    await stores.manager_state.publish("fleet", "m1", Publication(routes={"chat": None}))
+    await stores.fleet.manager_state.publish("fleet", "m1", Publication(routes={"chat": None}))
     assert await asyncio.wait_for(anext(tail), 5) == {"chat": None}
 
 
 async def test_a_manager_without_its_right_writes_nothing(stores: Stores) -> None:
     statuses = {"chat": ModelStatus(ModelState.WAITING, StatusCause.ROOM_BEING_MADE, for_s=3.5, by=("b",))}
     publication = Publication({REPLICA.id: REPLICA}, {W: SHEET}, {"chat": ROUTES}, statuses=statuses)
-    assert not await stores.manager_state.publish("fleet", "m2", publication)
-    assert not (await stores.manager_state.saved()).replicas and await stores.orders.get(W) is None
-    assert await stores.manager_state.publish("fleet", "m1", publication)
-    assert await stores.fleet_status.statuses() == statuses
+    assert not await stores.fleet.manager_state.publish("fleet", "m2", publication)
+    assert (
+        not (await stores.fleet.manager_state.saved()).replicas and await stores.fleet.orders.get(W) is None
+    )
+    assert await stores.fleet.manager_state.publish("fleet", "m1", publication)
+    assert await stores.fleet.status.statuses() == statuses
 
 
 async def test_what_a_manager_saved_is_what_the_next_one_finds(stores: Stores) -> None:
     notes = ModelHistory(
         7.0, {"chat": ModelPressure(1.0)}, {"chat": Failures(2, "x", 9.0)}, {"chat": GivenUp("y")}
     )
-    await stores.manager_state.publish(
+    await stores.fleet.manager_state.publish(
         "fleet", "m1", Publication({REPLICA.id: REPLICA}, {W: SHEET}, history=notes)
     )
-    saved = await stores.manager_state.saved()
+    saved = await stores.fleet.manager_state.saved()
     assert saved.replicas == {REPLICA.id: REPLICA} and saved.versions == {W: 4} and saved.history == notes
-    await stores.manager_state.publish("fleet", "m1", Publication({REPLICA.id: None}, {W: None}))
-    saved = await stores.manager_state.saved()
-    assert not saved.replicas and not saved.versions and await stores.orders.get(W) is None
+    await stores.fleet.manager_state.publish("fleet", "m1", Publication({REPLICA.id: None}, {W: None}))
+    saved = await stores.fleet.manager_state.saved()
+    assert not saved.replicas and not saved.versions and await stores.fleet.orders.get(W) is None
 
 
 async def test_news_names_what_changed(stores: Stores) -> None:
     await enrol(stores)
-    news = await stores.manager_state.wait_changes("", 1)
+    news = await stores.fleet.manager_state.wait_changes("", 1)
     assert news.models
-    assert await stores.manager_state.wait_changes(news.cursor, 0.05) == replace(news, models=False)
-    await stores.workers.heard(W, HEARTBEAT)
-    await stores.demand.report("g1", {"chat": DemandReport(1, 2, 0.5)})
-    news = await stores.manager_state.wait_changes(news.cursor, 1)
+    assert await stores.fleet.manager_state.wait_changes(news.cursor, 0.05) == replace(news, models=False)
+    await stores.fleet.workers.heard(W, HEARTBEAT)
+    await stores.fleet.demand.report("g1", {"chat": DemandReport(1, 2, 0.5)})
+    news = await stores.fleet.manager_state.wait_changes(news.cursor, 1)
     assert (news.workers, news.gateways, news.models) == ({W}, {"g1"}, False)
-    await stores.models.put(MODEL)
-    assert (await stores.manager_state.wait_changes(news.cursor, 1)).models
+    await stores.fleet.models.put(MODEL)
+    assert (await stores.fleet.manager_state.wait_changes(news.cursor, 1)).models
 
 
 async def test_demand_is_per_gateway_and_numbered(stores: Stores) -> None:
-    await stores.demand.report("g1", {"chat": DemandReport(1, 2, 0.5)})
-    await stores.demand.report("g1", {"chat": DemandReport(0, 1, 0.1)})
-    await stores.demand.report("g2", {})
-    assert await stores.demand.all() == {"g1": (2, {"chat": DemandReport(0, 1, 0.1)}), "g2": (1, {})}
+    await stores.fleet.demand.report("g1", {"chat": DemandReport(1, 2, 0.5)})
+    await stores.fleet.demand.report("g1", {"chat": DemandReport(0, 1, 0.1)})
+    await stores.fleet.demand.report("g2", {})
+    assert await stores.fleet.demand.all() == {"g1": (2, {"chat": DemandReport(0, 1, 0.1)}), "g2": (1, {})}
 
 
 async def test_an_admins_wish_to_stop_ends_with_the_next_request_that_waits(stores: Stores) -> None:
-    news = await stores.manager_state.wait_changes("", 1)
-    await stores.demand.wish("chat", stop=True)
-    await stores.demand.wish("video", stop=False)
-    assert (await stores.manager_state.wait_changes(news.cursor, 1)).gateways, "the manager is woken"
-    await stores.demand.report("g1", {"chat": DemandReport(running=1), "video": DemandReport(1)})
-    assert {(w.model, w.stop) for w in await stores.demand.wishes()} == {("chat", True), ("video", False)}
-    await stores.demand.report("g1", {"chat": DemandReport(waiting=1)})
-    (left,) = await stores.demand.wishes()
+    news = await stores.fleet.manager_state.wait_changes("", 1)
+    await stores.fleet.demand.wish("chat", stop=True)
+    await stores.fleet.demand.wish("video", stop=False)
+    assert (await stores.fleet.manager_state.wait_changes(news.cursor, 1)).gateways, "the manager is woken"
+    await stores.fleet.demand.report("g1", {"chat": DemandReport(running=1), "video": DemandReport(1)})
+    assert {(w.model, w.stop) for w in await stores.fleet.demand.wishes()} == {
+        ("chat", True),
+        ("video", False),
+    }
+    await stores.fleet.demand.report("g1", {"chat": DemandReport(waiting=1)})
+    (left,) = await stores.fleet.demand.wishes()
     assert (left.model, left.stop) == ("video", False) and 0 <= left.ago_s < 5
-    assert await stores.demand.gateways() == ["g1"], "a wish is no gateway"
+    assert await stores.fleet.demand.gateways() == ["g1"], "a wish is no gateway"
     await stores.link.client.zadd(stores.link.keys.wishes(), {"wake:video": 1.0})
-    assert await stores.demand.wishes() == [], "it lapses"
+    assert await stores.fleet.demand.wishes() == [], "it lapses"
 
 
 async def test_waiting_survives_a_lost_connection(stores: Stores) -> None:
-    await stores.manager_state.publish("fleet", "m1", Publication(orders={W: SHEET}))
-    waiting = asyncio.create_task(stores.orders.wait(W, SHEET.version, 20))
+    await stores.fleet.manager_state.publish("fleet", "m1", Publication(orders={W: SHEET}))
+    waiting = asyncio.create_task(stores.fleet.orders.wait(W, SHEET.version, 20))
     await asyncio.sleep(0.2)
     await stores.link.client.connection_pool.disconnect()
     try:
         await asyncio.wait_for(asyncio.shield(waiting), 0.5)
     except (TurnoutError, TimeoutError):  # the one that read may be told; the next call works
         waiting.cancel()
-    await stores.manager_state.publish("fleet", "m1", Publication(orders={W: OrderSheet(9)}))
-    assert await stores.orders.wait(W, SHEET.version, 5) == OrderSheet(9)
+    await stores.fleet.manager_state.publish("fleet", "m1", Publication(orders={W: OrderSheet(9)}))
+    assert await stores.fleet.orders.wait(W, SHEET.version, 5) == OrderSheet(9)
     await wait_until(waiting.done, "the first to end")
 
 
@@ -228,12 +242,12 @@ async def test_what_the_configuration_no_longer_names_leaves_and_what_was_regist
     stores: Stores,
 ) -> None:
     kept, dropped, taken_over = (replace(MODEL, name=name) for name in ("kept", "dropped", "taken over"))
-    assert await stores.models.declare([kept, dropped, taken_over]) == []
-    await stores.models.put(replace(MODEL, name="registered"))
-    await stores.models.put(replace(taken_over, concurrency=3))
-    assert await stores.models.declare([replace(kept, concurrency=2)]) == ["dropped"]
-    found = await stores.models.all()
+    assert await stores.fleet.models.declare([kept, dropped, taken_over]) == []
+    await stores.fleet.models.put(replace(MODEL, name="registered"))
+    await stores.fleet.models.put(replace(taken_over, concurrency=3))
+    assert await stores.fleet.models.declare([replace(kept, concurrency=2)]) == ["dropped"]
+    found = await stores.fleet.models.all()
     assert sorted(found) == ["kept", "registered", "taken over"]
     assert (found["kept"].concurrency, found["taken over"].concurrency) == (2, 3)
-    assert await stores.models.remove("kept")
-    assert await stores.models.declare([]) == [], "it was removed by hand already"
+    assert await stores.fleet.models.remove("kept")
+    assert await stores.fleet.models.declare([]) == [], "it was removed by hand already"

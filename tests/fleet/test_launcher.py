@@ -66,11 +66,11 @@ class Jobs:
 
 
 async def launcher(stores: Stores, jobs: Jobs, gangs: dict[str, GangTemplate] | None = None) -> JobLauncher:
-    await stores.models.put(VIDEO)
+    await stores.fleet.models.put(VIDEO)
     terms = JobTerms("turnout", "job", 60, 90, 60, 45)
     gangs = {"*": GangTemplate(1, TEMPLATE)} if gangs is None else gangs
     return JobLauncher(
-        jobs, terms, gangs, stores.models, stores.backlog, stores.tasks, stores.queue, pending_s=0.0
+        jobs, terms, gangs, stores.fleet.models, stores.backlog, stores.tasks, stores.queue, pending_s=0.0
     )
 
 
@@ -119,7 +119,7 @@ async def test_a_job_is_made_for_each_task_and_removed_with_the_task_or_the_mode
         await stores.tasks.apply(task.id, Cancelled(1.0))
     await own.look()
     assert len(jobs.made) == 1
-    await stores.models.remove(VIDEO.name)
+    await stores.fleet.models.remove(VIDEO.name)
     await own.look()
     assert jobs.made == {}, "nothing is left of a model that was removed"
 

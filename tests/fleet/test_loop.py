@@ -54,7 +54,7 @@ class SimulatedWorker:
     engines: frozenset[EngineKind] = frozenset(EngineKind)
 
     async def run(self) -> None:
-        await self.stores.workers.enrol(Enrolment(self.id, self.id, f"http://{self.id}", "digest"))
+        await self.stores.fleet.workers.enrol(Enrolment(self.id, self.id, f"http://{self.id}", "digest"))
         while True:
             free = 8 * GB - 6 * GB * sum(p is not Phase.FAILED for p in self.replicas.values())
             machine = Machine((), 8 * GB, free, engines=self.engines)
@@ -62,8 +62,8 @@ class SimulatedWorker:
                 ReplicaReport(r, phase, "127.0.0.1:1", detail="no luck" if phase is Phase.FAILED else "")
                 for r, phase in self.replicas.items()
             )
-            await self.stores.workers.heard(self.id, StoredHeartbeat(machine, reports, self.seen))
-            sheet = await self.stores.orders.wait(self.id, self.seen, 0.2)
+            await self.stores.fleet.workers.heard(self.id, StoredHeartbeat(machine, reports, self.seen))
+            sheet = await self.stores.fleet.orders.wait(self.id, self.seen, 0.2)
             if sheet is not None:
                 self.seen = sheet.version
                 wanted = {a.replica for a in sheet.orders if a.want is not Want.GONE}
@@ -91,12 +91,12 @@ class Scene:
         return worker
 
     async def gateway(self) -> None:
-        async for changed in self.stores.routes.tail():
+        async for changed in self.stores.fleet.routes.tail():
             self.routes = {n: r for n, r in {**self.routes, **changed}.items() if r is not None}
 
     async def demand(self) -> None:
         while True:
-            await self.stores.demand.report("g1", self.asks)
+            await self.stores.fleet.demand.report("g1", self.asks)
             await asyncio.sleep(0.2)
 
     def usable(self, model: str) -> list[str]:
@@ -127,7 +127,7 @@ async def scene(stores: Stores) -> AsyncIterator[Scene]:
 
 
 async def test_a_model_wakes_on_demand_and_its_route_is_published(scene: Scene) -> None:
-    await scene.stores.models.put(CHAT)
+    await scene.stores.fleet.models.put(CHAT)
     scene.join("w1")
     async with scene.managed():
         await wait_until(lambda: "chat" in scene.routes, "the model to be known")
@@ -136,13 +136,13 @@ async def test_a_model_wakes_on_demand_and_its_route_is_published(scene: Scene) 
         began = time.monotonic()
         await wait_until(lambda: scene.usable("chat") == ["w1"], "a route")
         assert time.monotonic() - began < 5
-        await scene.stores.models.remove("chat")
+        await scene.stores.fleet.models.remove("chat")
         await wait_until(lambda: "chat" not in scene.routes, "the route to go")
         await wait_until(lambda: not scene.workers["w1"][0].replicas, "the replica to go")
 
 
 async def test_a_new_manager_goes_on_where_the_last_one_stopped(scene: Scene) -> None:
-    await scene.stores.models.put(replace(CHAT, scaling=replace(CHAT.scaling, min_replicas=1)))
+    await scene.stores.fleet.models.put(replace(CHAT, scaling=replace(CHAT.scaling, min_replicas=1)))
     worker = scene.join("w1")
     async with scene.managed():
         await wait_until(lambda: scene.usable("chat") == ["w1"], "a route")
@@ -151,7 +151,7 @@ async def test_a_new_manager_goes_on_where_the_last_one_stopped(scene: Scene) ->
         await wait_until(lambda: _held_by(scene, second.id), "the second manager to work")
         await asyncio.sleep(1.0)
         assert scene.usable("chat") == ["w1"] and worker.replicas == before
-        assert (await scene.stores.fleet_status.statuses())["chat"] == ModelStatus(
+        assert (await scene.stores.fleet.status.statuses())["chat"] == ModelStatus(
             ModelState.READY, replicas=1
         )
 
@@ -161,7 +161,7 @@ async def _held_by(scene: Scene, owner: str) -> bool:
 
 
 async def test_of_two_managers_one_writes_and_the_other_follows_when_it_dies(scene: Scene) -> None:
-    await scene.stores.models.put(replace(CHAT, scaling=replace(CHAT.scaling, min_replicas=1)))
+    await scene.stores.fleet.models.put(replace(CHAT, scaling=replace(CHAT.scaling, min_replicas=1)))
     scene.join("w1")
     async with scene.managed() as second:
         await wait_until(lambda: _held_by(scene, second.id), "the first of them to work")
@@ -170,10 +170,10 @@ async def test_of_two_managers_one_writes_and_the_other_follows_when_it_dies(sce
         rival = fleet_manager(scene.stores, "rival", RULES)
         job = asyncio.create_task(rival.run())
         await asyncio.sleep(0.7)
-        [replica] = (await scene.stores.manager_state.saved()).replicas
+        [replica] = (await scene.stores.fleet.manager_state.saved()).replicas
         assert replica.startswith(second.id)
     await wait_until(lambda: _held_by(scene, "rival"), "the rival to take over")
-    await scene.stores.models.put(
+    await scene.stores.fleet.models.put(
         replace(
             CHAT, name="other", needs=Needs(memory_bytes=GB), scaling=replace(CHAT.scaling, min_replicas=1)
         )
@@ -184,7 +184,7 @@ async def test_of_two_managers_one_writes_and_the_other_follows_when_it_dies(sce
 
 
 async def test_a_dead_worker_s_replica_moves_and_does_not_come_back(scene: Scene) -> None:
-    await scene.stores.models.put(replace(CHAT, scaling=replace(CHAT.scaling, min_replicas=1)))
+    await scene.stores.fleet.models.put(replace(CHAT, scaling=replace(CHAT.scaling, min_replicas=1)))
     scene.join("w1")
     async with scene.managed():
         await wait_until(lambda: scene.usable("chat") == ["w1"], "a route")
@@ -198,7 +198,7 @@ async def test_a_dead_worker_s_replica_moves_and_does_not_come_back(scene: Scene
 
 
 async def test_a_failing_model_is_given_up_with_its_reason(scene: Scene) -> None:
-    await scene.stores.models.put(CHAT)
+    await scene.stores.fleet.models.put(CHAT)
     scene.join("w1", fails=True)
     scene.asks = {"chat": DemandReport(waiting=1)}
     async with scene.managed():
@@ -208,9 +208,9 @@ async def test_a_failing_model_is_given_up_with_its_reason(scene: Scene) -> None
 
 
 async def test_a_gateway_that_died_asks_for_nothing(scene: Scene) -> None:
-    await scene.stores.models.put(replace(CHAT, scaling=replace(CHAT.scaling, idle_s=0.5)))
+    await scene.stores.fleet.models.put(replace(CHAT, scaling=replace(CHAT.scaling, idle_s=0.5)))
     worker = scene.join("w1")
-    await scene.stores.demand.report("dead", {"chat": DemandReport(running=5)})
+    await scene.stores.fleet.demand.report("dead", {"chat": DemandReport(running=5)})
     async with scene.managed():
         await wait_until(lambda: bool(worker.replicas), "a start")
         await wait_until(lambda: not worker.replicas, "the demand to lapse and the replica to go")
@@ -218,7 +218,7 @@ async def test_a_gateway_that_died_asks_for_nothing(scene: Scene) -> None:
 
 async def test_video_tasks_wake_their_model(scene: Scene) -> None:
     video = Model("wan-tiny-t2v", EngineKind.VIDEO, "builtin:x", Needs(memory_bytes=GB), concurrency=1)
-    await scene.stores.models.put(video)
+    await scene.stores.fleet.models.put(video)
     worker = scene.join("w1")
     async with scene.managed():
         await scene.stores.tasks.submit(make_task(), Limits())
@@ -226,12 +226,12 @@ async def test_video_tasks_wake_their_model(scene: Scene) -> None:
 
 
 async def test_a_video_model_is_woken_by_an_admin_and_stopped_without_a_gateway(scene: Scene) -> None:
-    await scene.stores.models.put(replace(VIDEO, needs=Needs(memory_bytes=GB), video=None))
+    await scene.stores.fleet.models.put(replace(VIDEO, needs=Needs(memory_bytes=GB), video=None))
     worker = scene.join("w1")
     async with scene.managed():
-        await scene.stores.demand.wish("wan-tiny-t2v", stop=False)
+        await scene.stores.fleet.demand.wish("wan-tiny-t2v", stop=False)
         await wait_until(lambda: list(worker.replicas.values()) == [Phase.READY], "the gang")
-        await scene.stores.demand.wish("wan-tiny-t2v", stop=True)
+        await scene.stores.fleet.demand.wish("wan-tiny-t2v", stop=True)
         await wait_until(lambda: not worker.replicas, "its end")
 
 
@@ -243,27 +243,29 @@ async def test_models_that_others_look_after_get_no_replica_and_are_not_given_up
     scene: Scene, runner: Runner | None, gangs_by: Runner
 ) -> None:
     part = VideoPart(FAMILIES["wan-tiny-t2v"], runner=runner)
-    await scene.stores.models.put(replace(VIDEO, video=part, scaling=replace(VIDEO.scaling, min_replicas=1)))
-    await scene.stores.models.put(replace(CHAT, scaling=replace(CHAT.scaling, min_replicas=1)))
+    await scene.stores.fleet.models.put(
+        replace(VIDEO, video=part, scaling=replace(VIDEO.scaling, min_replicas=1))
+    )
+    await scene.stores.fleet.models.put(replace(CHAT, scaling=replace(CHAT.scaling, min_replicas=1)))
     await scene.stores.tasks.submit(make_task(), Limits())
     scene.join("w1", engines=frozenset({EngineKind.LLAMACPP}))
     async with scene.managed(gangs_by):
         await wait_until(lambda: scene.usable("chat") == ["w1"], "a route")
         assert scene.usable("wan-tiny-t2v") == []
-        assert await scene.stores.fleet_status.given_up() == {}
-        status = (await scene.stores.fleet_status.statuses())["wan-tiny-t2v"]
+        assert await scene.stores.fleet.status.given_up() == {}
+        status = (await scene.stores.fleet.status.statuses())["wan-tiny-t2v"]
         assert status == ModelStatus(ModelState.STOPPED, RUN_BY[part.run_by(gangs_by)])
 
 
 async def test_a_model_that_others_run_is_ready_when_one_of_its_gangs_says_so(scene: Scene) -> None:
-    await scene.stores.models.put(
+    await scene.stores.fleet.models.put(
         replace(VIDEO, video=VideoPart(FAMILIES["wan-tiny-t2v"], runner=Runner.EXTERNAL))
     )
     report = GangReport(GangId("pod-0"), "wan-tiny-t2v", 0, since=0, at=0, ready_at=1.0)
 
     async def ready() -> bool:
-        await scene.stores.gangs.put(report)
-        found = (await scene.stores.fleet_status.statuses()).get("wan-tiny-t2v")
+        await scene.stores.fleet.gangs.put(report)
+        found = (await scene.stores.fleet.status.statuses()).get("wan-tiny-t2v")
         return found == ModelStatus(ModelState.READY, StatusCause.RUN_BY_OTHERS, replicas=1)
 
     async with scene.managed():
@@ -271,22 +273,22 @@ async def test_a_model_that_others_run_is_ready_when_one_of_its_gangs_says_so(sc
 
 
 async def test_gateways_know_the_models_that_others_look_after(scene: Scene) -> None:
-    await scene.stores.models.put(VIDEO)
+    await scene.stores.fleet.models.put(VIDEO)
     for _ in range(2):  # a manager that takes over does not take them back
         async with scene.managed(Runner.RAY):
             await wait_until(lambda: "wan-tiny-t2v" in scene.routes, "gateways to know it")
             assert scene.routes["wan-tiny-t2v"] == ModelRoutes(video=True)
     async with scene.managed(Runner.RAY):
-        await scene.stores.models.remove("wan-tiny-t2v")
+        await scene.stores.fleet.models.remove("wan-tiny-t2v")
         await wait_until(lambda: not scene.routes, "gateways to forget it")
 
 
 async def test_a_draining_worker_empties(scene: Scene) -> None:
-    await scene.stores.models.put(replace(CHAT, scaling=replace(CHAT.scaling, min_replicas=1)))
+    await scene.stores.fleet.models.put(replace(CHAT, scaling=replace(CHAT.scaling, min_replicas=1)))
     worker = scene.join("w1")
     async with scene.managed():
         await wait_until(lambda: scene.usable("chat") == ["w1"], "a route")
-        await scene.stores.workers.set_draining(worker.id, True)
+        await scene.stores.fleet.workers.set_draining(worker.id, True)
         await wait_until(lambda: not worker.replicas, "the worker to be empty")
-        await scene.stores.workers.set_draining(worker.id, False)
+        await scene.stores.fleet.workers.set_draining(worker.id, False)
         await wait_until(lambda: scene.usable("chat") == ["w1"], "a route again")

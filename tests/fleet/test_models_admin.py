@@ -158,7 +158,7 @@ async def test_a_video_model_registered_at_run_time_takes_tasks_until_it_is_remo
     shown = (await gateway.http.get("/v1/models/clips")).json()
     assert (shown["kind"], shown["engine"], shown["ranks"], shown["max_frames"]) == ("video", "wan", 2, 9)
     assert shown == {**answer.json(), "status": shown["status"], "cause": "not_looked_at"}
-    needs = (await gateway.inside.stores.models.get("clips")).needs
+    needs = (await gateway.inside.stores.fleet.models.get("clips")).needs
     assert (needs.gpus, needs.memory_bytes) == (0, 2 * 2**30), "so that it competes for memory"
     video = (await gateway.http.post("/v1/videos", json={"prompt": "x", "model": "clips"})).json()
     assert (video["model"], video["frames"], video["queue_position"]) == ("clips", 5, 0)
@@ -176,7 +176,7 @@ async def test_ranks_on_gpus_need_a_gpu_each(gateway: Gateway) -> None:
     gateway.http.headers.update(await bearer(gateway, Role.ADMIN))
     body = {**CLIPS, "device": "cuda", "ulysses": 4, "cfg": 2, "gpu_memory_bytes": 40}
     assert (await gateway.http.post("/v1/models/register", json=body)).status_code == 200
-    needs = (await gateway.inside.stores.models.get("clips")).needs
+    needs = (await gateway.inside.stores.fleet.models.get("clips")).needs
     assert (needs.gpus, needs.gpu_memory_bytes) == (8, 40)
 
 
@@ -191,7 +191,7 @@ async def test_a_video_that_no_machine_can_make_is_refused_with_the_reason(gatew
     assert await gateway.stores.mutex.hold("fleet", "m", 60)
     refused = ModelRoutes(refusal="no worker can run wan engines", video=True)
     said = Publication(routes={"wan-tiny-t2v": refused})
-    assert await gateway.stores.manager_state.publish("fleet", "m", said)
+    assert await gateway.stores.fleet.manager_state.publish("fleet", "m", said)
 
     async def is_refused() -> bool:
         answer = await gateway.http.post("/v1/videos", json={"prompt": "x", "model": "wan-tiny-t2v"})
@@ -205,7 +205,7 @@ async def test_admins_wake_and_stop_models(gateway: Gateway) -> None:
     await gateway.http.post("/v1/models/register", json=MODEL)
 
     async def wishes() -> list[tuple[str, bool]]:
-        return [(wish.model, wish.stop) for wish in await gateway.stores.demand.wishes()]
+        return [(wish.model, wish.stop) for wish in await gateway.stores.fleet.demand.wishes()]
 
     assert (await gateway.http.post("/v1/models/qwen/wake")).json()["id"] == "qwen"
     assert await wishes() == [("qwen", False)]

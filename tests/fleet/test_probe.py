@@ -66,7 +66,7 @@ async def test_a_worker_is_called_where_it_has_proven_to_be(gateway: Gateway) ->
     async with answering(200) as (url, _):
         joined = (await join(gateway, url.replace("127.0.0.1", "localhost"))).json()
     worker = WorkerId(joined["id"])
-    enrolled = await gateway.stores.workers.enrolled(worker)
+    enrolled = await gateway.stores.fleet.workers.enrolled(worker)
     assert enrolled is not None and enrolled.address == "127.0.0.1"
     feed = gateway.inside.chat.routes
     feed._enrol({worker: enrolled})

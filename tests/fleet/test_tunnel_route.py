@@ -52,7 +52,7 @@ async def test_requests_for_a_tunnelled_worker_go_where_its_tunnel_is(served: Ga
     )
     assert isinstance(board, Switchboard)
     route = Route(ReplicaId("r"), worker, "tunnel:", None)
-    lines._enrol(await served.stores.workers.enrolments([worker]))
+    lines._enrol(await served.stores.fleet.workers.enrolments([worker]))
     lines._known = {"m": ModelRoutes((route,), 8)}
     lines._apply()
     assert board.take("m", None) is None, "its tunnel is not here"

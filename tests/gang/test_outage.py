@@ -67,8 +67,8 @@ async def housekeeping(stores: Stores) -> AsyncIterator[None]:
 
     keeper = Housekeeper(
         "m",
-        stores.models,
-        stores.fleet_status,
+        stores.fleet.models,
+        stores.fleet.status,
         stores.tasks,
         stores.queue,
         stores.backlog,
@@ -78,7 +78,7 @@ async def housekeeping(stores: Stores) -> AsyncIterator[None]:
         LEASE_S,
         3600,
     )
-    await stores.models.put(Model(MODEL, EngineKind.VIDEO, "w", video=VideoPart(FAMILIES[MODEL])))
+    await stores.fleet.models.put(Model(MODEL, EngineKind.VIDEO, "w", video=VideoPart(FAMILIES[MODEL])))
     async with BackgroundLoops(keeper.loops()).running():
         yield
     await keeper.leave()

@@ -61,7 +61,7 @@ async def api_on(valkey: str, directory: Path) -> AsyncIterator[Api]:
     outbound = Outbound(False, nowhere)
     app = create_app(gateway_on(stores, config, outbound, outbound))
     key, token = mint("admin", secrets.token_hex(8), TenantId("acme"), Role.ADMIN, "", 0)
-    await stores.keys.add(key)
+    await stores.tenants.keys.add(key)
     for right in ("manager", "fleet"):
         await stores.mutex.hold(right, "m1", 3600)  # or /ready would say that no manager is at work
     gang = Gang(stores, config)
@@ -118,7 +118,7 @@ CHECKS = [
 def operations() -> list[tuple[str, str]]:
     """Method and path of all that is documented; no part behind the ports is needed to tell."""
     nothing: Any = None
-    stores = Stores(**{field.name: nothing for field in fields(Stores)} | {"data": Mock()})
+    stores = Stores(**{field.name: Mock() for field in fields(Stores)} | {"spans": None})
     outside = GatewayOutside(nothing, nothing, RelaySettings(), nothing, new_id=nothing, new_seed=nothing)
     gateway = build_gateway(Config(), stores, outside)
     paths: dict[str, dict[str, Any]] = create_app(gateway).openapi()["paths"]

@@ -284,7 +284,7 @@ class OnRay:
         return await self.stores.blobs.get(task.result.video)
 
     async def gangs(self) -> list[GangReport]:
-        return list((await self.stores.gangs.all()).values())
+        return list((await self.stores.fleet.gangs.all()).values())
 
     async def formed(self, model: str, count: int = 1) -> list[GangReport]:
         """Waits for that many formed gangs of the model."""
@@ -300,7 +300,7 @@ class OnRay:
         heard: list[str] = []
 
         async def look() -> bool:
-            status = (await self.stores.fleet_status.statuses()).get(model)
+            status = (await self.stores.fleet.status.statuses()).get(model)
             heard.append((status and why_tasks_wait(status)) or "")
             return words in heard[-1]
 

@@ -116,7 +116,7 @@ async def test_a_video_through_serve_s_own_door(
 
 async def new_key(stores: Stores, role: Role) -> str:
     made = mint(f"k-{role}", secrets.token_urlsafe(32), TenantId("acme"), role, "test", time.time())
-    await stores.keys.add(made[0])
+    await stores.tenants.keys.add(made[0])
     return made[1]
 
 

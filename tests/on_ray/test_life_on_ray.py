@@ -259,7 +259,7 @@ async def idle_since(on_ray: OnRay) -> float:
     found: list[float] = []
 
     async def known() -> bool:
-        found[:] = (await on_ray.stores.gangs.waits()).idle_since.values()
+        found[:] = (await on_ray.stores.fleet.gangs.waits()).idle_since.values()
         return bool(found)
 
     await wait_until(known, "the gang to be idle", 60)

@@ -20,13 +20,13 @@ async def test_models_of_the_configuration_are_declared_again_when_the_data_was_
     managing = asyncio.create_task(manage(config, stopping))
 
     async def declared() -> bool:
-        return await stores.models.names() == named
+        return await stores.fleet.models.names() == named
 
     try:
         await wait_until(declared, "the models to be declared")
         removed = min(named)
-        await stores.models.remove(removed)
-        assert await stores.models.was_declared(), "what an admin removes stays removed"
+        await stores.fleet.models.remove(removed)
+        assert await stores.fleet.models.was_declared(), "what an admin removes stays removed"
         await client.delete(*await client.keys(keys.pattern()))  # as FLUSHALL does
         await wait_until(declared, "the models to be declared again")
     finally:

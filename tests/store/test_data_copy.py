@@ -44,7 +44,7 @@ async def test_after_backup_flush_and_restore_the_service_goes_on(gateway: Gatew
     assert (await gateway.http.get(f"/v1/videos/{waiting}")).json()["status"] == "queued"
     kinds = [type(r.event).__name__ for r in await stores.events.history((await gateway.task(done)).id, "0")]
     assert kinds == ["Submitted", "Claimed", "Finished"]
-    assert "wan-tiny-t2v" in await stores.models.all()
+    assert "wan-tiny-t2v" in await stores.fleet.models.all()
     rendered = [(await gateway.gang.finish(await gateway.gang.claim())).id for _ in range(2)]
     assert rendered == [waiting, claimed], "the queue goes on"
     await gateway.submit()

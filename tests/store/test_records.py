@@ -129,8 +129,8 @@ async def test_a_rollback_stops_at_nothing_and_loses_nothing(stores: Stores) -> 
     overdue = Overdue(held[newer.id].turn, newer.id, counts=True)
     assert await stores.queue.take_back(overdue) is None
     assert await stores.outbox.due(1.0, 1.0, 10) == []
-    assert await stores.models.names() == {MODEL}, "so its tasks are kept"
-    assert await stores.workers.enrolments() == {} and await stores.models.all() == {}
+    assert await stores.fleet.models.names() == {MODEL}, "so its tasks are kept"
+    assert await stores.fleet.workers.enrolments() == {} and await stores.fleet.models.all() == {}
 
     assert await client.sismember(keys.workers(), "w-1") and await client.hexists(keys.models(), MODEL)
     left = await client.hgetall(keys.task(newer.id))
@@ -147,7 +147,7 @@ async def test_usage_that_is_no_number_counts_as_none(stores: Stores) -> None:
     await stores.link.client.hset(
         day, mapping={"requests:m": "many", "prompt_tokens:m": "7", b"\xff": b"\xff"}
     )
-    (row,) = await stores.usage.read(["2026-11-15"], TenantId("acme"))
+    (row,) = await stores.tenants.usage.read(["2026-11-15"], TenantId("acme"))
     assert (row.used.requests, row.used.prompt_tokens) == (0, 7)
 
 
@@ -161,6 +161,8 @@ async def test_numbers_that_are_none_stop_no_submission_and_no_heartbeat(stores:
     await stores.tasks.submit(second, LIMITS)
     assert [(await stores.queue.claim(MODEL, GangId(g), LIMITS)).id for g in "ab"] == [first.id, second.id]  # type: ignore[union-attr]
     worker = fleet_records.ENROLMENT.load(fixture("1", "worker"))
-    await stores.workers.enrol(worker)
+    await stores.fleet.workers.enrol(worker)
     await client.hset(keys.heartbeat(worker.id), "seq", "late")
-    assert await stores.workers.heard(worker.id, fleet_records.HEARTBEAT.load(fixture("1", "heartbeat")))
+    assert await stores.fleet.workers.heard(
+        worker.id, fleet_records.HEARTBEAT.load(fixture("1", "heartbeat"))
+    )

@@ -18,8 +18,8 @@ async def test_a_key_of_the_wrong_type_is_unavailable_and_a_line_in_the_log(stor
     await client.set(keys.queue("wan-tiny-t2v"), "no stream")
     with capture_logs() as lines:
         for by_itself_in_a_pipeline_in_a_script in (
-            stores.models.all(),
-            stores.workers.heartbeats([WorkerId("w")]),
+            stores.fleet.models.all(),
+            stores.fleet.workers.heartbeats([WorkerId("w")]),
             stores.tasks.submit(make_task(), LIMITS),
         ):
             with pytest.raises(Unavailable, match="WRONGTYPE"):

@@ -36,8 +36,8 @@ def manager(stores: Stores, blobs: Blobs, name: str = "m1") -> Housekeeper:
     deliveries: list[str] = []
     made = Housekeeper(
         name,
-        stores.models,
-        stores.fleet_status,
+        stores.fleet.models,
+        stores.fleet.status,
         stores.tasks,
         stores.queue,
         stores.backlog,
@@ -63,7 +63,7 @@ async def working(made: Housekeeper) -> AsyncIterator[None]:
 
 async def register(stores: Stores) -> None:
     video = VideoPart(FAMILIES[MODEL])
-    await stores.models.put(Model(MODEL, EngineKind.VIDEO, "w", video=video))
+    await stores.fleet.models.put(Model(MODEL, EngineKind.VIDEO, "w", video=video))
 
 
 async def make_older(stores: Stores, task: Task, seconds: float) -> None:
@@ -154,7 +154,7 @@ async def test_waiting_tasks_of_a_removed_model_end_with_a_reason(stores: Stores
         return await state_of(stores, waiting.id) is State.FAILED
 
     async with working(replace(manager(stores, blobs), lease_s=60)):
-        await stores.models.remove(MODEL)
+        await stores.fleet.models.remove(MODEL)
         await wait_until(ended, "the waiting task to end")
     failure = (await stores.tasks.get(waiting.id)).failure
     assert failure
@@ -172,7 +172,7 @@ async def test_tasks_of_a_model_that_no_machine_can_run_end_after_a_while(
     await make_older(stores, old, 61)
     assert await stores.mutex.hold("fleet", "m", 60)
     notes = ModelHistory(0.0, given_up={MODEL: GivenUp("no worker can run wan engines")})
-    assert await stores.manager_state.publish("fleet", "m", Publication(history=notes))
+    assert await stores.fleet.manager_state.publish("fleet", "m", Publication(history=notes))
 
     async def ended() -> bool:
         return await state_of(stores, old.id) is State.FAILED

@@ -35,7 +35,9 @@ async def waking(soon: None, served: Gateway) -> Gateway:
 async def publish(gateway: Gateway, status: ModelStatus, model: str = "wan-tiny-t2v") -> None:
     """As the manager does."""
     assert await gateway.stores.mutex.hold("fleet", "m", 60)
-    assert await gateway.stores.manager_state.publish("fleet", "m", Publication(statuses={model: status}))
+    assert await gateway.stores.fleet.manager_state.publish(
+        "fleet", "m", Publication(statuses={model: status})
+    )
 
 
 async def sse(gateway: Gateway, video: str) -> AsyncIterator[tuple[str | None, dict[str, Any]]]:

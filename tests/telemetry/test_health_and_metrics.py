@@ -37,7 +37,7 @@ async def managed(gateway: Gateway) -> Gateway:
     """As if a manager were at work."""
     for right in ("manager", "fleet"):
         await gateway.stores.mutex.hold(right, "m1", 60)
-    await gateway.stores.manager_state.publish("fleet", "m1", Publication(routes={"m": ModelRoutes()}))
+    await gateway.stores.fleet.manager_state.publish("fleet", "m1", Publication(routes={"m": ModelRoutes()}))
     await wait_until(gateway.inside.chat.switchboard.knows_routes, "routes")
     return gateway
 
@@ -57,7 +57,7 @@ async def test_health_and_readiness_need_no_key(managed: Gateway) -> None:
 
 
 async def test_gangs_on_a_cluster_are_told_without_where_they_are(gateway: Gateway) -> None:
-    reports = gateway.stores.gangs
+    reports = gateway.stores.fleet.gangs
     ranks = (RankReport(0, "n1", "192.0.2.7", 11), RankReport(1, "n2", "192.0.2.8", 12))
     gang = GangReport(GangId("ray-wan-tiny-t2v-0-a"), "wan-tiny-t2v", 0, time.time(), time.time(), 1, ranks)
     await reports.put(gang)
@@ -86,12 +86,12 @@ async def test_gangs_that_workers_run_are_told(gateway: Gateway) -> None:
         3, tuple(ReplicaOrder(ReplicaId(i), model, (), Want.READY) for i, model in ordered.items())
     )
     await stores.mutex.hold("fleet", "m1", 60)
-    await stores.manager_state.publish("fleet", "m1", Publication(orders={worker: sheet}))
-    await stores.workers.enrol(Enrolment(worker, "w1", "http://192.0.2.9:1", "d" * 64))
+    await stores.fleet.manager_state.publish("fleet", "m1", Publication(orders={worker: sheet}))
+    await stores.fleet.workers.enrol(Enrolment(worker, "w1", "http://192.0.2.9:1", "d" * 64))
     machine = Machine((), 1 << 30, 1 << 30, engines=frozenset(EngineKind))
     phases = {"r1": Phase.READY, "r2": Phase.STARTING, "r3": Phase.READY, "r4": Phase.READY}
     reports = tuple(ReplicaReport(ReplicaId(i), phase) for i, phase in phases.items())
-    await stores.workers.heard(worker, StoredHeartbeat(machine, reports, 3))
+    await stores.fleet.workers.heard(worker, StoredHeartbeat(machine, reports, 3))
     ready = await gateway.http.get("/ready")
     assert ready.json()["gangs"] == [
         {"model": "wan-tiny-t2v", "state": "formed", "ranks": 2, "nodes": 1},
@@ -101,7 +101,7 @@ async def test_gangs_that_workers_run_are_told(gateway: Gateway) -> None:
     assert 'turnout_gangs{model="wan-tiny-t2v",state="formed"} 1.0' in figures
     assert 'turnout_gangs{model="wan-tiny-t2v",state="starting"} 1.0' in figures
     assert 'turnout_gang_nodes{model="wan-tiny-t2v"} 1.0' in figures
-    await stores.workers.heard(worker, StoredHeartbeat(machine, (), 3))
+    await stores.fleet.workers.heard(worker, StoredHeartbeat(machine, (), 3))
     gateway.inside.workers.gangs._kept = None
     assert (await gateway.http.get("/ready")).json()["gangs"] == []
 

@@ -71,13 +71,15 @@ async def populate(gateway: Gateway) -> None:
     stores, worker = gateway.stores, WorkerId("w-1")
     report = ReplicaReport(ReplicaId("r1"), Phase.READY, None, 1, "", "m", (0,))
     counted = GpuReport("e", {"busy:NVIDIA X:m": 1500, "free:NVIDIA X:": 500})
-    await stores.workers.enrol(Enrolment(worker, "one", "http://192.0.2.9:1", "d" * 64))
-    await stores.workers.heard(worker, StoredHeartbeat(Machine((GPU,), 10, 5), (report,), gpu_time=counted))
+    await stores.fleet.workers.enrol(Enrolment(worker, "one", "http://192.0.2.9:1", "d" * 64))
+    await stores.fleet.workers.heard(
+        worker, StoredHeartbeat(Machine((GPU,), 10, 5), (report,), gpu_time=counted)
+    )
     await stores.data.report_loops({"fleet": "ok"})
     await stores.mutex.hold("fleet", "m1", 60)
     statuses = {"m": ModelStatus(ModelState.WAITING, StatusCause.NO_WORKER)}
     told = Publication(statuses=statuses, replica_counts={"ready:m": 1}, decision_counts=COUNTS)
-    assert await stores.manager_state.publish("fleet", "m1", told)
+    assert await stores.fleet.manager_state.publish("fleet", "m1", told)
     await gateway.submit()
     task = await gateway.gang.claim()
     await gateway.gang.say(task, Interrupted(time.time(), task.attempt, "rank 1 died"))

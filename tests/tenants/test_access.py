@@ -167,11 +167,11 @@ async def test_a_bad_key_request_is_named(
 
 async def test_a_key_revoked_elsewhere_stops_working_within_seconds(stores: Stores) -> None:
     now = [1000.0]
-    ring = KeyRing(stores.keys, lambda: now[0])
+    ring = KeyRing(stores.tenants.keys, lambda: now[0])
     key, token = mint("k1", "s1", TenantId("acme"), Role.USER, "", 0)
-    await stores.keys.add(key)
+    await stores.tenants.keys.add(key)
     assert await identified(ring, token) == caller_with(key)
-    await stores.keys.revoke("k1")
+    await stores.tenants.keys.revoke("k1")
     now[0] += 4.9
     assert await identified(ring, token) == caller_with(key)
     now[0] += 0.2
@@ -386,7 +386,7 @@ async def test_a_known_key_outlives_a_short_absence_of_redis(gateway: Gateway) -
         async def find(self, key_id: str) -> Any:
             if away:
                 raise Unavailable("Redis is away")
-            return await gateway.stores.keys.find(key_id)
+            return await gateway.stores.tenants.keys.find(key_id)
 
     store: Any = Store()
     ring = KeyRing(store, lambda: clock[0])

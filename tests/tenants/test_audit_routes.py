@@ -63,11 +63,11 @@ async def test_nothing_is_done_that_cannot_be_recorded(
         raise Unavailable("Redis is away")
 
     admin = bearer(await gateway.key("ops", Role.ADMIN))
-    monkeypatch.setattr(gateway.stores.audit, "add", away)
-    before = await gateway.stores.keys.all()
+    monkeypatch.setattr(gateway.stores.tenants.audit, "add", away)
+    before = await gateway.stores.tenants.keys.all()
     assert (await gateway.http.post("/v1/keys", json={}, headers=admin)).status_code == 503
     assert (await gateway.http.post("/v1/models/register", json=MODEL, headers=admin)).status_code == 503
-    assert await gateway.stores.keys.all() == before
+    assert await gateway.stores.tenants.keys.all() == before
     assert "m1" not in json.dumps((await gateway.http.get("/v1/models")).json())
 
 
@@ -77,7 +77,7 @@ async def test_the_log_is_bounded(stores: Stores) -> None:
         for _ in range(25_000):
             pipe.xadd(stores.link.keys.audit(), {b"entry": b"{}"})
         await pipe.execute()
-    await stores.audit.add(AuditEntry(1.0, "k", AuditAction.KEY_CREATED, "k2"))
+    await stores.tenants.audit.add(AuditEntry(1.0, "k", AuditAction.KEY_CREATED, "k2"))
     assert await client.xlen(stores.link.keys.audit()) < 20_500
-    ((_, newest),) = await stores.audit.newest(1)
+    ((_, newest),) = await stores.tenants.audit.newest(1)
     assert newest.target == "k2"

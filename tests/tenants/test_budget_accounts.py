@@ -38,8 +38,8 @@ class Scene:
         """A new manager, which remembers nothing."""
         stores = self.stores
         self.accounts = BudgetAccounts(
-            stores.usage,
-            stores.budgets,
+            stores.tenants.usage,
+            stores.tenants.budgets,
             self.configured,
             {"*": 1.0},
             "EUR",
@@ -49,18 +49,21 @@ class Scene:
 
     async def spend(self, day: str, hours: float, tenant: TenantId = ACME) -> None:
         """All of a model's time of that day is the tenant's."""
-        await self.stores.usage.add(
+        await self.stores.tenants.usage.add(
             f"{day}-{tenant}-{hours}", [UsageRow(day, tenant, f"m-{tenant}", Used(work_ms=1))]
         )
         await self.stores.mutex.hold("fleet", "m1", 60)
         booking = GpuBooking(
             day, {}, {GpuCell(GpuState.BUSY, "X", f"m-{tenant}"): int(hours * 3_600_000)}, {}
         )
-        assert await self.stores.manager_state.publish("fleet", "m1", Publication(gpu_time=booking))
+        assert await self.stores.fleet.manager_state.publish("fleet", "m1", Publication(gpu_time=booking))
 
     async def spent(self) -> dict[str, tuple[float, BudgetLevel]]:
         await self.accounts.look()
-        return {t: (round(s.spent, 6), s.level) for t, s in (await self.stores.budgets.standings()).items()}
+        return {
+            t: (round(s.spent, 6), s.level)
+            for t, s in (await self.stores.tenants.budgets.standings()).items()
+        }
 
     async def tell(self) -> None:
         """What the manager does every few seconds."""
@@ -93,9 +96,9 @@ async def test_who_has_no_budget_of_its_own_has_that_of_everyone(stores: Stores)
         "other": (0.5, BudgetLevel.OK),
         "rich": (0.0, BudgetLevel.OK),
     }
-    await stores.budgets.put(ACME, Budget(1))
+    await stores.tenants.budgets.put(ACME, Budget(1))
     assert (await scene.spent())["acme"] == (1.9, BudgetLevel.EXCEEDED)
-    assert await stores.budgets.remove(ACME) and not await stores.budgets.remove(ACME)
+    assert await stores.tenants.budgets.remove(ACME) and not await stores.tenants.budgets.remove(ACME)
     assert (await scene.spent())["acme"] == (1.9, BudgetLevel.WARNING)
 
 
@@ -163,5 +166,5 @@ async def test_a_webhook_that_cannot_be_read_is_set_aside_and_the_next_is_sent(s
         await scene.tell()
         assert [message["data"]["tenant"] for message in told(receiver)] == ["other"]
         assert await stores.dead_records.count() == 1
-        assert (await stores.fleet_status.figures()).webhooks == 0
+        assert (await stores.fleet.status.figures()).webhooks == 0
         assert not await stores.link.client.exists(messages)

@@ -20,7 +20,7 @@ VIDEO = {"prompt": "a red ball", "model": "wan-tiny-t2v"}
 async def stand(gateway: Gateway, spent: float, budget: Budget, period: str | None = None) -> None:
     inside = gateway.inside
     month = period or period_of(day_of(inside.now()))
-    await gateway.stores.budgets.publish({ACME: BudgetStanding(month, budget, spent)})
+    await gateway.stores.tenants.budgets.publish({ACME: BudgetStanding(month, budget, spent)})
     await inside.budgets.look()
 
 

@@ -18,9 +18,9 @@ from turnout.tenants.key_rules import Role, mint, rotate
 
 async def test_a_key_works_until_it_expires_and_not_a_moment_longer(stores: Stores) -> None:
     now = [1000.0]
-    rings = [KeyRing(stores.keys, lambda: now[0]) for _ in range(2)]  # two gateways
+    rings = [KeyRing(stores.tenants.keys, lambda: now[0]) for _ in range(2)]  # two gateways
     key, token = mint("k1", "s1", TenantId("acme"), Role.USER, "", now[0], expires_in_s=3)
-    await stores.keys.add(key)
+    await stores.tenants.keys.add(key)
     for ring in rings:
         assert await identified(ring, token) == caller_with(key)
         assert recalled(ring, token) == caller_with(key)
@@ -80,12 +80,12 @@ async def test_the_relay_refuses_a_key_that_has_expired(stores: Stores, tmp_path
     async with chatting(stores, tmp_path) as chat:
         await chat.replica(echo)
         key, token = mint("short", "s1", TenantId("acme"), Role.USER, "", time.time(), expires_in_s=3600)
-        await stores.keys.add(key)
+        await stores.tenants.keys.add(key)
         body = {"model": "m", "messages": []}
         async with httpx.AsyncClient(base_url=chat.base, headers=bearer(token), timeout=30) as client:
             assert (await client.post("/v1/chat/completions", json=body)).status_code == 200
             _, _, ended = rotate(key, "next", "s2", time.time(), overlap_s=0, expires_in_s=None)
-            await stores.keys.add(ended)
+            await stores.tenants.keys.add(ended)
             chat.gateway.inside.keys.drop("short")  # as the gateway does that ended it
             late = await client.post("/v1/chat/completions", json=body)
             assert (late.status_code, late.json()["error"]["code"]) == (401, "expired_api_key")
@@ -93,16 +93,16 @@ async def test_the_relay_refuses_a_key_that_has_expired(stores: Stores, tmp_path
 
 async def test_the_ring_tells_which_keys_have_ended(stores: Stores) -> None:
     now = [1000.0]
-    ring = KeyRing(stores.keys, lambda: now[0])
+    ring = KeyRing(stores.tenants.keys, lambda: now[0])
     good, revoked, short, rotated = (
         mint(f"k{n}", "s", TenantId("acme"), Role.USER, "", 1000, expires_in_s=60 if n == 2 else None)[0]
         for n in range(4)
     )
-    await stores.keys.add(good, revoked, short, rotated)
+    await stores.tenants.keys.add(good, revoked, short, rotated)
     everyone = [key.id for key in (good, revoked, short, rotated)]
     assert await ring.no_longer_valid(everyone) == frozenset()
-    await stores.keys.revoke(revoked.id)
-    await stores.keys.add(rotate(rotated, "k9", "s", now[0], overlap_s=60, expires_in_s=None)[2])
+    await stores.tenants.keys.revoke(revoked.id)
+    await stores.tenants.keys.add(rotate(rotated, "k9", "s", now[0], overlap_s=60, expires_in_s=None)[2])
     assert await ring.no_longer_valid(everyone) == {"k1"}
     now[0] += 60
     assert await ring.no_longer_valid(everyone) == {"k1", "k2", "k3"}

@@ -80,7 +80,7 @@ async def test_a_revoked_user_key_ends_its_chat_streams_and_those_that_wait(
         await chat.route(concurrency=1)
         waiting = group.create_task(http.post(PATH, json=ASK))
         await wait_until(lambda: board.demand()["m"].waiting == 1, "the second request to wait")
-        await stores.keys.revoke(id_of(chat.gateway.token))
+        await stores.tenants.keys.revoke(id_of(chat.gateway.token))
     last = (await reading).strip().splitlines()[-1]
     assert json.loads(last.removeprefix("data: "))["error"]["code"] == "invalid_api_key"
     assert waiting.result().status_code == 401
@@ -101,7 +101,7 @@ async def test_a_revoked_user_key_ends_its_video_events(served: Gateway) -> None
         lines = events.aiter_lines()
         await anext(lines)
         await one.recv()
-        await served.stores.keys.revoke(id_of(served.token))
+        await served.stores.tenants.keys.revoke(id_of(served.token))
         async with asyncio.timeout(20):
             async for _ in lines:
                 pass
@@ -128,7 +128,7 @@ async def test_what_a_browser_has_open_ends_with_the_key_behind_its_session(
         await socket.recv()
         reading = group.create_task(read_stream(chat, began, page))
         await began.wait()
-        await stores.keys.revoke(id_of(admin))
+        await stores.tenants.keys.revoke(id_of(admin))
         async with asyncio.timeout(20):
             last = (await reading).strip().splitlines()[-1]
             with pytest.raises(ConnectionClosed):
@@ -176,7 +176,7 @@ async def test_a_download_that_is_under_way_ends_with_the_right_to_it(served: Ga
         pieces = answer.aiter_raw(64 * 1024)
         got = len(await anext(pieces))
         await {
-            "key": lambda: served.stores.keys.revoke(id_of(served.token)),
+            "key": lambda: served.stores.tenants.keys.revoke(id_of(served.token)),
             "share": lambda: shares.remove(TaskId(video), share["id"]),
             "url": lambda: shares.revoke_urls(TaskId(video), time.time()),
         }[way]()
@@ -205,7 +205,7 @@ async def test_a_worker_ends_with_the_key_that_it_joined_with(served: Gateway) -
                 lambda: len(served.inside.revocations.workers._open.get(one["id"], ())) == 2,
                 "tunnel and heartbeat to be open",
             )
-            await served.stores.keys.revoke(id_of(token))
+            await served.stores.tenants.keys.revoke(id_of(token))
             async with asyncio.timeout(20):
                 assert (await held).json()["error"]["code"] == "worker_evicted"
                 with pytest.raises(ConnectionClosed):
@@ -233,10 +233,12 @@ async def test_a_worker_that_is_not_heard_from_loses_its_routes_with_its_key(
         begun = group.create_task(read_stream(chat, began))
         await began.wait()
         honest = await chat.replica(at_once)
-        worker = (await stores.workers.enrolments([WorkerId("w-1")]))[WorkerId("w-1")]
-        await stores.keys.add(mint("honest", "s", TenantId("default"), Role.WORKER, "", time.time())[0])
-        await stores.workers.enrol(replace(worker, key="honest"))
-        await stores.keys.revoke("workers")
+        worker = (await stores.fleet.workers.enrolments([WorkerId("w-1")]))[WorkerId("w-1")]
+        await stores.tenants.keys.add(
+            mint("honest", "s", TenantId("default"), Role.WORKER, "", time.time())[0]
+        )
+        await stores.fleet.workers.enrol(replace(worker, key="honest"))
+        await stores.tenants.keys.revoke("workers")
     assert unanswered.result().status_code == 200
     assert '"replica_lost"' in begun.result()
     assert len(honest.requests) == 1
@@ -245,7 +247,7 @@ async def test_a_worker_that_is_not_heard_from_loses_its_routes_with_its_key(
         for _ in range(4):
             assert (await http.post(PATH, json=ASK)).status_code == 200
     assert len(chat.replicas[0].requests) == asked, "the rogue worker gets no more prompts"
-    assert (await stores.workers.enrolments()).keys() == {"w-1"}
+    assert (await stores.fleet.workers.enrolments()).keys() == {"w-1"}
     await wait_until(lambda: chat.at_rest, "nothing to be held")
 
 

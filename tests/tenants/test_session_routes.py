@@ -104,7 +104,7 @@ async def test_a_session_ends_with_its_key(stores: Stores, tmp_path: Path) -> No
         admin = await one.key("ops", Role.ADMIN)
         await log_in(one, admin)
         cookie = {"cookie": f"turnout_session={one.http.cookies['turnout_session']}"}
-        await one.stores.keys.revoke(admin[3:].partition(".")[0])
+        await one.stores.tenants.keys.revoke(admin[3:].partition(".")[0])
         other.http.headers.pop("authorization")
         assert (await other.http.get("/v1/videos", headers=cookie)).status_code == 401
 

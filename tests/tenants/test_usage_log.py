@@ -59,9 +59,9 @@ async def test_the_work_of_every_attempt_counts_also_of_those_that_died(stores: 
     assert second and second.claimed_at
     await stores.tasks.apply(task.id, Cancelled(second.claimed_at + 1.5))
     day = day_of(died)
-    (row,) = await stores.usage.read([day], task.tenant)
+    (row,) = await stores.tenants.usage.read([day], task.tenant)
     assert abs(row.used.work_ms - 5500) <= 2
-    (table,) = await stores.usage.gpu_days([day], workers=False)
+    (table,) = await stores.tenants.usage.gpu_days([day], workers=False)
     assert table.work_ms == {task.model: row.used.work_ms}, "all tenants' together"
 
 
@@ -75,16 +75,16 @@ async def test_gpu_time_is_read_by_model_and_by_worker(stores: Stores) -> None:
     )
     await stores.mutex.hold("fleet", "m1", 60)
     for _ in range(2):
-        assert await stores.manager_state.publish("fleet", "m1", Publication(gpu_time=booking))
-    assert not await stores.manager_state.publish("fleet", "m2", Publication(gpu_time=booking))
-    nothing, table = await stores.usage.gpu_days(days, workers=True)
+        assert await stores.fleet.manager_state.publish("fleet", "m1", Publication(gpu_time=booking))
+    assert not await stores.fleet.manager_state.publish("fleet", "m2", Publication(gpu_time=booking))
+    nothing, table = await stores.tenants.usage.gpu_days(days, workers=True)
     assert nothing == GpuDay(days[0])
     assert {cell.name: ms for cell, ms in table.by_model.items()} == {"busy:X:m:7b": 10, "free:X:": 4}
     assert {cell.name: ms for cell, ms in table.by_worker.items()} == {"busy:X:w": 10, "free:X:w": 4}
-    assert not (await stores.usage.gpu_days(days, workers=False))[1].by_worker
-    assert (await stores.manager_state.saved()).gpu_reports == booking.reports
+    assert not (await stores.tenants.usage.gpu_days(days, workers=False))[1].by_worker
+    assert (await stores.fleet.manager_state.saved()).gpu_reports == booking.reports
     for key in (stores.link.keys.gpu_models(days[1]), stores.link.keys.gpu_workers(days[1])):
         assert await stores.link.client.pttl(key) > 0
     gone = GpuBooking(days[1], {W: None}, {}, {})
-    assert await stores.manager_state.publish("fleet", "m1", Publication(gpu_time=gone))
-    assert not (await stores.manager_state.saved()).gpu_reports
+    assert await stores.fleet.manager_state.publish("fleet", "m1", Publication(gpu_time=gone))
+    assert not (await stores.fleet.manager_state.saved()).gpu_reports

@@ -188,8 +188,8 @@ async def test_gpu_time_has_prices_and_is_divided_among_tenants(stores: Stores, 
             "free:NVIDIA H100:w-1": 1000,
         }
         booking = GpuBooking(day_of(time.time()), {}, cells_of(held), cells_of(by_worker))
-        assert await stores.manager_state.publish("fleet", "test", Publication(gpu_time=booking))
-        await stores.workers.enrol(Enrolment(WorkerId("w-1"), "one", "http://192.0.2.9:1", "d" * 64))
+        assert await stores.fleet.manager_state.publish("fleet", "test", Publication(gpu_time=booking))
+        await stores.fleet.workers.enrol(Enrolment(WorkerId("w-1"), "one", "http://192.0.2.9:1", "d" * 64))
         admin = bearer(await chat.gateway.key("ops", Role.ADMIN))
         told = (await http.get("/v1/usage", headers=admin)).json()
         mine = (await http.get("/v1/usage")).json()
@@ -225,7 +225,7 @@ async def test_what_could_not_be_written_is_written_later_and_once(
 ) -> None:
     async with chatting(stores, tmp_path) as chat:
         book = chat.gateway.inside.chat.usage
-        add = chat.gateway.inside.stores.usage.add
+        add = chat.gateway.inside.stores.tenants.usage.add
         lost = asyncio.Event()
 
         async def loses_its_answer(*arguments: Any) -> None:
@@ -234,7 +234,7 @@ async def test_what_could_not_be_written_is_written_later_and_once(
                 lost.set()
                 raise Unavailable("the answer was lost")
 
-        monkeypatch.setattr(chat.gateway.inside.stores.usage, "add", loses_its_answer)
+        monkeypatch.setattr(chat.gateway.inside.stores.tenants.usage, "add", loses_its_answer)
         book.add(TenantId("acme"), "m", 1, 2, 0, 5)
         await book.flush()
         assert lost.is_set()

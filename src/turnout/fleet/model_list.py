@@ -16,7 +16,7 @@ router = APIRouter(tags=["models"], responses=documented(401, 403, 500, 503))
 
 @router.get("/v1/models", summary="List models")
 async def index(caller: UserDep, gateway: GatewayDep) -> ModelList:
-    statuses = await gateway.stores.fleet_status.statuses()
+    statuses = await gateway.stores.fleet.status.statuses()
     models = (await gateway.catalog.all()).values()
     data = [
         await _shown_to(caller, gateway, model, statuses.get(model.name, NOT_LOOKED_AT)) for model in models
@@ -26,8 +26,8 @@ async def index(caller: UserDep, gateway: GatewayDep) -> ModelList:
 
 @router.get("/v1/models/{name}", responses=documented(404), summary="Look at a model")
 async def show(name: str, caller: UserDep, gateway: GatewayDep) -> AnyModelShown:
-    model = await gateway.stores.models.get(name)
-    status = (await gateway.stores.fleet_status.statuses()).get(name, NOT_LOOKED_AT)
+    model = await gateway.stores.fleet.models.get(name)
+    status = (await gateway.stores.fleet.status.statuses()).get(name, NOT_LOOKED_AT)
     return await _shown_to(caller, gateway, model, status)
 
 

@@ -48,7 +48,7 @@ async def register(request: Request, admin: AdminDep, gateway: GatewayDep, audit
     await audit.record(
         admin, AuditAction.MODEL_REGISTERED, model.name, engine=model.engine, weights=model.weights
     )
-    await gateway.stores.models.put(model)
+    await gateway.stores.fleet.models.put(model)
     gateway.catalog.invalidate()
     answer = shown(model, REGISTERED)
     answer.notice = await _why_nowhere(gateway, model)
@@ -58,28 +58,28 @@ async def register(request: Request, admin: AdminDep, gateway: GatewayDep, audit
 @router.post("/v1/models/{name}/wake", responses=documented(404), summary="Start a model now")
 async def wake(name: str, admin: AdminDep, gateway: GatewayDep, audit: AuditDep) -> AnyModelShown:
     """It leaves again when nobody has asked for it for its idle time."""
-    model = await gateway.stores.models.get(name)
+    model = await gateway.stores.fleet.models.get(name)
     refusal = gateway.chat.routes.refusal(name)
     if refusal is not None:
         raise cannot_serve(name, refusal)
     await audit.record(admin, AuditAction.MODEL_WOKEN, name)
-    await gateway.stores.demand.wish(name, stop=False)
+    await gateway.stores.fleet.demand.wish(name, stop=False)
     return await _shown(gateway, model)
 
 
 @router.post("/v1/models/{name}/stop", responses=documented(404, 409), summary="Stop a model now")
 async def stop(name: str, admin: AdminDep, gateway: GatewayDep, audit: AuditDep) -> AnyModelShown:
     """Its replicas finish what they have and leave; the next request wakes it again."""
-    model = await gateway.stores.models.get(name)
+    model = await gateway.stores.fleet.models.get(name)
     if model.scaling.min_replicas:
         raise Conflict(f"{name} has min_replicas {model.scaling.min_replicas}.", "name", "kept_awake")
     await audit.record(admin, AuditAction.MODEL_STOPPED, name)
-    await gateway.stores.demand.wish(name, stop=True)
+    await gateway.stores.fleet.demand.wish(name, stop=True)
     return await _shown(gateway, model)
 
 
 async def _why_nowhere(gateway: Gateway, model: Model) -> str | None:
-    workers = gateway.stores.workers
+    workers = gateway.stores.fleet.workers
     beats = (await workers.heartbeats(list(await workers.enrolments()))).values()
     machines = [beat.machine for beat in beats if _RULES.standing(beat.ago_s) is not Standing.GONE]
     if any(could_ever_fit(model, machine) for machine in machines):
@@ -90,14 +90,14 @@ async def _why_nowhere(gateway: Gateway, model: Model) -> str | None:
 
 
 async def _shown(gateway: Gateway, model: Model) -> AnyModelShown:
-    return shown(model, (await gateway.stores.fleet_status.statuses()).get(model.name, NOT_LOOKED_AT))
+    return shown(model, (await gateway.stores.fleet.status.statuses()).get(model.name, NOT_LOOKED_AT))
 
 
 @router.delete("/v1/models/{name}", responses=documented(404), summary="Remove a model")
 async def remove(name: str, admin: AdminDep, gateway: GatewayDep, audit: AuditDep) -> ModelDeleted:
     """Its replicas leave once they are idle; its waiting tasks end with an error."""
     await audit.record(admin, AuditAction.MODEL_REMOVED, name[:100])
-    if not await gateway.stores.models.remove(name):
+    if not await gateway.stores.fleet.models.remove(name):
         raise no_such("model", name)
     gateway.catalog.invalidate()
     return ModelDeleted(id=name)

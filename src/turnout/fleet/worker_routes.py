@@ -54,7 +54,7 @@ router = APIRouter(tags=["workers"], responses=documented(401, 403, 500, 503))
 )
 async def register(request: Request, key: WorkerDep, gateway: GatewayDep, audit: AuditDep) -> Registered:
     body = await read_json(request, Registration)
-    known = await gateway.stores.workers.enrolled(body.known_as) if body.known_as else None
+    known = await gateway.stores.fleet.workers.enrolled(body.known_as) if body.known_as else None
     if known is not None and not _is_its_secret(known, body.secret or ""):
         raise Forbidden("That id belongs to another worker.", "known_as", "not_your_id")
     if known is None and body.known_as:
@@ -63,7 +63,7 @@ async def register(request: Request, key: WorkerDep, gateway: GatewayDep, audit:
     worker = known.id if known else WorkerId(f"w-{secrets.token_hex(6)}")
     secret = body.secret if known and body.secret else secrets.token_urlsafe(32)
     await audit.record(key, AuditAction.WORKER_REGISTERED, worker, name=body.name, url=body.url)
-    await gateway.stores.workers.enrol(
+    await gateway.stores.fleet.workers.enrol(
         Enrolment(worker, body.name, body.url, secret_digest(secret), key=key.id, address=address)
     )
     return Registered(id=worker, secret=secret, heartbeat_s=HEARTBEAT_S)
@@ -85,22 +85,24 @@ async def heartbeat(
     worker = enrolled.id
     body = await read_json(request, Heartbeat)
     beat = StoredHeartbeat(body.machine, body.replicas, body.seen, gpu_time=body.gpu_time)
-    await gateway.stores.workers.heard(worker, beat)
-    gateways = tuple(await gateway.stores.demand.gateways()) if enrolled.url == TUNNEL else ()
+    await gateway.stores.fleet.workers.heard(worker, beat)
+    gateways = tuple(await gateway.stores.fleet.demand.gateways()) if enrolled.url == TUNNEL else ()
     async with gateway.revocations.workers.within(worker, evicted()):
-        sheet = await gateway.stores.orders.get(worker)
+        sheet = await gateway.stores.fleet.orders.get(worker)
         if sheet is None or sheet.version == body.seen:
-            sheet = await gateway.stores.orders.wait(worker, body.seen, body.wait_s)
+            sheet = await gateway.stores.fleet.orders.wait(worker, body.seen, body.wait_s)
     sheet = sheet or OrderSheet(body.seen)
     return WorkerOrders(version=sheet.version, orders=sheet.orders, gateways=gateways)
 
 
 @router.get("/workers", summary="List workers")
 async def index(admin: AdminDep, gateway: GatewayDep) -> WorkerList:
-    enrolments = await gateway.stores.workers.enrolments()
-    beats = await gateway.stores.workers.heartbeats(list(enrolments))
+    enrolments = await gateway.stores.fleet.workers.enrolments()
+    beats = await gateway.stores.fleet.workers.heartbeats(list(enrolments))
     sheets = {
-        worker: await gateway.stores.orders.get(worker) for worker, beat in beats.items() if beat.reports
+        worker: await gateway.stores.fleet.orders.get(worker)
+        for worker, beat in beats.items()
+        if beat.reports
     }
     return WorkerList(
         data=[
@@ -133,14 +135,14 @@ async def drain(
     await audit.record(
         admin, AuditAction.WORKER_DRAINED, worker_id[:100], draining=str(body.draining).lower()
     )
-    await gateway.stores.workers.set_draining(WorkerId(worker_id), body.draining)
+    await gateway.stores.fleet.workers.set_draining(WorkerId(worker_id), body.draining)
     return body
 
 
 @router.delete("/workers/{worker_id}", responses=documented(404), summary="Evict a worker")
 async def evict(worker_id: str, admin: AdminDep, gateway: GatewayDep, audit: AuditDep) -> WorkerEvicted:
     """Ends it at once: its id and secret are of no more use, and what it serves goes to others. Its key stays valid."""
-    worker = await gateway.stores.workers.enrolled(WorkerId(worker_id))
+    worker = await gateway.stores.fleet.workers.enrolled(WorkerId(worker_id))
     if worker is None:
         raise no_such("worker", worker_id, "worker_id")
     await audit.record(admin, AuditAction.WORKER_EVICTED, worker.id, name=worker.name, key=worker.key)
@@ -179,7 +181,7 @@ async def _probe(prober: Outbound, url: str, probe_key: str) -> str:
 
 async def identify_worker(gateway: Gateway, worker_id: str, authorization: str | None) -> Enrolment:
     """The worker that calls, by its own secret; raises Unauthorized, and Forbidden for one that was evicted."""
-    enrolled = await gateway.stores.workers.enrolled(WorkerId(worker_id))
+    enrolled = await gateway.stores.fleet.workers.enrolled(WorkerId(worker_id))
     scheme, _, shown = (authorization or "").partition(" ")
     secret = shown if scheme.lower() == "bearer" else ""
     if enrolled is None:
@@ -194,7 +196,7 @@ async def identify_worker(gateway: Gateway, worker_id: str, authorization: str |
 
 async def _refuse_evicted(gateway: Gateway, worker: WorkerId, secret: str) -> None:
     """Tells a worker that was evicted so, and nobody else."""
-    known = await gateway.stores.workers.evicted(worker)
+    known = await gateway.stores.fleet.workers.evicted(worker)
     if known is not None and _is_its_secret(known, secret):
         raise evicted()
 

@@ -32,6 +32,7 @@ from turnout.tasks.time_estimates import TimeEstimates
 from turnout.tasks.wait_reasons import WaitReasons
 from turnout.tasks.waiting_notes import WaitingNotes
 from turnout.telemetry.history import History
+from turnout.telemetry.history_store import HistoryStore
 from turnout.telemetry.metric_table import SPANS_DROPPED
 from turnout.telemetry.metrics import Metrics, RequestFigures, SharedFigures
 from turnout.telemetry.otlp import OtlpSpans
@@ -83,24 +84,26 @@ class _Builder:
         self._background = BackgroundLoops()
         open_key, origins = outside.open_key, config.gateway.allowed_origins
         open_access = OpenAccess(open_key, origins) if open_key else None
-        self._keys = KeyRing(stores.keys, time.time, stores.data.check_data, outside.logins, open_access)
-        self._catalog = Catalog(stores.models, [model.name for model in config.models], time.monotonic)
-        self._budgets = BudgetChecks(stores.budgets, config.costs.currency, time.time)
+        self._keys = KeyRing(
+            stores.tenants.keys, time.time, stores.data.check_data, outside.logins, open_access
+        )
+        self._catalog = Catalog(stores.fleet.models, [model.name for model in config.models], time.monotonic)
+        self._budgets = BudgetChecks(stores.tenants.budgets, config.costs.currency, time.time)
         self._background.add("budgets", self._budgets.run)
         sample = config.telemetry.traces_sample
         self._tracer = None if stores.spans is None else RequestTracer(stores.spans, sample)
         self._figures = RequestFigures(time.time)
-        self._gang_reports = outside.gangs or stores.gangs
+        self._gang_reports = outside.gangs or stores.fleet.gangs
 
     def gateway(self) -> Gateway:
         stores, config = self._stores, self._config
-        gangs = GangList(self._gang_reports, stores.workers, stores.orders, time.monotonic)
+        gangs = GangList(self._gang_reports, stores.fleet.workers, stores.fleet.orders, time.monotonic)
         workers = WorkerParts(
             gangs, self._outside.prober, GatewayTunnels(), config.worker.allow_registered_commands
         )
         chat = self._chat(workers.tunnels)
         revocations = Revocations(
-            self._keys, stores.workers, stores.shares, chat.routes, chat.relay, worker_of
+            self._keys, stores.fleet.workers, stores.shares, chat.routes, chat.relay, worker_of
         )
         self._background.add("revocations", revocations.run)
         videos = self._videos(chat.routes)
@@ -124,9 +127,11 @@ class _Builder:
     def _chat(self, tunnels: GatewayTunnels) -> ChatParts:
         stores, add = self._stores, self._background.add
         switchboard = Switchboard(time.monotonic)
-        routes = RoutesFeed(stores.routes, stores.models, stores.workers, switchboard, tunnels)
-        shares = ChatShares(stores.quotas, self._name, self._config.chat.limits, time.monotonic)
-        usage = ChatUsage(stores.usage, self._name, time.time)
+        routes = RoutesFeed(
+            stores.fleet.routes, stores.fleet.models, stores.fleet.workers, switchboard, tunnels
+        )
+        shares = ChatShares(stores.tenants.quotas, self._name, self._config.chat.limits, time.monotonic)
+        usage = ChatUsage(stores.tenants.usage, self._name, time.time)
         metrics = ChatMetrics(switchboard.demand)
         admission = ChatAdmission(
             self._keys, shares, switchboard, routes, usage, metrics, self._budgets, self._tracer
@@ -134,7 +139,7 @@ class _Builder:
         settings = self._outside.relay
         if self._tracer is not None:  # a call names the request's own span instead of the caller's
             settings = replace(settings, forwarded=settings.forwarded - {"traceparent"})
-        demand = DemandFeed(self._name, stores.demand, switchboard, time.monotonic)
+        demand = DemandFeed(self._name, stores.fleet.demand, switchboard, time.monotonic)
         add("routes", routes.run)
         add("demand", demand.run)
         add("direct routes", admission.direct.run)
@@ -146,7 +151,7 @@ class _Builder:
     def _videos(self, routes: RoutesFeed) -> VideoParts:
         stores, outside, settings = self._stores, self._outside, self._config.tasks
         estimates = TimeEstimates()
-        reasons = WaitReasons(stores.fleet_status, self._gang_reports, self._catalog, time.monotonic)
+        reasons = WaitReasons(stores.fleet.status, self._gang_reports, self._catalog, time.monotonic)
         notes = WaitingNotes(stores.tasks, reasons)
         live = LiveEvents(
             stores.tasks,
@@ -176,11 +181,11 @@ class _Builder:
     def _telemetry(self, chat: ChatParts, videos: VideoParts, workers: WorkerParts) -> TelemetryParts:
         stores, figures = self._stores, self._figures
         history = History(
-            stores.history,
+            HistoryStore(stores.link),
             stores.backlog,
-            stores.fleet_status,
-            stores.workers,
-            stores.orders,
+            stores.fleet.status,
+            stores.fleet.workers,
+            stores.fleet.orders,
             lambda: {
                 "step_seconds": figures.videos.step_totals(),
                 "first_token_seconds": chat.metrics.first_totals(),
@@ -205,7 +210,7 @@ class _Builder:
             stores.backlog,
             stores.dead_records,
             workers.gangs,
-            stores.fleet_status,
+            stores.fleet.status,
             self._catalog,
             self._config.costs.gpu_prices,
         )

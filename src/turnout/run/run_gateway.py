@@ -46,7 +46,7 @@ async def run_gateway(config: Config, listening: socket.socket, local: socket.so
         aclosing(Outbound(config.outbound.allow_private_urls)) as fetcher,
         aclosing(Outbound(True, reach=WORKERS, tls=tls)) as prober,
     ):
-        await _refuse_open_door(config, listening, stores.keys)
+        await _refuse_open_door(config, listening, stores.tenants.keys)
         await stores.data.check_data()  # remembers which data this is
 
         open_key = config.access.open_key if config.access.no_auth else None

@@ -51,7 +51,7 @@ async def manage(
         open_stores(config) as stores,
         aclosing(Outbound(config.outbound.allow_private_urls)) as fetcher,
     ):
-        await declare(config, stores.models)
+        await declare(config, stores.fleet.models)
         manager = await _housekeeper(config, stores, fetcher)
         name = f"m-{secrets.token_hex(4)}"  # new for each process: replicas are named after it
         rules = Rules(min_resident_s=config.fleet.min_resident_s)
@@ -59,7 +59,7 @@ async def manage(
         fleet = fleet_manager(stores, name, rules, gangs_by, lambda: {**reasons(), **jobs.reasons})
         loops = BackgroundLoops({**manager.loops(), "fleet": fleet.run, **(more or {})})
         loops.add("loop report", partial(_report_loops, loops, stores, manager.id))
-        loops.add("declaration", partial(_keep_declared, config, stores.models))
+        loops.add("declaration", partial(_keep_declared, config, stores.fleet.models))
         if jobs.settings is not None:
             loops.add("jobs", jobs.run)
         async with loops.running():
@@ -81,8 +81,8 @@ async def _housekeeper(config: Config, stores: Stores, fetcher: Outbound) -> Hou
         stores.spans,
     )
     budgets = BudgetAccounts(
-        stores.usage,
-        stores.budgets,
+        stores.tenants.usage,
+        stores.tenants.budgets,
         config.costs.budgets,
         config.costs.gpu_prices,
         config.costs.currency,
@@ -91,8 +91,8 @@ async def _housekeeper(config: Config, stores: Stores, fetcher: Outbound) -> Hou
     )
     return Housekeeper(
         f"{socket.gethostname()}-{os.getpid()}",
-        stores.models,
-        stores.fleet_status,
+        stores.fleet.models,
+        stores.fleet.status,
         stores.tasks,
         stores.queue,
         stores.backlog,
@@ -137,13 +137,13 @@ def fleet_manager(
 ) -> FleetManager:
     return FleetManager(
         name,
-        stores.manager_state,
-        stores.models,
-        stores.workers,
-        stores.demand,
+        stores.fleet.manager_state,
+        stores.fleet.models,
+        stores.fleet.workers,
+        stores.fleet.demand,
         stores.backlog,
         stores.mutex,
-        stores.gangs,
+        stores.fleet.gangs,
         stores.queue,
         rules,
         gangs_by,

@@ -182,13 +182,13 @@ async def _lead(
         report = partial(_report, duties, time.time(), meter, formed)
         async with BackgroundLoops(
             {
-                "gang report": partial(_tell, stores.gangs, report),
+                "gang report": partial(_tell, stores.fleet.gangs, report),
                 "leaving": partial(_heed, formed, leader.drain),
             }
         ).running():
             code = await leader.run()
         with contextlib.suppress(Unavailable):
-            await stores.gangs.remove(duties.gang)
+            await stores.fleet.gangs.remove(duties.gang)
         return code
 
 

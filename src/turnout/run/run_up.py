@@ -83,9 +83,9 @@ async def run_up(
             )
             async with open_stores(config.with_settings(traces_endpoint=None)) as stores:
                 address = await _address(config, stores, local, listening)
-                join_token = await _join_token(stores.keys)
+                join_token = await _join_token(stores.tenants.keys)
                 # The gateway knows only registered models: they must be there before it answers.
-                await declare(config, stores.models)
+                await declare(config, stores.fleet.models)
                 # Whose copy is read here, wherever it signs.
                 await find_webhook_secret(config, stores.webhook_secrets)
             told = config.with_settings(
@@ -190,7 +190,7 @@ async def _address(config: Config, stores: Stores, local: socket.socket, listeni
     url = _url("http", local)
     path = config.state_dir / "service.json"
     token = _left_token(path)
-    parts = split_token(token) if token is not None and await _is_good(token, stores.keys) else None
+    parts = split_token(token) if token is not None and await _is_good(token, stores.tenants.keys) else None
     if token is None or parts is None:
         key, token = mint(
             secrets.token_hex(6),
@@ -200,13 +200,13 @@ async def _address(config: Config, stores: Stores, local: socket.socket, listeni
             "made by turnout up",
             time.time(),
         )
-        await stores.keys.add(key)
+        await stores.tenants.keys.add(key)
         key_id = key.id
     else:
         key_id = parts[0]
     write_private(path, json.dumps({"url": url, "api_key": token, "pid": os.getpid()}))
     code = secrets.token_urlsafe(32)
-    await stores.sessions.put_code(secret_digest(code), key_id, CODE_S)
+    await stores.tenants.sessions.put_code(secret_digest(code), key_id, CODE_S)
     public_url = url if local is listening else _url("https", listening)
     return Address(url, token, public_url, f"{public_url}/#code={code}")
 

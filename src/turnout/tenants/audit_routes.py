@@ -21,5 +21,5 @@ async def index(
         str | None, Query(pattern=r"^[1-9][0-9]{0,18}-[0-9]{1,19}$", description="An entry's id.")
     ] = None,
 ) -> AuditPage:
-    found = await gateway.stores.audit.newest(limit + 1, before)
+    found = await gateway.stores.tenants.audit.newest(limit + 1, before)
     return AuditPage(data=[audit_shown(*entry) for entry in found[:limit]], has_more=len(found) > limit)

@@ -28,7 +28,7 @@ class AuditTrail:
         if is_login(actor.id):
             detail["login"] = actor.name  # the id is that of a token, which tells nobody who it was
         entry = AuditEntry(self._gateway.now(), actor.id, action, target, self._address, detail)
-        await self._gateway.stores.audit.add(entry)
+        await self._gateway.stores.tenants.audit.add(entry)
         get_log().info(action, target=target, by=actor.id, address=self._address, **detail)
 
 

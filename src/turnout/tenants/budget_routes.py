@@ -25,7 +25,10 @@ TenantPath = Annotated[
 
 @router.get("/v1/budgets", summary="Budgets, and how tenants stand with them")
 async def index(caller: UserDep, gateway: GatewayDep) -> BudgetList:
-    stored, standings = await gateway.stores.budgets.all(), await gateway.stores.budgets.standings()
+    stored, standings = (
+        await gateway.stores.tenants.budgets.all(),
+        await gateway.stores.tenants.budgets.standings(),
+    )
     is_admin, configured = caller.role is Role.ADMIN, gateway.costs.budgets
     shown = {**{TenantId(name): budget for name, budget in configured.items()}, **stored} if is_admin else {}
     own = budgets_of(configured, stored, [*standings] if is_admin else [caller.tenant])
@@ -63,15 +66,15 @@ async def put(
     await audit.record(
         admin, AuditAction.BUDGET_SET, tenant, month=str(body.month), hard=str(body.hard).lower()
     )
-    await gateway.stores.budgets.put(TenantId(tenant), budget)
+    await gateway.stores.tenants.budgets.put(TenantId(tenant), budget)
     return budget_of(tenant, budget, None, by_admin=True, currency=gateway.costs.currency)
 
 
 @router.delete("/v1/budgets/{tenant}", responses=documented(400, 404), summary="Remove a tenant's budget")
 async def remove(tenant: TenantPath, admin: AdminDep, gateway: GatewayDep, audit: AuditDep) -> BudgetDeleted:
     """What the configuration says counts again."""
-    if TenantId(tenant) not in await gateway.stores.budgets.all():
+    if TenantId(tenant) not in await gateway.stores.tenants.budgets.all():
         raise NotFound(f"No admin has set a budget for {tenant}.", "tenant", "budget_not_found")
     await audit.record(admin, AuditAction.BUDGET_REMOVED, tenant)
-    await gateway.stores.budgets.remove(TenantId(tenant))
+    await gateway.stores.tenants.budgets.remove(TenantId(tenant))
     return BudgetDeleted(tenant=tenant)

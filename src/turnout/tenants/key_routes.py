@@ -38,7 +38,7 @@ async def create(request: Request, admin: AdminDep, gateway: GatewayDep, audit: 
     await audit.record(
         admin, AuditAction.KEY_CREATED, key.id, tenant=key.tenant, role=key.role, name=key.name
     )
-    await gateway.stores.keys.add(key)
+    await gateway.stores.tenants.keys.add(key)
     return key_of(key, token)
 
 
@@ -54,29 +54,29 @@ async def replace(
     """A new key that may do the same; the old one works until the overlap ends."""
     body = await read_json(request, KeyRotation)
     now = gateway.now()
-    old = await gateway.stores.keys.find(key_id)
+    old = await gateway.stores.tenants.keys.find(key_id)
     if old is None or old.expired(now):
         raise no_such("key", key_id, "key_id")
     new, token, ending = rotate(
         old, secrets.token_hex(8), secrets.token_urlsafe(32), now, body.overlap_s, body.expires_in_s
     )
     await audit.record(admin, AuditAction.KEY_ROTATED, old.id, tenant=old.tenant, replaced_by=new.id)
-    await gateway.stores.keys.add(new, ending)
+    await gateway.stores.tenants.keys.add(new, ending)
     gateway.keys.drop(old.id)
     return key_of(new, token, replaces=old.id)
 
 
 @router.get("/v1/keys", summary="List keys")
 async def index(admin: AdminDep, gateway: GatewayDep) -> KeyList:
-    return KeyList(data=[key_of(key) for key in await gateway.stores.keys.all()])
+    return KeyList(data=[key_of(key) for key in await gateway.stores.tenants.keys.all()])
 
 
 @router.delete("/v1/keys/{key_id}", responses=documented(404), summary="Revoke a key")
 async def revoke(key_id: str, admin: AdminDep, gateway: GatewayDep, audit: AuditDep) -> KeyDeleted:
-    if (key := await gateway.stores.keys.find(key_id)) is None:
+    if (key := await gateway.stores.tenants.keys.find(key_id)) is None:
         raise no_such("key", key_id, "key_id")
     await audit.record(admin, AuditAction.KEY_REVOKED, key.id, tenant=key.tenant, role=key.role)
-    if not await gateway.stores.keys.revoke(key_id):
+    if not await gateway.stores.tenants.keys.revoke(key_id):
         raise no_such("key", key_id, "key_id")
     await gateway.revocations.revoked(key_id)
     return KeyDeleted(id=key_id)

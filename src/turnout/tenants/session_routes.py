@@ -29,7 +29,7 @@ async def make_code(admin: AdminDep, gateway: GatewayDep) -> CodeShown:
             "A session needs an API key: a login of the issuer cannot make one.", code="key_needed"
         )
     code = secrets.token_urlsafe(32)
-    await gateway.stores.sessions.put_code(secret_digest(code), admin.id, CODE_S)
+    await gateway.stores.tenants.sessions.put_code(secret_digest(code), admin.id, CODE_S)
     return CodeShown(code=code, expires_at=int(gateway.now()) + CODE_S)
 
 
@@ -42,13 +42,13 @@ async def make_code(admin: AdminDep, gateway: GatewayDep) -> CodeShown:
 async def log_in(request: Request, response: Response, gateway: GatewayDep) -> SessionShown:
     """The answer sets the session's cookie."""
     body = await read_json(request, LoginCode)
-    key_id = await gateway.stores.sessions.take_code(secret_digest(body.code))
-    parent = await gateway.stores.keys.find(key_id) if key_id else None
+    key_id = await gateway.stores.tenants.sessions.take_code(secret_digest(body.code))
+    parent = await gateway.stores.tenants.keys.find(key_id) if key_id else None
     if parent is None or parent.expired(gateway.now()):
         raise Unauthorized("The code was used, is too old, or never was.", "code", "invalid_code")
     session_id, secret = secrets.token_hex(8), secrets.token_urlsafe(32)
     session, token = mint_session(session_id, secret, parent, gateway.now(), _SESSION_S)
-    await gateway.stores.sessions.open(session, parent.id, _SESSION_S)
+    await gateway.stores.tenants.sessions.open(session, parent.id, _SESSION_S)
     get_log().info("session opened", session=session.id, key=parent.id, tenant=parent.tenant)
     # What the browser says of its own address counts: TLS may end before us.
     secure = request.headers.get("origin", "").startswith("https://")
@@ -73,7 +73,7 @@ async def show(caller: MaybeUserDep) -> SessionShown | Response:
 async def log_out(caller: MaybeUserDep, gateway: GatewayDep) -> Response:
     """Ends the session at every gateway. May be repeated."""
     if caller is not None and is_session(caller.id):
-        await gateway.stores.sessions.end(caller.id)
+        await gateway.stores.tenants.sessions.end(caller.id)
         gateway.keys.drop(caller.id)
         get_log().info("session ended", session=caller.id)
     response = Response(status_code=204)

@@ -44,9 +44,9 @@ async def usage(
         raise Forbidden("Only an admin's key may see another tenant's usage.", code="role_not_allowed")
     whose = TenantId(tenant) if tenant is not None else None if caller.role is Role.ADMIN else caller.tenant
     days = [(first + timedelta(days=n)).isoformat() for n in range((last - first).days + 1)]
-    rows = await gateway.stores.usage.read(days, whose)
+    rows = await gateway.stores.tenants.usage.read(days, whose)
     everyone, prices = whose is None, gateway.costs.gpu_prices
-    gpu_days = await gateway.stores.usage.gpu_days(days, workers=everyone)
+    gpu_days = await gateway.stores.tenants.usage.gpu_days(days, workers=everyone)
     charged = charges(rows, gpu_days, prices, everyone=everyone)
     total = cost_lines(charged, lambda _: "total").get("total", CostLine())
     workers: dict[str, GpuBill] = {}
@@ -57,7 +57,7 @@ async def usage(
                 workers[name] = workers.get(name, GpuBill()).plus(bill)
             free = bills(day.by_model, prices).get("", GpuBill())
             total = replace(total, bill=total.bill.plus(free))
-        names = await gateway.stores.workers.enrolments()
+        names = await gateway.stores.fleet.workers.enrolments()
     return UsageList(
         start=first,
         end=last,

@@ -57,5 +57,12 @@ async def _open(settings: KubernetesJobs, drain_s: float, stores: Stores) -> Job
         terms = replace(terms, owner=await jobs.find_owner(settings.owner))
     gangs = {name: GangTemplate(gang.pods, gang.template) for name, gang in settings.gangs.items()}
     return JobLauncher(
-        jobs, terms, gangs, stores.models, stores.backlog, stores.tasks, stores.queue, settings.pending_s
+        jobs,
+        terms,
+        gangs,
+        stores.fleet.models,
+        stores.backlog,
+        stores.tasks,
+        stores.queue,
+        settings.pending_s,
     )

@@ -62,7 +62,7 @@ class VideoGenerator:
 
     async def _run(self) -> None:
         async with open_stores(self._config) as stores, asyncio.TaskGroup() as group:
-            telling = group.create_task(self._tell(stores.gangs), name=f"{self.gang} tells")
+            telling = group.create_task(self._tell(stores.fleet.gangs), name=f"{self.gang} tells")
             self._supervisor = GangSupervisor(self._orders, self._ranks, stores.queue, self._loaded)
             last_word = ""
             try:
@@ -75,9 +75,9 @@ class VideoGenerator:
                 telling.cancel()
                 with contextlib.suppress(Unavailable):
                     if last_word:  # it is forgotten soon; until then the manager learns why tasks wait
-                        await stores.gangs.put(replace(self.report(), trouble=last_word))
+                        await stores.fleet.gangs.put(replace(self.report(), trouble=last_word))
                     else:
-                        await stores.gangs.remove(self.gang)
+                        await stores.fleet.gangs.remove(self.gang)
 
     def _loaded(self) -> None:
         self._ready_at = self._ready_at or time.time()

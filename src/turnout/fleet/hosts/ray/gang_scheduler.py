@@ -73,13 +73,13 @@ class GangScheduler:
 
     async def look(self) -> tuple[dict[GangId, GangReport], dict[str, QueueState]]:
         """The gangs that live, and how each model's queue stands. Raises Unavailable."""
-        gangs = await self._stores.gangs.all()
+        gangs = await self._stores.fleet.gangs.all()
         queues = {model.name: await self._queue(model, gangs) for model in self._config.models_on_ray}
         cluster = await asyncio.to_thread(_see_cluster)
         nodes = cluster.nodes
         self.reasons = await self._why_waiting(gangs, queues, cluster)
         now = await self._stores.link.now()
-        before = await self._stores.gangs.waits() if self._waits is None else self._waits
+        before = await self._stores.fleet.gangs.waits() if self._waits is None else self._waits
         waits = plan_waits(
             before,
             waiting=[name for name, queue in queues.items() if queue.waiting],
@@ -113,7 +113,7 @@ class GangScheduler:
             idle_since |= idle
         waits = replace(waits, idle_since=idle_since)
         if waits != self._waits or now - self._kept_at > _KEEP_EVERY_S:
-            await self._stores.gangs.keep_waits(waits)
+            await self._stores.fleet.gangs.keep_waits(waits)
             self._kept_at = now
         self._waits = waits
         return gangs, queues

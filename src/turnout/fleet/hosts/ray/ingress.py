@@ -59,23 +59,23 @@ class APIEntrypoint:
     async def __init__(self, config: Config, manager: Any) -> None:
         start_logging(config.telemetry.log_level, role="gateway")
         self._config = config
-        self._wires = new_stores(config)
+        self._stores = new_stores(config)
         self._prober = Outbound(True, reach=WORKERS, tls=client_tls(config.outbound.ca_file))
         self._fetcher = Outbound(config.outbound.allow_private_urls)
         self._gateway: Gateway | None = None
         self._chat: RelaySocket | None = None
         await declare(
-            config, self._wires.models
+            config, self._stores.fleet.models
         )  # the manager does so, too, but perhaps later than the first request
-        self._urls = await find_url_signer(config, self._wires)
+        self._urls = await find_url_signer(config, self._stores)
 
     def __serve_build_asgi_app__(self) -> Any:
-        gangs = GangsByRay(namespace_of(self._config), self._wires.gangs)
+        gangs = GangsByRay(namespace_of(self._config), self._stores.fleet.gangs)
         relay = relay_settings(self._config.gateway)
         # The app answers for these.
         relay = replace(relay, client=replace(relay.client, cors_origins=frozenset()))
         self._gateway = gateway = gateway_on(
-            self._config, self._wires, self._fetcher, self._prober, relay, self._urls, gangs
+            self._config, self._stores, self._fetcher, self._prober, relay, self._urls, gangs
         )
         self._chat = RelaySocket(gateway.chat.relay, relay)
         gateway.background.add("relay socket", self._chat.run)
@@ -94,4 +94,4 @@ class APIEntrypoint:
                 await self._chat.aclose()
             await self._fetcher.aclose()
             await self._prober.aclose()
-            await self._wires.close()
+            await self._stores.close()

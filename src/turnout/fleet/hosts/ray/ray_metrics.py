@@ -33,9 +33,9 @@ class RayMetrics:
             self._videos,
             stores.backlog,
             stores.dead_records,
-            GangList(stores.gangs, stores.workers, stores.orders, time.monotonic),
-            stores.fleet_status,
-            Catalog(stores.models, [], time.monotonic),
+            GangList(stores.fleet.gangs, stores.fleet.workers, stores.fleet.orders, time.monotonic),
+            stores.fleet.status,
+            Catalog(stores.fleet.models, [], time.monotonic),
             prices,
         )
         self._gauges: dict[str, Any] = {}
