@@ -22,7 +22,6 @@ ABOVE_THE_LIMITS = {
     "_add_norm_kernel": _KERNEL,
     "_rms_rotate_kernel": _KERNEL,
     "KeyNames": "a table of names",
-    "Stores": "what a process opens; parts are handed the stores that they use",
     "ModelAnswer": _SHOWN,
     "VideoModelShown": _SHOWN,
     "Video": _SHOWN,
