@@ -3,7 +3,7 @@
 Rank 0 decides between two steps. Everything that is written carries the attempt's number, so an attempt that
 was given away can write nothing; it learns so at the next step and drops the task.
 
-Progress, checkpoints and previews are written beside the steps (`report_slot`): while Redis or the object store is away,
+Progress, checkpoints and previews are written beside the steps (`latest_report`): while Redis or the object store is away,
 rendering goes on.
 """
 
@@ -21,8 +21,8 @@ from turnout.engines.base import CheckpointRefused, EngineError, Frame, RanksLos
 from turnout.errors import NotFound, Stale, Unavailable
 from turnout.gang.attempt_objects import AttemptObjects
 from turnout.gang.cadence_rules import Cadence, StepPace
+from turnout.gang.latest_report import LatestReport
 from turnout.gang.rank_commands import RankCommander, job_of
-from turnout.gang.report_slot import ReportSlot
 from turnout.store.object_store import Blobs
 from turnout.tasks import object_keys
 from turnout.tasks.task_log import TaskLog
@@ -105,9 +105,9 @@ class Attempt:
         self._moved_at = time.monotonic()
         self._log = log.bind(**task.log_ids)
         self._objects = AttemptObjects(context.blobs, task)
-        self._progress = ReportSlot("progress", self._apply, self._drop)
-        self._checkpoint = ReportSlot("checkpoint", self._save_checkpoint, self._drop)
-        self._preview = ReportSlot("preview", self._save_preview, self._drop)
+        self._progress = LatestReport("progress", self._apply, self._drop)
+        self._checkpoint = LatestReport("checkpoint", self._save_checkpoint, self._drop)
+        self._preview = LatestReport("preview", self._save_preview, self._drop)
         self.pace = pace
 
     async def run(self) -> None:
@@ -127,8 +127,8 @@ class Attempt:
     async def _reporting(self) -> AsyncGenerator[None]:
         """Renews the lease and writes reports. On the way out nothing is being written any more."""
         async with _task_group() as group:
-            slots = (self._progress, self._checkpoint, self._preview)
-            jobs = [group.create_task(slot.run(), name=f"reports of {self._task.id}") for slot in slots]
+            reports = (self._progress, self._checkpoint, self._preview)
+            jobs = [group.create_task(each.run(), name=f"reports of {self._task.id}") for each in reports]
             jobs.append(group.create_task(self._keep_lease(), name=f"lease of {self._task.id}"))
             try:
                 yield

@@ -1,6 +1,6 @@
 """Writes an attempt's reports beside its steps, so that no step waits for Redis or the object store.
 
-A slot holds at most one report that waits: the newest. Whatever a service does, memory is bounded, and what is written
+Of each kind at most one report waits: the newest. Whatever a service does, memory is bounded, and what is written
 when it is back is how things stand then.
 """
 
@@ -16,7 +16,7 @@ T = TypeVar("T")
 log = get_log()
 
 
-class ReportSlot(Generic[T]):
+class LatestReport(Generic[T]):
     """`write` is called with one report at a time, again while it raises Unavailable and nothing newer came. When it
     raises Stale, `dropped` is told and nothing is written any more."""
 
