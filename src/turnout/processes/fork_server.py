@@ -59,14 +59,6 @@ class ForkedChild:
                 os.killpg(self.pid, signal.SIGKILL)
             self._process.kill()  # it may not lead its own group yet
 
-    async def stop(self, grace_s: float) -> int:
-        self.terminate()
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(grace_s):
-                await self.wait()
-        self.kill()
-        return await self.wait()
-
     def last_words(self) -> str:
         return last_line(self._log) if self._log else ""
 

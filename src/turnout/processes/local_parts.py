@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from turnout.backoff import backoff_s
 from turnout.errors import Unavailable
-from turnout.processes.process import Process
+from turnout.processes.child import Child
 from turnout.telemetry.log import get_log
 
 log = get_log()
@@ -22,7 +22,7 @@ class Part:
     """`start` returns once the part can be relied on by those that start after it."""
 
     name: str
-    start: Callable[[], Awaitable[Process]]
+    start: Callable[[], Awaitable[Child]]
     grace_s: float
 
 
@@ -44,7 +44,7 @@ async def run_parts(parts: Sequence[Part], stopping: asyncio.Event, ready: Calla
                 await watcher
 
 
-async def _keep(part: Part, process: Process, stop: asyncio.Event, stopping: asyncio.Event) -> None:
+async def _keep(part: Part, process: Child, stop: asyncio.Event, stopping: asyncio.Event) -> None:
     """The only owner of a part's process: restarts it until told to stop."""
     stopped = asyncio.create_task(stop.wait(), name=f"{part.name} stop")
     failures = 0

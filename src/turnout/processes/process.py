@@ -20,10 +20,6 @@ class Process(Protocol):
         """Kills its whole group at once."""
         ...
 
-    async def stop(self, grace_s: float) -> int:
-        """Asks, waits for `grace_s`, kills; returns the exit code."""
-        ...
-
     def last_words(self) -> str:
         """The last line it printed."""
         ...

@@ -16,10 +16,9 @@ from typing import Any
 
 from turnout.background import BackgroundLoops
 from turnout.errors import Misconfigured
-from turnout.processes.child import LocalLauncher
+from turnout.processes.child import Child, LocalLauncher
 from turnout.processes.local_parts import Part, run_parts
 from turnout.processes.log_files import keep_bounded
-from turnout.processes.process import Process
 from turnout.run.config import Config, dump
 from turnout.run.open_files import raise_open_files
 from turnout.run.open_stores import embedded_redis_dir, find_redis_url, open_stores
@@ -114,21 +113,21 @@ class _Children:
     launcher: LocalLauncher
     config: Path
 
-    async def gateway(self, fds: Mapping[str, int]) -> Process:
+    async def gateway(self, fds: Mapping[str, int]) -> Child:
         words = [word for name, fd in fds.items() for word in (name, str(fd))]
         return await self._start("gateway", *words, pass_fds=list(fds.values()))
 
-    async def manager(self) -> Process:
+    async def manager(self) -> Child:
         return await self._start("manager")
 
-    async def worker(self, gateway_url: str, join_token: str) -> Process:
+    async def worker(self, gateway_url: str, join_token: str) -> Child:
         words = ("--join", gateway_url, "--listen-port", "0")
         return await self._start("worker", *words, environ={"TURNOUT_JOIN_TOKEN": join_token})
 
-    async def ray(self, cluster: RayCluster) -> Process:
+    async def ray(self, cluster: RayCluster) -> Child:
         return await self._start("ray", "serve", *(["--address", cluster.address] if cluster.address else []))
 
-    async def _start(self, part: str, *words: str, **more: Any) -> Process:
+    async def _start(self, part: str, *words: str, **more: Any) -> Child:
         return await self.launcher.start(part, [part, *words, "--config", str(self.config)], **more)
 
 
@@ -173,7 +172,7 @@ async def _redis(config: Config) -> AsyncGenerator[tuple[str, list[Part]]]:
     first = await start_valkey(directory, password, config.state_dir / "logs" / "redis.log")
     running = iter([first])  # it is needed before the other parts start; a restart starts another
 
-    async def redis() -> Process:
+    async def redis() -> Child:
         return next(running, None) or await start_valkey(
             directory, password, config.state_dir / "logs" / "redis.log"
         )

@@ -84,14 +84,6 @@ class RayRank:
             self.life.cancel()
         self.end(_KILLED)
 
-    async def stop(self, grace_s: float) -> int:
-        self.terminate()
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(grace_s):
-                await self.wait()
-        self.kill()
-        return await self.wait()
-
     def last_words(self) -> str:
         return self._words
 
