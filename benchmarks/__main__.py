@@ -14,6 +14,7 @@ import uvloop
 
 from benchmarks import (
     events,
+    fork_server,
     gang,
     hop,
     manager,
@@ -25,7 +26,6 @@ from benchmarks import (
     relay,
     submit,
     wan,
-    zygote,
 )
 from benchmarks.figures import Table, say
 
@@ -41,7 +41,7 @@ BENCHMARKS: dict[str, Measure] = {
     "metrics": metrics.measure,
     "plan": plan.measure,
     "plan_reality": plan_reality.measure,
-    "zygote": zygote.measure,
+    "fork_server": fork_server.measure,
     "ray": ray.measure,
     "wan": wan.measure,
     "overlap": overlap.measure,

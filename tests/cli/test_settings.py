@@ -41,6 +41,13 @@ def test_later_sources_win_and_are_named(bare_cli: Cli, tmp_path: Path) -> None:
     assert shown(bare_cli, "--config", str(other), TURNOUT_PORT="8002")["port"]["value"] == 8002
 
 
+def test_a_setting_is_read_by_its_former_name(bare_cli: Cli, tmp_path: Path) -> None:
+    found = shown(bare_cli, TURNOUT_VLLM_ZYGOTE="true")
+    assert found["vllm_fork_server"] == {"value": True, "origin": "TURNOUT_VLLM_ZYGOTE"}
+    (tmp_path / "turnout.yaml").write_text("vllm_zygote: true\n")
+    assert shown(bare_cli)["vllm_fork_server"] == {"value": True, "origin": "turnout.yaml"}
+
+
 def test_shared_options_may_stand_before_or_after_the_command(bare_cli: Cli, tmp_path: Path) -> None:
     before = json.loads(bare_cli("--state-dir", str(tmp_path / "mine"), "config", "--json").out)
     assert before["state_dir"]["value"] == str(tmp_path / "mine")

@@ -26,8 +26,8 @@ from turnout.fleet.model_rules import EngineKind, Model, Scaling, ServerPart
 from turnout.fleet.replica_rules import Phase, Want
 from turnout.relay.error_responses import engine_error
 from turnout.relay.token_usage import read_usage
-from turnout.worker import zygote
-from turnout.worker.vllm_programs import guarded, traced, zygote_program
+from turnout.worker import engine_fork_server
+from turnout.worker.vllm_programs import forked_program, guarded, traced
 
 _VLLM_PYTHON = os.environ.get("TURNOUT_TEST_VLLM_PYTHON", "")
 
@@ -36,7 +36,7 @@ _VLLM_PYTHON = os.environ.get("TURNOUT_TEST_VLLM_PYTHON", "")
 class Case:
     model: Model
     programs: Programs = field(default_factory=Programs)
-    zygote: tuple[str, ...] = ()  # the Python and the imports of the zygote that forks it
+    forked_by: tuple[str, ...] = ()  # the Python and the imports of the fork server that forks it
 
 
 LLAMACPP = Case(
@@ -90,8 +90,10 @@ VLLM = Case(
     ),
 )
 
-LLAMACPP_FORKED = replace(LLAMACPP, zygote=(sys.executable, "turnout.engines.servers.llamacpp", "xllamacpp"))
-VLLM_FORKED = replace(VLLM, zygote=(_VLLM_PYTHON, *vllm.IMPORTS))
+LLAMACPP_FORKED = replace(
+    LLAMACPP, forked_by=(sys.executable, "turnout.engines.servers.llamacpp", "xllamacpp")
+)
+VLLM_FORKED = replace(VLLM, forked_by=(_VLLM_PYTHON, *vllm.IMPORTS))
 
 CASES = [
     pytest.param(LLAMACPP, id="llamacpp"),
@@ -108,13 +110,15 @@ def case(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Case]:
     if chosen.model.engine is EngineKind.VLLM:
         weights = make_tiny_llama(tmp_path / "tiny-llama")
         chosen = replace(chosen, model=replace(chosen.model, weights=str(weights)))
-    if not chosen.zygote:
+    if not chosen.forked_by:
         yield chosen
         return
-    python, *imports = chosen.zygote
-    kept_at = tmp_path / "zygote"
+    python, *imports = chosen.forked_by
+    kept_at = tmp_path / "forks"
     environ = {**os.environ, **chosen.programs.vllm.environ}
-    with subprocess.Popen([python, zygote.__file__, "keep", str(kept_at), *imports], env=environ) as process:
+    with subprocess.Popen(
+        [python, engine_fork_server.__file__, "keep", str(kept_at), *imports], env=environ
+    ) as process:
         try:
             yield replace(chosen, programs=forked(chosen.programs, kept_at))
         finally:
@@ -122,7 +126,7 @@ def case(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Case]:
 
 
 def forked(programs: Programs, kept_at: Path) -> Programs:
-    of_vllm = zygote_program(kept_at, gpus=False)
+    of_vllm = forked_program(kept_at, gpus=False)
     ask = (*of_vllm.argv[:5], "turnout.engines.servers.llamacpp:main")
     return replace(
         programs,
@@ -134,8 +138,8 @@ def forked(programs: Programs, kept_at: Path) -> Programs:
 def engine_family() -> list[psutil.Process]:
     """The subreaper of the one engine that runs here, and all below it; other tests' servers are not among them."""
     [subreaper] = [p for p in psutil.Process().children() if "turnout.worker.subreaper" in p.cmdline()]
-    zygotes = [p for p in psutil.Process().children() if zygote.__file__ in p.cmdline()]
-    return [subreaper, *(p for parent in (subreaper, *zygotes) for p in parent.children(recursive=True))]
+    servers = [p for p in psutil.Process().children() if engine_fork_server.__file__ in p.cmdline()]
+    return [subreaper, *(p for parent in (subreaper, *servers) for p in parent.children(recursive=True))]
 
 
 @pytest.mark.parametrize("case", CASES, indirect=True)

@@ -118,6 +118,7 @@ class Loaded:
 
 
 _KNOWN = {"models", "state_dir", *SECTIONS}
+_FORMER = {"vllm_zygote": "vllm_fork_server"}  # names up to 0.2.0
 _NO_SETTINGS = {"models", "url", "api_key", "join_token", "gang_model"}  # variables that others read
 _CONFIG = TypeAdapter(Config)
 
@@ -133,7 +134,8 @@ def load(flags: Mapping[str, Any], environ: Mapping[str, str], file: Path | None
     values: dict[str, Any] = {}
     origins = dict.fromkeys(_KNOWN, "default")
     for source, found in sources:
-        for name, value in found.items():
+        for said, value in found.items():
+            name = _FORMER.get(said, said)
             if name not in _KNOWN:
                 raise Misconfigured(
                     f"{source}: there is no setting {name!r}{_meant(name, _KNOWN) or '; `turnout config` shows all'}"
@@ -205,7 +207,7 @@ def _from_environ(environ: Mapping[str, str]) -> list[tuple[str, Mapping[str, An
             raise Misconfigured(
                 "TURNOUT_PORT: Kubernetes sets it for a Service named turnout; give the pod enableServiceLinks: false"
             )
-        if name in _KNOWN:
+        if name in _KNOWN or name in _FORMER:
             found.append((variable, {name: value}))
         elif hint := _meant(name, _KNOWN, cutoff=0.75):
             raise Misconfigured(f"{variable}: there is no setting {name!r}{hint}")

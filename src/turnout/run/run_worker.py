@@ -51,7 +51,7 @@ from turnout.worker.proxy_app import control_app
 from turnout.worker.relay_tokens import relay_token
 from turnout.worker.replica_set import ReplicaSet, ReplicaSetContext
 from turnout.worker.tunnel.worker_end import Dial, Dialer
-from turnout.worker.vllm_programs import keep_zygote, python_of, vllm_program
+from turnout.worker.vllm_programs import keep_fork_server, python_of, vllm_program
 
 
 async def run_engine_worker(config: Config, joining: Joining, listening: socket.socket) -> None:
@@ -81,16 +81,16 @@ async def _open_and_run(config: Config, joining: Joining, listening: socket.sock
         _join_settings(config, joining, listening, home), _machine_reader(config, found, read_gpus)
     )
     ledger, commands = Ledger(home / "engines.json"), LocalCommands(home / "logs")
-    zygote_at = home / "zygote"
+    forks_at = home / "forks"
     programs = Programs(
-        vllm=vllm_program(config.worker, config.telemetry.traces_endpoint, zygote_at, bool(read_gpus())),
+        vllm=vllm_program(config.worker, config.telemetry.traces_endpoint, forks_at, bool(read_gpus())),
         cpus=count_cpus(),
     )
     gang_program = _gang_program(config, home, found)
     logs = (home / "logs", config.state_dir / "logs")
     beside: dict[str, Work] = {"logs": partial(keep_bounded, logs, config.telemetry.log_quota_bytes)}
-    if config.worker.vllm_zygote:
-        beside["zygote"] = partial(keep_zygote, python_of(config.worker.vllm), commands, zygote_at)
+    if config.worker.vllm_fork_server:
+        beside["fork server"] = partial(keep_fork_server, python_of(config.worker.vllm), commands, forks_at)
     if joining.tunnel:
         beside["tunnels"] = _dialer(joining, joiner, listening).run
 

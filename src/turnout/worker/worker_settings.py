@@ -18,4 +18,4 @@ class WorkerSettings:
     worker_downloads: bool = True
     allow_registered_commands: bool = False
     vllm: str = "vllm"
-    vllm_zygote: bool = False
+    vllm_fork_server: bool = False

@@ -82,7 +82,7 @@ FIELDS = {
     "--enable-sleep-mode": "sleep",
 }
 
-# What the zygote imports before it forks engines; each fork runs MODULE's `main`.
+# What the fork server imports before it forks engines; each fork runs MODULE's `main`.
 MODULE = "vllm.entrypoints.cli.main"
 IMPORTS = (
     MODULE,

@@ -32,7 +32,7 @@ _OF_DECISIONS = frozenset({
 })  # fmt: skip
 """The manager's alone."""
 _OF_WORKERS = frozenset({
-    "allow_registered_commands", "vllm", "vllm_zygote", "worker_commands", "worker_downloads", "worker_engines",
+    "allow_registered_commands", "vllm", "vllm_fork_server", "worker_commands", "worker_downloads", "worker_engines",
     "worker_memory_bytes", "worker_weights_dirs",
 })  # fmt: skip
 _OF_SCALING = frozenset({"idle_s", "max_replicas", "min_replicas"})

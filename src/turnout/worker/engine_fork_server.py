@@ -1,14 +1,14 @@
 """Engines that start with their imports already done: forks of one process that did them once.
 
-Nearly all of vLLM's start is Python imports, in three processes. A worker may keep a *zygote*: a process of the
+Nearly all of vLLM's start is Python imports, in three processes. A worker may keep a *fork server*: a process of the
 engine's own Python that has imported everything and runs nothing. An engine is then a fork of it, under a subreaper of
 its own that is a fork, too.
 
-    ENGINE_PYTHON zygote.py keep SOCKET MODULE…               imports, then forks for whoever asks
-    python -m turnout.worker.zygote ask SOCKET ENTRY ARG…     stands for such an engine: has its output and its end
+    ENGINE_PYTHON engine_fork_server.py keep SOCKET MODULE…               imports, then forks for whoever asks
+    python -m turnout.worker.engine_fork_server ask SOCKET ENTRY ARG…     stands for such an engine: has its output and its end
 
 The one who asks is what the worker starts and watches, as if it were the engine. A SIGTERM to it is passed on; when
-it dies, so does the engine. When the zygote dies, its engines die, too. Only the standard library is imported here: the
+it dies, so does the engine. When the fork server dies, its engines die, too. Only the standard library is imported here: the
 engine's Python has no other part of ours.
 """
 
@@ -30,7 +30,7 @@ from typing import NoReturn
 
 ALWAYS_FORK = "TURNOUT_ENGINE_ALWAYS_FORKS"  # in an engine's environment
 _MAX_WORDS_BYTES = 1 << 20
-_PATIENCE_S = 120.0  # for the zygote's imports
+_PATIENCE_S = 120.0  # for the fork server's imports
 _POLL_S = 0.1
 _LENGTH = struct.Struct("!I")
 _STATUS = struct.Struct("!i")
@@ -50,10 +50,10 @@ def keep(path: str, modules: list[str]) -> NoReturn:
         try:
             importlib.import_module(module)
         except Exception as err:  # noqa: BLE001 a GPU's part, say, which no engine on this machine needs
-            print(f"zygote left out {module}: {err}", flush=True)
+            print(f"fork server left out {module}: {err}", flush=True)
     gc.collect()
     gc.freeze()  # or a collection in a fork would copy every page it looks at
-    print("zygote is ready", flush=True)
+    print("fork server is ready", flush=True)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # guards are nobody's to wait for
     while True:
         asker, _ = listening.accept()
@@ -124,14 +124,14 @@ def ask(path: str, argv: list[str]) -> NoReturn:
     while len(status) < _STATUS.size:
         part = link.recv(_STATUS.size - len(status))
         if not part:
-            sys.exit("the zygote ended, and the engine with it")
+            sys.exit("the fork server ended, and the engine with it")
         status += part
     subreaper.end_as(_STATUS.unpack(status)[0])
     raise AssertionError("it has ended")
 
 
 def _connect(path: str) -> socket.socket:
-    """A zygote that is being started again is waited for."""
+    """A fork server that is being started again is waited for."""
     late = time.monotonic() + _PATIENCE_S
     while True:
         link = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -141,7 +141,7 @@ def _connect(path: str) -> socket.socket:
         except (FileNotFoundError, ConnectionRefusedError, BlockingIOError):
             link.close()
             if time.monotonic() > late:
-                sys.exit(f"no zygote answers at {path}")
+                sys.exit(f"no fork server answers at {path}")
             time.sleep(_POLL_S)
 
 

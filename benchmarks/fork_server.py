@@ -1,6 +1,6 @@
-"""How long a vLLM server takes to answer: started as a program, and as a fork of a zygote.
+"""How long a vLLM server takes to answer: started as a program, and as a fork of a fork server.
 
-Needs an environment with vLLM, on a CPU or a GPU: `TURNOUT_VLLM_PYTHON=/path/to/python ./dev bench zygote`.
+Needs an environment with vLLM, on a CPU or a GPU: `TURNOUT_VLLM_PYTHON=/path/to/python ./dev bench fork_server`.
 """
 
 import asyncio
@@ -20,9 +20,9 @@ from benchmarks.figures import Table, say
 from benchmarks.machine import Pressure
 from turnout.engines.servers import vllm
 from turnout.engines.servers.launch_plan import Program
-from turnout.worker import zygote
+from turnout.worker import engine_fork_server
 from turnout.worker.engine_ports import EnginePorts
-from turnout.worker.vllm_programs import zygote_program
+from turnout.worker.vllm_programs import forked_program
 
 ROUNDS = 2
 _ON_CPU = {
@@ -33,9 +33,10 @@ _ON_CPU = {
 
 
 async def measure() -> Table:
-    """Start of a vLLM server as a program and as a fork of a zygote."""
+    """Start of a vLLM server as a program and as a fork of a fork server."""
     table = Table(
-        "zygote: seconds until vLLM's /health answers", ("start", "n", "best", "worst", "of the program's")
+        "fork_server: seconds until vLLM's /health answers",
+        ("start", "n", "best", "worst", "of the program's"),
     )
     python = os.environ.get("TURNOUT_VLLM_PYTHON")
     if not python:
@@ -46,14 +47,14 @@ async def measure() -> Table:
     environ = {**os.environ, "HF_HUB_OFFLINE": "1", **({} if gpus else _ON_CPU)}
     with tempfile.TemporaryDirectory(prefix="turnout-bench-") as directory:
         weights = make_tiny_llama(Path(directory) / "tiny")
-        kept_at = Path(directory) / "zygote"
+        kept_at = Path(directory) / "forks"
         program = Program((python, "-m", vllm.MODULE, "serve"))
         started = [await _until_healthy(program, weights, environ) for _ in range(ROUNDS)]
         keeper = await asyncio.create_subprocess_exec(
-            python, zygote.__file__, "keep", str(kept_at), *vllm.IMPORTS, env=environ
+            python, engine_fork_server.__file__, "keep", str(kept_at), *vllm.IMPORTS, env=environ
         )
         try:
-            forks = zygote_program(kept_at, gpus)
+            forks = forked_program(kept_at, gpus)
             first = await _until_healthy(forks, weights, environ)
             forked = [await _until_healthy(forks, weights, environ) for _ in range(ROUNDS)]
             memory = psutil.Process(keeper.pid).memory_info().rss / 2**30
@@ -63,9 +64,9 @@ async def measure() -> Table:
     table.rows = [
         ("as a program", ROUNDS, min(started), max(started), None),
         ("as a fork", ROUNDS, min(forked), max(forked), min(forked) / min(started)),
-        ("as a fork, before the zygote was ready", 1, first, first, first / min(started)),
+        ("as a fork, before the fork server was ready", 1, first, first, first / min(started)),
     ]
-    table.notes = [f"The zygote holds {memory:.1f} GiB.", pressure.note()]
+    table.notes = [f"The fork server holds {memory:.1f} GiB.", pressure.note()]
     return table
 
 

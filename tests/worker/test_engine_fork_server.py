@@ -1,4 +1,4 @@
-"""A zygote's engines on real processes: whose output they have, how they end, and that none outlives anyone."""
+"""A fork server's engines on real processes: whose output they have, how they end, and that none outlives anyone."""
 
 import asyncio
 import os
@@ -12,7 +12,7 @@ import psutil
 import pytest
 from tests.conftest import wait_until
 
-from turnout.worker import zygote
+from turnout.worker import engine_fork_server
 
 TOY = """
 import os, signal, subprocess, sys, time
@@ -32,17 +32,25 @@ def stay():
 
 
 class Kept:
-    """A zygote that has imported the toy engine."""
+    """A fork server that has imported the toy engine."""
 
     def __init__(self, directory: Path) -> None:
         (directory / "toy.py").write_text(TOY)
-        self.path = str(directory / "zygote")
+        self.path = str(directory / "forks")
         environ = {**os.environ, "PYTHONPATH": str(directory)}
-        argv = [sys.executable, zygote.__file__, "keep", self.path, "toy", "no_such_module"]
+        argv = [sys.executable, engine_fork_server.__file__, "keep", self.path, "toy", "no_such_module"]
         self.process = subprocess.Popen(argv, env=environ)
 
     async def ask(self, entry: str, *words: str) -> asyncio.subprocess.Process:
-        argv = [sys.executable, "-m", "turnout.worker.zygote", "ask", self.path, f"toy:{entry}", *words]
+        argv = [
+            sys.executable,
+            "-m",
+            "turnout.worker.engine_fork_server",
+            "ask",
+            self.path,
+            f"toy:{entry}",
+            *words,
+        ]
         pipe = asyncio.subprocess.PIPE
         environ = {**os.environ, "WORD": "of its own"}
         return await asyncio.create_subprocess_exec(*argv, stdout=pipe, stderr=pipe, env=environ)
@@ -95,10 +103,10 @@ async def test_it_dies_with_whoever_asked(kept: Kept) -> None:
     await wait_until(lambda: alive(family) == [], "all to end")
 
 
-async def test_it_dies_with_the_zygote_and_the_asker_says_so(kept: Kept) -> None:
+async def test_it_dies_with_the_fork_server_and_the_asker_says_so(kept: Kept) -> None:
     asker, family = await staying(kept)
     kept.process.kill()
     _, said = await asker.communicate()
     assert asker.returncode == 1
-    assert said == b"the zygote ended, and the engine with it\n"
+    assert said == b"the fork server ended, and the engine with it\n"
     await wait_until(lambda: alive(family) == [], "all to end")
