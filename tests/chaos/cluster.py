@@ -22,7 +22,6 @@ import psutil
 
 from turnout.processes.child import Child, LocalLauncher
 from turnout.processes.local_parts import Part, run_parts
-from turnout.processes.process import Process
 from turnout.run.config import Config, load
 from turnout.run.open_stores import embedded_redis_dir, open_stores
 from turnout.run.run_manager import declare
@@ -234,8 +233,8 @@ class Cluster:
         managers = [role(name, ["manager", *options]) for name in MANAGERS]
         return [Part("redis", self._kept("redis", redis), 10.0), *managers, *gateways, *workers]
 
-    def _kept(self, name: str, start: Callable[[], Awaitable[Child]]) -> Callable[[], Awaitable[Process]]:
-        async def started() -> Process:
+    def _kept(self, name: str, start: Callable[[], Awaitable[Child]]) -> Callable[[], Awaitable[Child]]:
+        async def started() -> Child:
             child = self.children[name] = await start()
             self.restarts += 1
             if self._disk_full:

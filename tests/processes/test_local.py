@@ -5,11 +5,10 @@ from pathlib import Path
 
 from turnout.processes.child import Child
 from turnout.processes.local_parts import DISMISSED, Part, run_parts
-from turnout.processes.process import Process
 
 
 def part(name: str, script: str, folder: Path, started: list[str]) -> Part:
-    async def start() -> Process:
+    async def start() -> Child:
         started.append(name)
         return await Child.start(name, ["/bin/sh", "-c", script], log=folder / f"{name}.log")
 
