@@ -11,6 +11,7 @@ from turnout.tenants.budget_rules import (
     budgets_of,
     days_of_month,
     level_to_tell,
+    standing_in,
 )
 
 ACME, OTHER, EVERYONE = TenantId("acme"), TenantId("other"), TenantId("*")
@@ -47,6 +48,14 @@ def test_each_level_is_told_once() -> None:
         is BudgetLevel.EXCEEDED
     )
     assert level_to_tell(BudgetStanding("2026-11", HUNDRED, 1.0)) is None
+
+
+def test_what_was_told_counts_for_its_month_alone() -> None:
+    told = BudgetStanding("2026-11", HUNDRED, 85.0, (BudgetLevel.WARNING,))
+    later = standing_in("2026-11", Budget(50), 90.0, told)
+    assert later == BudgetStanding("2026-11", Budget(50), 90.0, (BudgetLevel.WARNING,))
+    assert standing_in("2026-12", HUNDRED, 81.0, told) == BudgetStanding("2026-12", HUNDRED, 81.0)
+    assert standing_in("2026-11", HUNDRED, 81.0, None) == BudgetStanding("2026-11", HUNDRED, 81.0)
 
 
 def test_an_admin_s_budget_counts_before_the_configuration_s() -> None:

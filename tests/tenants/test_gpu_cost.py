@@ -24,6 +24,17 @@ def test_the_longest_name_in_the_prices_counts(kind: str, price: float) -> None:
     assert price_of({"cpu": 0.1}, kind) == (0.1 if kind == "cpu" else 0.0)
 
 
+@pytest.mark.parametrize("name", ["h100", "H100", "nvidia h100"])
+def test_prices_are_found_by_another_case(name: str) -> None:
+    assert price_of({name: 3.6, "*": 1.8}, "NVIDIA H100 NVL") == 3.6
+    assert price_of({name: 3.6, "*": 1.8}, "nvidia h100 nvl") == 3.6
+
+
+def test_only_a_machine_without_gpus_costs_what_cpu_says() -> None:
+    prices = {"cpu": 0.1, "*": 1.8}
+    assert (price_of(prices, "cpu"), price_of(prices, "NVIDIA CPU-like")) == (0.1, 1.8)
+
+
 def cells(model: str, **seconds: float) -> dict[GpuCell, int]:
     return {GpuCell(GpuState(state), H100, model): int(1000 * s) for state, s in seconds.items()}
 

@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import httpx
@@ -107,6 +108,19 @@ async def test_a_session_ends_with_its_key(stores: Stores, tmp_path: Path) -> No
         await one.stores.tenants.keys.revoke(admin[3:].partition(".")[0])
         other.http.headers.pop("authorization")
         assert (await other.http.get("/v1/videos", headers=cookie)).status_code == 401
+
+
+async def test_a_code_and_a_session_of_an_expired_key_are_worth_nothing(gateway: Gateway) -> None:
+    admin = await gateway.key("ops", Role.ADMIN)
+    code = await make_code(gateway, admin)
+    await log_in(gateway, admin)
+    parent = await gateway.stores.keys.find(admin[3:].partition(".")[0])
+    assert parent is not None and (await gateway.http.get("/v1/keys")).status_code == 200
+    await gateway.stores.keys.add(replace(parent, expires_at=gateway.inside.now()))
+    refused = await gateway.http.post("/v1/session", json={"code": code}, headers=OURS)
+    assert (refused.status_code, refused.json()["error"]["code"]) == (401, "invalid_code")
+    gateway.inside.keys._kept.clear()  # what was known of it lapses in a moment
+    assert (await gateway.http.get("/v1/keys")).status_code == 401
 
 
 async def test_events_and_chat_take_the_session_from_our_own_page_alone(

@@ -23,6 +23,7 @@ from turnout.tenants.budget_rules import (
     days_of_month,
     level_to_tell,
     period_of,
+    standing_in,
 )
 from turnout.tenants.budget_store import BudgetStore
 from turnout.tenants.gpu_cost_rules import charges
@@ -75,11 +76,8 @@ class BudgetAccounts:
         tenants = await self.usage.tenants(days) if everyone else set[TenantId]()
         standings: dict[TenantId, BudgetStanding] = {}
         for tenant, budget in budgets_of(self.configured, stored, tenants).items():
-            standing = BudgetStanding(period_of(days[-1]), budget, await self._spent(tenant, days))
-            known = before.get(tenant)
-            if known is not None and known.period == standing.period:
-                standing = replace(standing, told=known.told)
-            standings[tenant] = standing
+            spent = await self._spent(tenant, days)
+            standings[tenant] = standing_in(period_of(days[-1]), budget, spent, before.get(tenant))
         await self.budgets.publish(standings)
         told: dict[TenantId, BudgetStanding] = {}
         for tenant, standing in standings.items():

@@ -87,6 +87,12 @@ def budgets_of(
     return named
 
 
+def standing_in(period: str, budget: Budget, spent: float, before: BudgetStanding | None) -> BudgetStanding:
+    """What was told in an earlier month is told anew."""
+    told = before.told if before is not None and before.period == period else ()
+    return BudgetStanding(period, budget, spent, told)
+
+
 def level_to_tell(standing: BudgetStanding) -> BudgetLevel | None:
     """What its webhook should be told of now."""
     level = standing.level
