@@ -12,6 +12,7 @@ from turnout.engines.base import EngineSetup, Frames, Parallel
 from turnout.engines.contract import whole_clip
 from turnout.engines.wan.load import make_engine
 from turnout.fleet.family_rules import FAMILIES
+from turnout.fleet.model_rules import Dtype
 from turnout.tasks.video_rules import RequestedVideo, VideoSpec, settle
 
 WEIGHTS = Path(__file__).parent.parent / "src" / "turnout" / "weights"
@@ -32,15 +33,25 @@ def as_png(picture: torch.Tensor) -> bytes:
 class Studio:
     """One shipped model on one rank."""
 
-    def __init__(self, name: str, weights: Path = WEIGHTS):
+    def __init__(
+        self,
+        name: str,
+        weights: Path = WEIGHTS,
+        dtype: Dtype = "float32",
+        device: str = "cpu",
+        fp8: bool = False,
+    ):
         self._rules = FAMILIES[name]
-        self._engine = make_engine(EngineSetup(weights / name, Parallel()))
+        self._fp8 = fp8
+        self._engine = make_engine(EngineSetup(weights / name, Parallel(), device, dtype, fp8))
 
-    def spec(self, prompt: str, seed: int) -> VideoSpec:
-        return settle(RequestedVideo(prompt=prompt), self._rules, ulysses=1, seed=seed)
+    def spec(self, prompt: str, seed: int, **wishes: float) -> VideoSpec:
+        """`wishes` are further fields of the request, as `guided_share`."""
+        wish = RequestedVideo(prompt=prompt, **wishes)  # pyright: ignore[reportArgumentType]
+        return settle(wish, self._rules, ulysses=1, seed=seed, fp8=self._fp8)
 
-    def render(self, prompt: str, seed: int, first: bytes | None = None) -> torch.Tensor:
-        rendering = self._engine.begin(self.spec(prompt, seed), first)
+    def render(self, prompt: str, seed: int, first: bytes | None = None, **wishes: float) -> torch.Tensor:
+        rendering = self._engine.begin(self.spec(prompt, seed, **wishes), first)
         while rendering.step < rendering.of:
             rendering.advance()
         frames = whole_clip(rendering.decode())
