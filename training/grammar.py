@@ -18,6 +18,7 @@ _SLOT = re.compile(r"\{(?:(\w+)\.)?(\w+)\}")
 _ARTICLES = re.compile(r"\b(?:a|an|the)\b")
 
 
+@cache
 def bare(text: str) -> str:
     """Letters, digits and characters alone: what parsing compares."""
     return "".join(c for c in _ARTICLES.sub(" ", text.lower()) if c.isalnum())

@@ -2,7 +2,8 @@
 
     python -m training.sheet OUT [--weights DIR]
 
-writes OUT/contact-sheet.png, each clip's frames under its prompt, and OUT/clip-<n>.webp, which move.
+writes OUT/clip-<n>.webp, which move, and OUT/everyday-en.webp and everyday-zh.webp, the first twenty prompts of the bar of
+everyday wordings in each language.
 """
 
 from __future__ import annotations
@@ -11,37 +12,28 @@ import argparse
 from pathlib import Path
 
 import torch
-from PIL import Image, ImageDraw, ImageFont
+from PIL import Image
 
 PROMPTS = (
     "a red circle moving to the right on a white background",
-    "a large yellow star spinning on a dark blue background",
-    "a green square rising slowly on a background fading from beige at the top to dark red at the bottom",
-    "a small white heart getting bigger on a black background",
-    "a purple triangle falls quickly against a plain gray backdrop",
+    "蓝色背景上一颗黄色的星星在旋转",
     "a cyan ring moving left above an orange cross spinning on black",
+    "the sun is rising",
+    "夜空中的烟花",
+    "a rocket lifts off",
 )
 ONWARD = "the circle moves down"
-_TEXT_PX = 20
+SHOWN = 20  # of each language
 
 
-def save_sheet(path: Path, clips: list[torch.Tensor], columns: int = 6, titles: tuple[str, ...] = ()) -> None:
-    """Clips [T, 3, H, W] in 0..1 as a PNG, each under its title where there are titles."""
+def save_sheet(path: Path, clips: list[torch.Tensor], columns: int = 6) -> None:
+    """Clips [T, 3, H, W] in 0..1 as one picture."""
     rows = []
     for clip in clips:
         moments = torch.linspace(0, len(clip) - 1, columns).round().long()
         row = torch.cat(list(clip[moments.to(clip.device)].float().cpu()), dim=-1)
-        rows.append((row.clamp(0, 1) * 255).round().byte().permute(1, 2, 0).numpy())
-    above = _TEXT_PX if titles else 0
-    height, width = rows[0].shape[:2]
-    sheet = Image.new("RGB", (width, (height + above) * len(rows)), "white")
-    pen = ImageDraw.Draw(sheet)
-    for i, row in enumerate(rows):
-        top = i * (height + above)
-        if titles:
-            pen.text((4, top + 3), titles[i], fill="black", font=ImageFont.load_default(12))
-        sheet.paste(Image.fromarray(row), (0, top + above))
-    sheet.save(path)
+        rows.append((row.clamp(0, 1) * 255).round().byte())
+    Image.fromarray(torch.cat(rows, dim=-2).permute(1, 2, 0).numpy()).save(path)
 
 
 def save_webp(path: Path, clip: torch.Tensor, fps: int) -> None:
@@ -52,6 +44,7 @@ def save_webp(path: Path, clip: torch.Tensor, fps: int) -> None:
 
 
 def main() -> None:
+    from training.everyday import everyday
     from training.shipped import WEIGHTS, Studio, as_png
     from training.world import FPS
 
@@ -67,9 +60,10 @@ def main() -> None:
     clips.append(pictures.render(ONWARD, 1, as_png(clips[0][0])))
     for i, clip in enumerate(clips, 1):
         save_webp(args.out / f"clip-{i}.webp", clip, FPS)
-    save_sheet(
-        args.out / "contact-sheet.png", clips, titles=(*PROMPTS, f"from the first picture above: {ONWARD}")
-    )
+    for language in ("en", "zh"):
+        asked = everyday(language)[:SHOWN]
+        made = [words.render(said, place) for place, (said, _) in enumerate(asked)]
+        save_sheet(args.out / f"everyday-{language}.webp", made, columns=5)
 
 
 if __name__ == "__main__":

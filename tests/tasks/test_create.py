@@ -366,6 +366,12 @@ async def test_an_answer_says_what_is_given_up_for_speed(gateway: Gateway) -> No
             "cats chase mice",
             "wan-tiny-t2v knows shapes, colours and motions; 'cats', 'chase', 'mice' are not among them.",
         ),
+        ("a greenish ball that doesn't move", None),
+        ("红色圆形在白色背景上向右移动", None),
+        (
+            "一只猫追红色的球,骆驼 dog",
+            "wan-tiny-t2v knows shapes, colours and motions; '猫追', '骆驼', 'dog' are not among them.",
+        ),
     ],
 )
 async def test_words_that_a_tiny_model_was_not_taught_are_named(

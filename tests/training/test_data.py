@@ -84,7 +84,7 @@ def test_scenes_fit_their_slots_and_a_camera_keeps_the_first_frame_of_a_picture(
 
 
 def test_checker_reads_drawn_clips_right():
-    asked = list(islice(clips(11, SEEN + UNSEEN), 24))
+    asked = list(islice(clips(11, SEEN + UNSEEN), 12))
     frames, _ = draw(pack(asked))
     frames = (frames + 0.02 * torch.randn(frames.shape, generator=torch.Generator().manual_seed(0))).clamp(
         0, 1

@@ -59,7 +59,7 @@ export const TABLE = {
 
   "form.prompt": { en: "Prompt", zh: "描述" },
   "form.prompt_placeholder": { en: "A scene, what moves in it, how the camera sees it …", zh: "场景、动作、镜头……想到什么写什么" },
-  "form.prompt_tiny": { en: "This small model knows coloured shapes that move, and nothing else.", zh: "这个演示小模型只认识会动的彩色图形，请用英文描述。" },
+  "form.prompt_tiny": { en: "This small model knows coloured shapes that move and a few simple scenes, in English and Chinese.", zh: "这个演示小模型只认识会动的彩色图形和几个简单场景，中文、英文都行。" },
   "form.model": { en: "Model", zh: "模型" },
   "form.size": { en: "Size", zh: "尺寸" },
   "form.length": { en: "Length: {n} s ({frames} frames)", zh: "时长：{n} 秒（{frames} 帧）" },

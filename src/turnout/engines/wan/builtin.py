@@ -14,6 +14,9 @@ from turnout.errors import Misconfigured
 
 _KINDS: dict[str, WanKind] = {"wan-tiny-t2v": "t2v", "wan-tiny-ti2v": "ti2v", "wan-tiny-i2v": "i2v"}
 _BUILTIN = "builtin:"
+_HAN = re.compile("[㐀-鿿]")
+_WORDS = re.compile(rf"{_HAN.pattern}+|[^\W㐀-鿿]+")
+_SHORTEST_STEM = 3
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}", re.ASCII)
 
 
@@ -75,9 +78,23 @@ def _vocabulary(weights: str) -> frozenset[str] | None:
 
 
 def unknown_words(weights: str, prompt: str) -> list[str]:
-    """The words of a prompt that the model was not taught, in their order; none for a model that reads any."""
+    """The words of a prompt that the model was not taught, in their order; none for a model that reads any. Of Chinese,
+    where no spaces part the words, the characters that it was not taught, neighbours together."""
     known = _vocabulary(weights)
     if known is None:
         return []
-    words = re.findall(r"\w+", unicodedata.normalize("NFKC", prompt).lower().replace("_", " "))
-    return [word for word in dict.fromkeys(words) if len(word) > 1 and word not in known]
+    text = re.sub("['’]", "", unicodedata.normalize("NFKC", prompt).lower()).replace("_", " ")
+    unknown: list[str] = []
+    for word in _WORDS.findall(text):
+        if _HAN.match(word):
+            unknown += "".join(" " if c in known else c for c in word).split()
+        elif len(word) > 1 and word not in known and not _is_inflected(word, known):
+            unknown.append(word)
+    return list(dict.fromkeys(unknown))
+
+
+def _is_inflected(word: str, known: frozenset[str]) -> bool:
+    """Whether it is a known word with an ending that the tokenizer knows ("greenish")."""
+    return any(
+        word[:cut] in known and f"##{word[cut:]}" in known for cut in range(_SHORTEST_STEM, len(word) - 1)
+    )

@@ -1,4 +1,4 @@
-// Prompts to click for someone with no idea. The tiny models know coloured shapes that move, in English, and nothing else.
+// Prompts to click for someone with no idea. The tiny models know coloured shapes that move and a few scenes, in English and Chinese, and nothing else.
 import type { Lang } from "../../i18n";
 
 export interface Example {
@@ -6,11 +6,11 @@ export interface Example {
   readonly prompt: string;
 }
 
-const TINY: readonly { prompt: string; en: string; zh: string }[] = [
-  { prompt: "a red square moving to the right", en: "Red square", zh: "移动的红方块" },
-  { prompt: "a yellow star spinning on a blue background", en: "Spinning star", zh: "旋转的星星" },
-  { prompt: "a white heart growing", en: "Growing heart", zh: "变大的爱心" },
-  { prompt: "a green circle moving up and a purple triangle moving down", en: "Two at once", zh: "一升一落" },
+const TINY: readonly { en: string; prompt_en: string; zh: string; prompt_zh: string }[] = [
+  { en: "Red square", prompt_en: "a red square moving to the right", zh: "移动的红方块", prompt_zh: "红色方块向右移动" },
+  { en: "Spinning star", prompt_en: "a yellow star spinning on a blue background", zh: "旋转的星星", prompt_zh: "蓝色背景上一颗黄色的星星在旋转" },
+  { en: "Sunrise", prompt_en: "the sun is rising", zh: "日出", prompt_zh: "太阳慢慢升起来" },
+  { en: "Fireworks", prompt_en: "fireworks light up the night", zh: "烟花", prompt_zh: "夜空中的烟花" },
 ];
 
 const LARGE: readonly { en: string; prompt_en: string; zh: string; prompt_zh: string }[] = [
@@ -45,6 +45,6 @@ export function isTiny(weights: string): boolean {
 }
 
 export function examplesFor(weights: string, lang: Lang): Example[] {
-  if (isTiny(weights)) return TINY.map((one) => ({ label: lang === "zh" ? one.zh : one.en, prompt: one.prompt }));
-  return LARGE.map((one) => (lang === "zh" ? { label: one.zh, prompt: one.prompt_zh } : { label: one.en, prompt: one.prompt_en }));
+  const all = isTiny(weights) ? TINY : LARGE;
+  return all.map((one) => (lang === "zh" ? { label: one.zh, prompt: one.prompt_zh } : { label: one.en, prompt: one.prompt_en }));
 }
