@@ -97,6 +97,22 @@ def test_gangs_that_others_run_are_counted_from_report_to_report() -> None:
     )
 
 
+def test_ranks_on_cpus_are_one_device_a_machine_and_ranks_on_gpus_one_each() -> None:
+    ranks = tuple(RankReport(n, node) for n, node in enumerate(("n1", "n1", "n2", "n2")))
+    there = GangReport(GANG, "clips", 0, since=100.0, at=101.0, ranks=ranks, ready_at=100.5)
+
+    def booked(device: str) -> dict[GpuCell, int]:
+        accounts = knowing("clips")
+        part = VideoPart(FAMILIES["wan-tiny-t2v"], ulysses=4, device=device)
+        accounts.see_gangs([there], {"clips": Model("clips", EngineKind.VIDEO, "w", video=part)}, {GANG: 1})
+        due = accounts.due(DAY)
+        assert due is not None
+        return dict(due.by_worker)
+
+    assert booked("cpu") == cells_of({"busy:cpu:n1": 1000, "busy:cpu:n2": 1000})
+    assert booked("cuda") == cells_of({"busy:gpu:n1": 2000, "busy:gpu:n2": 2000})
+
+
 def test_a_new_manager_does_not_count_an_old_gang_from_its_start() -> None:
     accounts = knowing("clips")
     accounts.see_gangs([gang(5000)], video("cpu"), {})
