@@ -316,9 +316,12 @@ async def test_a_body_that_breaks_never_looks_whole(stand: Stand, framing: bytes
         b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab",
         b"HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
         b"HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n",
+        b"HTTP/1.1 204 No Content\r\n\r\n",
+        b"HTTP/1.1 307 Temporary Redirect\r\nLocation: /workers/w-1/drain\r\nContent-Length: 0\r\n\r\n",
+        b"HTTP/1.1 999 Odd\r\nContent-Length: 0\r\n\r\n",
     ],
 )
-async def test_what_is_not_http_is_not_passed_on(stand: Stand, said: bytes) -> None:
+async def test_what_no_engine_would_say_is_not_passed_on(stand: Stand, said: bytes) -> None:
     async def babble(call: Call) -> None:
         await call.send(said)
 

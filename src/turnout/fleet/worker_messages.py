@@ -14,6 +14,7 @@ from turnout.fleet.machine_rules import Machine, WorkerId
 from turnout.fleet.replica_rules import Phase, ReplicaId, ReplicaOrder, ReplicaReport
 from turnout.fleet.worker_rules import OrderSheet, Standing, StoredHeartbeat
 from turnout.tenants.gpu_time_rules import GpuReport
+from turnout.validation import Body
 
 _MAX_COUNTS, _MAX_EPOCH = 2_000, 100
 
@@ -71,7 +72,7 @@ class WorkerOrders(WorkerMessage):
     gateways: tuple[str, ...] = Field(default=(), max_length=1024)
 
 
-class Draining(WorkerMessage):
+class Draining(Body):
     """Whether a worker gets nothing new and its replicas leave once they are idle."""
 
     draining: bool = True

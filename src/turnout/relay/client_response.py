@@ -85,8 +85,6 @@ class ClientResponse:
         self.events = events = head.events
         if upstream.length is not None and not events:
             framing = b"content-length: %b\r\n" % upstream.length
-        elif head.bodiless:
-            framing = b""
         else:
             self._chunked = not self._http10
             framing = _CHUNKED if self._chunked else b""

@@ -23,24 +23,8 @@ _LAST_WORD = re.compile(rb'(?:\A|[\r\n])(?:data: ?(?:\[DONE\]|\{\s*"error")|even
 _DONE = (b"\ndata: [DONE]\n\n", b"\ndata: [DONE]\n\n\r\n")
 _PLAIN_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 
-# These concern one connection only, are written anew by us, or tell what runs behind us.
-_NOT_PASSED_ON = frozenset(
-    {
-        b"connection",
-        b"keep-alive",
-        b"proxy-authenticate",
-        b"proxy-authentication-info",
-        b"proxy-connection",
-        b"te",
-        b"trailer",
-        b"transfer-encoding",
-        b"upgrade",
-        b"content-length",
-        b"x-request-id",
-        b"server",
-    }
-)
-
+# An engine's answer is a stranger's: a cookie, a redirect or a policy of its own would be ours to the client.
+_PASSED_ON = frozenset({b"content-type", b"content-encoding"})
 
 CORS_EXPOSED = ("openai-poll-after-ms", "retry-after", "x-request-id", "x-turnout-budget")
 """What pages of other origins may read of an answer's headers, beside its body."""
@@ -204,16 +188,8 @@ def request_head(
 
 
 def passed_on(headers: Headers) -> bytes:
-    """The header lines of a response that the client gets."""
-    dropped = _NOT_PASSED_ON
-    lines = b""
-    for name, value in headers:
-        if name not in dropped:
-            lines += b"%b: %b\r\n" % (name, value)
-        elif name == b"connection" and value not in (b"keep-alive", b"close"):
-            named = {token.strip().lower() for token in value.split(b",")}
-            return passed_on([h for h in headers if h[0] not in named and h[0] != b"connection"])
-    return lines
+    """The header lines of an engine's response that the client gets."""
+    return b"".join([b"%b: %b\r\n" % (name, value) for name, value in headers if name in _PASSED_ON])
 
 
 def whole_events(data: bytes) -> int:

@@ -24,12 +24,11 @@ class ResponseHead(NamedTuple):
     status: int
     start: bytes
     events: bool
-    bodiless: bool
     until_close: bool
     reusable: bool
 
 
-_NO_HEAD = ResponseHead(0, b"", False, False, False, False)
+_NO_HEAD = ResponseHead(0, b"", False, False, False)
 
 
 class ResponseReceiver(Protocol):
@@ -129,7 +128,7 @@ class UpstreamConnection(asyncio.Protocol):
             # A chunk's size that is cut cannot end like this: it would have begun a chunk.
             self._between_chunks = self._chunked and not self._in_chunk and data.endswith(b"\r\n")
             return receiver.on_response(self, payload, False)
-        if first and self.length is not None and self.head.reusable and not self.head.bodiless:
+        if first and self.length is not None and self.head.reusable:
             self.target_pool.head_cache.remember(data, self.head)
         self._release()
         receiver.on_response(self, payload, True)
@@ -192,14 +191,15 @@ class UpstreamConnection(asyncio.Protocol):
             self._interim = True
             self._headers = []
             return
-        bodiless = status in (204, 304)
-        until_close = not (self._chunked or bodiless or self.length is not None)
+        if status != 200 and not 400 <= status < 600:
+            raise ValueError("a status that no engine has a reason for")
+        until_close = not (self._chunked or self.length is not None)
         kind = next((value for name, value in self._headers if name == b"content-type"), b"")
         events = kind[:17].lower() == b"text/event-stream"
         # httptools knows this only here; later it says False for every response.
         reusable = self._parser.should_keep_alive()
         start = status_line(status) + passed_on(self._headers)
-        self.head = ResponseHead(status, start, events, bodiless, until_close, reusable)
+        self.head = ResponseHead(status, start, events, until_close, reusable)
         self._head_complete = True
 
     def on_chunk_header(self) -> None:

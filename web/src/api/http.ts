@@ -71,7 +71,7 @@ export async function open(path: string, init: RequestInit): Promise<Response> {
   let answer: Response;
   try {
     // A key goes alone: the cookie of somebody else's session must not decide what it may do.
-    answer = await fetch(path, { ...init, headers, credentials: key === null ? "same-origin" : "omit", redirect: "follow" });
+    answer = await fetch(path, { ...init, headers, credentials: key === null ? "same-origin" : "omit", redirect: "error" });
   } catch (err) {
     if (init.signal?.aborted && (init.signal.reason as Error | undefined)?.name === "AbortError") throw err;
     throw new Unreachable();
