@@ -114,9 +114,9 @@ async def test_a_code_and_a_session_of_an_expired_key_are_worth_nothing(gateway:
     admin = await gateway.key("ops", Role.ADMIN)
     code = await make_code(gateway, admin)
     await log_in(gateway, admin)
-    parent = await gateway.stores.keys.find(admin[3:].partition(".")[0])
+    parent = await gateway.stores.tenants.keys.find(admin[3:].partition(".")[0])
     assert parent is not None and (await gateway.http.get("/v1/keys")).status_code == 200
-    await gateway.stores.keys.add(replace(parent, expires_at=gateway.inside.now()))
+    await gateway.stores.tenants.keys.add(replace(parent, expires_at=gateway.inside.now()))
     refused = await gateway.http.post("/v1/session", json={"code": code}, headers=OURS)
     assert (refused.status_code, refused.json()["error"]["code"]) == (401, "invalid_code")
     gateway.inside.keys._kept.clear()  # what was known of it lapses in a moment
