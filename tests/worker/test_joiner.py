@@ -242,3 +242,7 @@ def test_all_interfaces_become_the_one_towards_the_gateway() -> None:
     assert reachable_host("0.0.0.0", "http://127.0.0.1:8000") == "127.0.0.1"
     assert reachable_host("192.0.2.7", "http://gateway.invalid") == "192.0.2.7"
     assert reachable_host("box.example", "http://gateway.invalid") == "box.example"
+
+
+def test_an_ipv6_address_has_brackets_in_the_advertised_url() -> None:
+    assert reachable_host("2001:db8::7", "http://gateway.invalid") == "[2001:db8::7]"

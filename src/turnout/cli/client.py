@@ -19,6 +19,7 @@ from turnout import __version__, errors
 from turnout.cli.options import ServerAddress
 from turnout.cli.server_answers import ServerError, VideoAnswer, VideoEvent, VideoPage, read, read_events
 from turnout.errors import TurnoutError, Unavailable
+from turnout.store.address_rules import is_loopback_name
 
 if TYPE_CHECKING:
     from turnout.cli.chat_stream import ChatPiece
@@ -84,7 +85,9 @@ class ApiClient:
             headers=headers,
             verify=_trusting(ca_file, server.url),
             timeout=httpx.Timeout(ANSWER_S, connect=CONNECT_S),
-            trust_env=not _is_loopback(server.url),  # a proxy from the environment cannot reach our loopback
+            trust_env=not is_loopback_name(
+                urlsplit(server.url).netloc
+            ),  # a proxy from the environment cannot reach our loopback
         )
 
     def __enter__(self) -> Self:
@@ -283,11 +286,6 @@ def _is_alive(pid: int) -> bool:
     except OSError as err:
         return not isinstance(err, ProcessLookupError)
     return True
-
-
-def _is_loopback(url: str) -> bool:
-    host = urlsplit(url).hostname or ""
-    return host == "localhost" or host == "::1" or host.startswith("127.")
 
 
 def _is_event_stream(response: httpx.Response) -> bool:

@@ -21,7 +21,7 @@ from turnout.run.gateway_server import GatewayServer
 from turnout.run.open_files import raise_open_files
 from turnout.run.open_stores import find_url_signer, open_stores
 from turnout.run.tls import certificate_expiry, client_tls, server_tls
-from turnout.store.address_rules import is_loopback_name
+from turnout.store.address_rules import in_url, is_loopback_name
 from turnout.store.outbound import WORKERS, Outbound
 from turnout.stores import Stores
 from turnout.tasks.signed_urls import UrlSigner
@@ -134,7 +134,7 @@ def _disks(config: Config) -> dict[str, tuple[int, int]]:
 
 def check_open_mode(settings: GatewaySettings, host: str) -> None:
     """Raises Misconfigured."""
-    if not is_loopback_name(f"[{host}]" if ":" in host else host):
+    if not is_loopback_name(in_url(host)):
         raise Misconfigured(f"no_auth: {host} is not loopback, and anyone who reaches it could do everything")
     if "*" in settings.allowed_origins:
         raise Misconfigured("cors_origins: with no_auth, name the origins: * would let any web page in")

@@ -27,6 +27,7 @@ from turnout.run.run_manager import declare
 from turnout.run.signals import on_stop
 from turnout.run.state_dir import alone_on, find_webhook_secret, make_writable, write_private
 from turnout.run.tls import server_tls
+from turnout.store.address_rules import in_url
 from turnout.store.valkey import redis_url, start_valkey
 from turnout.stores import Stores
 from turnout.tasks.task_rules import TenantId
@@ -241,10 +242,5 @@ async def _is_good(token: str, keys: KeyStore) -> bool:
 
 def _url(scheme: str, listening: socket.socket) -> str:
     host, port = listening.getsockname()[:2]
-    return f"{scheme}://{_reachable(host)}:{port}"
-
-
-def _reachable(host: str) -> str:
-    if host in ("0.0.0.0", "::"):
-        return "127.0.0.1"
-    return f"[{host}]" if ":" in host else host
+    reachable = "127.0.0.1" if host in ("0.0.0.0", "::") else in_url(host)
+    return f"{scheme}://{reachable}:{port}"

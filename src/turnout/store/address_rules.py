@@ -57,3 +57,8 @@ def is_loopback_name(netloc: str) -> bool:
         return host == "localhost" or ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+def in_url(host: str) -> str:
+    """A host as URLs write it: an IPv6 address has brackets."""
+    return f"[{host}]" if ":" in host else host

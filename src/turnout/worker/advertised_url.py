@@ -7,6 +7,7 @@ from urllib.parse import urlsplit
 
 from turnout.errors import Misconfigured
 from turnout.fleet.worker_rules import TUNNEL
+from turnout.store.address_rules import in_url
 
 
 def check_advertised(url: str) -> None:
@@ -35,11 +36,11 @@ def has_name(url: str) -> bool:
 
 
 def reachable_host(bound: str, gateway_url: str) -> str:
-    """The address to advertise for a server bound to `bound`: itself, or, for "all interfaces", the address that
+    """The host, as URLs write it, to advertise for a server bound to `bound`: itself, or, for "all interfaces", the address that
     this machine has on the way to the gateway. Nothing is sent."""
     try:
         if not ipaddress.ip_address(bound).is_unspecified:
-            return bound
+            return in_url(bound)
     except ValueError:
         return bound  # a name
     parts = urlsplit(gateway_url)
@@ -51,4 +52,4 @@ def reachable_host(bound: str, gateway_url: str) -> str:
             host = str(probe.getsockname()[0])
     except OSError as err:
         raise Misconfigured(f"cannot tell this machine's address towards {gateway_url}: {err}") from err
-    return f"[{host}]" if ":" in host else host
+    return in_url(host)
