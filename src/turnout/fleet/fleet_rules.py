@@ -38,7 +38,7 @@ class Rules:
     bury_s: float = 10.0  # a failed replica that its worker does not let go of is forgotten then
     sleep_timeout_s: float = 60.0
     freeing_s: float = 30.0  # memory of a replica that left should be free by then, or somebody else holds it
-    healthy_s: float = 60.0  # a replica that was ready for so long has atoned for earlier failures
+    healthy_s: float = 60.0  # a replica that was ready for so long clears its model of earlier failures
     max_failures: int = 3
     backoff_s: float = 5.0
     max_backoff_s: float = 300.0

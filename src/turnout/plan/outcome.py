@@ -67,7 +67,7 @@ class RunCounts:
 
 
 @dataclass(slots=True)
-class Tally:
+class Measurements:
     """The counts, and one wait for each request that was served."""
 
     counts: RunCounts = field(default_factory=RunCounts)

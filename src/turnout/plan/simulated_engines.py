@@ -35,7 +35,7 @@ class SimulatedEngines:
         timing = self._models[name].timing
         engine = SimulatedEngine(command, machine, timing)
         machine.engines[engine.id] = self.all[engine.id] = engine
-        self._state.tally.counts.cold_starts += 1
+        self._state.measured.counts.cold_starts += 1
         load_s = timing.loads[self._starts[name] % len(timing.loads)] if timing.loads else timing.load_s
         self._starts[name] += 1
         self._state.held.add(name, len(engine.devices), self._clock.now)
@@ -62,7 +62,7 @@ class SimulatedEngines:
 
     def wake(self, engine: SimulatedEngine) -> None:
         if engine.phase is Phase.SLEEPING:
-            self._state.tally.counts.wakes += 1
+            self._state.measured.counts.wakes += 1
             self._load(engine, engine.timing.to_wake_s)
         else:
             engine.change += 1  # it was told to fall asleep, and has not begun

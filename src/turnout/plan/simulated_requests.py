@@ -17,11 +17,11 @@ class SimulatedRequests:
         self._state = state
         self._models = models
         self._clock = state.clock
-        self._tally = state.tally
+        self._measured = state.measured
 
     def arrive(self, request: PlannedRequest) -> None:
         state = self._state
-        self._tally.counts.requests += 1
+        self._measured.counts.requests += 1
         if state.jobs:
             model = self._models[request.model]
             name = f"{model.name}#{request.number}"
@@ -76,7 +76,7 @@ class SimulatedRequests:
 
     def _again(self, own: SimulatedModel, request: PlannedRequest) -> None:
         if request.failures >= self._state.settings.max_attempts:
-            self._tally.counts.failed += 1
+            self._measured.counts.failed += 1
         elif isinstance(own.queue, SimulatedSeats):
             self._seat(own, own.queue, request)
         else:
@@ -110,7 +110,7 @@ class SimulatedRequests:
             self._state.load_changed(own)
 
     def _refuse(self) -> None:
-        self._tally.counts.refused += 1
+        self._measured.counts.refused += 1
 
     def _begin(self, own: SimulatedModel, request: PlannedRequest, engine: SimulatedEngine) -> None:
         own.running += 1
@@ -126,7 +126,7 @@ class SimulatedRequests:
         self._touch(engine)
         if request.began_at is None:
             request.began_at = now + delay_s
-            self._tally.waited(own.stats, request.began_at - request.at)
+            self._measured.waited(own.stats, request.began_at - request.at)
         timing, seconds = own.model.timing, request.seconds
         if timing.tokens_per_s is not None and request.tokens:
             rate = timing.tokens_per_s
@@ -141,9 +141,9 @@ class SimulatedRequests:
         engine.end(request, self._clock.now)
         self._touch(engine)
         self._release(own, request, engine)
-        self._tally.counts.served += 1
-        self._tally.counts.videos += own.model.video
-        self._tally.counts.tokens += request.tokens
+        self._measured.counts.served += 1
+        self._measured.counts.videos += own.model.video
+        self._measured.counts.tokens += request.tokens
         if self._state.jobs:
             name = own.spec.name
             del self._state.models[name]

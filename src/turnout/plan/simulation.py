@@ -27,7 +27,7 @@ def run(
     world = World(scenario, setup.models.values(), setup.pools, jobs=jobs, progress=progress)
     world.run(traffic)
     state, until = world.state, world.state.clock.now
-    all_waits = sorted(wait for own in state.tally.waits.values() for wait in own)
+    all_waits = sorted(wait for own in state.measured.waits.values() for wait in own)
     held = state.held.means(until)
     total = sum(map(sum, held.values()))
     by_videos = sum(sum(own) for name, own in held.items() if setup.models[name].video)
@@ -35,13 +35,13 @@ def run(
     return Outcome(
         mode=setup.mode,
         days=scenario.days,
-        counts=replace(state.tally.counts, unfinished=world.unfinished),
+        counts=replace(state.measured.counts, unfinished=world.unfinished),
         waits=Waits.of(all_waits),
-        by_model={name: Waits.of(own) for name, own in sorted(state.tally.waits.items())},
+        by_model={name: Waits.of(own) for name, own in sorted(state.measured.waits.items())},
         gpu=state.meter.spent,
         video_share=by_videos / total if total else 0.0,
         ready_share={n: sum(own) / len(own) for n, own in state.ready.means(until).items()},
-        waits_of=state.tally.waits,
+        waits_of=state.measured.waits,
         distribution=[percentile(all_waits, n / 100) for n in range(1, 101)],
         queue=queue.get("", []),
         held=held,

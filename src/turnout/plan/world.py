@@ -103,7 +103,7 @@ class World:
                 clock.run_next()
             elif upcoming is None:
                 break
-            state.tally.counts.events += 1
+            state.measured.counts.events += 1
             if clock.now - shown > horizon_s / 200:
                 shown = clock.now
                 self._progress(min(1.0, shown / horizon_s))
@@ -121,7 +121,7 @@ class World:
         if at != state.look_at:
             return
         state.look_at = inf
-        state.tally.counts.decisions += 1
+        state.measured.counts.decisions += 1
         before = self.fleet
         self._tell_when_idle()
         events: list[Event] = [*state.events, *(self._heard(m) for m in state.dirty if m.up and not m.gone)]
@@ -188,7 +188,7 @@ class World:
                 case SetWant(want=Want.READY):
                     engines.wake(engine)
                 case Close(room_for=room_for):
-                    self.state.tally.counts.evictions += room_for is not None
+                    self.state.measured.counts.evictions += room_for is not None
                     engines.close(engine)
                 case Reopen():
                     engines.reopen(engine)

@@ -13,7 +13,7 @@ from turnout.fleet.model_rules import Model
 from turnout.fleet.route_rules import Demand
 from turnout.fleet.scaling_rules import replicas_needed
 from turnout.plan.gpu_meter import GpuMeter
-from turnout.plan.outcome import Tally, TimeSeries
+from turnout.plan.outcome import Measurements, TimeSeries
 from turnout.plan.scenario import PlannedModel, Scenario
 from turnout.plan.simulated_machine import SimulatedEngine, SimulatedMachine
 from turnout.plan.simulated_queues import SimulatedSeats, SimulatedTaskQueue
@@ -80,7 +80,7 @@ class WorldState:
         self.jobs = jobs  # each request is a model of its own, with one replica that leaves afterwards
         self.clock = VirtualClock()
         self.rng = random.Random(f"{scenario.seed}:world")
-        self.tally = Tally()
+        self.measured = Measurements()
         self.meter = GpuMeter(scenario.horizon_s)
         self.waiting = TimeSeries(scenario.horizon_s)
         self.held = TimeSeries(scenario.horizon_s)
