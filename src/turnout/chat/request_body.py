@@ -8,6 +8,8 @@ from turnout.errors import InvalidRequest
 
 _TELLS_ITSELF = b"/v1/responses"
 _COUNT = b',"stream_options":{"include_usage":true}}'
+_FETCHED = frozenset({"image_url", "video_url", "audio_url", "file_url"})
+_NOT_READ_AS_CONTENT = ("tools", "functions", "response_format", "metadata")
 
 
 def read_body(body: bytes, path: bytes = b"") -> tuple[str, bytes | None]:
@@ -21,9 +23,39 @@ def read_body(body: bytes, path: bytes = b"") -> tuple[str, bytes | None]:
     model = asked.get("model")
     if not isinstance(model, str) or not model:
         raise InvalidRequest("model must name a model.", "model", "missing")
+    if b"url" in body or b"\\u00" in body:  # a letter of a name may be escaped
+        _refuse_addresses(asked)
     if asked.get("stream") is not True or path == _TELLS_ITSELF:
         return model, None
     return model, _counting(asked, body)
+
+
+def _refuse_addresses(asked: dict[str, Any]) -> None:
+    """An engine would call an address that a user chose, from inside and without a guard: so what it is to see comes with
+    the request."""
+    left: list[object] = [value for name, value in asked.items() if name not in _NOT_READ_AS_CONTENT]
+    while left:
+        value = left.pop()
+        if isinstance(value, list):
+            left += cast("list[object]", value)
+        elif isinstance(value, dict):
+            parts = cast("dict[str, object]", value)
+            left += parts.values()
+            for name in _FETCHED & parts.keys():
+                named = parts[name]
+                _refuse_address(
+                    cast("dict[str, object]", named).get("url") if isinstance(named, dict) else named
+                )
+            if parts.get("type") == "url":  # a source in Anthropic's shape
+                _refuse_address(parts.get("url"))
+
+
+def _refuse_address(url: object) -> None:
+    if isinstance(url, str) and url[:5].lower() != "data:":
+        raise InvalidRequest(
+            "Pictures, videos, audio and files must be data: URLs, with the content in them: engines fetch nothing.",
+            code="url_not_allowed",
+        )
 
 
 def _counting(asked: dict[str, Any], body: bytes) -> bytes | None:
