@@ -22,6 +22,8 @@ from turnout.store.address_rules import is_host, is_loopback_name, is_public, is
         ("169.254.169.254", False, False),
         ("::ffff:169.254.169.254", False, False),
         ("fe80::1", False, False),
+        ("168.63.129.16", False, False),
+        ("::ffff:168.63.129.16", False, False),
         ("0.0.0.0", False, False),
         ("::", False, False),
         ("224.0.0.1", False, False),

@@ -100,6 +100,15 @@ async def test_logging_out_ends_the_session_for_whoever_has_the_cookie(gateway: 
     assert (await gateway.http.delete("/v1/session", headers=OURS)).status_code == 204
 
 
+async def test_who_opens_a_session_stands_in_the_audit_log(gateway: Gateway) -> None:
+    admin = await gateway.key("ops", Role.ADMIN)
+    await log_in(gateway, admin)
+    entries = (await gateway.http.get("/v1/audit")).json()["data"]
+    assert [e["action"] for e in entries].count("session.opened") == 1
+    opened = next(e for e in entries if e["action"] == "session.opened")
+    assert opened["actor"] == admin[3:].partition(".")[0] and opened["target"].startswith("s")
+
+
 async def test_a_session_ends_with_its_key(stores: Stores, tmp_path: Path) -> None:
     async with running(stores, tmp_path) as one, running(stores, tmp_path) as other:
         admin = await one.key("ops", Role.ADMIN)

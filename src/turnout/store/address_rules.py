@@ -11,6 +11,10 @@ _DISGUISES = tuple(
     for net in ("::/96", "64:ff9b::/96", "64:ff9b:1::/48", "2002::/16", "2001::/32", "fec0::/10")
 )
 
+_AZURE_HOST = IPv4Address(
+    "168.63.129.16"
+)  # a public number, but the machine's own host answers, also with secrets
+
 Address: TypeAlias = IPv4Address | IPv6Address
 
 
@@ -21,19 +25,19 @@ def is_public(address: Address) -> bool:
             return is_public(address.ipv4_mapped)
         if address.scope_id is not None or any(address in net for net in _DISGUISES):
             return False
-    elif str(address).startswith("192.88.99."):  # the 6to4 relays
+    elif address == _AZURE_HOST or str(address).startswith("192.88.99."):  # or the 6to4 relays
         return False
     return address.is_global and not address.is_multicast and not address.is_reserved
 
 
 def is_host(address: Address) -> bool:
     """Whether one machine can have the address: a worker may be on a private network or on this machine, but not at
-    "all interfaces", a group, or the link-local addresses where clouds tell secrets."""
+    "all interfaces", a group, or where clouds tell machines their secrets."""
     if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
         return is_host(address.ipv4_mapped)
-    return not (address.is_unspecified or address.is_multicast or address.is_link_local) and (
-        address.is_loopback or not address.is_reserved
-    )
+    if address.is_unspecified or address.is_multicast or address.is_link_local or address == _AZURE_HOST:
+        return False
+    return address.is_loopback or not address.is_reserved
 
 
 def is_safe_issuer_url(url: str) -> bool:

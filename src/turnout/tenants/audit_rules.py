@@ -11,6 +11,7 @@ class AuditAction(StrEnum):
     KEY_CREATED = "key.created"
     KEY_ROTATED = "key.rotated"
     KEY_REVOKED = "key.revoked"
+    SESSION_OPENED = "session.opened"
     MODEL_REGISTERED = "model.registered"
     MODEL_WOKEN = "model.woken"
     MODEL_STOPPED = "model.stopped"

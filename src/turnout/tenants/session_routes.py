@@ -10,6 +10,8 @@ from turnout.gateway.bodies import json_body, read_json
 from turnout.gateway.gateway import GatewayDep
 from turnout.gateway.problems import documented
 from turnout.telemetry.log import get_log
+from turnout.tenants.audit_rules import AuditAction
+from turnout.tenants.audit_trail import AuditDep
 from turnout.tenants.auth import AdminDep, MaybeUserDep
 from turnout.tenants.caller import caller_with
 from turnout.tenants.key_rules import CODE_S, is_login, is_session, mint_session, secret_digest
@@ -39,7 +41,7 @@ async def make_code(admin: AdminDep, gateway: GatewayDep) -> CodeShown:
     openapi_extra=json_body(LoginCode),
     summary="Log in by a code",
 )
-async def log_in(request: Request, response: Response, gateway: GatewayDep) -> SessionShown:
+async def log_in(request: Request, response: Response, gateway: GatewayDep, audit: AuditDep) -> SessionShown:
     """The answer sets the session's cookie."""
     body = await read_json(request, LoginCode)
     key_id = await gateway.stores.tenants.sessions.take_code(secret_digest(body.code))
@@ -48,8 +50,8 @@ async def log_in(request: Request, response: Response, gateway: GatewayDep) -> S
         raise Unauthorized("The code was used, is too old, or never was.", "code", "invalid_code")
     session_id, secret = secrets.token_hex(8), secrets.token_urlsafe(32)
     session, token = mint_session(session_id, secret, parent, gateway.now(), _SESSION_S)
+    await audit.record(caller_with(parent), AuditAction.SESSION_OPENED, session.id, tenant=parent.tenant)
     await gateway.stores.tenants.sessions.open(session, parent.id, _SESSION_S)
-    get_log().info("session opened", session=session.id, key=parent.id, tenant=parent.tenant)
     # What the browser says of its own address counts: TLS may end before us.
     secure = request.headers.get("origin", "").startswith("https://")
     response.headers["Set-Cookie"] = set_cookie(token, _SESSION_S, secure)
