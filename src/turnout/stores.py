@@ -62,7 +62,7 @@ class Stores:
     events: TaskEvents
     queue: TaskQueue
     backlog: Backlog
-    shares: ShareStore
+    share_links: ShareStore
     outbox: Outbox
     webhook_secrets: WebhookSecretStore
     fleet: FleetStores
@@ -90,7 +90,7 @@ def stores_on(
         events=events,
         queue=TaskQueue(link, tasks),
         backlog=Backlog(link),
-        shares=ShareStore(link),
+        share_links=ShareStore(link),
         outbox=Outbox(link, tasks),
         webhook_secrets=WebhookSecretStore(link),
         fleet=FleetStores(

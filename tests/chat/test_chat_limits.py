@@ -136,7 +136,7 @@ async def test_requests_at_once_are_limited_and_come_back_however_they_end(
             "Over 2 requests at once.",
         )
         pair[0].cancel()  # hangs up
-        await wait_until(lambda: chat.share.running == 1, "the slot to come back")
+        await wait_until(lambda: chat.share.running == 1, "the permit to come back")
         go_on.set()
         assert (await pair[1]).status_code == 200
         assert (await http.post(PATH, json=ASK)).status_code == 200
@@ -191,7 +191,7 @@ async def test_a_waiting_request_holds_its_slot_and_gives_it_back(stores: Stores
         await wait_until(in_line, "the request to wait")
         assert (await http.post(PATH, json=ASK)).status_code == 429
         waiting.cancel()
-        await wait_until(lambda: chat.at_rest, "the slot to come back")
+        await wait_until(lambda: chat.at_rest, "the permit to come back")
 
 
 async def test_nothing_is_asked_of_redis_for_a_request_that_fits_the_held_ahead(

@@ -55,8 +55,8 @@ async def test_slots_are_shared_and_those_of_a_silent_gateway_lapse(stores: Stor
     quotas = Quotas(stores.link, slots_s=0.3)
     limits = ChatLimits(concurrency=5)
 
-    async def hold(gateway: str, slots: int) -> int:
-        return (await quotas.lease(gateway, ACME, limits, ShareRequest(slots=slots))).slots
+    async def hold(gateway: str, permits: int) -> int:
+        return (await quotas.lease(gateway, ACME, limits, ShareRequest(permits=permits))).permits
 
     assert await hold("a", 3) == 3
     assert await hold("b", 4) == 2
@@ -67,23 +67,23 @@ async def test_slots_are_shared_and_those_of_a_silent_gateway_lapse(stores: Stor
     async def b_has_all() -> bool:
         return await hold("b", 9) == 5
 
-    await wait_until(b_has_all, "the silent gateway's slot to lapse")
+    await wait_until(b_has_all, "the silent gateway's permit to lapse")
 
 
 async def test_wishes_at_the_same_moment_are_served_one_after_the_other(stores: Stores) -> None:
     quotas = Quotas(stores.link)
     limits = ChatLimits(requests_per_minute=50, concurrency=20)
     grants = await asyncio.gather(
-        *(quotas.lease(f"g{n}", ACME, limits, ShareRequest(requests=7, slots=3)) for n in range(10))
+        *(quotas.lease(f"g{n}", ACME, limits, ShareRequest(requests=7, permits=3)) for n in range(10))
     )
     assert sum(g.requests for g in grants) == 50
-    assert sum(g.slots for g in grants) == 20
+    assert sum(g.permits for g in grants) == 20
 
 
 async def test_nothing_stays_for_ever(stores: Stores) -> None:
     quotas = Quotas(stores.link)
     await quotas.lease(
-        "a", ACME, ChatLimits(10, 1000, 5), ShareRequest(requests=5, tokens=5, debt=90_000, slots=2)
+        "a", ACME, ChatLimits(10, 1000, 5), ShareRequest(requests=5, tokens=5, debt=90_000, permits=2)
     )
     keys = [k async for k in stores.link.client.scan_iter(f"{stores.link.keys.prefix}:chat:*")]
     assert len(keys) == 2

@@ -27,17 +27,17 @@ def test_a_share_is_refilled_for_later_and_for_those_who_wait() -> None:
     share = TenantShare(ChatLimits(600, 60_000, 32))
     share.waiting = 3
     assert not share.enter()
-    assert share.refill_request() == ShareRequest(requests=33, tokens=3000, debt=0, slots=5)
+    assert share.refill_request() == ShareRequest(requests=33, tokens=3000, debt=0, permits=5)
 
 
 def test_an_idle_share_gives_everything_back_and_can_be_forgotten() -> None:
-    share = filled(ChatLimits(600, 60_000, 32), requests=30, tokens=3000, slots=3)
+    share = filled(ChatLimits(600, 60_000, 32), requests=30, tokens=3000, permits=3)
     assert share.enter()
     share.leave(100)
     share.refill_request()  # somebody came since the last look
-    share.refill(ShareRequest(), Grant(slots=3), 0.0)
+    share.refill(ShareRequest(), Grant(permits=3), 0.0)
     request = share.refill_request()
-    assert request == ShareRequest(requests=-29, tokens=-2900, slots=0)
+    assert request == ShareRequest(requests=-29, tokens=-2900, permits=0)
     assert not share.enter(), "what was given back is not used once more"
     share.refill(request, Grant(), 0.0)
     assert share.unused
@@ -59,7 +59,7 @@ def test_tokens_are_paid_when_they_are_known_and_debt_stops_the_next_request() -
 
 
 def test_a_request_that_goes_elsewhere_keeps_its_slot_and_is_not_counted_twice() -> None:
-    share = filled(ChatLimits(600, 0, 4), requests=1, slots=1)
+    share = filled(ChatLimits(600, 0, 4), requests=1, permits=1)
     assert share.enter()
     share.leave()
     share.reenter()
@@ -67,18 +67,18 @@ def test_a_request_that_goes_elsewhere_keeps_its_slot_and_is_not_counted_twice()
 
 
 def test_a_share_whose_requests_only_wait_does_not_take_its_account_for_empty() -> None:
-    share = filled(ChatLimits(concurrency=500), slots=32)
+    share = filled(ChatLimits(concurrency=500), permits=32)
     assert share.enter()
-    share.refill(share.refill_request(), Grant(slots=32), 0.0)
+    share.refill(share.refill_request(), Grant(permits=32), 0.0)
     idle = share.refill_request()  # nobody came since: nothing to spare is asked for
-    assert idle.slots == 1
-    share.refill(idle, Grant(slots=1), now=2.0)
+    assert idle.permits == 1
+    share.refill(idle, Grant(permits=1), now=2.0)
     assert not share.enter()
     share.refuse_if_exhausted(2.1)
     share.waiting = 1
     asked = share.refill_request()
-    assert asked.slots > 1
-    share.refill(asked, Grant(slots=1), now=2.2)  # others have all the rest
+    assert asked.permits > 1
+    share.refill(asked, Grant(permits=1), now=2.2)  # others have all the rest
     with pytest.raises(Limited):
         share.refuse_if_exhausted(2.3)
 
@@ -89,10 +89,10 @@ def test_a_share_whose_requests_only_wait_does_not_take_its_account_for_empty() 
     st.lists(st.tuples(st.integers(0, 2), st.sampled_from(["enter", "leave", "look", "lost"])), max_size=200),
 )
 def test_several_gateways_never_exceed_an_account_whatever_is_lost(
-    requests: int, slots: int, moves: list[tuple[int, str]]
+    requests: int, permits: int, moves: list[tuple[int, str]]
 ) -> None:
     """The account here has no drip: its requests are all there will ever be."""
-    limits = ChatLimits(requests, 0, slots)
+    limits = ChatLimits(requests, 0, permits)
     shares = [TenantShare(limits) for _ in range(3)]
     held = [0, 0, 0]
     left, entered = requests, 0
@@ -108,13 +108,13 @@ def test_several_gateways_never_exceed_an_account_whatever_is_lost(
             share.waiting = 0
             got = max(0, min(request.requests, left)) if request.requests > 0 else request.requests
             left -= got
-            held[which] = max(0, min(request.slots, slots - sum(held) + held[which]))
+            held[which] = max(0, min(request.permits, permits - sum(held) + held[which]))
             if move == "look":
                 share.refill(request, Grant(max(0, got), 0, held[which], left, 0), 0.0)
             else:
-                held[which] = max(held[which], int(share.slots))  # it may still use what it had
+                held[which] = max(held[which], int(share.permits))  # it may still use what it had
         assert entered <= requests
-        assert sum(p.running for p in shares) <= slots
+        assert sum(p.running for p in shares) <= permits
 
 
 @given(

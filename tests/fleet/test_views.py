@@ -9,7 +9,7 @@ from turnout.fleet.machine_rules import Gpu, Machine, WorkerId
 from turnout.fleet.model_rules import EngineKind, Model, Needs, Runner, VideoPart
 from turnout.fleet.replica_rules import Phase, Replica, ReplicaId, Want
 from turnout.fleet.status_rules import ModelState, ModelStatus, StatusCause, describe, why_tasks_wait
-from turnout.fleet.view_rules import statuses, statuses_of_others
+from turnout.fleet.view_rules import statuses, statuses_elsewhere
 from turnout.fleet.worker_rules import Standing, Worker
 from turnout.tasks.task_rules import GangId
 
@@ -56,7 +56,7 @@ def test_why_a_model_has_no_gang_is_told_until_one_is_ready() -> None:
     ready = replace(coming, ready_at=1.0)
 
     def status(*gangs: GangReport) -> ModelStatus:
-        return statuses_of_others([served], Runner.RAY, gangs, {"m": "x broke"})["m"]
+        return statuses_elsewhere([served], Runner.RAY, gangs, {"m": "x broke"})["m"]
 
     assert status() == status(coming)
     assert why_tasks_wait(status()) == "waiting for a gang: x broke"

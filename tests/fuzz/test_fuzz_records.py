@@ -77,7 +77,7 @@ async def spoil(stores: Stores, chance: random.Random, task: TaskId) -> None:
         (keys.history(1), "wakes"),
         (keys.manager_loops(), "fleet"),
         (keys.chat_account(TENANT), chance.choice(["at", "r", "t", "by:g"])),
-        (keys.chat_slots(TENANT), "g"),
+        (keys.chat_permits(TENANT), "g"),
         (keys.bound(MODEL), "1-1"),
     ]
     for key, field in hashes:
@@ -138,7 +138,7 @@ async def read_everything(stores: Stores, task: TaskId) -> None:
         lambda: stores.fleet.gangs.all(),
         lambda: stores.tenants.keys.find("s-1"),
         lambda: stores.tenants.sessions.take_code("d"),
-        lambda: stores.shares.of(task),
+        lambda: stores.share_links.of(task),
         lambda: stores.webhook_secrets.find(TENANT),
         lambda: stores.tenants.audit.newest(10),
         lambda: stores.tenants.usage.read([DAY]),

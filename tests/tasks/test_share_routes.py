@@ -52,7 +52,7 @@ async def test_a_revoked_an_expired_a_wrong_and_a_deleted_one_look_alike(gateway
 async def test_an_expired_link_opens_nothing(gateway: Gateway) -> None:
     _, _, token = await shared_video(gateway)
     task, share, _ = token.split(".")
-    store = gateway.inside.stores.shares
+    store = gateway.inside.stores.share_links
     found = (await store.of(TaskId(task)))[0]
     assert found.id == share and not found.opens(token.split(".")[2], found.expires_at)
 

@@ -103,6 +103,6 @@ def test_a_token_ends_with_its_time_and_fits_one_secret() -> None:
 
 
 async def test_all_processes_sign_with_the_same_secret(gateway: Gateway) -> None:
-    shares = gateway.stores.shares
+    shares = gateway.stores.share_links
     first = await shares.url_secret()
     assert (len(first), await shares.url_secret()) == (32, first)

@@ -151,7 +151,7 @@ async def test_events_that_a_signed_url_opened_end_with_it(served: Gateway, end:
         lines = events.aiter_lines()
         await anext(lines)
         if end == "revoked":
-            await served.stores.shares.revoke_urls(task, time.time())
+            await served.stores.share_links.revoke_urls(task, time.time())
         async with asyncio.timeout(20):
             async for _ in lines:
                 pass
@@ -162,7 +162,7 @@ async def test_events_that_a_signed_url_opened_end_with_it(served: Gateway, end:
 async def test_a_download_that_is_under_way_ends_with_the_right_to_it(served: Gateway, way: str) -> None:
     video, size = await served.submit(), 32 << 20  # more than sockets hold
     await served.gang.finish(await served.gang.claim(), b"\0" * size)
-    shares = served.stores.shares
+    shares = served.stores.share_links
     share = (await served.http.post(f"/v1/videos/{video}/shares", json={})).json()
     path, headers = {
         "key": (f"/v1/videos/{video}/content", bearer(served.token)),

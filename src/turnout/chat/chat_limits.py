@@ -18,7 +18,7 @@ from turnout.errors import Unavailable
 from turnout.tasks.task_rules import TenantId
 from turnout.telemetry.log import get_log
 
-_REFILL_S = 2.0  # slots are renewed, and what lies idle is given back, this often
+_REFILL_S = 2.0  # permits are renewed, and what lies idle is given back, this often
 _PAUSE_S = 0.005  # between two rounds, so that a busy tenant's requests are paid for in batches
 _AT_ONCE = 32  # accounts that are asked at the same time
 _ASK_S = 0.25

@@ -16,10 +16,10 @@ async def lease_share(
     limits: ChatLimits,
     request: ShareRequest,
     number: int,
-    slots_ms: int,
+    permits_ms: int,
 ) -> Grant:
     """As much of the request as the tenant's account holds; a request whose number came before gets the same again."""
-    requests, tokens, slots, left_requests, left_tokens = await _lease_share.run(
+    requests, tokens, permits, left_requests, left_tokens = await _lease_share.run(
         link,
         tenant=tenant,
         gateway=gateway,
@@ -31,7 +31,7 @@ async def lease_share(
         debt_requests=request.lent_requests,
         debt_tokens=request.debt + request.lent_tokens,
         number=number,
-        wanted_slots=request.slots,
-        slots_ms=slots_ms,
+        wanted_permits=request.permits,
+        permits_ms=permits_ms,
     )
-    return Grant(requests, tokens, slots, float(left_requests), float(left_tokens))
+    return Grant(requests, tokens, permits, float(left_requests), float(left_tokens))

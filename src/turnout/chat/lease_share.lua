@@ -1,12 +1,12 @@
 -- Gives a gateway as much of its request as the tenant's account holds. The clock is this server's.
--- Returns {requests, tokens, slots, requests left, tokens left}; the last two as text, as they are not whole.
+-- Returns {requests, tokens, permits, requests left, tokens left}; the last two as text, as they are not whole.
 -- A gateway whose answer was lost sends its request again under the same number: it is granted the same, and counts once.
 local tenant, gateway, requests_per_minute, tokens_per_minute, concurrency, requests, tokens, debt_requests, debt_tokens,
-  number, wanted_slots, slots_ms = unpack(ARGV)
+  number, wanted_permits, permits_ms = unpack(ARGV)
 local per_minute = {r = tonumber(requests_per_minute), t = tonumber(tokens_per_minute)}
 local wanted = {r = tonumber(requests), t = tonumber(tokens)}
 local debt = {r = tonumber(debt_requests), t = tonumber(debt_tokens)}
-concurrency, wanted_slots, slots_ms = tonumber(concurrency), tonumber(wanted_slots), tonumber(slots_ms)
+concurrency, wanted_permits, permits_ms = tonumber(concurrency), tonumber(wanted_permits), tonumber(permits_ms)
 local time = redis.call('TIME')
 local now_ms = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
 
@@ -49,9 +49,9 @@ if full_ms > 0 then
 end
 
 if repeated then granted = {r = tonumber(before[2]), t = tonumber(before[3])} end
-local slots = 0
+local permits = 0
 if concurrency > 0 then
-  local lent = chat_slots_key(tenant)
+  local lent = chat_permits_key(tenant)
   local held = redis.call('HGETALL', lent)
   local others = 0
   for i = 1, #held, 2 do
@@ -62,12 +62,12 @@ if concurrency > 0 then
       others = others + tonumber(count)
     end
   end
-  slots = math.max(0, math.min(wanted_slots, concurrency - others))
-  if slots > 0 then
-    redis.call('HSET', lent, gateway, string.format('%d %.0f', slots, now_ms + slots_ms))
-    redis.call('PEXPIRE', lent, slots_ms)
+  permits = math.max(0, math.min(wanted_permits, concurrency - others))
+  if permits > 0 then
+    redis.call('HSET', lent, gateway, string.format('%d %.0f', permits, now_ms + permits_ms))
+    redis.call('PEXPIRE', lent, permits_ms)
   else
     redis.call('HDEL', lent, gateway)
   end
 end
-return {granted.r, granted.t, slots, tostring(level.r), tostring(level.t)}
+return {granted.r, granted.t, permits, tostring(level.r), tostring(level.t)}

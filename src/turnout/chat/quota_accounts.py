@@ -1,4 +1,4 @@
-"""Tenants' accounts of chat requests, tokens and slots in Redis. One script leases shares and refills the accounts."""
+"""Tenants' accounts of chat requests, tokens and permits in Redis. One script leases shares and refills the accounts."""
 
 from turnout.chat import chat_scripts
 from turnout.chat.quota_rules import ChatLimits, Grant, ShareRequest
@@ -27,5 +27,5 @@ class Quotas:
             limits=limits,
             request=request,
             number=number,
-            slots_ms=self._slots_ms,
+            permits_ms=self._slots_ms,
         )

@@ -1,10 +1,10 @@
 """What a tenant may ask of chat models, and one gateway's share of it. Pure.
 
-Each tenant has an account that all gateways use: requests and tokens flow into it by the minute, and it lends slots for
+Each tenant has an account that all gateways use: requests and tokens flow into it by the minute, and it lends permits for
 requests in flight. A gateway keeps a small share of each (a `TenantShare`), so that most requests are admitted without
 asking anyone. Its loop refills the share ahead of time (`ShareRequest`, `Grant`) and gives back what lies idle.
 
-Requests and slots are paid before the work, so all gateways together never exceed the account. Tokens are known only
+Requests and permits are paid before the work, so all gateways together never exceed the account. Tokens are known only
 when an answer ends: they are paid then, into debt if need be, and while there is debt nothing is admitted.
 
 While the account cannot be asked, a gateway lends to its own share at the tenant's whole rate (`TenantShare.lend`), as if
@@ -36,24 +36,24 @@ class ChatLimits:
 @dataclass(frozen=True, slots=True)
 class ShareRequest:
     """What a gateway wants of an account. Negative `requests` and `tokens` are given back; `debt` are tokens that
-    were used beyond those it held; `slots` is how many it wants to hold in all. `lent_…` is what it has lent to itself
+    were used beyond those it held; `permits` is how many it wants to hold in all. `lent_…` is what it has lent to itself
     while the account could not be asked."""
 
     requests: int = 0
     tokens: int = 0
     debt: int = 0
-    slots: int = 0
+    permits: int = 0
     lent_requests: int = 0
     lent_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """What a gateway got, and what the account holds now: `slots` in all, the others besides what it had."""
+    """What a gateway got, and what the account holds now: `permits` in all, the others besides what it had."""
 
     requests: int = 0
     tokens: int = 0
-    slots: int = 0
+    permits: int = 0
     left_requests: float = 0.0
     left_tokens: float = 0.0
 
@@ -63,8 +63,8 @@ def held_ahead(limit: int) -> int:
     return max(1, limit // 20)
 
 
-def spare_slots(limit: int) -> int:
-    """How many slots a gateway holds beyond those in use."""
+def spare_permits(limit: int) -> int:
+    """How many permits a gateway holds beyond those in use."""
     return max(1, limit // 16)
 
 
@@ -91,9 +91,9 @@ class TenantShare:
         "grant",
         "header_lines",
         "limits",
+        "permits",
         "requests",
         "running",
-        "slots",
         "tokens",
         "waiting",
     )
@@ -102,13 +102,13 @@ class TenantShare:
         self.limits = limits
         self.requests: float = 0 if limits.requests_per_minute else inf
         self.tokens: float = 0 if limits.tokens_per_minute else inf
-        self.slots: float = 0 if limits.concurrency else inf
+        self.permits: float = 0 if limits.concurrency else inf
         self.running = self.waiting = 0
         self.grant = Grant()
         self.header_lines = b""
         self._ahead = held_ahead(limits.requests_per_minute)
         self._tokens_ahead = held_ahead(limits.tokens_per_minute)
-        self._spare = spare_slots(limits.concurrency)
+        self._spare = spare_permits(limits.concurrency)
         self._entered = 0
         self._entered_before = 0  # as of the last refill
         self._exhausted_until = -inf
@@ -123,7 +123,7 @@ class TenantShare:
         return (
             self.requests < self._ahead / 2
             or self.tokens < self._tokens_ahead / 2
-            or self.slots - self.running < self._spare / 2
+            or self.permits - self.running < self._spare / 2
         )
 
     @property
@@ -135,12 +135,12 @@ class TenantShare:
             and self._entered == self._entered_before
             and not (limits.requests_per_minute and self.requests)
             and not (limits.tokens_per_minute and self.tokens)
-            and not (limits.concurrency and self.slots)
+            and not (limits.concurrency and self.permits)
         )
 
     def enter(self) -> bool:
-        """Takes one request and a slot; False when there is not enough of something."""
-        if self.requests < 1 or self.tokens <= 0 or self.running >= self.slots:
+        """Takes one request and a permit; False when there is not enough of something."""
+        if self.requests < 1 or self.tokens <= 0 or self.running >= self.permits:
             return False
         self.requests -= 1
         self.running += 1
@@ -148,7 +148,7 @@ class TenantShare:
         return True
 
     def reenter(self) -> None:
-        """Takes a slot for a request that was admitted before and goes on elsewhere."""
+        """Takes a permit for a request that was admitted before and goes on elsewhere."""
         self.running += 1
 
     def leave(self, tokens: int = 0) -> None:
@@ -166,7 +166,7 @@ class TenantShare:
         idle = self._entered == self._entered_before and not self.waiting
         self._entered_before = self._entered
         limits = self.limits
-        requests = tokens = debt = slots = 0
+        requests = tokens = debt = permits = 0
         if limits.requests_per_minute:
             requests = int((0 if idle else self._ahead + self.waiting) - self.requests)
             self.requests += min(0, requests)
@@ -176,11 +176,11 @@ class TenantShare:
             self.tokens += min(0, tokens)
         if limits.concurrency:
             wanted = self.running + self.waiting + (0 if idle else self._spare)
-            slots = min(limits.concurrency, wanted)
-            self.slots = min(self.slots, max(slots, self.running))
+            permits = min(limits.concurrency, wanted)
+            self.permits = min(self.permits, max(permits, self.running))
         lent_requests, lent_tokens = self._lent_requests, self._lent_tokens
         self._lent_requests = self._lent_tokens = 0
-        return ShareRequest(requests, tokens, debt, slots, lent_requests, lent_tokens)
+        return ShareRequest(requests, tokens, debt, permits, lent_requests, lent_tokens)
 
     def lend(self, now: float) -> None:
         """Fills the share while the account cannot be asked, up to what it would hold ahead: from what the account held
@@ -208,8 +208,8 @@ class TenantShare:
             if self.tokens <= 0:
                 self._exhausted(now, 1.0, f"Over {limits.tokens_per_minute} tokens a minute.")
         if limits.concurrency:
-            self.slots = float(limits.concurrency)
-            if self.running >= self.slots:
+            self.permits = float(limits.concurrency)
+            if self.running >= self.permits:
                 self._exhausted(now, 1.0, f"Over {limits.concurrency} requests at once.")
         self._lent_at = now - passed_s + lent_s
 
@@ -236,10 +236,10 @@ class TenantShare:
                     now, (1 - grant.left_tokens) / per_s, f"Over {limits.tokens_per_minute} tokens a minute."
                 )
         if limits.concurrency:
-            self.slots = float(grant.slots)
-            # A share that looked idle asked for no spare slots: then the account is not known to be empty.
-            denied = grant.slots < request.slots or request.slots >= limits.concurrency
-            if denied and self.running >= self.slots:
+            self.permits = float(grant.permits)
+            # A share that looked idle asked for no spare permits: then the account is not known to be empty.
+            denied = grant.permits < request.permits or request.permits >= limits.concurrency
+            if denied and self.running >= self.permits:
                 self._exhausted(now, 1.0, f"Over {limits.concurrency} requests at once.")
         self.header_lines = b"".join(f"{name}: {value}\r\n".encode() for name, value in self._headers())
 

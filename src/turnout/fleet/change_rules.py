@@ -120,13 +120,13 @@ def publication(
     return Publication(replicas, orders, routes, history, statuses(after))
 
 
-def with_others(
+def with_elsewhere(
     update: Publication | None,
     before: Mapping[str, Model],
     after: Mapping[str, Model],
     statuses: Mapping[str, ModelStatus],
 ) -> Publication | None:
-    """Adds the models that others look after: gateways must know of them, though no replica of ours is theirs."""
+    """Adds the models whose gangs no worker runs: gateways must know of them, though no replica of ours is theirs."""
     if update is not None and update.statuses is not None:
         update = replace(update, statuses={**update.statuses, **statuses})
     gone: dict[str, ModelRoutes | None] = dict.fromkeys(before.keys() - after.keys())

@@ -22,16 +22,16 @@ def next_due(fleet: Fleet, now: float) -> float:
 
 
 def _of_replicas(fleet: Fleet) -> list[float]:
-    rules, times, turns_count = fleet.rules, list[float](), _is_pressed(fleet)
+    rules, times, stays_count = fleet.rules, list[float](), _is_pressed(fleet)
     for replica in fleet.replicas.values():
         model = fleet.models.get(replica.model)
         if replica.phase is Phase.READY and replica.want is Want.READY and replica.closing is None:
             if model is not None and replica.busy == 0:
                 times.append(max(replica.used_at, replica.ready_at or 0.0) + model.scaling.idle_s)
-            if turns_count and replica.ready_at is not None:
+            if stays_count and replica.ready_at is not None:
                 times.append(replica.ready_at + stay_s(fleet, replica))
         elif replica.want is Want.GONE:
-            times.append(replica.phase_since + rules.bury_s)
+            times.append(replica.phase_since + rules.forget_failed_s)
         elif replica.coming:
             times.append(replica.phase_since + replica.spec.scaling.load_timeout_s)
         elif replica.closing is not None and replica.closing.then is not replica.want:

@@ -35,7 +35,7 @@ class Rules:
     settle_s: float = 1.0
     add_after_s: float = 3.0
     absent_s: float = 5.0  # a worker that has the orders should report the replica by then
-    bury_s: float = 10.0  # a failed replica that its worker does not let go of is forgotten then
+    forget_failed_s: float = 10.0  # a failed replica that its worker does not let go of is forgotten then
     sleep_timeout_s: float = 60.0
     freeing_s: float = 30.0  # memory of a replica that left should be free by then, or somebody else holds it
     healthy_s: float = 60.0  # a replica that was ready for so long clears its model of earlier failures

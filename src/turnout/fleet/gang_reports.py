@@ -53,9 +53,9 @@ class GangReportStore:
     async def waits(self) -> GangWaits:
         """As they were kept last; none have begun where nothing was kept."""
         async with translated():
-            found: bytes | None = await self._client.get(self._link.keys.gang_turns())
+            found: bytes | None = await self._client.get(self._link.keys.gang_waits())
         return await read_one(self._link, "gang turns", "all", found, GANG_WAITS.load) or GangWaits()
 
     async def keep_waits(self, waits: GangWaits) -> None:
         async with translated():
-            await self._client.set(self._link.keys.gang_turns(), GANG_WAITS.dump(waits), ex=_WAITS_S)
+            await self._client.set(self._link.keys.gang_waits(), GANG_WAITS.dump(waits), ex=_WAITS_S)

@@ -16,7 +16,7 @@ from turnout.fleet.change_rules import (
     demand_event,
     model_events,
     publication,
-    with_others,
+    with_elsewhere,
     worker_events,
 )
 from turnout.fleet.core_rules import step
@@ -44,7 +44,7 @@ from turnout.fleet.replica_rules import ReplicaId
 from turnout.fleet.route_rules import AdminWish, Demand
 from turnout.fleet.route_table import DemandReports
 from turnout.fleet.status_rules import ModelStatus
-from turnout.fleet.view_rules import statuses_of_others
+from turnout.fleet.view_rules import statuses_elsewhere
 from turnout.fleet.worker_rules import Worker
 from turnout.fleet.worker_store import WorkerStore
 from turnout.store.mutex import Mutex
@@ -67,9 +67,9 @@ _HISTORY_S = 1.0
 
 @dataclass(slots=True)
 class _LoopState:
-    """What the loop knows between two turns. `inherited` is what an earlier manager left, until everything was published
-    anew; `asked` has each gateway's last report and its number; `others` are the models that others look after, and
-    `others_told` those of them that gateways know of."""
+    """What the loop knows between two cycles. `inherited` is what an earlier manager left, until everything was published
+    anew; `asked` has each gateway's last report and its number; `elsewhere` are the models whose gangs no worker runs, and
+    `elsewhere_told` those of them that gateways know of."""
 
     fleet: Fleet
     cursor: str
@@ -77,9 +77,9 @@ class _LoopState:
     gpu_accounts: GpuAccounts
     asked: dict[str, tuple[int, GatewayDemand]] = field(default_factory=dict[str, tuple[int, GatewayDemand]])
     wishes: list[AdminWish] = field(default_factory=list[AdminWish])
-    others: dict[str, Model] = field(default_factory=dict[str, Model])
-    others_told: dict[str, Model] = field(default_factory=dict[str, Model])
-    others_statuses: dict[str, ModelStatus] = field(default_factory=dict[str, ModelStatus])
+    elsewhere: dict[str, Model] = field(default_factory=dict[str, Model])
+    elsewhere_told: dict[str, Model] = field(default_factory=dict[str, Model])
+    elsewhere_statuses: dict[str, ModelStatus] = field(default_factory=dict[str, ModelStatus])
     looked_at: float = float("-inf")
     history_at: float = float("-inf")
 
@@ -112,7 +112,7 @@ class FleetManager:
         while True:
             try:
                 if await self.mutex.hold(MUTEX, self.id, _MUTEX_S):
-                    state = await self._turn(state or await self._take_over(), ids)
+                    state = await self._cycle(state or await self._take_over(), ids)
                     continue
                 state = None
             except Unavailable as err:
@@ -166,7 +166,7 @@ class FleetManager:
         )
         return _LoopState(fleet, cursor, saved, GpuAccounts(dict(saved.gpu_reports)))
 
-    async def _turn(self, state: _LoopState, ids: Iterator[ReplicaId]) -> _LoopState | None:
+    async def _cycle(self, state: _LoopState, ids: Iterator[ReplicaId]) -> _LoopState | None:
         """One look, one decision, one publication; None when the right was lost."""
         events = await self._look(state, await self.manager_state.wait_changes(state.cursor, _TICK_S))
         now, before = self.clock(), state.fleet
@@ -179,7 +179,7 @@ class FleetManager:
                 replica_counts=count_replicas(state.fleet) if with_history else None,
                 decision_counts=count_decisions(before, state.fleet, commands),
             )
-        update = with_others(update, state.others_told, state.others, state.others_statuses)
+        update = with_elsewhere(update, state.elsewhere_told, state.elsewhere, state.elsewhere_statuses)
         booking = state.gpu_accounts.due(day_of(self.wall_clock())) if with_history else None
         if booking is not None:
             update = update or Publication()
@@ -189,7 +189,7 @@ class FleetManager:
             log.warning("another manager took over the fleet", manager=self.id)
             return None
         state.inherited = None
-        state.others_told = state.others
+        state.elsewhere_told = state.elsewhere
         state.history_at = now if with_history else state.history_at
         for command in commands:
             _log_command(command)
@@ -205,8 +205,8 @@ class FleetManager:
         everything = now - state.looked_at >= _LOOK_S
         events: list[Event] = []
         if everything or changes.models:
-            models, state.others = await self._models()
-            state.gpu_accounts.know_models([*models, *state.others])
+            models, state.elsewhere = await self._models()
+            state.gpu_accounts.know_models([*models, *state.elsewhere])
             events += model_events(fleet, models)
         if everything or changes.workers:
             enrolments = await self.workers.enrolments(None if everything else changes.workers)
@@ -226,27 +226,27 @@ class FleetManager:
             state.wishes = await self.demand.wishes()
         if everything:
             state.looked_at = now
-            told = (await self.gangs.all()).values() if state.others else ()
-            state.others_statuses = statuses_of_others(
-                state.others.values(), self.gangs_by, told, self.reasons()
+            told = (await self.gangs.all()).values() if state.elsewhere else ()
+            state.elsewhere_statuses = statuses_elsewhere(
+                state.elsewhere.values(), self.gangs_by, told, self.reasons()
             )
             held: dict[GangId, int] = {}
             for model in {gang.model for gang in told}:
                 held |= await self.queue.holdings(model)
-            state.gpu_accounts.see_gangs(told, state.others, held)
+            state.gpu_accounts.see_gangs(told, state.elsewhere, held)
         queues = await self._queues(fleet, now)
         asked = (one for _, one in state.asked.values())
         return [*events, demand_event(fleet, asked, queues, state.wishes, now), Tick()]
 
     async def _models(self) -> tuple[dict[str, Model], dict[str, Model]]:
-        """Ours, and those that others look after."""
+        """Ours, and those whose gangs no worker runs."""
         models = await self.models.all()
-        others = {
+        elsewhere = {
             name: model
             for name, model in models.items()
             if model.video is not None and model.video.run_by(self.gangs_by) is not Runner.WORKER
         }
-        return {name: model for name, model in models.items() if name not in others}, others
+        return {name: model for name, model in models.items() if name not in elsewhere}, elsewhere
 
     async def _queues(self, fleet: Fleet, now: float) -> dict[str, Demand]:
         """Video tasks wait in queues of their own, not at gateways."""

@@ -14,7 +14,7 @@ _NO_PACE = ModelPressure()
 
 
 class Urgency(IntEnum):
-    """Who gets room first. Only a model that has users and nothing to serve them may end another's turn."""
+    """Who gets room first. Only a model that has users and nothing to serve them may end another's stay."""
 
     WAITED_FOR = 0
     KEPT_WARM = 1

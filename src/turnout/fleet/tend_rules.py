@@ -74,7 +74,7 @@ def _own_course(
     rules = fleet.rules
     closing = replica.closing
     if replica.want is Want.GONE:
-        if replica.phase is Phase.FAILED and now - replica.phase_since >= rules.bury_s:
+        if replica.phase is Phase.FAILED and now - replica.phase_since >= rules.forget_failed_s:
             yield ForgetReplica(replica.id, "it failed")
         return
     if closing is not None and closing.then is not replica.want:

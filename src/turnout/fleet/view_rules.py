@@ -91,7 +91,7 @@ def _idle_left_s(fleet: Fleet, name: str, replicas: Sequence[Replica]) -> float 
     return max(0.0, model.scaling.idle_s - (fleet.at - max(used_at, demand.asked_at if demand else 0.0)))
 
 
-def statuses_of_others(
+def statuses_elsewhere(
     models: Iterable[Model], gangs_by: Runner, gangs: Iterable[GangReport], reasons: Mapping[str, str]
 ) -> dict[str, ModelStatus]:
     """How the models stand whose gangs are not placed here: as their gangs tell, or `reasons` why they have none."""

@@ -103,7 +103,7 @@ class _Builder:
         )
         chat = self._chat(workers.tunnels)
         revocations = Revocations(
-            self._keys, stores.fleet.workers, stores.shares, chat.routes, chat.relay, worker_of
+            self._keys, stores.fleet.workers, stores.share_links, chat.routes, chat.relay, worker_of
         )
         self._background.add("revocations", revocations.run)
         videos = self._videos(chat.routes)

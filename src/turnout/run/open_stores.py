@@ -49,7 +49,7 @@ def new_stores(config: Config) -> Stores:
 
 async def find_url_signer(config: Config, stores: Stores) -> UrlSigner:
     base = (config.gateway.public_url or "").rstrip("/")
-    return UrlSigner(await stores.shares.url_secret(), base, config.tasks.url_ttl_s)
+    return UrlSigner(await stores.share_links.url_secret(), base, config.tasks.url_ttl_s)
 
 
 @asynccontextmanager

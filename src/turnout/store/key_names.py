@@ -138,7 +138,7 @@ class KeyNames:
         """Hash of the highest number that a job of each model had. The launcher writes and reads. For ever."""
         return f"{self.prefix}:jobs:made"
 
-    def gang_turns(self) -> str:
+    def gang_waits(self) -> str:
         """Since when models wait for a place on Ray and gangs there are not needed. The Ray manager writes and reads. 1 minute, renewed."""
         return f"{self.prefix}:gangs:turns"
 
@@ -190,8 +190,8 @@ class KeyNames:
         """Hash: at, r (requests), t (tokens) left. Gateways write and read. Until it would be full again."""
         return f"{self.prefix}:chat:account:{tenant}"
 
-    def chat_slots(self, tenant: str) -> str:
-        """Hash of lent slots and their end by gateway. Gateways write and read. 10 s."""
+    def chat_permits(self, tenant: str) -> str:
+        """Hash of lent permits and their end by gateway. Gateways write and read. 10 s."""
         return f"{self.prefix}:chat:slots:{tenant}"
 
     def usage_of(self, day: str, tenant: str) -> str:

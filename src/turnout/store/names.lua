@@ -28,7 +28,7 @@ local function outbox_key() return P .. ':outbox' end
 local function webhook_secrets_key() return P .. ':webhook_secrets' end
 local function webhook_tries_key(id) return P .. ':webhook:' .. id end
 local function chat_account_key(tenant) return P .. ':chat:account:' .. tenant end
-local function chat_slots_key(tenant) return P .. ':chat:slots:' .. tenant end
+local function chat_permits_key(tenant) return P .. ':chat:slots:' .. tenant end
 local function usage_of_key(day, tenant) return P .. ':usage:of:' .. day .. ':' .. tenant end
 local function usage_day_key(day) return P .. ':usage:day:' .. day end
 local function gpu_models_key(day) return P .. ':usage:gpu:' .. day end

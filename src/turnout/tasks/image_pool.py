@@ -29,7 +29,7 @@ class ImagePool:
         self._free = _PROCESSES
         self._idle: list[Process] = []
         self._queue = SeatQueue()
-        self._turns: dict[Waiter, asyncio.Future[None]] = {}  # of those in the queue
+        self._futures: dict[Waiter, asyncio.Future[None]] = {}  # of those in the queue
 
     async def fit(self, data: bytes, size: FrameSize, tenant: TenantId) -> bytes:
         """`data` turned upright, cropped around its centre, scaled, as a PNG. Raises InvalidRequest for what is no picture
@@ -53,18 +53,18 @@ class ImagePool:
             if crowded_out is None:
                 raise _too_many()
             self._queue.leave(crowded_out)
-            self._turns.pop(crowded_out).set_exception(_too_many())
+            self._futures.pop(crowded_out).set_exception(_too_many())
         waiter = Waiter(tenant, None, frozenset())
-        turn = self._turns[waiter] = asyncio.get_running_loop().create_future()
+        future = self._futures[waiter] = asyncio.get_running_loop().create_future()
         self._queue.join(waiter)
         self._seat()
         try:
             async with asyncio.timeout(_WAIT_S):
-                await turn
+                await future
         except BaseException as err:
             self._queue.leave(waiter)
-            self._turns.pop(waiter, None)
-            if turn.done() and not turn.cancelled() and turn.exception() is None:
+            self._futures.pop(waiter, None)
+            if future.done() and not future.cancelled() and future.exception() is None:
                 self._free += 1  # it was given a process at the last moment
                 self._seat()
             if isinstance(err, TimeoutError):
@@ -74,10 +74,10 @@ class ImagePool:
     def _seat(self) -> None:
         while self._free > 0 and (waiter := next(self._queue.in_turn(), None)) is not None:
             self._queue.serve(waiter)
-            turn = self._turns.pop(waiter)
-            if not turn.done():
+            future = self._futures.pop(waiter)
+            if not future.done():
                 self._free -= 1
-                turn.set_result(None)
+                future.set_result(None)
 
     # --- The work.
     async def _run(self, data: bytes, size: FrameSize) -> bytes:

@@ -39,7 +39,7 @@ async def create(video_id: str, request: Request, caller: UserDep, gateway: Gate
     body = await read_json(request, VideoShareRequest)
     task = await own_task(gateway, caller, video_id)
     object_of(task, Variant.VIDEO)
-    store, now = gateway.stores.shares, gateway.now()
+    store, now = gateway.stores.share_links, gateway.now()
     made = await store.of(task.id)
     ended = [share.id for share in made if share.expires_at <= now]
     await store.remove(task.id, *ended)
@@ -56,7 +56,7 @@ async def create(video_id: str, request: Request, caller: UserDep, gateway: Gate
 @router.get("/v1/videos/{video_id}/shares", responses=documented(401, 403), summary="List its links")
 async def index(video_id: str, caller: UserDep, gateway: GatewayDep) -> ShareList:
     task = await own_task(gateway, caller, video_id)
-    made = await gateway.stores.shares.of(task.id)
+    made = await gateway.stores.share_links.of(task.id)
     return ShareList(data=[share_of(share) for share in made if share.expires_at > gateway.now()])
 
 
@@ -69,7 +69,7 @@ async def index(video_id: str, caller: UserDep, gateway: GatewayDep) -> ShareLis
 )
 async def revoke(video_id: str, share_id: str, caller: UserDep, gateway: GatewayDep) -> Response:
     task = await own_task(gateway, caller, video_id)
-    if not await gateway.stores.shares.remove(task.id, share_id):
+    if not await gateway.stores.share_links.remove(task.id, share_id):
         raise _not_found()
     get_log().info("share revoked", task=task.id, share=share_id, by=caller.id)
     return Response(status_code=204)
@@ -83,7 +83,7 @@ async def revoke(video_id: str, share_id: str, caller: UserDep, gateway: Gateway
     summary="Revoke all links and signed URLs",
 )
 async def revoke_all(video_id: str, caller: UserDep, gateway: GatewayDep) -> Response:
-    task, shares = await own_task(gateway, caller, video_id), gateway.stores.shares
+    task, shares = await own_task(gateway, caller, video_id), gateway.stores.share_links
     await shares.revoke_urls(task.id, gateway.now())
     await shares.remove(task.id, *(share.id for share in await shares.of(task.id)))
     get_log().info("all shares revoked", task=task.id, by=caller.id)
@@ -119,7 +119,7 @@ async def _opened(request: Request, gateway: Gateway, token: str) -> tuple[Share
     if parts is None:
         raise _not_found()
     task_id, share_id, secret = parts
-    share = await gateway.stores.shares.find(task_id, share_id)
+    share = await gateway.stores.share_links.find(task_id, share_id)
     if share is None or not share.opens(secret, gateway.now()):
         raise _not_found()
     link = VideoLink(task_id, share.expires_at, share=share.id)

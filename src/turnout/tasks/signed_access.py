@@ -34,7 +34,7 @@ def _opened_for(purpose: UrlPurpose) -> Callable[..., Awaitable[Task]]:
             return await own_task(gateway, await identify_user(request, gateway, credentials), video_id)
         unknown = NotFound("This URL is not valid, or no more.", "token", "url_not_valid")
         link = gateway.videos.urls.read(TaskId(video_id), purpose, token, gateway.now())
-        if link is None or await gateway.stores.shares.revoked([link]):
+        if link is None or await gateway.stores.share_links.revoked([link]):
             raise unknown
         return await open_by_link(request, gateway, link, unknown)
 
