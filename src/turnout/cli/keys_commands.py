@@ -110,7 +110,7 @@ def rotate_key(
     expires_in_s = None if expires is None else seconds(expires, "--expires")
     if direct:
 
-        async def turn(store: "KeyStore", audit: "AuditLog") -> Mapping[str, Any]:
+        async def rotated(store: "KeyStore", audit: "AuditLog") -> Mapping[str, Any]:
             old = await store.find(key_id)
             if old is None or old.expired(time.time()):
                 raise NotFound(f"there is no key {key_id}")
@@ -121,7 +121,7 @@ def rotate_key(
             await store.add(new, ending)
             return _shown(new, token, old.id)
 
-        made = _with_store(common, turn)
+        made = _with_store(common, rotated)
     else:
         body = {"overlap_s": overlap_s, "expires_in_s": expires_in_s}
         made = common.call("POST", "v1", "keys", key_id, "rotate", body=body)

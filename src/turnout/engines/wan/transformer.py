@@ -173,7 +173,7 @@ class WanBlock(nn.Module):
         pending: Pending | None,
         step: torch.Tensor,
         rows: torch.Tensor | None,
-        turn: Rotation,
+        rotation: Rotation,
         text: TextContext,
     ) -> tuple[torch.Tensor, Pending]:
         """`step` is [k, 6, width]; what the feed-forward adds is left pending for the next block's first norm."""
@@ -182,16 +182,16 @@ class WanBlock(nn.Module):
         ops = self._runtime.ops
         x, h = ops.add_norm(x, pending, Modulation(scale, shift))
         # What a part makes on its way is freed when it returns; the large tensors of two parts never meet.
-        pending = Pending(self._attend_to_clip(h, turn), gate)
+        pending = Pending(self._attend_to_clip(h, rotation), gate)
         x, h = ops.add_norm(x, pending, Affine(self.text_norm_weight, self.text_norm_bias))
         pending = Pending(self._attend_to_text(h, text))
         x, h = ops.add_norm(x, pending, Modulation(ff_scale, ff_shift))
         return x, Pending(self._feed_forward(h), ff_gate)
 
-    def _attend_to_clip(self, h: Activation, turn: Rotation) -> torch.Tensor:
+    def _attend_to_clip(self, h: Activation, rotation: Rotation) -> torch.Tensor:
         run = self._runtime
         qkv = self._qkv(h)
-        q, k = run.ops.rms_rotate(qkv, self.qk_norm, self._heads, turn)
+        q, k = run.ops.rms_rotate(qkv, self.qk_norm, self._heads, rotation)
         v = qkv[:, 2 * qkv.shape[-1] // 3 :].unflatten(-1, (self._heads, -1))
         seen = run.share.attended(q, k, v, run.attention.attend)
         return self.out(run.ops.activate(seen.flatten(1)))
@@ -277,10 +277,10 @@ class WanTransformer(nn.Module):
             text.embedded = self.text_out(inner)
         embedded, step, rows = self._step(times, x.dtype)
 
-        x, turn = self._share.mine(x, 0), self._rotation(grid, x.device)
+        x, rotation = self._share.mine(x, 0), self._rotation(grid, x.device)
         pending: Pending | None = None
         for block in self.blocks:
-            x, pending = block(x, pending, step, rows, turn, text)
+            x, pending = block(x, pending, step, rows, rotation, text)
 
         shift, scale = (self.modulation + embedded[:, None]).unbind(1)
         _, h = self._ops.add_norm(x, pending, Modulation(PerToken(scale, rows), PerToken(shift, rows)))

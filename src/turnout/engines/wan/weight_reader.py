@@ -114,8 +114,8 @@ class WeightReader:
         # Blocking: a thread that waits in a loop takes a core from those that read.
         copied = [torch.cuda.Event(blocking=True), torch.cuda.Event(blocking=True)]
         with torch.cuda.stream(stream):
-            for turn, run in enumerate(work.runs()):
-                buffer, done = buffers[turn % 2], copied[turn % 2]
+            for number, run in enumerate(work.runs()):
+                buffer, done = buffers[number % 2], copied[number % 2]
                 done.synchronize()  # the copies that last read from this buffer
                 _receive(work.descriptor(run.path), run, buffer)
                 run.copy_from(buffer)
