@@ -164,3 +164,52 @@ def test_lent_tokens_are_paid_once() -> None:
     share.refill(request, Grant(tokens=request.tokens, left_tokens=400.0), 1.0)
     assert share.tokens == 30
     assert share.refill_request().lent_tokens == 0
+
+
+@pytest.mark.parametrize(
+    ("limits", "grant", "lend", "why", "retry_s"),
+    [
+        (ChatLimits(60), Grant(left_requests=0.25), False, "Over 60 requests a minute.", 0.75),
+        (ChatLimits(0, 120), Grant(left_tokens=-1.0), False, "Over 120 tokens a minute.", 1.0),
+        (ChatLimits(0, 0, 4), Grant(), False, "Over 4 requests at once.", 1.0),
+        (ChatLimits(30), Grant(), True, "Over 30 requests a minute.", 2.0),
+        (ChatLimits(0, 120), Grant(), True, "Over 120 tokens a minute.", 1.0),
+    ],
+)
+def test_who_is_refused_is_told_the_limit_and_when_to_come_again(
+    limits: ChatLimits, grant: Grant, lend: bool, why: str, retry_s: float
+) -> None:
+    share = TenantShare(limits)
+    share.waiting = 1
+    share.refill(share.refill_request(), grant, 10.0)
+    if lend:
+        share.lend(10.0)
+    with pytest.raises(Limited) as refused:
+        share.refuse_if_exhausted(10.0)
+    assert (str(refused.value), refused.value.code) == (why, "rate_limit_exceeded")
+    assert refused.value.retry_after_s == retry_s
+
+
+def test_a_share_whose_slots_are_all_taken_refuses_while_the_account_is_away() -> None:
+    share = TenantShare(ChatLimits(concurrency=2))
+    share.lend(0.0)
+    assert share.enter() and share.enter()
+    share.lend(1.0)
+    with pytest.raises(Limited, match="Over 2 requests at once"):
+        share.refuse_if_exhausted(1.0)
+
+
+@pytest.mark.parametrize(
+    ("granted", "left", "remaining", "reset"),
+    [(10, 20.0, 30, "30.000s"), (0, -9.0, 0, "60.000s"), (50, 50.0, 60, "0.000s")],
+)
+def test_clients_read_what_is_left_here_and_in_the_account(
+    granted: int, left: float, remaining: int, reset: str
+) -> None:
+    share = TenantShare(ChatLimits(60))
+    share.waiting = 1
+    share.refill(share.refill_request(), Grant(requests=granted, left_requests=left), 0.0)
+    assert share.header_lines.decode() == (
+        f"x-ratelimit-limit-requests: 60\r\nx-ratelimit-remaining-requests: {remaining}\r\n"
+        f"x-ratelimit-reset-requests: {reset}\r\n"
+    )

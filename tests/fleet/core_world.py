@@ -39,6 +39,7 @@ def routes(fleet: Fleet) -> Mapping[str, ModelRoutes]:
 
 
 RULES = Rules(min_resident_s=10.0)
+CAUSES = {"request", "min_replicas", "load", "failure"}
 
 
 def model(name: str, gpus: int = 1, gb: int = 40, concurrency: int = 64, **scaling: Any) -> Model:
@@ -127,9 +128,11 @@ class World:
         known = {**before.replicas, **fleet.replicas}
         # All coming ones: the new, those that became ready in this very step are not among them.
         for command in commands:
+            assert not isinstance(command, SetWant) or command.reason, "the log says why"
             match command:
                 case StartReplica(replica, name, worker_id, gpus, needs):
                     self.starts[name] += 1
+                    assert command.cause in CAUSES
                     worker = fleet.workers[worker_id]
                     assert worker.standing is Standing.ALIVE and not worker.draining and worker.settled
                     self._alone(fleet.replicas[replica])

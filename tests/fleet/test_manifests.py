@@ -95,6 +95,9 @@ def test_the_template_is_not_changed_and_names_fit_the_api() -> None:
 
 
 def test_the_entry_point_of_a_ray_job_names_its_gang_after_the_job() -> None:
+    cluster = made("rayjob", 2)["spec"]["rayClusterSpec"]
+    assert cluster["headGroupSpec"]["rayStartParams"] == {"num-cpus": "1"}
+    assert "restartPolicy" not in cluster["headGroupSpec"]["template"]["spec"], "Ray sets it"
     words = made("rayjob", 2)["spec"]["entrypoint"]
     assert words.startswith(f"turnout gang --ray --gang {JOB.name}-0 --model wan --once ")
 

@@ -81,16 +81,23 @@ def test_a_bad_value_is_refused_by_name(wish: RequestedVideo, param: str, messag
     with pytest.raises(InvalidRequest) as refused:
         settle(wish, TINY, ulysses=2, seed=1)
     assert (refused.value.param, refused.value.message) == (param, message)
+    assert refused.value.code in ("invalid_value", "missing", "string_too_long", "unsupported")
 
 
 def test_a_size_that_is_not_offered_names_those_that_are() -> None:
-    with pytest.raises(InvalidRequest, match="allowed: 832x480, 480x832, 624x624, 1280x720"):
+    with pytest.raises(InvalidRequest, match="allowed: 832x480, 480x832, 624x624, 1280x720") as refused:
         settle(RequestedVideo("x", size="128x128"), A14B, ulysses=1, seed=1)
+    assert (refused.value.param, refused.value.code) == ("size", "invalid_value")
 
 
 def test_an_image_model_asks_for_its_image() -> None:
-    with pytest.raises(InvalidRequest, match="input_reference is required"):
+    with pytest.raises(InvalidRequest, match="input_reference is required") as refused:
         settle(RequestedVideo("x"), FAMILIES["wan2.2-i2v-a14b"], ulysses=1, seed=1)
+    assert (refused.value.param, refused.value.code) == ("input_reference", "missing")
+
+
+def test_one_frame_is_a_video() -> None:
+    assert settle(RequestedVideo("x", frames=1), TINY, ulysses=1, seed=1).frames == 1
 
 
 def test_a_length_that_the_gang_cannot_split_is_refused() -> None:
@@ -169,7 +176,9 @@ def test_the_usual_adapters_are_those_of_requests_that_name_none() -> None:
 def test_only_declared_adapters_may_be_named(name: str) -> None:
     with pytest.raises(InvalidRequest) as caught:
         with_loras(name or "style", *([] if name else ["style"]))
-    assert caught.value.param == "loras"
+    assert (caught.value.param, caught.value.code) == ("loras", "invalid_value")
+    with pytest.raises(InvalidRequest, match="this model has none"):
+        settle(RequestedVideo("x", loras=["style"]), TINY, ulysses=1, seed=1)
 
 
 def test_step_caching_is_bounded_and_its_error_told() -> None:

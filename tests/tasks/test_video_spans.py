@@ -58,6 +58,11 @@ def test_a_killed_attempt_is_told_with_what_it_was_at() -> None:
     assert set(spans) == {"queued", "claim", "loading", "step 1", "step 2", "attempt"}
     attempt = spans["attempt"]
     assert (attempt.began, attempt.ended, attempt.links) == (3.0, 9.0, ())
+    assert attempt.attributes["turnout.gang"] == "g"
+    assert {name: span.part for name, span in spans.items() if name in ("queued", "loading")} == {
+        "queued": "gateway",
+        "loading": "gang",
+    }
     assert attempt.error == "rank 1 was killed by SIGKILL", "without the rank's own words"
     assert spans["step 2"].error == "cut"
     assert {spans[name].parent for name in ("claim", "loading", "step 1")} == {attempt.context.span}
@@ -111,3 +116,4 @@ def test_tries_to_deliver_are_below_the_video() -> None:
     assert first and second and video
     assert first.parent == second.parent == video.span
     assert first.context != second.context
+    assert first.attributes["http.request.method"] == "POST"

@@ -79,3 +79,8 @@ def test_a_month_begins_with_its_first_day() -> None:
 def test_a_budget_that_makes_no_sense_is_refused(month: float, soft: float) -> None:
     with pytest.raises(ValueError):
         Budget(month, soft)
+
+
+def test_a_tenant_reads_how_it_stands() -> None:
+    standing = BudgetStanding("2026-11", HUNDRED, 85.0)
+    assert standing.header("EUR") == "warning; spent=85.00; budget=100.00; currency=EUR; month=2026-11"

@@ -15,6 +15,7 @@ from turnout.worker.lifecycle_rules import (
     Event,
     Exited,
     Faulted,
+    Holds,
     Launched,
     Notice,
     Wanted,
@@ -139,3 +140,11 @@ def test_a_fault_is_a_failure_only_once_the_process_is_gone(phase: Phase) -> Non
     assert (state.phase, act) == (Phase.STOPPING, Act.STOP)
     state, _ = evolve(state, Exited("killed"))
     assert (state.phase, state.fault) == (Phase.FAILED, "it hung")
+
+
+def test_what_a_gang_holds_counts_as_busy_until_it_has_ended() -> None:
+    ready, _ = play([Launched(False), Wanted(Want.READY)])
+    assert evolve(ready, Holds(3))[0].busy == 3
+    for phase in ENDED_PHASES:
+        ended = replace(ready, phase=phase, busy=0)
+        assert evolve(ended, Holds(3))[0].busy == 0

@@ -90,6 +90,7 @@ def test_words_stay_short() -> None:
         ("Loading safetensors checkpoint shards:   0% Completed\rLoading safetensors checkpoint shards:  50% Comp", "loading 50 %"),
         ("2026-11-16 [info     ] loading 85 %  gang=g", "loading 85 %"),
         ("load_tensors: loading model tensors\n.......... 100% of nothing", ""),
+        ("loading 850 %", "loading 100 %"),
         ("", ""),
     ],
 )  # fmt: skip
