@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from turnout.plan.gpu_meter import GpuSeconds, GpuUse
-from turnout.plan.scenario import DAY_S
 
 BUCKETS = 240
 
@@ -148,7 +147,3 @@ class Outcome:
     @property
     def kwh_a_day(self) -> float:
         return self.gpu.joules / 3.6e6 / self.days
-
-    @property
-    def simulated_s(self) -> float:
-        return self.days * DAY_S
