@@ -24,6 +24,9 @@ class FakeHub:
         self.ranges: list[tuple[str, str]] = []
         self.released = threading.Event()
         self.url = ""
+        self.continues_at = ""  # where the second page of the list is said to be; here unless said
+        self.odd_tree: Any = None
+        self.authorizations: list[str] = []
 
     def tree(self) -> list[dict[str, Any]]:
         entries: list[dict[str, Any]] = [
@@ -59,12 +62,17 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         asked = urlsplit(self.path)
+        self.hub.authorizations.append(self.headers.get("Authorization", ""))
         if re.fullmatch(r"/api/models/org/tiny(/revision/[^/]+)?", asked.path):
             siblings = [{"rfilename": path} for path in self.hub.contents]
             self._json({"id": "org/tiny", "sha": COMMIT, "siblings": siblings, "tags": [], "private": False})
+        elif asked.path == f"/api/models/org/tiny/tree/{COMMIT}" and self.hub.odd_tree is not None:
+            self._json(self.hub.odd_tree)
         elif asked.path == f"/api/models/org/tiny/tree/{COMMIT}":
             entries, second = self.hub.tree(), "cursor" in parse_qs(asked.query)
-            link = f'<{self.hub.url}{asked.path}?recursive=true&cursor=x>; rel="next"'
+            link = (
+                f'<{self.hub.continues_at or self.hub.url}{asked.path}?recursive=true&cursor=x>; rel="next"'
+            )
             self._json(entries[2:] if second else entries[:2], {} if second else {"Link": link})
         elif asked.path == "/api/v1/models/org/tiny/repo/files":
             assert parse_qs(asked.query) == {"Revision": ["master"], "Recursive": ["true"]}

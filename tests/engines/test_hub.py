@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.engines.fake_hub import FakeHub, fake_hub
@@ -108,6 +109,43 @@ def test_a_hub_cannot_write_outside_of_the_folder(tmp_path: Path) -> None:
     with fake_hub({"../evil": b"x"}) as hub, pytest.raises(InvalidRequest, match="outside"):
         Pull(HuggingFace("org/tiny", endpoint=hub.url), tmp_path / "in").run()
     assert not (tmp_path / "evil").exists()
+
+
+@pytest.mark.parametrize("link", ["model_index.json", "model_index.json.part", "transformer"])
+def test_a_link_in_the_folder_is_not_followed(hub: FakeHub, tmp_path: Path, link: str) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "file").write_bytes(b"mine")
+    folder = tmp_path / "model"
+    folder.mkdir()
+    (folder / link).symlink_to(outside if link == "transformer" else outside / "file")
+    with pytest.raises(InvalidRequest, match="is a link"):
+        Pull(HuggingFace("org/tiny", None, hub.url), folder).run()
+    assert {p.name: p.read_bytes() for p in outside.iterdir()} == {"file": b"mine"}
+
+
+def test_a_list_that_goes_on_at_another_host_is_not_followed(hub: FakeHub, tmp_path: Path) -> None:
+    with fake_hub(dict(FILES)) as other:
+        hub.continues_at = other.url
+        with pytest.raises(Unavailable, match="elsewhere"):
+            Pull(HuggingFace("org/tiny", None, hub.url), tmp_path, token="hf_secret").run()
+        assert other.authorizations == [] and "Bearer hf_secret" in hub.authorizations
+
+
+@pytest.mark.parametrize(
+    "tree",
+    [
+        ["a", "b"],
+        [{"type": "file", "path": "x", "size": "many"}],
+        [{"type": "file", "path": "x", "lfs": "y"}],
+        {"no": "list"},
+        [{"type": "file", "path": "x" * 5000, "size": 1, "oid": "c"}],
+    ],
+)
+def test_an_odd_list_is_an_error_in_words(hub: FakeHub, tmp_path: Path, tree: Any) -> None:
+    hub.odd_tree = tree
+    with pytest.raises((Unavailable, InvalidRequest, NotFound)):
+        Pull(HuggingFace("org/tiny", None, hub.url), tmp_path).run()
 
 
 def test_an_unknown_model_is_said_to_be_one(hub: FakeHub, tmp_path: Path) -> None:

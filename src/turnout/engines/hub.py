@@ -76,6 +76,8 @@ class HuggingFace:
                         RemoteFile(str(entry["path"]), int(large.get("size", entry["size"])), digest)
                     )
             url = page.links.get("next", {}).get("url")
+            if url and not url.startswith(f"{self._base}/"):  # it would be sent the token, too
+                raise Unavailable(f"the hub's list goes on elsewhere: {url[:200]!r}")
         return found
 
     def address(self, path: str) -> str:
@@ -149,8 +151,17 @@ class Pull:
                         raise
             except httpx.HTTPError as err:
                 raise Unavailable(f"the hub did not answer: {err or type(err).__name__}") from err
-            except (KeyError, TypeError, ValueError) as err:
+            except (
+                LookupError,
+                AttributeError,
+                TypeError,
+                ValueError,
+                RecursionError,
+                httpx.InvalidURL,
+            ) as err:
                 raise Unavailable(f"the hub's answer cannot be read: {err!r}") from err
+            except OSError as err:
+                raise InvalidRequest(f"the model cannot be written: {err}") from err
         return total
 
     def _wanted(self, files: Sequence[RemoteFile]) -> Iterator[RemoteFile]:
@@ -174,6 +185,7 @@ class Pull:
 
     def _fetch(self, client: httpx.Client, file: RemoteFile, progress: Progress | None, total: int) -> None:
         target = self._folder / file.path
+        self._refuse_links(target)
         part = target.with_name(f"{target.name}.part")
 
         def advanced(count: int) -> None:
@@ -194,6 +206,15 @@ class Pull:
             raise Unavailable(f"{file.path} came with other bytes than the hub names; run it again")
         part.replace(target)
         self._note(file)
+
+    def _refuse_links(self, target: Path) -> None:
+        """What is written goes into the folder, also when somebody has put a link there."""
+        part = target.with_name(f"{target.name}.part")
+        for path in (target, part, *target.parents):
+            if path == self._folder:
+                return
+            if path.is_symlink():
+                raise InvalidRequest(f"{path} is a link, which a pull does not follow; remove it")
 
     def _is_checked(self, target: Path, file: RemoteFile) -> bool:
         if self._checked.get(file.path) == file.digest:
