@@ -53,5 +53,5 @@ def test_an_idle_replica_is_due_when_it_has_been_idle_long_enough() -> None:
     used_at = max(replica.used_at, replica.ready_at or 0.0)
     assert used_at + 20.0 in _of_replicas(fleet)
     gone = replace(replica, want=Want.GONE)
-    buried_at = gone.phase_since + fleet.rules.bury_s
+    buried_at = gone.phase_since + fleet.rules.forget_failed_s
     assert _of_replicas(replace(fleet, replicas={gone.id: gone})) == [buried_at]
