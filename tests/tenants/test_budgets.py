@@ -77,8 +77,12 @@ def test_a_month_begins_with_its_first_day() -> None:
     ("month", "soft"), [(0, 0.8), (-1, 0.8), (float("inf"), 0.8), (float("nan"), 0.8), (1, 0), (1, 1.1)]
 )
 def test_a_budget_that_makes_no_sense_is_refused(month: float, soft: float) -> None:
-    with pytest.raises(ValueError):
+    problem = (
+        "month is an amount above 0" if month != 1 else "soft is a part of the budget: above 0, and 1 at most"
+    )
+    with pytest.raises(ValueError, match=f"^{problem}$"):
         Budget(month, soft)
+    Budget(0.01, 1.0)
 
 
 def test_a_tenant_reads_how_it_stands() -> None:

@@ -52,6 +52,22 @@ def test_a_model_s_time_is_divided_by_the_work_of_its_tenants() -> None:
     assert charges(rows[:1], [day], PRICES, everyone=False) == [mine], "a tenant sees the same of its own"
 
 
+def test_nobody_pays_for_more_than_there_was() -> None:
+    day = GpuDay(DAY, cells("m", busy=100), work_ms={"m": 1000})
+    more = UsageRow(DAY, ACME, "m", Used(work_ms=3000))  # the table was read before its last work was written
+    assert charges([more], [day], PRICES, everyone=False)[0].bill.seconds.held == 100
+    unknown = GpuDay(DAY, cells("m", busy=100))
+    assert charges([more], [unknown], PRICES, everyone=False)[0].bill.seconds.held == 0
+    assert charges([more], [], PRICES, everyone=False)[0].bill.seconds.held == 0, "no table of that day"
+
+
+def test_as_many_tokens_asked_as_answered_are_tokens() -> None:
+    day = GpuDay(DAY, cells("m", busy=100), work_ms={"m": 1})
+    row = UsageRow(DAY, ACME, "m", Used(prompt_tokens=5, completion_tokens=5, work_ms=1))
+    line = cost_lines(charges([row], [day], PRICES, everyone=True), lambda one: one.tenant)["acme"]
+    assert line.per_million_tokens == pytest.approx(0.2 * 1e5)
+
+
 def test_what_nobody_used_is_the_service_s() -> None:
     day = GpuDay(DAY, cells("m", idle=60) | cells("", free=30))
     (charge,) = charges([], [day], PRICES, everyone=True)

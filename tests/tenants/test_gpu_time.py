@@ -16,13 +16,17 @@ def test_a_name_is_read_as_it_was_written() -> None:
         assert cell_of(name) is None
     assert gpu_kind("A:B\n C") == "A B C"
     assert gpu_kind("") == "gpu"
+    assert gpu_kind("X" * 65) == "X" * 64
+    longest = "busy:x:" + "m" * 233
+    assert cell_of(longest) is not None and cell_of(longest + "m") is None
 
 
 def test_only_what_is_new_is_booked() -> None:
     first, second = GpuReport("e", {BUSY.name: 100}), GpuReport("e", {BUSY.name: 250, "idle:x:m": 5})
     assert unbooked(first, None) == {}, "a stranger may be old: what was booked of it is not known"
     assert unbooked(second, first) == {BUSY: 150, GpuCell(GpuState.IDLE, "x", "m"): 5}
-    assert unbooked(first, second) == {}
+    assert unbooked(first, second) == unbooked(first, first) == {}
+    assert unbooked(GpuReport("e", {BUSY.name: 2**52}), first) == {BUSY: 2**52 - 100}
     assert unbooked(GpuReport("new", {BUSY.name: 30}), second) == {BUSY: 30}
     assert unbooked(GpuReport("e", {BUSY.name: 2**60, "nonsense": 7}), first) == {}
 
