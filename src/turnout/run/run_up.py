@@ -168,7 +168,7 @@ async def _redis(config: Config) -> AsyncGenerator[tuple[str, list[Part]]]:
     directory.mkdir(parents=True, exist_ok=True, mode=0o700)
     secret = directory / "password"
     if not secret.exists():
-        write_private(secret, secrets.token_hex(24))
+        write_private(secret, secrets.token_urlsafe(32))
     password = secret.read_text()
     first = await start_valkey(directory, password, config.state_dir / "logs" / "redis.log")
     running = iter([first])  # it is needed before the other parts start; a restart starts another
@@ -194,7 +194,7 @@ async def _address(config: Config, stores: Stores, local: socket.socket, listeni
     if token is None or parts is None:
         key, token = mint(
             secrets.token_hex(6),
-            secrets.token_hex(24),
+            secrets.token_urlsafe(32),
             TenantId("default"),
             Role.ADMIN,
             "made by turnout up",
@@ -218,7 +218,7 @@ async def _join_token(keys: KeyStore) -> str:
         if key.role is Role.WORKER and key.name == name:
             await keys.revoke(key.id)
     key, token = mint(
-        secrets.token_hex(6), secrets.token_hex(24), TenantId("default"), Role.WORKER, name, time.time()
+        secrets.token_hex(6), secrets.token_urlsafe(32), TenantId("default"), Role.WORKER, name, time.time()
     )
     await keys.add(key)
     return token
