@@ -53,7 +53,9 @@ async def test_a_code_opens_one_session_that_acts_as_the_key_that_made_it(gatewa
 async def test_over_https_the_cookie_is_bound_to_this_host(gateway: Gateway) -> None:
     code = await make_code(gateway)
     answer = await gateway.http.post(
-        "/v1/session", json={"code": code}, headers={"origin": "https://videos.example"}
+        "/v1/session",
+        json={"code": code},
+        headers={"origin": "https://videos.example", "host": "videos.example"},
     )
     assert answer.headers["set-cookie"].startswith("__Host-turnout_session=")
     assert answer.headers["set-cookie"].endswith("; Secure")
@@ -98,6 +100,23 @@ async def test_logging_out_ends_the_session_for_whoever_has_the_cookie(gateway: 
     assert answer.status_code == 204 and all("Max-Age=0" in c for c in answer.headers.get_list("set-cookie"))
     assert (await gateway.http.get("/v1/videos", headers=cookie)).status_code == 401
     assert (await gateway.http.delete("/v1/session", headers=OURS)).status_code == 204
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {},
+        {"origin": "http://gateway:8080"},
+        {"origin": "null"},
+        {**OURS, "sec-fetch-site": "same-site"},
+        {"sec-fetch-site": "cross-site"},
+    ],
+)
+async def test_a_code_logs_in_from_our_own_page_alone(gateway: Gateway, headers: dict[str, str]) -> None:
+    code = await make_code(gateway, await gateway.key("ops", Role.ADMIN))
+    refused = await gateway.http.post("/v1/session", json={"code": code}, headers=headers)
+    assert (refused.status_code, refused.json()["error"]["code"]) == (403, "wrong_origin")
+    assert (await gateway.http.post("/v1/session", json={"code": code}, headers=OURS)).status_code == 200
 
 
 async def test_who_opens_a_session_stands_in_the_audit_log(gateway: Gateway) -> None:

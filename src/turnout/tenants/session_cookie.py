@@ -25,31 +25,27 @@ def set_cookie(token: str, max_age_s: int, secure: bool) -> str:
 def cookie_authorization(method: str, headers: Iterable[tuple[bytes, bytes]]) -> bytes | None:
     """The Authorization header that the request's session cookie stands for; None without one. `method` of a WebSocket's
     handshake is "WEBSOCKET". Raises Forbidden for a request that another origin started."""
-    cookies, origin, host, site = b"", b"", b"", b""
-    for name, value in headers:
-        match name:
-            case b"cookie":
-                cookies += b"; " + value
-            case b"origin":
-                origin = value
-            case b"host":
-                host = value
-            case b"sec-fetch-site":
-                site = value
-            case _:
-                pass
+    said = list(headers)
+    cookies = b"; ".join([value for name, value in said if name == b"cookie"])
     token = _token(cookies.decode("latin-1")) if cookies else None
     if token is None:
         return None
+    refuse_other_origins(method, said)
+    return f"Bearer {token}".encode("latin-1")
+
+
+def refuse_other_origins(method: str, headers: Iterable[tuple[bytes, bytes]]) -> None:
+    """Raises Forbidden unless the browser says that our own page asks, or the person who typed the address."""
+    said = dict(headers)
+    origin, site = said.get(b"origin", b""), said.get(b"sec-fetch-site", b"")
     if origin:
-        ours = origin.partition(b"://")[2].lower() == host.lower()
+        ours = origin.partition(b"://")[2].lower() == said.get(b"host", b"").lower()
     elif site:
         ours = site == b"same-origin" or (site == b"none" and method in _READING)  # none: typed by the person
     else:
         ours = method in _READING
     if not ours or (site and site not in (b"same-origin", b"none")):
         raise Forbidden("A session works only from Turnout's own page.", code="wrong_origin")
-    return f"Bearer {token}".encode("latin-1")
 
 
 def _token(cookies: str) -> str | None:

@@ -15,7 +15,7 @@ from turnout.tenants.audit_trail import AuditDep
 from turnout.tenants.auth import AdminDep, MaybeUserDep
 from turnout.tenants.caller import caller_with
 from turnout.tenants.key_rules import CODE_S, is_login, is_session, mint_session, secret_digest
-from turnout.tenants.session_cookie import set_cookie
+from turnout.tenants.session_cookie import refuse_other_origins, set_cookie
 from turnout.tenants.session_json import CodeShown, LoginCode, SessionShown, session_of
 
 _SESSION_S = 12 * 3600
@@ -43,6 +43,7 @@ async def make_code(admin: AdminDep, gateway: GatewayDep) -> CodeShown:
 )
 async def log_in(request: Request, response: Response, gateway: GatewayDep, audit: AuditDep) -> SessionShown:
     """The answer sets the session's cookie."""
+    refuse_other_origins(request.method, request.headers.raw)
     body = await read_json(request, LoginCode)
     key_id = await gateway.stores.tenants.sessions.take_code(secret_digest(body.code))
     parent = await gateway.stores.tenants.keys.find(key_id) if key_id else None
