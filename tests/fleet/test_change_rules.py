@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from tests.fleet.core_world import Box, World, model
 
-from turnout.fleet.change_rules import demand_event, model_events, publication, with_others, worker_events
+from turnout.fleet.change_rules import demand_event, model_events, publication, with_elsewhere, worker_events
 from turnout.fleet.events_and_commands import (
     ModelRemoved,
     ModelSet,
@@ -123,7 +123,7 @@ def test_a_new_manager_says_everything_anew_and_takes_back_what_the_last_one_lef
 
 def test_models_that_others_look_after_have_routes_too() -> None:
     plain = Publication(routes={"a": ModelRoutes()})
-    assert with_others(None, {"b": B}, {"b": B}, {}) is None
-    assert with_others(plain, {}, {}, {}) == plain
-    said = with_others(plain, {"b": B}, {"c": model("c")}, {})
+    assert with_elsewhere(None, {"b": B}, {"b": B}, {}) is None
+    assert with_elsewhere(plain, {}, {}, {}) == plain
+    said = with_elsewhere(plain, {"b": B}, {"c": model("c")}, {})
     assert said is not None and said.routes == {"a": ModelRoutes(), "b": None, "c": ModelRoutes()}
