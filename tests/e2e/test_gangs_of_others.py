@@ -13,6 +13,7 @@ import httpx
 import pytest
 from tests.conftest import free_port, wait_until
 from tests.service import Service, running_service
+from tests.workers import worker_key
 
 pytestmark = pytest.mark.timeout(300)
 MODEL = "wan-tiny-t2v"
@@ -51,11 +52,17 @@ def pytorch_job(index: int, port: int) -> dict[str, str]:
 async def pods(
     service: Service, variables: Sequence[Mapping[str, str]], *options: str
 ) -> AsyncIterator[list[asyncio.subprocess.Process]]:
-    argv = ["rank", "--config", str(service.state_dir / "config.json"), "--model", MODEL, *options]
+    """They know the models, a gateway and a worker key, and nothing else of the service."""
+    settings = service.state_dir / "worker" / "settings.json"
+    argv = ["rank", "--config", str(settings), "--model", MODEL, "--join", service.url, *options]
+    key = {"TURNOUT_JOIN_TOKEN": await worker_key(service)}
     log = (service.state_dir.parent / "pods.log").open("ab")
     started = [
         await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "turnout", *argv), env={**os.environ, **own}, stdout=log, stderr=log
+            *(sys.executable, "-m", "turnout", *argv),
+            env={**os.environ, **key, **own},
+            stdout=log,
+            stderr=log,
         )
         for own in variables
     ]

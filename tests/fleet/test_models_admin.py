@@ -120,6 +120,7 @@ async def test_a_worker_cannot_pass_for_another(gateway: Gateway) -> None:
     assert (await gateway.http.post(path, json=beat, headers=mine)).json() == {
         "version": 0,
         "orders": [],
+        "tokens": {},
         "gateways": [gateway.inside.name],
     }
     again = {**JOIN, "known_as": first["id"], "secret": first["secret"]}

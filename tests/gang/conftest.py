@@ -11,6 +11,7 @@ from math import inf
 
 import numpy as np
 from tests.conftest import Stores
+from tests.gangs import open_door
 
 from turnout.engines.base import CheckpointRefused, Frames
 from turnout.gang.attempt import AttemptContext
@@ -96,16 +97,18 @@ async def leading(
 ) -> AsyncIterator[asyncio.Task[ExitCode]]:
     """A gang at work; it leaves after one task, or at the end."""
     ranks = RankCommander(Group(RankPlace(0, 1, 0)), engine, RankHeartbeat(None))
-    with ThreadPoolExecutor(1) as thread:
-        cadence = Cadence(checkpoint_steps=2, checkpoint_s=1000, preview_steps=4)
-        context = AttemptContext(stores.tasks, stores.queue, stores.blobs, cadence, lease_s, 600.0, thread)
-        context = replace(context, deadline_at=time.monotonic() + deadline_s)
-        leader = Leader(context, RankDuties(MODEL, GangId(gang), once, idle_exit_s), LIMITS, lambda: ranks)
-        job = asyncio.create_task(leader.run(), name=gang)
-        try:
-            yield job
-            if not once:
-                leader.drain()
-            await asyncio.wait_for(job, 60)
-        finally:
-            job.cancel()
+    async with open_door(stores, lease_s=lease_s) as door:
+        with ThreadPoolExecutor(1) as thread:
+            cadence = Cadence(checkpoint_steps=2, checkpoint_s=1000, preview_steps=4)
+            context = AttemptContext(door.api(gang), cadence, 600.0, thread)
+            context = replace(context, deadline_at=time.monotonic() + deadline_s)
+            duties = RankDuties(MODEL, GangId(gang), once=once, idle_exit_s=idle_exit_s)
+            leader = Leader(context, duties, lambda: ranks)
+            job = asyncio.create_task(leader.run(), name=gang)
+            try:
+                yield job
+                if not once:
+                    leader.drain()
+                await asyncio.wait_for(job, 60)
+            finally:
+                job.cancel()

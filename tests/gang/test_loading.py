@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 
 from tests.conftest import Stores, make_task, wait_until
 from tests.gang.conftest import LIMITS, MODEL, NumberEngine
+from tests.gangs import open_door
 
 from turnout.gang.attempt import AttemptContext
 from turnout.gang.cadence_rules import Cadence
@@ -36,26 +37,19 @@ class Loading:
 @asynccontextmanager
 async def loading_gang(stores: Stores) -> AsyncIterator[Loading]:
     model = Loading()
-    with ThreadPoolExecutor(1) as thread:
-        context = AttemptContext(
-            stores.tasks,
-            stores.queue,
-            stores.blobs,
-            Cadence(2, 1000, 4),
-            60.0,
-            600.0,
-            thread,
-            lambda: model.loaded,
-        )
-        leader = Leader(context, RankDuties(MODEL, GangId("g")), LIMITS, model)
-        model.drain = leader.drain
-        job = asyncio.create_task(leader.run(), name="gang")
-        try:
-            yield model
-        finally:
-            model.done.set()
-            leader.drain()
-            await asyncio.wait_for(job, 60)
+    async with open_door(stores) as door:
+        with ThreadPoolExecutor(1) as thread:
+            api = door.api("g")
+            context = AttemptContext(api, Cadence(2, 1000, 4), 600.0, thread, lambda: model.loaded)
+            leader = Leader(context, RankDuties(MODEL, GangId("g")), model)
+            model.drain = leader.drain
+            job = asyncio.create_task(leader.run(), name="gang")
+            try:
+                yield model
+            finally:
+                model.done.set()
+                leader.drain()
+                await asyncio.wait_for(job, 60)
 
 
 async def shows(stores: Stores, task: Task, loaded: LoadedBytes) -> None:

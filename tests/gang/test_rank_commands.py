@@ -11,7 +11,10 @@ from tests.gang.conftest import NumberEngine
 from turnout.engines.base import RanksLost, Unrenderable
 from turnout.gang.group import Group
 from turnout.gang.heartbeat import RankHeartbeat
-from turnout.gang.rank_commands import Advance, Begin, Decode, KeepAlive, Leave, job_of, obey
+from turnout.gang.rank_commands import Advance, Begin, Decode, Job, KeepAlive, Leave, obey
+
+_TASK = make_task()
+JOB = Job(_TASK.spec, _TASK.id, 1)
 
 
 @dataclass
@@ -41,7 +44,7 @@ def raising(error: Exception) -> Callable[[int], None]:
 
 
 def test_rank_gives_a_task_up_with_the_others_and_takes_the_next() -> None:
-    begin = Begin(job_of(make_task()))
+    begin = Begin(JOB)
     engine, sent = follow(
         raising(Unrenderable("too large")),
         begin,
@@ -59,4 +62,4 @@ def test_rank_gives_a_task_up_with_the_others_and_takes_the_next() -> None:
 @pytest.mark.parametrize("error", [RanksLost("alone"), RuntimeError("broken")])
 def test_rank_that_alone_cannot_go_on_ends(error: Any) -> None:
     with pytest.raises(type(error)):
-        follow(raising(error), Begin(job_of(make_task())), Advance(), Advance())
+        follow(raising(error), Begin(JOB), Advance(), Advance())

@@ -67,7 +67,8 @@ def test_what_does_not_fit_is_refused(environ: dict[str, str], ranks: int) -> No
         find_pod(environ, ranks)
 
 
-def test_gangs_are_named_after_their_pod_and_never_alike() -> None:
-    assert gang_name({"TORCHELASTIC_RUN_ID": "none"}, "wan-0", "a1") == "wan-0-a1"
-    assert gang_name({"TORCHELASTIC_RUN_ID": "my run"}, "wan-0", "a1") == "my-run-a1"
-    assert gang_name({"POD_NAME": "wan-0-1", "TORCHELASTIC_RUN_ID": "none"}, "host", "b2") == "wan-0-1-b2"
+def test_gangs_are_named_after_their_pod() -> None:
+    assert gang_name({"TORCHELASTIC_RUN_ID": "none"}, "wan-0") == "wan-0"
+    assert gang_name({"TORCHELASTIC_RUN_ID": "my run"}, "wan-0") == "my-run"
+    assert gang_name({"POD_NAME": "wan-0-1", "TORCHELASTIC_RUN_ID": "none"}, "host") == "wan-0-1"
+    assert gang_name({}, "--") == "gang"

@@ -41,22 +41,21 @@ class LoadingRanks:
         return SilentRank(), signs
 
 
-class Holdings:
-    """The queue, as far as a supervisor asks it."""
+class Service:
+    """The gateway, as far as a supervisor calls it."""
 
     def __init__(self) -> None:
         self.reasons: list[str] = []
 
-    async def release(self, model: str, gang: GangId, reason: str, *, counts: bool) -> list[Any]:
+    async def give_back(self, reason: str, *, counts: bool) -> None:
         assert counts
         self.reasons.append(reason)
-        return []
 
 
 async def test_a_gang_that_does_not_load_in_time_ends_with_that_reason_and_is_not_tried_again() -> None:
     orders = GangOrders("m", GangId("g"), 2, 60.0, 60.0, 1.0, load_timeout_s=0.01)
-    ranks, queue = LoadingRanks(), Holdings()
+    ranks, service = LoadingRanks(), Service()
     with pytest.raises(Unavailable, match="load_timeout_s"):
-        await GangSupervisor(orders, cast(Any, ranks), cast(Any, queue)).run()
+        await GangSupervisor(orders, cast(Any, ranks), cast(Any, service)).run()
     assert ranks.started == 2
-    assert queue.reasons == ["its model was not loaded within 0.01 s (load_timeout_s)"]
+    assert service.reasons == ["its model was not loaded within 0.01 s (load_timeout_s)"]

@@ -35,6 +35,7 @@ from turnout.store.connection import RedisConnection
 from turnout.store.object_store import open_blobs
 from turnout.store.outbound import Outbound
 from turnout.stores import Stores, stores_on
+from turnout.tasks.signed_urls import UrlSigner
 from turnout.tasks.task_rules import TenantId
 from turnout.tenants.key_rules import Role, mint
 
@@ -119,7 +120,8 @@ def operations() -> list[tuple[str, str]]:
     """Method and path of all that is documented; no part behind the ports is needed to tell."""
     nothing: Any = None
     stores = Stores(**{field.name: Mock() for field in fields(Stores)} | {"spans": None})
-    outside = GatewayOutside(nothing, nothing, RelaySettings(), nothing, new_id=nothing, new_seed=nothing)
+    urls = UrlSigner(b"", "", 60)
+    outside = GatewayOutside(nothing, nothing, RelaySettings(), urls, new_id=nothing, new_seed=nothing)
     gateway = build_gateway(Config(), stores, outside)
     paths: dict[str, dict[str, Any]] = create_app(gateway).openapi()["paths"]
     return [(path, method) for path, methods in paths.items() for method in methods]

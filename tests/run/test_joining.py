@@ -21,8 +21,9 @@ from turnout.errors import Misconfigured
 from turnout.fleet.model_rules import EngineKind, Model, ServerPart
 from turnout.fleet.replica_rules import Phase, ReplicaId, ReplicaOrder, Want
 from turnout.run import run_worker
+from turnout.run.client_tls import pinned_tls
 from turnout.run.config import load
-from turnout.run.joining import Joining, check_joining, pinned_tls
+from turnout.run.joining import Joining, check_joining
 from turnout.worker.advertised_url import check_advertised
 
 R = ReplicaId("r1")

@@ -9,7 +9,8 @@ from pathlib import Path
 from tests.conftest import Stores
 
 from turnout.run.config import load
-from turnout.run.state_dir import find_webhook_secret, make_private, write_private
+from turnout.run.open_stores import find_webhook_secret
+from turnout.run.state_dir import make_private, write_private
 
 
 def little_room() -> None:

@@ -21,7 +21,8 @@ from tests.service import Service
 from tests.workers import self_signed
 
 from turnout.errors import Misconfigured
-from turnout.run.tls import ServerTls, add_listener, client_tls
+from turnout.run.client_tls import client_tls
+from turnout.run.tls import ServerTls, add_listener
 
 
 def renewed(folder: Path, name: str) -> tuple[Path, Path]:

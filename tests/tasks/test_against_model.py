@@ -234,7 +234,9 @@ class RedisAgainstModel(RuleBasedStateMachine):
     @rule(pick=st.integers(0, 99), state=st.sampled_from(State))
     def renew(self, pick: int, state: State) -> None:
         if task := self.some(state, pick):
-            assert self.run(self.queue.renew(task)) == (state is State.IN_PROGRESS)
+            assert self.run(self.queue.renew(task.id, task.gang or GangId(""), task.attempt)) == (
+                state is State.IN_PROGRESS
+            )
 
     @rule(pick=st.integers(0, 99), state=st.sampled_from([State.COMPLETED, State.FAILED, State.CANCELLED]))
     def forget(self, pick: int, state: State) -> None:

@@ -120,7 +120,7 @@ async def test_a_clock_that_is_set_anew_ends_no_lease_and_no_task(
     keeper = replace(manager(stores, blobs), lease_s=0.6)
     async with working(keeper):
         for _ in range(30):
-            assert await stores.queue.renew(claimed)
+            assert await stores.queue.renew(claimed.id, claimed.gang or GangId(""), claimed.attempt)
             await asyncio.sleep(0.05)
     assert (await stores.tasks.get(claimed.id)).attempt == 1
     assert await state_of(stores, claimed.id) is State.IN_PROGRESS

@@ -157,13 +157,13 @@ async def test_a_renewed_lease_is_not_taken_and_a_lapsed_one_is(stores: Stores) 
     task = await stores.queue.claim(MODEL, G1, LIMITS)
     assert task
     (before,) = await stores.queue.leases(MODEL)
-    assert await stores.queue.renew(task)
+    assert await stores.queue.renew(task.id, task.gang or GangId(""), task.attempt)
     (held,) = await stores.queue.leases(MODEL)
     assert held.task == task.id and held.renewals > before.renewals
     reaped = await stores.queue.take_back(Overdue(held.turn, held.task, counts=True))
     assert reaped and reaped.state is State.QUEUED
     assert await stores.queue.take_back(Overdue(held.turn, held.task, counts=True)) is None
-    assert not await stores.queue.renew(task)
+    assert not await stores.queue.renew(task.id, task.gang or GangId(""), task.attempt)
     again = await stores.queue.claim(MODEL, G2, LIMITS)
     assert again
     assert again.attempt == 2
@@ -181,8 +181,8 @@ async def test_an_earlier_attempt_of_the_same_gang_renews_nothing(stores: Stores
     await stores.queue.release(MODEL, G1, "its ranks were cut off")
     second = await stores.queue.claim(MODEL, G1, LIMITS)
     assert second and second.id == first.id
-    assert not await stores.queue.renew(first)
-    assert await stores.queue.renew(second)
+    assert not await stores.queue.renew(first.id, first.gang or GangId(""), first.attempt)
+    assert await stores.queue.renew(second.id, second.gang or GangId(""), second.attempt)
 
 
 async def test_a_claimer_that_dies_between_bind_and_claim_loses_nothing(stores: Stores) -> None:
@@ -296,7 +296,7 @@ async def test_a_closed_gang_gets_no_task_and_keeps_what_it_has(stores: Stores) 
     assert held
     await stores.queue.close(G1)
     assert await stores.queue.claim(MODEL, G1, LIMITS) is None
-    assert await stores.queue.renew(held)
+    assert await stores.queue.renew(held.id, held.gang or GangId(""), held.attempt)
     await stores.queue.open(G1)
     assert await stores.queue.claim(MODEL, G1, LIMITS)
     await stores.queue.close(G1)

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from tests.conftest import Stores, make_task, wait_until
 from tests.engine_servers.engines import marked
+from tests.gangs import open_door
 from tests.worker.conftest import Bench
 
 from turnout.engines.servers.engine_servers import Launch
@@ -25,7 +26,6 @@ from turnout.processes.commands import LocalCommands
 from turnout.tasks.task_rules import GangId, Limits, State, Task
 from turnout.worker.gang_holdings import GangHoldings
 from turnout.worker.hardware import GpuGate
-from turnout.worker.orphans import Entry
 from turnout.worker.replica_set import ReplicaSet, ReplicaSetContext
 
 NAME = "wan-tiny-t2v"
@@ -62,25 +62,28 @@ class Scene:
 
 @asynccontextmanager
 async def scene(
-    stores: Stores, bench: Bench, left: tuple[Entry, ...] = (), program: str = LIVE
+    stores: Stores, bench: Bench, left: tuple[str, ...] = (), program: str = LIVE
 ) -> AsyncIterator[Scene]:
-    gangs = GangHoldings(stores.queue, left)
-    kit = ReplicaSetContext(
-        LocalCommands(bench.state_dir / "logs"),
-        bench.engine,
-        bench.ledger,
-        planner(bench.state_dir, program),
-        GpuGate(tuple),
-        bench.deadlines,
-    )
-    async with ReplicaSet(kit, gangs.changed) as replicas:
-        tending = asyncio.create_task(gangs.run(replicas))
-        try:
-            yield Scene(stores, replicas, gangs)
-        finally:
-            tending.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await tending
+    async with open_door(stores) as door:
+        gangs = GangHoldings(
+            lambda gang: door.api(gang, NAME), {GangId(one): door.api(one, NAME) for one in left}
+        )
+        kit = ReplicaSetContext(
+            LocalCommands(bench.state_dir / "logs"),
+            bench.engine,
+            bench.ledger,
+            planner(bench.state_dir, program),
+            GpuGate(tuple),
+            bench.deadlines,
+        )
+        async with ReplicaSet(kit, gangs.changed) as replicas:
+            tending = asyncio.create_task(gangs.run(replicas))
+            try:
+                yield Scene(stores, replicas, gangs)
+            finally:
+                tending.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await tending
 
 
 def planner(state_dir: Path, program: str) -> Callable[[ReplicaId, Model, tuple[int, ...]], Launch]:
@@ -189,8 +192,7 @@ async def test_what_a_dead_worker_s_gangs_held_is_put_back_by_its_successor(
     await stores.tasks.submit(make_task(), LIMITS)
     task = await stores.queue.claim(NAME, GangId("m-old-1"), LIMITS)
     assert task
-    left = (Entry("m-old-1", 1, 1, "an earlier boot", NAME), Entry("m-old-2", 2, 2, "", ""))
-    async with scene(stores, bench, left):
+    async with scene(stores, bench, ("m-old-1", "m-old-2")):
 
         async def queued() -> bool:
             return (await stores.tasks.get(task.id)).state is State.QUEUED

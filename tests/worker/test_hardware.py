@@ -126,10 +126,8 @@ async def test_memory_that_never_comes_free_does_not_block_for_ever() -> None:
         pass
 
 
-def test_a_worker_that_does_not_share_the_services_redis_runs_no_gangs() -> None:
-    assert EngineKind.VIDEO not in found_engines(Config())
-    assert EngineKind.VIDEO in found_engines(Config().with_settings(redis_url="redis://somewhere"))
-    assert {EngineKind.COMMAND, EngineKind.LLAMACPP} <= found_engines(Config())
+def test_a_worker_renders_where_torch_is_and_needs_nothing_of_the_service() -> None:
+    assert {EngineKind.COMMAND, EngineKind.LLAMACPP, EngineKind.VIDEO} <= found_engines(Config())
 
 
 def test_replicas_may_be_given_less_memory_than_the_machine_has() -> None:

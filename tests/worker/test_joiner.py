@@ -19,7 +19,7 @@ from tests.workers import self_signed
 from turnout.errors import Misconfigured
 from turnout.fleet.machine_rules import Machine, WorkerId
 from turnout.fleet.replica_rules import Phase, ReplicaId, ReplicaOrder, Want
-from turnout.run.tls import client_tls
+from turnout.run.client_tls import client_tls
 from turnout.worker.advertised_url import check_advertised, reachable_host
 from turnout.worker.joiner import Identity, Joiner, JoinSettings, load_identity
 from turnout.worker.replica_set import ReplicaSet

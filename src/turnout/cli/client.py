@@ -268,7 +268,7 @@ def _trusting(ca_file: Path | None, url: str) -> ssl.SSLContext | bool:
         return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # trusts nobody: to load the system's takes time
     if ca_file is None:
         return True
-    from turnout.run.tls import client_tls
+    from turnout.run.client_tls import client_tls
 
     return client_tls(ca_file)
 

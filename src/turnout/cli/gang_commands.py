@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import secrets
 import socket
 from dataclasses import replace
 from pathlib import Path
@@ -13,10 +12,12 @@ import typer
 from turnout.cli.options import Common, with_config
 from turnout.cli.ray_commands import need_ray
 from turnout.cli.service_commands import start
+from turnout.cli.worker_command import FingerprintOption, PlaintextOption
 from turnout.errors import Misconfigured
 
 if TYPE_CHECKING:
     from turnout.run.config import Config
+    from turnout.run.joining import Joining
 
 ModelOption = Annotated[str, typer.Option("--model", help="The model to serve.")]
 GangOption = Annotated[str | None, typer.Option("--gang", help="This gang's name; made up when missing.")]
@@ -41,6 +42,29 @@ DeclaredOption = Annotated[
 ]
 
 
+ServiceFileOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--service-file",
+        envvar="TURNOUT_GANG_SERVICE_FILE",
+        help="How to reach the service, with the gang's own token; whoever starts it wrote this.",
+        hidden=True,
+    ),
+]
+JoinOption = Annotated[
+    str | None, typer.Option("--join", envvar="MANAGER_URL", help="The gateway to render for.")
+]
+TokenFileOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--token-file",
+        envvar="TURNOUT_JOIN_TOKEN_FILE",
+        metavar="FILE",
+        help="A file with a worker key (or TURNOUT_JOIN_TOKEN), or with a token for this gang.",
+    ),
+]
+
+
 def register(app: typer.Typer) -> None:
     app.command(hidden=True)(with_config(gang))
     app.command(epilog=EPILOG)(with_config(rank))
@@ -48,9 +72,9 @@ def register(app: typer.Typer) -> None:
 
 EPILOG = """Examples:
 
-  turnout rank --model wan                     one pod: all ranks of the gang here
+  turnout rank --model wan --join URL --token-file KEY      one pod: all ranks of the gang here
 
-  torchrun --nproc-per-node 2 --no-python turnout rank --model wan
+  torchrun --nproc-per-node 2 --no-python turnout rank --model wan --join URL --token-file KEY
 
 Exit codes: 0 rendered, or nothing left to do; 1 the gang broke; 2 wrong configuration; with --once 3 the task failed, 4 it
 was cancelled, 5 it was given back and waits again, 6 another gang has taken it over."""
@@ -63,25 +87,36 @@ def gang(
     once: OnceOption = False,
     ready_file: ReadyOption = None,
     declared: DeclaredOption = None,
+    service_file: ServiceFileOption = None,
     idle_exit: IdleExitOption = None,
     deadline: DeadlineOption = None,
+    join: JoinOption = None,
+    token_file: TokenFileOption = None,
+    fingerprint: FingerprintOption = None,
+    allow_plaintext: PlaintextOption = False,
     ray: Annotated[bool, typer.Option("--ray", help="As actors on a Ray cluster (RAY_ADDRESS).")] = False,
 ) -> None:
     """Run one gang of ranks on this machine (workers start these), or with --ray on a cluster (the entry point of a RayJob)."""
     from turnout.gang.rank_place import RankDuties
+    from turnout.run.gang_service import join_gang, read_access
     from turnout.run.run_gang import run_gang
     from turnout.tasks.task_rules import GangId
 
-    config = start(common, "gang", {}, gang=gang, model=model)
+    config = _with(start(common, "gang", {}, gang=gang, model=model), declared)
     name = GangId(gang or f"{socket.gethostname()}-{os.getpid()}")
-    duties = RankDuties(model, name, once, idle_exit, deadline)
+    if service_file is not None:
+        service = read_access(service_file)
+    else:
+        joining = _joining(join, token_file, fingerprint, allow_plaintext)
+        name, service = asyncio.run(join_gang(joining, config.outbound.ca_file, model, name))
+    duties = RankDuties(model, name, service, once, idle_exit, deadline)
     if ray:
         need_ray()
         from turnout.fleet.hosts.ray.gang_job import run_gang_job
 
         address = os.environ.get("RAY_ADDRESS") or None
-        raise typer.Exit(asyncio.run(run_gang_job(_with(config, declared), duties, address)))
-    raise typer.Exit(asyncio.run(run_gang(_with(config, declared), duties, ready_file)))
+        raise typer.Exit(asyncio.run(run_gang_job(config.of_computing(), duties, address)))
+    raise typer.Exit(asyncio.run(run_gang(config.of_computing(), duties, ready_file)))
 
 
 def rank(
@@ -93,24 +128,35 @@ def rank(
     deadline: DeadlineOption = None,
     ready_file: ReadyOption = None,
     declared: DeclaredOption = None,
+    join: JoinOption = None,
+    token_file: TokenFileOption = None,
+    fingerprint: FingerprintOption = None,
+    allow_plaintext: PlaintextOption = False,
 ) -> None:
     """Run a gang's ranks that belong in this pod or process, for whoever starts gangs: torchrun, Kubernetes, a script.
 
     torchrun places each process itself (RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT). A pod of a LeaderWorkerSet
     (LWS_*) or of a PyTorchJob (PET_*) gets its share of the ranks as child processes; without any of these it has all of
     them. SIGTERM, in any pod, drains: what is rendered is checkpointed and waits again for another gang.
+
+    Rank 0 calls the gateway at --join with a worker key, and needs nothing else of the service.
     """
     from turnout.gang.rank_place import RankDuties, find_pod, gang_name, rank_place_from
     from turnout.run.forked_ranks import leave_now
     from turnout.tasks.task_rules import GangId
     from turnout.telemetry.log import drain_log
 
-    config = _with(common.load().config, declared)
+    config = _with(common.load().config, declared).of_computing()
     pod = find_pod(os.environ, config.model(model).gang.ranks)
     place = rank_place_from(os.environ if pod is None else pod.variables(0))
-    made_up = gang_name(os.environ, socket.gethostname(), secrets.token_hex(4))
-    duties = RankDuties(model, GangId(gang) if gang else made_up, once, idle_exit, deadline, tells=True)
-    start(common, "rank", {}, gang=duties.gang, rank=place.rank, model=duties.model)
+    name, service = gang_name(os.environ, gang or socket.gethostname()), None
+    start(common, "rank", {}, gang=name, rank=place.rank, model=model)
+    if place.rank == 0:
+        from turnout.run.gang_service import join_gang
+
+        joining = _joining(join, token_file, fingerprint, allow_plaintext)
+        name, service = asyncio.run(join_gang(joining, config.outbound.ca_file, model, name))
+    duties = RankDuties(model, GangId(name), service, once, idle_exit, deadline, tells=True)
     try:
         from turnout.run.run_rank import run_rank
     except ImportError as err:
@@ -123,6 +169,24 @@ def rank(
         code = run_rank(config, duties, place, None)
     drain_log()
     leave_now(code)
+
+
+def _joining(
+    join: str | None, token_file: Path | None, fingerprint: str | None, plaintext: bool
+) -> "Joining":
+    """Whom a gang renders for, by what was given. Raises Misconfigured."""
+    from turnout.run.joining import Joining
+
+    if join is None:
+        raise Misconfigured("a gang renders for a gateway: give --join URL (or MANAGER_URL)")
+    try:
+        key = token_file.read_text().strip() if token_file else os.environ.get("TURNOUT_JOIN_TOKEN", "")
+    except OSError as err:
+        raise Misconfigured(f"--token-file {token_file}: {err.strerror}") from err
+    if not key:
+        raise Misconfigured("a gang needs a worker key: --token-file FILE or TURNOUT_JOIN_TOKEN")
+    fingerprints = tuple(one for one in (fingerprint or "").split(",") if one)
+    return Joining(join, key, fingerprints=fingerprints, plaintext=plaintext)
 
 
 def _with(config: "Config", declared: str | None) -> "Config":

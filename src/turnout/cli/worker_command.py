@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from turnout.cli.options import Common, with_config
-from turnout.cli.service_commands import BlobsOption, RedisOption, run, start
+from turnout.cli.service_commands import run, start
 from turnout.errors import Misconfigured
 
 JoinOption = Annotated[
@@ -87,8 +87,6 @@ def register(app: typer.Typer) -> None:
 
 def worker(
     common: Common,
-    redis_url: RedisOption = None,
-    blobs: BlobsOption = None,
     join: JoinOption = None,
     token: TokenOption = None,
     public_url: PublicUrlOption = None,
@@ -105,8 +103,8 @@ def worker(
 ) -> None:
     """Run this machine's worker.
 
-    It runs engine servers (vLLM, llama.cpp) for the gateway at --join and needs nothing else. With the service's Redis
-    (--redis-url) and object store (--blobs) it also renders videos.
+    It runs engine servers (vLLM, llama.cpp) and renders videos (with torch and diffusers installed) for the gateway at --join.
+    It only calls out, and needs nothing but its key.
 
     What it runs is bounded by itself, whatever the gateway orders: a command only if it is allowed here, weights from the
     hub, from packages and from folders that are allowed here. A gateway on this machine may name any weights.
@@ -119,9 +117,9 @@ def worker(
     from turnout.run.run_up import listen
     from turnout.run.run_worker import run_engine_worker
 
-    flags = {"redis_url": redis_url, "blobs": blobs, "ca_file": ca_file}
-    flags |= {"worker_engines": allow_engine or None, "worker_commands": allow_command or None}
-    config = start(common, "worker", {**flags, "worker_weights_dirs": weights_dir or None})
+    flags = {"worker_engines": allow_engine or None, "worker_commands": allow_command or None}
+    flags |= {"ca_file": ca_file, "worker_weights_dirs": weights_dir or None}
+    config = start(common, "worker", flags).of_computing()
     fingerprints = tuple(one for one in (gateway_fingerprint or "").split(",") if one)
     joining = Joining(join, token, name, public_url, tunnel, fingerprints, allow_plaintext)
     check_joining(joining)

@@ -65,10 +65,12 @@ class Heartbeat(WorkerMessage):
 
 
 class WorkerOrders(WorkerMessage):
-    """`gateways` names all that are there, for a worker that must hold a tunnel to each."""
+    """`gateways` names all that are there, for a worker that must hold a tunnel to each. `tokens` are the rights of the gangs
+    among the orders, by replica."""
 
     version: int
     orders: tuple[ReplicaOrder, ...] = Field(max_length=256)
+    tokens: dict[ReplicaId, str] = Field(default={}, max_length=256)
     gateways: tuple[str, ...] = Field(default=(), max_length=1024)
 
 

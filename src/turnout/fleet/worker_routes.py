@@ -32,6 +32,8 @@ from turnout.gateway.bodies import json_body, read_json
 from turnout.gateway.gateway import Gateway, GatewayDep
 from turnout.gateway.problems import documented
 from turnout.store.outbound import Outbound
+from turnout.tasks.gang_tokens import GangRight
+from turnout.tasks.task_rules import GangId
 from turnout.tenants.audit_rules import AuditAction
 from turnout.tenants.audit_trail import AuditDep
 from turnout.tenants.auth import AdminDep, WorkerDep
@@ -92,7 +94,14 @@ async def heartbeat(
         if sheet is None or sheet.version == body.seen:
             sheet = await gateway.stores.fleet.orders.wait(worker, body.seen, body.wait_s)
     sheet = sheet or OrderSheet(body.seen)
-    return WorkerOrders(version=sheet.version, orders=sheet.orders, gateways=gateways)
+    tokens = {
+        order.replica: gateway.videos.gangs.tokens.token(
+            GangRight(worker, GangId(order.replica), order.model.name)
+        )
+        for order in sheet.orders
+        if order.model.video is not None
+    }
+    return WorkerOrders(version=sheet.version, orders=sheet.orders, tokens=tokens, gateways=gateways)
 
 
 @router.get("/workers", summary="List workers")

@@ -3,8 +3,7 @@
 Rank 0 decides between two steps. Everything that is written carries the attempt's number, so an attempt that
 was given away can write nothing; it learns so at the next step and drops the task.
 
-Progress, checkpoints and previews are written beside the steps (`latest_report`): while Redis or the object store is away,
-rendering goes on.
+Progress, checkpoints and previews are written beside the steps (`latest_report`): while no gateway answers, rendering goes on.
 """
 
 import asyncio
@@ -19,49 +18,41 @@ from typing import TypeVar, cast
 from turnout.engines import mp4
 from turnout.engines.base import CheckpointRefused, EngineError, Frame, RanksLost
 from turnout.errors import NotFound, Stale, Unavailable
-from turnout.gang.attempt_objects import AttemptObjects
 from turnout.gang.cadence_rules import Cadence, StepPace
+from turnout.gang.gang_api import GangApi
 from turnout.gang.latest_report import LatestReport
 from turnout.gang.rank_commands import RankCommander, job_of
-from turnout.store.object_store import Blobs
-from turnout.tasks import object_keys
-from turnout.tasks.task_log import TaskLog
-from turnout.tasks.task_queue import TaskQueue
-from turnout.tasks.task_rules import (
-    Checkpointed,
-    Event,
-    Failed,
-    Finished,
-    Interrupted,
-    LoadedBytes,
-    Previewed,
-    Progressed,
-    Result,
-    Stage,
-    Task,
-    TaskFailure,
+from turnout.tasks.gang_messages import (
+    CheckpointTold,
+    ClaimedTask,
+    FailureTold,
+    FinishTold,
+    GangEvent,
+    InterruptionTold,
+    PreviewTold,
+    ProgressTold,
 )
+from turnout.tasks.task_rules import LoadedBytes, Stage, State
 from turnout.telemetry.log import get_log
+from turnout.telemetry.trace_rules import trace_field
 
 T = TypeVar("T")
 log = get_log()
 
 _TELL_LOADED_S = 0.5
-_RETRY_FOR_S = 600.0  # how long a finished video waits for Redis or the object store to come back
+_RETRY_FOR_S = 600.0  # how long a finished video waits for a gateway to answer
 _REPORT_S = 0.2  # how long a step waits for its report, so that a cancelled task is dropped at once
 _KEEP_ALIVE_S = 10.0
 _RENEWALS = 6  # in one lease; tasks/lease_rules counts on it
+_MAX_WORDS = 500
 
 
 @dataclass(frozen=True, slots=True)
 class AttemptContext:
     """What an attempt works with; the same for all attempts of a gang."""
 
-    tasks: TaskLog
-    queue: TaskQueue
-    blobs: Blobs
+    api: GangApi
     cadence: Cadence
-    lease_s: float
     step_timeout_s: float
     engine_thread: Executor  # only this thread may use the engine
     loaded: Callable[[], LoadedBytes | None] = lambda: None  # how far the model's loading is
@@ -84,13 +75,18 @@ def _first(error: BaseException) -> BaseException:
     return error
 
 
+def log_ids(task: ClaimedTask) -> dict[str, str | int]:
+    """What log lines on it name."""
+    return {"task": task.id, "attempt": task.attempt, **trace_field(task.traceparent)}
+
+
 class Attempt:
     """`draining` is called between steps; `ranks` is awaited, so that a task may be claimed while the model loads."""
 
     def __init__(
         self,
         context: AttemptContext,
-        task: Task,
+        task: ClaimedTask,
         ranks: Awaitable[RankCommander],
         pace: StepPace,
         draining: Callable[[], bool],
@@ -103,15 +99,16 @@ class Attempt:
         self._lost: Stale | None = None
         self._step = 0
         self._moved_at = time.monotonic()
-        self._log = log.bind(**task.log_ids)
-        self._objects = AttemptObjects(context.blobs, task)
-        self._progress = LatestReport("progress", self._apply, self._drop)
+        self._log = log.bind(**log_ids(task))
+        self._api = context.api.attempt(task)
+        self._progress = LatestReport("progress", self._api.report, self._drop)
         self._checkpoint = LatestReport("checkpoint", self._save_checkpoint, self._drop)
         self._preview = LatestReport("preview", self._save_preview, self._drop)
         self.pace = pace
 
-    async def run(self) -> None:
-        """Returns when the attempt is over, whatever came of it; raises when the gang itself is broken."""
+    async def run(self) -> State | None:
+        """Returns when the attempt is over, with the state of its task then: None if it is gone. Raises Unavailable when nobody
+        can say, and whatever broke the gang itself."""
         try:
             async with self._reporting():
                 await self._render()
@@ -120,8 +117,11 @@ class Attempt:
         except Unavailable as err:
             # The ranks wait for the next command, so the gang is well; the lease runs out, and blames nobody.
             self._log.error("attempt given up", reason=str(err), step=self._step)
-            return
-        await self._objects.clean_up(self._find)
+            raise
+        try:
+            return await self._api.over()
+        except Stale:  # the gang has no right any more
+            return None
 
     @asynccontextmanager
     async def _reporting(self) -> AsyncGenerator[None]:
@@ -144,16 +144,13 @@ class Attempt:
             raise self._lost
 
     async def _render(self) -> None:
-        task = self._task
         try:
             ranks = self._ranks = await self._wait_loaded()
             await self._report(Stage.ENCODING, 0)
             self._check_lease()
             await self._restore_or_begin(ranks)
             if not await self._denoise(ranks):
-                await self._record(
-                    Interrupted(time.time(), task.attempt, "the gang was drained", counts=False)
-                )
+                await self._record(InterruptionTold(reason="the gang was drained", counts=False))
                 self._log.info("attempt drained", step=ranks.rendering.step)
                 return
             await self._deliver(ranks)
@@ -163,15 +160,15 @@ class Attempt:
             self._log.info(
                 "task refused", error=str(err)
             )  # by all ranks alike: the gang is ready for the next
-            await self._record(Failed(time.time(), task.attempt, TaskFailure("unrenderable", str(err))))
+            await self._record(FailureTold(message=str(err)[:_MAX_WORDS]))
             if isinstance(err, RanksLost):
                 raise  # the task has failed, and the next one needs a new gang
         except Unavailable as err:
-            await self._record(Interrupted(time.time(), task.attempt, str(err)[:500], counts=False))
+            await self._record(InterruptionTold(reason=str(err)[:_MAX_WORDS], counts=False))
         except Exception as err:
             # Other ranks may hang in a collective: tell why, then let the supervisor end the gang.
             self._log.error("attempt broke", error=repr(err))
-            await self._record(Interrupted(time.time(), task.attempt, f"{type(err).__name__}: {err}"[:500]))
+            await self._record(InterruptionTold(reason=f"{type(err).__name__}: {err}"[:_MAX_WORDS]))
             raise
 
     async def _wait_loaded(self) -> RankCommander:
@@ -193,16 +190,15 @@ class Attempt:
     async def _restore_or_begin(self, ranks: RankCommander) -> None:
         """Brings all ranks to where the last checkpoint was taken, or to step 0."""
         task, job = self._task, job_of(self._task)
-        if task.checkpoint is not None:
+        if task.checkpoint:
             try:
-                checkpoint = await self._retry(lambda key=task.checkpoint: self._context.blobs.get(key))
+                checkpoint = await self._retry(lambda: self._api.get("checkpoint"))
                 await self._engine(ranks.resume, job, checkpoint)
                 self._log.info("attempt resumed", step=ranks.rendering.step, of=ranks.rendering.of)
                 return
             except (NotFound, CheckpointRefused) as err:
                 self._log.warning("checkpoint was no use: starting over", error=str(err))
-        key = task.spec.image
-        image = None if key is None else await self._retry(lambda: self._context.blobs.get(key))
+        image = None if task.spec.image is None else await self._retry(lambda: self._api.get("image"))
         await self._engine(ranks.begin, job, image)
 
     async def _denoise(self, ranks: RankCommander) -> bool:
@@ -238,72 +234,43 @@ class Attempt:
         frames, video = await self._engine(lambda: mp4.encode_beside(ranks.decode(), task.spec.fps))
         self.pace = replace(self.pace, decode_s=time.monotonic() - began)
         await self._report(Stage.UPLOADING, of)
-        result = await self._upload(frames, video)
-        await self._record(Finished(time.time(), task.attempt, result))
-        self._log.info("video finished", bytes=result.bytes, step_s=self.pace.step_s)
+        await self._upload(frames, video)
+        await self._record(FinishTold(bytes=len(video)))
+        self._log.info("video finished", bytes=len(video), step_s=self.pace.step_s)
 
-    async def _upload(self, frames: Sequence[Frame], video: bytes) -> Result:
-        root = object_keys.of_attempt(self._task)
+    async def _upload(self, frames: Sequence[Frame], video: bytes) -> None:
         thumbnail = await asyncio.to_thread(mp4.thumbnail, frames)
         sheet = await asyncio.to_thread(mp4.spritesheet, frames)
-        result = Result(f"{root}video.mp4", f"{root}thumbnail.webp", f"{root}spritesheet.jpg", len(video))
-        await self._retry(lambda: self._objects.put(result.video, video, "video/mp4"))
-        await self._retry(lambda: self._objects.put(result.thumbnail, thumbnail, "image/webp"))
-        await self._retry(lambda: self._objects.put(result.spritesheet, sheet, "image/jpeg"))
-        return result
+        for name, data in (
+            ("video.mp4", video),
+            ("thumbnail.webp", thumbnail),
+            ("spritesheet.jpg", sheet),
+        ):
+            await self._retry(lambda name=name, data=data: self._api.put(name, data))
 
     async def _save_checkpoint(self, saved: tuple[bytes, int]) -> None:
         data, step = saved
-        key = object_keys.checkpoint(self._task, step)
-        await self._objects.put(key, data, "application/octet-stream")
-        await self._apply(Checkpointed(time.time(), self._task.attempt, step, key))
+        await self._api.put(f"checkpoint-{step}.safetensors", data)
+        await self._api.report(CheckpointTold(step=step))
         self._log.info("checkpoint saved", step=step, bytes=len(data))
-        await self._objects.keep_checkpoint(key)
 
     async def _save_preview(self, saved: tuple[bytes, int]) -> None:
         data, step = saved
-        key = object_keys.preview(self._task, step)
-        await self._objects.put(key, data, "image/webp")
-        await self._apply(Previewed(time.time(), self._task.attempt, step, key))
-        self._objects.keep(key)
-
-    async def _find(self) -> Task | None:
-        try:
-            return await self._context.tasks.get(self._task.id)
-        except NotFound:
-            return None
+        await self._api.put(f"preview-{step}.webp", data)
+        await self._api.report(PreviewTold(step=step))
 
     async def _report(self, stage: Stage, step: int, loaded: LoadedBytes | None = None) -> None:
-        """Progress; while Redis is away only the newest is kept."""
+        """Progress; while no gateway answers only the newest is kept."""
         self._step = step
         of = self._task.spec.steps
         eta_s = self.pace.eta_s(step, of)
-        self._progress.put(Progressed(time.time(), self._task.attempt, stage, step, of, eta_s, loaded))
+        self._progress.put(ProgressTold(stage=stage, step=step, of=of, eta_s=eta_s, loaded=loaded))
         await self._progress.wait_written(_REPORT_S)
 
-    async def _apply(self, event: Event) -> None:
-        """Raises Stale when the task was given away."""
-        try:
-            await self._context.tasks.apply(self._task.id, event)
-        except NotFound as err:
-            raise Stale(str(err)) from err
-
-    async def _record(self, event: Event) -> None:
-        """Records what must not be lost, waiting for Redis if need be."""
-
-        async def record() -> None:
-            try:
-                await self._apply(event)
-            except Stale:
-                # The reply to an earlier try may have been lost after Redis had written it.
-                if not isinstance(event, Finished):
-                    raise
-                task = await self._find()
-                if task is None or task.result != event.result:
-                    raise
-
+    async def _record(self, event: GangEvent) -> None:
+        """Records what must not be lost, waiting for a gateway if need be."""
         await self._progress.wait_written(_REPORT_S)
-        await self._retry(record)
+        await self._retry(lambda: self._api.report(event))
 
     async def _retry(self, act: Callable[[], Awaitable[T]]) -> T:
         """Waits for a service that is away, and keeps the gang alive meanwhile: it is well."""
@@ -315,7 +282,7 @@ class Attempt:
             except Unavailable as err:
                 if time.monotonic() > deadline:
                     raise
-                self._log.warning("Redis or the object store did not answer, trying again", error=str(err))
+                self._log.warning("the gateway did not answer, trying again", error=str(err))
                 if self._ranks is not None and time.monotonic() - self._moved_at > _KEEP_ALIVE_S:
                     await self._engine(self._ranks.keep_alive)
                 await asyncio.sleep(wait_s)
@@ -329,7 +296,7 @@ class Attempt:
 
     async def _keep_lease(self) -> None:
         """Renews while the work moves. A gang that is stuck loses its lease by itself."""
-        every_s = self._context.lease_s / _RENEWALS
+        every_s = self._task.lease_s / _RENEWALS
         while True:
             await asyncio.sleep(every_s)
             if time.monotonic() - self._moved_at > self._context.step_timeout_s:
@@ -337,9 +304,9 @@ class Attempt:
                 return
             try:
                 async with asyncio.timeout(every_s):
-                    renewed = await self._context.queue.renew(self._task)
+                    await self._api.renew()
             except (Unavailable, TimeoutError):
-                continue  # nobody else can take it over either
-            if not renewed:
-                self._drop(Stale("the lease is no longer this attempt's"))
+                continue
+            except Stale as stale:
+                self._drop(stale)
                 return

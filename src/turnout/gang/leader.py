@@ -5,18 +5,20 @@ import asyncio
 import time
 from collections.abc import Callable
 
-from turnout.errors import NotFound, Unavailable
-from turnout.gang.attempt import Attempt, AttemptContext
+from turnout.errors import Unauthorized, Unavailable
+from turnout.gang.attempt import Attempt, AttemptContext, log_ids
 from turnout.gang.cadence_rules import StepPace
 from turnout.gang.exit_codes import ExitCode, verdict
 from turnout.gang.rank_commands import RankCommander
 from turnout.gang.rank_place import RankDuties
-from turnout.tasks.task_rules import Limits, Task, TaskId
+from turnout.tasks.gang_messages import ClaimedTask
 from turnout.telemetry.log import get_log
 
 log = get_log()
 
-_POLL_S = 0.2
+_LOOK_S = 0.2
+_CLAIM_S = 15.0  # a claim is held open so long
+_CLAIM_LOADING_S = 0.5  # so that the gateway learns soon that the model is loaded
 _KEEP_ALIVE_S = 10.0
 
 
@@ -24,13 +26,13 @@ class Leader:
     """`load` forms the group and loads the model; it runs while the first task is already being claimed."""
 
     def __init__(
-        self, context: AttemptContext, duties: RankDuties, limits: Limits, load: Callable[[], RankCommander]
+        self, context: AttemptContext, duties: RankDuties, load: Callable[[], RankCommander]
     ) -> None:
         self._context = context
         self._duties = duties
-        self._limits = limits
         self._load = load
         self._draining = False
+        self._claiming: asyncio.Task[ClaimedTask | None] | None = None
 
     def drain(self) -> None:
         """Leave at the next step, with a checkpoint of what is under way."""
@@ -48,13 +50,13 @@ class Leader:
         while not self._draining:
             task = await self._claim(loading=not loading.done())
             if task is not None:
-                log.info("task claimed", **task.log_ids, checkpoint=task.checkpoint)
+                log.info("task claimed", **log_ids(task), checkpoint=task.checkpoint)
                 attempt = Attempt(self._context, task, loading, pace, lambda: self._draining)
-                await attempt.run()
+                code = await self._verdict(attempt)
                 pace, idle_since = attempt.pace, None
                 if self._duties.once:
-                    code = await self._verdict(task.id)
                     break
+                code = None
                 continue
             if loading.done():
                 idle_since = idle_since or time.monotonic()
@@ -66,7 +68,6 @@ class Leader:
                     log.info("gang ready", load_s=round(time.monotonic() - began, 3))
                 await loop.run_in_executor(self._context.engine_thread, loading.result().keep_alive)
                 kept_alive_at = time.monotonic()
-            await asyncio.sleep(_POLL_S)
         await self._leave(loading)
         if code is None:
             code = ExitCode.GIVEN_BACK if self._duties.once and self._draining else ExitCode.COMPLETED
@@ -75,29 +76,43 @@ class Leader:
     def _is_over(self, idle_s: float) -> bool:
         return self._duties.idle_exit_s is not None and idle_s >= self._duties.idle_exit_s
 
-    async def _verdict(self, task: TaskId) -> ExitCode:
+    async def _verdict(self, attempt: Attempt) -> ExitCode:
         """GIVEN_BACK also while nobody can say: the task waits, or will when its lease has run out."""
         try:
-            return verdict((await self._context.tasks.get(task)).state)
-        except NotFound:
-            return verdict(None)
+            return verdict(await attempt.run())
         except Unavailable as err:
-            log.warning("task not read", task=task, error=str(err))
+            log.warning("it is not known how the task stands", error=str(err))
             return ExitCode.GIVEN_BACK
 
-    async def _claim(self, *, loading: bool) -> Task | None:
-        duties = self._duties
+    async def _claim(self, *, loading: bool) -> ClaimedTask | None:
+        """The next task; None when there is something else to look after. The call goes on meanwhile."""
+        if self._claiming is None:
+            self._claiming = asyncio.create_task(self._ask(loading=loading), name="claim")
+        await asyncio.wait({self._claiming}, timeout=_LOOK_S)
+        if not self._claiming.done():
+            return None
+        claimed, self._claiming = self._claiming.result(), None
+        return claimed
+
+    async def _ask(self, *, loading: bool) -> ClaimedTask | None:
         try:
-            return await self._context.queue.claim(duties.model, duties.gang, self._limits, loading=loading)
+            return await self._context.api.claim(
+                loading=loading, wait_s=_CLAIM_LOADING_S if loading else _CLAIM_S
+            )
         except Unavailable as err:
-            log.warning("task queue did not answer", error=str(err))
+            log.warning("no gateway answered a claim", error=str(err))
+            await asyncio.sleep(_LOOK_S)
             return None
 
     async def _leave(self, loading: asyncio.Future[RankCommander]) -> None:
+        """What was claimed on the way out, and nobody knows of here, is given back by leaving."""
+        if self._claiming is not None:
+            self._claiming.cancel()
+            await asyncio.wait({self._claiming})
         if loading.done():  # before that nobody listens, and nothing is lost
             ranks = loading.result()
             await asyncio.get_running_loop().run_in_executor(self._context.engine_thread, ranks.leave)
         try:
-            await self._context.queue.leave(self._duties.model, self._duties.gang)
-        except Unavailable as err:
-            log.warning("gang left without telling the queue", error=str(err))
+            await self._context.api.leave()
+        except (Unavailable, Unauthorized) as err:
+            log.warning("gang left without telling its service", error=str(err))

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from turnout.engines.base import EngineError, Frame, RanksLost, Rendering, VideoEngine
 from turnout.gang.group import Group
 from turnout.gang.heartbeat import RankHeartbeat
-from turnout.tasks.task_rules import Task, TaskId
+from turnout.tasks.gang_messages import ClaimedTask
+from turnout.tasks.task_rules import TaskId
 from turnout.tasks.video_rules import VideoSpec
 from turnout.telemetry.log import get_log, name_attempt
 from turnout.telemetry.trace_rules import trace_field
@@ -28,7 +29,7 @@ class Job:
     trace: str | None = None
 
 
-def job_of(task: Task) -> Job:
+def job_of(task: ClaimedTask) -> Job:
     return Job(task.spec, task.id, task.attempt, trace_field(task.traceparent).get("trace"))
 
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from turnout.errors import Misconfigured
+from turnout.gang.gang_api import ServiceAccess
 from turnout.tasks.task_rules import GangId
 
 _PORT = "29500"  # torchrun's own default
@@ -16,12 +17,13 @@ _PORT = "29500"  # torchrun's own default
 
 @dataclass(frozen=True, slots=True)
 class RankDuties:
-    """`once`: leave after one task, with its verdict. With `idle_exit_s` the gang leaves when it had nothing to do for so long;
+    """`service` is whom it renders for; only the process that leads knows it. `once`: leave after one task, with its verdict. With `idle_exit_s` the gang leaves when it had nothing to do for so long;
     a task that is not rendered `deadline_s` after the gang began fails. `tells`: nobody else reports of this gang, so it
     does itself."""
 
     model: str
     gang: GangId
+    service: ServiceAccess | None = None
     once: bool = False
     idle_exit_s: float | None = None
     deadline_s: float | None = None
@@ -99,11 +101,11 @@ def find_pod(environ: Mapping[str, str], ranks: int) -> Pod | None:
     return Pod(index, pods, ranks // pods, (address, environ.get("MASTER_PORT", _PORT)))
 
 
-def gang_name(environ: Mapping[str, str], host: str, token: str) -> GangId:
-    """A name that no other gang has, nor this one after a restart. Rank 0 makes it, and tells the others."""
+def gang_name(environ: Mapping[str, str], host: str) -> GangId:
+    """What the gang is called where nobody named it; the gateway adds what makes it unique."""
     run = environ.get("TORCHELASTIC_RUN_ID", "none")
     base = environ.get("POD_NAME") or (host if run == "none" else run)
-    return GangId(f"{re.sub(r'[^A-Za-z0-9.-]', '-', base)[:100]}-{token}")
+    return GangId(re.sub(r"[^A-Za-z0-9.-]", "-", base).lstrip("-.")[:90] or "gang")
 
 
 def _number(environ: Mapping[str, str], name: str, default: int) -> int:

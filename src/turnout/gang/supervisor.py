@@ -16,13 +16,13 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 from turnout.backoff import backoff_s
-from turnout.errors import Unavailable
+from turnout.errors import Unauthorized, Unavailable
 from turnout.fleet.model_rules import Model
 from turnout.gang.exit_codes import LEFT, ExitCode
+from turnout.gang.gang_api import GangApi
 from turnout.gang.gang_settings import GangSettings
 from turnout.gang.heartbeat import MOVED, READY
 from turnout.processes.process import Process, Ranks
-from turnout.tasks.task_queue import TaskQueue
 from turnout.tasks.task_rules import GangId
 from turnout.telemetry.log import get_log
 
@@ -84,14 +84,14 @@ class _Rank:
 
 
 class GangSupervisor:
-    """`ready` is called each time that a formation has loaded its model; `trouble` is why the last one broke, until then."""
+    """`api` is None in a pod whose ranks only obey: what the gang holds is the leader's to give back. `ready` is called each time that a formation has loaded its model; `trouble` is why the last one broke, until then."""
 
     def __init__(
-        self, orders: GangOrders, ranks: Ranks, queue: TaskQueue, ready: Callable[[], None] = lambda: None
+        self, orders: GangOrders, ranks: Ranks, api: GangApi | None, ready: Callable[[], None] = lambda: None
     ) -> None:
         self._orders = orders
         self._ranks = ranks
-        self._queue = queue
+        self._api = api
         self._ready = ready
         self._stopping = asyncio.Event()
         self._unready = 0  # formations since the last that loaded
@@ -193,14 +193,12 @@ class GangSupervisor:
                     os.close(rank.heartbeat_fd)
 
     async def _put_back(self, reason: str) -> None:
+        if self._api is None:
+            return
         try:
             # Who is told to leave and does not manage in time has done nothing wrong: the task goes on elsewhere.
-            counts = not self._stopping.is_set()
-            for task in await self._queue.release(
-                self._orders.model, self._orders.gang, reason, counts=counts
-            ):
-                log.warning("task put back", **task.log_ids, state=task.state)
-        except Unavailable as err:
+            await self._api.give_back(reason, counts=not self._stopping.is_set())
+        except (Unavailable, Unauthorized) as err:
             log.warning("tasks were not put back; their lease will run out", error=str(err))
 
     async def _pause(self, seconds: float) -> None:

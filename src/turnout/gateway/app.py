@@ -19,6 +19,8 @@ from turnout.relay.framing import CORS_EXPOSED
 from turnout.tasks import (
     dead_record_routes,
     event_streams,
+    gang_objects,
+    gang_routes,
     share_routes,
     video_files,
     video_routes,
@@ -45,6 +47,8 @@ _ROUTERS = (
     webhook_secret_routes.router,
     history_routes.router,
     worker_routes.router,
+    gang_routes.router,
+    gang_objects.router,
     tunnel_route.router,
     health.router,
     metrics_route.router,

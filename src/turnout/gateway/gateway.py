@@ -22,6 +22,7 @@ from turnout.gateway.gateway_settings import GatewaySettings
 from turnout.relay import Relay
 from turnout.store.outbound import Outbound
 from turnout.stores import Stores
+from turnout.tasks.gang_access import GangAccess
 from turnout.tasks.live_events import LiveEvents
 from turnout.tasks.signed_urls import UrlSigner
 from turnout.tasks.submission import Submissions
@@ -47,6 +48,7 @@ class VideoParts:
     wait_reasons: WaitReasons
     submissions: Submissions
     urls: UrlSigner
+    gangs: GangAccess
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from turnout.processes.environment_rules import for_services
 from turnout.processes.log_files import make_place
 
 
@@ -27,9 +28,12 @@ class Child:
         *,
         log: Path,
         environ: Mapping[str, str] | None = None,
+        inherited: Mapping[str, str] | None = None,
         pass_fds: Sequence[int] = (),
     ) -> "Child":
-        """Starts `argv` with output appended to `log`; `environ` is laid over what is inherited."""
+        """Starts `argv` with output appended to `log`; `environ` is laid over what is inherited: what services do, unless it is
+        given."""
+        inherited = for_services(os.environ) if inherited is None else inherited
         make_place(log)
         tethered = [sys.executable, "-m", "turnout.processes.tether", str(os.getpid()), *argv]
         with log.open("ab") as out:
@@ -38,7 +42,7 @@ class Child:
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=out,
                 stderr=out,
-                env={**_inherited(), **(environ or {})},
+                env={**inherited, **(environ or {})},
                 pass_fds=pass_fds,
                 start_new_session=True,
             )
@@ -88,24 +92,6 @@ def last_line(log: Path) -> str:
     return ""
 
 
-# `turnout worker` reads these; a worker that `turnout up` starts must not join somebody else's gateway by them.
-_WORKERS = frozenset(
-    {
-        *("MANAGER_URL", "PUBLIC_URL", "WORKER_HOST", "WORKER_ID", "WORKER_PORT"),
-        *("WORKER_GATEWAY_FINGERPRINT", "WORKER_ALLOW_PLAINTEXT"),
-    }
-)
-
-
-def _inherited() -> dict[str, str]:
-    """Our settings reach children by the resolved file alone, or else a variable would outrank a flag."""
-    return {
-        name: value
-        for name, value in os.environ.items()
-        if not name.startswith("TURNOUT_") and name not in _WORKERS
-    }
-
-
 class LocalLauncher:
     """Runs Turnout's own commands as children of this process, each with a log of its own."""
 
@@ -118,9 +104,8 @@ class LocalLauncher:
         arguments: Sequence[str],
         *,
         environ: Mapping[str, str] | None = None,
+        inherited: Mapping[str, str] | None = None,
         pass_fds: Sequence[int] = (),
     ) -> Child:
-        argv = [sys.executable, "-m", "turnout", *arguments]
-        return await Child.start(
-            name, argv, log=self._logs / f"{name}.log", environ=environ, pass_fds=pass_fds
-        )
+        argv, log = [sys.executable, "-m", "turnout", *arguments], self._logs / f"{name}.log"
+        return await Child.start(name, argv, log=log, environ=environ, inherited=inherited, pass_fds=pass_fds)

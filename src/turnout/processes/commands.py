@@ -7,6 +7,7 @@ from pathlib import Path
 
 from turnout.errors import Unavailable
 from turnout.processes.child import Child
+from turnout.processes.environment_rules import for_computing
 
 
 class LoggedChild(Child):
@@ -15,15 +16,17 @@ class LoggedChild(Child):
 
 
 class LocalCommands:
-    """Logs lie in `logs`."""
+    """Logs lie in `logs`. Engines inherit what `environment_rules` names, and `more` by name."""
 
-    def __init__(self, logs: Path) -> None:
+    def __init__(self, logs: Path, more: Sequence[str] = ()) -> None:
         self._logs = logs
+        self._more = more
 
     async def start(self, name: str, argv: Sequence[str], environ: Mapping[str, str]) -> LoggedChild:
         log = self._logs / f"{name}.log"
         try:
-            child = await LoggedChild.start(name, argv, log=log, environ=environ)
+            inherited = for_computing(os.environ, self._more)
+            child = await LoggedChild.start(name, argv, log=log, environ=environ, inherited=inherited)
         except OSError as err:
             raise Unavailable(f"{argv[0]} did not start: {err.strerror or err}") from err
         assert isinstance(child, LoggedChild)

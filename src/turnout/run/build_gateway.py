@@ -24,6 +24,8 @@ from turnout.relay import Relay, RelaySettings
 from turnout.run.config import Config
 from turnout.store.outbound import Outbound
 from turnout.stores import Stores
+from turnout.tasks.gang_access import GangAccess
+from turnout.tasks.gang_tokens import GangTokens
 from turnout.tasks.image_pool import ImagePool
 from turnout.tasks.live_events import LiveEvents
 from turnout.tasks.signed_urls import UrlPurpose, UrlSigner
@@ -176,7 +178,10 @@ class _Builder:
             new_id=outside.new_id,
             new_seed=outside.new_seed,
         )
-        return VideoParts(settings, live, estimates, reasons, submissions, outside.urls)
+        gangs = GangAccess(
+            GangTokens(outside.urls.secret), stores.fleet.workers, stores.fleet.orders, self._keys, time.time
+        )
+        return VideoParts(settings, live, estimates, reasons, submissions, outside.urls, gangs)
 
     def _telemetry(self, chat: ChatParts, videos: VideoParts, workers: WorkerParts) -> TelemetryParts:
         stores, figures = self._stores, self._figures

@@ -89,6 +89,17 @@ class Config:
                 return model
         raise Misconfigured(f"there is no model {name}; configured: {', '.join(m.name for m in self.models)}")
 
+    def of_computing(self) -> "Config":
+        """What those who compute need to know of it: no credential is in it, nor how users are served."""
+        return Config(
+            state_dir=self.state_dir,
+            outbound=OutboundSettings(ca_file=self.outbound.ca_file),
+            telemetry=self.telemetry,
+            gangs=self.gangs,
+            worker=self.worker,
+            models=self.models,
+        )
+
     def with_settings(self, **values: Any) -> "Config":
         """Some settings changed, by their flat names."""
         own = {name: value for name, value in values.items() if name not in SECTIONS}
@@ -119,7 +130,9 @@ class Loaded:
 
 _KNOWN = {"models", "state_dir", *SECTIONS}
 _FORMER = {"vllm_zygote": "vllm_fork_server"}  # names up to 0.2.0
-_NO_SETTINGS = {"models", "url", "api_key", "join_token", "gang_model"}  # variables that others read
+_NO_SETTINGS = {
+    *("models", "url", "api_key", "join_token", "join_token_file", "gang_model", "gang_service_file"),
+}  # variables that others read
 _CONFIG = TypeAdapter(Config)
 
 

@@ -1,24 +1,20 @@
 """How a worker joins its gateway, and what it runs for it: the checks before anything is sent, and the rules for orders."""
 
-import hashlib
-import hmac
 import os
 import re
 import shlex
 import ssl
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from turnout.errors import Misconfigured
 from turnout.fleet.model_rules import EngineKind
+from turnout.run.client_tls import client_tls, pinned_tls, read_fingerprints
 from turnout.run.config import Config
-from turnout.run.tls import client_tls
 from turnout.telemetry.log import get_log
 from turnout.worker.host_identity import is_this_machine
 from turnout.worker.order_rules import OrderRules
-
-_SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,36 +71,6 @@ def gateway_tls(config: Config, joining: Joining) -> ssl.SSLContext:
     if not joining.fingerprints:
         return client_tls(config.outbound.ca_file)
     return pinned_tls(read_fingerprints(joining.fingerprints))
-
-
-def read_fingerprints(given: Collection[str]) -> frozenset[str]:
-    """SHA-256 of certificates, as openssl prints them or in plain hex. Raises Misconfigured."""
-    read = frozenset(one.lower().removeprefix("sha256:").replace(":", "").strip() for one in given)
-    for one in read:
-        if not _SHA256.fullmatch(one):
-            raise Misconfigured(f"{one[:80]!r} is not the SHA-256 of a certificate: 64 hexadecimal digits")
-    return read
-
-
-def pinned_tls(fingerprints: frozenset[str]) -> ssl.SSLContext:
-    """Trusts exactly these certificates; neither their names nor who signed them count. They are checked at the end of
-    the handshake, before anything is sent."""
-
-    class PinnedConnection(ssl.SSLObject):
-        def do_handshake(self) -> None:
-            super().do_handshake()
-            shown = hashlib.sha256(self.getpeercert(binary_form=True) or b"").hexdigest()
-            if not any(hmac.compare_digest(shown, one) for one in fingerprints):
-                raise ssl.SSLCertVerificationError(
-                    f"the gateway's certificate is not the pinned one: it is sha256:{shown}"
-                )
-
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE
-    context.sslobject_class = PinnedConnection
-    return context
 
 
 def order_rules(config: Config, joining: Joining, found: frozenset[EngineKind]) -> OrderRules:

@@ -1,16 +1,20 @@
 """Opens the stores that the configuration names."""
 
+import secrets
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 from turnout.errors import Misconfigured
 from turnout.run.config import Config
+from turnout.run.state_dir import write_private
 from turnout.store.connection import RedisConnection
 from turnout.store.object_store import open_blobs
 from turnout.store.server_url import with_passwords
 from turnout.stores import Stores, stores_on
 from turnout.tasks.signed_urls import UrlSigner
+from turnout.tasks.webhook_secret_rules import secret_of
+from turnout.tasks.webhook_secret_store import WebhookSecretStore
 from turnout.telemetry.otlp import OtlpSpans
 from turnout.tenants.audit_log import AuditLog
 from turnout.tenants.key_store import KeyStore
@@ -50,6 +54,19 @@ def new_stores(config: Config) -> Stores:
 async def find_url_signer(config: Config, stores: Stores) -> UrlSigner:
     base = (config.gateway.public_url or "").rstrip("/")
     return UrlSigner(await stores.share_links.url_secret(), base, config.tasks.url_ttl_s)
+
+
+async def find_webhook_secret(config: Config, store: WebhookSecretStore) -> str:
+    """What webhooks of tenants without a secret of their own are signed with: configured, or made once for the service,
+    wherever its manager runs. A copy lies in the state directory for those who verify."""
+    if config.tasks.webhook_secret:
+        return config.tasks.webhook_secret
+    path = config.state_dir / "webhook-secret"
+    here = path.read_text() if path.exists() else ""  # earlier versions kept it there alone
+    secret = await store.of_service(here or secret_of(secrets.token_bytes(32)))
+    if secret != here:
+        write_private(path, secret)
+    return secret
 
 
 @asynccontextmanager

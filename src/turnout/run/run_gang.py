@@ -1,5 +1,6 @@
 """Runs the supervisor of ranks that are child processes: a whole gang on one machine, or one pod's ranks of a larger one."""
 
+from contextlib import nullcontext
 from pathlib import Path
 
 from turnout.gang.exit_codes import ExitCode
@@ -7,7 +8,7 @@ from turnout.gang.rank_place import Pod, RankDuties
 from turnout.gang.supervisor import GangSupervisor, gang_orders
 from turnout.run.config import Config
 from turnout.run.forked_ranks import ForkedRanks
-from turnout.run.open_stores import open_stores
+from turnout.run.gang_service import open_api
 from turnout.run.signals import on_stop
 
 
@@ -36,10 +37,8 @@ async def _supervise(
     orders = gang_orders(
         config.gangs, config.model(duties.model), duties.gang, pod.local_ranks, reforms=reforms
     )
-    async with open_stores(config) as stores:
-        supervisor = GangSupervisor(
-            orders, ranks, stores.queue, lambda: ready_file.touch() if ready_file else None
-        )
+    async with open_api(duties.service) if duties.service else nullcontext() as api:
+        supervisor = GangSupervisor(orders, ranks, api, lambda: ready_file.touch() if ready_file else None)
         on_stop(supervisor.stop)
         code = await supervisor.run()
         return code if duties.once else ExitCode.COMPLETED  # only a gang for one task has a verdict to tell

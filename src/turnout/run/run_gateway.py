@@ -16,11 +16,12 @@ from turnout.gateway.gateway_settings import GatewaySettings
 from turnout.relay import ClientLimits, RelaySettings
 from turnout.relay.connection_counts import read_networks
 from turnout.run.build_gateway import GatewayOutside, build_gateway
+from turnout.run.client_tls import client_tls
 from turnout.run.config import Config
 from turnout.run.gateway_server import GatewayServer
 from turnout.run.open_files import raise_open_files
 from turnout.run.open_stores import find_url_signer, open_stores
-from turnout.run.tls import certificate_expiry, client_tls, server_tls
+from turnout.run.tls import certificate_expiry, server_tls
 from turnout.store.address_rules import in_url, is_loopback_name
 from turnout.store.outbound import WORKERS, Outbound
 from turnout.stores import Stores

@@ -18,9 +18,8 @@ from turnout.fleet.manager_loop import FleetManager
 from turnout.fleet.model_rules import Runner
 from turnout.fleet.model_store import ModelStore
 from turnout.run.config import Config
-from turnout.run.open_stores import find_url_signer, open_stores
+from turnout.run.open_stores import find_url_signer, find_webhook_secret, open_stores
 from turnout.run.signals import on_stop
-from turnout.run.state_dir import find_webhook_secret
 from turnout.store.outbound import Outbound
 from turnout.stores import Stores
 from turnout.tasks.housekeeping import Housekeeper

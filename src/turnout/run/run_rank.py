@@ -16,13 +16,13 @@ from turnout.background import BackgroundLoops
 from turnout.engines.base import EngineSetup, Parallel, VideoEngine
 from turnout.engines.video_engines import OURS, find_engine
 from turnout.engines.wan.builtin import find_weights
-from turnout.errors import Misconfigured, Unavailable
-from turnout.fleet.gang_reports import GangReportStore
-from turnout.fleet.gang_rules import GangReport, RankReport
+from turnout.errors import Misconfigured, Unauthorized, Unavailable
+from turnout.fleet.gang_rules import RankReport
 from turnout.fleet.model_rules import Model
 from turnout.gang.attempt import AttemptContext
 from turnout.gang.cadence_rules import Cadence
 from turnout.gang.exit_codes import ExitCode
+from turnout.gang.gang_api import GangApi
 from turnout.gang.group import Group, GroupTimeouts
 from turnout.gang.heartbeat import RankHeartbeat
 from turnout.gang.leader import Leader
@@ -30,8 +30,9 @@ from turnout.gang.own_gpu import own_gpu_name
 from turnout.gang.rank_commands import RankCommander, obey
 from turnout.gang.rank_place import RankDuties, RankPlace
 from turnout.run.config import Config
-from turnout.run.open_stores import open_stores
+from turnout.run.gang_service import open_api
 from turnout.run.signals import on_stop
+from turnout.tasks.gang_messages import GangTold
 from turnout.tasks.task_rules import GangId, LoadedBytes
 from turnout.telemetry.log import get_log, name_gang
 
@@ -163,46 +164,41 @@ async def _lead(
     formed: _Formed,
     on_drain: Callable[[Callable[[], None]], None],
 ) -> ExitCode:
-    async with open_stores(config) as stores:
+    if duties.service is None:
+        raise Misconfigured("the rank that leads must know its service")
+    async with open_api(duties.service) as api:
         context = AttemptContext(
-            stores.tasks,
-            stores.queue,
-            stores.blobs,
+            api,
             Cadence(config.gangs.checkpoint_steps, config.gangs.checkpoint_s, config.gangs.preview_steps),
-            config.tasks.lease_s,
             config.gangs.step_timeout_s,
             ThreadPoolExecutor(1, thread_name_prefix="engine"),
             lambda: meter.loaded,
             inf if duties.deadline_s is None else time.monotonic() + duties.deadline_s,
         )
-        leader = Leader(context, duties, config.tasks.limits, load)
+        leader = Leader(context, duties, load)
         on_drain(leader.drain)
         if not duties.tells:
             return await leader.run()
-        report = partial(_report, duties, time.time(), meter, formed)
+        report = partial(_report, time.time(), meter, formed)
         async with BackgroundLoops(
             {
-                "gang report": partial(_tell, stores.fleet.gangs, report),
+                "gang report": partial(_tell, api, report),
                 "leaving": partial(_heed, formed, leader.drain),
             }
         ).running():
-            code = await leader.run()
-        with contextlib.suppress(Unavailable):
-            await stores.fleet.gangs.remove(duties.gang)
-        return code
+            return await leader.run()
 
 
-async def _tell(reports: GangReportStore, report: Callable[[], GangReport]) -> None:
+async def _tell(api: GangApi, report: Callable[[], GangTold]) -> None:
     """Nobody else knows of a gang that others started."""
     while True:
-        with contextlib.suppress(Unavailable):
-            await reports.put(report())
+        with contextlib.suppress(Unavailable, Unauthorized):
+            await api.tell(report())
         await asyncio.sleep(_TELL_EVERY_S)
 
 
-def _report(duties: RankDuties, since: float, meter: _LoadMeter, formed: _Formed) -> GangReport:
-    ready_at = since if meter.done else None
-    return GangReport(duties.gang, duties.model, 0, since, time.time(), 1, formed.ranks, ready_at)
+def _report(since: float, meter: _LoadMeter, formed: _Formed) -> GangTold:
+    return GangTold(since=since, formation=1, ranks=formed.ranks, ready_at=since if meter.done else None)
 
 
 async def _heed(formed: _Formed, drain: Callable[[], None]) -> None:

@@ -17,15 +17,16 @@ from typing import Any
 from turnout.background import BackgroundLoops
 from turnout.errors import Misconfigured
 from turnout.processes.child import Child, LocalLauncher
+from turnout.processes.environment_rules import for_computing
 from turnout.processes.local_parts import Part, run_parts
 from turnout.processes.log_files import keep_bounded
 from turnout.run.config import Config, dump
 from turnout.run.open_files import raise_open_files
-from turnout.run.open_stores import embedded_redis_dir, find_redis_url, open_stores
+from turnout.run.open_stores import embedded_redis_dir, find_redis_url, find_webhook_secret, open_stores
 from turnout.run.run_gateway import check_open_mode
 from turnout.run.run_manager import declare
 from turnout.run.signals import on_stop
-from turnout.run.state_dir import alone_on, find_webhook_secret, make_writable, write_private
+from turnout.run.state_dir import alone_on, make_writable, write_private
 from turnout.run.tls import server_tls
 from turnout.store.address_rules import in_url
 from turnout.store.valkey import redis_url, start_valkey
@@ -92,7 +93,9 @@ async def run_up(
                 public_url=config.gateway.public_url or address.public_url,
                 open_key=address.api_key if config.access.no_auth else None,
             )
-            children = _Children(LocalLauncher(logs), write_resolved(told))
+            children = _Children(
+                LocalLauncher(logs), write_resolved(told), _write_workers(told), config.worker.worker_environ
+            )
             fds = {"--fd": listening.fileno(), **({"--local-fd": local.fileno()} if secure else {})}
             drain_s = config.gangs.drain_s
             parts = [
@@ -109,10 +112,13 @@ async def run_up(
 
 @dataclass(frozen=True, slots=True)
 class _Children:
-    """Starts the parts of the service as child processes, which all read the same configuration."""
+    """Starts the parts of the service as child processes, which all read the same configuration; but for the worker, which is
+    told nothing of Redis and the objects, and inherits no secret."""
 
     launcher: LocalLauncher
     config: Path
+    of_worker: Path
+    more: tuple[str, ...]
 
     async def gateway(self, fds: Mapping[str, int]) -> Child:
         words = [word for name, fd in fds.items() for word in (name, str(fd))]
@@ -122,8 +128,13 @@ class _Children:
         return await self._start("manager")
 
     async def worker(self, gateway_url: str, join_token: str) -> Child:
-        words = ("--join", gateway_url, "--listen-port", "0")
-        return await self._start("worker", *words, environ={"TURNOUT_JOIN_TOKEN": join_token})
+        words = ("--join", gateway_url, "--listen-port", "0", "--config", str(self.of_worker))
+        return await self.launcher.start(
+            "worker",
+            ["worker", *words],
+            environ={"TURNOUT_JOIN_TOKEN": join_token},
+            inherited=for_computing(os.environ, self.more),
+        )
 
     async def ray(self, cluster: RayCluster) -> Child:
         return await self._start("ray", "serve", *(["--address", cluster.address] if cluster.address else []))
@@ -136,6 +147,13 @@ def write_resolved(config: Config) -> Path:
     """The configuration as one private file, so that child processes see what this one sees."""
     path = config.state_dir / "config.json"
     write_private(path, json.dumps(dump(config), indent=1))
+    return path
+
+
+def _write_workers(config: Config) -> Path:
+    """What this machine's worker is told: nothing that it does not need."""
+    path = config.state_dir / "worker" / "settings.json"
+    write_private(path, json.dumps(dump(config.of_computing()), indent=1))
     return path
 
 

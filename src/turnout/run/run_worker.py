@@ -1,7 +1,8 @@
-"""Runs a worker: it joins a gateway by HTTP and runs replicas for it, which are engine servers and, where it shares the
-service's Redis and object store, gangs."""
+"""Runs a worker: it joins a gateway by HTTP and runs replicas for it, which are engine servers and gangs. It holds no
+credential but its own key."""
 
 import asyncio
+import contextlib
 import importlib.util
 import json
 import os
@@ -9,8 +10,8 @@ import random
 import secrets
 import shutil
 import socket
-from collections.abc import AsyncGenerator, Callable, Generator, Mapping
-from contextlib import aclosing, asynccontextmanager, contextmanager
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import aclosing, contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -20,22 +21,24 @@ from starlette.applications import Starlette
 from turnout.background import BackgroundLoops, Work
 from turnout.engines.servers import gang_launch as gang_launches
 from turnout.engines.servers.engine_servers import KEYED, Launch, Programs, plan_launch
-from turnout.engines.servers.gang_launch import GangProgram
+from turnout.engines.servers.gang_launch import GangProgram, service_file
 from turnout.engines.servers.llamacpp import builtin_weights
-from turnout.errors import Misconfigured
-from turnout.fleet.machine_rules import Machine
+from turnout.errors import Misconfigured, Unavailable
+from turnout.fleet.machine_rules import Gpu, Machine
 from turnout.fleet.model_rules import EngineKind, Model
 from turnout.fleet.replica_rules import ReplicaId
 from turnout.fleet.worker_rules import TUNNEL
+from turnout.gang.gang_api import GangApi, ServiceAccess
 from turnout.processes.commands import LocalCommands
 from turnout.processes.log_files import keep_bounded
 from turnout.relay import Relay
 from turnout.run.config import Config, dump
+from turnout.run.gang_service import new_api, read_access, write_access
 from turnout.run.joining import Joining, check_joining, gateway_tls, order_rules, warn_of_root
 from turnout.run.open_files import raise_open_files
-from turnout.run.open_stores import open_stores
 from turnout.run.signals import on_stop
 from turnout.run.state_dir import alone_on, make_private, write_private
+from turnout.tasks.task_rules import GangId
 from turnout.worker.advertised_url import reachable_host
 from turnout.worker.direct_access import DirectAccess
 from turnout.worker.engine_control import HttpEngine
@@ -80,13 +83,16 @@ async def _open_and_run(config: Config, joining: Joining, listening: socket.sock
     joiner = Joiner(
         _join_settings(config, joining, listening, home), _machine_reader(config, found, read_gpus)
     )
-    ledger, commands = Ledger(home / "engines.json"), LocalCommands(home / "logs")
+    ledger, commands = (
+        Ledger(home / "engines.json"),
+        LocalCommands(home / "logs", config.worker.worker_environ),
+    )
     forks_at = home / "forks"
     programs = Programs(
         vllm=vllm_program(config.worker, config.telemetry.traces_endpoint, forks_at, bool(read_gpus())),
         cpus=count_cpus(),
     )
-    gang_program = _gang_program(config, home, found)
+    gang_runner = _GangRunner(config, joining, home, joiner.token_of)
     logs = (home / "logs", config.state_dir / "logs")
     beside: dict[str, Work] = {"logs": partial(keep_bounded, logs, config.telemetry.log_quota_bytes)}
     if config.worker.vllm_fork_server:
@@ -97,15 +103,14 @@ async def _open_and_run(config: Config, joining: Joining, listening: socket.sock
     def changed() -> None:
         joiner.changed()
         direct.announce()
-        if gangs is not None:
-            gangs.changed()
+        gangs.changed()
 
-    async with aclosing(HttpEngine()) as engine, _open_gangs(config, ledger, found) as gangs:
+    async with aclosing(HttpEngine()) as engine, aclosing(gang_runner.holdings(ledger)) as gangs:
         context = ReplicaSetContext(
             commands,
             engine,
             ledger,
-            _planner(config, rules, read_gpus, programs, gang_program),
+            _planner(rules, read_gpus, programs, gang_runner),
             GpuGate(read_gpus),
             wait_acknowledged=lambda: direct.wait_acknowledged(),
         )
@@ -120,7 +125,7 @@ async def _open_and_run(config: Config, joining: Joining, listening: socket.sock
 async def _run(
     joiner: Joiner,
     replicas: ReplicaSet,
-    gangs: GangHoldings | None,
+    gangs: GangHoldings,
     beside: Mapping[str, Work],
     listening: socket.socket,
 ) -> None:
@@ -129,9 +134,7 @@ async def _run(
         replicas, lambda: relay_token(joiner.identity.secret) if joiner.identity else None
     )
     relay = Relay(admission, worker_relay_settings())
-    loops = BackgroundLoops(beside, fatal=(Misconfigured,))
-    if gangs is not None:
-        loops.add("gangs", partial(gangs.run, replicas))
+    loops = BackgroundLoops({**beside, "gangs": partial(gangs.run, replicas)}, fatal=(Misconfigured,))
     app = control_app(replicas, admission, joiner.prove, loops.states)
     server = _Server(_server_settings(app, relay))
     async with asyncio.TaskGroup() as group:
@@ -139,8 +142,7 @@ async def _run(
         serving.add_done_callback(lambda _: joiner.leave())  # nobody could reach the replicas
         on_stop(joiner.leave)
         await joiner.run(replicas, loops)
-        if gangs is not None:
-            await gangs.tend(replicas)  # puts back the tasks of gangs that did not leave in peace
+        await gangs.tend(replicas)  # puts back the tasks of gangs that did not leave in peace
         relay.close()
         server.should_exit = True
         await serving
@@ -218,45 +220,62 @@ class _Server(uvicorn.Server):
 
 
 def found_engines(config: Config) -> frozenset[EngineKind]:
-    """What this machine can run. Gangs take tasks from the service's queue and put videos into its object store, so they
-    need its Redis named."""
+    """What this machine can run."""
     able = {
         EngineKind.COMMAND: True,
         EngineKind.LLAMACPP: importlib.util.find_spec("xllamacpp") is not None,
         EngineKind.VLLM: shutil.which(config.worker.vllm) is not None,
-        EngineKind.VIDEO: config.redis.redis_url is not None
-        and all(importlib.util.find_spec(name) for name in ("torch", "diffusers")),
+        EngineKind.VIDEO: all(importlib.util.find_spec(name) for name in ("torch", "diffusers")),
     }
     return frozenset(kind for kind, can in able.items() if can)
 
 
-@asynccontextmanager
-async def _open_gangs(
-    config: Config, ledger: Ledger, found: frozenset[EngineKind]
-) -> AsyncGenerator[GangHoldings | None]:
-    if EngineKind.VIDEO not in found:
-        yield None
-        return
-    async with open_stores(config) as stores:
-        yield GangHoldings(stores.queue, ledger.entries)
+class _GangRunner:
+    """How this worker starts gangs and speaks for them. Each gang has a private file that says how it reaches the service, with
+    its own token; the files of an earlier worker say which tasks to put back."""
 
+    def __init__(
+        self, config: Config, joining: Joining, home: Path, token_of: Callable[[ReplicaId], str | None]
+    ) -> None:
+        self._config = config
+        self._joining = joining
+        self._home = home
+        self._token_of = token_of
+        self._run_dir = home / "gangs"
 
-def _gang_program(config: Config, home: Path, found: frozenset[EngineKind]) -> GangProgram | None:
-    if EngineKind.VIDEO not in found:
-        return None
-    run_dir = home / "gangs"
-    shutil.rmtree(run_dir, ignore_errors=True)
-    run_dir.mkdir(parents=True)
-    write_private(home / "config.json", json.dumps(dump(config), indent=1))
-    return GangProgram(home / "config.json", run_dir, config.gangs.drain_s)
+    def holdings(self, ledger: Ledger) -> GangHoldings:
+        """Makes the folder anew, so that what is in it is of this worker."""
+        left: dict[GangId, GangApi] = {}
+        for entry in ledger.entries:
+            with contextlib.suppress(Misconfigured):  # no gang, or one that had not begun
+                left[GangId(entry.replica)] = new_api(read_access(service_file(self._run_dir, entry.replica)))
+        shutil.rmtree(self._run_dir, ignore_errors=True)
+        make_private(self._run_dir)
+        write_private(self._home / "config.json", json.dumps(dump(self._config.of_computing()), indent=1))
+        return GangHoldings(self._api_of, left)
+
+    def plan(self, model: Model, gpus: Sequence[Gpu], gang: ReplicaId) -> Launch:
+        access = self._access(gang)
+        if access is None:
+            raise Unavailable("the gateway gave no token for this gang: it is of an older version")
+        write_access(service_file(self._run_dir, gang), access)
+        program = GangProgram(self._home / "config.json", self._run_dir, self._config.gangs.drain_s)
+        return gang_launches.plan(model, gpus, gang, program)
+
+    def _api_of(self, gang: GangId) -> GangApi | None:
+        access = self._access(ReplicaId(gang))
+        return new_api(access) if access is not None else None
+
+    def _access(self, gang: ReplicaId) -> ServiceAccess | None:
+        token, ca_file = self._token_of(gang), self._config.outbound.ca_file
+        if token is None:
+            return None
+        fingerprints = self._joining.fingerprints
+        return ServiceAccess(self._joining.url, token, str(ca_file) if ca_file else None, fingerprints)
 
 
 def _planner(
-    config: Config,
-    rules: OrderRules,
-    read_gpus: ReadGpus,
-    programs: Programs,
-    gang_program: GangProgram | None,
+    rules: OrderRules, read_gpus: ReadGpus, programs: Programs, gangs: _GangRunner
 ) -> Callable[[ReplicaId, Model, tuple[int, ...]], Launch]:
     ports = EnginePorts(random.Random())
 
@@ -264,8 +283,8 @@ def _planner(
         all_gpus = read_gpus()
         rules.check(replica, model, gpus, [gpu.index for gpu in all_gpus])
         mine = [gpu for gpu in all_gpus if gpu.index in gpus]
-        if model.engine is EngineKind.VIDEO and gang_program is not None:
-            return gang_launches.plan(model, mine, replica, gang_program)
+        if model.engine is EngineKind.VIDEO:
+            return gangs.plan(model, mine, replica)
         # Other users and programs of this machine can reach the port.
         key = secrets.token_urlsafe(32) if model.engine in KEYED else None
         return plan_launch(model, mine, ports.take(), programs, key)

@@ -2,14 +2,10 @@
 
 import fcntl
 import os
-import secrets
 import stat
 from pathlib import Path
 
 from turnout.errors import Misconfigured
-from turnout.run.config import Config
-from turnout.tasks.webhook_secret_rules import secret_of
-from turnout.tasks.webhook_secret_store import WebhookSecretStore
 
 _PROBE_BYTES = 2**20
 
@@ -29,19 +25,6 @@ def make_writable(state_dir: Path) -> None:
         raise Misconfigured(
             f"{state_dir} cannot be written: {err.strerror}; make room there, or give another --state-dir"
         ) from err
-
-
-async def find_webhook_secret(config: Config, store: WebhookSecretStore) -> str:
-    """What webhooks of tenants without a secret of their own are signed with: configured, or made once for the service,
-    wherever its manager runs. A copy lies in the state directory for those who verify."""
-    if config.tasks.webhook_secret:
-        return config.tasks.webhook_secret
-    path = config.state_dir / "webhook-secret"
-    here = path.read_text() if path.exists() else ""  # earlier versions kept it there alone
-    secret = await store.of_service(here or secret_of(secrets.token_bytes(32)))
-    if secret != here:
-        write_private(path, secret)
-    return secret
 
 
 def write_private(path: Path, content: str) -> None:

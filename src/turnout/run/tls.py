@@ -1,4 +1,4 @@
-"""TLS: which certificates our own clients trust, and with which one a server of ours answers."""
+"""TLS: with which certificate a server of ours answers."""
 
 import asyncio
 import socket
@@ -12,21 +12,11 @@ import uvicorn
 
 from turnout.errors import Misconfigured
 from turnout.gateway.gateway_settings import GatewaySettings
+from turnout.run.client_tls import tls_reason
 from turnout.telemetry.log import get_log
 
 _CHECK_EVERY_S = 1.0
 _HANDSHAKE_S = 10.0
-
-
-def client_tls(ca_file: Path | None) -> ssl.SSLContext:
-    """Trusts the certificates in the file besides the system's."""
-    context = ssl.create_default_context()
-    if ca_file is not None:
-        try:
-            context.load_verify_locations(ca_file)
-        except (OSError, ssl.SSLError) as err:
-            raise Misconfigured(f"ca_file {ca_file}: {_reason(err)}") from err
-    return context
 
 
 def server_tls(settings: GatewaySettings) -> "ServerTls | None":
@@ -63,7 +53,7 @@ class ServerTls:
             self._stamp = self._look()
             self.context = self._current = self._load()
         except (OSError, ssl.SSLError) as err:
-            raise Misconfigured(f"tls_cert {cert}, tls_key {key}: {_reason(err)}") from err
+            raise Misconfigured(f"tls_cert {cert}, tls_key {key}: {tls_reason(err)}") from err
         self._checked_at = now()
         self.context.sni_callback = self._choose
 
@@ -83,7 +73,7 @@ class ServerTls:
             self._current = self._load()
             get_log().info("certificate reloaded", file=str(self._cert))
         except (OSError, ssl.SSLError) as err:
-            get_log().error("certificate not reloaded", file=str(self._cert), reason=_reason(err))
+            get_log().error("certificate not reloaded", file=str(self._cert), reason=tls_reason(err))
 
     def _load(self) -> ssl.SSLContext:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -120,9 +110,3 @@ async def add_listener(server: uvicorn.Server, listening: socket.socket, tls: ss
 def _no_password() -> str:
     """Without this OpenSSL would ask for the password of an encrypted key on the terminal, and wait."""
     raise ssl.SSLError("the key is encrypted; give one without a password")
-
-
-def _reason(err: OSError) -> str:
-    if isinstance(err, ssl.SSLError):
-        return str(err.reason or err).lower().replace("_", " ")
-    return err.strerror or str(err)

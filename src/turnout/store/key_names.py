@@ -127,8 +127,12 @@ class KeyNames:
         return f"{self.prefix}:unfinished:{model}"
 
     def closed(self, gang: str) -> str:
-        """There while the gang may claim nothing. Worker writes, read at claims. 2 hours."""
+        """There while the gang may claim nothing. Gateways write for its worker, read at claims. 2 hours."""
         return f"{self.prefix}:closed:{gang}"
+
+    def claiming(self, gang: str) -> str:
+        """Which call may claim for the gang: the last one. Gateways write, read at claims. 2 hours."""
+        return f"{self.prefix}:claiming:{gang}"
 
     def gangs(self) -> str:
         """Hash of reports by gang. Gangs on Ray write, gateway and the Ray manager read. A report counts for 10 s."""

@@ -24,6 +24,7 @@ local function served_key(model) return P .. ':served:' .. model end
 local function clock_key(model) return P .. ':clock:' .. model end
 local function unfinished_key(model) return P .. ':unfinished:' .. model end
 local function closed_key(gang) return P .. ':closed:' .. gang end
+local function claiming_key(gang) return P .. ':claiming:' .. gang end
 local function outbox_key() return P .. ':outbox' end
 local function webhook_secrets_key() return P .. ':webhook_secrets' end
 local function webhook_tries_key(id) return P .. ':webhook:' .. id end

@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import obstore
 from obstore.exceptions import BaseError
@@ -49,6 +49,14 @@ class Blobs:
         async with _translated(key):
             await obstore.put_async(self._store, key, data, attributes=cast("Any", attributes))
 
+    async def put_stream(self, key: str, pieces: AsyncIterator[bytes], content_type: str) -> None:
+        """An object that is never all in memory. It appears when the last piece has come; if `pieces` raises, it never does."""
+        attributes = {"Content-Type": content_type} if isinstance(self._store, S3Store) else None
+        async with _translated(key):
+            await obstore.put_async(
+                self._store, key, pieces, attributes=cast("Any", attributes), max_concurrency=2
+            )
+
     async def get(self, key: str) -> bytes:
         async with _translated(key):
             found = await obstore.get_async(self._store, key)
@@ -69,10 +77,17 @@ class Blobs:
 
     async def url(self, key: str, expires_s: float) -> str | None:
         """A presigned URL that anyone can read from, or None when the store has none."""
+        return await self._signed("GET", key, expires_s)
+
+    async def put_url(self, key: str, expires_s: float) -> str | None:
+        """A presigned URL that anyone can write this one object to, or None when the store has none."""
+        return await self._signed("PUT", key, expires_s)
+
+    async def _signed(self, method: Literal["GET", "PUT"], key: str, expires_s: float) -> str | None:
         if not isinstance(self._store, S3Store):
             return None
         async with _translated(key):
-            return await obstore.sign_async(self._store, "GET", key, timedelta(seconds=expires_s))
+            return await obstore.sign_async(self._store, method, key, timedelta(seconds=expires_s))
 
     async def delete(self, keys: Sequence[str]) -> None:
         """Missing keys are fine."""

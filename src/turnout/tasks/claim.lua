@@ -2,7 +2,8 @@
 -- The task itself is written by the commit that follows. If the claimer dies before that, the turn's lease runs
 -- out like any other. A gang that is `loading` gets one only while no other gang is at work on the model, and only a task
 -- that has waited for `loading_wait_ms` (tasks/fairness_rules).
-local model, gang, max_running, loading, loading_wait_ms = unpack(ARGV)
+-- With a `call` it gets one only while no later call claims for the gang.
+local model, gang, max_running, loading, loading_wait_ms, call = unpack(ARGV)
 local function left_to_others(id)
   if loading ~= '1' then return false end
   ensure_group(queue_key(model))
@@ -11,6 +12,7 @@ local function left_to_others(id)
   return time[1] * 1000 + time[2] / 1000 - since < tonumber(loading_wait_ms)
 end
 if redis.call('EXISTS', closed_key(gang)) == 1 then return false end
+if call ~= '' and redis.call('GET', claiming_key(gang)) ~= call then return false end
 local tenants = redis.call('ZRANGE', tenants_key(model), 0, -1, 'WITHSCORES')
 for i = 1, #tenants, 2 do
   local tenant, tag = tenants[i], tonumber(tenants[i + 1])

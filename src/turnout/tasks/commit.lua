@@ -21,6 +21,7 @@ if move ~= 'keep' then
     drop_turn(model, turn)
     redis.call('HDEL', key, 'turn', 'gang')
     count(counts_key(tenant), 'running', -1)
+    redis.call('XADD', news_key(), 'MAXLEN', '~', MAX_NEWS, '*', 'q', model)  -- a gang may claim another, or this one again
   elseif move == 'end' and stop_waiting(model, tenant, id) then
     drop_unclaimed_turn(model)
   end

@@ -1,7 +1,7 @@
 """Where a task's objects lie. Results, previews and checkpoints lie under the attempt that made them, and its gang: should
 Redis lose a claim, two gangs have the same attempt number. So no attempt can overwrite or delete what another one wrote."""
 
-from turnout.tasks.task_rules import Task, TaskId
+from turnout.tasks.task_rules import GangId, Task, TaskId
 
 
 def of_task(task: TaskId) -> str:
@@ -13,7 +13,11 @@ def input_image(task: TaskId) -> str:
 
 
 def of_attempt(task: Task) -> str:
-    return f"tasks/{task.id}/{task.attempt}-{task.gang}/"
+    return of_attempt_by(task.id, task.attempt, task.gang)
+
+
+def of_attempt_by(task: TaskId, attempt: int, gang: GangId | None) -> str:
+    return f"tasks/{task}/{attempt}-{gang}/"
 
 
 def preview(task: Task, step: int) -> str:

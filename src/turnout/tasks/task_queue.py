@@ -5,6 +5,7 @@ import time
 from turnout.errors import Newer, NotFound, Stale
 from turnout.store.connection import RedisConnection, translated
 from turnout.store.records import text
+from turnout.store.shared_read import SharedRead
 from turnout.tasks import task_scripts
 from turnout.tasks.lease_rules import HeldTurn, Overdue
 from turnout.tasks.task_log import MAX_RACES, TaskLog
@@ -21,13 +22,39 @@ class TaskQueue:
     def __init__(self, link: RedisConnection, tasks: TaskLog) -> None:
         self._link = link
         self._tasks = tasks
+        self.arrivals = SharedRead(link, link.keys.news(), "q")
+        """Tells by a model's name when a task of it may be claimed: one has come, or a tenant may run another."""
 
-    async def claim(self, model: str, gang: GangId, limits: Limits, *, loading: bool = False) -> Task | None:
+    async def begin_claims(self, gang: GangId, call: str) -> None:
+        """From now on only claims of this `call` get something: those of earlier ones may be of a connection that is gone."""
+        async with translated():
+            await self._link.client.set(self._link.keys.claiming(gang), call, ex=_CLOSED_S)
+
+    async def held_by(self, model: str, gang: GangId) -> Task | None:
+        """A task that was claimed for the gang and that it still holds."""
+        for task_id in await self._bound_to(model, gang, 1):
+            try:
+                task = await self._tasks.get(task_id)
+                if task.state is State.QUEUED:  # whoever claimed it died between the two scripts of a claim
+                    task = await self._tasks.apply(task_id, Claimed(time.time(), task.attempt + 1, gang))
+                return task if task.gang == gang else None
+            except (Stale, NotFound, Newer):
+                continue
+        return None
+
+    async def claim(
+        self, model: str, gang: GangId, limits: Limits, *, loading: bool = False, call: str | None = None
+    ) -> Task | None:
         """The next task, claimed for the gang with a new attempt number; None when none waits, or when the gang was closed.
         While it is `loading` it leaves tasks to gangs that may begin sooner (`fairness_rules.LOADING_WAIT_S`)."""
         while True:
             task_id = await task_scripts.claim(
-                self._link, model=model, gang=gang, max_running=limits.max_running, loading=loading
+                self._link,
+                model=model,
+                gang=gang,
+                max_running=limits.max_running,
+                loading=loading,
+                call=call,
             )
             if task_id is None:
                 return None
@@ -47,9 +74,9 @@ class TaskQueue:
                 queue = self._link.keys.queue(model)
                 await self._link.client.xclaim(queue, _GROUP, _NOBODY, 0, [turn], justid=True)
 
-    async def renew(self, task: Task) -> bool:
+    async def renew(self, task: TaskId, gang: GangId, attempt: int) -> bool:
         """Extends the lease; False when it is no longer this attempt's."""
-        return await task_scripts.renew(self._link, id=task.id, gang=task.gang or "", attempt=task.attempt)
+        return await task_scripts.renew(self._link, id=task, gang=gang, attempt=attempt)
 
     async def leases(self, model: str) -> list[HeldTurn]:
         return await task_scripts.leases(self._link, model=model)
@@ -61,21 +88,24 @@ class TaskQueue:
 
     async def release(self, model: str, gang: GangId, reason: str, *, counts: bool = True) -> list[Task]:
         """Puts back at once what a gang that is known to be dead still holds. `counts`: it died by itself."""
+        bound = await self._bound_to(model, gang, 100)
+        released = [
+            await self._put_back(turn, task_id, reason, counts=counts) for task_id, turn in bound.items()
+        ]
+        return [task for task in released if task is not None]
+
+    async def _bound_to(self, model: str, gang: GangId, limit: int) -> dict[TaskId, str]:
+        """The tasks that the gang has claimed, with their turns."""
         async with translated():
             queue = self._link.keys.queue(model)
             if not await self._link.client.exists(queue):
-                return []
-            held = await self._link.client.xpending_range(queue, _GROUP, "-", "+", 100, consumername=gang)
+                return {}
+            held = await self._link.client.xpending_range(queue, _GROUP, "-", "+", limit, consumername=gang)
             if not held:
-                return []
+                return {}
             turns = [entry["message_id"] for entry in held]
             ids: list[bytes | None] = await self._link.client.hmget(self._link.keys.bound(model), turns)
-        released = [
-            await self._put_back(turn.decode(), TaskId(text(task_id)), reason, counts=counts)
-            for turn, task_id in zip(turns, ids, strict=True)
-            if task_id is not None
-        ]
-        return [task for task in released if task is not None]
+        return {TaskId(text(task)): turn.decode() for turn, task in zip(turns, ids, strict=True) if task}
 
     async def _put_back(self, turn: str, task_id: TaskId, reason: str, *, counts: bool) -> Task | None:
         """The task as it is now; None when it moved on by itself. The turn is the fence: a task that was claimed again
@@ -119,4 +149,4 @@ class TaskQueue:
         async with translated():
             if gang in known and not known[gang]:
                 await self._link.client.xgroup_delconsumer(self._link.keys.queue(model), _GROUP, gang)
-            await self._link.client.delete(self._link.keys.closed(gang))
+            await self._link.client.delete(self._link.keys.closed(gang), self._link.keys.claiming(gang))

@@ -3,7 +3,7 @@ typed answer. Every call is one round trip."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from turnout.store.connection import RedisConnection
 from turnout.store.records import text
@@ -175,6 +175,7 @@ async def claim(
     gang: GangId,
     max_running: int,
     loading: bool = False,
+    call: str | None = None,
 ) -> TaskId | None:
     """Binds the next turn to the task that is next; it must then be committed as claimed."""
     found: bytes | None = await _claim.run(
@@ -184,6 +185,7 @@ async def claim(
         max_running=max_running,
         loading=int(loading),
         loading_wait_ms=LOADING_WAIT_S * 1000,
+        call=call or "",
     )
     return None if found is None else TaskId(text(found))
 
@@ -191,7 +193,7 @@ async def claim(
 _renew = Script("tasks/renew", "tasks/turns")
 
 
-async def renew(link: RedisConnection, *, id: TaskId, gang: GangId | Literal[""], attempt: int) -> bool:
+async def renew(link: RedisConnection, *, id: TaskId, gang: GangId, attempt: int) -> bool:
     """Extends the lease; False when that attempt of the gang does not hold the task."""
     return bool(await _renew.run(link, id=id, gang=gang, attempt=attempt))
 

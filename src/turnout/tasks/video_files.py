@@ -1,6 +1,7 @@
 """Serves the files of a task: whole, by range, or as a redirect to the object store."""
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated, Any
@@ -11,7 +12,7 @@ from starlette.responses import RedirectResponse, Response, StreamingResponse
 from turnout.errors import Conflict, NotFound
 from turnout.gateway.gateway import Gateway, GatewayDep
 from turnout.gateway.problems import documented, respond
-from turnout.store.object_store import BlobInfo
+from turnout.store.object_store import BlobInfo, Blobs
 from turnout.tasks.signed_access import ContentDep
 from turnout.tasks.task_rules import Task
 
@@ -125,13 +126,18 @@ async def content(
 
 async def send_file(request: Request, gateway: Gateway, task: Task, variant: Variant) -> Response:
     """The bytes themselves, or the range that the request asks for."""
-    blob_key = object_of(task, variant)
+    key = object_of(task, variant)
+    headers = {"Content-Disposition": f'inline; filename="{task.id}-{variant}.{key.rpartition(".")[2]}"'}
     try:
-        blob = await gateway.stores.blobs.head(blob_key)
+        return await send_object(request, gateway.stores.blobs, key, headers)
     except NotFound as err:
         raise NotFound(f"The {variant} is gone.", "video_id", "no_content") from err
+
+
+async def send_object(request: Request, blobs: Blobs, key: str, more: Mapping[str, str]) -> Response:
+    """An object, or the range of it that the request asks for, with `more` headers. Raises NotFound."""
+    blob = await blobs.head(key)
     etag = etag_of(blob)
-    suffix = blob_key.rpartition(".")[2]
     headers = {"ETag": etag, "Accept-Ranges": "bytes", "Cache-Control": "private, no-cache"}
     if unchanged(request.headers.get("if-none-match"), etag):
         return Response(status_code=304, headers=headers)
@@ -149,11 +155,11 @@ async def send_file(request: Request, gateway: Gateway, task: Task, variant: Var
         )
     part = span or Span(0, blob.size)
     headers["Content-Length"] = str(part.end - part.start)
-    headers["Content-Type"] = _TYPES.get(suffix, "application/octet-stream")
-    headers["Content-Disposition"] = f'inline; filename="{task.id}-{variant}.{suffix}"'
+    headers["Content-Type"] = _TYPES.get(key.rpartition(".")[2], "application/octet-stream")
+    headers.update(more)
     if span is not None:
         headers["Content-Range"] = f"bytes {part.start}-{part.end - 1}/{blob.size}"
     status = 200 if span is None else 206
     if request.method == "HEAD" or blob.size == 0:
         return Response(status_code=status, headers=headers)
-    return StreamingResponse(gateway.stores.blobs.stream(blob_key, part.start, part.end), status, headers)
+    return StreamingResponse(blobs.stream(key, part.start, part.end), status, headers)

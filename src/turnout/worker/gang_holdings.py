@@ -1,34 +1,35 @@
-"""The tasks that this worker's gangs hold in the queue: counted while a gang runs, put back at once when it is gone.
+"""The tasks that this worker's gangs hold: counted while a gang runs, put back at once when it is gone.
 
-Gangs take their tasks by themselves. A gang that should get no further task is closed in the queue.
+Gangs take their tasks by themselves. A gang that should get no further task is closed at the gateway.
 """
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from turnout.errors import Unavailable
+from turnout.errors import Unauthorized, Unavailable
 from turnout.fleet.replica_rules import Want
-from turnout.tasks.task_queue import TaskQueue
+from turnout.gang.gang_api import GangApi
 from turnout.tasks.task_rules import GangId
 from turnout.telemetry.log import get_log
 from turnout.worker.lifecycle_rules import ENDED_PHASES, Holds
-from turnout.worker.orphans import Entry
 from turnout.worker.replica_owner import ReplicaOwner
 from turnout.worker.replica_set import ReplicaSet
 
 log = get_log()
 
-_TICK_S = 0.25
+_LOOK_S = 1.0
+_LOOK_CLOSING_S = 0.25
 _CLOSE_AGAIN_S = 1800.0
 
 
 @dataclass(slots=True)
 class _Gang:
-    """`closed_at` is when it was last closed in the queue; None while it is open."""
+    """`closed_at` is when it was last closed at the gateway; None while it is open."""
 
     replica: ReplicaOwner
+    api: GangApi
     closed_at: float | None = None
     released: bool = False
 
@@ -36,13 +37,22 @@ class _Gang:
     def id(self) -> GangId:
         return GangId(self.replica.id)
 
+    @property
+    def ended(self) -> bool:
+        return self.replica.phase in ENDED_PHASES
+
+    @property
+    def should_close(self) -> bool:
+        return self.replica.closing or self.replica.wanted is Want.GONE
+
 
 class GangHoldings:
-    """`left` are the replicas of an earlier worker that was killed, and they with it."""
+    """`open_api` gives the calls of one of this worker's gangs. `left` are those of the gangs of an earlier worker that was
+    killed, and they with it."""
 
-    def __init__(self, queue: TaskQueue, left: Sequence[Entry]) -> None:
-        self._queue = queue
-        self._left = [(entry.model, GangId(entry.replica)) for entry in left if entry.model]
+    def __init__(self, open_api: Callable[[GangId], GangApi | None], left: Mapping[GangId, GangApi]) -> None:
+        self._open_api = open_api
+        self._left = dict(left)
         self._gangs: dict[GangId, _Gang] = {}
         self._reached = True
         self._changed = asyncio.Event()
@@ -51,64 +61,84 @@ class GangHoldings:
         """A replica has changed: look now."""
         self._changed.set()
 
+    async def aclose(self) -> None:
+        for gang in self._gangs.values():
+            await gang.api.aclose()
+        for api in self._left.values():
+            await api.aclose()
+
     async def run(self, replicas: ReplicaSet) -> None:
         while True:
             self._changed.clear()
             await self.tend(replicas)
+            pressing = any(gang.should_close or gang.ended for gang in self._gangs.values())
             try:
-                async with asyncio.timeout(_TICK_S):
+                async with asyncio.timeout(_LOOK_CLOSING_S if pressing else _LOOK_S):
                     await self._changed.wait()
             except TimeoutError:
                 continue
 
     async def tend(self, replicas: ReplicaSet) -> None:
-        """One round. What the queue does not answer is done in the next."""
+        """One round. What no gateway answers is done in the next."""
         present = {GangId(replica.id): replica for replica in replicas.gangs()}
         for gang_id, replica in present.items():
-            self._gangs.setdefault(gang_id, _Gang(replica))
+            if gang_id not in self._gangs and (api := self._open_api(gang_id)) is not None:
+                self._gangs[gang_id] = _Gang(replica, api)
         try:
             await self._put_back_what_was_left()
-            live = [gang for gang in self._gangs.values() if gang.replica.phase not in ENDED_PHASES]
-            held: dict[GangId, int] = {}
-            for model in {gang.replica.model.name for gang in live}:
-                held |= await self._queue.holdings(model)
             for gang in self._gangs.values():
-                if gang.replica.phase not in ENDED_PHASES:
-                    gang.replica.apply(Holds(held.get(gang.id, 0)))
-                    await self._open_or_close(gang)
-                elif not gang.released:
-                    await self._release_all_of(gang)
+                await self._look_after(gang)
             self._reached = True
         except Unavailable as err:
             if self._reached:
-                log.warning("task queue did not answer", error=str(err))
+                log.warning("no gateway answered for the gangs", error=str(err))
             self._reached = False
-        self._gangs = {i: gang for i, gang in self._gangs.items() if i in present or not gang.released}
+        for gang_id in [i for i, gang in self._gangs.items() if i not in present and gang.released]:
+            await self._gangs.pop(gang_id).api.aclose()
 
-    async def _open_or_close(self, gang: _Gang) -> None:
+    async def _look_after(self, gang: _Gang) -> None:
+        try:
+            if not gang.ended:
+                gang.replica.apply(Holds(await self._open_or_close(gang)))
+            elif not gang.released:
+                detail = gang.replica.report().detail
+                await self._release(
+                    gang.id, gang.api, f"the gang is gone: {detail}" if detail else "the gang is gone"
+                )
+                gang.released = True
+        except Unauthorized as err:  # this worker was evicted: nothing is its own any more
+            log.warning("gang has no right any more", gang=gang.id, reason=str(err))
+            gang.released = gang.ended
+
+    async def _open_or_close(self, gang: _Gang) -> int:
+        """How many tasks it holds."""
         now = time.monotonic()
-        if not gang.replica.closing and gang.replica.wanted is not Want.GONE:
-            if gang.closed_at is not None:
-                await self._queue.open(gang.id)
-                gang.closed_at = None
-                log.info("gang may claim tasks again", gang=gang.id)
-        elif gang.closed_at is None or now - gang.closed_at > _CLOSE_AGAIN_S:
-            await self._queue.close(gang.id)
-            gang.closed_at = now
+        if not gang.should_close:
+            if gang.closed_at is None:
+                return await gang.api.held()
+            held = await gang.api.held(open=True)
+            gang.closed_at = None
+            log.info("gang may claim tasks again", gang=gang.id)
+            return held
+        if gang.closed_at is not None and now - gang.closed_at <= _CLOSE_AGAIN_S:
+            return await gang.api.held()
+        held = await gang.api.held(open=False)
+        if gang.closed_at is None:
             log.info("gang may claim no more tasks", gang=gang.id)
-
-    async def _release_all_of(self, gang: _Gang) -> None:
-        model, detail = gang.replica.model.name, gang.replica.report().detail
-        reason = f"the gang is gone: {detail}" if detail else "the gang is gone"
-        await self._release(model, gang.id, reason)
-        gang.released = True
+        gang.closed_at = now
+        return held
 
     async def _put_back_what_was_left(self) -> None:
         while self._left:
-            await self._release(*self._left[-1], "the worker died")
-            self._left.pop()
+            gang, api = next(iter(self._left.items()))
+            try:
+                await self._release(gang, api, "the worker died")
+            except Unauthorized as err:
+                log.warning("tasks of a gang before were not put back", gang=gang, reason=str(err))
+            del self._left[gang]
+            await api.aclose()
 
-    async def _release(self, model: str, gang: GangId, reason: str) -> None:
-        for task in await self._queue.release(model, gang, reason):
-            log.warning("task put back", **task.log_ids, gang=gang, state=task.state)
-        await self._queue.leave(model, gang)
+    async def _release(self, gang: GangId, api: GangApi, reason: str) -> None:
+        await api.give_back(reason, counts=True)
+        await api.leave()
+        log.info("gang is gone, what it held waits again", gang=gang, reason=reason)

@@ -25,6 +25,7 @@ from turnout.background import BackgroundLoops
 from turnout.backoff import backoff_s
 from turnout.errors import Misconfigured, Unavailable
 from turnout.fleet.machine_rules import Machine, WorkerId
+from turnout.fleet.replica_rules import ReplicaId
 from turnout.fleet.worker_messages import EVICTED, Heartbeat, Registered, Registration, WorkerOrders
 from turnout.telemetry.log import get_log, name_process
 from turnout.worker.advertised_url import check_advertised, has_name
@@ -80,6 +81,7 @@ class Joiner:
         self._trouble = ""
         self._joined = False
         self._gateways: frozenset[str] = frozenset()
+        self._tokens: dict[ReplicaId, str] = {}
         self._probe_key = secrets.token_hex(32)
         self._is_named = has_name(settings.url)
 
@@ -96,6 +98,10 @@ class Joiner:
     def gateways(self) -> frozenset[str]:
         """All gateways, as the last response named them."""
         return self._gateways
+
+    def token_of(self, gang: ReplicaId) -> str | None:
+        """The right of a gang that was ordered."""
+        return self._tokens.get(gang)
 
     def prove(self, nonce: str) -> str:
         """Answers a gateway that checks whether the URL we advertise leads to us."""
@@ -180,6 +186,7 @@ class Joiner:
         self._gateways = frozenset(orders.gateways)
         if orders.version > self._seen:
             self._seen = orders.version
+            self._tokens = orders.tokens
             replicas.follow(orders.orders)
         elif time.monotonic() - began < wait_s / 2:
             # The same orders too soon, or older ones from a gateway that lags behind: do not press it.

@@ -9,7 +9,8 @@ from turnout.setting_types import Count
 
 @dataclass(frozen=True, slots=True)
 class WorkerSettings:
-    """`worker_memory_bytes` bounds what this machine's replicas may take together."""
+    """`worker_memory_bytes` bounds what this machine's replicas may take together. `worker_environ` names variables that engines
+    inherit besides those that are known to be of use; `*` stands for any letters."""
 
     worker_memory_bytes: Count | None = None
     worker_engines: tuple[EngineKind, ...] | None = None
@@ -19,3 +20,4 @@ class WorkerSettings:
     allow_registered_commands: bool = False
     vllm: str = "vllm"
     vllm_fork_server: bool = False
+    worker_environ: tuple[str, ...] = ()

@@ -15,17 +15,23 @@ from turnout.fleet.replica_rules import ReplicaId
 
 # The model as the manager ordered it, in JSON; the machine's own configuration may differ.
 DECLARED = "TURNOUT_GANG_MODEL"
+SERVICE_FILE = "TURNOUT_GANG_SERVICE_FILE"
 _EXIT_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
 class GangProgram:
-    """How this machine runs gangs: the configuration they read, the folder of their ready files, and how long they may
+    """How this machine runs gangs: the configuration they read, the folder of their own files, and how long they may
     take to drain."""
 
     config_file: Path
     run_dir: Path
     drain_s: float
+
+
+def service_file(run_dir: Path, gang: str) -> Path:
+    """How the gang reaches its service; the worker writes it before it starts the gang."""
+    return run_dir / f"{gang}.service.json"
 
 
 def plan(model: Model, gpus: Sequence[Gpu], gang: ReplicaId, program: GangProgram) -> Launch:
@@ -36,5 +42,9 @@ def plan(model: Model, gpus: Sequence[Gpu], gang: ReplicaId, program: GangProgra
         *("--config", str(program.config_file), "--model", model.name, "--gang", gang),
         *("--ready-file", str(ready_file)),
     )
-    environ = {**gpu_environ(gpus), DECLARED: MODEL.dump(model).decode()}
+    environ = {
+        **gpu_environ(gpus),
+        DECLARED: MODEL.dump(model).decode(),
+        SERVICE_FILE: str(service_file(program.run_dir, gang)),
+    }
     return Launch(argv, environ, grace_s=program.drain_s + _EXIT_S, ready_file=ready_file, drains=True)

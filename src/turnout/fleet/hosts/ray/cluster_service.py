@@ -106,7 +106,7 @@ def run_app(config: Config) -> None:
     elsewhere = {n["NodeManagerAddress"] for n in ray.nodes() if n["Alive"]} - {here, "127.0.0.1"}
     refuse_local(config, elsewhere)
     serve.start(proxy_location="Disabled")
-    app = build_app(config, objects_at=None if config.objects.shared else here)
+    app = build_app(config)
     serve.run(app, name=namespace_of(config), route_prefix=None)
 
 

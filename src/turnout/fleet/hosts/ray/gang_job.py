@@ -13,7 +13,7 @@ from turnout.gang.own_gpu import own_gpu_name
 from turnout.gang.rank_place import RankDuties
 from turnout.gang.supervisor import GangSupervisor, gang_orders
 from turnout.run.config import Config
-from turnout.run.open_stores import open_stores
+from turnout.run.gang_service import open_api
 from turnout.run.signals import on_stop
 
 
@@ -23,10 +23,11 @@ async def run_gang_job(config: Config, duties: RankDuties, address: str | None) 
     model = config.model(duties.model)
     group = ray.util.placement_group([dict(b) for b in gang_bundles(model)], strategy=config.ray.ray_strategy)
     terms = RankTerms(model.gang.ranks, rank_bundle(model), config.ray.ray_place_s)
-    ranks = RayRanks(duties.gang, group, terms, partial(be_rank, config, duties, None), own_gpu_name)
+    ranks = RayRanks(duties.gang, group, terms, partial(be_rank, config, duties), own_gpu_name)
     orders = gang_orders(config.gangs, model, duties.gang)
-    async with open_stores(config) as stores:
-        supervisor = GangSupervisor(orders, ranks, stores.queue)
+    assert duties.service is not None
+    async with open_api(duties.service) as api:
+        supervisor = GangSupervisor(orders, ranks, api)
         on_stop(supervisor.stop)  # after Ray, which sets a handler of its own
         try:
             code = await supervisor.run()

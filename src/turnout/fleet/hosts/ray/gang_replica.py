@@ -6,37 +6,41 @@ import os
 import secrets
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from typing import Any, cast
 
-from turnout.errors import Misconfigured, Unavailable
-from turnout.fleet.gang_reports import GangReportStore
-from turnout.fleet.gang_rules import GangReport, RankReport
+from ray.exceptions import RayError
+
+from turnout.errors import Misconfigured, Unauthorized, Unavailable
+from turnout.fleet.gang_rules import RankReport
 from turnout.fleet.hosts.ray.bundle_rules import rank_bundle
 from turnout.fleet.hosts.ray.interfaces import socket_variables
+from turnout.fleet.hosts.ray.manager_actor import find_manager
 from turnout.fleet.hosts.ray.rank_actor import RankAssignment
 from turnout.fleet.hosts.ray.ray_ranks import RankTerms, RayRanks
-from turnout.fleet.hosts.ray.shared_storage import refuse_rank
 from turnout.fleet.ray_rules import gang_prefix
+from turnout.gang.gang_api import GangApi, ServiceAccess
 from turnout.gang.own_gpu import own_gpu_name
 from turnout.gang.rank_place import RankDuties, RankPlace
 from turnout.gang.supervisor import GangSupervisor, gang_orders
 from turnout.run.config import Config
-from turnout.run.open_stores import open_stores
+from turnout.run.gang_service import open_api
+from turnout.tasks.gang_messages import GangTold
 from turnout.tasks.task_rules import GangId
 from turnout.telemetry.log import get_log, start_logging
 
 log = get_log()
 
 _TELL_EVERY_S = 1.0
+_ANSWER_S = 10.0
+_MANAGER_S = 60.0
 _MAX_WORDS = 300
 
 
 class VideoGenerator:
     """One gang. Serve starts it where its placement group is, asks whether it is well, and stops it in peace."""
 
-    async def __init__(self, config: Config, model: str, slot: int, objects_at: str | None) -> None:
+    async def __init__(self, config: Config, namespace: str, model: str, slot: int) -> None:
         from ray.util import get_current_placement_group
 
         group: Any = cast("Any", get_current_placement_group)()
@@ -45,6 +49,7 @@ class VideoGenerator:
         self.gang = GangId(f"{gang_prefix(model, slot)}{secrets.token_hex(3)}")
         start_logging(config.telemetry.log_level, role="gang", gang=self.gang, model=model)
         found = config.model(model)
+        self._service = await self._find_service(namespace, model)
         self._config = config
         self._slot = slot
         self._since = time.time()
@@ -53,7 +58,7 @@ class VideoGenerator:
             self.gang,
             group,
             RankTerms(found.gang.ranks, rank_bundle(found), config.ray.ray_place_s),
-            partial(be_rank, config, RankDuties(model, self.gang), objects_at),
+            partial(be_rank, config, RankDuties(model, self.gang, self._service)),
             own_gpu_name,
         )
         self._orders = gang_orders(config.gangs, found, self.gang)
@@ -61,9 +66,9 @@ class VideoGenerator:
         self._running = asyncio.get_running_loop().create_task(self._run(), name=self.gang)
 
     async def _run(self) -> None:
-        async with open_stores(self._config) as stores, asyncio.TaskGroup() as group:
-            telling = group.create_task(self._tell(stores.fleet.gangs), name=f"{self.gang} tells")
-            self._supervisor = GangSupervisor(self._orders, self._ranks, stores.queue, self._loaded)
+        async with open_api(self._service) as api, asyncio.TaskGroup() as group:
+            telling = group.create_task(self._tell(api), name=f"{self.gang} tells")
+            self._supervisor = GangSupervisor(self._orders, self._ranks, api, self._loaded)
             last_word = ""
             try:
                 await self._supervisor.run()
@@ -73,38 +78,54 @@ class VideoGenerator:
             finally:
                 self._ranks.close()
                 telling.cancel()
-                with contextlib.suppress(Unavailable):
+                with contextlib.suppress(Unavailable, Unauthorized):
                     if last_word:  # it is forgotten soon; until then the manager learns why tasks wait
-                        await stores.fleet.gangs.put(replace(self.report(), trouble=last_word))
+                        await api.tell(self.report().model_copy(update={"trouble": last_word}))
                     else:
-                        await stores.fleet.gangs.remove(self.gang)
+                        await api.leave()
 
     def _loaded(self) -> None:
         self._ready_at = self._ready_at or time.time()
 
-    async def _tell(self, reports: GangReportStore) -> None:
+    async def _find_service(self, namespace: str, model: str) -> ServiceAccess:
+        """Of the manager, which may be on its way."""
+        deadline = time.monotonic() + _MANAGER_S
         while True:
-            with contextlib.suppress(Unavailable):
-                await reports.put(self.report())
+            try:
+                manager = await asyncio.to_thread(find_manager, namespace)
+                if manager is not None:
+                    async with asyncio.timeout(_ANSWER_S):
+                        return cast("ServiceAccess", await manager.gang_access.remote(model, self.gang))
+            except (RayError, TimeoutError) as err:
+                if time.monotonic() > deadline:
+                    raise
+                log.warning("manager gave no access to the service, trying again", error=str(err)[:300])
+            if time.monotonic() > deadline:
+                raise Misconfigured(
+                    "there is no manager on this cluster that could give access to the service"
+                )
             await asyncio.sleep(_TELL_EVERY_S)
 
-    def report(self) -> GangReport:
+    async def _tell(self, api: GangApi) -> None:
+        while True:
+            with contextlib.suppress(Unavailable, Unauthorized):
+                await api.tell(self.report())
+            await asyncio.sleep(_TELL_EVERY_S)
+
+    def report(self) -> GangTold:
         ranks = tuple(
             RankReport(number, rank.place.node, rank.place.address, rank.pid, rank.place.gpu)
             if rank.place and rank.returncode is None
             else RankReport(number)
             for number, rank in enumerate(self._ranks.ranks)
         )
-        return GangReport(
-            self.gang,
-            self._orders.model,
-            self._slot,
-            self._since,
-            time.time(),
-            self._ranks.formation,
-            ranks,
-            self._ready_at,
-            self._supervisor.trouble[:_MAX_WORDS] if self._supervisor else "",
+        return GangTold(
+            slot=self._slot,
+            since=self._since,
+            formation=self._ranks.formation,
+            ranks=ranks,
+            ready_at=self._ready_at,
+            trouble=self._supervisor.trouble[:_MAX_WORDS] if self._supervisor else "",
         )
 
     async def check_health(self) -> None:
@@ -128,13 +149,11 @@ class VideoGenerator:
 def be_rank(
     config: Config,
     duties: RankDuties,
-    objects_at: str | None,
     assignment: RankAssignment,
     heartbeat_fd: int,
     on_drain: Callable[[Callable[[], None]], None],
 ) -> int:
     """The whole life of a rank, on a thread of its actor."""
-    refuse_rank(objects_at, assignment.address)
     os.environ.update(socket_variables(os.environ, config.ray.ray_interface, assignment.address))
     from turnout.run.run_rank import serve_rank
 

@@ -19,11 +19,11 @@ from turnout.fleet.hosts.ray.ray_identity import namespace_of
 from turnout.fleet.hosts.ray.relay_socket import RelaySocket
 from turnout.gateway.app import create_app
 from turnout.gateway.gateway import Gateway
+from turnout.run.client_tls import client_tls
 from turnout.run.config import Config
 from turnout.run.open_stores import find_url_signer, new_stores
 from turnout.run.run_gateway import gateway_on, relay_settings
 from turnout.run.run_manager import declare
-from turnout.run.tls import client_tls
 from turnout.store.outbound import WORKERS, Outbound
 from turnout.tasks.task_rules import GangId
 from turnout.telemetry.log import get_log, start_logging

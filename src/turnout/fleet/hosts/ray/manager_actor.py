@@ -13,16 +13,18 @@ import ray as _ray
 from ray.exceptions import RayError
 
 from turnout.background import BackgroundLoops
-from turnout.errors import Unavailable
+from turnout.errors import Misconfigured, Unavailable
 from turnout.fleet.gang_rules import GangReport
 from turnout.fleet.hosts.ray.gang_scheduler import GangScheduler
 from turnout.fleet.hosts.ray.ray_identity import ManagerTerms, namespace_of
 from turnout.fleet.hosts.ray.ray_metrics import RayMetrics
 from turnout.fleet.model_rules import Runner
 from turnout.fleet.ray_rules import QueueState
+from turnout.gang.gang_api import ServiceAccess
 from turnout.run.config import Config
 from turnout.run.open_stores import open_stores
 from turnout.run.run_manager import manage
+from turnout.tasks.gang_tokens import ON_RAY, GangRight, GangTokens
 from turnout.tasks.task_rules import GangId
 from turnout.telemetry.log import drain_log, get_log, start_logging
 
@@ -34,6 +36,7 @@ _LOOK_EVERY_S = 0.5
 _ANSWER_S = 10.0
 _SLOW_S = 60.0  # it may be on its way
 _ATTENDED_S = 10.0  # `turnout up` tells of itself every few seconds
+_GANG_S = 30 * 86_400.0  # how long a gang's right is good
 _MISSED_CHECKS = 4  # of the keeper's, before it counts as gone
 
 
@@ -62,6 +65,7 @@ class ManagerActor:
         self._looked: float | None = None
         self._queues: dict[str, QueueState] = {}
         self._gangs: dict[GangId, GangReport] = {}
+        self._tokens: GangTokens | None = None
         self._stopping = asyncio.Event()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name="manager", daemon=True)
@@ -102,6 +106,17 @@ class ManagerActor:
         """The gangs that live, as they told of themselves a moment ago."""
         return self._gangs
 
+    def gang_access(self, model: str, gang: GangId) -> ServiceAccess:
+        """How a gang of this cluster reaches a gateway, with a right of its own; raises while that cannot be said."""
+        if self._tokens is None:
+            raise RuntimeError("the manager has not begun")
+        url = self._config.ray.ray_gateway_url or self._config.gateway.public_url
+        if url is None:
+            raise Misconfigured("gangs on Ray call a gateway: set ray_gateway_url, or public_url")
+        right = GangRight(ON_RAY, gang, model, time.time() + _GANG_S)
+        ca_file = self._config.outbound.ca_file
+        return ServiceAccess(url, self._tokens.token(right), str(ca_file) if ca_file else None)
+
     def stop(self) -> None:
         self._loop.call_soon_threadsafe(self._stopping.set)
         self._thread.join(_ANSWER_S)
@@ -117,6 +132,7 @@ class ManagerActor:
 
     async def _work(self) -> None:
         async with open_stores(self._config) as stores, asyncio.TaskGroup() as group:
+            self._tokens = GangTokens(await stores.share_links.url_secret())
             scheduler = GangScheduler(self._config, stores)
             looking = group.create_task(self._look(scheduler), name="look")
             metrics = RayMetrics(stores, self._config.costs.gpu_prices)

@@ -4,6 +4,7 @@ manager."""
 import asyncio
 import contextlib
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, cast
 
 from ray import serve as _serve
@@ -89,13 +90,12 @@ def build_app(
     config: Config,
     *,
     ingress: bool = False,
-    objects_at: str | None = None,
     reread: Callable[[], Config] | None = None,
 ) -> Any:
-    """What `serve.run` takes. With `ingress` the gateway is part of it, behind Serve's own HTTP server. `objects_at` is the
-    node that has the objects, where not all have them; `reread` reads the configuration again on any node."""
+    """What `serve.run` takes. With `ingress` the gateway is part of it, behind Serve's own HTTP server.
+    `reread` reads the configuration again on any node."""
     gangs = [
-        deploy_gang(config, model, slot, objects_at)
+        deploy_gang(config, model, slot)
         for model in config.models_on_ray
         for slot in range(model.scaling.max_replicas)
     ]
@@ -124,7 +124,7 @@ def entrypoint(config: Config, manager: Any) -> Any:
     return _versioned(gateway, ingress_version(config)).bind(config, manager)
 
 
-def deploy_gang(config: Config, model: Model, slot: int, objects_at: str | None) -> Any:
+def deploy_gang(config: Config, model: Model, slot: int) -> Any:
     """One slot's deployment: none or one replica, which is one gang."""
     gang = serve.deployment(VideoGenerator).options(
         name=deployment_name(model.name, slot),
@@ -146,7 +146,9 @@ def deploy_gang(config: Config, model: Model, slot: int, objects_at: str | None)
         graceful_shutdown_wait_loop_s=0.2,
         **_health(config),
     )
-    return _versioned(gang, gang_version(config, model.name)).bind(config, model.name, slot, objects_at)
+    told = replace(config.of_computing(), ray=config.ray)
+    version, namespace = gang_version(config, model.name), namespace_of(config)
+    return _versioned(gang, version).bind(told, namespace, model.name, slot)
 
 
 def _versioned(deployment: Any, version: str) -> Any:

@@ -1,0 +1,182 @@
+"""What a gang and a gateway say to each other. `docs/worker-protocol.md` explains it for other languages.
+
+A gang says what happened, never where: keys of objects, times and who it is are the gateway's to know.
+"""
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from turnout.fleet.gang_rules import RankReport
+from turnout.tasks.task_rules import GangId, LoadedBytes, Stage, State, TaskId
+from turnout.tasks.video_rules import VideoSpec
+
+GANG_TOKEN = "tg-"
+"""How every token of a gang begins."""
+MAX_CLAIM_WAIT_S = 30.0
+PIECE_BYTES = 8 * 2**20
+MAX_OBJECT_BYTES = 2 * 2**30
+_MAX_EVENTS = 16
+_STEP = Field(ge=0, le=100_000)
+_WORDS = Field(max_length=500)
+
+
+class GangMessage(BaseModel):
+    """What a newer version adds is ignored: gangs and gateways are upgraded in any order."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+
+class GangOpening(GangMessage):
+    """A gang that no worker runs. `name` is a hint for people; the gateway makes it unique."""
+
+    model: str = Field(max_length=100)
+    name: str = Field(default="gang", pattern=r"^[A-Za-z0-9][A-Za-z0-9.-]{0,99}$")
+
+
+class OpenedGang(GangMessage):
+    gang: GangId
+    token: str
+
+
+class Claiming(GangMessage):
+    """`loading`: its model is not loaded yet. The answer is held open for `wait_s` at most, until there is a task."""
+
+    loading: bool = False
+    wait_s: float = Field(default=0.0, ge=0, le=MAX_CLAIM_WAIT_S)
+
+
+class ClaimedTask(GangMessage):
+    """`token` is for calls about this attempt. `checkpoint`: there is one to go on from. The lease must be renewed, by any
+    report, several times in `lease_s`."""
+
+    id: TaskId
+    attempt: int
+    token: str
+    spec: VideoSpec
+    lease_s: float
+    checkpoint: bool = False
+    traceparent: str | None = None
+
+
+class ClaimAnswer(GangMessage):
+    task: ClaimedTask | None
+
+
+class ProgressTold(GangMessage):
+    kind: Literal["progress"] = "progress"
+    stage: Stage
+    step: Annotated[int, _STEP]
+    of: Annotated[int, _STEP]
+    eta_s: float | None = Field(default=None, ge=0, allow_inf_nan=False)
+    loaded: LoadedBytes | None = None
+
+
+class PreviewTold(GangMessage):
+    """`preview-{step}.webp` was uploaded."""
+
+    kind: Literal["preview"] = "preview"
+    step: Annotated[int, _STEP]
+
+
+class CheckpointTold(GangMessage):
+    """`checkpoint-{step}.safetensors` was uploaded."""
+
+    kind: Literal["checkpoint"] = "checkpoint"
+    step: Annotated[int, _STEP]
+
+
+class InterruptionTold(GangMessage):
+    """The attempt ends without a result. `counts` is False when nobody is to blame."""
+
+    kind: Literal["interrupted"] = "interrupted"
+    reason: Annotated[str, _WORDS]
+    counts: bool = True
+
+
+class FinishTold(GangMessage):
+    """`video.mp4`, `thumbnail.webp` and `spritesheet.jpg` were uploaded; `bytes` is the video's size."""
+
+    kind: Literal["finished"] = "finished"
+    bytes: int = Field(ge=1, le=MAX_OBJECT_BYTES)
+
+
+class FailureTold(GangMessage):
+    """The engine refuses the task, and always will."""
+
+    kind: Literal["failed"] = "failed"
+    message: Annotated[str, _WORDS]
+
+
+GangEvent = Annotated[
+    ProgressTold | PreviewTold | CheckpointTold | InterruptionTold | FinishTold | FailureTold,
+    Field(discriminator="kind"),
+]
+
+
+class TaskReport(GangMessage):
+    """What happened since the last one, in order; nothing: the attempt still lives. Each renews the lease."""
+
+    events: tuple[GangEvent, ...] = Field(default=(), max_length=_MAX_EVENTS)
+
+
+class ReportAnswer(GangMessage):
+    """`stale`: why the task is no longer this attempt's; then it must be dropped. None: all was written."""
+
+    stale: str | None = None
+
+
+class GivingBack(GangMessage):
+    """The gang holds nothing any more: what it held waits again. `counts`: it died by itself."""
+
+    reason: Annotated[str, _WORDS]
+    counts: bool = True
+
+
+class GangDoor(GangMessage):
+    """`open` False: the gang gets no further task, and keeps what it holds. None: as it is."""
+
+    open: bool | None = None
+
+
+class GangHolding(GangMessage):
+    """How many tasks the gang holds."""
+
+    held: int
+
+
+class GangTold(GangMessage):
+    """A gang that no worker reports of tells of itself, every second or two."""
+
+    slot: int = Field(default=0, ge=0, le=10_000)
+    since: float
+    formation: int = Field(default=0, ge=0)
+    ranks: tuple[RankReport, ...] = Field(default=(), max_length=1024)
+    ready_at: float | None = None
+    trouble: Annotated[str, _WORDS] = ""
+
+
+class Upload(GangMessage):
+    bytes: int = Field(ge=1, le=MAX_OBJECT_BYTES)
+
+
+class UploadPlan(GangMessage):
+    """An object is sent in pieces of `piece_bytes`. `signed` has a URL for each where the object store takes them itself; any
+    piece may be sent to the gateway instead."""
+
+    piece_bytes: int
+    content_type: str
+    signed: tuple[str, ...] | None = None
+
+
+class UploadDone(GangMessage):
+    """All pieces were sent; `sha256` is of the whole, in hex."""
+
+    bytes: int = Field(ge=1, le=MAX_OBJECT_BYTES)
+    sha256: str = Field(pattern="^[0-9a-f]{64}$")
+
+
+class AttemptOver(GangMessage):
+    """In which state the task is; None: it is gone."""
+
+    state: State | None
