@@ -72,7 +72,7 @@ class GangApi:
         self._token = token
         self._store_away = False  # whether the object store cannot be reached from here
         self._client = httpx.AsyncClient(
-            base_url=f"{url.rstrip('/')}/v1/gangs",
+            base_url=url.rstrip("/"),
             verify=tls,
             transport=transport,
             timeout=_CALL_S,
@@ -145,12 +145,13 @@ class GangApi:
         max_bytes: int = _MAX_ANSWER_BYTES,
     ) -> httpx.Response:
         """One request, and its answer if that is good. `path` may be a URL of the object store: that gets no token."""
-        own = {} if "://" in path else {"authorization": f"Bearer {token}"}
+        ours = "://" not in path
+        own = {"authorization": f"Bearer {token}"} if ours else {}
         body = bytearray()
         try:
             async with self._client.stream(
                 method,
-                path,
+                f"/v1/gangs{path}" if ours else path,
                 headers={**headers, **own},
                 content=content,
                 timeout=timeout_s,

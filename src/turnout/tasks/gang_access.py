@@ -36,10 +36,9 @@ class GangAccess:
         self._now = now
         self._good_until: dict[tuple[str, str], float] = {}  # by holder and gang
 
-    async def read(self, authorization: str | None) -> GangRight:
+    async def read(self, token: str) -> GangRight:
         """Raises Unauthorized."""
-        scheme, _, token = (authorization or "").partition(" ")
-        right = self.tokens.read(token) if scheme.lower() == "bearer" else None
+        right = self.tokens.read(token)
         if right is None:
             await self._keys.check_data()  # lost data makes every signature unknown
             raise _no_right()
