@@ -2,10 +2,13 @@
 not theirs."""
 
 import asyncio
+import runpy
+from pathlib import Path
 
 import httpx
 import pytest
 from tests.conftest import Stores, make_task, wait_until
+from tests.doc_blocks import ROOT, blocks
 from tests.gangs import Door, open_door
 
 from turnout.errors import Stale, Unauthorized
@@ -19,6 +22,7 @@ from turnout.gang.gang_api import GangApi
 from turnout.tasks.gang_messages import FinishTold, InterruptionTold, ProgressTold
 from turnout.tasks.gang_tokens import GangRight
 from turnout.tasks.task_rules import Cancelled, GangId, Limits, Stage, State, Task
+from turnout.tenants.key_rules import Role
 
 LIMITS = Limits(100, 100, 1000)
 MODEL = "wan-tiny-t2v"
@@ -346,3 +350,18 @@ async def test_a_gang_of_a_worker_claims_only_while_it_is_ordered_and_ends_with_
             return False
 
         await wait_until(refused, "the token to end with its worker")
+
+
+async def test_the_page_about_the_protocol_shows_a_worker_that_works(stores: Stores, tmp_path: Path) -> None:
+    """In a thread, as a stranger's program would run elsewhere."""
+    [shown] = [b for b in blocks(ROOT / "docs" / "worker-protocol.md") if b.language == "python"]
+    program = tmp_path / "shown.py"
+    program.write_text(shown.text)
+    names = runpy.run_path(str(program))
+    async with open_door(stores) as door:
+        task = await submitted(stores, steps=3)
+        key = await door.gateway.key("default", Role.WORKER)
+        await asyncio.to_thread(names["render"], door.base, key, MODEL)
+        ended = await stores.tasks.get(task.id)
+        assert ended.failure is not None and ended.failure.message == "this worker only counts"
+        assert ended.step == 3
