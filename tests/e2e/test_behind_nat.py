@@ -24,7 +24,7 @@ from tests.gateways import picture
 from tests.service import Service, running_service
 from tests.workers import JoinedWorker, list_workers, set_aside_its_own_worker, worker_key
 
-pytestmark = [pytest.mark.netns, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.netns, pytest.mark.timeout(1800)]
 
 DELAY_S, LOST_PERCENT, RATE = 0.025, 1, "20mbit"
 CUT_S = 60.0
@@ -175,7 +175,11 @@ class Story:
         return str(answer.json()["id"])
 
     async def video(self, video: str) -> dict[str, Any]:
-        return (await self.http.get(f"/v1/videos/{video}")).json()
+        """Also while the gateway is killed."""
+        while True:
+            with contextlib.suppress(httpx.HTTPError):
+                return (await self.http.get(f"/v1/videos/{video}")).json()
+            await asyncio.sleep(0.2)
 
     async def wait_step(self, video: str, step: int, attempt: int = 1) -> None:
         async def there() -> bool:

@@ -298,7 +298,10 @@ class Attempt:
         """Renews while the work moves. A gang that is stuck loses its lease by itself."""
         every_s = self._task.lease_s / _RENEWALS
         while True:
-            await asyncio.sleep(every_s)
+            # Reports renew it, too.
+            await asyncio.sleep(max(every_s / 10, self._api.renewed_at + every_s - time.monotonic()))
+            if time.monotonic() - self._api.renewed_at < every_s:
+                continue
             if time.monotonic() - self._moved_at > self._context.step_timeout_s:
                 self._log.error("lease given up", reason="no step came to an end in time")
                 return

@@ -9,6 +9,7 @@ import base64
 import hashlib
 import json
 import ssl
+import time
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -220,6 +221,7 @@ class AttemptApi:
         self._waiting: list[tuple[GangEvent, asyncio.Future[None]]] = []
         self._sending = asyncio.Lock()
         self._sent: dict[str, set[int]] = {}  # pieces by the digest of their object
+        self.renewed_at = 0.0  # by the monotonic clock, when a report was last taken
 
     async def report(self, event: GangEvent) -> None:
         """Returns when it is written. What others report meanwhile goes in the same call."""
@@ -253,6 +255,7 @@ class AttemptApi:
         answer: ReportAnswer = await self._api.call_attempt("/report", self._token, told, ReportAnswer)
         if answer.stale is not None:
             raise Stale(answer.stale)
+        self.renewed_at = time.monotonic()
 
     async def over(self) -> State | None:
         """In which state the task is now; None: it is gone."""

@@ -22,6 +22,7 @@ from turnout.gateway.gateway_settings import GatewaySettings
 from turnout.relay import Relay
 from turnout.store.outbound import Outbound
 from turnout.stores import Stores
+from turnout.tasks.arrivals import Arrivals
 from turnout.tasks.gang_access import GangAccess
 from turnout.tasks.live_events import LiveEvents
 from turnout.tasks.signed_urls import UrlSigner
@@ -49,6 +50,7 @@ class VideoParts:
     submissions: Submissions
     urls: UrlSigner
     gangs: GangAccess
+    arrivals: Arrivals
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,7 @@ from turnout.relay import Relay, RelaySettings
 from turnout.run.config import Config
 from turnout.store.outbound import Outbound
 from turnout.stores import Stores
+from turnout.tasks.arrivals import Arrivals
 from turnout.tasks.gang_access import GangAccess
 from turnout.tasks.gang_tokens import GangTokens
 from turnout.tasks.image_pool import ImagePool
@@ -181,7 +182,9 @@ class _Builder:
         gangs = GangAccess(
             GangTokens(outside.urls.secret), stores.fleet.workers, stores.fleet.orders, self._keys, time.time
         )
-        return VideoParts(settings, live, estimates, reasons, submissions, outside.urls, gangs)
+        arrivals = Arrivals(stores.link)
+        self._background.add("arrivals", arrivals.run)
+        return VideoParts(settings, live, estimates, reasons, submissions, outside.urls, gangs, arrivals)
 
     def _telemetry(self, chat: ChatParts, videos: VideoParts, workers: WorkerParts) -> TelemetryParts:
         stores, figures = self._stores, self._figures

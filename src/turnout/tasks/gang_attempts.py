@@ -5,10 +5,12 @@ import asyncio
 import secrets
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from turnout.errors import NotFound, Stale
 from turnout.stores import Stores
 from turnout.tasks import object_keys
+from turnout.tasks.arrivals import Arrivals
 from turnout.tasks.gang_access import GangAccess
 from turnout.tasks.gang_messages import (
     CheckpointTold,
@@ -44,11 +46,19 @@ _LOADING_LOOK_S = 0.2
 _GONE = "the gang that claimed it was gone"
 
 
+@dataclass(frozen=True, slots=True)
+class ClaimParts:
+    """What claims at a gateway share."""
+
+    access: GangAccess
+    arrivals: Arrivals
+    limits: Limits
+
+
 async def wait_claim(
     stores: Stores,
-    access: GangAccess,
+    parts: ClaimParts,
     right: GangRight,
-    limits: Limits,
     *,
     loading: bool,
     wait_s: float,
@@ -62,20 +72,20 @@ async def wait_claim(
     held = await queue.held_by(right.model, right.gang)
     if held is not None:
         return held
-    async with queue.arrivals.listening(right.model) as arrived:
-        gone.add_done_callback(lambda _: arrived.set())
-        while not gone.done():
-            arrived.clear()
-            task = None
-            if await access.may_claim(right):
-                task = await queue.claim(right.model, right.gang, limits, loading=loading, call=call)
-            if task is not None and gone.done():
+    with parts.arrivals.waiting(right.model) as claim:
+        gone.add_done_callback(lambda _: claim.tell())
+        while not gone.done() and await parts.access.may_claim(right):
+            claim.look()
+            task = await queue.claim(right.model, right.gang, parts.limits, loading=loading, call=call)
+            if task is not None:
+                parts.arrivals.tell(right.model)
+                if not gone.done():
+                    return task
                 await queue.release(right.model, right.gang, _GONE, counts=False)
+            left_s = deadline - time.monotonic()
+            if left_s <= 0:
                 return None
-            now = time.monotonic()
-            if task is not None or now >= deadline:
-                return task
-            await queue.arrivals.wait(arrived, min(deadline, now + _LOADING_LOOK_S) if loading else deadline)
+            await claim.wait(min(left_s, _LOADING_LOOK_S) if loading else left_s)
     return None
 
 

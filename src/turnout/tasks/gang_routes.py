@@ -54,14 +54,13 @@ async def open_gang(request: Request, key: WorkerDep, gateway: GatewayDep) -> Op
 
 @router.post("/claim", openapi_extra=json_body(Claiming), summary="Claim the next task")
 async def claim(request: Request, right: GangDep, gateway: GatewayDep) -> ClaimAnswer:
-    body = await read_json(request, Claiming)
+    body, videos = await read_json(request, Claiming), gateway.videos
     gone = asyncio.ensure_future(_wait_gone(request))
     try:
         task = await gang_attempts.wait_claim(
             gateway.stores,
-            gateway.videos.gangs,
+            gang_attempts.ClaimParts(videos.gangs, videos.arrivals, videos.settings.limits),
             right,
-            gateway.videos.settings.limits,
             loading=body.loading,
             wait_s=body.wait_s,
             gone=gone,
@@ -70,8 +69,8 @@ async def claim(request: Request, right: GangDep, gateway: GatewayDep) -> ClaimA
         gone.cancel()
     if task is None:
         return ClaimAnswer(task=None)
-    token = gateway.videos.gangs.tokens.token(right.for_attempt(task))
-    return ClaimAnswer(task=gang_attempts.told(task, token, gateway.videos.settings.lease_s))
+    token = videos.gangs.tokens.token(right.for_attempt(task))
+    return ClaimAnswer(task=gang_attempts.told(task, token, videos.settings.lease_s))
 
 
 async def _wait_gone(request: Request) -> None:

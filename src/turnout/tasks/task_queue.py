@@ -5,7 +5,6 @@ import time
 from turnout.errors import Newer, NotFound, Stale
 from turnout.store.connection import RedisConnection, translated
 from turnout.store.records import text
-from turnout.store.shared_read import SharedRead
 from turnout.tasks import task_scripts
 from turnout.tasks.lease_rules import HeldTurn, Overdue
 from turnout.tasks.task_log import MAX_RACES, TaskLog
@@ -22,8 +21,6 @@ class TaskQueue:
     def __init__(self, link: RedisConnection, tasks: TaskLog) -> None:
         self._link = link
         self._tasks = tasks
-        self.arrivals = SharedRead(link, link.keys.news(), "q")
-        """Tells by a model's name when a task of it may be claimed: one has come, or a tenant may run another."""
 
     async def begin_claims(self, gang: GangId, call: str) -> None:
         """From now on only claims of this `call` get something: those of earlier ones may be of a connection that is gone."""
