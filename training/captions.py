@@ -15,6 +15,7 @@ from training.world import HEADINGS, UNSEEN, Clip, Thing, clips
 UNKNOWN = "<unk>"
 STRANGE = "龘"  # a character that no caption holds: the tokenizer does not know it
 _PACED = (*HEADINGS, "spinning")
+_DOINGS = ("motion", "v", "v3", "vg", "vb", "vp", "way", "noun")
 _BEGINNINGS = (
     "star",
     "ring",
@@ -48,11 +49,11 @@ ENGLISH_MIXED, CHINESE_MIXED = _mixed(ENGLISH, CHINESE), _mixed(CHINESE, ENGLISH
 
 def _of_thing(thing: Thing) -> dict[str, str]:
     motion = thing.motion
-    facts = dict.fromkeys(("motion", "v", "v3", "vg", "vb", "vp", "way"), motion)
+    facts = dict.fromkeys(_DOINGS, motion)
     pace = thing.pace if motion in _PACED else "any"
     return facts | {
         "colour": thing.colour, "colour2": thing.colour2, "shape": thing.shape, "shapes": thing.shape, "size": thing.size,
-        "pace": pace, "place": thing.place,
+        "pace": pace, "paced": pace, "place": thing.place,
     }  # fmt: skip
 
 
@@ -84,8 +85,8 @@ def facts_of(clip: Clip, telling: str = "") -> Mapping[str, Mapping[str, str]]:
     }  # fmt: skip
     shared |= dict.fromkeys(("layout", "over", "under", "over1", "over2", "over3", "under1"), clip.layout)
     if clip.camera:
-        motion = dict.fromkeys(("motion", "v", "v3", "vg", "vb", "vp", "way"), clip.camera)
-        return {"a": shared | motion | {"pace": clip.pace}}
+        motion = dict.fromkeys(_DOINGS, clip.camera)
+        return {"a": shared | motion | {"pace": clip.pace, "paced": clip.pace}}
     shared["TELL"] = telling or (_telling(clip) if clip.things else "")
     return dict(zip("abc", (shared | _of_thing(t) for t in clip.things), strict=False)) or {"a": shared}
 

@@ -2,14 +2,8 @@
 
 from __future__ import annotations
 
+from training.english_motions import BIGGER, GO, MOTION, NOUN, PUSHED, SMALLER, VERBS, WAYS
 from training.grammar import Grammar
-
-
-def _forms(*verbs: str) -> dict[str, tuple[str, ...]]:
-    """Verbs as 'third/gerund/bare/past', in four lists."""
-    split = [verb.split("/") for verb in verbs]
-    return {form: tuple(v[i] for v in split) for i, form in enumerate(("v3", "vg", "vb", "vp"))}
-
 
 COLOUR = {
     "red": ("red", "red", "red", "red", "bright red", "scarlet", "crimson", "ruby", "cherry red", "fire red", "vivid red"),
@@ -69,11 +63,20 @@ SIZE = {
     "large": ("large", "big", "huge", "giant", "great big", "very large", "enormous", "oversized", "massive"),
 }
 PACE = {
-    "slow": ("slowly", "gently", "at a slow pace", "very slowly", "calmly", "softly", "in slow motion", "bit by bit"),
+    "slow": ("slowly", "gently", "at a slow pace", "very slowly", "calmly", "softly", "in slow motion", "bit by bit", "lazily",
+             "in no hurry", "sluggishly", "step by step"),
     "steady": ("steadily", "at a steady pace", "evenly", "at an even speed", "smoothly", "at medium speed"),
-    "fast": ("quickly", "fast", "rapidly", "at high speed", "swiftly", "very fast", "in a hurry", "speedily", "at full speed"),
-    "any": ("smoothly", "nicely", "all the time", "again and again", "continuously", "a bit"),
+    "fast": ("quickly", "fast", "rapidly", "at high speed", "swiftly", "very fast", "in a hurry", "speedily", "at full speed",
+             "briskly", "in a rush", "like lightning", "at top speed", "hastily"),
+    "any": ("smoothly", "nicely", "all the time", "again and again", "continuously", "a bit", "nonstop", "on and on", "the whole time",
+            "over and over", "as time passes", "joyfully", "quietly", "with energy", "without a break", "gradually", "from start to end"),
 }  # fmt: skip
+PACED = {
+    "slow": ("slow", "gentle", "lazy", "very slow"),
+    "steady": ("steady", "even", "smooth"),
+    "fast": ("fast", "quick", "rapid", "swift", "hasty"),
+    "any": ("nice", "constant", "smooth", "never ending"),
+}
 PLACE = {
     "top left": ("in the top left corner", "in the upper left corner", "at the top left", "in the upper left"),
     "top": ("at the top", "near the top", "in the upper part", "at the top of the frame", "up high"),
@@ -86,151 +89,6 @@ PLACE = {
     "bottom": ("at the bottom", "near the bottom", "in the lower part", "at the bottom of the frame", "down low"),
     "bottom right": ("in the bottom right corner", "in the lower right corner", "at the bottom right", "in the lower right"),
 }  # fmt: skip
-
-_GO = _forms(
-    "moves/moving/move/moved", "moves/moving/move/moved", "slides/sliding/slide/slid", "drifts/drifting/drift/drifted",
-    "glides/gliding/glide/glided", "travels/traveling/travel/traveled", "goes/going/go/went", "floats/floating/float/floated",
-    "flies/flying/fly/flew", "heads/heading/head/headed", "shifts/shifting/shift/shifted", "rolls/rolling/roll/rolled",
-    "runs/running/run/ran", "sails/sailing/sail/sailed", "zooms/zooming/zoom/zoomed", "shoots/shooting/shoot/shot",
-    "is moving/moving/be moving/was moving", "makes its way/making its way/make its way/made its way",
-)  # fmt: skip
-_PUSHED = ("pushed", "pulled", "moved", "dragged", "carried", "sent", "shifted", "blown", "dragged along")
-_WAYS = {
-    "left": ("left", "to the left", "leftward", "leftwards", "towards the left", "from right to left", "to the left side",
-             "to the left edge", "in the left direction", "over to the left", "across the screen to the left",
-             "from the right side to the left side", "right to left"),
-    "right": ("right", "to the right", "rightward", "rightwards", "towards the right", "from left to right",
-              "to the right side", "to the right edge", "in the right direction", "over to the right",
-              "across the screen to the right", "from the left side to the right side", "left to right"),
-    "up": ("up", "upward", "upwards", "to the top", "from bottom to top", "towards the top", "up to the top",
-           "to the upper edge", "straight up", "up into the air", "from the bottom to the top", "bottom to top"),
-    "down": ("down", "downward", "downwards", "to the bottom", "from top to bottom", "towards the bottom",
-             "down to the bottom", "to the lower edge", "straight down", "down to the ground", "from the top to the bottom",
-             "top to bottom"),
-}  # fmt: skip
-_OWN = {
-    "up": _forms("rises/rising/rise/rose", "climbs/climbing/climb/climbed", "ascends/ascending/ascend/ascended",
-                 "goes higher/going higher/go higher/went higher", "lifts off/lifting off/lift off/lifted off",
-                 "soars/soaring/soar/soared", "rises up/rising up/rise up/rose up"),
-    "down": _forms("falls/falling/fall/fell", "sinks/sinking/sink/sank", "drops/dropping/drop/dropped",
-                   "descends/descending/descend/descended", "falls down/falling down/fall down/fell down",
-                   "goes lower/going lower/go lower/went lower", "comes down/coming down/come down/came down",
-                   "drops down/dropping down/drop down/dropped down"),
-    "still": _forms("stays still/staying still/stay still/stayed still", "stands still/standing still/stand still/stood still",
-                    "does not move/not moving/not move/did not move", "rests/resting/rest/rested",
-                    "is still/sitting still/be still/was still", "is motionless/motionless/be motionless/was motionless",
-                    "stays put/staying put/stay put/stayed put", "remains in place/remaining in place/remain in place/remained in place",
-                    "holds still/holding still/hold still/held still", "doesn't move/that doesn't move/stay/stayed",
-                    "is stationary/stationary/be stationary/was stationary", "is not moving/without moving/keep still/kept still",
-                    "is static/static/be static/was static", "doesn't move at all/without any motion/rest in place/was at rest",
-                    "keeps still/keeping still/stay in place/stayed in place", "is frozen/frozen/freeze/froze",
-                    "just sits there/just sitting there/just sit there/just sat there"),
-    "growing": _forms("grows/growing/grow/grew", "gets bigger/getting bigger/get bigger/got bigger",
-                      "grows larger/growing larger/grow larger/grew larger", "expands/expanding/expand/expanded",
-                      "becomes bigger/becoming bigger/become bigger/became bigger", "swells/swelling/swell/swelled",
-                      "gets larger and larger/getting larger and larger/get larger and larger/got larger and larger",
-                      "increases in size/increasing in size/increase in size/increased in size",
-                      "grows bigger and bigger/growing bigger and bigger/grow bigger and bigger/grew bigger and bigger",
-                      "scales up/scaling up/scale up/scaled up", "inflates/inflating/inflate/inflated"),
-    "shrinking": _forms("shrinks/shrinking/shrink/shrank", "gets smaller/getting smaller/get smaller/got smaller",
-                        "becomes smaller/becoming smaller/become smaller/became smaller",
-                        "gets smaller and smaller/getting smaller and smaller/get smaller and smaller/got smaller and smaller",
-                        "decreases in size/decreasing in size/decrease in size/decreased in size",
-                        "contracts/contracting/contract/contracted", "scales down/scaling down/scale down/scaled down",
-                        "shrinks down/shrinking down/shrink down/shrank down", "deflates/deflating/deflate/deflated"),
-    "spinning": _forms("spins/spinning/spin/spun", "rotates/rotating/rotate/rotated", "turns around/turning around/turn around/turned around",
-                       "spins in place/spinning in place/spin in place/spun in place", "is spinning/spinning around/spin around/was spinning",
-                       "turns/turning/turn/turned", "twirls/twirling/twirl/twirled", "whirls/whirling/whirl/whirled",
-                       "revolves/revolving/revolve/revolved", "spins around its center/spinning around its center/spin around its center/spun around its center",
-                       "rotates on the spot/rotating on the spot/rotate on the spot/rotated on the spot",
-                       "turns like a wheel/turning like a wheel/turn like a wheel/turned like a wheel"),
-    "bouncing": _forms("bounces/bouncing/bounce/bounced", "bounces up and down/bouncing up and down/bounce up and down/bounced up and down",
-                       "hops/hopping/hop/hopped", "jumps up and down/jumping up and down/jump up and down/jumped up and down",
-                       "jumps/jumping/jump/jumped", "hops up and down/hopping up and down/hop up and down/hopped up and down",
-                       "moves up and down/moving up and down/move up and down/moved up and down",
-                       "bounces on the ground/bouncing on the ground/bounce on the ground/bounced on the ground"),
-    "circling": _forms("moves in a circle/moving in a circle/move in a circle/moved in a circle", "circles around/circling around/circle around/circled around",
-                       "orbits/orbiting/orbit/orbited", "goes around in circles/going around in circles/go around in circles/went around in circles",
-                       "flies in circles/flying in circles/fly in circles/flew in circles",
-                       "orbits the center/orbiting the center/orbit the center/orbited the center",
-                       "travels along a circle/traveling along a circle/travel along a circle/traveled along a circle",
-                       "moves around in a circle/moving around in a circle/move around in a circle/moved around in a circle",
-                       "follows a circular path/following a circular path/follow a circular path/followed a circular path"),
-    "pulsing": _forms("pulses/pulsing/pulse/pulsed", "beats/beating/beat/was beating", "throbs/throbbing/throb/throbbed",
-                      "grows and shrinks/growing and shrinking/grow and shrink/grew and shrank",
-                      "pulsates/pulsating/pulsate/pulsated", "gets bigger and smaller/getting bigger and smaller/get bigger and smaller/got bigger and smaller",
-                      "beats like a heart/beating like a heart/beat like a heart/was beating like a heart",
-                      "swells and shrinks/swelling and shrinking/swell and shrink/swelled and shrank",
-                      "breathes in and out/breathing in and out/breathe in and out/breathed in and out"),
-    "shaking": _forms("shakes/shaking/shake/shook", "trembles/trembling/tremble/trembled", "wobbles/wobbling/wobble/wobbled",
-                      "jiggles/jiggling/jiggle/jiggled", "vibrates/vibrating/vibrate/vibrated", "shivers/shivering/shiver/shivered",
-                      "quivers/quivering/quiver/quivered", "shakes from side to side/shaking from side to side/shake from side to side/shook from side to side",
-                      "wiggles/wiggling/wiggle/wiggled", "rattles/rattling/rattle/rattled"),
-    "appearing": _forms("appears/appearing/appear/appeared", "fades in/fading in/fade in/faded in", "shows up/showing up/show up/showed up",
-                        "comes into view/coming into view/come into view/came into view", "becomes visible/becoming visible/become visible/became visible",
-                        "emerges/emerging/emerge/emerged", "appears out of nowhere/appearing out of nowhere/appear out of nowhere/appeared out of nowhere",
-                        "gradually appears/gradually appearing/gradually appear/gradually appeared"),
-    "vanishing": _forms("disappears/disappearing/disappear/disappeared", "vanishes/vanishing/vanish/vanished", "fades out/fading out/fade out/faded out",
-                        "fades away/fading away/fade away/faded away", "becomes invisible/becoming invisible/become invisible/became invisible",
-                        "dissolves/dissolving/dissolve/dissolved", "gradually disappears/gradually disappearing/gradually disappear/gradually disappeared",
-                        "fades/fading/fade/faded", "melts away/melting away/melt away/melted away"),
-    "changing": _forms("turns {colour2}/turning {colour2}/turn {colour2}/turned {colour2}", "becomes {colour2}/becoming {colour2}/become {colour2}/became {colour2}",
-                       "changes to {colour2}/changing to {colour2}/change to {colour2}/changed to {colour2}",
-                       "changes color to {colour2}/changing color to {colour2}/change color to {colour2}/changed color to {colour2}",
-                       "changes into {colour2}/changing into {colour2}/change into {colour2}/changed into {colour2}",
-                       "changes its color to {colour2}/changing its color to {colour2}/change its color to {colour2}/changed its color to {colour2}",
-                       "fades to {colour2}/fading to {colour2}/fade to {colour2}/faded to {colour2}",
-                       "shifts color to {colour2}/shifting color to {colour2}/shift color to {colour2}/shifted color to {colour2}"),
-}  # fmt: skip
-
-
-def _verbs() -> dict[str, dict[str, tuple[str, ...]]]:
-    out: dict[str, dict[str, tuple[str, ...]]] = {form: {} for form in ("v3", "vg", "vb", "vp")}
-    for form, table in out.items():
-        for way in _WAYS:
-            going = (f"{{go_{form}}} {{way}}",) * 6
-            own = _OWN.get(way, {}).get(form, ())
-            table[way] = (*going, *own, *own) if len(own) < 6 else (*going, *own)
-        for motion, forms in _OWN.items():
-            if motion not in _WAYS:
-                table[motion] = forms[form]
-    return out
-
-
-_VERBS = _verbs()
-MOTION = {  # as a label stands in a list
-    "left": (
-        "left",
-        "to the left",
-        "leftward",
-        "moving left",
-        "goes left",
-        "right to left",
-        "leftward motion",
-    ),
-    "right": (
-        "right",
-        "to the right",
-        "rightward",
-        "moving right",
-        "goes right",
-        "left to right",
-        "rightward motion",
-    ),
-    "up": ("up", "upward", "rising", "moving up", "goes up", "upward motion"),
-    "down": ("down", "downward", "falling", "moving down", "goes down", "downward motion"),
-    "still": ("still", "none", "no motion", "static", "not moving", "stationary", "no movement"),
-    "growing": ("growing", "grow", "getting bigger", "scale up"),
-    "spinning": ("spinning", "spin", "rotating", "rotation"),
-    "shrinking": ("shrinking", "shrink", "getting smaller", "scale down"),
-    "bouncing": ("bouncing", "bounce", "hopping", "up and down"),
-    "circling": ("circling", "orbiting", "orbit", "in circles"),
-    "pulsing": ("pulsing", "pulse", "beating", "heartbeat"),
-    "shaking": ("shaking", "shake", "trembling", "wobble"),
-    "appearing": ("appearing", "fade in", "appear"),
-    "vanishing": ("vanishing", "fade out", "disappear", "fading"),
-    "changing": ("turning {colour2}", "to {colour2}", "change to {colour2}"),
-}
 
 PLAIN_GROUND = (
     "on {art} {PLAIN}{ground} {GROUND}", "on {art} {PLAIN}{ground} {GROUND}", "against {art} {PLAIN}{ground} {GROUND}",
@@ -267,8 +125,8 @@ _RULES: dict[str, tuple[str, ...]] = {
     "art": ("a", "a", "the", ""),
     "GROUND": ("background", "background", "background", "background", "backdrop", "bg", "back ground", "screen"),
     "PLAIN": ("", "", "", "", "plain ", "solid ", "flat ", "simple ", "completely "),
-    "go_v3": _GO["v3"], "go_vg": _GO["vg"], "go_vb": _GO["vb"], "go_vp": _GO["vp"],
-    "PUSHED": _PUSHED,
+    "go_v3": GO["v3"], "go_vg": GO["vg"], "go_vb": GO["vb"], "go_vp": GO["vp"],
+    "PUSHED": PUSHED, "BIGGER": BIGGER, "SMALLER": SMALLER,
     "SZ": ("", "", "{size} "),
     # a thing, without its article
     "N": (
@@ -280,10 +138,12 @@ _RULES: dict[str, tuple[str, ...]] = {
     "NP": ("a {N}", "a {N}", "a {N}", "a {N}", "a {N}", "one {N}", "the {N}", "{N}", "1 {N}", "this {N}", "some {N}", "a {shape} that is {colour}",
            "a {shape} which is {colour}", "a {SZ}{shape} , {colour} ,", "a {shape} , {size} and {colour} ,", "a single {N}", "my {N}"),
     "DEF": ("the {shape}", "the {colour} {shape}", "it", "that {shape}", "the {N}", "this {shape}", "it", "the thing"),
-    "V3": ("{v3}", "{v3}", "{v3}", "{v3}", "{v3} {pace}", "{pace} {v3}"),
-    "VG": ("{vg}", "{vg}", "{vg}", "{vg}", "{vg} {pace}", "{pace} {vg}"),
-    "VB": ("{vb}", "{vb}", "{vb}", "{vb}", "{vb} {pace}", "{pace} {vb}"),
-    "VP": ("{vp}", "{vp}", "{vp} {pace}"),
+    "LIKE": ("like in a dream", "like a toy", "like magic", "like in a game", "as if by magic", "like a machine", "like a little bird",
+             "like a leaf", "like nothing else", "like in the movies", "as i like it", "like every day"),
+    "V3": ("{v3}", "{v3}", "{v3}", "{v3}", "{v3}", "{v3}", "{v3} {pace}", "{pace} {v3}", "{v3} {pace}", "{v3} {LIKE}"),
+    "VG": ("{vg}", "{vg}", "{vg}", "{vg}", "{vg}", "{vg}", "{vg} {pace}", "{pace} {vg}", "{vg} {pace}", "{vg} {LIKE}"),
+    "VB": ("{vb}", "{vb}", "{vb}", "{vb}", "{vb}", "{vb}", "{vb} {pace}", "{pace} {vb}", "{vb} {pace}", "{vb} {LIKE}"),
+    "VP": ("{vp}", "{vp}", "{vp}", "{vp} {pace}", "{pace} {vp}", "{vp} {LIKE}"),
     "AT": ("{place}",),
     "OPEN": ("a video of", "a clip of", "show", "show me", "please draw", "draw", "an animation of", "here is", "a short video showing",
              "make a video of", "i want to see", "there is", "imagine", "a scene with", "can you draw", "please make", "create", "generate",
@@ -309,6 +169,18 @@ _RULES: dict[str, tuple[str, ...]] = {
         "the {shape} is {colour} and {V3}", "the {shape} is {colour} . it {V3}", "the color of the {shape} is {colour} and it {V3}",
         "{NP} in motion : {motion}", "can a {N} {vb} ?", "why does the {N} {vb} ?", "how would {NP} look {vg} ?",
         "{NP} , and {DEF} {V3}", "{NP} . {VG} .", "{N} . {motion} .",
+        # past and future
+        "{NP} {VP}", "{NP} that {VP}", "there was {NP} and it {VP}", "there was {NP} that {VP}", "{NP} . it {VP}", "once {NP} {VP}",
+        "i saw {NP} {vg}", "i saw how {NP} {VP}", "{NP} was {vg}", "{NP} has been {vg}", "{NP} would {VB}", "{NP} must {VB}",
+        "{NP} is going to {VB}", "{NP} is about to {vb}", "{NP} and {DEF} {VP}", "suppose {NP} {VP}", "as soon as it starts , {NP} {V3}",
+        # more around the verb
+        "{NP} that is {VG}", "{NP} which is {VG}", "{NP} that keeps {vg}", "{NP} never stops {vg}", "{NP} goes on {vg}", "{NP} tries to {vb}",
+        "{NP} shown {vg}", "{NP} {vg} , {vg}", "{NP} {v3} , {v3}", "{NP} , it {v3} , {v3}", "{NP} , keep it {vg}", "{NP} , let it {VB}",
+        "{NP} , make it {VB}", "it is {NP} that {V3}", "all {NP} does is {vb}", "{NP} likes {vg}", "{NP} , always {VG}", "{NP} whose job is to {vb}",
+        # nouns
+        "the {noun} of {NP}", "{noun} of {NP}", "the {paced} {noun} of {NP}", "a {N}'s {noun}", "the {colour} {shape}'s {paced} {noun}", "{NP} and its {noun}",
+        "{NP} , its {noun}", "{NP} with its {paced} {noun}", "{N} , {noun}", "{N} , {paced} {noun}", "we watch the {noun} of {NP}", "{NP} . {noun} .",
+        "{NP} , action : {motion}", "{NP} , movement : {motion}", "{NP} ( {motion} )", "{NP} ( {noun} )",
     ),
     "ONE_PLACED": ("{NP} {AT} {VG}", "{NP} {VG} {AT}", "{NP} {V3} {AT}", "{AT} {NP} {V3}", "{AT} , {NP} {VG}", "{NP} that {V3} {AT}",
                    "{NP} sits {AT} and {V3}", "{NP} {AT} . it {V3}", "{NP} is {AT} and {V3}", "{VG} {AT} : {NP}", "put {NP} {AT} , {motion}",
@@ -317,17 +189,21 @@ _RULES: dict[str, tuple[str, ...]] = {
                    "{ASK} {NP} be {PUSHED} {way}", "{way} goes {NP}", "{way} moves {NP}", "someone moves {NP} {way}", "move {NP} {way}",
                    "send {NP} {way}", "the wind carries {NP} {way}", "push {NP} {way}", "{NP} on its way {way}", "{NP} , direction {way}",
                    "{NP} with motion {way}", "{NP} in motion {way}", "{NP} crossing the screen {way}", "{NP} crosses the picture {way}",
-                   "slide {NP} {way}", "let {NP} fly {way}", "{NP} on a trip {way}"),
+                   "slide {NP} {way}", "let {NP} fly {way}", "{NP} on a trip {way}", "{NP} , going {way} , {way}", "{way} , {way} goes {NP}",
+                   "{NP} took off {way}", "{NP} that was {PUSHED} {way}", "{NP} looking for its way {way}", "the road takes {NP} {way}"),
     "ONE_CHANGING": ("{NP} changes from {colour} to {colour2}", "a {shape} changes from {colour} to {colour2}", "a {shape} goes from {colour} to {colour2}",
                      "a {shape} turns from {colour} to {colour2}", "a {shape} changing from {colour} to {colour2}", "{shape} , {colour} to {colour2}",
                      "a {shape} fading from {colour} to {colour2}", "a {shape} that is first {colour} and then {colour2}",
-                     "a {colour} {shape} and then it is {colour2}", "first {colour} , then {colour2} : a {shape}"),
+                     "a {colour} {shape} and then it is {colour2}", "first {colour} , then {colour2} : a {shape}",
+                     "a {shape} that starts {colour} and ends {colour2}", "a {shape} that starts as {colour} and becomes {colour2}", "a {shape} , {colour} at the start , {colour2} at the end",
+                     "a {shape} that was {colour} and is now {colour2}", "a {colour} {shape} with a new color : {colour2}", "the color of a {shape} goes from {colour} to {colour2}",
+                     "a {shape} , once {colour} , now {colour2}"),
     # several things
     "N_SAME": ("{count} {colour} {shapes}", "{count} {SZ}{colour} {shapes}", "{count} {shapes} in {colour}", "{count} {colour} colored {shapes}",
                "{count} identical {colour} {shapes}", "{colour} {shapes} , {count} of them ,", "{count} {shapes} that are {colour}"),
     "SAME": ("{N_SAME} {VG}", "{N_SAME} {VB}", "{N_SAME} that {VB}", "{N_SAME} , all {VG}", "{N_SAME} {layout} {VG}", "{N_SAME} {layout} , {motion}",
              "{N_SAME} . they {VB}", "{ASK} {N_SAME} {VB}", "{N_SAME} are {VG}", "{VG} : {N_SAME}", "{N_SAME} {VP}", "{N_SAME} , {motion}",
-             "there are {N_SAME} and they {VB}", "{N_SAME} all {VB} together", "{N_SAME} should {VB}"),
+             "there are {N_SAME} and they {VB}", "the {noun} of {N_SAME}", "there were {N_SAME} and they {VP}", "{N_SAME} all {VB} together", "{N_SAME} should {VB}"),
     "FILL": ("nice", "cute", "beautiful", "lovely", "simple", "colorful", "shiny", "smooth", "funny", "pretty", "cool", "sharp", "flat", "cinematic", "minimal",
              "perfect", "glowing", "animated", "clean", "high quality", "detailed", "friendly"),
     "OVER": ("{over}",), "UNDER": ("{under}",),
@@ -341,7 +217,8 @@ _RULES: dict[str, tuple[str, ...]] = {
             "{a.NP} {a.V3} . {b.NP} {b.V3}", "{a.NP} , {a.VG} , and {b.NP} , {b.VG}", "{a.N} {a.motion} , {b.N} {b.motion}", "{b.NP} {b.V3} while {a.NP} {a.V3}",
             "{over1} {a.NP} {a.VG} , {over2} {b.NP} {b.VG}", "{over1} there is {a.NP} that {a.V3} , {over2} {b.NP} that {b.V3}",
             "{a.NP} {over1} {a.V3} , {b.NP} {over2} {b.V3}", "the {a.N} {a.V3} , but the {b.N} {b.V3}", "{b.NP} {under} {a.NP} , the {b.shape} {b.V3} and the {a.shape} {a.V3}",
-            "two shapes : {a.NP} {a.VG} and {b.NP} {b.VG}", "{a.NP} {a.VG} with {b.NP} {b.VG} {under1}"),
+            "two shapes : {a.NP} {a.VG} and {b.NP} {b.VG}", "{a.NP} {a.VP} and {b.NP} {b.VP}",
+            "{a.NP} {a.VP} while {b.NP} {b.VP}", "the {a.noun} of {a.NP} and the {b.noun} of {b.NP}", "{a.NP} {a.VG} with {b.NP} {b.VG} {under1}"),
     "THREE": ("{a.NP} {a.VG} , {b.NP} {b.VG} and {c.NP} {c.VG}", "{a.NP} , {b.NP} and {c.NP} : the first {a.V3} , the second {b.V3} , the third {c.V3}",
               "{a.NP} {a.V3} , {b.NP} {b.V3} , {c.NP} {c.V3}", "three things {layout} : {a.NP} {a.VG} , {b.NP} {b.VG} , {c.NP} {c.VG}",
               "{a.NP} {a.VG} , {over} {b.NP} {b.VG} , {over} {c.NP} {c.VG}", "{a.N} {a.motion} , {b.N} {b.motion} , {c.N} {c.motion}"),
@@ -351,7 +228,7 @@ _RULES: dict[str, tuple[str, ...]] = {
     "SUBJECT": ("the picture", "the image", "the photo", "this photo", "it", "everything", "the whole picture", "this picture", "my photo", "the drawing",
                 "the scene", "the screenshot", "the whole image", "my picture", "the view"),
     "PICTURE": ("{SUBJECT} {V3}", "{SUBJECT} {V3}", "{ASK} {SUBJECT} {VB}", "{SUBJECT} is {VG}", "{SUBJECT} {VG}", "{camera}", "{camera}", "{camera}", "{OPEN} {SUBJECT} {VG}",
-                "{SUBJECT} should {VB}", "animate {SUBJECT} , it {V3}", "{SUBJECT} , {motion}", "{motion}", "{SUBJECT} {VP}"),
+                "{SUBJECT} should {VB}", "animate {SUBJECT} , it {V3}", "{SUBJECT} , {motion}", "{motion}", "{SUBJECT} {VP}", "the {noun} of {SUBJECT}"),
     # all of one clip
     "SAID": ("{TELL} {BG}", "{TELL} {BG}", "{TELL} {BG}", "{TELL} {BG}", "{TELL} , {BG}", "{TELL} . {BG}", "{BG} , {TELL}", "{BG} . {TELL}", "{BG} : {TELL}", "{BG} {TELL}"),
     "DRESSED": ("{SAID}", "{SAID}", "{SAID}", "{SAID}", "{OPEN} {SAID}", "{OPEN} {SAID}", "{SAID} , {CLOSE}", "{SAID} .", "{SAID} . {CLOSE}", "{OPEN} {SAID} ?",
@@ -360,8 +237,12 @@ _RULES: dict[str, tuple[str, ...]] = {
         "{NP} {BG} {VG}", "{NP} , {BG} , {VG}", "{N} , {BG} , {motion}", "{NP} {BG} . {DEF} {V3}", "{NP} {BG} , {VG}", "{NP} {BG} and {DEF} {V3}",
         "{BG} there is {NP} . {DEF} {V3}", "{NP} , {BG} . {DEF} is {VG}", "{N} . {BG} . {motion} .", "{OPEN} {NP} {BG} , {DEF} {V3}", "{NP} {BG} that {V3}",
         "{motion} , {BG} , {N}", "{BG} . {N} . {motion}", "{VG} {BG} , {NP}", "{V3} {BG} : {NP}", "{NP} {BG} , {motion}", "{NP} {BG} , always {VG}",
+        "{NP} {BG} , it {VP}", "{NP} {BG} . it {VP}", "there was {NP} {BG} , it {VP}", "{BG} {NP} {VP}", "{NP} {BG} that {VP}", "{NP} {BG} , {DEF} {VP}",
+        "{NP} {BG} , then it {V3}", "{NP} {BG} , make it {VB}", "{NP} {BG} , let it {VB}", "{NP} {BG} , {noun}", "{NP} {BG} and its {noun}",
+        "{NP} {BG} , keep it {vg}", "{NP} {BG} , {vg} , {vg}", "{NP} {BG} , it is {VG}", "{BG} , {NP} . {noun} .",
     ),
-    "ONWARD": ("{DEF} {V3}", "it {V3}", "the {shape} {V3}", "{ASK} {DEF} {VB}", "{ASK} it {VB}", "{DEF} is {VG}", "now {DEF} {V3}", "{V3}", "{DEF} should {VB}"),
+    "ONWARD": ("{DEF} {V3}", "it {V3}", "the {shape} {V3}", "{ASK} {DEF} {VB}", "{ASK} it {VB}", "{DEF} is {VG}", "now {DEF} {V3}", "{V3}", "{DEF} should {VB}", "{DEF} {VP}", "the {noun} of {DEF}",
+               "{DEF} keeps {vg}", "{DEF} is going to {VB}"),
     "UNMOVED": ("{NP} {BG}", "{NP} {BG}", "{OPEN} {NP} {BG}", "{NP} , {BG}", "{BG} , {NP}", "{N} {BG}", "{N} , {ground} {GROUND}"),
     "BARE": ("{TELL}", "{TELL}", "{OPEN} {TELL}", "{TELL} .", "{TELL} , {CLOSE}", "{TELL} please"),
 }  # fmt: skip
@@ -448,7 +329,8 @@ WORDS = {
     "colour": COLOUR, "colour2": COLOUR, "ground": COLOUR | {
         "light blue": (*COLOUR["light blue"], "light blue sky"), "dark blue": (*COLOUR["dark blue"], "night sky"),
     }, "ground2": COLOUR, "tone": COLOUR,
-    "shape": SHAPE, "shapes": SHAPES, "size": SIZE, "pace": PACE, "place": PLACE, "motion": MOTION, "way": _WAYS, **_VERBS,
+    "shape": SHAPE, "shapes": SHAPES, "size": SIZE, "pace": PACE, "place": PLACE, "motion": MOTION, "way": WAYS,
+    "noun": NOUN, "paced": PACED, **VERBS,
     "scene": SCENE, "scene_3": SCENE_3, "camera": CAMERA,
     "fade": {"down": FADED_DOWN, "right": FADED_RIGHT},
     "BG": {"plain": PLAIN_GROUND, "faded": FADED},
