@@ -34,7 +34,7 @@ class ClipPool:
 
 def _worded(seed: int, made: list[Clip], wordings: int) -> list:
     rng = random.Random(seed)
-    ids = words.encode([loose_caption(rng, clip) for clip in made for _ in range(wordings)])
+    ids = words.encode([loose_caption(rng, clip) for clip in made for _ in range(wordings)], rng)
     return [ids.numpy(), torch.tensor([labels(clip) for clip in made], dtype=torch.int16).numpy()]
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import random
 import string
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 
 import numpy as np
@@ -15,6 +16,8 @@ from training.captions import UNKNOWN, vocabulary
 
 PAD, END, UNK = "<pad>", "</s>", UNKNOWN
 LONGEST = 72  # tokens of a caption, the end mark among them
+SHORT = 3  # letters: longer words are at times spelled
+SPELLING, RESPELLED = 0.3, 0.25  # of captions; of such a caption's words
 _ENDINGS = (
     "s",
     "es",
@@ -78,10 +81,40 @@ def tokenizer() -> PreTrainedTokenizerFast:
     )
 
 
-def encode(captions: Sequence[str]) -> torch.Tensor:
-    """Ids [N, LONGEST] as the tokenizer gives them; what is longer is cut."""
+def _read(word: str, known: Mapping[str, int]) -> list[int]:
+    """The pieces of `word` as the tokenizer would find them if `word` itself were unknown: the longest first."""
+    out, at = [], 0
+    while at < len(word):
+        rest = (f"{'##' if at else ''}{word[at:end]}" for end in range(len(word), at, -1))
+        piece = next(piece for piece in rest if piece in known and piece != word)
+        out.append(known[piece])
+        at += len(piece.removeprefix("##"))
+    return out
+
+
+@cache
+def _spellings() -> dict[int, tuple[list[int], list[int]]]:
+    """A word's id → the word by what it begins with ('leap', 's'), and by its letters."""
+    known = word_ids()
+    letters = {piece: i for piece, i in known.items() if len(piece) <= SHORT or piece.startswith("##")}
+    words = [word for word in known if len(word) > SHORT and word.isascii() and word.isalpha()]
+    return {known[word]: (_read(word, known), _read(word, letters)) for word in words}
+
+
+def respelled(rng: random.Random, ids: Sequence[int]) -> list[int]:
+    """`ids` with some words letter by letter, so that a form of a word which no caption holds is read by its letters."""
+    spellings, out = _spellings(), []
+    for each in ids:
+        spelled = each in spellings and rng.random() < RESPELLED
+        out += rng.choice(spellings[each]) if spelled else [each]
+    return out
+
+
+def encode(captions: Sequence[str], rng: random.Random | None = None) -> torch.Tensor:
+    """Ids [N, LONGEST] as the tokenizer gives them; what is longer is cut. With `rng`, some words are spelled."""
     out = np.zeros((len(captions), LONGEST), dtype=np.int16)
     for row, found in enumerate(_core().encode_batch(list(captions))):
-        ids = found.ids if len(found.ids) <= LONGEST else [*found.ids[: LONGEST - 1], word_ids()[END]]
+        ids = respelled(rng, found.ids) if rng and rng.random() < SPELLING else found.ids
+        ids = ids if len(ids) <= LONGEST else [*ids[: LONGEST - 1], word_ids()[END]]
         out[row, : len(ids)] = ids
     return torch.from_numpy(out)

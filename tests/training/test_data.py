@@ -51,6 +51,22 @@ def test_captions_fit_and_hold_no_unknown_word_of_their_own():
     assert cut.float().mean() < 0.01
 
 
+def test_a_spelled_word_keeps_its_letters_and_a_known_beginning():
+    written = {i: word for word, i in words.word_ids().items()}
+    rng, seen = random.Random(2), set()
+    for _ in range(200):
+        pieces = [written[i] for i in words.respelled(rng, [words.word_ids()["leaping"]])]
+        assert "".join(piece.removeprefix("##") for piece in pieces) == "leaping"
+        seen.add(tuple(pieces))
+    assert {("leaping",), ("leap", "##ing"), ("l", "##e", "##a", "##p", "##ing")} == seen
+
+
+def test_spelled_captions_are_drawn_for_training_alone():
+    said = [text for _, text in prompts(200, 9)]
+    spelled = (words.encode(said) != words.encode(said, random.Random(1))).any(1)
+    assert 0.05 < spelled.float().mean() < 0.4
+
+
 def test_encoding_is_what_the_exported_tokenizer_says():
     said = [text for _, text in prompts(50, 9)] + ["", "a reddish zebra !", "红色的圆形，向左。"]
     slow = words.tokenizer()(
