@@ -46,6 +46,7 @@ from training.sheet import save_sheet
 from training.world import FRAMES, SIDE, Clip
 
 CHECK_SEED = 5
+_WORDS = "shared.weight"
 _NET = "diffusion_pytorch_model.safetensors"
 PUBLISHED = {
     "vae": f"wan-tiny-t2v/vae/{_NET}",
@@ -154,12 +155,24 @@ class Run:
         for file in (*own, *published):
             if file is not None and file.exists():
                 there, wanted = load_file(file), model.state_dict()
+                if file in published:
+                    self._move_words(there, wanted, file.parent.parent / "tokenizer" / "tokenizer.json")
                 fits = {k: v.float() for k, v in there.items() if k in wanted and v.shape == wanted[k].shape}
                 self.log(f"{names[0]}: {len(fits)} of {len(there)} weights from {file}")
                 if len(fits) > 0.8 * len(there):
                     model.load_state_dict(fits, strict=False)
                     return True
         return False
+
+    def _move_words(
+        self, there: dict[str, torch.Tensor], wanted: dict[str, torch.Tensor], tokenizer: Path
+    ) -> None:
+        """Brings published embeddings of words in the order of today's vocabulary, which may have grown."""
+        if _WORDS not in there or there[_WORDS].shape[1] != wanted[_WORDS].shape[1]:
+            return
+        known = words.published_ids(tokenizer)
+        there[_WORDS] = words.carried_over(there[_WORDS].float(), known, wanted[_WORDS])
+        self.log(f"{len(set(words.word_ids()) - set(known))} words are new, {len(known)} were known")
 
     def _published(self, name: str) -> Path | None:
         """Where the exported weights keep a network: what training goes on from when there is no state."""

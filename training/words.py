@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import random
 import string
 from collections.abc import Mapping, Sequence
 from functools import cache
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -118,3 +120,17 @@ def encode(captions: Sequence[str], rng: random.Random | None = None) -> torch.T
         ids = ids if len(ids) <= LONGEST else [*ids[: LONGEST - 1], word_ids()[END]]
         out[row, : len(ids)] = ids
     return torch.from_numpy(out)
+
+
+def published_ids(tokenizer: Path) -> dict[str, int]:
+    """The ids that an exported `tokenizer.json` gives to words."""
+    return json.loads(tokenizer.read_text())["model"]["vocab"]
+
+
+def carried_over(rows: torch.Tensor, ids: Mapping[str, int], fresh: torch.Tensor) -> torch.Tensor:
+    """Embeddings under today's ids: a word that had one in `rows` keeps it, a new one begins as in `fresh`."""
+    out = fresh.clone()
+    for word, i in word_ids().items():
+        if word in ids:
+            out[i] = rows[ids[word]]
+    return out

@@ -67,6 +67,15 @@ def test_spelled_captions_are_drawn_for_training_alone():
     assert 0.05 < spelled.float().mean() < 0.4
 
 
+def test_words_keep_their_embeddings_when_the_vocabulary_grows():
+    known = words.word_ids()
+    before = {word: i for i, word in enumerate(sorted(known)) if word != "leaping"}
+    rows, fresh = torch.arange(len(known) + 1.0).view(-1, 1), torch.full((len(known), 1), -1.0)
+    now = words.carried_over(rows, before, fresh)
+    assert now[known["leaping"]] == -1
+    assert all(now[i] == before[word] for word, i in known.items() if word in before)
+
+
 def test_encoding_is_what_the_exported_tokenizer_says():
     said = [text for _, text in prompts(50, 9)] + ["", "a reddish zebra !", "红色的圆形，向左。"]
     slow = words.tokenizer()(
