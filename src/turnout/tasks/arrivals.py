@@ -45,9 +45,14 @@ class Arrivals:
     def tell(self, model: str) -> None:
         """Tells the next that waits."""
         for claim in self._waiting.get(model, ()):
-            if not claim.told:
+            if not claim.told and not claim.aside:
                 claim.tell()
                 return
+
+    def pass_over(self, model: str, claim: "WaitingClaim") -> None:
+        """Its gang gets nothing now: the word goes to the next, and until it looks again no other comes to it."""
+        claim.aside = True
+        self.tell(model)
 
     @contextmanager
     def waiting(self, model: str) -> "Generator[WaitingClaim]":
@@ -67,6 +72,7 @@ class Arrivals:
 class WaitingClaim:
     def __init__(self) -> None:
         self._told = asyncio.Event()
+        self.aside = False
 
     @property
     def told(self) -> bool:
@@ -78,6 +84,7 @@ class WaitingClaim:
     def look(self) -> None:
         """It looks now: what comes from now on is told again."""
         self._told.clear()
+        self.aside = False
 
     async def wait(self, limit_s: float) -> None:
         with suppress(TimeoutError):

@@ -1,4 +1,5 @@
--- Binds the next turn to the task that is next by tenant, priority and age. Returns its id, or nothing.
+-- Binds the next turn to the task that is next by tenant, priority and age. Returns its id, nothing if nobody could get one, or 0
+-- if only this gang gets none.
 -- The task itself is written by the commit that follows. If the claimer dies before that, the turn's lease runs
 -- out like any other. A gang that is `loading` gets one only while no other gang is at work on the model, and only a task
 -- that has waited for `loading_wait_ms` (tasks/fairness_rules).
@@ -11,8 +12,8 @@ local function left_to_others(id)
   local time, since = redis.call('TIME'), tonumber(redis.call('ZSCORE', unfinished_key(model), id) or '0')
   return time[1] * 1000 + time[2] / 1000 - since < tonumber(loading_wait_ms)
 end
-if redis.call('EXISTS', closed_key(gang)) == 1 then return false end
-if call ~= '' and redis.call('GET', claiming_key(gang)) ~= call then return false end
+if redis.call('EXISTS', closed_key(gang)) == 1 then return 0 end
+if call ~= '' and redis.call('GET', claiming_key(gang)) ~= call then return 0 end
 local tenants = redis.call('ZRANGE', tenants_key(model), 0, -1, 'WITHSCORES')
 for i = 1, #tenants, 2 do
   local tenant, tag = tenants[i], tonumber(tenants[i + 1])
@@ -21,7 +22,7 @@ for i = 1, #tenants, 2 do
   if not id then  -- its line is gone: someone deleted it, or it was damaged
     redis.call('ZREM', tenants_key(model), tenant)
   elseif running < tonumber(max_running) then
-    if left_to_others(id) then return false end
+    if left_to_others(id) then return 0 end
     local queue = queue_key(model)
     ensure_group(queue)
     local read = redis.call('XREADGROUP', 'GROUP', GROUP, gang, 'COUNT', 1, 'STREAMS', queue, '>')

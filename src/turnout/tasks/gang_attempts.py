@@ -43,6 +43,7 @@ from turnout.telemetry.log import get_log
 log = get_log()
 
 _LOADING_LOOK_S = 0.2
+_REFUSED_LOOK_S = 1.0
 _GONE = "the gang that claimed it was gone"
 
 
@@ -74,18 +75,26 @@ async def wait_claim(
         return held
     with parts.arrivals.waiting(right.model) as claim:
         gone.add_done_callback(lambda _: claim.tell())
-        while not gone.done() and await parts.access.may_claim(right):
+        while not gone.done():
             claim.look()
-            task = await queue.claim(right.model, right.gang, parts.limits, loading=loading, call=call)
-            if task is not None:
-                parts.arrivals.tell(right.model)
-                if not gone.done():
-                    return task
+            found = None
+            if may := await parts.access.may_claim(right):
+                found = await queue.try_claim(
+                    right.model, right.gang, parts.limits, loading=loading, call=call
+                )
+            if isinstance(found, Task) and not gone.done():
+                parts.arrivals.tell(right.model)  # there may be more
+                return found
+            if isinstance(found, Task):
                 await queue.release(right.model, right.gang, _GONE, counts=False)
             left_s = deadline - time.monotonic()
             if left_s <= 0:
                 return None
-            await claim.wait(min(left_s, _LOADING_LOOK_S) if loading else left_s)
+            if found is None and may:
+                await claim.wait(left_s)
+            else:
+                parts.arrivals.pass_over(right.model, claim)
+                await asyncio.sleep(min(left_s, _LOADING_LOOK_S if loading else _REFUSED_LOOK_S))
     return None
 
 

@@ -42,8 +42,15 @@ class TaskQueue:
     async def claim(
         self, model: str, gang: GangId, limits: Limits, *, loading: bool = False, call: str | None = None
     ) -> Task | None:
-        """The next task, claimed for the gang with a new attempt number; None when none waits, or when the gang was closed.
+        """The next task, claimed for the gang with a new attempt number; None when there is none for it.
         While it is `loading` it leaves tasks to gangs that may begin sooner (`fairness_rules.LOADING_WAIT_S`)."""
+        found = await self.try_claim(model, gang, limits, loading=loading, call=call)
+        return found if isinstance(found, Task) else None
+
+    async def try_claim(
+        self, model: str, gang: GangId, limits: Limits, *, loading: bool, call: str | None
+    ) -> Task | task_scripts.LeftToOthers | None:
+        """As `claim`, and whether others may get what this gang does not."""
         while True:
             task_id = await task_scripts.claim(
                 self._link,
@@ -53,8 +60,8 @@ class TaskQueue:
                 loading=loading,
                 call=call,
             )
-            if task_id is None:
-                return None
+            if task_id is None or isinstance(task_id, task_scripts.LeftToOthers):
+                return task_id
             try:
                 task = await self._tasks.get(task_id)
                 return await self._tasks.apply(task_id, Claimed(time.time(), task.attempt + 1, gang))

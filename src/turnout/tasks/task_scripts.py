@@ -165,6 +165,11 @@ def _line(found: list[Any]) -> QueuePlace | None:
     return QueuePlace(before, [Waiting(text(name), float(tag), count) for name, tag, count in tenants])
 
 
+@dataclass(frozen=True, slots=True)
+class LeftToOthers:
+    """The gang gets nothing: it was closed, loads, or claims by a later call. Others may."""
+
+
 _claim = Script("tasks/claim", "tasks/turns")
 
 
@@ -176,9 +181,9 @@ async def claim(
     max_running: int,
     loading: bool = False,
     call: str | None = None,
-) -> TaskId | None:
+) -> TaskId | LeftToOthers | None:
     """Binds the next turn to the task that is next; it must then be committed as claimed."""
-    found: bytes | None = await _claim.run(
+    found: bytes | int | None = await _claim.run(
         link,
         model=model,
         gang=gang,
@@ -187,6 +192,8 @@ async def claim(
         loading_wait_ms=LOADING_WAIT_S * 1000,
         call=call or "",
     )
+    if isinstance(found, int):
+        return LeftToOthers()
     return None if found is None else TaskId(text(found))
 
 
