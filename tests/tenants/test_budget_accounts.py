@@ -8,6 +8,7 @@ from typing import Any
 from tests.conftest import Stores
 from tests.tasks.test_webhooks import SECRET, Receiver, deliver, receiving, signature_of
 
+from turnout.fleet.machine_rules import WorkerId
 from turnout.fleet.publication import Publication
 from turnout.tasks.task_rules import TenantId
 from turnout.tenants.budget_accounts import BudgetAccounts
@@ -53,9 +54,8 @@ class Scene:
             f"{day}-{tenant}-{hours}", [UsageRow(day, tenant, f"m-{tenant}", Used(work_ms=1))]
         )
         await self.stores.mutex.hold("fleet", "m1", 60)
-        booking = GpuBooking(
-            day, {}, {GpuCell(GpuState.BUSY, "X", f"m-{tenant}"): int(hours * 3_600_000)}, {}
-        )
+        cell = GpuCell(GpuState.BUSY, "X", f"m-{tenant}")
+        booking = GpuBooking(day, {}, {("w-1", cell): int(hours * 3_600_000)})
         assert await self.stores.fleet.manager_state.publish("fleet", "m1", Publication(gpu_time=booking))
 
     async def spent(self) -> dict[str, tuple[float, BudgetLevel]]:
@@ -69,6 +69,14 @@ class Scene:
         """What the manager does every few seconds."""
         await self.accounts.look()
         await deliver(self.stores, self.now)
+
+
+async def test_what_is_taken_back_of_a_day_that_is_over_counts_no_more(stores: Stores) -> None:
+    scene = Scene(stores, {"acme": Budget(10)})
+    await scene.spend("2026-11-01", 50)
+    assert await scene.spent() == {"acme": (50.0, BudgetLevel.EXCEEDED)}
+    await stores.tenants.usage.take_back(WorkerId("w-1"), ["2026-11"])
+    assert await scene.spent() == {"acme": (0.0, BudgetLevel.OK)}
 
 
 async def test_the_days_of_a_month_are_added_up_and_a_new_month_begins_with_nothing(stores: Stores) -> None:

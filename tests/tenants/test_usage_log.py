@@ -6,11 +6,12 @@ from tests.conftest import Stores, make_task
 
 from turnout.fleet.machine_rules import WorkerId
 from turnout.fleet.publication import Publication
+from turnout.fleet.worker_rules import Enrolment
 from turnout.tasks.task_rules import Cancelled, Finished, GangId, Interrupted, Limits, Result, TenantId
 from turnout.tenants.gpu_cost_rules import GpuDay
-from turnout.tenants.gpu_time_rules import GpuBooking, GpuReport, cells_of
+from turnout.tenants.gpu_time_rules import BookedReport, GpuBooking, GpuCell, cells_of
 from turnout.tenants.usage_log import UsageLog
-from turnout.tenants.usage_rules import UsageRow, Used, day_of
+from turnout.tenants.usage_rules import UsageRow, Used, day_of, this_month_and_last
 
 ACME, OTHER, W = TenantId("acme"), TenantId("other"), WorkerId("w")
 
@@ -69,9 +70,8 @@ async def test_gpu_time_is_read_by_model_and_by_worker(stores: Stores) -> None:
     days = ["2026-11-14", "2026-11-15"]
     booking = GpuBooking(
         days[1],
-        {W: GpuReport("e", {"busy:X:m": 5})},
-        cells_of({"busy:X:m:7b": 5, "free:X:": 2}),
-        cells_of({"busy:X:w": 5, "free:X:w": 2}),
+        {W: BookedReport("e", {"busy:X:m": 5}, 12.5, {"m": 3.0}, 3.0, 4.0)},
+        booked_by(W, {"busy:X:m:7b": 5, "free:X:": 2}),
     )
     await stores.mutex.hold("fleet", "m1", 60)
     for _ in range(2):
@@ -83,8 +83,50 @@ async def test_gpu_time_is_read_by_model_and_by_worker(stores: Stores) -> None:
     assert {cell.name: ms for cell, ms in table.by_worker.items()} == {"busy:X:w": 10, "free:X:w": 4}
     assert not (await stores.tenants.usage.gpu_days(days, workers=False))[1].by_worker
     assert (await stores.fleet.manager_state.saved()).gpu_reports == booking.reports
-    for key in (stores.link.keys.gpu_models(days[1]), stores.link.keys.gpu_workers(days[1])):
+    keys = stores.link.keys
+    for key in (keys.gpu_models(days[1]), keys.gpu_workers(days[1]), keys.gpu_booked("2026-11", W)):
         assert await stores.link.client.pttl(key) > 0
-    gone = GpuBooking(days[1], {W: None}, {}, {})
+    gone = GpuBooking(days[1], {W: None}, {})
     assert await stores.fleet.manager_state.publish("fleet", "m1", Publication(gpu_time=gone))
     assert not (await stores.fleet.manager_state.saved()).gpu_reports
+
+
+def booked_by(worker: WorkerId, counts: dict[str, int]) -> dict[tuple[str, GpuCell], int]:
+    return {(worker, cell): ms for cell, ms in cells_of(counts).items()}
+
+
+async def test_what_one_worker_booked_is_taken_back_and_others_time_stays(stores: Stores) -> None:
+    usage, days = stores.tenants.usage, ["2026-10-31", "2026-11-15"]
+    await stores.mutex.hold("fleet", "m1", 60)
+    rogue = booked_by(W, {"busy:X:m:7b": 4_000, "free:X:": 2, "idle:cpu:n": 3})
+    honest = booked_by(WorkerId("w2"), {"busy:X:m:7b": 70, "free:X:": 30})
+    for day in days:
+        booking = Publication(gpu_time=GpuBooking(day, {}, rogue | honest))
+        assert await stores.fleet.manager_state.publish("fleet", "m1", booking)
+    assert await usage.times_taken_back() == 0
+    taken = await usage.take_back(W, ["2026-11", "2026-10", "2026-09"])
+    assert taken == {"m:7b": 8_000, "": 4, "n": 6}
+    for table in await usage.gpu_days(days, workers=True):
+        assert table.by_model == cells_of({"busy:X:m:7b": 70, "free:X:": 30})
+        assert table.by_worker == cells_of({"busy:X:w2": 70, "free:X:w2": 30})
+    assert await usage.times_taken_back() == 1
+    assert await usage.take_back(W, ["2026-11", "2026-10"]) == {}, "once"
+    assert await usage.times_taken_back() == 1
+
+
+async def test_a_worker_that_was_evicted_books_nothing_more(stores: Stores) -> None:
+    await stores.mutex.hold("fleet", "m1", 60)
+    await stores.fleet.workers.enrol(Enrolment(W, "w", "tunnel:", "digest"))
+    booking = GpuBooking("2026-11-15", {}, booked_by(W, {"busy:X:m": 5}))
+    assert await stores.fleet.manager_state.publish("fleet", "m1", Publication(gpu_time=booking))
+    await stores.fleet.workers.evict(W)
+    assert await stores.fleet.manager_state.publish("fleet", "m1", Publication(gpu_time=booking))
+    (table,) = await stores.tenants.usage.gpu_days(["2026-11-15"], workers=True)
+    assert table.by_model == cells_of({"busy:X:m": 5})
+    assert await stores.tenants.usage.take_back(W, ["2026-11"]) == {"m": 5}
+
+
+def test_gpu_time_can_be_taken_back_of_this_month_and_the_last() -> None:
+    assert this_month_and_last("2026-11-15") == ("2026-11", "2026-10")
+    assert this_month_and_last("2026-01-01") == ("2026-01", "2025-12")
+    assert this_month_and_last("2026-12-31") == ("2026-12", "2026-11")

@@ -176,18 +176,11 @@ async def test_gpu_time_has_prices_and_is_divided_among_tenants(stores: Stores, 
         book.add(TenantId("other"), "m", 0, 1_000_000, 0, 1000)
         await book.flush()
         held = {
-            "busy:NVIDIA H100:m": 8000,
-            "idle:NVIDIA H100:m": 4000,
-            "idle:cpu:dull": 2000,
-            "free:NVIDIA H100:": 1000,
+            "w-1": {"busy:NVIDIA H100:m": 8000, "idle:NVIDIA H100:m": 4000, "free:NVIDIA H100:": 1000},
+            "w-2": {"idle:cpu:dull": 2000},
         }
-        by_worker = {
-            "busy:NVIDIA H100:w-1": 8000,
-            "idle:NVIDIA H100:w-1": 4000,
-            "idle:cpu:w-2": 2000,
-            "free:NVIDIA H100:w-1": 1000,
-        }
-        booking = GpuBooking(day_of(time.time()), {}, cells_of(held), cells_of(by_worker))
+        booked = {(w, cell): ms for w, counts in held.items() for cell, ms in cells_of(counts).items()}
+        booking = GpuBooking(day_of(time.time()), {}, booked)
         assert await stores.fleet.manager_state.publish("fleet", "test", Publication(gpu_time=booking))
         await stores.fleet.workers.enrol(Enrolment(WorkerId("w-1"), "one", "http://192.0.2.9:1", "d" * 64))
         admin = bearer(await chat.gateway.key("ops", Role.ADMIN))

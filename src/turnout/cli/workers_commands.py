@@ -1,9 +1,9 @@
-"""`turnout workers`: the machines that have joined; take one out, or back in, or end it."""
+"""`turnout workers`: the machines that have joined; take one out, or back in, or end it, or undo what it booked."""
 
 import json
 import sys
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -24,6 +24,7 @@ def register(app: typer.Typer) -> None:
     group.command("list")(list_workers)
     group.command("drain")(drain)
     group.command("evict")(evict)
+    group.command("take-back")(take_back)
     app.add_typer(group, name="workers")
 
 
@@ -65,21 +66,54 @@ def evict(
             "--revoke-key", help="Revoke its key, too. This evicts all workers that joined with it."
         ),
     ] = False,
+    take_back: Annotated[
+        bool, typer.Option("--take-back", help="Take back the GPU time that it booked, as `take-back` does.")
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """End a worker at once: it gets no more requests, and what it was doing goes to others.
 
     Whoever holds its key can join again, unless the key is revoked.
     """
+    taken: dict[str, float] = {}
     with common.client() as client:
         key = str(client.call("DELETE", "workers", worker_id).get("key") or "")
         if revoke_key and key:
             client.call("DELETE", "v1", "keys", key)
+        if take_back:
+            taken = _taken_back(client.call("DELETE", "workers", worker_id, "gpu-time"))
     revoked = revoke_key and bool(key)
     words = f"{worker_id} is evicted" + (f"\nkey {key} is revoked" if revoked else "")
-    print(done(as_json, words, id=worker_id, key=key or None, key_revoked=revoked))
+    words += f"\n{_taken(taken)}" if take_back else ""
+    facts = {"gpu_seconds_taken_back": taken} if take_back else {}
+    print(done(as_json, words, id=worker_id, key=key or None, key_revoked=revoked, **facts))
     if key and not revoked:
         print(f"its key {key} is still valid; to revoke it: turnout keys revoke {key}", file=sys.stderr)
+
+
+@with_common
+def take_back(
+    common: Common,
+    worker_id: Annotated[
+        str, typer.Argument(metavar="ID", help="Of a worker, also of one that was evicted.")
+    ],
+    as_json: JsonOption = False,
+) -> None:
+    """Take back the GPU time that a worker booked in this month and the last: nobody pays for it any more."""
+    taken = _taken_back(common.call("DELETE", "workers", worker_id, "gpu-time"))
+    print(done(as_json, _taken(taken), id=worker_id, gpu_seconds_taken_back=taken))
+
+
+def _taken_back(answer: Mapping[str, Any]) -> dict[str, float]:
+    from turnout.cli.server_answers import read
+    from turnout.fleet.worker_messages import GpuTimeTakenBack
+
+    return read(GpuTimeTakenBack, answer).seconds
+
+
+def _taken(seconds: dict[str, float]) -> str:
+    by_model = ", ".join(f"{one_line(model) or 'free'} {n:.0f} s" for model, n in sorted(seconds.items()))
+    return f"GPU time taken back: {by_model or 'none was booked'}"
 
 
 def _row(worker: "WorkerShown") -> Sequence[str]:

@@ -9,7 +9,7 @@ from turnout.fleet.route_rules import DemandReport, ModelRoutes
 from turnout.fleet.status_rules import ModelState, ModelStatus
 from turnout.fleet.worker_rules import Enrolment, StoredHeartbeat
 from turnout.store.record_kinds import LEFT_OUT, RecordKind
-from turnout.tenants.gpu_time_rules import GpuReport
+from turnout.tenants.gpu_time_rules import BookedReport
 
 _PHASE = {"phase": Phase.STARTING}  # it is there, takes its memory, and serves nobody
 
@@ -25,6 +25,6 @@ STATUSES = RecordKind[dict[str, ModelStatus]](
     "statuses", dict[str, ModelStatus], unknown={"state": ModelState.STARTING, "cause": None}
 )
 REPLICA_COUNTS = RecordKind[dict[str, int]]("census", dict[str, int])
-GPU_REPORT = RecordKind[GpuReport]("gpu_report", GpuReport)
+GPU_REPORT = RecordKind[BookedReport]("gpu_report", BookedReport)
 GANG = RecordKind[GangReport]("gang", GangReport)
 GANG_WAITS = RecordKind[GangWaits]("gang turns", GangWaits)

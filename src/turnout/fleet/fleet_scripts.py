@@ -20,11 +20,12 @@ async def store_heartbeat(
     return int(seq) or None
 
 
-Operation = Literal["hset", "hincrby", "expire", "hdel", "del", "orders", "tell"]
+Operation = Literal["hset", "hincrby", "expire", "hdel", "del", "orders", "tell", "book"]
 
 
 Write = tuple[Operation, str, str | int, str | bytes | int]
-"""An operation with the key, field and value that it takes; an empty one where it takes none."""
+"""An operation with the key, field and value that it takes; an empty one where it takes none. `book` takes a worker, a day with
+what GPU time is of, and ms."""
 
 
 _publish = Script("fleet/publish")

@@ -112,16 +112,12 @@ def _writes(keys: KeyNames, publication: Publication) -> list[fleet_scripts.Writ
 
 
 def _gpu_writes(keys: KeyNames, booking: GpuBooking) -> list[fleet_scripts.Write]:
-    by_model, by_worker = keys.gpu_models(booking.day), keys.gpu_workers(booking.day)
-    writes: list[fleet_scripts.Write] = []
-    for key, counts, lives_ms in (
-        (by_model, booking.by_model, USAGE_MS),
-        (by_worker, booking.by_worker, GPU_WORKERS_MS),
-    ):
-        for cell, ms in counts.items():
-            writes.append(("hincrby", key, cell.name, ms))
-        if counts:
-            writes.append(("expire", key, "", lives_ms))
+    writes: list[fleet_scripts.Write] = [
+        ("book", worker, cell.on(booking.day), ms) for (worker, cell), ms in booking.booked.items()
+    ]
+    if writes:
+        writes.append(("expire", keys.gpu_models(booking.day), "", USAGE_MS))
+        writes.append(("expire", keys.gpu_workers(booking.day), "", GPU_WORKERS_MS))
     for worker, report in booking.reports.items():
         writes.append(_field(keys.gpu_reports(), worker, GPU_REPORT.dump(report) if report else None))
     return writes

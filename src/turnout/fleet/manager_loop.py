@@ -44,7 +44,7 @@ from turnout.fleet.replica_rules import ReplicaId
 from turnout.fleet.route_rules import AdminWish, Demand
 from turnout.fleet.route_table import DemandReports
 from turnout.fleet.status_rules import ModelStatus
-from turnout.fleet.view_rules import statuses_elsewhere
+from turnout.fleet.view_rules import orders_of, statuses_elsewhere
 from turnout.fleet.worker_rules import Worker
 from turnout.fleet.worker_store import WorkerStore
 from turnout.store.mutex import Mutex
@@ -69,12 +69,13 @@ _HISTORY_S = 1.0
 class _LoopState:
     """What the loop knows between two cycles. `inherited` is what an earlier manager left, until everything was published
     anew; `asked` has each gateway's last report and its number; `elsewhere` are the models whose gangs no worker runs, and
-    `elsewhere_told` those of them that gateways know of."""
+    `elsewhere_told` those of them that gateways know of. `wall_s` is the wall clock's lead on ours when this one took over."""
 
     fleet: Fleet
     cursor: str
     inherited: SavedFleet | None
-    gpu_accounts: GpuAccounts
+    wall_s: float
+    gpu_accounts: GpuAccounts = field(default_factory=GpuAccounts)
     asked: dict[str, tuple[int, GatewayDemand]] = field(default_factory=dict[str, tuple[int, GatewayDemand]])
     wishes: list[AdminWish] = field(default_factory=list[AdminWish])
     elsewhere: dict[str, Model] = field(default_factory=dict[str, Model])
@@ -164,7 +165,10 @@ class FleetManager:
         log.info(
             "manager took over the fleet", manager=self.id, workers=len(workers), replicas=len(fleet.replicas)
         )
-        return _LoopState(fleet, cursor, saved, GpuAccounts(dict(saved.gpu_reports)))
+        state = _LoopState(fleet, cursor, saved, self.wall_clock() - now)
+        orders = orders_of(fleet, saved.gpu_reports)
+        state.gpu_accounts.take_over(saved.gpu_reports, orders, now + state.wall_s)
+        return state
 
     async def _cycle(self, state: _LoopState, ids: Iterator[ReplicaId]) -> _LoopState | None:
         """One look, one decision, one publication; None when the right was lost."""
@@ -188,6 +192,8 @@ class FleetManager:
         if update is not None and not await self.manager_state.publish(MUTEX, self.id, update):
             log.warning("another manager took over the fleet", manager=self.id)
             return None
+        for worker, sheet in update.orders.items() if update is not None else ():
+            state.gpu_accounts.order(worker, sheet.orders if sheet else (), now + state.wall_s)
         state.inherited = None
         state.elsewhere_told = state.elsewhere
         state.history_at = now if with_history else state.history_at
@@ -206,13 +212,12 @@ class FleetManager:
         events: list[Event] = []
         if everything or changes.models:
             models, state.elsewhere = await self._models()
-            state.gpu_accounts.know_models([*models, *state.elsewhere])
             events += model_events(fleet, models)
         if everything or changes.workers:
             enrolments = await self.workers.enrolments(None if everything else changes.workers)
             heartbeats = await self.workers.heartbeats(list(enrolments))
             asked = fleet.workers.keys() if everything else changes.workers
-            state.gpu_accounts.hear(heartbeats)
+            state.gpu_accounts.hear(heartbeats, now + state.wall_s)
             if everything:
                 state.gpu_accounts.forget_all_but(enrolments)
             events += worker_events(fleet, asked, enrolments, heartbeats)

@@ -9,7 +9,7 @@ from turnout.fleet.replica_rules import Replica, ReplicaId
 from turnout.fleet.route_rules import ModelRoutes
 from turnout.fleet.status_rules import ModelStatus
 from turnout.fleet.worker_rules import OrderSheet
-from turnout.tenants.gpu_time_rules import GpuBooking, GpuReport
+from turnout.tenants.gpu_time_rules import BookedReport, GpuBooking
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class SavedFleet:
     versions: Mapping[WorkerId, int]
     routed: frozenset[str]
     history: ModelHistory | None
-    gpu_reports: Mapping[WorkerId, GpuReport] = field(default_factory=dict[WorkerId, GpuReport])
+    gpu_reports: Mapping[WorkerId, BookedReport] = field(default_factory=dict[WorkerId, BookedReport])
 
 
 @dataclass(frozen=True, slots=True)

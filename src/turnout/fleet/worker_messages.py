@@ -87,6 +87,13 @@ class WorkerEvicted(BaseModel):
     key: str
 
 
+class GpuTimeTakenBack(BaseModel):
+    """`seconds` of GPUs that are nobody's cost any more, by model; by no model what was free."""
+
+    id: WorkerId
+    seconds: dict[str, float]
+
+
 class ReplicaShown(BaseModel):
     """A replica as its worker reports it, with what its orders say: the model and the GPUs. `model` is None for one that is
     ordered no more."""

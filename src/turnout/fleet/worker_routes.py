@@ -18,6 +18,7 @@ from turnout.fleet.machine_rules import WorkerId
 from turnout.fleet.worker_messages import (
     EVICTED,
     Draining,
+    GpuTimeTakenBack,
     Heartbeat,
     Registered,
     Registration,
@@ -38,6 +39,7 @@ from turnout.tenants.audit_rules import AuditAction
 from turnout.tenants.audit_trail import AuditDep
 from turnout.tenants.auth import AdminDep, WorkerDep
 from turnout.tenants.key_rules import secret_digest
+from turnout.tenants.usage_rules import day_of, this_month_and_last
 from turnout.worker.relay_tokens import PROBE_PATH, probe_answer
 
 HEARTBEAT_S = 2.0
@@ -157,6 +159,19 @@ async def evict(worker_id: str, admin: AdminDep, gateway: GatewayDep, audit: Aud
     await audit.record(admin, AuditAction.WORKER_EVICTED, worker.id, name=worker.name, key=worker.key)
     await gateway.revocations.evict(worker, f"by {admin.id}")
     return WorkerEvicted(id=worker.id, key=worker.key)
+
+
+@router.delete("/workers/{worker_id}/gpu-time", summary="Take a worker's GPU time back")
+async def take_gpu_time_back(
+    worker_id: str, admin: AdminDep, gateway: GatewayDep, audit: AuditDep
+) -> GpuTimeTakenBack:
+    """Undoes what was booked for it in this month and the last, so that nobody pays for it. For a worker that counted what was
+    not so: evict it first. It need not be there any more, and may be asked again."""
+    worker = WorkerId(worker_id[:100])
+    await audit.record(admin, AuditAction.WORKER_GPU_TIME_TAKEN_BACK, worker)
+    months = this_month_and_last(day_of(gateway.now()))
+    taken = await gateway.stores.tenants.usage.take_back(worker, months)
+    return GpuTimeTakenBack(id=worker, seconds={model: ms / 1000 for model, ms in taken.items()})
 
 
 async def _probe(prober: Outbound, url: str, probe_key: str) -> str:

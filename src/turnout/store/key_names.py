@@ -222,6 +222,14 @@ class KeyNames:
         """Hash of GPU time in ms by state:kind:worker. Manager writes, gateways read. 93 days."""
         return f"{self.prefix}:usage:gpu:{day}:workers"
 
+    def gpu_booked(self, month: str, worker: str) -> str:
+        """Hash of one worker's GPU time in ms by day:state:kind:model, so that it can be taken back. Manager writes, gateways take back. 63 days."""
+        return f"{self.prefix}:usage:gpu:{month}:of:{worker}"
+
+    def gpu_taken_back(self) -> str:
+        """How often GPU time was taken back: days that are over count anew then. Gateways write, manager reads. For ever."""
+        return f"{self.prefix}:usage:gpu:taken_back"
+
     def budgets(self) -> str:
         """Hash of budgets that admins set, by tenant. Gateways write, manager and gateways read. Until removed."""
         return f"{self.prefix}:budgets"

@@ -5,6 +5,7 @@ local GROUP = 'gangs'
 local MAX_NEWS = 10000
 local MAX_EVENTS = 100000  -- of the stream that gateways tail; the task's own stream is kept apart
 local MAX_TASK_EVENTS = 5000
+local GPU_BOOKED_MS = 63 * 86400000  -- this month and the last one
 
 local function task_key(id) return P .. ':task:' .. id end
 local function task_events_key(id) return P .. ':events:' .. id end
@@ -33,6 +34,9 @@ local function chat_permits_key(tenant) return P .. ':chat:slots:' .. tenant end
 local function usage_of_key(day, tenant) return P .. ':usage:of:' .. day .. ':' .. tenant end
 local function usage_day_key(day) return P .. ':usage:day:' .. day end
 local function gpu_models_key(day) return P .. ':usage:gpu:' .. day end
+local function gpu_workers_key(day) return P .. ':usage:gpu:' .. day .. ':workers' end
+local function gpu_booked_key(month, worker) return P .. ':usage:gpu:' .. month .. ':of:' .. worker end
+local function gpu_taken_back_key() return P .. ':usage:gpu:taken_back' end
 local function usage_batch_key(batch) return P .. ':usage:batch:' .. batch end
 local function genesis_key() return P .. ':genesis' end
 local function canary_key() return P .. ':canary' end

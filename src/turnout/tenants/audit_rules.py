@@ -19,6 +19,7 @@ class AuditAction(StrEnum):
     WORKER_REGISTERED = "worker.registered"
     WORKER_DRAINED = "worker.drained"
     WORKER_EVICTED = "worker.evicted"
+    WORKER_GPU_TIME_TAKEN_BACK = "worker.gpu_time_taken_back"
     WEBHOOK_SECRET_ROTATED = "webhook_secret.rotated"
     BUDGET_SET = "budget.set"
     BUDGET_REMOVED = "budget.removed"

@@ -1,7 +1,7 @@
 """How tenants stand with their budgets: adds up what they spent this month, publishes it for the gateways, and puts webhooks
 into the outbox.
 
-Days that are over are added up once. What was told is remembered with the standing, so each level is told once a month (at
+Days that are over are added up once, and again when GPU time was taken back. What was told is remembered with the standing, so each level is told once a month (at
 least once, under the same `webhook-id`, if a manager dies in between).
 """
 
@@ -64,14 +64,19 @@ class BudgetAccounts:
     outbox: Outbox
     now: Callable[[], float]
     _closed: dict[tuple[TenantId, str], float] = field(default_factory=dict[tuple[TenantId, str], float])
+    _taken_back: int = 0
 
     async def look(self) -> None:
         before, stored = await self.budgets.standings(), await self.budgets.all()
         if not (before or stored or self.configured):
             return
         days = days_of_month(day_of(self.now()))
-        if len(days) <= _OPEN_DAYS:  # the last month's are needed no more
+        taken_back = await self.usage.times_taken_back()
+        if (
+            len(days) <= _OPEN_DAYS or taken_back != self._taken_back
+        ):  # or the last month's are needed no more
             self._closed.clear()
+        self._taken_back = taken_back
         everyone = EVERYONE in self.configured or EVERYONE in stored
         tenants = await self.usage.tenants(days) if everyone else set[TenantId]()
         standings: dict[TenantId, BudgetStanding] = {}

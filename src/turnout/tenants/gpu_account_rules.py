@@ -1,5 +1,5 @@
-"""Books where the time of GPUs went: what workers counted beyond what was booked before, and the time of gangs that others
-run, as they report. Pure.
+"""Books where the time of GPUs went: what workers counted beyond what was booked before, as far as it can be true, and the
+time of gangs that others run, as they report. Pure.
 
 What is booked is published together with the reports that it was booked from. A manager that dies in between has booked
 nothing, and the next one books it.
@@ -12,45 +12,98 @@ from dataclasses import dataclass, field
 from turnout.fleet.gang_rules import GangReport
 from turnout.fleet.machine_rules import WorkerId
 from turnout.fleet.model_rules import Model
+from turnout.fleet.replica_rules import ReplicaOrder
 from turnout.fleet.worker_rules import StoredHeartbeat
 from turnout.tasks.task_rules import GangId
-from turnout.tenants.gpu_time_rules import CPU, GpuBooking, GpuCell, GpuReport, GpuState, gpu_kind, unbooked
+from turnout.tenants.gpu_credit_rules import GpuCredit, HeldDevices, devices_of, devices_ordered
+from turnout.tenants.gpu_time_rules import (
+    CPU,
+    BookedReport,
+    GpuBooking,
+    GpuCell,
+    GpuReport,
+    GpuState,
+    gpu_kind,
+    unbooked,
+)
 
-_OTHERS = "(others)"
 _UNPLACED = "(unplaced)"  # ranks that have no machine yet
 _MAX_KINDS = 64
 _NEW_S = 5.0  # a gang that is seen for the first time and is older was seen by an earlier manager
 
 
 @dataclass(slots=True)
+class _WorkerAccount:
+    """A worker's last report that was booked, and the credit that it had `at` then."""
+
+    at: float
+    report: GpuReport | None = None
+    ordered: HeldDevices = field(default_factory=dict[str, frozenset[int]])
+    there: frozenset[int] = frozenset()
+    credit: GpuCredit = field(default_factory=GpuCredit)
+
+    def grow(self, now: float) -> None:
+        self.credit.grow(self.ordered, self.there, now - self.at)
+        self.at = now
+
+    def stored(self) -> BookedReport | None:
+        credit = self.credit
+        return self.report and BookedReport(
+            self.report.epoch, self.report.counts, self.at, credit.models, credit.held, credit.whole
+        )
+
+
+@dataclass(slots=True)
 class GpuAccounts:
-    """`seen` are the reports that were booked, or will be with what is due. Names that workers send count only if they are
-    registered models', and only so many kinds of GPUs: the tables stay as small as the fleet is."""
+    """`now` is one clock for all calls, and one that goes on with the next manager's. Only so many kinds of GPUs count: the
+    tables stay as small as the fleet is."""
 
-    seen: dict[WorkerId, GpuReport]
+    _workers: dict[WorkerId, _WorkerAccount] = field(default_factory=dict[WorkerId, _WorkerAccount])
     _gangs: dict[GangId, float] = field(default_factory=dict[GangId, float])
-    _models: set[str] = field(default_factory=lambda: {""})
     _kinds: set[str] = field(default_factory=lambda: {CPU})
-    _changed: dict[WorkerId, GpuReport | None] = field(default_factory=dict[WorkerId, GpuReport | None])
-    _by_model: Counter[GpuCell] = field(default_factory=Counter[GpuCell])
-    _by_worker: Counter[GpuCell] = field(default_factory=Counter[GpuCell])
+    _changed: set[WorkerId] = field(default_factory=set[WorkerId])
+    _booked: Counter[tuple[str, GpuCell]] = field(default_factory=Counter[tuple[str, GpuCell]])
 
-    def know_models(self, names: Iterable[str]) -> None:
-        self._models.update(names)
+    def take_over(
+        self,
+        saved: Mapping[WorkerId, BookedReport],
+        ordered: Mapping[WorkerId, Iterable[ReplicaOrder]],
+        now: float,
+    ) -> None:
+        """As the last manager left them, with the orders that stand since. What a worker counted meanwhile is bounded like the
+        rest: by the time that passed."""
+        for worker, one in saved.items():
+            self._workers[worker] = _WorkerAccount(
+                now if one.at is None else one.at,
+                GpuReport(one.epoch, one.counts),
+                devices_ordered(ordered.get(worker, ())),
+                credit=GpuCredit(dict(one.models_ms), one.held_ms, one.whole_ms),
+            )
 
-    def hear(self, heartbeats: Mapping[WorkerId, StoredHeartbeat]) -> None:
+    def order(self, worker: WorkerId, orders: Iterable[ReplicaOrder], now: float) -> None:
+        """From now on the worker should have these, and nothing else. The time before counts for those that it had to have."""
+        account = self._account(worker, now)
+        account.grow(now)
+        account.ordered = devices_ordered(orders)
+        self._changed.add(worker)
+
+    def hear(self, heartbeats: Mapping[WorkerId, StoredHeartbeat], now: float) -> None:
         for worker, beat in heartbeats.items():
-            report, before = beat.gpu_time, self.seen.get(worker)
-            if report is None or report == before:
+            account = self._account(worker, now)
+            report, account.there = beat.gpu_time, devices_of(beat.machine)
+            account.grow(now)
+            if report is None or report == account.report:
                 continue
-            for cell, ms in unbooked(report, before).items():
+            for cell, ms in account.credit.spend(unbooked(report, account.report)).items():
                 self._add(cell, worker, ms)
-            self.seen[worker] = self._changed[worker] = report
+            account.credit.carry(account.ordered, account.there)
+            account.report = report
+            self._changed.add(worker)
 
     def forget_all_but(self, enrolled: Collection[WorkerId]) -> None:
-        for worker in self.seen.keys() - enrolled:
-            del self.seen[worker]
-            self._changed[worker] = None
+        for worker in self._workers.keys() - enrolled:
+            del self._workers[worker]
+            self._changed.add(worker)
 
     def see_gangs(
         self, gangs: Iterable[GangReport], models: Mapping[str, Model], held: Mapping[GangId, int]
@@ -77,11 +130,16 @@ class GpuAccounts:
 
     def due(self, day: str) -> GpuBooking | None:
         """What is to be published now; it counts as booked then."""
-        if not self._changed and not self._by_model:
+        if not self._changed and not self._booked:
             return None
-        due = GpuBooking(day, self._changed, self._by_model, self._by_worker)
-        self._changed, self._by_model, self._by_worker = {}, Counter(), Counter()
+        accounts = {worker: self._workers.get(worker) for worker in self._changed}
+        reports = {worker: account.stored() if account else None for worker, account in accounts.items()}
+        due = GpuBooking(day, reports, self._booked)
+        self._changed, self._booked = set(), Counter()
         return due
+
+    def _account(self, worker: WorkerId, now: float) -> _WorkerAccount:
+        return self._workers.setdefault(worker, _WorkerAccount(now))
 
     def _add(self, cell: GpuCell, where: str, ms: int) -> None:
         if ms <= 0:
@@ -89,6 +147,4 @@ class GpuAccounts:
         if len(self._kinds) < _MAX_KINDS:
             self._kinds.add(cell.gpu)
         kind = cell.gpu if cell.gpu in self._kinds else gpu_kind("")
-        model = cell.holder if cell.holder in self._models else _OTHERS
-        self._by_model[GpuCell(cell.state, kind, model)] += ms
-        self._by_worker[GpuCell(cell.state, kind, where)] += ms
+        self._booked[where, cell._replace(gpu=kind)] += ms

@@ -4,6 +4,7 @@ Whoever holds GPUs counts by itself and reports the whole; the manager books wha
 booked. So a report that is lost, repeated or late changes nothing, and a manager that is away loses nothing.
 """
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -43,6 +44,10 @@ class GpuCell(NamedTuple):
     def name(self) -> str:
         return f"{self.state}:{self.gpu}:{self.holder}"
 
+    def on(self, day: str) -> str:
+        """How it is named among several days'."""
+        return f"{day}:{self.name}"
+
 
 def gpu_kind(name: str) -> str:
     """A GPU's name as the kind that is counted and priced."""
@@ -73,14 +78,33 @@ class GpuReport:
 
 
 @dataclass(frozen=True, slots=True)
+class BookedReport:
+    """The report of a worker that was booked last, and what may still be booked (`gpu_credit_rules`) by the manager's clock `at`;
+    None if it was booked before there was a bound."""
+
+    epoch: str
+    counts: Mapping[str, int] = field(default_factory=dict[str, int])
+    at: float | None = None
+    models_ms: Mapping[str, float] = field(default_factory=dict[str, float])
+    held_ms: float = 0.0
+    whole_ms: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class GpuBooking:
-    """GPU time to be added to a day's tables: ms by model, and by worker. `reports` are those that it was booked from; None for
-    a worker that is no more."""
+    """GPU time to be added to a day's tables: ms by the worker that counted it and what it is of. `reports` are those that it was
+    booked from; None for a worker that is no more."""
 
     day: str
-    reports: Mapping[WorkerId, GpuReport | None]
-    by_model: Mapping[GpuCell, int]
-    by_worker: Mapping[GpuCell, int]
+    reports: Mapping[WorkerId, BookedReport | None]
+    booked: Mapping[tuple[str, GpuCell], int]
+
+    @property
+    def by_model(self) -> Mapping[GpuCell, int]:
+        found: Counter[GpuCell] = Counter()
+        for (_, cell), ms in self.booked.items():
+            found[cell] += ms
+        return found
 
 
 def unbooked(report: GpuReport, booked: GpuReport | None) -> dict[GpuCell, int]:

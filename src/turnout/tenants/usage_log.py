@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
+from turnout.fleet.machine_rules import WorkerId
 from turnout.store.connection import RedisConnection, translated
 from turnout.store.records import number, text
 from turnout.tasks.task_rules import TenantId
@@ -62,6 +63,15 @@ class UsageLog:
             for day in days:
                 pipe.smembers(self._link.keys.usage_day(day))
             return [{TenantId(text(name)) for name in names} for names in await pipe.execute()]
+
+    async def take_back(self, worker: WorkerId, months: Sequence[str]) -> dict[str, int]:
+        """Undoes the GPU time that was booked for a worker in these months; the ms by model."""
+        return await tenant_scripts.take_back_gpu_time(self._link, worker=worker, months=months)
+
+    async def times_taken_back(self) -> int:
+        """How often GPU time was taken back: it changes days that are over."""
+        async with translated():
+            return number(await self._link.client.get(self._link.keys.gpu_taken_back()))
 
     async def gpu_days(self, days: Sequence[str], *, workers: bool) -> list[GpuDay]:
         """Where GPU time went, as the manager booked it; by worker only if asked for."""

@@ -44,6 +44,12 @@ def day_of(at: float) -> str:
     return datetime.fromtimestamp(at, UTC).date().isoformat()
 
 
+def this_month_and_last(day: str) -> tuple[str, str]:
+    """As 2026-11 and 2026-10: how far back a worker's GPU time can be undone."""
+    year, month = int(day[:4]), int(day[5:7])
+    return day[:7], f"{year - (month == 1):04}-{(month - 2) % 12 + 1:02}"
+
+
 def used_by(before: Task | None, task: Task, at: float) -> Used:
     """What a write adds by which an attempt or the task itself ends."""
     work_ms = 0
