@@ -1,8 +1,11 @@
 """Who may hold a tunnel, and what it leads to."""
 
+import asyncio
+from urllib.parse import urlsplit
+
 import pytest
 from tests.conftest import wait_until
-from tests.gateways import Gateway
+from tests.gateways import Gateway, bearer
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
@@ -66,3 +69,25 @@ async def test_requests_for_a_tunnelled_worker_go_where_its_tunnel_is(served: Ga
         assert place and place.route.url == tunnels.url(worker)
         place.release()
     await wait_until(lambda: board.take("m", None) is None, "the loss of the tunnel to count")
+
+
+async def test_no_worker_proves_itself_through_its_own_tunnel(served: Gateway) -> None:
+    """Its port at the gateway is another's later, and leads elsewhere at other gateways."""
+    one = await join(served)
+    worker, tunnels = WorkerId(one["id"]), served.inside.workers.tunnels
+    url = f"{served.base.replace('http', 'ws')}/workers/{worker}/tunnel"
+    async with connect(url, additional_headers=bearer(one["secret"])) as socket:
+        await socket.recv()
+        await socket.send(b"")
+        await wait_until(lambda: tunnels.url(worker) is not None, "the tunnel")
+        port = urlsplit(tunnels.url(worker) or "").port
+        key = bearer(await served.key(role=Role.WORKER))
+        answers: list[str] = []
+        for host in (urlsplit(tunnels.url(worker) or "").hostname, "127.0.0.1", "localhost", "[::1]"):
+            body = {**JOIN, "url": f"http://{host}:{port}"}
+            answer = await served.http.post("/workers/register", json=body, headers=key)
+            assert answer.status_code == 400, answer.text
+            answers.append(answer.json()["error"]["message"])
+        assert "no worker can have" in answers[0]
+        with pytest.raises(TimeoutError):  # nothing of it came through the tunnel
+            await asyncio.wait_for(socket.recv(), 0.2)

@@ -4,7 +4,7 @@ from ipaddress import ip_address
 
 import pytest
 
-from turnout.store.address_rules import is_host, is_loopback_name, is_public, is_safe_issuer_url
+from turnout.store.address_rules import TUNNELS, is_host, is_loopback_name, is_public, is_safe_issuer_url
 
 
 @pytest.mark.parametrize(
@@ -24,6 +24,10 @@ from turnout.store.address_rules import is_host, is_loopback_name, is_public, is
         ("fe80::1", False, False),
         ("168.63.129.16", False, False),
         ("::ffff:168.63.129.16", False, False),
+        (str(TUNNELS), False, False),
+        (f"::ffff:{TUNNELS}", False, False),
+        (f"::{TUNNELS}", False, False),
+        ("127.0.1.1", False, True),
         ("0.0.0.0", False, False),
         ("::", False, False),
         ("224.0.0.1", False, False),

@@ -8,6 +8,8 @@ import pytest
 from tests.conftest import Stores
 from tests.gateways import Gateway, bearer, chatting
 from tests.relay.kit import echo
+from websockets.asyncio.client import connect
+from websockets.exceptions import InvalidStatus
 
 from turnout.errors import Limited, Unauthorized
 from turnout.tenants.login_throttle import LoginThrottle
@@ -64,3 +66,34 @@ async def test_chat_requests_are_throttled_too(stores: Stores, tmp_path: Path) -
             assert "retry-after" in answers[-1].headers
             good = await client.post(path, content=body, headers=bearer(chat.gateway.token))
             assert good.status_code == 200
+
+
+async def test_wrong_secrets_of_every_kind_are_throttled_together(served: Gateway) -> None:
+    """A worker's secret, at a heartbeat and at a tunnel; a code of the page; the tokens of links and of signed URLs."""
+    video = await served.submit()
+    async with httpx.AsyncClient(base_url=served.base, timeout=30) as client:
+        body = {"machine": {"gpus": [], "memory_bytes": 8, "free_memory_bytes": 8}, "replicas": []}
+
+        async def tunnel() -> int:
+            with pytest.raises(InvalidStatus) as refused:
+                async with connect(
+                    f"{served.base.replace('http', 'ws')}/workers/w-0/tunnel",
+                    additional_headers=bearer("nonsense"),
+                ):
+                    pass
+            return refused.value.response.status_code
+
+        async def statuses() -> list[int]:
+            share = {"X-Turnout-Share": f"{video}.a.nonsense"}
+            answers = (
+                await client.post("/workers/w-0/heartbeat", json=body, headers=bearer("nonsense")),
+                await client.post("/v1/session", json={"code": "c" * 43}, headers={"Origin": served.base}),
+                await client.get("/v1/shared", headers=share),
+                await client.get(f"/v1/videos/{video}/content?token=1-2-{'0' * 64}"),
+            )
+            return [*(answer.status_code for answer in answers), await tunnel()]
+
+        for _ in range(4):
+            assert await statuses() == [401, 401, 404, 404, 401]
+        assert await statuses() == [429] * 5
+        assert (await client.get("/v1/videos", headers=bearer(served.token))).status_code == 200

@@ -27,7 +27,7 @@ async def tunnel(
     try:
         worker = await identify_worker(gateway, worker_id, authorization)
     except TurnoutError as err:
-        return await refuse_socket(socket, err)
+        return await refuse_socket(socket, gateway.keys.throttle.counted(socket.client, err))
     await socket.accept()
     channel = WebSocketChannel(socket)
     try:

@@ -75,7 +75,7 @@ async def register(request: Request, key: WorkerDep, gateway: GatewayDep, audit:
 
 @router.post(
     "/workers/{worker_id}/heartbeat",
-    responses=documented(400, 404, 413, 415),
+    responses=documented(400, 404, 413, 415, 429),
     openapi_extra=json_body(Heartbeat),
     summary="Tell a worker's state, hear its orders",
 )

@@ -80,7 +80,7 @@ def create_app(gateway: Gateway) -> FastAPI:
     )
     app.router.redirect_slashes = False  # a redirect would go wherever the Host header says
     app.state.gateway = gateway
-    problems.install(app)
+    problems.install(app, gateway.keys.throttle)
     for router in _ROUTERS:
         app.include_router(router)
     # The last one added sees a request first.

@@ -14,6 +14,7 @@ from turnout.error_table import ErrorAnswer, describe, error_body
 from turnout.errors import Forbidden, Limited, NotFound, TurnoutError, Unauthorized
 from turnout.gateway.problem_json import ErrorBody
 from turnout.telemetry.log import get_log
+from turnout.tenants.login_throttle import LoginThrottle
 from turnout.validation import invalid
 
 _KINDS = {error.status: error.kind for error in (Unauthorized, Forbidden, NotFound, Limited)}
@@ -65,10 +66,6 @@ async def refuse_socket(socket: WebSocket, err: TurnoutError) -> None:
         await socket.close(4000 + err.status)
 
 
-async def _on_turnout_error(request: Request, err: Exception) -> Response:
-    return respond_to(cast(TurnoutError, err))
-
-
 async def _on_invalid(request: Request, err: Exception) -> Response:
     return respond_to(invalid(cast(RequestValidationError, err).errors()))
 
@@ -87,8 +84,11 @@ async def _on_http(request: Request, err: Exception) -> Response:
     return respond(http.status_code, message, kind, code=code, headers=http.headers)
 
 
-def install(app: FastAPI) -> None:
-    app.add_exception_handler(TurnoutError, _on_turnout_error)
+def install(app: FastAPI, throttle: LoginThrottle) -> None:
+    async def on_turnout_error(request: Request, err: Exception) -> Response:
+        return respond_to(throttle.counted(request.client, cast(TurnoutError, err)))
+
+    app.add_exception_handler(TurnoutError, on_turnout_error)
     app.add_exception_handler(RequestValidationError, _on_invalid)
     app.add_exception_handler(HTTPException, _on_http)
 

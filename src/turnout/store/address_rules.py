@@ -15,6 +15,9 @@ _AZURE_HOST = IPv4Address(
     "168.63.129.16"
 )  # a public number, but the machine's own host answers, also with secrets
 
+TUNNELS = IPv4Address("127.84.117.110")
+"""Where gateways listen for themselves, one port for each worker's tunnel: an address of this machine that no URL may lead to."""
+
 Address: TypeAlias = IPv4Address | IPv6Address
 
 
@@ -32,10 +35,12 @@ def is_public(address: Address) -> bool:
 
 def is_host(address: Address) -> bool:
     """Whether one machine can have the address: a worker may be on a private network or on this machine, but not at
-    "all interfaces", a group, or where clouds tell machines their secrets."""
+    "all interfaces", a group, a gateway's end of a tunnel, or where clouds tell machines their secrets."""
     if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
         return is_host(address.ipv4_mapped)
-    if address.is_unspecified or address.is_multicast or address.is_link_local or address == _AZURE_HOST:
+    if address.is_unspecified or address.is_multicast or address.is_link_local:
+        return False
+    if address in (_AZURE_HOST, TUNNELS):
         return False
     return address.is_loopback or not address.is_reserved
 

@@ -50,7 +50,7 @@ def _checked_id(event_id: str | None, param: str) -> str | None:
             "content": {"text/event-stream": {}},
         },
         204: {"description": "The task has ended, and the caller has heard everything."},
-        **documented(400, 401, 403, 404, 500, 503),
+        **documented(400, 401, 403, 404, 429, 500, 503),
     },
     summary="Follow a video",
 )

@@ -93,7 +93,7 @@ async def revoke_all(video_id: str, caller: UserDep, gateway: GatewayDep) -> Res
 _Token = Annotated[str, Header(alias="X-Turnout-Share", max_length=_MAX_TOKEN_CHARS)]
 
 
-@router.get("/v1/shared", summary="What a link shows")
+@router.get("/v1/shared", responses=documented(429), summary="What a link shows")
 async def shared(request: Request, gateway: GatewayDep, token: _Token) -> SharedVideo:
     share, task = await _opened(request, gateway, token)
     video = video_of(task, gateway.videos.settings.retention_s)

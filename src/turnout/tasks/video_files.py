@@ -97,7 +97,7 @@ FILE_ANSWERS: dict[int | str, dict[str, Any]] = {
     206: {"description": "The range asked for.", "content": _BINARY},
     302: {"description": "It lies at this presigned URL."},
     304: {"description": "The caller has it already."},
-    **documented(400, 401, 403, 404, 409, 416, 500, 503),
+    **documented(400, 401, 403, 404, 409, 416, 429, 500, 503),
 }
 
 

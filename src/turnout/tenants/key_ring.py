@@ -57,7 +57,7 @@ class KeyRing:
         self._logins = logins
         self.check_data = check_data
         self._now = now
-        self._throttle = LoginThrottle(now)
+        self.throttle = LoginThrottle(now)
         self._kept: dict[str, _Kept] = {}
         self._seen: dict[bytes, _Kept] = {}  # by the header it came in
 
@@ -101,7 +101,7 @@ class KeyRing:
         except Unauthorized as err:
             if authorization != given:
                 return None  # the session is over, and browsers keep the cookie all the same
-            raise self._throttle.refused(address, err) from None
+            raise self.throttle.refused(address, err) from None
 
     async def _identify(self, token: str) -> Key:
         parts = split_token(token)

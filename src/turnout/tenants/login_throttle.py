@@ -1,20 +1,26 @@
-"""Counts logins that failed, by address, and says when there were too many.
+"""Counts logins that failed, by address, and says when there were too many: keys, workers' secrets, codes, links.
 
 A good key always works, whatever others did from the same address: many clients share one behind a NAT. So a login is
-checked first, and only its refusal changes, from 401 to 429. That takes nothing from an attacker: a secret has 256 random
+checked first, and only its refusal changes, to 429. That takes nothing from an attacker: a secret has 256 random
 bits, and nobody guesses one at any rate. It makes clients with a dead key slow down, and attempts visible in the log.
 """
 
 from collections import OrderedDict
 from collections.abc import Callable
 
-from turnout.errors import Limited, Unauthorized
+from starlette.datastructures import Address
+
+from turnout.errors import Limited, TurnoutError
 from turnout.relay.connection_counts import group_of
 from turnout.telemetry.log import get_log
 
 _MOST = 20  # failures in a window
 _WINDOW_S = 60.0
 _MAX_ADDRESSES = 10_000
+
+_WRONG_SECRETS = frozenset({"invalid_secret", "invalid_code", "share_not_found", "url_not_valid"})
+"""The codes of errors that say that a secret was shown which is none. Keys are counted where they are looked up, because the relay
+takes them, too."""
 
 
 class LoginThrottle:
@@ -24,7 +30,11 @@ class LoginThrottle:
         self._now = now
         self._failed: OrderedDict[str, tuple[int, float]] = OrderedDict()  # count, end of the window
 
-    def refused(self, address: str, err: Unauthorized) -> Unauthorized | Limited:
+    def counted(self, client: Address | None, err: TurnoutError) -> TurnoutError:
+        """What to answer to a request that failed: another error if it showed a wrong secret, as too many others from there did."""
+        return err if err.code not in _WRONG_SECRETS or client is None else self.refused(client.host, err)
+
+    def refused(self, address: str, err: TurnoutError) -> TurnoutError:
         """What to answer to a login that failed; logged for the first failure and for the first over the bound."""
         group, now = address if "/" in address else group_of(address), self._now()
         if not group:

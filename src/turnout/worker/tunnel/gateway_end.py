@@ -1,6 +1,7 @@
 """The gateway's end of tunnels: for each worker that holds one here, a port on loopback that leads to it.
 
-The port is open to this machine, as a worker's own port would be; the worker's proxy asks for its token all the same.
+The port is open to this machine, as a worker's own port would be; the worker's proxy asks for its token all the same. Its address
+is one that no worker may give as its own: it would prove itself there, and later the port is another's.
 """
 
 import asyncio
@@ -9,6 +10,7 @@ from collections.abc import Callable
 
 from turnout.errors import Unavailable
 from turnout.fleet.machine_rules import WorkerId
+from turnout.store.address_rules import TUNNELS
 from turnout.telemetry.log import get_log
 from turnout.worker.peer_connections import PeerConnections
 from turnout.worker.tunnel.mux import Channel, Connection, Kind, Mux
@@ -27,7 +29,7 @@ class GatewayTunnels:
     def url(self, worker: WorkerId) -> str | None:
         """Where to find a worker that holds a tunnel to us."""
         port = self._ports.get(worker)
-        return None if port is None else f"http://127.0.0.1:{port}"
+        return None if port is None else f"http://{TUNNELS}:{port}"
 
     async def hold(self, worker: WorkerId, channel: Channel) -> None:
         """Carries requests through the channel; returns when it is closed, or replaced."""
@@ -45,7 +47,7 @@ class GatewayTunnels:
             with contextlib.suppress(asyncio.CancelledError):  # asyncio's server would log it
                 await mux.carry(connection)
 
-        server = await asyncio.start_server(called, "127.0.0.1", 0)
+        server = await asyncio.start_server(called, str(TUNNELS), 0)
         port = self._ports[worker] = int(server.sockets[0].getsockname()[1])
         log.info("tunnel opened", worker=worker)
         self.changed()
