@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from turnout.chat.quota_accounts import Quotas
 from turnout.fleet.fleet_store import FleetStatus, ManagerState
 from turnout.fleet.gang_reports import GangReportStore
+from turnout.fleet.join_code_store import JoinCodeStore
 from turnout.fleet.model_store import ModelStore
 from turnout.fleet.route_table import DemandReports, RouteTable
 from turnout.fleet.worker_store import OrderStore, WorkerStore
@@ -40,6 +41,7 @@ class FleetStores:
     manager_state: ManagerState
     status: FleetStatus
     gangs: GangReportStore
+    join_codes: JoinCodeStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +104,7 @@ def stores_on(
             ManagerState(link),
             FleetStatus(link),
             GangReportStore(link),
+            JoinCodeStore(link),
         ),
         tenants=TenantStores(
             KeyStore(link),

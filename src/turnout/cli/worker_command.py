@@ -16,7 +16,9 @@ JoinOption = Annotated[
 TokenOption = Annotated[
     str | None,
     typer.Option(
-        "--token", envvar="TURNOUT_JOIN_TOKEN", help="A worker key (turnout keys create --role worker)."
+        "--token",
+        envvar="TURNOUT_JOIN_TOKEN",
+        help="A one-time join code (turnout workers add), or a worker key (turnout keys create --role worker).",
     ),
 ]
 PublicUrlOption = Annotated[
@@ -112,7 +114,7 @@ def worker(
     if join is None:
         raise Misconfigured("a worker joins a gateway: give --join URL (or MANAGER_URL) and --token KEY")
     if not token:
-        raise Misconfigured("joining needs a worker key: --token or TURNOUT_JOIN_TOKEN")
+        raise Misconfigured("joining needs a join code or a worker key: --token or TURNOUT_JOIN_TOKEN")
     from turnout.run.joining import Joining, check_joining
     from turnout.run.run_up import listen
     from turnout.run.run_worker import run_engine_worker

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from turnout.cli.formatting import done, one_line, shorten, table
-from turnout.cli.options import Common, JsonOption, with_common
+from turnout.cli.options import Common, JsonOption, seconds, with_common
 
 if TYPE_CHECKING:
     from turnout.fleet.machine_rules import Gpu
@@ -20,12 +20,39 @@ HEADINGS = ("ID", "NAME", "URL", "STATE", "GPUS", "MEMORY", "REPLICAS")
 
 
 def register(app: typer.Typer) -> None:
-    group = typer.Typer(no_args_is_help=True, help="List, drain and evict workers (needs an admin key).")
+    group = typer.Typer(no_args_is_help=True, help="Add, list, drain and evict workers (needs an admin key).")
+    group.command("add")(add)
     group.command("list")(list_workers)
     group.command("drain")(drain)
     group.command("evict")(evict)
     group.command("take-back")(take_back)
     app.add_typer(group, name="workers")
+
+
+@with_common
+def add(
+    common: Common,
+    expires: Annotated[
+        str, typer.Option("--expires", help="How long the code works: 15m, 2h; a day at most.")
+    ] = "15m",
+    as_json: JsonOption = False,
+) -> None:
+    """Print the one command that lets a machine join, with a one-time code.
+
+    It works from behind a NAT. The address in it is the service's public_url, or the one that this command calls.
+    """
+    from turnout.cli.server_answers import read
+    from turnout.fleet.join_code_json import JoinCodeShown
+    from turnout.store.address_rules import is_loopback_name
+
+    body = {"expires_in_s": seconds(expires, "--expires"), "url": common.server().url}
+    made = read(JoinCodeShown, common.call("POST", "workers", "join-codes", body=body))
+    print(done(as_json, made.command, command=made.command, url=made.url, expires_at=made.expires_at))
+    if is_loopback_name(made.url.partition("://")[2]):
+        print(
+            f"{made.url} is this machine's own: for other machines set public_url, or call with --url",
+            file=sys.stderr,
+        )
 
 
 @with_common
@@ -77,12 +104,13 @@ def evict(
     """
     taken: dict[str, float] = {}
     with common.client() as client:
-        key = str(client.call("DELETE", "workers", worker_id).get("key") or "")
-        if revoke_key and key:
+        gone = client.call("DELETE", "workers", worker_id)
+        key, revoked = str(gone.get("key") or ""), gone.get("key_revoked") is True
+        if revoke_key and key and not revoked:
             client.call("DELETE", "v1", "keys", key)
+            revoked = True
         if take_back:
             taken = _taken_back(client.call("DELETE", "workers", worker_id, "gpu-time"))
-    revoked = revoke_key and bool(key)
     words = f"{worker_id} is evicted" + (f"\nkey {key} is revoked" if revoked else "")
     words += f"\n{_taken(taken)}" if take_back else ""
     facts = {"gpu_seconds_taken_back": taken} if take_back else {}

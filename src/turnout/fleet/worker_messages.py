@@ -43,9 +43,12 @@ class Registration(WorkerMessage):
 
 
 class Registered(WorkerMessage):
+    """`key` is the worker key that was made for whoever registered with a join code: it joins with that from now on."""
+
     id: WorkerId
     secret: str
     heartbeat_s: float = Field(ge=0.1, le=60)
+    key: str | None = None
 
 
 def _bounded(report: GpuReport | None) -> GpuReport | None:
@@ -81,10 +84,11 @@ class Draining(Body):
 
 
 class WorkerEvicted(BaseModel):
-    """`key` is the worker key that it joined with: while that is valid, whoever has it can join again."""
+    """`key` is the worker key that it joined with: unless `key_revoked`, whoever has it can join again."""
 
     id: WorkerId
     key: str
+    key_revoked: bool = False
 
 
 class GpuTimeTakenBack(BaseModel):

@@ -14,6 +14,7 @@ from fastapi import APIRouter, Header, Request
 
 from turnout.errors import Forbidden, InvalidRequest, TurnoutError, Unauthorized, no_such
 from turnout.fleet.fleet_rules import Rules
+from turnout.fleet.join_code_routes import JoiningDep, key_to_join_with
 from turnout.fleet.machine_rules import WorkerId
 from turnout.fleet.worker_messages import (
     EVICTED,
@@ -37,7 +38,7 @@ from turnout.tasks.gang_tokens import GangRight
 from turnout.tasks.task_rules import GangId
 from turnout.tenants.audit_rules import AuditAction
 from turnout.tenants.audit_trail import AuditDep
-from turnout.tenants.auth import AdminDep, WorkerDep
+from turnout.tenants.auth import AdminDep
 from turnout.tenants.key_rules import secret_digest
 from turnout.tenants.usage_rules import day_of, this_month_and_last
 from turnout.worker.relay_tokens import PROBE_PATH, probe_answer
@@ -52,11 +53,12 @@ router = APIRouter(tags=["workers"], responses=documented(401, 403, 500, 503))
 
 @router.post(
     "/workers/register",
-    responses=documented(400, 413, 415),
+    responses=documented(400, 413, 415, 429),
     openapi_extra=json_body(Registration),
     summary="Join as a worker",
 )
-async def register(request: Request, key: WorkerDep, gateway: GatewayDep, audit: AuditDep) -> Registered:
+async def register(request: Request, joining: JoiningDep, gateway: GatewayDep, audit: AuditDep) -> Registered:
+    """With a worker key, or with a join code: the answer has a key then."""
     body = await read_json(request, Registration)
     known = await gateway.stores.fleet.workers.enrolled(body.known_as) if body.known_as else None
     if known is not None and not _is_its_secret(known, body.secret or ""):
@@ -66,11 +68,12 @@ async def register(request: Request, key: WorkerDep, gateway: GatewayDep, audit:
     address = "" if body.url == TUNNEL else await _probe(gateway.workers.prober, body.url, body.probe_key)
     worker = known.id if known else WorkerId(f"w-{secrets.token_hex(6)}")
     secret = body.secret if known and body.secret else secrets.token_urlsafe(32)
+    key, token = await key_to_join_with(joining, body, gateway, audit)
     await audit.record(key, AuditAction.WORKER_REGISTERED, worker, name=body.name, url=body.url)
     await gateway.stores.fleet.workers.enrol(
         Enrolment(worker, body.name, body.url, secret_digest(secret), key=key.id, address=address)
     )
-    return Registered(id=worker, secret=secret, heartbeat_s=HEARTBEAT_S)
+    return Registered(id=worker, secret=secret, heartbeat_s=HEARTBEAT_S, key=token)
 
 
 @router.post(
@@ -152,13 +155,20 @@ async def drain(
 
 @router.delete("/workers/{worker_id}", responses=documented(404), summary="Evict a worker")
 async def evict(worker_id: str, admin: AdminDep, gateway: GatewayDep, audit: AuditDep) -> WorkerEvicted:
-    """Ends it at once: its id and secret are of no more use, and what it serves goes to others. Its key stays valid."""
+    """Ends it at once: its id and secret are of no more use, and what it serves goes to others. Its key stays valid, unless it was
+    made for this worker alone, by a join code."""
     worker = await gateway.stores.fleet.workers.enrolled(WorkerId(worker_id))
     if worker is None:
         raise no_such("worker", worker_id, "worker_id")
     await audit.record(admin, AuditAction.WORKER_EVICTED, worker.id, name=worker.name, key=worker.key)
     await gateway.revocations.evict(worker, f"by {admin.id}")
-    return WorkerEvicted(id=worker.id, key=worker.key)
+    key = await gateway.stores.tenants.keys.find(worker.key)
+    if key is None or not key.for_one_worker:
+        return WorkerEvicted(id=worker.id, key=worker.key)
+    await audit.record(admin, AuditAction.KEY_REVOKED, key.id, tenant=key.tenant, role=key.role)
+    await gateway.stores.tenants.keys.revoke(key.id)
+    await gateway.revocations.revoked(key.id)
+    return WorkerEvicted(id=worker.id, key=worker.key, key_revoked=True)
 
 
 @router.delete("/workers/{worker_id}/gpu-time", summary="Take a worker's GPU time back")

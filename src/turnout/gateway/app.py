@@ -9,7 +9,7 @@ from fastapi.openapi.utils import get_openapi
 from starlette.middleware.cors import CORSMiddleware
 
 from turnout import __version__
-from turnout.fleet import model_list, tunnel_route, worker_routes
+from turnout.fleet import join_code_routes, model_list, tunnel_route, worker_routes
 from turnout.fleet import model_routes as models_admin
 from turnout.gateway import problems
 from turnout.gateway.gateway import Gateway
@@ -46,6 +46,7 @@ _ROUTERS = (
     budget_routes.router,
     webhook_secret_routes.router,
     history_routes.router,
+    join_code_routes.router,
     worker_routes.router,
     gang_routes.router,
     gang_objects.router,

@@ -182,6 +182,14 @@ class KeyNames:
         """Hash: key (as in `keys`), parent. Gateway writes and reads. Until the session ends, 12 hours at most."""
         return f"{self.prefix}:session:{session}"
 
+    def join_code(self, digest: str) -> str:
+        """Id of the key that made the code. Gateways write and read. 15 minutes, or as the admin says."""
+        return f"{self.prefix}:join:{digest}"
+
+    def join_code_used(self, digest: str) -> str:
+        """Digest of what the machine made up that used the code. Gateways write and read. 1 day."""
+        return f"{self.prefix}:joined:{digest}"
+
     def login_code(self, digest: str) -> str:
         """Id of the key that the code logs in as. Gateway and `turnout up` write, gateway takes. 2 minutes."""
         return f"{self.prefix}:code:{digest}"

@@ -16,6 +16,7 @@ class AuditAction(StrEnum):
     MODEL_WOKEN = "model.woken"
     MODEL_STOPPED = "model.stopped"
     MODEL_REMOVED = "model.removed"
+    JOIN_CODE_CREATED = "join_code.created"
     WORKER_REGISTERED = "worker.registered"
     WORKER_DRAINED = "worker.drained"
     WORKER_EVICTED = "worker.evicted"

@@ -46,6 +46,13 @@ async def identify_user(
     return await _user(await _maybe_caller(request, gateway, credentials))
 
 
+async def identify_worker_key(
+    request: Request, gateway: Gateway, credentials: HTTPAuthorizationCredentials | None
+) -> Caller:
+    """What `WorkerDep` does, for a route where a key is one of several ways in."""
+    return await _worker(await _maybe_caller(request, gateway, credentials))
+
+
 async def _admin(caller: MaybeCallerDep) -> Caller:
     if known(caller).role is not Role.ADMIN:
         raise Forbidden("Only an admin's key may do this.", code="role_not_allowed")

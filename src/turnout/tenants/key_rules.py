@@ -22,7 +22,7 @@ class Role(StrEnum):
 @dataclass(frozen=True, slots=True)
 class Key:
     """`digest` is the SHA-256 of the secret: the secret is 256 random bits, so no slow hash is needed. From `expires_at`
-    on the key is refused; None: never."""
+    on the key is refused; None: never. One that was made `for_one_worker` ends when that worker is evicted."""
 
     id: str
     tenant: TenantId
@@ -31,6 +31,7 @@ class Key:
     digest: str
     created_at: float
     expires_at: float | None = None
+    for_one_worker: bool = False
 
     def expired(self, now: float) -> bool:
         return self.expires_at is not None and now >= self.expires_at
@@ -50,10 +51,12 @@ def mint(
     name: str,
     now: float,
     expires_in_s: float | None = None,
+    for_one_worker: bool = False,
 ) -> tuple[Key, str]:
     """The record to store, and the token to show once. `key_id` and `secret` are random, url-safe, without '.'."""
     expires_at = None if expires_in_s is None else now + expires_in_s
-    return Key(key_id, tenant, role, name, secret_digest(secret), now, expires_at), f"tk-{key_id}.{secret}"
+    key = Key(key_id, tenant, role, name, secret_digest(secret), now, expires_at, for_one_worker)
+    return key, f"tk-{key_id}.{secret}"
 
 
 def rotate(
@@ -63,7 +66,7 @@ def rotate(
     long as that was meant to if `expires_in_s` is None. The old one ends with the overlap, or sooner if it was to."""
     if expires_in_s is None and old.expires_at is not None:
         expires_in_s = old.expires_at - old.created_at
-    new, token = mint(key_id, secret, old.tenant, old.role, old.name, now, expires_in_s)
+    new, token = mint(key_id, secret, old.tenant, old.role, old.name, now, expires_in_s, old.for_one_worker)
     ends_at = now + overlap_s
     if old.expires_at is not None:
         ends_at = min(ends_at, old.expires_at)

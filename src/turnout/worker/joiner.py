@@ -24,6 +24,7 @@ from pydantic import BaseModel, ValidationError
 from turnout.background import BackgroundLoops
 from turnout.backoff import backoff_s
 from turnout.errors import Misconfigured, Unavailable
+from turnout.fleet.join_code_rules import is_join_code
 from turnout.fleet.machine_rules import Machine, WorkerId
 from turnout.fleet.replica_rules import ReplicaId
 from turnout.fleet.worker_messages import EVICTED, Heartbeat, Registered, Registration, WorkerOrders
@@ -48,15 +49,16 @@ _M = TypeVar("_M", bound=BaseModel)
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Who this worker is to its gateway; kept over restarts."""
+    """Who this worker is to its gateway; kept over restarts. `key` is the worker key that it got for a join code."""
 
     id: WorkerId
     secret: str
+    key: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class JoinSettings:
-    """`join` is the gateway's URL, `key` a worker key, `url` how gateways reach this worker (or TUNNEL), `state` the
+    """`join` is the gateway's URL, `key` a worker key or a join code, `url` how gateways reach this worker (or TUNNEL), `state` the
     file that keeps its identity."""
 
     join: str
@@ -154,7 +156,15 @@ class Joiner:
             known_as=known.id if known else None,
             secret=known.secret if known else None,
         )
-        answer = await self._call(client, "/workers/register", self.settings.key, message, _CALL_S)
+        key = self.settings.key
+        if is_join_code(key) and known is not None and known.key:
+            key = known.key
+        answer = await self._call(client, "/workers/register", key, message, _CALL_S)
+        if answer.status_code == 401 and known is not None and key == known.key:
+            # It was revoked while we were away. The code may be a new one.
+            log.warning("gateway refused the key that it gave", worker=known.id)
+            self._identity = None
+            raise Unavailable(_reason(answer))
         if answer.status_code in (403, 409) and known is not None:
             # The old id is no longer ours; with a new one we can still serve.
             log.warning("gateway refused the old identity", worker=known.id, status=answer.status_code)
@@ -162,13 +172,18 @@ class Joiner:
             raise Unavailable(_reason(answer))
         if answer.status_code in (400, 401, 403) and not self._joined:
             # At the start the operator can read this. Later a key may be missing for a while, and we go on.
-            key = "" if answer.status_code == 400 else "the gateway refuses the worker key (--token): "
-            raise Misconfigured(f"{key}{_reason(answer)}")
+            whose = (
+                ""
+                if answer.status_code == 400
+                else "the gateway refuses the worker key or join code (--token): "
+            )
+            raise Misconfigured(f"{whose}{_reason(answer)}")
         if answer.status_code >= 400:
             raise Unavailable(_reason(answer))
         registered = _parse(Registered, answer)
         self._joined = True
-        self._identity = Identity(registered.id, registered.secret)
+        own_key = registered.key or (known.key if known else "")
+        self._identity = Identity(registered.id, registered.secret, own_key)
         save_identity(self.settings.state, self._identity)
         name_process(worker=registered.id)
         self._seen = 0
@@ -268,7 +283,7 @@ class Joiner:
 def load_identity(path: Path) -> Identity | None:
     try:
         content: dict[str, Any] = json.loads(path.read_text())
-        return Identity(WorkerId(str(content["id"])), str(content["secret"]))
+        return Identity(WorkerId(str(content["id"])), str(content["secret"]), str(content.get("key", "")))
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
