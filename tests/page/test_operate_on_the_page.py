@@ -72,14 +72,16 @@ async def test_the_copied_command_joins_a_worker_and_the_page_drains_and_evicts_
 ) -> None:
     visitor = await _operator(browser, service, "workers")
     await visitor.tab.get_by_role("button", name="Add a worker").click()
-    await visitor.tab.get_by_role("button", name="Make a worker key").click()
+    await visitor.tab.get_by_role("button", name="Make the command").click()
+    dialog = visitor.tab.locator("dialog")
+    await dialog.get_by_text("Waiting for the machine").wait_for()
     command = await visitor.tab.locator(".copyable code").inner_text()
-    await visitor.tab.keyboard.press("Escape")
     token = command.split("=")[1].split()[0]
+    assert token.startswith("jc-") and f"--join {service.url}" in command
     async with httpx.AsyncClient(
         base_url=service.url, headers={"Authorization": f"Bearer {token}"}
     ) as client:
-        assert (await client.get("/v1/models")).status_code == 403  # a worker's key is for joining only
+        assert (await client.get("/v1/models")).status_code == 401  # a code is for joining only
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     worker = await asyncio.create_subprocess_exec(
         "sh",
@@ -89,6 +91,13 @@ async def test_the_copied_command_joins_a_worker_and_the_page_drains_and_evicts_
         stderr=asyncio.subprocess.DEVNULL,
     )
     try:
+        await dialog.get_by_text("from-the-page has joined").wait_for(timeout=60_000)
+        await dialog.get_by_text("Could run:").wait_for()
+        assert "wan-tiny-t2v" in await dialog.locator(".facts").inner_text()
+        assert "No vLLM" in await dialog.locator(".findings").inner_text()
+        assert await visitor.violations() == []
+        await visitor.tab.keyboard.press("Escape")
+        assert token not in await visitor.tab.content()
         entry = visitor.tab.locator(".entry").filter(has_text="from-the-page")
         await entry.get_by_text("Alive").wait_for(timeout=60_000)
         for order, draining in (("Drain", True), ("Take back in", False)):

@@ -189,6 +189,10 @@ async def _operating(visitor: Visitor, service: Service) -> AsyncIterator[str]:
         await tab.locator(button).first.click()
         await tab.locator(ready).wait_for()
         yield f"operate-{name}-{'remove' if 'danger' in button else 'add'}"
+        if (name, ready) == ("workers", "dialog .button-primary"):
+            await tab.locator(ready).click()
+            await tab.locator("dialog .copyable").wait_for()
+            yield "operate-workers-command"
         await tab.keyboard.press("Escape")
 
 

@@ -25,6 +25,14 @@ class Gpu:
 
 
 @dataclass(frozen=True, slots=True)
+class MachineFinding:
+    """Why a machine does not have something: an engine by the name of its kind, or `gpus`."""
+
+    about: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Machine:
     """What a worker has, as it measured it, and which engines it can run. The disk is the one with its state directory."""
 
@@ -36,3 +44,4 @@ class Machine:
     engines: frozenset[EngineKind] = ENGINE_SERVERS
     disk_bytes: int = 0
     free_disk_bytes: int = 0
+    findings: tuple[MachineFinding, ...] = ()

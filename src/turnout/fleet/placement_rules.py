@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from math import ceil
 
 from turnout.fleet.machine_rules import Gpu, Machine
-from turnout.fleet.model_rules import EngineKind, Model, Needs
+from turnout.fleet.model_rules import EngineKind, Model, Needs, Runner
 from turnout.fleet.replica_rules import Replica
 from turnout.fleet.worker_rules import Worker
 
@@ -32,6 +32,12 @@ def could_ever_fit(model: Model, machine: Machine) -> bool:
         return False
     able = sum(gpu.total_bytes >= needs.gpu_memory_bytes for gpu in machine.gpus)
     return able >= needs.gpus and machine.memory_bytes >= needs.memory_bytes
+
+
+def could_run(models: Iterable[Model], machine: Machine) -> list[str]:
+    """The models that a worker on this machine could be ordered to hold."""
+    ours = (m for m in models if m.video is None or m.video.runner in (None, Runner.WORKER))
+    return sorted(model.name for model in ours if could_ever_fit(model, machine))
 
 
 def why_nowhere(model: Model, machines: Collection[Machine]) -> str:

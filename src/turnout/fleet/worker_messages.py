@@ -17,6 +17,7 @@ from turnout.tenants.gpu_time_rules import GpuReport
 from turnout.validation import Body
 
 _MAX_COUNTS, _MAX_EPOCH = 2_000, 100
+_MAX_FINDINGS, _MAX_REASON = 16, 400
 
 EVICTED = "worker_evicted"
 """The code of the error that an evicted worker gets. It ends then, and does not come back by itself."""
@@ -28,6 +29,16 @@ class WorkerMessage(BaseModel):
     model_config = ConfigDict(extra="ignore", frozen=True)
 
 
+def _few_findings(machine: Machine) -> Machine:
+    long = any(len(one.about) > 40 or len(one.reason) > _MAX_REASON for one in machine.findings)
+    if long or len(machine.findings) > _MAX_FINDINGS:
+        raise ValueError(f"more than {_MAX_FINDINGS} findings, or one over {_MAX_REASON} characters")
+    return machine
+
+
+_Machine = Annotated[Machine, AfterValidator(_few_findings)]
+
+
 class Registration(WorkerMessage):
     """`known_as` and `secret` are what an earlier registration gave, so that a restarted worker stays itself.
 
@@ -37,7 +48,7 @@ class Registration(WorkerMessage):
     name: str = Field(max_length=100)
     url: str = Field(max_length=500)
     probe_key: str = Field(min_length=32, max_length=128)
-    machine: Machine
+    machine: _Machine
     known_as: WorkerId | None = None
     secret: str | None = None
 
@@ -60,7 +71,7 @@ def _bounded(report: GpuReport | None) -> GpuReport | None:
 class Heartbeat(WorkerMessage):
     """`seen` is the version of the orders that the worker has; other orders are sent at once."""
 
-    machine: Machine
+    machine: _Machine
     replicas: tuple[ReplicaReport, ...]
     seen: int = 0
     wait_s: float = Field(default=0.0, ge=0, le=30)
@@ -127,7 +138,7 @@ def replicas_shown(beat: StoredHeartbeat, sheet: OrderSheet | None) -> tuple[Rep
 
 class WorkerShown(BaseModel):
     """A worker as admins see it; `machine` and `heard_ago_s` are None until its first heartbeat, and an hour after its
-    last. `key` is the id of the key that it joined with."""
+    last. `key` is the id of the key that it joined with; `could_run` names the registered models that fit there."""
 
     id: WorkerId
     name: str
@@ -138,6 +149,7 @@ class WorkerShown(BaseModel):
     heard_ago_s: float | None = None
     machine: Machine | None
     replicas: tuple[ReplicaShown, ...]
+    could_run: list[str] = []
 
 
 class WorkerList(BaseModel):

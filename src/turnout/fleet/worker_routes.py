@@ -16,6 +16,7 @@ from turnout.errors import Forbidden, InvalidRequest, TurnoutError, Unauthorized
 from turnout.fleet.fleet_rules import Rules
 from turnout.fleet.join_code_routes import JoiningDep, key_to_join_with
 from turnout.fleet.machine_rules import WorkerId
+from turnout.fleet.placement_rules import could_run
 from turnout.fleet.worker_messages import (
     EVICTED,
     Draining,
@@ -111,6 +112,7 @@ async def heartbeat(
 
 @router.get("/workers", summary="List workers")
 async def index(admin: AdminDep, gateway: GatewayDep) -> WorkerList:
+    models = await gateway.stores.fleet.models.all()
     enrolments = await gateway.stores.fleet.workers.enrolments()
     beats = await gateway.stores.fleet.workers.heartbeats(list(enrolments))
     sheets = {
@@ -130,6 +132,7 @@ async def index(admin: AdminDep, gateway: GatewayDep) -> WorkerList:
                 heard_ago_s=round(beats[worker].ago_s, 1) if worker in beats else None,
                 machine=beats[worker].machine if worker in beats else None,
                 replicas=replicas_shown(beats[worker], sheets.get(worker)) if worker in beats else (),
+                could_run=could_run(models.values(), beats[worker].machine) if worker in beats else [],
             )
             for worker, enrolment in sorted(enrolments.items())
         ]

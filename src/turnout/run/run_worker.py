@@ -3,7 +3,6 @@ credential but its own key."""
 
 import asyncio
 import contextlib
-import importlib.util
 import json
 import os
 import random
@@ -42,9 +41,10 @@ from turnout.tasks.task_rules import GangId
 from turnout.worker.advertised_url import reachable_host
 from turnout.worker.direct_access import DirectAccess
 from turnout.worker.engine_control import HttpEngine
+from turnout.worker.engine_findings import machine_findings, missing_engines
 from turnout.worker.engine_ports import EnginePorts
 from turnout.worker.gang_holdings import GangHoldings
-from turnout.worker.gpus import ReadGpus, open_gpus
+from turnout.worker.gpus import GpuReader, ReadGpus, open_gpus
 from turnout.worker.hardware import GpuGate, cached_weights, count_cpus, hub_cache, read_machine
 from turnout.worker.joiner import Joiner, JoinSettings
 from turnout.worker.order_rules import OrderRules
@@ -174,9 +174,9 @@ def _join_settings(config: Config, joining: Joining, listening: socket.socket, h
 
 
 def _machine_reader(
-    config: Config, found: frozenset[EngineKind], read_gpus: ReadGpus
+    config: Config, found: frozenset[EngineKind], read_gpus: GpuReader
 ) -> Callable[[], Machine]:
-    hub = hub_cache(os.environ)
+    hub, missing = hub_cache(os.environ), missing_engines(config.worker.vllm)
 
     def read() -> Machine:
         weights = [*builtin_weights(), *cached_weights(hub)]
@@ -186,6 +186,7 @@ def _machine_reader(
             engines=found,
             max_memory_bytes=config.worker.worker_memory_bytes,
             disk=config.state_dir,
+            findings=machine_findings(missing, found, read_gpus.reason),
         )
 
     return read
@@ -221,13 +222,7 @@ class _Server(uvicorn.Server):
 
 def found_engines(config: Config) -> frozenset[EngineKind]:
     """What this machine can run."""
-    able = {
-        EngineKind.COMMAND: True,
-        EngineKind.LLAMACPP: importlib.util.find_spec("xllamacpp") is not None,
-        EngineKind.VLLM: shutil.which(config.worker.vllm) is not None,
-        EngineKind.VIDEO: all(importlib.util.find_spec(name) for name in ("torch", "diffusers")),
-    }
-    return frozenset(kind for kind, can in able.items() if can)
+    return frozenset(EngineKind) - missing_engines(config.worker.vllm).keys()
 
 
 class _GangRunner:

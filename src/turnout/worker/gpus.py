@@ -181,10 +181,12 @@ class GpuReader:
 
     def __init__(self, find: Callable[[], GpuFinding]) -> None:
         self._find = find
+        self.reason = ""  # why there were none
         self._last: tuple[object, ...] | None = None
 
     def __call__(self) -> tuple[Gpu, ...]:
         found = self._find()
+        self.reason = found.reason
         now = (*((gpu.index, gpu.name, gpu.total_bytes) for gpu in found.gpus), found.reason)
         if now != self._last:
             self._last = now

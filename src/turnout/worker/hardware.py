@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
-from turnout.fleet.machine_rules import Machine
+from turnout.fleet.machine_rules import Machine, MachineFinding
 from turnout.fleet.model_rules import ENGINE_SERVERS, EngineKind
 from turnout.worker.gpus import ReadGpus
 
@@ -24,6 +24,7 @@ def read_machine(
     engines: frozenset[EngineKind] = ENGINE_SERVERS,
     max_memory_bytes: int | None = None,
     disk: Path | None = None,
+    findings: tuple[MachineFinding, ...] = (),
 ) -> Machine:
     """`max_memory_bytes` is what replicas may take together, where that is less than the machine has. `disk` is a directory
     on the disk to measure."""
@@ -31,7 +32,9 @@ def read_machine(
     if max_memory_bytes is not None:
         total, free = min(total, max_memory_bytes), min(free, max_memory_bytes)
     size, left = read_disk(disk) if disk is not None else (0, 0)
-    return Machine(read_gpus(), total, free, count_cpus(root), frozenset(weights), engines, size, left)
+    return Machine(
+        read_gpus(), total, free, count_cpus(root), frozenset(weights), engines, size, left, findings
+    )
 
 
 def read_disk(directory: Path) -> tuple[int, int]:

@@ -1,13 +1,15 @@
-// Workers: machines, their GPUs and replicas; drain, and the command that joins another.
+// Workers: machines, what they have and lack, their replicas; drain, and the command that joins another.
 import { useSignal } from "@preact/signals";
 import { call } from "../../api/http";
 import { videoModels } from "../../api/models";
-import type { Gpu, WorkerShown } from "../../api/schema";
+import type { Gpu, JoinCodeShown, WorkerShown } from "../../api/schema";
 import { explain } from "../../api/words";
 import { bytes, duration, t } from "../../i18n";
 import { Button, Copyable, Dialog, Empty, Failed, Spinner } from "../../ui/controls";
 import { say } from "../../ui/toasts";
 import { Loaded, usePolled } from "./operate";
+
+const CODE_S = 900;
 
 export function WorkersTab() {
   const polled = usePolled(async () => (await call("GET /workers", {})).data, 3_000);
@@ -36,7 +38,7 @@ export function WorkersTab() {
           )
         }
       </Loaded>
-      {joining.value && <JoinDialog onClose={() => (joining.value = false)} />}
+      {joining.value && <JoinDialog workers={polled.value ?? []} onClose={() => (joining.value = false)} />}
       {evicting.value !== null && <EvictDialog worker={evicting.value} onClose={() => (evicting.value = null)} onDone={polled.again} />}
     </section>
   );
@@ -72,14 +74,7 @@ function Row({ worker, onChanged, onEvict }: { worker: WorkerShown; onChanged: (
           {machine && <span>{t("workers.cpus", { n: machine.cpus })}</span>}
           {machine && <span>{machine.engines.map((engine) => t(`engine.${engine}`)).join(", ")}</span>}
         </p>
-        {machine && (
-          <div class="meters">
-            <Meter name={t("workers.memory")} total={machine.memory_bytes} free={machine.free_memory_bytes} />
-            {machine.gpus.map((gpu: Gpu) => (
-              <Meter key={gpu.index} name={`GPU ${gpu.index}${gpu.name ? ` · ${gpu.name}` : ""}`} total={gpu.total_bytes} free={gpu.free_bytes} />
-            ))}
-          </div>
-        )}
+        <MachineShown worker={worker} />
         {worker.replicas.length > 0 && (
           <ul class="replicas" aria-label={t("workers.replicas")}>
             {worker.replicas.map((replica) => (
@@ -108,6 +103,49 @@ function Row({ worker, onChanged, onEvict }: { worker: WorkerShown; onChanged: (
       </div>
     </li>
   );
+}
+
+/** What a machine has, what it lacks and why, and which registered models fit there. */
+function MachineShown({ worker }: { worker: WorkerShown }) {
+  const machine = worker.machine;
+  if (machine === null) return null;
+  return (
+    <>
+      <div class="meters">
+        <Meter name={t("workers.memory")} total={machine.memory_bytes} free={machine.free_memory_bytes} />
+        {machine.disk_bytes > 0 && <Meter name={t("workers.disk")} total={machine.disk_bytes} free={machine.free_disk_bytes} />}
+        {machine.gpus.map((gpu: Gpu) => (
+          <Meter key={gpu.index} name={`GPU ${gpu.index}${gpu.name ? ` · ${gpu.name}` : ""}`} total={gpu.total_bytes} free={gpu.free_bytes} />
+        ))}
+      </div>
+      <p class="facts">
+        <span>{worker.could_run.length > 0 ? t("workers.could_run", { list: worker.could_run.join(", ") }) : t("workers.could_run_none")}</span>
+      </p>
+      {machine.findings.length > 0 && (
+        <ul class="findings" aria-label={t("workers.findings")}>
+          {machine.findings.map((one) => (
+            <li key={one.about}>
+              <span>{lacking(one.about)}</span> <span class="quiet">{one.reason}</span>
+            </li>
+          ))}
+        </ul>
+      )}
+    </>
+  );
+}
+
+/** In words; a newer worker may find what this page has no words for. */
+function lacking(about: string): string {
+  switch (about) {
+    case "wan":
+    case "vllm":
+    case "llamacpp":
+      return t("workers.lacks", { what: t(`engine.${about}`) });
+    case "gpus":
+      return t("workers.no_gpus");
+    default:
+      return t("workers.lacks", { what: about });
+  }
 }
 
 /** How many ranks a replica of a video model has, in words; nothing for an engine server. */
@@ -150,15 +188,16 @@ function EvictDialog({ worker, onClose, onDone }: { worker: WorkerShown; onClose
   );
 }
 
-/** A worker key is made when it is asked for, and shown here once. */
-function JoinDialog({ onClose }: { onClose: () => void }) {
-  const token = useSignal<string | null>(null);
+/** A code is made when it is asked for, and shown here once. Whoever was not there before then has joined by it, or so it seems. */
+function JoinDialog({ workers, onClose }: { workers: readonly WorkerShown[]; onClose: () => void }) {
+  const made = useSignal<{ shown: JoinCodeShown; before: ReadonlySet<string> } | null>(null);
   const problem = useSignal<unknown>(null);
   const busy = useSignal(false);
   const make = async () => {
     busy.value = true;
     try {
-      token.value = (await call("POST /v1/keys", { body: { role: "worker", name: t("workers.key_name") } })).token ?? null;
+      const shown = await call("POST /workers/join-codes", { body: { expires_in_s: CODE_S, url: location.origin } });
+      made.value = { shown, before: new Set(workers.map((worker) => worker.id)) };
       problem.value = null;
     } catch (err) {
       problem.value = err;
@@ -170,19 +209,49 @@ function JoinDialog({ onClose }: { onClose: () => void }) {
     <Dialog title={t("workers.join")} onClose={onClose}>
       <p>{t("workers.join_about")}</p>
       {problem.value !== null && <Failed words={explain(problem.value)} />}
-      {token.value === null ? (
+      {made.value === null ? (
         <div class="row row-end">
           {busy.value && <Spinner />}
           <Button kind="primary" icon="key" onClick={() => void make()}>
-            {t("workers.make_key")}
+            {t("workers.make_code")}
           </Button>
         </div>
       ) : (
         <>
-          <Copyable label="workers.command" text={`TURNOUT_JOIN_TOKEN=${token.value} turnout worker --join ${location.origin}`} />
-          <p class="field-hint">{t("keys.once")}</p>
+          <Copyable label="workers.command" text={made.value.shown.command} />
+          <p class="field-hint">{t("workers.code_once", { time: duration(CODE_S) })}</p>
+          {isLoopback(made.value.shown.url) && <p class="field-hint">{t("workers.code_here")}</p>}
+          {made.value.shown.command.includes("--allow-plaintext") && <p class="field-hint">{t("workers.code_plain")}</p>}
+          <div role="status">
+            <Joined workers={workers.filter((worker) => worker.machine !== null && !made.value?.before.has(worker.id))} />
+          </div>
         </>
       )}
     </Dialog>
   );
+}
+
+function Joined({ workers }: { workers: readonly WorkerShown[] }) {
+  if (workers.length === 0)
+    return (
+      <p class="row quiet">
+        <Spinner /> {t("workers.waiting")}
+      </p>
+    );
+  return (
+    <ul class="rows">
+      {workers.map((worker) => (
+        <li key={worker.id} class="entry">
+          <div class="entry-main">
+            <h3>{t("workers.joined", { name: worker.name || worker.id })}</h3>
+            <MachineShown worker={worker} />
+          </div>
+        </li>
+      ))}
+    </ul>
+  );
+}
+
+function isLoopback(url: string): boolean {
+  return /^https?:\/\/(localhost|127\.[\d.]+|\[::1\])(:|$)/.test(url);
 }
