@@ -1,6 +1,7 @@
 """A worker that nobody can reach serves through its tunnel: real gateway, real worker, the unmodified client."""
 
 import asyncio
+import time
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import openai
 import pytest
 from tests.conftest import wait_until
 from tests.service import Service
-from tests.workers import busy, joined, list_workers
+from tests.workers import JoinedWorker, busy, joined, list_workers
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -76,3 +77,44 @@ async def test_a_tunnelled_worker_streams_is_cancelled_and_comes_back(
 
 async def says(service: Service, count: int) -> bool:
     return await busy(service) == count
+
+
+async def test_a_machine_joins_by_a_code_once_and_comes_back_with_the_key_it_got(
+    own_worker_aside: Service, tmp_path: Path
+) -> None:
+    service, home = own_worker_aside, tmp_path / "coded"
+    async with httpx.AsyncClient(base_url=service.url, headers=service.headers, timeout=30) as http:
+        code = (await http.post("/workers/join-codes", json={})).json()["code"]
+        worker = JoinedWorker(service, home, code, "--tunnel", WORKER_ID="coded")
+
+        async def ids() -> list[str]:
+            return [one["id"] for one in await list_workers(service) if one["name"] == "coded"]
+
+        async def is_back(since: float) -> bool:
+            found = (await http.get("/workers")).json()["data"]
+            return any(
+                one["name"] == "coded" and (one["heard_ago_s"] or 9.0) < time.monotonic() - since
+                for one in found
+            )
+
+        async def has_joined() -> bool:
+            return bool(await ids())
+
+        await worker.start()
+        try:
+            await wait_until(has_joined, "the machine to join")
+            first = await ids()
+            await worker.kill()
+            since = time.monotonic()
+            await worker.start()  # with the code that was used
+            await wait_until(lambda: is_back(since), "it to come back")
+            assert await ids() == first, "as the same worker"
+            thief = JoinedWorker(service, tmp_path / "thief", code, "--tunnel", WORKER_ID="thief")
+            await thief.start()
+            assert await thief.ended() == 2
+            assert "join code was used" in thief.log.read_text()
+            assert (await http.delete(f"/workers/{first[0]}")).json()["key_revoked"] is True
+            assert await worker.ended() == 2
+        finally:
+            await worker.stop()
+    assert not list(home.glob("**/identity.json")), "nothing is left to come back with"

@@ -196,8 +196,9 @@ function JoinDialog({ workers, onClose }: { workers: readonly WorkerShown[]; onC
   const make = async () => {
     busy.value = true;
     try {
+      const before = new Set((await call("GET /workers", {})).data.map((worker) => worker.id));
       const shown = await call("POST /workers/join-codes", { body: { expires_in_s: CODE_S, url: location.origin } });
-      made.value = { shown, before: new Set(workers.map((worker) => worker.id)) };
+      made.value = { shown, before };
       problem.value = null;
     } catch (err) {
       problem.value = err;
