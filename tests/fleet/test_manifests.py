@@ -41,42 +41,131 @@ def made(kind: JobKind, pods: int) -> dict[str, Any]:
     return manifest(replace(TERMS, kind=kind), GangTemplate(pods, TEMPLATE), JOB)
 
 
-def test_a_pytorch_job_has_a_pod_for_the_leader_and_one_for_each_other_share_of_the_ranks() -> None:
-    job = made("pytorchjob", 2)
-    assert job["metadata"]["name"] == "turnout-wan-611f97-7"
-    assert job["metadata"]["ownerReferences"] == [OWNER]
-    policy = job["spec"]["runPolicy"]
-    assert (policy["activeDeadlineSeconds"], policy["ttlSecondsAfterFinished"], policy["backoffLimit"]) == (
-        7545,
-        600,
-        0,
-    )
-    replicas = job["spec"]["pytorchReplicaSpecs"]
-    assert {name: r["replicas"] for name, r in replicas.items()} == {"Master": 1, "Worker": 1}
-    pod = replicas["Worker"]["template"]
-    [container] = pod["spec"]["containers"]
-    assert container["name"] == "pytorch"
-    assert container["args"] == [
-        *("rank", "--model", "wan", "--once", "--idle-exit", "30", "--deadline", "7200")
-    ]
-    assert container["resources"] == {"limits": {"nvidia.com/gpu": 4}}
-    assert container["securityContext"]["readOnlyRootFilesystem"]
-    assert pod["spec"]["securityContext"]["runAsNonRoot"]
-    assert pod["spec"]["terminationGracePeriodSeconds"] == 45
-    assert pod["metadata"]["labels"] == {"app": "turnout", **job["metadata"]["labels"]}
-    assert {one["name"] for one in container["env"]} == {
-        "TURNOUT_REDIS_URL",
-        "TURNOUT_GANG_MODEL",
-        "POD_NAME",
+LABELS = {
+    "turnout/launcher": "turnout",
+    "turnout/model": "wan",
+    "turnout/number": "7",
+    "turnout/job": "turnout-wan-611f97-7",
+}
+GANG_ARGS = ["--model", "wan", "--once", "--idle-exit", "30", "--deadline", "7200"]
+POD: dict[str, Any] = {
+    "metadata": {"labels": {"app": "turnout", **LABELS}},
+    "spec": {
+        "restartPolicy": "Never",
+        "securityContext": {
+            "runAsNonRoot": True,
+            "runAsUser": 10001,
+            "fsGroup": 10001,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "automountServiceAccountToken": False,
+        "terminationGracePeriodSeconds": 45,
+        "containers": [
+            {
+                "name": "pytorch",
+                "image": "turnout-gang:1",
+                "args": ["rank", *GANG_ARGS],
+                "env": [
+                    {"name": "TURNOUT_REDIS_URL", "value": "redis://redis"},
+                    {"name": "TURNOUT_GANG_MODEL", "value": JOB.declared},
+                    {"name": "POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
+                ],
+                "resources": {"limits": {"nvidia.com/gpu": 4}},
+                "securityContext": {
+                    "allowPrivilegeEscalation": False,
+                    "readOnlyRootFilesystem": True,
+                    "capabilities": {"drop": ["ALL"]},
+                },
+            }
+        ],
+    },
+}
+ENDS = {"backoffLimit": 0, "activeDeadlineSeconds": 7545, "ttlSecondsAfterFinished": 600}
+
+
+def pod_with(changes: dict[str, Any], **spec: Any) -> dict[str, Any]:
+    """POD with these changes of its container, and of its spec; None takes something away."""
+    container = {**POD["spec"]["containers"][0], **changes}
+    merged = {**POD["spec"], **spec, "containers": [{k: v for k, v in container.items() if v is not None}]}
+    return {**POD, "spec": {k: v for k, v in merged.items() if v is not None}}
+
+
+def ray_spec() -> dict[str, Any]:
+    pod = pod_with({"args": ["rank"]}, restartPolicy=None)  # the operator's words; Ray sets the policy
+    ranks = {"groupName": "ranks", "replicas": 2, "minReplicas": 2, "maxReplicas": 2}
+    return {
+        "entrypoint": " ".join(["turnout gang --ray --gang turnout-wan-611f97-7-0", *GANG_ARGS]),
+        "shutdownAfterJobFinishes": True,
+        "submissionMode": "K8sJobMode",
+        **ENDS,
+        "rayClusterSpec": {
+            "headGroupSpec": {"rayStartParams": {"num-cpus": "1"}, "template": pod},
+            "workerGroupSpecs": [{**ranks, "rayStartParams": {}, "template": pod}],
+        },
     }
-    assert "Worker" not in made("pytorchjob", 1)["spec"]["pytorchReplicaSpecs"]
 
 
-def test_a_plain_job_has_one_pod() -> None:
-    job = made("job", 1)
-    assert (job["apiVersion"], job["kind"], job["spec"]["backoffLimit"]) == ("batch/v1", "Job", 0)
-    assert job["spec"]["template"]["spec"]["restartPolicy"] == "Never"
-    with pytest.raises(ValueError, match="one pod"):
+def pytorch_spec(workers: int) -> dict[str, Any]:
+    pod = pod_with({"ports": [{"name": "pytorchjob-port", "containerPort": 23456}]})
+    others = {"Worker": {"replicas": workers, "restartPolicy": "Never", "template": pod}}
+    return {
+        "runPolicy": {**ENDS, "cleanPodPolicy": "Running"},
+        "pytorchReplicaSpecs": {
+            "Master": {"replicas": 1, "restartPolicy": "Never", "template": pod},
+            **(others if workers else {}),
+        },
+    }
+
+
+@pytest.mark.parametrize(
+    ("kind", "pods", "api", "spec"),
+    [
+        ("job", 1, ("batch/v1", "Job"), {**ENDS, "template": POD}),
+        ("pytorchjob", 1, ("kubeflow.org/v1", "PyTorchJob"), pytorch_spec(workers=0)),
+        ("pytorchjob", 3, ("kubeflow.org/v1", "PyTorchJob"), pytorch_spec(workers=2)),
+        ("rayjob", 2, ("ray.io/v1", "RayJob"), ray_spec()),
+    ],
+)
+def test_a_job_is_the_operators_pods_with_our_command_ends_and_labels(
+    kind: JobKind, pods: int, api: tuple[str, str], spec: dict[str, Any]
+) -> None:
+    metadata = {"name": "turnout-wan-611f97-7", "labels": LABELS, "ownerReferences": [OWNER]}
+    assert made(kind, pods) == {"apiVersion": api[0], "kind": api[1], "metadata": metadata, "spec": spec}
+
+
+def test_what_the_template_says_of_a_pod_stays_and_what_is_ours_is_set_once() -> None:
+    own = {"runAsUser": 7}
+    spec: dict[str, Any] = {
+        "securityContext": own,
+        "automountServiceAccountToken": True,
+        "terminationGracePeriodSeconds": 9,
+        "containers": [
+            {
+                "securityContext": own,
+                "env": [{"name": "POD_NAME", "value": "x"}, {"name": "TURNOUT_GANG_MODEL", "value": "y"}],
+                "ports": [{"name": "pytorchjob-port", "containerPort": 1}, {"containerPort": 2}],
+            },
+            {"name": "sidecar"},
+        ],
+    }
+    terms = replace(TERMS, owner=None)
+    job = manifest(terms, GangTemplate(1, {"spec": spec}), JOB)
+    assert "ownerReferences" not in job["metadata"]
+    template = job["spec"]["pytorchReplicaSpecs"]["Master"]["template"]
+    assert template["metadata"] == {"labels": LABELS}
+    found = template["spec"]
+    kept = ("securityContext", "automountServiceAccountToken", "terminationGracePeriodSeconds")
+    assert {name: found[name] for name in kept} == {name: spec[name] for name in kept}
+    first, second = found["containers"]
+    assert second == {"name": "sidecar"}
+    assert first["securityContext"] == own
+    assert [one["name"] for one in first["env"]] == ["TURNOUT_GANG_MODEL", "POD_NAME"]
+    assert first["env"][0]["value"] == JOB.declared
+    assert first["ports"] == [{"containerPort": 2}, {"name": "pytorchjob-port", "containerPort": 23456}]
+
+
+def test_a_plain_job_of_several_pods_is_refused() -> None:
+    with pytest.raises(ValueError, match="^a plain job has one pod: take pytorchjob for a gang of several$"):
         made("job", 2)
 
 
@@ -92,14 +181,6 @@ def test_the_template_is_not_changed_and_names_fit_the_api() -> None:
     assert all(
         re.fullmatch(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?", one) and len(one) <= 63 for one in labels
     )
-
-
-def test_the_entry_point_of_a_ray_job_names_its_gang_after_the_job() -> None:
-    cluster = made("rayjob", 2)["spec"]["rayClusterSpec"]
-    assert cluster["headGroupSpec"]["rayStartParams"] == {"num-cpus": "1"}
-    assert "restartPolicy" not in cluster["headGroupSpec"]["template"]["spec"], "Ray sets it"
-    words = made("rayjob", 2)["spec"]["entrypoint"]
-    assert words.startswith(f"turnout gang --ray --gang {JOB.name}-0 --model wan --once ")
 
 
 def status(job: dict[str, Any], said: dict[str, Any], *pods: dict[str, Any]) -> tuple[JobPhase, str]:
