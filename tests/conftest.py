@@ -3,6 +3,7 @@
 import asyncio
 import functools
 import itertools
+import os
 import secrets
 import signal
 import socket
@@ -15,7 +16,9 @@ import httpx
 import httpx._transports.default
 import pytest
 import pytest_asyncio
+from hypothesis import settings
 
+from tests.one_torch import FOLDERS
 from tests.s3 import running_s3
 from turnout.store.connection import RedisConnection
 from turnout.store.object_store import open_blobs
@@ -27,8 +30,13 @@ from turnout.tasks.video_rules import VideoSpec
 if TYPE_CHECKING:
     from tests.service import Service
 
-pytest_plugins = ["tests.gateways", "tests.nodeid_setter"]
+pytest_plugins = ["tests.gateways", "tests.nodeid_setter", "tests.one_torch"]
 _numbers = itertools.count(1)
+# Threads of OpenMP wait for each other by spinning: on two cores that are busy a step of a video took 0.6 s of CPU, not 0.04.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+# How long an example takes depends on what else the machine does.
+settings.register_profile("turnout", deadline=None)
+settings.load_profile("turnout")
 # httpx reads all certificates for each client anew: 40 ms of CPU, more than most tests need.
 httpx._transports.default.create_ssl_context = functools.cache(httpx.create_ssl_context)  # pyright: ignore
 
@@ -124,7 +132,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         shared = SHARED.intersection(getattr(item, "fixturenames", ()))
         if shared:
             item.add_marker(pytest.mark.xdist_group(shared.pop()))
-        elif item.path.parent.name in ("engines", "training"):
+        elif item.path.parent.name in FOLDERS:
             item.add_marker(pytest.mark.xdist_group("torch"))
         elif item.path.parent.name == "fuzz":
             item.add_marker("long")
