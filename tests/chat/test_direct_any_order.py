@@ -107,7 +107,7 @@ async def play(ops: list[str]) -> int:
     return stops
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(OPS)
 def test_no_engine_is_stopped_with_a_request_inside(ops: list[str]) -> None:
     assert asyncio.run(play(ops)) >= 1

@@ -267,7 +267,7 @@ OPS = st.lists(
 )
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(OPS)
 def test_any_order_of_events_keeps_seats_and_leaves_nobody_waiting_beside_a_free_one(ops: list[Any]) -> None:
     asyncio.run(play(ops))

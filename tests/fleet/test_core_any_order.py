@@ -181,13 +181,12 @@ class AnyOrder(RuleBasedStateMachine):
 AnyOrder.TestCase.settings = settings(
     max_examples=200,
     stateful_step_count=30,
-    deadline=None,
     suppress_health_check=cast(Any, list(HealthCheck)),
 )
 TestAnyOrder = AnyOrder.TestCase
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     sizes=st.lists(st.sampled_from([30, 50, 80]), min_size=2, max_size=4),
     pattern=st.lists(st.tuples(st.integers(0, 3), st.integers(1, 20)), min_size=1, max_size=8),

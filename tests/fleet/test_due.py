@@ -16,7 +16,7 @@ from turnout.fleet.replica_rules import ReplicaId, Want
 NAMES = ("a", "b", "c")
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     asked=st.lists(
         st.tuples(st.sampled_from(NAMES), st.integers(0, 9), st.integers(0, 3), st.integers(1, 15)),

@@ -176,7 +176,7 @@ ACTS = ["look", "late", "submit", "start", "claim", "finish", "die", "cancel", "
 
 
 @given(st.lists(st.tuples(st.sampled_from(ACTS), st.integers(0, 5)), max_size=60))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_in_any_order_there_are_never_too_many_jobs_and_each_task_gets_one(
     steps: list[tuple[str, int]],
 ) -> None:

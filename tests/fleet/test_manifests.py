@@ -165,7 +165,7 @@ def test_what_the_template_says_of_a_pod_stays_and_what_is_ours_is_set_once() ->
 
 
 def test_a_plain_job_of_several_pods_is_refused() -> None:
-    with pytest.raises(ValueError, match="^a plain job has one pod: take pytorchjob for a gang of several$"):
+    with pytest.raises(ValueError, match=r"^a plain job has one pod: take pytorchjob for a gang of several$"):
         made("job", 2)
 
 

@@ -137,7 +137,6 @@ def test_no_generated_request_causes_a_500_or_an_undocumented_answer(
     @settings(
         max_examples=EXAMPLES,
         derandomize=True,
-        deadline=None,
         database=None,
         phases=[Phase.generate],
         suppress_health_check=cast(Any, list(HealthCheck)),

@@ -38,7 +38,7 @@ worlds = st.builds(
 )
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(made=worlds, mode=st.sampled_from(list(PlanMode)))
 def test_no_request_is_lost_or_served_twice_and_all_gpu_time_is_accounted_for(
     made: Scenario, mode: PlanMode
@@ -56,13 +56,13 @@ def test_no_request_is_lost_or_served_twice_and_all_gpu_time_is_accounted_for(
     assert min(outcome.gpu.by_use) >= -1e-6
 
 
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=6)
 @given(made=worlds, mode=st.sampled_from(list(PlanMode)))
 def test_the_same_seed_gives_the_same_result(made: Scenario, mode: PlanMode) -> None:
     assert asdict(run_mode(made, mode)) == asdict(run_mode(made, mode))
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 @given(seed=st.integers(0, 999), an_hour=st.floats(20, 200), gpus=st.integers(1, 3))
 def test_more_machines_do_not_make_waits_longer(seed: int, an_hour: float, gpus: int) -> None:
     waits: list[float] = []

@@ -104,7 +104,7 @@ def answers(draw: st.DrawFn) -> list[bytes]:
     return [raw[a:b] for a, b in itertools.pairwise(edges)]
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=500)
 @given(reads=answers())
 def test_chunks_that_pass_whole_say_what_they_would_taken_apart(reads: list[bytes]) -> None:
     apart, whole = hear(reads, whole=False), hear(reads, whole=True)

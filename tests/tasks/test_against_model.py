@@ -280,7 +280,6 @@ def test_redis_does_what_the_model_does(valkey: str) -> None:
         settings=settings(
             max_examples=60,
             stateful_step_count=40,
-            deadline=None,
             derandomize=True,
             suppress_health_check=cast(Any, list(HealthCheck)),
         ),
