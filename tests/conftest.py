@@ -18,7 +18,6 @@ import pytest
 import pytest_asyncio
 from hypothesis import settings
 
-from tests.one_torch import FOLDERS
 from tests.s3 import running_s3
 from turnout.store.connection import RedisConnection
 from turnout.store.object_store import open_blobs
@@ -127,13 +126,11 @@ SHARED = {"service", "chatting", "own_worker_aside"}  # running services
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What is slow to start is started in one process of xdist: services that tests share, and torch."""
+    """Services that tests share are started in one process of xdist."""
     for item in items:
         shared = SHARED.intersection(getattr(item, "fixturenames", ()))
         if shared:
             item.add_marker(pytest.mark.xdist_group(shared.pop()))
-        elif item.path.parent.name in FOLDERS:
-            item.add_marker(pytest.mark.xdist_group("torch"))
         elif item.path.parent.name == "fuzz":
             item.add_marker("long")
 

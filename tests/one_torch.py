@@ -10,14 +10,21 @@ from typing import Any
 import pytest
 from xdist.scheduler import LoadGroupScheduling
 
-FOLDERS = ("engines", "training")
+_FOLDERS = ("engines", "training")
 _TESTS = Path(__file__).parent
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    if collection_path.parent == _TESTS and collection_path.name in FOLDERS and _leaves_out(config):
+    if collection_path.parent == _TESTS and collection_path.name in _FOLDERS and _leaves_out(config):
         return True
     return None
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.parent.name in _FOLDERS:
+            item.add_marker(pytest.mark.xdist_group("torch"))
 
 
 def _leaves_out(config: pytest.Config) -> bool:
