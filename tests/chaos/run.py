@@ -24,13 +24,15 @@ _RECOVER_S = 240.0  # how long after a fault nothing may come to its end
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """`faults` are caused in this order, over and over, until all tasks have ended; after `limit_s` no task is begun."""
+    """`faults` are caused in this order, over and over, until all tasks have ended; after `limit_s` no task is begun. Between
+    two faults as many tasks end as `between` says, at least and at most."""
 
     tasks: int
     faults: tuple[Fault, ...]
     seed: int
     clocks: bool
     limit_s: float
+    between: tuple[int, int] = (2, 5)
 
 
 @dataclass
@@ -175,7 +177,7 @@ class Chaos:
             self._say(f"{self._ended()} of {self._plan.tasks} ended; {fault.name}")
             await fault.cause(self._cluster, chance)
             self.report.faults[fault.name] += 1
-            enough = self._ended() + chance.randint(2, 5)
+            enough = self._ended() + chance.randint(*self._plan.between)
             await wait_for(
                 lambda enough=enough: self._ended() >= enough or self._done.is_set(),
                 f"tasks to end after {fault.name}",

@@ -43,8 +43,8 @@ FAULTS = (
     "tunnelled worker",
     "gateway",
 )
-CLIENTS = 6
-STREAM_TOKENS = 40
+CLIENTS = 4
+STREAM_TOKENS = 32
 PLAIN_TOKENS = 6
 # Their connections end in the process that dies, so that the client itself must come again.
 _CLIENTS_OWN = {"gateway"}
@@ -233,7 +233,7 @@ async def cause(
 ) -> None:
     """One fault in the middle of streams; returns when requests are answered again and all is back."""
     account.asking.set()
-    await wait_until(lambda: account.in_flight >= 3, "streams in flight", 60)
+    await wait_until(lambda: account.in_flight >= 2, "streams in flight", 60)
     await asyncio.sleep(chance.uniform(0, 0.2))
     account.fault = fault
     if fault == "engine":
