@@ -35,7 +35,7 @@ async def test_a_talkative_engine_fills_no_disk_and_its_last_lines_are_shown(tmp
         )
         return child.log_tail(2000).endswith("done\n")
 
-    await wait_until(finished, "the engine to say all it has to say: 4 MB")
+    await wait_until(finished, "the engine to say all it has to say: 4 MB", 120)
     bound(tmp_path, max_bytes=300 * KIB, max_file_bytes=100 * KIB)
     assert child.returncode is None, "it lives"
     assert 0 < most <= 100 * KIB
