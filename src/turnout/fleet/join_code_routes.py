@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Request
-from fastapi.security import HTTPAuthorizationCredentials
 
 from turnout.errors import Unauthorized
 from turnout.fleet.join_code_json import JoinCodeRequest, JoinCodeShown
@@ -17,7 +16,7 @@ from turnout.gateway.gateway import Gateway, GatewayDep
 from turnout.gateway.problems import documented
 from turnout.tenants.audit_rules import AuditAction
 from turnout.tenants.audit_trail import AuditDep, AuditTrail
-from turnout.tenants.auth import BEARER, AdminDep, identify_worker_key
+from turnout.tenants.auth import AdminDep, ShownKey, identify_worker_key
 from turnout.tenants.caller import Caller, caller_with
 from turnout.tenants.key_rules import is_login, secret_digest
 
@@ -53,13 +52,11 @@ class JoinCode:
 
 
 async def _joining(
-    request: Request,
-    gateway: GatewayDep,
-    credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(BEARER)],
+    request: Request, gateway: GatewayDep, shown: Annotated[Caller | None, Depends(ShownKey())]
 ) -> Caller | JoinCode:
-    token = credentials.credentials if credentials else ""
-    if not is_join_code(token):
-        return await identify_worker_key(request, gateway, credentials)
+    scheme, _, token = request.headers.get("authorization", "").partition(" ")
+    if scheme.lower() != "bearer" or not is_join_code(token):
+        return await identify_worker_key(request, gateway)
     made_by = await gateway.stores.fleet.join_codes.maker(token)
     # It ends with the key that made it. Of an issuer's logins nothing is stored.
     if made_by is None or not (is_login(made_by) or await gateway.keys.is_valid(made_by)):

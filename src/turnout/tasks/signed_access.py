@@ -4,7 +4,6 @@ from collections.abc import Awaitable, Callable
 from typing import Annotated
 
 from fastapi import Depends, Query, Request
-from fastapi.security import HTTPAuthorizationCredentials
 
 from turnout.errors import NotFound
 from turnout.gateway.gateway import Gateway, GatewayDep
@@ -12,7 +11,7 @@ from turnout.tasks.share_rules import VideoLink
 from turnout.tasks.signed_urls import UrlPurpose
 from turnout.tasks.task_rules import Task, TaskId
 from turnout.tasks.video_routes import own_task
-from turnout.tenants.auth import BEARER, identify_user
+from turnout.tenants.auth import ShownKey, identify_user
 from turnout.tenants.caller import caller_by
 from turnout.tenants.open_connections import name_caller
 
@@ -27,11 +26,11 @@ def _opened_for(purpose: UrlPurpose) -> Callable[..., Awaitable[Task]]:
         video_id: str,
         request: Request,
         gateway: GatewayDep,
-        credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(BEARER)],
+        _: Annotated[object, Depends(ShownKey())],
         token: _Token = None,
     ) -> Task:
         if token is None:
-            return await own_task(gateway, await identify_user(request, gateway, credentials), video_id)
+            return await own_task(gateway, await identify_user(request, gateway), video_id)
         unknown = NotFound("This URL is not valid, or no more.", "token", "url_not_valid")
         link = gateway.videos.urls.read(TaskId(video_id), purpose, token, gateway.now())
         if link is None or await gateway.stores.share_links.revoked([link]):

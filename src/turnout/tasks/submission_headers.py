@@ -2,9 +2,9 @@
 
 import re
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Any
 
-from fastapi import Depends, Request
+from fastapi import Request
 
 from turnout.errors import InvalidRequest
 from turnout.gateway.middleware import TRACE
@@ -40,7 +40,7 @@ class SubmissionHeaders:
     traceparent: str | None = None  # the request's own span
 
 
-async def _read(request: Request) -> SubmissionHeaders:
+def submission_headers(request: Request) -> SubmissionHeaders:
     """Raises InvalidRequest."""
     priority: str = Priority.NORMAL
     key: str | None = None
@@ -58,6 +58,3 @@ async def _read(request: Request) -> SubmissionHeaders:
             "invalid_value",
         )
     return SubmissionHeaders(Priority(priority), key, getattr(request.state, TRACE, None))
-
-
-SubmissionHeadersDep = Annotated[SubmissionHeaders, Depends(_read)]

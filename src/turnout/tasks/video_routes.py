@@ -13,11 +13,11 @@ from turnout.engines.wan.builtin import unknown_words
 from turnout.errors import Conflict, NotFound, Stale, no_such
 from turnout.fleet.model_rules import Model
 from turnout.gateway.bodies import read_json
-from turnout.gateway.gateway import Gateway, GatewayDep
+from turnout.gateway.gateway import Gateway, GatewayDep, gateway_of
 from turnout.gateway.problems import documented
 from turnout.tasks.object_keys import of_task
 from turnout.tasks.signed_urls import UrlSigner
-from turnout.tasks.submission_headers import HEADER_PARAMETERS, SubmissionHeadersDep
+from turnout.tasks.submission_headers import HEADER_PARAMETERS, submission_headers
 from turnout.tasks.task_rules import Cancelled, State, Task, TaskId
 from turnout.tasks.video_body import read_video_body, video_body_schemas
 from turnout.tasks.video_json import (
@@ -148,9 +148,8 @@ async def _answer_at(gateway: Gateway, task: Task, position: int | None, request
     openapi_extra=_CREATE,
     summary="Ask for a video",
 )
-async def create(
-    request: Request, caller: UserDep, gateway: GatewayDep, headers: SubmissionHeadersDep
-) -> Response:
+async def create(request: Request, caller: UserDep) -> Response:
+    gateway, headers = await gateway_of(request), submission_headers(request)
     body = await read_video_body(request, gateway.settings.max_body_bytes)
     task, position = await gateway.videos.submissions.create(body, caller, headers)
     return await _answer_at(gateway, task, position, request)
@@ -163,9 +162,8 @@ async def create(
     openapi_extra=_CREATE,
     summary="Ask for a video (older interface)",
 )
-async def generate(
-    request: Request, caller: UserDep, gateway: GatewayDep, headers: SubmissionHeadersDep
-) -> TaskStarted:
+async def generate(request: Request, caller: UserDep) -> TaskStarted:
+    gateway, headers = await gateway_of(request), submission_headers(request)
     body = await read_video_body(request, gateway.settings.max_body_bytes)
     task, _ = await gateway.videos.submissions.create(body, caller, headers)
     return TaskStarted(task_id=task.name or task.id)
@@ -222,9 +220,8 @@ async def cancel(video_id: str, request: Request, caller: UserDep, gateway: Gate
     openapi_extra=_REMIX,
     summary="The same again with another prompt",
 )
-async def remix(
-    video_id: str, request: Request, caller: UserDep, gateway: GatewayDep, headers: SubmissionHeadersDep
-) -> Response:
+async def remix(video_id: str, request: Request, caller: UserDep, gateway: GatewayDep) -> Response:
+    headers = submission_headers(request)
     source = await own_task(gateway, caller, video_id)
     body = await read_json(request, RemixRequest)
     task, position = await gateway.videos.submissions.remix(source, body, caller, headers)
