@@ -97,7 +97,7 @@ async def test_pods_render_beside_a_chat_only_worker_and_hand_a_task_over(tmp_pa
             return (await http.get("/v1/models/smollm2")).json()["state"] == "ready"
 
         await wait_until(chat_ready, "the worker, which runs chat engines only", 90)
-        body = {"prompt": "a ball", "model": MODEL, "seed": 7, "steps": 100, "frames": 17}
+        body = {"prompt": "a ball", "model": MODEL, "seed": 7, "steps": 100, "size": "64x64", "frames": 9}
         answer = await http.post("/generate", json=body)
         assert answer.status_code < 300, answer.text
         video = answer.json()["task_id"]

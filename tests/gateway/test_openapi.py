@@ -107,7 +107,7 @@ def api(valkey: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
     thread.join(30)
 
 
-EXAMPLES = 400 if "FUZZ_S" in os.environ else 20  # they are the same ones each time
+EXAMPLES = 400 if "FUZZ_S" in os.environ else 10  # they are the same ones each time
 CHECKS = [
     not_a_server_error,
     status_code_conformance,
