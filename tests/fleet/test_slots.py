@@ -4,12 +4,21 @@ from dataclasses import replace
 from itertools import product
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from turnout.fleet.family_rules import FAMILIES
 from turnout.fleet.gang_rules import GangReport, RankReport, gang_statuses
-from turnout.fleet.hosts.ray.bundle_rules import could_hold, gang_bundles, misfit_reason, seating, wait_reason
+from turnout.fleet.hosts.ray.bundle_rules import (
+    Strategy,
+    could_hold,
+    gang_bundles,
+    misfit_reason,
+    rank_bundle,
+    seating,
+    wait_reason,
+)
 from turnout.fleet.model_rules import EngineKind, Model, Scaling, VideoPart
 from turnout.fleet.ray_rules import (
     GangWaits,
@@ -151,17 +160,45 @@ def test_a_model_that_never_fits_ends_nobody_s_turn() -> None:
     assert turns(state, 60.0, "x", {"a": 160.0}).yielding is None
 
 
-def test_why_no_gang_was_placed_names_what_is_missing() -> None:
+def test_a_rank_takes_a_device_and_the_leader_sits_with_the_first() -> None:
+    assert rank_bundle(split(device="cuda")) == {"GPU": 1.0, "CPU": 0.9}
+    assert rank_bundle(MODEL) == {"CPU": 0.9}
+    assert gang_bundles(split(ulysses=3, device="cuda")) == [
+        {"GPU": 1.0, "CPU": 1.0},
+        {"GPU": 1.0, "CPU": 0.9},
+        {"GPU": 1.0, "CPU": 0.9},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("nodes", "strategy", "why"),
+    [
+        ([{"CPU": 8.0}], "STRICT_SPREAD", "8 CPU on 1 node, and each rank must be on a node of its own"),
+        ([{"CPU": 1.0}] * 2, "STRICT_PACK", "2 CPU on 2 nodes, but not where the ranks could be together"),
+        ([{"CPU": 0.5}] * 8, "PACK", "4 CPU on 8 nodes, but in parts too small"),
+        ([{"CPU": 0.5}] * 8, "STRICT_SPREAD", "4 CPU on 8 nodes, but in parts too small"),
+        ([], "PACK", "nothing on 0 nodes, not enough CPU"),
+        ([{"CPU": 1.9}], "PACK", "1.9 CPU on 1 node, but in parts too small"),
+        ([{"CPU": 1.8}], "PACK", "1.8 CPU on 1 node, not enough CPU"),
+        ([{"GPU": 9.0}], "PACK", "0 CPU on 1 node, not enough CPU"),
+    ],
+)
+def test_why_no_gang_was_placed(nodes: list[dict[str, float]], strategy: Strategy, why: str) -> None:
+    needs = f"m needs 2 ranks with 0.9 CPU each, 1.9 CPU in all ({strategy}); the cluster has "
+    said = misfit_reason(MODEL, nodes, strategy)
+    assert said == needs + why
+
+
+def test_all_that_is_missing_is_named() -> None:
     eight = split(ulysses=8, device="cuda")
-    assert misfit_reason(eight, [{"CPU": 4.0, "GPU": 8.0}], "PACK") == (
-        "m needs 8 ranks with 1 GPU and 0.9 CPU each, 8 GPU and 7.3 CPU in all (PACK); "
-        "the cluster has 8 GPU and 4 CPU on 1 node, not enough CPU"
-    )
-    spread = misfit_reason(MODEL, [{"CPU": 8.0}], "STRICT_SPREAD")
-    assert spread.endswith("has 8 CPU on 1 node, and each rank must be on a node of its own")
-    assert "together" in misfit_reason(MODEL, [{"CPU": 1.0}, {"CPU": 1.0}], "STRICT_PACK")
-    assert "in parts too small" in misfit_reason(MODEL, [{"CPU": 0.5}] * 8, "PACK")
-    assert "has nothing on 0 nodes, not enough CPU" in misfit_reason(MODEL, [], "PACK")
+    begin = "m needs 8 ranks with 1 GPU and 0.9 CPU each, 8 GPU and 7.3 CPU in all (PACK); the cluster has "
+    for node, why in (
+        ({"CPU": 4.0, "GPU": 8.0}, "8 GPU and 4 CPU on 1 node, not enough CPU"),
+        ({"CPU": 4.0, "GPU": 7.0}, "7 GPU and 4 CPU on 1 node, not enough GPU and CPU"),
+    ):
+        assert misfit_reason(eight, [node], "PACK") == begin + why
+    held = wait_reason(split(device="cuda"), [{"CPU": 4.0, "GPU": 2.0}], {}, "PACK", placed=False, trouble="")
+    assert held == "other work on the cluster holds the GPU and CPU that it needs"
 
 
 def test_why_tasks_have_no_gang_yet_is_told_in_words() -> None:

@@ -1,4 +1,6 @@
+import hashlib
 from dataclasses import replace
+from typing import Any
 
 from tests.conftest import make_task
 
@@ -19,7 +21,7 @@ from turnout.tasks.task_rules import (
     TaskFailure,
     evolve,
 )
-from turnout.telemetry.trace_rules import TraceSpan
+from turnout.telemetry.trace_rules import AttributeValue, SpanKind, TraceContext, TraceSpan
 
 TRACE, SUBMITTED = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 TASK = replace(make_task(), traceparent=f"00-{TRACE}-{SUBMITTED}-01", created_at=1.0)
@@ -110,10 +112,60 @@ def test_a_task_that_nobody_traces_has_no_spans() -> None:
         assert delivery_span(task, 0, "example.com", 1.0, 2.0, 200, None) is None
 
 
+def span_id(what: str) -> str:
+    """Processes which never meet agree on the ids."""
+    return hashlib.sha256(f"{TASK.id} {what}".encode()).hexdigest()[:16]
+
+
+def context(what: str) -> TraceContext:
+    return TraceContext(TRACE, span_id(what), sampled=True)
+
+
+def ids(attempt: int, **more: AttributeValue) -> dict[str, AttributeValue]:
+    named = {f"turnout.{name}": value for name, value in more.items()}
+    return {"turnout.task": TASK.id, "turnout.model": TASK.model, "turnout.attempt": attempt, **named}
+
+
+def stage(name: str, what: str, began: float, ended: float, **more: Any) -> TraceSpan:
+    """Of the first attempt, in its gang."""
+    said = {"part": "gang", "parent": span_id("attempt 1"), "attributes": ids(1), **more}
+    return TraceSpan(name, context=context(what), began=began, ended=ended, **said)
+
+
+def test_all_that_a_trace_tells_of_an_attempt() -> None:
+    video, killed = span_id("video"), "rank 1 was killed by SIGKILL"
+    assert list(told(FIRST).values()) == [
+        stage("queued", "queued 1 0", 1.0, 3.0, part="gateway", parent=video),
+        stage("loading", "loading 1 0", 3.0, 7.0),
+        stage("step", "step 1 1", 7.0, 8.0, attributes=ids(1, step=1, steps=1)),
+        stage("step", "step 1 2", 8.0, 9.0, attributes=ids(1, step=2, steps=1), error="cut"),
+        stage("claim", "claim 1 0", 3.0, 3.1),
+        stage("attempt", "attempt 1", 3.0, 9.0, parent=video, attributes=ids(1, gang="g"), error=killed),
+    ]
+    *_, whole = told(FIRST + SECOND).values()
+    state: dict[str, AttributeValue] = {"turnout.tenant": TASK.tenant, "turnout.state": "completed"}
+    attributes = {"turnout.task": TASK.id, "turnout.model": TASK.model, **state, "turnout.attempts": 2}
+    assert whole == TraceSpan("video", "gateway", context("video"), SUBMITTED, 1.0, 12.0, attributes)
+
+
+def test_a_long_story_and_a_long_reason_are_cut() -> None:
+    steps = [Progressed(5.0 + n, 1, Stage.DENOISING, n, 900) for n in range(700)]
+    spans = attempt_spans(after([*FIRST[:3], *steps]), [*FIRST[:3], *steps, Interrupted(999.0, 1, "x" * 300)])
+    assert [span.name for span in spans[-3:]] == ["step", "claim", "attempt"]
+    assert len(spans) == 500 + 2
+    assert spans[-1].error == "x" * 200
+    assert attempt_spans(TASK, []) == []
+
+
 def test_tries_to_deliver_are_below_the_video() -> None:
-    first, second = (delivery_span(TASK, n, "example.com", 1.0, 2.0, 200, None) for n in (0, 1))
-    video = video_context(TASK)
-    assert first and second and video
-    assert first.parent == second.parent == video.span
-    assert first.context != second.context
-    assert first.attributes["http.request.method"] == "POST"
+    def tried(tries: int, status: int | None, error: str | None) -> TraceSpan | None:
+        return delivery_span(TASK, tries, "example.com", 1.0, 2.0, status, error)
+
+    def expected(number: int, error: str | None, **more: AttributeValue) -> TraceSpan:
+        told = {"http.request.method": "POST", "server.address": "example.com", "turnout.task": TASK.id}
+        attributes = {**told, "turnout.try": number + 1, **more}
+        where = (context(f"webhook {number}"), span_id("video"), 1.0, 2.0)
+        return TraceSpan("webhook", "manager", *where, attributes, SpanKind.CLIENT, error=error)
+
+    assert tried(0, 500, "again") == expected(0, "again", **{"http.response.status_code": 500})
+    assert tried(1, None, None) == expected(1, None)
