@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from turnout.errors import Misconfigured
-from turnout.fleet.hosts.ray.shared_storage import refuse_local_anywhere
+from turnout.fleet.hosts.ray.cluster_reach import refuse_local_anywhere
 from turnout.run import config as settings
 
 _ARGUMENTS = {"config", "digest", "ingress"}
@@ -24,16 +24,16 @@ def app(arguments: Mapping[str, object]) -> Any:
     if unknown:
         raise Misconfigured(f"there is no argument {unknown[0]!r}; known: {', '.join(sorted(_ARGUMENTS))}")
     ingress = _truth(arguments.get("ingress", False))
-    reread = partial(read_config, arguments.get("config"))
+    reread = partial(read_config, arguments.get("config"), ingress=ingress)
     config = reread()
     from turnout.fleet.hosts.ray.serve_app import build_app
 
     return build_app(config, ingress=ingress, reread=reread)
 
 
-def read_config(file: object) -> settings.Config:
+def read_config(file: object, *, ingress: bool) -> settings.Config:
     config = settings.load({}, os.environ, Path(str(file)) if file else None).config
-    refuse_local_anywhere(config)
+    refuse_local_anywhere(config, ingress=ingress)
     return config
 
 

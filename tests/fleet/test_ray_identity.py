@@ -13,9 +13,10 @@ from turnout.fleet.hosts.ray.ray_identity import (
     mark_of,
     marked,
     namespace_of,
+    of_gangs,
     service_of,
 )
-from turnout.run.config import Config, load
+from turnout.run.config import SECRETS, Config, load, settings_of
 
 TINY = {"weights": "builtin:wan-tiny-t2v", "family": "wan-tiny-t2v", "ulysses": 2}
 
@@ -57,6 +58,36 @@ def test_what_ranks_use_replaces_the_gangs_of_that_model_alone() -> None:
     assert gang_version(after, "a") != gang_version(BEFORE, "a")
     assert gang_version(after, "b") == gang_version(BEFORE, "b")
     assert gang_version(BEFORE.with_settings(checkpoint_steps=9), "b") != gang_version(BEFORE, "b")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"redis_url": "redis://:new@10.0.0.6/0"},
+        {"redis_password": "new"},
+        {"blobs": "s3://videos/x", "blobs_endpoint": "http://10.0.0.7"},
+        {"lease_s": 9.0},
+        {"worker_environ": ("HF_HOME",)},
+    ],
+)
+def test_what_only_gateways_and_managers_use_replaces_no_gang(change: dict[str, Any]) -> None:
+    after = BEFORE.with_settings(**change)
+    assert gang_version(after, "a") == gang_version(BEFORE, "a")
+    assert manager_version(after) != manager_version(BEFORE)
+    assert ingress_version(after) != ingress_version(BEFORE)
+
+
+@pytest.mark.parametrize("change", [{"public_url": "https://v.example"}, {"ray_gateway_url": "http://g:1"}])
+def test_another_gateway_replaces_the_gangs_that_call_it(change: dict[str, Any]) -> None:
+    assert gang_version(BEFORE.with_settings(**change), "a") != gang_version(BEFORE, "a")
+    kept = BEFORE.with_settings(ray_gateway_url="http://g:1")
+    assert gang_version(kept.with_settings(public_url="https://v.example"), "a") == gang_version(kept, "a")
+
+
+def test_gangs_are_told_no_credential() -> None:
+    config = BEFORE.with_settings(redis_password="one", webhook_secret="whsec_eA==")
+    told = settings_of(of_gangs(config))
+    assert {name: told[name] for name in SECRETS} == dict.fromkeys(SECRETS)
 
 
 def test_services_are_told_apart_by_prefix_and_redis_and_not_by_password() -> None:

@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import httpx
 import psutil
 import pytest
 import ray
@@ -33,10 +34,12 @@ from turnout.fleet.status_rules import why_tasks_wait
 from turnout.processes.child import Child
 from turnout.run.config import Config, load
 from turnout.run.open_stores import open_stores
+from turnout.run.run_up import write_resolved
 from turnout.store.valkey import valkey_binary
 from turnout.stores import Stores
-from turnout.tasks.task_rules import Limits, Recorded, Task, TaskId
+from turnout.tasks.task_rules import Limits, Recorded, Task, TaskId, TenantId
 from turnout.tasks.video_rules import VideoSpec
+from turnout.tenants.key_rules import Role, mint
 
 RAY = str(Path(sys.executable).with_name("ray"))
 ENVIRON = {
@@ -348,12 +351,51 @@ def tiny(ulysses: int, **more: Any) -> dict[str, Any]:
 
 
 @asynccontextmanager
-async def deployed(config: Config) -> AsyncIterator[OnRay]:
-    from turnout.fleet.hosts.ray.cluster_service import run_app, take_down
-
-    await asyncio.to_thread(run_app, config)
+async def running_gateway(config: Config, host: str | None = None) -> AsyncIterator[Config]:
+    """A gateway as a process of its own, which all nodes reach at `host`; the configuration that names it."""
+    address = f"{host or own_address()}:{free_port()}"
+    config = config.with_settings(host="0.0.0.0", port=int(address.rpartition(":")[2]))
+    async with open_stores(config) as stores:
+        made = mint(os.urandom(6).hex(), "unused", TenantId("default"), Role.ADMIN, "test", time.time())
+        await stores.tenants.keys.add(made[0])
+    file = write_resolved(config)
+    log = config.state_dir / "gateway.log"
+    argv = [sys.executable, "-m", "turnout", "gateway", "--config", str(file)]
+    child = await Child.start("gateway", argv, log=log)
     try:
-        async with open_stores(config) as stores:
-            yield OnRay(config, stores)
+        await wait_until(lambda: _answers(f"http://{address}/health"), "the gateway to answer", 120)
+        yield config.with_settings(ray_gateway_url=f"http://{address}")
+    except BaseException:
+        print(log.read_text()[-3000:], file=sys.stderr)
+        raise
     finally:
-        await asyncio.to_thread(take_down, namespace_of(config))
+        await child.stop(10)
+
+
+async def _answers(url: str) -> bool:
+    with contextlib.suppress(httpx.HTTPError):
+        async with httpx.AsyncClient(timeout=5, trust_env=False) as client:
+            return (await client.get(url)).status_code == 200
+    return False
+
+
+@asynccontextmanager
+async def deployed(config: Config, host: str | None = None) -> AsyncIterator[OnRay]:
+    """Beside a gateway of its own at `host`."""
+    from turnout.fleet.hosts.ray.cluster_service import take_down
+
+    async with running_gateway(config, host) as told:
+        await asyncio.to_thread(deploy, told)
+        try:
+            async with open_stores(told) as stores:
+                yield OnRay(told, stores)
+        finally:
+            await asyncio.to_thread(take_down, namespace_of(told))
+
+
+def deploy(config: Config) -> None:
+    """As `turnout up` does; the configuration names the gateway."""
+    from turnout.fleet.hosts.ray.cluster_service import run_app
+
+    assert config.ray.ray_gateway_url
+    run_app(config, config.ray.ray_gateway_url)

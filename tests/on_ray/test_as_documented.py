@@ -10,7 +10,16 @@ from typing import Any
 
 import httpx
 import pytest
-from tests.on_ray.cluster import Cluster, OnRay, command, node_environ, running_cluster, settings, tiny
+from tests.on_ray.cluster import (
+    Cluster,
+    OnRay,
+    command,
+    free_port,
+    node_environ,
+    running_cluster,
+    settings,
+    tiny,
+)
 from tests.service import Service
 
 from turnout.run.config import dump
@@ -31,11 +40,12 @@ def cluster() -> Iterator[Cluster]:
 async def test_a_killed_up_leaves_the_gangs_to_the_next_one(
     cluster: Cluster, valkey: str, tmp_path: Path, figures: Any
 ) -> None:
-    config = settings(tmp_path, valkey, {"two": tiny(2, idle_s=60.0)})
+    # Leases last until the next `up` answers.
+    config = settings(tmp_path, valkey, {"two": tiny(2, idle_s=60.0)}, lease_s=120.0)
     where = ["--ray", "--address", cluster.address]
     service = Service(
         config.state_dir,
-        {**dump(config), "port": 0},
+        {**dump(config), "host": "0.0.0.0", "port": free_port()},
         where,
         node_environ(cluster.environ),
     )
@@ -45,12 +55,12 @@ async def test_a_killed_up_leaves_the_gangs_to_the_next_one(
         await service.start(240)
         task = await ask(service)
         before = await on_ray.at_step(task, 3)
-        await service.kill()
-        done = await on_ray.ended(task)
-        assert (done.attempt, done.state) == (1, State.COMPLETED)
         [gang] = await on_ray.gangs()
+        await service.kill()
 
         await service.start(240)
+        done = await on_ray.ended(task)
+        assert (done.attempt, done.state) == (1, State.COMPLETED)
         again = await on_ray.ended(await ask(service))
         assert again.state is State.COMPLETED
         assert [g.gang for g in await on_ray.gangs()] == [gang.gang]

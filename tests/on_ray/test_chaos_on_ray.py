@@ -20,6 +20,7 @@ from tests.on_ray.cluster import (
     Cluster,
     OnRay,
     connect,
+    deploy,
     deployed,
     driver,
     running_cluster,
@@ -152,14 +153,12 @@ async def test_scaling_down_stops_the_idle_gang_and_not_the_busy_one(on_ray: OnR
 
 
 async def test_a_redeploy_costs_at_most_one_checkpoint_interval(on_ray: OnRay, figures: Any) -> None:
-    from turnout.fleet.hosts.ray.cluster_service import run_app
-
     undisturbed = await on_ray.submit("two", STEPS)
     expected = await on_ray.video(await on_ray.ended(undisturbed.id, 400))
     task = await on_ray.submit("two", STEPS)
     await on_ray.at_step(task.id, 8)
     began = time.monotonic()
-    await asyncio.to_thread(run_app, on_ray.config.with_settings(preview_steps=7))
+    await asyncio.to_thread(deploy, on_ray.config.with_settings(preview_steps=7))
     done = await on_ray.ended(task.id, 400)
     assert await on_ray.video(done) == expected
     assert done.failures == 0

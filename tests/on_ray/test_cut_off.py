@@ -89,7 +89,7 @@ def cluster() -> Iterator[Cluster]:
 
 @pytest.fixture(scope="module")
 def redis(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """On the network, so that who is cut off has lost it, too."""
+    """On the network: the manager's."""
     with running_redis(f"{NET}.1", tmp_path_factory.mktemp("redis")) as address:
         yield f"redis://{address}/0"
 
@@ -97,8 +97,8 @@ def redis(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 async def test_a_node_cut_off_for_a_moment_and_for_long(
     cluster: Cluster, redis: str, tmp_path: Path, figures: Any
 ) -> None:
-    config = settings(tmp_path, redis, {"two": tiny(2, idle_s=60.0)}, checkpoint_steps=5, blobs_shared=True)
-    async with deployed(config) as on_ray:
+    config = settings(tmp_path, redis, {"two": tiny(2, idle_s=60.0)}, checkpoint_steps=5)
+    async with deployed(config, f"{NET}.1") as on_ray:
         expected = await on_ray.video(await on_ray.ended((await on_ray.submit("two", STEPS)).id, 600))
         far = await node_of_rank(on_ray, 1)
         task = await on_ray.submit("two", STEPS)
@@ -121,8 +121,8 @@ async def test_a_node_cut_off_for_a_moment_and_for_long(
 async def test_the_leader_s_node_cut_off(cluster: Cluster, redis: str, tmp_path: Path, figures: Any) -> None:
     """It can put nothing back; what it holds is free when the lease runs out, and what it still does counts for
     nothing."""
-    config = settings(tmp_path, redis, {"two": tiny(2, idle_s=60.0)}, checkpoint_steps=5, blobs_shared=True)
-    async with deployed(config) as on_ray:
+    config = settings(tmp_path, redis, {"two": tiny(2, idle_s=60.0)}, checkpoint_steps=5)
+    async with deployed(config, f"{NET}.1") as on_ray:
         expected = await on_ray.video(await on_ray.ended((await on_ray.submit("two", STEPS)).id, 600))
         figures(await cut_for_good(on_ray, await node_of_rank(on_ray, 0), "the leader's node", expected))
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import httpx
 import pytest
+import yaml
 from tests.service import running_service
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(400)]
@@ -25,8 +26,12 @@ async def test_a_ray_jobs_entry_point_renders_its_task_and_ends_with_the_verdict
     ):
         body = {"prompt": "a ball", "model": MODEL, "seed": 7, "steps": 4, "frames": 9, "size": "64x64"}
         video = (await http.post("/v1/videos", json=body)).json()["id"]
-        config = str(service.state_dir / "config.json")
-        words = ["gang", "--ray", "--config", config, "--model", MODEL, "--once", "--idle-exit", "1"]
+        key = tmp_path / "worker-key"
+        key.write_text(service.key_of(role="worker"))
+        config = tmp_path / "job.yaml"  # what a job's pod has: no word of Redis or the objects
+        config.write_text(yaml.safe_dump({"models": SETTINGS["models"], "state_dir": str(tmp_path / "job")}))
+        words = ["gang", "--ray", "--config", str(config), "--model", MODEL, "--once", "--idle-exit", "1"]
+        words += ["--join", service.url, "--token-file", str(key)]
         for _ in range(2):  # a second one finds nothing to render
             job = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-m", "turnout", *words), env={**os.environ, "RAY_ADDRESS": ""}

@@ -18,17 +18,18 @@ from tests.on_ray.cluster import (
     Cluster,
     OnRay,
     command,
+    deploy,
     deployed,
     driver,
     node_environ,
     running_cluster,
+    running_gateway,
     settings,
     tiny,
 )
 from tests.service import Service
 
 from turnout.errors import Misconfigured
-from turnout.fleet.hosts.ray.cluster_service import run_app
 from turnout.fleet.hosts.ray.ray_identity import namespace_of
 from turnout.run.config import Config, dump, load
 from turnout.run.open_stores import open_stores
@@ -153,9 +154,10 @@ async def test_services_and_strangers_share_a_cluster(cluster: Cluster, valkey: 
                 tasks = [await a.submit("one"), await b.submit("one")]
                 for on_ray, task in zip((a, b), tasks, strict=True):
                     assert (await on_ray.ended(task.id)).state is State.COMPLETED
-                another = first.with_settings(redis_url=(first.redis.redis_url or "").replace("?", "-other?"))
+                other = (first.redis.redis_url or "").replace("?", "-other?")
+                another = a.config.with_settings(redis_url=other)
                 with pytest.raises(Misconfigured, match="another Redis"):
-                    await asyncio.to_thread(run_app, another)
+                    await asyncio.to_thread(deploy, another)
             assert set(serve.status().applications) == {"theirs", namespace_of(first)}
             assert (await a.ended((await a.submit("one")).id)).state is State.COMPLETED
         assert set(serve.status().applications) == {"theirs"}
@@ -168,14 +170,15 @@ async def test_a_change_of_idle_time_or_port_leaves_the_gang_and_its_timer_as_th
     config = settings(tmp_path, valkey, {"one": tiny(1, idle_s=300.0)}, ray_manager_labels={"calm": "yes"})
     with driver(cluster.address):
         async with deployed(config) as on_ray:
+            config = on_ray.config
             calm = [n["NodeID"] for n in ray.nodes() if n["Labels"].get("calm") == "yes"]
             assert [(await health(config)).node] == calm
             await on_ray.ended((await on_ray.submit("one")).id)
             [gang] = await on_ray.gangs()
             before = await idle_since(on_ray)
-            await asyncio.to_thread(run_app, config.with_settings(port=1, limit_waiting=7))
+            await asyncio.to_thread(deploy, config.with_settings(port=1, limit_waiting=7))
             shorter = with_idle_s(config, tmp_path, 200.0)
-            await asyncio.to_thread(run_app, shorter)
+            await asyncio.to_thread(deploy, shorter)
             assert [g.gang for g in await on_ray.gangs()] == [gang.gang]
             again = await on_ray.ended((await on_ray.submit("one")).id)
             assert (again.state, again.attempt) == (State.COMPLETED, 1)
@@ -193,7 +196,7 @@ async def test_a_change_of_idle_time_or_port_leaves_the_gang_and_its_timer_as_th
             await wait_until(restarted, "the manager to come back", 60)
             assert await idle_since(on_ray) == before
 
-            await asyncio.to_thread(run_app, with_idle_s(config, tmp_path, 1.0))
+            await asyncio.to_thread(deploy, with_idle_s(config, tmp_path, 1.0))
             await on_ray.asleep()
 
 
@@ -205,7 +208,7 @@ async def test_serve_deploy_takes_a_changed_file(cluster: Cluster, valkey: str, 
     config = settings(tmp_path, valkey, {"one": tiny(1, idle_s=300.0)}, blobs_shared=True)
     file = tmp_path / "turnout.yaml"
 
-    async def deploy() -> dict[str, Any]:
+    async def deploy_file() -> dict[str, Any]:
         printed = await command({}, sys.executable, "-m", "turnout", "ray", "app", "--config", str(file))
         import yaml
 
@@ -216,15 +219,16 @@ async def test_serve_deploy_takes_a_changed_file(cluster: Cluster, valkey: str, 
 
     with driver(cluster.address):
         serve.start(proxy_location="Disabled")
-        async with open_stores(config) as stores:
+        async with running_gateway(config) as told, open_stores(config) as stores:
+            file.write_text(json.dumps(dump(told)))
             on_ray = OnRay(config, stores)
             try:
-                await deploy()
+                await deploy_file()
                 await on_ray.ended((await on_ray.submit("one")).id)
                 [gang] = await on_ray.gangs()
                 version = (await health(config)).terms.version
-                with_idle_s(config, tmp_path, 2.0)
-                await deploy()
+                with_idle_s(told, tmp_path, 2.0)
+                await deploy_file()
 
                 async def changed() -> bool:
                     with contextlib.suppress(ValueError, RayError):

@@ -77,7 +77,11 @@ def remove_from_cluster(config: "Config", address: str) -> None:
     )
 
 
-def serve(common: Common, address: Annotated[str | None, typer.Option("--address")] = None) -> None:
+def serve(
+    common: Common,
+    gateway: Annotated[str, typer.Option("--gateway", help="This machine's, as it is reached from here.")],
+    address: Annotated[str | None, typer.Option("--address")] = None,
+) -> None:
     """Deploy on a cluster and stay until SIGTERM (`turnout up --ray` starts this)."""
     import asyncio
 
@@ -88,7 +92,7 @@ def serve(common: Common, address: Annotated[str | None, typer.Option("--address
 
     config = common.load().config
     start_logging(config.telemetry.log_level, role="ray")
-    raise typer.Exit(asyncio.run(run_on_ray(config, address)))
+    raise typer.Exit(asyncio.run(run_on_ray(config, address, gateway)))
 
 
 def need_ray() -> None:

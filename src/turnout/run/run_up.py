@@ -102,7 +102,11 @@ async def run_up(
                 *redis_parts,
                 *([] if cluster else [Part("manager", children.manager, 5.0)]),
                 Part("gateway", partial(children.gateway, fds), 10.0),
-                *([Part("ray", partial(children.ray, cluster), drain_s + 60.0)] if cluster else []),
+                *(
+                    [Part("ray", partial(children.ray, cluster, address.url), drain_s + 60.0)]
+                    if cluster
+                    else []
+                ),
                 Part("worker", partial(children.worker, address.url, join_token), drain_s + 10.0),
             ]
             loops = BackgroundLoops({"logs": partial(keep_bounded, [logs], config.telemetry.log_quota_bytes)})
@@ -136,8 +140,9 @@ class _Children:
             inherited=for_computing(os.environ, self.more),
         )
 
-    async def ray(self, cluster: RayCluster) -> Child:
-        return await self._start("ray", "serve", *(["--address", cluster.address] if cluster.address else []))
+    async def ray(self, cluster: RayCluster, gateway_url: str) -> Child:
+        where = ["--address", cluster.address] if cluster.address else []
+        return await self._start("ray", "serve", "--gateway", gateway_url, *where)
 
     async def _start(self, part: str, *words: str, **more: Any) -> Child:
         return await self.launcher.start(part, [part, *words, "--config", str(self.config)], **more)

@@ -10,7 +10,7 @@ from turnout.errors import Unauthorized
 from turnout.fleet.machine_rules import WorkerId
 from turnout.fleet.replica_rules import ReplicaId
 from turnout.fleet.worker_store import OrderStore, WorkerStore
-from turnout.tasks.gang_tokens import JOB, ON_RAY, GangRight, GangTokens
+from turnout.tasks.gang_tokens import JOB, GangRight, GangTokens
 from turnout.tenants.key_ring import KeyRing
 
 _KEEP_S = 2.0
@@ -69,7 +69,7 @@ class GangAccess:
         return sheet is None or any(order.replica == ReplicaId(right.gang) for order in sheet.orders)
 
     async def _is_good(self, right: GangRight) -> bool:
-        if right.holder in (JOB, ON_RAY):
+        if right.holder == JOB:
             return True
         if not right.holder.startswith(_WORKER):
             return await self._keys.is_valid(right.holder)

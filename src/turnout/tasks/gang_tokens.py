@@ -15,9 +15,8 @@ from turnout.tasks.gang_messages import GANG_TOKEN
 from turnout.tasks.task_rules import GangId, Task, TaskId
 
 _MAX_CHARS = 2048
-JOB, ON_RAY = "job", "ray"
-"""Holders that are no worker or key: the manager signs for the jobs and the Ray actors that it starts. These rights end by their
-time."""
+JOB = "job"
+"""A holder that is no worker or key: the manager signs for the jobs that it starts. These rights end by their time."""
 
 
 @dataclass(frozen=True, slots=True)

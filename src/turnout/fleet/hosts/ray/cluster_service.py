@@ -11,10 +11,10 @@ from ray import serve as _serve
 from ray.exceptions import RayActorError, RayError
 
 from turnout.errors import Misconfigured, Unavailable
-from turnout.fleet.hosts.ray.manager_actor import end_manager, find_manager, ray, terms_of
+from turnout.fleet.hosts.ray.cluster_reach import gateway_url, is_kept_here, refuse_local_gateway
+from turnout.fleet.hosts.ray.manager_actor import end_manager, end_rights, find_manager, ray, terms_of
 from turnout.fleet.hosts.ray.ray_identity import OURS, namespace_of, service_of
 from turnout.fleet.hosts.ray.serve_app import build_app, our_applications
-from turnout.fleet.hosts.ray.shared_storage import refuse_local
 from turnout.processes.local_parts import DISMISSED
 from turnout.run.config import Config
 from turnout.run.signals import on_stop
@@ -50,19 +50,19 @@ def connect(address: str | None) -> None:
     )
 
 
-async def run_on_ray(config: Config, address: str | None) -> int:
+async def run_on_ray(config: Config, address: str | None, local_gateway: str) -> int:
     """Deploys, and deploys again what somebody or something removed; until SIGTERM, or `turnout down --ray` elsewhere.
     Then it drains and removes what it deployed. Returns an exit code."""
     await asyncio.to_thread(connect, address)
     stopping = asyncio.Event()
     on_stop(stopping.set)  # after Ray, which sets a handler of its own
-    await asyncio.to_thread(run_app, config)
+    await asyncio.to_thread(run_app, config, local_gateway)
     log.info("deployed on ray", nodes=sum(node["Alive"] for node in ray.nodes()))
     dismissed = False
     while not (dismissed or stopping.is_set()):
         if not await _is_there(config):
             log.error("deployment gone from ray, deployed again", app=namespace_of(config))
-            await asyncio.to_thread(run_app, config)
+            await asyncio.to_thread(run_app, config, local_gateway)
         dismissed = await asyncio.to_thread(_attend, namespace_of(config))
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_LOOK_EVERY_S):
@@ -98,15 +98,17 @@ def _attend(namespace: str) -> bool:
         return False
 
 
-def run_app(config: Config) -> None:
+def run_app(config: Config, local_gateway: str) -> None:
     """Deploys on the cluster that this process is connected to; returns when all that should run does. What has its
-    version already is left as it is."""
+    version already is left as it is. `local_gateway` is where this machine's gateway is reached from here."""
     _refuse_another_service(config)
     here = ray.util.get_node_ip_address()
     elsewhere = {n["NodeManagerAddress"] for n in ray.nodes() if n["Alive"]} - {here, "127.0.0.1"}
-    refuse_local(config, elsewhere)
+    url = gateway_url(config, local_gateway, here)
+    refuse_local_gateway(url, elsewhere)
     serve.start(proxy_location="Disabled")
-    app = build_app(config)
+    machine = here if is_kept_here(config) else None
+    app = build_app(config.with_settings(ray_gateway_url=url), machine=machine)
     serve.run(app, name=namespace_of(config), route_prefix=None)
 
 
@@ -145,6 +147,7 @@ def take_down(namespace: str) -> None:
     with contextlib.suppress(RayActorError):  # somebody else has just shut Serve down
         for name in our_applications(namespace):
             serve.delete(name)
+    end_rights(namespace)
     end_manager(namespace)
     with contextlib.suppress(RayActorError):
         if not serve.status().applications:

@@ -9,15 +9,14 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, cast
 
-from ray.exceptions import RayError
-
 from turnout.errors import Misconfigured, Unauthorized, Unavailable
-from turnout.fleet.gang_rules import RankReport
+from turnout.fleet.gang_rules import GangReport, RankReport
 from turnout.fleet.hosts.ray.bundle_rules import rank_bundle
 from turnout.fleet.hosts.ray.interfaces import socket_variables
-from turnout.fleet.hosts.ray.manager_actor import find_manager
+from turnout.fleet.hosts.ray.manager_link import ManagerLink
 from turnout.fleet.hosts.ray.rank_actor import RankAssignment
 from turnout.fleet.hosts.ray.ray_ranks import RankTerms, RayRanks
+from turnout.fleet.hosts.ray.serve_address import serve_url
 from turnout.fleet.ray_rules import gang_prefix
 from turnout.gang.gang_api import GangApi, ServiceAccess
 from turnout.gang.own_gpu import own_gpu_name
@@ -25,15 +24,13 @@ from turnout.gang.rank_place import RankDuties, RankPlace
 from turnout.gang.supervisor import GangSupervisor, gang_orders
 from turnout.run.config import Config
 from turnout.run.gang_service import open_api
-from turnout.tasks.gang_messages import GangTold
 from turnout.tasks.task_rules import GangId
 from turnout.telemetry.log import get_log, start_logging
 
 log = get_log()
 
 _TELL_EVERY_S = 1.0
-_ANSWER_S = 10.0
-_MANAGER_S = 60.0
+_RIGHT_EVERY_S = 10.0
 _MAX_WORDS = 300
 
 
@@ -49,8 +46,10 @@ class VideoGenerator:
         self.gang = GangId(f"{gang_prefix(model, slot)}{secrets.token_hex(3)}")
         start_logging(config.telemetry.log_level, role="gang", gang=self.gang, model=model)
         found = config.model(model)
-        self._service = await self._find_service(namespace, model)
+        self._manager = ManagerLink(namespace)
+        self._service = await self._find_service(config, model)
         self._config = config
+        self._model = model
         self._slot = slot
         self._since = time.time()
         self._ready_at: float | None = None
@@ -63,69 +62,83 @@ class VideoGenerator:
         )
         self._orders = gang_orders(config.gangs, found, self.gang)
         self._supervisor: GangSupervisor | None = None
+        self._trouble = ""  # before there is a supervisor, or after
         self._running = asyncio.get_running_loop().create_task(self._run(), name=self.gang)
 
     async def _run(self) -> None:
         async with open_api(self._service) as api, asyncio.TaskGroup() as group:
-            telling = group.create_task(self._tell(api), name=f"{self.gang} tells")
-            self._supervisor = GangSupervisor(self._orders, self._ranks, api, self._loaded)
-            last_word = ""
+            loops = [
+                group.create_task(self._tell(), name=f"{self.gang} tells"),
+                group.create_task(self._keep_right(api), name=f"right of {self.gang}"),
+            ]
             try:
+                await self._wait_gateway(api)
+                self._supervisor = GangSupervisor(self._orders, self._ranks, api, self._loaded)
                 await self._supervisor.run()
-            except Unavailable as err:
-                last_word = str(err)[:_MAX_WORDS]
+            except (Unavailable, Unauthorized) as err:
+                self._trouble = str(err)[:_MAX_WORDS]
                 raise
             finally:
                 self._ranks.close()
-                telling.cancel()
+                for loop in loops:
+                    loop.cancel()
                 with contextlib.suppress(Unavailable, Unauthorized):
-                    if last_word:  # it is forgotten soon; until then the manager learns why tasks wait
-                        await api.tell(self.report().model_copy(update={"trouble": last_word}))
-                    else:
-                        await api.leave()
+                    await api.leave()
+                # Of one that is in trouble the word stays for a while: the manager learns why tasks wait.
+                await self._manager.tell(self.gang, self.report() if self._trouble else None)
 
     def _loaded(self) -> None:
         self._ready_at = self._ready_at or time.time()
 
-    async def _find_service(self, namespace: str, model: str) -> ServiceAccess:
-        """Of the manager, which may be on its way."""
-        deadline = time.monotonic() + _MANAGER_S
+    async def _find_service(self, config: Config, model: str) -> ServiceAccess:
+        url = config.ray.ray_gateway_url or await asyncio.to_thread(serve_url)
+        token = await self._manager.gang_token(model, self.gang)
+        ca_file = config.outbound.ca_file
+        return ServiceAccess(url, token, str(ca_file) if ca_file else None)
+
+    async def _wait_gateway(self, api: GangApi) -> None:
+        """No rank is started, and no task claimed, where the gang could not say what becomes of it."""
         while True:
             try:
-                manager = await asyncio.to_thread(find_manager, namespace)
-                if manager is not None:
-                    async with asyncio.timeout(_ANSWER_S):
-                        return cast("ServiceAccess", await manager.gang_access.remote(model, self.gang))
-            except (RayError, TimeoutError) as err:
-                if time.monotonic() > deadline:
-                    raise
-                log.warning("manager gave no access to the service, trying again", error=str(err)[:300])
-            if time.monotonic() > deadline:
-                raise Misconfigured(
-                    "there is no manager on this cluster that could give access to the service"
-                )
+                await api.held()
+            except Unavailable as err:
+                self._trouble = f"no gateway answers the gang at {self._service.url}: {err}"[:_MAX_WORDS]
+                log.warning("no gateway answered, trying again", error=str(err))
+            else:
+                self._trouble = ""
+                return
             await asyncio.sleep(_TELL_EVERY_S)
 
-    async def _tell(self, api: GangApi) -> None:
+    async def _keep_right(self, api: GangApi) -> None:
+        """Raises Unauthorized once its token has ended: Serve replaces the gang, and the next one gets another."""
         while True:
-            with contextlib.suppress(Unavailable, Unauthorized):
-                await api.tell(self.report())
+            await asyncio.sleep(_RIGHT_EVERY_S)
+            with contextlib.suppress(Unavailable):
+                await api.held()
+
+    async def _tell(self) -> None:
+        while True:
+            await self._manager.tell(self.gang, self.report())
             await asyncio.sleep(_TELL_EVERY_S)
 
-    def report(self) -> GangTold:
+    def report(self) -> GangReport:
         ranks = tuple(
             RankReport(number, rank.place.node, rank.place.address, rank.pid, rank.place.gpu)
             if rank.place and rank.returncode is None
             else RankReport(number)
             for number, rank in enumerate(self._ranks.ranks)
         )
-        return GangTold(
-            slot=self._slot,
-            since=self._since,
-            formation=self._ranks.formation,
-            ranks=ranks,
-            ready_at=self._ready_at,
-            trouble=self._supervisor.trouble[:_MAX_WORDS] if self._supervisor else "",
+        trouble = self._trouble or (self._supervisor.trouble[:_MAX_WORDS] if self._supervisor else "")
+        return GangReport(
+            self.gang,
+            self._model,
+            self._slot,
+            self._since,
+            time.time(),
+            self._ranks.formation,
+            ranks,
+            self._ready_at,
+            trouble,
         )
 
     async def check_health(self) -> None:
@@ -138,9 +151,13 @@ class VideoGenerator:
         """Serve awaits this before it ends the replica: what is being rendered is checkpointed and put back."""
         if self._supervisor is not None:
             self._supervisor.stop()
+        else:
+            self._running.cancel()
         try:
             async with asyncio.timeout(self._config.gangs.drain_s + 5):
-                with contextlib.suppress(Exception):  # it is leaving; why it was unwell stands in its log
+                with contextlib.suppress(
+                    Exception, asyncio.CancelledError
+                ):  # it is leaving; why it was unwell stands in its log
                     await self._running
         except TimeoutError:
             log.warning("gang did not leave in time")

@@ -6,37 +6,39 @@ import contextlib
 import os
 import threading
 import time
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import ray as _ray
 from ray.exceptions import RayError
 
 from turnout.background import BackgroundLoops
-from turnout.errors import Misconfigured, Unavailable
+from turnout.errors import Unavailable
+from turnout.fleet.gang_reports import GangReportStore
 from turnout.fleet.gang_rules import GangReport
+from turnout.fleet.hosts.ray.gang_rights import GangRights
 from turnout.fleet.hosts.ray.gang_scheduler import GangScheduler
 from turnout.fleet.hosts.ray.ray_identity import ManagerTerms, namespace_of
 from turnout.fleet.hosts.ray.ray_metrics import RayMetrics
 from turnout.fleet.model_rules import Runner
 from turnout.fleet.ray_rules import QueueState
-from turnout.gang.gang_api import ServiceAccess
 from turnout.run.config import Config
 from turnout.run.open_stores import open_stores
 from turnout.run.run_manager import manage
-from turnout.tasks.gang_tokens import ON_RAY, GangRight, GangTokens
 from turnout.tasks.task_rules import GangId
 from turnout.telemetry.log import drain_log, get_log, start_logging
 
 ray = cast("Any", _ray)
 log = get_log()
+T = TypeVar("T")
 
 NAME = "manager"
 _LOOK_EVERY_S = 0.5
 _ANSWER_S = 10.0
 _SLOW_S = 60.0  # it may be on its way
 _ATTENDED_S = 10.0  # `turnout up` tells of itself every few seconds
-_GANG_S = 30 * 86_400.0  # how long a gang's right is good
+_A_BIT = 0.001  # of what Ray counts to tell machines apart
 _MISSED_CHECKS = 4  # of the keeper's, before it counts as gone
 
 
@@ -65,7 +67,8 @@ class ManagerActor:
         self._looked: float | None = None
         self._queues: dict[str, QueueState] = {}
         self._gangs: dict[GangId, GangReport] = {}
-        self._tokens: GangTokens | None = None
+        self._told: dict[GangId, GangReport | None] = {}  # and not written yet
+        self._rights: GangRights | None = None
         self._stopping = asyncio.Event()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name="manager", daemon=True)
@@ -106,16 +109,22 @@ class ManagerActor:
         """The gangs that live, as they told of themselves a moment ago."""
         return self._gangs
 
-    def gang_access(self, model: str, gang: GangId) -> ServiceAccess:
-        """How a gang of this cluster reaches a gateway, with a right of its own; raises while that cannot be said."""
-        if self._tokens is None:
+    def gang_token(self, model: str, gang: GangId) -> str:
+        """The right to do that gang's work, and nothing else; raises while it cannot be given."""
+        return self._ask(lambda rights: rights.token(model, gang))
+
+    def end_rights(self) -> None:
+        """The tokens of all gangs on the cluster end."""
+        self._ask(lambda rights: rights.end())
+
+    def tell(self, gang: GangId, report: GangReport | None) -> None:
+        """A gang tells of itself every second, and None when it leaves. It is known and kept while no gateway answers it."""
+        self._loop.call_soon_threadsafe(self._told.__setitem__, gang, report)
+
+    def _ask(self, ask: Callable[[GangRights], Coroutine[Any, Any, T]]) -> T:
+        if self._rights is None:
             raise RuntimeError("the manager has not begun")
-        url = self._config.ray.ray_gateway_url or self._config.gateway.public_url
-        if url is None:
-            raise Misconfigured("gangs on Ray call a gateway: set ray_gateway_url, or public_url")
-        right = GangRight(ON_RAY, gang, model, time.time() + _GANG_S)
-        ca_file = self._config.outbound.ca_file
-        return ServiceAccess(url, self._tokens.token(right), str(ca_file) if ca_file else None)
+        return asyncio.run_coroutine_threadsafe(ask(self._rights), self._loop).result(_ANSWER_S)
 
     def stop(self) -> None:
         self._loop.call_soon_threadsafe(self._stopping.set)
@@ -132,9 +141,9 @@ class ManagerActor:
 
     async def _work(self) -> None:
         async with open_stores(self._config) as stores, asyncio.TaskGroup() as group:
-            self._tokens = GangTokens(await stores.share_links.url_secret())
+            self._rights = GangRights(stores)
             scheduler = GangScheduler(self._config, stores)
-            looking = group.create_task(self._look(scheduler), name="look")
+            looking = group.create_task(self._look(scheduler, stores.fleet.gangs), name="look")
             metrics = RayMetrics(stores, self._config.costs.gpu_prices)
             loops = BackgroundLoops({"ray metrics": metrics.tell, "event tail": metrics.observe})
             kept = {"serve application": self._be_kept}
@@ -148,14 +157,21 @@ class ManagerActor:
             await asyncio.sleep(_LOOK_EVERY_S)
         raise Unavailable(f"The Serve application {self._terms.app} is gone: no gang is started.")
 
-    async def _look(self, scheduler: GangScheduler) -> None:
+    async def _look(self, scheduler: GangScheduler, board: GangReportStore) -> None:
         while True:
             try:
+                await self._write_told(board)
                 self._gangs, self._queues = await scheduler.look()
                 self._looked = time.monotonic()
             except Unavailable as err:
                 log.warning("queues not read, trying again", error=str(err))
             await asyncio.sleep(_LOOK_EVERY_S)
+
+    async def _write_told(self, board: GangReportStore) -> None:
+        for gang, report in list(self._told.items()):
+            await (board.remove(gang) if report is None else board.put(report))
+            if self._told[gang] is report:
+                del self._told[gang]
 
 
 def find_manager(namespace: str) -> Any | None:
@@ -189,10 +205,21 @@ def ensure_manager(config: Config, terms: ManagerTerms) -> Any:
             max_task_retries=-1,
             max_concurrency=8,
             num_cpus=0,
+            resources={f"node:{terms.machine}": _A_BIT} if terms.machine else None,
             label_selector=dict(config.ray.ray_manager_labels),
         )
         .remote(config, terms)
     )
+
+
+def end_rights(namespace: str) -> None:
+    manager = find_manager(namespace)
+    if manager is None:
+        return
+    try:
+        ray.get(manager.end_rights.remote(), timeout=_ANSWER_S)
+    except RayError as err:
+        log.warning("tokens of gangs are still good: revoke their key", error=str(err)[:300])
 
 
 def end_manager(namespace: str) -> None:

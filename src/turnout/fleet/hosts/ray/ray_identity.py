@@ -7,13 +7,14 @@ no use to a part counts for it.
 import hashlib
 import json
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from turnout import __version__
 from turnout.run.config import Config, dump
 from turnout.store.server_url import url_parts
+from turnout.worker.worker_settings import WorkerSettings
 
 OURS = "turnout"
 KEEPER = "Manager"  # the deployment that keeps the manager
@@ -31,21 +32,19 @@ _OF_DECISIONS = frozenset({
     "ray_turn_s", "webhook_secret",
 })  # fmt: skip
 """The manager's alone."""
-_OF_WORKERS = frozenset({
-    "allow_registered_commands", "vllm", "vllm_fork_server", "worker_commands", "worker_downloads", "worker_engines",
-    "worker_memory_bytes", "worker_weights_dirs",
-})  # fmt: skip
 _OF_SCALING = frozenset({"idle_s", "max_replicas", "min_replicas"})
 """Of a model: the manager decides by them."""
 
 
 @dataclass(frozen=True, slots=True)
 class ManagerTerms:
-    """What a manager was made for: its version, the service, and the Serve application that keeps it."""
+    """What a manager was made for: its version, the service, the Serve application that keeps it, and the address of the machine
+    that it must be on, if that matters."""
 
     version: str
     service: str
     app: str
+    machine: str | None
 
 
 def namespace_of(config: Config) -> str:
@@ -68,8 +67,8 @@ def marked(app: Mapping[str, Any]) -> str | None:
         return None
 
 
-def manager_terms(config: Config, app: str) -> ManagerTerms:
-    return ManagerTerms(manager_version(config), service_of(config), app)
+def manager_terms(config: Config, app: str, machine: str | None) -> ManagerTerms:
+    return ManagerTerms(manager_version(config), service_of(config), app, machine)
 
 
 def service_of(config: Config) -> str:
@@ -88,10 +87,15 @@ def ingress_version(config: Config) -> str:
 
 def gang_version(config: Config, model: str) -> str:
     """Of this model's gangs: other models, and how many gangs there are, change nothing in them."""
-    needless = (
-        _OF_GATEWAYS | _OF_DECISIONS | _OF_WORKERS | {"gpu_prices", "models", "public_url", "url_ttl_s"}
-    )
-    return _digest([_settings(config, needless), _models(config)[model]])
+    used = _settings(of_gangs(config), _OF_GATEWAYS | _OF_DECISIONS | {"models"})
+    return _digest([used, _models(config)[model]])
+
+
+def of_gangs(config: Config) -> Config:
+    """What gangs on Ray are told of it: no credential is in it."""
+    url = config.ray.ray_gateway_url or config.gateway.public_url
+    ray = replace(config.ray, ray_gateway_url=url)
+    return replace(config.of_computing(), ray=ray, worker=WorkerSettings())
 
 
 def app_file(config: Config, file: Path | None, *, ingress: bool) -> dict[str, Any]:

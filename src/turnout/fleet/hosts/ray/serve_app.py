@@ -4,7 +4,6 @@ manager."""
 import asyncio
 import contextlib
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any, cast
 
 from ray import serve as _serve
@@ -26,6 +25,7 @@ from turnout.fleet.hosts.ray.ray_identity import (
     mark_of,
     marked,
     namespace_of,
+    of_gangs,
 )
 from turnout.fleet.model_rules import Model
 from turnout.fleet.ray_rules import deployment_name
@@ -41,10 +41,13 @@ _POLICY = "turnout.fleet.hosts.ray.scaling_policy:GangPolicy"
 class ManagerKeeper:
     """Makes the detached manager and answers for its health, so that `serve status` tells of it."""
 
-    async def __init__(self, config: Config, reread: Callable[[], Config] | None, *gangs: Any) -> None:
+    async def __init__(
+        self, config: Config, reread: Callable[[], Config] | None, machine: str | None, *gangs: Any
+    ) -> None:
         start_logging(config.telemetry.log_level, role="keeper")
         self._config = config
         self._reread = reread
+        self._machine = machine
         self._app: str = serve.get_replica_context().app_name
         await self._ensure()
 
@@ -77,7 +80,7 @@ class ManagerKeeper:
         found = terms_of(manager) if manager else None
         if found and found.app != self._app and found.app in our_applications(namespace_of(self._config)):
             raise Misconfigured(f"the Serve application {found.app} serves this redis_prefix already")
-        ensure_manager(self._config, manager_terms(self._config, self._app))
+        ensure_manager(self._config, manager_terms(self._config, self._app, self._machine))
 
     async def _tell(self, *, there: bool) -> None:
         manager = find_manager(namespace_of(self._config))
@@ -91,9 +94,10 @@ def build_app(
     *,
     ingress: bool = False,
     reread: Callable[[], Config] | None = None,
+    machine: str | None = None,
 ) -> Any:
     """What `serve.run` takes. With `ingress` the gateway is part of it, behind Serve's own HTTP server.
-    `reread` reads the configuration again on any node."""
+    `reread` reads the configuration again on any node. `machine` is where the manager must be, if that matters."""
     gangs = [
         deploy_gang(config, model, slot)
         for model in config.models_on_ray
@@ -106,7 +110,7 @@ def build_app(
         user_config=mark_of(config),
         **_health(config),
     )
-    managed = _versioned(keeper, manager_version(config)).bind(config, reread, *gangs)
+    managed = _versioned(keeper, manager_version(config)).bind(config, reread, machine, *gangs)
     return entrypoint(config, managed) if ingress else managed
 
 
@@ -146,9 +150,8 @@ def deploy_gang(config: Config, model: Model, slot: int) -> Any:
         graceful_shutdown_wait_loop_s=0.2,
         **_health(config),
     )
-    told = replace(config.of_computing(), ray=config.ray)
     version, namespace = gang_version(config, model.name), namespace_of(config)
-    return _versioned(gang, version).bind(told, namespace, model.name, slot)
+    return _versioned(gang, version).bind(of_gangs(config), namespace, model.name, slot)
 
 
 def _versioned(deployment: Any, version: str) -> Any:
