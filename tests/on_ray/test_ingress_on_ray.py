@@ -78,7 +78,7 @@ def cluster(dashboard: str) -> Iterator[Cluster]:
 async def test_a_video_through_serve_s_own_door(
     cluster: Cluster, dashboard: str, valkey: str, tmp_path: Path, figures: Any
 ) -> None:
-    models = {MODEL: tiny(2, idle_s=60.0), CHAT_MODEL: CHAT}
+    models = {MODEL: tiny(2, idle_s=900.0), CHAT_MODEL: CHAT}
     config = settings(tmp_path, valkey, models, blobs_shared=True, redis_prefix="turnout")
     async with open_stores(config) as stores:
         token, admin, join = [await new_key(stores, role) for role in (Role.USER, Role.ADMIN, Role.WORKER)]

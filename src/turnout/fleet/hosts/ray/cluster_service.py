@@ -12,7 +12,7 @@ from ray.exceptions import RayActorError, RayError
 
 from turnout.errors import Misconfigured, Unavailable
 from turnout.fleet.hosts.ray.cluster_reach import gateway_url, is_kept_here, refuse_local_gateway
-from turnout.fleet.hosts.ray.manager_actor import end_manager, end_rights, find_manager, ray, terms_of
+from turnout.fleet.hosts.ray.manager_actor import end_manager, end_tokens, find_manager, ray, terms_of
 from turnout.fleet.hosts.ray.ray_identity import OURS, namespace_of, service_of
 from turnout.fleet.hosts.ray.serve_app import build_app, our_applications
 from turnout.processes.local_parts import DISMISSED
@@ -147,7 +147,7 @@ def take_down(namespace: str) -> None:
     with contextlib.suppress(RayActorError):  # somebody else has just shut Serve down
         for name in our_applications(namespace):
             serve.delete(name)
-    end_rights(namespace)
+    end_tokens(namespace)
     end_manager(namespace)
     with contextlib.suppress(RayActorError):
         if not serve.status().applications:

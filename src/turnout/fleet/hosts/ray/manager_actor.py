@@ -15,10 +15,10 @@ from ray.exceptions import RayError
 
 from turnout.background import BackgroundLoops
 from turnout.errors import Unavailable
-from turnout.fleet.gang_reports import GangReportStore
 from turnout.fleet.gang_rules import GangReport
-from turnout.fleet.hosts.ray.gang_rights import GangRights
+from turnout.fleet.hosts.ray.gang_key import GangKey
 from turnout.fleet.hosts.ray.gang_scheduler import GangScheduler
+from turnout.fleet.hosts.ray.leader_watch import LeaderWatch
 from turnout.fleet.hosts.ray.ray_identity import ManagerTerms, namespace_of
 from turnout.fleet.hosts.ray.ray_metrics import RayMetrics
 from turnout.fleet.model_rules import Runner
@@ -67,8 +67,8 @@ class ManagerActor:
         self._looked: float | None = None
         self._queues: dict[str, QueueState] = {}
         self._gangs: dict[GangId, GangReport] = {}
-        self._told: dict[GangId, GangReport | None] = {}  # and not written yet
-        self._rights: GangRights | None = None
+        self._leaders: LeaderWatch | None = None
+        self._key: GangKey | None = None
         self._stopping = asyncio.Event()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name="manager", daemon=True)
@@ -111,20 +111,21 @@ class ManagerActor:
 
     def gang_token(self, model: str, gang: GangId) -> str:
         """The right to do that gang's work, and nothing else; raises while it cannot be given."""
-        return self._ask(lambda rights: rights.token(model, gang))
+        return self._ask(lambda key: key.token(model, gang))
 
-    def end_rights(self) -> None:
+    def end_tokens(self) -> None:
         """The tokens of all gangs on the cluster end."""
-        self._ask(lambda rights: rights.end())
+        self._ask(lambda key: key.revoke())
 
-    def tell(self, gang: GangId, report: GangReport | None) -> None:
+    def tell(self, leader: Any, gang: GangId, report: GangReport | None) -> None:
         """A gang tells of itself every second, and None when it leaves. It is known and kept while no gateway answers it."""
-        self._loop.call_soon_threadsafe(self._told.__setitem__, gang, report)
+        if self._leaders is not None:
+            self._loop.call_soon_threadsafe(self._leaders.hear, leader, gang, report)
 
-    def _ask(self, ask: Callable[[GangRights], Coroutine[Any, Any, T]]) -> T:
-        if self._rights is None:
+    def _ask(self, ask: Callable[[GangKey], Coroutine[Any, Any, T]]) -> T:
+        if self._key is None:
             raise RuntimeError("the manager has not begun")
-        return asyncio.run_coroutine_threadsafe(ask(self._rights), self._loop).result(_ANSWER_S)
+        return asyncio.run_coroutine_threadsafe(ask(self._key), self._loop).result(_ANSWER_S)
 
     def stop(self) -> None:
         self._loop.call_soon_threadsafe(self._stopping.set)
@@ -141,15 +142,17 @@ class ManagerActor:
 
     async def _work(self) -> None:
         async with open_stores(self._config) as stores, asyncio.TaskGroup() as group:
-            self._rights = GangRights(stores)
+            self._key = GangKey(stores)
             scheduler = GangScheduler(self._config, stores)
-            looking = group.create_task(self._look(scheduler, stores.fleet.gangs), name="look")
+            self._leaders = LeaderWatch(stores, group)
+            looking = group.create_task(self._look(scheduler, self._leaders), name="look")
             metrics = RayMetrics(stores, self._config.costs.gpu_prices)
             loops = BackgroundLoops({"ray metrics": metrics.tell, "event tail": metrics.observe})
             kept = {"serve application": self._be_kept}
             async with loops.running():
                 await manage(self._config, self._stopping, Runner.RAY, lambda: scheduler.reasons, kept)
             looking.cancel()
+            self._leaders.close()
 
     async def _be_kept(self) -> None:
         """Ends when nobody keeps it any more: `/ready` tells of loops that end."""
@@ -157,21 +160,15 @@ class ManagerActor:
             await asyncio.sleep(_LOOK_EVERY_S)
         raise Unavailable(f"The Serve application {self._terms.app} is gone: no gang is started.")
 
-    async def _look(self, scheduler: GangScheduler, board: GangReportStore) -> None:
+    async def _look(self, scheduler: GangScheduler, leaders: LeaderWatch) -> None:
         while True:
             try:
-                await self._write_told(board)
+                await leaders.write()
                 self._gangs, self._queues = await scheduler.look()
                 self._looked = time.monotonic()
             except Unavailable as err:
                 log.warning("queues not read, trying again", error=str(err))
             await asyncio.sleep(_LOOK_EVERY_S)
-
-    async def _write_told(self, board: GangReportStore) -> None:
-        for gang, report in list(self._told.items()):
-            await (board.remove(gang) if report is None else board.put(report))
-            if self._told[gang] is report:
-                del self._told[gang]
 
 
 def find_manager(namespace: str) -> Any | None:
@@ -212,12 +209,12 @@ def ensure_manager(config: Config, terms: ManagerTerms) -> Any:
     )
 
 
-def end_rights(namespace: str) -> None:
+def end_tokens(namespace: str) -> None:
     manager = find_manager(namespace)
     if manager is None:
         return
     try:
-        ray.get(manager.end_rights.remote(), timeout=_ANSWER_S)
+        ray.get(manager.end_tokens.remote(), timeout=_ANSWER_S)
     except RayError as err:
         log.warning("tokens of gangs are still good: revoke their key", error=str(err)[:300])
 

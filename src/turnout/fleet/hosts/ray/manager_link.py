@@ -8,7 +8,7 @@ from ray.exceptions import RayError
 
 from turnout.errors import Misconfigured
 from turnout.fleet.gang_rules import GangReport
-from turnout.fleet.hosts.ray.manager_actor import find_manager
+from turnout.fleet.hosts.ray.manager_actor import find_manager, ray
 from turnout.tasks.task_rules import GangId
 from turnout.telemetry.log import get_log
 
@@ -37,7 +37,7 @@ class ManagerLink:
 
     async def tell(self, gang: GangId, report: GangReport | None) -> None:
         """What it does not hear now it hears the next time."""
-        await self._ask("tell", gang, report)
+        await self._ask("tell", ray.get_runtime_context().current_actor, gang, report)
 
     async def _ask(self, method: str, *words: object) -> object:
         """None when there is no answer."""

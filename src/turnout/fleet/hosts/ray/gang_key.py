@@ -1,4 +1,4 @@
-"""The rights of gangs on Ray: all tokens hang on one worker key, which the manager makes. Its secret is thrown away, so nobody
+"""The key that all tokens of gangs on Ray hang on. The manager makes it. Its secret is thrown away, so nobody
 can use the key itself; whoever revokes it ends the tokens within seconds, and gangs that still run are replaced with new ones."""
 
 import secrets
@@ -12,7 +12,7 @@ from turnout.tenants.key_rules import Key, Role, mint
 _NAME = "gangs on Ray"
 
 
-class GangRights:
+class GangKey:
     def __init__(self, stores: Stores) -> None:
         self._stores = stores
 
@@ -21,7 +21,7 @@ class GangRights:
         key = next(iter(await self._keys()), None) or await self._new_key()
         return tokens.token(GangRight(key.id, gang, model))
 
-    async def end(self) -> None:
+    async def revoke(self) -> None:
         for key in await self._keys():
             await self._stores.tenants.keys.revoke(key.id)
 
