@@ -62,9 +62,9 @@ class LeaderWatch:
     async def _put_back(self, right: GangRight) -> bool:
         """Ranks may live a moment longer than their leader: they get no further task."""
         try:
-            await self._stores.queue.close(right.gang)
             await put_back(self._stores, right, "the gang's leader died", counts=True)
             await self._stores.queue.leave(right.model, right.gang)
+            await self._stores.queue.close(right.gang)
         except Unavailable as err:
             log.warning("task of a dead gang not put back, trying again", gang=right.gang, error=str(err))
             return False

@@ -26,6 +26,8 @@ from turnout.fleet.ray_rules import QueueState
 from turnout.run.config import Config
 from turnout.run.open_stores import open_stores
 from turnout.run.run_manager import manage
+from turnout.stores import Stores
+from turnout.tasks.gang_tokens import GangTokens
 from turnout.tasks.task_rules import GangId
 from turnout.telemetry.log import drain_log, get_log, start_logging
 
@@ -68,7 +70,7 @@ class ManagerActor:
         self._queues: dict[str, QueueState] = {}
         self._gangs: dict[GangId, GangReport] = {}
         self._leaders: LeaderWatch | None = None
-        self._key: GangKey | None = None
+        self._stores: Stores | None = None
         self._stopping = asyncio.Event()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name="manager", daemon=True)
@@ -111,21 +113,21 @@ class ManagerActor:
 
     def gang_token(self, model: str, gang: GangId) -> str:
         """The right to do that gang's work, and nothing else; raises while it cannot be given."""
-        return self._ask(lambda key: key.token(model, gang))
+        return self._ask(lambda stores: _gang_token(stores, model, gang))
 
     def end_tokens(self) -> None:
         """The tokens of all gangs on the cluster end."""
-        self._ask(lambda key: key.revoke())
+        self._ask(lambda stores: GangKey(stores.tenants.keys).revoke())
 
     def tell(self, leader: Any, gang: GangId, report: GangReport | None) -> None:
         """A gang tells of itself every second, and None when it leaves. It is known and kept while no gateway answers it."""
         if self._leaders is not None:
             self._loop.call_soon_threadsafe(self._leaders.hear, leader, gang, report)
 
-    def _ask(self, ask: Callable[[GangKey], Coroutine[Any, Any, T]]) -> T:
-        if self._key is None:
+    def _ask(self, ask: Callable[[Stores], Coroutine[Any, Any, T]]) -> T:
+        if self._stores is None:
             raise RuntimeError("the manager has not begun")
-        return asyncio.run_coroutine_threadsafe(ask(self._key), self._loop).result(_ANSWER_S)
+        return asyncio.run_coroutine_threadsafe(ask(self._stores), self._loop).result(_ANSWER_S)
 
     def stop(self) -> None:
         self._loop.call_soon_threadsafe(self._stopping.set)
@@ -142,7 +144,7 @@ class ManagerActor:
 
     async def _work(self) -> None:
         async with open_stores(self._config) as stores, asyncio.TaskGroup() as group:
-            self._key = GangKey(stores)
+            self._stores = stores
             scheduler = GangScheduler(self._config, stores)
             self._leaders = LeaderWatch(stores, group)
             looking = group.create_task(self._look(scheduler, self._leaders), name="look")
@@ -169,6 +171,11 @@ class ManagerActor:
             except Unavailable as err:
                 log.warning("queues not read, trying again", error=str(err))
             await asyncio.sleep(_LOOK_EVERY_S)
+
+
+async def _gang_token(stores: Stores, model: str, gang: GangId) -> str:
+    tokens = GangTokens(await stores.share_links.url_secret())
+    return tokens.token(await GangKey(stores.tenants.keys).right(model, gang))
 
 
 def find_manager(namespace: str) -> Any | None:
