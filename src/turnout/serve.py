@@ -1,7 +1,7 @@
 """The Serve application for `serve run turnout.serve:app`, `serve deploy` and a KubeRay RayService.
 
-Arguments: `config`, a configuration file that every node has (default: ./turnout.yaml and TURNOUT_* variables);
-`ingress`, true to serve the gateway through Serve's own HTTP server, too; `digest`, any text: Serve builds the application
+Arguments: `config`, a configuration file that every node has (default: ./turnout.yaml and TURNOUT_* variables; secrets are needed
+only where the manager and the gateway run); `ingress`, true to serve the gateway through Serve's own HTTP server, too; `digest`, any text: Serve builds the application
 again when it has changed (`turnout ray app` prints a file with all of them).
 """
 
@@ -12,28 +12,31 @@ from pathlib import Path
 from typing import Any
 
 from turnout.errors import Misconfigured
-from turnout.fleet.hosts.ray.cluster_reach import refuse_local_anywhere
+from turnout.fleet.hosts.ray.cluster_reach import refuse_local_stores, refuse_without_gateway
 from turnout.run import config as settings
 
 _ARGUMENTS = {"config", "digest", "ingress"}
 
 
 def app(arguments: Mapping[str, object]) -> Any:
-    """Builds the application. Raises Misconfigured for a configuration that other machines cannot use."""
+    """Builds the application, on whatever node Serve does that. Raises Misconfigured."""
     unknown = sorted(arguments.keys() - _ARGUMENTS)
     if unknown:
         raise Misconfigured(f"there is no argument {unknown[0]!r}; known: {', '.join(sorted(_ARGUMENTS))}")
     ingress = _truth(arguments.get("ingress", False))
-    reread = partial(read_config, arguments.get("config"), ingress=ingress)
-    config = reread()
+    file = Path(str(arguments["config"])) if arguments.get("config") else None
+    config = settings.load({}, os.environ, file).config
+    if not ingress:
+        refuse_without_gateway(config)
     from turnout.fleet.hosts.ray.serve_app import build_app
 
-    return build_app(config, ingress=ingress, reread=reread)
+    return build_app(config, ingress=ingress, reread=partial(read_config, file))
 
 
-def read_config(file: object, *, ingress: bool) -> settings.Config:
-    config = settings.load({}, os.environ, Path(str(file)) if file else None).config
-    refuse_local_anywhere(config, ingress=ingress)
+def read_config(file: Path | None) -> settings.Config:
+    """Where the manager or the gateway is."""
+    config = settings.load({}, os.environ, file).config
+    refuse_local_stores(config)
     return config
 
 

@@ -7,7 +7,7 @@ import pytest
 from turnout.errors import Misconfigured
 from turnout.fleet.hosts.ray.cluster_reach import at_address, gateway_url, is_kept_here, refuse_local_gateway
 from turnout.run.config import Config, load
-from turnout.serve import app
+from turnout.serve import app, read_config
 
 REDIS = "redis://10.0.0.5/0"
 LOCAL, HERE = "http://127.0.0.1:8000", "10.0.0.1"
@@ -66,15 +66,19 @@ def test_ingress_is_true_or_false(ingress: object) -> None:
         app({"ingress": ingress})
 
 
-def test_an_application_for_any_node_needs_what_every_node_reaches(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_manager_on_any_node_needs_what_every_node_reaches(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(Misconfigured, match="set redis_url"):
-        app({"ingress": "false"})
+        read_config(None)
     monkeypatch.setenv("TURNOUT_REDIS_URL", REDIS)
     with pytest.raises(Misconfigured, match="set blobs"):
-        app({"ingress": True})
+        read_config(None)
     monkeypatch.setenv("TURNOUT_BLOBS", "s3://videos/x")
+    assert read_config(None).redis.redis_url == REDIS
+
+
+def test_an_application_without_a_gateway_must_say_where_there_is_one() -> None:
     with pytest.raises(Misconfigured, match="ray_gateway_url"):
-        app({})
+        app({"ingress": "false"})
 
 
 def test_an_argument_that_nobody_reads_is_refused() -> None:

@@ -115,7 +115,7 @@ def gang(
         from turnout.fleet.hosts.ray.gang_job import run_gang_job
 
         address = os.environ.get("RAY_ADDRESS") or None
-        raise typer.Exit(asyncio.run(run_gang_job(config.of_computing(), duties, address)))
+        raise typer.Exit(asyncio.run(run_gang_job(config, duties, address)))
     raise typer.Exit(asyncio.run(run_gang(config.of_computing(), duties, ready_file)))
 
 

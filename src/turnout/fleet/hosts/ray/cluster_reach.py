@@ -53,13 +53,17 @@ def is_kept_here(config: Config) -> bool:
     return embedded or not config.objects.shared
 
 
-def refuse_local_anywhere(config: Config, *, ingress: bool) -> None:
-    """For an application whose manager and ingress may run on any node, also on those that are yet to come."""
+def refuse_local_stores(config: Config) -> None:
+    """For a manager or an ingress that may run on any node, also on those that are yet to come."""
     if not config.redis.redis_url:
         raise Misconfigured(
             "on Ray the manager needs the service's Redis on whatever node it is: set redis_url"
         )
     if not config.objects.shared:
         raise Misconfigured(f"on Ray the manager needs the objects on whatever node it is: {_SHARE}")
-    if not (ingress or config.ray.ray_gateway_url or config.gateway.public_url):
+
+
+def refuse_without_gateway(config: Config) -> None:
+    """For gangs that nobody told where their gateway is."""
+    if not (config.ray.ray_gateway_url or config.gateway.public_url):
         raise Misconfigured("gangs on Ray call a gateway: set ray_gateway_url or public_url, or ingress=true")

@@ -7,6 +7,7 @@ from turnout.fleet.hosts.ray.bundle_rules import gang_bundles, rank_bundle
 from turnout.fleet.hosts.ray.cluster_service import connect
 from turnout.fleet.hosts.ray.gang_replica import be_rank
 from turnout.fleet.hosts.ray.manager_actor import ray
+from turnout.fleet.hosts.ray.ray_identity import of_gangs
 from turnout.fleet.hosts.ray.ray_ranks import RankTerms, RayRanks
 from turnout.gang.exit_codes import ExitCode
 from turnout.gang.own_gpu import own_gpu_name
@@ -20,6 +21,7 @@ from turnout.run.signals import on_stop
 async def run_gang_job(config: Config, duties: RankDuties, address: str | None) -> int:
     """The verdict on its task, if it is for one. `address` None starts a cluster here."""
     await asyncio.to_thread(connect, address)
+    config = of_gangs(config)
     model = config.model(duties.model)
     group = ray.util.placement_group([dict(b) for b in gang_bundles(model)], strategy=config.ray.ray_strategy)
     terms = RankTerms(model.gang.ranks, rank_bundle(model), config.ray.ray_place_s)

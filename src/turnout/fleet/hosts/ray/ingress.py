@@ -7,6 +7,7 @@ calls, for what operators want to know; never for a request that a user waits fo
 
 import asyncio
 import contextlib
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -56,9 +57,9 @@ class GangsByRay:
 class APIEntrypoint:
     """Waits for the manager's deployment. Its app is made where it runs, by `__serve_build_asgi_app__`."""
 
-    async def __init__(self, config: Config, manager: Any) -> None:
+    async def __init__(self, config: Config, reread: Callable[[], Config] | None, manager: Any) -> None:
         start_logging(config.telemetry.log_level, role="gateway")
-        self._config = config
+        self._config = config = config if reread is None else await asyncio.to_thread(reread)
         self._stores = new_stores(config)
         self._prober = Outbound(True, reach=WORKERS, tls=client_tls(config.outbound.ca_file))
         self._fetcher = Outbound(config.outbound.allow_private_urls)

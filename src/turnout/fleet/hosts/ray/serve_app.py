@@ -45,7 +45,7 @@ class ManagerKeeper:
         self, config: Config, reread: Callable[[], Config] | None, machine: str | None, *gangs: Any
     ) -> None:
         start_logging(config.telemetry.log_level, role="keeper")
-        self._config = config
+        self._config = config if reread is None else await asyncio.to_thread(reread)
         self._reread = reread
         self._machine = machine
         self._app: str = serve.get_replica_context().app_name
@@ -97,7 +97,8 @@ def build_app(
     machine: str | None = None,
 ) -> Any:
     """What `serve.run` takes. With `ingress` the gateway is part of it, behind Serve's own HTTP server.
-    `reread` reads the configuration again on any node. `machine` is where the manager must be, if that matters."""
+    `reread` reads the configuration where the manager and the gateway are: then no credential is in what Serve is given, nor
+    needed where that is built. `machine` is where the manager must be, if that matters."""
     gangs = [
         deploy_gang(config, model, slot)
         for model in config.models_on_ray
@@ -110,11 +111,12 @@ def build_app(
         user_config=mark_of(config),
         **_health(config),
     )
-    managed = _versioned(keeper, manager_version(config)).bind(config, reread, machine, *gangs)
-    return entrypoint(config, managed) if ingress else managed
+    given = config if reread is None else of_gangs(config)
+    managed = _versioned(keeper, manager_version(config)).bind(given, reread, machine, *gangs)
+    return entrypoint(config, given, reread, managed) if ingress else managed
 
 
-def entrypoint(config: Config, manager: Any) -> Any:
+def entrypoint(config: Config, given: Config, reread: Callable[[], Config] | None, manager: Any) -> Any:
     """The gateway's deployment."""
     from turnout.fleet.hosts.ray.ingress import APIEntrypoint
 
@@ -125,7 +127,7 @@ def entrypoint(config: Config, manager: Any) -> Any:
         ray_actor_options=_light(config.ray.ray_ingress_labels),
         **_health(config),
     )
-    return _versioned(gateway, ingress_version(config)).bind(config, manager)
+    return _versioned(gateway, ingress_version(config)).bind(given, reread, manager)
 
 
 def deploy_gang(config: Config, model: Model, slot: int) -> Any:
