@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import signal
 from pathlib import Path
 from typing import Any
@@ -86,6 +87,25 @@ def test_a_worker_joins_with_the_key_that_was_made(turnout: Cli, tmp_path: Path)
     assert turnout("workers", "evict", joined, "--revoke-key").code == 0
     worker.finish()
     assert turnout("workers", "drain", joined).code == 1
+
+
+def test_the_command_that_is_printed_joins_a_machine_and_its_gpu_time_is_taken_back(turnout: Cli) -> None:
+    printed = turnout("workers", "add", "--expires", "5m")
+    assert "is this machine's own" in printed.err
+    variable, _, command = printed.out.strip().partition(" ")
+    words, code = shlex.split(command)[1:], variable.removeprefix("TURNOUT_JOIN_TOKEN=")
+    worker = turnout.start(*words, "--id", "added", "--tunnel", TURNOUT_JOIN_TOKEN=code)
+
+    def found() -> dict[str, Any]:
+        workers = told(turnout, "workers", "list")["data"]
+        return next((one for one in workers if one["name"] == "added"), {})
+
+    wait_until(lambda: found().get("standing") == "alive", "the worker to join")
+    joined = found()["id"]
+    gone = told(turnout, "workers", "evict", joined, "--take-back")
+    assert gone["key_revoked"] and gone["gpu_seconds_taken_back"].keys() <= {""}
+    worker.finish()
+    assert turnout("workers", "take-back", joined).out == "GPU time taken back: none was booked\n"
 
 
 def test_a_video_is_rendered_listed_shown_downloaded_remixed_and_deleted(
