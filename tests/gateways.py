@@ -218,7 +218,7 @@ async def serving(app: FastAPI, http: type[asyncio.Protocol] | None = None) -> A
             try:
                 yield f"http://127.0.0.1:{listener.getsockname()[1]}"
             finally:
-                app.state.gateway.videos.live.stop()
+                app.state.gateway.videos.stop()
                 server.should_exit = True
 
 

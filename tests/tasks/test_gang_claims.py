@@ -103,6 +103,18 @@ async def test_a_gang_that_hung_up_gets_no_task(stores: Stores) -> None:
         assert (await stores.tasks.get(task.id)).gang == "g2"
 
 
+async def test_a_gateway_that_stops_waits_for_no_claim(stores: Stores) -> None:
+    async with open_door(stores) as door:
+        claiming = asyncio.create_task(door.api("g1").claim(loading=False, wait_s=30))
+
+        async def waits() -> bool:
+            return await stores.link.client.exists(stores.link.keys.claiming("g1")) == 1
+
+        await wait_until(waits, "the claim")
+        door.gateway.inside.videos.stop()
+        assert await asyncio.wait_for(claiming, 10) is None
+
+
 async def test_what_is_given_back_waits_again_and_its_attempt_can_write_nothing(stores: Stores) -> None:
     async with open_door(stores) as door:
         api = door.api("g1")

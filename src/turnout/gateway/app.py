@@ -66,7 +66,7 @@ def create_app(gateway: Gateway) -> FastAPI:
             try:
                 yield
             finally:
-                gateway.videos.live.stop()
+                gateway.videos.stop()
                 await gateway.videos.submissions.images.aclose()
 
     # The framework's own pages would load scripts from elsewhere: /docs is ours.

@@ -52,6 +52,11 @@ class VideoParts:
     gangs: GangAccess
     arrivals: Arrivals
 
+    def stop(self) -> None:
+        """Ends what is held open, so that a server can stop without waiting for its clients."""
+        self.live.stop()
+        self.arrivals.stop()
+
 
 @dataclass(frozen=True, slots=True)
 class ChatParts:

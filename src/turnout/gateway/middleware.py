@@ -29,6 +29,7 @@ STANDARD_HEADERS = (
 TRACE = "traceparent"
 """Where in a request's state it is told in which trace it is, if it is in one."""
 _TRACED = ("/v1/", "/generate")  # what users ask for, not what watches over the service
+_OF_GANGS = "/v1/gangs"
 
 
 class BodyLimit:
@@ -86,7 +87,9 @@ class StandardHeaders:
 
         request_id, status, began = new_request_id().decode(), 0, time.time()
         given = next((value for name, value in scope["headers"] if name == TRACEPARENT), None)
-        trace = begin_trace(self._tracer if scope["path"].startswith(_TRACED) else None, given)
+        path = scope["path"]
+        traced = path.startswith(_TRACED) and not path.startswith(_OF_GANGS)
+        trace = begin_trace(self._tracer if traced else None, given)
         if trace is not None:
             scope.setdefault("state", {})[TRACE] = trace.context.traceparent
         name_request(request_id, trace.context.trace if trace else None)

@@ -62,6 +62,6 @@ class GatewayServer(uvicorn.Server):
         return ending or not self._gateway.background.alive
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        self._gateway.videos.live.stop()
+        self._gateway.videos.stop()
         await super().shutdown(sockets)
         self._gateway.chat.relay.close()

@@ -22,6 +22,7 @@ class Arrivals:
     def __init__(self, link: RedisConnection) -> None:
         self._link = link
         self._waiting: defaultdict[str, dict[WaitingClaim, None]] = defaultdict(dict)
+        self.stopping = False
 
     async def run(self) -> None:
         cursor: bytes | str = "$"
@@ -41,6 +42,13 @@ class Arrivals:
             models = {text(fields[b"q"]) for _, fields in entries if b"q" in fields}
             for model in models if entries else tuple(self._waiting):
                 self.tell(model)
+
+    def stop(self) -> None:
+        """No claim waits any more, so that a server can stop without waiting for them."""
+        self.stopping = True
+        for claims in self._waiting.values():
+            for claim in claims:
+                claim.tell()
 
     def tell(self, model: str) -> None:
         """Tells the next that waits."""
@@ -65,7 +73,7 @@ class Arrivals:
             del self._waiting[model][claim]
             if not self._waiting[model]:
                 del self._waiting[model]
-            elif claim.told:
+            elif claim.told and not self.stopping:
                 self.tell(model)
 
 

@@ -88,7 +88,7 @@ async def wait_claim(
             if isinstance(found, Task):
                 await queue.release(right.model, right.gang, _GONE, counts=False)
             left_s = deadline - time.monotonic()
-            if left_s <= 0:
+            if left_s <= 0 or parts.arrivals.stopping:
                 return None
             if found is None and may:
                 await claim.wait(left_s)

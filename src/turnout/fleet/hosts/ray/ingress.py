@@ -87,7 +87,7 @@ class APIEntrypoint:
     async def __del__(self) -> None:
         """Serve awaits this before it ends the replica."""
         if self._gateway is not None:
-            self._gateway.videos.live.stop()
+            self._gateway.videos.stop()
             self._gateway.chat.relay.close()
         with contextlib.suppress(Exception):  # the process ends next anyway
             if self._gateway is not None and self._chat is not None:
