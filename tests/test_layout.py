@@ -21,6 +21,8 @@ ABOVE_THE_LIMITS = {
     "_rms_norm_silu_kernel": _KERNEL,
     "_add_norm_kernel": _KERNEL,
     "_rms_rotate_kernel": _KERNEL,
+    "_measure_kernel": _KERNEL,
+    "_round_kernel": _KERNEL,
     "KeyNames": "a table of names",
     "ModelAnswer": _SHOWN,
     "VideoModelShown": _SHOWN,

@@ -33,7 +33,11 @@ def test_check_reads_headers_and_says_what_fits(bare_cli: Cli, tiny: Path) -> No
     said = bare_cli("models", "check", str(tiny), "--gpu-memory", "80GiB")
     assert said.code == 0 and "all whole" in said.out and "too much" not in said.out
     modes = json.loads(bare_cli("models", "check", str(tiny), "--gpu-memory", "80GiB", "--json").out)["modes"]
-    assert [mode["mode"] for mode in modes][:2] == ["1 GPU: bfloat16", "1 GPU: fp8"]
+    assert [mode["mode"] for mode in modes][:3] == [
+        "1 GPU: bfloat16",
+        "1 GPU: fp8",
+        "1 GPU: fp8, fp8 attention",
+    ]
     assert all(step > 0 for mode in modes for step in mode["step_s_on_h200"].values())
     assert "too much" in bare_cli("models", "check", str(tiny), "--gpu-memory", "1MiB").out
 

@@ -142,6 +142,37 @@ def check_attention_kernels() -> str:
     return f"{', '.join(seen)}; chosen: {attention.choose_attention(CUDA, torch.bfloat16, 128).name}"
 
 
+def check_fp8_attention() -> str:
+    """Its kernels against their twins, on channels with a mean and with large numbers, and on values that lie among queries and keys."""
+    from turnout.engines.wan import fp8_attention as twin
+    from turnout.engines.wan import triton_attention as ours
+
+    said: list[str] = []
+    for width in (24, 128):
+        kernel = attention.choose_fp8_attention(CUDA, torch.bfloat16, width)
+        assert kernel is not None, attention.FP8_ATTENTION_NEEDS
+        q, k, v = random(2000, 3, 5, width).unbind(1)
+        q, k, v = (each[None] for each in (q, k + 3 * random(5, width), v))
+        q[..., 3] *= 8
+        v += 2
+        for (got, mean), (expected, twin_mean) in (
+            ((ours.queries8(q), None), (twin.queries8(q), None)),
+            ((ours.centred8(k, rotates=True)[0], None), (twin.keys8(k), None)),
+            (ours.centred8(v, rotates=False), twin.values8(v)),
+        ):
+            # A number between two of fp8 may go either way; twins that rounded alike nearly always agree.
+            same = float((got.values.view(torch.uint8) == expected.values.view(torch.uint8)).float().mean())
+            assert same > 0.99 and error(got.exact(), expected.exact()) < FP8_ERROR, (width, same)
+            assert mean is None or twin_mean is None or error(mean, twin_mean[0, 0]) < 1e-3
+        got = kernel.attend(q, k, v)
+        assert got.equal(kernel.attend(q, k, v)), "twice the same gives other bits"
+        exact = attention.sdpa(q.float(), k.float(), v.float())
+        off, off_twin = error(got - 2, exact - 2), error(twin.attend(q, k, v) - 2, exact - 2)
+        assert off < 1.3 * off_twin + 0.01, (width, off, off_twin)
+        said.append(f"{width} wide {off:.2%}, its twin {off_twin:.2%}")
+    return f"{kernel.name}, off fp32: {'; '.join(said)}"
+
+
 def check_transformer() -> str:
     """A small one with real heads, against diffusers in fp32; also with a timestep for each token."""
     from diffusers import WanTransformer3DModel
@@ -228,12 +259,16 @@ def check_lossy_renders(root: Path) -> str:
     weights = dict(tiny_models(root))["t2v"]
     plain = render(make_engine(EngineSetup(weights, Parallel(), "cuda", "bfloat16")), SPEC).latents
     said: list[str] = []
-    for fp8, share in ((True, 1.0), (False, 0.75)):
-        engine = make_engine(EngineSetup(weights, Parallel(), "cuda", "bfloat16", fp8=fp8))
-        off = error(render(engine, replace(SPEC, guided_share=share)).latents, plain)
-        assert 0 < off < 1, (fp8, share, off)
+    lossy: list[dict[str, Any]] = [{"fp8": True}, {"guided_share": 0.75}, {"fp8_attention": True}]
+    for given in lossy:
+        engine = make_engine(EngineSetup(weights, Parallel(), "cuda", "bfloat16", fp8="fp8" in given))
+        spec = replace(SPEC, **given)
+        first = render(engine, spec).latents
+        assert first.equal(render(engine, spec).latents), f"two renders with {given} differ"
+        off = error(first, plain)
+        assert 0 < off < 1, (given, off)
         said.append(f"{off:.2%}")
-    return f"fp8 {said[0]}, guided for 75 % of the steps {said[1]} off the exact path (random weights)"
+    return "off the exact path (random weights): fp8 {}, guided for 75 % {}, fp8 attention {}".format(*said)
 
 
 def _rank(rank: int, ranks: int, root: str, layout: dict[str, Any], out: str, apart: bool) -> None:
@@ -370,6 +405,7 @@ def main() -> int:
             ("experts in turn", lambda: check_experts_in_turn(root)),
             ("reading", lambda: check_reading(root)),
             ("renders", lambda: check_renders(root)),
+            ("fp8 attention", check_fp8_attention),
             ("lossy renders", lambda: check_lossy_renders(root)),
             ("two ranks on one GPU", lambda: check_two_ranks_on_one_gpu(root)),
             ("a size too large", lambda: check_size_too_large(root)),

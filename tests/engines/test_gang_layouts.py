@@ -85,6 +85,12 @@ def two_ranks(
                 "parallel": {"cfg": 2, "fsdp": True},
                 "spec": asdict(replace(SPEC, guidance=(1.0, 4.0))),
             },
+            {
+                **t2v,
+                "name": "fp8-attention",
+                "parallel": ulysses,
+                "spec": asdict(replace(SPEC, fp8_attention=True)),
+            },
             {**i2v, "name": "broken-image", "parallel": cfg, "image": str(broken)},
             {
                 **t2v,
@@ -145,6 +151,13 @@ def test_two_ranks_yield_the_latents_of_one(
     two_ranks: Seen, engine: Any, finish: Any, spec: VideoSpec, layout: str
 ) -> None:
     assert_every_rank_has(finish(engine("t2v").begin(spec, None)), two_ranks.latents(layout))
+
+
+def test_two_ranks_with_fp8_attention_yield_the_latents_of_one(
+    two_ranks: Seen, engine: Any, finish: Any, spec: VideoSpec
+) -> None:
+    alone = finish(engine("t2v").begin(replace(spec, fp8_attention=True), None))
+    assert_every_rank_has(alone, two_ranks.latents("fp8-attention"))
 
 
 @pytest.mark.parametrize("layout", LAYOUTS[4])

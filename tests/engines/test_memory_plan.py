@@ -24,6 +24,15 @@ def test_estimate_covers_what_was_measured() -> None:
         assert measured <= estimate <= 1.25 * measured
 
 
+@pytest.mark.parametrize(("width", "height", "measured"), [(832, 480, 4.4), (1280, 720, 9.1)])
+def test_estimate_with_fp8_attention_covers_what_was_measured(
+    width: int, height: int, measured: float
+) -> None:
+    """On an H200 4.0 and 8.7 GiB with one prompt, whose text takes 0.4."""
+    estimate = replace(PLAN, fp8_attention=True)._forward(width, height, 81) / GIB
+    assert measured <= estimate <= 1.2 * measured
+
+
 @pytest.mark.parametrize(("ranks", "measured"), [(2, 6.5), (4, 3.5), (8, 2.1)])
 def test_estimate_for_one_of_several_ranks_covers_what_was_measured(ranks: int, measured: float) -> None:
     forward = replace(PLAN, ulysses=ranks)._forward(1280, 720, 81) / GIB

@@ -90,6 +90,10 @@ def shipped(tmp_path: Path) -> Path:
         (Mode(), Clip(1280, 720, 81), 19.56),
         (Mode(fp8=True), Clip(832, 480, 81), 4.01),
         (Mode(fp8=True), Clip(1280, 720, 81), 17.3),
+        (Mode(fp8_attention=True), Clip(832, 480, 81), 4.41),
+        (Mode(fp8_attention=True), Clip(1280, 720, 81), 15.97),
+        (Mode(fp8=True, fp8_attention=True), Clip(832, 480, 81), 3.45),
+        (Mode(fp8=True, fp8_attention=True), Clip(1280, 720, 81), 13.77),
     ],
 )
 def test_a_step_on_one_gpu_takes_what_was_measured(mode: Mode, clip: Clip, seconds: float) -> None:

@@ -83,6 +83,7 @@ def test_checkpoint_of_another_spec_is_refused(
         "fp8": True,
         "euler": True,
         "step_cache": 0.1,
+        "fp8_attention": True,
         "loras": (LoraUse("style", 1.0),),
     }
     # An adapter that is not declared is refused before the checkpoint is looked at.

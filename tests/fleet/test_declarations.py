@@ -54,6 +54,7 @@ SAMPLES: dict[str, tuple[dict[str, Any], Any, list[str]]] = {
     "fsdp": (WAN, True, ["--fsdp"]),
     "device": (WAN, "cuda", ["--device", "cuda"]),
     "fp8": (WAN, True, ["--fp8"]),
+    "fp8_attention": (WAN, True, ["--fp8-attention"]),
     "loras": (
         WAN,
         {"fast": {"weights": "/l", "steps": 4}},

@@ -27,6 +27,7 @@ def lora(**fields: Any) -> dict[str, Any]:
         {},
         {"ulysses": RULES.heads, "cfg": 2, "device": "cuda", "fsdp": True},
         {"fp8": True},
+        {"fp8_attention": True, "fsdp": True},
         {"video_engine": "ltx"},
         {"video_engine": "my.engine:Class_2"},
         {**lora(steps=1), "usual_loras": ("style:0.5",)},

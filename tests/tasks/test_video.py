@@ -137,6 +137,15 @@ def test_what_is_given_up_for_speed_is_told_with_its_error() -> None:
     )
 
 
+def test_fp8_attention_is_the_models_unless_the_request_says_otherwise() -> None:
+    of_model = settle(RequestedVideo("x"), TINY, ulysses=1, seed=1, fp8_attention=True)
+    assert of_model.fp8_attention and "2.4 % off fp32" in lossy(of_model)["fp8_attention"]
+    asked = settle(RequestedVideo("x", fp8_attention=True), TINY, ulysses=1, seed=1)
+    assert asked == of_model
+    refused = settle(RequestedVideo("x", fp8_attention=False), TINY, ulysses=1, seed=1, fp8_attention=True)
+    assert refused == settle(RequestedVideo("x"), TINY, ulysses=1, seed=1)
+
+
 def test_published_models_have_their_published_negative_prompt() -> None:
     spec = settle(RequestedVideo("x"), A14B, ulysses=1, seed=1)
     assert spec.negative_prompt.startswith("色调艳丽") and spec.negative_prompt.endswith("倒着走")

@@ -85,6 +85,8 @@ class EngineSetup:
     loras: tuple[Lora, ...] = ()
     """Adapters that a spec may name."""
     loras_apart: bool = False
+    fp8_attention: bool = False
+    """Whether specs will ask for it: what cannot have it says so while it is loaded."""
 
 
 class Rendering(Protocol):

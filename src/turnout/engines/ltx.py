@@ -29,8 +29,8 @@ class LtxEngine:
     """Every rank holds the transformer; rank 0 also the text encoder and the VAE."""
 
     def __init__(self, setup: EngineSetup) -> None:
-        if setup.parallel.ulysses > 1 or setup.parallel.fsdp or setup.fp8:
-            raise ValueError("ltx takes cfg: 2, but neither ulysses nor fsdp nor fp8")
+        if setup.parallel.ulysses > 1 or setup.parallel.fsdp or setup.fp8 or setup.fp8_attention:
+            raise ValueError("ltx takes cfg: 2, but neither ulysses nor fsdp, fp8 nor fp8_attention")
         cast("Any", transformers).utils.logging.disable_progress_bar()
         cast("Any", diffusers).utils.logging.disable_progress_bar()
         self.layout = join_ranks(setup.parallel, torch.device(setup.device))
@@ -61,6 +61,8 @@ class LtxEngine:
         by_space, by_time = self.pipe.vae_spatial_compression_ratio, self.pipe.vae_temporal_compression_ratio
         if spec.width % by_space or spec.height % by_space or (spec.frames - 1) % by_time:
             raise Unrenderable(f"sides must be multiples of {by_space}, frames {by_time}n+1")
+        if spec.fp8_attention:
+            raise Unrenderable("ltx has no fp8 attention")
         given = unpack(self.layout.share(lambda: self._inputs(spec, image)))
         size = (spec.frames - 1) // by_time + 1, spec.height // by_space, spec.width // by_space
         channels = self.pipe.transformer.config.in_channels

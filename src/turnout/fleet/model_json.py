@@ -69,6 +69,7 @@ class VideoModelShown(ModelAnswer):
     fsdp: bool
     device: str
     fp8: bool
+    fp8_attention: bool
     waiting: int = 0
     running: int = 0
     seconds_per_work: float | None = None

@@ -130,6 +130,12 @@ class VideoPart:
             "A video model computes in fp8: faster, less exact; GPUs from compute capability 8.9."
         ),
     )
+    fp8_attention: bool = field(
+        default=False,
+        metadata=declared(
+            "Clips that do not say otherwise have attention in fp8: faster, less exact; Hopper GPUs with FlashAttention 3."
+        ),
+    )
     video_engine: str = field(
         default=WAN_ENGINE,
         metadata=declared(

@@ -225,7 +225,8 @@ def _loader(
         device = f"cuda:{place.local_rank}" if video.device == "cuda" else video.device
         parallel = Parallel(video.ulysses, video.cfg, video.fsdp)
         setup = EngineSetup(
-            weights, parallel, device, model.gang_dtype, video.fp8, meter, video.loras, video.loras_apart
+            *(weights, parallel, device, model.gang_dtype, video.fp8, meter, video.loras, video.loras_apart),
+            fp8_attention=video.fp8_attention,
         )
         return group, make(setup)
 

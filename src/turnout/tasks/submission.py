@@ -93,6 +93,7 @@ class Submissions:
             shift=old.shift,
             guided_share=old.guided_share,
             step_cache=old.step_cache,
+            fp8_attention=old.fp8_attention,
             loras=[f"{use.name}:{use.strength!r}" for use in old.loras],
             seed=seed,
             image=image,
@@ -237,6 +238,7 @@ def _requested(request: VideoRequest, image: str | None) -> RequestedVideo:
         shift=request.shift,
         guided_share=request.guided_share,
         step_cache=request.step_cache,
+        fp8_attention=request.fp8_attention,
         loras=request.loras,
         seed=request.seed,
         image=image,
@@ -271,6 +273,7 @@ def _settle(model: Model, requested: RequestedVideo, seed: int) -> VideoSpec:
         ulysses=video.ulysses,
         seed=seed,
         fp8=video.fp8,
+        fp8_attention=video.fp8_attention,
         loras=video.loras,
         usual_loras=video.usual_loras,
     )

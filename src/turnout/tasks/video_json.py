@@ -106,6 +106,10 @@ class VideoRequest(Body):
         None,
         description="From 0 (off) to 0.2: steps that would change less than this are left out. `lossy` says more.",
     )
+    fp8_attention: bool | None = Field(
+        None,
+        description="Attention in fp8 but for the first and last steps: faster and less exact. `lossy` says more.",
+    )
     loras: Names | None = Field(
         None,
         description="Adapters of the model by name, or name:strength; [] for none.",
@@ -182,6 +186,7 @@ class Video(BaseModel):
     load_bytes: int | None = Field(None, description="While loading: the weights in all.")
     guided_share: float = 1.0
     step_cache: float = 0.0
+    fp8_attention: bool = False
     loras: list[str] = Field(
         default_factory=list, description="The adapters that it is made with, as name:strength."
     )
@@ -318,6 +323,7 @@ def video_of(
         **loaded_fields(task.loaded),
         guided_share=spec.guided_share,
         step_cache=spec.step_cache,
+        fp8_attention=spec.fp8_attention,
         loras=[f"{use.name}:{use.strength:g}" for use in spec.loras],
         lossy=lossy(spec),
         waiting_for=waiting,

@@ -89,7 +89,8 @@ def check_video_models(config: Config, found: GpuFinding) -> Iterator[Finding]:
         if stored is None:
             yield Finding(what, True, "made when it is first used")
             continue
-        mode = Mode(Parallel(video.ulysses, video.cfg, video.fsdp), model.gang_dtype, video.fp8)
+        parallel = Parallel(video.ulysses, video.cfg, video.fsdp)
+        mode = Mode(parallel, model.gang_dtype, video.fp8, video.fp8_attention)
         if video.device != "cuda":
             said = f"{size_of(stored.weight_bytes(mode))} of weights on the CPU"
             yield Finding(what, True, f"{said}, {video.ranks} ranks" if video.ranks > 1 else said)

@@ -2,8 +2,10 @@
 """Which attention kernel runs. It is chosen once, when a model is loaded, and tried on a small input first."""
 
 import importlib
-from collections.abc import Iterator
+import importlib.util
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import torch
@@ -11,6 +13,7 @@ import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from turnout.engines.sequence import Attend
+from turnout.engines.wan import fp8_attention
 
 # The same functions under two names: upstream's build, and a wheel of the forward pass alone (pip install fa3-fwd).
 # Not through HF `kernels`: that downloads code and runs it, and a rank never reaches a hub.
@@ -19,6 +22,11 @@ _HOPPER = (9, 0)
 _PROBE_TOKENS = 256
 # bf16 itself gives 0.2 to 0.4 % on this input.
 _PROBE_ERROR = 0.02
+# fp8 gives 6 %: on noise, whose attention is nearly nothing but rounding. Sums that lost their bits would give 20 % or more.
+_PROBE_ERROR_FP8 = 0.1
+FP8_ATTENTION_NEEDS = (
+    "fp8 attention needs bfloat16, a Hopper GPU, Triton and FlashAttention 3 (pip install fa3-fwd)"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,31 +45,44 @@ def choose_attention(device: torch.device, dtype: torch.dtype, head_width: int) 
     """The fastest kernel that gives the right answer on this device."""
     if device.type == "cuda" and dtype is torch.bfloat16:
         for kernel in _fast_kernels(device):
-            if _is_right(kernel, device, head_width):
+            if _is_right(kernel, device, head_width, _PROBE_ERROR):
                 return kernel
     return AttentionKernel("sdpa", sdpa)
 
 
+@cache
+def choose_fp8_attention(device: torch.device, dtype: torch.dtype, head_width: int) -> AttentionKernel | None:
+    """The kernel of clips that ask for fp8 attention, None where there is none. A CPU has the plain twin, which is not fast."""
+    if device.type != "cuda":
+        return AttentionKernel("fp8 in plain PyTorch", fp8_attention.attend)
+    on_hopper = dtype is torch.bfloat16 and torch.cuda.get_device_capability(device) == _HOPPER
+    if not on_hopper or importlib.util.find_spec("triton") is None or (flash3 := _flash3()) is None:
+        return None
+    from turnout.engines.wan.triton_attention import in_fp8
+
+    kernel = AttentionKernel("flash-attention-3 in fp8", in_fp8(flash3))
+    return kernel if _is_right(kernel, device, head_width, _PROBE_ERROR_FP8) else None
+
+
 def _fast_kernels(device: torch.device) -> Iterator[AttentionKernel]:
     """In order of speed, as measured on an H200: 689, 566 and 355 TFLOP/s."""
-    if torch.cuda.get_device_capability(device) == _HOPPER and (attend := _flash3()) is not None:
+    if torch.cuda.get_device_capability(device) == _HOPPER and (flash3 := _flash3()) is not None:
+
+        def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+            out: Any = flash3(q, k, v)
+            return out[0] if isinstance(out, tuple) else out
+
         yield AttentionKernel("flash-attention-3", attend)
     yield AttentionKernel("cudnn", _with_backend(SDPBackend.CUDNN_ATTENTION))
     yield AttentionKernel("flash-attention-2", _with_backend(SDPBackend.FLASH_ATTENTION))
 
 
-def _flash3() -> Attend | None:
+def _flash3() -> Callable[..., Any] | None:
     for name in _FLASH3_MODULES:
         try:
-            function: Any = importlib.import_module(name).flash_attn_func
+            return importlib.import_module(name).flash_attn_func
         except (ImportError, OSError, AttributeError):
             continue  # not installed, or built for another torch
-
-        def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, run: Any = function) -> torch.Tensor:
-            out: Any = run(q, k, v)
-            return out[0] if isinstance(out, tuple) else out
-
-        return attend
     return None
 
 
@@ -73,7 +94,7 @@ def _with_backend(backend: SDPBackend) -> Attend:
     return attend
 
 
-def _is_right(kernel: AttentionKernel, device: torch.device, head_width: int) -> bool:
+def _is_right(kernel: AttentionKernel, device: torch.device, head_width: int, limit: float) -> bool:
     generator = torch.Generator(device).manual_seed(0)
     shape = (3, 1, _PROBE_TOKENS, 2, head_width)
     q, k, v = torch.randn(shape, generator=generator, device=device).bfloat16().unbind(0)
@@ -83,4 +104,4 @@ def _is_right(kernel: AttentionKernel, device: torch.device, head_width: int) ->
         error = (kernel.attend(q, k, v).float() - expected).norm() / expected.norm()
     except RuntimeError:
         return False  # no kernel for this device, head width or dtype
-    return bool(error < _PROBE_ERROR)  # also False when it is not a number
+    return bool(error < limit)  # also False when it is not a number

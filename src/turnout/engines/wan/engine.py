@@ -5,6 +5,7 @@ import torch
 from turnout.engines.base import CheckpointRefused, Unrenderable
 from turnout.engines.checkpoint import Packed, pack, spec_digest, unpack
 from turnout.engines.wan import inputs as conditioning
+from turnout.engines.wan.attention import FP8_ATTENTION_NEEDS
 from turnout.engines.wan.inputs import Inputs
 from turnout.engines.wan.rendering import WanRendering
 from turnout.engines.wan.solver import Solver
@@ -64,11 +65,13 @@ class WanEngine:
             raise Unrenderable(
                 f"{tokens} tokens cannot be shared by {ulysses} ranks; try another size or length"
             )
+        if spec.fp8_attention and not self.model.layout.least(int(self.model.fp8_attention() is not None)):
+            raise Unrenderable(FP8_ATTENTION_NEEDS)
 
     def _check_memory(self, spec: VideoSpec) -> None:
         """By the rank that has the least to spare: often rank 0, which also holds the text encoder and the VAE. The same
         verdict on all."""
-        plan, here = self.model.memory_plan(), self.model.free_bytes()
+        plan, here = self.model.memory_plan(spec.fp8_attention), self.model.free_bytes()
         if here is not None:
             self.model.memory.choose(plan.needed_bytes(spec.width, spec.height, spec.frames), here)
         free_bytes = self.model.layout.least(self.model.free_bytes())

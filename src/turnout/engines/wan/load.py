@@ -14,7 +14,7 @@ from turnout.engines.base import EngineSetup, Parallel
 from turnout.engines.checkpoint import weights_digest
 from turnout.engines.preview import read_or_fit
 from turnout.engines.rank_layout import RankLayout, join_ranks
-from turnout.engines.wan.attention import choose_attention
+from turnout.engines.wan.attention import FP8_ATTENTION_NEEDS, choose_attention, choose_fp8_attention
 from turnout.engines.wan.block_ops import BlockOps, PlainOps
 from turnout.engines.wan.codec import Codec
 from turnout.engines.wan.engine import WanEngine
@@ -47,7 +47,7 @@ _EXPERTS = ("transformer", "transformer_2")
 
 def make_engine(setup: EngineSetup, tile_above_pixels: int = TILE_ABOVE_PIXELS) -> WanEngine:
     """The engine that gangs call `wan`, resident on its device. Collective. With `fp8` the blocks' products are computed
-    in fp8 with a scale a row, which is faster and less exact."""
+    in fp8 with a scale a row, which is faster and less exact; with `fp8_attention` a device that has none is refused here."""
     weights, parallel = setup.weights, setup.parallel
     hush()
     place = torch.device(setup.device)
@@ -59,6 +59,8 @@ def make_engine(setup: EngineSetup, tile_above_pixels: int = TILE_ABOVE_PIXELS) 
         raise ValueError(f"{shape.heads} heads cannot be shared by {parallel.ulysses} ranks")
     if setup.fp8:
         _check_fp8(place, compute, parallel)
+    if setup.fp8_attention:
+        _check_fp8_attention(weights, place, compute)
     layout = join_ranks(parallel, place)
     shards = init_device_mesh(place.type, (parallel.ranks,)) if parallel.fsdp and layout.mesh else None
     reader = WeightReader(
@@ -132,6 +134,12 @@ def _check_fp8(device: torch.device, dtype: torch.dtype, parallel: Parallel) -> 
         raise ValueError("fp8 cannot be combined with fsdp: the shards are of the exact weights")
     if device.type == "cuda" and (dtype is not torch.bfloat16 or torch.cuda.get_device_capability() < (8, 9)):
         raise ValueError("fp8 needs bfloat16 and a GPU of compute capability 8.9 or more")
+
+
+def _check_fp8_attention(weights: Path, device: torch.device, dtype: torch.dtype) -> None:
+    shape = read_transformer_shape(read_config(weights / _EXPERTS[0] / "config.json"))
+    if choose_fp8_attention(device, dtype, shape.head_width) is None:
+        raise ValueError(FP8_ATTENTION_NEEDS)
 
 
 def _expert(

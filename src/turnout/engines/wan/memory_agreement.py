@@ -35,7 +35,7 @@ class MemoryAgreement:
 
     def _too_large(self) -> str:
         """With what should fit where the plan was wrong by up to a quarter."""
-        plan, spec = self._model.memory_plan(), self._spec
+        plan, spec = self._model.memory_plan(self._spec.fp8_attention), self._spec
         smaller = plan.instead(spec, plan.needed_bytes(spec.width, spec.height, spec.frames) * 3 // 4)
         return (
             f"{spec.frames} frames of {spec.width}x{spec.height} do not fit into this GPU's memory; {smaller}"

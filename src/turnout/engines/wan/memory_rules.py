@@ -14,6 +14,10 @@ from turnout.tasks.video_rules import VideoSpec
 _TENSORS_ALONE = 11.5
 _TENSORS_SHARED = 17.0
 _TENSORS_WHOLE = 0.75
+# Queries, keys and values a second time, in fp8, of which 0.5 lie above the largest moment with one rank. With Ulysses all of
+# them are counted: that was not measured.
+_TENSORS_FP8_ALONE = 0.75
+_TENSORS_FP8_SHARED = 1.5
 # Keys and values of two prompts, for each layer.
 _TEXT_TENSORS = 4
 _TEXT_TOKENS = 512
@@ -38,15 +42,19 @@ class MemoryPlan:
     ranks: int
     """That decode."""
     tile_above_pixels: int
+    fp8_attention: bool = False
 
     def needed_bytes(self, width: int, height: int, frames: int) -> int:
         return max(self._forward(width, height, frames), self._decode(width, height, frames))
 
     def _forward(self, width: int, height: int, frames: int) -> int:
         tokens = self.shape.tokens(width, height, frames)
-        held = _TENSORS_ALONE * tokens
+        alone, shared = _TENSORS_ALONE, _TENSORS_SHARED
+        if self.fp8_attention:
+            alone, shared = alone + _TENSORS_FP8_ALONE, shared + _TENSORS_FP8_SHARED
+        held = alone * tokens
         if self.ulysses > 1:
-            held = _TENSORS_SHARED * tokens / self.ulysses + _TENSORS_WHOLE * tokens
+            held = shared * tokens / self.ulysses + _TENSORS_WHOLE * tokens
         text = _TEXT_TENSORS * _TEXT_TOKENS * self.shape.layers
         return round((held + text) * self.width * self.number_bytes)
 

@@ -30,11 +30,13 @@ class Mode:
     parallel: Parallel = _ALONE
     dtype: str = "bfloat16"
     fp8: bool = False
+    fp8_attention: bool = False
 
     def __str__(self) -> str:
         gpus = self.parallel.ranks
         layout = f"cfg {self.parallel.cfg} × ulysses {self.parallel.ulysses}" if gpus > 1 else ""
-        parts = ("fp8" if self.fp8 else self.dtype, layout, "fsdp" if self.parallel.fsdp else "")
+        attention = "fp8 attention" if self.fp8_attention else ""
+        parts = ("fp8" if self.fp8 else self.dtype, attention, layout, "fsdp" if self.parallel.fsdp else "")
         return f"{gpus} GPU{'s' if gpus > 1 else ''}: {', '.join(part for part in parts if part)}"
 
 
@@ -77,12 +79,13 @@ class StoredModel:
             mode.parallel.ulysses,
             mode.parallel.ranks,
             TILE_ABOVE_PIXELS,
+            mode.fp8_attention,
         )
         for_clip = plan.needed_bytes(clip.width, clip.height, clip.frames)
         return self.weight_bytes(mode, idle_away) + for_clip + _AROUND_BYTES
 
     def step_s(self, mode: Mode, clip: Clip) -> float:
-        """Of a step with guidance on H200s, those of several linked by NVLink; on paper."""
+        """Of a step with guidance on H200s, those of several linked by NVLink; on paper. With fp8 attention, of a step that has it."""
         layer = self.in_blocks // (self.shape.experts * self.shape.layers)
         work = Workload(
             self.shape.tokens(clip.width, clip.height, clip.frames),
@@ -90,7 +93,7 @@ class StoredModel:
             self.shape.layers,
             layer - 2 * self.width**2,  # without the text's keys and values, which are made once a clip
         )
-        return work.step_s(mode.parallel.ulysses, mode.parallel.cfg, mode.fp8)
+        return work.step_s(mode.parallel.ulysses, mode.parallel.cfg, mode.fp8, mode.fp8_attention)
 
 
 def read_model_files(weights: Path) -> StoredModel:
@@ -135,9 +138,10 @@ def offered_clips(shape: WanShape, rules: VideoRules | None = None) -> list[Clip
 
 
 def usual_modes(shape: WanShape) -> Iterator[Mode]:
-    """One GPU exactly and in fp8, then gangs that the heads allow."""
+    """One GPU exactly, in fp8, and with attention in fp8, too; then gangs that the heads allow."""
     yield Mode()
     yield Mode(fp8=True)
+    yield Mode(fp8=True, fp8_attention=True)
     for gpus in (2, 4, 8):
         if shape.heads % (gpus // 2) == 0:
             yield Mode(Parallel(ulysses=gpus // 2, cfg=2))

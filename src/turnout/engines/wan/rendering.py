@@ -7,7 +7,9 @@ import torch
 
 from turnout.engines.base import Frame, Frames
 from turnout.engines.checkpoint import Packed, pack, spec_digest
+from turnout.engines.sequence import Attend
 from turnout.engines.wan.bands import Rows
+from turnout.engines.wan.fp8_attention import is_exact_step
 from turnout.engines.wan.inputs import Inputs
 from turnout.engines.wan.memory_agreement import MemoryAgreement
 from turnout.engines.wan.solver import Solver
@@ -41,6 +43,7 @@ class WanRendering:
         self._seeing: WanTransformer | None = None
         self._contexts: dict[int, TextContext] = {}
         self._memory = MemoryAgreement(model, spec)
+        self._attention8 = model.fp8_attention() if spec.fp8_attention else None
 
     @property
     def step(self) -> int:
@@ -171,7 +174,7 @@ class WanRendering:
 
         def forward(prompt: torch.Tensor) -> torch.Tensor:
             try:
-                return expert(seen, times, self._context(expert, prompt))
+                return expert(seen, times, self._context(expert, prompt), self._attend())
             except torch.OutOfMemoryError:
                 if layout.parallel.ranks == 1 or layout.parallel.fsdp:
                     raise
@@ -188,6 +191,12 @@ class WanRendering:
                 forward(negative if layout.unconditional else self._inputs.prompt)
             )
         return without + guidance * (with_prompt - without)
+
+    def _attend(self) -> Attend | None:
+        """Another attention than the exact one, where this step has it."""
+        if self._attention8 is None or is_exact_step(self._step, self.of):
+            return None
+        return self._attention8.attend
 
     def _seen(self) -> torch.Tensor:
         """What the transformer looks at: the latents, and the first frame where one was given."""

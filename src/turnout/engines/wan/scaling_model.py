@@ -10,6 +10,7 @@ from dataclasses import dataclass
 _PRODUCTS = 709e12  # operations a second in bf16
 _PRODUCTS_FP8 = 1323e12
 _ATTENTION = 683e12
+_ATTENTION_FP8 = 880e12  # with the rounding before and the mean after it
 _BETWEEN_S = 1.07e-11  # norms, rotation and residuals, for each number of [tokens, width] in each layer
 _PACKING_S = 1.85e-7  # for each of a rank's tokens in each layer, before and after an exchange
 _NUMBER_BYTES = 2
@@ -28,13 +29,19 @@ class Workload:
     layers: int
     product_numbers: int
 
-    def forward_s(self, ulysses: int = 1, fp8: bool = False, link: float = NVLINK, pieces: int = 1) -> float:
+    def forward_s(
+        self,
+        ulysses: int = 1,
+        fp8: bool = False,
+        fp8_attention: bool = False,
+        link: float = NVLINK,
+        pieces: int = 1,
+    ) -> float:
         """With attention in so many pieces: several where Ulysses' ranks are on several machines."""
         mine = self.tokens / ulysses
         products = 2 * mine * self.product_numbers / (_PRODUCTS_FP8 if fp8 else _PRODUCTS)
-        attention, to_text = (
-            4 * mine * seen * self.width / _ATTENTION for seen in (self.tokens, _TEXT_TOKENS)
-        )
+        attention = 4 * mine * self.tokens * self.width / (_ATTENTION_FP8 if fp8_attention else _ATTENTION)
+        to_text = 4 * mine * _TEXT_TOKENS * self.width / _ATTENTION
         between = mine * self.width * _BETWEEN_S
         if ulysses > 1:
             # A rank keeps its own part.
@@ -43,10 +50,16 @@ class Workload:
         return self.layers * (products + attention + to_text + between)
 
     def step_s(
-        self, ulysses: int = 1, cfg: int = 1, fp8: bool = False, link: float = NVLINK, pieces: int = 1
+        self,
+        ulysses: int = 1,
+        cfg: int = 1,
+        fp8: bool = False,
+        fp8_attention: bool = False,
+        link: float = NVLINK,
+        pieces: int = 1,
     ) -> float:
         """With guidance: two forwards, side by side with `cfg` 2."""
-        return self.forward_s(ulysses, fp8, link, pieces) * 2 / cfg
+        return self.forward_s(ulysses, fp8, fp8_attention, link, pieces) * 2 / cfg
 
 
 def attended_s(attention_s: float, sent_s: float, pieces: int) -> float:

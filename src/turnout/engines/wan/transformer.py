@@ -8,14 +8,14 @@ each other. Weights come from diffusers' files; `weight_map` says which paramete
 
 import math
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import nn
 from torch.distributed.fsdp import FSDPModule
 
-from turnout.engines.sequence import SequenceShare
+from turnout.engines.sequence import Attend, SequenceShare
 from turnout.engines.wan.attention import AttentionKernel
 from turnout.engines.wan.block_ops import (
     EPS,
@@ -175,6 +175,7 @@ class WanBlock(nn.Module):
         rows: torch.Tensor | None,
         rotation: Rotation,
         text: TextContext,
+        attend: Attend,
     ) -> tuple[torch.Tensor, Pending]:
         """`step` is [k, 6, width]; what the feed-forward adds is left pending for the next block's first norm."""
         vectors = (self.modulation + step.float()).unbind(1)
@@ -182,18 +183,18 @@ class WanBlock(nn.Module):
         ops = self._runtime.ops
         x, h = ops.add_norm(x, pending, Modulation(scale, shift))
         # What a part makes on its way is freed when it returns; the large tensors of two parts never meet.
-        pending = Pending(self._attend_to_clip(h, rotation), gate)
+        pending = Pending(self._attend_to_clip(h, rotation, attend), gate)
         x, h = ops.add_norm(x, pending, Affine(self.text_norm_weight, self.text_norm_bias))
         pending = Pending(self._attend_to_text(h, text))
         x, h = ops.add_norm(x, pending, Modulation(ff_scale, ff_shift))
         return x, Pending(self._feed_forward(h), ff_gate)
 
-    def _attend_to_clip(self, h: Activation, rotation: Rotation) -> torch.Tensor:
+    def _attend_to_clip(self, h: Activation, rotation: Rotation, attend: Attend) -> torch.Tensor:
         run = self._runtime
         qkv = self._qkv(h)
         q, k = run.ops.rms_rotate(qkv, self.qk_norm, self._heads, rotation)
         v = qkv[:, 2 * qkv.shape[-1] // 3 :].unflatten(-1, (self._heads, -1))
-        seen = run.share.attended(q, k, v, run.attention.attend)
+        seen = run.share.attended(q, k, v, attend)
         return self.out(run.ops.activate(seen.flatten(1)))
 
     def _attend_to_text(self, h: Activation, text: TextContext) -> torch.Tensor:
@@ -237,6 +238,7 @@ class WanTransformer(nn.Module):
         self.shape = shape
         self._share = runtime.share
         self._ops = runtime.outer_ops
+        self._attention = runtime.attention
         self._turns: tuple[tuple[int, int, int], Rotation] | None = None
         self.patch_weight = _parameter((width, shape.in_channels, *patch), dtype)
         self.patch_bias = _parameter((width,), dtype)
@@ -250,11 +252,14 @@ class WanTransformer(nn.Module):
         self.modulation = _parameter((1, 2, width), torch.float32)
         self.out = Projection(width, shape.out_channels * math.prod(patch), dtype)
 
-    def forward(self, latents: torch.Tensor, times: StepTimes, text: TextContext) -> torch.Tensor:
-        """The predicted velocity of latents [1, C, T, H, W]. Without FSDP no other rank waits for one whose memory ran out."""
+    def forward(
+        self, latents: torch.Tensor, times: StepTimes, text: TextContext, attend: Attend | None = None
+    ) -> torch.Tensor:
+        """The predicted velocity of latents [1, C, T, H, W], with another attention between them than the exact one where `attend`
+        is given. Without FSDP no other rank waits for one whose memory ran out."""
         self._share.exchanged = 0
         try:
-            return self._forward(latents, times, text)
+            return self._forward(latents, times, text, attend or self._attention.attend)
         except torch.OutOfMemoryError as err:
             failed = str(err)
         if isinstance(self, FSDPModule):
@@ -265,11 +270,11 @@ class WanTransformer(nn.Module):
         self._share.make_up(shape.layers, (tokens, shape.heads, shape.head_width), out_width, latents)
         raise torch.OutOfMemoryError(failed)
 
-    def _forward(self, latents: torch.Tensor, times: StepTimes, text: TextContext) -> torch.Tensor:
-        grid = cast(
-            "tuple[int, int, int]",
-            tuple(n // p for n, p in zip(latents.shape[2:], self.shape.patch, strict=True)),
-        )
+    def _forward(
+        self, latents: torch.Tensor, times: StepTimes, text: TextContext, attend: Attend
+    ) -> torch.Tensor:
+        t, h, w = (n // p for n, p in zip(latents.shape[2:], self.shape.patch, strict=True))
+        grid = (t, h, w)
         x = F.conv3d(latents, self.patch_weight, self.patch_bias, stride=self.shape.patch)
         x = x[0].flatten(1).t().contiguous()
         if text.embedded is None:
@@ -280,7 +285,7 @@ class WanTransformer(nn.Module):
         x, rotation = self._share.mine(x, 0), self._rotation(grid, x.device)
         pending: Pending | None = None
         for block in self.blocks:
-            x, pending = block(x, pending, step, rows, rotation, text)
+            x, pending = block(x, pending, step, rows, rotation, text, attend)
 
         shift, scale = (self.modulation + embedded[:, None]).unbind(1)
         _, h = self._ops.add_norm(x, pending, Modulation(PerToken(scale, rows), PerToken(shift, rows)))
@@ -327,8 +332,7 @@ def quantise(expert: WanTransformer) -> None:
 def weight_map(layers: int) -> dict[str, tuple[str, ...]]:
     """For each parameter, the tensors of diffusers' files that lie in it, one below the other."""
     made: dict[str, tuple[str, ...]] = {"patch_weight": ("patch_embedding.weight",)}
-    made["patch_bias"] = ("patch_embedding.bias",)
-    made["modulation"] = ("scale_shift_table",)
+    made |= {"patch_bias": ("patch_embedding.bias",), "modulation": ("scale_shift_table",)}
     for ours, theirs in _OUTER.items():
         made |= {f"{ours}.{kind}": (f"{theirs}.{kind}",) for kind in ("weight", "bias")}
     for place in range(layers):

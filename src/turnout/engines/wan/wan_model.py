@@ -8,6 +8,7 @@ import torch
 
 from turnout.engines.preview import LatentColours
 from turnout.engines.rank_layout import RankLayout
+from turnout.engines.wan.attention import AttentionKernel, choose_fp8_attention
 from turnout.engines.wan.codec import Codec
 from turnout.engines.wan.expert_memory import ExpertMemory
 from turnout.engines.wan.lora_weights import AdaptedExperts
@@ -48,7 +49,11 @@ class WanModel:
         ranks, and convolutions round by the height of what they are given."""
         return self.layout.parallel.ranks if self.device.type == "cuda" else 1
 
-    def memory_plan(self) -> MemoryPlan:
+    def fp8_attention(self) -> AttentionKernel | None:
+        """Tried when a clip asks for it for the first time: its kernels take seconds to compile."""
+        return choose_fp8_attention(self.device, self.dtype, self.experts[0].shape.head_width)
+
+    def memory_plan(self, fp8_attention: bool = False) -> MemoryPlan:
         return MemoryPlan(
             shape=self.shape,
             width=self.experts[0].shape.width,
@@ -56,6 +61,7 @@ class WanModel:
             ulysses=self.layout.parallel.ulysses,
             ranks=self.decoding_ranks,
             tile_above_pixels=self.tile_above_pixels,
+            fp8_attention=fp8_attention,
         )
 
     def free_bytes(self) -> int | None:
