@@ -27,6 +27,7 @@ from benchmarks import (
     relay,
     submit,
     wan,
+    wan_attention,
 )
 from benchmarks.figures import Table, say
 
@@ -46,6 +47,7 @@ BENCHMARKS: dict[str, Measure] = {
     "fork_server": fork_server.measure,
     "ray": ray.measure,
     "wan": wan.measure,
+    "wan_attention": wan_attention.measure,
     "overlap": overlap.measure,
 }
 COMPARING = {"submit": submit.measure, "events": events.measure, "relay": relay.measure}

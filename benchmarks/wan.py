@@ -2,7 +2,7 @@
 """Wan2.2 on this machine's GPU beside stock diffusers, in one run: forwards, steps, memory, errors, loading, decoding.
 
 Weights are random at the shapes of A14B, so no download is needed; speed and rounding errors do not depend on training.
-Runs alone, too (`python -m benchmarks.wan FILE.json`), where only torch, diffusers and the engine are installed. Without
+Runs alone, too (`python -m benchmarks.wan FILE.json [PART…]`), where only torch, diffusers and the engine are installed. Without
 a GPU it takes a tiny shape: that says nothing about speed, but keeps this file tested.
 """
 
@@ -23,9 +23,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, cast
 
+from benchmarks.device_time import seconds_of, sustained, synchronize
 from benchmarks.figures import Cell, Table, say
+from benchmarks.wan_kernels import kernels_alone_s
 
 STOCK, EXACT, FP8 = "stock", "exact", "fp8"
+ATTENTION8, BOTH = "fp8 attention", "both"
+OURS = {EXACT: "exact", ATTENTION8: "fp8 attention", FP8: "fp8 linears", BOTH: "both"}
+PARTS = ("ceilings", "decode", "forwards", "load", "experts")
 GIB = 2**30
 
 
@@ -108,12 +113,16 @@ class Figures:
         say(f"{name} took {time.monotonic() - began:.1f} s")
 
     def table(self, title: str) -> Table:
-        columns = ("figure", "stock diffusers", "exact", "of stock", "fp8 linears", "of stock ")
+        columns = ["figure", "stock diffusers"]
+        for place, shown in enumerate(OURS.values()):
+            columns += [shown, "of stock" + " " * place]  # a name each, for the figures as JSON
         rows: list[Sequence[Cell]] = []
         for name, row in self.cells.items():
-            stock, exact, fp8 = (row.get(column) for column in (STOCK, EXACT, FP8))
-            shares = [None if not stock or x is None else x / stock for x in (exact, fp8)]
-            rows.append([name, stock, exact, shares[0], fp8, shares[1]])
+            stock, cells = row.get(STOCK), list[Cell]()
+            for column in OURS:
+                value = row.get(column)
+                cells += [value, None if not stock or value is None else value / stock]
+            rows.append([name, stock, *cells])
         return Table(title, columns, rows, self.notes)
 
 
@@ -122,7 +131,7 @@ async def measure() -> Table:
     return await asyncio.to_thread(_measure)
 
 
-def _measure() -> Table:
+def _measure(parts: Sequence[str] = PARTS) -> Table:
     import diffusers
     import torch
 
@@ -136,29 +145,44 @@ def _measure() -> Table:
     if plan is CPU:
         figures.notes.append("No GPU: a tiny shape on the CPU. Figures need one GPU with 100 GiB of memory.")
     torch.set_grad_enabled(False)
-    with figures.part("ceilings"):
-        if plan is GPU:
+    if "ceilings" in parts and plan is GPU:
+        with figures.part("ceilings"):
             _ceilings(figures)
-    with figures.part("decode"):
-        _decode(plan, figures)
+    if "decode" in parts:
+        with figures.part("decode"):
+            _decode(plan, figures)
     bench = None
     with figures.part("models"):
         bench = Forwards(plan, figures)
     if bench is not None:
-        with figures.part("forwards, stock and exact"):
-            bench.run((STOCK, EXACT))
-        with figures.part("load"):
-            _load(plan, figures, bench.stock)
-        with figures.part("experts in turn"):
-            _experts_in_turn(plan, figures, bench)
-        with figures.part("forwards, fp8"):
-            bench.to_fp8()
-            bench.run((FP8,))
+        _measure_forwards(plan, figures, bench, parts)
     return figures.table(title)
 
 
+def _measure_forwards(plan: Plan, figures: Figures, bench: "Forwards", parts: Sequence[str]) -> None:
+    if "forwards" in parts:
+        with figures.part("forwards, stock and exact"):
+            bench.run((STOCK, EXACT, ATTENTION8))
+    if "load" in parts:
+        with figures.part("load"):
+            _load(plan, figures, bench.stock)
+    if "experts" in parts:
+        with figures.part("experts in turn"):
+            _experts_in_turn(plan, figures, bench)
+    if "forwards" in parts:
+        with figures.part("forwards, fp8"):
+            bench.to_fp8()
+            bench.run((FP8, BOTH))
+        with figures.part("kernels alone"):
+            for size in plan.sizes:
+                for column, seconds in kernels_alone_s(
+                    bench.stock.config, _tokens(size), bench.device
+                ).items():
+                    figures.put(f"kernels alone {size.name}, s", column, seconds)
+
+
 class Forwards:
-    """One expert three times: as diffusers runs it, as the engine does, and with fp8 linears."""
+    """One expert five times: as diffusers runs it, as the engine does, with fp8 attention, with fp8 linears, with both."""
 
     def __init__(self, plan: Plan, figures: Figures) -> None:
         import torch
@@ -168,7 +192,15 @@ class Forwards:
         self.stock = _stock_transformer(plan)
         self.ours, attention = _our_transformer(self.stock, self.device, self.dtype, quantises=False)
         self.reference: Any = None
-        figures.notes.append(f"Attention of the exact path and of fp8: {attention}.")
+        self.exact_outputs: dict[str, Any] = {}
+        from turnout.engines.wan.attention import choose_fp8_attention
+
+        fast = choose_fp8_attention(self.device, self.dtype, self.ours.shape.head_width)
+        self.attend8 = None if fast is None else fast.attend
+        figures.notes.append(
+            f"Attention of the exact path and of fp8 linears: {attention}; of fp8 attention and both: "
+            f"{'the same, for want of a kernel' if fast is None else fast.name}."
+        )
 
     def to_fp8(self) -> None:
         from turnout.engines.wan.transformer import quantise
@@ -201,7 +233,8 @@ class Forwards:
             latents, text = latents.to(dtype), text.to(dtype)
             return lambda: model(latents, time_, text, return_dict=False)[0]
         context = TextContext(text)
-        return lambda: self.ours(latents, StepTimes(time_), context)
+        attend = self.attend8 if column in (ATTENTION8, BOTH) else None
+        return lambda: self.ours(latents, StepTimes(time_), context, attend)
 
     def _error(self, column: str) -> None:
         """Against fp32 (no TF32), over a few blocks: in one dtype the paths differ by rounding alone."""
@@ -219,7 +252,7 @@ class Forwards:
         error = float((out - self.reference).norm() / self.reference.norm())
         row = f"error against fp32 over {self.plan.error_blocks} blocks, %"
         self.figures.put(row, column, 100 * error)
-        if column == FP8:
+        if column == BOTH:
             self.reference = None
         if self.device.type == "cuda":
             torch.cuda.empty_cache()
@@ -230,19 +263,30 @@ class Forwards:
         with _first_blocks(model, 2):
             forward()
         forward = self._forward(column, size)  # the text's keys are made in the timed rounds, as in a render
+        outputs: list[Any] = []
         with _peak(self.device) as peak:
-            seconds = _seconds(forward, size.rounds)
+            seconds = seconds_of(lambda: outputs.append(forward()), size.rounds)
+        self._compare(column, size, outputs[-1].float())
         self.figures.put(f"forward {size.name}, s", column, seconds)
         tflops = _forward_flops(self.stock.config, size) / seconds / 1e12
         self.figures.put(f"forward {size.name}, TFLOP/s", column, tflops)
         self.figures.put(f"memory beside weights {size.name}, GiB", column, peak[0] / GIB)
 
+    def _compare(self, column: str, size: Size, out: Any) -> None:
+        """Over all blocks, where fp32 would take too long to compare with."""
+        if column == EXACT:
+            self.exact_outputs[size.name] = out
+        if column in OURS and (exact := self.exact_outputs.get(size.name)) is not None:
+            error = float((out - exact).norm() / exact.norm())
+            self.figures.put(f"difference from exact over all blocks {size.name}, %", column, 100 * error)
+
     def _step(self, column: str, size: Size) -> None:
-        """A denoise step with guidance, by the engine's own loop."""
+        """A denoise step with guidance, by the engine's own loop; one of those that have fp8 attention, if any has."""
         expert = StockExpert(self.stock) if column == STOCK else self.ours
-        rendering = _rendering(self.plan, size, expert, self.device, self.dtype)
+        fast = column in (ATTENTION8, BOTH) and self.attend8 is not None
+        rendering = _rendering(self.plan, size, expert, self.device, self.dtype, fast)
         rendering.advance()
-        seconds = _seconds(rendering.advance, min(2, size.rounds), wall=True)
+        seconds = seconds_of(rendering.advance, min(2, size.rounds), wall=True)
         self.figures.put(f"step with guidance {size.name}, s", column, seconds)
 
 
@@ -252,7 +296,7 @@ class StockExpert:
     def __init__(self, model: Any) -> None:
         self._model = model
 
-    def __call__(self, seen: Any, times: Any, text: Any) -> Any:
+    def __call__(self, seen: Any, times: Any, text: Any, _attend: Any = None) -> Any:
         return self._model(seen, times.values, text.embeddings, return_dict=False)[0]
 
 
@@ -319,7 +363,7 @@ def _inputs(plan: Plan, size: Size) -> tuple[Any, Any]:
     return latents.to(plan.device, dtype), text.to(plan.device, dtype)
 
 
-def _rendering(plan: Plan, size: Size, expert: Any, device: Any, dtype: Any) -> Any:
+def _rendering(plan: Plan, size: Size, expert: Any, device: Any, dtype: Any, fp8_attention: bool) -> Any:
     import torch
 
     from turnout.engines.base import Parallel
@@ -351,12 +395,15 @@ def _rendering(plan: Plan, size: Size, expert: Any, device: Any, dtype: Any) -> 
         leader=None,
         tile_above_pixels=0,
     )
-    spec = VideoSpec("", "", size.width, size.height, size.frames, 16, 40, (3.0, 4.0), 12.0, 0)
+    spec = VideoSpec(
+        *("", "", size.width, size.height, size.frames, 16, 40, (3.0, 4.0), 12.0, 0),
+        fp8_attention=fp8_attention,
+    )
     _, text = _inputs(plan, size)
     latents = torch.randn(1, 16, *_latent_size(size), device=device)
     inputs = Inputs(text, text.flip(1), None)
     return WanRendering(
-        model, spec, inputs, Solver(schedule, 40, 12.0, device), latents, 0, StepCache(0.0, 40)
+        model, spec, inputs, Solver(schedule, 40, 12.0, device), latents, 20, StepCache(0.0, 40)
     )
 
 
@@ -364,10 +411,14 @@ def _latent_size(size: Size) -> tuple[int, int, int]:
     return (size.frames - 1) // 4 + 1, size.height // 8, size.width // 8
 
 
+def _tokens(size: Size) -> int:
+    frames, height, width = _latent_size(size)
+    return frames * (height // 2) * (width // 2)
+
+
 def _forward_flops(config: Any, size: Size) -> float:
     """Of the products and the attentions: a multiplication and an addition are two."""
-    frames, height, width = _latent_size(size)
-    tokens = frames * (height // 2) * (width // 2)
+    tokens = _tokens(size)
     inner = config.num_attention_heads * config.attention_head_dim
     products = 2 * tokens * (6 * inner * inner + 2 * inner * config.ffn_dim)
     return config.num_layers * (products + 4 * tokens * (tokens + 512) * inner)
@@ -385,7 +436,7 @@ def _ceilings(figures: Figures) -> None:
     x = torch.randn(tokens, width, device="cuda", dtype=torch.bfloat16)
     w = torch.randn(hidden, width, device="cuda", dtype=torch.bfloat16)
     flops = 2 * tokens * width * hidden
-    figures.put("ceiling: product, TFLOP/s", EXACT, flops / _sustained(lambda: F.linear(x, w)) / 1e12)
+    figures.put("ceiling: product, TFLOP/s", EXACT, flops / sustained(lambda: F.linear(x, w)) / 1e12)
     x8, w8 = quantise_rows(x), quantise_rows(w)
     scales = w8.scales.t().contiguous()
 
@@ -399,18 +450,22 @@ def _ceilings(figures: Figures) -> None:
             use_fast_accum=True,
         )
 
-    figures.put("ceiling: product, TFLOP/s", FP8, flops / _sustained(product8) / 1e12)
+    figures.put("ceiling: product, TFLOP/s", FP8, flops / sustained(product8) / 1e12)
     q, k, v = (torch.randn(1, tokens, 40, 128, device="cuda", dtype=torch.bfloat16) for _ in range(3))
     flops = 4 * 40 * tokens * tokens * 128
-    rate = flops / _sustained(lambda: attention.sdpa(q, k, v)) / 1e12
+    rate = flops / sustained(lambda: attention.sdpa(q, k, v)) / 1e12
     figures.put("ceiling: attention, TFLOP/s", STOCK, rate)
     for kernel in attention._fast_kernels(torch.device("cuda")):
         try:
-            rate = flops / _sustained(lambda kernel=kernel: kernel.attend(q, k, v)) / 1e12
+            rate = flops / sustained(lambda kernel=kernel: kernel.attend(q, k, v)) / 1e12
         except RuntimeError as err:
             figures.notes.append(f"attention by {kernel.name} failed: {str(err)[:200]}")
             continue
         figures.put(f"ceiling: attention by {kernel.name}, TFLOP/s", EXACT, rate)
+    fast = attention.choose_fp8_attention(torch.device("cuda"), torch.bfloat16, 128)
+    if fast is not None:
+        rate = flops / sustained(lambda: fast.attend(q, k, v)) / 1e12
+        figures.put(f"ceiling: attention by {fast.name}, TFLOP/s", ATTENTION8, rate)
 
 
 def _decode(plan: Plan, figures: Figures) -> None:
@@ -448,7 +503,7 @@ def _decode_size(size: Size, stock: Any, plain: Any, ours: Any, latents: Any, fi
     for column, decode in ((STOCK, in_one_piece), (EXACT, streamed)):
         decode()
         with _peak(device) as peak:
-            seconds = _seconds(decode, size.rounds, wall=True)
+            seconds = seconds_of(decode, size.rounds, wall=True)
         out[column] = decode().astype(float)
         figures.put(f"VAE decode {size.name}, s", column, seconds)
         figures.put(f"VAE decode memory {size.name}, GiB", column, peak[0] / GIB)
@@ -467,13 +522,13 @@ def _experts_in_turn(plan: Plan, figures: Figures, bench: Forwards) -> None:
     size = plan.sizes[0]
     forward = bench._forward(EXACT, size)
     forward()
-    figures.put("expert: forward, s", EXACT, _seconds(forward, 2, wall=True))
+    figures.put("expert: forward, s", EXACT, seconds_of(forward, 2, wall=True))
 
     def timed(act: Callable[[], None]) -> float:
-        _synchronize(bench.device)
+        synchronize(bench.device)
         began = time.monotonic()
         act()
-        _synchronize(bench.device)
+        synchronize(bench.device)
         return time.monotonic() - began
 
     def leave() -> None:
@@ -504,7 +559,7 @@ def _decode_in_bands(
         rows = max(bands[ranks // 4 :], key=len)
         decode(rows)
         with _peak(device) as peak:
-            seconds = _seconds(lambda rows=rows: decode(rows), size.rounds, wall=True)
+            seconds = seconds_of(lambda rows=rows: decode(rows), size.rounds, wall=True)
         figures.put(f"VAE decode {size.name}, a band of {ranks}, s", EXACT, seconds)
         figures.put(f"VAE decode memory {size.name}, a band of {ranks}, GiB", EXACT, peak[0] / GIB)
         scale = size.height // height
@@ -530,8 +585,8 @@ def _encode_beside(size: Size, decode: Callable[[], Any], figures: Figures) -> N
         shown = iter(clip)
         mp4.encode_beside((next(shown) for part in decode() for _ in part), 16)
 
-    figures.put(f"mp4 {size.name} alone, s", EXACT, _seconds(lambda: mp4.encode(clip, 16), 1, wall=True))
-    figures.put(f"VAE decode {size.name} with the mp4 beside it, s", EXACT, _seconds(beside, 1, wall=True))
+    figures.put(f"mp4 {size.name} alone, s", EXACT, seconds_of(lambda: mp4.encode(clip, 16), 1, wall=True))
+    figures.put(f"VAE decode {size.name} with the mp4 beside it, s", EXACT, seconds_of(beside, 1, wall=True))
 
 
 def _load(plan: Plan, figures: Figures, stock: Any) -> None:
@@ -557,7 +612,7 @@ def _load(plan: Plan, figures: Figures, stock: Any) -> None:
         def by_load_file(some: list[Path]) -> float:
             began = time.monotonic()
             kept = [load_file(file, device=plan.device) for file in some]
-            _synchronize(device)
+            synchronize(device)
             seconds = time.monotonic() - began
             del kept
             return sum(file.stat().st_size for file in some) / seconds / 1e9
@@ -565,7 +620,7 @@ def _load(plan: Plan, figures: Figures, stock: Any) -> None:
         def by_reader() -> float:
             began = time.monotonic()
             expert = _read_expert(folder, config, device, getattr(torch, plan.dtype), reader)
-            _synchronize(device)
+            synchronize(device)
             seconds = time.monotonic() - began
             del expert
             return size / seconds / 1e9
@@ -678,47 +733,8 @@ def _peak(device: Any) -> Iterator[list[int]]:
     most[0] = torch.cuda.max_memory_allocated() - before
 
 
-def _synchronize(device: Any) -> None:
-    import torch
-
-    if device.type == "cuda":
-        torch.cuda.synchronize()
-
-
-def _seconds(run: Callable[[], Any], rounds: int, wall: bool = False) -> float:
-    """The median of some rounds, by the device's own events where there are any."""
-    import torch
-
-    taken: list[float] = []
-    for _ in range(rounds):
-        if torch.cuda.is_available() and not wall:
-            start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-            start.record()
-            run()
-            end.record()
-            torch.cuda.synchronize()
-            taken.append(start.elapsed_time(end) / 1e3)
-        else:
-            began = time.monotonic()
-            run()
-            taken.append(time.monotonic() - began)
-    return sorted(taken)[len(taken) // 2]
-
-
-def _sustained(run: Callable[[], Any], seconds: float = 0.7) -> float:
-    run()
-    once = _seconds(run, 1)
-    rounds = max(3, min(200, int(seconds / once)))
-
-    def many() -> None:
-        for _ in range(rounds):
-            run()
-
-    return _seconds(many, 1) / rounds
-
-
 if __name__ == "__main__":
-    outcome = _measure()
+    outcome = _measure(sys.argv[2:] or PARTS)
     print(outcome.text())
     if len(sys.argv) > 1:
         Path(sys.argv[1]).write_text(json.dumps(outcome.as_json(), indent=1) + "\n")
