@@ -60,7 +60,9 @@ AS_SHIPPED = Mode()
 BFLOAT16 = Mode("cuda", "bfloat16")
 GPU_MODES = {
     "bfloat16": BFLOAT16,
+    "fp8-attention": replace(BFLOAT16, wishes=(("fp8_attention", True),)),
     "fp8": replace(BFLOAT16, fp8=True),
+    "fp8-both": replace(BFLOAT16, fp8=True, wishes=(("fp8_attention", True),)),
     "guided-0.75": replace(BFLOAT16, wishes=(("guided_share", 0.75),)),
     "cache-0.1": replace(BFLOAT16, wishes=(("step_cache", 0.1),)),
     "float32": Mode("cuda", "float32"),
