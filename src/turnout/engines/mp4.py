@@ -21,12 +21,14 @@ from PIL import Image
 
 from turnout.engines.base import Frame
 
-# x264's output may depend on how many threads share the work; one fixed number keeps it the same everywhere.
-_ENCODER_THREADS = 4
-# Visually lossless; the clip was dear to make, its bytes are not.
+# x264's output depends on how many threads share the work (2.5 % of the size between 4 and 16), so their number is the same
+# everywhere, not that of the free cores: as many as a large machine can use. On few cores they take no more time than few threads.
+_ENCODER_THREADS = 16
+# Visually lossless; the clip was dear to make, its bytes are not. Beside the preset `medium`, 832x480: frames with grain take 0.3
+# of its CPU time, 0.88 to 0.95 of its bytes and lose 0.02 dB; perfectly smooth ones 0.44, 1.26 and 0.3 dB of 40.5.
 # Without mbtree: it reads memory nobody wrote, and 1 in 200 encodes of the same frames came out different (measured
 # with the x264 in PyAV 18.1, on one thread as on several; 0 in 3,000 without).
-_OPTIONS = {"crf": "18", "preset": "medium", "x264-params": "mbtree=0"}
+_OPTIONS = {"crf": "18", "preset": "veryfast", "x264-params": "mbtree=0"}
 
 _SHEET_CELLS = 16
 _SHEET_CELL_WIDTH = 240
