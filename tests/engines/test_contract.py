@@ -14,7 +14,7 @@ import pytest
 from tests.engines.conftest import SPEC
 from tests.engines.gangs import once
 
-from turnout.engines.base import EngineSetup, VideoEngine
+from turnout.engines.base import EngineSetup, Unrenderable, VideoEngine
 from turnout.engines.contract import CHECKS, Trial
 from turnout.engines.template import TemplateEngine, TemplateRendering
 from turnout.engines.video_engines import engine_path, find_engine
@@ -54,6 +54,13 @@ def test_wan_keeps_the_contract(check: Callable[..., None], engine: Callable[[st
 @CHECK
 def test_ltx_keeps_the_contract(check: Callable[..., None], ltx: VideoEngine) -> None:
     check(ltx, Trial(LTX))
+
+
+def test_ltx_refuses_fp8_attention_of_a_model_and_of_a_clip(ltx_weights: Path, ltx: VideoEngine) -> None:
+    with pytest.raises(ValueError, match="fp8_attention"):
+        find_engine("ltx")(EngineSetup(ltx_weights, fp8_attention=True))
+    with pytest.raises(Unrenderable, match="no fp8 attention"):
+        ltx.begin(replace(LTX, fp8_attention=True), None)
 
 
 def test_ltx_makes_what_diffusers_pipeline_makes(ltx: Any) -> None:

@@ -350,6 +350,11 @@ async def test_an_answer_says_what_is_given_up_for_speed(gateway: Gateway) -> No
     assert (exact["guided_share"], exact["lossy"]) == (1.0, {})
     fast = (await gateway.http.post("/v1/videos", json={**BALL, "guided_share": 0.75})).json()
     assert fast["guided_share"] == 0.75 and "36 dB" in fast["lossy"]["guided_share"]
+    as_form = {"prompt": (None, "a red ball"), "fp8_attention": (None, "true")}
+    by_form = await gateway.http.post("/v1/videos", files=as_form)
+    by_json = await gateway.http.post("/v1/videos", json={**BALL, "fp8_attention": True})
+    for eight in (by_form.json(), by_json.json()):
+        assert eight["fp8_attention"] is True and list(eight["lossy"]) == ["fp8_attention"]
     again = await gateway.http.post(f"/v1/videos/{fast['id']}/remix", json={"prompt": "a blue ball"})
     assert again.status_code in (200, 409)
 
