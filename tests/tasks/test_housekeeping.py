@@ -128,6 +128,29 @@ async def test_a_clock_that_is_set_anew_ends_no_lease_and_no_task(
     assert [b.key async for b in blobs.list("tasks/")]
 
 
+async def test_no_lease_ends_while_there_is_no_gateway_to_renew_through(stores: Stores, blobs: Blobs) -> None:
+    await register(stores)
+    await stores.tasks.submit(make_task(), LIMITS)
+    claimed = await stores.queue.claim(MODEL, GangId("g"), LIMITS)
+    assert claimed
+    alive, looks = list[str](), 0
+
+    async def gateways() -> list[str]:
+        nonlocal looks
+        looks += 1
+        return alive
+
+    async def put_back() -> bool:
+        return await state_of(stores, claimed.id) is State.QUEUED
+
+    async with working(replace(manager(stores, blobs), lease_s=0.4, gateways=gateways)):
+        await wait_until(lambda: looks > 20, "many looks, longer than a lease")
+        assert await state_of(stores, claimed.id) is State.IN_PROGRESS
+        alive.append("gw-1")
+        await wait_until(put_back, "the lease to end")
+    assert (await stores.tasks.get(claimed.id)).failures == 0, "nobody is to blame"
+
+
 async def test_a_task_that_nobody_took_is_failed_with_a_reason(stores: Stores, blobs: Blobs) -> None:
     await register(stores)
     old, young = make_task(), make_task()

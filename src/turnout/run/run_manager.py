@@ -101,6 +101,7 @@ async def _housekeeper(config: Config, stores: Stores, fetcher: Outbound) -> Hou
         config.tasks.lease_s,
         config.tasks.retention_s,
         budgets.look,
+        stores.fleet.demand.gateways,
     )
 
 

@@ -6,7 +6,7 @@ Any number may run; the one that holds the mutex works, the others wait. All its
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -35,7 +35,8 @@ _JOIN_S = 60.0  # how long a task waits for a machine that can run its model to 
 
 @dataclass(frozen=True, slots=True)
 class Housekeeper:
-    """`deliver` sends the webhooks that are due; `look_at_budgets` adds up what tenants spent."""
+    """`deliver` sends the webhooks that are due; `look_at_budgets` adds up what tenants spent. `gateways` are those that live:
+    gangs renew through them."""
 
     id: str
     models: ModelStore
@@ -49,6 +50,7 @@ class Housekeeper:
     lease_s: float
     retention_s: float
     look_at_budgets: Callable[[], Awaitable[None]] | None = None
+    gateways: Callable[[], Awaitable[Collection[str]]] | None = None
     watches: dict[str, LeaseWatch] = field(default_factory=dict[str, LeaseWatch])
 
     def loops(self) -> dict[str, Work]:
@@ -83,6 +85,8 @@ class Housekeeper:
 
     async def _reap(self) -> None:
         try:
+            if self.gateways is not None and not await self.gateways():
+                raise Unavailable("no gateway lives through which gangs could renew")
             for model in await self.backlog.models():
                 watch = self.watches.setdefault(model, LeaseWatch(self.lease_s))
                 asked_at = time.monotonic()

@@ -1,8 +1,8 @@
 """Which gangs lost their lease: those that a watcher saw renew nothing for as long as a lease lasts. Pure.
 
 Only the watcher's own monotonic clock is asked, and only time in which it could see counts. So no clock that is set
-anew, on whatever machine, ends a lease, and neither does an outage: after one, all leases begin again, because gangs could
-not renew meanwhile. A gang that renewed nothing since then may have been lost to the outage, so nobody is blamed.
+anew, on whatever machine, ends a lease, and neither does an outage of Redis or of all gateways: after one, all leases begin again,
+because gangs could not renew meanwhile. A gang that renewed nothing since then may have been lost to the outage, so nobody is blamed.
 
 A gang renews six times in a lease and waits a sixth of it for an answer. A look may come a quarter of a lease after the
 last one and still count: even then a gang that lives renews in time.
