@@ -23,6 +23,6 @@ def test_the_file_for_serve_deploy_is_printed(bare_cli: Cli) -> None:
     assert done.code == 0, done.err
     [app] = yaml.safe_load(done.out)["applications"]
     assert (app["name"], app["import_path"]) == ("turnout-prod", "turnout.serve:app")
-    assert (app["args"]["config"], app["args"]["ingress"]) == ("t.yaml", True)
+    assert (app["args"]["config"], app["args"]["ingress"]) == (str(bare_cli.cwd / "t.yaml"), True)
     [manager] = app["deployments"]
     assert manager["user_config"]["turnout"] == "turnout-prod"

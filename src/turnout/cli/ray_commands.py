@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -58,10 +59,10 @@ def print_app(
 
     from turnout.fleet.hosts.ray.ray_identity import app_file
 
-    loaded = common.load()
-    print(
-        yaml.safe_dump(app_file(loaded.config, common.config_file, ingress=ingress), sort_keys=False), end=""
-    )
+    file = common.config_file or Path("turnout.yaml")
+    # Serve builds the application in a directory of its own, on any node.
+    told = file.absolute() if file.exists() else None
+    print(yaml.safe_dump(app_file(common.load().config, told, ingress=ingress), sort_keys=False), end="")
 
 
 def remove_from_cluster(config: "Config", address: str) -> None:
