@@ -16,7 +16,7 @@ from turnout.fleet.hosts.kubernetes.manifest_rules import (
     model_label,
     read_job,
 )
-from turnout.fleet.job_rules import JobPhase
+from turnout.fleet.job_rules import JobPhase, JobView
 
 TEMPLATE = {
     "metadata": {"labels": {"app": "turnout"}},
@@ -178,6 +178,7 @@ def test_the_template_is_not_changed_and_names_fit_the_api() -> None:
     assert all(re.fullmatch(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?", name) and len(name) <= 40 for name in names)
     labels = [model_label(model) for model in ("W" * 100, "w" * 100, "a/b", "a-b", "wan2.2")]
     assert len(set(labels)) == 5 and "wan2.2" in labels
+    assert (model_label("a/b"), JobSpec("a/b", 7, "").name) == ("a-b-c14cdd", "turnout-a-b-c14cdd-7")
     assert all(
         re.fullmatch(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?", one) and len(one) <= 63 for one in labels
     )
@@ -215,6 +216,37 @@ def test_a_gang_that_left_as_it_was_told_is_no_trouble(code: int, broke: bool) -
     assert status(made("job", 1), done, ended)[1] == ""
 
 
+@pytest.mark.parametrize(
+    ("said", "phase"),
+    [
+        ({"jobStatus": "SUCCEEDED"}, JobPhase.SUCCEEDED),
+        ({"jobStatus": "FAILED"}, JobPhase.FAILED),
+        ({"jobStatus": "STOPPED", "message": "by a user"}, JobPhase.FAILED),
+        ({"jobDeploymentStatus": "Failed"}, JobPhase.FAILED),
+        ({"jobDeploymentStatus": "Running", "jobStatus": "RUNNING"}, JobPhase.ACTIVE),
+        ({}, JobPhase.ACTIVE),
+    ],
+)
+def test_what_ray_says_of_a_job_is_read(said: dict[str, Any], phase: JobPhase) -> None:
+    assert status(made("rayjob", 1), said) == (phase, "")
+
+
+def test_all_that_is_read_of_a_job() -> None:
+    job = made("job", 1)
+    seen = {**job["metadata"], "uid": "u-1", "deletionTimestamp": "now"}
+    pod = {"status": {"phase": "Running"}}
+    view = JobView(
+        "turnout-wan-611f97-7", "u-1", "wan", 7, JobPhase.ACTIVE, "", 5.0, started=True, ending=True
+    )
+    assert read_job({**job, "metadata": seen}, [pod], 5.0) == view
+    odd = {**seen, "labels": {**LABELS, "turnout/number": "x"}}
+    assert read_job({**job, "metadata": odd}, [pod], 5.0) == replace(view, number=0)
+    bare = replace(view, uid="", started=False, ending=False)
+    assert read_job({**job, "status": None}, [], 5.0) == bare
+    assert read_job({}, [], 5.0) is None
+    assert read_job({"metadata": {"labels": None}}, [], 5.0) is None
+
+
 def test_a_job_has_started_when_one_of_its_pods_has_run() -> None:
     job = made("job", 1)
 
@@ -234,11 +266,41 @@ def test_a_job_that_an_older_version_made_counts_as_one_of_its_model() -> None:
     assert view is not None and (view.model, view.number, view.active) == ("wan", 0, True)
 
 
-def test_what_keeps_a_pod_from_starting_is_said_in_words() -> None:
-    job = made("job", 1)
-    pulling = {"containerStatuses": [{"state": {"waiting": {"reason": "ImagePullBackOff"}}}]}
-    assert status(job, {}, {}, pulling)[1] == "the image of its pods cannot be pulled (ImagePullBackOff)"
-    full = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/3 nodes"}
-    assert status(job, {}, {"conditions": [full]})[1] == "no node has room for its pods: 0/3 nodes"
-    assert status(job, {}, {"phase": "Pending"}) == (JobPhase.ACTIVE, "")
-    assert read_job({"metadata": {"name": "x"}}, [], 0.0) is None
+def container(
+    state: dict[str, Any], last: dict[str, Any] | None = None, of: str = "containerStatuses"
+) -> Any:
+    return {of: [{"state": state, "lastState": last}]}
+
+
+KILLED = {"terminated": {"reason": "OOMKilled", "exitCode": 137}}
+NO_ROOM = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
+MEMORY = "its pod was killed because it used more memory than its limit (OOMKilled)"
+
+
+@pytest.mark.parametrize(
+    ("pod", "words"),
+    [
+        (
+            container({"waiting": {"reason": "ImagePullBackOff"}}),
+            "the image of its pods cannot be pulled (ImagePullBackOff)",
+        ),
+        (
+            container({"waiting": {"reason": "ErrImagePull"}}, of="initContainerStatuses"),
+            "the image of its pods cannot be pulled (ErrImagePull)",
+        ),
+        (container({"waiting": {"reason": "ContainerCreating"}}), ""),
+        (container({"running": {}}, KILLED), MEMORY),
+        (container(KILLED), MEMORY),
+        (container({"terminated": {"exitCode": 1}}), "its gang broke (exit code 1); see the log of its pods"),
+        (container({"terminated": {}}), ""),
+        ({"conditions": [{**NO_ROOM, "message": "0/3 nodes"}]}, "no node has room for its pods: 0/3 nodes"),
+        ({"conditions": [{**NO_ROOM, "message": "n" * 300}]}, f"no node has room for its pods: {'n' * 200}"),
+        ({"conditions": [NO_ROOM]}, "no node has room for its pods: "),
+        ({"conditions": [{**NO_ROOM, "type": "Ready"}]}, ""),
+        ({"conditions": [{**NO_ROOM, "reason": "Other"}]}, ""),
+        ({"phase": "Pending"}, ""),
+        (None, ""),
+    ],
+)
+def test_what_is_wrong_with_a_pod_is_said_in_words(pod: Any, words: str) -> None:
+    assert status(made("job", 1), {}, {}, pod) == (JobPhase.ACTIVE, words)

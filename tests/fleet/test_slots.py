@@ -177,6 +177,7 @@ def test_a_rank_takes_a_device_and_the_leader_sits_with_the_first() -> None:
         ([{"CPU": 1.0}] * 2, "STRICT_PACK", "2 CPU on 2 nodes, but not where the ranks could be together"),
         ([{"CPU": 0.5}] * 8, "PACK", "4 CPU on 8 nodes, but in parts too small"),
         ([{"CPU": 0.5}] * 8, "STRICT_SPREAD", "4 CPU on 8 nodes, but in parts too small"),
+        ([{"CPU": 1.5}, {"CPU": 0.5}], "STRICT_SPREAD", "2 CPU on 2 nodes, but in parts too small"),
         ([], "PACK", "nothing on 0 nodes, not enough CPU"),
         ([{"CPU": 1.9}], "PACK", "1.9 CPU on 1 node, but in parts too small"),
         ([{"CPU": 1.8}], "PACK", "1.8 CPU on 1 node, not enough CPU"),
@@ -187,6 +188,10 @@ def test_why_no_gang_was_placed(nodes: list[dict[str, float]], strategy: Strateg
     needs = f"m needs 2 ranks with 0.9 CPU each, 1.9 CPU in all ({strategy}); the cluster has "
     said = misfit_reason(MODEL, nodes, strategy)
     assert said == needs + why
+    assert wait_reason(MODEL, [], {}, strategy, placed=False, trouble="") == misfit_reason(
+        MODEL, [], strategy
+    )
+    assert misfit_reason(split(ulysses=1), [], strategy).endswith("nothing on 0 nodes, not enough CPU")
 
 
 def test_all_that_is_missing_is_named() -> None:
@@ -240,6 +245,9 @@ def test_what_fits_depends_on_the_nodes_and_the_strategy() -> None:
     assert not could_hold(two, bundles, "STRICT_PACK")
     assert not could_hold(two, bundles, "STRICT_SPREAD")
     assert could_hold([{"CPU": 4.0}], bundles, "STRICT_PACK")
+    pair = gang_bundles(MODEL)
+    assert could_hold([{"CPU": 1.9}], pair, "PACK"), "the leader is beside the first rank alone"
+    assert not could_hold([{"CPU": 8.0}], pair, "STRICT_SPREAD")
     assert not could_hold(two, gang_bundles(split(ulysses=8)), "PACK")
     on_gpus = gang_bundles(split(device="cuda"))
     assert not could_hold(two, on_gpus, "PACK")

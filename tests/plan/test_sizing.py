@@ -82,6 +82,20 @@ def test_each_mode_keeps_models_and_machines_in_its_way() -> None:
         assert settled(mode) == (declared, (Pool("m", kinds, 1, 9),))
 
 
+def test_the_largest_replicas_are_placed_first() -> None:
+    """Three GPUs and one, two and two: two machines of four. In the other order it would take three."""
+    models = [video("one", gpus=1), video("two", gpus=2, max_replicas=2), video("three", gpus=3)]
+    made = scenario(models, [TrafficPart(model="one", an_hour=1)], replace(ONE_GPU, gpus=4))
+    load = {"one": Load(), "two": Load(peak=2 * BUSY), "three": Load()}
+    assert [pool.on for pool in setup_of(made, PlanMode.RESIDENT, load).pools] == [2]
+
+
+def test_models_that_sleep_need_the_room_of_sleepers() -> None:
+    made = scenario([chat("a"), chat("b"), chat("c")], [TrafficPart(model="a", an_hour=1)], ONE_GPU)
+    load = {name: Load() for name in "abc"}
+    assert [pool.on for pool in setup_of(made, PlanMode.WARM, load).pools] == [1], "60 GB awake, 1 GB asleep"
+
+
 def test_machines_of_several_kinds_are_counted_each() -> None:
     """A model of four GPUs needs the dear kind; small ones go to the cheap kind, largest first."""
     small, large = ONE_GPU, replace(ONE_GPU, gpus=4, price_an_hour=20.0, max=2)
