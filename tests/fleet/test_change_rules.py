@@ -17,7 +17,8 @@ from turnout.fleet.machine_rules import Machine, WorkerId
 from turnout.fleet.publication import Publication, SavedFleet
 from turnout.fleet.replica_rules import Phase
 from turnout.fleet.route_rules import Demand, DemandReport, ModelRoutes
-from turnout.fleet.worker_rules import Enrolment, StoredHeartbeat
+from turnout.fleet.view_rules import orders_of
+from turnout.fleet.worker_rules import Enrolment, OrderSheet, StoredHeartbeat
 
 W1, W2 = WorkerId("w1"), WorkerId("w2")
 A, B = model("a"), model("b")
@@ -107,9 +108,9 @@ def test_what_is_no_more_is_taken_back() -> None:
     worker = world.fleet.workers[W1]
     told = replace(world.fleet, workers={W1: replace(worker, version=worker.version + 1)})
     said = publication(world.fleet, told, None, with_history=False)
-    assert said is not None and said.orders.keys() == {W1}
-    sheet = said.orders[W1]
-    assert sheet is not None and sheet.version == worker.version + 1
+    orders = orders_of(world.fleet, [W1])[W1]
+    assert orders and said is not None
+    assert said.orders == {W1: OrderSheet(worker.version + 1, orders)}
 
 
 def test_a_new_manager_says_everything_anew_and_takes_back_what_the_last_one_left() -> None:

@@ -71,7 +71,7 @@ def test_as_many_tokens_asked_as_answered_are_tokens() -> None:
 def test_what_nobody_used_is_the_service_s() -> None:
     day = GpuDay(DAY, cells("m", idle=60) | cells("", free=30))
     (charge,) = charges([], [day], PRICES, everyone=True)
-    assert (charge.row.tenant, charge.row.model, charge.bill.seconds.idle) == (SERVICE, "m", 60)
+    assert (charge.row, charge.bill.seconds.idle) == (UsageRow(DAY, SERVICE, "m", Used()), 60)
     assert charges([], [day], PRICES, everyone=False) == []
     assert bills(day.by_model, PRICES)[""].cost.unused == pytest.approx(0.06)
 
