@@ -12,7 +12,7 @@ import typer
 from turnout.cli.options import Common, with_config
 from turnout.cli.ray_commands import need_ray
 from turnout.cli.service_commands import start
-from turnout.cli.worker_command import FingerprintOption, PlaintextOption
+from turnout.cli.worker_command import FingerprintOption, PlaintextOption, TokenFileOption, read_token
 from turnout.errors import Misconfigured
 
 if TYPE_CHECKING:
@@ -54,19 +54,11 @@ ServiceFileOption = Annotated[
 JoinOption = Annotated[
     str | None, typer.Option("--join", envvar="MANAGER_URL", help="The gateway to render for.")
 ]
-TokenFileOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--token-file",
-        envvar="TURNOUT_JOIN_TOKEN_FILE",
-        metavar="FILE",
-        help="A file with a worker key (or TURNOUT_JOIN_TOKEN), or with a token for this gang.",
-    ),
-]
 
 
 def register(app: typer.Typer) -> None:
     app.command(hidden=True)(with_config(gang))
+    app.command(hidden=True)(with_config(open_gang))
     app.command(epilog=EPILOG)(with_config(rank))
 
 
@@ -119,6 +111,28 @@ def gang(
     raise typer.Exit(asyncio.run(run_gang(config.of_computing(), duties, ready_file)))
 
 
+def open_gang(
+    common: Common,
+    model: ModelOption,
+    write_to: Annotated[Path, typer.Option("--write-to", help="The file for the gang's token.")],
+    gang: GangOption = None,
+    join: JoinOption = None,
+    token_file: TokenFileOption = None,
+    fingerprint: FingerprintOption = None,
+    allow_plaintext: PlaintextOption = False,
+) -> None:
+    """Exchange a worker key for a token that is good for one gang, which `turnout rank --token-file` takes: so a pod's ranks
+    never see the key."""
+    from turnout.run.gang_service import join_gang
+    from turnout.run.state_dir import write_private
+
+    name = gang or socket.gethostname()
+    config = start(common, "open-gang", {}, gang=name, model=model)
+    joining = _joining(join, token_file, fingerprint, allow_plaintext)
+    _, service = asyncio.run(join_gang(joining, config.outbound.ca_file, model, name))
+    write_private(write_to, service.token)
+
+
 def rank(
     common: Common,
     model: ModelOption,
@@ -139,7 +153,7 @@ def rank(
     (LWS_*) or of a PyTorchJob (PET_*) gets its share of the ranks as child processes; without any of these it has all of
     them. SIGTERM, in any pod, drains: what is rendered is checkpointed and waits again for another gang.
 
-    Rank 0 calls the gateway at --join with a worker key, and needs nothing else of the service.
+    Rank 0 calls the gateway at --join with a worker key, or a token for this gang, and needs nothing else of the service.
     """
     from turnout.gang.rank_place import RankDuties, find_pod, gang_name, rank_place_from
     from turnout.run.forked_ranks import leave_now
@@ -149,7 +163,7 @@ def rank(
     config = _with(common.load().config, declared).of_computing()
     pod = find_pod(os.environ, config.model(model).gang.ranks)
     place = rank_place_from(os.environ if pod is None else pod.variables(0))
-    name, service = gang_name(os.environ, gang or socket.gethostname()), None
+    name, service = GangId(gang) if gang else gang_name(os.environ, socket.gethostname()), None
     start(common, "rank", {}, gang=name, rank=place.rank, model=model)
     if place.rank == 0:
         from turnout.run.gang_service import join_gang
@@ -179,10 +193,7 @@ def _joining(
 
     if join is None:
         raise Misconfigured("a gang renders for a gateway: give --join URL (or MANAGER_URL)")
-    try:
-        key = token_file.read_text().strip() if token_file else os.environ.get("TURNOUT_JOIN_TOKEN", "")
-    except OSError as err:
-        raise Misconfigured(f"--token-file {token_file}: {err.strerror}") from err
+    key = read_token(token_file) if token_file else os.environ.get("TURNOUT_JOIN_TOKEN", "")
     if not key:
         raise Misconfigured("a gang needs a worker key: --token-file FILE or TURNOUT_JOIN_TOKEN")
     fingerprints = tuple(one for one in (fingerprint or "").split(",") if one)

@@ -66,7 +66,11 @@ COMMANDS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "restore": ("backup_commands", "Bring back what `turnout backup` has copied."),
     },
 }
-HIDDEN = {"gang": "gang_commands", "bootstrap": "bootstrap_command"}  # started by programs
+HIDDEN = {  # started by programs
+    "gang": "gang_commands",
+    "open-gang": "gang_commands",
+    "bootstrap": "bootstrap_command",
+}
 MODULES = {name: module for group in COMMANDS.values() for name, (module, _) in group.items()} | HIDDEN
 
 

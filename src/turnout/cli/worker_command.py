@@ -21,6 +21,15 @@ TokenOption = Annotated[
         help="A one-time join code (turnout workers add), or a worker key (turnout keys create --role worker).",
     ),
 ]
+TokenFileOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--token-file",
+        envvar="TURNOUT_JOIN_TOKEN_FILE",
+        metavar="FILE",
+        help="A file with a worker key, in place of TURNOUT_JOIN_TOKEN. Ranks also take a token of their gang.",
+    ),
+]
 PublicUrlOption = Annotated[
     str | None,
     typer.Option(
@@ -91,6 +100,7 @@ def worker(
     common: Common,
     join: JoinOption = None,
     token: TokenOption = None,
+    token_file: TokenFileOption = None,
     public_url: PublicUrlOption = None,
     tunnel: TunnelOption = False,
     name: NameOption = None,
@@ -113,6 +123,7 @@ def worker(
     """
     if join is None:
         raise Misconfigured("a worker joins a gateway: give --join URL (or MANAGER_URL) and --token KEY")
+    token = read_token(token_file) if token_file else token
     if not token:
         raise Misconfigured("joining needs a join code or a worker key: --token or TURNOUT_JOIN_TOKEN")
     from turnout.run.joining import Joining, check_joining
@@ -128,3 +139,11 @@ def worker(
     host, port = ("127.0.0.1", 0) if tunnel else (listen_host, listen_port)
     with listen(host, port) as listening:
         run(run_engine_worker(config, joining, listening))
+
+
+def read_token(file: Path) -> str:
+    """Raises Misconfigured."""
+    try:
+        return file.read_text().strip()
+    except OSError as err:
+        raise Misconfigured(f"--token-file {file}: {err.strerror}") from err

@@ -5,11 +5,12 @@ import asyncio
 import json
 import ssl
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import asdict, replace
 from itertools import count
 from pathlib import Path
+from typing import TypeVar
 
 from pydantic import TypeAdapter
 
@@ -24,6 +25,7 @@ from turnout.tasks.task_rules import GangId
 from turnout.telemetry.log import get_log
 
 _ACCESS = TypeAdapter(ServiceAccess)
+T = TypeVar("T")
 _OPEN_S = 600.0  # for a gateway to answer; pods start in any order
 
 
@@ -62,22 +64,28 @@ async def join_gang(
     joining: Joining, ca_file: Path | None, model: str, name: str
 ) -> tuple[GangId, ServiceAccess]:
     """The gang that a process is to lead: one that is opened with a worker key, or the one that its token is of, called `name`.
-    Waits for a gateway to answer. Raises Misconfigured."""
+    An earlier process of that one may have died, or still live where nobody sees it: what it holds waits again, which costs the task
+    an attempt, and it can write nothing more. Waits for a gateway to answer. Raises Misconfigured."""
     check_joining(joining)
     access = ServiceAccess(joining.url, joining.key, str(ca_file) if ca_file else None, joining.fingerprints)
-    if joining.key.startswith(GANG_TOKEN):
-        return GangId(name), access
-    deadline = time.monotonic() + _OPEN_S
     async with open_api(access) as api:
-        for failures in count(1):
-            try:
-                opened = await api.open_gang(GangOpening(model=model, name=name))
-                return opened.gang, replace(access, token=opened.token)
-            except (Unauthorized, NotFound) as err:
-                raise Misconfigured(f"the gateway opens no gang: {err}") from err
-            except Unavailable as err:
-                if time.monotonic() > deadline:
-                    raise
-                get_log().warning("no gateway answered, trying again", error=str(err))
-                await asyncio.sleep(backoff_s(failures, 0.2, 5.0))
+        if joining.key.startswith(GANG_TOKEN):
+            await _answered(lambda: api.give_back("the gang's process was started again", counts=True))
+            return GangId(name), access
+        opened = await _answered(lambda: api.open_gang(GangOpening(model=model, name=name)))
+        return opened.gang, replace(access, token=opened.token)
+
+
+async def _answered(call: Callable[[], Awaitable[T]]) -> T:
+    deadline = time.monotonic() + _OPEN_S
+    for failures in count(1):
+        try:
+            return await call()
+        except (Unauthorized, NotFound) as err:
+            raise Misconfigured(f"the gateway takes no gang of this one: {err}") from err
+        except Unavailable as err:
+            if time.monotonic() > deadline:
+                raise
+            get_log().warning("no gateway answered, trying again", error=str(err))
+            await asyncio.sleep(backoff_s(failures, 0.2, 5.0))
     raise AssertionError
