@@ -64,10 +64,13 @@ def launched() -> list[dict[str, Any]]:
         (config,) = [
             one
             for one in objects(f"gangs.mode=job,gangs.job.kind={kind},{TWO_PODS}")
-            if one["kind"] == "ConfigMap"
+            if (one["kind"], one["metadata"]["name"]) == ("ConfigMap", "turnout")
         ]
         jobs = yaml.safe_load(config["data"]["turnout.yaml"])["kubernetes_jobs"]
-        terms = JobTerms(jobs["launcher"], kind, jobs["deadline_s"], jobs["deadline_s"], jobs["ttl_s"], 35)
+        deadline_s = jobs["deadline_s"]
+        terms = JobTerms(
+            jobs["launcher"], kind, jobs["gateway_url"], deadline_s, deadline_s, jobs["ttl_s"], 35
+        )
         for model, gang in jobs["gangs"].items():
             found.append(manifest(terms, GangTemplate(**gang), JobSpec(model, 1, "{}")))
     return found

@@ -57,16 +57,16 @@ def test_a_job_without_a_task_is_removed_only_before_it_has_started() -> None:
 
 def test_what_a_job_that_died_held_waits_again_with_the_reason_and_other_gangs_keep_theirs() -> None:
     died = job(1, JobPhase.FAILED, "OOMKilled", age_s=999.0)
-    held = {"j-1-master-0-ab": 1, "j-10-x": 1, "worker-1": 1}
+    held = {"j-1": 1, "j-10": 1, "worker-1": 1}
     assert plan(2, died, held=held) == [
-        PutBack(GangId("j-1-master-0-ab"), "OOMKilled"),
+        PutBack(GangId("j-1"), "OOMKilled"),
         CreateJob(2),
         CreateJob(3),
     ], "its task was tried: the attempt counts, and no other task is blamed"
-    assert plan(1, died, held={"j-1-x": 0}) == [CreateJob(2)]
+    assert plan(1, died, held={"j-1": 0}) == [CreateJob(2)]
     unknown = job(1, JobPhase.FAILED, age_s=999.0)
-    assert plan(1, unknown, held={"j-1-x": 1}) == [CreateJob(2)], "its pods may still write a checkpoint"
-    assert plan(1, job(1, trouble="no room"), held={"j-1-x": 1}) == [], "it is at work again"
+    assert plan(1, unknown, held={"j-1": 1}) == [CreateJob(2)], "its pods may still write a checkpoint"
+    assert plan(1, job(1, trouble="no room"), held={"j-1": 1}) == [], "it is at work again"
 
 
 def test_trouble_is_told_at_once_and_fails_tasks_after_a_while() -> None:
@@ -83,7 +83,7 @@ def test_trouble_is_told_at_once_and_fails_tasks_after_a_while() -> None:
 def test_while_one_job_renders_those_without_room_wait_for_it() -> None:
     stuck = job(2, trouble="no node has room", age_s=999.0)
     works = job(1, started=True, age_s=999.0)
-    assert plan(2, works, stuck, held={"j-1-x": 1}) == [TellTrouble("no node has room")]
+    assert plan(2, works, stuck, held={"j-1": 1}) == [TellTrouble("no node has room")]
     done = job(1, JobPhase.SUCCEEDED)
     assert FailTasks("no node has room") in plan(2, done, stuck)
 
@@ -103,7 +103,7 @@ def test_a_job_that_broke_before_it_took_a_task_is_tried_again_alone_and_ever_la
     assert plan(2, broken(1, 60.0), broken(2, 30.0), job(3)) == [told, FailTasks("exit code 2")]
     well = job(2, JobPhase.SUCCEEDED)
     assert plan(2, broken(1, 60.0), well) == [CreateJob(3), CreateJob(4)], "one that ended well ends the row"
-    taken = plan(2, broken(1, 60.0), job(2, started=True), held={"j-2-x": 1})
+    taken = plan(2, broken(1, 60.0), job(2, started=True), held={"j-2": 1})
     assert taken == [CreateJob(3)], "and so does one that took a task"
 
 
@@ -120,7 +120,7 @@ class Cluster:
     def look(self, age: int) -> None:
         self.seen = [*self.seen, list(self.jobs.values())][-3:]
         listed = self.seen[max(-len(self.seen), -1 - age)]
-        held = {GangId(f"{name}-x"): 1 for name in self.tasks.values() if name is not None}
+        held = {GangId(name): 1 for name in self.tasks.values() if name is not None}
         for action in plan_jobs(len(self.tasks), listed, held, MOST, PENDING_S):
             match action:
                 case CreateJob(number):

@@ -1,17 +1,21 @@
 """The launcher on a real Redis, with a cluster that is a dictionary."""
 
 import json
+import time
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import pytest
 from tests.conftest import Stores, make_task
 
+from turnout.errors import Unavailable
 from turnout.fleet.family_rules import FAMILIES
 from turnout.fleet.hosts.kubernetes.job_launcher import JobLauncher
 from turnout.fleet.hosts.kubernetes.manifest_rules import GangTemplate, JobTerms, Manifest, read_job
 from turnout.fleet.job_rules import JobView
 from turnout.fleet.model_rules import EngineKind, Model, Runner, Scaling, VideoPart
 from turnout.tasks.fairness_rules import FairQueue, class_base
+from turnout.tasks.gang_tokens import JOB, GangTokens
 from turnout.tasks.task_rules import (
     Cancelled,
     Finished,
@@ -29,6 +33,7 @@ PART = VideoPart(FAMILIES["wan-tiny-t2v"], runner=Runner.JOB)
 VIDEO = Model(
     "wan-tiny-t2v", EngineKind.VIDEO, "builtin:wan-tiny-t2v", video=PART, scaling=Scaling(max_replicas=2)
 )
+TOKENS = GangTokens(b"secret")
 LIMITS = Limits(max_waiting=1000, max_running=1000, submits_per_minute=10**6)
 FAILED = {"conditions": [{"type": "Failed", "status": "True"}]}
 COMPLETE = {"conditions": [{"type": "Complete", "status": "True"}]}
@@ -43,6 +48,8 @@ class Jobs:
     ended: dict[str, dict[str, Any]] = field(default_factory=dict)
     pods: dict[str, dict[str, Any]] = field(default_factory=dict)
     age_s: float = 10.0
+    secrets: dict[str, Manifest] = field(default_factory=dict)
+    secrets_refused: bool = False
 
     async def all(self) -> list[JobView]:
         views = [
@@ -53,8 +60,16 @@ class Jobs:
         ]
         return [replace(view, uid=view.name) for view in views if view is not None]
 
-    async def create(self, job: Manifest) -> bool:
-        return self.made.setdefault(job["metadata"]["name"], job) is job
+    async def create(self, job: Manifest) -> str | None:
+        name = job["metadata"]["name"]
+        return name if self.made.setdefault(name, job) is job else None
+
+    async def create_secret(self, secret: Manifest) -> None:
+        if self.secrets_refused:
+            raise Unavailable("Kubernetes refused")
+        [owner] = secret["metadata"]["ownerReferences"]
+        assert owner["uid"] in self.made, "its job is there first"
+        self.secrets.setdefault(secret["metadata"]["name"], secret)
 
     async def delete(self, name: str, uid: str) -> None:
         assert uid == name
@@ -67,19 +82,27 @@ class Jobs:
 
 async def launcher(stores: Stores, jobs: Jobs, gangs: dict[str, GangTemplate] | None = None) -> JobLauncher:
     await stores.fleet.models.put(VIDEO)
-    terms = JobTerms("turnout", "job", 60, 90, 60, 45)
+    terms = JobTerms("turnout", "job", "http://gateway:8000", 60, 90, 60, 45)
     gangs = {"*": GangTemplate(1, TEMPLATE)} if gangs is None else gangs
     return JobLauncher(
-        jobs, terms, gangs, stores.fleet.models, stores.backlog, stores.tasks, stores.queue, pending_s=0.0
+        jobs,
+        terms,
+        TOKENS,
+        gangs,
+        stores.fleet.models,
+        stores.backlog,
+        stores.tasks,
+        stores.queue,
+        pending_s=0.0,
     )
 
 
 async def render(stores: Stores, jobs: Jobs, name: str) -> Task:
     """What the gang of a job does: takes the task that is next, renders it, leaves."""
-    task = await stores.queue.claim(VIDEO.name, GangId(f"{name}-pod"), LIMITS)
+    task = await stores.queue.claim(VIDEO.name, GangId(name), LIMITS)
     assert task is not None
     await stores.tasks.apply(task.id, Finished(1.0, task.attempt, Result("v", "t", "s", 1)))
-    await stores.queue.leave(VIDEO.name, GangId(f"{name}-pod"))
+    await stores.queue.leave(VIDEO.name, GangId(name))
     jobs.ended[name] = COMPLETE
     return task
 
@@ -124,6 +147,42 @@ async def test_a_job_is_made_for_each_task_and_removed_with_the_task_or_the_mode
     assert jobs.made == {}, "nothing is left of a model that was removed"
 
 
+async def test_each_job_gets_a_token_for_the_gang_of_its_name_that_ends_with_it(stores: Stores) -> None:
+    jobs = Jobs()
+    own = await launcher(stores, jobs)
+    for _ in range(2):
+        await stores.tasks.submit(make_task(), LIMITS)
+    await own.look()
+    assert jobs.secrets.keys() == jobs.made.keys() and len(jobs.made) == 2
+    for name, secret in jobs.secrets.items():
+        right = TOKENS.read(secret["stringData"]["token"])
+        assert right is not None
+        assert (right.holder, right.gang, right.model, right.task) == (JOB, name, VIDEO.name, None)
+        assert 0 < right.expires_at - time.time() <= own.terms.end_s
+
+
+async def test_a_job_whose_token_could_not_be_made_gets_it_at_a_later_look(stores: Stores) -> None:
+    jobs = Jobs(secrets_refused=True)
+    await stores.tasks.submit(make_task(), LIMITS)
+    with pytest.raises(Unavailable):
+        await (await launcher(stores, jobs)).look()
+    assert len(jobs.made) == 1 and not jobs.secrets
+    jobs.secrets_refused = False
+    own = await launcher(stores, jobs)  # the one before died meanwhile
+    await own.look()
+    assert jobs.secrets.keys() == jobs.made.keys() and len(jobs.made) == 1
+    right = TOKENS.read(jobs.secrets[jobs.active[0]]["stringData"]["token"])
+    assert right is not None and right.expires_at - time.time() <= own.terms.end_s - jobs.age_s
+    jobs.secrets.clear()
+    await own.look()
+    assert not jobs.secrets, "who has given it does not ask again"
+    await (await launcher(stores, jobs)).look()
+    jobs.secrets.clear()
+    jobs.pods[jobs.active[0]] = {"phase": "Running"}
+    await (await launcher(stores, jobs)).look()
+    assert not jobs.secrets, "a job that runs has it"
+
+
 async def test_a_jobs_number_never_comes_again_though_all_ended_jobs_have_expired(stores: Stores) -> None:
     jobs, names = Jobs(), list[str]()
     own = await launcher(stores, jobs)
@@ -145,7 +204,7 @@ async def test_a_task_whose_job_died_is_tried_again_and_ends_with_the_reason_whe
     for attempt in range(1, task.max_attempts + 1):
         await own.look()
         [name] = jobs.active
-        claimed = await stores.queue.claim(VIDEO.name, GangId(f"{name}-pod"), LIMITS)
+        claimed = await stores.queue.claim(VIDEO.name, GangId(name), LIMITS)
         assert claimed is not None and claimed.attempt == attempt
         jobs.ended[name], jobs.pods[name] = FAILED, OUT_OF_MEMORY
     waits = await stores.tasks.submit(make_task(), LIMITS)

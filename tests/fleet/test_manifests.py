@@ -5,6 +5,7 @@ import re
 from dataclasses import replace
 from typing import Any
 
+import kubernetes_validate
 import pytest
 
 from turnout.fleet.hosts.kubernetes.manifest_rules import (
@@ -15,6 +16,7 @@ from turnout.fleet.hosts.kubernetes.manifest_rules import (
     manifest,
     model_label,
     read_job,
+    token_secret,
 )
 from turnout.fleet.job_rules import JobPhase, JobView
 
@@ -26,14 +28,16 @@ TEMPLATE = {
                 "name": "gang",
                 "image": "turnout-gang:1",
                 "args": ["rank"],
-                "env": [{"name": "TURNOUT_REDIS_URL", "value": "redis://redis"}],
+                "env": [{"name": "NCCL_DEBUG", "value": "WARN"}],
+                "volumeMounts": [{"name": "weights", "mountPath": "/weights"}],
                 "resources": {"limits": {"nvidia.com/gpu": 4}},
             }
-        ]
+        ],
+        "volumes": [{"name": "weights", "emptyDir": {}}],
     },
 }
 OWNER = {"apiVersion": "v1", "kind": "ConfigMap", "name": "turnout", "uid": "1"}
-TERMS = JobTerms("turnout", "pytorchjob", 7200, 7545, 600, 45, OWNER)
+TERMS = JobTerms("turnout", "pytorchjob", "http://gateway:8000", 7200, 7545, 600, 45, OWNER)
 JOB = JobSpec("wan", 7, json.dumps({"name": "wan"}))
 
 
@@ -47,7 +51,10 @@ LABELS = {
     "turnout/number": "7",
     "turnout/job": "turnout-wan-611f97-7",
 }
-GANG_ARGS = ["--model", "wan", "--once", "--idle-exit", "30", "--deadline", "7200"]
+GANG_ARGS = [
+    *("--model", "wan", "--gang", "turnout-wan-611f97-7", "--once", "--idle-exit", "30", "--deadline", "7200"),
+    *("--join", "http://gateway:8000", "--token-file", "/var/run/turnout/gang/token", "--allow-plaintext"),
+]
 POD: dict[str, Any] = {
     "metadata": {"labels": {"app": "turnout", **LABELS}},
     "spec": {
@@ -66,10 +73,10 @@ POD: dict[str, Any] = {
                 "image": "turnout-gang:1",
                 "args": ["rank", *GANG_ARGS],
                 "env": [
-                    {"name": "TURNOUT_REDIS_URL", "value": "redis://redis"},
+                    {"name": "NCCL_DEBUG", "value": "WARN"},
                     {"name": "TURNOUT_GANG_MODEL", "value": JOB.declared},
-                    {"name": "POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
                 ],
+                "volumeMounts": [{"name": "weights", "mountPath": "/weights"}],
                 "resources": {"limits": {"nvidia.com/gpu": 4}},
                 "securityContext": {
                     "allowPrivilegeEscalation": False,
@@ -78,6 +85,7 @@ POD: dict[str, Any] = {
                 },
             }
         ],
+        "volumes": [{"name": "weights", "emptyDir": {}}],
     },
 }
 ENDS = {"backoffLimit": 0, "activeDeadlineSeconds": 7545, "ttlSecondsAfterFinished": 600}
@@ -90,16 +98,29 @@ def pod_with(changes: dict[str, Any], **spec: Any) -> dict[str, Any]:
     return {**POD, "spec": {k: v for k, v in merged.items() if v is not None}}
 
 
+def leading(pod: dict[str, Any]) -> dict[str, Any]:
+    """The pod with the gang's token, which no other pod of the gang has."""
+    (container,) = pod["spec"]["containers"]
+    mount = {"name": "gang-token", "mountPath": "/var/run/turnout/gang", "readOnly": True}
+    volume = {"name": "gang-token", "secret": {"secretName": "turnout-wan-611f97-7", "optional": False}}
+    spec = {
+        **pod["spec"],
+        "volumes": [*pod["spec"]["volumes"], volume],
+        "containers": [{**container, "volumeMounts": [*container["volumeMounts"], mount]}],
+    }
+    return {**pod, "spec": spec}
+
+
 def ray_spec() -> dict[str, Any]:
     pod = pod_with({"args": ["rank"]}, restartPolicy=None)  # the operator's words; Ray sets the policy
     ranks = {"groupName": "ranks", "replicas": 2, "minReplicas": 2, "maxReplicas": 2}
     return {
-        "entrypoint": " ".join(["turnout gang --ray --gang turnout-wan-611f97-7-0", *GANG_ARGS]),
+        "entrypoint": " ".join(["turnout gang --ray", *GANG_ARGS]),
         "shutdownAfterJobFinishes": True,
         "submissionMode": "K8sJobMode",
         **ENDS,
         "rayClusterSpec": {
-            "headGroupSpec": {"rayStartParams": {"num-cpus": "1"}, "template": pod},
+            "headGroupSpec": {"rayStartParams": {"num-cpus": "1"}, "template": leading(pod)},
             "workerGroupSpecs": [{**ranks, "rayStartParams": {}, "template": pod}],
         },
     }
@@ -111,7 +132,7 @@ def pytorch_spec(workers: int) -> dict[str, Any]:
     return {
         "runPolicy": {**ENDS, "cleanPodPolicy": "Running"},
         "pytorchReplicaSpecs": {
-            "Master": {"replicas": 1, "restartPolicy": "Never", "template": pod},
+            "Master": {"replicas": 1, "restartPolicy": "Never", "template": leading(pod)},
             **(others if workers else {}),
         },
     }
@@ -120,7 +141,7 @@ def pytorch_spec(workers: int) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("kind", "pods", "api", "spec"),
     [
-        ("job", 1, ("batch/v1", "Job"), {**ENDS, "template": POD}),
+        ("job", 1, ("batch/v1", "Job"), {**ENDS, "template": leading(POD)}),
         ("pytorchjob", 1, ("kubeflow.org/v1", "PyTorchJob"), pytorch_spec(workers=0)),
         ("pytorchjob", 3, ("kubeflow.org/v1", "PyTorchJob"), pytorch_spec(workers=2)),
         ("rayjob", 2, ("ray.io/v1", "RayJob"), ray_spec()),
@@ -142,7 +163,7 @@ def test_what_the_template_says_of_a_pod_stays_and_what_is_ours_is_set_once() ->
         "containers": [
             {
                 "securityContext": own,
-                "env": [{"name": "POD_NAME", "value": "x"}, {"name": "TURNOUT_GANG_MODEL", "value": "y"}],
+                "env": [{"name": "MINE", "value": "x"}, {"name": "TURNOUT_GANG_MODEL", "value": "y"}],
                 "ports": [{"name": "pytorchjob-port", "containerPort": 1}, {"containerPort": 2}],
             },
             {"name": "sidecar"},
@@ -159,9 +180,41 @@ def test_what_the_template_says_of_a_pod_stays_and_what_is_ours_is_set_once() ->
     first, second = found["containers"]
     assert second == {"name": "sidecar"}
     assert first["securityContext"] == own
-    assert [one["name"] for one in first["env"]] == ["TURNOUT_GANG_MODEL", "POD_NAME"]
-    assert first["env"][0]["value"] == JOB.declared
+    assert [one["name"] for one in first["env"]] == ["MINE", "TURNOUT_GANG_MODEL"]
+    assert first["env"][1]["value"] == JOB.declared
+    assert [one["name"] for one in found["volumes"]] == [one["name"] for one in first["volumeMounts"]]
     assert first["ports"] == [{"containerPort": 2}, {"name": "pytorchjob-port", "containerPort": 23456}]
+
+
+@pytest.mark.parametrize("kind", ["job", "pytorchjob", "rayjob"])
+def test_the_secret_with_the_token_goes_with_its_job(kind: JobKind) -> None:
+    job = made(kind, 1)
+    secret = token_secret(replace(TERMS, kind=kind), JOB.name, "the-uid", "tg-x")
+    owner = {
+        "apiVersion": job["apiVersion"],
+        "kind": job["kind"],
+        "name": job["metadata"]["name"],
+        "uid": "the-uid",
+    }
+    assert secret == {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {
+            "name": JOB.name,
+            "labels": {"turnout/launcher": "turnout", "turnout/job": JOB.name},
+            "ownerReferences": [owner],
+        },
+        "immutable": True,
+        "stringData": {"token": "tg-x"},
+    }
+    kubernetes_validate.validate(secret, "1.36", strict=True)
+
+
+def test_plain_http_is_allowed_where_the_operator_named_it() -> None:
+    secure = replace(TERMS, gateway_url="https://videos.example")
+    job = manifest(secure, GangTemplate(1, TEMPLATE), JOB)
+    [container] = job["spec"]["pytorchReplicaSpecs"]["Master"]["template"]["spec"]["containers"]
+    assert "--allow-plaintext" not in container["args"]
 
 
 def test_a_plain_job_of_several_pods_is_refused() -> None:

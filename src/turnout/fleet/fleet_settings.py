@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, cast
+from urllib.parse import urlsplit
 
 from pydantic import ConfigDict
 
@@ -29,11 +30,13 @@ class GangPods:
 @dataclass(frozen=True, slots=True)
 class KubernetesJobs:
     """How the manager makes jobs for models whose runner is `job`. `gangs` says the pods of each model, `*` those of all
-    others; `launcher` tells one installation's jobs from another's; `owner` is a ConfigMap with which the jobs go."""
+    others; these call a gateway at `gateway_url`. `launcher` tells one installation's jobs from another's; `owner` is a ConfigMap
+    with which the jobs go."""
 
     __pydantic_config__ = ConfigDict(extra="forbid")
 
     gangs: Mapping[str, GangPods]
+    gateway_url: str
     kind: Literal["job", "pytorchjob", "rayjob"] = "pytorchjob"
     namespace: str | None = None
     launcher: str = "turnout"
@@ -41,6 +44,13 @@ class KubernetesJobs:
     deadline_s: int = 7200
     ttl_s: int = 600
     pending_s: float = 300.0
+
+    def __post_init__(self) -> None:
+        parts = urlsplit(self.gateway_url)
+        if parts.scheme not in ("http", "https") or not parts.hostname or "@" in parts.netloc:
+            raise ValueError(
+                "gateway_url is an http or https URL that the jobs' pods reach, without a password"
+            )
 
 
 @dataclass(frozen=True, slots=True)

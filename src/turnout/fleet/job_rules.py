@@ -41,8 +41,18 @@ class JobView:
     ending: bool = False
 
     @property
+    def gang(self) -> GangId:
+        """Its gang is called as the job."""
+        return GangId(self.name)
+
+    @property
     def active(self) -> bool:
         return self.phase is JobPhase.ACTIVE
+
+    @property
+    def waits(self) -> bool:
+        """None of its pods has run yet."""
+        return self.active and not self.started and not self.ending
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +106,7 @@ def plan_jobs(
     that ever took one. There are never more jobs than tasks, nor than `most`. `made` is the highest number so far."""
     needed = replicas_needed(unfinished, 1, 0, most)
     there = [job for job in jobs if job.active or job.ending]
-    waiting = [job for job in there if not job.started and not job.ending]
+    waiting = [job for job in jobs if job.waits]
     newest_first = sorted(waiting, key=lambda job: -job.number)
     actions: list[JobAction] = [*_put_back(jobs, held)]
     actions += [
@@ -119,20 +129,15 @@ def plan_jobs(
     return [*actions, *(CreateJob(first + n) for n in range(needed - len(there)))]
 
 
-def _gangs_of(job: JobView, held: Mapping[GangId, int]) -> list[GangId]:
-    """Gangs are named after their pods, and those after their job."""
-    return [gang for gang in held if gang.startswith(f"{job.name}-")]
-
-
 def _holds(job: JobView, held: Mapping[GangId, int]) -> bool:
-    return any(held[gang] for gang in _gangs_of(job, held))
+    return held.get(job.gang, 0) > 0
 
 
 def _put_back(jobs: Collection[JobView], held: Mapping[GangId, int]) -> Iterator[PutBack]:
     """Of a job that ended without known trouble the pods may still be writing their checkpoint: the lease decides."""
     for job in jobs:
-        if job.trouble and not job.active:
-            yield from (PutBack(gang, job.trouble) for gang in _gangs_of(job, held) if held[gang])
+        if job.trouble and not job.active and _holds(job, held):
+            yield PutBack(job.gang, job.trouble)
 
 
 def _in_trouble(jobs: Collection[JobView], held: Mapping[GangId, int]) -> list[JobView]:
@@ -140,7 +145,7 @@ def _in_trouble(jobs: Collection[JobView], held: Mapping[GangId, int]) -> list[J
     that took a task is that task's affair: its attempts are counted."""
     found: list[JobView] = []
     for job in sorted(jobs, key=lambda job: -job.number):
-        if _gangs_of(job, held) or not (job.active or job.trouble):
+        if job.gang in held or not (job.active or job.trouble):
             break
         if job.trouble:
             found.append(job)

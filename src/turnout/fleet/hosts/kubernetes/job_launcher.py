@@ -1,7 +1,10 @@
 """Carries out on Kubernetes what `job_rules` decides: jobs for the tasks of the models whose runner is `job`.
 
 Jobs are read before tasks, so that what became of a task is never older than what became of its job. Whatever fails is tried
-again at the next look, from what is there then; between two looks nothing is kept but the number of the last job.
+again at the next look, from what is there then; between two looks nothing has to be kept but the number of the last job.
+
+A job's gang calls a gateway with a token of its own, which lies in a Secret that goes with the job. The job is made first, because
+the Secret names it as its owner; until then its pod waits. So a launcher that dies between the two leaves no token behind.
 """
 
 import asyncio
@@ -25,6 +28,7 @@ from turnout.fleet.hosts.kubernetes.manifest_rules import (
     manifest,
     model_label,
     read_job,
+    token_secret,
 )
 from turnout.fleet.job_rules import (
     CreateJob,
@@ -38,10 +42,11 @@ from turnout.fleet.job_rules import (
 )
 from turnout.fleet.model_rules import Model, Runner
 from turnout.fleet.model_store import ModelStore
+from turnout.tasks import gang_tokens
 from turnout.tasks.backlog import Backlog
 from turnout.tasks.task_log import TaskLog
 from turnout.tasks.task_queue import TaskQueue
-from turnout.tasks.task_rules import Expired, TaskFailure
+from turnout.tasks.task_rules import Expired, GangId, TaskFailure
 from turnout.telemetry.log import get_log
 
 log = get_log()
@@ -59,8 +64,12 @@ class JobStore(Protocol):
 
     async def all(self) -> list[JobView]: ...
 
-    async def create(self, job: Manifest) -> bool:
-        """False when there is one of that name."""
+    async def create(self, job: Manifest) -> str | None:
+        """Its uid; None when there is one of that name."""
+        ...
+
+    async def create_secret(self, secret: Manifest) -> None:
+        """Nothing when there is one of that name."""
         ...
 
     async def delete(self, name: str, uid: str) -> None:
@@ -70,11 +79,12 @@ class JobStore(Protocol):
 
 @dataclass(slots=True)
 class JobLauncher:
-    """`gangs` has the pods of each model's gangs; `*` stands for all others. `reasons` says why tasks of models wait whose jobs
-    are in trouble, for `FleetManager`."""
+    """`gangs` has the pods of each model's gangs; `*` stands for all others. `tokens` signs for the gangs. `reasons` says why tasks
+    of models wait whose jobs are in trouble, for `FleetManager`. `given` are the uids of jobs that are known to have their token."""
 
     jobs: JobStore
     terms: JobTerms
+    tokens: gang_tokens.GangTokens
     gangs: Mapping[str, GangTemplate]
     models: ModelStore
     backlog: Backlog
@@ -82,10 +92,12 @@ class JobLauncher:
     queue: TaskQueue
     pending_s: float
     reasons: dict[str, str] = field(default_factory=dict[str, str])
+    given: set[str] = field(default_factory=set[str])
 
     async def look(self) -> None:
         """Raises Unavailable."""
         jobs = await self.jobs.all()
+        self.given &= {job.uid for job in jobs}
         models = {
             name: model
             for name, model in (await self.models.all()).items()
@@ -93,6 +105,9 @@ class JobLauncher:
         }
         for name, model in models.items():
             own = [job for job in jobs if job.model == model_label(name)]
+            for job in own:
+                if job.waits and job.uid not in self.given:
+                    await self._give_token(name, job.name, job.uid, job.age_s)
             figures, held = await self.backlog.figures(name), await self.queue.holdings(name)
             made = await self.models.jobs_made(name)
             plan = plan_jobs(figures.length, own, held, model.scaling.max_replicas, self.pending_s, made)
@@ -124,9 +139,19 @@ class JobLauncher:
             reason = f"there is no pod template for {model.name} (kubernetes_jobs.gangs)"
             return await self._fail(model.name, reason, 0.0)
         spec = JobSpec(model.name, number, MODEL.dump(model).decode())
-        if await self.jobs.create(manifest(self.terms, gang, spec)):
-            await self.models.keep_jobs_made(model.name, number)
-            log.info("job made", job=spec.name, model=model.name, pods=gang.pods)
+        uid = await self.jobs.create(manifest(self.terms, gang, spec))
+        if uid is None:
+            return
+        await self.models.keep_jobs_made(model.name, number)
+        log.info("job made", job=spec.name, model=model.name, pods=gang.pods)
+        await self._give_token(model.name, spec.name, uid, 0.0)
+
+    async def _give_token(self, model: str, name: str, uid: str, age_s: float) -> None:
+        """The gang's right ends with the job. Whoever was there before may have given it."""
+        ends_at = time.time() - age_s + self.terms.end_s
+        right = gang_tokens.GangRight(gang_tokens.JOB, GangId(name), model, ends_at)
+        await self.jobs.create_secret(token_secret(self.terms, name, uid, self.tokens.token(right)))
+        self.given.add(uid)
 
     async def _delete(self, name: str, uid: str, reason: str) -> None:
         log.info("job removed", job=name, reason=reason)
@@ -149,7 +174,7 @@ class ClusterJobs:
         try:
             from lightkube import AsyncClient, KubeConfig, generic_resource
             from lightkube.core.exceptions import ConfigError
-            from lightkube.resources.core_v1 import Pod
+            from lightkube.resources.core_v1 import Pod, Secret
         except ImportError as err:
             raise Misconfigured(
                 f"jobs on Kubernetes need the kubernetes extra: pip install 'turnout[kubernetes]' ({err})"
@@ -166,6 +191,7 @@ class ClusterJobs:
             group, version, kind, f"{kind.lower()}s"
         )
         self._pod: Any = Pod
+        self._secret: Any = Secret
         self._labels = {LAUNCHER: terms.launcher}
 
     async def all(self) -> list[JobView]:
@@ -179,17 +205,24 @@ class ClusterJobs:
         views = [read_job(job, pods.get(job["metadata"]["name"], ()), now - _made_at(job)) for job in found]
         return [view for view in views if view is not None]
 
-    async def create(self, job: Manifest) -> bool:
+    async def create(self, job: Manifest) -> str | None:
+        made = await self._create(self._kind.from_dict(job))
+        return made.to_dict()["metadata"]["uid"] if made is not None else None
+
+    async def create_secret(self, secret: Manifest) -> None:
+        await self._create(self._secret.from_dict(secret))
+
+    async def _create(self, what: Any) -> Any | None:
+        """What was made; None when there is one of that name."""
         async with _translated():
             from lightkube.core.exceptions import ApiError
 
             try:
-                await self._client.create(self._kind.from_dict(job))
+                return await self._client.create(what)
             except ApiError as err:
-                if cast("Any", err).status.code == 409:
-                    return False
-                raise
-        return True
+                if cast("Any", err).status.code != 409:
+                    raise
+                return None
 
     async def delete(self, name: str, uid: str) -> None:
         async with _translated():

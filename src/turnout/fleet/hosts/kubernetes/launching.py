@@ -10,6 +10,7 @@ from turnout.fleet.hosts.kubernetes.job_launcher import ClusterJobs, JobLauncher
 from turnout.fleet.hosts.kubernetes.manifest_rules import GangTemplate, JobTerms
 from turnout.fleet.manager_loop import MUTEX
 from turnout.stores import Stores
+from turnout.tasks.gang_tokens import GangTokens
 from turnout.telemetry.log import get_log
 
 _LOOK_EVERY_S = 2.0
@@ -47,6 +48,7 @@ async def _open(settings: KubernetesJobs, drain_s: float, stores: Stores) -> Job
     terms = JobTerms(
         settings.launcher,
         settings.kind,
+        settings.gateway_url,
         settings.deadline_s,
         settings.deadline_s + int(settings.pending_s) + grace_s,
         max(settings.ttl_s, int(settings.pending_s)),  # jobs that ended are all that is known of failures
@@ -59,6 +61,7 @@ async def _open(settings: KubernetesJobs, drain_s: float, stores: Stores) -> Job
     return JobLauncher(
         jobs,
         terms,
+        GangTokens(await stores.share_links.url_secret()),
         gangs,
         stores.fleet.models,
         stores.backlog,

@@ -1,9 +1,11 @@
 """A job as an object of Kubernetes, and what such an object and its pods tell of it. Plain dicts in and out. Pure.
 
-Its pods are those of the template that the operator gave for the model; only the command and the labels are set here.
+Its pods are those of the template that the operator gave for the model; only the command, the labels and the gang's token are set
+here. The token is in a Secret of the job's own name, which only the pod that leads the gang mounts.
 """
 
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
@@ -24,6 +26,7 @@ _API = {
 }
 _CONTAINER = "pytorch"  # Kubeflow looks for this name
 _PORT = 23456
+_TOKEN_VOLUME, _TOKEN_DIR, _TOKEN_KEY = "gang-token", "/var/run/turnout/gang", "token"
 _IDLE_EXIT_S = 30  # a task that was cancelled, or that another gang took, leaves a job without one
 _SECURE_POD = {
     "runAsNonRoot": True,
@@ -40,11 +43,13 @@ _SECURE = {
 
 @dataclass(frozen=True, slots=True)
 class JobTerms:
-    """What all jobs of one launcher share. A gang fails its task `deadline_s` after it began; Kubernetes ends the job after
-    `end_s`, whatever it does. `owner` is an owner reference: when that object goes, so do the jobs."""
+    """What all jobs of one launcher share. Their gangs call a gateway at `gateway_url`. A gang fails its task `deadline_s` after
+    it began; Kubernetes ends the job after `end_s`, whatever it does. `owner` is an owner reference: when that object goes, so do
+    the jobs."""
 
     launcher: str
     kind: JobKind
+    gateway_url: str
     deadline_s: int
     end_s: int
     ttl_s: int
@@ -99,6 +104,22 @@ def manifest(terms: JobTerms, gang: GangTemplate, job: JobSpec) -> Manifest:
     }
 
 
+def token_secret(terms: JobTerms, name: str, uid: str, token: str) -> Manifest:
+    """The Secret with the token of a job's gang. Kubernetes removes it with the job."""
+    api, kind = _API[terms.kind]
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {
+            "name": name,
+            "labels": {LAUNCHER: terms.launcher, JOB: name},
+            "ownerReferences": [{"apiVersion": api, "kind": kind, "name": name, "uid": uid}],
+        },
+        "immutable": True,
+        "stringData": {_TOKEN_KEY: token},
+    }
+
+
 def _labels(terms: JobTerms, job: JobSpec) -> dict[str, str]:
     return {
         LAUNCHER: terms.launcher,
@@ -115,19 +136,16 @@ def _plain(terms: JobTerms, gang: GangTemplate, job: JobSpec) -> Manifest:
         "backoffLimit": 0,
         "activeDeadlineSeconds": terms.end_s,
         "ttlSecondsAfterFinished": terms.ttl_s,
-        "template": _pod(terms, gang, job, _rank_args(terms, job)),
+        "template": _leading(_pod(terms, gang, job, _rank_args(terms, job)), job),
     }
 
 
 def _pytorch(terms: JobTerms, gang: GangTemplate, job: JobSpec) -> Manifest:
-    def replicas(count: int) -> Manifest:
-        return {
-            "replicas": count,
-            "restartPolicy": "Never",
-            "template": _pod(terms, gang, job, _rank_args(terms, job)),
-        }
+    def replicas(count: int, template: Manifest) -> Manifest:
+        return {"replicas": count, "restartPolicy": "Never", "template": template}
 
-    others = {"Worker": replicas(gang.pods - 1)} if gang.pods > 1 else {}
+    pod = _pod(terms, gang, job, _rank_args(terms, job))
+    others = {"Worker": replicas(gang.pods - 1, pod)} if gang.pods > 1 else {}
     return {
         "runPolicy": {
             "backoffLimit": 0,
@@ -135,7 +153,7 @@ def _pytorch(terms: JobTerms, gang: GangTemplate, job: JobSpec) -> Manifest:
             "ttlSecondsAfterFinished": terms.ttl_s,
             "cleanPodPolicy": "Running",  # the others have nothing to do when the first has ended
         },
-        "pytorchReplicaSpecs": {"Master": replicas(1), **others},
+        "pytorchReplicaSpecs": {"Master": replicas(1, _leading(pod, job)), **others},
     }
 
 
@@ -151,16 +169,14 @@ def _ray(terms: JobTerms, gang: GangTemplate, job: JobSpec) -> Manifest:
         "template": pod,
     }
     return {
-        "entrypoint": " ".join(
-            ["turnout", "gang", "--ray", "--gang", f"{job.name}-0", *_gang_args(terms, job)]
-        ),
+        "entrypoint": shlex.join(["turnout", "gang", "--ray", *_gang_args(terms, job)]),
         "shutdownAfterJobFinishes": True,
         "activeDeadlineSeconds": terms.end_s,
         "ttlSecondsAfterFinished": terms.ttl_s,
         "backoffLimit": 0,
         "submissionMode": "K8sJobMode",
         "rayClusterSpec": {
-            "headGroupSpec": {"rayStartParams": {"num-cpus": "1"}, "template": deepcopy(pod)},
+            "headGroupSpec": {"rayStartParams": {"num-cpus": "1"}, "template": _leading(pod, job)},
             "workerGroupSpecs": [workers],
         },
     }
@@ -170,9 +186,11 @@ _SPECS = {"job": _plain, "pytorchjob": _pytorch, "rayjob": _ray}
 
 
 def _gang_args(terms: JobTerms, job: JobSpec) -> list[str]:
+    plaintext = ["--allow-plaintext"] if terms.gateway_url.startswith("http://") else []
     return [
-        *("--model", job.model, "--once"),
+        *("--model", job.model, "--gang", job.name, "--once"),
         *("--idle-exit", str(_IDLE_EXIT_S), "--deadline", str(terms.deadline_s)),
+        *("--join", terms.gateway_url, "--token-file", f"{_TOKEN_DIR}/{_TOKEN_KEY}", *plaintext),
     ]
 
 
@@ -193,18 +211,26 @@ def _pod(terms: JobTerms, gang: GangTemplate, job: JobSpec, args: Sequence[str] 
     container = spec["containers"][0]
     container["name"] = _CONTAINER
     container.setdefault("securityContext", deepcopy(_SECURE))
-    env = [one for one in container.get("env", []) if one["name"] not in ("TURNOUT_GANG_MODEL", "POD_NAME")]
-    container["env"] = [
-        *env,
-        {"name": "TURNOUT_GANG_MODEL", "value": job.declared},
-        {"name": "POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
-    ]
+    env = [one for one in container.get("env", []) if one["name"] != "TURNOUT_GANG_MODEL"]
+    container["env"] = [*env, {"name": "TURNOUT_GANG_MODEL", "value": job.declared}]
     if args is not None:
         container["args"] = list(args)
         if terms.kind == "pytorchjob":
             ports = [p for p in container.get("ports", []) if p.get("name") != "pytorchjob-port"]
             container["ports"] = [*ports, {"name": "pytorchjob-port", "containerPort": _PORT}]
     return pod
+
+
+def _leading(pod: Manifest, job: JobSpec) -> Manifest:
+    """The pod that leads the gang: it has the gang's token, as a file. It waits for the Secret, which is made after the job."""
+    led = deepcopy(pod)
+    spec = led["spec"]
+    volume = {"name": _TOKEN_VOLUME, "secret": {"secretName": job.name, "optional": False}}
+    spec["volumes"] = [*spec.get("volumes", []), volume]
+    container = spec["containers"][0]
+    mount = {"name": _TOKEN_VOLUME, "mountPath": _TOKEN_DIR, "readOnly": True}
+    container["volumeMounts"] = [*container.get("volumeMounts", []), mount]
+    return led
 
 
 def read_job(job: Mapping[str, Any], pods: Sequence[Mapping[str, Any]], age_s: float) -> JobView | None:
