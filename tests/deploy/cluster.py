@@ -201,12 +201,13 @@ def group_stage(cluster: Cluster) -> None:
     cluster.kubectl("scale", "statefulset", f"{RELEASE}-gang-{VIDEO}", "--replicas=0")
     rendered = helm_template(*cluster.values, "--set", f"gangs.mode=pool,gangs.pods.{VIDEO}=2")
     (group,) = [one for one in yaml_objects(rendered) if one["kind"] == "LeaderWorkerSet"]
-    template = group["spec"]["leaderWorkerTemplate"]["workerTemplate"]
+    templates = group["spec"]["leaderWorkerTemplate"]
     for operator in operators.GROUPS:
         name = f"group-{operator.lower()}"
         first = f"{name}-0.{RELEASE}-gang-{VIDEO}.{cluster.namespace}.svc.cluster.local"
         for index in range(2):
             places = operators.group_variables(operator, first, index)
+            template = templates["workerTemplate" if index else "leaderTemplate"]
             spec = json.loads(json.dumps(template["spec"]))
             spec |= {"hostname": f"{name}-{index}", "subdomain": f"{RELEASE}-gang-{VIDEO}"}
             spec["containers"][0]["env"] += [{"name": k, "value": v} for k, v in places.items()]
@@ -226,8 +227,8 @@ def ray_stage(cluster: Cluster) -> None:
         return cluster.try_out()
     cluster.install()
     rendered = yaml_objects(helm_template(*cluster.values, "--set", ",".join(sets)))
-    (config,) = [one for one in rendered if one["kind"] == "ConfigMap"]
-    cluster.apply(config)
+    for config in (one for one in rendered if one["kind"] == "ConfigMap"):
+        cluster.apply(config)
     cluster.kubectl("rollout", "restart", "deployment")  # they read it when they start
     (service,) = [one for one in rendered if one["kind"] == "RayService"]
     operators.start_pods(service, cluster.namespace, RELEASE, 3, cluster.apply)

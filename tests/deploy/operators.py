@@ -37,7 +37,8 @@ def start_pods(service: dict[str, Any], namespace: str, secret: str, cpus: int, 
         {"name": "REDIS_PASSWORD", **fault_tolerance["redisPassword"]},
         {"name": "RAY_external_storage_namespace", "value": namespace},
     ]
-    head = f"ray start --head --dashboard-host=0.0.0.0 --num-cpus=0 --redis-password=$REDIS_PASSWORD {_PORTS}"
+    labels = ",".join(f"{key}={value}" for key, value in cluster["headGroupSpec"]["labels"].items())
+    head = f"ray start --head --dashboard-host=0.0.0.0 --num-cpus=0 --labels={labels} --redis-password=$REDIS_PASSWORD {_PORTS}"
     ranks = f"ray start --address={HEAD}.{namespace}.svc.cluster.local:6379 --num-cpus={cpus} {_PORTS}"
     port = {"name": "gcs", "port": 6379}
     named = {

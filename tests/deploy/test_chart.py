@@ -5,6 +5,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -75,6 +76,15 @@ def pods(found: tuple[dict[str, Any], ...]) -> Iterator[tuple[str, dict[str, Any
             yield f"{one['kind']} {one['metadata']['name']}", spec
 
 
+def containers(spec: dict[str, Any]) -> list[dict[str, Any]]:
+    return [*spec.get("initContainers", []), *spec["containers"]]
+
+
+def configuration(found: tuple[dict[str, Any], ...], name: str = "turnout") -> str:
+    (config,) = [one for one in found if (one["kind"], one["metadata"]["name"]) == ("ConfigMap", name)]
+    return config["data"]["turnout.yaml"]
+
+
 def kinds(*values: str) -> set[str]:
     return {one["kind"] for one in objects(*values)}
 
@@ -105,7 +115,7 @@ def test_every_pod_is_allowed_by_the_restricted_level(mode: str, more: str) -> N
         assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}, name
         assert spec["enableServiceLinks"] is False, name  # TURNOUT_PORT would be read as a setting
         assert not spec.get("hostNetwork") and all("hostPath" not in one for one in spec["volumes"]), name
-        for container in spec["containers"]:
+        for container in containers(spec):
             security = container["securityContext"]
             assert security["allowPrivilegeEscalation"] is False, name
             assert security["readOnlyRootFilesystem"] is True and security["capabilities"] == {
@@ -116,10 +126,14 @@ def test_every_pod_is_allowed_by_the_restricted_level(mode: str, more: str) -> N
 
 @pytest.mark.parametrize("mode", MODES.values())
 def test_the_configuration_is_one_that_turnout_reads(mode: str, tmp_path: Path) -> None:
-    (found,) = [one for one in objects(mode) if one["kind"] == "ConfigMap"]
     file = tmp_path / "turnout.yaml"
-    file.write_text(found["data"]["turnout.yaml"])
+    file.write_text(configuration(objects(mode), "turnout-computing"))
+    theirs = settings.load({}, {}, file).config
+    file.write_text(configuration(objects(mode)))
     config = settings.load({}, {}, file).config
+    assert theirs == replace(config.of_computing(), outbound=theirs.outbound), (
+        "ranks and workers miss nothing"
+    )
     assert config.gangs.drain_s == 20
     assert (config.fleet.kubernetes_jobs is not None) == (mode == MODES["jobs by the launcher"])
     graces = {
@@ -145,6 +159,8 @@ def test_each_mode_has_its_kinds() -> None:
         if one["metadata"]["name"] == "turnout-manager" and one["kind"] == "Role"
     ]
     assert {verb for rule in role["rules"] for verb in rule["verbs"]} == {"get", "list", "create", "delete"}
+    (secrets,) = [rule for rule in role["rules"] if "secrets" in rule["resources"]]
+    assert secrets["verbs"] == ["create"], "it reads none"
     assert "RayService" in kinds(MODES["ray"])
     assert {"HTTPRoute", "Ingress", "ServiceMonitor", "InferenceService"} <= kinds(
         "gangs.mode=pool", MATRIX["all around"]

@@ -37,34 +37,53 @@ image: {{ with $images.registry }}{{ . }}/{{ end }}{{ index $images (index . 1) 
 imagePullPolicy: {{ $images.pullPolicy }}
 {{- end }}
 
-{{/* turnout.yaml as all pods see it. */}}
+{{- define "turnout.gatewayUrl" -}}http://{{ include "turnout.name" . }}-gateway:{{ .Values.gateway.service.port }}{{- end }}
+
+{{/* turnout.yaml as gateways and managers see it. */}}
 {{- define "turnout.config" -}}
-{{- $own := dict "host" "0.0.0.0" "port" 8000 "drain_s" .Values.gangs.drainSeconds }}
+{{- $own := dict "host" "0.0.0.0" "port" 8000 }}
 {{- if eq .Values.blobs.mode "s3" }}
 {{- $_ := set $own "blobs" .Values.blobs.s3.url }}
 {{- with .Values.blobs.s3.endpoint }}{{ $_ := set $own "blobs_endpoint" . }}{{ end }}
 {{- else }}{{ $_ := set $own "blobs" "/var/lib/turnout-blobs" }}{{ if eq .Values.gangs.mode "ray" }}{{ $_ := set $own "blobs_shared" true }}{{ end }}{{ end }}
 {{- if eq .Values.redis.mode "builtin" }}{{ $_ := set $own "redis_url" (printf "redis://%s-redis:6379/0" (include "turnout.name" .)) }}{{ end }}
+{{- if eq .Values.gangs.mode "ray" }}
+{{- $_ := set $own "ray_gateway_url" (include "turnout.gatewayUrl" .) }}{{ $_ := set $own "ray_manager_labels" (dict "turnout/part" "head") }}
+{{- end }}
+{{- if eq (include "turnout.launches" .) "yes" }}{{ $gangs := dict }}
+{{- range $model := include "turnout.videoModels" . | fromJsonArray }}
+{{- $template := include "turnout.gangPod" (list $ $model "launcher") | fromYaml }}
+{{- $_ := set $gangs $model (dict "pods" (include "turnout.pods" (list $ $model) | int) "template" $template) }}
+{{- end }}
+{{- if $gangs }}
+{{- $job := .Values.gangs.job }}{{ $name := include "turnout.name" . }}
+{{- $_ := set $own "kubernetes_jobs" (dict "kind" $job.kind "launcher" $name "owner" $name "gateway_url" (include "turnout.gatewayUrl" .) "deadline_s" $job.deadlineSeconds "ttl_s" $job.ttlSeconds "pending_s" $job.pendingSeconds "gangs" $gangs) }}
+{{- end }}
+{{- end }}
+{{- mergeOverwrite $own (include "turnout.ownConfig" . | fromYaml) (deepCopy .Values.config) | toYaml }}
+{{- end }}
+
+{{/* turnout.yaml as workers and ranks see it: the settings that are theirs, and no other, so that no secret of the service can be
+among them. */}}
+{{- define "turnout.computingConfig" -}}
+{{- $theirs := pick .Values.config "ca_file" "log_level" "log_quota_bytes" "state_quota_bytes" "metrics_auth" "traces_endpoint" "traces_sample" "stall_s" "step_timeout_s" "meeting_timeout_s" "collective_timeout_s" "drain_s" "checkpoint_steps" "checkpoint_s" "preview_steps" "worker_memory_bytes" "worker_engines" "worker_commands" "worker_weights_dirs" "worker_downloads" "allow_registered_commands" "vllm" "vllm_fork_server" "worker_environ" }}
+{{- mergeOverwrite (include "turnout.ownConfig" . | fromYaml) (deepCopy $theirs) | toYaml }}
+{{- end }}
+
+{{/* What the chart sets for all pods: the drain, where weights are, the models. */}}
+{{- define "turnout.ownConfig" -}}
+{{- $own := dict "drain_s" .Values.gangs.drainSeconds }}{{ $models := dict }}
 {{- if .Values.weights.enabled }}{{ $_ := set $own "worker_weights_dirs" (list .Values.weights.mountPath) }}{{ end }}
-{{- $launches := eq (include "turnout.launches" .) "yes" }}{{ $models := dict }}{{ $gangs := dict }}
 {{- range $name, $model := .Values.models }}
 {{- $more := dict }}
 {{- if not $model.engine }}
-{{- $more = dict "runner" (index (dict "worker" "worker" "pool" "external" "job" "job" "ray" "ray") $.Values.gangs.mode) }}
-{{- if $launches }}
-{{- $_ := set $more "max_replicas" $.Values.gangs.job.parallel }}
-{{- $pods := include "turnout.pods" (list $ $name) | int }}
-{{- $_ := set $gangs $name (dict "pods" $pods "template" (include "turnout.gangPod" (list $ $name list "job") | fromYaml)) }}
-{{- end }}
+{{- $_ := set $more "runner" (index (dict "worker" "worker" "pool" "external" "job" "job" "ray" "ray") $.Values.gangs.mode) }}
+{{- if include "turnout.launches" $ }}{{ $_ := set $more "max_replicas" $.Values.gangs.job.parallel }}{{ end }}
 {{- end }}
 {{- $_ := set $models $name (mergeOverwrite $more (deepCopy $model)) }}
 {{- end }}
-{{- if and $launches $gangs }}
-{{- $job := .Values.gangs.job }}{{ $name := include "turnout.name" . }}
-{{- $_ := set $own "kubernetes_jobs" (dict "kind" $job.kind "launcher" $name "owner" $name "deadline_s" $job.deadlineSeconds "ttl_s" $job.ttlSeconds "pending_s" $job.pendingSeconds "gangs" $gangs) }}
-{{- end }}
 {{- if $models }}{{ $_ := set $own "models" $models }}{{ end }}
-{{- mergeOverwrite $own (deepCopy .Values.config) | toYaml }}
+{{- toYaml $own }}
 {{- end }}
 
 {{/* (root, model): ranks of its gang; pods that they are on; ranks of one pod. */}}
@@ -95,8 +114,8 @@ securityContext: {allowPrivilegeEscalation: false, readOnlyRootFilesystem: true,
   valueFrom: {secretKeyRef: {name: {{ include "turnout.secret" (index . 2) }}, key: {{ index . 1 }}}}
 {{- end }}
 
-{{/* What every role needs to reach Redis and the objects. The webhook secret is written last by the bootstrap Job, so
-pods that name it start when there are keys. */}}
+{{/* What gateways and managers need to reach Redis and the objects; nobody else has it. The webhook secret is written last by the
+bootstrap Job, so pods that name it start when there are keys. */}}
 {{- define "turnout.env" -}}
 {{- if eq .Values.redis.mode "builtin" -}}
 {{ include "turnout.secretEnv" (list "TURNOUT_REDIS_PASSWORD" "redis-password" .) }}
@@ -114,30 +133,76 @@ envFrom:
 {{- end }}{{ end }}
 {{- end }}
 
+{{/* Of gateways and managers. */}}
 {{- define "turnout.mounts" -}}
-- {name: config, mountPath: /etc/turnout, readOnly: true}
-- {name: state, mountPath: /var/lib/turnout}
-- {name: tmp, mountPath: /tmp}
+{{ include "turnout.plainMounts" . }}
+{{- include "turnout.blobsMount" . }}
+{{- end }}
+
+{{- define "turnout.blobsMount" }}
 {{- if eq .Values.blobs.mode "claim" }}
 - {name: blobs, mountPath: /var/lib/turnout-blobs}
 {{- end }}
 {{- end }}
 
 {{- define "turnout.volumes" -}}
-- {name: config, configMap: {name: {{ include "turnout.name" . }}}}
-- {name: state, emptyDir: {}}
-- {name: tmp, emptyDir: {}}
+{{ include "turnout.plainVolumes" (list . "") }}
+{{- include "turnout.blobsVolume" . }}
+{{- end }}
+
+{{- define "turnout.blobsVolume" }}
 {{- if eq .Values.blobs.mode "claim" }}
 - {name: blobs, persistentVolumeClaim: {claimName: {{ .Values.blobs.claim.existingClaim | default (printf "%s-blobs" (include "turnout.name" .)) }}}}
 {{- end }}
 {{- end }}
 
-{{/* (root[, account]): the beginning of every pod's spec. Only a pod with an account of its own may call the API. No variables of
-other Services: TURNOUT_PORT would be read as a setting. */}}
-{{- define "turnout.podBase" -}}
+{{- define "turnout.plainMounts" -}}
+- {name: config, mountPath: /etc/turnout, readOnly: true}
+- {name: state, mountPath: /var/lib/turnout}
+- {name: tmp, mountPath: /tmp}
+{{- end }}
+
+{{/* (root, ending of the ConfigMap's name) */}}
+{{- define "turnout.plainVolumes" -}}
+- {name: config, configMap: {name: {{ include "turnout.name" (index . 0) }}{{ index . 1 }}}}
+- {name: state, emptyDir: {}}
+- {name: tmp, emptyDir: {}}
+{{- end }}
+
+{{/* Of workers and ranks. */}}
+{{- define "turnout.computingMounts" -}}
+{{ include "turnout.plainMounts" . }}
+- {name: shm, mountPath: /dev/shm}
+{{- if .Values.weights.enabled }}
+- {name: weights, mountPath: {{ .Values.weights.mountPath }}, readOnly: true}
+{{- end }}
+{{- end }}
+
+{{/* (root, size of /dev/shm[, "service": with the service's configuration]) */}}
+{{- define "turnout.computingVolumes" -}}
 {{- $root := index . 0 -}}
-serviceAccountName: {{ include "turnout.name" $root }}{{ if gt (len .) 1 }}-{{ index . 1 }}{{ end }}
-automountServiceAccountToken: {{ gt (len .) 1 }}
+{{ include "turnout.plainVolumes" (list $root (ternary "" "-computing" (gt (len .) 2))) }}
+- {name: shm, emptyDir: {medium: Memory, sizeLimit: {{ index . 1 | default $root.Values.gangs.pod.shm }}}}
+{{- if $root.Values.weights.enabled }}
+- {name: weights, persistentVolumeClaim: {claimName: {{ $root.Values.weights.existingClaim | default (printf "%s-weights" (include "turnout.name" $root)) }}, readOnly: true}}
+{{- end }}
+{{- end }}
+
+{{/* The workers' key as a file, of the Secret's items this one alone. */}}
+{{- define "turnout.keyMount" -}}
+- {name: key, mountPath: /var/run/turnout/key, readOnly: true}
+{{- end }}
+{{- define "turnout.keyVolume" -}}
+- {name: key, secret: {secretName: {{ include "turnout.secret" . }}, items: [{key: worker-key, path: worker-key}]}}
+{{- end }}
+
+{{/* (root[, account]): the beginning of every pod's spec. Only managers and the bootstrap have an account that may call the API.
+Those who compute have one that may nothing: a cloud's identity for S3 is given to accounts. No variables of other Services:
+TURNOUT_PORT would be read as a setting. */}}
+{{- define "turnout.podBase" -}}
+{{- $root := index . 0 }}{{ $account := ternary (index . (sub (len .) 1)) "" (gt (len .) 1) -}}
+serviceAccountName: {{ include "turnout.name" $root }}{{ with $account }}-{{ . }}{{ end }}
+automountServiceAccountToken: {{ has $account (list "manager" "bootstrap") }}
 {{ include "turnout.podRest" $root }}
 {{- end }}
 
@@ -172,6 +237,7 @@ tolerations:
 
 {{/* A pod template changes with what it reads. */}}
 {{- define "turnout.configDigest" -}}{{ include "turnout.config" . | sha256sum | trunc 16 }}{{- end }}
+{{- define "turnout.computingDigest" -}}{{ include "turnout.computingConfig" . | sha256sum | trunc 16 }}{{- end }}
 
 {{- define "turnout.spread" -}}
 topologySpreadConstraints:
