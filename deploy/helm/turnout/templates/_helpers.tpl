@@ -48,6 +48,8 @@ imagePullPolicy: {{ $images.pullPolicy }}
 {{- else }}{{ $_ := set $own "blobs" "/var/lib/turnout-blobs" }}{{ if eq .Values.gangs.mode "ray" }}{{ $_ := set $own "blobs_shared" true }}{{ end }}{{ end }}
 {{- if eq .Values.redis.mode "builtin" }}{{ $_ := set $own "redis_url" (printf "redis://%s-redis:6379/0" (include "turnout.name" .)) }}{{ end }}
 {{- if eq .Values.gangs.mode "ray" }}
+{{- /* Serve builds the application on pods that do not have the Secret; those that use Redis have its URL in a variable. */}}
+{{- if ne .Values.redis.mode "builtin" }}{{ $_ := set $own "redis_url" "redis://in.the.secret" }}{{ end }}
 {{- $_ := set $own "ray_gateway_url" (include "turnout.gatewayUrl" .) }}{{ $_ := set $own "ray_manager_labels" (dict "turnout/part" "head") }}
 {{- end }}
 {{- if eq (include "turnout.launches" .) "yes" }}{{ $gangs := dict }}
