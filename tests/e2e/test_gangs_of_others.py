@@ -48,19 +48,31 @@ def pytorch_job(index: int, port: int) -> dict[str, str]:
     }
 
 
+def command(service: Service, name: str) -> list[str]:
+    settings = service.state_dir / "worker" / "settings.json"
+    options = ("--config", str(settings), "--model", MODEL, "--join", service.url)
+    return [sys.executable, "-m", "turnout", name, *options]
+
+
+async def gang_token(service: Service, key: Mapping[str, str], file: Path) -> dict[str, str]:
+    """What a pod's init container leaves to its ranks."""
+    argv = [*command(service, "open-gang"), "--write-to", str(file)]
+    opening = await asyncio.create_subprocess_exec(*argv, env={**os.environ, **key})
+    assert await codes([opening]) == [0]
+    return {"TURNOUT_JOIN_TOKEN_FILE": str(file)}
+
+
 @asynccontextmanager
 async def pods(
     service: Service, variables: Sequence[Mapping[str, str]], *options: str
 ) -> AsyncIterator[list[asyncio.subprocess.Process]]:
-    """They know the models, a gateway and a worker key, and nothing else of the service."""
-    settings = service.state_dir / "worker" / "settings.json"
-    argv = ["rank", "--config", str(settings), "--model", MODEL, "--join", service.url, *options]
-    key = {"TURNOUT_JOIN_TOKEN": await worker_key(service)}
+    """They know the models, a gateway and what their variables have, and nothing else of the service."""
+    argv = [*command(service, "rank"), *options]
     log = (service.state_dir.parent / "pods.log").open("ab")
     started = [
         await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "turnout", *argv),
-            env={**os.environ, **key, **own},
+            *argv,
+            env={**os.environ, **own},
             stdout=log,
             stderr=log,
         )
@@ -113,7 +125,8 @@ async def test_pods_render_beside_a_chat_only_worker_and_hand_a_task_over(tmp_pa
             return bool((await shown())["state"] == "ready")
 
         port = free_port()
-        async with pods(service, [lws(0, port), lws(1, port)]) as group:
+        key = {"TURNOUT_JOIN_TOKEN": await worker_key(service)}
+        async with pods(service, [lws(0, port) | key, lws(1, port)]) as group:
             await wait_until(denoising, "the group to render", 150)
             await wait_until(ready, "the model to be ready")
             group[1].terminate()  # the pod without the leader is evicted
@@ -121,7 +134,10 @@ async def test_pods_render_beside_a_chat_only_worker_and_hand_a_task_over(tmp_pa
         assert (await http.get(f"/v1/videos/{video}")).json()["status"] == "queued"
 
         port = free_port()
-        members = [pytorch_job(0, port), pytorch_job(1, port)]
+        members = [
+            pytorch_job(0, port) | await gang_token(service, key, tmp_path / "token"),
+            pytorch_job(1, port) | {"TURNOUT_JOIN_TOKEN_FILE": str(tmp_path / "is not in this pod")},
+        ]
         async with pods(service, members, "--once") as job:
             assert await codes(job) == [0, 0]
         found = (await http.get(f"/v1/videos/{video}")).json()

@@ -80,6 +80,10 @@ class Jobs:
         return [name for name in self.made if name not in self.ended]
 
 
+async def tokens() -> GangTokens:
+    return TOKENS
+
+
 async def launcher(stores: Stores, jobs: Jobs, gangs: dict[str, GangTemplate] | None = None) -> JobLauncher:
     await stores.fleet.models.put(VIDEO)
     terms = JobTerms("turnout", "job", "http://gateway:8000", 60, 90, 60, 45)
@@ -87,7 +91,7 @@ async def launcher(stores: Stores, jobs: Jobs, gangs: dict[str, GangTemplate] | 
     return JobLauncher(
         jobs,
         terms,
-        TOKENS,
+        tokens,
         gangs,
         stores.fleet.models,
         stores.backlog,

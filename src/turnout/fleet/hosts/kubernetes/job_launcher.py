@@ -9,7 +9,7 @@ the Secret names it as its owner; until then its pod waits. So a launcher that d
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -79,12 +79,12 @@ class JobStore(Protocol):
 
 @dataclass(slots=True)
 class JobLauncher:
-    """`gangs` has the pods of each model's gangs; `*` stands for all others. `tokens` signs for the gangs. `reasons` says why tasks
+    """`gangs` has the pods of each model's gangs; `*` stands for all others. `tokens` gives what signs for the gangs now. `reasons` says why tasks
     of models wait whose jobs are in trouble, for `FleetManager`. `given` are the uids of jobs that are known to have their token."""
 
     jobs: JobStore
     terms: JobTerms
-    tokens: gang_tokens.GangTokens
+    tokens: Callable[[], Awaitable[gang_tokens.GangTokens]]
     gangs: Mapping[str, GangTemplate]
     models: ModelStore
     backlog: Backlog
@@ -150,7 +150,8 @@ class JobLauncher:
         """The gang's right ends with the job. Whoever was there before may have given it."""
         ends_at = time.time() - age_s + self.terms.end_s
         right = gang_tokens.GangRight(gang_tokens.JOB, GangId(name), model, ends_at)
-        await self.jobs.create_secret(token_secret(self.terms, name, uid, self.tokens.token(right)))
+        token = (await self.tokens()).token(right)
+        await self.jobs.create_secret(token_secret(self.terms, name, uid, token))
         self.given.add(uid)
 
     async def _delete(self, name: str, uid: str, reason: str) -> None:

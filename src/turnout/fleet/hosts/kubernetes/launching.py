@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 
 from turnout.errors import Unavailable
 from turnout.fleet.fleet_settings import KubernetesJobs
@@ -61,7 +62,7 @@ async def _open(settings: KubernetesJobs, drain_s: float, stores: Stores) -> Job
     return JobLauncher(
         jobs,
         terms,
-        GangTokens(await stores.share_links.url_secret()),
+        partial(_tokens, stores),
         gangs,
         stores.fleet.models,
         stores.backlog,
@@ -69,3 +70,8 @@ async def _open(settings: KubernetesJobs, drain_s: float, stores: Stores) -> Job
         stores.queue,
         settings.pending_s,
     )
+
+
+async def _tokens(stores: Stores) -> GangTokens:
+    """With the secret of now: it is another one when Redis has lost its data."""
+    return GangTokens(await stores.share_links.url_secret())
