@@ -52,7 +52,17 @@ LABELS = {
     "turnout/job": "turnout-wan-611f97-7",
 }
 GANG_ARGS = [
-    *("--model", "wan", "--gang", "turnout-wan-611f97-7", "--once", "--idle-exit", "30", "--deadline", "7200"),
+    *(
+        "--model",
+        "wan",
+        "--gang",
+        "turnout-wan-611f97-7",
+        "--once",
+        "--idle-exit",
+        "30",
+        "--deadline",
+        "7200",
+    ),
     *("--join", "http://gateway:8000", "--token-file", "/var/run/turnout/gang/token", "--allow-plaintext"),
 ]
 POD: dict[str, Any] = {
