@@ -164,7 +164,7 @@ async def test_a_stopped_rank_a_drain_and_a_kill_of_all_only_delay_a_task(tmp_pa
     await service.start()
     try:
         async with service.client() as client:
-            video = await submit(client, size="64x64", steps=100, frames=17)
+            video = await submit(client, size="96x96", steps=100, frames=33)
             await wait_until(lambda: denoising(client, video), "the task to run", 90)
             began = time.monotonic()
             os.kill(service.ranks()[1].pid, signal.SIGSTOP)

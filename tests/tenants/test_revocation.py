@@ -274,7 +274,8 @@ async def test_an_admin_evicts_a_worker(chat: Chat) -> None:
         assert (await http.delete("/workers/w-0")).status_code == 403
         assert (await http.delete("/workers/w-9", headers=admin)).status_code == 404
         answer = await http.delete("/workers/w-0", headers=admin)
-        assert (answer.status_code, answer.json()) == (200, {"id": "w-0", "key": "workers"})
+        evicted = {"id": "w-0", "key": "workers", "key_revoked": False}
+        assert (answer.status_code, answer.json()) == (200, evicted)
         assert (await http.get("/workers", headers=admin)).json()["data"] == []
         assert (await http.delete("/workers/w-0", headers=admin)).status_code == 404
     assert not chat.gateway.inside.chat.routes.routed, "without waiting for the manager"

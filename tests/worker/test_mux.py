@@ -12,6 +12,7 @@ from tests.conftest import wait_until
 
 from turnout.errors import Unavailable
 from turnout.fleet.machine_rules import WorkerId
+from turnout.store.address_rules import TUNNELS
 from turnout.worker.tunnel.gateway_end import GatewayTunnels
 from turnout.worker.tunnel.mux import WINDOW_BYTES, Kind, Mux
 
@@ -56,7 +57,7 @@ class Tunnel:
     port: int
 
     async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        return await asyncio.open_connection("127.0.0.1", self.port)
+        return await asyncio.open_connection(str(TUNNELS), self.port)
 
 
 @asynccontextmanager
@@ -190,7 +191,7 @@ async def test_a_newer_tunnel_of_the_same_worker_takes_over() -> None:
         again, far = Wire(), Wire()
         again.other, far.other = far, again
         holding = asyncio.create_task(tunnel.bank.hold(W, again))
-        old = f"http://127.0.0.1:{tunnel.port}"
+        old = f"http://{TUNNELS}:{tunnel.port}"
         await wait_until(lambda: tunnel.bank.url(W) not in (None, old), "the newer one to be used")
         tunnel.here.close()
         await asyncio.sleep(0.05)
@@ -216,7 +217,7 @@ async def test_a_worker_that_breaks_the_rules_loses_its_tunnel(message: bytes) -
     here.other, there.other = there, here
     holding = asyncio.create_task(bank.hold(W, here))
     await wait_until(lambda: bank.url(W) is not None, "the tunnel to open")
-    reader, writer = await asyncio.open_connection("127.0.0.1", int(str(bank.url(W)).rpartition(":")[2]))
+    reader, writer = await asyncio.open_connection(str(TUNNELS), int(str(bank.url(W)).rpartition(":")[2]))
     writer.write(b"x")
     assert await there.receive() == b"\x01\0\0\0\x01"
     await there.send(message)
@@ -230,7 +231,7 @@ async def test_sending_past_the_window_is_breaking_the_rules() -> None:
     here.other, there.other = there, here
     holding = asyncio.create_task(bank.hold(W, here))
     await wait_until(lambda: bank.url(W) is not None, "the tunnel to open")
-    _, writer = await asyncio.open_connection("127.0.0.1", int(str(bank.url(W)).rpartition(":")[2]))
+    _, writer = await asyncio.open_connection(str(TUNNELS), int(str(bank.url(W)).rpartition(":")[2]))
     writer.write(b"x")
     await there.receive()
     while not holding.done():
