@@ -58,10 +58,22 @@ async def test_a_gang_is_told_nothing_of_whose_its_task_is(stores: Stores) -> No
 async def test_a_task_whose_answer_was_lost_is_told_again_in_the_same_attempt(stores: Stores) -> None:
     async with open_door(stores) as door:
         await submitted(stores)
-        first = await door.api("g1").claim(loading=False, wait_s=0)
-        again = await door.api("g1").claim(loading=False, wait_s=0)
+        api = door.api("g1")
+        first = await api.claim(loading=False, wait_s=0)
+        again = await api.claim(loading=False, wait_s=0)
         assert first is not None and again is not None
         assert (first.id, first.attempt) == (again.id, again.attempt)
+
+
+async def test_what_an_earlier_process_of_the_gang_held_counts_as_a_failed_attempt(stores: Stores) -> None:
+    """Or a task that kills its gang would be tried for ever."""
+    async with open_door(stores) as door:
+        task = await submitted(stores)
+        first = await door.api("g1").claim(loading=False, wait_s=0)
+        second = await door.api("g1").claim(loading=False, wait_s=0)
+        assert first is not None and second is not None
+        assert (first.attempt, second.attempt) == (1, 2)
+        assert (await stores.tasks.get(task.id)).failures == 1
 
 
 async def test_a_later_call_takes_the_place_of_one_that_is_still_open(stores: Stores) -> None:

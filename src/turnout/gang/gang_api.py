@@ -8,6 +8,7 @@ import asyncio
 import base64
 import hashlib
 import json
+import secrets
 import ssl
 import time
 from collections.abc import Generator, Mapping, Sequence
@@ -71,6 +72,7 @@ class GangApi:
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
         self._token = token
+        self._process = secrets.token_hex(8)
         self._store_away = False  # whether the object store cannot be reached from here
         self._client = httpx.AsyncClient(
             base_url=url.rstrip("/"),
@@ -90,7 +92,7 @@ class GangApi:
 
     async def claim(self, *, loading: bool, wait_s: float) -> ClaimedTask | None:
         """The next task, as soon as there is one."""
-        asked = Claiming(loading=loading, wait_s=wait_s)
+        asked = Claiming(process=self._process, loading=loading, wait_s=wait_s)
         return (await self._call("/claim", self._token, asked, ClaimAnswer, wait_s + _CALL_S)).task
 
     async def give_back(self, reason: str, *, counts: bool) -> None:

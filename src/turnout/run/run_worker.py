@@ -105,7 +105,7 @@ async def _open_and_run(config: Config, joining: Joining, listening: socket.sock
         direct.announce()
         gangs.changed()
 
-    async with aclosing(HttpEngine()) as engine, aclosing(gang_runner.holdings(ledger)) as gangs:
+    async with aclosing(HttpEngine()) as engine, aclosing(gang_runner.holdings(ledger, joiner)) as gangs:
         context = ReplicaSetContext(
             commands,
             engine,
@@ -238,7 +238,7 @@ class _GangRunner:
         self._token_of = token_of
         self._run_dir = home / "gangs"
 
-    def holdings(self, ledger: Ledger) -> GangHoldings:
+    def holdings(self, ledger: Ledger, joiner: Joiner) -> GangHoldings:
         """Makes the folder anew, so that what is in it is of this worker."""
         left: dict[GangId, GangApi] = {}
         for entry in ledger.entries:
@@ -247,7 +247,7 @@ class _GangRunner:
         shutil.rmtree(self._run_dir, ignore_errors=True)
         make_private(self._run_dir)
         write_private(self._home / "config.json", json.dumps(dump(self._config.of_computing()), indent=1))
-        return GangHoldings(self._api_of, left)
+        return GangHoldings(self._api_of, left, lambda: joiner.joined)
 
     def plan(self, model: Model, gpus: Sequence[Gpu], gang: ReplicaId) -> Launch:
         access = self._access(gang)

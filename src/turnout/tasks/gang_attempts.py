@@ -15,6 +15,7 @@ from turnout.tasks.gang_access import GangAccess
 from turnout.tasks.gang_messages import (
     CheckpointTold,
     ClaimedTask,
+    Claiming,
     FailureTold,
     FinishTold,
     GangEvent,
@@ -45,6 +46,7 @@ log = get_log()
 _LOADING_LOOK_S = 0.2
 _REFUSED_LOOK_S = 1.0
 _GONE = "the gang that claimed it was gone"
+_STARTED_AGAIN = "the gang was started again"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,18 +63,20 @@ async def wait_claim(
     parts: ClaimParts,
     right: GangRight,
     *,
-    loading: bool,
-    wait_s: float,
+    asked: Claiming,
     gone: "asyncio.Future[None]",
 ) -> Task | None:
     """The next task for the gang, as soon as there is one; None after `wait_s`. A gang that asks holds nothing that it knows of:
-    a task that was claimed for it before, and whose answer was lost, is told again. `gone` is done when nobody listens."""
-    queue, deadline = stores.queue, time.monotonic() + wait_s
-    call = secrets.token_hex(8)
-    await queue.begin_claims(right.gang, call)
+    a task that the same process claimed before, and whose answer was lost, is told again; what an earlier process of the gang
+    held waits again. `gone` is done when nobody listens."""
+    queue, loading, deadline = stores.queue, asked.loading, time.monotonic() + asked.wait_s
+    call = f"{asked.process}:{secrets.token_hex(8)}"
+    before = await queue.begin_claims(right.gang, call)
     held = await queue.held_by(right.model, right.gang)
-    if held is not None:
+    if held is not None and before.partition(":")[0] == asked.process:
         return held
+    if held is not None:
+        await queue.release(right.model, right.gang, _STARTED_AGAIN)
     with parts.arrivals.waiting(right.model) as claim:
         gone.add_done_callback(lambda _: claim.tell())
         while not gone.done():

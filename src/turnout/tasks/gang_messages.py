@@ -40,8 +40,10 @@ class OpenedGang(GangMessage):
 
 
 class Claiming(GangMessage):
-    """`loading`: its model is not loaded yet. The answer is held open for `wait_s` at most, until there is a task."""
+    """`loading`: its model is not loaded yet. The answer is held open for `wait_s` at most, until there is a task. `process` is made
+    up by each process that claims for the gang: what an earlier one held is given back, and counts as a failed attempt."""
 
+    process: str = Field(default="", pattern="^[A-Za-z0-9-]{0,64}$")
     loading: bool = False
     wait_s: float = Field(default=0.0, ge=0, le=MAX_CLAIM_WAIT_S)
 

@@ -61,8 +61,7 @@ async def claim(request: Request, right: GangDep, gateway: GatewayDep) -> ClaimA
             gateway.stores,
             gang_attempts.ClaimParts(videos.gangs, videos.arrivals, videos.settings.limits),
             right,
-            loading=body.loading,
-            wait_s=body.wait_s,
+            asked=body,
             gone=gone,
         )
     finally:

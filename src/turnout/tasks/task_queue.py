@@ -22,10 +22,13 @@ class TaskQueue:
         self._link = link
         self._tasks = tasks
 
-    async def begin_claims(self, gang: GangId, call: str) -> None:
-        """From now on only claims of this `call` get something: those of earlier ones may be of a connection that is gone."""
+    async def begin_claims(self, gang: GangId, call: str) -> str:
+        """From now on only claims of this `call` get something: those of earlier ones may be of a connection that is gone. Returns
+        the call before."""
         async with translated():
-            await self._link.client.set(self._link.keys.claiming(gang), call, ex=_CLOSED_S)
+            name = self._link.keys.claiming(gang)
+            before: bytes | None = await self._link.client.set(name, call, ex=_CLOSED_S, get=True)
+        return text(before or b"")
 
     async def held_by(self, model: str, gang: GangId) -> Task | None:
         """A task that was claimed for the gang and that it still holds."""

@@ -48,10 +48,16 @@ class _Gang:
 
 class GangHoldings:
     """`open_api` gives the calls of one of this worker's gangs. `left` are those of the gangs of an earlier worker that was
-    killed, and they with it."""
+    killed, and they with it. Before the worker has `joined`, its gangs' tokens may not be good: its key may be another one."""
 
-    def __init__(self, open_api: Callable[[GangId], GangApi | None], left: Mapping[GangId, GangApi]) -> None:
+    def __init__(
+        self,
+        open_api: Callable[[GangId], GangApi | None],
+        left: Mapping[GangId, GangApi],
+        joined: Callable[[], bool] = lambda: True,
+    ) -> None:
         self._open_api = open_api
+        self._joined = joined
         self._left = dict(left)
         self._gangs: dict[GangId, _Gang] = {}
         self._reached = True
@@ -80,6 +86,8 @@ class GangHoldings:
 
     async def tend(self, replicas: ReplicaSet) -> None:
         """One round. What no gateway answers is done in the next."""
+        if not self._joined():
+            return
         present = {GangId(replica.id): replica for replica in replicas.gangs()}
         for gang_id, replica in present.items():
             if gang_id not in self._gangs and (api := self._open_api(gang_id)) is not None:

@@ -93,6 +93,11 @@ class Joiner:
         return self._trouble
 
     @property
+    def joined(self) -> bool:
+        """Whether a gateway has taken this process's registration."""
+        return self._joined
+
+    @property
     def identity(self) -> Identity | None:
         return self._identity
 
