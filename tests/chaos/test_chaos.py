@@ -8,7 +8,7 @@ import pytest
 from tests.chaos.faults import FAULTS
 from tests.chaos.run import Plan, run_chaos
 
-TASKS = 20
+TASKS = 28
 SHORT = (
     "kill rank",
     "kill gateway",
@@ -28,7 +28,7 @@ SHORT = (
 async def test_nothing_is_lost_whatever_fails(tmp_path: Path, s3: str, figures: Any) -> None:
     by_name = {fault.name: fault for fault in FAULTS}
     plan = Plan(
-        TASKS, tuple(by_name[name] for name in SHORT), seed=20260, clocks=False, limit_s=600, between=(1, 2)
+        TASKS, tuple(by_name[name] for name in SHORT), seed=20260, clocks=False, limit_s=600, between=(1, 1)
     )
     report = await run_chaos(plan, tmp_path, s3, lambda line: print(line, file=sys.stderr))
     figures(report.table())
