@@ -33,14 +33,19 @@ async def submitted(stores: Stores, **fields: object) -> Task:
     return await stores.tasks.submit(make_task(**fields), LIMITS)  # type: ignore[arg-type]
 
 
+async def held_open(stores: Stores) -> None:
+    """A claim of g1 has come to the gateway."""
+
+    async def waits() -> bool:
+        return await stores.link.client.exists(stores.link.keys.claiming("g1")) == 1
+
+    await wait_until(waits, "the claim to be held open")
+
+
 async def test_a_claim_that_is_held_open_is_answered_when_a_task_comes(stores: Stores) -> None:
     async with open_door(stores) as door:
         claiming = asyncio.create_task(door.api("g1").claim(loading=False, wait_s=30))
-
-        async def waits() -> bool:
-            return await stores.link.client.exists(stores.link.keys.claiming("g1")) == 1
-
-        await wait_until(waits, "the claim to be held open")
+        await held_open(stores)
         task = await submitted(stores)
         claimed = await asyncio.wait_for(claiming, 10)
         assert claimed is not None and (claimed.id, claimed.attempt) == (task.id, 1)
@@ -80,11 +85,7 @@ async def test_a_later_call_takes_the_place_of_one_that_is_still_open(stores: St
     async with open_door(stores) as door:
         api = door.api("g1")
         old = asyncio.create_task(api.claim(loading=False, wait_s=3))
-
-        async def waits() -> bool:
-            return await stores.link.client.exists(stores.link.keys.claiming("g1")) == 1
-
-        await wait_until(waits, "the first claim")
+        await held_open(stores)
         new = asyncio.create_task(api.claim(loading=False, wait_s=30))
         before = await stores.link.client.get(stores.link.keys.claiming("g1"))
 
@@ -101,11 +102,7 @@ async def test_a_later_call_takes_the_place_of_one_that_is_still_open(stores: St
 async def test_a_gang_that_hung_up_gets_no_task(stores: Stores) -> None:
     async with open_door(stores) as door:
         claiming = asyncio.create_task(door.api("g1").claim(loading=False, wait_s=30))
-
-        async def waits() -> bool:
-            return await stores.link.client.exists(stores.link.keys.claiming("g1")) == 1
-
-        await wait_until(waits, "the claim")
+        await held_open(stores)
         claiming.cancel()
         await asyncio.wait({claiming})
         await door.apis[0].aclose()
@@ -118,11 +115,7 @@ async def test_a_gang_that_hung_up_gets_no_task(stores: Stores) -> None:
 async def test_a_gateway_that_stops_waits_for_no_claim(stores: Stores) -> None:
     async with open_door(stores) as door:
         claiming = asyncio.create_task(door.api("g1").claim(loading=False, wait_s=30))
-
-        async def waits() -> bool:
-            return await stores.link.client.exists(stores.link.keys.claiming("g1")) == 1
-
-        await wait_until(waits, "the claim")
+        await held_open(stores)
         door.gateway.inside.videos.stop()
         assert await asyncio.wait_for(claiming, 10) is None
 
