@@ -28,6 +28,7 @@ import httpx
 import httpx_sse
 from tests.conftest import wait_until
 from tests.service import Service, running_service
+from tests.workers import worker_key
 
 from turnout.engines.wan.builtin import find_weights
 from turnout.worker.gpus import find_gpus, pynvml
@@ -179,7 +180,7 @@ async def _large(
             case "video.checkpoint":
                 checkpoint = event["step"]
                 if not killed:
-                    (rank,) = service.ranks()
+                    (rank,) = service.ranks("large")
                     killed.append(rank.pid)
                     os.kill(rank.pid, signal.SIGKILL)
             case _:
@@ -271,8 +272,12 @@ async def _idle(service: Service, record: Record) -> None:
 
 async def _gang_of_others(service: Service, client: httpx.AsyncClient, device: str, record: Record) -> None:
     """Somebody else starts the rank; its GPU is counted by its kind."""
-    words = ("rank", "--config", str(service.config), "--model", "outer")
-    rank = await asyncio.create_subprocess_exec(sys.executable, "-m", "turnout", *words)
+    settings = service.state_dir / "worker" / "settings.json"
+    words = ("rank", "--config", str(settings), "--model", "outer", "--join", service.url)
+    key = {"TURNOUT_JOIN_TOKEN": await worker_key(service)}
+    rank = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "turnout", *words, env={**os.environ, **key}
+    )
     try:
         await _render(client, {**TINY, "model": "outer"}, record, "a gang that others started")
         kind = f'kind="{find_gpus(pynvml()).gpus[0].name}"' if device == "cuda" else 'kind="cpu"'

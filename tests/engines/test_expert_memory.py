@@ -1,5 +1,7 @@
 """The expert that is not at work may lie in host memory: the clip is the same."""
 
+import gc
+import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -107,3 +109,22 @@ def test_loading_makes_room_for_what_comes_next(
     small = load.make_engine(EngineSetup(tiny("t2v"), Parallel()))
     assert sizes(small) == [0, 0]
     assert finish(small.begin(spec, None)).equal(finish(engine("t2v").begin(spec, None)))
+
+
+@pytest.mark.usefixtures("uncollected")
+def test_weights_leave_with_their_engine(tiny: Callable[[str], Path], finish: Any, spec: VideoSpec) -> None:
+    """Not when the collector happens to run: until then the next engine would have no room beside them."""
+    from turnout.engines.wan.load import make_engine
+
+    engine = make_engine(EngineSetup(tiny("t2v"), Parallel()))
+    finish(engine.begin(spec, None))
+    experts = [weakref.ref(expert) for expert in engine.model.experts]
+    del engine
+    assert [expert() for expert in experts] == [None, None]
+
+
+@pytest.fixture
+def uncollected() -> Iterator[None]:
+    gc.disable()
+    yield
+    gc.enable()

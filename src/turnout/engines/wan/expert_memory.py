@@ -8,7 +8,7 @@ computing is slower than copying. Every rank decides for itself.
 
 import weakref
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,18 @@ _ALIGNED = 512
 
 
 @dataclass(slots=True)
+class _Arrival:
+    """What a block waits for. It names no module: a block's hook holds it, and would otherwise hold its own block for ever."""
+
+    event: torch.cuda.Event | None = None
+
+    def wait(self) -> None:
+        if self.event is not None:
+            torch.cuda.current_stream(self.event.device).wait_event(self.event)
+            self.event = None
+
+
+@dataclass(slots=True)
 class _Part:
     """A block, or what lies around the blocks: parameters and buffers, their copies on the host, and what to wait for."""
 
@@ -30,7 +42,7 @@ class _Part:
     whole: bool
     """Whether the modules inside belong to it, too."""
     copies: list[torch.Tensor] | None = None
-    arriving: torch.cuda.Event | None = None
+    arrival: _Arrival = field(default_factory=_Arrival)
 
     def tensors(self) -> Iterator[torch.Tensor]:
         inside = (
@@ -66,7 +78,7 @@ class ExpertMemory:
         self._bytes.append(sum(tensor.nbytes for part in parts for tensor in part.tensors()))
         if self._movable:
             for part in parts[1:]:
-                part.module.register_forward_pre_hook(self._waiting(part))
+                part.module.register_forward_pre_hook(_waiting(part.arrival))
 
     @property
     def away_bytes(self) -> int:
@@ -114,7 +126,7 @@ class ExpertMemory:
         if place in self._away or not self._movable:
             return
         for part in self._experts[place]:
-            self._wait(part)
+            part.arrival.wait()
             tensors = list(part.tensors())
             if part.copies is None:
                 part.copies = self._host_tensors(tensors)
@@ -143,23 +155,12 @@ class ExpertMemory:
             else:
                 with torch.cuda.stream(self._stream):
                     _copy(part.copies, fresh)
-                    part.arriving = torch.cuda.Event()
-                    part.arriving.record(self._stream)
+                    part.arrival.event = torch.cuda.Event()
+                    part.arrival.event.record(self._stream)
             for tensor, there in zip(part.tensors(), fresh, strict=True):
                 tensor.data = there
         self._away.discard(place)
-        self._wait(self._experts[place][0])
-
-    def _waiting(self, part: _Part) -> Callable[..., None]:
-        def wait(*_: Any) -> None:
-            self._wait(part)
-
-        return wait
-
-    def _wait(self, part: _Part) -> None:
-        if part.arriving is not None:
-            torch.cuda.current_stream(self._device).wait_event(part.arriving)
-            part.arriving = None
+        self._experts[place][0].arrival.wait()
 
     def _host_tensors(self, like: list[torch.Tensor]) -> list[torch.Tensor]:
         """Room for each of them, side by side in one piece of memory."""
@@ -176,6 +177,13 @@ class ExpertMemory:
             self._pinned.append(whole)
         pieces = zip(like, whole.split(sizes), strict=True)
         return [piece[: tensor.nbytes].view(tensor.dtype).view(tensor.shape) for tensor, piece in pieces]
+
+
+def _waiting(arrival: _Arrival) -> Callable[..., None]:
+    def wait(*_: Any) -> None:
+        arrival.wait()
+
+    return wait
 
 
 def _unpin(pinned: list[torch.Tensor]) -> None:
