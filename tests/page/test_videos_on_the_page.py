@@ -92,6 +92,23 @@ async def _tab_to(visitor: Visitor, selector: str) -> None:
     pytest.fail(f"the keyboard does not reach {selector}")
 
 
+@pytest.mark.parametrize(
+    ("lang", "prompt", "said"),
+    [
+        ("en", "a camel chases a red ball", "not taught “camel” “chases”"),
+        ("zh", "骆驼追红色的球", "没有学过“骆驼追”"),
+    ],
+)
+async def test_words_that_the_model_was_not_taught_are_named_on_the_card(
+    browser: Browser, service: Service, lang: str, prompt: str, said: str
+) -> None:
+    visitor = await browser.visitor(lang=lang)
+    await visitor.enter(service.api_key)
+    card = await visitor.ask_for(prompt)
+    assert said in await card.locator(".card-notice").inner_text()
+    assert await visitor.violations() == []
+
+
 async def test_steps_only_rise_a_preview_shows_and_the_video_plays(
     browser: Browser, service: Service
 ) -> None:

@@ -360,31 +360,34 @@ async def test_an_answer_says_what_is_given_up_for_speed(gateway: Gateway) -> No
 
 
 @pytest.mark.parametrize(
-    ("prompt", "notice"),
+    ("prompt", "unknown", "notice"),
     [
-        ("a red square moving to the right", None),
+        ("a red square moving to the right", [], None),
         (
             "A dog, and a RED ball!",
+            ["dog"],
             "wan-tiny-t2v knows shapes, colours and motions; 'dog' is not among them.",
         ),
         (
             "cats chase mice",
+            ["cats", "chase", "mice"],
             "wan-tiny-t2v knows shapes, colours and motions; 'cats', 'chase', 'mice' are not among them.",
         ),
-        ("a greenish ball that doesn't move", None),
-        ("红色圆形在白色背景上向右移动", None),
+        ("a greenish ball that doesn't move", [], None),
+        ("红色圆形在白色背景上向右移动", [], None),
         (
             "一只猫追红色的球,骆驼 dog",
+            ["猫追", "骆驼", "dog"],
             "wan-tiny-t2v knows shapes, colours and motions; '猫追', '骆驼', 'dog' are not among them.",
         ),
     ],
 )
 async def test_words_that_a_tiny_model_was_not_taught_are_named(
-    gateway: Gateway, prompt: str, notice: str | None
+    gateway: Gateway, prompt: str, unknown: list[str], notice: str | None
 ) -> None:
     made = (await gateway.http.post("/v1/videos", json={"prompt": prompt})).json()
-    assert made["notice"] == notice
-    assert (await gateway.http.get(f"/v1/videos/{made['id']}")).json()["notice"] == notice
+    shown = (await gateway.http.get(f"/v1/videos/{made['id']}")).json()
+    assert [(each["unknown_words"], each["notice"]) for each in (made, shown)] == [(unknown, notice)] * 2
     other = await gateway.http.post(
         "/v1/videos", json={"prompt": prompt, "model": "t2v-big", "size": "832x480"}
     )

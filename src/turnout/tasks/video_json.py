@@ -4,6 +4,7 @@ Bodies refuse unknown fields. Numbers may come as text, because the videos diale
 """
 
 import json
+from collections.abc import Sequence
 from math import ceil
 from typing import Annotated, Any, Literal, cast
 
@@ -20,6 +21,8 @@ from turnout.validation import Body
 _BEFORE_STEPS, _AFTER_STEPS = 5, 90
 _FIXED = {Stage.LOADING: 1, Stage.ENCODING: 3, Stage.DECODING: 92, Stage.UPLOADING: 97}
 _ALMOST = 99
+# Of those that a model does not know.
+_WORDS_NAMED, _WORD_CHARACTERS = 8, 40
 
 OWN_ID = r"^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$"
 """What a caller may call a task of its own."""
@@ -196,6 +199,10 @@ class Video(BaseModel):
     waiting_for: WaitingFor | None = None
     task_id: str | None = Field(None, description="The caller's own id of it, if it gave one.")
     notice: str | None = Field(None, description="What the caller should know of its prompt.")
+    unknown_words: list[str] = Field(
+        default_factory=list,
+        description="The words of its prompt that the model was not taught; the first few.",
+    )
     url: str | None = Field(
         None, description="Once completed: its file, without a key, until the URL expires or is revoked."
     )
@@ -282,10 +289,11 @@ def video_of(
     waiting: WaitingFor | None = None,
     urls: UrlSigner | None = None,
     now: float = 0.0,
-    notice: str | None = None,
+    unknown_words: Sequence[str] = (),
 ) -> Video:
     """The video object as GET shows it; with `urls`, its signed URLs count from `now`."""
     spec = task.spec
+    named = [word[:_WORD_CHARACTERS] for word in unknown_words[:_WORDS_NAMED]]
     # A fresh attempt still carries the step that the last one reached, until it denoises itself.
     stepping = task.ended or task.stage not in (None, Stage.LOADING, Stage.ENCODING)
     return Video(
@@ -328,10 +336,17 @@ def video_of(
         lossy=lossy(spec),
         waiting_for=waiting,
         task_id=task.name,
-        notice=notice,
+        notice=_notice(task.model, named) if named else None,
+        unknown_words=named,
         url=urls.url(task.id, UrlPurpose.CONTENT, now) if urls and task.result else None,
         events_url=urls.url(task.id, UrlPurpose.EVENTS, now) if urls else None,
     )
+
+
+def _notice(model: str, unknown: list[str]) -> str:
+    listed = ", ".join(f"'{word}'" for word in unknown)
+    verb = "is" if len(unknown) == 1 else "are"
+    return f"{model} knows shapes, colours and motions; {listed} {verb} not among them."
 
 
 def loaded_fields(loaded: LoadedBytes | None) -> dict[str, Any]:

@@ -11,7 +11,6 @@ from starlette.responses import Response
 
 from turnout.engines.wan.builtin import unknown_words
 from turnout.errors import Conflict, NotFound, Stale, no_such
-from turnout.fleet.model_rules import Model
 from turnout.gateway.bodies import read_json
 from turnout.gateway.gateway import Gateway, GatewayDep, gateway_of
 from turnout.gateway.problems import documented
@@ -38,7 +37,6 @@ _ID = re.compile(r"video_[A-Za-z0-9_-]{1,64}")
 _OWN_ID = re.compile(OWN_ID)
 _POLL_AFTER_MS = "1000"
 _POSITIONS_AT_ONCE = 8
-_WORDS_NAMED = 8  # of those that a model does not know
 
 router = APIRouter(tags=["videos"], responses=documented(400, 401, 403, 404, 500, 503))
 
@@ -87,7 +85,7 @@ async def _shown(gateway: Gateway, task: Task, base_url: str, position: int | No
         waiting=waiting,
         urls=urls,
         now=gateway.now(),
-        notice=_notice(model, task.spec.prompt) if model else None,
+        unknown_words=unknown_words(model.weights, task.spec.prompt) if model else (),
     )
 
 
@@ -119,15 +117,6 @@ def _parsed_base_url(
         "query_string": b"",
     }
     return str(Request(scope).base_url)[:-1]
-
-
-def _notice(model: Model, prompt: str) -> str | None:
-    unknown = unknown_words(model.weights, prompt)
-    if not unknown:
-        return None
-    listed = ", ".join(f"'{word[:40]}'" for word in unknown[:_WORDS_NAMED])
-    verb = "is" if len(unknown) == 1 else "are"
-    return f"{model.name} knows shapes, colours and motions; {listed} {verb} not among them."
 
 
 async def _answer(gateway: Gateway, task: Task, request: Request) -> Response:

@@ -35,12 +35,23 @@ export function LiveCard({ task: source }: { task: Signal<Task> }) {
           <p class="card-prompt" title={video.prompt}>{video.prompt}</p>
           <Menu label={t("card.more")} items={menuOf(task, video)} />
         </div>
+        {video.unknown_words?.length ? <NotTaught words={video.unknown_words} /> : null}
         {ended(task.status) ? <Outcome task={task} video={video} /> : <Journey task={task} />}
         <Facts video={video} />
         <Actions task={task} video={video} onShare={() => (sharing.value = true)} />
       </div>
       {sharing.value && <ShareDialog id={task.id} onClose={() => (sharing.value = false)} />}
     </article>
+  );
+}
+
+/** A tiny model draws the nearest thing that it knows: say which words it passed over. */
+function NotTaught({ words }: { words: readonly string[] }) {
+  return (
+    <p class="card-notice">
+      <Icon name="warn" size={16} />
+      <span>{t("card.not_taught", { words: words.map((word) => `“${word}”`).join(" ") })}</span>
+    </p>
   );
 }
 

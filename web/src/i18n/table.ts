@@ -138,6 +138,7 @@ export const TABLE = {
   "card.step": { en: "step {step} of {steps}", zh: "第 {step} / {steps} 步" },
   "card.attempt": { en: "Attempt {n}: the one before was interrupted. It goes on where it was.", zh: "第 {n} 次尝试：上一次被中断，将从断点继续。" },
   "card.took": { en: "Rendered in {time}", zh: "用时 {time}" },
+  "card.not_taught": { en: "This small model was not taught {words}. It draws the nearest thing that it knows.", zh: "这个小模型没有学过{words}，画的是它会画的最接近的内容。" },
   "card.cancelled": { en: "Cancelled", zh: "已取消" },
   "card.reason": { en: "Details", zh: "详细原因" },
   "card.download": { en: "Download", zh: "下载" },
