@@ -1,5 +1,6 @@
 """Models and workers over HTTP: who may do what, and what is refused."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -46,17 +47,21 @@ async def test_a_registration_says_at_once_that_no_worker_can_run_the_model(gate
     joined = (await gateway.http.post("/workers/register", json=JOIN, headers=key)).json()
     gateway.http.headers.update(await bearer(gateway, Role.ADMIN))
 
-    async def notice(**machine: object) -> str | None:
+    async def notice(body: Mapping[str, object] = OLDER, **machine: object) -> str | None:
         beat = {"machine": {**MACHINE, **machine}, "replicas": [], "wait_s": 0}
         own = {"Authorization": f"Bearer {joined['secret']}"}
         path = f"/workers/{joined['id']}/heartbeat"
         assert (await gateway.http.post(path, json=beat, headers=own)).status_code == 200
-        return (await gateway.http.post("/v1/models/register", json=OLDER)).json()["notice"]
+        return (await gateway.http.post("/v1/models/register", json=body)).json()["notice"]
 
     gpu = {"index": 0, "total_bytes": 80, "free_bytes": 80}
     assert "install vLLM where a worker runs" in str(await notice(engines=["llamacpp"]))
     assert await notice(engines=["vllm"]) == "it needs 1 GPUs and no worker has more than 0"
     assert await notice(engines=["vllm"], gpus=[gpu]) is None
+    wide = {"alias": "wide", "engine": "wan", "model_name": "builtin:wan-tiny-t2v", "family": "wan-tiny-t2v"}
+    said = await notice({**wide, "device": "cuda", "ulysses": 2}, engines=["wan"], gpus=[gpu])
+    assert said and said.startswith("it needs 2 GPUs and no worker has more than 1; over several machines")
+    assert "a network in which they call each other" in said
 
 
 @pytest.mark.parametrize(

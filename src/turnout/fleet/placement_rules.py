@@ -49,7 +49,7 @@ def why_nowhere(model: Model, machines: Collection[Machine]) -> str:
         return f"no worker can run {model.engine} engines: {_ENGINE_ADVICE[model.engine]}"
     gpus = max(len(m.gpus) for m in able)
     if gpus < needs.gpus:
-        return f"it needs {needs.gpus} GPUs and no worker has more than {gpus}"
+        return f"it needs {needs.gpus} GPUs and no worker has more than {gpus}{_OVER_MACHINES if model.video else ''}"
     if needs.gpus and not any(
         sum(g.total_bytes >= needs.gpu_memory_bytes for g in m.gpus) >= needs.gpus for m in able
     ):
@@ -61,8 +61,11 @@ _ENGINE_ADVICE = {
     EngineKind.VLLM: "install vLLM where a worker runs, or name its program in the setting `vllm`",
     EngineKind.LLAMACPP: "install turnout[chat] where a worker runs",
     EngineKind.COMMAND: "a worker must allow the command (--allow-command)",
-    EngineKind.VIDEO: "one must have torch and diffusers, and share the service's Redis and object store",
+    EngineKind.VIDEO: "install turnout[wan] where a worker runs",
 }
+
+
+_OVER_MACHINES = "; over several machines a gang needs a network in which they call each other, and torchrun, a LeaderWorkerSet or Ray to start it"
 
 
 def _gb(count: int) -> str:
