@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -33,6 +34,7 @@ MODELS = {
     T2V: {"weights": f"builtin:{T2V}", "family": T2V, "ulysses": 2, "idle_s": 600},
     I2V: {"weights": f"builtin:{I2V}", "family": I2V, "ulysses": 1, "idle_s": 5},
     "chat": llamacpp(idle_s=600.0),
+    "outer": {"weights": f"builtin:{T2V}", "family": T2V, "runner": "external"},
 }
 
 
@@ -201,34 +203,48 @@ class Story:
         return hashlib.sha256(content.content).hexdigest()
 
 
+async def typed(service: Service, url: str) -> tuple[str, list[str]]:
+    """The command of the page's "Add a worker" for a visitor who came by this URL: its one-time code and its options."""
+    async with httpx.AsyncClient(base_url=service.url, headers=service.headers, timeout=30) as http:
+        shown = (await http.post("/workers/join-codes", json={"url": url})).raise_for_status().json()
+    assignment, program, role, *options = shlex.split(shown["command"])
+    assert (program, role, "--tunnel" in options) == ("turnout", "worker", True)
+    return assignment.removeprefix("TURNOUT_JOIN_TOKEN="), options
+
+
 @asynccontextmanager
-async def story(tmp_path: Path) -> AsyncIterator[tuple[Story, Box]]:
+async def rented(tmp_path: Path) -> AsyncIterator[tuple[Service, Box, str]]:
+    """A service without a worker, a machine behind NAT, and the URL by which that one reaches the service."""
     with behind_nat() as box:
         async with running_service(tmp_path, models=MODELS, lease_s=10) as service:
             await set_aside_its_own_worker(service)
             port = int(service.url.rpartition(":")[2])
             async with delayed(box.cloud, ("127.0.0.1", port)) as door:
-                how = ("--tunnel", "--allow-plaintext", "--id", "rented")
-                join = {"MANAGER_URL": f"http://{box.cloud}:{door}"}
-                key = await worker_key(service)
-                worker = RentedWorker(service, tmp_path / "rented", key, *how, **join)
-                worker.box = box.name
-                await worker.start()
-                async with httpx.AsyncClient(
-                    base_url=service.url, headers=service.headers, timeout=60
-                ) as http:
-                    try:
+                yield service, box, f"http://{box.cloud}:{door}"
 
-                        async def there() -> bool:
-                            return "rented" in {one["name"] for one in await list_workers(service)}
 
-                        await wait_until(there, "the rented machine to appear", 60)
-                        yield Story(service, worker, http), box
-                    except BaseException:
-                        print(worker.log.read_text()[-4000:], file=sys.stderr)
-                        raise
-                    finally:
-                        await worker.stop()
+@asynccontextmanager
+async def story(tmp_path: Path) -> AsyncIterator[tuple[Story, Box]]:
+    async with (
+        rented(tmp_path) as (service, box, url),
+        httpx.AsyncClient(base_url=service.url, headers=service.headers, timeout=60) as http,
+    ):
+        code, options = await typed(service, url)
+        worker = RentedWorker(service, tmp_path / "rented", code, *options, "--id", "rented")
+        worker.box = box.name
+        await worker.start()
+
+        async def there() -> bool:
+            return "rented" in {one["name"] for one in await list_workers(service)}
+
+        try:
+            await wait_until(there, "the rented machine to appear", 60)
+            yield Story(service, worker, http), box
+        except BaseException:
+            print(worker.log.read_text()[-4000:], file=sys.stderr)
+            raise
+        finally:
+            await worker.stop()
 
 
 def kill(processes: list[psutil.Process]) -> None:
@@ -278,3 +294,26 @@ async def test_a_machine_behind_nat_renders_chats_and_survives_everything(tmp_pa
         assert await users.digest(video) == calm, "a link that was cut"
         listed = (await users.http.get("/v1/videos?limit=100")).json()["data"]
         assert sorted(one["status"] for one in listed) == ["cancelled", *["completed"] * 6]
+
+
+async def test_a_large_upload_does_not_stall_reports(tmp_path: Path) -> None:
+    """80 s of the link's rate, and eight times the lease."""
+    async with (
+        rented(tmp_path) as (service, box, url),
+        httpx.AsyncClient(base_url=service.url, headers=service.headers, timeout=60) as http,
+    ):
+        body = {"prompt": "a red ball", "model": "outer", "steps": 100}
+        video = (await http.post("/v1/videos", json=body)).raise_for_status().json()["id"]
+        gang = await asyncio.create_subprocess_exec(
+            *("ip", "netns", "exec", box.name, sys.executable, "-m", "tests.e2e.large_upload", url, "outer"),
+            env={**os.environ, "TURNOUT_JOIN_TOKEN": await worker_key(service)},
+            stdout=subprocess.PIPE,
+        )
+        said, _ = await asyncio.wait_for(gang.communicate(), 280)
+        print(said.decode())
+        told = json.loads(said)
+        assert gang.returncode == 0 and told["task"] == video and told["reports"] > 20, told
+        shown = (await http.get(f"/v1/videos/{video}")).json()
+        assert (shown["status"], shown["attempt"], shown["failures"]) == ("queued", 1, 0), (
+            "the lease was kept"
+        )
