@@ -143,6 +143,15 @@ async def test_the_command_has_the_public_url_before_any_other(stores: Stores, t
         )
 
 
+async def test_the_command_names_the_gateways_own_machine_only_if_nothing_else_is_known(
+    stores: Stores, tmp_path: Path
+) -> None:
+    """`turnout up` on loopback behind a proxy or a forwarded port: whoever looks at the page came by another address."""
+    async with running(stores, tmp_path, public_url="http://127.0.0.1:8000") as gateway:
+        assert (await make_code(gateway, url="https://door.example"))["url"] == "https://door.example"
+        assert (await make_code(gateway, url="http://localhost:8000"))["url"] == "http://gateway"
+
+
 async def test_without_one_it_has_the_address_that_the_caller_uses(gateway: Gateway) -> None:
     assert (await make_code(gateway, url="https://door.example/"))["url"] == "https://door.example"
     assert (await make_code(gateway))["url"] == "http://gateway"
@@ -152,7 +161,7 @@ async def test_without_one_it_has_the_address_that_the_caller_uses(gateway: Gate
     ("url", "flags"),
     [
         ("https://gpu.example", " --tunnel"),
-        ("https://gpu.example:8443/turnout/", " --tunnel"),
+        ("https://gpu.example:8443/turnout", " --tunnel"),
         ("http://10.0.0.5:8000", " --tunnel --allow-plaintext"),
         ("http://127.0.0.1:8000", ""),
         ("https://localhost:8443", ""),
@@ -161,9 +170,7 @@ async def test_without_one_it_has_the_address_that_the_caller_uses(gateway: Gate
 )
 def test_the_command_works_behind_a_nat_and_on_the_gateways_own_machine(url: str, flags: str) -> None:
     command = join_command(url, "jc-x")
-    assert (
-        command.replace("'", "") == f"TURNOUT_JOIN_TOKEN=jc-x turnout worker --join {url.rstrip('/')}{flags}"
-    )
+    assert command.replace("'", "") == f"TURNOUT_JOIN_TOKEN=jc-x turnout worker --join {url}{flags}"
 
 
 def test_a_key_depends_on_the_code_and_on_the_machine() -> None:

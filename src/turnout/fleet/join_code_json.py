@@ -14,7 +14,7 @@ class JoinCodeRequest(Body):
         "",
         max_length=500,
         pattern=r"^(https?://[A-Za-z0-9.\[\]:_-]+(/[A-Za-z0-9._~/-]*)?)?$",
-        description="How the caller reaches the service; it counts where `public_url` is not set.",
+        description="How the caller reaches the service; it counts where `public_url` is not set, or is of the gateway's own machine.",
     )
 
 
