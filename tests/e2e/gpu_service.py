@@ -390,13 +390,8 @@ def _weights(folder: Path, layers: int, device: str, record: Record) -> Path:
 def _write_a14b(folder: Path, layers: int) -> int:
     import torch
 
-    from turnout.engines.wan.library_classes import (
-        AutoencoderKLWan,
-        UMT5Config,
-        UMT5EncoderModel,
-        WanTransformer3DModel,
-        hush,
-    )
+    from turnout.engines.wan.convert_classes import UMT5Config, UMT5EncoderModel, WanTransformer3DModel, hush
+    from turnout.engines.wan.library_classes import AutoencoderKLWan
 
     hush()
     vocabulary = json.loads((folder / "text_encoder/config.json").read_text())["vocab_size"]

@@ -1,11 +1,11 @@
-"""Tiny models, engines and a first frame. torch is imported inside the fixtures, so that collecting costs nothing
-to a worker that runs none of these tests."""
+"""Tiny models, engines and a first frame."""
 
 import io
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import diffusers  # noqa: F401 - whole, before an engine takes little of it: its pipelines are compared with
 import numpy as np
 import pytest
 from PIL import Image

@@ -164,7 +164,8 @@ def test_a_model_in_wans_layout_renders_the_same_clip(
 
 def test_wan22s_own_vae_is_taken_whole(tmp_path: Path, single_thread: None) -> None:
     from turnout.engines.wan.convert import convert
-    from turnout.engines.wan.library_classes import AutoencoderKLWan, WanTransformer3DModel
+    from turnout.engines.wan.convert_classes import WanTransformer3DModel
+    from turnout.engines.wan.library_classes import AutoencoderKLWan
     from turnout.engines.wan.tiny import make_tiny
 
     model = make_tiny("ti2v", tmp_path / "tiny")

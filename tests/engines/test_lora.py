@@ -107,7 +107,7 @@ def reference(weights: Path, apart: bool) -> Any:
     """Diffusers' transformer with PEFT's formulas: weight + (B A) s, or out + B (A x) s."""
     import torch
 
-    from turnout.engines.wan.library_classes import WanTransformer3DModel
+    from turnout.engines.wan.convert_classes import WanTransformer3DModel
 
     model = WanTransformer3DModel.from_pretrained(weights / "transformer")
     made, scale = tensors(1), 0.75 * ALPHA / RANK

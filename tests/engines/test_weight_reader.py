@@ -139,14 +139,18 @@ def test_index_decides_which_files_count(folder: Path) -> None:
 def test_text_encoder_is_read_as_its_library_reads_it(tmp_path: Path, tiny: Any) -> None:
     import torch
 
-    from turnout.engines.wan.library_classes import UMT5EncoderModel
+    from turnout.engines.wan.convert_classes import UMT5EncoderModel
     from turnout.engines.wan.load import _text_encoder
+    from turnout.engines.wan.text_model import umt5_weight_map
     from turnout.engines.wan.weight_reader import WeightReader
 
     cpu = torch.device("cpu")
     for dtype in (torch.float32, torch.bfloat16):
         path = tiny("t2v") / "text_encoder"
-        ours = _text_encoder(path, dtype, cpu, WeightReader(cpu)).state_dict()
-        theirs = UMT5EncoderModel.from_pretrained(path, dtype=dtype, local_files_only=True).state_dict()
-        assert ours.keys() == theirs.keys()
-        assert all(ours[n].equal(theirs[n]) and ours[n].dtype == theirs[n].dtype for n in theirs)
+        encoder = _text_encoder(path, dtype, cpu, WeightReader(cpu))
+        theirs = UMT5EncoderModel.from_pretrained(path, dtype=dtype, local_files_only=True)
+        stored = {theirs: ours for ours, (theirs,) in umt5_weight_map(len(encoder.blocks)).items()}
+        ours = encoder.state_dict()
+        assert {stored[name] for name, _ in theirs.named_parameters()} == ours.keys()
+        for name, parameter in theirs.named_parameters():
+            assert ours[stored[name]].equal(parameter) and ours[stored[name]].dtype == dtype

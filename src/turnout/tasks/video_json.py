@@ -293,7 +293,6 @@ def video_of(
 ) -> Video:
     """The video object as GET shows it; with `urls`, its signed URLs count from `now`."""
     spec = task.spec
-    named = [word[:_WORD_CHARACTERS] for word in unknown_words[:_WORDS_NAMED]]
     # A fresh attempt still carries the step that the last one reached, until it denoises itself.
     stepping = task.ended or task.stage not in (None, Stage.LOADING, Stage.ENCODING)
     return Video(
@@ -336,17 +335,19 @@ def video_of(
         lossy=lossy(spec),
         waiting_for=waiting,
         task_id=task.name,
-        notice=_notice(task.model, named) if named else None,
-        unknown_words=named,
+        **_not_taught(task.model, unknown_words),
         url=urls.url(task.id, UrlPurpose.CONTENT, now) if urls and task.result else None,
         events_url=urls.url(task.id, UrlPurpose.EVENTS, now) if urls else None,
     )
 
 
-def _notice(model: str, unknown: list[str]) -> str:
-    listed = ", ".join(f"'{word}'" for word in unknown)
-    verb = "is" if len(unknown) == 1 else "are"
-    return f"{model} knows shapes, colours and motions; {listed} {verb} not among them."
+def _not_taught(model: str, unknown: Sequence[str]) -> dict[str, Any]:
+    if not unknown:
+        return {}
+    named = [word[:_WORD_CHARACTERS] for word in unknown[:_WORDS_NAMED]]
+    listed, verb = ", ".join(f"'{word}'" for word in named), "is" if len(named) == 1 else "are"
+    notice = f"{model} knows shapes, colours and motions; {listed} {verb} not among them."
+    return {"notice": notice, "unknown_words": named}
 
 
 def loaded_fields(loaded: LoadedBytes | None) -> dict[str, Any]:

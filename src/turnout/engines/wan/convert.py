@@ -17,12 +17,8 @@ from typing import Any, BinaryIO, cast
 import torch
 
 from turnout.engines.base import Progress
-from turnout.engines.wan.library_classes import (
-    AutoencoderKLWan,
-    UMT5Config,
-    UMT5EncoderModel,
-    WanTransformer3DModel,
-)
+from turnout.engines.wan.convert_classes import UMT5Config, UMT5EncoderModel, WanTransformer3DModel
+from turnout.engines.wan.library_classes import AutoencoderKLWan
 from turnout.engines.wan.original_names import autoencoder_name, text_encoder_name, transformer_name
 from turnout.engines.wan.shape import WanKind, read_config
 from turnout.engines.wan.tiny import make_scheduler, model_index

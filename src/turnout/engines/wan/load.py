@@ -4,11 +4,10 @@ import importlib.util
 from functools import partial
 from math import prod
 from pathlib import Path
-from typing import Any
 
 import torch
+from tokenizers import Tokenizer
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
-from torch.distributed.fsdp import fully_shard
 
 from turnout.engines.base import EngineSetup, Parallel
 from turnout.engines.checkpoint import weights_digest
@@ -19,18 +18,12 @@ from turnout.engines.wan.block_ops import BlockOps, PlainOps
 from turnout.engines.wan.codec import Codec
 from turnout.engines.wan.engine import WanEngine
 from turnout.engines.wan.expert_memory import ExpertMemory
-from turnout.engines.wan.library_classes import (
-    AutoencoderKLWan,
-    AutoTokenizer,
-    UMT5Config,
-    UMT5EncoderModel,
-    UniPCMultistepScheduler,
-    hush,
-)
+from turnout.engines.wan.library_classes import AutoencoderKLWan, UniPCMultistepScheduler
 from turnout.engines.wan.lora_weights import AdaptedExpert, AdaptedExperts
 from turnout.engines.wan.memory_rules import TILE_ABOVE_PIXELS
 from turnout.engines.wan.shape import read_config, read_shape
 from turnout.engines.wan.text_encoder import TextEncoder
+from turnout.engines.wan.text_model import Umt5Encoder, read_umt5_shape, umt5_weight_map
 from turnout.engines.wan.transformer import (
     Runtime,
     WanTransformer,
@@ -49,7 +42,6 @@ def make_engine(setup: EngineSetup, tile_above_pixels: int = TILE_ABOVE_PIXELS) 
     """The engine that gangs call `wan`, resident on its device. Collective. With `fp8` the blocks' products are computed
     in fp8 with a scale a row, which is faster and less exact; with `fp8_attention` a device that has none is refused here."""
     weights, parallel = setup.weights, setup.parallel
-    hush()
     place = torch.device(setup.device)
     if place.type == "cuda" and ":" in setup.device:
         torch.cuda.set_device(place)
@@ -75,7 +67,7 @@ def make_engine(setup: EngineSetup, tile_above_pixels: int = TILE_ABOVE_PIXELS) 
         memory.add(experts[-1])
     if layout.leads:
         memory.make_room(_numbers(weights / "text_encoder") * compute.itemsize, free_bytes(place))
-    codec = _codec(weights, compute, place, tile_above_pixels)
+    codec = _codec(weights, compute, place, tile_above_pixels, reader)
     return WanEngine(
         WanModel(
             shape=shape,
@@ -105,13 +97,13 @@ def _numbers(folder: Path) -> int:
 
 
 def _bytes_to_read(weights: Path, experts: int, parallel: Parallel, leads: bool) -> int:
-    """What this rank reads of the experts and, on rank 0, of the text encoder; the VAE is small."""
+    """What this rank reads of the experts and the VAE and, on rank 0, of the text encoder."""
 
     def size(folder: str) -> int:
         return sum(tensor.length for tensor in stored_tensors(weights / folder).values())
 
     of_experts = sum(map(size, _EXPERTS[:experts])) // (parallel.ranks if parallel.fsdp else 1)
-    return of_experts + (size("text_encoder") if leads else 0)
+    return of_experts + size("vae") + (size("text_encoder") if leads else 0)
 
 
 def choose_ops(device: torch.device, dtype: torch.dtype, quantises: bool) -> BlockOps:
@@ -161,6 +153,8 @@ def _expert(
     with torch.device("meta"):
         expert = WanTransformer(shape, dtype, runtime).eval()
     if shards is not None:
+        from torch.distributed.fsdp import fully_shard  # it takes half a second of CPU to import
+
         # A block at a time: a rank then holds its shard of the expert and one whole block.
         for block in expert.blocks:
             fully_shard(block, mesh=shards)
@@ -173,9 +167,14 @@ def _expert(
     return expert
 
 
-def _codec(weights: Path, dtype: torch.dtype, device: torch.device, tile_above_pixels: int) -> Codec:
-    vae = AutoencoderKLWan.from_pretrained(weights / "vae", torch_dtype=torch.float32, local_files_only=True)
-    vae.requires_grad_(False).eval().to(device)
+def _codec(
+    weights: Path, dtype: torch.dtype, device: torch.device, tile_above_pixels: int, reader: WeightReader
+) -> Codec:
+    folder = weights / "vae"
+    with torch.device("meta"):
+        vae = AutoencoderKLWan.from_config(AutoencoderKLWan.load_config(folder, local_files_only=True))
+    vae.requires_grad_(False).eval().to_empty(device=device)
+    reader.fill(vae, {name: (name,) for name, _ in vae.named_parameters()}, stored_tensors(folder))
     if _takes_triton(device, dtype):
         from turnout.engines.wan.fast_decoder import speed_up_decoder
 
@@ -186,16 +185,20 @@ def _codec(weights: Path, dtype: torch.dtype, device: torch.device, tile_above_p
 def _leader_parts(
     weights: Path, dtype: torch.dtype, device: torch.device, codec: Codec, reader: WeightReader
 ) -> LeaderParts:
-    tokenizer = AutoTokenizer.from_pretrained(weights / "tokenizer", local_files_only=True)
-    text = TextEncoder(tokenizer, _text_encoder(weights / "text_encoder", dtype, device, reader))
+    words = weights / "tokenizer" / "tokenizer.json"
+    if not words.exists():
+        raise ValueError(f"{words} is missing; published checkpoints have it")
+    tokenizer = Tokenizer.from_file(str(words))
+    text = TextEncoder(tokenizer, _text_encoder(weights / "text_encoder", dtype, device, reader), device)
     return LeaderParts(text, read_or_fit(weights, codec.encode))
 
 
-def _text_encoder(folder: Path, dtype: torch.dtype, device: torch.device, reader: WeightReader) -> Any:
+def _text_encoder(
+    folder: Path, dtype: torch.dtype, device: torch.device, reader: WeightReader
+) -> Umt5Encoder:
+    shape = read_umt5_shape(folder / "config.json")
     with torch.device("meta"):
-        encoder = UMT5EncoderModel(UMT5Config.from_pretrained(folder, local_files_only=True)).to(dtype)
+        encoder = Umt5Encoder(shape, dtype)
     encoder.requires_grad_(False).eval().to_empty(device=device)
-    encoder.tie_weights()
-    names = [name for name, _ in encoder.named_parameters()]
-    reader.fill(encoder, {name: (name,) for name in names}, stored_tensors(folder))
+    reader.fill(encoder, umt5_weight_map(shape.num_layers), stored_tensors(folder))
     return encoder

@@ -1,10 +1,14 @@
+# pyright: reportUnknownMemberType=false
 """Prompts to embeddings, as the Wan models were trained to see them."""
 
 import html
 import re
-from typing import Any
 
 import torch
+from tokenizers import Tokenizer
+from torch.nn import functional
+
+from turnout.engines.wan.text_model import Umt5Encoder
 
 # The length every Wan checkpoint was trained with; shorter prompts are padded with zeros.
 MAX_TOKENS = 512
@@ -19,23 +23,16 @@ def clean(prompt: str) -> str:
 class TextEncoder:
     """UMT5 with its tokenizer."""
 
-    def __init__(self, tokenizer: Any, model: Any) -> None:
+    def __init__(self, tokenizer: Tokenizer, model: Umt5Encoder, device: torch.device) -> None:
+        tokenizer.no_padding()
+        tokenizer.enable_truncation(MAX_TOKENS)
         self._tokenizer = tokenizer
         self._model = model
+        self._device = device
 
     @torch.no_grad()
     def encode(self, prompt: str) -> torch.Tensor:
-        """Embeddings [1, MAX_TOKENS, width]; what the tokenizer padded is zero."""
-        tokens = self._tokenizer(
-            [clean(prompt)],
-            padding="max_length",
-            max_length=MAX_TOKENS,
-            truncation=True,
-            return_attention_mask=True,
-            return_tensors="pt",
-        )
-        mask: torch.Tensor = tokens.attention_mask.to(self._model.device)
-        hidden: torch.Tensor = self._model(tokens.input_ids.to(self._model.device), mask).last_hidden_state
-        hidden = hidden.clone()
-        hidden[:, int(mask.sum()) :] = 0
-        return hidden
+        """Embeddings [1, MAX_TOKENS, width]; what lies beyond the prompt is zero."""
+        tokens = self._tokenizer.encode(clean(prompt)).ids
+        hidden = self._model(torch.tensor(tokens, device=self._device))
+        return functional.pad(hidden, (0, 0, 0, MAX_TOKENS - len(tokens)))[None]

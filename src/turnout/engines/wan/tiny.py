@@ -15,15 +15,14 @@ from typing import Any
 
 import torch
 
-from turnout.engines.wan.library_classes import (
-    AutoencoderKLWan,
+from turnout.engines.wan.convert_classes import (
     T5TokenizerFast,
     UMT5Config,
     UMT5EncoderModel,
-    UniPCMultistepScheduler,
     WanTransformer3DModel,
     hush,
 )
+from turnout.engines.wan.library_classes import AutoencoderKLWan, UniPCMultistepScheduler
 from turnout.engines.wan.shape import WanKind
 
 TEXT_DIM = 32

@@ -13,7 +13,6 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import nn
-from torch.distributed.fsdp import FSDPModule
 
 from turnout.engines.sequence import Attend, SequenceShare
 from turnout.engines.wan.attention import AttentionKernel
@@ -262,7 +261,7 @@ class WanTransformer(nn.Module):
             return self._forward(latents, times, text, attend or self._attention.attend)
         except torch.OutOfMemoryError as err:
             failed = str(err)
-        if isinstance(self, FSDPModule):
+        if hasattr(self, "reshard"):  # an FSDPModule, whose class takes half a second of CPU to import
             raise torch.OutOfMemoryError(failed)  # the others wait for its shards, too
         # Here nothing refers to the failed pass any more, so its memory is free.
         shape, tokens = self.shape, latents[0, 0].numel() // math.prod(self.shape.patch)

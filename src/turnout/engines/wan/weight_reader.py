@@ -17,7 +17,6 @@ from typing import Any, cast
 
 import torch
 from torch import nn
-from torch.distributed.tensor import DTensor
 
 from turnout.engines.base import Progress
 from turnout.engines.wan.weight_files import StoredTensor
@@ -227,7 +226,7 @@ def _pieces(
 def held_rows(parameter: nn.Parameter) -> tuple[torch.Tensor, int]:
     """What lies on this rank as a flat tensor, and its first row in the whole parameter."""
     tensor: Any = parameter.data
-    if not isinstance(tensor, DTensor):
+    if not hasattr(tensor, "device_mesh"):  # no DTensor, whose module takes half a second of CPU to import
         return tensor.view(-1), 0
     # FSDP2 gives every rank the same number of rows; the last ones get what is left, or none.
     chunk = -(-tensor.shape[0] // tensor.device_mesh.size())
