@@ -120,7 +120,7 @@ async def read_everything(stores: Stores, task: TaskId) -> None:
         lambda: stores.queue.release(MODEL, GangId("g"), "x"),
         lambda: stores.backlog.totals(),
         lambda: stores.backlog.unfinished(MODEL, 0),
-        lambda: stores.outbox.due(time.time(), 1, 10),
+        lambda: stores.outbox.due(time.time(), 1, {}),
         lambda: stores.fleet.models.all(),
         lambda: stores.fleet.models.get(MODEL),
         lambda: stores.fleet.workers.enrolments(),

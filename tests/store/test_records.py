@@ -128,7 +128,7 @@ async def test_a_rollback_stops_at_nothing_and_loses_nothing(stores: Stores) -> 
     held = {turn.task: turn for turn in await stores.queue.leases(MODEL)}
     overdue = Overdue(held[newer.id].turn, newer.id, counts=True)
     assert await stores.queue.take_back(overdue) is None
-    assert await stores.outbox.due(1.0, 1.0, 10) == []
+    assert await stores.outbox.due(1.0, 1.0, {}) == []
     assert await stores.fleet.models.names() == {MODEL}, "so its tasks are kept"
     assert await stores.fleet.workers.enrolments() == {} and await stores.fleet.models.all() == {}
 

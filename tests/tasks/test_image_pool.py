@@ -7,6 +7,7 @@ import random
 import signal
 from collections.abc import AsyncIterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from turnout.tasks import image_pool
 from turnout.tasks.image_fitting import FrameSize, fit
 from turnout.tasks.image_pool import ImagePool
 from turnout.tasks.task_rules import TenantId
+from turnout.tenants.tenant_turns import TenantTurns
 
 SIZE = FrameSize(64, 48, 16_000_000)
 ME, OTHER = TenantId("me"), TenantId("other")
@@ -110,7 +112,7 @@ async def test_tenants_take_turns(pool: ImagePool) -> None:
 async def test_the_queue_is_bounded_and_nothing_leaks(
     pool: ImagePool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(image_pool, "_MAX_WAITING", 3)
+    monkeypatch.setattr(pool, "_turns", TenantTurns(replace(image_pool._TURNS, waiting=3)))
     asked = [asyncio.create_task(pool.fit(picture(), SIZE, ME)) for _ in range(8)]
     await asyncio.sleep(0)
     asked.append(asyncio.create_task(pool.fit(picture(), SIZE, OTHER)))
@@ -119,7 +121,7 @@ async def test_the_queue_is_bounded_and_nothing_leaks(
     results = await asyncio.gather(*asked, return_exceptions=True)
     assert sum(isinstance(one, Limited) for one in results) >= 3
     assert isinstance(results[-1], bytes)  # the tenant with less was let in
-    await wait_until(lambda: pool._free == 2 and len(pool._queue) == 0, "all is given back")
+    await wait_until(lambda: pool._turns.idle, "all is given back")
     assert await pool.fit(picture(), SIZE, ME)
 
 

@@ -332,17 +332,17 @@ async def test_a_webhook_waits_in_the_outbox_until_it_is_done(stores: Stores) ->
     task = make_task(webhook_url="https://example.com/hook")
     await stores.tasks.submit(task, LIMITS)
     now = time.time()
-    assert await stores.outbox.due(now + 1, 30, 10) == []
+    assert await stores.outbox.due(now + 1, 30, {}) == []
     await stores.tasks.apply(task.id, Cancelled(now))
-    (delivery,) = await stores.outbox.due(now + 1, 30, 10)
+    (delivery,) = await stores.outbox.due(now + 1, 30, {})
     assert (delivery.entry, delivery.of, delivery.tries) == (task.id, await stores.tasks.get(task.id), 0)
-    assert await stores.outbox.due(now + 2, 30, 10) == [], "held by the one who took it"
+    assert await stores.outbox.due(now + 2, 30, {}) == [], "held by the one who took it"
     await stores.outbox.again(task.id, now + 40)
-    assert await stores.outbox.due(now + 39, 30, 10) == []
-    (second,) = await stores.outbox.due(now + 41, 30, 10)
+    assert await stores.outbox.due(now + 39, 30, {}) == []
+    (second,) = await stores.outbox.due(now + 41, 30, {})
     assert second.tries == 1
     await stores.outbox.done(task.id)
-    assert await stores.outbox.due(now + 1000, 30, 10) == []
+    assert await stores.outbox.due(now + 1000, 30, {}) == []
 
 
 async def test_a_mutex_has_one_holder_and_lapses(stores: Stores) -> None:

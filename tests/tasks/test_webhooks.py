@@ -182,7 +182,7 @@ async def test_a_crash_in_the_middle_only_delays_it(stores: Stores) -> None:
     async with receiving(200) as receiver:
         await ended_task(stores, receiver.url)
         now = time.time() + 1
-        assert len(await stores.outbox.due(now, 90, 10)) == 1  # taken by a manager that then died
+        assert len(await stores.outbox.due(now, 90, {})) == 1  # taken by a manager that then died
         assert await deliver(stores, now + 1) == 0
         assert await deliver(stores, now + 91) == 1
         assert len(receiver.got) == 1

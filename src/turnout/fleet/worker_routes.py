@@ -14,7 +14,7 @@ from fastapi import APIRouter, Header, Request
 
 from turnout.errors import Forbidden, InvalidRequest, TurnoutError, Unauthorized, no_such
 from turnout.fleet.fleet_rules import Rules
-from turnout.fleet.join_code_routes import JoiningDep, key_to_join_with
+from turnout.fleet.join_code_routes import JoinCode, JoiningDep, key_to_join_with
 from turnout.fleet.machine_rules import WorkerId
 from turnout.fleet.placement_rules import could_run
 from turnout.fleet.worker_messages import (
@@ -40,6 +40,7 @@ from turnout.tasks.task_rules import GangId
 from turnout.tenants.audit_rules import AuditAction
 from turnout.tenants.audit_trail import AuditDep
 from turnout.tenants.auth import AdminDep
+from turnout.tenants.caller import Caller
 from turnout.tenants.key_rules import secret_digest
 from turnout.tenants.usage_rules import day_of, this_month_and_last
 from turnout.worker.relay_tokens import PROBE_PATH, probe_answer
@@ -66,7 +67,7 @@ async def register(request: Request, joining: JoiningDep, gateway: GatewayDep, a
         raise Forbidden("That id belongs to another worker.", "known_as", "not_your_id")
     if known is None and body.known_as:
         await _refuse_evicted(gateway, body.known_as, body.secret or "")
-    address = "" if body.url == TUNNEL else await _probe(gateway.workers.prober, body.url, body.probe_key)
+    address = "" if body.url == TUNNEL else await _probe(gateway.workers.prober, body, joining)
     worker = known.id if known else WorkerId(f"w-{secrets.token_hex(6)}")
     secret = body.secret if known and body.secret else secrets.token_urlsafe(32)
     key, token = await key_to_join_with(joining, body, gateway, audit)
@@ -187,9 +188,10 @@ async def take_gpu_time_back(
     return GpuTimeTakenBack(id=worker, seconds={model: ms / 1000 for model, ms in taken.items()})
 
 
-async def _probe(prober: Outbound, url: str, probe_key: str) -> str:
-    """Asks whoever answers at `url` to prove that it is the worker that registers; returns the address that it is at.
+async def _probe(prober: Outbound, body: Registration, joining: Caller | JoinCode) -> str:
+    """Asks whoever answers at the URL to prove that it is the worker that registers; returns the address that it is at.
     Nothing secret is sent there, and of what it says only whether it is right is told."""
+    url = body.url
     try:
         address = urlsplit(url)
         fine = address.scheme in ("http", "https") and bool(address.hostname) and address.port != 0
@@ -202,12 +204,14 @@ async def _probe(prober: Outbound, url: str, probe_key: str) -> str:
     nonce = secrets.token_hex(16)
     asked = f"{url.rstrip('/')}{PROBE_PATH}"
     try:
-        at, answer = await prober.get_with_address(f"{asked}{nonce}", _MAX_PROOF_BYTES)
+        whose = joining.id if isinstance(joining, Caller) else joining.made_by
+        async with prober.getting(f"{asked}{nonce}", _MAX_PROOF_BYTES, whose) as (at, answer):
+            pass
     except TurnoutError as err:
         raise InvalidRequest(
             f"The gateway tried {asked}…: {err} {_ADVICE}", "url", "worker_unreachable"
         ) from err
-    if not hmac.compare_digest(answer, probe_answer(probe_key, nonce).encode()):
+    if not hmac.compare_digest(answer, probe_answer(body.probe_key, nonce).encode()):
         raise InvalidRequest(
             f"The gateway tried {asked}…: something else than this worker answers there. {_ADVICE}",
             "url",

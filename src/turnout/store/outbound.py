@@ -3,23 +3,41 @@ request forgery.
 
 The host is resolved here, every address of it is checked, and the connection goes to an address that was checked. So a
 name that resolves to another address later (DNS rebinding) gains nothing. Each redirect is checked in the same way.
+
+Whoever names a URL decides how long the call takes. So those who ask take turns, and each has a few places of its own: for
+calls, and for look-ups, which nobody can end.
 """
 
 import asyncio
 import re
 import socket
 import ssl
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from ipaddress import ip_address
-from typing import TypeAlias
+from threading import Thread
+from typing import Any, TypeAlias
 
 import httpx
 
 from turnout.errors import InvalidRequest, TooLarge
 from turnout.store.address_rules import Address, is_host, is_public
+from turnout.tasks.task_rules import TenantId
+from turnout.tenants.tenant_turns import TenantTurns, TurnLimits
 
+_CALLS = TurnLimits(
+    places=24, of_one=4, waiting=128, wait_s=30.0, busy="Too many URLs wait to be called.", code="urls_busy"
+)
+_LOOK_UPS = TurnLimits(
+    places=12,
+    of_one=2,
+    waiting=128,
+    wait_s=30.0,
+    busy="Too many host names wait to be found.",
+    code="urls_busy",
+)
 _MAX_ADDRESSES = 3
 _STEP_S = 10.0  # to connect, and between two pieces
 _REDIRECTS = (301, 302, 303, 307, 308)
@@ -27,7 +45,7 @@ _REDIRECTS = (301, 302, 303, 307, 308)
 # After IDNA a name has no other characters. Resolvers and headers treat others in different ways.
 _HOST = re.compile(r"[A-Za-z0-9._-]+|\[?[0-9A-Fa-f:.]+\]?")
 
-Resolve: TypeAlias = Callable[[str, int], Awaitable[Sequence[str]]]
+Resolve: TypeAlias = Callable[[str, int], Coroutine[Any, Any, Sequence[str]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,13 +68,30 @@ WORKERS = Reach(is_host, "The URL leads to an address that no worker can have.",
 
 async def system_resolve(host: str, port: int) -> Sequence[str]:
     """Every address of a host. Addresses in any notation (decimal, octal, hexadecimal) are normalised."""
-    loop = asyncio.get_running_loop()
-    found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    return list(dict.fromkeys(str(entry[4][0]) for entry in found))
+    found: asyncio.Future[Sequence[str]] = asyncio.get_running_loop().create_future()
+    # A thread of its own: those of the event loop are few and serve other things, and the process waits for them at its end.
+    Thread(target=_look_up, args=(host, port, found), name=f"look-up of {host[:50]}", daemon=True).start()
+    return await found
+
+
+def _look_up(host: str, port: int, found: asyncio.Future[Sequence[str]]) -> None:
+    try:
+        entries = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        tell = partial(_tell, found.set_result, found, list(dict.fromkeys(str(e[4][0]) for e in entries)))
+    except (OSError, UnicodeError) as err:
+        tell = partial(_tell, found.set_exception, found, err)
+    with suppress(RuntimeError):  # the event loop has ended
+        found.get_loop().call_soon_threadsafe(tell)
+
+
+def _tell(how: Callable[[Any], None], found: asyncio.Future[Sequence[str]], what: object) -> None:
+    if not found.done():
+        how(what)
 
 
 class Outbound:
-    """The Fetcher of the product. `reach` overrides `allow_private`; `tls` has the trusted authorities, if not the usual."""
+    """`reach` overrides `allow_private`; `tls` has the trusted authorities, if not the usual. `whose` a call is says whose
+    turn it takes: a tenant's, or that of whoever else names the URL."""
 
     def __init__(
         self,
@@ -67,43 +102,62 @@ class Outbound:
     ) -> None:
         self._reach = reach or (ANYWHERE if allow_private else PUBLIC)
         self._resolve = resolve
+        self._calls = TenantTurns(_CALLS)
+        self._look_ups = TenantTurns(_LOOK_UPS)
+        self._looking: set[asyncio.Task[Sequence[str]]] = set()
         self._client = httpx.AsyncClient(
             verify=tls or True,
             trust_env=False,  # a proxy would resolve names itself
             timeout=_STEP_S,
             # Connections are pooled by address: one that was made for another host name must not be used again.
-            limits=httpx.Limits(max_connections=20, max_keepalive_connections=0),
+            limits=httpx.Limits(max_connections=_CALLS.places, max_keepalive_connections=0),
             headers={"User-Agent": "turnout", "Accept-Encoding": "identity"},
         )
 
     async def aclose(self) -> None:
+        for task in self._looking:
+            task.cancel()
         await self._client.aclose()
 
-    async def check(self, url: str) -> None:
+    async def check(self, url: str, whose: str) -> None:
         """Raises for a URL that could not be fetched: bad syntax, an address that is not public, an unknown host."""
+        target = _parsed(url)
         async with self._deadline():
-            await self._addresses(_parsed(url))
+            await self._addresses(target, whose)
 
-    async def get(self, url: str, max_bytes: int) -> bytes:
-        return (await self.get_with_address(url, max_bytes))[1]
+    async def get(self, url: str, max_bytes: int, whose: str) -> bytes:
+        async with self.getting(url, max_bytes, whose) as (_, body):
+            return body
 
-    async def get_with_address(self, url: str, max_bytes: int) -> tuple[str, bytes]:
-        """The same, with the address that answered: who names the URL cannot make it lead elsewhere later."""
-        async with self._deadline():
-            target = _parsed(url)
-            for _ in range(self._reach.redirects + 1):
-                async with self._send("GET", target, {}, None) as answer:
-                    if answer.status_code not in _REDIRECTS:
-                        return answer.request.url.host, await _body(answer, max_bytes)
-                    target = _parsed(str(target.join(answer.headers.get("location", ""))))
-            raise InvalidRequest(
-                f"The URL redirects more than {self._reach.redirects} times.", code="url_unreachable"
-            )
+    @asynccontextmanager
+    async def getting(self, url: str, max_bytes: int, whose: str) -> AsyncGenerator[tuple[str, bytes]]:
+        """The address that answered, and what: who names the URL cannot make it lead elsewhere later. The turn ends with the
+        context, so what one may have fetched and not yet used is bounded."""
+        target = _parsed(url)
+        async with self._calls.turn(TenantId(whose)):
+            async with self._deadline():
+                found = await self._get(target, max_bytes, whose)
+            yield found
 
-    async def post(self, url: str, headers: Mapping[str, str], body: bytes) -> int:
+    async def post(self, url: str, headers: Mapping[str, str], body: bytes, whose: str) -> int:
         """The status of the answer; redirects are not followed."""
-        async with self._deadline(), self._send("POST", _parsed(url), headers, body) as answer:
+        target = _parsed(url)
+        async with (
+            self._calls.turn(TenantId(whose)),
+            self._deadline(),
+            self._send("POST", target, headers, body, whose) as answer,
+        ):
             return answer.status_code
+
+    async def _get(self, target: httpx.URL, max_bytes: int, whose: str) -> tuple[str, bytes]:
+        for _ in range(self._reach.redirects + 1):
+            async with self._send("GET", target, {}, None, whose) as answer:
+                if answer.status_code not in _REDIRECTS:
+                    return answer.request.url.host, await _body(answer, max_bytes)
+                target = _parsed(str(target.join(answer.headers.get("location", ""))))
+        raise InvalidRequest(
+            f"The URL redirects more than {self._reach.redirects} times.", code="url_unreachable"
+        )
 
     @asynccontextmanager
     async def _deadline(self) -> AsyncGenerator[None]:
@@ -115,11 +169,11 @@ class Outbound:
                 f"The URL did not answer within {self._reach.total_s:g} s.", code="url_unreachable"
             ) from err
 
-    async def _addresses(self, url: httpx.URL) -> Sequence[str]:
+    async def _addresses(self, url: httpx.URL, whose: str) -> Sequence[str]:
         """The addresses of the URL's host; raises InvalidRequest unless all of them are allowed."""
         host = url.raw_host.decode("ascii").strip("[]")
         try:
-            found = await self._resolve(host, url.port or (443 if url.scheme == "https" else 80))
+            found = await self._looked_up(host, url.port or (443 if url.scheme == "https" else 80), whose)
         except (OSError, UnicodeError) as err:
             raise InvalidRequest("The URL's host was not found.", code="url_unreachable") from err
         if not found:
@@ -128,11 +182,26 @@ class Outbound:
             raise InvalidRequest(self._reach.refusal, code="url_not_allowed")
         return found
 
+    async def _looked_up(self, host: str, port: int, whose: str) -> Sequence[str]:
+        """The place is held until the look-up has ended, though nobody waits for it any more."""
+        tenant = TenantId(whose)
+        await self._look_ups.enter(tenant)
+        task = asyncio.create_task(self._resolve(host, port), name=f"look-up of {host[:50]}")
+        self._looking.add(task)
+        task.add_done_callback(partial(self._look_up_ended, tenant))
+        return await asyncio.shield(task)
+
+    def _look_up_ended(self, tenant: TenantId, task: asyncio.Task[Sequence[str]]) -> None:
+        self._looking.discard(task)
+        self._look_ups.leave(tenant)
+        if not task.cancelled():
+            task.exception()  # whoever asked has heard it, or has left
+
     @asynccontextmanager
     async def _send(
-        self, method: str, url: httpx.URL, headers: Mapping[str, str], body: bytes | None
+        self, method: str, url: httpx.URL, headers: Mapping[str, str], body: bytes | None, whose: str
     ) -> AsyncGenerator[httpx.Response]:
-        addresses = await self._addresses(url)
+        addresses = await self._addresses(url, whose)
         answer = await self._connect(method, url, headers, body, addresses[:_MAX_ADDRESSES])
         try:
             yield answer

@@ -1,12 +1,13 @@
 """From a request to an accepted task: choose the model, settle the spec, store the first frame, submit.
 
-Cheap checks come before anything is fetched or stored; what is refused leaves nothing behind.
+Checks and the tenant's limits come before anything is fetched, decoded or stored; what is refused leaves nothing behind.
 """
 
 import hashlib
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Awaitable, Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 
 from turnout.errors import Conflict, InvalidRequest, Limited, NotFound, OverBudget, no_such
 from turnout.fleet.catalog import Catalog
@@ -68,11 +69,10 @@ class Submissions:
         requested = _requested(request, input_image(task_id) if image else None)
         seed = self.new_seed() if request.seed is None else request.seed
         model, spec = await self._choose(request.model, requested, seed)
-        await self.check_webhook(request.webhook_url)
-        frame = None if image is None else await self._frame(image, spec, caller.tenant)
         task = self._task(task_id, caller, model, spec, headers, request.webhook_url, name=request.task_id)
         idempotency = _idempotency(headers, "create", lambda: _canonical(body), request.task_id)
-        return await self._submit(task, frame, idempotency)
+        frame = None if image is None else partial(self._frame, image, spec, caller.tenant)
+        return await self._accept(task, frame, idempotency)
 
     async def remix(
         self, source: Task, request: RemixRequest, caller: Caller, headers: SubmissionHeaders
@@ -99,13 +99,12 @@ class Submissions:
             image=image,
         )
         model, spec = await self._choose(source.model, requested, seed)
-        await self.check_webhook(request.webhook_url)
-        frame = await self.blobs.get(old.image) if old.image else None
+        frame = partial(self.blobs.get, old.image) if old.image else None
         task = self._task(task_id, caller, model, spec, headers, request.webhook_url, remixed_from=source.id)
         idempotency = _idempotency(
             headers, "remix", lambda: f"{source.id}\n{request.model_dump_json(exclude_none=True)}".encode()
         )
-        return await self._submit(task, frame, idempotency)
+        return await self._accept(task, frame, idempotency)
 
     async def _choose(
         self, name: str | None, requested: RequestedVideo, seed: int
@@ -145,16 +144,28 @@ class Submissions:
             remixed_from=remixed_from,
         )
 
-    async def _submit(
-        self, task: Task, frame: bytes | None, idempotency: Idempotency | None
+    async def _accept(
+        self, task: Task, read_frame: Callable[[], Awaitable[bytes]] | None, idempotency: Idempotency | None
     ) -> tuple[Task, int | None]:
         await self._check_budget(task.tenant, idempotency)
+        costly = read_frame is not None or task.webhook_url is not None
+        if costly:
+            known = await self.tasks.admit(task, self.settings.limits, idempotency)
+            if known is not None:
+                return known, await self.tasks.position(known)
+        await self.check_webhook(task.webhook_url, task.tenant)
+        frame = None if read_frame is None else await read_frame()
+        return await self._submit(task, frame, idempotency, admitted=costly)
+
+    async def _submit(
+        self, task: Task, frame: bytes | None, idempotency: Idempotency | None, *, admitted: bool
+    ) -> tuple[Task, int | None]:
         kept = input_image(task.id)
         if frame is not None:
             await self.blobs.put(kept, frame, "image/png")
         try:
             accepted, position = await self.tasks.submit_with_position(
-                task, self.settings.limits, idempotency
+                task, self.settings.limits, idempotency, admitted=admitted
             )
         except (Conflict, Limited, NotFound):
             # Only a clear refusal: when Redis did not answer, the task may well have been accepted.
@@ -176,32 +187,33 @@ class Submissions:
             if idempotency is None or await self.tasks.named(tenant, idempotency.key) is None:
                 raise
 
-    async def check_webhook(self, url: str | None, param: str = "webhook_url") -> None:
+    async def check_webhook(self, url: str | None, tenant: TenantId, param: str = "webhook_url") -> None:
         if url is not None:
-            with _blaming(param, url):
-                await self.fetcher.check(url)
+            _refuse_long(param, url)
+            with _blaming(param):
+                await self.fetcher.check(url, tenant)
 
     async def _frame(self, image: _ImageSource, spec: VideoSpec, tenant: TenantId) -> bytes:
         source, param = image.source, image.param
-        if isinstance(source, str):
+        size = FrameSize(spec.width, spec.height, self.settings.max_image_pixels)
+        with _blaming(param):
+            if isinstance(source, bytes):
+                return await self.images.fit(source, size, tenant)
             if source.startswith("data:"):
-                source = from_data_url(source, param)
-            else:
-                with _blaming(param, source):
-                    source = await self.fetcher.get(source, self.max_body_bytes)
-        try:
-            size = FrameSize(spec.width, spec.height, self.settings.max_image_pixels)
-            return await self.images.fit(source, size, tenant)
-        except InvalidRequest as err:
-            err.param = param
-            raise
+                return await self.images.fit(from_data_url(source, param), size, tenant)
+            _refuse_long(param, source)
+            async with self.fetcher.getting(source, self.max_body_bytes, tenant) as (_, fetched):
+                return await self.images.fit(fetched, size, tenant)
+
+
+def _refuse_long(param: str, url: str) -> None:
+    if len(url) > _MAX_URL_CHARS:
+        raise InvalidRequest(f"{param} is over {_MAX_URL_CHARS} characters.", param, "string_too_long")
 
 
 @contextmanager
-def _blaming(param: str, url: str) -> Generator[None]:
-    """Names the parameter that a URL came in, when it is refused."""
-    if len(url) > _MAX_URL_CHARS:
-        raise InvalidRequest(f"{param} is over {_MAX_URL_CHARS} characters.", param, "string_too_long")
+def _blaming(param: str) -> Generator[None]:
+    """Names the parameter that an address or a picture came in, when it is refused."""
     try:
         yield
     except InvalidRequest as err:

@@ -1,33 +1,19 @@
 -- Accepts a task, or refuses it and leaves no trace.
 -- Returns {'new', where it is in line} | {'same', id} | {'conflict'} | {'rate', ms until the next minute} | {'full', running, waiting}
 local id, doc, tenant, model, state, event, now_ms, retention_ms, first_place, max_waiting, max_running, per_minute,
-  idempotency, digest = unpack(ARGV)
+  idempotency, digest, admitted = unpack(ARGV)
 now_ms, retention_ms = tonumber(now_ms), tonumber(retention_ms)
 
-if idempotency ~= '' then
-  local seen_digest, seen_id = unpack(redis.call('HMGET', idempotency_key(tenant, idempotency), 'digest', 'task'))
-  -- A task that was deleted is forgotten, and so is its key.
-  if seen_digest and seen_id and redis.call('EXISTS', task_key(seen_id)) == 1 then
-    if seen_digest ~= digest then return {'conflict'} end
-    -- A write, so that a client which asks again waits for the disk again.
-    redis.call('HSET', idempotency_key(tenant, idempotency), 'digest', digest)
-    return {'same', seen_id}
-  end
-end
+local before = accepted_before(tenant, idempotency, digest)
+if before then return before end
 -- A client library that lost the reply may send the same script again.
 if redis.call('EXISTS', task_key(id)) == 1 then return {'same', id} end
 
-local minute = submissions_key(tenant, string.format('%d', math.floor(now_ms / 60000)))
-if (tonumber(redis.call('GET', minute) or '0') or 0) >= tonumber(per_minute) then
-  return {'rate', 60000 - now_ms % 60000}
-end
-local counts = redis.call('HMGET', counts_key(tenant), 'running', 'waiting')
-local running, waiting = tonumber(counts[1] or '0') or 0, tonumber(counts[2] or '0') or 0
-if running + waiting >= max_running + max_waiting then return {'full', running, waiting} end
+-- One that was admitted before is counted.
+local refusal = (admitted == '0' and over_rate(tenant, now_ms, per_minute)) or no_room(tenant, max_running, max_waiting)
+if refusal then return refusal end
+if admitted == '0' then count_submission(tenant, now_ms) end
 
-if not tonumber(redis.call('GET', minute) or '0') then redis.call('DEL', minute) end
-redis.call('INCR', minute)
-redis.call('PEXPIRE', minute, 120000)
 -- Unfinished tasks outlive the retention, so that the manager can end them with a reason.
 local ttl_ms = 2 * retention_ms
 local place = string.format('%.0f', tonumber(first_place) + next_number(places_key()))

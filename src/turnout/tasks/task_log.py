@@ -57,12 +57,33 @@ class TaskLog:
         """
         return (await self.submit_with_position(task, limits, idempotency))[0]
 
+    async def admit(self, task: Task, limits: Limits, idempotency: Idempotency | None = None) -> Task | None:
+        """Counts a task for which an address is called before it is submitted; or returns the one that the same idempotency
+        key made before. Raises as `submit`."""
+        outcome = await task_scripts.admit(
+            self._link,
+            tenant=task.tenant,
+            now_ms=int(task.created_at * 1000),
+            limits=limits,
+            idempotency=idempotency,
+        )
+        if isinstance(outcome, task_scripts.AcceptedBefore):
+            return await self.get(outcome.id)
+        if outcome is not None:
+            raise _refusal(outcome, limits, idempotency)
+        return None
+
     async def submit_with_position(
-        self, task: Task, limits: Limits, idempotency: Idempotency | None = None
+        self, task: Task, limits: Limits, idempotency: Idempotency | None = None, *, admitted: bool = False
     ) -> tuple[Task, int | None]:
-        """As `submit`, with the task's position."""
+        """As `submit`, with the task's position. `admitted`: by `admit`."""
         outcome = await task_scripts.submit(
-            self._link, task=task, limits=limits, idempotency=idempotency, retention_ms=self._retention_ms
+            self._link,
+            task=task,
+            limits=limits,
+            idempotency=idempotency,
+            retention_ms=self._retention_ms,
+            admitted=admitted,
         )
         match outcome:
             case task_scripts.Accepted(line):
@@ -70,22 +91,8 @@ class TaskLog:
             case task_scripts.AcceptedBefore(known):
                 task = await self.get(known)
                 return task, await self.position(task)
-            case task_scripts.OtherDigest():
-                param = idempotency.param if idempotency else ""
-                raise Conflict(f"This {param} was used with another request.", param, "idempotency_conflict")
-            case task_scripts.OverRate(wait_s):
-                raise Limited(
-                    f"Over {limits.submits_per_minute} submissions a minute.",
-                    code="rate_limit_exceeded",
-                    retry_after_s=wait_s,
-                )
-            case task_scripts.Full(running, waiting):
-                raise Limited(
-                    f"You have {running} tasks running and {waiting} waiting; "
-                    f"{limits.max_running} may run and {limits.max_waiting} more may wait.",
-                    code="too_many_tasks",
-                    retry_after_s=10,
-                )
+            case _:
+                raise _refusal(outcome, limits, idempotency)
 
     async def get(self, task_id: TaskId) -> Task:
         """Raises NotFound."""
@@ -225,3 +232,27 @@ def _position(task: Task, line: task_scripts.QueuePlace | None) -> int | None:
     if line is None or own is None:
         return None  # its line was damaged, or is being written
     return position(own, line.before, [of for of in line.waiting if of is not own])
+
+
+def _refusal(
+    outcome: task_scripts.OtherDigest | task_scripts.OverRate | task_scripts.Full,
+    limits: Limits,
+    idempotency: Idempotency | None,
+) -> Conflict | Limited:
+    match outcome:
+        case task_scripts.OtherDigest():
+            param = idempotency.param if idempotency else ""
+            return Conflict(f"This {param} was used with another request.", param, "idempotency_conflict")
+        case task_scripts.OverRate(wait_s):
+            return Limited(
+                f"Over {limits.submits_per_minute} submissions a minute.",
+                code="rate_limit_exceeded",
+                retry_after_s=wait_s,
+            )
+        case task_scripts.Full(running, waiting):
+            return Limited(
+                f"You have {running} tasks running and {waiting} waiting; "
+                f"{limits.max_running} may run and {limits.max_waiting} more may wait.",
+                code="too_many_tasks",
+                retry_after_s=10,
+            )

@@ -61,7 +61,39 @@ class Full:
     waiting: int
 
 
-_submit = Script("tasks/submit", "tasks/turns")
+_admit = Script("tasks/admit", "tasks/submission_limits")
+
+
+async def admit(
+    link: RedisConnection, *, tenant: TenantId, now_ms: int, limits: Limits, idempotency: Idempotency | None
+) -> AcceptedBefore | OtherDigest | OverRate | Full | None:
+    """Counts a submission for which an address is called before it is accepted; else says why it is refused."""
+    answer: list[Any] = await _admit.promise(
+        link,
+        tenant=tenant,
+        now_ms=now_ms,
+        max_waiting=limits.max_waiting,
+        max_running=limits.max_running,
+        per_minute=limits.submits_per_minute,
+        idempotency=idempotency.key if idempotency else "",
+        digest=idempotency.digest if idempotency else "",
+    )
+    return None if answer == [b"new"] else _not_accepted(answer)
+
+
+def _not_accepted(answer: list[Any]) -> AcceptedBefore | OtherDigest | OverRate | Full:
+    match answer:
+        case [b"same", known]:
+            return AcceptedBefore(TaskId(text(known)))
+        case [b"conflict"]:
+            return OtherDigest()
+        case [b"rate", wait_ms]:
+            return OverRate(wait_ms / 1000)
+        case _:
+            return Full(answer[1], answer[2])
+
+
+_submit = Script("tasks/submit", "tasks/turns", "tasks/submission_limits")
 
 
 async def submit(
@@ -71,8 +103,9 @@ async def submit(
     limits: Limits,
     idempotency: Idempotency | None,
     retention_ms: int,
+    admitted: bool,
 ) -> Accepted | AcceptedBefore | OtherDigest | OverRate | Full:
-    """Accepts a task, or refuses it and leaves no trace."""
+    """Accepts a task, or refuses it and leaves no trace. `admitted`: it was counted by `admit`."""
     answer: list[Any] = await _submit.promise(
         link,
         id=task.id,
@@ -89,18 +122,9 @@ async def submit(
         per_minute=limits.submits_per_minute,
         idempotency=idempotency.key if idempotency else "",
         digest=idempotency.digest if idempotency else "",
+        admitted=int(admitted),
     )
-    match answer:
-        case [b"new", line]:
-            return Accepted(_line(line))
-        case [b"same", known]:
-            return AcceptedBefore(TaskId(text(known)))
-        case [b"conflict"]:
-            return OtherDigest()
-        case [b"rate", wait_ms]:
-            return OverRate(wait_ms / 1000)
-        case _:
-            return Full(answer[1], answer[2])
+    return Accepted(_line(answer[1])) if answer[0] == b"new" else _not_accepted(answer)
 
 
 _commit = Script("tasks/commit", "tenants/usage", "tasks/turns")

@@ -5,7 +5,9 @@ import asyncio
 import base64
 import hashlib
 import hmac
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import Enum
@@ -13,11 +15,11 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel
 
-from turnout.errors import Misconfigured, TurnoutError
+from turnout.errors import Misconfigured, TurnoutError, Unavailable
 from turnout.store.outbound import Outbound
 from turnout.tasks.signed_urls import UrlSigner
 from turnout.tasks.span_rules import delivery_span
-from turnout.tasks.task_rules import Task
+from turnout.tasks.task_rules import Task, TenantId
 from turnout.tasks.video_json import Video, video_of
 from turnout.tasks.webhook_outbox import Delivery, Outbox, WebhookMessage
 from turnout.tasks.webhook_secret_rules import secret_bytes, signing
@@ -27,8 +29,8 @@ from turnout.telemetry.otlp import OtlpSpans
 
 DELAYS_S = (5.0, 30.0, 120.0, 600.0, 3_600.0, 21_600.0)
 _JITTER = 0.1
-_HOLD_S = 90.0  # longer than one delivery can take
-_BATCH = 20
+_HOLD_S = 90.0  # longer than one delivery can take, its turn included
+_LOOK_S = 1.0  # at what came meanwhile
 _GONE = 410
 
 
@@ -96,12 +98,38 @@ class WebhookSender:
     spans: OtlpSpans | None = None
 
     async def send_due(self) -> int:
-        """Sends side by side; returns how many were tried."""
-        due = await self.outbox.due(self.now(), _HOLD_S, _BATCH)
+        """Sends side by side until nothing is due or under way; returns how many were tried. What comes meanwhile waits for
+        none that is slow."""
+        tried, ended = 0, asyncio.Event()
+        under_way: Counter[TenantId] = Counter()
+
+        async def send(delivery: Delivery) -> None:
+            try:
+                await self._send(delivery)
+            except Unavailable as err:  # it is due again when its hold ends
+                get_log().warning("webhook's outcome not written", webhook=delivery.entry, reason=err.message)
+            finally:
+                under_way[delivery.tenant] -= 1
+                ended.set()
+
         async with asyncio.TaskGroup() as group:
-            for delivery in due:
-                group.create_task(self._send(delivery), name=f"webhook {delivery.entry}")
-        return len(due)
+            while (due := await self._due(under_way)) or under_way.total():
+                for delivery in due:
+                    under_way[delivery.tenant] += 1
+                    group.create_task(send(delivery), name=f"webhook {delivery.entry}")
+                tried += len(due)
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(ended.wait(), _LOOK_S)
+                ended.clear()
+        return tried
+
+    async def _due(self, under_way: Mapping[TenantId, int]) -> Sequence[Delivery]:
+        try:
+            return await self.outbox.due(self.now(), _HOLD_S, under_way)
+        except Unavailable:
+            if not any(under_way.values()):
+                raise
+            return ()  # what is under way must not be broken off
 
     async def _send(self, delivery: Delivery) -> None:
         message = delivery.of if isinstance(delivery.of, WebhookMessage) else self._message_of(delivery.of)
@@ -111,7 +139,7 @@ class WebhookSender:
         try:
             signers = signing(await self.secrets.find(message.tenant), self.service_secret, began)
             headers = signed_headers(message, signers, began)
-            status = await self.fetcher.post(message.url, headers, message.body.encode())
+            status = await self.fetcher.post(message.url, headers, message.body.encode(), message.tenant)
         except TurnoutError as err:
             problem = err.message
         outcome = outcome_of(status, delivery.tries)

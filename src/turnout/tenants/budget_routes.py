@@ -61,7 +61,7 @@ async def put(
     if not gateway.costs.gpu_prices:
         raise InvalidRequest("Without prices (gpu_prices) nothing is ever spent.", "month", "no_prices")
     if body.webhook is not None:
-        await gateway.videos.submissions.check_webhook(body.webhook, "webhook")
+        await gateway.videos.submissions.check_webhook(body.webhook, admin.tenant, "webhook")
     budget = Budget(body.month, body.soft, body.hard, body.webhook)
     await audit.record(
         admin, AuditAction.BUDGET_SET, tenant, month=str(body.month), hard=str(body.hard).lower()

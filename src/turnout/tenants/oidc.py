@@ -172,7 +172,7 @@ class OidcLogins:
             keys[kid] = key
 
     async def _get(self, url: str) -> Mapping[str, Any]:
-        answer: object = json.loads(await self._fetcher.get(url, _MAX_BYTES))
+        answer: object = json.loads(await self._fetcher.get(url, _MAX_BYTES, whose=self._settings.issuer))
         if not isinstance(answer, dict):
             raise _BadAnswer("the issuer's answer is no JSON object")
         return cast("dict[str, Any]", answer)
