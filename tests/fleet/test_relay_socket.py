@@ -84,3 +84,12 @@ async def test_a_client_that_leaves_before_its_answer_frees_the_seat(stores: Sto
             await wait_until(lambda: bool(asked), "the replica to be asked")
             asking.cancel()
         await wait_until(lambda: chat.at_rest, "the seat to be free")
+
+
+async def test_a_stranger_is_refused_before_its_body_is_read(stores: Stores, tmp_path: Path) -> None:
+    async with chatting_over_asgi(stores, tmp_path) as chat:
+        reader, writer = await asyncio.open_connection(*chat.base.removeprefix("http://").split(":"))
+        head = f"POST {PATH} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer tk-wrong\r\n"
+        writer.write(f"{head}Content-Length: 20971520\r\n\r\n".encode())  # of which nothing comes
+        assert (await reader.readline()).startswith(b"HTTP/1.1 401")
+        writer.close()

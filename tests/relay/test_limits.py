@@ -12,6 +12,8 @@ from tests.relay.kit import Answer, Broken, Call, Client, Stand, echo
 from tests.relay.test_refusals import SMUGGLING
 from websockets.asyncio.client import connect
 
+from turnout.relay.piece_queue import PieceQueue
+
 COLD = b"POST /cold HTTP/1.1\r\nHost: x\r\n"
 UPGRADE = (
     b"GET /%b HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
@@ -243,3 +245,61 @@ async def test_no_account_takes_the_memory_of_all_bodies(make_stand) -> None:
     release.set()
     assert (await first.answer()).status == (await other.answer()).status == 200
     await wait_until(lambda: stand.relay.body_bytes == 0, "all is given back")
+
+
+PING, PONG, TEXT = 0x89, 0x8A, 0x81
+
+
+def frames(opcode: int, count: int) -> bytes:
+    """Empty ones, masked as a client's must be."""
+    return bytes((opcode, 0x80, 0, 0, 0, 0)) * count
+
+
+@pytest.mark.parametrize("opcode", [PING, PONG])
+async def test_who_pings_without_end_is_dropped(stand: Stand, opcode: int) -> None:
+    client = await stand.client()
+    assert await upgraded(client) == 101
+    client.send(frames(opcode, 60_000))
+    with suppress(ConnectionResetError):
+        said = await client.reader.read()
+        assert (1008).to_bytes(2, "big") + b"too many pings" in said
+        assert said.count(b"\x8a\x00") <= 64
+    await wait_until(lambda: not stand.relay.connections, "the socket is gone")
+
+
+async def test_a_few_pings_are_answered(stand: Stand) -> None:
+    client = await stand.client()
+    assert await upgraded(client) == 101
+    client.send(frames(PING, 20))
+    said = b""
+    while said.count(b"\x8a\x00") < 20:
+        said += await client.reader.read(1000)
+
+
+async def test_a_large_message_comes_whole_though_it_is_read_in_pieces(stand: Stand) -> None:
+    client = await stand.client()
+    assert await upgraded(client) == 101
+    words = b"".join(b"%07d " % n for n in range(4000))
+    client.send(bytes((TEXT, 0xFE)) + len(words).to_bytes(2, "big") + b"\0\0\0\0" + words)
+    said = await client.reader.readuntil(words[-8:])
+    assert words in said
+
+
+async def test_sockets_that_sent_much_take_turns_and_let_others_in_between() -> None:
+    done: list[str] = []
+    loop, queue = asyncio.get_running_loop(), PieceQueue()
+
+    class Flood:
+        def __init__(self, name: str, pieces: int) -> None:
+            self.name, self.left = name, pieces
+
+        def handle_piece(self) -> bool:
+            done.append(self.name)
+            self.left -= 1
+            loop.call_soon(done.append, "other")
+            return self.left > 0
+
+    queue.add(loop, Flood("a", 3))
+    queue.add(loop, Flood("b", 2))
+    await wait_until(lambda: len(done) == 10, "all pieces are handled")
+    assert done == ["a", "other", "b", "other", "a", "other", "b", "other", "a", "other"]

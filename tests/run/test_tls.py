@@ -6,13 +6,15 @@ import os
 import socket
 import ssl
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any, cast
 
 import httpx
 import pytest
 import uvicorn
+import uvloop
 import websockets
 from tests.conftest import Stores, wait_until
 from tests.gateways import bearer, chatting
@@ -21,8 +23,12 @@ from tests.service import Service
 from tests.workers import self_signed
 
 from turnout.errors import Misconfigured
+from turnout.gateway.gateway_settings import GatewaySettings
+from turnout.relay import ClientLimits
+from turnout.relay.connection_counts import ConnectionCounts
 from turnout.run.client_tls import client_tls
-from turnout.run.tls import ServerTls, add_listener
+from turnout.run.run_gateway import relay_settings
+from turnout.run.tls import ServerTls, TlsListener, add_listener
 
 
 def renewed(folder: Path, name: str) -> tuple[Path, Path]:
@@ -42,9 +48,11 @@ def serial_of(port: int, trusted: Path) -> str:
 
 
 @asynccontextmanager
-async def secured(stores: Stores, tmp_path: Path, tls: ServerTls) -> AsyncIterator[tuple[int, str]]:
+async def secured(
+    stores: Stores, tmp_path: Path, tls: ServerTls, **changes: Any
+) -> AsyncIterator[tuple[int, str]]:
     """A gateway with its relay on a TLS port, as in the product; the port and a user's key."""
-    async with chatting(stores, tmp_path) as chat:
+    async with chatting(stores, tmp_path, **changes) as chat:
         await chat.replica(echo)
         relay = chat.gateway.inside.chat.relay
         settings = uvicorn.Config(
@@ -54,7 +62,7 @@ async def secured(stores: Stores, tmp_path: Path, tls: ServerTls) -> AsyncIterat
         class Server(uvicorn.Server):
             async def startup(self, sockets: list[socket.socket] | None = None) -> None:
                 await super().startup([])
-                await add_listener(self, listener, tls.context)
+                await add_listener(self, listener, tls.context, relay.counts)
 
         with socket.create_server(("127.0.0.1", 0)) as listener:
             server = Server(settings)
@@ -156,3 +164,85 @@ async def test_the_service_and_its_clients_work_behind_tls(tmp_path: Path) -> No
         assert code == 1 and "--ca-file" in out and out.count("\n") == 1, out
     finally:
         await service.stop()
+
+
+@pytest.mark.parametrize(
+    "new_loop", [asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"]
+)
+def test_a_connection_in_its_handshake_counts_for_its_address(
+    tmp_path: Path, new_loop: Callable[[], asyncio.AbstractEventLoop]
+) -> None:
+    cert, key = self_signed(tmp_path)
+    counts = ConnectionCounts(ClientLimits(max_connections_per_address=3))
+
+    class Counted(asyncio.Protocol):
+        """As the relay's: it counts itself when its handshake is over."""
+
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            counts.end_handshake(transport.get_extra_info("peername"))
+            assert counts.enter("127.0.0.1")
+            cast("asyncio.Transport", transport).write(b"hello")
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            counts.leave("127.0.0.1")
+
+    async def greeted(port: int) -> bool:
+        try:
+            reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=client_tls(cert))
+            said = await reader.read(5)
+            writer.close()
+            return said == b"hello"
+        except OSError:
+            return False
+
+    async def scene() -> None:
+        listening = socket.create_server(("127.0.0.1", 0))
+        port = listening.getsockname()[1]
+        listener = TlsListener(listening, ServerTls(cert, key, lambda: 0.0).context, counts, Counted)
+        listener.start(100)
+        silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(3)]
+        await wait_until(lambda: counts.total == 3, "all three are counted, though none has said anything")
+        assert not await greeted(port)
+        silent[0][1].close()  # it leaves
+        silent[1][1].write(b"GET / HTTP/1.1\r\n\r\n")  # it speaks no TLS
+        await wait_until(lambda: counts.total == 1, "two have room again")
+        for _ in range(3):
+            assert await greeted(port)
+        await wait_until(lambda: counts.total == 1, "who was greeted has left")
+        listener.close()
+        await listener.wait_closed()
+        silent[2][1].close()
+        assert counts.total == 0
+
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        runner.run(scene())
+
+
+def test_where_few_files_may_be_open_one_address_gets_half_of_the_connections(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("turnout.run.run_gateway.raise_open_files", lambda: 1024)
+    limits = relay_settings(GatewaySettings()).client
+    assert (limits.max_connections, limits.max_connections_per_address) == (768, 384)
+    few = relay_settings(GatewaySettings(max_connections=10, max_connections_per_address=10)).client
+    assert (few.max_connections, few.max_connections_per_address) == (10, 10)
+
+
+async def test_idle_connections_of_one_address_do_not_fill_a_gateway_behind_tls(
+    stores: Stores, tmp_path: Path
+) -> None:
+    cert, key = self_signed(tmp_path)
+    tls = ServerTls(cert, key, lambda: 0.0)
+    async with secured(stores, tmp_path, tls, max_connections_per_address=4) as (port, _):
+        idle = [await asyncio.open_connection("127.0.0.1", port) for _ in range(20)]
+        with pytest.raises(OSError):  # it is closed before its handshake
+            await asyncio.open_connection("127.0.0.1", port, ssl=client_tls(cert))
+        other = ("127.0.0.2", 0)
+        reader, writer = await asyncio.open_connection(
+            "127.0.0.1", port, ssl=client_tls(cert), local_addr=other
+        )
+        writer.write(b"GET /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        assert (await reader.read()).startswith(b"HTTP/1.1 200")
+        for _, mine in idle:
+            mine.close()
+        writer.close()

@@ -25,6 +25,7 @@ from turnout.relay.admission import (
     UpstreamCall,
     Usage,
 )
+from turnout.relay.connection_counts import ConnectionCounts
 from turnout.relay.counted_connection import CountedConnection
 from turnout.relay.framing import Headers
 from turnout.relay.relay_context import OpenConnection, OpenRequest, RelayContext
@@ -79,8 +80,13 @@ class Relay:
 
     @property
     def open_connections(self) -> int:
-        """All of the clients' connections, those behind TLS and WebSockets, too."""
+        """All of the clients' connections, WebSockets and those in a TLS handshake, too."""
         return self._context.counts.total
+
+    @property
+    def counts(self) -> ConnectionCounts:
+        """For who listens: it counts connections before they are the protocol's."""
+        return self._context.counts
 
     @property
     def upstream_idle(self) -> int:

@@ -1,12 +1,15 @@
-"""How many connections are open, in all and by address; past a bound new ones are refused."""
+"""How many connections are open, in all and by address; past a bound new ones are refused. One in a TLS handshake counts as
+open: it costs the same, and a stranger can leave it at that."""
 
 import ipaddress
 from collections import Counter
 from collections.abc import Sequence
+from typing import TypeAlias
 
 from turnout.relay.relay_settings import ClientLimits
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+Peer: TypeAlias = tuple[str, int]
 _IPV6_PREFIX = 64  # one customer has at least so much
 
 
@@ -19,6 +22,7 @@ class ConnectionCounts:
         self._proxies = read_networks(limits.trusted_proxies)
         self._total = 0
         self._by_address: Counter[str] = Counter()
+        self._handshakes: dict[Peer, str] = {}  # those under way, and what each is counted as
 
     @property
     def total(self) -> int:
@@ -39,6 +43,19 @@ class ConnectionCounts:
             self._by_address[address] -= 1
             if not self._by_address[address]:
                 del self._by_address[address]
+
+    def begin_handshake(self, peer: Peer) -> bool:
+        """False if the connection must be refused; else `end_handshake` must follow. `peer` has host and port first."""
+        address = "" if self.is_proxy(peer[0]) else group_of(peer[0])
+        if not self.enter(address):
+            return False
+        self._handshakes[peer] = address
+        return True
+
+    def end_handshake(self, peer: Peer | None) -> None:
+        """It failed, or the connection is counted by itself from now on. Nothing is done the second time."""
+        if peer is not None and (address := self._handshakes.pop(peer, None)) is not None:
+            self.leave(address)
 
     def is_proxy(self, host: str) -> bool:
         """Whether the peer is a proxy whose word on its clients' addresses is taken."""

@@ -29,6 +29,7 @@ class CountedConnection(ClientConnection):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         counts = self._context.counts
+        counts.end_handshake(self.client)
         host = self.client[0] if self.client else ""
         self._behind_proxy = counts.is_proxy(host)
         self.address = "" if self._behind_proxy else group_of(host)

@@ -9,6 +9,7 @@ from turnout.relay.batching import ReadBatcher
 from turnout.relay.body_budget import SMALL_BODY_BYTES, BodyBudget
 from turnout.relay.connection_counts import ConnectionCounts
 from turnout.relay.framing import Head
+from turnout.relay.piece_queue import PieceQueue
 from turnout.relay.relay_settings import RelaySettings
 from turnout.relay.upstream import ConnectionPool
 
@@ -64,6 +65,7 @@ class RelayContext:
             settings.client.max_bodies_bytes
         )  # of all requests, as long as they are held
         self.requests: set[OpenRequest] = set()
+        self.pieces = PieceQueue()
         self.now = 0.0
         self.leaving = False
 

@@ -1,7 +1,9 @@
 """A client's WebSocket: uvicorn's protocol, with bounds on what a stranger can make us hold.
 
 Nothing is read before the app has accepted. There is no compression, so that a message is never larger than what came.
-The handshake has a deadline. A peer that does not read is not read from either, and is dropped after a while.
+The handshake has a deadline. A peer that does not read is not read from either, and is dropped after a while. What comes is
+handled in small pieces, one socket after the other, and who pings without end is dropped: a frame of six bytes costs as much
+of the event loop's time as a large one.
 Whatever a peer says and whenever it leaves, no error is logged: uvicorn would, with a traceback.
 """
 
@@ -20,6 +22,10 @@ from turnout.relay.immediate_write import offer_immediate_write
 from turnout.relay.relay_context import RelayContext
 
 _INVALID_DATA = 1007
+_POLICY = 1008
+_PIECE_BYTES = 4096  # or some 700 frames, which take 10 ms
+_MAX_PINGS = 64  # and pongs
+_PINGS_S = 5.0  # in which there may be so many
 
 
 class SocketConnection(WebSocketsSansIOProtocol):
@@ -44,6 +50,9 @@ class SocketConnection(WebSocketsSansIOProtocol):
         self._reading = True
         self._made_at = context.now
         self._stalled_at = inf
+        self._unread = bytearray()
+        self._pings = 0
+        self._pings_since = context.now
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
@@ -57,6 +66,42 @@ class SocketConnection(WebSocketsSansIOProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
+        if len(data) <= _PIECE_BYTES and not self._unread:
+            return self._handle(data)
+        if not self._unread:
+            self._context.pieces.add(self.loop, self)
+        self._unread += data
+        self._settle_reading()
+
+    def handle_piece(self) -> bool:
+        """The next piece of what came; whether there is more."""
+        if not self.transport.is_closing():
+            piece = bytes(self._unread[:_PIECE_BYTES])
+            del self._unread[:_PIECE_BYTES]
+            self._handle(piece)
+        if self.transport.is_closing():
+            self._unread.clear()
+        self._settle_reading()
+        return bool(self._unread)
+
+    def handle_ping(self) -> None:
+        if self._has_ping_left():
+            super().handle_ping()
+
+    def handle_pong(self, event: Any) -> None:
+        if self._has_ping_left():
+            super().handle_pong(event)
+
+    def _has_ping_left(self) -> bool:
+        if self._context.now - self._pings_since > _PINGS_S:
+            self._pings, self._pings_since = 0, self._context.now
+        self._pings += 1
+        if self._pings > _MAX_PINGS and not self.close_sent:
+            self.conn.fail(_POLICY, "too many pings")
+            self.handle_parser_exception()
+        return self._pings <= _MAX_PINGS
+
+    def _handle(self, data: bytes) -> None:
         super().data_received(data)
         if self.conn.handshake_exc is not None and not self.transport.is_closing():
             self.transport.write(b"".join(self.conn.data_to_send()))
@@ -116,7 +161,9 @@ class SocketConnection(WebSocketsSansIOProtocol):
     def _settle_reading(self) -> None:
         if self.transport.is_closing():
             return
-        wanted = self.handshake_complete and self.writable.is_set() and not self.read_paused
+        wanted = (
+            self.handshake_complete and self.writable.is_set() and not self.read_paused and not self._unread
+        )
         if wanted and not self.transport.is_reading():
             self.transport.resume_reading()
         elif not wanted and self.transport.is_reading():

@@ -47,7 +47,7 @@ class GatewayServer(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup([])
         for listening, tls in self.listeners.items():
-            await add_listener(self, listening, tls)
+            await add_listener(self, listening, tls, self._gateway.chat.relay.counts)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """A balancer goes on sending requests until it has noticed that this gateway leaves."""

@@ -81,9 +81,13 @@ def relay_settings(settings: GatewaySettings) -> RelaySettings:
         read_networks(proxies)
     except ValueError as err:
         raise Misconfigured(f"trusted_proxies: {err}") from err
+    most, each = settings.max_connections, settings.max_connections_per_address
+    files = raise_open_files() - _OTHER_FILES
+    if files < most:  # one address must not have them all
+        most, each = files, min(each, files // 2)
     limits = ClientLimits(
-        max_connections=min(settings.max_connections, raise_open_files() - _OTHER_FILES),
-        max_connections_per_address=settings.max_connections_per_address,
+        max_connections=most,
+        max_connections_per_address=each,
         trusted_proxies=proxies,
         cors_origins=frozenset(origin.encode() for origin in settings.allowed_origins),
         max_body_bytes=settings.max_body_bytes,

@@ -12,11 +12,14 @@ import uvicorn
 
 from turnout.errors import Misconfigured
 from turnout.gateway.gateway_settings import GatewaySettings
+from turnout.relay.connection_counts import ConnectionCounts
 from turnout.run.client_tls import tls_reason
 from turnout.telemetry.log import get_log
 
 _CHECK_EVERY_S = 1.0
 _HANDSHAKE_S = 10.0
+_ACCEPT_AT_ONCE = 64
+_ACCEPT_AGAIN_S = 1.0
 
 
 def server_tls(settings: GatewaySettings) -> "ServerTls | None":
@@ -87,7 +90,79 @@ class ServerTls:
         return tuple((stat.st_mtime_ns, stat.st_size, stat.st_ino) for stat in stats)
 
 
-async def add_listener(server: uvicorn.Server, listening: socket.socket, tls: ssl.SSLContext | None) -> None:
+class TlsListener:
+    """Takes connections from a socket and makes their handshakes. The event loops' own servers tell nobody of a connection
+    before its handshake is over, so nobody could count it."""
+
+    def __init__(
+        self,
+        listening: socket.socket,
+        tls: ssl.SSLContext,
+        counts: ConnectionCounts,
+        protocol: Callable[[], asyncio.Protocol],
+    ) -> None:
+        self._socket = listening
+        self._tls = tls
+        self._counts = counts
+        self._protocol = protocol
+        self._loop = asyncio.get_running_loop()
+        self._handshakes: set[asyncio.Task[None]] = set()
+        self._again: asyncio.TimerHandle | None = None
+
+    def start(self, backlog: int) -> None:
+        self._socket.listen(backlog)
+        self._socket.setblocking(False)
+        self._listen()
+
+    def close(self) -> None:
+        if self._again is not None:
+            self._again.cancel()
+        self._loop.remove_reader(self._socket)
+        self._socket.close()
+        for handshake in self._handshakes:
+            handshake.cancel()
+
+    async def wait_closed(self) -> None:
+        await asyncio.gather(*self._handshakes, return_exceptions=True)
+
+    def _listen(self) -> None:
+        self._again = None
+        self._loop.add_reader(self._socket, self._accept)
+
+    def _accept(self) -> None:
+        for _ in range(_ACCEPT_AT_ONCE):
+            try:
+                connection, peer = self._socket.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as err:  # no more open files: the socket would be ready again and again
+                get_log().error("connection not accepted", error=str(err))
+                self._loop.remove_reader(self._socket)
+                self._again = self._loop.call_later(_ACCEPT_AGAIN_S, self._listen)
+                return
+            host_and_port = (str(peer[0]), int(peer[1]))
+            if not self._counts.begin_handshake(host_and_port):
+                connection.close()  # without a word: this must cost as little as it can
+                continue
+            connection.setblocking(False)
+            handshake = self._loop.create_task(self._shake_hands(connection, host_and_port), name="handshake")
+            self._handshakes.add(handshake)
+            handshake.add_done_callback(self._handshakes.discard)
+
+    async def _shake_hands(self, connection: socket.socket, peer: tuple[str, int]) -> None:
+        try:
+            await self._loop.connect_accepted_socket(
+                self._protocol, connection, ssl=self._tls, ssl_handshake_timeout=_HANDSHAKE_S
+            )
+        except OSError:  # an SSLError is one; whoever connected spoke no TLS, or left, or took too long
+            connection.close()
+        finally:
+            self._counts.end_handshake(peer)
+
+
+async def add_listener(
+    server: uvicorn.Server, listening: socket.socket, tls: ssl.SSLContext | None, counts: ConnectionCounts
+) -> None:
     """Lets a server that has started take connections from one more socket. uvicorn has one certificate for all sockets,
     and a handshake that may last a minute."""
     loop = asyncio.get_running_loop()
@@ -99,12 +174,12 @@ async def add_listener(server: uvicorn.Server, listening: socket.socket, tls: ss
             config=config, server_state=server.server_state, app_state=server.lifespan.state, _loop=loop
         )
 
-    limit_s = None if tls is None else _HANDSHAKE_S
-    server.servers.append(
-        await loop.create_server(
-            protocol, sock=listening, ssl=tls, backlog=config.backlog, ssl_handshake_timeout=limit_s
-        )
-    )
+    if tls is None:
+        server.servers.append(await loop.create_server(protocol, sock=listening, backlog=config.backlog))
+        return
+    listener = TlsListener(listening, tls, counts, protocol)
+    listener.start(config.backlog)
+    server.servers.append(cast("asyncio.Server", listener))
 
 
 def _no_password() -> str:

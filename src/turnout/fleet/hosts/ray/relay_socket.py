@@ -15,6 +15,7 @@ from uvicorn.server import ServerState
 
 from turnout.errors import Unavailable
 from turnout.relay import Relay, RelaySettings
+from turnout.tenants.auth import UserDep
 
 _HOP_BY_HOP = frozenset(
     {
@@ -60,7 +61,8 @@ class RelaySocket:
         await self._client.aclose()
         self._folder.cleanup()
 
-    async def _pass_on(self, request: Request) -> StreamingResponse:
+    async def _pass_on(self, request: Request, caller: UserDep) -> StreamingResponse:
+        """The relay asks for the key itself; here it is asked for before the body is read."""
         sent = httpx.Request(
             "POST",
             f"http://relay{request.url.path}",
