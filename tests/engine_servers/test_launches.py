@@ -45,6 +45,7 @@ REFUSED = [
     ("--load-format", "pt"),
     ("--generation-config", "/etc"),
     ("--allowed-local-media-path", "/"),
+    ("--allowed-media-domains", "example.com"),
     ("--lora-modules", "a=/x"),
     ("--ssl-keyfile", "/x"),
     ("--download-dir", "/x"),
@@ -130,6 +131,7 @@ def test_vllm_is_started_as_registered() -> None:
         "--host=127.0.0.1",
         "--port=20001",
         "--enable-server-load-tracking",
+        "--allowed-media-domains=media.invalid",
         "--shutdown-timeout=20",
         "--tensor-parallel-size=2",
         "--max-model-len=4096",
@@ -142,6 +144,7 @@ def test_vllm_is_started_as_registered() -> None:
     assert launch.environ == {
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
         "CUDA_VISIBLE_DEVICES": "2,5",
+        "VLLM_MEDIA_URL_ALLOW_REDIRECTS": "0",
         "VLLM_SERVER_DEV_MODE": "1",
     }
     assert launch.sleeps

@@ -6,6 +6,9 @@ loads code (`--trust-remote-code`, `--middleware`, `--logits-processors`, `--too
 `--speculative-config`, `--compilation-config`, `--kv-transfer-config`, `--load-format pt`), and all that
 changes who can reach the server (`--host`, `--uds`, `--api-key`).
 
+It fetches nothing: pictures come with the request (`chat/request_body`). `--allowed-media-domains` (since vLLM 0.11) names a host
+that cannot exist, because vLLM takes an empty list for "all", and redirects are off.
+
 vLLM's own key protects only some paths: `/sleep`, `/metrics`, `/tokenize` and others stay open. So an engine with a
 key runs our middleware in front of all paths (`guard/vllm_guard.py`, which is on its PYTHONPATH).
 """
@@ -98,6 +101,7 @@ IMPORTS = (
 
 GUARD_FOLDER = Path(__file__).with_name("guard")
 
+_NO_DOMAIN = "media.invalid"  # RFC 2606: no such name will ever be
 _DRAIN_S = 20  # vLLM's own default is 0: it would abort requests in flight
 
 
@@ -116,12 +120,13 @@ def plan(model: Model, gpus: Sequence[Gpu], port: int, program: Program, key: st
         f"--host={LOOPBACK}",
         f"--port={port}",
         "--enable-server-load-tracking",
+        f"--allowed-media-domains={_NO_DOMAIN}",
         f"--shutdown-timeout={_DRAIN_S}",
         f"--tensor-parallel-size={model.server.tensor_parallel_size}",
         *(f"{name}={value}" for name, value in optional.items() if value is not None),
         *program.arguments,
     ]
-    environ = {**program.environ}
+    environ = {**program.environ, "VLLM_MEDIA_URL_ALLOW_REDIRECTS": "0"}
     if key:
         argv.append("--middleware=vllm_guard.Guard")
         environ["VLLM_API_KEY"] = key
