@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 _LOG_BYTES = 512 * 1024  # of the end of each file
 _MAX_FILES = 60
 _TASKS = 50
+_OWN_PARTS = frozenset({"gateway", "manager", "worker", "up"})  # which print what our own code says
 _ASKED = (
     "turnout",
     "torch",
@@ -54,7 +55,7 @@ def diagnose(
     ] = None,
     engine_logs: Annotated[
         bool,
-        typer.Option("--engine-logs", help="Also what engines have printed: that can have prompts in it."),
+        typer.Option("--engine-logs", help="Also what engines and ranks have printed: that can have prompts in it."),
     ] = False,
 ) -> None:
     """Pack versions, settings, state, recent logs, tasks and metrics into one archive, for a report.
@@ -81,14 +82,24 @@ def diagnose(
 
 
 def _contents(common: Common, loaded: "Loaded", engine_logs: bool) -> Iterator[tuple[str, str]]:
-    from turnout.cli.config_command import shown_settings
     from turnout.cli.doctor_command import examine
 
     yield "versions.json", _dumped(_versions())
-    yield "config.json", _dumped(shown_settings(loaded))
+    yield "config.json", _dumped(_settings(loaded))
     yield "doctor.json", _dumped([asdict(finding) for finding in examine(common)])
     yield from _service(common)
     yield from _logs(loaded.config.state_dir, engine_logs)
+
+
+def _settings(loaded: "Loaded") -> dict[str, Any]:
+    from turnout.cli.redaction import shown_setting
+    from turnout.run.config import settings_of
+
+    settings = {**settings_of(loaded.config), "models": loaded.config.models}
+    return {
+        name: {"value": shown_setting(name, value), "origin": loaded.origins[name]}
+        for name, value in settings.items()
+    }
 
 
 def _prompts(common: Common) -> set[str]:
@@ -164,8 +175,9 @@ def _error(task: dict[str, Any]) -> dict[str, Any]:
 
 
 def _logs(state_dir: Path, engine_logs: bool) -> Iterator[tuple[str, str]]:
+    """Whose log it is decides what of it is packed, never what is in it: engines print JSON, too."""
     from turnout.cli.log_reading import find_logs
-    from turnout.cli.redaction import log_lines
+    from turnout.cli.redaction import own_lines
 
     for log in find_logs(state_dir)[:_MAX_FILES]:
         try:
@@ -175,21 +187,28 @@ def _logs(state_dir: Path, engine_logs: bool) -> Iterator[tuple[str, str]]:
                 text = file.read(_LOG_BYTES).decode(errors="replace")
         except OSError:
             continue
-        # What Redis prints is known: its version, its memory, its disk.
-        foreign = engine_logs or log.part == "redis"
-        lines = log_lines(text.splitlines()[1 if size > _LOG_BYTES else 0 :], foreign=foreign)
+        lines = text.splitlines()[1 if size > _LOG_BYTES else 0 :]
+        of_part = log.path.parent == state_dir / "logs"
+        if of_part and log.part in _OWN_PARTS:
+            lines = own_lines(lines)
+        elif not (
+            engine_logs or (of_part and log.part == "redis")
+        ):  # Redis tells its version, its memory, its disk
+            lines = [f"({len(lines)} lines of other programs were left out)"]
         yield f"logs/{log.path.relative_to(state_dir).as_posix().replace('/', '_')}", "\n".join(lines) + "\n"
 
 
 def known_secrets(loaded: "Loaded", common: Common) -> set[str]:
     """All secrets of this machine's Turnout that can be found: of the settings, of the environment, of the state directory."""
+    from turnout.cli.redaction import hidden_words
     from turnout.run.config import SECRETS, settings_of
 
     found: set[str] = set()
-    settings = settings_of(loaded.config)
-    for name in SECRETS:
-        if value := settings[name]:
+    for name, value in {**settings_of(loaded.config), "models": loaded.config.models}.items():
+        if name in SECRETS and value:
             found |= {str(value), *re.findall(r"://[^/@]*:([^/@]*)@", str(value))}
+        if name != "state_dir":
+            found |= hidden_words(name, value)
     found |= {v for n, v in os.environ.items() if any(w in n for w in ("KEY", "TOKEN", "SECRET", "PASSWORD"))}
     state = loaded.config.state_dir
     with suppress(OSError):

@@ -2,11 +2,14 @@
 
 import json
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from enum import Enum
 from typing import Any, cast
 
 HIDDEN = "•••"
 _SHORTEST = 6  # a shorter secret would be found in innocent words
+_SHORTEST_WORD = 8  # of a setting that may be no secret
 _PATTERNS = (
     re.compile(r"\btk-[\w.~-]{8,}"),
     re.compile(r"\bwhsec_[\w+/=-]{8,}"),
@@ -18,6 +21,24 @@ _PATTERNS = (
     re.compile(r"(?i)[?&#](?:code|token|key|sig)=[^\s&\"']+"),
     re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?-----END [A-Z ]*PRIVATE KEY-----", re.DOTALL),
 )
+# Settings whose words are ours, or names that people chose: of others a bundle says only that they are set.
+_SETTINGS = frozenset(
+    [
+        "accept_after",
+        "currency",
+        "dtype",
+        "engine",
+        "family",
+        "host",
+        "kind",
+        "log_level",
+        "name",
+        "quantization",
+        "redis_prefix",
+        "runner",
+    ]
+)
+_MAPPINGS = frozenset({"budgets", "gpu_prices"})  # by tenant, by kind of GPU
 # Of our own log lines: everything else that a line may have (prompts in an error's words, say) stays here.
 _LOG_FIELDS = frozenset(
     [
@@ -111,8 +132,49 @@ def without_secrets(text: str, secrets: Collection[str]) -> str:
     return text
 
 
-def log_lines(lines: Iterable[str], *, foreign: bool = False) -> list[str]:
-    """Our own lines, by field; of others (engines print prompts) only how many there were, unless they are asked for."""
+def shown_setting(name: str, value: object) -> Any:
+    """Numbers, and words that are known to be harmless. Of a URL its scheme, of all else only that it is there."""
+    if isinstance(value, Enum):
+        return value.value
+    if value is None or isinstance(value, bool | int | float) or name in _SETTINGS:
+        return value
+    if is_dataclass(value):
+        return {one.name: shown_setting(one.name, getattr(value, one.name)) for one in fields(value)}
+    if isinstance(value, Mapping) and name in _MAPPINGS:
+        return {key: shown_setting("", one) for key, one in cast("Mapping[str, object]", value).items()}
+    if isinstance(value, tuple | list):
+        return [shown_setting("", one) for one in cast("Sequence[object]", value)]
+    text = str(cast("object", value))
+    scheme, separator, _ = text.partition("://")
+    return f"{scheme}://{HIDDEN}" if separator and scheme.isalpha() else HIDDEN if text else ""
+
+
+def hidden_words(name: str, value: object) -> set[str]:
+    """What `shown_setting` does not show, to be hidden wherever else it stands."""
+    parts: list[tuple[str, object]] = []
+    if value is None or isinstance(value, Enum | bool | int | float) or name in _SETTINGS:
+        return set()
+    if is_dataclass(value):
+        parts = [(one.name, getattr(value, one.name)) for one in fields(value)]
+    elif isinstance(value, Mapping):
+        parts = [("", one) for one in cast("Mapping[str, object]", value).values()]
+    elif isinstance(value, tuple | list | frozenset):
+        parts = [("", one) for one in cast("Collection[object]", value)]
+    else:
+        text = str(value)
+        pieces = re.findall(r"[^\s/?&=:@#,]+", text.partition("://")[2])
+        return {word for word in (text, *pieces, *_argument_values(text)) if len(word) >= _SHORTEST_WORD}
+    return set[str]().union(*(hidden_words(*part) for part in parts))
+
+
+def _argument_values(text: str) -> set[str]:
+    """Of a command's argument `--name=value`."""
+    _, given, value = text.partition("=")
+    return {value} if given and text.startswith("-") else set()
+
+
+def own_lines(lines: Iterable[str]) -> list[str]:
+    """The lines of a part of ours, by field. What is no such line was printed by somebody else, and is counted."""
     kept: list[str] = []
     dropped = 0
     for line in lines:
@@ -122,16 +184,14 @@ def log_lines(lines: Iterable[str], *, foreign: bool = False) -> list[str]:
             parsed = None
         if isinstance(parsed, dict):
             kept.append(json.dumps(_known(cast("dict[str, Any]", parsed)), ensure_ascii=False))
-        elif foreign:
-            kept.append(line)
         else:
             dropped += 1
     return [*kept, *([f"({dropped} lines of other programs were left out)"] if dropped else [])]
 
 
-def _known(fields: Mapping[str, Any]) -> dict[str, Any]:
+def _known(line: Mapping[str, Any]) -> dict[str, Any]:
     shown: dict[str, Any] = {}
-    for name, value in fields.items():
+    for name, value in line.items():
         if name in _LOG_FIELDS:
             shown[name] = value
         elif name in _WORDS:
