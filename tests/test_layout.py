@@ -102,3 +102,26 @@ def test_everything_that_is_downloaded_has_its_hashes_locked() -> None:
         entries = re.split(r"\n(?=\S)", path.read_text().strip())
         bare = [entry.split()[0] for entry in entries if "--hash=sha256:" not in entry]
         assert bare == (["torch==2.13.0"] if path.name == "torch.txt" else []), path.name
+
+
+def test_whatever_installs_compares_hashes() -> None:
+    # Ours has no hash and is given by its file. uv compares the hashes of constraints.
+    ours = (
+        "/dist/*.whl",
+        "-e .",
+        "requirements/torch.txt",
+        "-c requirements/dev.txt",
+        "-c requirements/run.txt",
+    )
+    installs: list[str] = []
+    for name in ("Dockerfile", "dev"):
+        lines = re.sub(r"\\\n\s*", "", (ROOT / name).read_text()).splitlines()
+        steps = [step for line in lines for step in line.split("&&") if "locked=" not in step]
+        installs += [
+            one for one in steps if re.search(r"pip install|\$\{?locked|uv build|UV build|tool run", one)
+        ]
+    installs = [one for one in installs if not one.lstrip().startswith("#")]
+    assert len(installs) > 10
+    assert [
+        one for one in installs if "--require-hashes" not in one and not any(o in one for o in ours)
+    ] == []

@@ -124,6 +124,16 @@ def test_a_link_in_the_folder_is_not_followed(hub: FakeHub, tmp_path: Path, link
     assert {p.name: p.read_bytes() for p in outside.iterdir()} == {"file": b"mine"}
 
 
+def test_a_link_in_place_of_the_notes_is_replaced(hub: FakeHub, tmp_path: Path) -> None:
+    outside, folder = tmp_path / "mine", tmp_path / "model"
+    outside.write_bytes(b"mine")
+    folder.mkdir()
+    for name in (".turnout-pull.json", ".turnout-pull.json.new"):
+        (folder / name).symlink_to(outside)
+    Pull(HuggingFace("org/tiny", None, hub.url), folder).run()
+    assert outside.read_bytes() == b"mine"
+
+
 def test_a_list_that_goes_on_at_another_host_is_not_followed(hub: FakeHub, tmp_path: Path) -> None:
     with fake_hub(dict(FILES)) as other:
         hub.continues_at = other.url

@@ -8,6 +8,7 @@ from tests.gateways import bearer, chatting, config_for
 from tests.relay.kit import echo
 
 from turnout.errors import Misconfigured
+from turnout.gateway.middleware import STANDARD_HEADERS
 
 PAGE = "https://app.example.com"
 ASK = {
@@ -24,6 +25,7 @@ async def test_a_page_of_an_allowed_origin_may_call(stores: Stores, tmp_path: Pa
                 preflight = await client.options(path, headers={"origin": PAGE, **ASK})
                 assert preflight.status_code == 200
                 assert preflight.headers["access-control-allow-origin"] == PAGE
+                assert dict(STANDARD_HEADERS).items() <= dict(preflight.headers.raw).items()
                 assert "authorization" in preflight.headers["access-control-allow-headers"].lower()
                 assert (
                     await client.options(path, headers={"origin": "https://e.example", **ASK})

@@ -11,6 +11,7 @@ from tests.gateways import Gateway, bearer, chatting
 from tests.relay.test_limits import UPGRADE
 from websockets.frames import Close, Frame, Opcode
 
+from turnout.gateway.middleware import STANDARD_HEADERS
 from turnout.tenants.key_rules import Role
 
 
@@ -98,3 +99,41 @@ async def test_a_refused_handshake_is_no_error_in_the_log(stores: Stores, tmp_pa
             writer.write(UPGRADE % (b"v1/videos/ws", b"Authorization: Bearer wrong\r\n"))
             assert b" 401 " in (await reader.read())[:20]
             writer.close()
+
+
+CHAT = b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\n"
+REFUSED = {
+    "not HTTP": b"GET / HTTP/1.1 what\r\n\r\n",
+    "two lengths": CHAT + b"Content-Length: 1\r\nContent-Length: 2\r\n\r\n",
+    "no key": CHAT + b"Content-Length: 2\r\n\r\n{}",
+    "no key for much": CHAT + b"Content-Length: 9000000\r\n\r\n",
+    "socket without a key": UPGRADE % (b"v1/videos/ws", b"Authorization: Bearer wrong\r\n"),
+    "socket at no path": UPGRADE % (b"nowhere", b""),
+    "socket of an old version": (UPGRADE % (b"v1/videos/ws", b"")).replace(b"Version: 13", b"Version: 7"),
+    "preflight of a stranger": b"OPTIONS /v1/videos HTTP/1.1\r\nHost: x\r\nOrigin: http://e.example\r\n\r\n",
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+async def test_every_refusal_has_the_standard_headers(stores: Stores, tmp_path: Path, what: str) -> None:
+    async with chatting(stores, tmp_path) as chat:
+        host, _, port = chat.base.removeprefix("http://").partition(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        writer.write(REFUSED[what])
+        status, *lines = (await reader.readuntil(b"\r\n\r\n")).decode().strip().split("\r\n")
+        writer.close()
+    headers = {name.lower(): value for name, _, value in (line.partition(": ") for line in lines)}
+    assert status.split()[1][0] == "4", status
+    for name, value in STANDARD_HEADERS:
+        assert headers[name.decode()] == value.decode(), name
+
+
+async def test_one_connection_too_many_has_the_standard_headers(stores: Stores, tmp_path: Path) -> None:
+    async with chatting(stores, tmp_path, max_connections_per_address=1) as chat:
+        host, _, port = chat.base.removeprefix("http://").partition(":")
+        _, first = await asyncio.open_connection(host, int(port))
+        reader, second = await asyncio.open_connection(host, int(port))
+        said = await reader.read()
+        assert said.startswith(b"HTTP/1.1 503") and all(b"%b: %b" % one in said for one in STANDARD_HEADERS)
+        first.close()
+        second.close()

@@ -55,7 +55,9 @@ def diagnose(
     ] = None,
     engine_logs: Annotated[
         bool,
-        typer.Option("--engine-logs", help="Also what engines and ranks have printed: that can have prompts in it."),
+        typer.Option(
+            "--engine-logs", help="Also what engines and ranks have printed: that can have prompts in it."
+        ),
     ] = False,
 ) -> None:
     """Pack versions, settings, state, recent logs, tasks and metrics into one archive, for a report.

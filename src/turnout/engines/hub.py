@@ -229,6 +229,7 @@ class Pull:
             self._checked[file.path] = file.digest
             notes = self._folder / _NOTES
             fresh = notes.with_name(f"{_NOTES}.new")
+            fresh.unlink(missing_ok=True)  # a link would be followed
             fresh.write_text(json.dumps(self._checked))
             fresh.replace(notes)
 

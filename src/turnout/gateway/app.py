@@ -91,7 +91,6 @@ def create_app(gateway: Gateway) -> FastAPI:
     app.add_middleware(
         BodyLimit, max_bytes=settings.max_body_bytes, max_bytes_in_all=settings.max_bodies_bytes
     )
-    app.add_middleware(StandardHeaders, tracer=gateway.telemetry.tracer)
     if origins := settings.allowed_origins:
         app.add_middleware(
             CORSMiddleware,
@@ -100,6 +99,8 @@ def create_app(gateway: Gateway) -> FastAPI:
             allow_headers=["*"],
             expose_headers=CORS_EXPOSED,
         )
+    # Preflights are answered by what is inside of this.
+    app.add_middleware(StandardHeaders, tracer=gateway.telemetry.tracer)
     app.add_middleware(RequestMetrics, figures=gateway.telemetry.request_figures)
     app.openapi = lambda: _document(app)
     return app

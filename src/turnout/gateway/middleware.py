@@ -88,7 +88,7 @@ class StandardHeaders:
         request_id, status, began = new_request_id().decode(), 0, time.time()
         given = next((value for name, value in scope["headers"] if name == TRACEPARENT), None)
         path = scope["path"]
-        traced = path.startswith(_TRACED) and not path.startswith(_OF_GANGS)
+        traced = path.startswith(_TRACED) and not path.startswith(_OF_GANGS) and scope["method"] != "OPTIONS"
         trace = begin_trace(self._tracer if traced else None, given)
         if trace is not None:
             scope.setdefault("state", {})[TRACE] = trace.context.traceparent

@@ -37,7 +37,7 @@ class CountedConnection(ClientConnection):
         if not self._counted:
             # At once and without a word with the client: this must cost as little as it can.
             self._stage = ReadStage.CLOSING
-            self.transport.write(error_responses.refusal_response(_FULL, b""))
+            self.transport.write(error_responses.refusal_response(_FULL, self._context.response_lines))
             self.transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:

@@ -8,6 +8,8 @@ Whatever a peer says and whenever it leaves, no error is logged: uvicorn would, 
 """
 
 import asyncio
+import logging
+from collections.abc import Sequence
 from math import inf
 from typing import Any
 
@@ -17,6 +19,8 @@ from uvicorn.config import Config
 from uvicorn.protocols.utils import ClientDisconnected
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from uvicorn.server import ServerState
+from websockets.http11 import Response
+from websockets.server import ServerProtocol
 
 from turnout.relay.immediate_write import offer_immediate_write
 from turnout.relay.relay_context import RelayContext
@@ -26,6 +30,21 @@ _POLICY = 1008
 _PIECE_BYTES = 4096  # or some 700 frames, which take 10 ms
 _MAX_PINGS = 64  # and pongs
 _PINGS_S = 5.0  # in which there may be so many
+
+
+class _Handshake(ServerProtocol):
+    """Every refusal has the headers of our answers, whoever refuses: the app, uvicorn, or the protocol itself."""
+
+    def __init__(self, headers: Sequence[tuple[str, str]], max_size: int, logger: logging.Logger) -> None:
+        super().__init__(extensions=[], max_size=max_size, logger=logger)
+        self._headers = headers
+
+    def send_response(self, response: Response) -> None:
+        if response.status_code != 101:
+            for name, value in self._headers:
+                if name not in response.headers:
+                    response.headers[name] = value
+        super().send_response(response)
 
 
 class SocketConnection(WebSocketsSansIOProtocol):
@@ -41,7 +60,7 @@ class SocketConnection(WebSocketsSansIOProtocol):
     ) -> None:
         """`address` is what the connection is counted under; `peer` is who the app is told is calling."""
         super().__init__(config, server_state, app_state, _loop)
-        self.conn.available_extensions = []
+        self.conn = _Handshake(context.settings.response_headers, config.ws_max_size, self.logger)
         self._app: Any = self.app
         self.app = self._run_app
         self._context = context

@@ -13,6 +13,7 @@ from turnout.errors import Misconfigured
 from turnout.fleet.gang_reports import GangReports
 from turnout.gateway.gateway import Gateway
 from turnout.gateway.gateway_settings import GatewaySettings
+from turnout.gateway.middleware import STANDARD_HEADERS
 from turnout.relay import ClientLimits, RelaySettings
 from turnout.relay.connection_counts import read_networks
 from turnout.run.build_gateway import GatewayOutside, build_gateway
@@ -93,7 +94,8 @@ def relay_settings(settings: GatewaySettings) -> RelaySettings:
         max_body_bytes=settings.max_body_bytes,
         max_bodies_bytes=settings.max_bodies_bytes,
     )
-    return RelaySettings(client=limits)
+    headers = tuple((name.decode(), value.decode()) for name, value in STANDARD_HEADERS)
+    return RelaySettings(client=limits, response_headers=headers)
 
 
 def gateway_on(
