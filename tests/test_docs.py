@@ -155,6 +155,20 @@ def test_no_chinese_page_is_left_over() -> None:
     assert [p for p in chinese.rglob("*.md") if not (DOCS / p.relative_to(chinese)).exists()] == []
 
 
+@pytest.mark.parametrize(
+    ("page", "heading"), [("security.md", "Threat model"), ("zh/security.md", "威胁模型")]
+)
+def test_every_line_of_the_threat_model_names_tests_that_there_are(page: str, heading: str) -> None:
+    model = (DOCS / page).read_text().split(f"## {heading}\n")[1].split("\n## ")[0]
+    lines = re.findall(r"^\| (?!---|who |谁 ).*\|$", model, re.MULTILINE)
+    assert len(lines) >= 20
+    for line in lines:
+        named = re.findall(r"`(tests/[\w/]+\.py)::(test_\w+)`", line)
+        assert named, line
+        for path, test in named:
+            assert re.search(rf"^(async )?def {test}\(", (ROOT / path).read_text(), re.MULTILINE), test
+
+
 def test_guarantees_are_in_alphabetical_order() -> None:
     named = re.findall(r"^\| \*\*(.*?)\*\*", (DOCS / "guarantees.md").read_text(), re.MULTILINE)
     assert named == sorted(named, key=str.lower)
