@@ -140,7 +140,11 @@ class World:
                     assert all(free[i] >= needs.gpu_memory_bytes for i in gpus), (
                         "started before memory was free"
                     )
-                    count = sum(r.model == name for r in fleet.replicas.values())
+                    drained = {w.id for w in fleet.workers.values() if w.draining}
+                    count = sum(
+                        r.model == name and not (r.leaving and r.worker in drained)
+                        for r in fleet.replicas.values()
+                    )
                     assert count <= fleet.models[name].scaling.max_replicas
                 case SetWant(replica, Want.GONE, _):
                     assert known[replica].busy == 0, "a busy replica was stopped"

@@ -18,7 +18,7 @@ from turnout.fleet.publication import Publication, SavedFleet
 from turnout.fleet.replica_rules import Phase
 from turnout.fleet.route_rules import Demand, DemandReport, ModelRoutes
 from turnout.fleet.view_rules import orders_of
-from turnout.fleet.worker_rules import Enrolment, OrderSheet, StoredHeartbeat
+from turnout.fleet.worker_rules import DrainedBy, Enrolment, OrderSheet, StoredHeartbeat
 
 W1, W2 = WorkerId("w1"), WorkerId("w2")
 A, B = model("a"), model("b")
@@ -51,8 +51,12 @@ def test_news_of_workers_are_told_once() -> None:
     assert worker_events(fleet, [W1, W2], {}, {}) == [WorkerRemoved(W1)]
     drained = {W1: replace(enrolled, draining=True)}
     assert worker_events(fleet, [W1], drained, {}) == [WorkerDraining(W1, True)]
-    away = replace(fleet, workers={W1: replace(known, draining=True)})
+    away = replace(fleet, workers={W1: known.drained(DrainedBy.ADMIN, True)})
     assert worker_events(away, [W1], {W1: enrolled}, {}) == [WorkerDraining(W1, False)]
+    ending = replace(beat, leaving=True)
+    assert worker_events(fleet, [W1], {W1: enrolled}, {W1: ending}) == [replace(heard, leaving=True)]
+    itself = replace(fleet, workers={W1: known.drained(DrainedBy.ITSELF, True)})
+    assert worker_events(itself, [W1], {W1: enrolled}, {}) == [], "no admin drained it"
     newcomer = {W2: Enrolment(W2, "far", "http://w2", "d", draining=True)}
     assert worker_events(fleet, [W2], newcomer, {W2: replace(beat, seq=0)}) == [
         WorkerHeard(W2, "http://w2", beat.machine, (), 0, 3, "far"),

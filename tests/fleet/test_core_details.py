@@ -177,29 +177,6 @@ def test_pauses_between_tries_double_up_to_a_limit() -> None:
     assert RULES.backoff(50) == RULES.max_backoff_s
 
 
-def test_a_replica_that_its_worker_does_not_start_has_failed_after_a_while() -> None:
-    world = World(Box(W1), models=[model("a")])
-    world.tick()
-    world.ask("a", waiting=1)
-    box, [ordered] = world.boxes[W1], world.of("a")
-
-    def silent(seen: int) -> None:
-        world.feed(replace(world.beat(box), reports=(), seen=seen))
-
-    world.now += RULES.absent_s
-    silent(ordered.ordered - 1)
-    assert world.of("a") == [ordered], "the worker does not know of it yet"
-    world.now = ordered.ordered_at + RULES.absent_s - 0.1
-    silent(ordered.ordered)
-    assert world.of("a") == [ordered], "it has had little time"
-    world.now = ordered.ordered_at + RULES.absent_s
-    silent(ordered.ordered)
-    assert world.fleet.failures["a"].reason == "its worker did not start it"
-    assert [r.want for r in world.of("a") if r.id == ordered.id] == [Want.GONE]
-    silent(world.fleet.workers[W1].version)
-    assert ordered.id not in world.fleet.replicas
-
-
 def times(value: object, path: str = "") -> Iterator[tuple[str, float]]:
     """Every time in it: a float whose name says so."""
     if isinstance(value, Mapping):

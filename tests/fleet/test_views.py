@@ -14,7 +14,7 @@ from turnout.fleet.replica_rules import Closing, Phase, Replica, ReplicaId, Repl
 from turnout.fleet.route_rules import Demand, ModelRoutes, Route
 from turnout.fleet.status_rules import ModelState, ModelStatus, StatusCause, describe, why_tasks_wait
 from turnout.fleet.view_rules import orders_of, routes_of, statuses, statuses_elsewhere
-from turnout.fleet.worker_rules import Standing, Worker
+from turnout.fleet.worker_rules import DrainedBy, Standing, Worker
 from turnout.tasks.task_rules import GangId
 
 BIG = Machine((Gpu(0, 80 << 30, 80 << 30),), 64 << 30, 64 << 30)
@@ -147,7 +147,7 @@ def waits_for(cause: StatusCause, worker: str = "", *by: str) -> ModelStatus:
         (fleet_of(pace={"m": ModelPressure()}), ModelStatus(stopped)),
         (fleet_of(worker=None, waits=True), waits_for(StatusCause.NO_WORKER)),
         (fleet_of(worker=SILENT, waits=True), waits_for(StatusCause.NO_WORKER_ALIVE)),
-        (fleet_of(worker=replace(GPU1, draining=True), waits=True), waits_for(StatusCause.NO_WORKER_ALIVE)),
+        (fleet_of(worker=GPU1.drained(DrainedBy.ADMIN, True), waits=True), waits_for(StatusCause.NO_WORKER_ALIVE)),
         (
             fleet_of(made("other", closing=CLOSING), made("else", closing=replace(CLOSING, room_for="x")), waits=True),
             waits_for(StatusCause.ROOM_BEING_MADE, "", "other"),

@@ -196,10 +196,17 @@ async def test_leaving_drains_and_says_so(bench: Bench, gateway: ScriptedGateway
         await wait_until(
             lambda: gateway.phase(replica) is Phase.STOPPING, "the gateway to hear that it stops"
         )
+        assert gateway.heartbeats[-1].leaving
+        late = ReplicaId(f"{replica}-late")
+        await gateway.order(order(replica), order(late))
+        await wait_until(
+            lambda: gateway.heartbeats[-1].seen == gateway.orders.version, "the late order to be seen"
+        )
         assert not working.talking.done()
         in_flight.end()
         await asyncio.wait_for(working.talking, 20)
-        assert gateway.phase(replica) is Phase.GONE
+        assert gateway.phase(replica) is Phase.GONE and gateway.phase(late) is None
+        assert gateway.heartbeats[-1].leaving
     assert marked(replica) == []
 
 

@@ -12,10 +12,12 @@ from tests.conftest import wait_until
 from tests.engine_servers.engines import marked
 from tests.worker.conftest import MODEL, Bench
 
+from turnout.engines.servers.engine_servers import Launch
 from turnout.errors import NotFound
 from turnout.fleet.model_rules import EngineKind, Model
 from turnout.fleet.replica_rules import Phase, ReplicaId, ReplicaOrder, Want
 from turnout.worker.lifecycle_rules import ENDED_PHASES
+from turnout.worker.order_rules import OrderRules
 from turnout.worker.replica_set import ChangeWant, Forget, Held, ReplicaSet, Start, reconcile
 
 NAMES = st.sampled_from([f"r{n}" for n in range(5)])
@@ -101,9 +103,21 @@ async def test_a_failed_replica_is_reported_and_not_started_again(bench: Bench) 
         replicas.follow([order("f", model=broken)])
         await wait_until(lambda: replicas.reports()[0].phase is Phase.FAILED, "it to fail")
         replicas.follow([order("f", model=broken)])
-        assert "GPU memory" in replicas.reports()[0].detail
+        assert "GPU memory" in replicas.reports()[0].detail and not replicas.reports()[0].refused
         replicas.follow([])
         assert replicas.reports() == ()
+
+
+async def test_an_order_that_this_machine_does_not_follow_is_answered_as_such(bench: Bench) -> None:
+    def plan(replica: ReplicaId, model: Model, gpus: tuple[int, ...]) -> Launch:
+        OrderRules(frozenset()).check(replica, model, gpus, ())
+        raise AssertionError("it was allowed")
+
+    async with ReplicaSet(replace(bench.context(), plan=plan), lambda: None) as replicas:
+        replicas.follow([order("r")])
+        await wait_until(lambda: replicas.reports()[0].phase is Phase.FAILED, "it to be refused")
+        [report] = replicas.reports()
+        assert report.refused and report.detail.startswith("this worker refuses the order")
 
 
 async def test_leaving_in_a_hurry_leaves_no_engine(bench: Bench) -> None:

@@ -2,37 +2,55 @@
 not outlive the pass."""
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 
 from turnout.fleet.fleet_rules import Fleet
 from turnout.fleet.machine_rules import WorkerId
 from turnout.fleet.model_rules import EngineKind, Model, Needs
 from turnout.fleet.placement_rules import Room, could_ever_fit, needs_on, why_nowhere
-from turnout.fleet.worker_rules import Worker
+from turnout.fleet.worker_rules import OrderRefusal, Worker
 
-ResourceKind = tuple[EngineKind, Needs, float | None]
-"""What decides on which machines a model fits."""
+ResourceKind = tuple[EngineKind, Needs, float | None, str]
+"""What decides on which machines a model fits. Some machines refuse a model by its name."""
 
 
-def _resource_kind(model: Model) -> ResourceKind:
-    return model.engine, model.needs, model.server.gpu_memory_utilization
+def _resource_kind(model: Model, refused: Collection[str]) -> ResourceKind:
+    name = model.name if model.name in refused else ""
+    return model.engine, model.needs, model.server.gpu_memory_utilization, name
+
+
+def _refused(workers: Iterable[Worker]) -> frozenset[str]:
+    return frozenset(model for worker in workers for model in worker.refusals)
 
 
 class Feasibility:
     """Whether any machine could host a model if it held nothing else, and why not."""
 
-    def __init__(self, fleet: Fleet) -> None:
-        self._fleet = fleet
+    def __init__(self, fleet: Fleet, now: float) -> None:
+        self._workers = fleet.workers.values()
+        self._now = now
+        self._refused = _refused(self._workers)
         self._known: dict[ResourceKind, bool] = {}
 
     def possible(self, model: Model) -> bool:
-        kind = _resource_kind(model)
+        kind = _resource_kind(model, self._refused)
         if kind not in self._known:
-            self._known[kind] = any(could_ever_fit(model, w.machine) for w in self._fleet.workers.values())
+            self._known[kind] = any(
+                could_ever_fit(model, w.machine) and self._refusal(model, w) is None for w in self._workers
+            )
         return self._known[kind]
 
     def why_not(self, model: Model) -> str:
-        return why_nowhere(model, [worker.machine for worker in self._fleet.workers.values()])
+        for worker in self._workers:
+            refusal = self._refusal(model, worker)
+            if refusal is not None and could_ever_fit(model, worker.machine):
+                return f"no worker takes it; {worker.name or worker.id} says: {refusal.reason}"
+        return why_nowhere(model, [worker.machine for worker in self._workers])
+
+    def _refusal(self, model: Model, worker: Worker) -> OrderRefusal | None:
+        """A worker that only did not start it may yet: nobody is told that there is no hope."""
+        refusal = worker.refusals.get(model.name)
+        return refusal if refusal is not None and refusal.told and self._now < refusal.until else None
 
 
 class Capacity:
@@ -46,6 +64,7 @@ class Capacity:
     ) -> None:
         self._derived = derived
         self._workers = {worker.id: worker for worker in workers}
+        self._refused = _refused(self._workers.values())
         self._make = make
         self._made: dict[WorkerId, Room] = {}
         self._taken: dict[WorkerId, list[tuple[tuple[int, ...], Needs]]] = {}
@@ -78,13 +97,14 @@ class Capacity:
         self, model: Model, first: Iterable[WorkerId] = ()
     ) -> Iterator[tuple[Room, Needs, tuple[int, ...]]]:
         """Machines on which the model fits, and where on each; those in `first` come first."""
-        kind = _resource_kind(model)
+        kind = _resource_kind(model, self._refused)
         if kind in self._nowhere:
             return
         preferred = [w for w in first if w in self._workers]
         found = False
         for worker in itertools.chain(preferred, self._workers):
-            if model.engine not in self._workers[worker].machine.engines:
+            known = self._workers[worker]
+            if model.engine not in known.machine.engines or model.name in known.refusals:
                 continue
             room = self[worker]
             needs = needs_on(model, room.worker.machine)

@@ -20,7 +20,7 @@ from turnout.fleet.replica_rules import Replica, ReplicaId
 from turnout.fleet.route_rules import AdminWish, Demand, DemandReport, ModelRoutes
 from turnout.fleet.status_rules import ModelStatus
 from turnout.fleet.view_rules import orders_of, routes_of, statuses
-from turnout.fleet.worker_rules import Enrolment, OrderSheet, StoredHeartbeat, Worker
+from turnout.fleet.worker_rules import DrainedBy, Enrolment, OrderSheet, StoredHeartbeat, Worker
 
 _USED_GRAIN_S = 30.0  # a busy fleet would be written again with every heartbeat
 NOBODY = Demand()
@@ -54,9 +54,10 @@ def worker_events(
                     heartbeat.seq,
                     heartbeat.seen,
                     enrolment.name,
+                    heartbeat.leaving,
                 )
             )
-        if enrolment.draining != (known is not None and known.draining):
+        if enrolment.draining != (known is not None and DrainedBy.ADMIN in known.drained_by):
             events.append(WorkerDraining(worker_id, enrolment.draining))
     return events
 

@@ -28,13 +28,13 @@ from turnout.fleet.events_and_commands import (
     WorkerHeard,
     WorkerRemoved,
 )
-from turnout.fleet.fleet_rules import Failures, Fleet, GivenUp, evolve
+from turnout.fleet.fleet_rules import Failures, Fleet, GivenUp, Rules, evolve
 from turnout.fleet.machine_rules import WorkerId
 from turnout.fleet.place_rules import place
-from turnout.fleet.replica_rules import Closing, Phase, Replica, ReplicaId, Want
+from turnout.fleet.replica_rules import Closing, Phase, Replica, ReplicaId, ReplicaReport, Want
 from turnout.fleet.scale_rules import scale
 from turnout.fleet.tend_rules import tend
-from turnout.fleet.worker_rules import Standing, Worker
+from turnout.fleet.worker_rules import DrainedBy, OrderRefusal, Standing, Worker
 
 
 def step(
@@ -68,6 +68,7 @@ def absorb(fleet: Fleet, events: Sequence[Event], now: float) -> Fleet:
         match event:
             case ModelSet(model):
                 models[model.name] = model
+                workers |= {w.id: _without_refusal(w, model.name) for w in workers.values() if w.refusals}
             case ModelRemoved(name):
                 models.pop(name, None)
                 demand.pop(name, None)
@@ -76,13 +77,10 @@ def absorb(fleet: Fleet, events: Sequence[Event], now: float) -> Fleet:
                 if old is None or event.seq > old.seq:
                     own = [i for i in by_worker[event.id] if i in replicas]
                     worker = _heard(old, event, own, now)
-                    workers[event.id] = _report(
-                        worker, own, replicas, became_ready, now, fleet.rules.absent_s
-                    )
+                    workers[event.id] = _report(worker, own, replicas, became_ready, now, fleet.rules)
             case WorkerDraining(worker_id, draining):
-                known = workers.get(worker_id)
-                if known and known.draining != draining:
-                    workers[worker_id] = replace(known, draining=draining)
+                if known := workers.get(worker_id):
+                    workers[worker_id] = known.drained(DrainedBy.ADMIN, draining)
             case WorkerRemoved(worker_id):
                 workers.pop(worker_id, None)  # `tend` forgets its replicas
             case DemandSeen(seen):
@@ -118,12 +116,12 @@ def _heard(old: Worker | None, event: WorkerHeard, own: Sequence[ReplicaId], now
     # A worker follows only orders that are newer than what it has: after a loss of Redis, get ahead of it.
     version = old.version if old else 1
     ahead = event.seen > version or (old is None and event.seen >= version)
-    return Worker(
+    heard = Worker(
         event.id,
         event.machine,
         event.url,
         now,
-        draining=old.draining if old else False,
+        drained_by=old.drained_by if old else frozenset(),
         reports=reports,
         name=event.name or (old.name if old else ""),
         seq=event.seq,
@@ -132,7 +130,10 @@ def _heard(old: Worker | None, event: WorkerHeard, own: Sequence[ReplicaId], now
         hold=old.hold if old else 0,
         strangers=frozenset(i for i in strangers if reports[i].phase not in (Phase.GONE, Phase.FAILED)),
         freed_at=old.freed_at if old else float("-inf"),
+        # A worker that has seen no orders has begun anew, and may have another configuration.
+        refusals={m: r for m, r in old.refusals.items() if now < r.until} if old and event.seen else {},
     )
+    return heard.drained(DrainedBy.ITSELF, event.leaving)
 
 
 def _report(
@@ -141,17 +142,22 @@ def _report(
     replicas: dict[ReplicaId, Replica],
     became_ready: dict[str, float],
     now: float,
-    absent_s: float,
+    rules: Rules,
 ) -> Worker:
     """Moves the worker's replicas as it reports them; the worker, with other orders when one has left. Adds to
     `became_ready` how long those took that did."""
     left = lost = slept = False
+    refusals = dict(worker.refusals)
     for replica_id in own:
         replica = replicas[replica_id]
-        after = evolve(replica, worker.reports.get(replica_id), worker, now, absent_s)
+        report = worker.reports.get(replica_id)
+        after = evolve(replica, report, worker, now, rules.absent_s)
         if after is None:
             del replicas[replica_id]
             left, lost = True, lost or replica.want is not Want.GONE
+            refusal = _refusal(replica, report, worker, now + rules.refusal_s)
+            if refusal is not None:
+                refusals[replica.model] = refusal
         elif after is not replica:
             replicas[replica_id] = after
             slept = slept or (after.asleep and not replica.asleep)
@@ -160,7 +166,24 @@ def _report(
     if not left:
         return replace(worker, freed_at=now) if slept else worker
     version = worker.version + 1
-    return replace(worker, version=version, hold=version if lost else worker.hold, freed_at=now)
+    hold = version if lost else worker.hold
+    return replace(worker, version=version, hold=hold, freed_at=now, refusals=refusals)
+
+
+def _without_refusal(worker: Worker, model: str) -> Worker:
+    """A model that was changed may be taken now."""
+    return replace(worker, refusals={m: r for m, r in worker.refusals.items() if m != model})
+
+
+def _refusal(
+    replica: Replica, report: ReplicaReport | None, worker: Worker, until: float
+) -> OrderRefusal | None:
+    """Why a replica that has just left was never started there, if its worker is to blame."""
+    if replica.want is Want.GONE or worker.leaving:
+        return None
+    if report is None:
+        return None if replica.heard else OrderRefusal("it did not start it", until, told=False)
+    return OrderRefusal(report.detail, until) if report.refused else None
 
 
 def _aged(workers: dict[WorkerId, Worker], fleet: Fleet, now: float) -> dict[WorkerId, Worker]:

@@ -59,6 +59,7 @@ def _of_models(fleet: Fleet) -> Iterator[float]:
 def _of_workers(fleet: Fleet) -> list[float]:
     rules, workers = fleet.rules, fleet.workers.values()
     times = [worker.freed_at + rules.freeing_s for worker in workers] if _is_pressed(fleet) else []
+    times += [refusal.until for worker in workers for refusal in worker.refusals.values()]
     if rules.suspect_s < inf:
         times += [w.heard_at + limit_s for w in workers for limit_s in (rules.suspect_s, rules.gone_s)]
     return times

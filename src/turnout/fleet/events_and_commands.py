@@ -23,7 +23,8 @@ class ModelRemoved:
 
 @dataclass(frozen=True, slots=True)
 class WorkerHeard:
-    """A heartbeat. `seq` grows with each of a worker's heartbeats; `seen` is the version of its orders it has."""
+    """A heartbeat. `seq` grows with each of a worker's heartbeats; `seen` is the version of its orders it has. One that is
+    `leaving` is about to end."""
 
     id: WorkerId
     url: str
@@ -32,10 +33,13 @@ class WorkerHeard:
     seq: int
     seen: int = 0
     name: str = ""
+    leaving: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerDraining:
+    """An admin takes it out, or back in."""
+
     id: WorkerId
     draining: bool = True
 

@@ -35,6 +35,7 @@ class Rules:
     settle_s: float = 1.0
     add_after_s: float = 3.0
     absent_s: float = 5.0  # a worker that has the orders should report the replica by then
+    refusal_s: float = 300.0  # a worker that did not take a model's replica is not asked again before
     forget_failed_s: float = 10.0  # a failed replica that its worker does not let go of is forgotten then
     sleep_timeout_s: float = 60.0
     freeing_s: float = 30.0  # memory of a replica that left should be free by then, or somebody else holds it
@@ -134,9 +135,9 @@ def evolve(
     """
     told = replica.ordered <= worker.seen <= worker.version
     if report is None:
-        return _unmentioned(replica, told, now, absent_s)
+        return _unmentioned(replica, told, worker.leaving, now, absent_s)
     match report.phase:
-        case Phase.GONE | Phase.FAILED if replica.want is Want.GONE:
+        case Phase.GONE | Phase.FAILED if replica.want is Want.GONE or worker.leaving or report.refused:
             return None  # failed is said when its process, and so its memory, is gone
         case Phase.GONE:
             return _moved(replica, Phase.FAILED, report, now, report.detail or "it ended by itself")
@@ -148,16 +149,14 @@ def evolve(
             return _moved(replica, phase, report, now, report.detail)
 
 
-def _unmentioned(replica: Replica, told: bool, now: float, absent_s: float) -> Replica | None:
-    if replica.heard:
-        return None  # the worker restarted and lost it
+def _unmentioned(replica: Replica, told: bool, leaving: bool, now: float, absent_s: float) -> Replica | None:
+    if replica.heard or leaving:
+        return None  # the worker restarted and lost it, or ends and starts nothing
     if not told:
         return replica
-    if replica.want is Want.GONE:
+    if replica.want is Want.GONE or now - replica.ordered_at >= absent_s:
         return None
-    if now - replica.ordered_at < absent_s or replica.phase is Phase.FAILED:
-        return replica
-    return replace(replica, phase=Phase.FAILED, phase_since=now, busy=0, detail="its worker did not start it")
+    return replica
 
 
 def _moved(replica: Replica, phase: Phase, report: ReplicaReport, now: float, detail: str) -> Replica:
@@ -206,7 +205,12 @@ def rebased(fleet: Fleet, by_s: float) -> Fleet:
         fleet,
         at=fleet.at + by_s,
         workers={
-            k: replace(w, heard_at=w.heard_at + by_s, freed_at=w.freed_at + by_s)
+            k: replace(
+                w,
+                heard_at=w.heard_at + by_s,
+                freed_at=w.freed_at + by_s,
+                refusals={m: replace(r, until=r.until + by_s) for m, r in w.refusals.items()},
+            )
             for k, w in fleet.workers.items()
         },
         replicas={

@@ -30,7 +30,7 @@ _MAX_FITTING = 32  # machines to choose from: more would cost more than a better
 
 
 def place(fleet: Fleet, claims: Sequence[Claim], now: float, ids: Iterator[ReplicaId]) -> list[Command]:
-    feasible = Feasibility(fleet)
+    feasible = Feasibility(fleet, now)
     commands: list[Command] = [
         TakeUp(name)
         for name, g in fleet.given_up.items()
@@ -63,7 +63,12 @@ class _PlacementPass:
         for replica in fleet.replicas.values():
             self._by_worker.setdefault(replica.worker, []).append(replica)
             self._by_model.setdefault(replica.model, []).append(replica)
-        self._total = {name: len(replicas) for name, replicas in self._by_model.items()}
+        # What leaves with its worker keeps nobody from being served elsewhere.
+        drained = {w.id for w in fleet.workers.values() if w.draining}
+        self._total = {
+            name: sum(not (r.leaving and r.worker in drained) for r in replicas)
+            for name, replicas in self._by_model.items()
+        }
         self._serving: dict[str, int] = {}
         self._evicted: Counter[str] = Counter()
         self._placed: dict[str, dict[WorkerId, int]] = {}

@@ -36,7 +36,8 @@ class Want(StrEnum):
 @dataclass(frozen=True, slots=True)
 class ReplicaReport:
     """A replica as its worker sees it, of which model and on which GPUs. `address` is where its engine listens on that machine ("host:port");
-    `busy` counts requests under way; `detail` says why it failed, or how far it has loaded, in words for a user."""
+    `busy` counts requests under way; `detail` says why it failed, or how far it has loaded, in words for a user. `refused`: its worker does not
+    follow the order, which says nothing of the model."""
 
     id: ReplicaId
     phase: Phase
@@ -45,6 +46,7 @@ class ReplicaReport:
     detail: str = ""
     model: str = ""
     gpus: tuple[int, ...] = ()
+    refused: bool = False
 
 
 @dataclass(frozen=True, slots=True)

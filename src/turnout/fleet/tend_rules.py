@@ -30,7 +30,7 @@ def tend(fleet: Fleet, now: float) -> list[Command]:
             continue
         if replica.coming or replica.leaving:
             changing.add(replica.model)
-        if (problem := _problem(replica, now)) is not None:
+        if (problem := _problem(replica, worker, now)) is not None:
             failed[replica.model] = (replica, problem)
             commands.append(SetWant(replica.id, Want.GONE, problem))
             continue
@@ -57,8 +57,9 @@ def leave(replica: Replica, reason: str, then: Want = Want.GONE, room_for: str |
     return SetWant(replica.id, Want.GONE, reason)
 
 
-def _problem(replica: Replica, now: float) -> str | None:
-    if replica.want is Want.GONE:
+def _problem(replica: Replica, worker: Worker, now: float) -> str | None:
+    """Why the replica has failed. What its worker did, or cannot tell, is no fault of the model's."""
+    if replica.want is Want.GONE or worker.leaving or worker.standing is not Standing.ALIVE:
         return None
     if replica.phase is Phase.FAILED:
         return replica.detail or "it failed"

@@ -69,13 +69,15 @@ def _bounded(report: GpuReport | None) -> GpuReport | None:
 
 
 class Heartbeat(WorkerMessage):
-    """`seen` is the version of the orders that the worker has; other orders are sent at once."""
+    """`seen` is the version of the orders that the worker has; other orders are sent at once. A worker that is `leaving` stops
+    all replicas and starts none."""
 
     machine: _Machine
     replicas: tuple[ReplicaReport, ...]
     seen: int = 0
     wait_s: float = Field(default=0.0, ge=0, le=30)
     gpu_time: Annotated[GpuReport | None, AfterValidator(_bounded)] = None
+    leaving: bool = False
 
 
 class WorkerOrders(WorkerMessage):

@@ -93,7 +93,9 @@ async def heartbeat(
     enrolled = await identify_worker(gateway, worker_id, authorization)
     worker = enrolled.id
     body = await read_json(request, Heartbeat)
-    beat = StoredHeartbeat(body.machine, body.replicas, body.seen, gpu_time=body.gpu_time)
+    beat = StoredHeartbeat(
+        body.machine, body.replicas, body.seen, gpu_time=body.gpu_time, leaving=body.leaving
+    )
     await gateway.stores.fleet.workers.heard(worker, beat)
     gateways = tuple(await gateway.stores.fleet.demand.gateways()) if enrolled.url == TUNNEL else ()
     async with gateway.revocations.workers.within(worker, evicted()):
@@ -127,7 +129,7 @@ async def index(admin: AdminDep, gateway: GatewayDep) -> WorkerList:
                 id=worker,
                 name=enrolment.name,
                 url=enrolment.url,
-                draining=enrolment.draining,
+                draining=enrolment.draining or (worker in beats and beats[worker].leaving),
                 key=enrolment.key,
                 standing=_RULES.standing(beats[worker].ago_s) if worker in beats else Standing.GONE,
                 heard_ago_s=round(beats[worker].ago_s, 1) if worker in beats else None,

@@ -244,6 +244,7 @@ class Joiner:
             seen=self._seen,
             wait_s=wait_s,
             gpu_time=replicas.gpu_report(machine),
+            leaving=replicas.draining,
         )
         path = f"/workers/{identity.id}/heartbeat"
         answer = await self._call(client, path, identity.secret, message, wait_s + _CALL_S)

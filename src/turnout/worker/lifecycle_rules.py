@@ -22,7 +22,8 @@ from turnout.tenants.gpu_time_rules import GpuState
 @dataclass(frozen=True, slots=True)
 class EngineState:
     """`falling_asleep`: a ready engine is being put to sleep; it takes no requests and still holds its memory. `busy` counts
-    requests in flight, or a gang's tasks. `fault` is why it counts as failed once it has exited."""
+    requests in flight, or a gang's tasks. `fault` is why it counts as failed once it has exited; `refused`: this machine does
+    not run it, so nothing was tried."""
 
     want: Want = Want.READY
     phase: Phase = Phase.STARTING
@@ -30,6 +31,7 @@ class EngineState:
     busy: int = 0
     falling_asleep: bool = False
     fault: str = ""
+    refused: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +76,14 @@ class Exited:
     detail: str
 
 
-Event = Launched | Wanted | Notice | Holds | Faulted | Exited
+@dataclass(frozen=True, slots=True)
+class OrderRefused:
+    """This machine does not follow the order; nothing was started."""
+
+    detail: str
+
+
+Event = Launched | Wanted | Notice | Holds | Faulted | Exited | OrderRefused
 
 
 class Act(Enum):
@@ -136,6 +145,8 @@ def _absorb(state: EngineState, event: Event) -> EngineState:
             return replace(state, fault=detail)
         case Exited(detail) if state.phase in LIVE_PHASES:
             return replace(state, phase=Phase.FAILED, falling_asleep=False, fault=state.fault or detail)
+        case OrderRefused(detail) if state.phase is Phase.STARTING:
+            return replace(state, phase=Phase.FAILED, fault=detail, refused=True)
         case Exited() if state.phase is Phase.STOPPING:
             return replace(state, phase=Phase.FAILED if state.fault else Phase.GONE)
         case _:

@@ -12,6 +12,8 @@ from pathlib import Path
 from turnout.errors import InvalidRequest
 from turnout.fleet.model_rules import EngineKind, Model
 
+ORDER_REFUSED = "order_refused"
+"""The code of an error that says nothing of the model: another machine may take it."""
 _REPLICA = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")  # files are named after it
 _BUILTIN = "builtin:"
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
@@ -30,7 +32,7 @@ class OrderRules:
     weights_dirs: tuple[Path, ...] | None = ()
 
     def check(self, replica: str, model: Model, gpus: Collection[int], have: Collection[int]) -> None:
-        """Raises InvalidRequest for an order that this machine does not follow; `have` are its GPUs."""
+        """Raises InvalidRequest (ORDER_REFUSED) for an order that this machine does not follow; `have` are its GPUs."""
         if _REPLICA.fullmatch(replica) is None:
             raise _refusal("the replica's name is not one")
         if model.engine not in self.engines:
@@ -66,4 +68,4 @@ class OrderRules:
 
 
 def _refusal(reason: str) -> InvalidRequest:
-    return InvalidRequest(f"this worker refuses the order: {reason}", code="order_refused")
+    return InvalidRequest(f"this worker refuses the order: {reason}", code=ORDER_REFUSED)

@@ -30,11 +30,13 @@ from turnout.worker.lifecycle_rules import (
     Holds,
     Launched,
     Notice,
+    OrderRefused,
     Wanted,
     admits,
     evolve,
     held_as,
 )
+from turnout.worker.order_rules import ORDER_REFUSED
 from turnout.worker.orphans import Ledger
 
 log = get_log()
@@ -160,7 +162,8 @@ class ReplicaOwner:
         detail = {Phase.FAILED: state.fault, Phase.STARTING: self._loaded}.get(state.phase) or ""
         listens = state.phase in (Phase.READY, Phase.SLEEPING)
         address = self._engine.launch.address if self._engine and listens else None
-        return ReplicaReport(self.id, state.phase, address, state.busy, detail, self.model.name, self._gpus)
+        model, refused = self.model.name, state.refused
+        return ReplicaReport(self.id, state.phase, address, state.busy, detail, model, self._gpus, refused)
 
     def log_tail(self) -> str:
         """The end of the engine's output, also after it has exited."""
@@ -229,7 +232,8 @@ class ReplicaOwner:
             async with self._context.loading():
                 await self._wait_loaded(await self._start())
         except TurnoutError as err:
-            self.apply(Exited(str(err)))
+            refused = err.code == ORDER_REFUSED
+            self.apply(OrderRefused(str(err)) if refused else Exited(str(err)))
 
     async def _start(self) -> EngineProcess:
         context, launch = self._context, self._context.launch()

@@ -93,7 +93,7 @@ class ReplicaSet:
         self._replicas: dict[ReplicaId, ReplicaOwner] = {}
         self._group = asyncio.TaskGroup()
         self._tasks: dict[ReplicaId, asyncio.Task[None]] = {}
-        self._draining = False
+        self.draining = False  # it stops all and starts none any more: its worker is about to end
         self._timer = GpuTimer(secrets.token_hex(8))
 
     async def __aenter__(self) -> Self:
@@ -113,7 +113,7 @@ class ReplicaSet:
     def follow(self, orders: Sequence[ReplicaOrder]) -> None:
         """Makes the replicas match the orders; returns at once. Nothing is started once we drain."""
         have = {id_: Held(replica.phase, replica.wanted) for id_, replica in self._replicas.items()}
-        for action in reconcile(have, () if self._draining else orders):
+        for action in reconcile(have, () if self.draining else orders):
             match action:
                 case Start(order):
                     self._start(order)
@@ -152,7 +152,8 @@ class ReplicaSet:
 
     async def drain(self) -> None:
         """Stops all replicas as orders would, and starts no more. Returns when all are gone."""
-        self._draining = True
+        self.draining = True
+        self._changed()  # whoever places replicas must hear it before it orders another
         for replica in self._replicas.values():
             replica.want(Want.GONE)
         if self._tasks:
