@@ -3,7 +3,7 @@
 import itertools
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from turnout.fleet.core_rules import step
@@ -39,7 +39,7 @@ def routes(fleet: Fleet) -> Mapping[str, ModelRoutes]:
 
 
 RULES = Rules(min_resident_s=10.0)
-CAUSES = {"request", "min_replicas", "load", "failure"}
+CAUSES = {"request", "min_replicas", "load", "failure", "move"}
 
 
 def model(name: str, gpus: int = 1, gb: int = 40, concurrency: int = 64, **scaling: Any) -> Model:
@@ -62,7 +62,7 @@ class Engine:
 @dataclass
 class Box:
     """A machine and its worker; `load_s` is how long engines take to start, `broken` models fail to; `endless`
-    requests go on however long their replica is closed; engines take `usage` of what they were promised; `hog_gb`
+    requests go on however long their replica is closed; one that is `ending` stops what it has and starts nothing; engines take `usage` of what they were promised; `hog_gb`
     of each GPU is somebody else's."""
 
     id: WorkerId
@@ -71,6 +71,7 @@ class Box:
     memory_gb: int = 64
     load_s: float = 3.0
     up: bool = True
+    ending: bool = False
     seen: int = 0
     endless: bool = False
     usage: float = 1.0
@@ -145,7 +146,8 @@ class World:
                         r.model == name and not (r.leaving and r.worker in drained)
                         for r in fleet.replicas.values()
                     )
-                    assert count <= fleet.models[name].scaling.max_replicas
+                    surge = command.cause == "move"  # one more, until another has left
+                    assert count <= fleet.models[name].scaling.max_replicas + surge
                 case SetWant(replica, Want.GONE, _):
                     assert known[replica].busy == 0, "a busy replica was stopped"
                 case SetWant(replica, Want.READY, _) if before.replicas[replica].asleep:
@@ -171,9 +173,10 @@ class World:
         assert not others, "two starts on one GPU"
 
     def beat(self, box: Box) -> WorkerHeard:
-        return WorkerHeard(
+        heard = WorkerHeard(
             box.id, f"http://{box.id}", box.machine(), box.reports(), next(self.sequence), box.seen
         )
+        return replace(heard, leaving=box.ending)
 
     def obey(self, box: Box) -> None:
         """The machine does what it was last told, as far as time allows."""
@@ -181,7 +184,8 @@ class World:
         if known is None:
             return
         box.seen = known.version
-        orders = {a.replica: a for a in orders_of(self.fleet, [box.id])[box.id]}
+        ordered = () if box.ending else orders_of(self.fleet, [box.id])[box.id]
+        orders = {a.replica: a for a in ordered}
         for replica_id in list(box.engines):
             engine, order = box.engines[replica_id], orders.get(replica_id)
             if engine.phase in (Phase.GONE, Phase.STOPPING):

@@ -2,14 +2,17 @@
 not outlive the pass."""
 
 import itertools
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from math import inf
 
 from turnout.fleet.fleet_rules import Fleet
 from turnout.fleet.machine_rules import WorkerId
 from turnout.fleet.model_rules import EngineKind, Model, Needs
-from turnout.fleet.placement_rules import Room, could_ever_fit, needs_on, why_nowhere
+from turnout.fleet.placement_rules import Room, could_ever_fit, needs_on, why_nowhere, with_freed
+from turnout.fleet.replica_rules import Replica
 from turnout.fleet.worker_rules import OrderRefusal, Worker
 
+_MAX_PLACES = 32  # machines that are looked at for one replica that should move
 ResourceKind = tuple[EngineKind, Needs, float | None, str]
 """What decides on which machines a model fits. Some machines refuse a model by its name."""
 
@@ -116,3 +119,34 @@ class Capacity:
                 yield room, needs, gpus
         if not found:
             self._nowhere.add(kind)
+
+
+def larger_models(model: Model, models: Iterable[Model]) -> list[Model]:
+    """One model of each size that needs more GPUs, or more of one, than this; the largest first."""
+    larger = {m.needs: m for m in models if _size(m) > _size(model) and m.needs.gpus}
+    return sorted(larger.values(), key=_size, reverse=True)
+
+
+def _size(model: Model) -> tuple[int, float]:
+    """A share that follows from the GPU's size counts as a whole one, unless it says how large it is."""
+    needs = model.needs
+    return needs.gpus, needs.gpu_memory_bytes or inf
+
+
+def has_places(movers: Iterable[Replica], models: Mapping[str, Model], rooms: Capacity, home: Room) -> bool:
+    """Whether all movers find places at once in these rooms, or in what is left of the machine that they leave (`home`)."""
+    trial = {home.worker.id: home}
+    for mover in movers:
+        model = models[mover.model]
+        fitting = (room for room, _, _ in itertools.islice(rooms.fitting(model), _MAX_PLACES))
+        for room in itertools.chain([home], fitting):
+            left = trial.get(room.worker.id) or with_freed(room, ())
+            needs = needs_on(model, room.worker.machine)
+            gpus = left.fit(needs)
+            if gpus is not None:
+                left.take(gpus, needs.gpu_memory_bytes, needs.memory_bytes)
+                trial[room.worker.id] = left.settle()
+                break
+        else:
+            return False
+    return True

@@ -2,29 +2,40 @@
 
 Claims are served in order, and one that must wait for room keeps it reserved: small models cannot starve a large
 one. The replicas used least recently make room. A model that has users is evicted only after its minimum stay, and only
-for a model that has users and nothing to serve them.
+for a model that has users and nothing to serve them. Replicas that are kept warm move for such a model: one that is in
+the way is started elsewhere, and leaves when that one is ready.
 """
 
 import itertools
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from turnout.fleet.capacity_rules import Capacity, Feasibility
+from turnout.fleet.capacity_rules import Capacity, Feasibility, has_places, larger_models
 from turnout.fleet.events_and_commands import Command, GiveUp, SetWant, StartReplica, TakeUp
-from turnout.fleet.fleet_rules import Fleet, load_of, stay_s
+from turnout.fleet.eviction_rules import Evictions
+from turnout.fleet.fleet_rules import Fleet, load_of
 from turnout.fleet.machine_rules import WorkerId
-from turnout.fleet.model_rules import Model, Needs
-from turnout.fleet.placement_rules import Room, fewest_victims, needs_on, room_later, room_now, with_freed
+from turnout.fleet.model_rules import EngineKind, Model, Needs
+from turnout.fleet.placement_rules import (
+    Room,
+    could_ever_fit,
+    fewest_victims,
+    fits_beside,
+    needs_on,
+    room_later,
+    room_now,
+    with_freed,
+)
 from turnout.fleet.replica_rules import Phase, Replica, ReplicaId, Want
 from turnout.fleet.scale_rules import Claim, Urgency, rest_of
-from turnout.fleet.scaling_rules import leave_order
 from turnout.fleet.tend_rules import leave
 from turnout.fleet.worker_rules import Standing, Worker
 
 _MAX_MACHINES = 32  # machines on which a set of victims is worked out for one claim
 _MAX_OPTIONS = 4  # sets to choose from
 _AFTER_FAILURE_S = 60.0  # so long after the retry is due, a start counts as one after a failure
+_MAX_LARGER = 4  # sizes of larger models that the last room is kept for
+_MOVE = "move"
 _CAUSES = {Urgency.WAITED_FOR: "request", Urgency.KEPT_WARM: "min_replicas", Urgency.LOADED: "load"}
 _MAX_FITTING = 32  # machines to choose from: more would cost more than a better choice gains
 
@@ -53,6 +64,18 @@ def place(fleet: Fleet, claims: Sequence[Claim], now: float, ids: Iterator[Repli
     return commands
 
 
+@dataclass(frozen=True, slots=True)
+class _Move:
+    """Room on a worker that is there when all `movers`, which are kept warm, are ready elsewhere. Of the `replaced` that is so
+    already."""
+
+    worker: WorkerId
+    gpus: tuple[int, ...]
+    needs: Needs
+    movers: Sequence[Replica]
+    replaced: Sequence[Replica]
+
+
 class _PlacementPass:
     """One planning pass: room as it is now and as it will be, less what this pass gave away."""
 
@@ -69,10 +92,12 @@ class _PlacementPass:
             name: sum(not (r.leaving and r.worker in drained) for r in replicas)
             for name, replicas in self._by_model.items()
         }
-        self._serving: dict[str, int] = {}
-        self._evicted: Counter[str] = Counter()
+        self._larger: dict[Needs, list[Model]] = {}
+        self._moved: set[str] = set()
+        self._unmovable: set[tuple[EngineKind, Needs, float | None]] = set()  # for whom nobody can move
+        self._is_kept_warm = any(m.scaling.min_replicas for m in fleet.models.values())
         self._placed: dict[str, dict[WorkerId, int]] = {}
-        self._used: set[ReplicaId] = set()  # victims and woken ones of this pass
+        self._evictions = Evictions(fleet, self._by_worker, self._by_model, now)
         usable = [w for w in fleet.workers.values() if w.standing is Standing.ALIVE and not w.draining]
         self._weights: dict[str, list[WorkerId]] = {}
         for worker in usable:
@@ -89,7 +114,9 @@ class _PlacementPass:
         return room_later(worker, self._by_worker.get(worker.id, ()), freeing=freeing)
 
     def serve(self, claim: Claim, model: Model) -> Iterable[Command]:
-        sleepers = [r for r in self._by_model.get(model.name, ()) if r.asleep and r.id not in self._used]
+        sleepers = [
+            r for r in self._by_model.get(model.name, ()) if r.asleep and r.id not in self._evictions.used
+        ]
         sleepers = [r for r in sleepers if r.worker in self._later_rooms]
         for sleeper in sorted(sleepers, key=lambda r: -r.used_at):
             commands = self._wake(claim, sleeper)
@@ -97,7 +124,7 @@ class _PlacementPass:
                 return commands
         if self._total.get(model.name, 0) >= model.scaling.max_replicas:
             if sleepers and self._total[model.name] == len(sleepers):
-                self._used.add(sleepers[0].id)
+                self._evictions.used.add(sleepers[0].id)
                 return [SetWant(sleepers[0].id, Want.GONE, "it cannot wake where it sleeps")]
             return ()
         found = self._best(self._now_rooms, model)
@@ -107,7 +134,8 @@ class _PlacementPass:
         if found is not None:
             self._reserve(*found)
             return ()
-        return self._make_room(claim, model)
+        made = self._make_room(claim, model)
+        return self._move_others(claim, model) if made is None else made
 
     def _wake(self, claim: Claim, sleeper: Replica) -> Iterable[Command] | None:
         """What wakes it, now or later; None when nothing does."""
@@ -115,14 +143,16 @@ class _PlacementPass:
         more = sleeper.needs.gpu_memory_bytes - sleeper.needs.asleep_gpu_memory_bytes
         needs = Needs(len(gpus), more)
         if worker in self._now_rooms and self._now_rooms[worker].holds(gpus, more, 0):
-            self._used.add(sleeper.id)
+            self._evictions.used.add(sleeper.id)
             self._reserve(worker, gpus, needs)
             self._now_rooms[worker].block(gpus)
             return [SetWant(sleeper.id, Want.READY, "asked for")]
         if self._later_rooms[worker].holds(gpus, more, 0):
             self._reserve(worker, gpus, needs)
             return ()
-        victims = fewest_victims(self._later_rooms[worker], self._candidates(worker, claim), needs, gpus)
+        victims = fewest_victims(
+            self._later_rooms[worker], self._evictions.candidates(worker, claim), needs, gpus
+        )
         if victims is None:
             return None
         commands = self._evict(claim, victims, worker, needs, gpus)
@@ -131,19 +161,36 @@ class _PlacementPass:
 
     def _best(self, rooms: Capacity, model: Model) -> tuple[WorkerId, tuple[int, ...], Needs] | None:
         """The machine with fewest replicas of the model, then one with its weights, then the tightest fit, among the
-        first of those on which it fits."""
-        here = self._replicas_by_worker(model.name)
+        first of those on which it fits. One that has the last room for a larger model is taken if there is no other."""
         stored = (*self._weights.get(model.name, ()), *self._weights.get(model.weights, ()))
-        best: tuple[int, bool, bool, int, WorkerId] | None = None
-        found: tuple[WorkerId, tuple[int, ...], Needs] | None = None
-        for room, needs, gpus in itertools.islice(rooms.fitting(model, stored), _MAX_FITTING):
+        fitting = list(itertools.islice(rooms.fitting(model, stored), _MAX_FITTING))
+        if not fitting:
+            return None
+        here = self._replicas_by_worker(model.name)
+        last_rooms = self._last_rooms(rooms, model) if len(fitting) > 1 else {}
+
+        def rank(place: tuple[Room, Needs, tuple[int, ...]]) -> tuple[bool, int, bool, bool, int, WorkerId]:
+            room, needs, gpus = place
             worker_id, machine = room.worker.id, room.worker.machine
             left = sum(room.gpus[i] for i in gpus) if gpus else room.memory
             away = model.name not in machine.weights and model.weights not in machine.weights
-            rank = (here.get(worker_id, 0), away, not gpus and bool(machine.gpus), left, worker_id)
-            if best is None or rank < best:
-                best, found = rank, (worker_id, gpus, needs)
-        return found
+            spoils = any(not fits_beside(room, gpus, needs, large) for large in last_rooms.get(worker_id, ()))
+            return spoils, here.get(worker_id, 0), away, not gpus and bool(machine.gpus), left, worker_id
+
+        room, needs, gpus = min(fitting, key=rank)
+        return room.worker.id, gpus, needs
+
+    def _last_rooms(self, rooms: Capacity, model: Model) -> dict[WorkerId, list[Needs]]:
+        """Machines that are the only one with room for a larger model, and what that one needs."""
+        if model.needs not in self._larger:
+            self._larger[model.needs] = larger_models(model, self._fleet.models.values())[:_MAX_LARGER]
+        last: dict[WorkerId, list[Needs]] = {}
+        for large in self._larger[model.needs]:
+            two = list(itertools.islice(rooms.fitting(large), 2))
+            if len(two) == 1:
+                [(room, needs, _)] = two
+                last.setdefault(room.worker.id, []).append(needs)
+        return last
 
     def _replicas_by_worker(self, model: str) -> dict[WorkerId, int]:
         """How many replicas of the model each machine has."""
@@ -156,31 +203,37 @@ class _PlacementPass:
     def _start(
         self, claim: Claim, model: Model, worker: WorkerId, gpus: tuple[int, ...], needs: Needs
     ) -> list[Command]:
+        failures = self._fleet.failures.get(model.name)
+        failed = failures is not None and self._now - failures.retry_at < _AFTER_FAILURE_S
+        cause = "failure" if failed else _CAUSES[claim.urgency]
+        return self._started(model, worker, gpus, needs, cause)
+
+    def _started(
+        self, model: Model, worker: WorkerId, gpus: tuple[int, ...], needs: Needs, cause: str
+    ) -> list[Command]:
         here = self._replicas_by_worker(model.name)
         here[worker] = here.get(worker, 0) + 1
         self._reserve(worker, gpus, needs)
         self._now_rooms[worker].block(gpus)
         self._total[model.name] = self._total.get(model.name, 0) + 1
-        failures = self._fleet.failures.get(model.name)
-        failed = failures is not None and self._now - failures.retry_at < _AFTER_FAILURE_S
-        cause = "failure" if failed else _CAUSES[claim.urgency]
         return [StartReplica(next(self._ids), model.name, worker, gpus, needs, cause)]
 
     def _reserve(self, worker: WorkerId, gpus: tuple[int, ...], needs: Needs) -> None:
         for rooms in (self._now_rooms, self._later_rooms, *self._emptied.values()):
             rooms.take(worker, gpus, needs)
 
-    def _make_room(self, claim: Claim, model: Model) -> Iterable[Command]:
+    def _make_room(self, claim: Claim, model: Model) -> Iterable[Command] | None:
+        """Lets those leave who are in the way, or waits for them; None where nobody may leave."""
         options: list[tuple[tuple[bool, int, int, float], WorkerId, list[Replica]]] = []
         for worker_id in self._promising(claim, model):
             room = self._later_rooms[worker_id]
             victims = fewest_victims(
-                room, self._candidates(worker_id, claim), needs_on(model, room.worker.machine)
+                room, self._evictions.candidates(worker_id, claim), needs_on(model, room.worker.machine)
             )
             if victims is None:
                 continue
             cost = (
-                not all(self._mature(v) for v in victims),
+                not all(self._evictions.mature(v) for v in victims),
                 sum(load_of(self._fleet, v.model) > 0 for v in victims),
                 len(victims),
                 max(v.used_at for v in victims),
@@ -189,7 +242,7 @@ class _PlacementPass:
             if len(options) >= _MAX_OPTIONS:
                 break
         if not options:
-            return ()
+            return None
         _, worker_id, victims = min(options, key=lambda option: option[:2])
         room = self._later_rooms[worker_id]
         needs = needs_on(model, room.worker.machine)
@@ -198,12 +251,73 @@ class _PlacementPass:
         self._reserve(worker_id, gpus, needs)
         return commands
 
+    def _move_others(self, claim: Claim, model: Model) -> Iterable[Command]:
+        """Starts elsewhere what is kept warm and in the way of the claim, one replica of a model at a time, and keeps the room.
+        When that one is ready, another is to spare, and leaves."""
+        kind = (model.engine, model.needs, model.server.gpu_memory_utilization)
+        if claim.urgency is not Urgency.WAITED_FOR or not self._is_kept_warm or kind in self._unmovable:
+            return ()
+        moves = [
+            move
+            for worker in itertools.islice(self._hosts(model), _MAX_MACHINES)
+            if (move := self._move_from(worker, claim, model)) is not None
+        ]
+        if not moves:
+            self._unmovable.add(kind)
+            return ()
+        best = min(moves, key=lambda move: (len(move.movers), move.worker))
+        commands: list[Command] = []
+        if best.replaced:
+            commands += self._evict(claim, best.replaced, best.worker, best.needs, best.gpus)
+        self._reserve(best.worker, best.gpus, best.needs)
+        for name in sorted({mover.model for mover in best.movers}):
+            commands += self._start_elsewhere(claim, self._fleet.models[name])
+        return commands
+
+    def _move_from(self, worker: Worker, claim: Claim, model: Model) -> _Move | None:
+        """How the worker gets room for the claim, if all that must move from there has a place."""
+        room, needs = self._later_rooms[worker.id], needs_on(model, worker.machine)
+        spare = self._evictions.candidates(worker.id, claim)
+        warm = [
+            r
+            for r in self._evictions.may_leave(worker.id, claim)
+            if r not in spare and self._evictions.mature(r)
+        ]
+        victims = fewest_victims(room, [*spare, *warm], needs)
+        if victims is None:
+            return None
+        freed = with_freed(room, victims)
+        gpus = freed.fit(needs) or ()
+        freed.take(gpus, needs.gpu_memory_bytes, needs.memory_bytes)
+        movers = [v for v in victims if v in warm]
+        if not has_places(movers, self._fleet.models, self._emptied_for(claim), freed.settle()):
+            return None
+        moving = {mover.model for mover in movers}
+        replaced = [v for v in victims if v not in movers and v.model in moving and self._evictions.mature(v)]
+        return _Move(worker.id, gpus, needs, movers, replaced)
+
+    def _start_elsewhere(self, claim: Claim, model: Model) -> Iterable[Command]:
+        """Starts one replica more than are kept warm, unless there is one, or one is still about to leave."""
+        scaling, there = model.scaling, sum(r.open for r in self._by_model[model.name])
+        leaving = self._total[model.name] > scaling.max_replicas
+        if model.name in self._moved or leaving or there > scaling.min_replicas:
+            return ()
+        self._moved.add(model.name)
+        found = self._best(self._now_rooms, model)
+        if found is not None:
+            return self._started(model, *found, _MOVE)
+        found = self._best(self._later_rooms, model)
+        if found is not None:
+            self._reserve(*found)
+            return ()
+        return self._make_room(replace(claim, model=model.name), model) or ()
+
     def _evict(
         self, claim: Claim, victims: Sequence[Replica], worker: WorkerId, needs: Needs, gpus: tuple[int, ...]
     ) -> list[Command]:
         """Lets the victims go, if all of them may go by now; else the room is only kept for the claim. Those that can
         sleep do, where what they keep leaves enough room."""
-        if not all(self._mature(v) for v in victims):
+        if not all(self._evictions.mature(v) for v in victims):
             return []
         room = self._later_rooms[worker]
         models = self._fleet.models
@@ -212,65 +326,31 @@ class _PlacementPass:
         if not freed.holds(gpus, needs.gpu_memory_bytes, needs.memory_bytes):
             asleep, freed = [], with_freed(room, victims)
         self._later_rooms.replace(worker, freed)
-        self._used.update(v.id for v in victims)
-        self._evicted.update(v.model for v in victims if v.open)
+        self._evictions.count(victims)
         return [
             leave(v, f"room for {claim.model}", Want.ASLEEP if v in asleep else Want.GONE, claim.model)
             for v in victims
         ]
 
     def _promising(self, claim: Claim, model: Model) -> Iterator[WorkerId]:
-        """Machines that would have room if all who may leave left; looked at once for a pass."""
+        """Machines that would have room if all who may leave left."""
+        fitting = self._emptied_for(claim).fitting(model)
+        return (room.worker.id for room, _, _ in itertools.islice(fitting, _MAX_MACHINES))
+
+    def _emptied_for(self, claim: Claim) -> Capacity:
+        """The machines as if all who may leave for such a claim had left; looked at once for a pass."""
         if claim.urgency not in self._emptied:
             nobody = replace(claim, model="")
             self._emptied[claim.urgency] = Capacity(
                 (w for w in self._fleet.workers.values() if w.id in self._later_rooms),
-                lambda w: with_freed(self._later_rooms[w.id], self._candidates(w.id, nobody)),
+                lambda w: with_freed(self._later_rooms[w.id], self._evictions.candidates(w.id, nobody)),
                 derived=True,
             )
-        fitting = self._emptied[claim.urgency].fitting(model)
-        return (room.worker.id for room, _, _ in itertools.islice(fitting, _MAX_MACHINES))
+        return self._emptied[claim.urgency]
 
-    def _spare(self, model: str) -> int:
-        """How many of the model's replicas may be evicted yet: those beyond the ones kept warm."""
-        if model not in self._serving:
-            self._serving[model] = sum(r.open for r in self._by_model.get(model, ()))
-        return self._serving[model] - self._fleet.models[model].scaling.min_replicas - self._evicted[model]
-
-    def _mature(self, replica: Replica) -> bool:
-        """Whether it had its minimum stay."""
-        if replica.asleep:
-            return True
-        ready_at = replica.ready_at if replica.phase is Phase.READY else None
-        return ready_at is not None and self._now - ready_at >= stay_s(self._fleet, replica)
-
-    def _candidates(self, worker: WorkerId, claim: Claim) -> list[Replica]:
-        """Who could leave the machine for the claim, in the order in which they should."""
-        ranked: list[tuple[tuple[int, float], ReplicaId, Replica]] = []
-        for replica in self._by_worker.get(worker, ()):
-            if replica.leaving or replica.id in self._used or replica.model == claim.model:
-                continue
-            if replica.asleep and replica.busy == 0:
-                ranked.append(((0, replica.used_at), replica.id, replica))
-                continue
-            if not replica.open or replica.model not in self._fleet.models:
-                continue
-            used = load_of(self._fleet, replica.model) > 0 or replica.busy > 0
-            mature = self._mature(replica)
-            if claim.urgency is not Urgency.WAITED_FOR and (used or not mature):
-                continue
-            since = replica.created_at if replica.ready_at is None else replica.ready_at
-            ranked.append((leave_order(mature, used, since, replica.used_at), replica.id, replica))
-        ranked.sort(key=lambda one: one[:2])
-        candidates: list[Replica] = []
-        spare: dict[str, int] = {}
-        for *_, replica in ranked:
-            if replica.open:
-                if replica.model not in spare:
-                    spare[replica.model] = self._spare(replica.model)
-                left = spare[replica.model]
-                spare[replica.model] = left - 1
-                if left <= 0:
-                    continue  # kept warm: min_replicas
-            candidates.append(replica)
-        return candidates
+    def _hosts(self, model: Model) -> Iterator[Worker]:
+        """Usable workers that could have the model if they had nothing else."""
+        for worker in self._fleet.workers.values():
+            usable = worker.id in self._later_rooms and model.name not in worker.refusals
+            if usable and could_ever_fit(model, worker.machine):
+                yield worker

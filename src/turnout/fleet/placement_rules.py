@@ -223,3 +223,10 @@ def fewest_victims(
         if enough(rest):
             victims = rest
     return victims
+
+
+def fits_beside(room: Room, gpus: Iterable[int], taken: Needs, more: Needs) -> bool:
+    """Whether `more` still fits when `taken` has these GPUs."""
+    left = with_freed(room, ())
+    left.take(gpus, taken.gpu_memory_bytes, taken.memory_bytes)
+    return left.settle().fit(more) is not None

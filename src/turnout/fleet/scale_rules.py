@@ -21,9 +21,9 @@ class Urgency(IntEnum):
     LOADED = 2
 
 
-@dataclass(frozen=True, slots=True, order=True)
+@dataclass(frozen=True, slots=True)
 class Claim:
-    """One replica that a model should have and has not."""
+    """One replica that a model should have and has not, and since when."""
 
     urgency: Urgency
     since: float
@@ -32,6 +32,9 @@ class Claim:
 
 @dataclass(slots=True)
 class Scaled:
+    """`waited_for`: some model has users and nothing to serve them."""
+
+    waited_for: bool = False
     pace: dict[str, ModelPressure] = field(default_factory=dict[str, ModelPressure])
     claims: list[Claim] = field(default_factory=list[Claim])
     commands: list[Command] = field(default_factory=list[Command])
@@ -42,14 +45,29 @@ def scale(fleet: Fleet, now: float) -> Scaled:
     for replica in fleet.replicas.values():
         if replica.model in by_model:
             by_model[replica.model].append(replica)
-    scaled = Scaled()
+    scaled = Scaled(
+        any(p.waiting_since is not None for name, p in fleet.pace.items() if name not in fleet.given_up)
+    )
     closed: list[Replica] = []
     for name, replicas in by_model.items():
         closed += [r for r in replicas if r.closing is not None and r.closing.room_for is not None]
         _scale_one(fleet, fleet.models[name], replicas, now, scaled)
     _reopen_what_nobody_needs(fleet, closed, scaled)
-    scaled.claims.sort()
+    scaled.claims.sort(key=lambda claim: _turn(claim, fleet.models[claim.model]))
     return scaled
+
+
+def _turn(claim: Claim, model: Model) -> tuple[Urgency, float, int, int, str]:
+    """Who waited longest comes first. Of those who came together the largest does, which fewest machines have room for; the
+    name only makes the order certain."""
+    needs = model.needs
+    return (
+        claim.urgency,
+        claim.since,
+        -needs.gpus,
+        -max(needs.gpu_memory_bytes, needs.memory_bytes),
+        claim.model,
+    )
 
 
 def _scale_one(fleet: Fleet, model: Model, replicas: Sequence[Replica], now: float, scaled: Scaled) -> None:
@@ -82,11 +100,12 @@ def _scale_one(fleet: Fleet, model: Model, replicas: Sequence[Replica], now: flo
     if needed > have:
         scaled.claims += _claims(fleet, model, serving, needed, have, load, pace, now)
     elif have > kept:
-        closings = list(
-            _stopped(model, serving, have - kept)
-            if stopped
-            else _surplus(model, serving, have - kept, pace, now)
-        )
+        closings: list[Close] = []
+        if stopped:
+            closings = list(_stopped(model, serving, have - kept))
+        elif not (scaled.waited_for and model.scaling.min_replicas and have == kept + 1):
+            # One that is kept warm has perhaps moved for whoever waits: `place` knows which of its replicas must leave.
+            closings = list(_surplus(model, serving, have - kept, pace, now))
         if closings:
             pace = ModelPressure(pace.waiting_since, pace.pressed_since, None)
         scaled.commands += closings
