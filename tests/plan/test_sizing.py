@@ -69,9 +69,9 @@ def test_each_mode_keeps_models_and_machines_in_its_way() -> None:
         return {name: model.spec.scaling for name, model in setup.models.items()}, setup.pools
 
     declared = {model.name: model.spec.scaling for model in models}
-    own = {"wan": replace(declared["wan"], min_replicas=1, max_replicas=1)}
+    own = {"wan": replace(declared["wan"], min_replicas=2, max_replicas=2)}  # as the file keeps them
     one = {"chat": replace(declared["chat"], min_replicas=1, max_replicas=1)}
-    assert settled(PlanMode.RESIDENT) == ({**own, **one}, (Pool("m", kinds, 2, 2),))
+    assert settled(PlanMode.RESIDENT) == ({**own, **one}, (Pool("m", kinds, 3, 3),))
     wan, talk = declared["wan"], replace(declared["chat"], min_replicas=1)
     assert settled(PlanMode.AUTOSCALE) == ({"wan": wan, "chat": talk}, (Pool("m", kinds, 3, 9),))
     asleep = {name: replace(of, sleep=name == "chat", asleep_s=ALWAYS_S) for name, of in declared.items()}

@@ -172,9 +172,19 @@ def _search(planned: "Scenario", modes: "Sequence[PlanMode]", folder: Path) -> "
 
 
 def _print_table(planned: "Scenario", results: Results) -> None:
-    from turnout.plan.plan_table import HEADINGS, row
+    from turnout.plan.plan_table import HEADINGS, UNSERVED, row
 
     print(table(HEADINGS, [row(planned, *result) for result in results]))
+    for setup, outcome in results:
+        waiting = [
+            name
+            for name in setup.models
+            if not outcome.ready_share.get(name) and outcome.by_model[name].count
+        ]
+        if waiting:
+            print(f"{setup.mode}: never started: {', '.join(waiting)}")
+    if any(outcome.unserved for _, outcome in results):
+        print(UNSERVED)
 
 
 def _print_found(planned: "Scenario", found: "Found") -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from turnout.errors import Misconfigured
 from turnout.plan.modes import ABOUT, TITLES, Setup
 from turnout.plan.outcome import Outcome
-from turnout.plan.plan_table import HEADINGS, money, row, span, title
+from turnout.plan.plan_table import HEADINGS, UNSERVED, money, row, span, title
 from turnout.plan.scenario import Scenario
 from turnout.plan.search import Found, misses
 from turnout.plan.svg_plots import areas, curves, legend, lines, scatter
@@ -20,9 +20,10 @@ body{font:16px/1.5 system-ui,sans-serif;color:#1f2937;background:#fff;max-width:
 h1{font-size:1.7rem;margin-bottom:0}h2{margin-top:2.2rem}h3{margin:1.4rem 0 .2rem}
 .lead{font-size:1.15rem}.note{color:#4b5563;font-size:.9rem}
 table{border-collapse:collapse;font-size:.88rem;width:100%}
-th,td{padding:.35rem .5rem;text-align:right;border-bottom:1px solid #e5e7eb;white-space:nowrap}
-th{text-transform:lowercase;font-weight:600;color:#374151}
-th:first-child,td:first-child{text-align:left}tr.best{background:#ecfdf5;font-weight:600}td.bad{color:#b91c1c}
+th,td{padding:.35rem .4rem;text-align:right;border-bottom:1px solid #e5e7eb}td{white-space:nowrap}
+th{text-transform:lowercase;font-weight:600;color:#374151;vertical-align:bottom}
+th:first-child,td:first-child{text-align:left;white-space:normal}tr.best{background:#ecfdf5;font-weight:600}
+tr.unserved{color:#b91c1c}
 .wide{overflow-x:auto}.plots{display:grid;grid-template-columns:repeat(auto-fit,minmax(19rem,1fr));gap:1rem}
 figure{margin:0;max-width:40rem}figcaption{font-size:.9rem;font-weight:600}svg{width:100%;height:auto}
 .grid{stroke:#e5e7eb}.tick{font-size:11px;fill:#4b5563}.label{font-size:11px;fill:#374151}
@@ -114,8 +115,10 @@ def _table(scenario: Scenario, results: Sequence[Result], found: Found | None) -
         best = found is not None and found.best is not None and setup is found.best.setup
         missed = "; ".join(misses(scenario, outcome))
         cells = "".join(f"<td>{escape(cell)}</td>" for cell in row(scenario, setup, outcome))
-        rows += f'<tr class="{"best" if best else ""}" title="{escape(missed)}">{cells}</tr>'
-    return f'<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>'
+        kind = "best" if best else "unserved" if outcome.unserved else ""
+        rows += f'<tr class="{kind}" title="{escape(missed)}">{cells}</tr>'
+    note = f'<p class="note">{escape(UNSERVED)}.</p>' if any(o.unserved for _, o in results) else ""
+    return f'<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>{note}'
 
 
 def _frontier(scenario: Scenario, results: Sequence[Result]) -> str:

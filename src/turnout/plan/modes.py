@@ -95,7 +95,10 @@ def setup_of(
     match mode:
         case PlanMode.RESIDENT:
             count = {
-                n: min(max(1, ceil(load[n].peak / busy)) + more, m.spec.scaling.max_replicas)
+                n: min(
+                    max(1, m.spec.scaling.min_replicas, ceil(load[n].peak / busy)) + more,
+                    m.spec.scaling.max_replicas,
+                )
                 for n, m in models.items()
             }
             kept = {n: keep(m, min_replicas=count[n], max_replicas=count[n]) for n, m in models.items()}

@@ -1,12 +1,14 @@
 """What a simulated run showed: waits, starts, GPU time, cost; and how these went over time."""
 
 from array import array
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from turnout.plan.gpu_meter import GpuSeconds, GpuUse
 
 BUCKETS = 240
+_MAX_LOST = 0.001  # share of requests that may be refused, fail or not end
 
 
 class TimeSeries:
@@ -67,16 +69,22 @@ class RunCounts:
 
 @dataclass(slots=True)
 class Measurements:
-    """The counts, and one wait for each request that was served."""
+    """The counts, and by model one wait for each request that was begun, and when each of the others came (`unserved`)."""
 
     counts: RunCounts = field(default_factory=RunCounts)
-    waits: "dict[str, array[float]]" = field(default_factory=lambda: dict[str, "array[float]"]())
+    waits: "defaultdict[str, array[float]]" = field(default_factory=lambda: defaultdict(_floats))
+    unserved: "defaultdict[str, array[float]]" = field(default_factory=lambda: defaultdict(_floats))
 
-    def waited(self, model: str, seconds: float) -> None:
-        own = self.waits.get(model)
-        if own is None:
-            own = self.waits[model] = array("d")
-        own.append(seconds)
+    def waits_until(self, end: float) -> "dict[str, array[float]]":
+        """All waits by model; whoever was never served has waited to the end."""
+        waits = {name: array("d", own) for name, own in self.waits.items()}
+        for name, came in self.unserved.items():
+            waits.setdefault(name, _floats()).extend(max(0.0, end - at) for at in came)
+        return waits
+
+
+def _floats() -> "array[float]":
+    return array("d")
 
 
 def percentile(ordered: Sequence[float], share: float) -> float:
@@ -89,7 +97,7 @@ def percentile(ordered: Sequence[float], share: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Waits:
-    """How long those who were served waited, in seconds."""
+    """How long requests waited until they were begun, in seconds; those that never were, to the end of the run."""
 
     count: int
     mean_s: float
@@ -125,6 +133,11 @@ class Outcome:
     queue: Sequence[float]
     held: Mapping[str, Sequence[float]]
     machines: Sequence[float]
+
+    @property
+    def unserved(self) -> bool:
+        """Whether so many requests were refused, failed or did not end that the other figures say little."""
+        return self.counts.lost > _MAX_LOST * self.counts.requests
 
     @property
     def cost_a_day(self) -> float:

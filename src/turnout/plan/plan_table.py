@@ -12,12 +12,15 @@ HEADINGS = (
     *("MODE", "MACHINES", "COST/DAY", "PER VIDEO", "PER 1M TOKENS", "BUSY", "WAIT P50", "P95", "P99"),
     *("COLD STARTS", "WAKES", "EVICTED", "REFUSED"),
 )
+UNSERVED = (
+    "! not all requests are served, so its other figures say little; who is not served waits to the end"
+)
 
 
 def row(scenario: Scenario, setup: Setup, outcome: Outcome) -> tuple[str, ...]:
     on, most = sum(pool.on for pool in setup.pools), max(outcome.machines, default=0.0)
     return (
-        title(setup),
+        f"! {title(setup)}" if outcome.unserved else title(setup),
         str(on) if on >= most else f"{on} to {most:.0f}",
         money(outcome.cost_a_day, scenario.currency),
         money(outcome.cost_a_video, scenario.currency),
@@ -29,7 +32,7 @@ def row(scenario: Scenario, setup: Setup, outcome: Outcome) -> tuple[str, ...]:
         str(outcome.counts.cold_starts),
         str(outcome.counts.wakes),
         str(outcome.counts.evictions),
-        str(outcome.counts.lost),
+        f"{outcome.counts.lost} of {outcome.counts.requests}" if outcome.counts.lost else "0",
     )
 
 
@@ -76,6 +79,7 @@ def as_json(scenario: Scenario, setup: Setup, outcome: Outcome) -> dict[str, Any
             **{use.name.lower(): gpu.by_use[use] for use in GpuUse},
         },
         "busy_share": outcome.busy_share,
+        "all_served": not outcome.unserved,
         "wait": asdict(outcome.waits),
         "wait_by_model": {name: asdict(waits) for name, waits in outcome.by_model.items()},
         "ready_share": dict(outcome.ready_share),

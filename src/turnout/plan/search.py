@@ -10,7 +10,6 @@ from turnout.plan.plan_table import money, span
 from turnout.plan.scenario import Scenario, Targets
 from turnout.plan.simulation import simulate
 
-_MAX_REFUSED = 0.001  # share of requests that may be refused, fail or not end
 _IDLE_S = (60.0, 300.0, 900.0, 3_600.0)
 _BUSY = (0.95, 0.8, 0.6, 0.4)
 _MORE = (-1, 0, 1, 2, 4)
@@ -27,7 +26,8 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """`best` is the cheapest that meets all targets; `cheaper` the dearest of those that cost less than it."""
+    """`tried` has the cheapest first, and those last that do not serve all requests. `best` is the cheapest that meets all
+    targets; `cheaper` the dearest of those that cost less than it."""
 
     tried: Sequence[Candidate]
     best: Candidate | None
@@ -48,26 +48,23 @@ def search(
 
         outcome = simulate(scenario, setup, folder, advance)
         tried.append(Candidate(setup, outcome, tuple(misses(scenario, outcome))))
-    tried.sort(key=lambda one: (one.outcome.cost_a_day, one.outcome.waits.p95_s))
+    tried.sort(key=lambda one: (one.outcome.unserved, one.outcome.cost_a_day, one.outcome.waits.p95_s))
     best = next((one for one in tried if not one.misses), None)
-    before = tried[: tried.index(best)] if best else []
-    cheaper = next(
-        (one for one in reversed(before) if best and one.outcome.cost_a_day < best.outcome.cost_a_day), None
-    )
+    below = [one for one in tried if best and one.outcome.cost_a_day < best.outcome.cost_a_day]
+    cheaper = max(below, key=lambda one: one.outcome.cost_a_day, default=None)
     return Found(tried, best, cheaper)
 
 
 def misses(scenario: Scenario, outcome: Outcome) -> Iterator[str]:
     """The targets that were not met, as a reader would say it."""
     targets = scenario.targets
-    lost = outcome.counts.lost
     if targets.p95_wait_s is not None and outcome.waits.p95_s > targets.p95_wait_s:
         yield f"the p95 wait is {span(outcome.waits.p95_s)}, over {span(targets.p95_wait_s)}"
     if targets.budget_a_day is not None and outcome.cost_a_day > targets.budget_a_day:
         spent, budget = (money(x, scenario.currency) for x in (outcome.cost_a_day, targets.budget_a_day))
         yield f"it costs {spent} a day, over {budget}"
-    if lost > _MAX_REFUSED * outcome.counts.requests:
-        yield f"{lost} of {outcome.counts.requests} requests are not served"
+    if outcome.unserved:
+        yield f"{outcome.counts.lost} of {outcome.counts.requests} requests are not served"
 
 
 def with_target(scenario: Scenario, p95_wait_s: float | None) -> Scenario:

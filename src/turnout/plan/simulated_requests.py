@@ -41,7 +41,7 @@ class SimulatedRequests:
             state.waiting.add("", 1, self._clock.now)
             self.serve(own)
         else:
-            self._refuse()
+            self._refuse(own, request)
         self._state.load_changed(own)
 
     def serve(self, own: SimulatedModel) -> None:
@@ -69,10 +69,17 @@ class SimulatedRequests:
             self._state.load_changed(own)
 
     def refuse_all(self, own: SimulatedModel) -> None:
-        for _ in own.queue.refuse_all():
+        for request in own.queue.refuse_all():
             self._state.waiting.add("", -1, self._clock.now)
-            self._refuse()
+            self._refuse(own, request)
         self._state.load_changed(own)
+
+    def count_unfinished(self) -> None:
+        """At the end: what still waits was never served."""
+        for own in self._state.models.values():
+            self._measured.counts.unfinished += own.running + own.queue.waiting
+            for request in own.queue.refuse_all():
+                self._count_unserved(own, request)
 
     def _again(self, own: SimulatedModel, request: PlannedRequest) -> None:
         if request.failures >= self._state.settings.max_attempts:
@@ -90,13 +97,13 @@ class SimulatedRequests:
         if engine is not None:
             return self._begin(own, request, engine)
         if seats.refusal is not None:
-            return self._refuse()
+            return self._refuse(own, request)
         waiter, crowded_out = seats.join(request)
         if crowded_out is not None:
             self._state.waiting.add("", -1, self._clock.now)
-            self._refuse()
+            self._refuse(own, crowded_out)
         if waiter is None:
-            return self._refuse()
+            return self._refuse(own, request)
         self._state.waiting.add("", 1, self._clock.now)
         if not self._state.jobs:
             self._clock.at(
@@ -104,13 +111,19 @@ class SimulatedRequests:
             )
 
     def _lose_patience(self, own: SimulatedModel, seats: SimulatedSeats, waiter: Waiter) -> None:
-        if seats.give_up(waiter) is not None:
+        request = seats.give_up(waiter)
+        if request is not None:
             self._state.waiting.add("", -1, self._clock.now)
-            self._refuse()
+            self._refuse(own, request)
             self._state.load_changed(own)
 
-    def _refuse(self) -> None:
+    def _refuse(self, own: SimulatedModel, request: PlannedRequest) -> None:
         self._measured.counts.refused += 1
+        self._count_unserved(own, request)
+
+    def _count_unserved(self, own: SimulatedModel, request: PlannedRequest) -> None:
+        if request.began_at is None:
+            self._measured.unserved[own.stats].append(request.at)
 
     def _begin(self, own: SimulatedModel, request: PlannedRequest, engine: SimulatedEngine) -> None:
         own.running += 1
@@ -126,7 +139,7 @@ class SimulatedRequests:
         self._touch(engine)
         if request.began_at is None:
             request.began_at = now + delay_s
-            self._measured.waited(own.stats, request.began_at - request.at)
+            self._measured.waits[own.stats].append(request.began_at - request.at)
         timing, seconds = own.model.timing, request.seconds
         if timing.tokens_per_s is not None and request.tokens:
             rate = timing.tokens_per_s

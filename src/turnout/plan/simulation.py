@@ -1,7 +1,6 @@
 """One run of one mode: the requests of a scenario through a world, and what it showed."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 
 from turnout.plan.modes import PlanMode, Setup
@@ -27,7 +26,9 @@ def run(
     world = World(scenario, setup.models.values(), setup.pools, jobs=jobs, progress=progress)
     world.run(traffic)
     state, until = world.state, world.state.clock.now
-    all_waits = sorted(wait for own in state.measured.waits.values() for wait in own)
+    waits = {name: Waits.of(()) for name in setup.models}
+    waits_of = state.measured.waits_until(until)
+    all_waits = sorted(wait for own in waits_of.values() for wait in own)
     held = state.held.means(until)
     total = sum(map(sum, held.values()))
     by_videos = sum(sum(own) for name, own in held.items() if setup.models[name].video)
@@ -35,13 +36,13 @@ def run(
     return Outcome(
         mode=setup.mode,
         days=scenario.days,
-        counts=replace(state.measured.counts, unfinished=world.unfinished),
+        counts=state.measured.counts,
         waits=Waits.of(all_waits),
-        by_model={name: Waits.of(own) for name, own in sorted(state.measured.waits.items())},
+        by_model=dict(sorted({**waits, **{name: Waits.of(own) for name, own in waits_of.items()}}.items())),
         gpu=state.meter.spent,
         video_share=by_videos / total if total else 0.0,
         ready_share={n: sum(own) / len(own) for n, own in state.ready.means(until).items()},
-        waits_of=state.measured.waits,
+        waits_of=waits_of,
         distribution=[percentile(all_waits, n / 100) for n in range(1, 101)],
         queue=queue.get("", []),
         held=held,

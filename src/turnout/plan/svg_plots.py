@@ -5,7 +5,7 @@ from html import escape
 from math import ceil, floor, log10
 
 WIDTH, HEIGHT = 460, 220
-_LEFT, _RIGHT, _TOP, _BOTTOM = 52, 12, 12, 34
+_LEFT, _RIGHT, _TOP, _BOTTOM = 52, 24, 12, 34  # the last label stands half to the right of the axis
 COLOURS = ("#2563eb", "#dc2626", "#059669", "#d97706", "#7c3aed", "#0891b2", "#be185d", "#4d7c0f")
 
 

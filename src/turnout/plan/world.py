@@ -99,7 +99,7 @@ class World:
                 clock.now = upcoming.at
                 self._requests.arrive(upcoming)
                 upcoming = next(requests, None)
-            elif next_at <= horizon_s or (next_at <= horizon_s + _DRAIN_S and self.unfinished):
+            elif next_at <= horizon_s or (next_at <= horizon_s + _DRAIN_S and self._unfinished):
                 clock.run_next()
             elif upcoming is None:
                 break
@@ -110,10 +110,11 @@ class World:
         clock.now = max(clock.now, horizon_s)
         for machine in self._machines.values():
             machine.meter.end(clock.now)
+        self._requests.count_unfinished()
 
     @property
-    def unfinished(self) -> int:
-        return sum(own.running + own.queue.waiting for own in self.state.models.values())
+    def _unfinished(self) -> bool:
+        return any(own.running or own.queue.waiting for own in self.state.models.values())
 
     def _look(self, at: float) -> None:
         """The manager looks at what is new, and decides."""
