@@ -112,7 +112,7 @@ def _results(
 def _traced(planned: "Scenario", trace: Path) -> "Scenario":
     from turnout.plan.scenario import TrafficPart
 
-    return replace(planned, traffic=(TrafficPart(trace=str(trace.absolute())),))
+    return replace(planned, traffic=(TrafficPart(trace=str(trace.absolute())),), untraced=planned.traffic)
 
 
 def _recorded(common: Common, planned: "Scenario", target: Path) -> Path:

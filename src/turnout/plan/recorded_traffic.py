@@ -44,7 +44,7 @@ def recorded_traffic(
             continue
         day_s = (date.fromisoformat(row.day) - first).days * DAY_S
         count = row.videos or row.requests
-        seconds = round(row.render_seconds / row.videos, 3) if row.videos else ""
+        seconds = (round(row.render_seconds / row.videos, 3) or "") if row.videos else ""
         tokens = "" if row.videos or not row.requests else max(1, round(row.completion_tokens / row.requests))
         for hour in rng.choices(range(24), weights, k=count):
             at = day_s + hour * HOUR_S + rng.uniform(0, HOUR_S)

@@ -24,7 +24,7 @@ def _says(description: str, **bounds: object) -> Mapping[str, object]:
 
 Seconds = Annotated[float, Field(gt=0, le=10**6)]
 Weight = Annotated[float, Field(ge=0, le=10**9)]
-_STRICT: Mapping[str, str] = {"extra": "forbid"}
+STRICT: Mapping[str, object] = {"extra": "forbid", "allow_inf_nan": False}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +32,7 @@ class Timing:
     """How long things take. A request takes `seconds` (or those of its size), or `prompt_s` and its tokens at
     `tokens_per_s`; a replica makes no more than `total_tokens_per_s` for all its requests together."""
 
-    __pydantic_config__: ClassVar[Mapping[str, str]] = _STRICT
+    __pydantic_config__: ClassVar[Mapping[str, object]] = STRICT
 
     load_s: float = field(metadata=_says("From an order to a replica that serves.", ge=0, le=86_400))
     loads: tuple[Seconds, ...] = field(
@@ -79,7 +79,7 @@ class PlannedModel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bursts:
-    __pydantic_config__: ClassVar[Mapping[str, str]] = _STRICT
+    __pydantic_config__: ClassVar[Mapping[str, object]] = STRICT
 
     every_s: float = field(metadata=_says("From one burst to the next.", gt=0, le=10**7))
     requests: int = field(metadata=_says("Of each burst.", ge=1, le=10**6))
@@ -91,7 +91,7 @@ class Bursts:
 class TrafficPart:
     """Requests for one model, or for its copies: at a rate with random gaps (Poisson), in bursts, or as in a trace."""
 
-    __pydantic_config__: ClassVar[Mapping[str, str]] = _STRICT
+    __pydantic_config__: ClassVar[Mapping[str, object]] = STRICT
 
     model: str = field(default="", metadata=_says("Whom the requests are for.", max_length=100))
     a_day: float | None = field(default=None, metadata=_says("Requests a day.", gt=0, le=10**9))
@@ -124,7 +124,7 @@ class TrafficPart:
 class MachineKind:
     """`min` of them are always on; up to `max` can be had. One is paid from the moment it is asked for."""
 
-    __pydantic_config__: ClassVar[Mapping[str, str]] = _STRICT
+    __pydantic_config__: ClassVar[Mapping[str, object]] = STRICT
 
     gpus: int = field(metadata=_says("GPUs of one machine.", ge=0, le=64))
     gpu_memory_bytes: int = field(default=80 * 10**9, metadata=_says("Of one GPU.", ge=0))
@@ -145,7 +145,7 @@ class MachineKind:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Targets:
-    __pydantic_config__: ClassVar[Mapping[str, str]] = _STRICT
+    __pydantic_config__: ClassVar[Mapping[str, object]] = STRICT
 
     p95_wait_s: float | None = field(default=None, metadata=_says("Of all requests.", gt=0, le=10**7))
     budget_a_day: float | None = field(default=None, metadata=_says("In the prices' currency.", gt=0))
@@ -155,7 +155,7 @@ class Targets:
 class Kill:
     """At `at_s` one replica of the model is killed."""
 
-    __pydantic_config__: ClassVar[Mapping[str, str]] = _STRICT
+    __pydantic_config__: ClassVar[Mapping[str, object]] = STRICT
 
     at_s: float = field(metadata=_says("Seconds from the beginning.", ge=0))
     model: str = field(metadata=_says("Whose replica.", max_length=100))
@@ -165,7 +165,7 @@ class Kill:
 class Faults:
     """Besides the deaths of machines: a share of loads takes `slow_factor` times as long, replicas crash, or are killed."""
 
-    __pydantic_config__: ClassVar[Mapping[str, str]] = _STRICT
+    __pydantic_config__: ClassVar[Mapping[str, object]] = STRICT
 
     slow_loads: float = field(default=0.0, metadata=_says("Share of loads that are slow.", ge=0, le=1))
     slow_factor: float = field(default=3.0, metadata=_says("How much slower.", ge=1, le=1_000))
@@ -178,7 +178,7 @@ class ServiceSettings:
     """Settings of the service, named as in `turnout.yaml`; limits of tenants are off unless they are set. The last three
     are what was measured of the service itself."""
 
-    __pydantic_config__: ClassVar[Mapping[str, str]] = _STRICT
+    __pydantic_config__: ClassVar[Mapping[str, object]] = STRICT
 
     min_resident_s: float = field(default=30.0, metadata=_says("As the setting.", ge=0, le=10**7))
     lease_s: float = field(default=15.0, metadata=_says("As the setting.", gt=0, le=10**5))
@@ -208,6 +208,8 @@ class Scenario:
     faults: Faults = field(default_factory=Faults)
     service: ServiceSettings = field(default_factory=ServiceSettings)
     currency: str = "$"
+    untraced: tuple[TrafficPart, ...] = ()
+    """The file's traffic where a trace takes its place: what rows do not say is drawn as it says."""
 
     @property
     def horizon_s(self) -> float:

@@ -12,6 +12,7 @@ from turnout.errors import InvalidRequest, Misconfigured
 from turnout.fleet.declared_models import read_model
 from turnout.fleet.placement_rules import could_ever_fit
 from turnout.plan.scenario import (
+    STRICT,
     Faults,
     MachineKind,
     PlannedModel,
@@ -27,6 +28,7 @@ from turnout.validation import UNKNOWN, rule
 MAX_BYTES = 4 * 2**20
 _MAX_COPIES = 2_000
 _MAX_SHOWN = 20
+_MAX_VALUES = 200_000  # an alias of aliases of aliases stands for more than any machine holds
 _OURS = ("timing", "copies")  # said of a model in scenarios only
 
 _Place = tuple[str | int, ...]
@@ -42,7 +44,7 @@ class ScenarioMistakes(Misconfigured):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Content:
-    __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}
+    __pydantic_config__: ClassVar[Mapping[str, object]] = STRICT
 
     models: dict[str, dict[str, Any]] = field(metadata={"min_length": 1, "max_length": 2_000})
     traffic: tuple[TrafficPart, ...] = field(metadata={"min_length": 1, "max_length": 10_000})
@@ -129,6 +131,10 @@ class _Reader:
         if node is None:
             return
         self._lines[path] = node.start_mark.line + 1
+        if len(self._lines) > _MAX_VALUES:
+            raise yaml.YAMLError(
+                f"it has more than {_MAX_VALUES} values, aliases counted as what they stand for"
+            )
         if isinstance(node, yaml.MappingNode):
             seen: set[str] = set()
             for key, value in cast("list[tuple[yaml.Node, yaml.Node]]", node.value):

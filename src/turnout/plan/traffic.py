@@ -4,9 +4,9 @@ import csv
 import heapq
 import itertools
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
-from math import exp, inf, log, sqrt
+from math import exp, inf, log, nan, sqrt
 from pathlib import Path
 
 from turnout.errors import Misconfigured
@@ -16,6 +16,8 @@ from turnout.tasks.task_rules import Priority, TenantId
 TENANT = TenantId("default")
 _WEEK_HOURS = 24 * 7
 _DATES_S = 10**8  # numbers above it are dates, in seconds since 1970
+_NEVER_S = 10**11
+_MOST_S, _MOST_TOKENS = 10.0**6, 10.0**7
 
 
 class PlannedRequest:
@@ -133,39 +135,95 @@ def read_trace(
     path: Path, scenario: Scenario, part: TrafficPart, rng: random.Random, numbers: Iterator[int]
 ) -> Iterator[PlannedRequest]:
     """A CSV file with a heading: `at` (seconds, or a date and time) and, where they are known, `model`, `tenant`,
-    `seconds`, `tokens`, `size`, `priority`. Where the times are dates, the plan begins with the first one."""
+    `seconds`, `tokens`, `size`, `priority`. What a row does not say is drawn as the trace's own part of the traffic says, or
+    as the scenario's traffic does. Where the times are dates, the plan begins with the first one."""
     rows = sorted(_rows(path), key=lambda row: row[0])
     began = rows[0][0] if rows and rows[0][0] >= _DATES_S else 0.0
+    parts = [part] if part.model else _named(scenario)
     for at, line, row in rows:
         try:
-            name = row.get("model") or part.model
-            names = scenario.copies.get(name)
-            if names is None:
-                raise ValueError(f"there is no model {name!r}")
-            timing = scenario.models[names[0]].timing
-            seconds = float(row.get("seconds") or _seconds(timing, row.get("size") or ""))
-            seconds *= 1.0 if row.get("seconds") else _factor(timing.spread, rng)
-            tokens = int(row.get("tokens") or part.tokens)
-            priority = Priority(row.get("priority") or part.priority)
+            request = _traced(at - began, row, parts, scenario, rng)
         except ValueError as err:
             raise Misconfigured(f"{path}:{line}: {err}") from err
-        if at - began < scenario.horizon_s:
-            tenant = TenantId(row.get("tenant") or TENANT)
-            yield PlannedRequest(
-                at - began, next(numbers), rng.choice(names), tenant, seconds, tokens, priority
-            )
+        if request.at < scenario.horizon_s:
+            request.number = next(numbers)
+            yield request
 
 
-def _rows(path: Path) -> Iterator[tuple[float, int, dict[str, str]]]:
-    """When, the line of the file, and the row."""
+def _named(scenario: Scenario) -> list[TrafficPart]:
+    """The parts of the traffic that rows without a model may be of."""
+    return [part for part in scenario.untraced or scenario.traffic if part.model]
+
+
+def _traced(
+    at: float,
+    row: Mapping[str, str | None],
+    parts: Sequence[TrafficPart],
+    scenario: Scenario,
+    rng: random.Random,
+) -> PlannedRequest:
+    """Raises ValueError."""
+    name = row.get("model")
+    alike = [part for part in parts if part.model == name] if name else parts
+    if not name and not parts:
+        raise ValueError("it names no model, and neither does the scenario's traffic")
+    part = rng.choices(alike, [_a_day(one) for one in alike])[0] if alike else TrafficPart(model=name or "")
+    names = scenario.copies.get(name or part.model)
+    if names is None:
+        raise ValueError(f"there is no model {name or part.model!r}")
+    timing = scenario.models[names[0]].timing
+    size = row.get("size") or _drawn(part.sizes, "", rng)
+    if size and size not in timing.sizes:
+        raise ValueError(f"{name or part.model} has no size {size!r}")
+    seconds = _number(row, "seconds", _MOST_S)
+    if seconds is None:
+        seconds = _seconds(timing, size) * _factor(timing.spread, rng)
+    tokens = _number(row, "tokens", _MOST_TOKENS)
+    if tokens is None:
+        tokens = max(1.0, rng.expovariate(1 / part.tokens)) if part.tokens else 0.0
+    if not seconds and not (tokens and timing.tokens_per_s):
+        raise ValueError(
+            f"it needs seconds, size or tokens: {name or part.model} says no other time of a request"
+        )
+    tenant = TenantId(row.get("tenant") or _drawn(part.tenants, TENANT, rng))
+    priority = Priority(row.get("priority") or part.priority)
+    return PlannedRequest(at, 0, rng.choice(names), tenant, seconds, round(tokens), priority)
+
+
+def _a_day(part: TrafficPart) -> float:
+    """Requests a day, for a choice between parts."""
+    bursts = part.bursts.requests * DAY_S / part.bursts.every_s if part.bursts else 0.0
+    return (part.a_day or 0.0) + 24 * (part.an_hour or 0.0) + bursts or 1.0
+
+
+def _drawn(shares: Mapping[str, float], otherwise: str, rng: random.Random) -> str:
+    return rng.choices(list(shares), list(shares.values()))[0] if shares else otherwise
+
+
+def _number(row: Mapping[str, str | None], name: str, most: float) -> float | None:
+    """None where the row does not say."""
+    text = row.get(name)
+    if not text:
+        return None
     try:
-        with path.open(newline="") as file:
+        value = float(text)
+    except ValueError:
+        value = nan
+    if not 0 <= value <= most:  # of nan neither is true
+        raise ValueError(f"{name} must be a number from 0 to {most:g}, not {text[:40]!r}")
+    return value
+
+
+def _rows(path: Path) -> Iterator[tuple[float, int, dict[str, str | None]]]:
+    """When, the line of the file, and the row. Spreadsheets begin a file with a byte order mark."""
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as file:
             reader = csv.DictReader(file)
             if reader.fieldnames is None or "at" not in reader.fieldnames:
                 raise Misconfigured(f"{path}:1: the heading has no column `at`")
             for row in reader:
                 try:
-                    yield _time(row["at"]), reader.line_num, row
+                    yield _time(row["at"] or ""), reader.line_num, row
                 except ValueError as err:
                     raise Misconfigured(f"{path}:{reader.line_num}: {err}") from err
     except (OSError, UnicodeDecodeError, csv.Error) as err:
@@ -174,6 +232,12 @@ def _rows(path: Path) -> Iterator[tuple[float, int, dict[str, str]]]:
 
 def _time(text: str) -> float:
     try:
-        return float(text)
+        at = float(text)
     except ValueError:
-        return datetime.fromisoformat(text).timestamp()
+        try:
+            at = datetime.fromisoformat(text).timestamp()
+        except (ValueError, OverflowError) as err:
+            raise ValueError(f"at must be seconds or a date and time, not {text[:40]!r}") from err
+    if not 0 <= at < _NEVER_S:
+        raise ValueError(f"at must be a time from 0 on, not {text[:40]!r}")
+    return at
