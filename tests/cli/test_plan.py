@@ -86,11 +86,26 @@ def test_the_requests_come_from_a_trace_or_from_a_services_records(
         {**row, "day": today(), "model": "wan", "requests": 0, "videos": 7, "render_seconds": 70.0},
         {**row, "day": today(), "model": "other", "requests": 3, "videos": 0, "render_seconds": 0.0},
     ]
+    gateway.models = [{"id": "wan", "wake_s": 12.5}, {"id": "other", "wake_s": None}]
     url = cli.env["TURNOUT_URL"]
     done = cli("plan", str(file), "--from-service", url, "--days", "1", "--modes", "resident", "--json")
     [mode] = json.loads(done.out)["modes"]
     assert (mode["requests"], mode["gpu_seconds"]["busy"]) == (7, pytest.approx(70.0, abs=1.0))
-    assert done.err == "not in the scenario, left out: other\n"
+    assert done.err.splitlines() == [
+        "wan: load_s 12.5, as measured (the file says 60)",
+        "not in the scenario, left out: other",
+    ]
+    assert mode["gpu_seconds"]["loading"] == pytest.approx(12.5, abs=1.0)
+
+
+def test_the_example_is_a_scenario_that_runs_and_overwrites_nothing(cli: Cli, tmp_path: Path) -> None:
+    file = tmp_path / "mine.yaml"
+    assert cli("plan", "--example", str(file)).code == 0
+    assert cli("plan", "--example").out == file.read_text()
+    assert cli("plan", "--example", str(file)).code == 2, "it is there already"
+    done = cli("plan", str(file), "--days", "0.2", "--json")
+    assert done.code == 0 and all(mode["all_served"] for mode in json.loads(done.out)["modes"])
+    assert "turnout plan --example" in cli("plan").err
 
 
 def today() -> str:

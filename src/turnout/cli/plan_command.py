@@ -14,7 +14,7 @@ import typer
 
 from turnout.cli.formatting import one_line, table
 from turnout.cli.options import Common, JsonOption, seconds, with_common
-from turnout.errors import InvalidRequest
+from turnout.errors import InvalidRequest, Misconfigured
 
 if TYPE_CHECKING:
     from turnout.plan.modes import PlanMode, Setup
@@ -22,7 +22,10 @@ if TYPE_CHECKING:
     from turnout.plan.scenario import Scenario
     from turnout.plan.search import Found
 
-ScenarioFile = Annotated[Path, typer.Argument(metavar="SCENARIO", help="A scenario file (YAML).")]
+ScenarioFile = Annotated[Path | None, typer.Argument(metavar="SCENARIO", help="A scenario file (YAML).")]
+ExampleOption = Annotated[
+    bool, typer.Option("--example", help="Write a scenario to begin with: to SCENARIO, or to the terminal.")
+]
 ModesOption = Annotated[
     str | None,
     typer.Option("--modes", metavar="LIST", help="Only these: job,resident,autoscale,zero,warm,shared."),
@@ -48,7 +51,9 @@ CsvOption = Annotated[
 ServiceOption = Annotated[
     str | None,
     typer.Option(
-        "--from-service", metavar="URL", help="Take the requests of the last days from a service's records."
+        "--from-service",
+        metavar="URL",
+        help="Take the requests of the last days, and how long models load, from a service's records.",
     ),
 ]
 HtmlOption = Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Write a report with plots.")]
@@ -63,7 +68,7 @@ def register(app: typer.Typer) -> None:
 @with_common
 def plan(
     common: Common,
-    scenario: ScenarioFile,
+    scenario: ScenarioFile = None,
     modes: ModesOption = None,
     days: DaysOption = None,
     seed: SeedOption = None,
@@ -72,18 +77,25 @@ def plan(
     optimise: OptimiseOption = None,
     p95_wait: WaitOption = None,
     html: HtmlOption = None,
+    example: ExampleOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Simulate a scenario in every mode: cost, waits, cold starts, how busy the GPUs are."""
     from turnout.plan.search import with_target
 
+    if example:
+        return _write_example(scenario)
+    if scenario is None:
+        raise InvalidRequest("name a scenario file; `turnout plan --example scenario.yaml` writes one")
     if optimise not in (None, "cost"):
         raise InvalidRequest("--optimise knows cost alone")
     planned = with_target(_read(scenario, days, seed), seconds(p95_wait, "--p95-wait") if p95_wait else None)
     chosen, folder, began, found = _modes(modes), scenario.parent, time.monotonic(), None
     with tempfile.TemporaryDirectory(prefix="turnout-plan-") as scratch:
         if from_service is not None:
-            from_csv = _recorded(replace(common, url=from_service), planned, Path(scratch) / "trace.csv")
+            common = replace(common, url=from_service)
+            planned = _with_measured_loads(common, planned)
+            from_csv = _recorded(common, planned, Path(scratch) / "trace.csv")
         if from_csv is not None:
             planned = _traced(planned, from_csv)
         results, found = _results(planned, chosen, folder, optimise)
@@ -113,6 +125,39 @@ def _traced(planned: "Scenario", trace: Path) -> "Scenario":
     from turnout.plan.scenario import TrafficPart
 
     return replace(planned, traffic=(TrafficPart(trace=str(trace.absolute())),), untraced=planned.traffic)
+
+
+def _write_example(file: Path | None) -> None:
+    from importlib.resources import files
+
+    text = (files("turnout.plan") / "example.yaml").read_text()
+    if file is None:
+        print(text, end="")
+        return
+    try:
+        with file.open("x") as target:
+            target.write(text)
+    except OSError as err:
+        raise Misconfigured(f"{file}: {err.strerror}") from err
+    print(f"{file} is written: put your own figures in, then `turnout plan {file}`")
+
+
+def _with_measured_loads(common: Common, planned: "Scenario") -> "Scenario":
+    """With the time that each model's last replica took to become ready, where the service knows it."""
+    from turnout.plan.recorded_traffic import with_measured_loads
+
+    with common.client() as client:
+        answer = client.call("GET", "v1", "models").get("data", [])
+    measured = {str(model["id"]): float(model["wake_s"]) for model in answer if model.get("wake_s")}
+    measured = {name: wake_s for name, wake_s in measured.items() if 0 < wake_s < float("inf")}
+    for name, copies in planned.copies.items():
+        if name in measured:
+            declared = planned.models[copies[0]].timing.load_s
+            print(
+                f"{one_line(name)}: load_s {measured[name]:.3g}, as measured (the file says {declared:g})",
+                file=sys.stderr,
+            )
+    return with_measured_loads(planned, measured)
 
 
 def _recorded(common: Common, planned: "Scenario", target: Path) -> Path:

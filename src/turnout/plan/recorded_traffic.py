@@ -6,12 +6,12 @@ if there are any; otherwise they are spread evenly.
 
 import csv
 import random
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
 from pathlib import Path
 
-from turnout.plan.scenario import DAY_S, HOUR_S
+from turnout.plan.scenario import DAY_S, HOUR_S, Scenario
 from turnout.tenants.usage_json import UsageShown
 
 FIELDS = ("at", "model", "tenant", "seconds", "tokens")
@@ -50,6 +50,17 @@ def recorded_traffic(
             at = day_s + hour * HOUR_S + rng.uniform(0, HOUR_S)
             rows.append((round(at, 3), row.model, row.tenant, seconds, tokens))
     return RecordedTraffic(sorted(rows, key=lambda line: float(str(line[0]))), list(unknown))
+
+
+def with_measured_loads(scenario: Scenario, measured: Mapping[str, float]) -> Scenario:
+    """The scenario with these times, by the names that its traffic uses, from an order to a replica that serves."""
+    models = dict(scenario.models)
+    for name, copies in scenario.copies.items():
+        if name in measured:
+            for copy in copies:
+                timing = replace(models[copy].timing, load_s=measured[name], loads=())
+                models[copy] = replace(models[copy], timing=timing)
+    return replace(scenario, models=models)
 
 
 def write_trace(path: Path, rows: Iterable[Sequence[object]]) -> None:
