@@ -11,7 +11,7 @@ import secrets
 import struct
 import subprocess
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -275,7 +275,9 @@ async def running_cluster(home: Path, s3_endpoint: str, *, clocks: bool) -> Asyn
         config = load(
             {**flags, "redis_url": redis_url(redis_dir, password)}, {}, home / "turnout.yaml"
         ).config
-        cluster = Cluster(config, gate, _clocks(home) if clocks else {})
+        cluster = Cluster(
+            config, gate, clocks_in(home, (*GATEWAYS, *MANAGERS, *WORKERS, "redis")) if clocks else {}
+        )
         with listen("127.0.0.1", 0) as one, listen("127.0.0.1", 0) as two:
             cluster.urls = [f"http://127.0.0.1:{s.getsockname()[1]}" for s in (one, two)]
             first = await start_valkey(redis_dir, password, config.state_dir / "logs" / "redis.log")
@@ -302,11 +304,10 @@ async def running_cluster(home: Path, s3_endpoint: str, *, clocks: bool) -> Asyn
                     await asyncio.shield(running)
 
 
-def _clocks(home: Path) -> dict[str, Clock]:
+def clocks_in(home: Path, names: Iterable[str]) -> dict[str, Clock]:
     library = home / "clock.so"
     source = Path(__file__).with_name("clock.c")
     subprocess.run(["cc", "-shared", "-fPIC", "-O2", "-o", library, source], check=True)
-    names = (*GATEWAYS, *MANAGERS, *WORKERS, "redis")
     return {name: Clock(home / f"clock-{name}", library) for name in names}
 
 

@@ -5,7 +5,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from turnout.tasks.task_rules import TenantId
-from turnout.tenants.gpu_cost_rules import SERVICE, GpuDay, bills, charges, cost_lines, price_of
+from turnout.tenants.gpu_cost_rules import (
+    SERVICE,
+    CostLine,
+    GpuDay,
+    bills,
+    charges,
+    cost_lines,
+    price_of,
+    why_so_much,
+)
 from turnout.tenants.gpu_time_rules import GpuCell, GpuState
 from turnout.tenants.usage_rules import UsageRow, Used
 
@@ -110,4 +119,33 @@ def test_the_parts_of_all_add_up_to_what_was_held(
     assert sum(c.bill.seconds.held for c in charged) == pytest.approx(sum(table.values()) / 1000)
     by_model = cost_lines(charged, lambda row: row.model)
     for model, times in held.items():
-        assert by_model[model].bill.seconds.held == pytest.approx(sum(times) / 1000)
+        assert by_model.get(model, CostLine()).bill.seconds.held == pytest.approx(sum(times) / 1000)
+
+
+def test_it_is_said_why_a_tenant_s_videos_cost_more() -> None:
+    day = GpuDay(DAY, cells("wan", busy=60, loading=40), divided={(GpuState.BUSY, "wan"): 60_000})
+    rows = [
+        UsageRow(DAY, ACME, "wan", Used(videos=1, attempts=2, busy_ms=30_000, loading_ms=40_000)),
+        UsageRow(DAY, OTHER, "wan", Used(videos=1, attempts=1, busy_ms=30_000)),
+    ]
+    charged = charges(rows, [day], PRICES, everyone=True)
+    lines, total = cost_lines(charged, lambda row: row.tenant), cost_lines(charged, lambda _: "all")["all"]
+    assert why_so_much(lines["acme"], total) == (
+        "a video took 70.0 GPU-seconds (30.0 busy, 40.0 loading) and 2.0 attempts; the mean is 50.0: +20.0 loading"
+    )
+    assert why_so_much(lines["other"], total) == (
+        "a video took 30.0 GPU-seconds (30.0 busy); the mean is 50.0: -20.0 loading"
+    )
+    assert (
+        why_so_much(total, total)
+        == "a video took 50.0 GPU-seconds (30.0 busy, 20.0 loading) and 1.5 attempts"
+    )
+    assert why_so_much(CostLine(), total) is None
+
+
+def test_loading_that_waits_for_its_first_user_is_not_another_s_meanwhile() -> None:
+    day = GpuDay(DAY, cells("m", busy=10, loading=40), waiting_ms={"m": 40_000})
+    rows = [UsageRow(DAY, ACME, "m", Used(work_ms=5, busy_ms=10_000))]
+    service, mine = charges(rows, [day], PRICES, everyone=True)
+    assert (service.row.tenant, service.bill.seconds.loading) == (SERVICE, 40)
+    assert mine.bill.seconds.held == 10

@@ -45,7 +45,8 @@ async def test_a_video_is_counted_when_it_ends_and_only_once(stores: Stores) -> 
     await stores.tasks.apply(waiting.id, Cancelled(time.time()))
     (row,) = await UsageLog(stores.link).read([day_of(ended)], TenantId("acme"))
     spec = task.spec
-    assert row.used == Used(videos=1, video_ms=spec.frames * 1000 // spec.fps, render_ms=2500, work_ms=2500)
+    video_ms = spec.frames * 1000 // spec.fps
+    assert row.used == Used(videos=1, video_ms=video_ms, render_ms=2500, work_ms=2500, attempts=1)
 
 
 async def test_the_work_of_every_attempt_counts_also_of_those_that_died(stores: Stores) -> None:

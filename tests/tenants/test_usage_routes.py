@@ -22,7 +22,7 @@ from turnout.fleet.worker_rules import Enrolment
 from turnout.tasks.task_rules import TenantId
 from turnout.tenants.gpu_time_rules import GpuBooking, cells_of
 from turnout.tenants.key_rules import Role
-from turnout.tenants.usage_rules import day_of
+from turnout.tenants.usage_rules import UsageRow, Used, day_of
 
 USAGE = {"prompt_tokens": 7, "completion_tokens": 3, "total_tokens": 10}
 
@@ -172,8 +172,13 @@ async def test_gpu_time_has_prices_and_is_divided_among_tenants(stores: Stores, 
     prices = {"H100": 3.6, "cpu": 0.36}
     async with chatting(stores, tmp_path, gpu_prices=prices, currency="EUR") as chat:
         book, http = chat.gateway.inside.chat.usage, chat.gateway.http
-        book.add(TenantId("acme"), "m", 500_000, 500_000, 0, 3000)
-        book.add(TenantId("other"), "m", 0, 1_000_000, 0, 1000)
+        for tenant, prompt, completion, work_ms in (
+            ("acme", 500_000, 500_000, 2999),
+            ("other", 0, 1_000_000, 999),
+        ):
+            book.add(TenantId(tenant), "m", prompt, completion, 0)
+            row = UsageRow(day_of(time.time()), TenantId(tenant), "m", Used(work_ms=work_ms))
+            await stores.tenants.usage.add(tenant, [row])
         await book.flush()
         held = {
             "w-1": {"busy:NVIDIA H100:m": 8000, "idle:NVIDIA H100:m": 4000, "free:NVIDIA H100:": 1000},
@@ -228,10 +233,10 @@ async def test_what_could_not_be_written_is_written_later_and_once(
                 raise Unavailable("the answer was lost")
 
         monkeypatch.setattr(chat.gateway.inside.stores.tenants.usage, "add", loses_its_answer)
-        book.add(TenantId("acme"), "m", 1, 2, 0, 5)
+        book.add(TenantId("acme"), "m", 1, 2, 0)
         await book.flush()
         assert lost.is_set()
-        book.add(TenantId("acme"), "m", 10, 20, 0, 5)
+        book.add(TenantId("acme"), "m", 10, 20, 0)
         assert figures((await used(chat))[0]) == (2, 11, 22, 0)
 
 

@@ -7,7 +7,7 @@ import pytest
 from tests.conftest import make_task
 
 from turnout.tasks.task_rules import State
-from turnout.tenants.usage_rules import Used, used_by
+from turnout.tenants.usage_rules import AttemptWork, Used, attempt_work, used_by
 
 WAITING = make_task()  # 17 frames, 8 a second
 RUNNING = replace(WAITING, state=State.IN_PROGRESS, started_at=100.0, claimed_at=110.0)
@@ -18,25 +18,21 @@ def ended(state: State, **fields: Any) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("before", "task", "used"),
+    ("before", "task", "used", "work"),
     [
-        (None, WAITING, Used()),
-        (WAITING, RUNNING, Used()),
-        (RUNNING, RUNNING, Used()),
-        (RUNNING, replace(RUNNING, state=State.QUEUED), Used(work_ms=15_000)),
-        (replace(RUNNING, claimed_at=None), replace(RUNNING, state=State.QUEUED), Used(work_ms=25_000)),
-        (replace(RUNNING, claimed_at=999.0), replace(RUNNING, state=State.QUEUED), Used()),
-        (RUNNING, ended(State.FAILED), Used(render_ms=30_000, work_ms=15_000)),
-        (RUNNING, ended(State.CANCELLED, started_at=None), Used(work_ms=15_000)),
-        (RUNNING, ended(State.CANCELLED, started_at=200.0), Used(work_ms=15_000)),
-        (WAITING, ended(State.CANCELLED, started_at=None), Used()),
-        (None, ended(State.COMPLETED), Used(videos=1, video_ms=2125, render_ms=30_000)),
-        (
-            RUNNING,
-            ended(State.COMPLETED),
-            Used(videos=1, video_ms=2125, render_ms=30_000, work_ms=15_000),
-        ),
+        (None, WAITING, Used(), ""),
+        (WAITING, RUNNING, Used(attempts=1), "begins"),
+        (RUNNING, RUNNING, Used(), ""),
+        (RUNNING, replace(RUNNING, state=State.QUEUED), Used(), "ends"),
+        (RUNNING, ended(State.FAILED), Used(), "ends"),
+        (WAITING, ended(State.CANCELLED, started_at=None), Used(), ""),
+        (None, ended(State.COMPLETED), Used(videos=1, video_ms=2125), ""),
+        (RUNNING, ended(State.COMPLETED), Used(videos=1, video_ms=2125), "ends"),
     ],
 )
-def test_an_attempt_adds_its_work_and_an_end_what_was_made(before: Any, task: Any, used: Used) -> None:
-    assert used_by(before, task, 125.0) == used
+def test_an_attempt_counts_when_it_begins_and_a_video_when_it_ends(
+    before: Any, task: Any, used: Used, work: AttemptWork
+) -> None:
+    assert used_by(before, task) == used
+    assert attempt_work(before, task, seen=True) == work
+    assert attempt_work(before, task, seen=False) == ("lost" if work == "ends" else work)

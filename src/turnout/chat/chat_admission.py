@@ -185,7 +185,7 @@ class ChatCall(UpstreamCall):
     """One request at one replica. It has a seat there and is counted in its tenant's share, and gives both back when
     the relay says that it is over. On a direct route it is counted there, too."""
 
-    __slots__ = ("_admission", "_direct", "_first_at", "_request", "_seat", "_seated_at", "_tried")
+    __slots__ = ("_admission", "_direct", "_first_at", "_request", "_seat", "_tried")
 
     def __init__(
         self, admission: ChatAdmission, request: ChatRequest, seat: Seat, tried: frozenset[ReplicaId]
@@ -212,8 +212,8 @@ class ChatCall(UpstreamCall):
         self._request = request
         self._seat = seat
         self._first_at = request.began
-        self._seated_at = monotonic()
         self._tried = tried
+        admission.usage.seated(request.tenant, request.model)
 
     @property
     def worker(self) -> WorkerId:
@@ -232,6 +232,7 @@ class ChatCall(UpstreamCall):
                 direct.unreachable()
                 failed = False
         self._seat.release(failed=failed)
+        self._admission.usage.left(self._request.tenant, self._request.model)
         if failed:
             self._tried |= {self._seat.route.replica}
         self._account(outcome, failed)
@@ -257,9 +258,8 @@ class ChatCall(UpstreamCall):
         request.share.leave(prompt + completion)
         now, trace = monotonic(), request.trace
         if error is None or outcome.bytes_out or outcome.client_gone:
-            work_ms = int((now - self._seated_at) * 1000) + 1
             uncounted = usage is None and outcome.status in (0, 200)
-            self._admission.usage.add(request.tenant, request.model, prompt, completion, uncounted, work_ms)
+            self._admission.usage.add(request.tenant, request.model, prompt, completion, uncounted)
         ended = error.value if error is not None else str(outcome.status)
         if failed:
             log.warning(

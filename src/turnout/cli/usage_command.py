@@ -66,6 +66,9 @@ def usage(
         print(table(HEADINGS, [_row(row) for row in used.data]))
     elif by is not None and (lines := _lines(used, by)):
         print(table((by.value.upper(), *COST_HEADINGS), [_cost_row(line) for line in lines]))
+        reasons = [f"{one_line(line.name)}: {one_line(line.why)}" for line in lines if line.why]
+        if reasons:
+            print("\n" + "\n".join(reasons))
     else:
         print(f"nothing was used from {used.start} to {used.end}", file=sys.stderr)
     if used.total.gpu_seconds.held or used.total.gpu_seconds.free:

@@ -11,6 +11,8 @@ local function book(worker, day_and_cell, ms)
   local own = gpu_booked_key(string.sub(day, 1, 7), worker)
   count(gpu_models_key(day), state_and_kind .. model, ms)
   count(gpu_workers_key(day), state_and_kind .. worker, ms)
+  local state = string.match(state_and_kind, '^[^:]*')
+  if state ~= 'free' then count(gpu_undivided_key(), day .. ':' .. state .. ':' .. model, ms) end
   if redis.call('EXISTS', own) == 0 then
     redis.call('HSET', own, day_and_cell, ms)
     redis.call('PEXPIRE', own, GPU_BOOKED_MS)

@@ -26,6 +26,7 @@ from turnout.tasks.housekeeping import Housekeeper
 from turnout.tasks.webhooks import WebhookSender
 from turnout.telemetry.log import get_log
 from turnout.tenants.budget_accounts import BudgetAccounts
+from turnout.tenants.gpu_division import GpuDivider
 
 _REPORT_S = 2.0
 
@@ -88,6 +89,12 @@ async def _housekeeper(config: Config, stores: Stores, fetcher: Outbound) -> Hou
         stores.outbox,
         time.time,
     )
+    divider = GpuDivider(stores.link, stores.fleet.models, time.time)
+
+    async def settle() -> None:
+        await divider.look()
+        await budgets.look()
+
     return Housekeeper(
         f"{socket.gethostname()}-{os.getpid()}",
         stores.fleet.models,
@@ -100,7 +107,7 @@ async def _housekeeper(config: Config, stores: Stores, fetcher: Outbound) -> Hou
         webhooks.send_due,
         config.tasks.lease_s,
         config.tasks.retention_s,
-        budgets.look,
+        settle,
         stores.fleet.demand.gateways,
     )
 

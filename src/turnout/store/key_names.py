@@ -223,7 +223,7 @@ class KeyNames:
         return f"{self.prefix}:usage:batch:{batch}"
 
     def gpu_models(self, day: str) -> str:
-        """Hash of GPU time in ms by state:kind:model, and of `work::model`: tenants' work_ms. Manager, gateways and gangs write, gateways and manager read. 400 days."""
+        """Hash of GPU time in ms by state:kind:model, of `share:state:model`: what of it is divided, and of `work::model`: tenants' work_ms. Manager, gateways and gangs write, gateways and manager read. 400 days."""
         return f"{self.prefix}:usage:gpu:{day}"
 
     def gpu_workers(self, day: str) -> str:
@@ -233,6 +233,22 @@ class KeyNames:
     def gpu_booked(self, month: str, worker: str) -> str:
         """Hash of one worker's GPU time in ms by day:state:kind:model, so that it can be taken back. Manager writes, gateways take back. 63 days."""
         return f"{self.prefix}:usage:gpu:{month}:of:{worker}"
+
+    def gpu_undivided(self) -> str:
+        """Hash of booked GPU time in ms by day:state:model that is no tenant's yet. Manager writes and reads, gateways read. Until divided."""
+        return f"{self.prefix}:usage:gpu:undivided"
+
+    def gpu_work(self) -> str:
+        """Hash of work in ms by tenant:model that GPU time was not divided by yet. Gateways and gangs write, manager reads. Until divided, 1 day at most."""
+        return f"{self.prefix}:usage:gpu:work"
+
+    def gpu_users(self) -> str:
+        """Hash of who worked on a model last, by model. Manager writes and reads. As long as the model."""
+        return f"{self.prefix}:usage:gpu:users"
+
+    def gpu_divisions(self) -> str:
+        """How often GPU time was divided: of two managers one divides. Manager writes and reads. For ever."""
+        return f"{self.prefix}:usage:gpu:divisions"
 
     def gpu_taken_back(self) -> str:
         """How often GPU time was taken back: days that are over count anew then. Gateways write, manager reads. For ever."""

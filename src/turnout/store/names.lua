@@ -5,6 +5,7 @@ local GROUP = 'gangs'
 local MAX_NEWS = 10000
 local MAX_EVENTS = 100000  -- of the stream that gateways tail; the task's own stream is kept apart
 local MAX_TASK_EVENTS = 5000
+local GPU_WORK_MS = 86400000
 local GPU_BOOKED_MS = 63 * 86400000  -- this month and the last one
 
 local function task_key(id) return P .. ':task:' .. id end
@@ -36,6 +37,10 @@ local function usage_day_key(day) return P .. ':usage:day:' .. day end
 local function gpu_models_key(day) return P .. ':usage:gpu:' .. day end
 local function gpu_workers_key(day) return P .. ':usage:gpu:' .. day .. ':workers' end
 local function gpu_booked_key(month, worker) return P .. ':usage:gpu:' .. month .. ':of:' .. worker end
+local function gpu_undivided_key() return P .. ':usage:gpu:undivided' end
+local function gpu_work_key() return P .. ':usage:gpu:work' end
+local function gpu_users_key() return P .. ':usage:gpu:users' end
+local function gpu_divisions_key() return P .. ':usage:gpu:divisions' end
 local function gpu_taken_back_key() return P .. ':usage:gpu:taken_back' end
 local function usage_batch_key(batch) return P .. ':usage:batch:' .. batch end
 local function genesis_key() return P .. ':genesis' end

@@ -1,8 +1,10 @@
 -- Writes a task's next version with the event that led to it, if nobody wrote in between.
 -- `move` says what becomes of its turn: 'keep', 'requeue' (the task waits again), 'end'. Returns 1, or 0 when
 -- the version was another. Then come (figure, amount)… of what a task that ends, or an attempt of it, used.
-local id, version, doc, state, attempt, move, event, ended_ms, ttl_ms, webhook, day, usage_ms = unpack(ARGV, 1, 12)
-local used = 13
+-- `work` says of an attempt that it 'begins', 'ends', or is 'lost': then nobody knows how long it worked after its last sign of life.
+local id, version, doc, state, attempt, move, event, ended_ms, ttl_ms, webhook, day, usage_ms,
+  work, at_ms, begun_ms = unpack(ARGV, 1, 15)
+local used = 16
 
 local key = task_key(id)
 local current, tenant, model, old_state, turn, place =
@@ -32,6 +34,12 @@ if move == 'requeue' and turn then
 elseif move == 'end' then
   redis.call('ZREM', unfinished_key(model), id)
   if webhook == '1' then redis.call('ZADD', outbox_key(), ended_ms, id) end
+end
+if work == 'begins' then
+  redis.call('HSET', key, 'worked', at_ms)
+elseif work ~= '' then
+  if work == 'ends' then book_work(id, tenant, model, at_ms, begun_ms, day, usage_ms) end
+  redis.call('HDEL', key, 'worked')
 end
 for i = used, #ARGV, 2 do count_use(day, tenant, model, ARGV[i], ARGV[i + 1], usage_ms) end
 if event ~= '' then record(id, tenant, event, ttl_ms) end

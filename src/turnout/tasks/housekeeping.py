@@ -35,7 +35,7 @@ _JOIN_S = 60.0  # how long a task waits for a machine that can run its model to 
 
 @dataclass(frozen=True, slots=True)
 class Housekeeper:
-    """`deliver` sends the webhooks that are due; `look_at_budgets` adds up what tenants spent. `gateways` are those that live:
+    """`deliver` sends the webhooks that are due; `look_at_budgets` divides GPU time and adds up what tenants spent. `gateways` are those that live:
     gangs renew through them."""
 
     id: str

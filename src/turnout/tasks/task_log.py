@@ -27,7 +27,7 @@ from turnout.tasks.task_rules import (
 from turnout.tasks.task_traces import TaskTraces
 from turnout.tasks.video_rules import VideoSpec
 from turnout.tenants.usage_log import amounts_of
-from turnout.tenants.usage_rules import day_of, used_by
+from turnout.tenants.usage_rules import attempt_work, day_of, used_by
 
 MAX_RACES = (
     50  # writers of one task are its gang, a canceller and the manager: more races than this are a fault
@@ -161,9 +161,17 @@ class TaskLog:
                 return after
         raise Unavailable(f"{task_id} is being written by too many at once.", retry_after_s=1.0)
 
-    async def write(self, task: Task, version: int, event: Event | None, before: Task | None = None) -> bool:
+    async def write(
+        self,
+        task: Task,
+        version: int,
+        event: Event | None,
+        before: Task | None = None,
+        *,
+        seen: bool = True,
+    ) -> bool:
         """Writes the task over `version`, with its event; False if it has moved on. `before` is the task as it was: the work of
-        an attempt that ends is counted by it."""
+        an attempt that ends is booked, if somebody has `seen` the end."""
         at = event.at if event is not None else task.finished_at or 0.0
         written = await task_scripts.commit(
             self._link,
@@ -171,8 +179,13 @@ class TaskLog:
             version=version,
             event=event,
             retention_ms=self._retention_ms,
-            day=day_of(at),
-            used=amounts_of(used_by(before, task, at)),
+            used=task_scripts.CommitUse(
+                day_of(at),
+                amounts_of(used_by(before, task)),
+                attempt_work(before, task, seen=seen),
+                at,
+                (before and before.claimed_at) or at,
+            ),
         )
         if written and event is not None and self._traces is not None:
             await self._traces.written(task, event)

@@ -9,6 +9,7 @@ from turnout.tasks import task_scripts
 from turnout.tasks.lease_rules import HeldTurn, Overdue
 from turnout.tasks.task_log import MAX_RACES, TaskLog
 from turnout.tasks.task_rules import Claimed, GangId, Interrupted, Limits, State, Task, TaskId, evolve
+from turnout.tenants.usage_rules import day_of
 
 _GROUP = "gangs"
 _NOBODY = b"nobody"
@@ -82,8 +83,11 @@ class TaskQueue:
                 await self._link.client.xclaim(queue, _GROUP, _NOBODY, 0, [turn], justid=True)
 
     async def renew(self, task: TaskId, gang: GangId, attempt: int) -> bool:
-        """Extends the lease; False when it is no longer this attempt's."""
-        return await task_scripts.renew(self._link, id=task, gang=gang, attempt=attempt)
+        """Extends the lease and books the work up to now; False when it is no longer this attempt's."""
+        now = time.time()
+        return await task_scripts.renew(
+            self._link, id=task, gang=gang, attempt=attempt, at=now, day=day_of(now)
+        )
 
     async def leases(self, model: str) -> list[HeldTurn]:
         return await task_scripts.leases(self._link, model=model)
@@ -91,7 +95,7 @@ class TaskQueue:
     async def take_back(self, overdue: Overdue) -> Task | None:
         """Puts back the task, as it is now; None when the turn is no longer held."""
         reason = "the gang's lease ran out: it stopped responding"
-        return await self._put_back(overdue.turn, overdue.task, reason, counts=overdue.counts)
+        return await self._put_back(overdue.turn, overdue.task, reason, counts=overdue.counts, seen=False)
 
     async def release(self, model: str, gang: GangId, reason: str, *, counts: bool = True) -> list[Task]:
         """Puts back at once what a gang that is known to be dead still holds. `counts`: it died by itself."""
@@ -114,9 +118,11 @@ class TaskQueue:
             ids: list[bytes | None] = await self._link.client.hmget(self._link.keys.bound(model), turns)
         return {TaskId(text(task)): turn.decode() for turn, task in zip(turns, ids, strict=True) if task}
 
-    async def _put_back(self, turn: str, task_id: TaskId, reason: str, *, counts: bool) -> Task | None:
+    async def _put_back(
+        self, turn: str, task_id: TaskId, reason: str, *, counts: bool, seen: bool = True
+    ) -> Task | None:
         """The task as it is now; None when it moved on by itself. The turn is the fence: a task that was claimed again
-        since has another."""
+        since has another. `seen`: somebody saw the attempt end."""
         for _ in range(MAX_RACES):
             try:
                 stored = await self._tasks.read(task_id)
@@ -128,7 +134,7 @@ class TaskQueue:
             if task.state is State.IN_PROGRESS:
                 event = Interrupted(time.time(), task.attempt, reason, counts=counts)
                 task = evolve(task, event)
-            if await self._tasks.write(task, stored.version, event, stored.task):
+            if await self._tasks.write(task, stored.version, event, stored.task, seen=seen):
                 return task
         return None
 

@@ -23,6 +23,7 @@ from turnout.tasks.task_rules import (
     TenantId,
 )
 from turnout.tenants.usage_log import USAGE_MS
+from turnout.tenants.usage_rules import AttemptWork
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +128,18 @@ async def submit(
     return Accepted(_line(answer[1])) if answer[0] == b"new" else _not_accepted(answer)
 
 
+@dataclass(frozen=True, slots=True)
+class CommitUse:
+    """What a write adds to what its tenant used: `amounts` on `day`, and the work of an attempt that begins or ends `at` a time,
+    which began at `begun_at` if no work of it was booked."""
+
+    day: str
+    amounts: Sequence[tuple[str, int]]
+    work: AttemptWork
+    at: float
+    begun_at: float
+
+
 _commit = Script("tasks/commit", "tenants/usage", "tasks/turns")
 
 
@@ -137,16 +150,15 @@ async def commit(
     version: int,
     event: Event | None,
     retention_ms: int,
-    day: str,
-    used: Sequence[tuple[str, int]],
+    used: "CommitUse",
 ) -> bool:
     """Writes a task over `version`, with its event and what becomes of its turn; False if the version was another.
 
-    A write that leaves a task queued gives its turn back: only a claimed task keeps one. `used` is counted on `day`.
+    A write that leaves a task queued gives its turn back: only a claimed task keeps one. What was `used` is counted with it.
     """
     done = await _commit.run(
         link,
-        [one for pair in used for one in pair],
+        [one for pair in used.amounts for one in pair],
         id=task.id,
         version=version,
         doc=TASK.dump(task),
@@ -157,8 +169,11 @@ async def commit(
         ended_ms=int((task.finished_at or 0.0) * 1000),
         ttl_ms=retention_ms if task.ended else 2 * retention_ms,
         webhook=int(task.webhook_url is not None),
-        day=day,
+        day=used.day,
         usage_ms=USAGE_MS,
+        work=used.work,
+        at_ms=int(used.at * 1000),
+        begun_ms=int(used.begun_at * 1000),
     )
     return bool(done)
 
@@ -221,12 +236,18 @@ async def claim(
     return None if found is None else TaskId(text(found))
 
 
-_renew = Script("tasks/renew", "tasks/turns")
+_renew = Script("tasks/renew", "tenants/usage", "tasks/turns")
 
 
-async def renew(link: RedisConnection, *, id: TaskId, gang: GangId, attempt: int) -> bool:
-    """Extends the lease; False when that attempt of the gang does not hold the task."""
-    return bool(await _renew.run(link, id=id, gang=gang, attempt=attempt))
+async def renew(
+    link: RedisConnection, *, id: TaskId, gang: GangId, attempt: int, at: float, day: str
+) -> bool:
+    """Extends the lease and books its work up to `at`; False when that attempt of the gang does not hold the task."""
+    return bool(
+        await _renew.run(
+            link, id=id, gang=gang, attempt=attempt, at_ms=int(at * 1000), day=day, usage_ms=USAGE_MS
+        )
+    )
 
 
 _leases = Script("tasks/leases", "tasks/turns")

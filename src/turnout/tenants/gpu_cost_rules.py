@@ -1,21 +1,21 @@
 """What GPU time cost, and who pays for it. Pure.
 
-A model's GPU time of a day, whatever it was (busy, loading, idle, asleep), is divided among the tenants that used the model
-that day, by the time that their requests and attempts were at work on it. If nobody used it, the service pays: that is the
-row of no tenant. So the parts of all add up to what was held.
+A model's GPU time is divided among tenants as it passes (`gpu_division_rules`); here it is priced. What was booked before
+there was such a division is divided by the day's work. What is nobody's, the service pays: that is the row of no tenant. So the
+parts of all add up to what was held.
 """
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 
-from turnout.tasks.task_rules import TenantId
-from turnout.tenants.gpu_time_rules import CPU, HELD, GpuCell
+from turnout.tenants.gpu_division_rules import SERVICE
+from turnout.tenants.gpu_time_rules import CPU, HELD, GpuCell, GpuState
 from turnout.tenants.usage_rules import UsageRow, Used, added
 
-SERVICE = TenantId("")
-"""Who pays for what no tenant used."""
 _ALL = "*"
+_ROUNDING = 1e-9
+_SHOWN_S = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +55,14 @@ class GpuBill:
     def part(self, share: float) -> "GpuBill":
         return GpuBill(self.seconds.part(share), self.cost.part(share))
 
+    def by_state(self, parts: Mapping[GpuState, float]) -> "GpuBill":
+        """These parts of what it is in each state."""
+        kept = [
+            ByState(**{state.value: getattr(whole, state) * part for state, part in parts.items()})
+            for whole in (self.seconds, self.cost)
+        ]
+        return GpuBill(*kept)
+
 
 def price_of(prices: Mapping[str, float], kind: str) -> float:
     """What an hour of such a GPU costs: by the longest name in `prices` that its own contains (`H100` for NVIDIA H100 PCIe), else
@@ -77,12 +85,15 @@ def bills(counts: Mapping[GpuCell, int], prices: Mapping[str, float]) -> dict[st
 
 @dataclass(frozen=True, slots=True)
 class GpuDay:
-    """A day's tables: ms by model, by worker, and the time for which tenants had each model at work."""
+    """A day's tables: ms by model, by worker, and the time for which tenants had each model at work. `divided` is what of it is
+    tenants' by `gpu_division_rules`, by state and model; `waiting_ms` the loading that waits for its first user, by model."""
 
     day: str
     by_model: Mapping[GpuCell, int] = field(default_factory=dict[GpuCell, int])
     by_worker: Mapping[GpuCell, int] = field(default_factory=dict[GpuCell, int])
     work_ms: Mapping[str, int] = field(default_factory=dict[str, int])
+    divided: Mapping[tuple[GpuState, str], int] = field(default_factory=dict[tuple[GpuState, str], int])
+    waiting_ms: Mapping[str, int] = field(default_factory=dict[str, int])
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,49 +108,63 @@ def charges(
     rows: Iterable[UsageRow], days: Sequence[GpuDay], prices: Mapping[str, float], *, everyone: bool
 ) -> list[Charge]:
     """`everyone`: the rows are all tenants', so what is not theirs is the service's; GPUs that no model holds are nobody's."""
-    by_day = {day.day: bills(day.by_model, prices) for day in days}
-    work = {(day.day, model): ms for day in days for model, ms in day.work_ms.items()}
-    rows = list(rows)
-    if everyone:  # read at another moment, the table may know more work than the rows have
-        work = _work_of(rows)
-    charged = [
-        Charge(row, by_day.get(row.day, {}).get(row.model, GpuBill()).part(_share(row, work))) for row in rows
-    ]
-    if everyone:
-        charged += [
-            Charge(UsageRow(day, SERVICE, model, Used()), bill)
-            for day, models in by_day.items()
-            for model, bill in models.items()
-            if model and not work.get((day, model))
-        ]
-    return sorted(charged, key=lambda c: (c.row.day, c.row.tenant, c.row.model))
+    theirs = [row for row in rows if row.tenant != SERVICE]
+    by_model: defaultdict[tuple[str, str], list[UsageRow]] = defaultdict(list)
+    for row in theirs:
+        by_model[row.day, row.model].append(row)
+    charged = {id(row): GpuBill() for row in theirs}
+    services: list[Charge] = []
+    for day in days:
+        for model, bill in bills(day.by_model, prices).items():
+            users = by_model.get((day.day, model), [])
+            parts = _parts(day, model, bill, users, everyone=everyone)
+            charged |= {id(row): bill.by_state(part) for row, part in zip(users, parts, strict=True)}
+            rest = {state: 1 - sum(part[state] for part in parts) for state in HELD}
+            left = bill.by_state({state: part for state, part in rest.items() if part > _ROUNDING})
+            if everyone and model and left.seconds.held:
+                services.append(Charge(UsageRow(day.day, SERVICE, model, Used()), left))
+    found = [*(Charge(row, charged[id(row)]) for row in theirs), *services]
+    return sorted(found, key=lambda c: (c.row.day, c.row.tenant, c.row.model))
 
 
-def _work_of(rows: Iterable[UsageRow]) -> dict[tuple[str, str], int]:
-    work: defaultdict[tuple[str, str], int] = defaultdict(int)
-    for row in rows:
-        work[row.day, row.model] += row.used.work_ms
-    return work
-
-
-def _share(row: UsageRow, work: Mapping[tuple[str, str], int]) -> float:
-    whole = work.get((row.day, row.model), 0)
-    return min(1.0, row.used.work_ms / whole) if whole else 0.0
+def _parts(
+    day: GpuDay, model: str, bill: GpuBill, users: Sequence[UsageRow], *, everyone: bool
+) -> list[dict[GpuState, float]]:
+    """Each user's part of the model's time of that day in each state: what was divided as it passed, and of the rest (days before
+    there was a division, and the last few seconds) by work."""
+    # Read at another moment, the table may know more than the rows have.
+    work = sum(row.used.work_ms for row in users) if everyone else day.work_ms.get(model, 0)
+    parts: list[dict[GpuState, float]] = [{} for _ in users]
+    for state in HELD:
+        total = 1000 * getattr(bill.seconds, state)
+        own = [getattr(row.used, f"{state}_ms") for row in users]
+        divided = max(sum(own), day.divided.get((state, model), 0))
+        waiting = day.waiting_ms.get(model, 0) if state is GpuState.LOADING else 0
+        by_work = max(0.0, total - divided - waiting)
+        for part, row, ms in zip(parts, users, own, strict=True):
+            share = min(1.0, row.used.work_ms / work) if work else 0.0
+            part[state] = (ms * total / max(total, divided) + by_work * share) / total if total else 0.0
+    return parts
 
 
 @dataclass(frozen=True, slots=True)
 class CostLine:
-    """All charges of one model, or one tenant. `video_cost` and `token_cost` are what the models cost that made videos, and
-    those that made tokens."""
+    """All charges of one model, or one tenant. `videos_bill` and `token_cost` are those of models that made videos, and of those
+    that made tokens."""
 
     used: Used = field(default_factory=Used)
     bill: GpuBill = GpuBill()
-    video_cost: float = 0.0
+    videos_bill: GpuBill = GpuBill()
     token_cost: float = 0.0
 
     @property
     def per_video(self) -> float | None:
-        return self.video_cost / self.used.videos if self.used.videos else None
+        return self.videos_bill.cost.held / self.used.videos if self.used.videos else None
+
+    @property
+    def video_seconds(self) -> ByState | None:
+        """What the GPUs did for one video, on average."""
+        return self.videos_bill.seconds.part(1 / self.used.videos) if self.used.videos else None
 
     @property
     def per_million_tokens(self) -> float | None:
@@ -158,7 +183,21 @@ def cost_lines(charged: Sequence[Charge], name_of: Callable[[UsageRow], str]) ->
         lines[name] = CostLine(
             added(line.used, row.used),
             line.bill.plus(charge.bill),
-            line.video_cost + (cost if row.model in makes_videos else 0.0),
+            line.videos_bill.plus(charge.bill) if row.model in makes_videos else line.videos_bill,
             line.token_cost + (cost if row.model in makes_tokens else 0.0),
         )
     return dict(lines)
+
+
+def why_so_much(line: CostLine, mean: CostLine) -> str | None:
+    """In a sentence, what a tenant's videos took, and what of it was more or less than the videos of all took on average."""
+    own, usual = line.video_seconds, mean.video_seconds
+    if own is None or usual is None:
+        return None
+    did = ", ".join(f"{getattr(own, state):.1f} {state}" for state in HELD if getattr(own, state) >= _SHOWN_S)
+    said = f"a video took {own.held:.1f} GPU-seconds ({did or 'none'})"
+    if line.used.attempts > line.used.videos:
+        said += f" and {line.used.attempts / line.used.videos:.1f} attempts"
+    differs = {state: getattr(own, state) - getattr(usual, state) for state in HELD}
+    told = [f"{s:+.1f} {state}" for state, s in differs.items() if abs(s) >= max(_SHOWN_S, usual.held / 20)]
+    return f"{said}; the mean is {usual.held:.1f}: {', '.join(told)}" if told else said

@@ -5,7 +5,7 @@ from typing import Literal
 
 from pydantic import BaseModel, Field
 
-from turnout.tenants.gpu_cost_rules import ByState, Charge, CostLine, GpuBill
+from turnout.tenants.gpu_cost_rules import ByState, Charge, CostLine, GpuBill, why_so_much
 from turnout.tenants.gpu_time_rules import HELD, GpuState
 from turnout.tenants.usage_rules import Used
 
@@ -38,12 +38,14 @@ class UsageShown(BaseModel):
     video_seconds: float
     render_seconds: float
     work_seconds: float = 0.0
+    attempts: int = 0
     gpu_seconds: ByStateShown = Field(default_factory=ByStateShown)
     cost: ByStateShown = Field(default_factory=ByStateShown)
 
 
 class CostShown(BaseModel):
-    """All of one model, worker or tenant in these days. `name` of a worker is its id; `known_as` the name it gave itself."""
+    """All of one model, worker or tenant in these days. `name` of a worker is its id; `known_as` the name it gave itself.
+    `gpu_seconds_per_video` is what GPUs did for one completed video, and `why` says in a sentence how that differs from all."""
 
     name: str
     known_as: str = ""
@@ -52,7 +54,10 @@ class CostShown(BaseModel):
     videos: int = 0
     gpu_seconds: ByStateShown = Field(default_factory=ByStateShown)
     cost: ByStateShown = Field(default_factory=ByStateShown)
+    attempts: int = 0
     cost_per_video: float | None = None
+    gpu_seconds_per_video: ByStateShown | None = None
+    why: str | None = None
     cost_per_million_tokens: float | None = None
 
 
@@ -87,12 +92,14 @@ def usage_of(charge: Charge) -> UsageShown:
         video_seconds=used.video_ms / 1000,
         render_seconds=used.render_ms / 1000,
         work_seconds=used.work_ms / 1000,
+        attempts=used.attempts,
         gpu_seconds=by_state(charge.bill.seconds, _SECONDS_DIGITS),
         cost=by_state(charge.bill.cost, _COST_DIGITS),
     )
 
 
-def cost_of(name: str, line: CostLine, known_as: str = "") -> CostShown:
+def cost_of(name: str, line: CostLine, known_as: str = "", mean: CostLine | None = None) -> CostShown:
+    """`mean` is what all together cost."""
     used = line.used
     return CostShown(
         name=name,
@@ -102,7 +109,10 @@ def cost_of(name: str, line: CostLine, known_as: str = "") -> CostShown:
         videos=used.videos,
         gpu_seconds=by_state(line.bill.seconds, _SECONDS_DIGITS),
         cost=by_state(line.bill.cost, _COST_DIGITS),
+        attempts=used.attempts,
         cost_per_video=_rounded(line.per_video),
+        gpu_seconds_per_video=by_state(took, _SECONDS_DIGITS) if (took := line.video_seconds) else None,
+        why=why_so_much(line, mean) if mean is not None else None,
         cost_per_million_tokens=_rounded(line.per_million_tokens),
     )
 

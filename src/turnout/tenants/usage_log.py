@@ -9,13 +9,15 @@ from turnout.store.records import number, text
 from turnout.tasks.task_rules import TenantId
 from turnout.tenants import tenant_scripts
 from turnout.tenants.gpu_cost_rules import GpuDay
-from turnout.tenants.gpu_time_rules import GpuCell, cells_of
+from turnout.tenants.gpu_division_rules import SERVICE, part_of
+from turnout.tenants.gpu_time_rules import GpuCell, GpuState, cells_of
 from turnout.tenants.usage_rules import FIGURES, UsageRow, Used
 
 USAGE_MS = 400 * 86_400_000
 GPU_WORKERS_MS = 93 * 86_400_000  # there may be thousands a day; what is asked for at once is less
 _AT_ONCE = 500  # hashes that are read in one go
 _WORK = b"work::"
+_SHARE = b"share:"
 
 
 class UsageLog:
@@ -55,7 +57,7 @@ class UsageLog:
 
     async def tenants(self, days: Sequence[str]) -> set[TenantId]:
         """Those that used something."""
-        return set[TenantId]().union(*await self._tenants(days))
+        return set[TenantId]().union(*await self._tenants(days)) - {SERVICE}
 
     async def _tenants(self, days: Sequence[str]) -> list[set[TenantId]]:
         async with translated():
@@ -82,9 +84,11 @@ class UsageLog:
                 pipe.hgetall(keys.gpu_models(day))
                 if workers:
                     pipe.hgetall(keys.gpu_workers(day))
-            found = await pipe.execute()
+            pipe.hgetall(keys.gpu_undivided())
+            *found, undivided = await pipe.execute()
         every = 2 if workers else 1
         by_worker = found[1::2] if workers else [dict[bytes, bytes]()] * len(days)
+        waiting = {part_of(text(name)): number(ms) for name, ms in undivided.items()}
         return [
             GpuDay(
                 day,
@@ -94,6 +98,12 @@ class UsageLog:
                     text(name)[len(_WORK) :]: number(ms)
                     for name, ms in models.items()
                     if name.startswith(_WORK)
+                },
+                _divided(models),
+                {
+                    p.model: ms
+                    for p, ms in waiting.items()
+                    if p and (p.day, p.state) == (day, GpuState.LOADING)
                 },
             )
             for day, models, held in zip(days, found[::every], by_worker, strict=True)
@@ -107,6 +117,14 @@ def amounts_of(used: Used) -> list[tuple[str, int]]:
 
 def _cells(counts: dict[bytes, bytes]) -> dict[GpuCell, int]:
     return cells_of({text(name): number(ms) for name, ms in counts.items()})
+
+
+def _divided(counts: dict[bytes, bytes]) -> dict[tuple[GpuState, str], int]:
+    found: dict[tuple[GpuState, str], int] = {}
+    for name, ms in counts.items():
+        if name.startswith(_SHARE) and (part := part_of(text(name))) is not None:
+            found[part.state, part.model] = number(ms)
+    return found
 
 
 def _rows(day: str, tenant: TenantId, counts: dict[bytes, bytes]) -> list[UsageRow]:

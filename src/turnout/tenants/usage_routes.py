@@ -67,7 +67,9 @@ async def usage(
         total=cost_of("total", total),
         unused_cost=round(total.bill.cost.unused, 6),
         models=[cost_of(*line) for line in sorted(cost_lines(charged, lambda row: row.model).items())],
-        tenants=[cost_of(*line) for line in sorted(cost_lines(charged, lambda row: row.tenant).items())],
+        tenants=[
+            cost_of(*line, mean=total) for line in sorted(cost_lines(charged, lambda row: row.tenant).items())
+        ],
         workers=[
             worker_cost_of(name, bill, known.name if (known := names.get(WorkerId(name))) else "")
             for name, bill in sorted(workers.items())

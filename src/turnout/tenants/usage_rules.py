@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
+from typing import Literal
 
 from turnout.tasks.task_rules import State, Task, TenantId
 
@@ -10,8 +11,9 @@ from turnout.tasks.task_rules import State, Task, TenantId
 class Used:
     """Chat requests that were answered and their tokens by the engine's own count; `uncounted` are requests whose
     engine gave none, because they were cut (their events count as tokens) or it does not count. Of videos: those that
-    were completed, their length, and for all that were begun the time from then to their end. `work_ms` is the time for
-    which its requests were at a replica and its attempts (also those that died) held a gang: GPU time is divided by it."""
+    were completed, their length, the attempts that were begun, and the time for which those held a gang (`render_ms`). `work_ms`
+    is that and the time for which chat requests were at a replica: GPU time is divided by it. The last four are the tenant's
+    part of what the model's GPUs did (`gpu_division_rules`)."""
 
     requests: int = 0
     prompt_tokens: int = 0
@@ -21,6 +23,11 @@ class Used:
     video_ms: int = 0
     render_ms: int = 0
     work_ms: int = 0
+    attempts: int = 0
+    busy_ms: int = 0
+    loading_ms: int = 0
+    idle_ms: int = 0
+    asleep_ms: int = 0
 
 
 def added(one: Used, other: Used) -> Used:
@@ -50,16 +57,21 @@ def this_month_and_last(day: str) -> tuple[str, str]:
     return day[:7], f"{year - (month == 1):04}-{(month - 2) % 12 + 1:02}"
 
 
-def used_by(before: Task | None, task: Task, at: float) -> Used:
-    """What a write adds by which an attempt or the task itself ends."""
-    work_ms = 0
-    if before is not None and before.state is State.IN_PROGRESS and task.state is not State.IN_PROGRESS:
-        work_ms = max(0, int((at - (before.claimed_at or before.started_at or at)) * 1000))
-    if not task.ended:
-        return Used(work_ms=work_ms)
-    begun, ended = task.started_at, task.finished_at
-    render_ms = int((ended - begun) * 1000) if begun is not None and ended is not None else 0
+AttemptWork = Literal["", "begins", "ends", "lost"]
+"""What a write does to the work of an attempt; `lost`: nobody has seen its end."""
+
+
+def attempt_work(before: Task | None, task: Task, *, seen: bool) -> AttemptWork:
+    was, is_now = before is not None and before.state is State.IN_PROGRESS, task.state is State.IN_PROGRESS
+    if was == is_now:
+        return ""
+    return "begins" if is_now else "ends" if seen else "lost"
+
+
+def used_by(before: Task | None, task: Task) -> Used:
+    """What a write adds by which an attempt begins or the task ends, besides its work."""
+    if attempt_work(before, task, seen=True) == "begins":
+        return Used(attempts=1)
     if task.state is not State.COMPLETED:
-        return Used(render_ms=max(0, render_ms), work_ms=work_ms)
-    video_ms = task.spec.frames * 1000 // task.spec.fps
-    return Used(videos=1, video_ms=video_ms, render_ms=max(0, render_ms), work_ms=work_ms)
+        return Used()
+    return Used(videos=1, video_ms=task.spec.frames * 1000 // task.spec.fps)
