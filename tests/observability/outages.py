@@ -1,4 +1,4 @@
-"""Ten outages, made on purpose in a real `turnout up` with a real Prometheus: which alert fires, how soon, and where the
+"""Eleven outages, made on purpose in a real `turnout up` with a real Prometheus: which alert fires, how soon, and where the
 runbook tells what to do. `./dev outages` prints the table; names choose some of them.
 
 Prometheus has the shipped rules, and scrapes every 5 seconds (`SCRAPE_S`; 15 in the shipped configuration, which makes an
@@ -121,6 +121,16 @@ async def redis_slow(scene: Scene) -> None:
         redis.resume()
 
 
+async def redis_hung(scene: Scene) -> None:
+    """It takes connections and answers nothing."""
+    (redis,) = scene.service.parts("redis")
+    redis.suspend()
+    try:
+        await forever()
+    finally:
+        redis.resume()
+
+
 async def disk_full(scene: Scene) -> None:
     fill = scene.service.state_dir / "fill"
     free = psutil.disk_usage(str(scene.service.state_dir))
@@ -211,6 +221,7 @@ OUTAGES = (
     Outage("worker gone", "TurnoutWorkerSilent", worker_gone, before=second_worker),
     Outage("gang that cannot load", "TurnoutModelFailing", cannot_load, broken_model),
     Outage("Redis slow", "TurnoutRedisSlow", redis_slow),
+    Outage("Redis hangs", "TurnoutRedisDown", redis_hung),
     Outage("disk nearly full", "TurnoutDiskNearlyFull", disk_full, state_mib=512),
     Outage(
         "queue flooded by one tenant",

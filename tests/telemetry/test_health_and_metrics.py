@@ -231,10 +231,16 @@ async def test_metrics_show_tasks_queues_steps_and_requests(gateway: Gateway) ->
 
 
 async def test_metrics_answer_while_redis_is_away(gateway: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gateway.stores.backlog, "totals", away)
+    for looks_at, figure in (
+        (gateway.stores.data, "load"),
+        (gateway.stores.backlog, "totals"),
+        (gateway.stores.fleet.status, "figures"),
+    ):
+        monkeypatch.setattr(looks_at, figure, away)
     answer = await gateway.http.get("/metrics")
     assert answer.status_code == 200
     assert "turnout_redis_up 0.0" in answer.text
+    assert 'turnout_look_age_seconds{of="events"} 0.0' in answer.text, "each look stands for itself"
 
 
 async def test_a_queued_task_has_an_eta_once_one_like_it_has_ended(gateway: Gateway) -> None:

@@ -55,7 +55,8 @@ LOG_LINES_DROPPED = _number("turnout_log_lines_dropped_total", "Log lines of thi
 SPANS_DROPPED = _number("turnout_trace_spans_dropped_total", "Spans of traces that the receiver (traces_endpoint) did not take.")
 
 # Redis and the manager
-REDIS_UP = _number("turnout_redis_up", "1 if Redis answered this scrape, else 0.")
+REDIS_UP = _number("turnout_redis_up", "1 if Redis answered this scrape within half a second, else 0.")
+LOOK_AGE = _number("turnout_look_age_seconds", "Age of what this scrape tells: 0 if it was read for it, more while Redis does not answer.", "of")
 REDIS_PING = _number("turnout_redis_ping_seconds", "How long Redis took to answer a PING of this gateway.")
 REDIS_MEMORY_BYTES = _number("turnout_redis_memory_bytes", "Memory that Redis holds.")
 REDIS_MEMORY_LIMIT_BYTES = _number("turnout_redis_memory_limit_bytes", "Memory that Redis may hold: maxmemory, or that of its machine.")

@@ -6,12 +6,12 @@ take one, do not add them up. [docs/metrics.md] has them all.
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from time import perf_counter
 
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from turnout.errors import Unavailable
 from turnout.fleet.catalog import Catalog
 from turnout.fleet.fleet_store import FleetStatus
 from turnout.fleet.gang_list import AwakeGang, GangList
@@ -22,6 +22,7 @@ from turnout.telemetry import metric_table as table
 from turnout.telemetry.exposition import Labels
 from turnout.telemetry.fleet_metrics import FleetView, fleet_texts
 from turnout.telemetry.histogram import Histogram
+from turnout.telemetry.look import Look
 from turnout.telemetry.service_metrics import ServiceMetrics
 from turnout.telemetry.video_metrics import VideoMetrics
 
@@ -77,20 +78,32 @@ class Metrics:
         self._shared = shared
         self._texts = texts
         self._asking = asyncio.Lock()
-        self._seen = ""
+        self._redis = Look("redis", service.look_at_redis)
+        self._looks = (
+            self._redis,
+            Look("manager", service.look_at_manager),
+            Look("events", service.look_at_events),
+            Look("tasks", shared.look_at_tasks),
+            Look("fleet", shared.look_at_fleet),
+        )
         self._process = CollectorRegistry()
         ProcessCollector(registry=self._process)
 
     async def scrape(self) -> bytes:
-        """One at a time, so that nobody can load Redis by asking. While Redis is away, what was read last is told."""
+        """One at a time, so that nobody can load Redis by asking; all looks side by side. While Redis is away or hangs, what was
+        read last is told, with its age."""
         async with self._asking:
-            try:
-                await self._service.look()
-                self._seen = await self._shared.look()
-                redis_up = True
-            except Unavailable:
-                redis_up = False
-            parts = (self._own.text(), self._service.text(redis_up), self._seen, *(t() for t in self._texts))
+            async with asyncio.TaskGroup() as looks:
+                for look in self._looks:
+                    looks.create_task(look.take(), name=f"look at {look.name}")
+            ages = [(look.name, age_s) for look in self._looks if (age_s := look.age_s) is not None]
+            parts = (
+                self._own.text(),
+                self._service.text(self._redis.succeeded),
+                await self._shared.text(),
+                table.LOOK_AGE.by_label(ages),
+                *(t() for t in self._texts),
+            )
             return generate_latest(self._process) + "".join(parts).encode()
 
 
@@ -114,13 +127,19 @@ class SharedFigures:
         self._fleet_status = fleet_status
         self._catalog = catalog
         self._prices = prices
+        self._tasks: _TaskFigures | None = None
+        self._fleet: _FleetSeen | None = None
 
-    async def look(self) -> str:
-        """Raises Unavailable."""
+    async def look_at_tasks(self) -> None:
+        """Raises Unavailable; then what was seen before stays."""
         totals = await self._backlog.totals()
         models = [model.name for model in await self._catalog.videos()]
-        self._videos.know(models)
         queues = await self._backlog.all_figures(models)
+        self._tasks = _TaskFigures(totals, queues, await self._dead_records.count())
+
+    async def look_at_fleet(self) -> None:
+        """Raises Unavailable; then what was seen before stays."""
+        models = [model.name for model in await self._catalog.videos()]
         seen = await self._gang_list.look()
         view = FleetView(
             await self._fleet_status.figures(),
@@ -129,26 +148,56 @@ class SharedFigures:
             {worker: enrolment.name for worker, enrolment in seen.enrolments.items()},
             self._prices,
         )
-        open_tasks = [(state, n) for state, n in totals.items() if state not in TERMINAL]
-        ended = [(state, n) for state, n in totals.items() if state in TERMINAL]
-        fleet: list[str] = []
-        for text in fleet_texts(view):
-            fleet.append(text)
-            await asyncio.sleep(0)  # a large fleet takes a tenth of a second: requests are served in between
-        return "".join(
-            (
-                table.TASKS.by_label(open_tasks),
-                table.TASKS_ENDED.by_label(ended),
-                table.DEAD_RECORDS.one(await self._dead_records.count()),
-                *_queue_texts(queues),
-                *_gang_texts(models, seen.gangs),
-                *fleet,
-                self._videos.text(),
-            )
-        )
+        self._fleet = _FleetSeen(view, models, seen.gangs)
+
+    async def look(self) -> str:
+        """All of it. Raises Unavailable."""
+        await self.look_at_tasks()
+        await self.look_at_fleet()
+        return await self.text()
+
+    async def text(self) -> str:
+        """What was seen last."""
+        texts: list[str] = []
+        if (tasks := self._tasks) is not None:
+            self._videos.know(tasks.queues)
+            texts += _task_texts(tasks)
+        if (fleet := self._fleet) is not None:
+            texts += _gang_texts(fleet.models, fleet.gangs)
+            for text in fleet_texts(fleet.view):
+                texts.append(text)
+                await asyncio.sleep(
+                    0
+                )  # a large fleet takes a tenth of a second: requests are served in between
+        return "".join((*texts, self._videos.text()))
 
 
-def _queue_texts(queues: dict[str, QueueFigures]) -> list[str]:
+@dataclass(frozen=True, slots=True)
+class _TaskFigures:
+    totals: Mapping[str, int]
+    queues: Mapping[str, QueueFigures]
+    dead_records: int
+
+
+@dataclass(frozen=True, slots=True)
+class _FleetSeen:
+    view: FleetView
+    models: Sequence[str]
+    gangs: Sequence[AwakeGang]
+
+
+def _task_texts(tasks: _TaskFigures) -> list[str]:
+    open_tasks = [(state, n) for state, n in tasks.totals.items() if state not in TERMINAL]
+    ended = [(state, n) for state, n in tasks.totals.items() if state in TERMINAL]
+    return [
+        table.TASKS.by_label(open_tasks),
+        table.TASKS_ENDED.by_label(ended),
+        table.DEAD_RECORDS.one(tasks.dead_records),
+        *_queue_texts(tasks.queues),
+    ]
+
+
+def _queue_texts(queues: Mapping[str, QueueFigures]) -> list[str]:
     return [
         table.QUEUE_LENGTH.by_label((model, queue.length) for model, queue in queues.items()),
         table.QUEUE_RUNNING.by_label((model, queue.running) for model, queue in queues.items()),

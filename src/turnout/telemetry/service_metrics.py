@@ -49,11 +49,15 @@ class ServiceMetrics:
     _manager_loops: Mapping[str, str] = field(default_factory=dict[str, str])
     _behind_s: float = 0.0
 
-    async def look(self) -> None:
-        """Raises Unavailable; then what was seen before stays."""
+    async def look_at_redis(self) -> None:
+        """Raises Unavailable, as the others; then what was seen before stays."""
         self._load = await self.data.load()
+
+    async def look_at_manager(self) -> None:
         self._has_manager = all([await self.mutex.holder(right) for right in _RIGHTS])
         self._manager_loops = await self.data.manager_loops()
+
+    async def look_at_events(self) -> None:
         cursor = self.live.cursor
         self._behind_s = max(0.0, _seconds(await self.events.newest()) - _seconds(cursor)) if cursor else 0.0
 
