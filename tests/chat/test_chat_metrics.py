@@ -1,9 +1,10 @@
 """What /metrics tells of chat and of the fleet."""
 
+import asyncio
 from pathlib import Path
 
 from tests.chat.test_chat_limits import ASK, PATH, answer
-from tests.conftest import Stores
+from tests.conftest import Stores, wait_until
 from tests.gateways import chatting
 from tests.relay.kit import Call
 from tests.tenants.test_usage_routes import streamed
@@ -28,7 +29,7 @@ async def test_requests_times_tokens_and_refusals_are_told(stores: Stores, tmp_p
         'turnout_chat_requests_total{model="m",outcome="200"} 2.0',
         'turnout_chat_tokens_total{model="m",kind="prompt"} 17.0',
         'turnout_chat_tokens_total{model="m",kind="completion"} 8.0',
-        'turnout_chat_first_byte_seconds_count{model="m"} 2.0',
+        'turnout_chat_first_byte_seconds_count{model="m",start="warm"} 2.0',
         'turnout_chat_seconds_bucket{model="m",le="+Inf"} 2.0',
         'turnout_chat_inter_token_seconds_count{model="m"} 1.0',
         'turnout_chat_refused_total{code="model_not_found"} 1.0',
@@ -71,3 +72,19 @@ def test_a_histogram_counts_what_lies_below_each_bound() -> None:
         histogram.add(value)
     assert histogram.buckets() == [("0.1", 2), ("1.0", 3), ("+Inf", 4)]
     assert histogram.total == 7.65
+
+
+async def test_a_chat_that_woke_its_model_is_told_apart(stores: Stores, tmp_path: Path) -> None:
+    async with chatting(stores, tmp_path) as chat, chat.client() as http:
+        await chat.route()  # of a model without replicas
+        async with asyncio.TaskGroup() as group:
+            asking = group.create_task(http.post(PATH, json=ASK))
+            await wait_until(
+                lambda: any(seen.waiting for seen in chat.gateway.inside.chat.switchboard.demand().values()),
+                "the request to wait for a replica",
+            )
+            await chat.replica(lambda call: call.json(answer(10, 5)))
+            await asking
+        text = (await http.get("/metrics")).text
+    assert 'turnout_chat_first_byte_seconds_count{model="m",start="cold"} 1.0' in text
+    assert 'turnout_chat_first_byte_seconds_count{model="m",start="warm"} 0.0' in text

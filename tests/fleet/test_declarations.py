@@ -33,6 +33,7 @@ SAMPLES: dict[str, tuple[dict[str, Any], Any, list[str]]] = {
     "max_replicas": (CHAT, 7, ["--max-replicas", "7"]),
     "idle_s": (CHAT, 0, ["--idle-s", "0"]),
     "load_timeout_s": (CHAT, 90.5, ["--load-timeout-s", "90.5"]),
+    "start_s": (CHAT, 40.5, ["--start-s", "40.5"]),
     "concurrency": (CHAT, 8, ["--concurrency", "8"]),
     "sleep": (CHAT, True, ["--sleep"]),
     "asleep_s": (SLEEPS, 60, ["--asleep-s", "60"]),

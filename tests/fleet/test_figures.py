@@ -62,3 +62,22 @@ def test_the_time_until_a_replica_is_ready_is_counted() -> None:
         "ready_wake:ms:a": 3000,
     }
     assert count_decisions(after, after, ()) == {}
+
+
+def test_a_start_is_compared_with_the_time_that_the_model_declares_or_took_before() -> None:
+    spec = AWAKE.spec
+    declared = replace(spec, scaling=replace(spec.scaling, start_s=2.0))
+    sleeps = replace(spec, scaling=replace(spec.scaling, sleep=True))
+
+    def compared(spec: Model, learnt_s: float | None) -> dict[str, int]:
+        starting = replace(AWAKE, spec=spec, phase=Phase.STARTING, phase_since=10.0)
+        ready = replace(starting, phase=Phase.READY, phase_since=16.0)
+        before = Fleet(replicas={AWAKE.id: starting}, wake_s={} if learnt_s is None else {"a": learnt_s})
+        counted = count_decisions(before, Fleet(replicas={AWAKE.id: ready}), ())
+        return {name: n for name, n in counted.items() if name.startswith("ratio")}
+
+    assert compared(spec, None) == {}, "the first start is nobody's fault"
+    assert compared(spec, 12.0) == {"ratio_start:1:a": 1, "ratio_start:ms:a": 500}
+    assert compared(spec, 0.001) == {"ratio_start:11:a": 1, "ratio_start:ms:a": 6000}
+    assert compared(declared, 12.0) == {"ratio_start:9:a": 1, "ratio_start:ms:a": 3000}
+    assert compared(sleeps, 1.0) == {}, "the last one may have been a wake"

@@ -43,7 +43,7 @@ class Prometheus:
     async def start(self) -> None:
         config = yaml.safe_load((FOLDER / "prometheus.yml").read_text())
         every = f"{round(self._scrape_s * 1000)}ms"
-        config["global"] = {"scrape_interval": every, "scrape_timeout": every, "evaluation_interval": every}
+        config["global"] |= {"scrape_interval": every, "scrape_timeout": every, "evaluation_interval": every}
         config["rule_files"] = [str(FOLDER / "rules.yaml")]
         config["scrape_configs"][0]["static_configs"] = [{"targets": [self._target]}]
         self._folder.mkdir()

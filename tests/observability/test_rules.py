@@ -43,7 +43,8 @@ def test_each_alert_has_a_section_in_the_runbook() -> None:
     assert sorted(sections) == sorted(alerts())
     for rule in rules():
         if "alert" in rule:
-            assert rule["annotations"]["runbook_url"] == f"docs/runbook.md#{rule['alert'].lower()}"
+            section = f"/runbook/#{rule['alert'].lower()}"
+            assert rule["annotations"]["runbook_url"] == "{{ $externalLabels.turnout_docs }}" + section
             assert rule["annotations"]["summary"]
             assert rule["labels"]["severity"] in ("page", "ticket")
 
@@ -53,7 +54,27 @@ def test_each_alert_has_a_scenario() -> None:
     assert {scenario["name"] for scenario in scenarios} == {"all is well", *alerts()}
 
 
-@pytest.mark.parametrize("words", [("check", "rules", "rules.yaml"), ("test", "rules", "rules.test.yaml")])
+def test_each_alert_has_a_case_of_once_in_an_hour_that_pages_nobody() -> None:
+    cases = yaml.safe_load((FOLDER / "rules.once.test.yaml").read_text())["tests"]
+    assert sorted(case["name"] for case in cases) == sorted(alerts())
+    for case in cases:
+        (expected,) = case["promql_expr_test"]
+        assert 'severity="page"' in expected["expr"] and expected["exp_samples"] == []
+
+
+def test_the_shipped_configuration_says_where_the_runbook_is() -> None:
+    labels = yaml.safe_load((FOLDER / "prometheus.yml").read_text())["global"]["external_labels"]
+    assert labels["turnout_docs"].startswith("https://")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("check", "rules", "rules.yaml"),
+        ("test", "rules", "rules.test.yaml"),
+        ("test", "rules", "rules.once.test.yaml"),
+    ],
+)
 def test_promtool_accepts_them(words: tuple[str, ...]) -> None:
     done = subprocess.run(
         ["promtool", *words], check=False, cwd=FOLDER, capture_output=True, text=True, timeout=120

@@ -51,7 +51,7 @@ class ChatRequest:
     """What stays the same while a request goes from replica to replica. It holds nothing that must be given back.
     The body is read here, after the tenant's limits were checked. `trace` is None for nearly all requests."""
 
-    __slots__ = ("affinity", "ask", "began", "body", "model", "share", "tenant", "trace")
+    __slots__ = ("affinity", "ask", "began", "body", "cold", "model", "share", "tenant", "trace")
 
     def __init__(self, ask: RelayRequest, tenant: TenantId, share: TenantShare, began: float) -> None:
         self.ask = ask
@@ -61,6 +61,7 @@ class ChatRequest:
         self.model, self.body = read_body(ask.body, ask.path)
         self.affinity = affinity_of(ask.body)
         self.trace: ChatTrace | None = None
+        self.cold = False  # it waited for a model of which no replica was ready
 
 
 class ChatAdmission:
@@ -160,6 +161,7 @@ class ChatAdmission:
 
     async def _wait_seat(self, request: ChatRequest, tried: frozenset[ReplicaId]) -> UpstreamCall:
         request.share.reenter()
+        request.cold = request.cold or not self._switchboard.has_replica(request.model)
         try:
             seat = await self._switchboard.wait(request.model, request.tenant, request.affinity, tried)
         except BaseException as err:
@@ -221,7 +223,8 @@ class ChatCall(UpstreamCall):
 
     def first_byte(self) -> None:
         self._first_at = now = monotonic()
-        self._admission.metrics.of(self._request.model).first.add(now - self._request.began)
+        figures, waited_s = self._admission.metrics.of(self._request.model), now - self._request.began
+        (figures.first_cold if self._request.cold else figures.first).add(waited_s)
 
     def finished(self, outcome: RelayOutcome) -> None:
         error, direct = outcome.error, self._direct

@@ -15,6 +15,7 @@ class ModelFigures:
         "direct",
         "ended",
         "first",
+        "first_cold",
         "pace",
         "prompt",
         "whole",
@@ -23,6 +24,7 @@ class ModelFigures:
     def __init__(self) -> None:
         self.ended: dict[str, int] = {}
         self.first = CHAT_FIRST_BYTE.new()
+        self.first_cold = CHAT_FIRST_BYTE.new()
         self.whole = CHAT_SECONDS.new()
         self.pace = CHAT_INTER_TOKEN.new()
         self.prompt = self.completion = self.direct = 0

@@ -33,7 +33,7 @@ class ChatMetrics:
 
     def first_totals(self) -> tuple[int, float]:
         """How many answers have begun ever, and how long their callers waited together."""
-        firsts = [figures.first for figures in self._models.values()]
+        firsts = [first for one in self._models.values() for first in (one.first, one.first_cold)]
         return sum(sum(one.counts) for one in firsts), sum(one.total for one in firsts)
 
     def text(self) -> str:
@@ -44,12 +44,17 @@ class ChatMetrics:
             for name, one in models
             for kind, count in (("prompt", one.prompt), ("completion", one.completion))
         )
+        firsts = (
+            ((name, start), first)
+            for name, one in models
+            for start, first in (("warm", one.first), ("cold", one.first_cold))
+        )
         return "".join(
             (
                 table.CHAT_REQUESTS.text(ended),
                 table.CHAT_DIRECT.by_label((name, one.direct) for name, one in models),
                 table.CHAT_TOKENS.text(tokens),
-                table.CHAT_FIRST_BYTE.by_label((name, one.first) for name, one in models),
+                table.CHAT_FIRST_BYTE.text(firsts),
                 table.CHAT_SECONDS.by_label((name, one.whole) for name, one in models),
                 table.CHAT_INTER_TOKEN.by_label((name, one.pace) for name, one in models),
                 table.CHAT_REFUSED.by_label(self._refused.items()),

@@ -76,6 +76,11 @@ class Switchboard:
     def knows_routes(self) -> bool:
         return self._routes is not None
 
+    def has_replica(self, model: str) -> bool:
+        """Whether one is ready, though it may be full."""
+        there = self._routes.get(model) if self._routes is not None else None
+        return there is not None and bool(there.routes)
+
     def update(self, routes: Mapping[str, ModelRoutes]) -> None:
         """Takes new routes, and seats or refuses whoever waits."""
         self._routes = routes

@@ -10,8 +10,11 @@ from collections.abc import Iterable, Mapping
 from turnout.fleet.events_and_commands import Blame, Close, Command, SetWant, StartReplica
 from turnout.fleet.fleet_rules import Fleet
 from turnout.fleet.replica_rules import Phase, Replica, Want
-from turnout.telemetry.metric_table import REPLICA_START_SECONDS
+from turnout.telemetry.exposition import HistogramMetric
+from turnout.telemetry.metric_table import REPLICA_START_RATIO, REPLICA_START_SECONDS
 from turnout.tenants.gpu_time_rules import GpuCell
+
+_LEAST_S = 1.0  # what starts sooner is not late by being a second later
 
 
 def count_decisions(before: Fleet, after: Fleet, commands: Iterable[Command]) -> Counter[str]:
@@ -34,20 +37,29 @@ def count_decisions(before: Fleet, after: Fleet, commands: Iterable[Command]) ->
     for replica in after.replicas.values():
         old = before.replicas.get(replica.id)
         if old is not None and old is not replica and old.coming and replica.phase is Phase.READY:
-            counted.update(_start_up(old, replica))
+            counted.update(_start_up(old, replica, before.wake_s.get(replica.model)))
     return counted
 
 
-def _start_up(old: Replica, replica: Replica) -> Counter[str]:
+def _start_up(old: Replica, replica: Replica, learnt_s: float | None) -> Counter[str]:
+    """`learnt_s` is how long it took the last time."""
     seconds = max(0.0, replica.phase_since - old.phase_since)
     kind = "wake" if old.phase is Phase.SLEEPING else "start"
-    bound = bisect_left(REPLICA_START_SECONDS.bounds, seconds)
-    return Counter(
-        {
-            f"ready_{kind}:{bound}:{replica.model}": 1,
-            f"ready_{kind}:ms:{replica.model}": round(seconds * 1000),
-        }
-    )
+    counted = Counter(_in_histogram(f"ready_{kind}", replica.model, seconds, REPLICA_START_SECONDS))
+    scaling = replica.spec.scaling
+    # A model that sleeps has two times, and the last one may be the other.
+    expected_s = scaling.start_s or (None if scaling.sleep else learnt_s)
+    if expected_s and (kind == "start" or scaling.start_s is None):
+        ratio = seconds / max(_LEAST_S, expected_s)
+        counted.update(_in_histogram(f"ratio_{kind}", replica.model, ratio, REPLICA_START_RATIO))
+    return counted
+
+
+def _in_histogram(name: str, model: str, value: float, metric: HistogramMetric) -> dict[str, int]:
+    return {
+        f"{name}:{bisect_left(metric.bounds, value)}:{model}": 1,
+        f"{name}:ms:{model}": round(value * 1000),
+    }
 
 
 def count_gpu_time(by_model: Mapping[GpuCell, int]) -> dict[str, int]:

@@ -75,6 +75,10 @@ class Scaling:
     load_timeout_s: float = field(
         default=600.0, metadata=declared("A start that takes longer has failed.", gt=0, le=86_400)
     )
+    start_s: float | None = field(
+        default=None,
+        metadata=declared("How long a start should take, for alerts; learnt if not given.", gt=0, le=86_400),
+    )
     sleep: bool = field(default=False, metadata=declared("Idle means asleep first (vLLM)."))
     asleep_s: float = field(
         default=3600.0, metadata=declared("A replica leaves after so long asleep.", ge=0, le=10**7)

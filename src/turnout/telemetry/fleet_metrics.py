@@ -39,6 +39,7 @@ def fleet_texts(view: FleetView) -> Iterator[str]:
 def _of_models(view: FleetView) -> Iterator[str]:
     counts: defaultdict[str, dict[Labels, int]] = defaultdict(dict)
     starts: dict[tuple[str, str], Histogram] = {}
+    ratios: dict[tuple[str, str], Histogram] = {}
     # A counter that appears with its first 1 would show Prometheus no increase.
     counts["fail"] = {(model,): 0 for model in view.statuses}
     counts["webhook"] = {(outcome,): 0 for outcome in ("delivered", "again", "given_up")}
@@ -50,6 +51,8 @@ def _of_models(view: FleetView) -> Iterator[str]:
                 counts["gpu"][(cell.holder, cell.gpu, cell.state)] = count
         elif what.startswith("ready_"):
             _add_start(starts.setdefault((model, what[6:]), table.REPLICA_START_SECONDS.new()), detail, count)
+        elif what.startswith("ratio_"):
+            _add_start(ratios.setdefault((model, what[6:]), table.REPLICA_START_RATIO.new()), detail, count)
         elif what in ("start", "wake"):
             counts["starts"][(model, what, detail)] = count
         else:
@@ -60,6 +63,7 @@ def _of_models(view: FleetView) -> Iterator[str]:
     yield table.REPLICAS.text((_swapped(name), n) for name, n in figures.replica_counts.items())
     yield table.COLD_STARTS.text(counts["starts"].items())
     yield table.REPLICA_START_SECONDS.text(starts.items())
+    yield table.REPLICA_START_RATIO.text(ratios.items())
     yield table.GPU_SECONDS.text((labels, ms / 1000) for labels, ms in counts["gpu"].items())
     yield table.GPU_HOUR_PRICE.by_label((kind, price_of(view.prices, kind)) for kind in sorted(kinds))
     yield table.EVICTIONS.text(counts["evict"].items())
