@@ -172,7 +172,12 @@ async def test_a_webhook_that_cannot_be_read_is_set_aside_and_the_next_is_sent(s
         messages = stores.link.keys.webhook_messages()
         await stores.link.client.hset(messages, "evt_budget_acme_2026-11_exceeded", b"{")
         await scene.tell()
-        assert [message["data"]["tenant"] for message in told(receiver)] == ["other"]
+        got = sorted((message["data"]["tenant"], message["type"]) for message in told(receiver))
+        assert got == [
+            ("acme", "budget.warning"),
+            ("other", "budget.exceeded"),
+            ("other", "budget.warning"),
+        ], "the warning is told, too, if all is spent before anybody looked"
         assert await stores.dead_records.count() == 1
         assert (await stores.fleet.status.figures()).webhooks == 0
         assert not await stores.link.client.exists(messages)

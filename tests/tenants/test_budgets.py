@@ -10,7 +10,7 @@ from turnout.tenants.budget_rules import (
     BudgetStanding,
     budgets_of,
     days_of_month,
-    level_to_tell,
+    levels_to_tell,
     standing_in,
 )
 
@@ -40,14 +40,15 @@ def test_only_a_hard_budget_refuses_and_says_why() -> None:
 
 
 def test_each_level_is_told_once() -> None:
-    standing = BudgetStanding("2026-11", HUNDRED, 85.0)
-    assert level_to_tell(standing) is BudgetLevel.WARNING
-    assert level_to_tell(BudgetStanding("2026-11", HUNDRED, 85.0, (BudgetLevel.WARNING,))) is None
-    assert (
-        level_to_tell(BudgetStanding("2026-11", HUNDRED, 101.0, (BudgetLevel.WARNING,)))
-        is BudgetLevel.EXCEEDED
+    warned, exceeded = BudgetLevel.WARNING, BudgetLevel.EXCEEDED
+    assert levels_to_tell(BudgetStanding("2026-11", HUNDRED, 85.0)) == [warned]
+    assert levels_to_tell(BudgetStanding("2026-11", HUNDRED, 85.0, (warned,))) == []
+    assert levels_to_tell(BudgetStanding("2026-11", HUNDRED, 101.0, (warned,))) == [exceeded]
+    assert levels_to_tell(BudgetStanding("2026-11", HUNDRED, 101.0)) == [warned, exceeded], (
+        "all spent at once"
     )
-    assert level_to_tell(BudgetStanding("2026-11", HUNDRED, 1.0)) is None
+    assert levels_to_tell(BudgetStanding("2026-11", HUNDRED, 101.0, (exceeded,))) == [warned]
+    assert levels_to_tell(BudgetStanding("2026-11", HUNDRED, 1.0)) == []
 
 
 def test_what_was_told_counts_for_its_month_alone() -> None:

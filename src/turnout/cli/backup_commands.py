@@ -50,15 +50,16 @@ def restore(
     redis_url: RedisOption = None,
     force: Annotated[bool, typer.Option("--force", help="Delete the data that is there first.")] = False,
 ) -> None:
-    """Bring back what `turnout backup` has copied. Running gateways go on with it."""
+    """Bring back what `turnout backup` has copied. Running gateways and managers begin anew with it."""
     from turnout.run.open_stores import open_connection
     from turnout.store import data_copy
+    from turnout.tenants.key_rules import OWN_NAMES
 
     config = common.load(redis_url=redis_url).config
 
     async def work() -> int:
         async with open_connection(config) as link:
-            return await data_copy.restore(link, file, over=force)
+            return await data_copy.restore(link, file, over=force, own_keys=OWN_NAMES)
 
     try:
         count = asyncio.run(work())

@@ -9,11 +9,11 @@ formed anew, because those of the other pods would not meet them: whoever starte
 import asyncio
 import os
 import signal
-import tempfile
 import time
 from collections.abc import AsyncGenerator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from turnout.backoff import backoff_s
 from turnout.errors import Unauthorized, Unavailable
@@ -23,6 +23,7 @@ from turnout.gang.gang_api import GangApi
 from turnout.gang.gang_settings import GangSettings
 from turnout.gang.heartbeat import MOVED, READY
 from turnout.processes.process import Process, Ranks
+from turnout.processes.scratch import scratch_folder
 from turnout.tasks.task_rules import GangId
 from turnout.telemetry.log import get_log
 
@@ -36,6 +37,8 @@ _MAX_UNREADY = 3  # formations in a row that did not get as far as a loaded mode
 
 @dataclass(frozen=True, slots=True)
 class GangOrders:
+    """`scratch` is where ranks on this machine meet, and keep what they need for a moment; None: they have no need."""
+
     model: str
     gang: GangId
     ranks: int
@@ -44,6 +47,7 @@ class GangOrders:
     drain_s: float
     load_timeout_s: float
     reforms: bool = True
+    scratch: Path | None = None
 
 
 def gang_orders(
@@ -179,7 +183,7 @@ class GangSupervisor:
     async def _form(self) -> AsyncGenerator[list[_Rank]]:
         """All ranks of a fresh gang; on the way out none of them lives."""
         ranks: list[_Rank] = []
-        with tempfile.TemporaryDirectory(prefix="turnout-gang-") as meeting_place:
+        with scratch_folder(scratch) if (scratch := self._orders.scratch) else nullcontext() as meeting_place:
             try:
                 for number in range(self._orders.ranks):
                     process, heartbeat_fd = await self._ranks.start(number, f"{meeting_place}/rendezvous")

@@ -3,6 +3,7 @@
 import os
 import pickle
 import sys
+import tempfile
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -68,6 +69,10 @@ class RankLaunch:
         from turnout.telemetry.log import drain_log, start_logging
 
         place = rank_place_from(os.environ, self.rendezvous)
+        if self.rendezvous is not None:
+            tempfile.tempdir = os.path.dirname(
+                self.rendezvous
+            )  # what a killed rank leaves goes with its gang's folder
         start_logging(
             self.config.telemetry.log_level,
             role="rank",

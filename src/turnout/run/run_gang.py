@@ -1,6 +1,7 @@
 """Runs the supervisor of ranks that are child processes: a whole gang on one machine, or one pod's ranks of a larger one."""
 
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 
 from turnout.gang.exit_codes import ExitCode
@@ -10,6 +11,9 @@ from turnout.run.config import Config
 from turnout.run.forked_ranks import ForkedRanks
 from turnout.run.gang_service import open_api
 from turnout.run.signals import on_stop
+
+SCRATCH = "gangs"
+"""In the state directory."""
 
 
 async def run_gang(config: Config, duties: RankDuties, ready_file: Path | None) -> int:
@@ -37,6 +41,7 @@ async def _supervise(
     orders = gang_orders(
         config.gangs, config.model(duties.model), duties.gang, pod.local_ranks, reforms=reforms
     )
+    orders = replace(orders, scratch=config.state_dir / SCRATCH)
     async with open_api(duties.service) if duties.service else nullcontext() as api:
         supervisor = GangSupervisor(orders, ranks, api, lambda: ready_file.touch() if ready_file else None)
         on_stop(supervisor.stop)

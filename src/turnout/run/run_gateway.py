@@ -1,5 +1,6 @@
 """Runs a gateway: its adapters, and one server for HTTP and the relay."""
 
+import asyncio
 import gc
 import ipaddress
 import secrets
@@ -24,9 +25,12 @@ from turnout.run.open_files import raise_open_files
 from turnout.run.open_stores import find_url_signer, open_stores
 from turnout.run.tls import certificate_expiry, server_tls
 from turnout.store.address_rules import in_url, is_loopback_name
+from turnout.store.connection import RedisConnection
+from turnout.store.data_copy import wait_restored
 from turnout.store.outbound import WORKERS, Outbound
 from turnout.stores import Stores
 from turnout.tasks.signed_urls import UrlSigner
+from turnout.telemetry.log import get_log
 from turnout.tenants.key_store import KeyStore
 from turnout.tenants.oidc import OidcLogins
 
@@ -71,8 +75,18 @@ async def run_gateway(config: Config, listening: socket.socket, local: socket.so
         gc.freeze()
         # A request makes hundreds of objects and leaves none: by default a submission would pay a twelfth of its CPU for looks.
         gc.set_threshold(10_000)
-        await server.serve(sockets=[*server.listeners])
+        async with asyncio.TaskGroup() as group:
+            watching = group.create_task(_end_when_restored(stores.link, server), name="restored")
+            await server.serve(sockets=[*server.listeners])
+            watching.cancel()
         await gateway.chat.usage.flush()  # also what was cut just now
+
+
+async def _end_when_restored(link: RedisConnection, server: GatewayServer) -> None:
+    """Keys, secrets and what else this process remembers are those of the data before: whoever runs it starts it again."""
+    await wait_restored(link)
+    get_log().warning("gateway ends to begin anew", reason="the data was restored from a copy")
+    server.should_exit = True
 
 
 def relay_settings(settings: GatewaySettings) -> RelaySettings:

@@ -18,8 +18,9 @@ from turnout.fleet.manager_loop import FleetManager
 from turnout.fleet.model_rules import Runner
 from turnout.fleet.model_store import ModelStore
 from turnout.run.config import Config
-from turnout.run.open_stores import find_url_signer, find_webhook_secret, open_stores
+from turnout.run.open_stores import find_url_signer, find_webhook_secret, open_connection, open_stores
 from turnout.run.signals import on_stop
+from turnout.store.data_copy import wait_restored
 from turnout.store.outbound import Outbound
 from turnout.stores import Stores
 from turnout.tasks.housekeeping import Housekeeper
@@ -35,7 +36,16 @@ async def run_manager(config: Config) -> None:
     """The manager as a process of its own, until SIGTERM."""
     stopping = asyncio.Event()
     on_stop(stopping.set)
-    await manage(config, stopping)
+    await manage(config, stopping, more={"restored": partial(_end_when_restored, config, stopping)})
+
+
+async def _end_when_restored(config: Config, stopping: asyncio.Event) -> None:
+    """As gateways do: whoever runs it starts it again."""
+    async with open_connection(config) as link:
+        await wait_restored(link)
+    get_log().warning("manager ends to begin anew", reason="the data was restored from a copy")
+    stopping.set()
+    await asyncio.Event().wait()  # until it is cancelled: a loop that returns would be started again
 
 
 async def manage(

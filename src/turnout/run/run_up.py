@@ -20,6 +20,7 @@ from turnout.processes.child import Child, LocalLauncher
 from turnout.processes.environment_rules import for_computing
 from turnout.processes.local_parts import Part, run_parts
 from turnout.processes.log_files import keep_bounded
+from turnout.run.address_space import check_address_space
 from turnout.run.config import Config, dump
 from turnout.run.open_files import raise_open_files
 from turnout.run.open_stores import embedded_redis_dir, find_redis_url, find_webhook_secret, open_stores
@@ -32,7 +33,16 @@ from turnout.store.address_rules import in_url
 from turnout.store.valkey import redis_url, start_valkey
 from turnout.stores import Stores
 from turnout.tasks.task_rules import TenantId
-from turnout.tenants.key_rules import CODE_S, Role, matches, mint, secret_digest, split_token
+from turnout.tenants.key_rules import (
+    CODE_S,
+    OWN_ADMIN,
+    OWN_WORKER,
+    Role,
+    matches,
+    mint,
+    secret_digest,
+    split_token,
+)
 from turnout.tenants.key_store import KeyStore
 
 
@@ -60,6 +70,7 @@ async def run_up(
 ) -> None:
     """Runs until SIGINT or SIGTERM, or until someone sets the event that `ready` is given. Gangs are children of
     this machine's worker, or run on a Ray cluster."""
+    check_address_space()
     if config.access.no_auth:
         check_open_mode(config.gateway, config.gateway.host)
     make_writable(config.state_dir)
@@ -220,7 +231,7 @@ async def _address(config: Config, stores: Stores, local: socket.socket, listeni
             secrets.token_urlsafe(32),
             TenantId("default"),
             Role.ADMIN,
-            "made by turnout up",
+            OWN_ADMIN,
             time.time(),
         )
         await stores.tenants.keys.add(key)
@@ -236,7 +247,7 @@ async def _address(config: Config, stores: Stores, local: socket.socket, listeni
 
 async def _join_token(keys: KeyStore) -> str:
     """A key for the worker of this run; those of earlier runs are of no more use."""
-    name = "worker of turnout up"
+    name = OWN_WORKER
     for key in await keys.all():
         if key.role is Role.WORKER and key.name == name:
             await keys.revoke(key.id)

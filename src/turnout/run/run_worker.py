@@ -30,11 +30,13 @@ from turnout.fleet.worker_rules import TUNNEL
 from turnout.gang.gang_api import GangApi, ServiceAccess
 from turnout.processes.commands import LocalCommands
 from turnout.processes.log_files import keep_bounded
+from turnout.processes.scratch import sweep
 from turnout.relay import Relay
 from turnout.run.config import Config, dump
 from turnout.run.gang_service import new_api, read_access, write_access
 from turnout.run.joining import Joining, check_joining, gateway_tls, order_rules, warn_of_root
 from turnout.run.open_files import raise_open_files
+from turnout.run.run_gang import SCRATCH
 from turnout.run.signals import on_stop
 from turnout.run.state_dir import alone_on, make_private, write_private
 from turnout.tasks.task_rules import GangId
@@ -64,6 +66,7 @@ async def run_engine_worker(config: Config, joining: Joining, listening: socket.
     raise_open_files()
     home = config.state_dir / (f"worker-{joining.name}" if joining.name else "worker")
     make_private(home)
+    sweep(config.state_dir / SCRATCH)
     with alone_on(home):
         try:
             await _open_and_run(config, joining, listening, home)

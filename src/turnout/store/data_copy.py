@@ -4,21 +4,28 @@ The file has one JSON object a line: a head, then one for each key, as the serve
 A server restores what one of its own kind, as old or older, has dumped.
 """
 
+import asyncio
 import base64
 import json
 import os
+import secrets
 import time
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from turnout.errors import Conflict, InvalidRequest
+from turnout.errors import Conflict, InvalidRequest, Unavailable
 from turnout.store.connection import RedisConnection, translated
 
 _FORMAT = 1
 _AT_ONCE = 100
 _BATCH_BYTES = 4 * 2**20
+_WATCH_S = 2.0
+_OF_A_FRESH_SERVICE = frozenset(
+    ("keys", "audit", "url_secret", "webhook_secret", "fleet:models", "fleet:declared")
+)
+_COUNTED = ("history:", "usage:gpu:")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,13 +59,15 @@ async def back_up(link: RedisConnection, path: Path) -> Copied:
     return Copied(count, await _last_write(link) != before)
 
 
-async def restore(link: RedisConnection, path: Path, *, over: bool) -> int:
+async def restore(link: RedisConnection, path: Path, *, over: bool, own_keys: Collection[str] = ()) -> int:
     """Writes all that the file holds, and returns how many keys that were. Nothing is written if the file is not whole, or,
-    unless `over`, if there is data already: what is there goes first."""
+    unless `over`, if there is data that somebody made: what is there goes first, but for the API keys that a running service made
+    for itself (they are named in `own_keys`). Gateways and managers notice, and begin anew."""
     for _ in _lines(path):
         pass  # is it whole?
     there = [name async for name in _lasting(link) if name != link.keys.genesis()]
-    if there and not over:
+    own = await _own_keys(link, own_keys)
+    if there and not over and not await _is_fresh(link, there, own):
         raise Conflict(
             f"there is data already ({len(there)} keys): --force deletes it first", code="not_empty"
         )
@@ -79,7 +88,54 @@ async def restore(link: RedisConnection, path: Path, *, over: bool) -> int:
             await _write(client, pending)
             pending, pending_bytes = [], 0
     await _write(client, pending)
+    async with translated():
+        if own:
+            await client.hset(link.keys.keys(), mapping=own)
+        await client.set(link.keys.restored(), secrets.token_hex(16))
     return restored
+
+
+async def wait_restored(link: RedisConnection) -> None:
+    """Returns when the data was replaced by a copy. What this process knows is of the data before it: it should begin anew."""
+    known: bytes | None = None
+    began = False
+    while True:
+        try:
+            async with translated():
+                found = await link.client.get(link.keys.restored())
+            if began and found is not None and found != known:
+                return
+            began, known = True, found or known
+        except Unavailable:
+            pass  # others tell
+        await asyncio.sleep(_WATCH_S)
+
+
+async def _own_keys(link: RedisConnection, names: Collection[str]) -> dict[bytes, bytes]:
+    async with translated():
+        found: dict[bytes, bytes] = await link.client.hgetall(link.keys.keys())
+    return {key: doc for key, doc in found.items() if _name_of(doc) in names}
+
+
+def _name_of(doc: bytes) -> object:
+    try:
+        found: Any = json.loads(doc)
+        return found["name"]
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+async def _is_fresh(link: RedisConnection, there: Collection[str], own: Collection[bytes]) -> bool:
+    """Whether all that is there was written by a service that nobody has used: its own keys, the models of its configuration, what
+    it counts and notes by itself."""
+    names = {link.keys.without_prefix(name) for name in there}
+    if any(name not in _OF_A_FRESH_SERVICE and not name.startswith(_COUNTED) for name in names):
+        return False
+    async with translated():
+        keys = await link.client.hkeys(link.keys.keys())
+        models = await link.client.hkeys(link.keys.models())
+        declared = await link.client.smembers(link.keys.declared())
+    return set(keys) <= set(own) and set(models) <= set(declared)
 
 
 async def _write(client: Any, records: list[tuple[Any, ...]]) -> None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 # What processes write again by themselves, or what is only good for a moment.
 _PASSING = (
     "canary",
+    "restored",
     "chat:",
     "closed:",
     "fleet:",
@@ -267,6 +268,10 @@ class KeyNames:
     def genesis(self) -> str:
         """Random id of this data, made with it. Gateways write once and read. For ever: when it is gone, so is the rest."""
         return f"{self.prefix}:genesis"
+
+    def restored(self) -> str:
+        """Random id of the last `turnout restore`: gateways and managers that see another one begin anew. `turnout restore` writes. For ever."""
+        return f"{self.prefix}:restored"
 
     def canary(self) -> str:
         """Written to see whether writes are taken. Gateways. 1 minute."""

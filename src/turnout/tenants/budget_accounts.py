@@ -21,7 +21,7 @@ from turnout.tenants.budget_rules import (
     BudgetStanding,
     budgets_of,
     days_of_month,
-    level_to_tell,
+    levels_to_tell,
     period_of,
     standing_in,
 )
@@ -86,9 +86,11 @@ class BudgetAccounts:
         await self.budgets.publish(standings)
         told: dict[TenantId, BudgetStanding] = {}
         for tenant, standing in standings.items():
-            if (level := level_to_tell(standing)) is not None:
+            levels = levels_to_tell(standing)
+            for level in levels:
                 await self._tell(tenant, standing, level)
-                told[tenant] = replace(standing, told=(*standing.told, level))
+            if levels:
+                told[tenant] = replace(standing, told=(*standing.told, *levels))
         if told:
             await self.budgets.publish({**standings, **told})
 

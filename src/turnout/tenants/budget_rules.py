@@ -93,7 +93,11 @@ def standing_in(period: str, budget: Budget, spent: float, before: BudgetStandin
     return BudgetStanding(period, budget, spent, told)
 
 
-def level_to_tell(standing: BudgetStanding) -> BudgetLevel | None:
-    """What its webhook should be told of now."""
-    level = standing.level
-    return None if level is BudgetLevel.OK or level in standing.told else level
+def levels_to_tell(standing: BudgetStanding) -> list[BudgetLevel]:
+    """What its webhook should be told of now, in order: also of the warning if all is spent before anybody looked."""
+    reached = {
+        BudgetLevel.OK: (),
+        BudgetLevel.WARNING: (BudgetLevel.WARNING,),
+        BudgetLevel.EXCEEDED: (BudgetLevel.WARNING, BudgetLevel.EXCEEDED),
+    }[standing.level]
+    return [level for level in reached if level not in standing.told]

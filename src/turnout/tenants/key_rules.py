@@ -7,6 +7,9 @@ from enum import StrEnum
 
 from turnout.tasks.task_rules import TenantId
 
+OWN_ADMIN, OWN_WORKER = "made by turnout up", "worker of turnout up"
+OWN_NAMES = (OWN_ADMIN, OWN_WORKER)
+"""What the keys are called that `turnout up` makes for itself."""
 CODE_S = 120  # how long a login code works
 _SESSION = "s-"  # ids of keys are hexadecimal
 _LOGIN = "oidc-"
