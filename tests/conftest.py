@@ -18,6 +18,7 @@ import pytest
 import pytest_asyncio
 from hypothesis import settings
 
+from tests.pace import Patience, slowness
 from tests.s3 import running_s3
 from turnout.store.connection import RedisConnection
 from turnout.store.object_store import open_blobs
@@ -93,17 +94,16 @@ def make_task(
 async def wait_until(
     predicate: Callable[[], Awaitable[bool] | bool], what: str, timeout_s: float = 30.0
 ) -> None:
-    """Returns as soon as the predicate holds; fails saying what was waited for."""
-    began = time.monotonic()
+    """Returns as soon as the predicate holds; fails saying what was waited for, after as much longer as the machine is slower."""
+    patience = Patience(timeout_s)
     while True:
         outcome = predicate()
         if outcome if isinstance(outcome, bool) else await outcome:
             return
-        waited_s = time.monotonic() - began
-        if waited_s > timeout_s:
-            pytest.fail(f"waited {timeout_s:.0f} s for {what}")
+        if patience.lost:
+            pytest.fail(f"waited {patience.waited_s:.0f} s for {what}")
         # Many a predicate is an HTTP request to a service that needs the CPU for what is waited for.
-        await asyncio.sleep(min(0.1, 0.02 + waited_s / 20))
+        await asyncio.sleep(min(0.1, 0.02 + patience.waited_s / 20))
 
 
 def free_port(host: str = "127.0.0.1") -> int:
@@ -121,13 +121,19 @@ async def service(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator["Se
         yield running
 
 
+_TIMEOUT_S = 300  # as in pyproject.toml
 SHARED = {"service", "chatting", "own_worker_aside"}  # running services
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Services that tests share are started in one process of xdist."""
+    """Services that tests share are started in one process of xdist. On a slow machine each test has more time."""
+    slow = slowness()
     for item in items:
+        if slow > 1 and (own := item.get_closest_marker("timeout")) is not None and own.args:
+            item.add_marker(pytest.mark.timeout(own.args[0] * slow), append=False)
+        elif slow > 1 and own is None:
+            item.add_marker(pytest.mark.timeout(_TIMEOUT_S * slow))
         shared = SHARED.intersection(getattr(item, "fixturenames", ()))
         if shared:
             item.add_marker(pytest.mark.xdist_group(shared.pop()))

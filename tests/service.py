@@ -18,6 +18,7 @@ import pytest
 import yaml
 
 from tests.conftest import wait_until
+from tests.pace import patient
 
 
 class Service:
@@ -92,7 +93,7 @@ class Service:
         assert self._process
         family = psutil.Process(self.pid).children(recursive=True)
         self._process.send_signal(signal.SIGINT)
-        code = await asyncio.wait_for(self._process.wait(), 60)
+        code = await asyncio.wait_for(self._process.wait(), patient(60))
         left = [p for p in family if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]
         assert not left, f"left behind: {left}"
         return code

@@ -15,6 +15,7 @@ import httpx
 import psutil
 
 from tests.conftest import wait_until
+from tests.pace import patient
 from tests.service import Service
 
 
@@ -47,7 +48,7 @@ class JoinedWorker:
 
     async def ended(self, limit_s: float = 60.0) -> int:
         assert self._process
-        return await asyncio.wait_for(self._process.wait(), limit_s)
+        return await asyncio.wait_for(self._process.wait(), patient(limit_s))
 
     async def stop(self) -> None:
         if self._process and self._process.returncode is None:

