@@ -130,10 +130,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Services that tests share are started in one process of xdist. On a slow machine each test has more time."""
     slow = slowness()
     for item in items:
-        if slow > 1 and (own := item.get_closest_marker("timeout")) is not None and own.args:
-            item.add_marker(pytest.mark.timeout(own.args[0] * slow), append=False)
-        elif slow > 1 and own is None:
-            item.add_marker(pytest.mark.timeout(_TIMEOUT_S * slow))
+        if slow > 1:
+            own = item.get_closest_marker("timeout")
+            limit_s = own.args[0] if own is not None and own.args else _TIMEOUT_S
+            item.add_marker(pytest.mark.timeout(limit_s * slow), append=False)
         shared = SHARED.intersection(getattr(item, "fixturenames", ()))
         if shared:
             item.add_marker(pytest.mark.xdist_group(shared.pop()))

@@ -48,6 +48,8 @@ def test_gpu_time_is_added_up_by_what_is_asked_for(cli: Cli, gateway: ScriptedGa
     ]
     assert cli("usage", "--by", "worker").out.splitlines()[1].startswith("gpu1 ")
     assert cli("usage", "--by", "tenant").out.splitlines()[1].startswith("- ")
+    table = cli("usage", "--by", "worker", "--csv").out.splitlines()
+    assert table[0].startswith("worker,known_as,") and table[1].startswith("w-1,gpu1,")
     gateway.usage_more |= {"priced": False, "models": []}
     done = cli("usage", "--by", "model")
     assert "no prices" in done.out and "nothing was used" in done.err

@@ -1,6 +1,8 @@
 """Usage by the engine's own figures: counted for answers, streams and cut streams; seen by those who may."""
 
 import asyncio
+import csv
+import io
 import json
 import time
 from pathlib import Path
@@ -166,6 +168,38 @@ async def test_answers_are_counted_by_tenant_and_each_sees_its_own(stores: Store
         ):
             refused = await get("/v1/usage", params=params)
             assert (refused.status_code, refused.json()["error"]["param"]) == (400, "start")
+        for name in ("by", "format"):
+            refused = await get("/v1/usage", params={name: "nonsense"})
+            assert (refused.status_code, refused.json()["error"]["param"]) == (400, name)
+        assert (await get("/v1/usage/invoice", params={"month": "2026-13"})).status_code == 400
+        assert (await get("/v1/usage/invoice", params={"tenant": "other"})).status_code == 403
+
+
+async def test_costs_are_a_table_and_a_page(stores: Stores, tmp_path: Path) -> None:
+    async with chatting(stores, tmp_path, gpu_prices={"*": 3.6}, currency="EUR") as chat:
+        day, model = day_of(time.time()), "=m<b>"
+        worked = Used(videos=2, attempts=3, work_ms=1, busy_ms=8000, loading_ms=2000)
+        await stores.tenants.usage.add("b", [UsageRow(day, TenantId("acme"), model, worked)])
+        cells = cells_of({f"busy:X:{model}": 8000, f"loading:X:{model}": 2000})
+        booking = GpuBooking(day, {}, {("w-1", cell): ms for cell, ms in cells.items()})
+        assert await stores.fleet.manager_state.publish("fleet", "test", Publication(gpu_time=booking))
+        get = chat.gateway.http.get
+        rows = await get("/v1/usage", params={"format": "csv"})
+        lines = await get("/v1/usage", params={"format": "csv", "by": "tenant"})
+        page = await get("/v1/usage/invoice", params={"month": day[:7]})
+        empty = await get("/v1/usage/invoice", params={"month": "2020-02"})
+    assert rows.headers["content-type"].startswith("text/csv")
+    (row,) = csv.DictReader(io.StringIO(rows.text))
+    assert (row["tenant"], row["model"], row["gpu_seconds_held"]) == ("acme", f"'{model}", "10.0")
+    assert (row["cost_held"], row["currency"], row["attempts"]) == ("0.01", "EUR", "3")
+    (line,) = csv.DictReader(io.StringIO(lines.text))
+    assert (line["tenant"], line["cost_per_video"], line["cost_loading"]) == ("acme", "0.005", "0.002")
+    assert line["why"].startswith("a video took 5.0 GPU-seconds (4.0 busy, 1.0 loading) and 1.5 attempts")
+    assert page.headers["content-type"].startswith("text/html")
+    assert "default-src 'none'" in page.headers["content-security-policy"]
+    assert "<b>" not in page.text and "=m&lt;b&gt;" in page.text
+    assert "0.01 EUR" in page.text and "GPU time of acme" in page.text
+    assert empty.status_code == 200 and "0.00 EUR" in empty.text
 
 
 async def test_gpu_time_has_prices_and_is_divided_among_tenants(stores: Stores, tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 import json
 import sys
 from datetime import UTC, datetime, timedelta
-from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -11,15 +10,10 @@ import typer
 from turnout.cli.formatting import one_line, table
 from turnout.cli.options import Common, JsonOption, with_common
 from turnout.tenants.gpu_time_rules import HELD, GpuState
+from turnout.tenants.usage_rules import UsageBy
 
 if TYPE_CHECKING:
     from turnout.tenants.usage_json import CostShown, UsageList, UsageShown
-
-
-class UsageBy(StrEnum):
-    MODEL = "model"
-    WORKER = "worker"
-    TENANT = "tenant"
 
 
 def register(app: typer.Typer) -> None:
@@ -44,6 +38,7 @@ def usage(
     tenant: Annotated[
         str | None, typer.Option(help="One tenant's (with an admin's key; default: all).")
     ] = None,
+    as_csv: Annotated[bool, typer.Option("--csv", help="A table for spreadsheets.")] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Requests, tokens, videos, GPU time and costs by day, tenant and model; days are in UTC."""
@@ -62,6 +57,11 @@ def usage(
         print(json.dumps(answer))
         return
     used = read(UsageList, answer)
+    if as_csv:
+        from turnout.tenants.usage_csv import usage_csv
+
+        print(usage_csv(used, by), end="")
+        return
     if by is None and used.data:
         print(table(HEADINGS, [_row(row) for row in used.data]))
     elif by is not None and (lines := _lines(used, by)):

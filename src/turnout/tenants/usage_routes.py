@@ -2,21 +2,25 @@
 
 from dataclasses import replace
 from datetime import date, timedelta
-from typing import Annotated
+from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query
+from starlette.responses import Response
 
 from turnout.errors import Forbidden, InvalidRequest
 from turnout.fleet.machine_rules import WorkerId
 from turnout.fleet.worker_rules import Enrolment
-from turnout.gateway.gateway import GatewayDep
+from turnout.gateway.gateway import Gateway, GatewayDep
 from turnout.gateway.problems import documented
 from turnout.tasks.task_rules import TenantId
 from turnout.tenants.auth import UserDep
+from turnout.tenants.caller import Caller
 from turnout.tenants.gpu_cost_rules import CostLine, GpuBill, bills, charges, cost_lines
+from turnout.tenants.invoice import HEADERS, invoice_page
 from turnout.tenants.key_rules import Role
+from turnout.tenants.usage_csv import usage_csv
 from turnout.tenants.usage_json import UsageList, cost_of, usage_of, worker_cost_of
-from turnout.tenants.usage_rules import day_of
+from turnout.tenants.usage_rules import UsageBy, day_of
 
 _MAX_DAYS = 92
 _USUAL_DAYS = 7
@@ -24,25 +28,79 @@ _USUAL_DAYS = 7
 router = APIRouter(tags=["usage"], responses=documented(401, 403, 500, 503))
 
 
-@router.get("/v1/usage", responses=documented(400), summary="What was used and what it cost")
+TenantQuery = Annotated[str | None, Query(max_length=100, description="For admins; everyone if not given.")]
+
+
+@router.get(
+    "/v1/usage",
+    response_model=UsageList,
+    responses={**documented(400), 200: {"content": {"text/csv": {"schema": {"type": "string"}}}}},
+    summary="What was used and what it cost",
+)
 async def usage(
     caller: UserDep,
     gateway: GatewayDep,
     start: Annotated[date | None, Query(description="The first day, in UTC.")] = None,
     end: Annotated[date | None, Query(description="The last day; today if not given.")] = None,
-    tenant: Annotated[
-        str | None, Query(max_length=100, description="For admins; everyone if not given.")
+    tenant: TenantQuery = None,
+    by: Annotated[
+        UsageBy | None,
+        Query(description="Which lines a table has; rows by day, tenant and model if not given."),
     ] = None,
-) -> UsageList:
+    form: Annotated[
+        Literal["json", "csv"],
+        Query(alias="format", description="JSON has rows and all lines, CSV one table."),
+    ] = "json",
+) -> UsageList | Response:
     last = end or date.fromisoformat(day_of(gateway.now()))
     first = start or last - timedelta(days=min(_USUAL_DAYS - 1, (last - date.min).days))
+    used = await _used(gateway, first, last, _whose(caller, tenant))
+    if form == "csv":
+        return Response(usage_csv(used, by), media_type="text/csv")
+    return used
+
+
+@router.get(
+    "/v1/usage/invoice",
+    response_class=Response,
+    responses={
+        200: {"content": {"text/html": {"schema": {"type": "string"}}}, "description": "A page."},
+        **documented(400),
+    },
+    summary="What a tenant owes for a month, as a page",
+)
+async def invoice(
+    caller: UserDep,
+    gateway: GatewayDep,
+    month: Annotated[
+        str | None,
+        Query(pattern=r"^\d{4}-(0[1-9]|1[0-2])$", description="As 2026-11; this one if not given."),
+    ] = None,
+    tenant: Annotated[
+        str | None, Query(max_length=100, description="For admins; their own if not given.")
+    ] = None,
+) -> Response:
+    whose = _whose(caller, tenant or caller.tenant) or caller.tenant
+    today = date.fromisoformat(day_of(gateway.now()))
+    first = date.fromisoformat(f"{month}-01") if month else today.replace(day=1)
+    after = (first + timedelta(days=31)).replace(day=1)
+    used = await _used(gateway, first, after - timedelta(days=1), whose)
+    page = invoice_page(whose, first.isoformat()[:7], used, sorted(gateway.costs.gpu_prices.items()))
+    return Response(page, media_type="text/html", headers=HEADERS)
+
+
+def _whose(caller: Caller, tenant: str | None) -> TenantId | None:
+    """None: everyone's. Raises Forbidden."""
+    if caller.role is not Role.ADMIN and tenant not in (None, caller.tenant):
+        raise Forbidden("Only an admin's key may see another tenant's usage.", code="role_not_allowed")
+    return TenantId(tenant) if tenant is not None else None if caller.role is Role.ADMIN else caller.tenant
+
+
+async def _used(gateway: Gateway, first: date, last: date, whose: TenantId | None) -> UsageList:
     if first > last:
         raise InvalidRequest("start is after end.", "start", "invalid_value")
     if (last - first).days >= _MAX_DAYS:
         raise InvalidRequest(f"Ask for at most {_MAX_DAYS} days.", "start", "invalid_value")
-    if caller.role is not Role.ADMIN and tenant not in (None, caller.tenant):
-        raise Forbidden("Only an admin's key may see another tenant's usage.", code="role_not_allowed")
-    whose = TenantId(tenant) if tenant is not None else None if caller.role is Role.ADMIN else caller.tenant
     days = [(first + timedelta(days=n)).isoformat() for n in range((last - first).days + 1)]
     rows = await gateway.stores.tenants.usage.read(days, whose)
     everyone, prices = whose is None, gateway.costs.gpu_prices

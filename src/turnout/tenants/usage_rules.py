@@ -2,9 +2,18 @@
 
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
+from enum import StrEnum
 from typing import Literal
 
 from turnout.tasks.task_rules import State, Task, TenantId
+
+
+class UsageBy(StrEnum):
+    """What costs are added up by."""
+
+    MODEL = "model"
+    WORKER = "worker"
+    TENANT = "tenant"
 
 
 @dataclass(frozen=True, slots=True)
