@@ -332,6 +332,23 @@ FLEET = Board(
             ("max by (worker, gpu) (increase(turnout_gpu_ecc_errors_total[1h]))", "{{worker}} {{gpu}} ECC"),
         ),
         plot(
+            "Processors at work",
+            "percentunit",
+            (
+                (
+                    f"max by (worker) (rate(turnout_worker_cpu_seconds_total{_RATE}))"
+                    " / max by (worker) (turnout_worker_cpus)"
+                ),
+                "{{worker}}",
+            ),
+        ),
+        plot(
+            "Network",
+            "Bps",
+            (f"max by (worker) (rate(turnout_worker_network_received_bytes_total{_RATE}))", "{{worker}} in"),
+            (f"max by (worker) (rate(turnout_worker_network_sent_bytes_total{_RATE}))", "{{worker}} out"),
+        ),
+        plot(
             "Memory that is free",
             "bytes",
             ("max by (worker) (turnout_worker_memory_free_bytes)", "{{worker}}"),

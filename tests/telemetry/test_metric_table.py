@@ -11,7 +11,7 @@ from tests.conftest import Stores, wait_until
 from tests.gateways import Gateway, running
 
 from turnout.chat.chat_metrics import ChatMetrics
-from turnout.fleet.machine_rules import Gpu, Machine, WorkerId
+from turnout.fleet.machine_rules import Gpu, Machine, NodeLoad, WorkerId
 from turnout.fleet.publication import FleetFigures, Publication
 from turnout.fleet.replica_rules import Phase, ReplicaId, ReplicaReport
 from turnout.fleet.route_rules import Demand
@@ -76,7 +76,7 @@ async def populate(gateway: Gateway) -> None:
     counted = GpuReport("e", {"busy:NVIDIA X:m": 1500, "free:NVIDIA X:": 500})
     await stores.fleet.workers.enrol(Enrolment(worker, "one", "http://192.0.2.9:1", "d" * 64))
     await stores.fleet.workers.heard(
-        worker, StoredHeartbeat(Machine((GPU,), 10, 5), (report,), gpu_time=counted)
+        worker, StoredHeartbeat(Machine((GPU,), 10, 5, load=NodeLoad(1, 2, 3)), (report,), gpu_time=counted)
     )
     await stores.data.report_loops({"fleet": "ok"})
     await stores.mutex.hold("fleet", "m1", 60)

@@ -1,11 +1,12 @@
 """What a machine has, read from a /proc and /sys of a test's making; and one engine at a time on a GPU."""
 
 import asyncio
+import os
 from pathlib import Path
 
 import pytest
 
-from turnout.fleet.machine_rules import Gpu
+from turnout.fleet.machine_rules import Gpu, NodeLoad
 from turnout.fleet.model_rules import EngineKind
 from turnout.run.config import Config
 from turnout.run.run_worker import found_engines
@@ -135,3 +136,19 @@ def test_replicas_may_be_given_less_memory_than_the_machine_has() -> None:
     assert read_machine(tuple, max_memory_bytes=whole.memory_bytes * 2).memory_bytes == whole.memory_bytes
     part = read_machine(tuple, max_memory_bytes=1000)
     assert (part.memory_bytes, part.free_memory_bytes) == (1000, 1000)
+
+
+def test_what_processors_and_network_did_is_counted_by_the_kernel(tmp_path: Path) -> None:
+    root = make_root(tmp_path, "0::/\n", {})
+    assert read_machine(tuple, root=root).load is None, "it does not tell"
+    hertz = os.sysconf("SC_CLK_TCK")
+    (root / "proc/stat").write_text(f"cpu  {3 * hertz} {hertz} 0 99999 99999 0 0 0 7777 0\ncpu0 1 1\n")
+    (root / "proc/net").mkdir()
+    (root / "proc/net/dev").write_text(
+        "Inter-|   Receive\n face |bytes\n"
+        "    lo: 55 1 0 0 0 0 0 0 55 1 0 0 0 0 0 0\n"
+        "  eth0: 1000 1 0 0 0 0 0 0 300 1 0 0 0 0 0 0\n  eth1:10 1 0 0 0 0 0 0 4 1 0 0 0 0 0 0\n"
+    )
+    assert read_machine(tuple, root=root).load == NodeLoad(4000, 1010, 304)
+    real = read_machine(tuple).load
+    assert real is not None and real.cpu_ms > 0

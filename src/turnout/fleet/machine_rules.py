@@ -33,6 +33,15 @@ class MachineFinding:
 
 
 @dataclass(frozen=True, slots=True)
+class NodeLoad:
+    """What a whole machine's processors and network did since it was started."""
+
+    cpu_ms: int = 0
+    received_bytes: int = 0
+    sent_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Machine:
     """What a worker has, as it measured it, and which engines it can run. The disk is the one with its state directory."""
 
@@ -45,3 +54,4 @@ class Machine:
     disk_bytes: int = 0
     free_disk_bytes: int = 0
     findings: tuple[MachineFinding, ...] = ()
+    load: NodeLoad | None = None

@@ -94,6 +94,11 @@ def _of_workers(view: FleetView) -> Iterator[str]:
     yield table.WORKER_HEARTBEAT_AGE.by_label(view.figures.heard_s.items())
     yield table.WORKER_MEMORY_BYTES.by_label((worker, m.memory_bytes) for worker, m in machines)
     yield table.WORKER_MEMORY_FREE_BYTES.by_label((worker, m.free_memory_bytes) for worker, m in machines)
+    loads = [(worker, load) for worker, m in machines if (load := m.load) is not None]
+    yield table.WORKER_CPUS.by_label((worker, m.cpus) for worker, m in machines)
+    yield table.WORKER_CPU_SECONDS.by_label((worker, load.cpu_ms / 1000) for worker, load in loads)
+    yield table.WORKER_RECEIVED_BYTES.by_label((worker, load.received_bytes) for worker, load in loads)
+    yield table.WORKER_SENT_BYTES.by_label((worker, load.sent_bytes) for worker, load in loads)
     yield table.WORKER_DISK_BYTES.by_label((worker, m.disk_bytes) for worker, m in machines)
     yield table.WORKER_DISK_FREE_BYTES.by_label((worker, m.free_disk_bytes) for worker, m in machines)
     yield table.REPLICA_BUSY.text(((worker, r.model, r.id), r.busy) for worker, r in reports)

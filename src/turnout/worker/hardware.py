@@ -12,6 +12,7 @@ from pathlib import Path
 from turnout.fleet.machine_rules import Machine, MachineFinding
 from turnout.fleet.model_rules import ENGINE_SERVERS, EngineKind
 from turnout.worker.gpus import ReadGpus
+from turnout.worker.node_load import read_node_load
 
 _FREED_TICK_S = 0.1
 
@@ -33,7 +34,16 @@ def read_machine(
         total, free = min(total, max_memory_bytes), min(free, max_memory_bytes)
     size, left = read_disk(disk) if disk is not None else (0, 0)
     return Machine(
-        read_gpus(), total, free, count_cpus(root), frozenset(weights), engines, size, left, findings
+        read_gpus(),
+        total,
+        free,
+        count_cpus(root),
+        frozenset(weights),
+        engines,
+        size,
+        left,
+        findings,
+        read_node_load(root),
     )
 
 
