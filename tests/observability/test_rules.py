@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import yaml
+from tests.pace import patient
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "deploy" / "observability"
@@ -77,6 +78,6 @@ def test_the_shipped_configuration_says_where_the_runbook_is() -> None:
 )
 def test_promtool_accepts_them(words: tuple[str, ...]) -> None:
     done = subprocess.run(
-        ["promtool", *words], check=False, cwd=FOLDER, capture_output=True, text=True, timeout=120
+        ["promtool", *words], check=False, cwd=FOLDER, capture_output=True, text=True, timeout=patient(120)
     )
     assert done.returncode == 0, done.stdout + done.stderr

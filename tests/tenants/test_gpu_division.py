@@ -161,7 +161,7 @@ async def test_a_render_over_midnight_is_paid_by_the_one_whose_it_is(
     assert costs["alice"] == pytest.approx(2.1 - costs["bob"])
     assert await night.costs(BOB) == {"bob": pytest.approx(costs["bob"])}
     (last,) = [row for row in await stores.tenants.usage.read([NEXT], ALICE)]
-    assert (last.used.render_ms, last.used.videos) == (600_000, 1), "ten minutes of it were on that day"
+    assert (last.used.render_ms, last.used.videos) == (660_000, 1), "eleven of its minutes end on that day"
 
 
 async def test_two_managers_divide_once_and_what_was_booked_before_there_was_a_division_stays(
