@@ -69,7 +69,8 @@ class SocketConnection(WebSocketsSansIOProtocol):
         self._reading = True
         self._made_at = context.now
         self._stalled_at = inf
-        self._unread = bytearray()
+        self._unread = b""
+        self._read_to = 0  # of what is unread
         self._pings = 0
         self._pings_since = context.now
 
@@ -89,17 +90,17 @@ class SocketConnection(WebSocketsSansIOProtocol):
             return self._handle(data)
         if not self._unread:
             self._context.pieces.add(self.loop, self)
-        self._unread += data
+        self._unread = self._unread[self._read_to :] + data
+        self._read_to = 0
         self._settle_reading()
 
     def handle_piece(self) -> bool:
         """The next piece of what came; whether there is more."""
         if not self.transport.is_closing():
-            piece = bytes(self._unread[:_PIECE_BYTES])
-            del self._unread[:_PIECE_BYTES]
-            self._handle(piece)
-        if self.transport.is_closing():
-            self._unread.clear()
+            begin, self._read_to = self._read_to, self._read_to + _PIECE_BYTES
+            self._handle(self._unread[begin : self._read_to])
+        if self.transport.is_closing() or self._read_to >= len(self._unread):
+            self._unread, self._read_to = b"", 0
         self._settle_reading()
         return bool(self._unread)
 
