@@ -59,12 +59,20 @@ def slots_to_fill(
 @dataclass(frozen=True, slots=True)
 class GangWaits:
     """Since when models have not fitted on the cluster, since when they have had tasks and no gang, since when gangs have
-    not been needed, and which model makes room for another."""
+    not been needed, and which models make room for the one that has waited longest (`yielding` is the first of them)."""
 
     misfit_since: Mapping[str, float] = field(default_factory=dict[str, float])
     waiting_since: Mapping[str, float] = field(default_factory=dict[str, float])
     idle_since: Mapping[str, float] = field(default_factory=dict[str, float])
     yielding: str | None = None
+    making_room: tuple[str, ...] = ()
+
+    def yields(self, model: str) -> bool:
+        """Whether it may have no gang now: it makes room, or the room that is made is for one that has waited longer."""
+        if not self.making_room:
+            return False
+        first = min(self.waiting_since, key=lambda name: self.waiting_since[name], default=None)
+        return model in self.making_room or (model in self.waiting_since and model != first)
 
     def misfits(self, now: float, fit_s: float) -> list[str]:
         """Models that have not fitted for so long that no autoscaler will bring the nodes."""
@@ -90,16 +98,28 @@ def plan_waits(
     now: float,
 ) -> GangWaits:
     """What follows when the models `waiting` have tasks that wait, `fitting` could have a gang on an empty cluster, and
-    `residents` have one. A model that has waited for `turn_s` gets room from one that has been ready for as long."""
+    `residents` have one. A model that has waited for `turn_s` gets room from one that has been ready for as long, and after each
+    further `turn_s` from one more: a large one may need several to leave."""
     misfit_since = times_since(before.misfit_since, (m for m in waiting if m not in fitting), now)
-    # The model that makes room has no gang because of it: its own wait begins afterwards.
-    without = (m for m in waiting if m in fitting and m not in residents and m != before.yielding)
+    making_room = before.making_room or ((before.yielding,) if before.yielding else ())
+    # A model that makes room has no gang because of it: its own wait begins afterwards.
+    without = (m for m in waiting if m in fitting and m not in residents and m not in making_room)
     waiting_since = times_since(before.waiting_since, without, now)
     starving = {name for name, since in waiting_since.items() if now - since >= turn_s}
-    yielding = before.yielding if starving else None  # until the one that waits has its place
-    if starving and yielding is None:
-        yielding = who_leaves({m: r for m, r in residents.items() if m not in starving}, turn_s, now)
-    return GangWaits(misfit_since, waiting_since, before.idle_since, yielding)
+    if not starving:  # the one that waited has its place
+        return GangWaits(misfit_since, waiting_since, before.idle_since)
+    first = min(starving, key=lambda name: waiting_since[name])
+    turns = int((now - waiting_since[first]) // turn_s)
+    if len(making_room) < turns:
+        others = {m: r for m, r in residents.items() if m not in starving and m not in making_room}
+        leaver = who_leaves(others, turn_s, now)
+        if leaver is not None:
+            making_room = (*making_room, leaver)
+        elif turns > len(making_room) + 1:
+            # All have left who may, and it has no place: others hold the cluster. Let the rest work, and try again later.
+            making_room, waiting_since = (), {**waiting_since, first: now}
+    yielding = making_room[0] if making_room else None
+    return GangWaits(misfit_since, waiting_since, before.idle_since, yielding, making_room)
 
 
 def who_leaves(residents: Mapping[str, Resident], turn_s: float, now: float) -> str | None:

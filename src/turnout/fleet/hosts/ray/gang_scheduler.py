@@ -98,15 +98,17 @@ class GangScheduler:
         )
         for name in waits.misfits(now, self._config.ray.ray_fit_s):
             await self._refuse(self._config.model(name), nodes)
-        if waits.yielding is not None and waits.yielding != before.yielding:
+        for name in waits.making_room:
+            if name in before.making_room:
+                continue
             log.info(
                 "model gives up a gang for one that waits",
-                model=waits.yielding,
+                model=name,
                 waiting=sorted(waits.waiting_since),
             )
         idle_since: dict[str, float] = {}
         for model in self._config.models_on_ray:
-            queue = replace(queues[model.name], yields=model.name == waits.yielding)
+            queue = replace(queues[model.name], yields=waits.yields(model.name))
             awake = {str(r.gang): r.slot for r in gangs.values() if r.model == model.name}
             wanted, idle = slots_to_fill(model, queue, awake, waits.idle_since, now)
             queues[model.name] = replace(queue, wanted=wanted)
