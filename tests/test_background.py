@@ -107,6 +107,10 @@ _MADE_ELSEWHERE = {
     "fleet/hosts/ray/gang_replica.py": (3, "Serve checks the replica's health"),
     "fleet/hosts/ray/leader_watch.py": (1, "an error ends the manager, and Ray starts another"),
     "fleet/hosts/ray/manager_actor.py": (2, "an error ends the process, and Ray starts another"),
+    "run/run_gateway.py": (1, "an error ends the gateway, whose group it is in"),
+    "run/tls.py": (1, "ends with its connection, by its own deadline"),
+    "store/outbound.py": (2, "a look-up: whoever asked hears how it ended, and its place is free then"),
+    "telemetry/metrics.py": (1, _AWAITED),
     "run/run_rank.py": (
         1,
         "waits for one signal; without it the pod is killed at the end of its grace period",

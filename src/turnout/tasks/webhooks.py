@@ -119,7 +119,8 @@ class WebhookSender:
                     group.create_task(send(delivery), name=f"webhook {delivery.entry}")
                 tried += len(due)
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(ended.wait(), _LOOK_S)
+                    async with asyncio.timeout(_LOOK_S):
+                        await ended.wait()
                 ended.clear()
         return tried
 
