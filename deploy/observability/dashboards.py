@@ -238,6 +238,40 @@ CHAT = Board(
             (f"sum by (model) (turnout_chat_waiting{{{_OF_MODEL}}})", "{{model}} waiting"),
             (f"sum by (model) (turnout_chat_running{{{_OF_MODEL}}})", "{{model}} in flight"),
         ),
+        plot(
+            "The engines' own queues",
+            "none",
+            (
+                f"sum by (model) (max without (instance) (turnout_engine_waiting{{{_OF_MODEL}}}))",
+                "{{model}} waiting",
+            ),
+            (
+                f"sum by (model) (max without (instance) (turnout_engine_running{{{_OF_MODEL}}}))",
+                "{{model}} running",
+            ),
+            about="As engines tell it every ten seconds.",
+        ),
+        plot(
+            "KV cache in use",
+            "percentunit",
+            (
+                f"max by (worker, model, replica) (turnout_engine_kv_cache_ratio{{{_OF_MODEL}}})",
+                "{{model}} {{replica}}",
+            ),
+            about="An engine with a full cache lets requests wait. llama.cpp does not tell.",
+        ),
+        plot(
+            "Prompts found in the prefix cache",
+            "percentunit",
+            (
+                (
+                    f"sum by (model) (max without (instance) (rate(turnout_engine_prefix_cache_hit_tokens_total{{{_OF_MODEL}}}{_RATE})))"
+                    f" / sum by (model) (max without (instance) (rate(turnout_engine_prefix_cache_tokens_total{{{_OF_MODEL}}}{_RATE})))"
+                ),
+                "{{model}}",
+            ),
+            about="Part of the prompts' tokens that need not be computed again.",
+        ),
         plot("Refused", "reqps", (f"sum by (code) (rate(turnout_chat_refused_total{_RATE}))", "{{code}}")),
         plot(
             "Cold starts, by cause",

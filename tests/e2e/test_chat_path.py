@@ -45,6 +45,30 @@ async def counted(service: Service, line: str) -> float:
     return sum(float(one.split()[-1]) for one in figures.splitlines() if one.startswith(line))
 
 
+async def test_an_engines_own_queue_is_told_while_the_engine_is_there(chatting: Service) -> None:
+    async def told() -> set[str]:
+        async with httpx.AsyncClient() as http:
+            lines = (await http.get(f"{chatting.url}/metrics")).text.splitlines()
+        return {line.partition("{")[0] for line in lines if line.startswith("turnout_engine_")}
+
+    async with api(chatting) as client:
+
+        async def told_after_a_chat() -> bool:
+            await client.chat.completions.create(model="chat", messages=HELLO, max_tokens=1)
+            return bool(await told())
+
+        await wait_until(told_after_a_chat, "the engine's figures to be told", 60)
+        # llama.cpp says nothing of how full its KV cache is: what an engine does not tell is absent.
+        of_prefixes = ("prefix_cache_tokens_total", "prefix_cache_hit_tokens_total")
+        assert await told() == {f"turnout_engine_{name}" for name in ("running", "waiting", *of_prefixes)}
+    await is_cold(chatting)
+
+    async def untold() -> bool:
+        return not await told()
+
+    await wait_until(untold, "the figures to leave with the engine")
+
+
 async def test_streams_arrive_piece_by_piece(chatting: Service) -> None:
     key = chatting.key_of()
     asked, made = (

@@ -27,6 +27,7 @@ from turnout.fleet.replica_rules import Phase, Want
 from turnout.relay.error_responses import engine_error
 from turnout.relay.token_usage import read_usage
 from turnout.worker import engine_fork_server
+from turnout.worker.replica_owner import EngineDeadlines
 from turnout.worker.vllm_programs import forked_program, guarded, traced
 
 _VLLM_PYTHON = os.environ.get("TURNOUT_TEST_VLLM_PYTHON", "")
@@ -172,6 +173,20 @@ async def test_starts_answers_streams_and_leaves_no_process(case: Case, state_di
         # A fork's guard has told the engine's end a moment before its own.
         await wait_until(lambda: not any(p.is_running() for p in family), "all of the engine to be gone")
         assert run.ledger.sweep() == []
+
+
+@pytest.mark.parametrize("case", CASES, indirect=True)
+async def test_tells_its_own_queue(case: Case, state_dir: Path) -> None:
+    async with running(
+        case.model, state_dir, case.programs, deadlines=EngineDeadlines(health_every_s=0.1), key="k" * 32
+    ) as run:
+        await run.wait_phase(Phase.READY, Phase.FAILED, timeout_s=case.model.scaling.load_timeout_s)
+        await wait_until(lambda: run.replica.report().figures is not None, "the engine to be asked", 60)
+        figures = run.replica.report().figures
+        assert figures is not None
+        assert (figures.running, figures.waiting) == (0, 0), run.replica.log_tail()
+        assert (figures.kv_cache_ratio is None) is (case.model.engine is not EngineKind.VLLM)
+        assert (figures.prefix_tokens, figures.prefix_hit_tokens) == (0, 0)
 
 
 @pytest.mark.parametrize("case", CASES, indirect=True)

@@ -13,7 +13,7 @@ from tests.gateways import Gateway, running
 from turnout.chat.chat_metrics import ChatMetrics
 from turnout.fleet.machine_rules import Gpu, Machine, NodeLoad, WorkerId
 from turnout.fleet.publication import FleetFigures, Publication
-from turnout.fleet.replica_rules import Phase, ReplicaId, ReplicaReport
+from turnout.fleet.replica_rules import EngineFigures, Phase, ReplicaId, ReplicaReport
 from turnout.fleet.route_rules import Demand
 from turnout.fleet.status_rules import ModelState, ModelStatus, StatusCause
 from turnout.fleet.worker_rules import Enrolment, StoredHeartbeat
@@ -72,7 +72,8 @@ def chat_text() -> str:
 
 async def populate(gateway: Gateway) -> None:
     stores, worker = gateway.stores, WorkerId("w-1")
-    report = ReplicaReport(ReplicaId("r1"), Phase.READY, None, 1, "", "m", (0,))
+    figures = EngineFigures(0.5, 100, 40, 3, 2)
+    report = ReplicaReport(ReplicaId("r1"), Phase.READY, None, 1, "", "m", (0,), figures=figures)
     counted = GpuReport("e", {"busy:NVIDIA X:m": 1500, "free:NVIDIA X:": 500})
     await stores.fleet.workers.enrol(Enrolment(worker, "one", "http://192.0.2.9:1", "d" * 64))
     await stores.fleet.workers.heard(

@@ -24,6 +24,9 @@ def main() -> None:
     parser.add_argument("--no-health", action="store_true")
     parser.add_argument("--refuse-sleep", action="store_true")
     parser.add_argument("--busy-once", action="store_true", help="answer 503 to the first request")
+    parser.add_argument(
+        "--metrics", help="the text of /metrics; `endless` and `silent` begin an answer and never end it"
+    )
     options = parser.parse_args()
     if options.say:
         print(options.say, flush=True)
@@ -47,8 +50,23 @@ def main() -> None:
             self.end_headers()
             self.wfile.write(content)
 
+        def tell_metrics(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            match options.metrics:
+                case "silent":
+                    threading.Event().wait()
+                case "endless":
+                    with contextlib.suppress(OSError):
+                        while True:
+                            self.wfile.write(b"vllm:num_requests_running 1\n" * 1000)
+                case text:
+                    self.wfile.write(text.encode("utf-8", "surrogateescape"))
+
         def do_GET(self) -> None:
             match self.path:
+                case "/metrics" if options.metrics is not None:
+                    self.tell_metrics()
                 case "/health":
                     self.answer(404 if options.no_health else 503 if options.hang_loading else 200)
                 case "/v1/models":

@@ -34,10 +34,23 @@ class Want(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class EngineFigures:
+    """What an engine server tells of itself; None is what it does not tell. `kv_cache_ratio` is the part of its KV cache that is in
+    use; `prefix_tokens` of prompts were looked up in its prefix cache since it started, and `prefix_hit_tokens` were there. It works on
+    `running` requests and holds `waiting` more in its own queue."""
+
+    kv_cache_ratio: float | None = None
+    prefix_tokens: float | None = None
+    prefix_hit_tokens: float | None = None
+    running: float | None = None
+    waiting: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class ReplicaReport:
     """A replica as its worker sees it, of which model and on which GPUs. `address` is where its engine listens on that machine ("host:port");
     `busy` counts requests under way; `detail` says why it failed, or how far it has loaded, in words for a user. `refused`: its worker does not
-    follow the order, which says nothing of the model."""
+    follow the order, which says nothing of the model. `figures` are for those who watch: nothing is decided by them."""
 
     id: ReplicaId
     phase: Phase
@@ -47,6 +60,7 @@ class ReplicaReport:
     model: str = ""
     gpus: tuple[int, ...] = ()
     refused: bool = False
+    figures: EngineFigures | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from turnout.fleet.fleet_rules import Rules
-from turnout.fleet.machine_rules import Gpu, WorkerId
+from turnout.fleet.machine_rules import WorkerId
 from turnout.fleet.publication import FleetFigures
 from turnout.fleet.status_rules import ModelStatus
 from turnout.fleet.worker_rules import Standing, StoredHeartbeat
@@ -33,6 +33,7 @@ def fleet_texts(view: FleetView) -> Iterator[str]:
     """The text of each metric. One of a large fleet's GPUs takes milliseconds."""
     yield from _of_models(view)
     yield from _of_workers(view)
+    yield from _of_engines(view)
     yield from _of_gpus(view)
 
 
@@ -105,6 +106,20 @@ def _of_workers(view: FleetView) -> Iterator[str]:
     yield table.REPLICA_GPU.text(gpus)
 
 
+def _of_engines(view: FleetView) -> Iterator[str]:
+    told = [
+        ((worker, r.model, r.id), r.figures)
+        for worker, beat in view.heartbeats.items()
+        for r in beat.reports
+        if r.model and r.figures is not None
+    ]
+    yield table.ENGINE_KV_CACHE.text(_told(told, "kv_cache_ratio"))
+    yield table.ENGINE_PREFIX_TOKENS.text(_told(told, "prefix_tokens"))
+    yield table.ENGINE_PREFIX_HIT_TOKENS.text(_told(told, "prefix_hit_tokens"))
+    yield table.ENGINE_RUNNING.text(_told(told, "running"))
+    yield table.ENGINE_WAITING.text(_told(told, "waiting"))
+
+
 def _gpu_seconds(view: FleetView) -> Iterator[tuple[Labels, float]]:
     for worker, beat in view.heartbeats.items():
         counted: Counter[Labels] = Counter()
@@ -114,8 +129,8 @@ def _gpu_seconds(view: FleetView) -> Iterator[tuple[Labels, float]]:
 
 
 def _of_gpus(view: FleetView) -> Iterator[str]:
-    gpus = [(w, str(gpu.index), gpu) for w, beat in view.heartbeats.items() for gpu in beat.machine.gpus]
-    yield table.GPU_INFO.text(((worker, index, gpu.name), 1) for worker, index, gpu in gpus)
+    gpus = [((w, str(gpu.index)), gpu) for w, beat in view.heartbeats.items() for gpu in beat.machine.gpus]
+    yield table.GPU_INFO.text(((*labels, gpu.name), 1) for labels, gpu in gpus)
     yield table.WORKER_GPU_SECONDS.text(_gpu_seconds(view))
     yield table.GPU_MEMORY_BYTES.text(_told(gpus, "total_bytes"))
     yield table.GPU_MEMORY_FREE_BYTES.text(_told(gpus, "free_bytes"))
@@ -126,8 +141,9 @@ def _of_gpus(view: FleetView) -> Iterator[str]:
     yield table.GPU_XID_ERRORS.text(_told(gpus, "xid_errors"))
 
 
-def _told(gpus: Iterable[tuple[WorkerId, str, Gpu]], figure: str) -> Iterator[tuple[Labels, float]]:
-    for worker, index, gpu in gpus:
-        value: float | None = getattr(gpu, figure)
+def _told(rows: Iterable[tuple[Labels, object]], figure: str) -> Iterator[tuple[Labels, float]]:
+    """One figure of each row that has it."""
+    for labels, row in rows:
+        value: float | None = getattr(row, figure)
         if value is not None:
-            yield (worker, index), value
+            yield labels, value

@@ -90,6 +90,11 @@ EVICTIONS = _number("turnout_evictions_total", "Replicas of a model that had to 
 MODEL_FAILURES = _number("turnout_model_failures_total", "Times that a model's replica failed to start, or died.", "model")
 REPLICA_BUSY = _number("turnout_replica_busy", "Requests or tasks that a replica works on.", "worker", "model", "replica")
 REPLICA_GPU = _number("turnout_replica_gpu", "1 for each GPU that a replica has: join with it to see a GPU's figures by replica.", "worker", "gpu", "model", "replica")
+ENGINE_KV_CACHE = _number("turnout_engine_kv_cache_ratio", "Part of its KV cache that a replica's engine has in use, as it tells.", "worker", "model", "replica")
+ENGINE_PREFIX_TOKENS = _number("turnout_engine_prefix_cache_tokens_total", "Tokens of prompts that a replica's engine looked up in its prefix cache.", "worker", "model", "replica")
+ENGINE_PREFIX_HIT_TOKENS = _number("turnout_engine_prefix_cache_hit_tokens_total", "Tokens of prompts that a replica's engine found in its prefix cache.", "worker", "model", "replica")
+ENGINE_RUNNING = _number("turnout_engine_running", "Requests that a replica's engine works on, as it tells.", "worker", "model", "replica")
+ENGINE_WAITING = _number("turnout_engine_waiting", "Requests that a replica's engine holds in its own queue, as it tells.", "worker", "model", "replica")
 
 # Cost
 GPU_SECONDS = _number("turnout_gpu_seconds_total", "GPU time by what the GPUs did for a model: busy, loading, idle, asleep; free is for none.", "model", "kind", "state")

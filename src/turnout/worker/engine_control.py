@@ -1,4 +1,4 @@
-"""Speaks to an engine's control paths: health, sleep, wake. Requests of users never pass here."""
+"""Speaks to an engine's control paths: health, metrics, sleep, wake. Requests of users never pass here."""
 
 import asyncio
 import time
@@ -6,10 +6,13 @@ from typing import Any
 
 import httpx
 
+from turnout.engines.servers.engine_figure_rules import read_engine_figures
 from turnout.engines.servers.engine_servers import Launch
 from turnout.errors import Unavailable
+from turnout.fleet.replica_rules import EngineFigures
 
 _TICK_S = 0.1
+_MAX_METRICS_BYTES = 2**20
 
 
 class HttpEngine:
@@ -31,6 +34,26 @@ class HttpEngine:
         except httpx.HTTPError:
             return False
         return status == 200
+
+    async def figures(self, launch: Launch, timeout_s: float) -> EngineFigures | None:
+        """What the engine tells of itself; None if it does not, or not in time. It may answer anything: nothing of that is an error."""
+        body = bytearray()
+        try:
+            async with (
+                asyncio.timeout(timeout_s),
+                self._client.stream(
+                    "GET", f"http://{launch.address}/metrics", headers=_headers(launch), timeout=timeout_s
+                ) as told,
+            ):
+                if told.status_code != 200:
+                    return None
+                async for piece in told.aiter_raw():  # as it came: nothing is unpacked
+                    body += piece
+                    if len(body) > _MAX_METRICS_BYTES:
+                        return None
+        except (httpx.HTTPError, TimeoutError):
+            return None
+        return read_engine_figures(body.decode(errors="replace"))
 
     async def sleep(self, launch: Launch, timeout_s: float) -> None:
         """Weights go to the host's memory, the cache is dropped (level 1)."""
@@ -75,6 +98,10 @@ class HttpEngine:
         return (await self._request(launch, "GET", path, timeout_s)).status_code
 
     async def _request(self, launch: Launch, method: str, path: str, timeout_s: float) -> httpx.Response:
-        headers = {"authorization": f"Bearer {launch.key}"} if launch.key else {}
         url = f"http://{launch.address}{path}"
-        return await self._client.request(method, url, headers=headers, timeout=timeout_s)
+        return await self._client.request(method, url, headers=_headers(launch), timeout=timeout_s)
+
+
+def _headers(launch: Launch) -> dict[str, str]:
+    plain = {"accept-encoding": "identity"}
+    return {**plain, "authorization": f"Bearer {launch.key}"} if launch.key else plain

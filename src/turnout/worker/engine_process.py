@@ -6,6 +6,7 @@ import sys
 from typing import Protocol
 
 from turnout.engines.servers.engine_servers import Launch
+from turnout.fleet.replica_rules import EngineFigures
 from turnout.processes.process import Command
 from turnout.worker.exit_reason_rules import load_progress
 from turnout.worker.orphans import MARK
@@ -20,6 +21,7 @@ class Engine(Protocol):
     """An engine's control paths. Each call raises Unavailable if the engine does not obey."""
 
     async def healthy(self, launch: Launch, timeout_s: float) -> bool: ...
+    async def figures(self, launch: Launch, timeout_s: float) -> EngineFigures | None: ...
     async def sleep(self, launch: Launch, timeout_s: float) -> None: ...
     async def wake(self, launch: Launch, timeout_s: float) -> None: ...
 
@@ -41,6 +43,10 @@ class EngineProcess:
         if self.launch.ready_file is not None:
             return self.launch.ready_file.exists()
         return await self._engine.healthy(self.launch, timeout_s)
+
+    async def figures(self, timeout_s: float) -> EngineFigures | None:
+        """What it tells of itself. A gang has no address to ask: it reports to its gateway."""
+        return await self._engine.figures(self.launch, timeout_s) if self.launch.address else None
 
     def loaded(self) -> str:
         """How far it has loaded, in words."""

