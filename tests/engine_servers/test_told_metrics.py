@@ -1,4 +1,5 @@
-"""What is read from the text of an engine's `/metrics`. The files in `told_metrics` are what real engines answered."""
+"""What is read from the text of an engine's `/metrics`. `told_metrics` has what a real
+llama.cpp answered; the lines of vLLM are written after its names."""
 
 import math
 from dataclasses import astuple

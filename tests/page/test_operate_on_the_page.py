@@ -97,6 +97,7 @@ async def test_the_copied_command_joins_a_worker_and_the_page_drains_and_evicts_
         assert "No vLLM" in await dialog.locator(".findings").inner_text()
         assert await visitor.violations() == []
         await visitor.tab.keyboard.press("Escape")
+        await dialog.wait_for(state="detached")
         assert token not in await visitor.tab.content()
         entry = visitor.tab.locator(".entry").filter(has_text="from-the-page")
         await entry.get_by_text("Alive").wait_for(timeout=60_000)
