@@ -171,7 +171,8 @@ async def test_answers_are_counted_by_tenant_and_each_sees_its_own(stores: Store
         for name in ("by", "format"):
             refused = await get("/v1/usage", params={name: "nonsense"})
             assert (refused.status_code, refused.json()["error"]["param"]) == (400, name)
-        assert (await get("/v1/usage/invoice", params={"month": "2026-13"})).status_code == 400
+        for month in ("2026-13", "0000-01", "9999-12", "٢٠٢٦-01"):
+            assert (await get("/v1/usage/invoice", params={"month": month})).status_code == 400
         assert (await get("/v1/usage/invoice", params={"tenant": "other"})).status_code == 403
 
 

@@ -74,7 +74,7 @@ async def invoice(
     gateway: GatewayDep,
     month: Annotated[
         str | None,
-        Query(pattern=r"^\d{4}-(0[1-9]|1[0-2])$", description="As 2026-11; this one if not given."),
+        Query(pattern=r"^20[0-9]{2}-(0[1-9]|1[0-2])$", description="As 2026-11; this one if not given."),
     ] = None,
     tenant: Annotated[
         str | None, Query(max_length=100, description="For admins; their own if not given.")
