@@ -1,9 +1,10 @@
 """Checks what came from outside against a declared shape, and says what is wrong in our own words."""
 
 from collections.abc import Mapping, Sequence
+from math import isfinite
 from typing import Any, TypeVar, cast
 
-from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError, model_validator
 
 from turnout.errors import InvalidRequest
 
@@ -14,6 +15,34 @@ class Body(BaseModel):
     """A request's body: unknown fields are refused."""
 
     model_config = ConfigDict(extra="forbid")
+
+
+class PeerMessage(BaseModel):
+    """What parts of the service say to each other. What a newer version adds is ignored: parts are upgraded in any order. Numbers
+    are finite and of 64 bits, so that nobody who counts or shows them later can stumble over one."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _check_numbers(cls, values: object) -> object:
+        if _has_odd_number(values):
+            raise ValueError("has a number that is too large.")
+        return values
+
+
+def _has_odd_number(value: object) -> bool:
+    match value:
+        case int():
+            return value.bit_length() > 63
+        case float():
+            return not isfinite(value)
+        case dict():
+            return any(map(_has_odd_number, cast("dict[str, object]", value).values()))
+        case list():
+            return any(map(_has_odd_number, cast("list[object]", value)))
+        case _:
+            return False
 
 
 UNKNOWN = ("extra_forbidden", "unexpected_keyword_argument")

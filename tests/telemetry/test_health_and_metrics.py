@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from pydantic import TypeAdapter
-from tests.conftest import make_task, wait_until
+from tests.conftest import wait_until
 from tests.gateways import Gateway
 
 from turnout.errors import Unavailable
@@ -21,8 +21,7 @@ from turnout.fleet.worker_rules import Enrolment, OrderSheet, StoredHeartbeat
 from turnout.store.connection import RedisConnection
 from turnout.store.data_health import DataHealth
 from turnout.store.valkey import redis_url, start_valkey
-from turnout.tasks.task_rules import Claimed, Finished, GangId, Interrupted, Recorded, Result, Stage, evolve
-from turnout.tasks.time_estimates import TimeEstimates
+from turnout.tasks.task_rules import GangId, Interrupted, Stage
 
 
 async def away(*_: object, **__: object) -> None:
@@ -241,30 +240,3 @@ async def test_metrics_answer_while_redis_is_away(gateway: Gateway, monkeypatch:
     assert answer.status_code == 200
     assert "turnout_redis_up 0.0" in answer.text
     assert 'turnout_look_age_seconds{of="events"} 0.0' in answer.text, "each look stands for itself"
-
-
-async def test_a_queued_task_has_an_eta_once_one_like_it_has_ended(gateway: Gateway) -> None:
-    await gateway.submit()
-    await gateway.gang.finish(await gateway.gang.claim())
-    video = await gateway.submit()
-
-    async def known() -> bool:
-        shown = (await gateway.http.get(f"/v1/videos/{video}")).json()
-        return shown["eta_s"] is not None and shown["queue_position"] == 0
-
-    await wait_until(known, "an eta")
-
-
-def test_an_eta_grows_with_the_line_and_with_the_work() -> None:
-    estimates = TimeEstimates()
-    task = make_task()
-    assert estimates.eta_s(task, 0, 1, 0.0) is None
-    running = evolve(task, Claimed(100.0, 1, GangId("g")))
-    finished = Finished(110.0, 1, Result("v", "t", "s", 1))
-    estimates.observe(Recorded("1-0", "1-0", task.id, task.tenant, finished), evolve(running, finished))
-    assert estimates.eta_s(task, 0, 1, 0.0) == pytest.approx(10)
-    assert estimates.eta_s(task, 3, 1, 0.0) == pytest.approx(40)
-    assert estimates.eta_s(task, 3, 3, 0.0) == pytest.approx(20), "three gangs share the line"
-    assert estimates.eta_s(make_task(steps=8), 0, 1, 0.0) == pytest.approx(20)
-    assert estimates.eta_s(running, None, 1, 104.0) == pytest.approx(6)
-    assert estimates.eta_s(running, None, 1, 500.0) == 0

@@ -8,25 +8,19 @@ change: a lost or repeated message does no harm. The gateway holds a heartbeat o
 
 from typing import Annotated
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, Field
 
 from turnout.fleet.machine_rules import Machine, WorkerId
 from turnout.fleet.replica_rules import Phase, ReplicaId, ReplicaOrder, ReplicaReport
 from turnout.fleet.worker_rules import OrderSheet, Standing, StoredHeartbeat
 from turnout.tenants.gpu_time_rules import GpuReport
-from turnout.validation import Body
+from turnout.validation import Body, PeerMessage
 
 _MAX_COUNTS, _MAX_EPOCH = 2_000, 100
 _MAX_FINDINGS, _MAX_REASON = 16, 400
 
 EVICTED = "worker_evicted"
 """The code of the error that an evicted worker gets. It ends then, and does not come back by itself."""
-
-
-class WorkerMessage(BaseModel):
-    """What a newer version adds is ignored: workers and gateways are upgraded in any order."""
-
-    model_config = ConfigDict(extra="ignore", frozen=True)
 
 
 def _few_findings(machine: Machine) -> Machine:
@@ -39,7 +33,7 @@ def _few_findings(machine: Machine) -> Machine:
 _Machine = Annotated[Machine, AfterValidator(_few_findings)]
 
 
-class Registration(WorkerMessage):
+class Registration(PeerMessage):
     """`known_as` and `secret` are what an earlier registration gave, so that a restarted worker stays itself.
 
     `url` is how gateways reach it, or `tunnel:`. `probe_key` is made up by the worker: whoever answers at `url` must
@@ -53,7 +47,7 @@ class Registration(WorkerMessage):
     secret: str | None = None
 
 
-class Registered(WorkerMessage):
+class Registered(PeerMessage):
     """`key` is the worker key that was made for whoever registered with a join code: it joins with that from now on."""
 
     id: WorkerId
@@ -68,7 +62,7 @@ def _bounded(report: GpuReport | None) -> GpuReport | None:
     return report
 
 
-class Heartbeat(WorkerMessage):
+class Heartbeat(PeerMessage):
     """`seen` is the version of the orders that the worker has; other orders are sent at once. A worker that is `leaving` stops
     all replicas and starts none."""
 
@@ -80,7 +74,7 @@ class Heartbeat(WorkerMessage):
     leaving: bool = False
 
 
-class WorkerOrders(WorkerMessage):
+class WorkerOrders(PeerMessage):
     """`gateways` names all that are there, for a worker that must hold a tunnel to each. `tokens` are the rights of the gangs
     among the orders, by replica."""
 
