@@ -19,9 +19,9 @@ import yaml
 
 from turnout.processes.child import LocalLauncher
 from turnout.run.config import DEFAULT_MODELS, Config, dump, load
+from turnout.run.listening import listen
 from turnout.run.open_stores import embedded_redis_dir, open_key_store, open_stores
 from turnout.run.run_manager import declare
-from turnout.run.run_up import listen
 from turnout.run.state_dir import write_private
 from turnout.store.valkey import redis_url, socket_path, start_valkey
 from turnout.tasks.task_rules import TenantId

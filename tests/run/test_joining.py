@@ -44,7 +44,8 @@ async def working(
 ) -> AsyncIterator[asyncio.Task[None]]:
     leave: list[Callable[[], None]] = []
     monkeypatch.setattr(run_worker, "on_stop", leave.append)
-    config = load({"state_dir": str(tmp_path / "w"), **settings}, {}, None).config
+    values = {"state_dir": str(tmp_path / "w"), "gang_fork_server": False, **settings}
+    config = load(values, {}, None).config
     joining = Joining(gateway.url, KEY, "box", fingerprints=(pin,) if pin else ())
     with socket.create_server(("127.0.0.1", 0)) as listening:
         run = asyncio.create_task(run_worker.run_engine_worker(config, joining, listening))

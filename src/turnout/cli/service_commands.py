@@ -50,14 +50,15 @@ def gateway(
     local_fd: Annotated[int | None, typer.Option("--local-fd", hidden=True)] = None,
 ) -> None:
     """Run one gateway: HTTP, events and WebSockets. Any number may share a Redis."""
+    from turnout.run.listening import listen
     from turnout.run.run_gateway import run_gateway
-    from turnout.run.run_up import listen
 
     flags = {"host": host, "port": port, "redis_url": redis_url, "tls_cert": tls_cert, "tls_key": tls_key}
     config = start(common, "gateway", flags)
     listening = listen(config.gateway.host, config.gateway.port) if fd is None else socket.socket(fileno=fd)
     with listening:
-        run(run_gateway(config, listening, None if local_fd is None else socket.socket(fileno=local_fd)))
+        local = None if local_fd is None else socket.socket(fileno=local_fd)
+        run(run_gateway(config, listening, local), alive_file)
 
 
 def manager(common: Common, redis_url: RedisOption = None) -> None:

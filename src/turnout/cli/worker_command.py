@@ -127,7 +127,7 @@ def worker(
     if not token:
         raise Misconfigured("joining needs a join code or a worker key: --token or TURNOUT_JOIN_TOKEN")
     from turnout.run.joining import Joining, check_joining
-    from turnout.run.run_up import listen
+    from turnout.run.listening import listen
     from turnout.run.run_worker import run_engine_worker
 
     flags = {"worker_engines": allow_engine or None, "worker_commands": allow_command or None}
@@ -138,7 +138,7 @@ def worker(
     check_joining(joining)
     host, port = ("127.0.0.1", 0) if tunnel else (listen_host, listen_port)
     with listen(host, port) as listening:
-        run(run_engine_worker(config, joining, listening))
+        run(run_engine_worker(config, joining, listening), alive_file)
 
 
 def read_token(file: Path) -> str:

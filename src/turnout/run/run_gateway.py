@@ -21,10 +21,10 @@ from turnout.run.build_gateway import GatewayOutside, build_gateway
 from turnout.run.client_tls import client_tls
 from turnout.run.config import Config
 from turnout.run.gateway_server import GatewayServer
+from turnout.run.listening import check_open_mode
 from turnout.run.open_files import raise_open_files
 from turnout.run.open_stores import find_url_signer, open_stores
 from turnout.run.tls import certificate_expiry, server_tls
-from turnout.store.address_rules import in_url, is_loopback_name
 from turnout.store.connection import RedisConnection
 from turnout.store.data_copy import wait_restored
 from turnout.store.outbound import WORKERS, Outbound
@@ -151,14 +151,6 @@ def _disks(config: Config) -> dict[str, tuple[int, int]]:
                 usage = shutil.disk_usage(directory)
                 found[of] = (usage.total, usage.free)
     return found
-
-
-def check_open_mode(settings: GatewaySettings, host: str) -> None:
-    """Raises Misconfigured."""
-    if not is_loopback_name(in_url(host)):
-        raise Misconfigured(f"no_auth: {host} is not loopback, and anyone who reaches it could do everything")
-    if "*" in settings.allowed_origins:
-        raise Misconfigured("cors_origins: with no_auth, name the origins: * would let any web page in")
 
 
 async def _refuse_open_door(config: Config, listening: socket.socket, keys: KeyStore) -> None:

@@ -22,6 +22,7 @@ from turnout.processes.local_parts import Part, run_parts
 from turnout.processes.log_files import keep_bounded
 from turnout.run.address_space import check_address_space
 from turnout.run.config import Config, dump
+from turnout.run.listening import check_open_mode, listen
 from turnout.run.open_files import raise_open_files
 from turnout.run.open_stores import embedded_redis_dir, find_redis_url, find_webhook_secret, open_stores
 from turnout.run.run_gateway import check_open_mode
@@ -171,25 +172,6 @@ def _write_workers(config: Config) -> Path:
     path = config.state_dir / "worker" / "settings.json"
     write_private(path, json.dumps(dump(config.of_computing()), indent=1))
     return path
-
-
-def listen(host: str, port: int) -> socket.socket:
-    """Bound here and handed to the gateway, so that connections wait while a gateway restarts."""
-    try:
-        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-        listening = socket.socket(family, socket.SOCK_STREAM)
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listening.bind((host, port))
-        listening.listen(1024)
-    except OSError as err:
-        ours = not isinstance(err, socket.gaierror) and err.errno != errno.EADDRNOTAVAIL
-        hint = (
-            "give another --port"
-            if ours
-            else "--host is an address of this machine, or 0.0.0.0 for all of them"
-        )
-        raise Misconfigured(f"cannot listen on {host}:{port}: {err.strerror}; {hint}") from err
-    return listening
 
 
 @asynccontextmanager

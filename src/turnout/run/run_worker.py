@@ -83,12 +83,10 @@ async def _open_and_run(config: Config, joining: Joining, listening: socket.sock
         open_gpus(os.environ.get("CUDA_VISIBLE_DEVICES")),
     )
     found = rules.engines
-    joiner = Joiner(
-        _join_settings(config, joining, listening, home), _machine_reader(config, found, read_gpus)
-    )
     ledger, commands = (
         Ledger(home / "engines.json"),
         LocalCommands(home / "logs", config.worker.worker_environ),
+        _join_settings(config, joining, listening, home), _machine_reader(config, found, read_gpus, forks)
     )
     forks_at = home / "forks"
     programs = Programs(
