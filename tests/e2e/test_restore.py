@@ -7,6 +7,7 @@ from pathlib import Path
 
 import httpx
 from tests.conftest import wait_until
+from tests.held_model import Gate, held_model
 from tests.service import Service, running_service
 
 
@@ -22,16 +23,18 @@ def turnout(service: Service, *arguments: str) -> str:
 
 
 async def test_a_fresh_service_takes_a_copy_and_goes_on_with_it(tmp_path: Path) -> None:
-    copy = tmp_path / "copy"
+    copy, models = tmp_path / "copy", {"held": held_model(tmp_path)}
+    Gate(tmp_path).hold(0)
     for name in ("first", "second"):
         (tmp_path / name).mkdir()
-    async with running_service(tmp_path / "first") as first:
+    async with running_service(tmp_path / "first", models=models) as first:
         token = first.key_of("acme")
         async with first.client(token) as http:
-            body = {"prompt": "a red ball", "model": "wan-tiny-t2v", "size": "64x64", "frames": 9, "steps": 2}
+            body = {"prompt": "a red ball", "model": "held"}
             video = (await http.post("/v1/videos", json=body)).raise_for_status().json()["id"]
         turnout(first, "backup", str(copy))
-    async with running_service(tmp_path / "second") as second:
+        Gate(tmp_path).open()
+    async with running_service(tmp_path / "second", models=models) as second:
         assert "keys restored" in turnout(second, "restore", str(copy))
         async with second.client(token) as http:
 
@@ -56,25 +59,6 @@ async def test_a_fresh_service_takes_a_copy_and_goes_on_with_it(tmp_path: Path) 
             assert (await http.get("/v1/keys")).status_code == 200, "the service's own key is good still"
             again = run(second, "restore", str(copy))
             assert again.returncode != 0 and "--force" in again.stderr, "now it holds data"
-
-
-async def test_a_killed_gang_leaves_nothing_that_the_next_one_does_not_remove(tmp_path: Path) -> None:
-    async with running_service(tmp_path) as service, service.client() as http:
-        folder = service.state_dir / "gangs"
-
-        def gangs() -> list[Path]:
-            return [path for path in folder.iterdir() if path.is_dir()] if folder.exists() else []
-
-        body = {"prompt": "a red ball", "model": "wan-tiny-t2v", "size": "64x64", "frames": 9, "steps": 100}
-        await http.post("/v1/videos", json=body)
-        await wait_until(lambda: bool(service.ranks()) and len(gangs()) == 1, "a gang", 120)
-        (before,) = gangs()
-        (gang,) = service.parts("gang")
-        gang.kill()
-        await wait_until(
-            lambda: bool(service.ranks()) and bool(gangs()) and before not in gangs(), "the next gang", 120
-        )
-        assert len(gangs()) == 1
 
 
 def test_too_little_address_space_is_said(tmp_path: Path) -> None:

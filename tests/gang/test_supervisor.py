@@ -6,7 +6,8 @@ from typing import Any, cast
 
 import pytest
 
-from turnout.errors import Unavailable
+from turnout.errors import Unauthorized, Unavailable
+from turnout.gang.heartbeat import READY
 from turnout.gang.supervisor import GangOrders, GangSupervisor
 from turnout.tasks.task_rules import GangId
 
@@ -41,6 +42,20 @@ class LoadingRanks:
         return SilentRank(), signs
 
 
+class CrashingRanks(LoadingRanks):
+    """They load, and die."""
+
+    async def start(self, number: int, rendezvous: str) -> tuple[SilentRank, int]:
+        self.started += 1
+        assert self.started == 1, "formed anew"
+        signs, theirs = os.pipe()
+        os.write(theirs, READY)
+        os.close(theirs)
+        rank = SilentRank()
+        rank.returncode = 1
+        return rank, signs
+
+
 class Service:
     """The gateway, as far as a supervisor calls it."""
 
@@ -59,3 +74,17 @@ async def test_a_gang_that_does_not_load_in_time_ends_with_that_reason_and_is_no
         await GangSupervisor(orders, cast(Any, ranks), cast(Any, service)).run()
     assert ranks.started == 2
     assert service.reasons == ["its model was not loaded within 0.01 s (load_timeout_s)"]
+
+
+async def test_a_gang_that_lost_its_right_ends_so_that_another_gets_a_new_one() -> None:
+    """Its token never becomes good again: with data that was restored from a copy, gateways sign by another secret."""
+
+    class Refusing(Service):
+        async def give_back(self, reason: str, *, counts: bool) -> None:
+            raise Unauthorized("its right has ended")
+
+    orders = GangOrders("m", GangId("g"), 1, 60.0, 60.0, 1.0, load_timeout_s=60.0)
+    ranks = CrashingRanks()
+    with pytest.raises(Unauthorized, match="its right has ended"):
+        await GangSupervisor(orders, cast(Any, ranks), cast(Any, Refusing())).run()
+    assert ranks.started == 1

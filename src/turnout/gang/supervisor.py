@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from turnout.backoff import backoff_s
-from turnout.errors import Unauthorized, Unavailable
+from turnout.errors import Unavailable
 from turnout.fleet.model_rules import Model
 from turnout.gang.exit_codes import LEFT, ExitCode
 from turnout.gang.gang_api import GangApi
@@ -106,7 +106,8 @@ class GangSupervisor:
         self._stopping.set()
 
     async def run(self) -> int:
-        """What its first rank left with, as it was told; raises Unavailable when the gang cannot be formed."""
+        """What its first rank left with, as it was told; raises Unavailable when the gang cannot be formed, and Unauthorized when
+        it has no right any more."""
         failures = 0
         while True:
             began = time.monotonic()
@@ -202,7 +203,7 @@ class GangSupervisor:
         try:
             # Who is told to leave and does not manage in time has done nothing wrong: the task goes on elsewhere.
             await self._api.give_back(reason, counts=not self._stopping.is_set())
-        except (Unavailable, Unauthorized) as err:
+        except Unavailable as err:
             log.warning("tasks were not put back; their lease will run out", error=str(err))
 
     async def _pause(self, seconds: float) -> None:
