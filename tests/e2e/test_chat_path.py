@@ -165,6 +165,20 @@ async def test_a_killed_worker_comes_back_with_its_models(chatting: Service) -> 
         assert answer.choices[0].message.content is not None
 
 
+async def test_a_worker_that_hangs_with_its_engine_is_replaced_and_the_request_is_served(
+    chatting: Service,
+) -> None:
+    """Both take connections and answer none: without a bound on that the client would wait for a quarter of an hour."""
+    async with api(chatting) as client:
+        await client.chat.completions.create(model="chat", messages=HELLO, max_tokens=1)
+        (worker,) = chatting.parts("worker")
+        for hung in (*chatting.engines(), worker):
+            hung.suspend()
+        answer = await client.chat.completions.create(model="chat", messages=HELLO, max_tokens=2)
+        assert answer.choices[0].message.content is not None
+        assert not worker.is_running()
+
+
 async def test_a_model_is_registered_used_and_removed_over_http(service: Service) -> None:
     async with api(service) as client, service.client() as http:
         body = {"alias": "second", "engine": "llamacpp", "model_name": "builtin:smollm2"}

@@ -10,30 +10,22 @@ import httpx
 import openai
 import pytest
 from tests.conftest import wait_until
+from tests.held_model import held_model
 from tests.service import Service, running_service
 
 pytestmark = pytest.mark.timeout(900)
 
 MIB = 2**20
-SETTINGS = {
-    "worker_memory_bytes": 1000 * MIB,
-    "min_resident_s": 2.0,
-    "models": {
-        "chat": {
-            "engine": "llamacpp",
-            "weights": "builtin:smollm2",
-            "needs": {"memory_bytes": 600 * MIB},
-            "idle_s": 6.0,
-        },
-        "clips": {
-            "weights": "builtin:wan-tiny-t2v",
-            "family": "wan-tiny-t2v",
-            "needs": {"memory_bytes": 600 * MIB},
-            "idle_s": 6.0,
-        },
-    },
-}
 ROUNDS = 2
+
+
+def settings(folder: Path) -> dict[str, Any]:
+    fields: dict[str, Any] = {"memory_bytes": 600 * MIB, "idle_s": 3.0}
+    chat = {"engine": "llamacpp", "weights": "builtin:smollm2", **fields}
+    models = {"chat": chat, "clips": held_model(folder, **fields)}
+    return {"worker_memory_bytes": 1000 * MIB, "min_resident_s": 2.0, "models": models}
+
+
 CLIP = {"prompt": "a red ball", "model": "clips", "size": "64x64", "frames": 9, "steps": 6, "seed": 7}
 
 
@@ -53,14 +45,13 @@ async def chat(service: Service) -> int:
         )
         assert answer.usage
         assert answer.usage.completion_tokens == 5
-        await asyncio.sleep(1)
     return ROUNDS
 
 
-async def render(client: httpx.AsyncClient) -> list[dict[str, Any]]:
+async def render(client: httpx.AsyncClient, rounds: int = ROUNDS) -> list[dict[str, Any]]:
     """One video after the other."""
     videos: list[dict[str, Any]] = []
-    for _ in range(ROUNDS):
+    for _ in range(rounds):
         answer = await client.post("/v1/videos", json=CLIP)
         assert answer.status_code == 200, answer.text
         path, shown = f"/v1/videos/{answer.json()['id']}", {"status": "queued"}
@@ -84,7 +75,7 @@ def placed(service: Service) -> Counter[str]:
 
 async def test_chat_and_video_share_the_memory_of_one_machine(tmp_path: Path, figures: Any) -> None:
     async with (
-        running_service(tmp_path, **SETTINGS) as service,
+        running_service(tmp_path, **settings(tmp_path)) as service,
         httpx.AsyncClient(base_url=service.url, headers=service.headers, timeout=20) as client,
     ):
         together: list[Counter[str]] = []
@@ -116,6 +107,8 @@ async def test_chat_and_video_share_the_memory_of_one_machine(tmp_path: Path, fi
             return {m["status"] for m in models} == {"not started: nobody asks for it"}
 
         await wait_until(at_rest, "the manager to say so")
+        assert [v["status"] for v in await render(client, 1)] == ["completed"], "it wakes again"
+        await wait_until(lambda: not engines(service).total(), "it to be gone again", 60)
         figures(
             f"one machine with room for one of two models: {answers.result()} chats and {len(videos.result())} videos, "
             f"alternating, all answered in {took_s:.0f} s with {starts['chat']} starts of the chat engine and "
@@ -129,7 +122,7 @@ async def test_a_video_model_is_registered_used_and_removed_over_http(service: S
         made = await client.post("/v1/models/register", json={**body, "family": "wan-tiny-t2v"})
         assert made.status_code == 200, made.text
         clip = {**CLIP, "model": "made"}
-        first = (await client.post("/v1/videos", json={**clip, "steps": 100})).json()["id"]
+        first = (await client.post("/v1/videos", json={**clip, "steps": 40})).json()["id"]
 
         async def running() -> bool:
             return (await client.get(f"/v1/videos/{first}")).json()["stage"] == "denoising"

@@ -1,9 +1,14 @@
 """Parts of a service: restarted when they die, and ended together when one was told that the service is to end."""
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
+from turnout.processes import local_parts
 from turnout.processes.child import Child
+from turnout.processes.life_signs import LifeSigns
 from turnout.processes.local_parts import DISMISSED, Part, run_parts
 
 
@@ -34,3 +39,28 @@ async def test_a_part_that_dies_is_started_again(tmp_path: Path) -> None:
     script = f"test -e {marker} && exit {DISMISSED}; touch {marker}; exit 1"
     await asyncio.wait_for(run_parts([part("dies", script, tmp_path, started)], stopping, lambda: None), 30)
     assert started == ["dies", "dies"]
+
+
+async def test_a_part_that_hangs_is_killed_and_started_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(local_parts, "_LOOK_S", 0.05)
+    started: list[str] = []
+    signs, marker = LifeSigns(tmp_path / "alive"), tmp_path / "once"
+    signs.file.touch()  # an earlier run's
+    script = f"test -e {marker} && exit {DISMISSED}; touch {signs.file} {marker}; kill -STOP $$"
+    hangs = replace(part("hangs", script, tmp_path, started), signs=signs)
+    await asyncio.wait_for(run_parts([hangs], asyncio.Event(), lambda: None), 60)
+    assert started == ["hangs", "hangs"]
+
+
+async def test_a_part_that_takes_long_to_give_its_first_sign_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(local_parts, "_LOOK_S", 0.001)
+    started: list[str] = []
+    slow = part("slow", f"sleep 1; exit {DISMISSED}", tmp_path, started)
+    await asyncio.wait_for(
+        run_parts([replace(slow, signs=LifeSigns(tmp_path / "alive"))], asyncio.Event(), lambda: None), 60
+    )
+    assert started == ["slow"]

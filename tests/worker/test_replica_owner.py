@@ -3,6 +3,7 @@
 import asyncio
 import signal
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from tests.conftest import wait_until
@@ -128,6 +129,21 @@ async def test_an_engine_that_hangs_while_ready_is_noticed(bench: Bench) -> None
     await wait_phase(replica, Phase.FAILED)
     assert "no longer answers" in replica.report().detail
     assert marked(replica.id) == []
+
+
+async def test_a_gang_whose_supervisor_hangs_is_noticed(bench: Bench, tmp_path: Path) -> None:
+    ready, alive = tmp_path / "ready", tmp_path / "alive"
+    script = f"touch {ready}; while :; do touch {alive}; sleep 0.05; done"
+    launch = replace(
+        bench.launch(), argv=("/bin/sh", "-c", script), port=0, ready_file=ready, alive_file=alive
+    )
+    replica = bench.replica(launch=launch, deadlines=EngineDeadlines(health_every_s=0.5, max_missed=2))
+    await wait_phase(replica, Phase.READY)
+    [gang] = [p for p in marked(replica.id) if p.cmdline()[0] == "/bin/sh"]
+    gang.suspend()
+    await wait_phase(replica, Phase.FAILED)
+    assert "no longer answers" in replica.report().detail
+    assert marked(replica.id) == [] and not alive.exists() and not ready.exists()
 
 
 async def test_sleep_and_wake_and_a_stop_while_asleep(bench: Bench) -> None:

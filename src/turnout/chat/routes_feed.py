@@ -51,6 +51,14 @@ class RoutesFeed:
     def routed(self) -> Collection[WorkerId]:
         return self._enrolled.keys()
 
+    def suspects(self) -> Collection[WorkerId]:
+        """Workers that the manager does not hear."""
+        return self._workers_of(suspect=True)
+
+    def heard(self) -> Collection[WorkerId]:
+        """Workers that have replicas and are heard."""
+        return self._workers_of(suspect=False)
+
     def worker_urls(self) -> Collection[str]:
         """Of the workers that requests are sent to."""
         return {worker.url for worker in self._enrolled.values()}
@@ -91,6 +99,10 @@ class RoutesFeed:
                     "routes not read, using the last ones", reason=err.message
                 )  # the last ones serve on
             await asyncio.sleep(_RETRY_S)
+
+    def _workers_of(self, *, suspect: bool) -> Collection[WorkerId]:
+        routes = (route for there in self._known.values() for route in there.routes)
+        return {route.worker for route in routes if route.suspect is suspect}
 
     def _enrol(self, workers: dict[WorkerId, Enrolment]) -> None:
         self._enrolled = workers

@@ -11,7 +11,7 @@ import typer
 
 from turnout.cli.options import Common, with_config
 from turnout.cli.ray_commands import need_ray
-from turnout.cli.service_commands import start
+from turnout.cli.service_commands import AliveOption, start
 from turnout.cli.worker_command import FingerprintOption, PlaintextOption, TokenFileOption, read_token
 from turnout.errors import Misconfigured
 
@@ -78,6 +78,7 @@ def gang(
     gang: GangOption = None,
     once: OnceOption = False,
     ready_file: ReadyOption = None,
+    alive_file: AliveOption = None,
     declared: DeclaredOption = None,
     service_file: ServiceFileOption = None,
     idle_exit: IdleExitOption = None,
@@ -91,7 +92,7 @@ def gang(
     """Run one gang of ranks on this machine (workers start these), or with --ray on a cluster (the entry point of a RayJob)."""
     from turnout.gang.rank_place import RankDuties
     from turnout.run.gang_service import join_gang, read_access
-    from turnout.run.run_gang import run_gang
+    from turnout.run.run_gang import ProbeFiles, run_gang
     from turnout.tasks.task_rules import GangId
 
     config = _with(start(common, "gang", {}, gang=gang, model=model), declared)
@@ -108,7 +109,8 @@ def gang(
 
         address = os.environ.get("RAY_ADDRESS") or None
         raise typer.Exit(asyncio.run(run_gang_job(config, duties, address)))
-    raise typer.Exit(asyncio.run(run_gang(config.of_computing(), duties, ready_file)))
+    files = ProbeFiles(ready_file, alive_file)
+    raise typer.Exit(asyncio.run(run_gang(config.of_computing(), duties, files)))
 
 
 def open_gang(
@@ -141,6 +143,7 @@ def rank(
     idle_exit: IdleExitOption = None,
     deadline: DeadlineOption = None,
     ready_file: ReadyOption = None,
+    alive_file: AliveOption = None,
     declared: DeclaredOption = None,
     join: JoinOption = None,
     token_file: TokenFileOption = None,
@@ -176,9 +179,9 @@ def rank(
     except ImportError as err:
         raise Misconfigured(f"a rank needs the wan extra: pip install 'turnout[wan]' ({err})") from err
     if pod is not None:
-        from turnout.run.run_gang import run_pod
+        from turnout.run.run_gang import ProbeFiles, run_pod
 
-        code = asyncio.run(run_pod(config, duties, pod, ready_file))
+        code = asyncio.run(run_pod(config, duties, pod, ProbeFiles(ready_file, alive_file)))
     else:
         code = run_rank(config, duties, place, None)
     drain_log()

@@ -1,7 +1,7 @@
 """The commands that run one role of the service each, and the options that they share with `up` and `worker`."""
 
 import socket
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -31,6 +31,14 @@ TlsKeyOption = Annotated[
     Path | None,
     typer.Option("--tls-key", metavar="FILE", help="Its private key, if it is in a file of its own."),
 ]
+AliveOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--alive-file",
+        metavar="FILE",
+        help="Touched every two seconds while this process works: for a liveness probe.",
+    ),
+]
 
 
 def register(app: typer.Typer) -> None:
@@ -46,6 +54,7 @@ def gateway(
     redis_url: RedisOption = None,
     tls_cert: CertOption = None,
     tls_key: TlsKeyOption = None,
+    alive_file: AliveOption = None,
     fd: Annotated[int | None, typer.Option("--fd", hidden=True)] = None,
     local_fd: Annotated[int | None, typer.Option("--local-fd", hidden=True)] = None,
 ) -> None:
@@ -61,11 +70,11 @@ def gateway(
         run(run_gateway(config, listening, local), alive_file)
 
 
-def manager(common: Common, redis_url: RedisOption = None) -> None:
+def manager(common: Common, redis_url: RedisOption = None, alive_file: AliveOption = None) -> None:
     """Run one manager: decides where models live, and keeps leases, webhooks and expiry. The first to come works, others stand by."""
     from turnout.run.run_manager import run_manager
 
-    run(run_manager(start(common, "manager", {"redis_url": redis_url})))
+    run(run_manager(start(common, "manager", {"redis_url": redis_url})), alive_file)
 
 
 def redis(
@@ -114,12 +123,17 @@ def start(common: Common, role: str, flags: Mapping[str, Any], **log_fields: Any
     return config
 
 
-def run(main: Any) -> None:
+def run(main: Coroutine[Any, Any, None], alive_file: Path | None = None) -> None:
     import uvloop
 
+    from turnout.processes.life_signs import giving_signs
     from turnout.telemetry.log import drain_log
 
+    async def work() -> None:
+        with giving_signs(alive_file):
+            await main
+
     try:
-        uvloop.run(main)
+        uvloop.run(work())
     finally:
         drain_log()  # before a traceback, so that it is the last that a dead process has said

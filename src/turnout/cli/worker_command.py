@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from turnout.cli.options import Common, with_config
-from turnout.cli.service_commands import run, start
+from turnout.cli.service_commands import AliveOption, run, start
 from turnout.errors import Misconfigured
 
 JoinOption = Annotated[
@@ -112,6 +112,7 @@ def worker(
     allow_engine: EngineOption = None,
     allow_command: CommandOption = None,
     weights_dir: WeightsDirOption = None,
+    alive_file: AliveOption = None,
 ) -> None:
     """Run this machine's worker.
 

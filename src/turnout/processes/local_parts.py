@@ -1,29 +1,35 @@
-"""Runs the parts of a service on one machine as child processes: in order, restarted when they die, stopped
+"""Runs the parts of a service on one machine as child processes: in order, restarted when they die or hang, stopped
 in reverse order."""
 
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from turnout.backoff import backoff_s
 from turnout.errors import Unavailable
 from turnout.processes.child import Child
+from turnout.processes.life_signs import LifeSigns
 from turnout.telemetry.log import get_log
 
 log = get_log()
 
 DISMISSED = 20  # the exit code of a part that was told, by somebody else, that the service is to end
 _STEADY_S = 30.0  # a part that ran this long is restarted without delay
+_LOOK_S = 1.0
+_HUNG_LOOKS = 20  # in a row without a sign of life; looks are counted, so a time in which nobody could look is none of a part's
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """`start` returns once the part can be relied on by those that start after it."""
+    """`start` returns once the part can be relied on by those that start after it. A part with `signs` that gave one and then
+    none any more hangs: it is killed and started again."""
 
     name: str
     start: Callable[[], Awaitable[Child]]
     grace_s: float
+    signs: LifeSigns | None = None
 
 
 async def run_parts(parts: Sequence[Part], stopping: asyncio.Event, ready: Callable[[], None]) -> None:
@@ -34,7 +40,7 @@ async def run_parts(parts: Sequence[Part], stopping: asyncio.Event, ready: Calla
     async with asyncio.TaskGroup() as group:
         try:
             for part, stop in zip(parts, stops, strict=True):
-                process = await part.start()
+                process = await _start(part)
                 watchers.append(group.create_task(_keep(part, process, stop, stopping), name=part.name))
             ready()
             await stopping.wait()
@@ -51,7 +57,11 @@ async def _keep(part: Part, process: Child, stop: asyncio.Event, stopping: async
     while True:
         began = time.monotonic()
         ended = asyncio.create_task(process.wait(), name=f"{part.name} wait")
-        await asyncio.wait({ended, stopped}, return_when=asyncio.FIRST_COMPLETED)
+        await _until_hung(part.signs, {ended, stopped})
+        if not ended.done() and not stopped.done():
+            log.error("process of the service hangs", part=part.name, pid=process.pid)
+            process.kill()
+            await ended
         if stopped.done():
             await process.stop(part.grace_s)
             return
@@ -69,9 +79,30 @@ async def _keep(part: Part, process: Child, stop: asyncio.Event, stopping: async
             if stopped.done():
                 return
             try:
-                process = await part.start()
+                process = await _start(part)
                 break
             except (Unavailable, OSError) as err:  # OSError: no space for its log, no memory for a process
                 failures += 1
                 log.error("process of the service could not be restarted", part=part.name, error=str(err))
         log.info("process of the service restarted", part=part.name, pid=process.pid)
+
+
+async def _start(part: Part) -> Child:
+    if part.signs is not None:
+        part.signs.forget()
+    return await part.start()
+
+
+async def _until_hung(signs: LifeSigns | None, others: set[asyncio.Task[Any]]) -> None:
+    """Returns when one of the others has ended, or no sign of life was seen for long after the first."""
+    missed: int | None = None
+    while missed is None or missed < _HUNG_LOOKS:
+        done, _ = await asyncio.wait(
+            others, timeout=_LOOK_S if signs else None, return_when=asyncio.FIRST_COMPLETED
+        )
+        if done:
+            return
+        if signs is not None and signs.seen():
+            missed = 0
+        elif missed is not None:
+            missed += 1

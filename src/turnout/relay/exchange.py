@@ -42,6 +42,13 @@ class Exchange(RelayedResponse):
             self._fail(RelayFailure.SILENT)
 
     # --- What whoever watches over replicas calls.
+    @property
+    def quiet_s(self) -> float:
+        if self._upstream is None or self._deadline == inf:
+            return 0.0
+        relaying, limits = self._state is ExchangeState.RELAYING, self._limits
+        return (limits.chunk_s if relaying else limits.answer_s) - (self._deadline - self._context.now)
+
     def lose_replica(self) -> None:
         if self._state is ExchangeState.RELAYING:
             return self._fail(RelayFailure.LOST)

@@ -33,6 +33,11 @@ class OpenRequest(Protocol):
         """Ends it with this error; by default because the service shuts down."""
         ...
 
+    @property
+    def quiet_s(self) -> float:
+        """How long its replica has said nothing; 0 while nothing is expected of it."""
+        ...
+
     def lose_replica(self) -> None:
         """Takes it away from its replica, as if the connection had broken."""
         ...

@@ -15,6 +15,7 @@ from turnout.chat.chat_metrics import ChatMetrics
 from turnout.chat.chat_usage import ChatUsage
 from turnout.chat.demand_feed import DemandFeed
 from turnout.chat.routes_feed import RoutesFeed
+from turnout.chat.silent_workers import SilentWorkers
 from turnout.chat.switchboard import Switchboard
 from turnout.fleet.catalog import Catalog
 from turnout.fleet.gang_list import GangList
@@ -149,6 +150,7 @@ class _Builder:
         add("chat limits", shares.run)
         add("chat usage", usage.run)
         relay = Relay(admission, settings, self._outside.tls)
+        add("silent workers", SilentWorkers(relay, routes.suspects, routes.heard, worker_of).run)
         return ChatParts(switchboard, routes, shares, usage, metrics, relay)
 
     def _videos(self, routes: RoutesFeed) -> VideoParts:

@@ -1,7 +1,6 @@
 """The whole service on one machine: an embedded Redis unless one is configured, a gateway, a manager, a worker."""
 
 import asyncio
-import errno
 import json
 import os
 import secrets
@@ -15,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from turnout.background import BackgroundLoops
-from turnout.errors import Misconfigured
 from turnout.processes.child import Child, LocalLauncher
 from turnout.processes.environment_rules import for_computing
+from turnout.processes.life_signs import LifeSigns
 from turnout.processes.local_parts import Part, run_parts
 from turnout.processes.log_files import keep_bounded
 from turnout.run.address_space import check_address_space
@@ -25,10 +24,9 @@ from turnout.run.config import Config, dump
 from turnout.run.listening import check_open_mode, listen
 from turnout.run.open_files import raise_open_files
 from turnout.run.open_stores import embedded_redis_dir, find_redis_url, find_webhook_secret, open_stores
-from turnout.run.run_gateway import check_open_mode
 from turnout.run.run_manager import declare
 from turnout.run.signals import on_stop
-from turnout.run.state_dir import alone_on, make_writable, write_private
+from turnout.run.state_dir import alone_on, make_private, make_writable, write_private
 from turnout.run.tls import server_tls
 from turnout.store.address_rules import in_url
 from turnout.store.valkey import redis_url, start_valkey
@@ -106,20 +104,16 @@ async def run_up(
                 open_key=address.api_key if config.access.no_auth else None,
             )
             children = _Children(
-                LocalLauncher(logs), write_resolved(told), _write_workers(told), config.worker.worker_environ
+                LocalLauncher(logs),
+                write_resolved(told),
+                _write_workers(told),
+                config.worker.worker_environ,
+                config.state_dir / "alive",
             )
             fds = {"--fd": listening.fileno(), **({"--local-fd": local.fileno()} if secure else {})}
-            drain_s = config.gangs.drain_s
             parts = [
                 *redis_parts,
-                *([] if cluster else [Part("manager", children.manager, 5.0)]),
-                Part("gateway", partial(children.gateway, fds), 10.0),
-                *(
-                    [Part("ray", partial(children.ray, cluster, address.url), drain_s + 60.0)]
-                    if cluster
-                    else []
-                ),
-                Part("worker", partial(children.worker, address.url, join_token), drain_s + 10.0),
+                *children.parts(fds, address.url, join_token, cluster, config.gangs.drain_s),
             ]
             loops = BackgroundLoops({"logs": partial(keep_bounded, [logs], config.telemetry.log_quota_bytes)})
             async with loops.running():
@@ -129,35 +123,59 @@ async def run_up(
 @dataclass(frozen=True, slots=True)
 class _Children:
     """Starts the parts of the service as child processes, which all read the same configuration; but for the worker, which is
-    told nothing of Redis and the objects, and inherits no secret."""
+    told nothing of Redis and the objects, and inherits no secret. In `alive` they give signs of life."""
 
     launcher: LocalLauncher
     config: Path
     of_worker: Path
     more: tuple[str, ...]
+    alive: Path
 
-    async def gateway(self, fds: Mapping[str, int]) -> Child:
+    def parts(
+        self,
+        fds: Mapping[str, int],
+        gateway_url: str,
+        join_token: str,
+        cluster: RayCluster | None,
+        drain_s: float,
+    ) -> list[Part]:
+        """With a cluster the manager is there."""
+        make_private(self.alive)
+        gateway, worker = partial(self._gateway, fds), partial(self._worker, gateway_url, join_token)
+        found = [
+            Part("gateway", gateway, 10.0, LifeSigns(self.alive / "gateway")),
+            Part("worker", worker, drain_s + 10.0, LifeSigns(self.alive / "worker")),
+        ]
+        if cluster is not None:
+            ray = Part("ray", partial(self._ray, cluster, gateway_url), drain_s + 60.0)
+            return [found[0], ray, found[1]]
+        return [Part("manager", self._manager, 5.0, LifeSigns(self.alive / "manager")), *found]
+
+    async def _gateway(self, fds: Mapping[str, int]) -> Child:
         words = [word for name, fd in fds.items() for word in (name, str(fd))]
-        return await self._start("gateway", *words, pass_fds=list(fds.values()))
+        return await self._start("gateway", *words, *self._signs("gateway"), pass_fds=list(fds.values()))
 
-    async def manager(self) -> Child:
-        return await self._start("manager")
+    async def _manager(self) -> Child:
+        return await self._start("manager", *self._signs("manager"))
 
-    async def worker(self, gateway_url: str, join_token: str) -> Child:
+    async def _worker(self, gateway_url: str, join_token: str) -> Child:
         words = ("--join", gateway_url, "--listen-port", "0", "--config", str(self.of_worker))
         return await self.launcher.start(
             "worker",
-            ["worker", *words],
+            ["worker", *words, *self._signs("worker")],
             environ={"TURNOUT_JOIN_TOKEN": join_token},
             inherited=for_computing(os.environ, self.more),
         )
 
-    async def ray(self, cluster: RayCluster, gateway_url: str) -> Child:
+    async def _ray(self, cluster: RayCluster, gateway_url: str) -> Child:
         where = ["--address", cluster.address] if cluster.address else []
         return await self._start("ray", "serve", "--gateway", gateway_url, *where)
 
     async def _start(self, part: str, *words: str, **more: Any) -> Child:
         return await self.launcher.start(part, [part, *words, "--config", str(self.config)], **more)
+
+    def _signs(self, part: str) -> tuple[str, str]:
+        return "--alive-file", str(self.alive / part)
 
 
 def write_resolved(config: Config) -> Path:

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from turnout.engines.servers.engine_servers import Launch
 from turnout.fleet.replica_rules import EngineFigures
+from turnout.processes.life_signs import LifeSigns
 from turnout.processes.process import Command
 from turnout.worker.exit_reason_rules import load_progress
 from turnout.worker.orphans import MARK
@@ -38,10 +39,18 @@ class EngineProcess:
         self.process = process
         self._engine = engine
         self._last_output: str | None = None
+        self._signs = LifeSigns(launch.alive_file) if launch.alive_file is not None else None
 
     async def answers(self, timeout_s: float) -> bool:
+        """Whether it has loaded."""
         if self.launch.ready_file is not None:
             return self.launch.ready_file.exists()
+        return await self._engine.healthy(self.launch, timeout_s)
+
+    async def lives(self, timeout_s: float) -> bool:
+        """Whether one that has loaded still answers, or gave a sign of life since this was last asked."""
+        if self._signs is not None:
+            return self._signs.seen()
         return await self._engine.healthy(self.launch, timeout_s)
 
     async def figures(self, timeout_s: float) -> EngineFigures | None:
@@ -71,8 +80,9 @@ class EngineProcess:
         """Leaves no process and no file behind."""
         await self._kill_tree()
         self._last_output = self.log_tail()
-        if self.launch.ready_file is not None:
-            self.launch.ready_file.unlink(missing_ok=True)
+        for file in (self.launch.ready_file, self.launch.alive_file):
+            if file is not None:
+                file.unlink(missing_ok=True)
 
     async def _kill_tree(self) -> None:
         """Makes the subreaper kill the engine's whole process tree; if it hangs, its process group is killed."""

@@ -48,12 +48,13 @@ _FAULTY_GRACE_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class EngineDeadlines:
-    """A ready engine that misses `max_missed` health checks in a row counts as hung."""
+    """A ready engine that misses `max_missed` health checks in a row counts as hung: whoever sent it a request waits no longer
+    than 40 s for that."""
 
     drain_s: float = 60.0
     answer_s: float = 5.0
-    health_every_s: float = 10.0
-    max_missed: int = 6
+    health_every_s: float = 5.0
+    max_missed: int = 4
     sleep_s: float = 120.0
 
 
@@ -324,9 +325,9 @@ class ReplicaOwner:
             if self.phase is not Phase.READY or self._engine is None:
                 missed, self._figures = 0, None
                 continue
-            answers = await self._engine.answers(deadlines.answer_s)
-            missed = 0 if answers else missed + 1
-            self._figures = await self._engine.figures(deadlines.answer_s) if answers else None
+            lives = await self._engine.lives(deadlines.answer_s)
+            missed = 0 if lives else missed + 1
+            self._figures = await self._engine.figures(deadlines.answer_s) if lives else None
             if missed >= deadlines.max_missed:
                 self.apply(Faulted(f"it no longer answers: it missed {missed} health checks in a row"))
 

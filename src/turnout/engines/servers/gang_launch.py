@@ -36,15 +36,16 @@ def service_file(run_dir: Path, gang: str) -> Path:
 
 def plan(model: Model, gpus: Sequence[Gpu], gang: ReplicaId, program: GangProgram) -> Launch:
     check_served(model)
-    ready_file = program.run_dir / f"{gang}.ready"
+    ready_file, alive_file = program.run_dir / f"{gang}.ready", program.run_dir / f"{gang}.alive"
     argv = (
         *(sys.executable, "-m", "turnout", "gang"),
         *("--config", str(program.config_file), "--model", model.name, "--gang", gang),
-        *("--ready-file", str(ready_file)),
+        *("--ready-file", str(ready_file), "--alive-file", str(alive_file)),
     )
     environ = {
         **gpu_environ(gpus),
         DECLARED: MODEL.dump(model).decode(),
         SERVICE_FILE: str(service_file(program.run_dir, gang)),
     }
-    return Launch(argv, environ, grace_s=program.drain_s + _EXIT_S, ready_file=ready_file, drains=True)
+    grace_s = program.drain_s + _EXIT_S
+    return Launch(argv, environ, grace_s=grace_s, ready_file=ready_file, alive_file=alive_file, drains=True)

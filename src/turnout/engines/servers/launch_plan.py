@@ -28,7 +28,7 @@ class Program:
 @dataclass(frozen=True, slots=True)
 class Launch:
     """One engine to be started. A server listens on loopback, asks for `key` if there is one, which is in its
-    `environ`, and answers on `health_path` once it has loaded. A gang has no `port` and makes its `ready_file` instead. `sleeps`: it
+    `environ`, and answers on `health_path` once it has loaded. A gang has no `port`: it makes its `ready_file` and touches its `alive_file` instead. `sleeps`: it
     has /sleep, /wake_up and /is_sleeping. `grace_s`: how long it may take to exit after SIGTERM. `drains`: it may get
     SIGTERM while it works, because it puts its task back by itself."""
 
@@ -39,6 +39,7 @@ class Launch:
     sleeps: bool = False
     grace_s: float = 10.0
     ready_file: Path | None = None
+    alive_file: Path | None = None
     drains: bool = False
     key: str | None = field(default=None, repr=False)
 
