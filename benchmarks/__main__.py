@@ -36,6 +36,7 @@ Measure: TypeAlias = Callable[[], Coroutine[Any, Any, Table]]
 BENCHMARKS: dict[str, Measure] = {
     "submit": submit.measure,
     "events": events.measure,
+    "estimates": estimates.measure,
     "gang": gang.measure,
     "gangs": gangs.measure,
     "relay": relay.measure,

@@ -17,6 +17,7 @@ import pytest
 from PIL import Image
 from tests.conftest import wait_until
 from tests.doc_blocks import ROOT, run_blocks
+from tests.held_model import Gate, held_model
 from tests.service import Service
 
 pytestmark = pytest.mark.timeout(300)
@@ -42,7 +43,7 @@ def use_openai(client: openai.OpenAI) -> None:
         prompt="a red ball",
         model="wan-tiny-t2v",
         size=cast(Any, "96x64"),  # the client types Sora's sizes only
-        extra_body={"steps": 30, "seed": 7},
+        extra_body={"steps": 12, "seed": 7},
     )
     assert video.status == "queued"
     seen: list[int] = []
@@ -125,16 +126,6 @@ def logged(service: Service, event: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in log.splitlines() if f'"{event}"' in line]
 
 
-async def test_a_gang_is_stopped_when_idle_and_woken_again(service: Service) -> None:
-    async with service.client() as client:
-        await register(client, "brief", "builtin:wan-tiny-t2v", cfg=2, idle_s=1.0)
-        for _ in range(2):
-            video = await submit(client, model="brief", frames=9, size="64x64", steps=4)
-            await wait_until(status_is(client, video, "completed"), "a video from a cold start", 90)
-            await wait_until(lambda: not service.parts("gang", "brief"), "the idle gang to leave", 30)
-        assert (await client.delete("/v1/models/brief")).status_code == 200
-
-
 async def test_a_model_that_cannot_load_fails_its_task_with_the_reason(
     service: Service, tmp_path: Path
 ) -> None:
@@ -158,33 +149,57 @@ async def register(client: httpx.AsyncClient, alias: str, weights: str, **fields
     assert answer.status_code == 200, answer.text
 
 
-async def test_a_stopped_rank_a_drain_and_a_kill_of_all_only_delay_a_task(tmp_path: Path) -> None:
-    """Checkpoints are made by a drain alone."""
-    service = Service(tmp_path / "state", {"stall_s": 4.0, "checkpoint_steps": 1000, "checkpoint_s": 1000.0})
+async def test_a_stopped_rank_a_killed_gang_a_drain_and_a_kill_of_all_only_delay_a_task(
+    tmp_path: Path,
+) -> None:
+    """Checkpoints are made by a drain alone. A gang that is killed leaves nothing that the next one does not remove."""
+    gate, models = Gate(tmp_path), {"held": held_model(tmp_path, cfg=2)}
+    settings = {"stall_s": 4.0, "checkpoint_steps": 1000, "checkpoint_s": 1000.0, "max_attempts": 5}
+    service = Service(tmp_path / "state", {"models": models, **settings})
+    gate.hold(2)
+
+    def gang_folders() -> list[Path]:
+        return [path for path in (service.state_dir / "gangs").iterdir() if path.is_dir()]
+
     await service.start()
     try:
         async with service.client() as client:
-            video = await submit(client, size="96x96", steps=100, frames=33)
+            video = await submit(client, model="held", steps=100)
             await wait_until(lambda: denoising(client, video), "the task to run", 90)
             began = time.monotonic()
             os.kill(service.ranks()[1].pid, signal.SIGSTOP)
             await wait_until(lambda: denoising(client, video, attempt=2), "the next attempt", 120)
             assert time.monotonic() - began > 3.5, "it was not noticed by chance"
+            before = gang_folders()
+            service.parts("gang")[0].kill()
+            await wait_until(lambda: denoising(client, video, attempt=3), "the attempt after that", 120)
+            assert len(before) == len(gang_folders()) == 1 and before != gang_folders()
 
-        assert await service.stop() == 0
+        stopping = asyncio.create_task(service.stop())
+
+        def has_ended() -> bool:
+            gate.let_on()
+            return stopping.done()
+
+        await wait_until(has_ended, "the service to be drained", 60)
+        assert await stopping == 0
+        gate.let_on()
         await service.start()
         async with service.client() as client:
-            waiting = await submit(client, size="64x64", frames=9, steps=4)
-            await wait_until(lambda: denoising(client, video, attempt=3), "the drained task to run", 120)
-            assert (await client.get(f"/v1/videos/{video}")).json()["failures"] == 1, "the stopped rank"
+            waiting = await submit(client, model="held")
+            await wait_until(lambda: denoising(client, video, attempt=4), "the drained task to run", 120)
+            failures = (await client.get(f"/v1/videos/{video}")).json()["failures"]
+            assert failures == 2, "the stopped rank and the killed gang"
             (resumed,) = [line for line in logged(service, "attempt resumed") if line["task"] == video]
-            assert resumed["step"] > 0
+            assert resumed["step"] >= 2
 
         await service.kill()
+        gate.open()
         await service.start()
         async with service.client() as client:
             await wait_until(status_is(client, video, "completed"), "the killed task to complete", 120)
             await wait_until(status_is(client, waiting, "completed"), "the waiting task to complete", 120)
-            assert (await client.get(f"/v1/videos/{video}")).json()["attempt"] == 4
+            assert (await client.get(f"/v1/videos/{video}")).json()["attempt"] == 5
     finally:
+        gate.open()
         assert await service.stop() == 0

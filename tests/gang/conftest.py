@@ -2,12 +2,10 @@
 
 import asyncio
 import threading
-import time
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
-from math import inf
+from dataclasses import dataclass, field
 
 import numpy as np
 from tests.conftest import Stores
@@ -93,7 +91,8 @@ async def leading(
     lease_s: float = 60.0,
     once: bool = True,
     idle_exit_s: float | None = None,
-    deadline_s: float = inf,
+    deadline_s: float | None = None,
+    leave_after_s: float | None = None,
 ) -> AsyncIterator[asyncio.Task[ExitCode]]:
     """A gang at work; it leaves after one task, or at the end."""
     ranks = RankCommander(Group(RankPlace(0, 1, 0)), engine, RankHeartbeat(None))
@@ -101,8 +100,9 @@ async def leading(
         with ThreadPoolExecutor(1) as thread:
             cadence = Cadence(checkpoint_steps=2, checkpoint_s=1000, preview_steps=4)
             context = AttemptContext(door.api(gang), cadence, 600.0, thread)
-            context = replace(context, deadline_at=time.monotonic() + deadline_s)
-            duties = RankDuties(MODEL, GangId(gang), once=once, idle_exit_s=idle_exit_s)
+            duties = RankDuties(
+                *(MODEL, GangId(gang), None, once, idle_exit_s, deadline_s), leave_after_s=leave_after_s
+            )
             leader = Leader(context, duties, lambda: ranks)
             job = asyncio.create_task(leader.run(), name=gang)
             try:

@@ -40,6 +40,7 @@ FAMILIES: dict[str, VideoRules] = {
     # LTX-Video (2B, 0.9 and later). A shift of 1 stands for its own, which depends on the clip's size.
     "ltx-video": VideoRules(
         heads=32,
+        head_dim=64,
         spatial=32,
         temporal=8,
         patch=1,
@@ -54,6 +55,7 @@ FAMILIES: dict[str, VideoRules] = {
     ),
     "wan-tiny-t2v": VideoRules(
         heads=8,
+        head_dim=24,
         max_pixels=256 * 256,
         max_frames=65,
         default_size="128x128",
@@ -65,6 +67,7 @@ FAMILIES: dict[str, VideoRules] = {
     ),
     "wan-tiny-ti2v": VideoRules(
         heads=8,
+        head_dim=24,
         image=ImageUse.OPTIONAL,
         max_pixels=256 * 256,
         max_frames=65,

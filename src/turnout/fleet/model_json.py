@@ -51,8 +51,7 @@ class ModelAnswer(BaseModel):
 
 class VideoModelShown(ModelAnswer):
     """A video model. `sizes` empty means any size whose sides are multiples of `size_multiple`, up to `max_pixels`.
-    `waiting` and `running` are its tasks now. A video takes about `seconds_per_work` for each step and pixel of its frames;
-    null until one was made."""
+    `waiting` and `running` are its tasks now."""
 
     kind: Literal["video"] = "video"
     image: ImageUse
@@ -72,7 +71,6 @@ class VideoModelShown(ModelAnswer):
     fp8_attention: bool
     waiting: int = 0
     running: int = 0
-    seconds_per_work: float | None = None
     video_engine: str
     runner: Runner
     loras: tuple[str, ...]

@@ -36,5 +36,4 @@ async def _shown_to(caller: Caller, gateway: Gateway, model: Model, status: Mode
     if isinstance(answer, VideoModelShown):
         queue = await gateway.stores.backlog.figures(model.name)
         answer.waiting, answer.running = max(0, queue.length - queue.running), queue.running
-        answer.seconds_per_work = gateway.videos.estimates.seconds_per_work(model.name)
     return answer

@@ -11,7 +11,7 @@ DEVICES = ("cpu", "cuda")
 _ENGINE = re.compile(r"[A-Za-z][\w.-]{0,199}(:[A-Za-z_]\w{0,99})?", re.ASCII)
 _LORA = re.compile(r"[A-Za-z0-9][\w.-]{0,63}", re.ASCII)
 _COUNTS = (
-    *("heads", "spatial", "temporal", "patch", "fps"),
+    *("heads", "head_dim", "spatial", "temporal", "patch", "fps"),
     *("max_pixels", "max_frames", "max_steps", "default_frames", "steps"),
 )
 

@@ -11,14 +11,14 @@ import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from concurrent.futures import Executor
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import inf
 from typing import TypeVar, cast
 
 from turnout.engines import mp4
 from turnout.engines.base import CheckpointRefused, EngineError, Frame, RanksLost
 from turnout.errors import NotFound, Stale, Unavailable
-from turnout.gang.cadence_rules import Cadence, StepPace
+from turnout.gang.cadence_rules import AttemptPace, Cadence
 from turnout.gang.gang_api import GangApi
 from turnout.gang.latest_report import LatestReport
 from turnout.gang.rank_commands import RankCommander, job_of
@@ -32,6 +32,7 @@ from turnout.tasks.gang_messages import (
     PreviewTold,
     ProgressTold,
 )
+from turnout.tasks.pace_rules import ExpectedTimes
 from turnout.tasks.task_rules import LoadedBytes, Stage, State
 from turnout.telemetry.log import get_log
 from turnout.telemetry.trace_rules import trace_field
@@ -75,6 +76,14 @@ def _first(error: BaseException) -> BaseException:
     return error
 
 
+def _pace_of(task: ClaimedTask) -> AttemptPace:
+    told = task.expected
+    if told is None:
+        return AttemptPace(task.spec)
+    times = ExpectedTimes(told.encode_s, told.guided_step_s, told.step_s, told.finish_s)
+    return AttemptPace(task.spec, times, told.loading_s)
+
+
 def log_ids(task: ClaimedTask) -> dict[str, str | int]:
     """What log lines on it name."""
     return {"task": task.id, "attempt": task.attempt, **trace_field(task.traceparent)}
@@ -88,7 +97,6 @@ class Attempt:
         context: AttemptContext,
         task: ClaimedTask,
         ranks: Awaitable[RankCommander],
-        pace: StepPace,
         draining: Callable[[], bool],
     ) -> None:
         self._context = context
@@ -104,7 +112,8 @@ class Attempt:
         self._progress = LatestReport("progress", self._api.report, self._drop)
         self._checkpoint = LatestReport("checkpoint", self._save_checkpoint, self._drop)
         self._preview = LatestReport("preview", self._save_preview, self._drop)
-        self.pace = pace
+        self._pace = _pace_of(task)
+        self._stage, self._stage_began = Stage.LOADING, time.monotonic()
 
     async def run(self) -> State | None:
         """Returns when the attempt is over, with the state of its task then: None if it is gone. Raises Unavailable when nobody
@@ -216,8 +225,8 @@ class Attempt:
                 raise EngineError("it takes longer than the deadline of its gang allows")
             began = time.monotonic()
             await self._engine(ranks.advance)
-            self.pace = self.pace.after(time.monotonic() - began)
             step = rendering.step
+            self._pace = self._pace.after(step, time.monotonic() - began)
             await self._report(Stage.DENOISING, step)
             if cadence.checkpoint_due(step, rendering.of, saved_step, time.monotonic() - saved_at):
                 self._checkpoint.put((await self._engine(rendering.snapshot), step))
@@ -230,13 +239,11 @@ class Attempt:
     async def _deliver(self, ranks: RankCommander) -> None:
         task, of = self._task, ranks.rendering.of
         await self._report(Stage.DECODING, of)
-        began = time.monotonic()
         frames, video = await self._engine(lambda: mp4.encode_beside(ranks.decode(), task.spec.fps))
-        self.pace = replace(self.pace, decode_s=time.monotonic() - began)
         await self._report(Stage.UPLOADING, of)
         await self._upload(frames, video)
         await self._record(FinishTold(bytes=len(video)))
-        self._log.info("video finished", bytes=len(video), step_s=self.pace.step_s)
+        self._log.info("video finished", bytes=len(video))
 
     async def _upload(self, frames: Sequence[Frame], video: bytes) -> None:
         thumbnail = await asyncio.to_thread(mp4.thumbnail, frames)
@@ -263,7 +270,11 @@ class Attempt:
         """Progress; while no gateway answers only the newest is kept."""
         self._step = step
         of = self._task.spec.steps
-        eta_s = self.pace.eta_s(step, of)
+        if stage is not self._stage:
+            self._stage = stage
+            if stage is not Stage.UPLOADING:  # decoding and uploading are one to the estimate
+                self._stage_began = time.monotonic()
+        eta_s = self._pace.eta_s(stage, step, time.monotonic() - self._stage_began)
         self._progress.put(ProgressTold(stage=stage, step=step, of=of, eta_s=eta_s, loaded=loaded))
         await self._progress.wait_written(_REPORT_S)
 

@@ -4,10 +4,10 @@ had nothing to do for long enough, or when the gang is broken."""
 import asyncio
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 from turnout.errors import Unauthorized, Unavailable
 from turnout.gang.attempt import Attempt, AttemptContext, log_ids
-from turnout.gang.cadence_rules import StepPace
 from turnout.gang.exit_codes import ExitCode, verdict
 from turnout.gang.rank_commands import RankCommander
 from turnout.gang.rank_place import RankDuties
@@ -18,7 +18,7 @@ log = get_log()
 
 _LOOK_S = 0.2
 _CLAIM_S = 15.0  # a claim is held open so long
-_CLAIM_LOADING_S = 0.5  # so that the gateway learns soon that the model is loaded
+_CLAIM_LOADING_S = 0.2  # so that the gateway learns soon that the model is loaded
 _KEEP_ALIVE_S = 10.0
 
 
@@ -43,17 +43,16 @@ class Leader:
         loop = asyncio.get_running_loop()
         began = time.monotonic()
         loading = loop.run_in_executor(self._context.engine_thread, self._load)
-        pace = StepPace()
         kept_alive_at = 0.0
         idle_since: float | None = None  # counts from ready
         code: ExitCode | None = None
-        while not self._draining:
+        while not self._draining and not self._is_old(time.monotonic() - began):
             task = await self._claim(loading=not loading.done())
             if task is not None:
                 log.info("task claimed", **log_ids(task), checkpoint=task.checkpoint)
-                attempt = Attempt(self._context, task, loading, pace, lambda: self._draining)
+                attempt = Attempt(self._context_of_task(), task, loading, lambda: self._draining)
                 code = await self._verdict(attempt)
-                pace, idle_since = attempt.pace, None
+                idle_since = None
                 if self._duties.once:
                     break
                 code = None
@@ -72,6 +71,8 @@ class Leader:
         if code is None:
             code = ExitCode.GIVEN_BACK if self._duties.once and self._draining else ExitCode.COMPLETED
         return code
+
+    def _context_of_task(self) -> AttemptContext:
 
     def _is_over(self, idle_s: float) -> bool:
         return self._duties.idle_exit_s is not None and idle_s >= self._duties.idle_exit_s

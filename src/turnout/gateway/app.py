@@ -18,6 +18,7 @@ from turnout.gateway.page import docs_routes, page_routes
 from turnout.relay.framing import CORS_EXPOSED
 from turnout.tasks import (
     dead_record_routes,
+    estimate_routes,
     event_streams,
     gang_objects,
     gang_routes,
@@ -40,6 +41,7 @@ _ROUTERS = (
     event_streams.router,
     models_admin.router,
     model_list.router,
+    estimate_routes.router,
     keys_admin.router,
     audit_routes.router,
     usage_routes.router,

@@ -30,9 +30,10 @@ from turnout.tasks.gang_access import GangAccess
 from turnout.tasks.gang_tokens import GangTokens
 from turnout.tasks.image_pool import ImagePool
 from turnout.tasks.live_events import LiveEvents
+from turnout.tasks.pace_store import PaceStore
 from turnout.tasks.signed_urls import UrlPurpose, UrlSigner
 from turnout.tasks.submission import Submissions
-from turnout.tasks.time_estimates import TimeEstimates
+from turnout.tasks.time_estimates import PaceParts, TimeEstimates
 from turnout.tasks.wait_reasons import WaitReasons
 from turnout.tasks.waiting_notes import WaitingNotes
 from turnout.telemetry.history import History
@@ -155,8 +156,12 @@ class _Builder:
 
     def _videos(self, routes: RoutesFeed) -> VideoParts:
         stores, outside, settings = self._stores, self._outside, self._config.tasks
-        estimates = TimeEstimates()
         reasons = WaitReasons(stores.fleet.status, self._gang_reports, self._catalog, time.monotonic)
+        estimates = TimeEstimates(
+            PaceParts(
+                PaceStore(stores.link), stores.tasks, stores.events, stores.backlog, reasons, self._catalog
+            )
+        )
         notes = WaitingNotes(stores.tasks, reasons)
         live = LiveEvents(
             stores.tasks,

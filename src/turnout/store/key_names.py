@@ -127,6 +127,10 @@ class KeyNames:
         """Sorted set of unfinished tasks by time of submission. Written with each task, read by manager. While there are any."""
         return f"{self.prefix}:unfinished:{model}"
 
+    def paces(self) -> str:
+        """Hash: how fast each model makes videos, by kind, 48 of them. Gateways write and read. As the queue."""
+        return f"{self.prefix}:paces"
+
     def closed(self, gang: str) -> str:
         """There while the gang may claim nothing. Gateways write for its worker, read at claims. 2 hours."""
         return f"{self.prefix}:closed:{gang}"

@@ -25,6 +25,7 @@ local function waiting_key(model, tenant) return P .. ':waiting:' .. model .. ':
 local function served_key(model) return P .. ':served:' .. model end
 local function clock_key(model) return P .. ':clock:' .. model end
 local function unfinished_key(model) return P .. ':unfinished:' .. model end
+local function paces_key() return P .. ':paces' end
 local function closed_key(gang) return P .. ':closed:' .. gang end
 local function claiming_key(gang) return P .. ':claiming:' .. gang end
 local function outbox_key() return P .. ':outbox' end

@@ -4,9 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from turnout.store.connection import RedisConnection, translated
-from turnout.store.records import number, text
+from turnout.store.records import number, read_all, text
 from turnout.tasks import task_scripts
-from turnout.tasks.task_rules import State, TaskId, TenantId
+from turnout.tasks.task_records import TASK
+from turnout.tasks.task_rules import State, Task, TaskId, TenantId
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +74,16 @@ class Backlog:
             part = parts.get(name) or TenantBacklog(name, 0, 0, submitted_ms / 1000)
             parts[name] = replace(part, waiting=part.waiting + (not running), running=part.running + running)
         return list(parts.values())
+
+    async def oldest(self, model: str, count: int) -> list[Task]:
+        """So many of its unfinished tasks, by time of submission."""
+        async with translated(), self._link.client.pipeline(transaction=False) as pipe:
+            found = await self._link.client.zrange(self._link.keys.unfinished(model), 0, count - 1)
+            ids = [TaskId(text(task)) for task in found]
+            for task in ids:
+                pipe.hget(self._link.keys.task(task), "doc")
+            docs = dict(zip(ids, await pipe.execute(), strict=True))
+        return list((await read_all(self._link, "task", docs, TASK.load)).values())
 
     async def models(self) -> list[str]:
         """All models that ever had a task, until they are forgotten."""

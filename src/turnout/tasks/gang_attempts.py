@@ -16,6 +16,7 @@ from turnout.tasks.gang_messages import (
     CheckpointTold,
     ClaimedTask,
     Claiming,
+    ExpectedTold,
     FailureTold,
     FinishTold,
     GangEvent,
@@ -102,7 +103,7 @@ async def wait_claim(
     return None
 
 
-def told(task: Task, token: str, lease_s: float) -> ClaimedTask:
+def told(task: Task, token: str, lease_s: float, expected: ExpectedTold | None) -> ClaimedTask:
     """What a gang is told of its task: nothing of whose it is."""
     return ClaimedTask(
         id=task.id,
@@ -112,6 +113,7 @@ def told(task: Task, token: str, lease_s: float) -> ClaimedTask:
         lease_s=lease_s,
         checkpoint=task.checkpoint is not None,
         traceparent=task.traceparent,
+        expected=expected,
     )
 
 

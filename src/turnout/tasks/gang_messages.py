@@ -5,7 +5,7 @@ A gang says what happened, never where: keys of objects, times and who it is are
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from turnout.fleet.gang_rules import RankReport
 from turnout.tasks.task_rules import GangId, LoadedBytes, Stage, State, TaskId
@@ -56,7 +56,7 @@ class ExpectedTold(PeerMessage):
 
 class ClaimedTask(PeerMessage):
     """`token` is for calls about this attempt. `checkpoint`: there is one to go on from. The lease must be renewed, by any
-    report, several times in `lease_s`."""
+    report, several times in `lease_s`. `expected` is None for the first video of a model."""
 
     id: TaskId
     attempt: int
@@ -65,6 +65,7 @@ class ClaimedTask(PeerMessage):
     lease_s: float
     checkpoint: bool = False
     traceparent: str | None = None
+    expected: ExpectedTold | None = None
 
 
 class ClaimAnswer(PeerMessage):

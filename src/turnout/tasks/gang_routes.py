@@ -21,6 +21,8 @@ from turnout.tasks.gang_messages import (
     AttemptOver,
     ClaimAnswer,
     Claiming,
+    ExpectedTold,
+    FinishTold,
     GangDoor,
     GangHolding,
     GangOpening,
@@ -31,7 +33,8 @@ from turnout.tasks.gang_messages import (
     TaskReport,
 )
 from turnout.tasks.gang_tokens import GangRight
-from turnout.tasks.task_rules import GangId
+from turnout.tasks.task_rules import GangId, Task
+from turnout.tasks.time_estimates import TimeEstimates
 from turnout.tenants.auth import WorkerDep
 
 router = APIRouter(
@@ -69,7 +72,21 @@ async def claim(request: Request, right: GangDep, gateway: GatewayDep) -> ClaimA
     if task is None:
         return ClaimAnswer(task=None)
     token = videos.gangs.tokens.token(right.for_attempt(task))
-    return ClaimAnswer(task=gang_attempts.told(task, token, videos.settings.lease_s))
+    expected = await _expected(videos.estimates, task, loading=body.loading)
+    return ClaimAnswer(task=gang_attempts.told(task, token, videos.settings.lease_s, expected))
+
+
+async def _expected(estimates: TimeEstimates, task: Task, *, loading: bool) -> ExpectedTold | None:
+    times = await estimates.expected(task)
+    if times is None:
+        return None
+    return ExpectedTold(
+        loading_s=await estimates.loading_s(task.model) if loading else 0.0,
+        encode_s=times.encode_s,
+        guided_step_s=times.guided_step_s,
+        step_s=times.step_s,
+        finish_s=times.finish_s,
+    )
 
 
 async def _wait_gone(request: Request) -> None:
@@ -84,6 +101,12 @@ async def report(
 ) -> ReportAnswer:
     body = await read_json(request, TaskReport)
     answer, replaced = await gang_attempts.hear(gateway.stores, right, body.events)
+    if (
+        answer.stale is None
+        and right.task is not None
+        and any(isinstance(e, FinishTold) for e in body.events)
+    ):
+        after.add_task(gateway.videos.estimates.learn, right.task)
     if replaced:
         after.add_task(gateway.stores.blobs.delete, replaced)  # what is left by a failure goes with the sweep
     return answer

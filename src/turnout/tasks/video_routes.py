@@ -71,9 +71,7 @@ async def _owned(gateway: Gateway, caller: Caller, task_id: TaskId) -> Task | No
 
 async def _shown(gateway: Gateway, task: Task, base_url: str, position: int | None) -> Video:
     model = await gateway.catalog.find(task.model)
-    eta_s = gateway.videos.estimates.eta_s(
-        task, position, model.scaling.max_replicas if model else 1, gateway.now()
-    )
+    eta_s = await gateway.videos.estimates.of_task(task, position, gateway.now())
     waiting = await gateway.videos.wait_reasons.of(task)
     # Whoever is not told how clients reach us takes the caller's own word for it.
     urls = gateway.videos.urls if gateway.videos.urls.base else _with_base(gateway.videos.urls, base_url)

@@ -81,7 +81,8 @@ class VideoRules:
     """What a Wan model can make: the shape of its latents, its limits and its defaults.
 
     `spatial` and `temporal` are the VAE's compression, `patch` is how many latent pixels a token spans
-    on each side; `heads` bounds the degree of sequence parallelism.
+    on each side; `heads` bounds the degree of sequence parallelism, and with `head_dim` says how wide the transformer is: long
+    clips take the longer for it.
     """
 
     heads: int
@@ -102,6 +103,7 @@ class VideoRules:
     negative_prompt: str = ""
     guided_share: float = 1.0
     step_cache: float = 0.0
+    head_dim: int = 128
 
     @property
     def multiple(self) -> int:
@@ -185,7 +187,7 @@ def settle(
 
 
 def lossy(spec: VideoSpec) -> dict[str, str]:
-    """What the clip gives up for speed, and the measured error of each; docs/wan.md has the measurements."""
+    """What the clip gives up for speed, and the measured error of each; docs/benchmarks-wan.md has the measurements."""
     found: dict[str, str] = {}
     if spec.fp8:
         found["fp8"] = "2.3 % off fp32 after 4 blocks, where bf16 is 0.64 % off"

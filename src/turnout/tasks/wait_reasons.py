@@ -40,11 +40,7 @@ class WaitReasons:
         if not needs_model(task):
             return None
         try:
-            if self._old:
-                async with self._asking:
-                    if self._old:  # nobody else has asked meanwhile
-                        self._statuses, self._read_at = await self._ask(), self._now()
-            status, model = self._statuses.get(task.model), await self._catalog.find(task.model)
+            status, model = await self.status(task.model), await self._catalog.find(task.model)
         except Unavailable:
             return None
         if status is None or model is None:
@@ -52,6 +48,14 @@ class WaitReasons:
         if task.state is State.IN_PROGRESS and status.runs_elsewhere and status.state is ModelState.STOPPED:
             return None  # a gang has it, and has not told of itself yet
         return waiting_for(model, status)
+
+    async def status(self, model: str) -> ModelStatus | None:
+        """How the model stands. Raises Unavailable."""
+        if self._old:
+            async with self._asking:
+                if self._old:  # nobody else has asked meanwhile
+                    self._statuses, self._read_at = await self._ask(), self._now()
+        return self._statuses.get(model)
 
     @property
     def _old(self) -> bool:

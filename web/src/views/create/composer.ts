@@ -91,6 +91,14 @@ export function bodyOf(fields: Form, chosen: VideoModel): Body {
   return body;
 }
 
+type EstimateQuery = Operations["GET /v1/models/{name}/estimate"]["query"];
+
+/** What of a form decides how long its video takes. */
+export function estimateQueryOf(fields: Form, chosen: VideoModel, picture: boolean): EstimateQuery {
+  const { size = null, frames = null, steps = null, guidance = null } = bodyOf(fields, chosen);
+  return { size, frames, steps, guidance: guidance === null ? null : String(guidance), image: picture && chosen.image !== "none" };
+}
+
 export function submit(): void {
   const chosen = model.peek();
   if (chosen === null || form.peek().prompt.trim() === "") return;

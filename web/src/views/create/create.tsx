@@ -1,17 +1,19 @@
 // Create: the form on one side, what became of it on the other.
 import { useSignal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
+import { call } from "../../api/http";
 import { models, modelsFailed, loadModels, videoModels, type VideoModel } from "../../api/models";
+import type { EstimateShown } from "../../api/schema";
 import { explain } from "../../api/words";
 import { DraftCard, LiveCard } from "../../card/card";
 import { duration, lang, number, t } from "../../i18n";
-import { listed, listing, more, order, statuses, taskOf } from "../../tasks/store";
+import { listed, listing, more, order, taskOf } from "../../tasks/store";
 import { Button, Choice, Empty, Failed, Field, IconButton } from "../../ui/controls";
 import { Icon } from "../../ui/icons";
 import { hidden } from "../library/deleting";
-import { change, drafts, form, image, model, remixOf, submit } from "./composer";
+import { change, drafts, estimateQueryOf, form, image, model, remixOf, submit } from "./composer";
 import { examplesFor, isTiny } from "./examples";
-import { expected, lengthsOf, paceOf, readSize, sizesOf, workOf } from "./rules";
+import { lengthsOf, sizesOf } from "./rules";
 
 const SHOWN = 24;
 const MAX_PROMPT = 4_000;
@@ -324,28 +326,30 @@ function Advanced({ model: chosen }: { model: VideoModel }) {
   );
 }
 
-/** How long it will take, as far as anyone can say: by the gateway's figures, or else by this tenant's last videos. */
+const ASK_AFTER_MS = 250; // a slider that is being moved asks once
+
+/** How long it will take, as the gateway says; asked again with each look at the models. */
 function Expectation({ model: chosen }: { model: VideoModel }) {
   const fields = form.value;
   const state = chosen.state;
-  void statuses.value; // looked at again when a task begins or ends, not with each step
-  const tasks = order.value.map((id) => taskOf(id)?.peek()).filter((task) => task?.video?.model === chosen.id);
-  const past = tasks
-    .map((task) => task!.video!)
-    .filter((video) => video.completed_at !== null && video.started_at !== null && video.failures === 0)
-    .map((video) => ({ work: workOf({ steps: video.steps, size: readSize(video.size), frames: video.frames }), seconds: video.completed_at! - video.started_at! }));
-  const waiting = chosen.waiting + chosen.running;
-  const work = {
-    steps: Number(fields.steps) || chosen.defaults.steps,
-    size: readSize(fields.size ?? chosen.defaults.size),
-    frames: fields.frames ?? chosen.defaults.frames,
-  };
-  const asleep = state !== "ready";
-  const found = expected(work, chosen.seconds_per_work ?? paceOf(past), asleep, chosen.wake_s, waiting, chosen.max_replicas);
+  const found = useSignal<EstimateShown | null>(null);
+  const query = estimateQueryOf(fields, chosen, image.value !== null);
+  useEffect(() => {
+    const stop = new AbortController();
+    const timer = window.setTimeout(() => {
+      call("GET /v1/models/{name}/estimate", { path: { name: chosen.id }, query, signal: stop.signal })
+        .then((answer) => (found.value = answer))
+        .catch(() => (found.value = null)); // what is wrong with the form is said when it is sent
+    }, ASK_AFTER_MS);
+    return () => {
+      window.clearTimeout(timer);
+      stop.abort();
+    };
+  }, [chosen, JSON.stringify(query)]);
+  const before = chosen.waiting + chosen.running;
   const words: string[] = [];
-  if (waiting > 0) words.push(t("expect.waiting", { n: waiting }));
-  if (asleep) words.push(found.wakeS === null ? t(state === "waiting" ? "expect.waiting_room" : `expect.${state}`) : t("expect.wakes", { time: duration(found.wakeS) }));
-  if (found.totalS !== null) words.push(t("expect.total", { time: duration(found.totalS) }));
-  else if (found.renderS !== null) words.push(t("expect.render", { time: duration(found.renderS) }));
+  if (before > 0) words.push(t("expect.waiting", { n: before }));
+  if (state !== "ready") words.push(found.value?.wake_s ? t("expect.wakes", { time: duration(found.value.wake_s) }) : t(state === "waiting" ? "expect.waiting_room" : `expect.${state}`));
+  if (found.value?.total_s != null) words.push(t(found.value.seen ? "expect.total" : "expect.rough", { time: duration(found.value.total_s) }));
   return <p class="expectation">{words.join(t("expect.join"))}</p>;
 }
