@@ -28,6 +28,7 @@ from benchmarks import (
     submit,
     wan,
     wan_attention,
+    warm_start,
 )
 from benchmarks.figures import Table, say
 
@@ -37,6 +38,7 @@ BENCHMARKS: dict[str, Measure] = {
     "submit": submit.measure,
     "events": events.measure,
     "estimates": estimates.measure,
+    "warm_start": warm_start.measure,
     "gang": gang.measure,
     "gangs": gangs.measure,
     "relay": relay.measure,

@@ -5,6 +5,7 @@ import asyncio
 import json
 import socket
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from turnout.background import BackgroundLoops
 from turnout.run import run_manager, run_worker
 from turnout.run.config import load
 from turnout.run.joining import Joining
+from turnout.worker.gang_fork_server import GangForkServer
 
 ASK = {"model": "m", "messages": [{"role": "user", "content": "hello"}]}
 PATH = "/v1/chat/completions"
@@ -174,6 +176,9 @@ async def test_a_worker_does_all_of_its_work(
 
     monkeypatch.setattr(run_worker, "BackgroundLoops", Watched)
     monkeypatch.setattr(run_worker, "on_stop", leave.append)
+    monkeypatch.setattr(
+        run_worker, "GangForkServer", partial(GangForkServer, imports=("json",))
+    )  # torch takes seconds
     values = {
         "state_dir": str(tmp_path / "w"),
         "redis_url": valkey,
@@ -191,7 +196,7 @@ async def test_a_worker_does_all_of_its_work(
             await wait_until(lambda: set(made[0].states()) <= running(), "all loops to run")
 
         await wait_until(lambda: bool(gateway.heartbeats), "the worker to join")
-        assert set(made[0].states()) == {"joiner", "tunnels", "gangs", "logs"}
+        assert set(made[0].states()) == {"joiner", "tunnels", "gangs", "logs", "gang fork server"}
         await break_each(made[0], error, works)
         leave[0]()
         await asyncio.wait_for(working, 20)

@@ -103,10 +103,20 @@ async def test_it_dies_with_whoever_asked(kept: Kept) -> None:
     await wait_until(lambda: alive(family) == [], "all to end")
 
 
-async def test_it_dies_with_the_fork_server_and_the_asker_says_so(kept: Kept) -> None:
+async def test_it_outlives_the_fork_server_but_not_whoever_asked(kept: Kept) -> None:
     asker, family = await staying(kept)
     kept.process.kill()
-    _, said = await asker.communicate()
-    assert asker.returncode == 1
-    assert said == b"the fork server ended, and the engine with it\n"
+    kept.process.wait()
+    assert asker.returncode is None and len(alive(family)) == 3
+    asker.terminate()
+    assert await asker.wait() == -signal.SIGTERM
     await wait_until(lambda: alive(family) == [], "all to end")
+
+
+async def test_without_a_fork_server_the_program_runs_itself(tmp_path: Path) -> None:
+    argv = [sys.executable, "-m", "turnout.worker.engine_fork_server", "prefer", str(tmp_path / "none")]
+    run = await asyncio.create_subprocess_exec(
+        *argv, "turnout.cli.warm_gang:main", "--version", stdout=asyncio.subprocess.PIPE
+    )
+    out, _ = await run.communicate()
+    assert run.returncode == 0 and out.decode().startswith("turnout ")

@@ -7,11 +7,14 @@ of ours, these die with their owner: the fork server is tethered to it, and they
 
 import asyncio
 import contextlib
+import gc
 import multiprocessing
 import os
+import resource
 import signal
 from collections.abc import Callable, Mapping, Sequence
-from multiprocessing import forkserver
+from itertools import pairwise
+from multiprocessing import forkserver, util
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
@@ -20,6 +23,8 @@ from typing import Any
 from turnout.processes.child import last_line
 from turnout.processes.log_files import make_place
 from turnout.processes.tether import tether
+
+_TETHERED = "turnout.processes.tethered"
 
 
 class ForkedChild:
@@ -68,7 +73,7 @@ class ForkServer:
 
     def __init__(self, imports: Sequence[str], logs: Path | None) -> None:
         self._context = multiprocessing.get_context("forkserver")
-        self._context.set_forkserver_preload(["turnout.processes.tethered", *imports])
+        self._context.set_forkserver_preload([_TETHERED, *imports])
         self._logs = logs
 
     async def start(
@@ -86,6 +91,41 @@ class ForkServer:
         forkserver.ensure_running()
         await asyncio.to_thread(process.start)
         return ForkedChild(process, log)
+
+
+def serve_from_here() -> bool:
+    """Makes the server of this process's later children a fork of the process as it is now, with all that it has imported. False
+    when another thread runs: what that holds would be held in the fork for ever, so the server will be a new program, as usual."""
+    if len(os.listdir("/proc/self/task")) > 1:
+        return False
+    multiprocessing.get_context("forkserver").set_forkserver_preload([_TETHERED])
+    starting = util.spawnv_passfds
+    util.spawnv_passfds = _fork_in_place
+    try:
+        forkserver.ensure_running()
+    finally:
+        util.spawnv_passfds = starting
+    return True
+
+
+def _fork_in_place(_path: str, words: Sequence[str], kept: Sequence[int]) -> int:
+    """What the standard library would give to a new interpreter is run by a fork of this one."""
+    pid = os.fork()
+    if pid:
+        return pid
+    try:
+        gc.freeze()  # or an object that is collected would close a number that is another file's by then
+        close_others(kept)
+        exec(words[-1], {})  # noqa: S102 - the program that multiprocessing wrote
+    finally:
+        os._exit(1)
+
+
+def close_others(kept: Sequence[int]) -> None:
+    """Leaves open the standard files and those."""
+    numbers = sorted({0, 1, 2, *kept})
+    for before, after in pairwise([*numbers, resource.getrlimit(resource.RLIMIT_NOFILE)[0]]):
+        os.closerange(before + 1, after)
 
 
 def heartbeat_pipe() -> tuple[Connection, Connection]:

@@ -45,9 +45,10 @@ from turnout.worker.direct_access import DirectAccess
 from turnout.worker.engine_control import HttpEngine
 from turnout.worker.engine_findings import machine_findings, missing_engines
 from turnout.worker.engine_ports import EnginePorts
+from turnout.worker.gang_fork_server import GangForkServer
 from turnout.worker.gang_holdings import GangHoldings
 from turnout.worker.gpus import GpuReader, ReadGpus, open_gpus
-from turnout.worker.hardware import GpuGate, cached_weights, count_cpus, hub_cache, read_machine
+from turnout.worker.hardware import GpuGate, cached_weights, count_cpus, hub_cache, read_machine, read_memory
 from turnout.worker.joiner import Joiner, JoinSettings
 from turnout.worker.order_rules import OrderRules
 from turnout.worker.orphans import Ledger
@@ -86,6 +87,9 @@ async def _open_and_run(config: Config, joining: Joining, listening: socket.sock
     ledger, commands = (
         Ledger(home / "engines.json"),
         LocalCommands(home / "logs", config.worker.worker_environ),
+    )
+    forks = GangForkServer(commands, home / "gang-forks", lambda: read_memory()[1])
+    joiner = Joiner(
         _join_settings(config, joining, listening, home), _machine_reader(config, found, read_gpus, forks)
     )
     forks_at = home / "forks"
@@ -93,11 +97,13 @@ async def _open_and_run(config: Config, joining: Joining, listening: socket.sock
         vllm=vllm_program(config.worker, config.telemetry.traces_endpoint, forks_at, bool(read_gpus())),
         cpus=count_cpus(),
     )
-    gang_runner = _GangRunner(config, joining, home, joiner.token_of)
+    gang_runner = _GangRunner(config, joining, home, joiner.token_of, forks)
     logs = (home / "logs", config.state_dir / "logs")
     beside: dict[str, Work] = {"logs": partial(keep_bounded, logs, config.telemetry.log_quota_bytes)}
     if config.worker.vllm_fork_server:
         beside["fork server"] = partial(keep_fork_server, python_of(config.worker.vllm), commands, forks_at)
+    if config.worker.gang_fork_server and EngineKind.VIDEO in found:
+        beside["gang fork server"] = forks.run
     if joining.tunnel:
         beside["tunnels"] = _dialer(joining, joiner, listening).run
 
@@ -175,7 +181,7 @@ def _join_settings(config: Config, joining: Joining, listening: socket.socket, h
 
 
 def _machine_reader(
-    config: Config, found: frozenset[EngineKind], read_gpus: GpuReader
+    config: Config, found: frozenset[EngineKind], read_gpus: GpuReader, forks: GangForkServer
 ) -> Callable[[], Machine]:
     hub, missing = hub_cache(os.environ), missing_engines(config.worker.vllm)
 
@@ -186,6 +192,7 @@ def _machine_reader(
             weights,
             engines=found,
             max_memory_bytes=config.worker.worker_memory_bytes,
+            taken_bytes=forks.memory_bytes,
             disk=config.state_dir,
             findings=machine_findings(missing, found, read_gpus.reason),
         )
@@ -231,10 +238,16 @@ class _GangRunner:
     its own token; the files of an earlier worker say which tasks to put back."""
 
     def __init__(
-        self, config: Config, joining: Joining, home: Path, token_of: Callable[[ReplicaId], str | None]
+        self,
+        config: Config,
+        joining: Joining,
+        home: Path,
+        token_of: Callable[[ReplicaId], str | None],
+        forks: GangForkServer,
     ) -> None:
         self._config = config
         self._joining = joining
+        self._forks = forks
         self._home = home
         self._token_of = token_of
         self._run_dir = home / "gangs"
@@ -255,7 +268,9 @@ class _GangRunner:
         if access is None:
             raise Unavailable("the gateway gave no token for this gang: it is of an older version")
         write_access(service_file(self._run_dir, gang), access)
-        program = GangProgram(self._home / "config.json", self._run_dir, self._config.gangs.drain_s)
+        program = GangProgram(
+            self._home / "config.json", self._run_dir, self._config.gangs.drain_s, self._forks.at
+        )
         return gang_launches.plan(model, gpus, gang, program)
 
     def _api_of(self, gang: GangId) -> GangApi | None:

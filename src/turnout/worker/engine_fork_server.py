@@ -1,14 +1,15 @@
 """Engines that start with their imports already done: forks of one process that did them once.
 
-Nearly all of vLLM's start is Python imports, in three processes. A worker may keep a *fork server*: a process of the
+Nearly all of the start of vLLM, and of a gang, is Python imports. A worker may keep a *fork server*: a process of the
 engine's own Python that has imported everything and runs nothing. An engine is then a fork of it, under a subreaper of
 its own that is a fork, too.
 
     ENGINE_PYTHON engine_fork_server.py keep SOCKET MODULE…               imports, then forks for whoever asks
     python -m turnout.worker.engine_fork_server ask SOCKET ENTRY ARG…     stands for such an engine: has its output and its end
+    python -m turnout.worker.engine_fork_server prefer SOCKET ENTRY ARG…  the same; without a fork server it is `turnout ARG…`
 
 The one who asks is what the worker starts and watches, as if it were the engine. A SIGTERM to it is passed on; when
-it dies, so does the engine. When the fork server dies, its engines die, too. Only the standard library is imported here: the
+it dies, so does the engine. When the fork server dies, its engines stay. Only the standard library is imported here: the
 engine's Python has no other part of ours.
 """
 
@@ -34,6 +35,7 @@ _PATIENCE_S = 120.0  # for the fork server's imports
 _POLL_S = 0.1
 _LENGTH = struct.Struct("!I")
 _STATUS = struct.Struct("!i")
+_BEGUN = b"\1"
 
 
 def keep(path: str, modules: list[str]) -> NoReturn:
@@ -70,6 +72,7 @@ def _guard(asker: socket.socket, subreaper: ModuleType) -> NoReturn:
     try:
         asker.settimeout(10.0)
         argv, environ, outputs = _receive(asker)
+        asker.sendall(_BEGUN)
         status = subreaper.run_under(lambda: _engine(argv, environ, outputs, asker), asker)
         asker.setblocking(True)
         asker.sendall(_STATUS.pack(status))
@@ -113,26 +116,49 @@ def _fork_instead_of_spawning() -> None:
 
 
 def ask(path: str, argv: list[str]) -> NoReturn:
-    """Ends as the engine ends."""
-    subreaper = _subreaper()
-    link = _connect(path)
+    """Ends as the engine ends. A fork server that is being started again is waited for."""
+    link = _connect(path, _PATIENCE_S)
+    if link is None:
+        sys.exit(f"no fork server answers at {path}")
+    if not _begins(link, argv):
+        sys.exit("the fork server ended before the engine began")
+    _end_as_it(link)
+
+
+def prefer(path: str, argv: list[str]) -> NoReturn:
+    """As `ask`; where no fork server answers, it becomes the program itself."""
+    link = _connect(path, 0.0)
+    if link is None or not _begins(link, argv):
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        os.execv(sys.executable, [sys.executable, "-m", "turnout", *argv[1:]])
+    _end_as_it(link)
+
+
+def _begins(link: socket.socket, argv: list[str]) -> bool:
+    """Sends what is asked for; False when the fork server ended instead."""
     signal.signal(signal.SIGTERM, lambda _number, _frame: link.sendall(b"\0"))
     said = json.dumps({"argv": argv, "environ": dict(os.environ)}).encode()
-    socket.send_fds(link, [_LENGTH.pack(len(said))], [1, 2])
-    link.sendall(said)
+    try:
+        socket.send_fds(link, [_LENGTH.pack(len(said))], [1, 2])
+        link.sendall(said)
+        return link.recv(len(_BEGUN)) == _BEGUN
+    except OSError:
+        return False
+
+
+def _end_as_it(link: socket.socket) -> NoReturn:
     status = b""
     while len(status) < _STATUS.size:
         part = link.recv(_STATUS.size - len(status))
         if not part:
-            sys.exit("the fork server ended, and the engine with it")
+            sys.exit("the engine's guard was killed, and the engine with it")
         status += part
-    subreaper.end_as(_STATUS.unpack(status)[0])
+    _subreaper().end_as(_STATUS.unpack(status)[0])
     raise AssertionError("it has ended")
 
 
-def _connect(path: str) -> socket.socket:
-    """A fork server that is being started again is waited for."""
-    late = time.monotonic() + _PATIENCE_S
+def _connect(path: str, patience_s: float) -> socket.socket | None:
+    late = time.monotonic() + patience_s
     while True:
         link = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
@@ -140,8 +166,8 @@ def _connect(path: str) -> socket.socket:
             return link
         except (FileNotFoundError, ConnectionRefusedError, BlockingIOError):
             link.close()
-            if time.monotonic() > late:
-                sys.exit(f"no fork server answers at {path}")
+            if time.monotonic() >= late:
+                return None
             time.sleep(_POLL_S)
 
 
@@ -173,4 +199,4 @@ def _subreaper() -> ModuleType:
 
 if __name__ == "__main__":
     role, where, *rest = sys.argv[1:]
-    keep(where, rest) if role == "keep" else ask(where, rest)
+    {"keep": keep, "ask": ask, "prefer": prefer}[role](where, rest)

@@ -20,11 +20,12 @@ ReadGpus = Callable[[], tuple[Gpu, ...]]
 @dataclass(frozen=True, slots=True)
 class GpuFinding:
     """`reason` says why there are no GPUs. It is `broken` when the machine should have one and something is to be
-    mended."""
+    mended. `capability` is the lowest compute capability of its GPUs."""
 
     gpus: tuple[Gpu, ...] = ()
     reason: str = ""
     broken: bool = False
+    capability: tuple[int, int] | None = None
 
 
 def find_gpus(
@@ -40,13 +41,22 @@ def find_gpus(
         errors = xids.read() if xids is not None else dict[int, int]()
         seen = _visible(nvml, nvml.nvmlDeviceGetCount(), visible)
         gpus = tuple(_read_gpu(nvml, index, errors) for index in seen)
+        capability = min((_capability(nvml, index) for index in seen), default=None)
     except nvml.NVMLError as err:
         return GpuFinding(reason=f"NVIDIA's driver answers, but its GPUs cannot be read: {err}", broken=True)
     if not gpus and visible is not None:
         return GpuFinding(
             reason=f"CUDA_VISIBLE_DEVICES is {visible[:200]!r}, which names no GPU of this machine"
         )
-    return GpuFinding(gpus, "" if gpus else "NVIDIA's driver is here, but it has no GPU")
+    return GpuFinding(
+        gpus, "" if gpus else "NVIDIA's driver is here, but it has no GPU", capability=capability
+    )
+
+
+def _capability(nvml: Any, index: int) -> tuple[int, int]:
+    """As (9, 0) for Hopper."""
+    major, minor = nvml.nvmlDeviceGetCudaComputeCapability(nvml.nvmlDeviceGetHandleByIndex(index))
+    return int(major), int(minor)
 
 
 def _visible(nvml: Any, count: int, visible: str | None) -> list[int]:

@@ -24,14 +24,17 @@ def read_machine(
     *,
     engines: frozenset[EngineKind] = ENGINE_SERVERS,
     max_memory_bytes: int | None = None,
+    taken_bytes: int = 0,
     disk: Path | None = None,
     findings: tuple[MachineFinding, ...] = (),
 ) -> Machine:
-    """`max_memory_bytes` is what replicas may take together, where that is less than the machine has. `disk` is a directory
-    on the disk to measure."""
+    """`max_memory_bytes` is what replicas may take together, where that is less than the machine has, and `taken_bytes` what the
+    worker takes of it itself. `disk` is a directory on the disk to measure."""
     total, free = read_memory(root)
     if max_memory_bytes is not None:
-        total, free = min(total, max_memory_bytes), min(free, max_memory_bytes)
+        total = min(total, max_memory_bytes)
+    total = max(0, total - taken_bytes)
+    free = min(free, total)
     size, left = read_disk(disk) if disk is not None else (0, 0)
     return Machine(
         read_gpus(),

@@ -42,8 +42,9 @@ def run_under(run: Callable[[], NoReturn], owner: socket.socket | None = None) -
     """
     signal.pthread_sigmask(signal.SIG_BLOCK, _WATCHED)
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
-    # Until here the tether would kill us with our parent; from here on we get a signal instead.
-    _prctl(_PR_SET_PDEATHSIG, _KILL_ALL)
+    # Until here the tether would kill us with our parent; from here on we get a signal instead. With an owner it is that one's
+    # end that counts: a fork server may go, and its engines stay.
+    _prctl(_PR_SET_PDEATHSIG, _KILL_ALL if owner is None else 0)
     engine = os.fork()
     if engine == 0:
         _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

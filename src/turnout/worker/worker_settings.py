@@ -10,7 +10,8 @@ from turnout.setting_types import Count
 @dataclass(frozen=True, slots=True)
 class WorkerSettings:
     """`worker_memory_bytes` bounds what this machine's replicas may take together. `worker_environ` names variables that engines
-    inherit besides those that are known to be of use; `*` stands for any letters."""
+    inherit besides those that are known to be of use; `*` stands for any letters. `gang_fork_server` keeps a process with the imports
+    of gangs, where memory allows."""
 
     worker_memory_bytes: Count | None = None
     worker_engines: tuple[EngineKind, ...] | None = None
@@ -20,4 +21,5 @@ class WorkerSettings:
     allow_registered_commands: bool = False
     vllm: str = "vllm"
     vllm_fork_server: bool = False
+    gang_fork_server: bool = True
     worker_environ: tuple[str, ...] = ()

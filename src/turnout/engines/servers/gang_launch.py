@@ -22,11 +22,12 @@ _EXIT_S = 5.0
 @dataclass(frozen=True, slots=True)
 class GangProgram:
     """How this machine runs gangs: the configuration they read, the folder of their own files, and how long they may
-    take to drain."""
+    take to drain. `fork_server` is where one listens that has their imports, if any."""
 
     config_file: Path
     run_dir: Path
     drain_s: float
+    fork_server: Path | None = None
 
 
 def service_file(run_dir: Path, gang: str) -> Path:
@@ -34,11 +35,19 @@ def service_file(run_dir: Path, gang: str) -> Path:
     return run_dir / f"{gang}.service.json"
 
 
+def _program(fork_server: Path | None) -> tuple[str, ...]:
+    if fork_server is None:
+        return (sys.executable, "-m", "turnout")
+    asks = ("-m", "turnout.worker.engine_fork_server", "prefer")
+    return (sys.executable, *asks, str(fork_server), "turnout.cli.warm_gang:main")
+
+
 def plan(model: Model, gpus: Sequence[Gpu], gang: ReplicaId, program: GangProgram) -> Launch:
     check_served(model)
     ready_file, alive_file = program.run_dir / f"{gang}.ready", program.run_dir / f"{gang}.alive"
     argv = (
-        *(sys.executable, "-m", "turnout", "gang"),
+        *_program(program.fork_server),
+        "gang",
         *("--config", str(program.config_file), "--model", model.name, "--gang", gang),
         *("--ready-file", str(ready_file), "--alive-file", str(alive_file)),
     )

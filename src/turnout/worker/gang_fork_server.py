@@ -1,0 +1,103 @@
+"""The process with the imports of gangs that a worker keeps: gangs are forks of it, and begin seconds sooner.
+
+It is a luxury. Where memory is scarce it is not started, or ended again; where it is not there, gangs import for themselves. Gangs that were
+forked from it do not depend on it.
+"""
+
+import asyncio
+import contextlib
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from turnout.errors import Unavailable
+from turnout.processes.process import Command, Commands
+from turnout.telemetry.log import get_log
+from turnout.worker import engine_fork_server
+from turnout.worker.fork_server_rules import keeps
+
+IMPORTS = (
+    *("turnout.cli.warm_gang", "turnout.cli.gang_commands"),
+    *("turnout.run.run_gang", "turnout.run.run_rank", "turnout.engines.wan.load"),
+)
+"""By name: none of it is imported here. Engines that are not ours are imported by their ranks."""
+ENVIRON = {"PYTORCH_NVML_BASED_CUDA_CHECK": "1", "OPENBLAS_NUM_THREADS": "1"}
+"""The first lets libraries ask for a GPU without starting CUDA, which would spoil it for every fork; the second keeps numpy's library
+from starting threads, which no fork would have."""
+_LOOK_S = 2.0
+_PAUSE_S = 5.0  # before it is started again
+
+log = get_log()
+
+
+class GangForkServer:
+    """`free_bytes` reads what memory is free on this machine."""
+
+    def __init__(
+        self,
+        commands: Commands,
+        kept_at: Path,
+        free_bytes: Callable[[], int],
+        imports: Sequence[str] = IMPORTS,
+    ) -> None:
+        self._commands = commands
+        self._kept_at = kept_at
+        self._imports = imports
+        self._free_bytes = free_bytes
+        self._process: Command | None = None
+
+    @property
+    def at(self) -> Path | None:
+        """Where it listens, or will in a moment; None while there is none."""
+        return self._kept_at if self._process is not None and self._process.returncode is None else None
+
+    @property
+    def memory_bytes(self) -> int:
+        """What it takes itself; what its forks share with it counts here."""
+        if self._process is None or self._process.returncode is not None:
+            return 0
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            pages = Path(f"/proc/{self._process.pid}/statm").read_text().split()[1]
+            return int(pages) * 4096
+        return 0
+
+    async def run(self) -> None:
+        """Has it while there is memory for it; starts it again when it ended."""
+        try:
+            while True:
+                if self.at is None and keeps(self._free_bytes(), kept=False):
+                    await self._start()
+                elif self.at is not None and not keeps(self._free_bytes(), kept=True):
+                    log.warning("gang fork server ended: memory is scarce")
+                    await self._end()
+                ended = await self._wait_ended()
+                if ended:
+                    await asyncio.sleep(_PAUSE_S)
+        finally:
+            await self._end()
+
+    async def _start(self) -> None:
+        argv = [sys.executable, engine_fork_server.__file__, "keep", str(self._kept_at), *self._imports]
+        try:
+            self._process = await self._commands.start("gang-fork-server", argv, ENVIRON)
+        except Unavailable as err:
+            log.warning("gang fork server did not start", error=str(err))
+
+    async def _wait_ended(self) -> bool:
+        """For a moment; whether it ended by itself meanwhile."""
+        if self._process is None or self._process.returncode is not None:
+            await asyncio.sleep(_LOOK_S)
+            return False
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_LOOK_S):
+                await self._process.wait()
+        if self._process.returncode is None:
+            return False
+        log.warning("gang fork server ended, starting another", said=self._process.last_words())
+        return True
+
+    async def _end(self) -> None:
+        process, self._process = self._process, None
+        if process is not None and process.returncode is None:
+            process.kill()
+            await process.wait()

@@ -1,0 +1,112 @@
+"""Gangs that are forks of a process with their imports: the same bytes, and nobody is left behind or lost with it."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import httpx
+import psutil
+import pytest
+from tests.conftest import wait_until
+from tests.service import Service
+
+from turnout.worker.gang_fork_server import ENVIRON, IMPORTS
+
+pytestmark = pytest.mark.timeout(300)
+SMALL = {"prompt": "a red ball", "size": "64x64", "frames": 9, "seed": 7}
+_LOOK = """
+import importlib, os, sys, threading
+for name in sys.argv[1:]:
+    importlib.import_module(name)
+import torch
+print(len(os.listdir("/proc/self/task")), threading.active_count(), torch.cuda.is_initialized(), torch.cuda._is_in_bad_fork())
+"""
+
+
+def test_its_imports_start_no_thread_and_leave_cuda_alone() -> None:
+    """A lock that another thread holds would be held in each fork for ever; CUDA does not work in a fork of its user."""
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("OMP_")}
+    said = subprocess.run(
+        [sys.executable, "-c", _LOOK, *IMPORTS],
+        env={**environ, **ENVIRON},
+        capture_output=True,
+        check=True,
+        timeout=240,
+    )
+    assert said.stdout.decode().split() == ["1", "1", "False", "False"]
+
+
+def fork_server(service: Service) -> psutil.Process:
+    """The one that has no parent among those like it: its forks have its words."""
+    found = [p for p in psutil.Process(service.pid).children(recursive=True) if _is_kept(p)]
+    (first,) = [p for p in found if p.parent() not in found]
+    return first
+
+
+def _is_kept(process: psutil.Process) -> bool:
+    try:
+        words = process.cmdline()
+    except psutil.Error:
+        return False
+    return any(word.endswith("engine_fork_server.py") for word in words) and "keep" in words
+
+
+async def rendered(client: httpx.AsyncClient, video: str) -> bytes:
+    async def ended() -> bool:
+        state = (await client.get(f"/v1/videos/{video}")).raise_for_status().json()
+        assert state["status"] not in ("failed", "cancelled"), state
+        return state["status"] == "completed"
+
+    await wait_until(ended, "the video", 120)
+    return (await client.get(f"/v1/videos/{video}/content")).raise_for_status().content
+
+
+async def test_a_forked_gang_renders_the_same_bytes_and_outlives_its_fork_server(tmp_path: Path) -> None:
+    service = Service(
+        tmp_path / "state", {"checkpoint_steps": 2}, environ={"TURNOUT_GANG_FORK_SERVER": "true"}
+    )
+    await service.start()
+    try:
+        async with service.client() as client:
+            await _scene(service, client)
+        family = psutil.Process(service.pid).children(recursive=True)
+    finally:
+        await service.kill()
+    await wait_until(lambda: not any(map(_runs, family)), "all to end")
+
+
+async def _scene(service: Service, client: httpx.AsyncClient) -> None:
+    async def submit(steps: int) -> str:
+        return (await client.post("/v1/videos", json={**SMALL, "steps": steps})).json()["id"]
+
+    first = await rendered(client, await submit(4))
+    server = fork_server(service)
+    assert server.num_threads() == 1
+    forked = [p for p in server.children(recursive=True) if _is_kept(p)]
+    assert len(forked) >= 4, "guard, supervisor, its fork server and a rank are forks of it"
+    long = await submit(60)
+
+    async def steps() -> bool:
+        return (await client.get(f"/v1/videos/{long}")).json()["step"] > 3
+
+    await wait_until(steps, "some steps")
+    server.kill()
+    rank = max(forked, key=lambda p: p.create_time())
+    assert rank.is_running() and rank.status() != psutil.STATUS_ZOMBIE
+    await wait_until(lambda: _is_another(service, server), "another fork server", 60)
+    rank.kill()  # and the gang is formed again, by its own fork server
+    await rendered(client, long)
+    assert (await client.get(f"/v1/videos/{long}")).json()["attempt"] == 2, "the rank was killed"
+    assert await rendered(client, await submit(4)) == first
+
+
+def _is_another(service: Service, before: psutil.Process) -> bool:
+    try:
+        return fork_server(service).pid != before.pid
+    except ValueError:
+        return False
+
+
+def _runs(process: psutil.Process) -> bool:
+    return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
