@@ -13,6 +13,8 @@ from typing import Any, TypeAlias
 import uvloop
 
 from benchmarks import (
+    disk_reads,
+    estimates,
     events,
     fork_server,
     gang,
@@ -39,6 +41,7 @@ BENCHMARKS: dict[str, Measure] = {
     "events": events.measure,
     "estimates": estimates.measure,
     "warm_start": warm_start.measure,
+    "disk_reads": disk_reads.measure,
     "gang": gang.measure,
     "gangs": gangs.measure,
     "relay": relay.measure,

@@ -1,5 +1,6 @@
 """`turnout models check`, `pull` and `convert`, and what doctor says of video models."""
 
+import importlib
 import json
 import shutil
 from dataclasses import replace
@@ -12,6 +13,7 @@ from tests.engines.fake_hub import fake_hub
 
 from turnout.cli.doctor.model_checks import check_video_models
 from turnout.engines.wan.builtin import present_weights
+from turnout.engines.wan.kernel_rules import attention_of
 from turnout.fleet.declared_models import read_model
 from turnout.fleet.machine_rules import Gpu
 from turnout.run.config import Config
@@ -68,7 +70,7 @@ def examined(
     found: GpuFinding, weights: str, state_dir: Path, **declared: Any
 ) -> tuple[bool | None, str, str]:
     model = read_model({"alias": "m", "engine": "wan", "model_name": weights, **declared})
-    (finding,) = check_video_models(replace(Config(), models=(model,), state_dir=state_dir), found)
+    finding = next(check_video_models(replace(Config(), models=(model,), state_dir=state_dir), found))
     return finding.ok, finding.detail, finding.todo
 
 
@@ -77,13 +79,52 @@ def test_doctor_says_of_each_video_model_what_this_machine_can_do(tiny: Path, tm
     ok, said, _ = examined(NONE, str(tiny), tmp_path, **family, cfg=2)
     assert ok and "of weights on the CPU, 2 ranks" in said
     ok, said, _ = examined(H200, str(tiny), tmp_path, **family, device="cuda")
-    assert ok and "up to 128x128, 17 frames" in said
+    assert ok and "17 frames of 128x128 (2 GiB, 0 s); seconds: 20 steps as on H200s" in said
     ok, said, todo = examined(H200, str(tiny), tmp_path, **family, device="cuda", cfg=2)
     assert ok is None and "needs 2 GPUs, and 1 are here" in said and "1 GPU: bfloat16" in todo
     ok, said, _ = examined(NONE, "builtin:wan-tiny-i2v", tmp_path, **family)
     assert ok and said == "made when it is first used"
     ok, said, _ = examined(NONE, str(tmp_path / "nowhere"), tmp_path, **family)
     assert ok is False and "holds no model" in said
+
+
+def test_doctor_says_which_attention_a_model_gets_and_what_is_missing(
+    tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def told(**declared: Any) -> tuple[bool | None, str, str]:
+        model = read_model(
+            {"alias": "m", "engine": "wan", "model_name": str(tiny), "family": "wan-tiny-t2v", **declared}
+        )
+        config = replace(Config(), models=(model,), state_dir=tmp_path)
+        _, finding = check_video_models(config, replace(H200, capability=(9, 0)))
+        return finding.ok, finding.detail, finding.todo
+
+    monkeypatch.syspath_prepend(tmp_path / "site")
+    assert told(device="cuda")[1:] == (
+        "cuDNN",
+        "pip install fa3-fwd: steps take 0.89 of their time at 480p, 0.88 at 720p",
+    )
+    ok, _, todo = told(device="cuda", fp8_attention=True)
+    assert ok is False and "fp8 attention needs" in todo
+    for module in ("fa3_fwd_interface", "triton"):
+        (tmp_path / "site" / module).mkdir(parents=True, exist_ok=True)
+        (tmp_path / "site" / module / "__init__.py").touch()
+    importlib.invalidate_caches()
+    assert told(device="cuda", fp8_attention=True) == (True, "FlashAttention 3", "")
+
+
+@pytest.mark.parametrize(
+    ("capability", "dtype", "says"),
+    [
+        ((9, 0), "float32", "PyTorch's own"),
+        ((8, 9), "bfloat16", "cuDNN, or FlashAttention 2"),
+        ((12, 0), "bfloat16", "cuDNN, or FlashAttention 2"),
+        (None, "bfloat16", "chosen when it is loaded"),
+    ],
+)
+def test_attention_of_other_gpus(capability: tuple[int, int] | None, dtype: str, says: str) -> None:
+    outlook = attention_of(capability, dtype, flash3=True, triton=True)
+    assert says in outlook.name and not outlook.missing and not outlook.fp8
 
 
 def test_doctor_knows_engines_that_are_not_wan(tmp_path: Path) -> None:

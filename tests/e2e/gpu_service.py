@@ -4,6 +4,13 @@ CI has no GPU. Run by hand on a machine that has one (`./dev test-gpu`), or with
 
     python -m tests.e2e.gpu_service FOLDER [--device cpu] [--layers 40]
 
+Estimates, cold starts and disk reads have benchmarks of their own, on weights that `--weights-only` makes:
+
+    python -m tests.e2e.gpu_service FOLDER --weights-only
+    python -m benchmarks.warm_start --device cuda --weights FOLDER/large --family wan2.2-t2v-a14b --rounds 2
+    python -m benchmarks.estimates --device cuda --weights FOLDER/large --family wan2.2-t2v-a14b --rounds 2
+    python -m benchmarks.disk_reads --device cuda --folder FOLDER --gb 16
+
 FOLDER gets the weights (random ones of A14B's shape: 40 GB with 40 layers, both experts from the same files), the
 service's state, and `gpu_service.json` with what was seen. Exits with 1 at the first thing that does not hold.
 """
@@ -61,11 +68,16 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=6)
     parser.add_argument("--size", default="832x480")
     parser.add_argument("--frames", type=int, default=81)
+    parser.add_argument(
+        "--weights-only", action="store_true", help="make FOLDER/large, for the benchmarks, and leave"
+    )
     said = parser.parse_args()
     said.folder.mkdir(parents=True, exist_ok=True)
     record = Record()
     try:
         weights = _weights(said.folder / "large", said.layers, said.device, record)
+        if said.weights_only:
+            return
         asyncio.run(_serve(said, weights, record))
         if said.device == "cuda":
             _on_a_small_gpu(said, weights, record)

@@ -29,6 +29,7 @@ from turnout.engines.contract import whole_clip
 from turnout.engines.sequence import SequenceShare
 from turnout.engines.wan import attention
 from turnout.engines.wan.block_ops import Affine, Modulation, Pending, PerToken, PlainOps, Rows8
+from turnout.engines.wan.kernel_rules import FP8_ATTENTION_NEEDS
 from turnout.engines.wan.load import choose_ops, make_engine
 from turnout.engines.wan.rotary import rotation
 from turnout.engines.wan.tiny import make_tiny
@@ -150,7 +151,7 @@ def check_fp8_attention() -> str:
     said: list[str] = []
     for width in (24, 128):
         kernel = attention.choose_fp8_attention(CUDA, torch.bfloat16, width)
-        assert kernel is not None, attention.FP8_ATTENTION_NEEDS
+        assert kernel is not None, FP8_ATTENTION_NEEDS
         q, k, v = random(2000, 3, 5, width).unbind(1)
         q, k, v = (each[None] for each in (q, k + 3 * random(5, width), v))
         q[..., 3] *= 8

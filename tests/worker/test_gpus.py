@@ -41,6 +41,9 @@ class StandIn:
             raise REAL.NVMLError(self._read)
         return index
 
+    def nvmlDeviceGetCudaComputeCapability(self, handle: int) -> list[int]:
+        return [9, handle]
+
     def nvmlDeviceGetMemoryInfo(self, handle: int) -> Any:
         return SimpleNamespace(total=10 * (handle + 1), free=4)
 
@@ -87,7 +90,8 @@ def test_gpus_are_numbered_named_and_measured(tmp_path: Path) -> None:
         (
             Gpu(0, 10, 4, "NVIDIA A", 0.75, 350.0, 61.0, 2),
             Gpu(1, 20, 4, "NVIDIA B", 0.75, 350.0, 61.0, None),
-        )
+        ),
+        capability=(9, 0),
     )
 
 

@@ -30,7 +30,14 @@ def check(
     """Read a video model's headers: whether it is whole, which GPUs hold it, at which sizes, how fast (on paper)."""
     from turnout.cli.doctor.machine_checks import find_gpus
     from turnout.engines.wan.builtin import present_weights
-    from turnout.engines.wan.model_fit import offered_clips, read_model_files, size_of, usual_modes
+    from turnout.engines.wan.model_fit import (
+        family_of,
+        offered_clips,
+        read_model_files,
+        size_of,
+        usual_modes,
+        usual_spec,
+    )
 
     try:
         found = present_weights(weights, common.load().config.state_dir / "models")
@@ -42,12 +49,14 @@ def check(
     here = [gpu.total_bytes for gpu in find_gpus().gpus]
     size = size_in_bytes(gpu_memory, "gpu-memory") if gpu_memory else min(here, default=0)
     shape, clips = model.shape, offered_clips(model.shape)
+    spec = usual_spec(family_of(shape))
     modes = [
         {
             "mode": f"{mode}",
             "weight_bytes": model.weight_bytes(mode),
             "needed_bytes": {f"{clip}": model.needed_bytes(mode, clip) for clip in clips},
             "step_s_on_h200": {f"{clip}": model.step_s(mode, clip) for clip in clips},
+            "clip_s_on_h200": {f"{clip}": model.clip_s(mode, clip, spec) for clip in clips},
         }
         for mode in usual_modes(shape)
     ]
@@ -59,15 +68,18 @@ def check(
         f"{shape.kind}: {shape.experts} experts of {shape.layers} layers, {shape.heads} heads; "
         f"{size_of(model.stored_bytes)} of files, all whole"
     )
-    headings = ("GiB ON EACH GPU, STEP ON H200s", "WEIGHTS", *map(str, clips))
+    headings = (f"GiB ON EACH GPU; STEP AND CLIP OF {spec.steps} ON H200s", "WEIGHTS", *map(str, clips))
     print(table(headings, [_fit(mode, size) for mode in modes]))
 
 
 def _fit(mode: Mapping[str, Any], gpu_bytes: int) -> tuple[str, ...]:
     """What a mode takes of each GPU, by clip; 0 bytes is a GPU that is not known."""
     cells = [
-        f"{needed / _GIB:.1f}{' (too much)' if 0 < gpu_bytes < needed else ''}, {step_s:.2g} s"
-        for needed, step_s in zip(mode["needed_bytes"].values(), mode["step_s_on_h200"].values(), strict=True)
+        f"{needed / _GIB:.1f}{' (too much)' if 0 < gpu_bytes < needed else ''}, {step_s:.2g} s, {clip_s:.0f} s"
+        for needed, step_s, clip_s in zip(
+            *(mode[figure].values() for figure in ("needed_bytes", "step_s_on_h200", "clip_s_on_h200")),
+            strict=True,
+        )
     ]
     return (mode["mode"], f"{mode['weight_bytes'] / _GIB:.1f}", *cells)
 

@@ -14,6 +14,7 @@ from turnout.engines.base import Parallel
 from turnout.engines.servers.llamacpp import builtin_weights
 from turnout.engines.video_engines import OURS, engine_path
 from turnout.engines.wan.builtin import present_weights
+from turnout.engines.wan.kernel_rules import FLASH3_MODULES, FP8_ATTENTION_NEEDS, attention_of
 from turnout.engines.wan.model_fit import (
     Mode,
     StoredModel,
@@ -24,10 +25,10 @@ from turnout.engines.wan.model_fit import (
     verdict,
 )
 from turnout.errors import Misconfigured
-from turnout.fleet.model_rules import WAN_ENGINE, EngineKind, Model, Runner
+from turnout.fleet.model_rules import WAN_ENGINE, EngineKind, Model, Runner, VideoPart
 from turnout.fleet.status_rules import troubled
 from turnout.run.config import Config
-from turnout.tasks.video_rules import VideoRules
+from turnout.tasks.video_rules import ImageUse, RequestedVideo, VideoRules, VideoSpec, settle
 from turnout.worker.gpus import GpuFinding
 
 _ELSEWHERE = (Runner.RAY, Runner.EXTERNAL, Runner.JOB)
@@ -96,13 +97,47 @@ def check_video_models(config: Config, found: GpuFinding) -> Iterator[Finding]:
             yield Finding(what, True, f"{said}, {video.ranks} ranks" if video.ranks > 1 else said)
             continue
         sizes = [gpu.total_bytes for gpu in found.gpus]
-        fits, said = verdict(stored, mode, offered_clips(stored.shape, video.rules), sizes)
+        spec = _usual_spec(video)
+        fits, said = verdict(stored, mode, offered_clips(stored.shape, video.rules), sizes, spec)
+        if fits:
+            said = f"{said}; seconds: {spec.steps} steps as on H200s, on paper"
         others = [
             f"{other}" for other in usual_modes(stored.shape) if _fits(stored, other, video.rules, sizes)
         ]
         todo = f"would fit: {others[0]}" if others else "take a smaller model, or more GPUs"
         # A cluster's other machines may hold it: only what nobody here can change is wrong.
         yield Finding(what, fits or None, f"{mode}: {said}", "" if fits else todo)
+        yield from _check_attention(model, found)
+
+
+def _usual_spec(video: VideoPart) -> VideoSpec:
+    """What a request gets that says nothing, adapters included."""
+    image = "image" if video.rules.image is ImageUse.REQUIRED else None
+    return settle(
+        RequestedVideo("any", image=image),
+        video.rules,
+        ulysses=1,
+        seed=0,
+        loras=video.loras,
+        usual_loras=video.usual_loras,
+    )
+
+
+def _check_attention(model: Model, found: GpuFinding) -> Iterator[Finding]:
+    """Which kernel the model gets here."""
+    if not found.gpus:
+        return
+    outlook = attention_of(
+        found.capability,
+        model.gang_dtype,
+        flash3=any(importlib.util.find_spec(name) is not None for name in FLASH3_MODULES),
+        triton=importlib.util.find_spec("triton") is not None,
+    )
+    what = f"{model.name} attention"
+    if model.gang.fp8_attention and not outlook.fp8 and found.capability is not None:
+        yield Finding(what, False, outlook.name, FP8_ATTENTION_NEEDS)
+    else:
+        yield Finding(what, None if outlook.missing else True, outlook.name, outlook.missing)
 
 
 def _other_engine(model: Model, models: Path) -> str:

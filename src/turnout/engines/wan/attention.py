@@ -14,19 +14,13 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from turnout.engines.sequence import Attend
 from turnout.engines.wan import fp8_attention
+from turnout.engines.wan.kernel_rules import FLASH3_MODULES, HOPPER
 
-# The same functions under two names: upstream's build, and a wheel of the forward pass alone (pip install fa3-fwd).
-# Not through HF `kernels`: that downloads code and runs it, and a rank never reaches a hub.
-_FLASH3_MODULES = ("flash_attn_interface", "fa3_fwd_interface")
-_HOPPER = (9, 0)
 _PROBE_TOKENS = 256
 # bf16 itself gives 0.2 to 0.4 % on this input.
 _PROBE_ERROR = 0.02
 # fp8 gives 6 %: on noise, whose attention is nearly nothing but rounding. Sums that lost their bits would give 20 % or more.
 _PROBE_ERROR_FP8 = 0.1
-FP8_ATTENTION_NEEDS = (
-    "fp8 attention needs bfloat16, a Hopper GPU, Triton and FlashAttention 3 (pip install fa3-fwd)"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +49,7 @@ def choose_fp8_attention(device: torch.device, dtype: torch.dtype, head_width: i
     """The kernel of clips that ask for fp8 attention, None where there is none. A CPU has the plain twin, which is not fast."""
     if device.type != "cuda":
         return AttentionKernel("fp8 in plain PyTorch", fp8_attention.attend)
-    on_hopper = dtype is torch.bfloat16 and torch.cuda.get_device_capability(device) == _HOPPER
+    on_hopper = dtype is torch.bfloat16 and torch.cuda.get_device_capability(device) == HOPPER
     if not on_hopper or importlib.util.find_spec("triton") is None or (flash3 := _flash3()) is None:
         return None
     from turnout.engines.wan.triton_attention import in_fp8
@@ -66,7 +60,7 @@ def choose_fp8_attention(device: torch.device, dtype: torch.dtype, head_width: i
 
 def _fast_kernels(device: torch.device) -> Iterator[AttentionKernel]:
     """In order of speed, as measured on an H200: 689, 566 and 355 TFLOP/s."""
-    if torch.cuda.get_device_capability(device) == _HOPPER and (flash3 := _flash3()) is not None:
+    if torch.cuda.get_device_capability(device) == HOPPER and (flash3 := _flash3()) is not None:
 
         def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
             out: Any = flash3(q, k, v)
@@ -78,7 +72,8 @@ def _fast_kernels(device: torch.device) -> Iterator[AttentionKernel]:
 
 
 def _flash3() -> Callable[..., Any] | None:
-    for name in _FLASH3_MODULES:
+    """Not through HF `kernels`: that downloads code and runs it, and a rank never reaches a hub."""
+    for name in FLASH3_MODULES:
         try:
             return importlib.import_module(name).flash_attn_func
         except (ImportError, OSError, AttributeError):

@@ -5,8 +5,8 @@ import torch
 from turnout.engines.base import CheckpointRefused, Unrenderable
 from turnout.engines.checkpoint import Packed, pack, spec_digest, unpack
 from turnout.engines.wan import inputs as conditioning
-from turnout.engines.wan.attention import FP8_ATTENTION_NEEDS
 from turnout.engines.wan.inputs import Inputs
+from turnout.engines.wan.kernel_rules import FP8_ATTENTION_NEEDS
 from turnout.engines.wan.rendering import WanRendering
 from turnout.engines.wan.solver import Solver
 from turnout.engines.wan.step_cache import StepCache

@@ -13,11 +13,12 @@ from turnout.engines.base import EngineSetup, Parallel
 from turnout.engines.checkpoint import weights_digest
 from turnout.engines.preview import read_or_fit
 from turnout.engines.rank_layout import RankLayout, join_ranks
-from turnout.engines.wan.attention import FP8_ATTENTION_NEEDS, choose_attention, choose_fp8_attention
+from turnout.engines.wan.attention import choose_attention, choose_fp8_attention
 from turnout.engines.wan.block_ops import BlockOps, PlainOps
 from turnout.engines.wan.codec import Codec
 from turnout.engines.wan.engine import WanEngine
 from turnout.engines.wan.expert_memory import ExpertMemory
+from turnout.engines.wan.kernel_rules import FP8_ATTENTION_NEEDS
 from turnout.engines.wan.library_classes import AutoencoderKLWan, UniPCMultistepScheduler
 from turnout.engines.wan.lora_weights import AdaptedExpert, AdaptedExperts
 from turnout.engines.wan.memory_rules import TILE_ABOVE_PIXELS

@@ -3,17 +3,18 @@ alone, and needs no torch.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
 
 from turnout.engines.base import Parallel
 from turnout.engines.wan.memory_rules import TILE_ABOVE_PIXELS, MemoryPlan
-from turnout.engines.wan.scaling_model import Workload
+from turnout.engines.wan.scaling_model import EXACT_STEPS, Workload, finish_s
 from turnout.engines.wan.shape import WanShape, read_config, read_shape
 from turnout.engines.wan.weight_files import StoredTensor, stored_tensors
 from turnout.fleet.family_rules import FAMILIES
-from turnout.tasks.video_rules import ImageUse, VideoRules
+from turnout.tasks.pace_rules import guided_forwards, guided_steps
+from turnout.tasks.video_rules import ImageUse, RequestedVideo, VideoRules, VideoSpec, settle
 
 GIB = 2**30
 # The context of CUDA and its libraries, and what the allocator cannot use.
@@ -86,6 +87,19 @@ class StoredModel:
 
     def step_s(self, mode: Mode, clip: Clip) -> float:
         """Of a step with guidance on H200s, those of several linked by NVLink; on paper. With fp8 attention, of a step that has it."""
+        return self.forward_s(mode, clip) * 2 / mode.parallel.cfg
+
+    def clip_s(self, mode: Mode, clip: Clip, spec: VideoSpec) -> float:
+        """Of a clip with the steps of `spec` on H200s whose model is loaded; on paper."""
+        guided = guided_steps(spec)
+        forwards = guided * guided_forwards(spec, mode.parallel.cfg) + spec.steps - guided
+        exact = self.forward_s(replace(mode, fp8_attention=False), clip) if mode.fp8_attention else 0.0
+        forward_s = self.forward_s(mode, clip)
+        forward_s = EXACT_STEPS * exact + (1 - EXACT_STEPS) * forward_s if mode.fp8_attention else forward_s
+        pixels = clip.width * clip.height * clip.frames
+        return forwards * forward_s + finish_s(pixels, self.shape.scale_spatial)
+
+    def forward_s(self, mode: Mode, clip: Clip) -> float:
         layer = self.in_blocks // (self.shape.experts * self.shape.layers)
         work = Workload(
             self.shape.tokens(clip.width, clip.height, clip.frames),
@@ -93,7 +107,7 @@ class StoredModel:
             self.shape.layers,
             layer - 2 * self.width**2,  # without the text's keys and values, which are made once a clip
         )
-        return work.step_s(mode.parallel.ulysses, mode.parallel.cfg, mode.fp8, mode.fp8_attention)
+        return work.forward_s(mode.parallel.ulysses, mode.fp8, mode.fp8_attention)
 
 
 def read_model_files(weights: Path) -> StoredModel:
@@ -120,21 +134,27 @@ def _tensors(folder: Path) -> Iterable[tuple[str, StoredTensor]]:
         raise ValueError(f"cannot read {folder}: {err}") from err
 
 
+def family_of(shape: WanShape) -> VideoRules:
+    """The rules of the family that such a model belongs to."""
+    seen = (shape.heads, shape.scale_spatial, _IMAGES[shape.kind])
+    known = (rules for rules in FAMILIES.values() if (rules.heads, rules.spatial, rules.image) == seen)
+    return next(known, VideoRules(shape.heads))
+
+
 def offered_clips(shape: WanShape, rules: VideoRules | None = None) -> list[Clip]:
-    """The sizes of the family that such a model belongs to, at its usual length."""
-    family = rules or next(
-        (
-            known
-            for known in FAMILIES.values()
-            if (known.heads, known.spatial, known.image)
-            == (shape.heads, shape.scale_spatial, _IMAGES[shape.kind])
-        ),
-        VideoRules(shape.heads),
-    )
-    sizes = [tuple(map(int, size.split("x"))) for size in family.sizes or (family.default_size,)]
+    """The sizes of a model at its usual length. One that takes any size is judged by those of its family."""
+    family = family_of(shape)
+    rules = rules or family
+    sizes = [tuple(map(int, size.split("x"))) for size in rules.sizes or (*family.sizes, rules.default_size)]
     # One size of each area: a clip needs as much lying as standing.
     areas = {width * height: (width, height) for width, height in reversed(sizes)}
-    return [Clip(*areas[area], family.default_frames) for area in sorted(areas)]
+    return [Clip(*areas[area], rules.default_frames) for area in sorted(areas) if area <= rules.max_pixels]
+
+
+def usual_spec(rules: VideoRules) -> VideoSpec:
+    """What a request gets that says nothing."""
+    image = "image" if rules.image is ImageUse.REQUIRED else None
+    return settle(RequestedVideo("any", image=image), rules, ulysses=1, seed=0)
 
 
 def usual_modes(shape: WanShape) -> Iterator[Mode]:
@@ -153,22 +173,33 @@ def size_of(count: int) -> str:
 
 
 def verdict(
-    model: StoredModel, mode: Mode, clips: Sequence[Clip], gpu_bytes: Sequence[int]
+    model: StoredModel,
+    mode: Mode,
+    clips: Sequence[Clip],
+    gpu_bytes: Sequence[int],
+    spec: VideoSpec | None = None,
 ) -> tuple[bool, str]:
-    """Whether these GPUs hold the model so, and at which sizes, in words."""
+    """Whether these GPUs hold the model so, and all sizes that fit, in words; with the seconds of a clip by `spec`."""
     gpus = sorted(gpu_bytes, reverse=True)[: mode.parallel.ranks]
     weights = f"{size_of(model.weight_bytes(mode))} of weights"
     if len(gpus) < mode.parallel.ranks:
         return False, f"needs {mode.parallel.ranks} GPUs, and {len(gpus)} are here"
-    least = min(gpus)
-    said, fits = weights, 0
+    least, left, said = min(gpus), list(clips), [weights]
     for away in (False, True) if model.shape.experts > 1 and not mode.parallel.fsdp else (False,):
-        fitting = [clip for clip in clips if model.needed_bytes(mode, clip, away) <= least]
-        if len(fitting) > fits:
-            needed = model.needed_bytes(mode, fitting[-1], away) / GIB
-            how = "with the idle expert in host memory up to" if away else "up to"
-            said, fits = f"{said}; {how} {fitting[-1]} ({needed:.0f} of {least / GIB:.0f} GiB)", len(fitting)
-    if not fits:
+        fitting = [clip for clip in left if model.needed_bytes(mode, clip, away) <= least]
+        left = [clip for clip in left if clip not in fitting]
+        if fitting:
+            how = "with the idle expert in host memory " if away else ""
+            listed = ", ".join(_clip_words(model, mode, clip, away, spec) for clip in fitting)
+            said.append(f"{how}{fitting[0].frames} frames of {listed}")
+    if len(left) == len(clips):
         needed = min(model.needed_bytes(mode, clip) for clip in clips)
         return False, f"{weights}; needs {needed / GIB:.0f} GiB, and a GPU has {least / GIB:.0f}"
-    return True, said if fits == len(clips) else f"{said}, not {clips[fits]}"
+    if left:
+        said.append(f"not {', '.join(f'{clip.width}x{clip.height}' for clip in left)}")
+    return True, "; ".join(said)
+
+
+def _clip_words(model: StoredModel, mode: Mode, clip: Clip, away: bool, spec: VideoSpec | None) -> str:
+    seconds = "" if spec is None else f", {model.clip_s(mode, clip, spec):.0f} s"
+    return f"{clip.width}x{clip.height} ({model.needed_bytes(mode, clip, away) / GIB:.0f} GiB{seconds})"
