@@ -10,7 +10,7 @@ import socket
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import httpx
 import httpx._transports.default
@@ -34,6 +34,8 @@ pytest_plugins = ["tests.gateways", "tests.nodeid_setter", "tests.one_torch"]
 _numbers = itertools.count(1)
 # Threads of OpenMP wait for each other by spinning: on two cores that are busy a step of a video took 0.6 s of CPU, not 0.04.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+# Most tests render little or nothing: a process with the imports of gangs would cost each service seconds. test_gang_fork_server has it.
+os.environ.setdefault("TURNOUT_GANG_FORK_SERVER", "false")
 # How long an example takes depends on what else the machine does.
 settings.register_profile("turnout", deadline=None)
 settings.load_profile("turnout")
@@ -114,11 +116,16 @@ def free_port(host: str = "127.0.0.1") -> int:
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def service(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator["Service"]:
-    """One `turnout up` for all tests that break nothing of it. A test takes a tenant of its own: `service.key_of`."""
+    """One `turnout up` for all tests that break nothing of it. A test takes a tenant of its own: `service.key_of`. People can
+    log in by an issuer."""
+    from tests.issuer import CLIENT, SECRET, running_issuer
     from tests.service import running_service
 
-    async with running_service(tmp_path_factory.mktemp("service"), gpu_prices={"cpu": 0.1}) as running:
-        yield running
+    settings: dict[str, Any] = {"gpu_prices": {"cpu": 0.1}, "oidc_client_secret": SECRET}
+    with running_issuer(ann={"name": "Ann"}, bob={"name": "Bob"}) as issuer:
+        settings["oidc"] = {"issuer": issuer.url, "client_id": CLIENT, "button": "Test issuer"}
+        async with running_service(tmp_path_factory.mktemp("service"), **settings) as running:
+            yield running
 
 
 _TIMEOUT_S = 300  # as in pyproject.toml

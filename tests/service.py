@@ -38,7 +38,8 @@ class Service:
         self.api_key = ""
         self.output = state_dir.parent / "up.log"
         self._arguments = ["up", "--config", str(self.config), *arguments]
-        self._environ = {**os.environ, **(environ or {})}
+        # Ranks import engines of the tests.
+        self._environ = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1]), **(environ or {})}
         self._process: asyncio.subprocess.Process | None = None
 
     @property

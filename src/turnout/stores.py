@@ -10,6 +10,9 @@ from turnout.fleet.join_code_store import JoinCodeStore
 from turnout.fleet.model_store import ModelStore
 from turnout.fleet.route_table import DemandReports, RouteTable
 from turnout.fleet.worker_store import OrderStore, WorkerStore
+from turnout.people.invite_store import InviteStore
+from turnout.people.login_flow_store import LoginFlowStore
+from turnout.people.person_store import PersonStore
 from turnout.store.connection import RedisConnection
 from turnout.store.data_health import DataHealth
 from turnout.store.dead_records import DeadRecords
@@ -24,6 +27,7 @@ from turnout.tasks.task_traces import TaskTraces
 from turnout.tasks.webhook_outbox import Outbox
 from turnout.tasks.webhook_secret_store import WebhookSecretStore
 from turnout.telemetry.otlp import OtlpSpans
+from turnout.tenants.allowance_store import AllowanceStore
 from turnout.tenants.audit_log import AuditLog
 from turnout.tenants.budget_store import BudgetStore
 from turnout.tenants.key_store import KeyStore
@@ -52,6 +56,10 @@ class TenantStores:
     quotas: Quotas
     usage: UsageLog
     budgets: BudgetStore
+    people: PersonStore
+    invites: InviteStore
+    login_flows: LoginFlowStore
+    allowances: AllowanceStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +121,10 @@ def stores_on(
             Quotas(link),
             UsageLog(link),
             BudgetStore(link),
+            PersonStore(link),
+            InviteStore(link),
+            LoginFlowStore(link),
+            AllowanceStore(link),
         ),
         dead_records=DeadRecords(link),
         mutex=Mutex(link),

@@ -73,7 +73,9 @@ async def headers_of_engines(scene: Scene) -> None:
 
 OPEN = ("/health", "/ready", "/metrics", "/v1/shared", "/v1/shared/content", "/v1/session")
 USERS = ("/v1/videos", "/generate", "/v1/usage", "/v1/webhooks/secret", "/v1/queues")
-READ_BY_USERS = ("/v1/models", "/v1/models/{name}", "/v1/budgets", "/v1/history")
+READ_BY_USERS = (
+    *("/v1/models", "/v1/models/{name}", "/v1/models/{name}/estimate", "/v1/budgets", "/v1/history"),
+)
 
 
 def may(who: str, method: str, path: str) -> bool:

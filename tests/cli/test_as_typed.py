@@ -14,13 +14,6 @@ from tests.service import Service
 QUICK = ("--size", "64x64", "--frames", "9", "--steps", "4", "--seed", "7")
 
 
-@pytest.fixture
-def turnout(bare_cli: Cli, service: Service) -> Cli:
-    """The command with an admin's key of a tenant of its own."""
-    bare_cli.env |= {"TURNOUT_URL": service.url, "TURNOUT_API_KEY": service.key_of(role="admin")}
-    return bare_cli
-
-
 def told(turnout: Cli, *args: str) -> Any:
     done = turnout(*args, "--json")
     assert done.code == 0, done.err
@@ -56,6 +49,9 @@ def test_a_key_is_made_for_a_time_rotated_with_an_overlap_and_revoked(turnout: C
     assert f"replaces {made['id']}." in rotated.err.splitlines()[0]
     assert turnout("keys", "revoke", made["id"]).out == f"{made['id']} revoked\n"
     assert turnout("keys", "revoke", made["id"]).code == 1
+    (own,) = [k["id"] for k in told(turnout, "keys", "list")["data"] if k["name"] == "made by turnout up"]
+    kept = turnout("keys", "revoke", own)
+    assert kept.code == 1 and "--yes" in kept.err and kept.err.count("\n") == 1
     odd = turnout("keys", "create", "--expires", "soon")
     assert (odd.code, odd.err) == (2, "error: --expires is a time like 30d, 12h or 45m; not soon\n")
 

@@ -155,8 +155,15 @@ def test_no_generated_request_causes_a_500_or_an_undocumented_answer(
         assert mode is GenerationMode.NEGATIVE  # nothing about this operation can be wrong
 
 
-# A login code and a share token are what these are asked with.
-WITHOUT_A_KEY = {("post", "/v1/session"), ("get", "/v1/shared"), ("get", "/v1/shared/content")}
+# A login code, an invite, a share token, or nothing yet are what these are asked with.
+WITHOUT_A_KEY = {
+    ("post", "/v1/session"),
+    ("get", "/v1/login"),
+    ("post", "/v1/login/invite"),
+    ("post", "/v1/login/invite/look"),
+    ("get", "/v1/shared"),
+    ("get", "/v1/shared/content"),
+}
 
 
 def test_the_document_has_no_validation_shape_of_the_framework(api: Api) -> None:

@@ -11,6 +11,7 @@ from tests.gateways import Gateway, bearer, chatting
 from tests.relay.test_limits import UPGRADE
 from websockets.frames import Close, Frame, Opcode
 
+from turnout.fleet.worker_rules import TUNNEL
 from turnout.gateway.middleware import STANDARD_HEADERS
 from turnout.tenants.key_rules import Role
 
@@ -51,6 +52,21 @@ async def test_no_redirect_follows_the_host(gateway: Gateway) -> None:
     answer = await gateway.http.get("/v1/videos/", headers={"host": "evil.example"})
     assert answer.status_code == 404
     assert "evil.example" not in str(answer.headers)
+
+
+@pytest.mark.parametrize(("busy", "watts"), [("1" + "0" * 400, "1"), ("0", "1e400")])
+async def test_a_worker_with_absurd_numbers_breaks_no_scrape(gateway: Gateway, busy: str, watts: str) -> None:
+    machine: dict[str, object] = {"cpus": 1, "memory_bytes": 1, "free_memory_bytes": 1, "gpus": []}
+    registration = {"name": "w", "url": TUNNEL, "probe_key": "k" * 32, "machine": machine}
+    worker = bearer(await gateway.key(role=Role.WORKER))
+    known = (await gateway.http.post("/workers/register", json=registration, headers=worker)).json()
+    machine["gpus"] = [{"index": 0, "total_bytes": 1, "free_bytes": 1, "power_watts": "WATTS"}]
+    beat = {"machine": machine, "replicas": [{"id": "r", "phase": "ready", "busy": "BUSY"}]}
+    said = json.dumps(beat).replace('"WATTS"', watts).replace('"BUSY"', busy)
+    path = f"/workers/{known['id']}/heartbeat"
+    answer = await gateway.http.post(path, content=said, headers=bearer(known["secret"]))
+    assert (answer.status_code, answer.json()["error"]["code"]) == (400, "invalid_value")
+    assert (await gateway.http.get("/metrics")).status_code == 200
 
 
 TEXT, BAD_TEXT, CLOSE, UNMASKED = "text", "bad text", "close", "unmasked"

@@ -47,12 +47,20 @@ class Visitor:
         await self.tab.goto(f"{self.url}/#/{view}")
 
     async def enter(self, key: str, *, remember: bool = False) -> None:
+        await self.tab.context.clear_cookies()
         await self.tab.goto(self.url)
+        await self.show_key_form()
         await self.tab.locator("input[type=password]").fill(key)
         if remember:
             await self.tab.locator("input[type=checkbox]").check()
         await self.tab.keyboard.press("Enter")
         await self.tab.locator("nav a[aria-current=page]").wait_for()
+
+    async def show_key_form(self) -> None:
+        """Where there are other ways in, it is folded."""
+        await self.tab.locator(".login-box :is(input[type=password], summary)").first.wait_for()
+        if await self.tab.locator(".login-more:not([open])").count():
+            await self.tab.locator(".login-more summary").click()
 
     async def ask_for(self, prompt: str) -> Any:
         """Submits a prompt; the card that appears."""

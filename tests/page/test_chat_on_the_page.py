@@ -29,7 +29,7 @@ async def _say(visitor: Visitor, text: str) -> None:
 
 async def test_an_answer_streams_stops_and_is_asked_for_again(browser: Browser, service: Service) -> None:
     visitor = await browser.visitor()
-    await visitor.enter(service.api_key, remember=True)
+    await visitor.enter(service.api_key)
     await visitor.go("chat")
     await visitor.take_answers_of(2_000)
     await _say(visitor, "Count from one to two hundred in words, one number a line.")
@@ -110,7 +110,7 @@ async def test_a_refusal_is_said_in_words(browser: Browser, service: Service) ->
 @pytest.mark.long
 async def test_a_history_of_200_000_characters_stays_smooth(browser: Browser, service: Service) -> None:
     visitor = await browser.visitor()
-    await visitor.enter(service.api_key, remember=True)
+    await visitor.enter(service.api_key)
     await visitor.go("chat")
     await visitor.tab.locator(".chat-input textarea").wait_for()
     await visitor.tab.evaluate(LONG_HISTORY)

@@ -65,6 +65,13 @@ async def test_a_key_is_shown_once_and_revoked(browser: Browser, service: Servic
         await visitor.tab.locator("dialog .button-danger").click()
         await row.wait_for(state="detached")
         assert (await client.get("/v1/models")).status_code == 401
+    visitor.is_refused = True
+    await visitor.tab.get_by_role("button", name="Revoke made by turnout up").click()
+    await visitor.tab.locator("dialog .button-danger").click()
+    await visitor.tab.locator("dialog [role=alert]").wait_for()
+    assert await visitor.violations() == []
+    await visitor.tab.keyboard.press("Escape")
+    await visitor.tab.locator("dialog").wait_for(state="detached")
 
 
 async def test_the_copied_command_joins_a_worker_and_the_page_drains_and_evicts_it(

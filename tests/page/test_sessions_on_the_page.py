@@ -1,4 +1,4 @@
-"""Logging in by the printed link, and other origins that try to act on the session."""
+"""Logging in by a key or by the printed link, and other origins that try to act on the session."""
 
 import asyncio
 import re
@@ -50,6 +50,47 @@ async def _new_link(service: Service) -> str:
     )
     out, _ = await asyncio.wait_for(command.communicate(), 60)
     return out.decode().strip()
+
+
+async def test_a_key_is_changed_for_a_session_that_stays_through_a_reload(
+    browser: Browser, service: Service
+) -> None:
+    visitor = await browser.visitor(is_refused=True)
+    await visitor.tab.goto(browser.url)
+    await visitor.show_key_form()
+    await visitor.tab.locator("input[type=password]").fill("tk-nobody.nothing")
+    await visitor.tab.keyboard.press("Enter")
+    assert "not valid" in await visitor.tab.locator(".field-error").inner_text()
+    for remember in (False, True):
+        await visitor.enter(service.api_key, remember=remember)
+        kept = "Object.values(localStorage).concat(Object.values(sessionStorage), document.cookie).join()"
+        assert "tk-" not in await visitor.tab.evaluate(kept), "no key stays in the page"
+        (cookie,) = await visitor.tab.context.cookies()
+        assert cookie["httpOnly"] and (cookie["expires"] > 0) is remember, (
+            "gone with the browser, or in 30 days"
+        )
+        await visitor.tab.reload()
+        await visitor.tab.locator("nav a[aria-current=page]").wait_for()
+    await visitor.tab.locator("button[aria-label='Log out']").click()
+    await visitor.tab.locator(".login-box").wait_for()
+    await visitor.tab.reload()
+    await visitor.tab.locator(".login-box").wait_for()
+    # What a page before this version has kept.
+    await visitor.tab.evaluate("key => localStorage.setItem('turnout.key', key)", service.api_key)
+    await visitor.tab.reload()
+    await visitor.tab.locator("nav a[aria-current=page]").wait_for()
+    assert await visitor.tab.evaluate("localStorage.getItem('turnout.key')") is None
+
+
+async def test_a_link_that_is_pasted_into_an_open_tab_logs_in(browser: Browser, service: Service) -> None:
+    visitor = await browser.visitor(is_refused=True)
+    await visitor.tab.goto(browser.url)
+    await visitor.tab.locator(".login-box").wait_for()
+    await visitor.tab.evaluate("link => { location.href = link; }", await _new_link(service))
+    await visitor.tab.locator("nav a[aria-current=page]").wait_for()
+    assert "code" not in visitor.tab.url
+    await visitor.tab.evaluate("location.hash = '#code=' + 'x'.repeat(43)")
+    await visitor.tab.locator(".login-box [role=alert]").wait_for()
 
 
 async def test_the_printed_link_logs_in_once_and_leaves_no_trace(browser: Browser, service: Service) -> None:

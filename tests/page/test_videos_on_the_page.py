@@ -36,32 +36,14 @@ async def _steps_until_done(card: Any) -> list[int]:
     return shown
 
 
-async def test_a_bad_key_is_refused_in_words_and_a_good_one_is_stored_only_with_the_tick(
-    browser: Browser, service: Service
-) -> None:
-    visitor = await browser.visitor(is_refused=True)
-    await visitor.tab.goto(browser.url)
-    await visitor.tab.locator("input[type=password]").fill("tk-nobody.nothing")
-    await visitor.tab.keyboard.press("Enter")
-    assert "not valid" in await visitor.tab.locator(".field-error").inner_text()
-    await visitor.enter(service.api_key)
-    stored = "Object.values(localStorage).concat(Object.values(sessionStorage)).join().includes('tk-')"
-    assert not await visitor.tab.evaluate(stored)
-    await visitor.tab.reload()
-    await visitor.enter(service.api_key, remember=True)
-    assert await visitor.tab.evaluate(stored)
-    await visitor.tab.reload()
-    await visitor.tab.locator("nav a[aria-current=page]").wait_for()
-    await visitor.tab.locator("button[aria-label='Log out']").click()
-    await visitor.tab.locator(".login-box").wait_for()
-    assert not await visitor.tab.evaluate(stored)
-
-
 @pytest.mark.parametrize("lang", ["en", "zh"])
 async def test_the_main_path_needs_no_mouse(browser: Browser, service: Service, lang: str) -> None:
     visitor = await browser.visitor(lang=lang)
     await visitor.tab.goto(browser.url)
     await visitor.tab.locator(".login-box").wait_for()
+    await visitor.tab.locator(".login-more").wait_for()
+    await _tab_to(visitor, "summary")
+    await visitor.tab.keyboard.press("Enter")
     await _tab_to(visitor, "input[type=password]")
     await visitor.tab.keyboard.type(service.api_key)
     await visitor.tab.keyboard.press("Enter")
@@ -145,7 +127,7 @@ async def _has_more(visitor: Visitor, before: list[str]) -> bool:
 
 async def test_a_reload_in_the_middle_restores_everything(browser: Browser, service: Service) -> None:
     visitor = await browser.visitor(draft=VISIBLE)
-    await visitor.enter(service.api_key, remember=True)
+    await visitor.enter(service.api_key)
     card = await visitor.ask_for("a white star growing")
     await card.get_by_text("Drawing").first.wait_for(timeout=RENDERED_MS)
     await visitor.tab.locator(".composer textarea").first.fill("a half-written thought")
@@ -233,7 +215,7 @@ async def test_a_copied_command_makes_the_same_video(browser: Browser, service: 
 
 async def test_the_library_finds_scrubs_deletes_and_brings_back(browser: Browser, service: Service) -> None:
     visitor = await browser.visitor()
-    await visitor.enter(service.api_key, remember=True)
+    await visitor.enter(service.api_key)
     await _finished(await visitor.ask_for("a green heart to be deleted"))
     await visitor.go("library")
     tiles = visitor.tab.locator(".tile")

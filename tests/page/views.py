@@ -55,12 +55,18 @@ async def tour(visitor: Visitor, service: Service) -> AsyncIterator[str]:
     async for name in _way_in(visitor):
         yield name
     await visitor.enter(service.api_key)
-    for part in (_creating(visitor), _library(visitor), _chat(visitor), _operating(visitor, service)):
+    parts = (
+        _creating(visitor),
+        _library(visitor),
+        _chat(visitor),
+        _operating(visitor, service),
+        _people(visitor, service),
+    )
+    for part in parts:
         async for name in part:
             yield name
     async with httpx.AsyncClient(base_url=service.url, headers=service.headers, timeout=30) as client:
         other = (await client.post("/v1/keys", json={"tenant": "newcomer", "role": "user"})).json()
-    await tab.reload()  # the key is kept in memory alone
     await visitor.enter(other["token"])
     await tab.locator(".empty-title").wait_for()
     yield "create-empty"
@@ -73,7 +79,9 @@ async def _way_in(visitor: Visitor) -> AsyncIterator[str]:
     tab = visitor.tab
     await tab.goto(visitor.url)
     await tab.locator(".login-box").wait_for()
+    await tab.locator(".login-box .button-primary").wait_for()
     yield "login"
+    await visitor.show_key_form()
     await tab.locator("input[type=password]").fill("tk-nobody.nothing")
     await tab.keyboard.press("Enter")
     await tab.locator(".field-error").wait_for()
@@ -194,6 +202,54 @@ async def _operating(visitor: Visitor, service: Service) -> AsyncIterator[str]:
             await tab.locator("dialog .copyable").wait_for()
             yield "operate-workers-command"
         await tab.keyboard.press("Escape")
+
+
+async def _people(visitor: Visitor, service: Service) -> AsyncIterator[str]:
+    tab = visitor.tab
+    async with service.client() as client:
+        made = await client.post(
+            "/v1/invites", json={"uses": 20, "note": "The class of November", "limits": {"videos": 5}}
+        )
+        link = f"{service.url}/#invite={made.json()['token']}"
+    await tab.goto(f"{service.url}/#invite=i-nothing.nothing-at-all")
+    await tab.locator(".login-link a").wait_for()
+    yield "invite-over"
+    await tab.goto(link)
+    await tab.locator(".login-box input").first.fill("Ada Lovelace")
+    yield "invite"
+    await tab.locator(".login-box input").nth(1).fill("ada@example.com")
+    await tab.locator(".login-box button[type=submit]").click()
+    await tab.locator(".composer").wait_for()
+    await visitor.go("account")
+    await tab.locator(".tiles dd").first.wait_for()
+    yield "account"
+    await tab.evaluate("scrollTo(0, document.body.scrollHeight)")
+    yield "account-end"
+    await tab.locator("section .row-spread button").nth(1).click()
+    await tab.locator("dialog form").wait_for()
+    yield "account-key"
+    await tab.locator("dialog button[type=submit]").click()
+    await tab.locator("dialog .copyable").wait_for()
+    yield "account-key-made"
+    await tab.keyboard.press("Escape")
+    await tab.locator(".account .button-danger").last.click()
+    await tab.locator("dialog form").wait_for()
+    yield "account-delete"
+    await visitor.enter(service.api_key)
+    await visitor.go("operate/people")
+    await tab.locator("tbody tr").first.wait_for()
+    yield "operate-people"
+    await tab.locator(".row-spread .button-primary").click()
+    await tab.locator("dialog form").wait_for()
+    yield "operate-people-invite"
+    await tab.locator("dialog button[type=submit]").click()
+    await tab.locator("dialog .copyable").wait_for()
+    yield "operate-people-link"
+    await tab.keyboard.press("Escape")
+    await tab.locator("tbody .button").first.click()
+    await tab.locator("dialog form").wait_for()
+    yield "operate-people-change"
+    await tab.keyboard.press("Escape")
 
 
 async def screenshots(service: Service, folder: Path) -> None:

@@ -19,7 +19,15 @@ from turnout.tasks.task_rules import GangId
 PACKAGE = Path(turnout.__file__).parent
 SOURCES = {path: path.read_text() for path in PACKAGE.rglob("*.py")}
 LUA = {str(path.relative_to(PACKAGE).with_suffix("")): path.read_text() for path in PACKAGE.rglob("*.lua")}
-SCRIPTS = sorted(LUA.keys() - {"store/names", "tasks/submission_limits", "tasks/turns", "tenants/usage"})
+PARTS = {
+    "store/names",
+    "people/persons",
+    "tasks/submission_limits",
+    "tasks/turns",
+    "tenants/allowance",
+    "tenants/usage",
+}
+SCRIPTS = sorted(LUA.keys() - PARTS)
 KEYS = re.findall(r"^local function (\w+)_key\(([^)]*)\)", LUA["store/names"], re.MULTILINE)
 
 

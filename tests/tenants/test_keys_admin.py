@@ -8,12 +8,13 @@ import pytest
 from tests.conftest import Stores
 from tests.gateways import Gateway, bearer, chatting, identified, recalled, running
 from tests.relay.kit import echo
+from tests.tenants.test_session_routes import OURS, log_in
 
 from turnout.errors import Unauthorized
 from turnout.tasks.task_rules import TenantId
 from turnout.tenants.caller import caller_with
 from turnout.tenants.key_ring import KeyRing
-from turnout.tenants.key_rules import Role, mint, rotate
+from turnout.tenants.key_rules import OWN_ADMIN, OWN_WORKER, Role, mint, rotate
 
 
 async def test_a_key_works_until_it_expires_and_not_a_moment_longer(stores: Stores) -> None:
@@ -100,12 +101,16 @@ async def test_the_ring_tells_which_keys_have_ended(stores: Stores) -> None:
     )
     await stores.tenants.keys.add(good, revoked, short, rotated)
     everyone = [key.id for key in (good, revoked, short, rotated)]
-    assert await ring.no_longer_valid(everyone) == frozenset()
+
+    async def ended() -> set[str]:
+        return {key_id for key_id, key in (await ring.as_they_are(everyone)).items() if key is None}
+
+    assert await ended() == set()
     await stores.tenants.keys.revoke(revoked.id)
     await stores.tenants.keys.add(rotate(rotated, "k9", "s", now[0], overlap_s=60, expires_in_s=None)[2])
-    assert await ring.no_longer_valid(everyone) == {"k1"}
+    assert await ended() == {"k1"}
     now[0] += 60
-    assert await ring.no_longer_valid(everyone) == {"k1", "k2", "k3"}
+    assert await ended() == {"k1", "k2", "k3"}
 
 
 @pytest.mark.parametrize(
@@ -124,3 +129,20 @@ async def test_a_key_for_metrics_opens_nothing_else(gateway: Gateway) -> None:
     scraper = bearer(await gateway.key("ops", Role.METRICS))
     for path in ("/v1/videos", "/v1/models", "/v1/keys", "/workers", "/v1/usage"):
         assert (await gateway.http.get(path, headers=scraper)).status_code == 403, path
+
+
+async def test_a_key_that_is_in_use_is_not_revoked_by_chance(gateway: Gateway) -> None:
+    admin = bearer(await gateway.key("ops", Role.ADMIN))
+    own = admin["authorization"].removeprefix("Bearer tk-").partition(".")[0]
+    ups, _ = mint("ups", "s", TenantId("default"), Role.ADMIN, OWN_ADMIN, time.time())
+    workers, _ = mint("workers", "s", TenantId("default"), Role.WORKER, OWN_WORKER, time.time())
+    await gateway.stores.tenants.keys.add(ups, workers)
+    for key_id in (ups.id, workers.id, own):
+        refused = await gateway.http.delete(f"/v1/keys/{key_id}", headers=admin)
+        assert (refused.status_code, refused.json()["error"]["code"]) == (409, "key_in_use")
+    await log_in(gateway, admin["authorization"].removeprefix("Bearer "))
+    from_the_page = await gateway.http.delete(f"/v1/keys/{own}", headers=OURS)
+    assert from_the_page.status_code == 409, "the session lives with that key"
+    for key_id in (ups.id, workers.id, own):
+        done = await gateway.http.delete(f"/v1/keys/{key_id}", params={"in_use": True}, headers=admin)
+        assert done.status_code == 200

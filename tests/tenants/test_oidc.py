@@ -354,7 +354,7 @@ async def test_a_login_is_recalled_until_its_token_ends(
         caller = await identified(ring, token)
         assert recalled(ring, token) == caller, "chat does not wait for the next look at it"
         assert recalled(ring, f"{token}x") is None
-        assert await ring.no_longer_valid({caller.id if caller else "", "nobody"}) == {"nobody"}
+        assert await ring.as_they_are({caller.id if caller else "", "nobody"}) == {"nobody": None}
         ring_time.now = 400
         assert recalled(ring, token) is None
 

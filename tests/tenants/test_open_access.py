@@ -9,7 +9,7 @@ from tests.conftest import Stores
 from tests.gateways import Gateway, config_for, running
 
 from turnout.errors import Forbidden, Misconfigured
-from turnout.run.run_gateway import check_open_mode
+from turnout.run.listening import check_open_mode
 from turnout.tenants.key_rules import Role
 from turnout.tenants.open_access import OpenAccess
 

@@ -50,6 +50,40 @@ async def test_a_code_opens_one_session_that_acts_as_the_key_that_made_it(gatewa
     assert (again.status_code, again.json()["error"]["code"]) == (401, "invalid_code")
 
 
+async def test_a_key_opens_a_session_that_ends_with_it(gateway: Gateway) -> None:
+    user = gateway.token
+    del gateway.http.headers["authorization"]
+    opened = await gateway.http.post("/v1/session", json={"key": user}, headers=OURS)
+    assert opened.json()["tenant"] == "acme" and "Max-Age" not in opened.headers["set-cookie"]
+    made = await gateway.http.post("/v1/videos", json={"prompt": "a ball"}, headers=OURS)
+    assert made.status_code == 200
+    kept = await gateway.http.post("/v1/session", json={"key": user, "remember": True}, headers=OURS)
+    assert "; Max-Age=2592000" in kept.headers["set-cookie"]
+    await gateway.stores.tenants.keys.revoke(user[3:].partition(".")[0])
+    gateway.inside.keys._kept.clear()  # what was known of it lapses in a moment
+    assert (await gateway.http.get("/v1/videos")).status_code == 401
+    again = await gateway.http.post("/v1/session", json={"key": user}, headers=OURS)
+    assert (again.status_code, again.json()["error"]["code"]) == (401, "invalid_api_key")
+
+
+async def test_a_session_is_opened_by_one_thing_from_our_own_page_for_those_who_may_ask(
+    gateway: Gateway,
+) -> None:
+    worker = await gateway.key("ops", Role.WORKER)
+    del gateway.http.headers["authorization"]
+    for body, headers, refusal in (
+        ({"key": gateway.token}, THEIRS, (403, "wrong_origin")),
+        ({"key": worker}, OURS, (403, "role_not_allowed")),
+        ({"key": "tk-nobody.nothing"}, OURS, (401, "invalid_api_key")),
+        ({"key": "\u00fc"}, OURS, (401, "invalid_api_key")),
+        ({"key": gateway.token, "code": "c"}, OURS, (400, "invalid_value")),
+        ({}, OURS, (400, "invalid_value")),
+    ):
+        answer = await gateway.http.post("/v1/session", json=body, headers=headers)
+        assert (answer.status_code, answer.json()["error"]["code"]) == refusal
+        assert "set-cookie" not in answer.headers
+
+
 async def test_over_https_the_cookie_is_bound_to_this_host(gateway: Gateway) -> None:
     code = await make_code(gateway)
     answer = await gateway.http.post(
@@ -61,8 +95,12 @@ async def test_over_https_the_cookie_is_bound_to_this_host(gateway: Gateway) -> 
     assert answer.headers["set-cookie"].endswith("; Secure")
 
 
-async def test_only_admins_make_codes(gateway: Gateway) -> None:
-    assert (await gateway.http.post("/v1/session/codes")).status_code == 403
+async def test_whoever_may_ask_for_something_makes_codes(gateway: Gateway) -> None:
+    await log_in(gateway, gateway.token)
+    shown = (await gateway.http.get("/v1/session")).json()
+    assert (shown["tenant"], shown["role"]) == ("acme", "user")
+    worker = bearer(await gateway.key("ops", Role.WORKER))
+    assert (await gateway.http.post("/v1/session/codes", headers=worker)).status_code == 403
 
 
 async def test_nobody_is_logged_in_without_credentials_and_a_bad_key_is_told(gateway: Gateway) -> None:

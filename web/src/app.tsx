@@ -2,8 +2,7 @@
 import { useSignal } from "@preact/signals";
 import { Component, type ComponentChildren, type ComponentType } from "preact";
 import { useEffect } from "preact/hooks";
-import { login } from "./api/auth";
-import { forgetMedia } from "./api/media";
+import { login, type Person } from "./api/auth";
 import { startModels, stopModels } from "./api/models";
 import { leave } from "./api/session";
 import { lang, setLang, t, type Key } from "./i18n";
@@ -11,11 +10,12 @@ import { connection } from "./tasks/socket";
 import { announced, reconnect, start, stop } from "./tasks/store";
 import { Button, Failed, IconButton, Menu, Spinner, type MenuItem } from "./ui/controls";
 import { Icon, Mark, type IconName } from "./ui/icons";
-import { route, type View } from "./ui/route";
+import { go, route, type View } from "./ui/route";
 import { setTheme, theme, type Theme } from "./ui/theme";
 import { Toasts } from "./ui/toasts";
 import { CreateView } from "./views/create/create";
 import { LibraryView } from "./views/library/library";
+import { InviteView } from "./views/login/invite";
 import { LoginView } from "./views/login/login";
 import { ShareView } from "./views/share/share";
 
@@ -52,6 +52,12 @@ export function App() {
         <ShareView token={rest[0] ?? ""} />
       </Frame>
     );
+  if (view === "invite")
+    return (
+      <Frame>
+        <InviteView key={rest[0]} token={rest[0] ?? ""} />
+      </Frame>
+    );
   if (now.state === "checking")
     return (
       <main class="centre" aria-busy="true">
@@ -68,7 +74,7 @@ export function App() {
         <LoginView />
       </Frame>
     );
-  return <Inside admin={now.person.role === "admin"} />;
+  return <Inside key={now.person.tenant} person={now.person} />;
 }
 
 /** For views that need no login. */
@@ -84,8 +90,9 @@ function Frame({ children }: { children: ComponentChildren }) {
   );
 }
 
-function Inside({ admin }: { admin: boolean }) {
+function Inside({ person }: { person: Person }) {
   const { view } = route.value;
+  const admin = person.role === "admin";
   const shown = view === "operate" && !admin ? "create" : view;
   useEffect(() => {
     start();
@@ -93,10 +100,9 @@ function Inside({ admin }: { admin: boolean }) {
     return () => {
       stop();
       stopModels();
-      forgetMedia();
     };
   }, []);
-  const name = NAV.find((one) => one.view === shown)?.name ?? "nav.create";
+  const name = shown === "account" ? "nav.account" : (NAV.find((one) => one.view === shown)?.name ?? "nav.create");
   useEffect(() => {
     document.title = `${t(name)} · Turnout`;
   }, [name, lang.value]);
@@ -123,6 +129,10 @@ function Inside({ admin }: { admin: boolean }) {
         </nav>
         <div class="side-end">
           <Connection />
+          <a class="me" href="#/account" aria-current={shown === "account" ? "page" : undefined}>
+            <Icon name="person" />
+            <span>{person.person === null ? t("nav.account") : person.name}</span>
+          </a>
           <Preferences />
           <IconButton icon="out" label={t("nav.log_out")} onClick={() => void leave()} />
         </div>
@@ -136,6 +146,7 @@ function Inside({ admin }: { admin: boolean }) {
           {shown === "create" && <CreateView />}
           {shown === "library" && <LibraryView />}
           {shown === "chat" && <Later load={() => import("./views/chat/chat")} />}
+          {shown === "account" && <Later load={() => import("./views/account/account")} />}
           {shown === "operate" && <Later load={() => import("./views/operate/operate")} />}
         </Boundary>
       </main>
@@ -162,6 +173,7 @@ function Preferences() {
 
 function SmallMenu() {
   const items: MenuItem[] = [
+    { icon: "person", text: t("nav.account"), onSelect: () => go("account") },
     { icon: THEME_ICONS[theme.value], text: t("theme.switch", { theme: t(THEME_NAMES[theme.value]) }), onSelect: () => setTheme(NEXT_THEME[theme.value]) },
     { icon: "globe", text: t("lang.other"), onSelect: () => setLang(lang.value === "en" ? "zh" : "en") },
     { icon: "out", text: t("nav.log_out"), onSelect: () => void leave() },
@@ -171,10 +183,9 @@ function SmallMenu() {
 
 /** Silent while all is well. */
 function Connection() {
-  const bad = connection.value === "waiting" || connection.value === "refused";
   return (
     <div class="connection" role="status">
-      {bad && (
+      {connection.value === "waiting" && (
         <Button kind="quiet" icon="warn" onClick={reconnect}>
           {t("nav.reconnecting")}
         </Button>

@@ -11,31 +11,28 @@ import "./styles/chat.css";
 import "./styles/operate.css";
 import "./styles/login.css";
 import "uplot/dist/uPlot.min.css";
-import { login } from "./api/auth";
+import { login, type Why } from "./api/auth";
 import { begin } from "./api/session";
 import { App } from "./app";
 import { beginLang } from "./i18n";
-import { beginRoute, codeOf } from "./ui/route";
+import { beginRoute, codeOf, whyOf } from "./ui/route";
 import { beginTheme } from "./ui/theme";
 import { beginDraft } from "./views/create/composer";
 import { beginDeleting } from "./views/library/deleting";
 
 const RETRY_MS = 2_000;
 
-beginTheme();
-beginLang();
-const code = codeOf(location.hash);
-// The code works once; it must not stay in the address bar or the history.
-if (code !== null) history.replaceState(null, "", "#/create");
-beginRoute();
-beginDraft();
-beginDeleting();
-render(<App />, document.getElementById("page")!);
+/** The code of a login link, taken out of the address bar and the history: it works once. */
+function takeCode(): string | null {
+  const code = codeOf(location.hash);
+  if (code !== null) history.replaceState(null, "", "#/create");
+  return code;
+}
 
-async function enter(): Promise<void> {
+async function enter(code: string | null, why: Why): Promise<void> {
   for (;;) {
     try {
-      return await begin(code);
+      return await begin(code, why);
     } catch {
       if (login.peek().state !== "checking") return;
       login.value = { state: "checking", away: true };
@@ -44,4 +41,20 @@ async function enter(): Promise<void> {
   }
 }
 
-void enter();
+beginTheme();
+beginLang();
+const why = whyOf(location.hash) ?? "none";
+if (why !== "none") history.replaceState(null, "", "#/create");
+const code = takeCode();
+// A link that is pasted into an open tab reloads nothing.
+window.addEventListener("hashchange", () => {
+  const pasted = takeCode();
+  if (pasted === null) return;
+  login.value = { state: "checking", away: false };
+  void enter(pasted, "none");
+});
+beginRoute();
+beginDraft();
+beginDeleting();
+render(<App />, document.getElementById("page")!);
+void enter(code, why);

@@ -6,7 +6,7 @@ import { curlOf, pythonOf } from "../src/card/snippets";
 import { stationOf } from "../src/card/stages";
 import { codeOf, routeOf } from "../src/ui/route";
 import { Reader, statsOf, type Piece } from "../src/views/chat/stream";
-import { expected, lengthsOf, paceOf, readSize, sizesOf, workOf, type Rules } from "../src/views/create/rules";
+import { lengthsOf, readSize, sizesOf, type Rules } from "../src/views/create/rules";
 import { cellOf, cellsOf, matches } from "../src/views/library/search";
 import { registrationOf } from "../src/views/operate/register";
 
@@ -31,21 +31,6 @@ test("offered lengths are 4n+1 frames up to the model's most", () => {
   assert.deepEqual(lengths[0], { frames: 5, seconds: 0.5 });
   assert.equal(lengths.at(-1)!.frames, 65);
   for (const { frames } of lengths) assert.equal((frames - 1) % 4, 0);
-});
-
-test("the expected wait adds waking, those before, and the video", () => {
-  const work = { steps: 10, size: { width: 100, height: 100 }, frames: 10 };
-  const pace = paceOf([{ work: workOf(work), seconds: 20 }]);
-  assert.equal(expected(work, pace, false, null, 0, 1).totalS, 20);
-  assert.equal(expected(work, pace, true, 15, 2, 1).totalS, 75);
-  assert.equal(expected(work, pace, true, null, 0, 1).totalS, null);
-  assert.equal(expected(work, null, false, null, 0, 1).renderS, null);
-});
-
-test("an odd video among the past ones does not spoil the pace", () => {
-  const past = [1, 1, 1, 100, 1].map((seconds) => ({ work: 10, seconds }));
-  assert.equal(paceOf(past), 0.1);
-  assert.equal(paceOf([]), null);
 });
 
 test("a queued task whose model sleeps is waking it", () => {

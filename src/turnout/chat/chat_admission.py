@@ -6,7 +6,8 @@ not read an answer.
 """
 
 from collections.abc import Awaitable
-from time import monotonic
+from dataclasses import dataclass
+from time import monotonic, time
 
 from turnout.chat.chat_limits import ChatShares
 from turnout.chat.chat_metrics import ChatMetrics
@@ -29,6 +30,7 @@ from turnout.tasks.task_rules import TenantId
 from turnout.telemetry.log import get_log
 from turnout.telemetry.request_tracer import RequestTracer
 from turnout.telemetry.trace_rules import trace_field_of
+from turnout.tenants.allowance_store import AllowanceStore
 from turnout.tenants.budget_checks import BudgetChecks
 from turnout.tenants.caller import Caller, known, require_user
 from turnout.tenants.key_ring import KeyRing
@@ -64,21 +66,30 @@ class ChatRequest:
         self.cold = False  # it waited for a model of which no replica was ready
 
 
+@dataclass(frozen=True, slots=True)
+class ChatBounds:
+    """What a request must stay within: its tenant's limits and budget, and what its person may ask for in a day."""
+
+    shares: ChatShares
+    budgets: BudgetChecks
+    allowances: AllowanceStore
+
+
 class ChatAdmission:
     def __init__(
         self,
         keys: KeyRing,
-        shares: ChatShares,
+        bounds: ChatBounds,
         switchboard: Switchboard,
         routes: RoutesFeed,
         usage: ChatUsage,
         metrics: ChatMetrics,
-        budgets: BudgetChecks,
         tracer: RequestTracer | None = None,
     ) -> None:
         self._keys = keys
-        self.budgets = budgets
-        self._shares = shares
+        self._allowances = bounds.allowances
+        self.budgets = bounds.budgets
+        self._shares = bounds.shares
         self._switchboard = switchboard
         self.usage = usage
         self.metrics = metrics
@@ -105,7 +116,7 @@ class ChatAdmission:
         try:
             caller = self._keys.recall("POST", ask.authorization, ask.headers)
             share = None
-            if caller is not None and len(ask.body) <= SMALL_JSON_BYTES:
+            if caller is not None and not caller.allowances and len(ask.body) <= SMALL_JSON_BYTES:
                 ask.caller = require_user(caller)
                 self.budgets.refuse_if_spent(caller.tenant)
                 share = self._shares.enter(caller.tenant)
@@ -117,17 +128,24 @@ class ChatAdmission:
             raise
 
     async def _admit_later(self, ask: RelayRequest, began: float) -> UpstreamCall:
-        """The same for a key that must be looked up, a share that must be refilled, or a large body."""
+        """The same for a key that must be looked up, a share that must be refilled, a large body, or a person who may ask for so
+        many a day."""
         try:
             ask.caller = caller = await self._identify(ask.authorization, ask.headers, ask.client)
             self.budgets.refuse_if_spent(caller.tenant)
             await check_work(ask.body)
-            share = await self._shares.wait_enter(caller.tenant)
-            got = self._read_and_seat(ask, caller.tenant, share, began)
+            await self._allowances.spend(caller.allowances, "chats", time())
         except TurnoutError as err:
             self.metrics.refused(err.code)
             raise
-        return got if isinstance(got, UpstreamCall) else await got
+        async with self._allowances.given_back_if_refused(caller.allowances, "chats", time()):
+            try:
+                share = await self._shares.wait_enter(caller.tenant)
+                got = self._read_and_seat(ask, caller.tenant, share, began)
+            except TurnoutError as err:
+                self.metrics.refused(err.code)
+                raise
+            return got if isinstance(got, UpstreamCall) else await got
 
     def _read_and_seat(
         self, ask: RelayRequest, tenant: TenantId, share: TenantShare, began: float

@@ -13,9 +13,9 @@ import typer
 
 from turnout.cli.formatting import clock_time, done, one_line, table
 from turnout.cli.options import Common, JsonOption, seconds, with_common
-from turnout.errors import NotFound, TurnoutError
+from turnout.errors import Conflict, NotFound, TurnoutError
 from turnout.tenants.audit_rules import AuditAction, AuditEntry
-from turnout.tenants.key_rules import Key, Role, mint, rotate, tenant_of_new
+from turnout.tenants.key_rules import Key, Role, in_use_by, mint, rotate, tenant_of_new
 
 if TYPE_CHECKING:
     from turnout.tenants.audit_log import AuditLog
@@ -158,22 +158,43 @@ def list_keys(common: Common, direct: DirectOption = False, as_json: JsonOption 
 
 @with_common
 def revoke(
-    common: Common, key_id: IdArgument, direct: DirectOption = False, as_json: JsonOption = False
+    common: Common,
+    key_id: IdArgument,
+    yes: Annotated[
+        bool, typer.Option("--yes", "-y", help="Also a key that you, or `turnout up` itself, work with.")
+    ] = False,
+    direct: DirectOption = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Revoke a key: it is refused from the next request on."""
-    if direct:
-
-        async def end(store: "KeyStore", audit: "AuditLog") -> None:
-            key = await store.find(key_id)
-            if key is None:
-                raise NotFound(f"there is no key {key_id}")
-            await audit.add(_entry(AuditAction.KEY_REVOKED, key, role=key.role))
-            await store.revoke(key_id)
-
-        _with_store(common, end)
-    else:
-        common.call("DELETE", "v1", "keys", key_id)
+    try:
+        _revoke(common, key_id, direct, in_use=yes)
+    except Conflict as err:
+        if err.code != "key_in_use":
+            raise
+        if not sys.stdin.isatty():
+            raise Conflict(f"{err.message} Repeat with --yes if that is meant.", code=err.code) from None
+        typer.confirm(f"{err.message} Revoke it all the same?", abort=True, err=True)
+        _revoke(common, key_id, direct, in_use=True)
     print(done(as_json, f"{key_id} revoked", id=key_id, deleted=True))
+
+
+def _revoke(common: Common, key_id: str, direct: bool, *, in_use: bool) -> None:
+    if not direct:
+        common.call("DELETE", "v1", "keys", key_id, params={"in_use": "true" if in_use else None})
+        return
+
+    async def end(store: "KeyStore", audit: "AuditLog") -> None:
+        key = await store.find(key_id)
+        if key is None:
+            raise NotFound(f"there is no key {key_id}")
+        cut_off = in_use_by(key, ())
+        if cut_off is not None and not in_use:
+            raise Conflict(cut_off, code="key_in_use")
+        await audit.add(_entry(AuditAction.KEY_REVOKED, key, role=key.role))
+        await store.revoke(key_id)
+
+    _with_store(common, end)
 
 
 def _print_made(made: Mapping[str, Any], as_json: bool) -> None:

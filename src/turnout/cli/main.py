@@ -58,6 +58,8 @@ COMMANDS: Mapping[str, Mapping[str, tuple[str, str]]] = {
     },
     "Operate it (admin keys)": {
         "workers": ("workers_commands", "List, drain and evict workers."),
+        "people": ("people_commands", "List, change, disable and remove people."),
+        "invites": ("invites_commands", "Links by which people come in."),
         "keys": ("keys_commands", "Create, list, rotate and revoke API keys."),
         "budgets": ("budget_commands", "What tenants may spend in a month."),
         "webhooks": ("webhooks_commands", "The secret that signs your webhooks."),

@@ -19,6 +19,7 @@ from turnout.chat.switchboard import Switchboard
 from turnout.fleet.catalog import Catalog
 from turnout.fleet.gang_list import GangList
 from turnout.gateway.gateway_settings import GatewaySettings
+from turnout.people.oidc_flow import OidcFlow
 from turnout.relay import Relay
 from turnout.store.outbound import Outbound
 from turnout.stores import Stores
@@ -79,6 +80,13 @@ class WorkerParts:
 
 
 @dataclass(frozen=True, slots=True)
+class PeopleParts:
+    """`oidc` logs people in by the issuer, if one is configured for that."""
+
+    oidc: OidcFlow | None
+
+
+@dataclass(frozen=True, slots=True)
 class TelemetryParts:
     request_figures: RequestFigures
     metrics: Metrics
@@ -105,6 +113,7 @@ class Gateway:
     videos: VideoParts
     chat: ChatParts
     workers: WorkerParts
+    people: PeopleParts
     telemetry: TelemetryParts
 
 

@@ -9,7 +9,7 @@ from functools import partial
 
 from turnout import __version__
 from turnout.background import BackgroundLoops
-from turnout.chat.chat_admission import ChatAdmission, worker_of
+from turnout.chat.chat_admission import ChatAdmission, ChatBounds, worker_of
 from turnout.chat.chat_limits import ChatShares
 from turnout.chat.chat_metrics import ChatMetrics
 from turnout.chat.chat_usage import ChatUsage
@@ -20,7 +20,15 @@ from turnout.chat.switchboard import Switchboard
 from turnout.fleet.catalog import Catalog
 from turnout.fleet.gang_list import GangList
 from turnout.fleet.gang_reports import GangReports
-from turnout.gateway.gateway import ChatParts, Gateway, TelemetryParts, VideoParts, WorkerParts
+from turnout.gateway.gateway import (
+    ChatParts,
+    Gateway,
+    PeopleParts,
+    TelemetryParts,
+    VideoParts,
+    WorkerParts,
+)
+from turnout.people.oidc_flow import OidcFlow
 from turnout.relay import Relay, RelaySettings
 from turnout.run.config import Config
 from turnout.store.outbound import Outbound
@@ -89,8 +97,13 @@ class _Builder:
         self._background = BackgroundLoops()
         open_key, origins = outside.open_key, config.gateway.allowed_origins
         open_access = OpenAccess(open_key, origins) if open_key else None
+        by_token = config.access.oidc is not None and config.access.oidc.audience != ""
         self._keys = KeyRing(
-            stores.tenants.keys, time.time, stores.data.check_data, outside.logins, open_access
+            stores.tenants.keys,
+            time.time,
+            stores.data.check_data,
+            outside.logins if by_token else None,
+            open_access,
         )
         self._catalog = Catalog(stores.fleet.models, [model.name for model in config.models], time.monotonic)
         self._budgets = BudgetChecks(stores.tenants.budgets, config.costs.currency, time.time)
@@ -126,7 +139,22 @@ class _Builder:
             videos=videos,
             chat=chat,
             workers=workers,
+            people=PeopleParts(self._oidc()),
             telemetry=self._telemetry(chat, videos, workers),
+        )
+
+    def _oidc(self) -> OidcFlow | None:
+        """Raises Misconfigured."""
+        access, logins = self._config.access, self._outside.logins
+        if access.oidc is None or access.oidc.client_id is None or logins is None:
+            return None
+        return OidcFlow(
+            access.oidc,
+            access.oidc_client_secret,
+            logins,
+            self._outside.prober,
+            self._stores.tenants.login_flows,
+            self._config.gateway.public_url,
         )
 
     def _chat(self, tunnels: GatewayTunnels) -> ChatParts:
@@ -138,9 +166,8 @@ class _Builder:
         shares = ChatShares(stores.tenants.quotas, self._name, self._config.chat.limits, time.monotonic)
         usage = ChatUsage(stores.tenants.usage, self._name, time.time)
         metrics = ChatMetrics(switchboard.demand)
-        admission = ChatAdmission(
-            self._keys, shares, switchboard, routes, usage, metrics, self._budgets, self._tracer
-        )
+        bounds = ChatBounds(shares, self._budgets, stores.tenants.allowances)
+        admission = ChatAdmission(self._keys, bounds, switchboard, routes, usage, metrics, self._tracer)
         settings = self._outside.relay
         if self._tracer is not None:  # a call names the request's own span instead of the caller's
             settings = replace(settings, forwarded=settings.forwarded - {"traceparent"})
@@ -168,7 +195,7 @@ class _Builder:
             stores.events,
             notes,
             lambda task, at: outside.urls.url(task, UrlPurpose.CONTENT, at),
-            (self._figures.observe, estimates.observe),
+            (self._figures.observe,),
         )
         self._background.add("event tail", live.run)
         self._background.add("waiting notes", partial(notes.run, live.watchers))

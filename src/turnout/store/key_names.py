@@ -18,8 +18,10 @@ _PASSING = (
     "code:",
     "loops:",
     "mutex:",
+    "oidc:",
     "rate:",
     "session:",
+    "sessions:",
 )
 
 
@@ -184,8 +186,36 @@ class KeyNames:
         return f"{self.prefix}:keys"
 
     def session(self, session: str) -> str:
-        """Hash: key (as in `keys`), parent. Gateway writes and reads. Until the session ends, 12 hours at most."""
+        """Hash: key (as in `keys`), parent, agent, address. Gateway writes and reads. Until the session ends, 30 days at most."""
         return f"{self.prefix}:session:{session}"
+
+    def sessions_of(self, root: str) -> str:
+        """Sorted set of the sessions of a person, or of a key, by their end. Gateway writes and reads. As long as the last one."""
+        return f"{self.prefix}:sessions:{root}"
+
+    def people(self) -> str:
+        """Sorted set of the ids of people by when they came. Gateway writes and reads. Until they are removed."""
+        return f"{self.prefix}:people"
+
+    def person(self, person: str) -> str:
+        """Hash: doc, seen, and `key:ID` for each of her keys. Gateway writes and reads. Until she is removed."""
+        return f"{self.prefix}:person:{person}"
+
+    def person_by(self, subject: str) -> str:
+        """Id of the person whom an issuer calls so; by digest. Gateway writes and reads. Until she is removed."""
+        return f"{self.prefix}:person_by:{subject}"
+
+    def invites(self) -> str:
+        """Hash of invites by id. Gateway writes and reads. Until revoked, or long over."""
+        return f"{self.prefix}:invites"
+
+    def invite_uses(self) -> str:
+        """Hash of how often invites were used, by id. Gateway writes and reads. As the invite."""
+        return f"{self.prefix}:invite_uses"
+
+    def allowance(self, account: str, day: str) -> str:
+        """Hash: videos, chats that were asked for on that day. Gateway writes and reads. 2 days."""
+        return f"{self.prefix}:allowance:{day}:{account}"
 
     def join_code(self, digest: str) -> str:
         """Id of the key that made the code. Gateways write and read. 15 minutes, or as the admin says."""
@@ -195,8 +225,12 @@ class KeyNames:
         """Digest of what the machine made up that used the code. Gateways write and read. 1 day."""
         return f"{self.prefix}:joined:{digest}"
 
+    def login_flow(self, digest: str) -> str:
+        """A login that is on its way to the issuer and back. Gateway writes, gateway takes. 10 minutes."""
+        return f"{self.prefix}:oidc:{digest}"
+
     def login_code(self, digest: str) -> str:
-        """Id of the key that the code logs in as. Gateway and `turnout up` write, gateway takes. 2 minutes."""
+        """Id of the key, or of the person, that the code logs in as. Gateway and `turnout up` write, gateway takes. 15 minutes at most."""
         return f"{self.prefix}:code:{digest}"
 
     def audit(self) -> str:

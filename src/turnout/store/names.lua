@@ -43,6 +43,14 @@ local function gpu_work_key() return P .. ':usage:gpu:work' end
 local function gpu_users_key() return P .. ':usage:gpu:users' end
 local function gpu_divisions_key() return P .. ':usage:gpu:divisions' end
 local function gpu_taken_back_key() return P .. ':usage:gpu:taken_back' end
+local function session_key(session) return P .. ':session:' .. session end
+local function sessions_of_key(root) return P .. ':sessions:' .. root end
+local function people_key() return P .. ':people' end
+local function person_key(person) return P .. ':person:' .. person end
+local function person_by_key(subject) return P .. ':person_by:' .. subject end
+local function invites_key() return P .. ':invites' end
+local function invite_uses_key() return P .. ':invite_uses' end
+local function allowance_key(account, day) return P .. ':allowance:' .. day .. ':' .. account end
 local function usage_batch_key(batch) return P .. ':usage:batch:' .. batch end
 local function genesis_key() return P .. ':genesis' end
 local function canary_key() return P .. ':canary' end

@@ -149,6 +149,18 @@ class Outbound:
         ):
             return answer.status_code
 
+    async def post_for(
+        self, url: str, headers: Mapping[str, str], body: bytes, max_bytes: int, whose: str
+    ) -> bytes:
+        """What is answered; redirects are not followed."""
+        target = _parsed(url)
+        async with (
+            self._calls.turn(TenantId(whose)),
+            self._deadline(),
+            self._send("POST", target, headers, body, whose) as answer,
+        ):
+            return await _body(answer, max_bytes)
+
     async def _get(self, target: httpx.URL, max_bytes: int, whose: str) -> tuple[str, bytes]:
         for _ in range(self._reach.redirects + 1):
             async with self._send("GET", target, {}, None, whose) as answer:

@@ -72,7 +72,15 @@ class Submissions:
         task = self._task(task_id, caller, model, spec, headers, request.webhook_url, name=request.task_id)
         idempotency = _idempotency(headers, "create", lambda: _canonical(body), request.task_id)
         frame = None if image is None else partial(self._frame, image, spec, caller.tenant)
-        return await self._accept(task, frame, idempotency)
+        return await self._accept(task, caller, frame, idempotency)
+
+    async def spec(self, model: str, request: VideoRequest, *, image: bool) -> VideoSpec:
+        """What a task of the model would be, with a first frame or without one. Raises as `create`."""
+        known = await self.catalog.find(model)
+        image = image or (
+            known is not None and known.video is not None and known.video.rules.image is ImageUse.REQUIRED
+        )
+        return (await self._choose(model, _requested(request, "image" if image else None), 0))[1]
 
     async def remix(
         self, source: Task, request: RemixRequest, caller: Caller, headers: SubmissionHeaders
@@ -104,7 +112,7 @@ class Submissions:
         idempotency = _idempotency(
             headers, "remix", lambda: f"{source.id}\n{request.model_dump_json(exclude_none=True)}".encode()
         )
-        return await self._accept(task, frame, idempotency)
+        return await self._accept(task, caller, frame, idempotency)
 
     async def _choose(
         self, name: str | None, requested: RequestedVideo, seed: int
@@ -141,31 +149,42 @@ class Submissions:
             webhook_url=webhook_url,
             traceparent=headers.traceparent,
             name=name,
+            person=caller.person,
             remixed_from=remixed_from,
         )
 
     async def _accept(
-        self, task: Task, read_frame: Callable[[], Awaitable[bytes]] | None, idempotency: Idempotency | None
+        self,
+        task: Task,
+        caller: Caller,
+        read_frame: Callable[[], Awaitable[bytes]] | None,
+        idempotency: Idempotency | None,
     ) -> tuple[Task, int | None]:
         await self._check_budget(task.tenant, idempotency)
         costly = read_frame is not None or task.webhook_url is not None
         if costly:
-            known = await self.tasks.admit(task, self.settings.limits, idempotency)
+            known = await self.tasks.admit(task, self.settings.limits, idempotency, caller.allowances)
             if known is not None:
                 return known, await self.tasks.position(known)
         await self.check_webhook(task.webhook_url, task.tenant)
         frame = None if read_frame is None else await read_frame()
-        return await self._submit(task, frame, idempotency, admitted=costly)
+        return await self._submit(task, caller, frame, idempotency, admitted=costly)
 
     async def _submit(
-        self, task: Task, frame: bytes | None, idempotency: Idempotency | None, *, admitted: bool
+        self,
+        task: Task,
+        caller: Caller,
+        frame: bytes | None,
+        idempotency: Idempotency | None,
+        *,
+        admitted: bool,
     ) -> tuple[Task, int | None]:
         kept = input_image(task.id)
         if frame is not None:
             await self.blobs.put(kept, frame, "image/png")
         try:
             accepted, position = await self.tasks.submit_with_position(
-                task, self.settings.limits, idempotency, admitted=admitted
+                task, self.settings.limits, idempotency, caller.allowances, admitted=admitted
             )
         except (Conflict, Limited, NotFound):
             # Only a clear refusal: when Redis did not answer, the task may well have been accepted.

@@ -31,6 +31,12 @@ local function no_room(tenant, max_running, max_waiting)
   return {'full', running, waiting}
 end
 
+-- Returns {'day', how many a day}, or nothing.
+local function over_allowance(day, first)
+  local most = allowance_spent(day, 'videos', first)
+  return most and {'day', most}
+end
+
 local function count_submission(tenant, now_ms)
   local minute = minute_of(tenant, now_ms)
   if not tonumber(redis.call('GET', minute) or '0') then redis.call('DEL', minute) end

@@ -1,7 +1,9 @@
 -- Accepts a task, or refuses it and leaves no trace.
 -- Returns {'new', where it is in line} | {'same', id} | {'conflict'} | {'rate', ms until the next minute} | {'full', running, waiting}
+-- | {'day', most}. Then come (account, most)… of what may be asked for in a day.
 local id, doc, tenant, model, state, event, now_ms, retention_ms, first_place, max_waiting, max_running, per_minute,
-  idempotency, digest, admitted = unpack(ARGV)
+  idempotency, digest, admitted, day = unpack(ARGV, 1, 16)
+local allowances = 17
 now_ms, retention_ms = tonumber(now_ms), tonumber(retention_ms)
 
 local before = accepted_before(tenant, idempotency, digest)
@@ -11,8 +13,10 @@ if redis.call('EXISTS', task_key(id)) == 1 then return {'same', id} end
 
 -- One that was admitted before is counted.
 local refusal = (admitted == '0' and over_rate(tenant, now_ms, per_minute)) or no_room(tenant, max_running, max_waiting)
+  or over_allowance(day, allowances)
 if refusal then return refusal end
 if admitted == '0' then count_submission(tenant, now_ms) end
+count_allowance(day, 'videos', allowances, 1)
 
 -- Unfinished tasks outlive the retention, so that the manager can end them with a reason.
 local ttl_ms = 2 * retention_ms

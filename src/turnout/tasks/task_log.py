@@ -1,6 +1,7 @@
 """Tasks in Redis. A change reads the task and its version, calls `evolve`, and writes by a script if the version is the same."""
 
 import time
+from collections.abc import AsyncGenerator
 from contextlib import suppress
 from typing import Literal, NamedTuple
 
@@ -26,12 +27,16 @@ from turnout.tasks.task_rules import (
 )
 from turnout.tasks.task_traces import TaskTraces
 from turnout.tasks.video_rules import VideoSpec
+from turnout.tenants.allowance_rules import Allowance, limits_on, over_allowance
 from turnout.tenants.usage_log import amounts_of
 from turnout.tenants.usage_rules import attempt_work, day_of, used_by
 
 MAX_RACES = (
     50  # writers of one task are its gang, a canceller and the manager: more races than this are a fault
 )
+
+
+_AT_ONCE = 100
 
 
 class StoredTask(NamedTuple):
@@ -57,7 +62,13 @@ class TaskLog:
         """
         return (await self.submit_with_position(task, limits, idempotency))[0]
 
-    async def admit(self, task: Task, limits: Limits, idempotency: Idempotency | None = None) -> Task | None:
+    async def admit(
+        self,
+        task: Task,
+        limits: Limits,
+        idempotency: Idempotency | None = None,
+        allowances: tuple[Allowance, ...] = (),
+    ) -> Task | None:
         """Counts a task for which an address is called before it is submitted; or returns the one that the same idempotency
         key made before. Raises as `submit`."""
         outcome = await task_scripts.admit(
@@ -66,17 +77,25 @@ class TaskLog:
             now_ms=int(task.created_at * 1000),
             limits=limits,
             idempotency=idempotency,
+            a_day=limits_on(allowances, "videos"),
         )
         if isinstance(outcome, task_scripts.AcceptedBefore):
             return await self.get(outcome.id)
         if outcome is not None:
-            raise _refusal(outcome, limits, idempotency)
+            raise _refusal(outcome, task, limits, idempotency)
         return None
 
     async def submit_with_position(
-        self, task: Task, limits: Limits, idempotency: Idempotency | None = None, *, admitted: bool = False
+        self,
+        task: Task,
+        limits: Limits,
+        idempotency: Idempotency | None = None,
+        allowances: tuple[Allowance, ...] = (),
+        *,
+        admitted: bool = False,
     ) -> tuple[Task, int | None]:
-        """As `submit`, with the task's position. `admitted`: by `admit`."""
+        """As `submit`, with the task's position. `admitted`: by `admit`. What was asked for today counts against the
+        `allowances`, too."""
         outcome = await task_scripts.submit(
             self._link,
             task=task,
@@ -84,6 +103,7 @@ class TaskLog:
             idempotency=idempotency,
             retention_ms=self._retention_ms,
             admitted=admitted,
+            a_day=limits_on(allowances, "videos"),
         )
         match outcome:
             case task_scripts.Accepted(line):
@@ -92,7 +112,7 @@ class TaskLog:
                 task = await self.get(known)
                 return task, await self.position(task)
             case _:
-                raise _refusal(outcome, limits, idempotency)
+                raise _refusal(outcome, task, limits, idempotency)
 
     async def get(self, task_id: TaskId) -> Task:
         """Raises NotFound."""
@@ -231,6 +251,21 @@ class TaskLog:
                             tasks.append(await self.get(task_id))
         return tasks[:limit], len(tasks) > limit
 
+    async def all_of(self, tenant: TenantId) -> AsyncGenerator[Task]:
+        """All tasks that a tenant has now, oldest first; those that cannot be read are left out."""
+        client = self._link.client
+        async with translated():
+            ids = [TaskId(text(i)) for i in await client.zrange(self._link.keys.tasks_of(tenant), 0, -1)]
+        for start in range(0, len(ids), _AT_ONCE):
+            batch = ids[start : start + _AT_ONCE]
+            async with translated():
+                pipe = client.pipeline(transaction=False)
+                for task_id in batch:
+                    pipe.hget(self._link.keys.task(task_id), "doc")
+                docs = dict(zip(batch, await pipe.execute(), strict=True))
+            for task in (await read_all(self._link, "task", docs, TASK.load)).values():
+                yield task
+
     async def position(self, task: Task) -> int | None:
         """How many tasks are served before this one; None when it is not waiting."""
         if task.state is not State.QUEUED:
@@ -248,7 +283,8 @@ def _position(task: Task, line: task_scripts.QueuePlace | None) -> int | None:
 
 
 def _refusal(
-    outcome: task_scripts.OtherDigest | task_scripts.OverRate | task_scripts.Full,
+    outcome: task_scripts.OtherDigest | task_scripts.OverRate | task_scripts.Full | task_scripts.DaySpent,
+    task: Task,
     limits: Limits,
     idempotency: Idempotency | None,
 ) -> Conflict | Limited:
@@ -262,6 +298,8 @@ def _refusal(
                 code="rate_limit_exceeded",
                 retry_after_s=wait_s,
             )
+        case task_scripts.DaySpent(most):
+            return over_allowance("videos", most, task.created_at)
         case task_scripts.Full(running, waiting):
             return Limited(
                 f"You have {running} tasks running and {waiting} waiting; "

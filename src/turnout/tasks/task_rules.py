@@ -9,6 +9,7 @@ from turnout.telemetry.trace_rules import trace_field
 
 TaskId = NewType("TaskId", str)
 TenantId = NewType("TenantId", str)
+PersonId = NewType("PersonId", str)
 GangId = NewType("GangId", str)
 
 
@@ -64,7 +65,7 @@ class LoadedBytes:
 @dataclass(frozen=True, slots=True)
 class Task:
     """`attempt` is the fence: an event that carries an older number changes nothing. `name` is the caller's own id for it,
-    which only its tenant knows it by.
+    which only its tenant knows it by. `person` is who asked for it, if a person did.
 
     `failures` counts the attempts that died; a drained attempt does not count. `traceparent` is the request that submitted
     it, in a trace of its caller's or ours.
@@ -80,6 +81,7 @@ class Task:
     webhook_url: str | None = None
     remixed_from: TaskId | None = None
     name: str | None = None
+    person: PersonId | None = None
     traceparent: str | None = None
     state: State = State.QUEUED
     attempt: int = 0

@@ -3,7 +3,7 @@ typed answer. Every call is one round trip."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from turnout.store.connection import RedisConnection
 from turnout.store.records import text
@@ -23,7 +23,7 @@ from turnout.tasks.task_rules import (
     TenantId,
 )
 from turnout.tenants.usage_log import USAGE_MS
-from turnout.tenants.usage_rules import AttemptWork
+from turnout.tenants.usage_rules import AttemptWork, day_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,15 +62,28 @@ class Full:
     waiting: int
 
 
-_admit = Script("tasks/admit", "tasks/submission_limits")
+@dataclass(frozen=True, slots=True)
+class DaySpent:
+    most: int
+
+
+_Refused: TypeAlias = AcceptedBefore | OtherDigest | OverRate | Full | DaySpent
+_admit = Script("tasks/admit", "tenants/allowance", "tasks/submission_limits")
 
 
 async def admit(
-    link: RedisConnection, *, tenant: TenantId, now_ms: int, limits: Limits, idempotency: Idempotency | None
-) -> AcceptedBefore | OtherDigest | OverRate | Full | None:
+    link: RedisConnection,
+    *,
+    tenant: TenantId,
+    now_ms: int,
+    limits: Limits,
+    idempotency: Idempotency | None,
+    a_day: Sequence[tuple[str, int]],
+) -> _Refused | None:
     """Counts a submission for which an address is called before it is accepted; else says why it is refused."""
     answer: list[Any] = await _admit.promise(
         link,
+        [one for limit in a_day for one in limit],
         tenant=tenant,
         now_ms=now_ms,
         max_waiting=limits.max_waiting,
@@ -78,11 +91,12 @@ async def admit(
         per_minute=limits.submits_per_minute,
         idempotency=idempotency.key if idempotency else "",
         digest=idempotency.digest if idempotency else "",
+        day=day_of(now_ms / 1000),
     )
     return None if answer == [b"new"] else _not_accepted(answer)
 
 
-def _not_accepted(answer: list[Any]) -> AcceptedBefore | OtherDigest | OverRate | Full:
+def _not_accepted(answer: list[Any]) -> _Refused:
     match answer:
         case [b"same", known]:
             return AcceptedBefore(TaskId(text(known)))
@@ -90,11 +104,13 @@ def _not_accepted(answer: list[Any]) -> AcceptedBefore | OtherDigest | OverRate 
             return OtherDigest()
         case [b"rate", wait_ms]:
             return OverRate(wait_ms / 1000)
+        case [b"day", most]:
+            return DaySpent(most)
         case _:
             return Full(answer[1], answer[2])
 
 
-_submit = Script("tasks/submit", "tasks/turns", "tasks/submission_limits")
+_submit = Script("tasks/submit", "tasks/turns", "tenants/allowance", "tasks/submission_limits")
 
 
 async def submit(
@@ -105,10 +121,13 @@ async def submit(
     idempotency: Idempotency | None,
     retention_ms: int,
     admitted: bool,
-) -> Accepted | AcceptedBefore | OtherDigest | OverRate | Full:
-    """Accepts a task, or refuses it and leaves no trace. `admitted`: it was counted by `admit`."""
+    a_day: Sequence[tuple[str, int]],
+) -> Accepted | _Refused:
+    """Accepts a task, or refuses it and leaves no trace. `admitted`: it was counted by `admit`. `a_day` are (account, how many
+    videos it may ask for in a day)…"""
     answer: list[Any] = await _submit.promise(
         link,
+        [one for limit in a_day for one in limit],
         id=task.id,
         doc=TASK.dump(task),
         tenant=task.tenant,
@@ -124,6 +143,7 @@ async def submit(
         idempotency=idempotency.key if idempotency else "",
         digest=idempotency.digest if idempotency else "",
         admitted=int(admitted),
+        day=day_of(task.created_at),
     )
     return Accepted(_line(answer[1])) if answer[0] == b"new" else _not_accepted(answer)
 

@@ -10,14 +10,14 @@ from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
 from turnout.engines.wan.builtin import unknown_words
-from turnout.errors import Conflict, NotFound, Stale, no_such
+from turnout.errors import Conflict, NotFound, no_such
 from turnout.gateway.bodies import read_json
 from turnout.gateway.gateway import Gateway, GatewayDep, gateway_of
 from turnout.gateway.problems import documented
-from turnout.tasks.object_keys import of_task
 from turnout.tasks.signed_urls import UrlSigner
 from turnout.tasks.submission_headers import HEADER_PARAMETERS, submission_headers
-from turnout.tasks.task_rules import Cancelled, State, Task, TaskId
+from turnout.tasks.task_removal import cancel_task, remove_task
+from turnout.tasks.task_rules import State, Task, TaskId
 from turnout.tasks.video_body import read_video_body, video_body_schemas
 from turnout.tasks.video_json import (
     OWN_ID,
@@ -28,7 +28,6 @@ from turnout.tasks.video_json import (
     VideoList,
     video_of,
 )
-from turnout.telemetry.log import get_log
 from turnout.tenants.auth import UserDep
 from turnout.tenants.caller import Caller
 from turnout.validation import schema_of
@@ -194,7 +193,7 @@ async def show(video_id: str, request: Request, caller: UserDep, gateway: Gatewa
     "/v1/videos/{video_id}/cancel", response_model=Video, responses=documented(409), summary="Stop a video"
 )
 async def cancel(video_id: str, request: Request, caller: UserDep, gateway: GatewayDep) -> Response:
-    task = await _cancelled(gateway, await own_task(gateway, caller, video_id))
+    task = await cancel_task(gateway.stores, await own_task(gateway, caller, video_id), gateway.now())
     if task.state is not State.CANCELLED:
         raise Conflict(f"The video is {task.state} already.", "video_id", "video_ended")
     return await _answer(gateway, task, request)
@@ -217,23 +216,6 @@ async def remix(video_id: str, request: Request, caller: UserDep, gateway: Gatew
 
 @router.delete("/v1/videos/{video_id}", response_model=VideoDeleted, summary="Delete a video and its objects")
 async def delete(video_id: str, caller: UserDep, gateway: GatewayDep) -> VideoDeleted:
-    task = await _cancelled(gateway, await own_task(gateway, caller, video_id))
-    # Objects first: if this process dies in between, the caller still sees the task and can ask again.
-    await gateway.stores.blobs.delete(
-        [blob.key async for blob in gateway.stores.blobs.list(of_task(task.id))]
-    )
-    await gateway.stores.tasks.forget(task)
-    get_log().info("task deleted", task=task.id, tenant=task.tenant)
+    task = await own_task(gateway, caller, video_id)
+    await remove_task(gateway.stores, task, gateway.now())
     return VideoDeleted(id=task.id)
-
-
-async def _cancelled(gateway: Gateway, task: Task) -> Task:
-    """The task once it has ended: cancelled now, or however it ended before."""
-    if task.ended:
-        return task
-    try:
-        task = await gateway.stores.tasks.apply(task.id, Cancelled(gateway.now()))
-        get_log().info("task cancelled", task=task.id, tenant=task.tenant)
-        return task
-    except Stale:
-        return await gateway.stores.tasks.get(task.id)

@@ -45,6 +45,10 @@ class WebhookSecretStore:
             raise Conflict("Someone else has just replaced this secret.", code="webhook_secret_changed")
         return after
 
+    async def remove(self, tenant: TenantId) -> None:
+        async with translated():
+            await self._link.client.hdel(self._name, tenant)
+
     async def _get(self, tenant: TenantId) -> bytes | None:
         async with translated():
             return await self._link.client.hget(self._name, tenant)

@@ -1,4 +1,5 @@
-"""What is recorded of acts on keys, models, workers and budgets."""
+"""What is recorded of acts on keys, people, models, workers and budgets. Of a person it tells her id, and nothing personal: it
+stays when she is removed."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,6 +13,14 @@ class AuditAction(StrEnum):
     KEY_ROTATED = "key.rotated"
     KEY_REVOKED = "key.revoked"
     SESSION_OPENED = "session.opened"
+    SESSIONS_ENDED = "sessions.ended"
+    INVITE_CREATED = "invite.created"
+    INVITE_REVOKED = "invite.revoked"
+    PERSON_JOINED = "person.joined"
+    PERSON_CHANGED = "person.changed"
+    PERSON_DISABLED = "person.disabled"
+    PERSON_ENABLED = "person.enabled"
+    PERSON_REMOVED = "person.removed"
     MODEL_REGISTERED = "model.registered"
     MODEL_WOKEN = "model.woken"
     MODEL_STOPPED = "model.stopped"

@@ -25,7 +25,9 @@ class AuditTrail:
 
     async def record(self, actor: Caller, action: AuditAction, target: str, **detail: str) -> None:
         """Never give it a secret."""
-        if is_login(actor.id):
+        if actor.person is not None:
+            detail["person"] = actor.person
+        elif is_login(actor.id):
             detail["login"] = actor.name  # the id is that of a token, which tells nobody who it was
         entry = AuditEntry(self._gateway.now(), actor.id, action, target, self._address, detail)
         await self._gateway.stores.tenants.audit.add(entry)

@@ -4,13 +4,15 @@ from dataclasses import dataclass
 
 from turnout.errors import Forbidden, Unauthorized
 from turnout.tasks.share_rules import VideoLink
-from turnout.tasks.task_rules import Task, TenantId
-from turnout.tenants.key_rules import Key, Role
+from turnout.tasks.task_rules import PersonId, Task, TenantId
+from turnout.tenants.allowance_rules import Allowance
+from turnout.tenants.key_rules import Key, Role, is_session
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """`id` is that of the key, the session or the login. Whoever has only a `link` to one video has no role."""
+    """`id` is that of the key, the session or the login, `parent` that of what it lives with, if it is not alone:
+    a key, or a person. `person` is who it is in the end. Whoever has only a `link` to one video has no role."""
 
     id: str
     tenant: TenantId
@@ -18,13 +20,34 @@ class Caller:
     name: str
     expires_at: float | None
     link: VideoLink | None = None
+    parent: str | None = None
+    person: PersonId | None = None
+    allowances: tuple[Allowance, ...] = ()
+
+    @property
+    def root(self) -> str:
+        """Whose sessions are its own: those of the person, or of the key that opened this one."""
+        return self.person or self.parent or self.id
 
     def expired(self, now: float) -> bool:
         return self.expires_at is not None and now >= self.expires_at
 
+    def still_is(self, key: Key | None) -> bool:
+        """Whether what is open under this caller may go on, if its key, or its person, is this one now."""
+        return key is not None and key.tenant == self.tenant and key.role in (self.role, Role.ADMIN)
+
 
 def caller_with(key: Key) -> Caller:
-    return Caller(key.id, key.tenant, key.role, key.name, key.expires_at)
+    return Caller(
+        key.id,
+        key.tenant,
+        key.role,
+        key.name,
+        key.expires_at,
+        parent=key.parent,
+        person=key.person,
+        allowances=key.allowances,
+    )
 
 
 def caller_by(link: VideoLink, task: Task) -> Caller:
@@ -47,6 +70,12 @@ def require_user(caller: Caller) -> Caller:
     if caller.role is not Role.USER and caller.role is not Role.ADMIN:
         raise Forbidden(f"A key of the role {caller.role} cannot be used for this.", code="role_not_allowed")
     return caller
+
+
+def needs_session(caller: Caller) -> None:
+    """Refuses a person's key: whoever has found one must not make more of them with it."""
+    if caller.person is not None and not is_session(caller.id):
+        raise Forbidden("This needs a login on the page, not a key.", code="session_needed")
 
 
 def right_ended() -> Unauthorized:

@@ -1,7 +1,7 @@
 """Keys as this gateway knows them: looked up by their token, remembered for a moment. So are logins of the issuer."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from math import inf
 from typing import NamedTuple
 
@@ -118,10 +118,11 @@ class KeyRing:
             raise Unauthorized("The API key has expired.", code="expired_api_key")
         return key
 
-    async def no_longer_valid(self, key_ids: Collection[str]) -> frozenset[str]:
-        """Of the ids of keys that were good once, those of keys that are revoked or expired now. While keys cannot be
-        looked up, those that have expired by what was known of them. Of logins nothing is stored: they only expire."""
+    async def as_they_are(self, key_ids: Collection[str]) -> Mapping[str, Key | None]:
+        """Keys, sessions and people that were good once, as they are now; None for those that are revoked, disabled or
+        expired. While they cannot be looked up, those that are known. Of logins nothing is stored: they only expire."""
         stored = {key_id for key_id in key_ids if not is_login(key_id)}
+        found: Mapping[str, Key | None]
         try:
             found = await self._store.find_all(stored)
             if None in found.values():
@@ -129,7 +130,7 @@ class KeyRing:
         except Unavailable:
             found = {key_id: self._kept[key_id].key for key_id in stored if key_id in self._kept}
         now = self._now()
-        return frozenset(key_id for key_id, key in found.items() if key is None or key.expired(now))
+        return {i: None if key is None or key.expired(now) else key for i, key in found.items()}
 
     async def is_valid(self, key_id: str) -> bool:
         """Whether a key that was good once still is."""
@@ -147,15 +148,25 @@ class KeyRing:
         return kept
 
     def drop(self, key_id: str) -> None:
-        """Forgets a key that was just revoked or changed here."""
-        self._kept.pop(key_id, None)
+        """Forgets a key or a person that was just revoked or changed here, and what lives with it."""
+        for known, kept in tuple(self._kept.items()):
+            if key_id in (known, kept.key.parent, kept.key.person):
+                del self._kept[known]
 
     async def _find_login(self, key_id: str, token: str, logins: OidcLogins) -> Key:
         kept = self._kept.get(key_id)
         if kept is not None and self._now() < kept.fresh_until and matches(kept.key, token):
             return kept.key
         key = await logins.verify(token)
+        try:
+            key = await self._store.of_person(key, logins.issuer)
+        except Unavailable:
+            if kept is None or self._now() >= kept.away_until or not matches(kept.key, token):
+                raise
+            return kept.key
         self._kept.pop(key_id, None)
+        if key.expired(self._now()):
+            raise Unauthorized("The token's person may not come in any more.", code="invalid_token")
         self._keep(key)
         return key
 

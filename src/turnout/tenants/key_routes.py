@@ -1,10 +1,11 @@
 """Keys over HTTP, for admins: create (the token is shown once), list, rotate, revoke. What a key opened ends with it."""
 
 import secrets
+from typing import Annotated
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Query, Request
 
-from turnout.errors import no_such
+from turnout.errors import Conflict, no_such
 from turnout.gateway.bodies import json_body, read_json
 from turnout.gateway.gateway import GatewayDep
 from turnout.gateway.problems import documented
@@ -12,7 +13,7 @@ from turnout.tenants.audit_rules import AuditAction
 from turnout.tenants.audit_trail import AuditDep
 from turnout.tenants.auth import AdminDep
 from turnout.tenants.key_json import KeyDeleted, KeyList, KeyRequest, KeyRotation, KeyShown, key_of
-from turnout.tenants.key_rules import mint, rotate, tenant_of_new
+from turnout.tenants.key_rules import in_use_by, mint, rotate, tenant_of_new
 
 router = APIRouter(tags=["keys"], responses=documented(401, 403, 500, 503))
 
@@ -71,10 +72,21 @@ async def index(admin: AdminDep, gateway: GatewayDep) -> KeyList:
     return KeyList(data=[key_of(key) for key in await gateway.stores.tenants.keys.all()])
 
 
-@router.delete("/v1/keys/{key_id}", responses=documented(404), summary="Revoke a key")
-async def revoke(key_id: str, admin: AdminDep, gateway: GatewayDep, audit: AuditDep) -> KeyDeleted:
+@router.delete("/v1/keys/{key_id}", responses=documented(400, 404, 409), summary="Revoke a key")
+async def revoke(
+    key_id: str,
+    admin: AdminDep,
+    gateway: GatewayDep,
+    audit: AuditDep,
+    in_use: Annotated[
+        bool, Query(description="Needed for a key that the caller, or `turnout up` itself, works with.")
+    ] = False,
+) -> KeyDeleted:
     if (key := await gateway.stores.tenants.keys.find(key_id)) is None:
         raise no_such("key", key_id, "key_id")
+    cut_off = in_use_by(key, {admin.id, admin.parent or ""})
+    if cut_off is not None and not in_use:
+        raise Conflict(cut_off, "in_use", "key_in_use")
     await audit.record(admin, AuditAction.KEY_REVOKED, key.id, tenant=key.tenant, role=key.role)
     if not await gateway.stores.tenants.keys.revoke(key_id):
         raise no_such("key", key_id, "key_id")

@@ -1,18 +1,26 @@
-"""API keys: who may do what. Only a hash of the secret is ever stored."""
+"""API keys, and sessions, which are keys of their own: who may do what. Only a hash of the secret is ever stored."""
 
 import hashlib
 import hmac
+import re
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from turnout.tasks.task_rules import TenantId
+from turnout.tasks.task_rules import PersonId, TenantId
+from turnout.tenants.allowance_rules import Allowance
 
 OWN_ADMIN, OWN_WORKER = "made by turnout up", "worker of turnout up"
 OWN_NAMES = (OWN_ADMIN, OWN_WORKER)
 """What the keys are called that `turnout up` makes for itself."""
 CODE_S = 120  # how long a login code works
+PERSONS_CODE_S = 900  # and one that a person takes to another machine of hers
+SESSION_S = 12 * 3600
+REMEMBERED_S = 30 * 86_400
 _SESSION = "s-"  # ids of keys are hexadecimal
+_BOOTSTRAP = "boot-"
 _LOGIN = "oidc-"
+_PERSON = re.compile(r"(p-[0-9a-f]{16})(-[0-9a-f]{8})?")
 
 
 class Role(StrEnum):
@@ -25,7 +33,8 @@ class Role(StrEnum):
 @dataclass(frozen=True, slots=True)
 class Key:
     """`digest` is the SHA-256 of the secret: the secret is 256 random bits, so no slow hash is needed. From `expires_at`
-    on the key is refused; None: never. One that was made `for_one_worker` ends when that worker is evicted."""
+    on the key is refused; None: never. One that was made `for_one_worker` ends when that worker is evicted. `parent` is the
+    id of what it lives with, and None for a key that stands alone; `person` and `allowances` are that of the person whose it is."""
 
     id: str
     tenant: TenantId
@@ -35,6 +44,9 @@ class Key:
     created_at: float
     expires_at: float | None = None
     for_one_worker: bool = False
+    parent: str | None = None
+    person: PersonId | None = None
+    allowances: tuple[Allowance, ...] = ()
 
     def expired(self, now: float) -> bool:
         return self.expires_at is not None and now >= self.expires_at
@@ -62,6 +74,22 @@ def mint(
     return key, f"tk-{key_id}.{secret}"
 
 
+def bootstrap_id(random: str) -> str:
+    """The id of a key that the bootstrap on Kubernetes makes: nobody else makes one like it."""
+    return f"{_BOOTSTRAP}{random}"
+
+
+def missing_keys(secret: Sequence[Key], known: Collection[str], added: Collection[str]) -> list[Key]:
+    """Of the Secret's keys those to add where the ids in `known` are good, and the bootstrap has added those in `added` before.
+    Where there are no keys, all. Elsewhere only those that the bootstrap made and never added: the Secret was filled anew, or
+    this is another Redis. Whatever else is missing was revoked, and stays so."""
+    if not known:
+        return list(secret)
+    return [
+        key for key in secret if key.id.startswith(_BOOTSTRAP) and key.id not in known and key.id not in added
+    ]
+
+
 def rotate(
     old: Key, key_id: str, secret: str, now: float, overlap_s: float, expires_in_s: float | None
 ) -> tuple[Key, str, Key]:
@@ -83,10 +111,41 @@ def mint_session(session_id: str, secret: str, parent: Key, now: float, ttl_s: f
     return with_parent(session, parent), token
 
 
-def with_parent(session: Key, parent: Key) -> Key:
-    """The session as its parent is now."""
-    ends = [at for at in (session.expires_at, parent.expires_at) if at is not None]
-    return replace(session, tenant=parent.tenant, role=parent.role, expires_at=min(ends, default=None))
+def with_parent(child: Key, parent: Key) -> Key:
+    """The session, or the key of a person, as its parent is now. A session is its parent; a key may have been made to do
+    less, and has a name of its own."""
+    ends = [at for at in (child.expires_at, parent.expires_at) if at is not None]
+    all_of_it = is_session(child.id) or parent.role is not Role.ADMIN
+    return replace(
+        child,
+        tenant=parent.tenant,
+        role=parent.role if all_of_it else child.role,
+        name=parent.name if is_session(child.id) else child.name,
+        expires_at=min(ends, default=None),
+        parent=parent.id,
+        person=parent.person,
+        allowances=parent.allowances,
+    )
+
+
+def person_of(key_id: str) -> PersonId | None:
+    """The person whose id this is, or whose key's."""
+    found = _PERSON.fullmatch(key_id)
+    return None if found is None else PersonId(found[1])
+
+
+def in_use_by(key: Key, own: Collection[str]) -> str | None:
+    """Who would be cut off if the key were revoked, where that is easily overlooked; `own` are the ids that the caller
+    works with."""
+    if key.id in own:
+        return "You are using this key yourself."
+    if key.name == OWN_ADMIN:
+        return (
+            "Commands on the machine of `turnout up` use this key, until the next `turnout up` makes another."
+        )
+    if key.name == OWN_WORKER:
+        return "The worker of `turnout up` joined with this key, and is evicted until the next `turnout up`."
+    return None
 
 
 def is_session(key_id: str) -> bool:

@@ -1,13 +1,15 @@
-"""API keys in Redis: one hash by key id. Sessions are found here, too: each is a key that lives with its parent."""
+"""API keys in Redis: one hash by key id. Sessions, people and their keys are found here, too: each is a key, or counts as one, and
+lives with its parent."""
 
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 
+from turnout.people.person_rules import as_key
+from turnout.people.person_store import PersonStore
 from turnout.store.connection import RedisConnection, translated
-from turnout.store.record_kinds import RecordKind
-from turnout.store.records import read_all, read_one, text
-from turnout.tenants.key_rules import Key, is_session, with_parent
-
-KEY = RecordKind[Key]("key", Key)
+from turnout.store.records import read_all, text
+from turnout.tenants.key_records import KEY
+from turnout.tenants.key_rules import Key, is_session, person_of, with_parent
 
 
 class KeyStore:
@@ -15,7 +17,9 @@ class KeyStore:
         self._link = link
         self._client = link.client
         self._name = link.keys.keys()
+        self._bootstrapped = link.keys.bootstrapped()
         self._session_name = link.keys.session
+        self._people = PersonStore(link)
 
     async def add(self, *keys: Key) -> None:
         """Stores them together; one with a known id takes its place."""
@@ -24,36 +28,71 @@ class KeyStore:
                 "HSET", self._name, *(one for key in keys for one in (key.id, KEY.dump(key)))
             )
 
-    async def find(self, key_id: str) -> Key | None:
-        if is_session(key_id):
-            return await self._find_session(key_id)
+    async def bootstrapped(self) -> frozenset[str]:
+        """Ids of the keys that the bootstrap has added, also of those that were revoked since."""
         async with translated():
-            found = await self._client.hget(self._name, key_id)
-        return await read_one(self._link, "key", key_id, found, KEY.load)
+            return frozenset(text(id_) for id_ in await self._client.smembers(self._bootstrapped))
+
+    async def note_bootstrapped(self, *key_ids: str) -> None:
+        async with translated():
+            await self._link.promise("SADD", self._bootstrapped, *key_ids)
+
+    async def find(self, key_id: str) -> Key | None:
+        return (await self.find_all([key_id]))[key_id]
 
     async def find_all(self, key_ids: Collection[str]) -> Mapping[str, Key | None]:
-        ids = [id_ for id_ in key_ids if not is_session(id_)]
-        sessions = {id_: await self._find_session(id_) for id_ in key_ids if is_session(id_)}
-        if not ids:
-            return sessions
-        async with translated():
-            found = await self._client.hmget(self._name, ids)
-        keys = await read_all(self._link, "key", dict(zip(ids, found, strict=True)), KEY.load)
-        return sessions | {id_: keys.get(id_) for id_ in ids}
+        """Each as it is now, with its parent; None for what is gone, or whose parent is."""
+        sessions = await self._sessions([key_id for key_id in key_ids if is_session(key_id)])
+        alone = {key_id for key_id in key_ids if not is_session(key_id)}
+        found = await self._alone(alone | {session.parent or "" for session in sessions.values()})
+        for key_id in key_ids:
+            session = sessions.get(key_id)
+            if session is not None:
+                parent = found[session.parent or ""]
+                found[key_id] = None if parent is None else with_parent(session, parent)
+        return {key_id: found.get(key_id) for key_id in key_ids}
 
-    async def _find_session(self, session_id: str) -> Key | None:
+    async def _sessions(self, ids: Collection[str]) -> Mapping[str, Key]:
+        """Those that are there, each with the id of its parent."""
+        if not ids:
+            return {}
         async with translated():
-            data, parent_id = await self._client.hmget(self._session_name(session_id), ["key", "parent"])
-        parent = await self.find(text(parent_id)) if data and parent_id else None
-        session = await read_one(self._link, "session", session_id, data, KEY.load)
-        return with_parent(session, parent) if session is not None and parent is not None else None
+            pipe = self._client.pipeline(transaction=False)
+            for session_id in ids:
+                pipe.hmget(self._session_name(session_id), "key", "parent")
+            found = dict(zip(ids, await pipe.execute(), strict=True))
+        named = {i: data for i, (data, _) in found.items()}
+        records = await read_all(self._link, "session", named, KEY.load)
+        # The parent stands beside the record, too: version 0.3.0 wrote it only there.
+        parents = {i: text(parent) for i, (_, parent) in found.items() if parent}
+        return {i: replace(key, parent=parents[i]) for i, key in records.items() if i in parents}
+
+    async def _alone(self, ids: Collection[str]) -> dict[str, Key | None]:
+        """All but sessions."""
+        keys = [key_id for key_id in ids if person_of(key_id) is None]
+        people = [key_id for key_id in ids if person_of(key_id) is not None]
+        found: dict[str, Key | None] = dict(await self._people.rights(people)) if people else {}
+        if keys:
+            async with translated():
+                data = await self._client.hmget(self._name, keys)
+            read = await read_all(self._link, "key", dict(zip(keys, data, strict=True)), KEY.load)
+            found |= {key_id: read.get(key_id) for key_id in keys}
+        return found
+
+    async def of_person(self, login: Key, issuer: str) -> Key:
+        """An issuer's token as the person is now whom it names; as it is, if she never came in by the page."""
+        person = await self._people.by_subject(issuer, login.name)
+        return login if person is None else with_parent(login, as_key(person))
 
     async def all(self) -> list[Key]:
+        """Those that stand alone."""
         async with translated():
             found = await self._client.hgetall(self._name)
         keys = await read_all(self._link, "key", {text(i): data for i, data in found.items()}, KEY.load)
         return sorted(keys.values(), key=lambda k: k.created_at)
 
     async def revoke(self, key_id: str) -> bool:
+        if person_of(key_id) is not None:
+            return await self._people.revoke_key(key_id)
         async with translated():
             return bool(await self._link.promise("HDEL", self._name, key_id))

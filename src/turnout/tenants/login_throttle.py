@@ -18,7 +18,9 @@ _MOST = 20  # failures in a window
 _WINDOW_S = 60.0
 _MAX_ADDRESSES = 10_000
 
-_WRONG_SECRETS = frozenset({"invalid_secret", "invalid_code", "share_not_found", "url_not_valid"})
+_WRONG_SECRETS = frozenset(
+    {"invalid_secret", "invalid_code", "invalid_invite", "share_not_found", "url_not_valid"}
+)
 """The codes of errors that say that a secret was shown which is none. Keys are counted where they are looked up, because the relay
 takes them, too."""
 

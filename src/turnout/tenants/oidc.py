@@ -1,4 +1,4 @@
-"""Logins by OpenID Connect: verifies JWTs of the configured issuer with the keys that it publishes.
+"""What the configured OpenID Connect issuer says: verifies its JWTs with the keys that it publishes, and knows its endpoints.
 
 The issuer's keys are fetched when they are first needed, when they are old, and when a token names an unknown one; never
 more often than once in `_RETRY_S`. While the issuer is away, the keys that are known stay in use for `_KEEP_S`. Nothing of
@@ -7,17 +7,16 @@ a token is logged.
 
 import asyncio
 import json
-import re
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
-from turnout.errors import Forbidden, InvalidRequest, Misconfigured, Unauthorized, Unavailable
+from turnout.errors import InvalidRequest, Misconfigured, Unauthorized, Unavailable
 from turnout.store.address_rules import is_safe_issuer_url
 from turnout.store.outbound import Outbound
-from turnout.tasks.task_rules import TenantId
 from turnout.telemetry.log import get_log
-from turnout.tenants.key_json import TENANT
-from turnout.tenants.key_rules import Key, Role, login_key
+from turnout.tenants.claim_rules import no_tenant, role_of, tenant_of
+from turnout.tenants.key_rules import Key, login_key
 from turnout.tenants.tenant_settings import OidcSettings
 
 if TYPE_CHECKING:
@@ -34,7 +33,18 @@ _MAX_BYTES = 256 * 1024
 _MAX_KEYS = 64
 _MAX_TOKEN_CHARS = 16 * 1024
 _CLAIMS = ["exp", "iat", "iss", "aud", "sub"]
-_STRENGTH = (Role.ADMIN, Role.USER, Role.METRICS)
+_MAX_SUBJECT_CHARS = 255  # by the standard
+
+
+@dataclass(frozen=True, slots=True)
+class IssuerEndpoints:
+    """Where a browser is sent, and where its code is exchanged, by which of the ways in which clients show who they are.
+    `names_itself`: what a browser brings back says which issuer sent it (RFC 9207)."""
+
+    authorization: str
+    token: str
+    auth_methods: tuple[str, ...]
+    names_itself: bool
 
 
 class _BadAnswer(ValueError):
@@ -42,7 +52,7 @@ class _BadAnswer(ValueError):
 
 
 class OidcLogins:
-    """The LoginVerifier of the product. `now` is for the age of the issuer's keys; tokens are judged by the real time."""
+    """`now` is for the age of the issuer's keys; tokens are judged by the real time."""
 
     def __init__(self, settings: OidcSettings, fetcher: Outbound, now: Callable[[], float]) -> None:
         try:
@@ -55,12 +65,32 @@ class OidcLogins:
         self._fetcher = fetcher
         self._now = now
         self._keys: Mapping[str, PyJWK] = {}
+        self._endpoints: IssuerEndpoints | None = None
         self._fetched_at = self._tried_at = -float("inf")
         self._fetching: asyncio.Task[None] | None = None
 
+    @property
+    def issuer(self) -> str:
+        return self._settings.issuer
+
     async def verify(self, token: str) -> Key:
-        """The token as a key. Raises Unauthorized; Forbidden where it names no tenant or role of ours; Unavailable while
-        the issuer's keys are not known."""
+        """The token as a key; its name is the subject. Raises Unauthorized; Forbidden where it names no tenant or role of ours;
+        Unavailable while the issuer's keys are not known."""
+        claims = await self.claims(token, self._settings.audience)
+        tenant = tenant_of(self._settings, claims)
+        if tenant is None:
+            raise no_tenant()
+        return login_key(
+            token,
+            tenant,
+            role_of(self._settings, claims),
+            str(claims["sub"]),
+            claims["iat"],
+            claims["exp"] + _LEEWAY_S,
+        )
+
+    async def claims(self, token: str, audience: str) -> Mapping[str, Any]:
+        """What a token for this audience says. Raises Unauthorized, and Unavailable."""
         jwt = self._jwt
         if len(token) > _MAX_TOKEN_CHARS:
             raise _invalid()
@@ -73,39 +103,28 @@ class OidcLogins:
                 token,
                 key,
                 algorithms=[key.algorithm_name],
-                audience=self._settings.audience,
+                audience=audience,
                 issuer=self._settings.issuer,
                 leeway=_LEEWAY_S,
                 options={"require": _CLAIMS, "enforce_minimum_key_length": True},
             )
-            return self._as_key(token, claims)
+            if len(str(claims["sub"])) > _MAX_SUBJECT_CHARS:
+                raise _invalid()
+            return claims | {"iat": float(claims["iat"]), "exp": float(claims["exp"])}
         except jwt.ExpiredSignatureError:
             raise Unauthorized("The token has expired.", code="expired_token") from None
         except (jwt.PyJWTError, ValueError, TypeError, RecursionError, OverflowError):
             raise _invalid() from None  # the cause may have pieces of the token
 
-    def _as_key(self, token: str, claims: Mapping[str, Any]) -> Key:
-        tenant = _claim(claims, self._settings.tenant_claim)
-        if not isinstance(tenant, str) or not re.fullmatch(TENANT, tenant):
-            raise Forbidden("The token names no tenant that this service can have.", code="no_tenant")
-        expires_at = float(claims["exp"]) + _LEEWAY_S
-        return login_key(
-            token,
-            TenantId(tenant),
-            self._role(claims),
-            str(claims["sub"])[:100],
-            float(claims["iat"]),
-            expires_at,
-        )
-
-    def _role(self, claims: Mapping[str, Any]) -> Role:
-        said = _claim(claims, self._settings.role_claim)
-        values = cast("list[object]", said) if isinstance(said, list) else [said]
-        found = {self._settings.roles.get(value) for value in values if isinstance(value, str)}
-        role = next((role for role in _STRENGTH if role in found), self._settings.default_role)
-        if role is None:
-            raise Forbidden("The token names no role of this service.", code="role_not_allowed")
-        return role
+    async def endpoints(self) -> IssuerEndpoints:
+        """Where people log in. Raises Unavailable while that is not known, or where the issuer has no such place."""
+        if self._endpoints is None or self._now() - self._fetched_at >= _FRESH_S:
+            fetching = self._start_fetching()
+            if fetching is not None and self._endpoints is None:
+                await asyncio.shield(fetching)
+        if self._endpoints is None:
+            raise Unavailable("The issuer cannot be asked now.", code="issuer_unavailable")
+        return self._endpoints
 
     async def _key(self, kid: object) -> "PyJWK":
         if not isinstance(kid, str):
@@ -132,23 +151,21 @@ class OidcLogins:
 
     async def _renew(self) -> None:
         try:
-            self._keys = await self._fetch()
+            self._keys, self._endpoints = await self._fetch()
             self._fetched_at = self._now()
         except (InvalidRequest, ValueError, RecursionError) as err:
             problem = str(err).partition("\n")[0][:200]
             log.warning("issuer's keys were not fetched", issuer=self._settings.issuer, problem=problem)
             if self._now() - self._fetched_at >= _KEEP_S:
-                self._keys = {}
+                self._keys, self._endpoints = {}, None
 
-    async def _fetch(self) -> "Mapping[str, PyJWK]":
+    async def _fetch(self) -> "tuple[Mapping[str, PyJWK], IssuerEndpoints | None]":
         issuer = self._settings.issuer
         found = await self._get(f"{issuer.rstrip('/')}/.well-known/openid-configuration")
         if found.get("issuer") != issuer:
             raise _BadAnswer("the issuer's discovery document is another issuer's")
-        jwks_uri = found.get("jwks_uri")
-        if not isinstance(jwks_uri, str) or not is_safe_issuer_url(jwks_uri):
-            raise _BadAnswer("jwks_uri is not an https URL")
-        if jwks_uri.startswith("http:") and not issuer.startswith("http:"):
+        jwks_uri = self._safe_url(found, "jwks_uri")
+        if jwks_uri is None:
             raise _BadAnswer("jwks_uri is not an https URL")
         listed = (await self._get(jwks_uri)).get("keys")
         if not isinstance(listed, list):
@@ -157,7 +174,26 @@ class OidcLogins:
         for jwk in cast("list[object]", listed)[:_MAX_KEYS]:
             if isinstance(jwk, dict):
                 self._add(cast("dict[str, Any]", jwk), keys)
-        return keys
+        return keys, self._endpoints_in(found)
+
+    def _endpoints_in(self, found: Mapping[str, Any]) -> IssuerEndpoints | None:
+        authorization = self._safe_url(found, "authorization_endpoint")
+        token = self._safe_url(found, "token_endpoint")
+        if authorization is None or token is None:
+            return None
+        listed = found.get("token_endpoint_auth_methods_supported")
+        methods = cast("list[object]", listed) if isinstance(listed, list) else ["client_secret_basic"]
+        names_itself = found.get("authorization_response_iss_parameter_supported") is True
+        return IssuerEndpoints(
+            authorization, token, tuple(m for m in methods if isinstance(m, str)), names_itself
+        )
+
+    def _safe_url(self, found: Mapping[str, Any], name: str) -> str | None:
+        """Nobody can change on the way what is said there. Plain http is for an issuer on this machine alone."""
+        url = found.get(name)
+        if not isinstance(url, str) or not is_safe_issuer_url(url.partition("?")[0]):
+            return None
+        return None if url.startswith("http:") and not self._settings.issuer.startswith("http:") else url
 
     def _add(self, jwk: dict[str, Any], keys: "dict[str, PyJWK]") -> None:
         """Keys for encryption, of other algorithms and malformed ones are left out."""
@@ -176,16 +212,6 @@ class OidcLogins:
         if not isinstance(answer, dict):
             raise _BadAnswer("the issuer's answer is no JSON object")
         return cast("dict[str, Any]", answer)
-
-
-def _claim(claims: Mapping[str, Any], name: str) -> object:
-    """A claim by its name, or by its path, as in `realm_access.roles`."""
-    if name in claims:
-        return claims[name]
-    found: object = claims
-    for part in name.split("."):
-        found = cast("dict[str, object]", found).get(part) if isinstance(found, dict) else None
-    return found
 
 
 def _invalid() -> Unauthorized:

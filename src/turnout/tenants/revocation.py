@@ -1,5 +1,5 @@
 """Ends what a caller or a worker has open here once it lost its right: a key or a link that was revoked or has expired, a
-worker that was evicted.
+person that was disabled or may do something else now, a worker that was evicted.
 
 Every second each gateway looks up those that have something open at it. So a revocation need not be announced, and no
 announcement can be missed. The gateway that a revocation came through ends things at once.
@@ -21,6 +21,7 @@ from turnout.tasks.share_store import ShareStore
 from turnout.telemetry.log import get_log
 from turnout.tenants.caller import Caller, right_ended
 from turnout.tenants.key_ring import KeyRing
+from turnout.tenants.key_rules import is_login
 from turnout.tenants.open_connections import OpenConnections
 
 log = get_log()
@@ -75,12 +76,12 @@ class Revocations:
         callers = self._open_callers()
         links = {caller.link for caller in callers if caller.link is not None}
         revoked_links = await self._shares.revoked(links) if links else frozenset[VideoLink]()
-        used = {caller.id for caller in callers if caller.link is None}
-        used |= {worker.key for worker in enrolled.values() if worker.key}
-        invalid = await self._key_ring.no_longer_valid(used)
-        now = time.time()
-        ended = {one for one in callers if one.expired(now) or one.id in invalid or one.link in revoked_links}
-        doomed = [worker for worker in enrolled.values() if worker.key in invalid]
+        by_key = {caller: _looked_up_by(caller) for caller in callers if caller.link is None}
+        used = {*by_key.values(), *(worker.key for worker in enrolled.values() if worker.key)}
+        keys, now = await self._key_ring.as_they_are(used), time.time()
+        ended = {one for one in callers if one.expired(now) or one.link in revoked_links}
+        ended |= {one for one, key in by_key.items() if key in keys and not one.still_is(keys[key])}
+        doomed = [worker for worker in enrolled.values() if worker.key in keys and keys[worker.key] is None]
         await self._evict(doomed, "its key is not valid any more")
         self._end(ended, (asked - enrolled.keys()) | {worker.id for worker in doomed})
 
@@ -89,11 +90,12 @@ class Revocations:
         return {*self.callers.owners, *(one for one in asking if isinstance(one, Caller))}
 
     async def revoked(self, key_id: str) -> None:
-        """A key was revoked through this gateway: also its workers that have nothing open here are evicted."""
+        """A key was revoked, or a person disabled, through this gateway: also its workers that have nothing open here are
+        evicted."""
         doomed = [worker for worker in (await self._store.enrolments()).values() if worker.key == key_id]
         await self._evict(doomed, "its key was revoked")
         self._key_ring.drop(key_id)
-        callers = {one for one in self._open_callers() if one.id == key_id}
+        callers = {one for one in self._open_callers() if key_id in (one.id, one.parent, one.person)}
         self._end(callers, {worker.id for worker in doomed})
 
     async def evict(self, worker: Enrolment, reason: str) -> None:
@@ -120,3 +122,8 @@ class Revocations:
         for worker in workers:
             await self._store.evict(worker.id)
             log.warning("worker evicted", worker=worker.id, name=worker.name, key=worker.key, reason=reason)
+
+
+def _looked_up_by(caller: Caller) -> str:
+    """Of an issuer's token nothing is stored: it goes with its person."""
+    return caller.person if caller.person is not None and is_login(caller.id) else caller.id

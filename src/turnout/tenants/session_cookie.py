@@ -17,9 +17,11 @@ def cookie_name(secure: bool) -> str:
     return _NAMES[0] if secure else _NAMES[1]
 
 
-def set_cookie(token: str, max_age_s: int, secure: bool) -> str:
+def set_cookie(token: str, max_age_s: int | None, secure: bool) -> str:
+    """`max_age_s` None: until the browser is closed."""
+    age = "" if max_age_s is None else f"; Max-Age={max_age_s}"
     flags = "; Secure" if secure else ""
-    return f"{cookie_name(secure)}={token}; HttpOnly; SameSite=Strict; Path=/; Max-Age={max_age_s}{flags}"
+    return f"{cookie_name(secure)}={token}; HttpOnly; SameSite=Strict; Path=/{age}{flags}"
 
 
 def cookie_authorization(method: str, headers: Iterable[tuple[bytes, bytes]]) -> bytes | None:

@@ -1,62 +1,94 @@
-"""Logging in to the page by a one-time code, and out again. The session is a key in a cookie that scripts cannot read."""
+"""Logging in to the page by a one-time code or a key, and out again. The session is a key of its own, in a cookie that scripts
+cannot read: no other key stays in the page."""
 
 import secrets
 
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from turnout.errors import Forbidden, Unauthorized
+from turnout.errors import Forbidden, InvalidRequest, Unauthorized
 from turnout.gateway.bodies import json_body, read_json
-from turnout.gateway.gateway import GatewayDep
+from turnout.gateway.gateway import Gateway, GatewayDep
 from turnout.gateway.problems import documented
 from turnout.telemetry.log import get_log
-from turnout.tenants.audit_rules import AuditAction
 from turnout.tenants.audit_trail import AuditDep
-from turnout.tenants.auth import AdminDep, MaybeUserDep
-from turnout.tenants.caller import caller_with
-from turnout.tenants.key_rules import CODE_S, is_login, is_session, mint_session, secret_digest
+from turnout.tenants.auth import MaybeUserDep, UserDep
+from turnout.tenants.caller import caller_with, known, needs_session, require_user
+from turnout.tenants.key_rules import (
+    CODE_S,
+    PERSONS_CODE_S,
+    REMEMBERED_S,
+    SESSION_S,
+    Key,
+    is_login,
+    is_session,
+    secret_digest,
+)
 from turnout.tenants.session_cookie import refuse_other_origins, set_cookie
-from turnout.tenants.session_json import CodeShown, LoginCode, SessionShown, session_of
-
-_SESSION_S = 12 * 3600
+from turnout.tenants.session_json import CodeShown, LoginRequest, SessionShown, session_of
+from turnout.tenants.session_opening import SessionTerms, open_session
 
 router = APIRouter(tags=["session"], responses=documented(403, 500, 503))
 
 
 @router.post("/v1/session/codes", responses=documented(401), summary="Make a code that logs a browser in")
-async def make_code(admin: AdminDep, gateway: GatewayDep) -> CodeShown:
-    """The session may do what the caller's key may, and ends when that is revoked."""
-    if is_login(admin.id):  # no gateway could look its key up
-        raise Forbidden(
-            "A session needs an API key: a login of the issuer cannot make one.", code="key_needed"
-        )
+async def make_code(caller: UserDep, gateway: GatewayDep) -> CodeShown:
+    """The session may do what the caller may, and ends with the caller's key or person."""
+    if is_login(caller.root):
+        raise _key_needed()
+    needs_session(caller)
     code = secrets.token_urlsafe(32)
-    await gateway.stores.tenants.sessions.put_code(secret_digest(code), admin.id, CODE_S)
-    return CodeShown(code=code, expires_at=int(gateway.now()) + CODE_S)
+    ttl_s = CODE_S if caller.person is None else PERSONS_CODE_S
+    await gateway.stores.tenants.sessions.put_code(secret_digest(code), caller.root, ttl_s)
+    return CodeShown(code=code, expires_at=int(gateway.now()) + ttl_s)
 
 
 @router.post(
     "/v1/session",
     responses=documented(400, 401, 413, 415, 429),
-    openapi_extra=json_body(LoginCode),
-    summary="Log in by a code",
+    openapi_extra=json_body(LoginRequest),
+    summary="Log in by a code or a key",
 )
 async def log_in(request: Request, response: Response, gateway: GatewayDep, audit: AuditDep) -> SessionShown:
-    """The answer sets the session's cookie."""
+    """The answer sets the session's cookie. The session may do what the key may, and ends with it."""
     refuse_other_origins(request.method, request.headers.raw)
-    body = await read_json(request, LoginCode)
-    key_id = await gateway.stores.tenants.sessions.take_code(secret_digest(body.code))
+    body = await read_json(request, LoginRequest)
+    if (body.code is None) == (body.key is None):
+        raise InvalidRequest("Give a code or a key.", "code", "invalid_value")
+    if body.key is not None:
+        parent = await _parent_by_key(request, gateway, body.key)
+    else:
+        parent = await _parent_by_code(gateway, body.code or "")
+    terms = SessionTerms(
+        ttl_s=REMEMBERED_S if body.remember else SESSION_S, stays=body.key is None or body.remember
+    )
+    opened = await open_session(request, gateway, audit, parent, terms)
+    response.headers["Set-Cookie"] = opened.cookie
+    return session_of(caller_with(opened.session))
+
+
+async def _parent_by_code(gateway: Gateway, code: str) -> Key:
+    key_id = await gateway.stores.tenants.sessions.take_code(secret_digest(code))
     parent = await gateway.stores.tenants.keys.find(key_id) if key_id else None
     if parent is None or parent.expired(gateway.now()):
         raise Unauthorized("The code was used, is too old, or never was.", "code", "invalid_code")
-    session_id, secret = secrets.token_hex(8), secrets.token_urlsafe(32)
-    session, token = mint_session(session_id, secret, parent, gateway.now(), _SESSION_S)
-    await audit.record(caller_with(parent), AuditAction.SESSION_OPENED, session.id, tenant=parent.tenant)
-    await gateway.stores.tenants.sessions.open(session, parent.id, _SESSION_S)
-    # What the browser says of its own address counts: TLS may end before us.
-    secure = request.headers.get("origin", "").startswith("https://")
-    response.headers["Set-Cookie"] = set_cookie(token, _SESSION_S, secure)
-    return session_of(caller_with(session))
+    return parent
+
+
+async def _parent_by_key(request: Request, gateway: Gateway, token: str) -> Key:
+    address = request.client.host if request.client else ""
+    # Alone: a cookie that the browser still has must not decide anything.
+    caller = known(await gateway.keys.identify("POST", f"Bearer {token}".encode(), (), address))
+    require_user(caller)
+    parent = None if is_login(caller.id) else await gateway.stores.tenants.keys.find(caller.id)
+    if parent is None:
+        raise _key_needed()
+    return parent
+
+
+def _key_needed() -> Forbidden:
+    """No gateway could look up what a login of the issuer was."""
+    return Forbidden("A session needs an API key: a login of the issuer cannot make one.", code="key_needed")
 
 
 @router.get(
@@ -65,9 +97,13 @@ async def log_in(request: Request, response: Response, gateway: GatewayDep, audi
     responses={204: {"description": "Nobody is logged in."}, **documented(401)},
     summary="Who is logged in",
 )
-async def show(caller: MaybeUserDep) -> SessionShown | Response:
-    # 401 would be an error in the browser's console, and that nobody is logged in is none.
-    return Response(status_code=204) if caller is None else session_of(caller)
+async def show(caller: MaybeUserDep, gateway: GatewayDep) -> SessionShown | Response:
+    if caller is None:
+        # 401 would be an error in the browser's console, and that nobody is logged in is none.
+        return Response(status_code=204)
+    if caller.person is not None:
+        await gateway.stores.tenants.people.note_seen(caller.person, gateway.now())
+    return session_of(caller)
 
 
 @router.delete(
@@ -76,7 +112,7 @@ async def show(caller: MaybeUserDep) -> SessionShown | Response:
 async def log_out(caller: MaybeUserDep, gateway: GatewayDep) -> Response:
     """Ends the session at every gateway. May be repeated."""
     if caller is not None and is_session(caller.id):
-        await gateway.stores.tenants.sessions.end(caller.id)
+        await gateway.stores.tenants.sessions.end(caller.root, [caller.id])
         gateway.keys.drop(caller.id)
         get_log().info("session ended", session=caller.id)
     response = Response(status_code=204)

@@ -1,4 +1,4 @@
-"""The scripts that add up what tenants used, and take a worker's GPU time back."""
+"""The scripts that add up what tenants used, take a worker's GPU time back, and count what people ask for in a day."""
 
 from collections.abc import Mapping, Sequence
 
@@ -7,6 +7,7 @@ from turnout.store.connection import RedisConnection
 from turnout.store.records import number, text
 from turnout.store.scripts import Script
 from turnout.tasks.task_rules import TenantId
+from turnout.tenants.allowance_rules import Counted
 
 _add_usage = Script("tenants/add_usage", "tenants/usage")
 
@@ -21,6 +22,18 @@ async def add_usage(
     """Adds (day, tenant, model, figure, amount)…; False when a batch of that name was added before."""
     rest = [one for amount in amounts for one in amount]
     return bool(await _add_usage.run(link, rest, batch=batch, usage_ms=usage_ms))
+
+
+_spend_allowance = Script("tenants/spend_allowance", "tenants/allowance")
+
+
+async def spend_allowance(
+    link: RedisConnection, *, day: str, what: Counted, by: int, limits: Sequence[tuple[str, int]]
+) -> int | None:
+    """Counts against (account, most)…, or gives back; the bound that is reached, if one is: then nothing was counted."""
+    rest = [one for limit in limits for one in limit]
+    reached = int(await _spend_allowance.run(link, rest, day=day, what=what, by=by))
+    return None if reached < 0 else reached
 
 
 _take_back_gpu_time = Script("tenants/take_back_gpu_time")

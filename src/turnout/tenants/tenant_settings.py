@@ -14,13 +14,17 @@ from turnout.tenants.key_rules import Role
 
 @dataclass(frozen=True, slots=True)
 class OidcSettings:
-    """Whose tokens are taken beside keys. `roles` gives the role for a value of `role_claim`; a token with none of them has
-    `default_role`, and is refused if that is None."""
+    """Whose tokens are taken beside keys, if there is an `audience`, and who logs people in on the page, if there is a
+    `client_id`: by a button with the name `button`. `roles` gives the role for a value of `role_claim`; a token with none of
+    them has `default_role`, and is refused if that is None."""
 
     __pydantic_config__ = ConfigDict(extra="forbid")
 
     issuer: str
-    audience: str
+    audience: str = ""
+    client_id: str | None = None
+    button: str = ""
+    scopes: str = "openid profile email"
     tenant_claim: str = "tenant"
     role_claim: str = "roles"
     roles: Mapping[str, Role] = field(default_factory=dict[str, Role])
@@ -29,6 +33,12 @@ class OidcSettings:
     def __post_init__(self) -> None:
         if Role.WORKER in (self.default_role, *self.roles.values()):
             raise ValueError("a worker joins with a key: no login can have the role worker")
+        if not self.audience and not self.client_id:
+            raise ValueError(
+                "give an audience, whose tokens are taken, or a client_id, to log in on the page"
+            )
+        if "openid" not in self.scopes.split():
+            raise ValueError("scopes must have openid")
         if not is_safe_issuer_url(self.issuer):
             raise ValueError("the issuer is not an https URL (http is for this machine alone)")
 
@@ -36,11 +46,12 @@ class OidcSettings:
 @dataclass(frozen=True, slots=True)
 class AccessSettings:
     """`no_auth` needs no key on loopback; `open_key` is the token that requests then count as having, and `turnout up`
-    sets it."""
+    sets it. `oidc_client_secret` is what the issuer knows the page's login by, beside PKCE."""
 
     no_auth: bool = False
     open_key: str | None = field(default=None, metadata=SECRET)
     oidc: OidcSettings | None = None
+    oidc_client_secret: str | None = field(default=None, metadata=SECRET)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,5 @@
 // Speaks HTTP with the gateway. The only module that calls `fetch`.
-import { currentKey, login } from "./auth";
+import { login } from "./auth";
 import type { Operations } from "./schema";
 
 const TIMEOUT_MS = 30_000;
@@ -26,7 +26,7 @@ type Needed<T> = Record<never, never> extends T ? { query?: T } : { query: T };
 type Placed<T> = keyof T extends never ? { path?: never } : { path: T };
 export type Call<K extends Op> = Fields<Operations[K]["body"]> &
   Needed<Operations[K]["query"]> &
-  Placed<Operations[K]["path"]> & { form?: FormData; headers?: Record<string, string>; signal?: AbortSignal };
+  Placed<Operations[K]["path"]> & { form?: FormData; headers?: Record<string, string>; signal?: AbortSignal; patienceMs?: number };
 
 /** Calls an operation that /openapi.json describes. Raises ApiError or Unreachable. */
 export async function call<K extends Op>(op: K, how: Call<K>): Promise<Operations[K]["answer"]> {
@@ -47,10 +47,11 @@ interface Sent {
   form?: FormData | undefined;
   headers?: Record<string, string> | undefined;
   signal?: AbortSignal | undefined;
+  patienceMs?: number | undefined;
 }
 
 async function send(method: string, path: string, how: Sent): Promise<unknown> {
-  const deadline = AbortSignal.timeout(TIMEOUT_MS);
+  const deadline = AbortSignal.timeout(how.patienceMs ?? TIMEOUT_MS);
   const signal = how.signal ? AbortSignal.any([how.signal, deadline]) : deadline;
   const headers: Record<string, string> = { ...how.headers };
   let body: FormData | string | null = how.form ?? null; // a form brings its own type and boundary
@@ -63,15 +64,11 @@ async function send(method: string, path: string, how: Sent): Promise<unknown> {
   return await answer.json();
 }
 
-/** The open answer of any request with the login's credentials; the caller reads it and ends it by its signal. */
+/** The open answer of any request with the session's cookie; the caller reads it and ends it by its signal. */
 export async function open(path: string, init: RequestInit): Promise<Response> {
-  const key = currentKey();
-  const headers = new Headers(init.headers);
-  if (key !== null) headers.set("Authorization", `Bearer ${key}`);
   let answer: Response;
   try {
-    // A key goes alone: the cookie of somebody else's session must not decide what it may do.
-    answer = await fetch(path, { ...init, headers, credentials: key === null ? "same-origin" : "omit", redirect: "error" });
+    answer = await fetch(path, { ...init, credentials: "same-origin", redirect: "error" });
   } catch (err) {
     if (init.signal?.aborted && (init.signal.reason as Error | undefined)?.name === "AbortError") throw err;
     throw new Unreachable();

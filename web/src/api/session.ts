@@ -1,54 +1,63 @@
 // Logging in and out, and finding out who the person is.
-import { currentKey, forgetKey, login, rememberedKey, rememberKey, useKey, type Person } from "./auth";
+import { login, type Person, type Why } from "./auth";
 import { ApiError, call } from "./http";
 
-/** At the page's start: a one-time code in the fragment, a remembered key, or a cookie from before. */
-export async function begin(code: string | null): Promise<void> {
+const STORED = "turnout.key"; // where pages up to 0.3.0 kept a key
+
+/** At the page's start: a one-time code in the fragment, or a cookie from before. `why` is what came of a login by the issuer. */
+export async function begin(code: string | null, why: Why): Promise<void> {
   if (code !== null) return await enterByCode(code);
-  useKey(rememberedKey());
-  try {
-    const person = await whoami();
-    login.value = person === null ? { state: "out", why: "none" } : { state: "in", person, by: currentKey() === null ? "session" : "key" };
-  } catch (err) {
-    if (!(err instanceof ApiError)) throw err;
-    if (currentKey() !== null) forgetKey();
-    login.value = { state: "out", why: "none" };
-  }
+  const left = storedKey();
+  if (left !== null && (await enterByStoredKey(left))) return;
+  const person = await whoami();
+  login.value = person === null ? { state: "out", why } : { state: "in", person };
 }
 
 async function enterByCode(code: string): Promise<void> {
-  useKey(null);
   try {
-    const person = await call("POST /v1/session", { body: { code } });
-    login.value = { state: "in", person, by: "session" };
+    login.value = { state: "in", person: await call("POST /v1/session", { body: { code } }) };
   } catch (err) {
     if (!(err instanceof ApiError)) throw err;
     login.value = { state: "out", why: "refused_code" };
   }
 }
 
-/** Logs in by an API key; raises ApiError when it is refused. */
+/** Changes an API key for a session; raises ApiError when it is refused. The key is kept nowhere. */
 export async function enterByKey(key: string, remember: boolean): Promise<void> {
-  useKey(key);
-  try {
-    const person = await whoami();
-    if (person === null) throw new ApiError(401, "", "invalid_api_key", null, null);
-    if (remember) rememberKey(key);
-    login.value = { state: "in", person, by: "key" };
-  } catch (err) {
-    useKey(null);
-    throw err;
-  }
+  login.value = { state: "in", person: await call("POST /v1/session", { body: { key, remember } }) };
+}
+
+/** Comes in by an invite; raises ApiError when it is refused. */
+export async function enterByInvite(invite: string, who: { name: string; email: string } | null, remember: boolean): Promise<void> {
+  login.value = { state: "in", person: await call("POST /v1/login/invite", { body: { invite, ...who, remember } }) };
 }
 
 export async function leave(): Promise<void> {
-  const now = login.peek();
-  if (now.state === "in" && now.by === "session") await call("DELETE /v1/session", {}).catch(() => undefined);
-  forgetKey();
+  await call("DELETE /v1/session", {}).catch(() => undefined);
   login.value = { state: "out", why: "none" };
 }
 
-/** Null: there is neither a key nor a cookie that is valid. A key that is not raises ApiError. */
+/** Null: there is no cookie that is valid. */
 async function whoami(): Promise<Person | null> {
   return await call("GET /v1/session", {}); // 204: null
+}
+
+function storedKey(): string | null {
+  try {
+    return localStorage.getItem(STORED);
+  } catch {
+    return null; // storage is switched off
+  }
+}
+
+async function enterByStoredKey(key: string): Promise<boolean> {
+  const entered = await enterByKey(key, true).then(
+    () => true,
+    (err: unknown) => {
+      if (!(err instanceof ApiError)) throw err; // the gateway is away, and is asked again
+      return false;
+    },
+  );
+  localStorage.removeItem(STORED);
+  return entered;
 }

@@ -24,6 +24,11 @@ const BY_CODE: Record<string, Key> = {
   shutting_down: "error.unavailable",
   command_not_allowed: "error.command_not_allowed",
   share_not_found: "error.share_not_found",
+  key_in_use: "error.key_in_use",
+  invalid_invite: "error.invalid_invite",
+  daily_limit: "error.daily_limit",
+  session_needed: "error.session_needed",
+  own_person: "error.own_person",
 };
 
 const BY_STATUS: Record<number, Key> = { 429: "error.limited", 413: "error.body_too_large", 500: "error.internal", 502: "error.unreachable", 503: "error.unavailable" };

@@ -1,14 +1,14 @@
 // The live card of one task: queue, wake, load, steps, preview, video. It renders by its own task's signal alone.
 import { useSignal, type Signal } from "@preact/signals";
 import { useEffect, useRef, useState } from "preact/hooks";
-import { contentPath, download, previewPath, useMedia } from "../api/media";
+import { contentPath, download, previewPath } from "../api/media";
 import { models, type Model } from "../api/models";
 import type { Video } from "../api/schema";
 import { explain, explainFailure } from "../api/words";
 import { ago, duration, t } from "../i18n";
 import { ended, type Task } from "../tasks/reducer";
 import { cancel } from "../tasks/store";
-import { Button, IconButton, Menu, Spinner, type MenuItem } from "../ui/controls";
+import { Button, IconButton, Menu, type MenuItem } from "../ui/controls";
 import { Icon } from "../ui/icons";
 import { go } from "../ui/route";
 import { calm } from "../ui/theme";
@@ -80,29 +80,23 @@ function Picture({ task, video }: { task: Task; video: Video }) {
 /** The last preview, less blurred with every step. */
 function Preview({ task }: { task: Task }) {
   const preview = task.preview!;
-  const media = useMedia(previewPath(task.id, preview.attempt, preview.step));
   const done = task.steps > 0 ? Math.min(1, preview.step / task.steps) : 0.5;
-  if (media.url === null) return <span class="card-blank card-blank-in_progress" />;
-  return <img class="card-preview" src={media.url} alt={t("card.preview")} style={{ filter: `blur(${((1 - done) * MAX_BLUR_PX).toFixed(1)}px)` }} />;
+  return <img class="card-preview" src={previewPath(task.id, preview.attempt, preview.step)} alt={t("card.preview")} style={{ filter: `blur(${((1 - done) * MAX_BLUR_PX).toFixed(1)}px)` }} />;
 }
 
 function Player({ id, prompt }: { id: string; prompt: string }) {
   const [visible, ref] = useVisible();
-  const media = useMedia(visible ? contentPath(id, "video") : null);
-  const poster = useMedia(visible ? contentPath(id, "thumbnail") : null);
   const player = useRef<HTMLVideoElement>(null);
   useEffect(() => {
-    if (media.url !== null && visible && !calm()) void player.current?.play().catch(() => undefined);
+    if (visible && !calm()) void player.current?.play().catch(() => undefined);
     else player.current?.pause();
-  }, [media.url, visible]);
+  }, [visible]);
   return (
     <div ref={ref} class="card-player">
-      {media.url !== null ? (
-        <video ref={player} src={media.url} aria-label={prompt} controls loop muted playsInline preload="metadata" />
+      {visible ? (
+        <video ref={player} src={contentPath(id, "video")} poster={contentPath(id, "thumbnail")} aria-label={prompt} controls loop muted playsInline preload="metadata" />
       ) : (
-        <span class="card-blank card-blank-completed">
-          {media.failed ? <Icon name="warn" size={32} /> : poster.url !== null ? <img src={poster.url} alt="" /> : visible && <Spinner />}
-        </span>
+        <span class="card-blank card-blank-completed" />
       )}
     </div>
   );
@@ -156,9 +150,9 @@ function detailOf(task: Task, station: (typeof STATIONS)[number], model: Model |
     }
     case "waking":
       if (model?.cause != null) return t(`cause.${model.cause}`);
-      return model?.wake_s == null ? t("card.waking") : t("card.about", { time: duration(model.wake_s) });
+      return task.etaS === null ? t("card.waking") : t("card.about", { time: duration(task.etaS) });
     case "loading":
-      return task.loaded === null ? "" : t("card.loaded", { n: Math.floor(task.loaded * 100) });
+      return [task.loaded === null ? "" : t("card.loaded", { n: Math.floor(task.loaded * 100) }), task.etaS ? t("card.left", { time: duration(task.etaS) }) : ""].filter(Boolean).join(" · ");
     case "drawing":
       return t("card.step", { step: task.step, steps: task.steps }) + (task.etaS ? ` · ${t("card.left", { time: duration(task.etaS) })}` : "");
     default:
@@ -245,7 +239,7 @@ function Actions({ task, video, onShare }: { task: Task; video: Video; onShare: 
       )}
       {task.status === "completed" && (
         <>
-          <Button icon="download" onClick={() => void download(contentPath(task.id, "video"), `${task.id}.mp4`).catch((err) => say(explain(err), "bad"))}>
+          <Button icon="download" onClick={() => download(contentPath(task.id, "video"), `${task.id}.mp4`)}>
             {t("card.download")}
           </Button>
           <Button icon="share" kind="quiet" onClick={onShare}>

@@ -1,12 +1,12 @@
-// Owns the one WebSocket: it connects, says who is calling, reconnects with growing pauses, and hands on what comes.
+// Owns the one WebSocket: it connects, reconnects with growing pauses, and hands on what comes.
 import { signal } from "@preact/signals";
-import { currentKey } from "../api/auth";
+import { login } from "../api/auth";
 
 const FIRST_PAUSE_MS = 500;
 const LONGEST_PAUSE_MS = 15_000;
 const UNAUTHORIZED = 4401;
 
-export type Connection = "off" | "connecting" | "open" | "waiting" | "refused";
+export type Connection = "off" | "connecting" | "open" | "waiting";
 
 export const connection = signal<Connection>("off");
 
@@ -48,10 +48,7 @@ function dial(listener: Listener): void {
   const mine = new WebSocket(url);
   socket = mine;
   mine.onopen = () => {
-    if (socket !== mine) return;
-    const key = currentKey();
-    if (key !== null) mine.send(JSON.stringify({ key })); // never in the URL, where logs would keep it
-    connection.value = "open";
+    if (socket === mine) connection.value = "open";
   };
   mine.onmessage = (message) => {
     if (socket !== mine || typeof message.data !== "string") return;
@@ -62,7 +59,8 @@ function dial(listener: Listener): void {
     if (socket !== mine) return;
     socket = null;
     if (closed.code === UNAUTHORIZED) {
-      connection.value = "refused";
+      connection.value = "off";
+      login.value = { state: "out", why: "expired" };
       return;
     }
     connection.value = "waiting";

@@ -1,4 +1,4 @@
-// Conversations stay in this browser: IndexedDB, one record each, apart for each tenant.
+// Conversations stay in this browser: IndexedDB, one record each, apart for each person, or for the tenant of a key that is nobody's.
 import { signal } from "@preact/signals";
 import { login } from "../../api/auth";
 import type { Stats } from "./stream";
@@ -33,7 +33,7 @@ export const currentId = signal<string | null>(null);
 
 function owner(): string {
   const now = login.peek();
-  return now.state === "in" ? now.person.tenant : "";
+  return now.state === "in" ? (now.person.person ?? now.person.tenant) : "";
 }
 
 export function blank(): Conversation {
@@ -88,6 +88,12 @@ export function drop(id: string): void {
   void opened()
     .then((db) => request(db.transaction(STORE, "readwrite").objectStore(STORE).delete(id)))
     .catch(() => undefined);
+}
+
+/** Drops all conversations of whoever is logged in. */
+export async function forgetConversations(): Promise<void> {
+  await loadConversations();
+  for (const one of conversations.peek()) drop(one.id);
 }
 
 /** Saves a conversation as a JSON file, in the shape that chat APIs take. */

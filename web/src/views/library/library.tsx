@@ -1,7 +1,7 @@
 // Library: all of the tenant's videos in a grid, with search, filters, scrubbing, and older ones as one scrolls.
 import { useSignal, type Signal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
-import { contentPath, useMedia } from "../../api/media";
+import { contentPath } from "../../api/media";
 import { LiveCard, useVisible } from "../../card/card";
 import { ago, duration, t } from "../../i18n";
 import type { Status } from "../../tasks/events";
@@ -121,8 +121,6 @@ function Tile({ source, onOpen }: { source: Signal<Task>; onOpen: () => void }) 
   const [visible, ref] = useVisible();
   const place = useSignal<number | null>(null);
   const done = task.status === "completed";
-  const thumbnail = useMedia(done && visible ? contentPath(task.id, "thumbnail") : null);
-  const sheet = useMedia(done && place.value !== null ? contentPath(task.id, "spritesheet") : null);
   const cells = cellsOf(video.frames);
   const { width, height } = readSize(video.size);
   const cell = place.value === null ? null : cellOf(place.value, cells);
@@ -139,10 +137,10 @@ function Tile({ source, onOpen }: { source: Signal<Task>; onOpen: () => void }) 
         }}
         onPointerLeave={() => (place.value = null)}
       >
-        {thumbnail.url !== null ? <img src={thumbnail.url} alt="" draggable={false} /> : <span class={`card-blank card-blank-${task.status}`}>{task.status === "failed" && <Icon name="warn" />}</span>}
-        {sheet.url !== null && cell !== null && (
+        {done && visible ? <img src={contentPath(task.id, "thumbnail")} alt="" draggable={false} /> : <span class={`card-blank card-blank-${task.status}`}>{task.status === "failed" && <Icon name="warn" />}</span>}
+        {done && cell !== null && (
           <span class="scrub">
-            <img src={sheet.url} alt="" style={{ width: `${cells.columns * 100}%`, height: `${cells.rows * 100}%`, transform: `translate(${(-100 * cell.column) / cells.columns}%, ${(-100 * cell.row) / cells.rows}%)` }} />
+            <img src={contentPath(task.id, "spritesheet")} alt="" style={{ width: `${cells.columns * 100}%`, height: `${cells.rows * 100}%`, transform: `translate(${(-100 * cell.column) / cells.columns}%, ${(-100 * cell.row) / cells.rows}%)` }} />
           </span>
         )}
         {cell !== null && done && <span class="scrub-bar" style={{ width: `${((cell.index + 1) / cells.count) * 100}%` }} />}

@@ -1,23 +1,66 @@
-// Log in by an API key; the printed link logs in by itself.
-import { useSignal } from "@preact/signals";
+// The ways in: the issuer's button where the operator has one, a key, and the link that `turnout open` prints.
+import { useSignal, type Signal } from "@preact/signals";
+import { useEffect } from "preact/hooks";
 import { login } from "../../api/auth";
+import { call } from "../../api/http";
 import { enterByKey } from "../../api/session";
+import type { LoginWays } from "../../api/schema";
 import { explain } from "../../api/words";
 import { t } from "../../i18n";
-import { Button, Failed, Field } from "../../ui/controls";
+import { Button, Failed, Field, Spinner } from "../../ui/controls";
 import { Mark } from "../../ui/icons";
 
+const KEYS_ONLY: LoginWays = { object: "login", oidc: null };
+
 export function LoginView() {
+  const ways = useSignal<LoginWays | null>(null);
+  const tried = useSignal(false);
+  useEffect(() => {
+    call("GET /v1/login", {}).then(
+      (found) => (ways.value = found),
+      () => (ways.value = KEYS_ONLY),
+    );
+  }, []);
+  const now = login.value;
+  const why = now.state === "out" ? now.why : "none";
+  return (
+    <div class="login">
+      <div class="login-box">
+        <Mark size={48} />
+        <h1>{t("login.title")}</h1>
+        <p class="quiet">{t("login.about")}</p>
+        {why !== "none" && !tried.value && <Failed words={t(`login.${why}`)} />}
+        {ways.value === null ? <Spinner /> : <Ways ways={ways.value} onTry={() => (tried.value = true)} />}
+      </div>
+    </div>
+  );
+}
+
+function Ways({ ways, onTry }: { ways: LoginWays; onTry: () => void }) {
+  if (ways.oidc === null) return <KeyForm onTry={onTry} />;
+  return (
+    <>
+      <a class="button button-primary wide" href="/v1/login/oidc">
+        {ways.oidc.name === "" ? t("login.sso") : t("login.sso_with", { name: ways.oidc.name })}
+      </a>
+      <details class="login-more">
+        <summary>{t("login.with_key")}</summary>
+        <KeyForm onTry={onTry} />
+      </details>
+    </>
+  );
+}
+
+function KeyForm({ onTry }: { onTry: () => void }) {
   const key = useSignal("");
   const remember = useSignal(false);
   const busy = useSignal(false);
   const problem = useSignal<unknown>(null);
-  const now = login.value;
-  const why = now.state === "out" ? now.why : "none";
   const enter = async () => {
     if (key.value.trim() === "") return;
     busy.value = true;
     problem.value = null;
+    onTry();
     try {
       await enterByKey(key.value.trim(), remember.value);
     } catch (err) {
@@ -26,33 +69,32 @@ export function LoginView() {
     }
   };
   return (
-    <div class="login">
-      <form class="login-box" onSubmit={(event) => {
-          event.preventDefault();
-          void enter();
-        }}>
-        <Mark size={48} />
-        <h1>{t("login.title")}</h1>
-        <p class="quiet">{t("login.about")}</p>
-        {why === "expired" && problem.value === null && <Failed words={t("login.expired")} />}
-        {why === "refused_code" && problem.value === null && <Failed words={t("login.refused_code")} />}
-        <Field label={t("login.key")} error={problem.value === null ? null : explain(problem.value)}>
-          {(ids) => <input {...ids} type="password" autocomplete="off" spellcheck={false} placeholder="tk-…" value={key.value} onInput={(event) => (key.value = event.currentTarget.value)} />}
-        </Field>
-        <label class="tick">
-          <input type="checkbox" checked={remember.value} onChange={(event) => (remember.value = event.currentTarget.checked)} />
-          <span>
-            {t("login.remember")}
-            <small class="quiet block">{t("login.remember_about")}</small>
-          </span>
-        </label>
-        <Button kind="primary" type="submit" class="wide" busy={busy.value}>
-          {t("login.enter")}
-        </Button>
-        <p class="login-link">
-          {t("login.link")} <code>turnout open</code>
-        </p>
-      </form>
-    </div>
+    <form class="login-key" onSubmit={(event) => {
+        event.preventDefault();
+        void enter();
+      }}>
+      <Field label={t("login.key")} error={problem.value === null ? null : explain(problem.value)}>
+        {(ids) => <input {...ids} type="password" autocomplete="off" spellcheck={false} placeholder="tk-…" value={key.value} onInput={(event) => (key.value = event.currentTarget.value)} />}
+      </Field>
+      <Remember value={remember} />
+      <Button kind="primary" type="submit" class="wide" busy={busy.value}>
+        {t("login.enter")}
+      </Button>
+      <p class="login-link">
+        {t("login.link")} <code>turnout open</code>
+      </p>
+    </form>
+  );
+}
+
+export function Remember({ value }: { value: Signal<boolean> }) {
+  return (
+    <label class="tick">
+      <input type="checkbox" checked={value.value} onChange={(event) => (value.value = event.currentTarget.checked)} />
+      <span>
+        {t("login.remember")}
+        <small class="quiet block">{t("login.remember_about")}</small>
+      </span>
+    </label>
   );
 }

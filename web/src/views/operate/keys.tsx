@@ -1,12 +1,12 @@
 // Keys: create (shown once), list, revoke.
 import { useSignal } from "@preact/signals";
-import { call } from "../../api/http";
+import { ApiError, call } from "../../api/http";
 import type { KeyShown, Role } from "../../api/schema";
 import { explain } from "../../api/words";
 import { ago, t } from "../../i18n";
 import { Button, Choice, Copyable, Dialog, Failed, Field } from "../../ui/controls";
 import { say } from "../../ui/toasts";
-import { Loaded, usePolled } from "./operate";
+import { Loaded, usePolled } from "../../ui/polled";
 
 const ROLES: readonly Role[] = ["user", "admin", "worker", "metrics"];
 
@@ -118,12 +118,17 @@ function CreateDialog({ onClose, onMade }: { onClose: () => void; onMade: () => 
 }
 
 function RevokeDialog({ target, onClose, onDone }: { target: KeyShown; onClose: () => void; onDone: () => void }) {
+  const inUse = useSignal<string | null>(null);
   const revoke = async () => {
     try {
-      await call("DELETE /v1/keys/{key_id}", { path: { key_id: target.id } });
+      await call("DELETE /v1/keys/{key_id}", { path: { key_id: target.id }, query: { in_use: inUse.value !== null } });
       say(t("keys.revoked"));
       onDone();
     } catch (err) {
+      if (err instanceof ApiError && err.code === "key_in_use") {
+        inUse.value = explain(err);
+        return;
+      }
       say(explain(err), "bad");
     }
     onClose();
@@ -131,9 +136,10 @@ function RevokeDialog({ target, onClose, onDone }: { target: KeyShown; onClose: 
   return (
     <Dialog title={t("keys.revoke_title", { name: target.name || target.id })} onClose={onClose}>
       <p>{t("keys.revoke_about")}</p>
+      {inUse.value !== null && <Failed words={inUse.value} />}
       <div class="row row-end">
         <Button onClick={onClose}>{t("cancel")}</Button>
-        <Button kind="danger" icon="trash" onClick={() => void revoke()}>{t("keys.revoke")}</Button>
+        <Button kind="danger" icon="trash" onClick={() => void revoke()}>{t(inUse.value === null ? "keys.revoke" : "keys.revoke_in_use")}</Button>
       </div>
     </Dialog>
   );

@@ -7,7 +7,7 @@ import { explain } from "../../api/words";
 import { duration, t } from "../../i18n";
 import { Button, Dialog, Empty } from "../../ui/controls";
 import { say } from "../../ui/toasts";
-import { Loaded } from "./operate";
+import { Loaded } from "../../ui/polled";
 import { RegisterDialog } from "./register";
 
 /** States without a cause of which the gateway's own sentence says more than the word. */

@@ -5,7 +5,7 @@ import { models } from "../../api/models";
 import type { HistoryColumns, QueueList } from "../../api/schema";
 import { duration, t, type Key } from "../../i18n";
 import { Choice } from "../../ui/controls";
-import { Loaded, usePolled, type Polled } from "./operate";
+import { Loaded, usePolled, type Polled } from "../../ui/polled";
 import { Plot, type Line } from "./plot";
 
 const SPANS = { hour: 60, hours6: 360, day: 1440 } as const;

@@ -3,7 +3,7 @@ import { useSignal } from "@preact/signals";
 import { call } from "../../api/http";
 import { duration, number, t } from "../../i18n";
 import { Choice, Empty } from "../../ui/controls";
-import { Loaded, usePolled } from "./operate";
+import { Loaded, usePolled } from "../../ui/polled";
 
 const DAY_MS = 86_400_000;
 const SPANS = { week: 7, month: 30, quarter: 90 } as const;

@@ -7,7 +7,7 @@ import { explain } from "../../api/words";
 import { bytes, duration, t } from "../../i18n";
 import { Button, Copyable, Dialog, Empty, Failed, Spinner } from "../../ui/controls";
 import { say } from "../../ui/toasts";
-import { Loaded, usePolled } from "./operate";
+import { Loaded, usePolled } from "../../ui/polled";
 
 const CODE_S = 900;
 

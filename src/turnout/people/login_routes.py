@@ -1,0 +1,126 @@
+"""Logging in on the page by the OpenID Connect issuer. The browser is sent there and comes back with a code; whatever comes of it,
+it ends up at our own page and nowhere else.
+
+While it is away a cookie of minutes binds the login to this browser: what another one began is of no use here, and nobody can be
+logged in as somebody else by a link."""
+
+import secrets
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request
+from starlette.responses import RedirectResponse
+
+from turnout.errors import NotFound, TurnoutError, Unauthorized
+from turnout.gateway.gateway import Gateway, GatewayDep
+from turnout.gateway.problems import documented
+from turnout.people.claimed_rules import claimed, renewed
+from turnout.people.login_flow_store import FLOW_S
+from turnout.people.login_json import LoginButton, LoginWays
+from turnout.people.oidc_flow import CALLBACK, Arrival, OidcFlow, reason_of
+from turnout.people.person_rules import Person, as_key
+from turnout.tasks.task_rules import PersonId
+from turnout.telemetry.log import get_log
+from turnout.tenants.audit_rules import AuditAction
+from turnout.tenants.audit_trail import AuditDep, AuditTrail
+from turnout.tenants.caller import caller_with
+from turnout.tenants.session_opening import SessionTerms, open_session
+
+_COOKIES = ("__Host-turnout_login", "turnout_login")
+
+router = APIRouter(tags=["login"], responses=documented(500, 503))
+
+_Given = Annotated[str | None, Query(max_length=4096)]
+
+
+@router.get("/v1/login", summary="The ways in")
+async def ways(gateway: GatewayDep) -> LoginWays:
+    flow = gateway.people.oidc
+    return LoginWays(oidc=None if flow is None else LoginButton(name=flow.settings.button))
+
+
+@router.get(
+    "/v1/login/oidc",
+    status_code=303,
+    response_class=RedirectResponse,
+    responses=documented(404),
+    summary="Log in by the issuer",
+)
+async def depart(gateway: GatewayDep) -> RedirectResponse:
+    flow = _flow(gateway)
+    try:
+        departure = await flow.depart()
+    except TurnoutError as err:
+        return _back(flow, err)
+    answer = RedirectResponse(departure.url, 303)
+    answer.headers.append("Set-Cookie", _cookie(flow, departure.browser, FLOW_S))
+    return answer
+
+
+@router.get(
+    CALLBACK,
+    status_code=303,
+    response_class=RedirectResponse,
+    responses=documented(400, 404),
+    summary="Where the issuer sends the browser back",
+)
+async def arrive(
+    request: Request,
+    gateway: GatewayDep,
+    audit: AuditDep,
+    state: _Given = None,
+    code: _Given = None,
+    iss: _Given = None,
+    error: _Given = None,
+) -> RedirectResponse:
+    flow = _flow(gateway)
+    browser = request.cookies.get(_COOKIES[not flow.secure])
+    try:
+        claims = await flow.arrive(Arrival(state or "", code or "", iss, error, browser))
+        person = await _person(gateway, audit, flow, claims)
+        opened = await open_session(
+            request, gateway, audit, as_key(person), SessionTerms(), secure=flow.secure
+        )
+    except TurnoutError as err:
+        get_log().warning("login by the issuer failed", reason=err.code)
+        return _back(flow, err)
+    answer = RedirectResponse(f"{flow.public_url}/#/create", 303)
+    answer.headers.append("Set-Cookie", opened.cookie)
+    answer.headers.append("Set-Cookie", _cookie(flow, "", 0))
+    return answer
+
+
+async def _person(gateway: Gateway, audit: AuditTrail, flow: OidcFlow, claims: Mapping[str, Any]) -> Person:
+    """Whoever the issuer says it is: found by its name for her, or new. Raises Forbidden, and Unauthorized for one who is kept
+    out."""
+    people, settings, now = gateway.stores.tenants.people, flow.settings, gateway.now()
+    person = await people.by_subject(settings.issuer, str(claims["sub"]))
+    if person is None:
+        person = claimed(settings, claims, PersonId(f"p-{secrets.token_hex(8)}"), now)
+        detail = {"tenant": person.tenant, "role": person.role, "way": person.way}
+        await audit.record(caller_with(as_key(person)), AuditAction.PERSON_JOINED, person.id, **detail)
+        person = await people.add(person)
+    if as_key(person).expired(now):
+        raise Unauthorized("You may not come in any more.", code="login_refused")
+    after = await people.change(person.id, lambda one: renewed(one, settings, claims))
+    gateway.keys.drop(person.id)
+    return after or person
+
+
+def _flow(gateway: Gateway) -> OidcFlow:
+    if gateway.people.oidc is None:
+        raise NotFound("There is no login by an issuer here.", code="no_oidc")
+    return gateway.people.oidc
+
+
+def _back(flow: OidcFlow, err: TurnoutError) -> RedirectResponse:
+    """To the page, which says it in words."""
+    answer = RedirectResponse(f"{flow.public_url}/#login={reason_of(err)}", 303)
+    answer.headers.append("Set-Cookie", _cookie(flow, "", 0))
+    return answer
+
+
+def _cookie(flow: OidcFlow, secret: str, max_age_s: int) -> str:
+    """Lax: the issuer's page sends the browser here, and it must come along."""
+    name, more = _COOKIES[not flow.secure], "; Secure" if flow.secure else ""
+    return f"{name}={secret}; HttpOnly; SameSite=Lax; Path=/; Max-Age={max_age_s}{more}"

@@ -1,0 +1,71 @@
+"""A person, and what her sessions and keys are worth now. Pure.
+
+A person is the parent of her sessions and keys, as a key is the parent of sessions that it opened: `as_key` is what she may do
+now, and `key_rules.with_parent` what a child of hers may."""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from turnout.tasks.task_rules import PersonId, TenantId
+from turnout.tenants.allowance_rules import Allowance, DailyLimits
+from turnout.tenants.key_rules import Key, Role, secret_digest
+
+ROLES = (Role.USER, Role.ADMIN)
+"""What a person can be. Machines have keys."""
+
+
+class Way(StrEnum):
+    """How a person came in."""
+
+    INVITE = "invite"
+    OIDC = "oidc"
+
+
+@dataclass(frozen=True, slots=True)
+class Person:
+    """`issuer` and `subject` name her where she logs in by an issuer. From `expires_at` on she is nobody; None: never.
+    One that is disabled comes back as she was. `invited_by` is the invite that she came by."""
+
+    id: PersonId
+    tenant: TenantId
+    role: Role
+    way: Way
+    created_at: float
+    name: str = ""
+    email: str = ""
+    issuer: str = ""
+    subject: str = ""
+    limits: DailyLimits = field(default_factory=DailyLimits)
+    expires_at: float | None = None
+    disabled_at: float | None = None
+    invited_by: str = ""
+
+    @property
+    def own_tenant(self) -> bool:
+        """Whether all that the tenant has is hers."""
+        return self.tenant == own_tenant(self.id)
+
+
+def own_tenant(person: PersonId) -> TenantId:
+    return TenantId(f"t-{person}")
+
+
+def as_key(person: Person) -> Key:
+    """What she may do, as a key that nobody has the secret of."""
+    bounded = person.limits != DailyLimits()
+    return Key(
+        id=person.id,
+        tenant=person.tenant,
+        role=person.role,
+        name=person.name,
+        digest="",
+        created_at=person.created_at,
+        expires_at=person.expires_at if person.disabled_at is None else 0.0,
+        person=person.id,
+        allowances=(Allowance(person.id, person.limits),) if bounded else (),
+    )
+
+
+def subject_digest(issuer: str, subject: str) -> str:
+    """Under what she is found by her issuer's name for her."""
+    return secret_digest(f"{issuer}\n{subject}")

@@ -1,0 +1,45 @@
+"""How much may be asked for in a day. Pure.
+
+Beside the limits of tenants, which bound what is asked for at once, a person may have a number of videos and chats for each day
+(UTC). Whoever is admitted brings its allowances along; they are counted where the request is."""
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from turnout.errors import Limited
+
+DAY_S = 86_400
+Counted: TypeAlias = Literal["videos", "chats"]
+
+
+@dataclass(frozen=True, slots=True)
+class DailyLimits:
+    """None: as many as the tenant's limits let through."""
+
+    videos: int | None = None
+    chats: int | None = None
+
+    def of(self, what: Counted) -> int | None:
+        return self.videos if what == "videos" else self.chats
+
+
+@dataclass(frozen=True, slots=True)
+class Allowance:
+    """`account` is who has it: a person, or a network that guests come from."""
+
+    account: str
+    limits: DailyLimits
+
+
+def limits_on(allowances: tuple[Allowance, ...], what: Counted) -> list[tuple[str, int]]:
+    """(account, how many)… of those that bound it."""
+    found = ((one.account, one.limits.of(what)) for one in allowances)
+    return [(account, most) for account, most in found if most is not None]
+
+
+def over_allowance(what: Counted, most: int, now: float) -> Limited:
+    return Limited(
+        f"You may ask for {most} {what} a day; the day ends at 00:00 UTC.",
+        code="daily_limit",
+        retry_after_s=DAY_S - now % DAY_S,
+    )
