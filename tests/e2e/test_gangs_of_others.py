@@ -12,18 +12,20 @@ from typing import Any
 import httpx
 import pytest
 from tests.conftest import free_port, wait_until
+from tests.held_model import Gate, held_model
 from tests.service import Service, running_service
 from tests.workers import worker_key
 
 pytestmark = pytest.mark.timeout(300)
-MODEL = "wan-tiny-t2v"
-SETTINGS: dict[str, Any] = {
-    "worker_engines": ["llamacpp"],
-    "models": {
-        MODEL: {"weights": f"builtin:{MODEL}", "family": MODEL, "ulysses": 2, "runner": "external"},
+MODEL = "held"
+
+
+def settings(folder: Path) -> dict[str, Any]:
+    models = {
+        MODEL: held_model(folder, cfg=2, runner="external"),
         "smollm2": {"engine": "llamacpp", "weights": "builtin:smollm2", "min_replicas": 1},
-    },
-}
+    }
+    return {"worker_engines": ["llamacpp"], "models": models}
 
 
 def lws(index: int, port: int) -> dict[str, str]:
@@ -68,11 +70,12 @@ async def pods(
 ) -> AsyncIterator[list[asyncio.subprocess.Process]]:
     """They know the models, a gateway and what their variables have, and nothing else of the service."""
     argv = [*command(service, "rank"), *options]
+    root = {"PYTHONPATH": str(Path(__file__).parents[2])}  # of the held engine
     log = (service.state_dir.parent / "pods.log").open("ab")
     started = [
         await asyncio.create_subprocess_exec(
             *argv,
-            env={**os.environ, **own},
+            env={**os.environ, **root, **own},
             stdout=log,
             stderr=log,
         )
@@ -97,8 +100,10 @@ async def codes(started: Sequence[asyncio.subprocess.Process]) -> list[int]:
 
 
 async def test_pods_render_beside_a_chat_only_worker_and_hand_a_task_over(tmp_path: Path) -> None:
+    gate = Gate(tmp_path)
+    gate.hold(3)
     async with (
-        running_service(tmp_path, **SETTINGS) as service,
+        running_service(tmp_path, **settings(tmp_path)) as service,
         httpx.AsyncClient(base_url=service.url, headers=service.headers, timeout=20) as http,
     ):
 
@@ -109,7 +114,7 @@ async def test_pods_render_beside_a_chat_only_worker_and_hand_a_task_over(tmp_pa
             return (await http.get("/v1/models/smollm2")).json()["state"] == "ready"
 
         await wait_until(chat_ready, "the worker, which runs chat engines only", 90)
-        body = {"prompt": "a ball", "model": MODEL, "seed": 7, "steps": 100, "size": "64x64", "frames": 9}
+        body = {"prompt": "a ball", "model": MODEL, "seed": 7, "steps": 100}
         answer = await http.post("/generate", json=body)
         assert answer.status_code < 300, answer.text
         video = answer.json()["task_id"]
@@ -130,7 +135,14 @@ async def test_pods_render_beside_a_chat_only_worker_and_hand_a_task_over(tmp_pa
             await wait_until(denoising, "the group to render", 150)
             await wait_until(ready, "the model to be ready")
             group[1].terminate()  # the pod without the leader is evicted
+
+            def have_left() -> bool:
+                gate.let_on()
+                return all(pod.returncode is not None for pod in group)
+
+            await wait_until(have_left, "the pods to leave", 60)
             assert await codes(group) == [0, 0], "both leave in peace"
+        gate.open()
         assert (await http.get(f"/v1/videos/{video}")).json()["status"] == "queued"
 
         port = free_port()

@@ -77,8 +77,10 @@ def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, 
 async def test_a_job_is_made_once_and_its_secret_names_it_as_the_owner(kept: dict[str, Any]) -> None:
     jobs = ClusterJobs(TERMS, None)
     wanted = manifest(TERMS, GangTemplate(1, TEMPLATE), JOB)
-    uid = await jobs.create(wanted)
-    assert uid == "uid-0" and await jobs.create(wanted) is None
+    job = await jobs.create(wanted)
+    assert job is not None and await jobs.create(wanted) is None
+    uid = job.uid
+    assert (uid, job.name, job.waits, job.suspended) == ("uid-0", JOB.name, True, False)
     for _ in range(2):  # whoever was there before may have made it
         await jobs.create_secret(token_secret(TERMS, JOB.name, uid, "tg-x"))
     made = kept[f"/apis/batch/v1/namespaces/video/jobs/{JOB.name}"]

@@ -28,7 +28,7 @@ def job(number: int, phase: JobPhase = JobPhase.ACTIVE, trouble: str = "", **mor
 
 def plan(unfinished: int, *jobs: JobView, held: dict[str, int] | None = None) -> list[JobAction]:
     by_gang = {GangId(gang): count for gang, count in (held or {}).items()}
-    return plan_jobs(unfinished, jobs, by_gang, MOST, PENDING_S)
+    return plan_jobs(unfinished, jobs, by_gang, MOST, PENDING_S, made_of="new")
 
 
 @pytest.mark.parametrize(
@@ -53,6 +53,18 @@ def test_a_job_without_a_task_is_removed_only_before_it_has_started() -> None:
     assert plan(0, job(1, started=True)) == [], "it leaves by itself, and its log stays"
     assert plan(0, job(1, JobPhase.SUCCEEDED)) == []
     assert plan(0, job(1, ending=True)) == []
+
+
+def test_gangs_that_stay_are_replaced_one_after_the_other_when_what_they_are_made_of_changes() -> None:
+    def stays(number: int, made_of: str, ending: bool = False) -> JobView:
+        return job(number, started=True, made_of=made_of, ending=ending)
+
+    gone = DeleteJob("j-1", "u1", "it was made of what was declared before")
+    assert plan(2, stays(1, "old"), stays(2, "old")) == [gone]
+    assert plan(0, stays(1, "old")) == [gone], "idle ones, too"
+    assert plan(2, stays(1, "old", ending=True), stays(2, "old")) == []
+    assert plan(2, stays(1, "new"), stays(2, "new")) == []
+    assert plan(1, job(1, started=True)) == [], "one for a single task ends with what it began with"
 
 
 def test_what_a_job_that_died_held_waits_again_with_the_reason_and_other_gangs_keep_theirs() -> None:

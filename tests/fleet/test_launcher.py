@@ -50,6 +50,7 @@ class Jobs:
     age_s: float = 10.0
     secrets: dict[str, Manifest] = field(default_factory=dict)
     secrets_refused: bool = False
+    suspends: bool = False
 
     async def all(self) -> list[JobView]:
         views = [
@@ -60,9 +61,13 @@ class Jobs:
         ]
         return [replace(view, uid=view.name) for view in views if view is not None]
 
-    async def create(self, job: Manifest) -> str | None:
+    async def create(self, job: Manifest) -> JobView | None:
         name = job["metadata"]["name"]
-        return name if self.made.setdefault(name, job) is job else None
+        if self.made.setdefault(name, job) is not job:
+            return None
+        job["spec"]["suspend"] = self.suspends
+        view = read_job(job, (), 0.0)
+        return replace(view, uid=name) if view else None
 
     async def create_secret(self, secret: Manifest) -> None:
         if self.secrets_refused:
@@ -185,6 +190,41 @@ async def test_a_job_whose_token_could_not_be_made_gets_it_at_a_later_look(store
     jobs.pods[jobs.active[0]] = {"phase": "Running"}
     await (await launcher(stores, jobs)).look()
     assert not jobs.secrets, "a job that runs has it"
+
+
+async def test_a_job_that_a_queue_of_the_cluster_holds_back_gets_its_token_when_it_may_begin(
+    stores: Stores,
+) -> None:
+    jobs = Jobs(suspends=True)
+    own = await launcher(stores, jobs)
+    await stores.tasks.submit(make_task(), LIMITS)
+    await own.look()
+    await own.look()
+    assert len(jobs.made) == 1 and not jobs.secrets, "its time has not begun"
+    [job] = jobs.made.values()
+    job["spec"]["suspend"] = False
+    await own.look()
+    assert jobs.secrets.keys() == jobs.made.keys()
+
+
+async def test_a_kept_gang_is_replaced_when_its_model_is_declared_anew(stores: Stores) -> None:
+    jobs = Jobs()
+    own = await launcher(stores, jobs)
+    own.terms = replace(own.terms, keep_s=60, stays_s=600)
+    await stores.tasks.submit(make_task(), LIMITS)
+    await own.look()
+    [first] = jobs.active
+    jobs.pods[first] = {"phase": "Running"}
+    await own.look()
+    assert jobs.active == [first]
+    await stores.fleet.models.put(replace(VIDEO, dtype="float32"))
+    await own.look()
+    await own.look()
+    [second] = jobs.active
+    assert second != first
+    jobs.pods[second] = {"phase": "Running"}
+    await own.look()
+    assert jobs.active == [second]
 
 
 async def test_a_jobs_number_never_comes_again_though_all_ended_jobs_have_expired(stores: Stores) -> None:

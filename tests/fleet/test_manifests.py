@@ -57,14 +57,28 @@ GANG_ARGS = [
         "wan",
         "--gang",
         "turnout-wan-611f97-7",
+        "--deadline",
+        "7200",
         "--once",
         "--idle-exit",
         "30",
-        "--deadline",
-        "7200",
     ),
     *("--join", "http://gateway:8000", "--token-file", "/var/run/turnout/gang/token", "--allow-plaintext"),
 ]
+PROBES: dict[str, Any] = {
+    "startupProbe": {
+        "exec": {"command": ["test", "-e", "/tmp/alive"]},
+        "periodSeconds": 2,
+        "timeoutSeconds": 5,
+        "failureThreshold": 300,
+    },
+    "livenessProbe": {
+        "exec": {"command": ["sh", "-c", 'test -n "$(find /tmp/alive -mmin -0.25)"']},
+        "periodSeconds": 10,
+        "timeoutSeconds": 5,
+        "failureThreshold": 3,
+    },
+}
 POD: dict[str, Any] = {
     "metadata": {"labels": {"app": "turnout", **LABELS}},
     "spec": {
@@ -81,7 +95,8 @@ POD: dict[str, Any] = {
             {
                 "name": "pytorch",
                 "image": "turnout-gang:1",
-                "args": ["rank", *GANG_ARGS],
+                "args": ["rank", *GANG_ARGS, "--alive-file", "/tmp/alive"],
+                **PROBES,
                 "env": [
                     {"name": "NCCL_DEBUG", "value": "WARN"},
                     {"name": "TURNOUT_GANG_MODEL", "value": JOB.declared},
@@ -122,7 +137,8 @@ def leading(pod: dict[str, Any]) -> dict[str, Any]:
 
 
 def ray_spec() -> dict[str, Any]:
-    pod = pod_with({"args": ["rank"]}, restartPolicy=None)  # the operator's words; Ray sets the policy
+    # The operator's words; Ray sets the policy, and runs what our probes would look for elsewhere.
+    pod = pod_with({"args": ["rank"], **dict.fromkeys(PROBES)}, restartPolicy=None)
     ranks = {"groupName": "ranks", "replicas": 2, "minReplicas": 2, "maxReplicas": 2}
     return {
         "entrypoint": " ".join(["turnout gang --ray", *GANG_ARGS]),
@@ -162,6 +178,37 @@ def test_a_job_is_the_operators_pods_with_our_command_ends_and_labels(
 ) -> None:
     metadata = {"name": "turnout-wan-611f97-7", "labels": LABELS, "ownerReferences": [OWNER]}
     assert made(kind, pods) == {"apiVersion": api[0], "kind": api[1], "metadata": metadata, "spec": spec}
+
+
+def test_a_gang_that_is_kept_renders_on_and_tells_what_it_is_made_of() -> None:
+    kept = replace(TERMS, keep_s=300, stays_s=86400)
+    job = manifest(kept, GangTemplate(1, TEMPLATE), JOB)
+    [container] = job["spec"]["pytorchReplicaSpecs"]["Master"]["template"]["spec"]["containers"]
+    said = " ".join(container["args"])
+    assert "--once" not in said and "--idle-exit 300 --leave-after 86400" in said
+    made_of = job["metadata"]["labels"]["turnout/kept"]
+    again = manifest(kept, GangTemplate(1, TEMPLATE), replace(JOB, number=8))
+    assert again["metadata"]["labels"]["turnout/kept"] == made_of, "its number does not matter"
+    for other in (
+        manifest(kept, GangTemplate(1, {**TEMPLATE, "metadata": {}}), JOB),
+        manifest(kept, GangTemplate(1, TEMPLATE), replace(JOB, declared="{}")),
+        manifest(replace(kept, keep_s=60), GangTemplate(1, TEMPLATE), JOB),
+    ):
+        assert other["metadata"]["labels"]["turnout/kept"] != made_of
+
+
+def test_a_job_has_the_labels_and_annotations_of_those_who_queue_it() -> None:
+    queued = replace(TERMS, labels={"kueue.x-k8s.io/queue-name": "gpus"}, annotations={"a/b": "c"})
+    metadata = manifest(queued, GangTemplate(1, TEMPLATE), JOB)["metadata"]
+    assert metadata["labels"] == {"kueue.x-k8s.io/queue-name": "gpus", **LABELS}
+    assert metadata["annotations"] == {"a/b": "c"}
+
+
+@pytest.mark.parametrize("spec", [{"suspend": True}, {"runPolicy": {"suspend": True}}])
+def test_a_job_that_a_queue_holds_back_is_suspended(spec: dict[str, Any]) -> None:
+    job = {"metadata": {"name": "j", "labels": LABELS}, "spec": spec}
+    view = read_job(job, (), 0.0)
+    assert view is not None and view.suspended and view.waits
 
 
 def test_what_the_template_says_of_a_pod_stays_and_what_is_ours_is_set_once() -> None:

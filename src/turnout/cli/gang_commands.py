@@ -28,7 +28,11 @@ IdleExitOption = Annotated[
 ]
 DeadlineOption = Annotated[
     float | None,
-    typer.Option("--deadline", metavar="SECONDS", min=0, help="Fail the task that is still rendered then."),
+    typer.Option("--deadline", metavar="SECONDS", min=0, help="Fail a task that takes longer than this."),
+]
+LeaveOption = Annotated[
+    float | None,
+    typer.Option("--leave-after", metavar="SECONDS", min=0, help="Take no task once the gang is so old."),
 ]
 ReadyOption = Annotated[
     Path | None, typer.Option("--ready-file", help="Made once the model is loaded, for a probe.")
@@ -83,6 +87,7 @@ def gang(
     service_file: ServiceFileOption = None,
     idle_exit: IdleExitOption = None,
     deadline: DeadlineOption = None,
+    leave_after: LeaveOption = None,
     join: JoinOption = None,
     token_file: TokenFileOption = None,
     fingerprint: FingerprintOption = None,
@@ -102,7 +107,7 @@ def gang(
     else:
         joining = _joining(join, token_file, fingerprint, allow_plaintext)
         name, service = asyncio.run(join_gang(joining, config.outbound.ca_file, model, name))
-    duties = RankDuties(model, name, service, once, idle_exit, deadline)
+    duties = RankDuties(model, name, service, once, idle_exit, deadline, leave_after_s=leave_after)
     if ray:
         need_ray()
         from turnout.fleet.hosts.ray.gang_job import run_gang_job
@@ -142,6 +147,7 @@ def rank(
     once: OnceOption = False,
     idle_exit: IdleExitOption = None,
     deadline: DeadlineOption = None,
+    leave_after: LeaveOption = None,
     ready_file: ReadyOption = None,
     alive_file: AliveOption = None,
     declared: DeclaredOption = None,
@@ -173,7 +179,9 @@ def rank(
 
         joining = _joining(join, token_file, fingerprint, allow_plaintext)
         name, service = asyncio.run(join_gang(joining, config.outbound.ca_file, model, name))
-    duties = RankDuties(model, GangId(name), service, once, idle_exit, deadline, tells=True)
+    duties = RankDuties(
+        model, GangId(name), service, once, idle_exit, deadline, tells=True, leave_after_s=leave_after
+    )
     try:
         from turnout.run.run_rank import run_rank
     except ImportError as err:

@@ -1,7 +1,7 @@
 """Settings of the manager: how long replicas stay, and how jobs for tasks are made on Kubernetes."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, cast
 from urllib.parse import urlsplit
 
@@ -31,7 +31,8 @@ class GangPods:
 class KubernetesJobs:
     """How the manager makes jobs for models whose runner is `job`. `gangs` says the pods of each model, `*` those of all
     others; these call a gateway at `gateway_url`. `launcher` tells one installation's jobs from another's; `owner` is a ConfigMap
-    with which the jobs go."""
+    with which the jobs go. `labels` and `annotations` are for those who queue and schedule jobs. A gang that is kept (`keep_s`) renders
+    further tasks, and leaves when it had none for so long."""
 
     __pydantic_config__ = ConfigDict(extra="forbid")
 
@@ -44,6 +45,9 @@ class KubernetesJobs:
     deadline_s: int = 7200
     ttl_s: int = 600
     pending_s: float = 300.0
+    keep_s: int = 0
+    labels: Mapping[str, str] = field(default_factory=dict[str, str])
+    annotations: Mapping[str, str] = field(default_factory=dict[str, str])
 
     def __post_init__(self) -> None:
         parts = urlsplit(self.gateway_url)

@@ -28,7 +28,8 @@ class JobPhase(StrEnum):
 @dataclass(frozen=True, slots=True)
 class JobView:
     """A job as it was seen. `trouble` says in words what keeps it from working, or broke it; `started`: one of its pods has run;
-    `ending`: it is being removed."""
+    `ending`: it is being removed; `suspended`: a queue of the cluster's own holds it back. `made_of` tells what a gang was made of that
+    stays for further tasks."""
 
     name: str
     uid: str
@@ -39,6 +40,8 @@ class JobView:
     age_s: float = 0.0
     started: bool = False
     ending: bool = False
+    suspended: bool = False
+    made_of: str = ""
 
     @property
     def gang(self) -> GangId:
@@ -101,9 +104,11 @@ def plan_jobs(
     most: int,
     pending_s: float,
     made: int = 0,
+    made_of: str = "",
 ) -> list[JobAction]:
     """`unfinished` tasks of the model wait or are rendered; `jobs` are the model's, `held` says how many tasks each gang holds
-    that ever took one. There are never more jobs than tasks, nor than `most`. `made` is the highest number so far."""
+    that ever took one. There are never more jobs than tasks, nor than `most`, but for gangs that stay until they were idle for long. `made`
+    is the highest number so far; `made_of` is what gangs that stay are made of now."""
     needed = replicas_needed(unfinished, 1, 0, most)
     there = [job for job in jobs if job.active or job.ending]
     waiting = [job for job in jobs if job.waits]
@@ -113,6 +118,7 @@ def plan_jobs(
         DeleteJob(job.name, job.uid, "no task is left for it")
         for job in newest_first[: max(0, len(there) - needed)]
     ]
+    actions += _outdated(there, made_of)
     if not needed:
         return actions
     if troubled := _in_trouble(jobs, held):
@@ -127,6 +133,14 @@ def plan_jobs(
         needed = 1  # one more try tells as much as many
     first = 1 + max((job.number for job in jobs if job.number > made), default=made)
     return [*actions, *(CreateJob(first + n) for n in range(needed - len(there)))]
+
+
+def _outdated(there: Sequence[JobView], made_of: str) -> list[DeleteJob]:
+    """Gangs that stay and are made of what was declared before leave one after the other: their tasks go on from checkpoints."""
+    if any(job.ending for job in there):
+        return []
+    old = (job for job in there if job.made_of and job.made_of != made_of and job.started)
+    return [DeleteJob(job.name, job.uid, "it was made of what was declared before") for job in old][:1]
 
 
 def _holds(job: JobView, held: Mapping[GangId, int]) -> bool:

@@ -73,6 +73,15 @@ class Leader:
         return code
 
     def _context_of_task(self) -> AttemptContext:
+        limit_s = self._duties.deadline_s
+        return (
+            self._context
+            if limit_s is None
+            else replace(self._context, deadline_at=time.monotonic() + limit_s)
+        )
+
+    def _is_old(self, age_s: float) -> bool:
+        return self._duties.leave_after_s is not None and age_s >= self._duties.leave_after_s
 
     def _is_over(self, idle_s: float) -> bool:
         return self._duties.idle_exit_s is not None and idle_s >= self._duties.idle_exit_s

@@ -18,7 +18,7 @@ _PORT = "29500"  # torchrun's own default
 @dataclass(frozen=True, slots=True)
 class RankDuties:
     """`service` is whom it renders for; only the process that leads knows it. `once`: leave after one task, with its verdict. With `idle_exit_s` the gang leaves when it had nothing to do for so long;
-    a task that is not rendered `deadline_s` after the gang began fails. `tells`: nobody else reports of this gang, so it
+    it takes no task once it is `leave_after_s` old. A task that is not rendered `deadline_s` after it was taken fails. `tells`: nobody else reports of this gang, so it
     does itself."""
 
     model: str
@@ -28,6 +28,7 @@ class RankDuties:
     idle_exit_s: float | None = None
     deadline_s: float | None = None
     tells: bool = False
+    leave_after_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from math import inf
 
 from turnout.background import BackgroundLoops
 from turnout.engines.base import EngineSetup, Parallel, VideoEngine
@@ -173,7 +172,6 @@ async def _lead(
             config.gangs.step_timeout_s,
             ThreadPoolExecutor(1, thread_name_prefix="engine"),
             lambda: meter.loaded,
-            inf if duties.deadline_s is None else time.monotonic() + duties.deadline_s,
         )
         leader = Leader(context, duties, load)
         on_drain(leader.drain)

@@ -25,6 +25,7 @@ from turnout.fleet.hosts.kubernetes.manifest_rules import (
     JobSpec,
     JobTerms,
     Manifest,
+    making,
     manifest,
     model_label,
     read_job,
@@ -46,7 +47,7 @@ from turnout.tasks import gang_tokens
 from turnout.tasks.backlog import Backlog
 from turnout.tasks.task_log import TaskLog
 from turnout.tasks.task_queue import TaskQueue
-from turnout.tasks.task_rules import Expired, GangId, TaskFailure
+from turnout.tasks.task_rules import Expired, TaskFailure
 from turnout.telemetry.log import get_log
 
 log = get_log()
@@ -64,8 +65,8 @@ class JobStore(Protocol):
 
     async def all(self) -> list[JobView]: ...
 
-    async def create(self, job: Manifest) -> str | None:
-        """Its uid; None when there is one of that name."""
+    async def create(self, job: Manifest) -> JobView | None:
+        """As it was taken; None when there is one of that name."""
         ...
 
     async def create_secret(self, secret: Manifest) -> None:
@@ -106,11 +107,11 @@ class JobLauncher:
         for name, model in models.items():
             own = [job for job in jobs if job.model == model_label(name)]
             for job in own:
-                if job.waits and job.uid not in self.given:
-                    await self._give_token(name, job.name, job.uid, job.age_s)
+                await self._give_token(name, job)
             figures, held = await self.backlog.figures(name), await self.queue.holdings(name)
             made = await self.models.jobs_made(name)
-            plan = plan_jobs(figures.length, own, held, model.scaling.max_replicas, self.pending_s, made)
+            most, made_of = model.scaling.max_replicas, self._made_of(model)
+            plan = plan_jobs(figures.length, own, held, most, self.pending_s, made, made_of)
             await self._carry_out(plan, model)
         known = {model_label(name) for name in models}
         for job in jobs:
@@ -134,25 +135,35 @@ class JobLauncher:
                     self.reasons[model.name] = reason
 
     async def _create(self, number: int, model: Model) -> None:
-        gang = self.gangs.get(model.name) or self.gangs.get("*")
+        gang = self._gang(model)
         if gang is None:
             reason = f"there is no pod template for {model.name} (kubernetes_jobs.gangs)"
             return await self._fail(model.name, reason, 0.0)
         spec = JobSpec(model.name, number, MODEL.dump(model).decode())
-        uid = await self.jobs.create(manifest(self.terms, gang, spec))
-        if uid is None:
+        job = await self.jobs.create(manifest(self.terms, gang, spec))
+        if job is None:
             return
         await self.models.keep_jobs_made(model.name, number)
         log.info("job made", job=spec.name, model=model.name, pods=gang.pods)
-        await self._give_token(model.name, spec.name, uid, 0.0)
+        await self._give_token(model.name, job)
 
-    async def _give_token(self, model: str, name: str, uid: str, age_s: float) -> None:
-        """The gang's right ends with the job. Whoever was there before may have given it."""
-        ends_at = time.time() - age_s + self.terms.end_s
-        right = gang_tokens.GangRight(gang_tokens.JOB, GangId(name), model, ends_at)
+    def _gang(self, model: Model) -> GangTemplate | None:
+        return self.gangs.get(model.name) or self.gangs.get("*")
+
+    def _made_of(self, model: Model) -> str:
+        gang = self._gang(model)
+        return making(self.terms, gang, JobSpec(model.name, 0, MODEL.dump(model).decode())) if gang else ""
+
+    async def _give_token(self, model: str, job: JobView) -> None:
+        """The gang's right ends with the job, whose time begins when no queue holds it back. Whoever was there before may have
+        given it."""
+        if not job.waits or job.suspended or job.uid in self.given:
+            return
+        ends_at = time.time() - job.age_s + self.terms.end_s
+        right = gang_tokens.GangRight(gang_tokens.JOB, job.gang, model, ends_at)
         token = (await self.tokens()).token(right)
-        await self.jobs.create_secret(token_secret(self.terms, name, uid, token))
-        self.given.add(uid)
+        await self.jobs.create_secret(token_secret(self.terms, job.name, job.uid, token))
+        self.given.add(job.uid)
 
     async def _delete(self, name: str, uid: str, reason: str) -> None:
         log.info("job removed", job=name, reason=reason)
@@ -203,12 +214,12 @@ class ClusterJobs:
             async for pod in self._client.list(self._pod, labels=self._labels):
                 said = pod.to_dict()
                 pods.setdefault(said["metadata"]["labels"].get(JOB, ""), []).append(said)
-        views = [read_job(job, pods.get(job["metadata"]["name"], ()), now - _made_at(job)) for job in found]
+        views = [read_job(job, pods.get(job["metadata"]["name"], ()), now - _began_at(job)) for job in found]
         return [view for view in views if view is not None]
 
-    async def create(self, job: Manifest) -> str | None:
+    async def create(self, job: Manifest) -> JobView | None:
         made = await self._create(self._kind.from_dict(job))
-        return made.to_dict()["metadata"]["uid"] if made is not None else None
+        return read_job(made.to_dict(), (), 0.0) if made is not None else None
 
     async def create_secret(self, secret: Manifest) -> None:
         await self._create(self._secret.from_dict(secret))
@@ -268,8 +279,10 @@ async def _translated() -> AsyncGenerator[None]:
         raise Unavailable(f"Kubernetes refused: {err}"[:500]) from err
 
 
-def _made_at(job: Mapping[str, Any]) -> float:
-    said = job["metadata"].get("creationTimestamp")
+def _began_at(job: Mapping[str, Any]) -> float:
+    """When its time began: a job that a queue held back has a start of its own."""
+    status: Mapping[str, Any] = job.get("status") or {}
+    said = status.get("startTime") or job["metadata"].get("creationTimestamp")
     if isinstance(said, datetime):
         return said.timestamp()
     return datetime.fromisoformat(str(said)).timestamp() if said else time.time()

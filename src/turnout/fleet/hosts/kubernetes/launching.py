@@ -15,6 +15,7 @@ from turnout.tasks.gang_tokens import GangTokens
 from turnout.telemetry.log import get_log
 
 _LOOK_EVERY_S = 2.0
+_KEPT_S = 24 * 3600  # a kept gang takes no further task after so long: its token must end some day
 _BEYOND_DRAIN_S = 15
 
 
@@ -46,14 +47,19 @@ class JobHost:
 
 async def _open(settings: KubernetesJobs, drain_s: float, stores: Stores) -> JobLauncher:
     grace_s = int(drain_s) + _BEYOND_DRAIN_S
+    stays_s = _KEPT_S if settings.keep_s else 0
     terms = JobTerms(
         settings.launcher,
         settings.kind,
         settings.gateway_url,
         settings.deadline_s,
-        settings.deadline_s + int(settings.pending_s) + grace_s,
+        stays_s + settings.deadline_s + int(settings.pending_s) + grace_s,
         max(settings.ttl_s, int(settings.pending_s)),  # jobs that ended are all that is known of failures
         grace_s,
+        keep_s=settings.keep_s,
+        stays_s=stays_s,
+        labels=settings.labels,
+        annotations=settings.annotations,
     )
     jobs = ClusterJobs(terms, settings.namespace)
     if settings.owner is not None:

@@ -1,14 +1,15 @@
 """A job as an object of Kubernetes, and what such an object and its pods tell of it. Plain dicts in and out. Pure.
 
-Its pods are those of the template that the operator gave for the model; only the command, the labels and the gang's token are set
+Its pods are those of the template that the operator gave for the model; only the command, its probes, the labels and the gang's token are set
 here. The token is in a Secret of the job's own name, which only the pod that leads the gang mounts.
 """
 
+import json
 import re
 import shlex
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any, Literal
 
@@ -19,6 +20,7 @@ JobKind = Literal["job", "pytorchjob", "rayjob"]
 Manifest = dict[str, Any]
 
 LAUNCHER, MODEL, NUMBER, JOB = "turnout/launcher", "turnout/model", "turnout/number", "turnout/job"
+KEPT = "turnout/kept"  # what a kept gang was made of: one of another making is replaced
 _API = {
     "job": ("batch/v1", "Job"),
     "pytorchjob": ("kubeflow.org/v1", "PyTorchJob"),
@@ -27,6 +29,21 @@ _API = {
 _CONTAINER = "pytorch"  # Kubeflow looks for this name
 _PORT = 23456
 _TOKEN_VOLUME, _TOKEN_DIR, _TOKEN_KEY = "gang-token", "/var/run/turnout/gang", "token"
+_ALIVE = "/tmp/alive"
+_PROBES: Manifest = {
+    "startupProbe": {
+        "exec": {"command": ["test", "-e", _ALIVE]},
+        "periodSeconds": 2,
+        "timeoutSeconds": 5,
+        "failureThreshold": 300,
+    },
+    "livenessProbe": {
+        "exec": {"command": ["sh", "-c", f'test -n "$(find {_ALIVE} -mmin -0.25)"']},
+        "periodSeconds": 10,
+        "timeoutSeconds": 5,
+        "failureThreshold": 3,
+    },
+}
 _IDLE_EXIT_S = 30  # a task that was cancelled, or that another gang took, leaves a job without one
 _SECURE_POD = {
     "runAsNonRoot": True,
@@ -43,9 +60,10 @@ _SECURE = {
 
 @dataclass(frozen=True, slots=True)
 class JobTerms:
-    """What all jobs of one launcher share. Their gangs call a gateway at `gateway_url`. A gang fails its task `deadline_s` after
-    it began; Kubernetes ends the job after `end_s`, whatever it does. `owner` is an owner reference: when that object goes, so do
-    the jobs."""
+    """What all jobs of one launcher share. Their gangs call a gateway at `gateway_url`. A gang fails a task `deadline_s` after
+    it took it; Kubernetes ends the job after `end_s`, whatever it does. `owner` is an owner reference: when that object goes, so do
+    the jobs. With `keep_s` a gang renders one task after another, leaves when it had none for so long, and takes none after
+    `stays_s`. `labels` and `annotations` are the operator's, for those who queue and schedule jobs."""
 
     launcher: str
     kind: JobKind
@@ -55,6 +73,10 @@ class JobTerms:
     ttl_s: int
     grace_s: int
     owner: Mapping[str, Any] | None = None
+    keep_s: int = 0
+    stays_s: int = 0
+    labels: Mapping[str, str] = field(default_factory=dict[str, str])
+    annotations: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +115,11 @@ def _digest(model: str) -> str:
 def manifest(terms: JobTerms, gang: GangTemplate, job: JobSpec) -> Manifest:
     """The object to create. Raises ValueError for a plain job of several pods."""
     api, kind = _API[terms.kind]
-    metadata: Manifest = {"name": job.name, "labels": _labels(terms, job)}
+    metadata: Manifest = {"name": job.name, "labels": {**terms.labels, **_labels(terms, job)}}
+    if terms.keep_s:
+        metadata["labels"][KEPT] = making(terms, gang, job)
+    if terms.annotations:
+        metadata["annotations"] = dict(terms.annotations)
     if terms.owner is not None:
         metadata["ownerReferences"] = [dict(terms.owner)]
     return {
@@ -102,6 +128,12 @@ def manifest(terms: JobTerms, gang: GangTemplate, job: JobSpec) -> Manifest:
         "metadata": metadata,
         "spec": _SPECS[terms.kind](terms, gang, job),
     }
+
+
+def making(terms: JobTerms, gang: GangTemplate, job: JobSpec) -> str:
+    """Tells what a kept gang is made of, but for its number."""
+    of = [gang.pods, gang.template, job.declared, terms.gateway_url, terms.deadline_s, terms.keep_s]
+    return sha256(json.dumps(of, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def token_secret(terms: JobTerms, name: str, uid: str, token: str) -> Manifest:
@@ -187,15 +219,16 @@ _SPECS = {"job": _plain, "pytorchjob": _pytorch, "rayjob": _ray}
 
 def _gang_args(terms: JobTerms, job: JobSpec) -> list[str]:
     plaintext = ["--allow-plaintext"] if terms.gateway_url.startswith("http://") else []
+    kept = ("--idle-exit", str(terms.keep_s), "--leave-after", str(terms.stays_s))
     return [
-        *("--model", job.model, "--gang", job.name, "--once"),
-        *("--idle-exit", str(_IDLE_EXIT_S), "--deadline", str(terms.deadline_s)),
+        *("--model", job.model, "--gang", job.name, "--deadline", str(terms.deadline_s)),
+        *(kept if terms.keep_s else ("--once", "--idle-exit", str(_IDLE_EXIT_S))),
         *("--join", terms.gateway_url, "--token-file", f"{_TOKEN_DIR}/{_TOKEN_KEY}", *plaintext),
     ]
 
 
 def _rank_args(terms: JobTerms, job: JobSpec) -> list[str]:
-    return ["rank", *_gang_args(terms, job)]
+    return ["rank", *_gang_args(terms, job), "--alive-file", _ALIVE]
 
 
 def _pod(terms: JobTerms, gang: GangTemplate, job: JobSpec, args: Sequence[str] | None) -> Manifest:
@@ -215,6 +248,8 @@ def _pod(terms: JobTerms, gang: GangTemplate, job: JobSpec, args: Sequence[str] 
     container["env"] = [*env, {"name": "TURNOUT_GANG_MODEL", "value": job.declared}]
     if args is not None:
         container["args"] = list(args)
+        for name, probe in _PROBES.items():
+            container.setdefault(name, deepcopy(probe))
         if terms.kind == "pytorchjob":
             ports = [p for p in container.get("ports", []) if p.get("name") != "pytorchjob-port"]
             container["ports"] = [*ports, {"name": "pytorchjob-port", "containerPort": _PORT}]
@@ -253,7 +288,14 @@ def read_job(job: Mapping[str, Any], pods: Sequence[Mapping[str, Any]], age_s: f
         age_s,
         started=any(status.get("phase") not in (None, "Pending") for status in statuses),
         ending="deletionTimestamp" in metadata,
+        suspended=_suspended(job.get("spec") or {}),
+        made_of=labels.get(KEPT, ""),
     )
+
+
+def _suspended(spec: Mapping[str, Any]) -> bool:
+    """Whether somebody holds it back, as Kueue does until there is quota for it."""
+    return bool(spec.get("suspend") or _object(spec, "runPolicy").get("suspend"))
 
 
 def _phase(status: Mapping[str, Any]) -> tuple[JobPhase, str]:
