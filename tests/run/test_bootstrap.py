@@ -104,6 +104,47 @@ async def test_a_key_that_was_revoked_does_not_come_back(config: Config, server:
     assert await known_roles(config, server) == {"worker-key": Role.WORKER}
 
 
+async def test_a_secret_that_was_filled_anew_gets_its_keys_into_the_redis_that_stayed(
+    config: Config, server: SecretServer
+) -> None:
+    """An installation that was removed and made again: the claim of Redis stayed, the Secret went."""
+    await bootstrap(config, server.secret, 10, own_redis=False)
+    first = server.data
+    server.data = {}
+    await bootstrap(config, server.secret, 10, own_redis=False)
+    assert server.data.keys() == first.keys() and server.data["admin-key"] != first["admin-key"]
+    assert await known_roles(config, server) == {"admin-key": Role.ADMIN, "worker-key": Role.WORKER}
+    async with open_key_store(config) as (_, audit):
+        made = [entry for _, entry in await audit.newest(10)]
+    assert [(one.actor, one.action) for one in made] == [("bootstrap", "key.created")] * 4
+    server.data = first  # as from a backup of the Secret
+    await bootstrap(config, server.secret, 10, own_redis=False)
+    assert await known_roles(config, server) == {"admin-key": Role.ADMIN, "worker-key": Role.WORKER}
+
+
+async def test_a_bootstrap_that_died_before_it_reached_redis_is_made_up_for(
+    config: Config, server: SecretServer
+) -> None:
+    await bootstrap(config, server.secret, 10, own_redis=False)
+    server.data = {}
+    with pytest.raises(TimeoutError):
+        await bootstrap(
+            config.with_settings(redis_url="redis://127.0.0.1:1"), server.secret, 0.5, own_redis=False
+        )
+    assert "admin-key" in server.data
+    await bootstrap(config, server.secret, 10, own_redis=False)
+    assert await known_roles(config, server) == {"admin-key": Role.ADMIN, "worker-key": Role.WORKER}
+
+
+async def test_a_key_that_somebody_put_into_the_secret_and_revoked_does_not_come_back(
+    config: Config, server: SecretServer
+) -> None:
+    await bootstrap(config, server.secret, 10, own_redis=False)
+    server.data["worker-key"] = base64.b64encode(b"tk-00112233.rotated").decode()
+    await bootstrap(config, server.secret, 10, own_redis=False)
+    assert await known_roles(config, server) == {"admin-key": Role.ADMIN}
+
+
 async def test_keys_of_ones_own_are_taken_and_what_is_none_is_refused(
     config: Config, server: SecretServer
 ) -> None:

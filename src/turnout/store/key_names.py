@@ -185,6 +185,10 @@ class KeyNames:
         """Hash of API keys by id. Gateway and `turnout keys` write, gateway reads. Until revoked."""
         return f"{self.prefix}:keys"
 
+    def bootstrapped(self) -> str:
+        """Set of ids of API keys that the bootstrap on Kubernetes added, also once. It writes and reads. For ever."""
+        return f"{self.prefix}:keys:bootstrapped"
+
     def session(self, session: str) -> str:
         """Hash: key (as in `keys`), parent, agent, address. Gateway writes and reads. Until the session ends, 30 days at most."""
         return f"{self.prefix}:session:{session}"
