@@ -16,7 +16,7 @@ from tests.fleet.test_manifests import made
 from turnout.fleet.hosts.kubernetes.manifest_rules import GangTemplate, JobSpec, JobTerms, manifest
 
 # Of projects whose CRDs everybody has: checked where they are in the folder.
-OPTIONAL = {"ServiceMonitor", "PodMonitor", "HTTPRoute"}
+OPTIONAL = {"ServiceMonitor", "PodMonitor", "PrometheusRule", "HTTPRoute"}
 
 
 def strict(schema: Any) -> Any:

@@ -2,6 +2,7 @@
 every pod. Custom resources are checked against real CRDs by `./dev test-kubernetes --crds DIR`."""
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,11 +15,12 @@ import kubernetes_validate
 import pytest
 import yaml
 from deploy.render import CHART, HELM, helm_template, outputs
+from tests.doc_blocks import blocks
 
 from turnout import __version__
 from turnout.run import config as settings
 
-TRIAL = CHART / "values-trial.yaml"
+TRIAL = Path(__file__).parent / "trial" / "values.yaml"
 CORE = {
     "v1",
     "apps/v1",
@@ -28,7 +30,7 @@ CORE = {
     "networking.k8s.io/v1",
     "rbac.authorization.k8s.io/v1",
 }
-TWO_PODS = "gangs.pods.wan-tiny-t2v=2"
+TWO_PODS = "gangs.models.wan-tiny-t2v.pods=2"
 MODES = {
     "worker": "gangs.mode=worker",
     "pool": "gangs.mode=pool",
@@ -47,7 +49,8 @@ MATRIX = {
     "secrets.existingSecret=mine,bootstrap.enabled=false,images.pullSecrets={one}",
     "all around": "ingress.enabled=true,ingress.host=h.example,ingress.tlsSecret=t,ingress.className=nginx,httpRoute.enabled=true,"
     "httpRoute.parentRefs[0].name=g,monitoring.enabled=true,gateway.autoscaling.enabled=true,weights.enabled=true,"
-    "weights.pull.wan=Wan-AI/x,kserve.services.l.storageUri=pvc://a/b,networkPolicy.enabled=false,workers.cpu.gpus=2",
+    "weights.pull.wan=Wan-AI/x,kserve.services.l.storageUri=pvc://a/b,networkPolicy.enabled=false,workers.cpu.gpus=2,"
+    "monitoring.rules.enabled=true,monitoring.dashboards.enabled=true,pod.priorityClassName=high,workers.cpu.state=1Gi",
 }
 
 
@@ -172,11 +175,271 @@ def test_keda_scales_by_the_streams_length() -> None:
     (trigger,) = scaled["spec"]["triggers"]
     assert trigger["metadata"]["stream"] == "turnout:queue:wan-tiny-t2v"
     assert {"lagCount", "pendingEntriesCount", "consumerGroup"}.isdisjoint(trigger["metadata"])
-    # Replicas that a chart sets are set back by each upgrade.
-    (gangs,) = [
-        o for o in objects(MODES["pool"]) if o["kind"] == "StatefulSet" and "gang" in o["metadata"]["name"]
+    # Nobody asks which gang is busy when an HPA shrinks a set: it does not, and KEDA takes the last ones when no task is left.
+    behavior = scaled["spec"]["advanced"]["horizontalPodAutoscalerConfig"]["behavior"]
+    assert behavior == {"scaleDown": {"selectPolicy": "Disabled"}}
+    assert gang_set(MODES["pool"])["spec"]["replicas"] == 0, "no gang starts at install"
+    assert gang_set(MODES["pool of groups"])["spec"]["replicas"] == 0
+    # An upgrade by Helm keeps what is there; where nobody can look, it may not be said at all.
+    assert "replicas" not in gang_set(MODES["pool"], "gangs.pool.initialReplicas=null")["spec"]
+    assert gang_set(MODES["pool"], "models.wan-tiny-t2v.min_replicas=2")["spec"]["replicas"] == 2
+    assert gang_set(MODES["pool without KEDA"])["spec"]["replicas"] == 1
+
+
+def gang_set(*values: str) -> dict[str, Any]:
+    """The object that KEDA scales."""
+    (found,) = [
+        one
+        for one in objects(*values)
+        if one["kind"] in ("StatefulSet", "LeaderWorkerSet") and "-gang-" in one["metadata"]["name"]
     ]
-    assert "replicas" not in gangs["spec"]
+    return found
+
+
+def test_every_pod_takes_the_one_shape(tmp_path: Path) -> None:
+    """What `pod` says reaches every kind of pod, in every mode; what a kind says wins there."""
+    said: dict[str, Any] = {
+        "labels": {"team": "video"},
+        "annotations": {"note": "x"},
+        "env": {"PLAIN": 1, "FROM": {"secretKeyRef": {"name": "s", "key": "k"}}},
+        "envFrom": [{"configMapRef": {"name": "more"}}],
+        "resources": {"limits": {"cpu": "2"}},
+        "nodeSelector": {"pool": "a"},
+        "tolerations": [{"key": "t", "operator": "Exists"}],
+        "affinity": {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": []}},
+        "priorityClassName": "high",
+        "runtimeClassName": "nvidia",
+        "schedulerName": "volcano",
+        "volumes": [{"name": "mine", "emptyDir": {}}],
+        "volumeMounts": [{"name": "mine", "mountPath": "/mine"}],
+        "initContainers": [{"name": "before", "image": "busybox:1"}],
+        "sidecars": [{"name": "beside", "image": "busybox:1"}],
+        "probes": {"liveness": {"failureThreshold": 9}},
+    }
+    more = {"weights": {"enabled": True, "pull": {"a": "b/c"}}, "gateway": {"nodeSelector": {"pool": "b"}}}
+    (tmp_path / "shape.yaml").write_text(yaml.safe_dump({"pod": said, **more}))
+    for mode in MODES.values():
+        rendered = helm_template("-f", str(TRIAL), "-f", str(tmp_path / "shape.yaml"), "--set", mode)
+        found = tuple(one for one in yaml.safe_load_all(rendered) if one)
+        jobs = yaml.safe_load(configuration(found)).get("kubernetes_jobs", {"gangs": {}})
+        specs = [*pods(found), *((mode, gang["template"]["spec"]) for gang in jobs["gangs"].values())]
+        assert len(specs) >= 6
+        for name, spec in specs:
+            selected = {"pool": "b" if name == "Deployment turnout-gateway" else "a"}
+            assert spec["nodeSelector"] == selected, name
+            for key in ("tolerations", "priorityClassName", "runtimeClassName", "schedulerName"):
+                assert spec[key] == said[key], name
+            assert said["affinity"].items() <= spec["affinity"].items()
+            assert spec["volumes"][-1] == said["volumes"][0]
+            *own_init, before = spec["initContainers"]
+            *own, beside = spec["containers"]
+            for one in (before, beside):
+                assert one["securityContext"]["allowPrivilegeEscalation"] is False
+            for one in (*own_init, *own):
+                cpus = "16" if one["name"] == "ray-worker" else "2"  # Ray counts them
+                assert one["resources"]["limits"]["cpu"] == cpus, name
+                assert one["volumeMounts"][-1] == said["volumeMounts"][0]
+                assert one["envFrom"][-1] == said["envFrom"][0]
+                assert [e for e in one["env"] if e["name"] in said["env"]] == [
+                    {"name": "FROM", "valueFrom": said["env"]["FROM"]},
+                    {"name": "PLAIN", "value": "1"},
+                ]
+                assert one.get("livenessProbe", {"failureThreshold": 9})["failureThreshold"] == 9
+        for template in templates_of(found):
+            assert template["metadata"]["labels"]["team"] == "video"
+            assert template["metadata"]["annotations"]["note"] == "x"
+
+
+def templates_of(value: Any) -> Iterator[dict[str, Any]]:
+    """Every pod template, and every pod."""
+    if isinstance(value, dict):
+        if isinstance(value.get("spec"), dict) and "containers" in value["spec"]:
+            yield value
+        value = list(value.values())
+    if isinstance(value, list | tuple):
+        for one in value:
+            yield from templates_of(one)
+
+
+def test_one_models_pods_have_settings_of_their_own() -> None:
+    more = (
+        "models.wan-tiny-t2v.device=cuda,gangs.models.wan-tiny-t2v.gpuResource=nvidia.com/mig-3g\\.40gb,"
+        "gangs.models.wan-tiny-t2v.nodeSelector.gpu=h100,gangs.models.wan-tiny-t2v.shm=3Gi,"
+        "gangs.models.wan-tiny-t2v.resources.requests.cpu=7"
+    )
+    spec = gang_set(MODES["pool"], more)["spec"]["template"]["spec"]
+    (ranks,), (opens,) = spec["containers"], spec["initContainers"]
+    assert spec["nodeSelector"] == {"gpu": "h100"} and "3Gi" in str(spec["volumes"])
+    assert ranks["resources"] == {
+        "requests": {"cpu": 7, "memory": "512Mi"},
+        "limits": {"nvidia.com/mig-3g.40gb": 2},
+    }
+    assert opens["resources"] == {"requests": {"cpu": 7, "memory": "512Mi"}}, "without the GPUs"
+    assert ranks["image"] == opens["image"] == f"localhost/turnout-gang:{__version__}", "for CUDA"
+
+
+def test_a_pool_of_workers_has_as_many_as_it_says_and_keeps_its_state() -> None:
+    def pool(more: str) -> dict[str, Any]:
+        (found,) = [
+            one
+            for one in objects(more)
+            if one["metadata"]["name"] == "turnout-worker-cpu" and one["kind"] == "StatefulSet"
+        ]
+        return found["spec"]
+
+    assert pool("workers.cpu.replicas=0")["replicas"] == 0
+    assert pool("")["replicas"] == 1 and "volumeClaimTemplates" not in pool("")
+    kept = pool("workers.cpu.state=20Gi,workers.cpu.stateClass=fast")
+    (claim,) = kept["volumeClaimTemplates"]
+    assert (
+        claim["spec"]["resources"]["requests"]["storage"] == "20Gi"
+        and claim["spec"]["storageClassName"] == "fast"
+    )
+    volumes = {one["name"]: one for one in kept["template"]["spec"]["volumes"]}
+    assert "state" not in volumes, "the claim's"
+
+
+def test_every_pod_that_lasts_proves_that_its_loop_lives() -> None:
+    """A stopped process keeps its port, so no probe may ask for a port alone."""
+    for mode in MODES.values():
+        for name, spec in pods(objects(mode)):
+            if name.startswith(("Job ", "Pod ")):
+                continue
+            probe = spec["containers"][0]["livenessProbe"]
+            assert "httpGet" in probe or "exec" in probe, name
+            assert "tcpSocket" not in json.dumps(spec), name
+    leader, worker = (
+        gang_set(MODES["pool of groups"])["spec"]["leaderWorkerTemplate"][k]
+        for k in ("leaderTemplate", "workerTemplate")
+    )
+    for template in (leader, worker):
+        (ranks,) = template["spec"]["containers"]
+        assert ranks["readinessProbe"]["exec"]["command"] == ["test", "-e", "/tmp/ready"]
+
+
+def test_pools_and_gangs_have_budgets() -> None:
+    found = {
+        one["metadata"]["name"] for one in objects(MODES["pool"]) if one["kind"] == "PodDisruptionBudget"
+    }
+    assert found == {"turnout-gateway", "turnout-manager", "turnout-worker-cpu", "turnout-gang"}
+    none = objects(MODES["pool"], "pod.maxUnavailable=")
+    assert not [one for one in none if one["kind"] == "PodDisruptionBudget"]
+
+
+def test_without_values_the_tiny_models_are_served_on_cpus() -> None:
+    found = tuple(one for one in yaml.safe_load_all(helm_template()) if one)
+    assert set(yaml.safe_load(configuration(found))["models"]) == set(settings.DEFAULT_MODELS)
+    (pool,) = [one for one in found if one["kind"] == "StatefulSet" and "worker" in one["metadata"]["name"]]
+    (container,) = pool["spec"]["template"]["spec"]["containers"]
+    assert container["image"] == f"localhost/turnout-gang-cpu:{__version__}", (
+        "as deploy/build-images calls it"
+    )
+    (test,) = [one for one in found if one["kind"] == "Pod"]
+    assert [one["name"] for one in test["spec"]["containers"]] == ["chat", "models", "video"]
+    with pytest.raises(RuntimeError, match="nobody would run wan"):
+        helm_template("--set", "models.wan.device=cuda")
+    helm_template("--set", "models.wan.device=cuda,gangs.mode=pool")
+
+
+def test_a_volume_for_one_node_keeps_its_users_together() -> None:
+    def together(more: str) -> list[bool]:
+        return [
+            "turnout/blobs" in json.dumps(spec.get("affinity", {}))
+            for name, spec in pods(objects(more))
+            if name.startswith("Deployment ")
+        ]
+
+    assert together("") == [True, True]
+    assert together("blobs.claim.accessModes={ReadWriteMany}") == [False, False]
+    assert together("blobs.mode=s3,blobs.s3.url=s3://b") == [False, False]
+
+
+def test_labels_of_queues_are_on_what_holds_gangs() -> None:
+    more = "gangs.labels.kueue\\.x-k8s\\.io/queue-name=gpus,gangs.pool.exclusiveTopology=rack"
+    assert gang_set(MODES["pool"], more)["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "gpus"
+    group = gang_set(MODES["pool of groups"], more)["metadata"]
+    assert group["labels"]["kueue.x-k8s.io/queue-name"] == "gpus"
+    assert group["annotations"] == {"leaderworkerset.sigs.k8s.io/exclusive-topology": "rack"}
+    jobs = yaml.safe_load(configuration(objects(MODES["jobs by the launcher"], more)))["kubernetes_jobs"]
+    assert jobs["labels"] == {"kueue.x-k8s.io/queue-name": "gpus"}
+    (scaled,) = [one for one in objects(MODES["jobs by KEDA"], more) if one["kind"] == "ScaledJob"]
+    assert scaled["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "gpus"
+
+
+def test_alerts_and_dashboards_are_those_of_the_project() -> None:
+    found = objects(
+        "monitoring.rules.enabled=true,monitoring.dashboards.enabled=true,monitoring.rules.labels.release=p"
+    )
+    (rules,) = [one for one in found if one["kind"] == "PrometheusRule"]
+    assert rules["metadata"]["labels"]["release"] == "p"
+    observability = CHART.parent.parent / "observability"
+    assert rules["spec"] == yaml.safe_load((observability / "rules.yaml").read_text())
+    shown = {one["metadata"]["name"]: one for one in found if "dashboard" in one["metadata"]["name"]}
+    files = {f"turnout-dashboard-{path.stem}": path for path in (observability / "dashboards").glob("*.json")}
+    assert shown.keys() == files.keys()
+    for name, path in files.items():
+        assert shown[name]["metadata"]["labels"]["grafana_dashboard"] == "1"
+        assert json.loads(shown[name]["data"][path.name]) == json.loads(path.read_text())
+
+
+def test_accounts_services_scaling_and_further_objects_are_as_they_were_said(tmp_path: Path) -> None:
+    said = {
+        "accounts": {
+            "service": {"annotations": {"eks.amazonaws.com/role-arn": "r"}},
+            "computing": {"name": "mine"},
+        },
+        "gateway": {
+            "service": {"type": "LoadBalancer", "nodePort": 30080, "spec": {"loadBalancerClass": "c"}},
+            "autoscaling": {
+                "enabled": True,
+                "cpuPercent": 0,
+                "requestsInFlight": 40,
+                "behavior": {"scaleDown": {"stabilizationWindowSeconds": 60}},
+            },
+        },
+        "gangs": {
+            "pool": {
+                "fallback": {"failureThreshold": 3, "replicas": 1},
+                "behavior": {"scaleDown": {"selectPolicy": "Min"}},
+            }
+        },
+        "extraObjects": [
+            {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "{{ .Release.Name }}-mine"}},
+            "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: text}\n",
+        ],
+    }
+    (tmp_path / "said.yaml").write_text(yaml.safe_dump(said))
+    for mode in (MODES["pool"], MODES["jobs by the launcher"]):
+        rendered = helm_template("-f", str(TRIAL), "-f", str(tmp_path / "said.yaml"), "--set", mode)
+        found = {(one["kind"], one["metadata"]["name"]): one for one in yaml.safe_load_all(rendered) if one}
+        accounts = {
+            name: one["metadata"].get("annotations")
+            for (kind, name), one in found.items()
+            if kind == "ServiceAccount"
+        }
+        assert "turnout-computing" not in accounts and accounts["turnout"] == {
+            "eks.amazonaws.com/role-arn": "r"
+        }
+        assert accounts.get("turnout-manager", accounts["turnout"]) == accounts["turnout"], (
+            "it reaches S3, too"
+        )
+        assert (
+            found["StatefulSet", "turnout-worker-cpu"]["spec"]["template"]["spec"]["serviceAccountName"]
+            == "mine"
+        )
+        service = found["Service", "turnout-gateway"]["spec"]
+        assert service["loadBalancerClass"] == "c" and service["ports"][0]["nodePort"] == 30080
+        (metric,) = found["HorizontalPodAutoscaler", "turnout-gateway"]["spec"]["metrics"]
+        assert metric["pods"] == {
+            "metric": {"name": "turnout_chat_running"},
+            "target": {"type": "AverageValue", "averageValue": "40"},
+        }
+        assert ("ConfigMap", "turnout-mine") in found and ("ConfigMap", "text") in found
+        if scaled := found.get(("ScaledObject", "turnout-gang-wan-tiny-t2v")):
+            assert scaled["spec"]["fallback"] == said["gangs"]["pool"]["fallback"]
+            assert scaled["spec"]["advanced"]["horizontalPodAutoscalerConfig"]["behavior"] == {
+                "scaleDown": {"selectPolicy": "Min"}
+            }
 
 
 def test_a_change_of_the_configuration_is_noticed_by_serve() -> None:
@@ -207,17 +470,42 @@ def test_lint_finds_nothing() -> None:
     ("wrong", "said"),
     [
         ("gangs.mode=torchserve", "gangs.mode"),
-        ("gateway.replcas=3", "replcas"),
-        ("workers.a.replica=3", "replica"),
+        ("gateway.replcas=3", "gateway.replcas: there is no such value; did you mean gateway.replicas?"),
+        ("workers.a.replica=3", "did you mean workers.a.replicas?"),
+        ("pod.tolerationz=x", "did you mean pod.tolerations?"),
+        (
+            "gangs.models.wan-tiny-t2v.nodeselector.a=b",
+            "did you mean gangs.models.wan-tiny-t2v.nodeSelector?",
+        ),
+        ("gangs.models.wan-tiny.pods=2", "there is no such model"),
+        ("config.leese_s=3", "did you mean config.lease_s?"),
+        ("models.chat.enigne=vllm", "did you mean models.chat.engine?"),
+        ("zzz=1", "zzz: there is no such value; the chart's README.md has all"),
+        ("gangs.pods.wan-tiny-t2v=2", "gangs.models.NAME.pods"),
+        ("gangs.pool.scaleDown.policies={}", "gangs.pool.behavior.scaleDown"),
+        ("gateway.replicas=two", "gateway.replicas"),
+        ("blobs.mode=s3", "blobs.s3.url"),
         ("redis.mode=external", "redis.external.existingSecret"),
-        ("gangs.mode=pool,gangs.pods.wan-tiny-t2v=3", "not spread evenly"),
+        ("gangs.mode=pool,gangs.models.wan-tiny-t2v.pods=3", "not spread evenly"),
         (f"gangs.mode=job,gangs.job.by=keda,{TWO_PODS}", "the launcher"),
         ("gangs.mode=ray,gangs.ray.gpusPerWorker=8,gangs.ray.cpusPerWorker=4", "cpusPerWorker"),
     ],
 )
 def test_values_that_make_no_sense_are_refused(wrong: str, said: str) -> None:
-    with pytest.raises(RuntimeError, match=said):
+    with pytest.raises(RuntimeError, match=re.escape(said)):
         helm_template("-f", str(TRIAL), "--set", wrong)
+
+
+@pytest.mark.parametrize("page", ["docs/kubernetes.md", "docs/zh/kubernetes.md"])
+def test_the_values_that_the_page_shows_are_good(page: str, tmp_path: Path) -> None:
+    shown = [one.text for one in blocks(CHART.parents[2] / page) if one.language == "yaml"]
+    assert shown
+    for number, text in enumerate(shown):
+        file = tmp_path / f"{number}.yaml"
+        file.write_text(text)
+        for one in yaml.safe_load_all(helm_template("-f", str(file))):
+            if one and one["apiVersion"] in CORE:
+                kubernetes_validate.validate(one, "1.36", strict=True)
 
 
 def test_what_is_made_from_the_chart_is_up_to_date() -> None:

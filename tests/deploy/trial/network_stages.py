@@ -1,0 +1,160 @@
+"""Stages of networks and nodes: who reaches whom where NetworkPolicies are enforced, and a node that is drained."""
+
+import time
+
+from tests.deploy.trial.cluster import Cluster, Skipped, told, wait
+
+STRANGER = "stranger"
+# Who calls whom, by component. A stranger is a pod of nobody in the same namespace.
+ALLOWED = {
+    STRANGER: {"gateway"},
+    "gateway": {"gateway", "redis", "worker-cpu"},
+    "manager": {"gateway", "redis"},
+    "worker-cpu": {"gateway"},
+    "gang": {"gateway"},
+    "redis": {"gateway"},
+}
+PORTS = {"gateway": 8000, "redis": 6379, "worker-cpu": 8100}
+_CALL = """
+import socket, sys
+for address in sys.argv[1:]:
+    host, port = address.split(":")
+    try:
+        socket.create_connection((host, int(port)), 3).close()
+        print(address, "yes")
+    except OSError:
+        print(address, "no")
+"""
+
+
+def policies(cluster: Cluster) -> str:
+    """Every kind of pod calls every other."""
+    cluster.install("gangs.mode=pool", "gangs.pool.scaler=none", "networkPolicy.enabled=false")
+    _start_stranger(cluster)
+    try:
+        open_to = reached(cluster, STRANGER)
+        assert open_to == PORTS.keys(), (
+            f"without policies everything is reached, but a stranger reached {open_to}"
+        )
+        cluster.install("gangs.mode=pool", "gangs.pool.scaler=none")
+        time.sleep(5)
+        if reached(cluster, STRANGER) == PORTS.keys():
+            raise Skipped("nobody enforces NetworkPolicies here: a stranger reaches Redis")
+        for caller, allowed in ALLOWED.items():
+            found = reached(cluster, caller)
+            assert found == allowed, f"{caller} reached {sorted(found)}, and should reach {sorted(allowed)}"
+        cluster.try_out()
+        searched = _search_for_credentials(cluster)
+    finally:
+        cluster.kubectl("delete", "pod", STRANGER, "--ignore-not-found", "--wait=false")
+    pairs = len(ALLOWED) * len(PORTS)
+    return f"enforced: {pairs} pairs of pods reached each other as they should and not otherwise; {searched}"
+
+
+def _start_stranger(cluster: Cluster) -> None:
+    pod = cluster.pods("gateway")[0]
+    image = pod["spec"]["containers"][0]["image"]
+    security = {"runAsNonRoot": True, "runAsUser": 10001, "seccompProfile": {"type": "RuntimeDefault"}}
+    container = {
+        "name": "stranger",
+        "image": image,
+        "command": ["sleep", "3600"],
+        "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+    }
+    spec = {"containers": [container], "securityContext": security, "terminationGracePeriodSeconds": 0}
+    cluster.kubectl("delete", "pod", STRANGER, "--ignore-not-found", "--wait")
+    cluster.apply({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": STRANGER}, "spec": spec})
+    wait(lambda: cluster.phase(STRANGER) == "Running", "the stranger", 60)
+
+
+def reached(cluster: Cluster, caller: str) -> set[str]:
+    """The components of which a pod of this kind reaches another pod."""
+    pod = caller if caller == STRANGER else cluster.pods(caller)[-1]["metadata"]["name"]
+    addresses = {
+        f"{other['status']['podIP']}:{port}": name
+        for name, port in PORTS.items()
+        for other in cluster.pods(name)
+        if other["metadata"]["name"] != pod
+    }
+    said = cluster.kubectl("exec", pod, "--", "/opt/turnout/bin/python", "-c", _CALL, *addresses)
+    answers = (line.split() for line in said.splitlines())
+    return {addresses[address] for address, answer in answers if answer == "yes"}
+
+
+def _search_for_credentials(cluster: Cluster) -> str:
+    """What computes has the password of Redis nowhere: not in its environment, its files, nor the memory of its processes."""
+    password = cluster.secret("redis-password")
+    script = """
+import os, sys
+needle, found = sys.stdin.read().encode(), []
+def look(path, data):
+    if needle in data:
+        found.append(path)
+for folder in ("/etc/turnout", "/var/lib/turnout", "/var/run", "/tmp"):
+    for where, _, names in os.walk(folder):
+        for name in names:
+            try:
+                look(os.path.join(where, name), open(os.path.join(where, name), "rb").read(1 << 24))
+            except OSError:
+                pass
+for pid in filter(str.isdigit, os.listdir("/proc")):
+    if int(pid) == os.getpid():
+        continue
+    try:
+        look(f"/proc/{pid}/environ", open(f"/proc/{pid}/environ", "rb").read())
+        with open(f"/proc/{pid}/mem", "rb", 0) as memory:
+            for line in open(f"/proc/{pid}/maps"):
+                area, rights = line.split()[:2]
+                first, last = (int(end, 16) for end in area.split("-"))
+                if "r" in rights and "w" in rights and last - first < 1 << 28:
+                    try:
+                        memory.seek(first)
+                        look(f"/proc/{pid}/mem", memory.read(last - first))
+                    except (OSError, ValueError):
+                        pass
+    except OSError:
+        pass
+print(len(found), *found[:5])
+"""
+    searched = ("worker-cpu", "gang")
+    for component in (*searched, "gateway"):
+        name = cluster.pods(component)[0]["metadata"]["name"]
+        said = cluster.kubectl(
+            "exec", "-i", name, "--", "/opt/turnout/bin/python", "-c", script, stdin=password
+        )
+        assert said.startswith("0") is (component != "gateway"), f"{component}: {said}"
+    return "environment, files and memory of worker and ranks have no password of Redis (a gateway's have)"
+
+
+def drained(cluster: Cluster) -> str:
+    """One of two nodes is drained under load."""
+    nodes = [one["metadata"]["name"] for one in cluster.items("nodes")]
+    if len(nodes) < 2:
+        raise Skipped("there is one node alone")
+    cluster.install("workers.cpu.replicas=2", "blobs.claim.accessModes={ReadWriteMany}")
+    wait(cluster.settled, "all pods to be ready", 180)
+    cluster.try_out()
+    placed = {node: sum(pod["spec"]["nodeName"] == node for pod in cluster.pods()) for node in nodes}
+    assert all(placed.values()), f"pods are spread over the nodes: {placed}"
+    leaving = cluster.pods("redis")[0]["spec"]["nodeName"]
+    other = next(node for node in nodes if node != leaving)
+    result = cluster.start_load(150)
+    time.sleep(15)
+    try:
+        # The node without Redis: its gateway, manager and worker move while requests and a video are under way.
+        cluster.kubectl(
+            "drain",
+            other,
+            "--ignore-daemonsets",
+            "--delete-emptydir-data",
+            "--force",
+            "--timeout=240s",
+            timeout_s=300,
+        )
+        assert not [pod for pod in cluster.pods() if pod["spec"].get("nodeName") == other]
+        served = result()
+    finally:
+        cluster.kubectl("uncordon", other)
+    wait(cluster.settled, "all pods to be ready", 240)
+    cluster.try_out()
+    return f"{placed[other]} pods of one of {len(nodes)} nodes drained under load: {told(served)}"
