@@ -10,8 +10,9 @@ import resource
 import secrets
 import struct
 import subprocess
+import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,14 +20,17 @@ from typing import Any, Literal
 
 import httpx
 import psutil
+from tests.nat_box import Box
 from tests.pace import Patience
+from tests.service import is_engine
 
-from turnout.processes.child import Child, LocalLauncher
+from turnout.processes.child import Child
 from turnout.processes.local_parts import Part, run_parts
 from turnout.run.config import Config, load
+from turnout.run.listening import listen
 from turnout.run.open_stores import embedded_redis_dir, open_stores
 from turnout.run.run_manager import declare
-from turnout.run.run_up import listen, write_resolved
+from turnout.run.run_up import write_resolved
 from turnout.run.state_dir import write_private
 from turnout.store.connection import RedisConnection
 from turnout.store.valkey import redis_url, start_valkey
@@ -34,6 +38,8 @@ from turnout.tasks.task_rules import TenantId
 from turnout.tenants.key_rules import Role, mint
 
 MODEL = "wan-tiny-t2v"
+CHAT_MODEL = "smollm2"
+_GANG_BYTES, _CHAT_BYTES = 1_200 * 2**20, 300 * 2**20
 GATEWAYS = ("gateway-a", "gateway-b")
 MANAGERS = ("manager-a", "manager-b")
 WORKERS = ("worker-a", "worker-b")
@@ -46,16 +52,17 @@ SETTINGS: dict[str, Any] = {
     "limit_running": 1_000,
     "limit_waiting": 1_000,
     "limit_submits_per_minute": 100_000,
-    "worker_memory_bytes": 1_200 * 2**20,  # one gang fits, so that each worker has one
 }
-MODELS = {
-    MODEL: {
-        "weights": f"builtin:{MODEL}",
-        "family": MODEL,
-        "ulysses": 2,
-        "needs": {"memory_bytes": 2**30},
+TWO_GANGS: dict[str, Any] = {"memory_bytes": 2**30, "max_replicas": 2, "idle_s": 600}
+WAN: dict[str, Any] = {"weights": f"builtin:{MODEL}", "family": MODEL, "ulysses": 2, **TWO_GANGS}
+CHAT_MODELS: dict[str, Any] = {
+    CHAT_MODEL: {
+        "engine": "llamacpp",
+        "weights": f"builtin:{CHAT_MODEL}",
+        "needs": {"memory_bytes": _CHAT_BYTES},
+        "min_replicas": 2,
         "max_replicas": 2,
-        "idle_s": 600,
+        "concurrency": 4,
     }
 }
 
@@ -91,7 +98,7 @@ class Gate:
                 writer.transport.abort()
 
     @asynccontextmanager
-    async def before(self, host: str, port: int) -> AsyncIterator[None]:
+    async def before(self, host: str, port: int, listen: str = "127.0.0.1") -> AsyncIterator[None]:
         async def carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             if self.mode == "away":
                 return writer.transport.abort()
@@ -106,7 +113,7 @@ class Gate:
             finally:
                 self._writers -= both
 
-        server = await asyncio.start_server(carry, "127.0.0.1", 0)
+        server = await asyncio.start_server(carry, listen, 0)
         self.port = server.sockets[0].getsockname()[1]
         try:
             yield
@@ -128,12 +135,14 @@ class Gate:
 
 
 class Cluster:
-    """Made by `running_cluster`. `children` are the parts as they run now, by name."""
+    """Made by `running_cluster`. `children` are the parts as they run now, by name. Where there is a `box`, the workers are in it and
+    can only call out."""
 
-    def __init__(self, config: Config, gate: Gate, clocks: dict[str, Clock]) -> None:
+    def __init__(self, config: Config, gate: Gate, clocks: dict[str, Clock], box: Box | None) -> None:
         self.config = config
         self.gate = gate
         self.clocks = clocks
+        self.box = box
         self.children: dict[str, Child] = {}
         self.urls: list[str] = []
         self.api_key = ""
@@ -182,6 +191,15 @@ class Cluster:
                     found += server.children()
         return sorted(found, key=lambda p: p.pid)
 
+    def engines(self) -> list[psutil.Process]:
+        """Those of the chat model."""
+        found: list[psutil.Process] = []
+        for process in self.family():
+            with contextlib.suppress(psutil.Error):
+                if is_engine(process):
+                    found.append(process)
+        return sorted(found, key=lambda p: p.pid)
+
     def fill_disk(self) -> None:
         """No process can write to a file: their limit on a file's size does what a full disk does."""
         self._disk_full = True
@@ -204,7 +222,6 @@ class Cluster:
 
     def parts(self, options: tuple[str, ...], fds: list[int], join_token: str, password: str) -> list[Part]:
         logs = self.config.state_dir / "logs"
-        launcher = LocalLauncher(logs)
 
         async def redis() -> Child:
             await self.redis_may_run.wait()
@@ -215,7 +232,9 @@ class Cluster:
             async def start() -> Child:
                 own = {**self._clock(name), **environ}
                 fds = [] if fd is None else [fd]
-                return await launcher.start(name, [*arguments], environ=own, pass_fds=fds)
+                inside = [] if self.box is None or name not in WORKERS else self.box.words
+                argv = [*inside, sys.executable, "-m", "turnout", *arguments]
+                return await Child.start(name, argv, log=logs / f"{name}.log", environ=own, pass_fds=fds)
 
             return Part(name, self._kept(name, start), 20.0)
 
@@ -223,10 +242,11 @@ class Cluster:
             role(name, ["gateway", *options, "--fd", str(fd)], fd)
             for name, fd in zip(GATEWAYS, fds, strict=True)
         ]
+        reached = ("--listen-port", "0") if self.box is None else ("--tunnel", "--allow-plaintext")
         workers = [
             role(
                 name,
-                ["worker", *options, "--join", url, "--listen-port", "0", "--id", name],
+                ["worker", *options, "--join", url, *reached, "--id", name],
                 TURNOUT_JOIN_TOKEN=join_token,
             )
             for name, url in zip(WORKERS, self.urls, strict=True)
@@ -255,19 +275,29 @@ def limit_files(pid: int, soft_bytes: int) -> None:
 
 
 @asynccontextmanager
-async def running_cluster(home: Path, s3_endpoint: str, *, clocks: bool) -> AsyncIterator[Cluster]:
-    """All parts up, the model registered; nothing is left when it ends."""
-    gate = Gate()
+async def running_cluster(
+    home: Path,
+    s3_endpoint: str,
+    video: Mapping[str, Any],
+    *,
+    clocks: bool,
+    chat: bool,
+    box: Box | None = None,
+) -> AsyncIterator[Cluster]:
+    """All parts up, the models registered; nothing is left when it ends."""
+    gate, host = Gate(), box.cloud if box else "127.0.0.1"
     s3_host, _, s3_port = s3_endpoint.removeprefix("http://").rpartition(":")
-    async with gate.before(s3_host, int(s3_port)):
+    async with gate.before(s3_host, int(s3_port), host):
         (home / "turnout.yaml").touch()
         password = secrets.token_hex(24)
         flags = {
             **SETTINGS,
-            "models": MODELS,
+            "models": {MODEL: video, **(CHAT_MODELS if chat else {})},
+            # One gang fits, so that each worker has one.
+            "worker_memory_bytes": _GANG_BYTES + (_CHAT_BYTES if chat else 0),
             "state_dir": home / "state",
             "blobs": f"s3://vid/{secrets.token_hex(4)}",
-            "blobs_endpoint": f"http://127.0.0.1:{gate.port}",
+            "blobs_endpoint": f"http://{host}:{gate.port}",
         }
         config = load(flags, {}, home / "turnout.yaml").config
         config.state_dir.mkdir(mode=0o700)
@@ -277,10 +307,10 @@ async def running_cluster(home: Path, s3_endpoint: str, *, clocks: bool) -> Asyn
             {**flags, "redis_url": redis_url(redis_dir, password)}, {}, home / "turnout.yaml"
         ).config
         cluster = Cluster(
-            config, gate, clocks_in(home, (*GATEWAYS, *MANAGERS, *WORKERS, "redis")) if clocks else {}
+            config, gate, clocks_in(home, (*GATEWAYS, *MANAGERS, *WORKERS, "redis")) if clocks else {}, box
         )
-        with listen("127.0.0.1", 0) as one, listen("127.0.0.1", 0) as two:
-            cluster.urls = [f"http://127.0.0.1:{s.getsockname()[1]}" for s in (one, two)]
+        with listen(host, 0) as one, listen(host, 0) as two:
+            cluster.urls = [f"http://{host}:{s.getsockname()[1]}" for s in (one, two)]
             first = await start_valkey(redis_dir, password, config.state_dir / "logs" / "redis.log")
             try:
                 cluster.api_key, join_token = await _prepare(config)

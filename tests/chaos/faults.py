@@ -2,8 +2,9 @@
 
 import asyncio
 import contextlib
+import itertools
 import random
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,13 +19,16 @@ HOUR_S = 3600
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """`needs_running`: it hits a task that is being denoised. `weight`: how often it comes in one round."""
+    """`needs_running`: it hits a task that is being denoised. `weight`: how often it comes in one round. Two of the same `kind`
+    are not caused at once, as the end of one would end the other. `cuts`: clients may lose connections by it."""
 
     name: str
     cause: Callable[[Cluster, random.Random], Awaitable[None]]
     needs_running: bool = False
     weight: int = 1
-    needs_clocks: bool = False
+    needs_box: bool = False
+    kind: str = ""
+    cuts: bool = False
 
 
 async def kill_one(cluster: Cluster, chance: random.Random, found: Sequence[psutil.Process]) -> None:
@@ -43,6 +47,15 @@ async def kill_gang(cluster: Cluster, chance: random.Random) -> None:
 
 async def kill_worker(cluster: Cluster, chance: random.Random) -> None:
     await kill_one(cluster, chance, [cluster.process(name) for name in WORKERS])
+
+
+async def kill_engine(cluster: Cluster, chance: random.Random) -> None:
+    await kill_one(cluster, chance, cluster.engines())
+
+
+async def drain_worker(cluster: Cluster, chance: random.Random) -> None:
+    """It finishes what it has, gets nothing new, and is back when that is over, which may be after this returns."""
+    cluster.children[chance.choice(WORKERS)].terminate()
 
 
 async def kill_gateway(cluster: Cluster, chance: random.Random) -> None:
@@ -148,6 +161,12 @@ async def _s3_is(cluster: Cluster, mode: GateMode, seconds: float) -> None:
         cluster.gate.set("open")
 
 
+async def cut_link(cluster: Cluster, chance: random.Random) -> None:
+    """Workers in a network of their own reach nobody, for longer than the lease."""
+    if cluster.box is not None:
+        await cluster.box.cut(2 * cluster.lease_s)
+
+
 async def step_clock(cluster: Cluster, chance: random.Random) -> None:
     """The wall clock of one part, and of its children, is an hour off for a while."""
     name = chance.choice(sorted(cluster.clocks))
@@ -178,25 +197,46 @@ FAULTS = (
     Fault("kill rank", kill_rank, needs_running=True, weight=3),
     Fault("kill gang", kill_gang, needs_running=True, weight=2),
     Fault("kill worker", kill_worker, needs_running=True),
-    Fault("kill gateway", kill_gateway, weight=2),
+    Fault("kill engine", kill_engine),
+    Fault("drain worker", drain_worker, needs_running=True),
+    Fault("kill gateway", kill_gateway, weight=2, cuts=True),
     Fault("kill manager", kill_manager),
-    Fault("kill redis", kill_redis, weight=2),
+    Fault("kill redis", kill_redis, weight=2, kind="redis"),
     Fault("stop rank", stop_rank, needs_running=True),
     Fault("zombie gang", make_zombie, needs_running=True, weight=2),
-    Fault("redis hangs past the lease", stop_redis, needs_running=True),
-    Fault("redis away past the lease", keep_redis_away, needs_running=True),
-    Fault("disk full", fill_disk, needs_running=True, weight=2),
-    Fault("redis out of memory", fill_memory, needs_running=True),
-    Fault("s3 away", take_s3_away, needs_running=True),
-    Fault("s3 slow", slow_s3, needs_running=True),
-    Fault("s3 hangs", stall_s3, needs_running=True),
-    Fault("clock an hour off", step_clock, needs_clocks=True, weight=3),
-    Fault("rolling restart", restart_in_turn),
+    Fault("redis hangs past the lease", stop_redis, needs_running=True, kind="redis"),
+    Fault("redis away past the lease", keep_redis_away, needs_running=True, kind="redis"),
+    Fault("disk full", fill_disk, needs_running=True, weight=2, kind="disk"),
+    Fault("redis out of memory", fill_memory, needs_running=True, kind="redis"),
+    Fault("s3 away", take_s3_away, needs_running=True, kind="s3"),
+    Fault("s3 slow", slow_s3, needs_running=True, kind="s3"),
+    Fault("s3 hangs", stall_s3, needs_running=True, kind="s3"),
+    Fault("link cut past the lease", cut_link, needs_running=True, needs_box=True, kind="link", cuts=True),
+    Fault("clock an hour off", step_clock, weight=3, kind="clock"),
+    Fault("rolling restart", restart_in_turn, kind="restart", cuts=True),
 )
 
 
-def schedule(seed: int, *, clocks: bool) -> list[Fault]:
+def schedule(seed: int, *, box: bool) -> list[Fault]:
     """One round of all faults, each as often as it weighs, in an order that the seed gives."""
-    chosen = [replace(f) for f in FAULTS for _ in range(f.weight) if clocks or not f.needs_clocks]
+    chosen = [replace(f) for f in FAULTS for _ in range(f.weight) if box or not f.needs_box]
     random.Random(seed).shuffle(chosen)
     return chosen
+
+
+def stacks(faults: Sequence[Fault], most: int, chance: random.Random) -> Iterator[tuple[Fault, ...]]:
+    """The faults in their order, over and over, up to `most` of them at once."""
+    coming: Iterator[Fault] = itertools.cycle(faults)
+    following = next(coming)
+    while True:
+        stack = [following]
+        following = next(coming)
+        size = chance.randint(1, most)
+        while len(stack) < size and not any(_clash(following, one) for one in stack):
+            stack.append(following)
+            following = next(coming)
+        yield tuple(stack)
+
+
+def _clash(one: Fault, other: Fault) -> bool:
+    return one.name == other.name or (bool(one.kind) and one.kind == other.kind)

@@ -1,31 +1,37 @@
 """One chaos run: tasks by many clients while faults are caused one after the other, and the account of all of it."""
 
 import asyncio
+import contextlib
 import random
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import psutil
+from tests.chaos.chatting import ChatAccount, Chatting
 from tests.chaos.clients import FRAMES, TERMINAL, Clients, Watched, digest, frames_in
-from tests.chaos.cluster import Cluster, running_cluster, wait_for
-from tests.chaos.faults import Fault
+from tests.chaos.cluster import WAN, Cluster, running_cluster, wait_for
+from tests.chaos.faults import Fault, stacks
 from tests.chaos.gpu_record import GpuRecord
+from tests.nat_box import Box
 
 _SPECS = (
     20  # so many different videos at most; every task is one of them, so that its bytes are known beforehand
 )
 _AT_ONCE = 24
 _BOOKED_S = 4.0  # until GPU time is booked
+_APART_S = 3.0  # how long after the first fault of a stack the others come, at most, for each
 _RECOVER_S = 240.0  # how long after a fault nothing may come to its end
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """`faults` are caused in this order, over and over, until all tasks have ended; after `limit_s` no task is begun. Between
-    two faults as many tasks end as `between` says, at least and at most."""
+    """`faults` are caused in this order, over and over, until all tasks have ended; after `limit_s` no task is begun. Up to
+    `stacked` faults come at once; before the next ones as many tasks end as `between` says, at least and at most. Meanwhile
+    `chats` clients talk to a chat model. `video` is the declaration of the model that renders."""
 
     tasks: int
     faults: tuple[Fault, ...]
@@ -33,6 +39,9 @@ class Plan:
     clocks: bool
     limit_s: float
     between: tuple[int, int] = (2, 5)
+    stacked: int = 1
+    chats: int = 0
+    video: Mapping[str, Any] = field(default_factory=lambda: WAN)
 
 
 @dataclass
@@ -54,6 +63,8 @@ class Report:
     gap_s: float = 0.0
     gap_fault: str = ""
     gpu_time: str = ""
+    stacked: int = 0
+    chats: ChatAccount = field(default_factory=ChatAccount)
     wrong: dict[str, list[str]] = field(default_factory=dict)
 
     def found(self, what: str, where: str) -> None:
@@ -80,9 +91,10 @@ class Report:
             ("other findings", str(sum(map(len, self.wrong.values())) - count(*_COUNTED))),
             ("longest time in which no task ended", f"{self.gap_s:.0f} s ({self.gap_fault})"),
             ("checkpoints left to the sweep", str(self.left)),
+            *self.chats.rows(),
             ("GPU time", self.gpu_time),
             ("parts restarted", str(self.restarts)),
-            ("faults", str(self.faults.total())),
+            ("faults", f"{self.faults.total()}, {self.stacked} of them during another one"),
             *((f"  {name}", str(n)) for name, n in sorted(self.faults.items())),
         ]
         width = max(len(name) for name, _ in rows)
@@ -108,6 +120,7 @@ class Chaos:
         self._ends: list[tuple[float, str]] = []
         self._fault = "none"
         self.report = Report(plan.seed)
+        self._chatting = Chatting(cluster, self.report.chats)
 
     async def run(self) -> Report:
         record = GpuRecord(self._cluster, await self._clients.usage())
@@ -125,6 +138,8 @@ class Chaos:
         self._ends.append((self._began, "none"))
         async with asyncio.TaskGroup() as group:
             faults = group.create_task(self._cause_faults(), name="faults")
+            for number in range(self._plan.chats):
+                group.create_task(self._chatting.talk(number, self._done), name=f"chat {number}")
             async with asyncio.TaskGroup() as clients:
                 waiting = asyncio.Semaphore(_AT_ONCE)
                 for number in range(self._plan.tasks):
@@ -160,29 +175,35 @@ class Chaos:
         return len(self._ends) - 1
 
     async def _cause_faults(self) -> None:
-        """One after the other, each at a random moment, once tasks come to an end again after the one before."""
+        """One stack after the other, each at a random moment, once tasks come to an end again after the one before."""
         chance = random.Random(self._plan.seed)
-        number = 0
-        while not self._done.is_set():
-            fault = self._plan.faults[number % len(self._plan.faults)]
-            number += 1
-            if fault.needs_running:
+        for stack in stacks(self._plan.faults, self._plan.stacked, chance):
+            if any(fault.needs_running for fault in stack):
                 await wait_for(
                     self._denoised_or_done, f"a task to be denoised, after {self._fault}", _RECOVER_S
                 )
             await asyncio.sleep(chance.uniform(0, 0.5))
             if self._done.is_set():
                 return
-            self._fault = fault.name
-            self._say(f"{self._ended()} of {self._plan.tasks} ended; {fault.name}")
-            await fault.cause(self._cluster, chance)
-            self.report.faults[fault.name] += 1
+            self._fault = " + ".join(fault.name for fault in stack)
+            self._say(f"{self._ended()} of {self._plan.tasks} ended; {self._fault}")
+            self._chatting.faults = stack
+            async with asyncio.TaskGroup() as group:
+                for number, fault in enumerate(stack):
+                    group.create_task(self._cause(fault, number * chance.uniform(0, _APART_S), chance))
+            self.report.stacked += len(stack) - 1
             enough = self._ended() + chance.randint(*self._plan.between)
             await wait_for(
                 lambda enough=enough: self._ended() >= enough or self._done.is_set(),
-                f"tasks to end after {fault.name}",
+                f"tasks to end after {self._fault}",
                 _RECOVER_S,
             )
+
+    async def _cause(self, fault: Fault, after_s: float, chance: random.Random) -> None:
+        await asyncio.sleep(after_s)
+        with contextlib.suppress(psutil.NoSuchProcess):  # another fault killed it a moment ago
+            await fault.cause(self._cluster, chance)
+        self.report.faults[fault.name] += 1
 
     async def _denoised_or_done(self) -> bool:
         return self._done.is_set() or await self._clients.something_is_denoised()
@@ -203,6 +224,8 @@ class Chaos:
                 report.found("answer a client should not get", odd)
             if watched.ended:
                 await self._check(watched, references[watched.spec])
+        for odd in report.chats.odd:
+            report.found("answer a chat should not get", odd)
         mine = {w.id for w in self._watched}
         known = await self._clients.ids()
         others = len(known) - len(references)
@@ -278,7 +301,10 @@ def disorder(story: list[dict[str, Any]]) -> str:
     return ""
 
 
-async def run_chaos(plan: Plan, home: Path, s3_endpoint: str, say: Callable[[str], None]) -> Report:
-    async with running_cluster(home, s3_endpoint, clocks=plan.clocks) as cluster:
+async def run_chaos(
+    plan: Plan, home: Path, s3_endpoint: str, say: Callable[[str], None], box: Box | None = None
+) -> Report:
+    running = running_cluster(home, s3_endpoint, plan.video, clocks=plan.clocks, chat=plan.chats > 0, box=box)
+    async with running as cluster:
         say(f"two gateways, managers and workers run ({', '.join(cluster.urls)})")
         return await Chaos(plan, cluster, say).run()

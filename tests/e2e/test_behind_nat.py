@@ -11,8 +11,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +22,13 @@ import pytest
 from tests.conftest import wait_until
 from tests.e2e.conftest import llamacpp
 from tests.gateways import picture
+from tests.nat_box import Box, behind_nat
 from tests.service import Service, running_service
 from tests.workers import JoinedWorker, list_workers, set_aside_its_own_worker, worker_key
 
 pytestmark = [pytest.mark.netns, pytest.mark.timeout(1800)]
 
-DELAY_S, LOST_PERCENT, RATE = 0.025, 1, "20mbit"
+DELAY_S = 0.025
 CUT_S = 60.0
 T2V, I2V = "wan-tiny-t2v", "wan-tiny-ti2v"
 MODELS = {
@@ -36,56 +37,6 @@ MODELS = {
     "chat": llamacpp(idle_s=600.0),
     "outer": {"weights": f"builtin:{T2V}", "family": T2V, "runner": "external"},
 }
-
-
-def do(*words: str, text: str | None = None) -> None:
-    subprocess.run(words, check=True, capture_output=True, text=True, input=text)
-
-
-class Box:
-    """The namespace. `cut` ends its link for a while."""
-
-    def __init__(self) -> None:
-        self.name, self.link = f"box-{os.getpid()}", f"box{os.getpid() % 10**6}"
-        octet = os.getpid() % 250
-        self.cloud, self.own = f"10.231.{octet}.1", f"10.231.{octet}.2"
-
-    async def cut(self, seconds: float) -> None:
-        do("ip", "link", "set", self.link, "down")
-        try:
-            await asyncio.sleep(seconds)
-        finally:
-            do("ip", "link", "set", self.link, "up")
-
-
-@contextmanager
-def behind_nat() -> Iterator[Box]:
-    """Whoever calls in is dropped, and one packet in a hundred is lost on its way in."""
-    box = Box()
-    rules = f"""table inet turnout {{
-        chain in {{
-            type filter hook input priority 0; policy drop;
-            iifname "lo" accept
-            numgen random mod 100 < {LOST_PERCENT} drop
-            ct state established,related accept
-        }}
-    }}
-    """
-    try:
-        do("ip", "netns", "add", box.name)
-        do("ip", "link", "add", box.link, "type", "veth", "peer", "name", "up0", "netns", box.name)
-        do("ip", "address", "add", f"{box.cloud}/24", "dev", box.link)
-        do("ip", "link", "set", box.link, "up")
-        do("ip", "-n", box.name, "address", "add", f"{box.own}/24", "dev", "up0")
-        for link in ("lo", "up0"):
-            do("ip", "-n", box.name, "link", "set", link, "up")
-        rate = ("rate", RATE, "burst", "64kb", "latency", "400ms")
-        do("tc", "-n", box.name, "qdisc", "add", "dev", "up0", "root", "tbf", *rate)
-        do("ip", "netns", "exec", box.name, "nft", "-f", "-", text=rules)
-        yield box
-    finally:
-        subprocess.run(("ip", "netns", "delete", box.name), capture_output=True, check=False)
-        subprocess.run(("ip", "link", "delete", box.link), capture_output=True, check=False)
 
 
 @asynccontextmanager
