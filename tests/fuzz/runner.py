@@ -1,6 +1,6 @@
 """What all targets share: time, seeds, ways to damage bytes and JSON, and what must hold afterwards.
 
-`FUZZ_S` is the time of all targets together. Each case has a seed of its own, which is printed when it fails:
+`FUZZ_S` is the time of each target. Each case has a seed of its own, which is printed when it fails:
 `FUZZ_SEED=… FUZZ_S=1` runs that case first.
 """
 
@@ -15,13 +15,12 @@ from typing import Any
 import httpx
 import psutil
 
-TARGETS = 7
 MAX_GROWTH_BYTES = 300 * 2**20
 _WORDS = (
     "", "x", "\0", "é" * 50, "[" * 2000, "1e999", "-1", "NaN", "9" * 30, "../../etc", "data:image/png;base64,",
     "\U0001f600", "null", "true", "a" * 5000, "video_1", "w-1", "%00", "<svg/>",
 )  # fmt: skip
-_NUMBERS = (0, -1, 1, 2**31, 2**63, 2**70, 10**30, 0.5, -0.0, 1e308)
+_NUMBERS = (0, -1, 1, 2**31, 2**63, 2**70, 10**30, 10**400, 0.5, -0.0, 1e308)
 
 
 class _Complaints(logging.Handler):
@@ -37,7 +36,7 @@ class _Complaints(logging.Handler):
 
 def cases() -> Iterator[random.Random]:
     """A source of chance for each case, until this target's time is over."""
-    ends_at = time.monotonic() + float(os.environ.get("FUZZ_S", "3")) / TARGETS
+    ends_at = time.monotonic() + float(os.environ.get("FUZZ_S", "1"))
     seed = int(os.environ.get("FUZZ_SEED", time.time_ns() % 10**12))
     count = 0
     while time.monotonic() < ends_at or count == 0:

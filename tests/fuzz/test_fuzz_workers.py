@@ -96,5 +96,6 @@ async def test_fuzz_workers(stores: Stores, tmp_path: Path) -> None:
                             damaged(json.dumps(altered(valid, chance)).encode(), chance)
                         )
         admin = bearer(await gateway.key(role=Role.ADMIN))
-        assert (await gateway.http.get("/workers", headers=admin)).status_code == 200
+        for path in ("/workers", "/metrics"):
+            assert (await gateway.http.get(path, headers=admin)).status_code == 200
         assert not any(gateway.inside.background.restarts().values()), "no loop died"
