@@ -1,0 +1,3 @@
+module turnout-client
+
+go 1.21
