@@ -24,7 +24,7 @@ IMPORTS = (
 ENVIRON = {"PYTORCH_NVML_BASED_CUDA_CHECK": "1", "OPENBLAS_NUM_THREADS": "1"}
 """The first lets libraries ask for a GPU without starting CUDA, which would spoil it for every fork; the second keeps numpy's library
 from starting threads, which no fork would have."""
-_LOOK_S = 2.0
+_LOOK_S = 1.0
 _PAUSE_S = 5.0  # before it is started again
 
 log = get_log()
@@ -65,14 +65,16 @@ class GangForkServer:
         """Has it while there is memory for it; starts it again when it ended."""
         try:
             while True:
+                if self._process is not None and self._process.returncode is not None:
+                    log.warning("gang fork server ended, starting another", said=self._process.last_words())
+                    self._process = None
+                    await asyncio.sleep(_PAUSE_S)
                 if self.at is None and keeps(self._free_bytes(), kept=False):
                     await self._start()
                 elif self.at is not None and not keeps(self._free_bytes(), kept=True):
                     log.warning("gang fork server ended: memory is scarce")
                     await self._end()
-                ended = await self._wait_ended()
-                if ended:
-                    await asyncio.sleep(_PAUSE_S)
+                await asyncio.sleep(_LOOK_S)
         finally:
             await self._end()
 
@@ -82,19 +84,6 @@ class GangForkServer:
             self._process = await self._commands.start("gang-fork-server", argv, ENVIRON)
         except Unavailable as err:
             log.warning("gang fork server did not start", error=str(err))
-
-    async def _wait_ended(self) -> bool:
-        """For a moment; whether it ended by itself meanwhile."""
-        if self._process is None or self._process.returncode is not None:
-            await asyncio.sleep(_LOOK_S)
-            return False
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_LOOK_S):
-                await self._process.wait()
-        if self._process.returncode is None:
-            return False
-        log.warning("gang fork server ended, starting another", said=self._process.last_words())
-        return True
 
     async def _end(self) -> None:
         process, self._process = self._process, None
