@@ -28,12 +28,12 @@ def read_machine(
     disk: Path | None = None,
     findings: tuple[MachineFinding, ...] = (),
 ) -> Machine:
-    """`max_memory_bytes` is what replicas may take together, where that is less than the machine has, and `taken_bytes` what the
-    worker takes of it itself. `disk` is a directory on the disk to measure."""
+    """`max_memory_bytes` is what replicas may take together, where that is less than the machine has without `taken_bytes`, which
+    the worker takes itself. `disk` is a directory on the disk to measure."""
     total, free = read_memory(root)
+    total = max(0, total - taken_bytes)
     if max_memory_bytes is not None:
         total = min(total, max_memory_bytes)
-    total = max(0, total - taken_bytes)
     free = min(free, total)
     size, left = read_disk(disk) if disk is not None else (0, 0)
     return Machine(
