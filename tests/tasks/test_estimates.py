@@ -67,6 +67,14 @@ async def test_a_form_and_the_cards_say_the_same_of_a_line_of_other_videos(gatew
     assert short["seen"] and long["seen"] and not (await asked(gateway, frames=33))["seen"]
 
 
+async def test_who_comes_a_moment_after_another_is_told_of_it(gateway: Gateway) -> None:
+    await made(gateway, step_s=2.0, steps=1)
+    await made(gateway, step_s=16.0, steps=10, size="256x256")
+    assert (await asked(gateway, steps=1))["total_s"] == pytest.approx(3, abs=0.2)
+    await gateway.submit(steps=10, size="256x256")
+    assert (await asked(gateway, steps=1))["total_s"] == pytest.approx(161 + 3, abs=0.5)
+
+
 async def test_what_was_learned_outlives_gateways_and_goes_with_its_model(
     stores: Stores, tmp_path: Path
 ) -> None:

@@ -21,6 +21,7 @@ from turnout.tasks.wait_reasons import WaitReasons
 from turnout.telemetry.log import get_log
 
 _KEEP_S = 1.0  # any number of callers ask Redis once
+_KEEP_TASK_S = 0.01  # for each task of a line: a short one is read in no time, and who comes a moment later must be told of it
 _LOOKED_AT = 100  # tasks of a line; the rest of it is taken to be like them
 _MAX_MODELS = 1000
 
@@ -44,8 +45,8 @@ class TimeEstimates:
 
     def __init__(self, parts: PaceParts) -> None:
         self._parts = parts
-        self._books = _Remembered[PaceBook](parts.paces.book)
-        self._ahead = _Remembered[WorkAhead](self._read_ahead)
+        self._books = _Remembered[PaceBook](parts.paces.book, lambda _: _KEEP_S)
+        self._ahead = _Remembered[WorkAhead](self._read_ahead, _keep_s)
 
     async def learn(self, task_id: TaskId) -> None:
         """From a task that was just completed."""
@@ -128,16 +129,21 @@ class TimeEstimates:
         return WorkAhead(running, waiting, gangs, whole=len(tasks) < _LOOKED_AT)
 
 
-class _Remembered(Generic[T]):
-    """What is read of each model, for a moment."""
+def _keep_s(ahead: WorkAhead) -> float:
+    return min(_KEEP_S, _KEEP_TASK_S * (len(ahead.running) + len(ahead.waiting)))
 
-    def __init__(self, read: Callable[[str], Awaitable[T]]) -> None:
+
+class _Remembered(Generic[T]):
+    """What is read of each model, for a moment: `keep_s` of what was found."""
+
+    def __init__(self, read: Callable[[str], Awaitable[T]], keep_s: Callable[[T], float]) -> None:
         self._read = read
+        self._keep_s = keep_s
         self._found: dict[str, tuple[float, T]] = {}
 
     async def of(self, model: str) -> T:
         read_at, found = self._found.get(model, (float("-inf"), None))
-        if found is None or time.monotonic() - read_at >= _KEEP_S:
+        if found is None or time.monotonic() - read_at >= self._keep_s(found):
             found = await self._read(model)
             if len(self._found) >= _MAX_MODELS:
                 self._found.clear()
