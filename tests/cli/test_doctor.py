@@ -3,7 +3,7 @@
 import json
 import os
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -146,6 +146,14 @@ def test_gpus_and_their_memory_are_listed(bare_cli: Cli) -> None:
     found = GpuFinding((Gpu(0, 140 << 30, 100 << 30, "NVIDIA H200"),))
     finding = machine_checks.check_gpus(Common().load().config, found)
     assert finding.ok is True and finding.detail == "NVIDIA H200 (100 of 140 GiB free)"
+
+
+def test_a_gpu_is_told_as_it_was_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The child process writes what it found as JSON."""
+    found = GpuFinding((Gpu(0, 2, 1, "NVIDIA H200"),), capability=(9, 0))
+    told = json.loads(json.dumps(asdict(found)))
+    monkeypatch.setattr(machine_checks, "finish_probe", lambda *_: (told, ""))
+    assert machine_checks.find_gpus() == found
 
 
 def test_doctor_looks_for_gpus_as_a_worker_does() -> None:

@@ -97,7 +97,9 @@ def find_gpus() -> GpuFinding:
     if problem:
         return GpuFinding(reason=f"NVIDIA's driver {problem}", broken=True)
     gpus = tuple(Gpu(**gpu) for gpu in answer["gpus"])
-    return GpuFinding(gpus, answer["reason"], answer["broken"])
+    lowest = answer["capability"]
+    capability = None if lowest is None else (lowest[0], lowest[1])
+    return GpuFinding(gpus, answer["reason"], answer["broken"], capability)
 
 
 def check_gpus(config: Config, found: GpuFinding) -> Finding:
