@@ -38,6 +38,10 @@ class Setup:
     rounds: int = 3
 
     @property
+    def rest_s(self) -> float:
+        return 2.0 if self.device == "cpu" else 15.0
+
+    @property
     def wish(self) -> dict[str, Any]:
         size = {"size": "64x64", "frames": 9} if "tiny" in self.family else {"size": "832x480", "frames": 81}
         return {"model": _MODEL, "prompt": "a red square moving to the right", "seed": 7, "steps": 2, **size}
@@ -104,9 +108,9 @@ async def _wakes(setup: Setup, forks: bool) -> list[Wake]:
 
 
 async def _wake(setup: Setup, service: Service, client: httpx.AsyncClient, story: Story) -> Wake:
-    while (await client.get(f"/v1/models/{_MODEL}")).json()["replicas"]:
+    while any(worker["replicas"] for worker in (await client.get("/workers")).json()["data"]):
         await asyncio.sleep(0.3)
-    await asyncio.sleep(1.0)  # the last gang's processes are gone, and the fork server has its imports
+    await asyncio.sleep(setup.rest_s)  # the fork server has its imports
     began = time.time()
     task = TaskId((await client.post("/v1/videos", json=setup.wish)).raise_for_status().json()["id"])
     claimed = await story.until(task, of_kind(Claimed), "the claim")
