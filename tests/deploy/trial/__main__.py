@@ -7,7 +7,6 @@ stages were skipped for want of an operator; ends with 1 when a stage failed.
 
 import argparse
 import json
-import signal
 import subprocess
 import sys
 import time
@@ -15,7 +14,7 @@ import traceback
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 
-from tests.deploy.trial import gang_stages, life_stages, network_stages
+from tests.deploy.trial import credential_stages, gang_stages, life_stages, network_stages
 from tests.deploy.trial.cluster import Cluster, Skipped
 
 began = time.monotonic()
@@ -32,6 +31,7 @@ def stages(asked: argparse.Namespace) -> dict[str, Callable[[Cluster], str]]:
         "hung": life_stages.hung,
         "again": life_stages.again,
         "quota": life_stages.quota,
+        "credentials": credential_stages.credentials,
         "policies": network_stages.policies,
         "drained": network_stages.drained,
         "pool": gang_stages.pool,
@@ -73,7 +73,7 @@ def policies_played(nodes: list[str]) -> Generator[None]:
     try:
         yield
     finally:
-        agent.send_signal(signal.SIGINT)
+        agent.terminate()
         agent.wait(60)
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from deploy.render import CHART, HELM
+from deploy.render import CHART, HELM, helm_template
 
 RELEASE = "turnout"
 HERE = Path(__file__).parent
@@ -216,6 +216,44 @@ def _ready(pod: dict[str, Any]) -> bool:
     conditions = pod["status"].get("conditions", [])
     ready = any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
     return ready and "deletionTimestamp" not in pod["metadata"]
+
+
+def plain_pod(cluster: Cluster, name: str, folder: str = "/tmp", **container: Any) -> dict[str, Any]:
+    """A pod of the trial's own, of Turnout's image, that `restricted` namespaces take. It may write to `folder`."""
+    rendered = yaml_objects(helm_template(*cluster.values()))
+    (gateway,) = [
+        one
+        for one in rendered
+        if one["kind"] == "Deployment" and one["metadata"]["name"].endswith("-gateway")
+    ]
+    own = {
+        "name": name,
+        "image": gateway["spec"]["template"]["spec"]["containers"][0]["image"],
+        "resources": {"requests": {"cpu": "20m", "memory": "64Mi"}},
+        "volumeMounts": [{"name": "data", "mountPath": folder}],
+        "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+    }
+    security = {
+        "runAsNonRoot": True,
+        "runAsUser": 10001,
+        "fsGroup": 10001,
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
+    spec = {
+        "containers": [own | container],
+        "volumes": [{"name": "data", "emptyDir": {}}],
+        "securityContext": security,
+        "enableServiceLinks": False,
+        "terminationGracePeriodSeconds": 0,
+    }
+    metadata = {"name": name, "labels": {"app": name}}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+
+
+def plain_service(name: str, port: int) -> dict[str, Any]:
+    """Of a pod of the trial's own."""
+    spec = {"selector": {"app": name}, "ports": [{"port": port}]}
+    return {"apiVersion": "v1", "kind": "Service", "metadata": {"name": name}, "spec": spec}
 
 
 def told(served: dict[str, int]) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 from deploy.render import helm_template
 from tests.deploy.trial import operators
 from tests.deploy.trial.cluster import RELEASE, VIDEO, Cluster, Skipped, told, wait, yaml_objects
+from tests.deploy.trial.credential_stages import found_in, secrets_of_the_service
 
 GANGS = ("pods", "-l", "app.kubernetes.io/component=gang")
 LAUNCHED = ("-l", f"turnout/launcher={RELEASE}")
@@ -101,9 +102,10 @@ def ray(cluster: Cluster) -> str:
     asked = ("bash", "-lc", "serve status -a http://127.0.0.1:8265")
     status = cluster.kubectl("exec", operators.HEAD, "--", *asked)
     assert "status: RUNNING" in status and f"VideoGenerator-{VIDEO}-0" in status, status
+    assert not found_in(cluster, operators.RANKS, secrets_of_the_service(cluster)), "ranks on Ray hold no key"
     cluster.kubectl("delete", "pod", operators.RANKS, operators.HEAD)
     cluster.kubectl("delete", "service", operators.HEAD)
-    return "the pods of the RayService (KubeRay's part is played), with its probes, token and GCS state in Redis, render"
+    return "the pods of the RayService (KubeRay's part is played), with its probes, token and GCS state in Redis, render; those with ranks hold no key of the service"
 
 
 def once(cluster: Cluster) -> str:

@@ -8,7 +8,18 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from deploy.render import CHART
-from tests.deploy.trial.cluster import CHAT, RELEASE, VIDEO, Cluster, Skipped, quiet, told, wait
+from tests.deploy.trial.cluster import (
+    CHAT,
+    RELEASE,
+    VIDEO,
+    Cluster,
+    Skipped,
+    plain_pod,
+    plain_service,
+    quiet,
+    told,
+    wait,
+)
 
 
 def defaults(cluster: Cluster) -> str:
@@ -115,36 +126,15 @@ def _restore_into_a_new_one(cluster: Cluster, keep: str, user: str, task: str) -
 
 
 def _move_to_another_redis(cluster: Cluster, keep: str) -> None:
-    image = cluster.pods("redis")[0]["spec"]["containers"][0]["image"]
-    labels = {"app": "other-redis"}
-    container = {
-        "name": "redis",
-        "image": image,
-        "args": ["redis", "--bind", "0.0.0.0", "--dir", "/tmp"],
-        "env": [{"name": "TURNOUT_REDIS_PASSWORD", "value": "of-its-own"}],
-        "resources": {"requests": {"cpu": "20m", "memory": "64Mi"}},
-        "volumeMounts": [
-            {"name": "tmp", "mountPath": "/tmp"},
-            {"name": "tmp", "mountPath": "/var/lib/turnout"},
-        ],
-        "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
-    }
-    security = {
-        "runAsNonRoot": True,
-        "runAsUser": 10001,
-        "fsGroup": 10001,
-        "seccompProfile": {"type": "RuntimeDefault"},
-    }
-    spec = {
-        "containers": [container],
-        "volumes": [{"name": "tmp", "emptyDir": {}}],
-        "securityContext": security,
-        "enableServiceLinks": False,
-    }
-    metadata = {"name": "other-redis", "labels": labels}
-    cluster.apply({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
-    ports = {"selector": labels, "ports": [{"port": 6379}]}
-    cluster.apply({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "other-redis"}, "spec": ports})
+    pod = plain_pod(
+        cluster,
+        "other-redis",
+        "/var/lib/turnout",
+        args=["redis", "--bind", "0.0.0.0"],
+        env=[{"name": "TURNOUT_REDIS_PASSWORD", "value": "of-its-own"}],
+    )
+    cluster.apply(pod)
+    cluster.apply(plain_service("other-redis", 6379))
     url = "redis://:of-its-own@other-redis:6379/0"
     cluster.apply(
         {

@@ -2,7 +2,8 @@
 
 import time
 
-from tests.deploy.trial.cluster import Cluster, Skipped, told, wait
+from tests.deploy.trial.cluster import Cluster, Skipped, plain_pod, told, wait
+from tests.deploy.trial.credential_stages import found_in, secrets_of_the_service
 
 STRANGER = "stranger"
 # Who calls whom, by component. A stranger is a pod of nobody in the same namespace.
@@ -44,26 +45,17 @@ def policies(cluster: Cluster) -> str:
             found = reached(cluster, caller)
             assert found == allowed, f"{caller} reached {sorted(found)}, and should reach {sorted(allowed)}"
         cluster.try_out()
-        searched = _search_for_credentials(cluster)
+        gang = cluster.pods("gang")[0]["metadata"]["name"]
+        assert not found_in(cluster, gang, secrets_of_the_service(cluster)), "ranks hold their gang's token"
     finally:
         cluster.kubectl("delete", "pod", STRANGER, "--ignore-not-found", "--wait=false")
     pairs = len(ALLOWED) * len(PORTS)
-    return f"enforced: {pairs} pairs of pods reached each other as they should and not otherwise; {searched}"
+    return f"enforced: {pairs} pairs of pods reached each other as they should and not otherwise; a pool's ranks hold no key but their gang's token"
 
 
 def _start_stranger(cluster: Cluster) -> None:
-    pod = cluster.pods("gateway")[0]
-    image = pod["spec"]["containers"][0]["image"]
-    security = {"runAsNonRoot": True, "runAsUser": 10001, "seccompProfile": {"type": "RuntimeDefault"}}
-    container = {
-        "name": "stranger",
-        "image": image,
-        "command": ["sleep", "3600"],
-        "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
-    }
-    spec = {"containers": [container], "securityContext": security, "terminationGracePeriodSeconds": 0}
     cluster.kubectl("delete", "pod", STRANGER, "--ignore-not-found", "--wait")
-    cluster.apply({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": STRANGER}, "spec": spec})
+    cluster.apply(plain_pod(cluster, STRANGER, command=["sleep", "3600"]))
     wait(lambda: cluster.phase(STRANGER) == "Running", "the stranger", 60)
 
 
@@ -79,51 +71,6 @@ def reached(cluster: Cluster, caller: str) -> set[str]:
     said = cluster.kubectl("exec", pod, "--", "/opt/turnout/bin/python", "-c", _CALL, *addresses)
     answers = (line.split() for line in said.splitlines())
     return {addresses[address] for address, answer in answers if answer == "yes"}
-
-
-def _search_for_credentials(cluster: Cluster) -> str:
-    """What computes has the password of Redis nowhere: not in its environment, its files, nor the memory of its processes."""
-    password = cluster.secret("redis-password")
-    script = """
-import os, sys
-needle, found = sys.stdin.read().encode(), []
-def look(path, data):
-    if needle in data:
-        found.append(path)
-for folder in ("/etc/turnout", "/var/lib/turnout", "/var/run", "/tmp"):
-    for where, _, names in os.walk(folder):
-        for name in names:
-            try:
-                look(os.path.join(where, name), open(os.path.join(where, name), "rb").read(1 << 24))
-            except OSError:
-                pass
-for pid in filter(str.isdigit, os.listdir("/proc")):
-    if int(pid) == os.getpid():
-        continue
-    try:
-        look(f"/proc/{pid}/environ", open(f"/proc/{pid}/environ", "rb").read())
-        with open(f"/proc/{pid}/mem", "rb", 0) as memory:
-            for line in open(f"/proc/{pid}/maps"):
-                area, rights = line.split()[:2]
-                first, last = (int(end, 16) for end in area.split("-"))
-                if "r" in rights and "w" in rights and last - first < 1 << 28:
-                    try:
-                        memory.seek(first)
-                        look(f"/proc/{pid}/mem", memory.read(last - first))
-                    except (OSError, ValueError):
-                        pass
-    except OSError:
-        pass
-print(len(found), *found[:5])
-"""
-    searched = ("worker-cpu", "gang")
-    for component in (*searched, "gateway"):
-        name = cluster.pods(component)[0]["metadata"]["name"]
-        said = cluster.kubectl(
-            "exec", "-i", name, "--", "/opt/turnout/bin/python", "-c", script, stdin=password
-        )
-        assert said.startswith("0") is (component != "gateway"), f"{component}: {said}"
-    return "environment, files and memory of worker and ranks have no password of Redis (a gateway's have)"
 
 
 def drained(cluster: Cluster) -> str:

@@ -7,6 +7,7 @@ node sends to its own pods (probes) is allowed.
 
 import json
 import shlex
+import signal
 import subprocess
 import sys
 import time
@@ -150,6 +151,7 @@ def look() -> Picture:
 
 
 def main(nodes: list[str]) -> None:
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit())  # a shell's background job ignores SIGINT
     try:
         while True:
             try:
