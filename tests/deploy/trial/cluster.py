@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from deploy.render import CHART, HELM, helm_template
+from deploy.render import CHART, HELM
 
 RELEASE = "turnout"
 HERE = Path(__file__).parent
@@ -84,6 +84,12 @@ class Cluster:
         files = [word for file in (str(VALUES), *self.more) for word in ("-f", file)]
         tag = (f"images.tag={self.tag}",) if self.tag else ()
         return [*files, *(word for one in (*tag, *sets) for word in ("--set", one))]
+
+    def rendered(self, *sets: str) -> list[dict[str, Any]]:
+        """What the chart makes for this cluster's version, where the trial plays an operator's part."""
+        version = json.loads(self.kubectl("version", "-o", "json"))["serverVersion"]["gitVersion"]
+        words = ("template", RELEASE, str(CHART), "--kube-version", version)
+        return yaml_objects(self.helm(*words, *self.values(*sets)))
 
     def install(self, *sets: str, chart: Path = CHART, values: list[str] | None = None) -> None:
         """Installs or upgrades, and waits until all pods of the new revision are ready."""
@@ -181,8 +187,10 @@ class Cluster:
                 print(self.kubectl("logs", f"{RELEASE}-test", "-c", name, check=False), file=sys.stderr)
             raise
 
-    def start_load(self, seconds: int, chat: str = CHAT, videos: int = 1) -> Callable[[], dict[str, Any]]:
-        """Begins to ask; what is returned waits for the end and says what was served."""
+    def start_load(
+        self, seconds: int, chat: str = CHAT, videos: int = 1, node: str = ""
+    ) -> Callable[[], dict[str, Any]]:
+        """Begins to ask, from a pod on that node if one is named; what is returned waits for the end and says what was served."""
         self.kubectl("delete", "pod", "load", "--ignore-not-found", "--wait")
         script = (HERE / "load.py").read_text()
         (tested,) = [
@@ -200,6 +208,8 @@ class Cluster:
             "env": container["env"] + [{"name": k, "value": v} for k, v in more.items()],
         }
         spec["containers"] = [container]
+        if node:
+            spec["nodeName"] = node
         self.apply({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "load"}, "spec": spec})
         wait(lambda: self.phase("load") == "Running", "the load to begin", 120)
 
@@ -220,10 +230,9 @@ def _ready(pod: dict[str, Any]) -> bool:
 
 def plain_pod(cluster: Cluster, name: str, folder: str = "/tmp", **container: Any) -> dict[str, Any]:
     """A pod of the trial's own, of Turnout's image, that `restricted` namespaces take. It may write to `folder`."""
-    rendered = yaml_objects(helm_template(*cluster.values()))
     (gateway,) = [
         one
-        for one in rendered
+        for one in cluster.rendered()
         if one["kind"] == "Deployment" and one["metadata"]["name"].endswith("-gateway")
     ]
     own = {

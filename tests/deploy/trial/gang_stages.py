@@ -4,9 +4,8 @@ import json
 import time
 from typing import Any
 
-from deploy.render import helm_template
 from tests.deploy.trial import operators
-from tests.deploy.trial.cluster import RELEASE, VIDEO, Cluster, Skipped, told, wait, yaml_objects
+from tests.deploy.trial.cluster import RELEASE, VIDEO, Cluster, Skipped, told, wait
 from tests.deploy.trial.credential_stages import found_in, secrets_of_the_service
 
 GANGS = ("pods", "-l", "app.kubernetes.io/component=gang")
@@ -58,8 +57,8 @@ def group(cluster: Cluster) -> str:
         return "a gang over two pods by LeaderWorkerSet renders"
     cluster.install("gangs.mode=pool", "gangs.pool.scaler=none")
     cluster.kubectl("scale", "statefulset", f"{RELEASE}-gang-{VIDEO}", "--replicas=0")
-    rendered = helm_template(*cluster.values("gangs.mode=pool", f"gangs.models.{VIDEO}.pods=2"))
-    (made,) = [one for one in yaml_objects(rendered) if one["kind"] == "LeaderWorkerSet"]
+    rendered = cluster.rendered("gangs.mode=pool", f"gangs.models.{VIDEO}.pods=2")
+    (made,) = [one for one in rendered if one["kind"] == "LeaderWorkerSet"]
     templates = made["spec"]["leaderWorkerTemplate"]
     for operator in operators.GROUPS:
         name = f"group-{operator.lower()}"
@@ -87,7 +86,7 @@ def ray(cluster: Cluster) -> str:
         cluster.try_out()
         return "a RayService of KubeRay renders"
     cluster.install()
-    rendered = yaml_objects(helm_template(*cluster.values(*sets)))
+    rendered = cluster.rendered(*sets)
     for config in (one for one in rendered if one["kind"] == "ConfigMap"):
         cluster.apply(config)
     cluster.kubectl("rollout", "restart", "deployment")  # they read it when they start
@@ -116,8 +115,8 @@ def once(cluster: Cluster) -> str:
         return "KEDA's ScaledJob renders a task"
     cluster.install("gangs.mode=pool", "gangs.pool.scaler=none")
     cluster.kubectl("scale", "statefulset", f"{RELEASE}-gang-{VIDEO}", "--replicas=0")
-    rendered = helm_template(*cluster.values("gangs.mode=job", "gangs.job.by=keda"))
-    (scaled,) = [one for one in yaml_objects(rendered) if one["kind"] == "ScaledJob"]
+    rendered = cluster.rendered("gangs.mode=job", "gangs.job.by=keda")
+    (scaled,) = [one for one in rendered if one["kind"] == "ScaledJob"]
     result = cluster.start_load(5, chat="")
     spec = scaled["spec"]["jobTargetRef"]
     cluster.apply({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "once"}, "spec": spec})

@@ -78,14 +78,15 @@ def drained(cluster: Cluster) -> str:
     nodes = [one["metadata"]["name"] for one in cluster.items("nodes")]
     if len(nodes) < 2:
         raise Skipped("there is one node alone")
+    cluster.remove()  # the claim of another stage is for one node
     cluster.install("workers.cpu.replicas=2", "blobs.claim.accessModes={ReadWriteMany}")
     wait(cluster.settled, "all pods to be ready", 180)
     cluster.try_out()
     placed = {node: sum(pod["spec"]["nodeName"] == node for pod in cluster.pods()) for node in nodes}
     assert all(placed.values()), f"pods are spread over the nodes: {placed}"
-    leaving = cluster.pods("redis")[0]["spec"]["nodeName"]
-    other = next(node for node in nodes if node != leaving)
-    result = cluster.start_load(150)
+    staying = cluster.pods("redis")[0]["spec"]["nodeName"]
+    other = next(node for node in nodes if node != staying)
+    result = cluster.start_load(150, node=staying)
     time.sleep(15)
     try:
         # The node without Redis: its gateway, manager and worker move while requests and a video are under way.
