@@ -92,10 +92,10 @@ class Cluster:
         return yaml_objects(self.helm(*words, *self.values(*sets)))
 
     def install(self, *sets: str, chart: Path = CHART, values: list[str] | None = None) -> None:
-        """Installs or upgrades, and waits until all pods of the new revision are ready."""
+        """Installs or upgrades, and waits until the bootstrap has ended and all pods of the new revision are ready."""
         values = self.values(*sets) if values is None else values
         command = ("upgrade", "--install", RELEASE, str(chart), *values)
-        self.helm(*command, "--wait", "--timeout", "8m", timeout_s=520)
+        self.helm(*command, "--wait", "--wait-for-jobs", "--timeout", "8m", timeout_s=520)
         wait(self.settled, "all pods to be ready", 300)
 
     def uninstall(self) -> None:
@@ -104,7 +104,9 @@ class Cluster:
 
     def remove(self) -> None:
         """With the data; nothing may be left."""
-        self.kubectl("delete", "pod", "load", "--ignore-not-found")
+        self.kubectl(
+            "delete", "pod", "load", f"{RELEASE}-test", "--ignore-not-found"
+        )  # a test that failed stays
         if RELEASE in self.helm("list", "-q"):
             self.uninstall()
         label = f"app.kubernetes.io/instance={RELEASE}"

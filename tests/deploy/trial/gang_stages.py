@@ -60,21 +60,24 @@ def group(cluster: Cluster) -> str:
     rendered = cluster.rendered("gangs.mode=pool", f"gangs.models.{VIDEO}.pods=2")
     (made,) = [one for one in rendered if one["kind"] == "LeaderWorkerSet"]
     templates = made["spec"]["leaderWorkerTemplate"]
+    cluster.apply(operators.group_service())
     for operator in operators.GROUPS:
         name = f"group-{operator.lower()}"
-        first = f"{name}-0.{RELEASE}-gang-{VIDEO}.{cluster.namespace}.svc.cluster.local"
+        first = f"{name}-0.{operators.GROUP}.{cluster.namespace}.svc.cluster.local"
         for index in range(2):
             places = operators.group_variables(operator, first, index)
             template = templates["workerTemplate" if index else "leaderTemplate"]
             spec = json.loads(json.dumps(template["spec"]))
-            spec |= {"hostname": f"{name}-{index}", "subdomain": f"{RELEASE}-gang-{VIDEO}"}
+            spec |= {"hostname": f"{name}-{index}", "subdomain": operators.GROUP}
             spec["containers"][0]["env"] += [{"name": k, "value": v} for k, v in places.items()]
-            metadata = template["metadata"] | {"name": f"{name}-{index}"}
+            labels = template["metadata"]["labels"] | {"played": operators.GROUP}
+            metadata = template["metadata"] | {"name": f"{name}-{index}", "labels": labels}
             cluster.apply({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
         cluster.try_out()
         wait(cluster.settled, "both pods to be ready", 60)
         cluster.say(f"a gang over two pods as {operator} starts them renders, and both are ready")
         cluster.kubectl("delete", "pod", f"{name}-0", f"{name}-1")
+    cluster.kubectl("delete", "service", operators.GROUP)
     return "gangs over two pods, with the variables of LeaderWorkerSet and of PyTorchJob (their part is played), render and are ready"
 
 

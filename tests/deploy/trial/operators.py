@@ -11,7 +11,13 @@ _PORTS = (
 )
 Apply = Callable[[dict[str, Any]], None]
 
-GROUPS = ("LeaderWorkerSet", "PyTorchJob")
+GROUP, GROUPS = "group", ("LeaderWorkerSet", "PyTorchJob")
+
+
+def group_service() -> dict[str, Any]:
+    """Ranks find their leader before it is ready: it is ready when they have met. LeaderWorkerSet makes such a Service."""
+    spec = {"clusterIP": "None", "publishNotReadyAddresses": True, "selector": {"played": GROUP}}
+    return {"apiVersion": "v1", "kind": "Service", "metadata": {"name": GROUP}, "spec": spec}
 
 
 def group_variables(operator: str, first: str, index: int) -> dict[str, str]:
