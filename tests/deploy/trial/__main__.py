@@ -27,21 +27,21 @@ def say(text: str) -> None:
 def stages(asked: argparse.Namespace) -> dict[str, Callable[[Cluster], str]]:
     return {
         "defaults": life_stages.defaults,
-        "killed": lambda cluster: life_stages.killed(cluster, asked.next_tag, asked.restart_node),
-        "hung": life_stages.hung,
-        "again": life_stages.again,
-        "quota": life_stages.quota,
-        "credentials": credential_stages.credentials,
-        "policies": network_stages.policies,
         "drained": network_stages.drained,
-        "pool": gang_stages.pool,
-        "keda": gang_stages.keda,
-        "group": gang_stages.group,
+        "policies": network_stages.policies,
+        "credentials": credential_stages.credentials,
         "ray": gang_stages.ray,
         "once": gang_stages.once,
+        "group": gang_stages.group,
+        "keda": gang_stages.keda,
+        "pool": gang_stages.pool,
         "job": gang_stages.job,
         "kept": gang_stages.kept,
+        "again": life_stages.again,
         "upgrade": lambda cluster: life_stages.upgrade(cluster, asked.from_ref, asked.from_tag),
+        "quota": life_stages.quota,
+        "hung": life_stages.hung,
+        "killed": lambda cluster: life_stages.killed(cluster, asked.next_tag, asked.restart_node),
     }
 
 

@@ -146,6 +146,8 @@ class Cluster:
     def in_gateway(self) -> tuple[str, ...]:
         """The words of kubectl that run something in a gateway's pod, in the same one as before if it is still there."""
         names = sorted(pod["metadata"]["name"] for pod in self.pods("gateway") if _ready(pod))
+        if not names:
+            raise RuntimeError("no gateway is ready")
         return "exec", "-i", "-c", "gateway", names[0], "--"
 
     def turnout(self, *words: str, key: str = "", timeout_s: float = 300) -> str:

@@ -90,8 +90,8 @@ def ray(cluster: Cluster) -> str:
         return "a RayService of KubeRay renders"
     cluster.install()
     rendered = cluster.rendered(*sets)
-    for config in (one for one in rendered if one["kind"] == "ConfigMap"):
-        cluster.apply(config)
+    for one in (one for one in rendered if one["kind"] in ("ConfigMap", "NetworkPolicy")):
+        cluster.apply(one)
     cluster.kubectl("rollout", "restart", "deployment")  # they read it when they start
     (service,) = [one for one in rendered if one["kind"] == "RayService"]
     operators.start_pods(service, cluster.namespace, RELEASE, 3, cluster.apply)

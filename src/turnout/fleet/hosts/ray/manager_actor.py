@@ -19,7 +19,7 @@ from turnout.fleet.gang_rules import GangReport
 from turnout.fleet.hosts.ray.gang_key import GangKey
 from turnout.fleet.hosts.ray.gang_scheduler import GangScheduler
 from turnout.fleet.hosts.ray.leader_watch import LeaderWatch
-from turnout.fleet.hosts.ray.ray_identity import ManagerTerms, namespace_of
+from turnout.fleet.hosts.ray.ray_identity import ManagerTerms, namespace_of, of_gangs
 from turnout.fleet.hosts.ray.ray_metrics import RayMetrics
 from turnout.fleet.model_rules import Runner
 from turnout.fleet.ray_rules import QueueState
@@ -60,8 +60,8 @@ class ManagerHealth:
 class ManagerActor:
     """Its loop runs on a thread of its own; when that ends, so does the process, and Ray starts another."""
 
-    def __init__(self, config: Config, terms: ManagerTerms) -> None:
-        self._config = config
+    def __init__(self, config: Config, terms: ManagerTerms, reread: Callable[[], Config] | None) -> None:
+        self._config = config if reread is None else reread()
         self._terms = terms
         self._born = self._kept = time.monotonic()
         self._attended: tuple[float, str] | None = None
@@ -191,8 +191,9 @@ def terms_of(manager: Any) -> ManagerTerms | None:
     return terms if isinstance(terms, ManagerTerms) else None
 
 
-def ensure_manager(config: Config, terms: ManagerTerms) -> Any:
-    """The running manager, or a new one when there is none or it has another configuration. Blocks for a moment."""
+def ensure_manager(config: Config, terms: ManagerTerms, reread: Callable[[], Config] | None) -> Any:
+    """The running manager, or a new one when there is none or it has another configuration. Blocks for a moment. With `reread` it
+    reads its credentials where it is: Ray hands the arguments of a named actor to whoever looks it up, and gangs do."""
     namespace = namespace_of(config)
     manager = find_manager(namespace)
     if manager is not None and terms_of(manager) != terms:
@@ -212,7 +213,7 @@ def ensure_manager(config: Config, terms: ManagerTerms) -> Any:
             resources={f"node:{terms.machine}": _A_BIT} if terms.machine else None,
             label_selector=dict(config.ray.ray_manager_labels),
         )
-        .remote(config, terms)
+        .remote(config if reread is None else of_gangs(config), terms, reread)
     )
 
 

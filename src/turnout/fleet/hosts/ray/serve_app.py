@@ -80,7 +80,8 @@ class ManagerKeeper:
         found = terms_of(manager) if manager else None
         if found and found.app != self._app and found.app in our_applications(namespace_of(self._config)):
             raise Misconfigured(f"the Serve application {found.app} serves this redis_prefix already")
-        ensure_manager(self._config, manager_terms(self._config, self._app, self._machine))
+        terms = manager_terms(self._config, self._app, self._machine)
+        ensure_manager(self._config, terms, self._reread)
 
     async def _tell(self, *, there: bool) -> None:
         manager = find_manager(namespace_of(self._config))
