@@ -95,19 +95,25 @@ def ray(cluster: Cluster) -> str:
     cluster.kubectl("rollout", "restart", "deployment")  # they read it when they start
     (service,) = [one for one in rendered if one["kind"] == "RayService"]
     operators.start_pods(service, cluster.namespace, RELEASE, 3, cluster.apply)
+    try:
+        _use_ray(cluster, service["spec"]["serveConfigV2"])
+    finally:  # its gangs would take the tasks of the stages that follow
+        cluster.kubectl("delete", "pod", operators.RANKS, operators.HEAD)
+        cluster.kubectl("delete", "service", operators.HEAD)
+    return "the pods of the RayService (KubeRay's part is played), with its probes, token and GCS state in Redis, render; those with ranks hold no key of the service"
+
+
+def _use_ray(cluster: Cluster, application: str) -> None:
     time.sleep(5)
     wait(cluster.settled, "the pods of Ray, by the chart's probes", 400)
     deploy = "cat >/tmp/serve.yaml && serve deploy /tmp/serve.yaml -a http://127.0.0.1:8265"
-    text = service["spec"]["serveConfigV2"]
-    cluster.kubectl("exec", "-i", operators.HEAD, "--", "bash", "-lc", deploy, stdin=text, timeout_s=300)
+    words = ("exec", "-i", operators.HEAD, "--", "bash", "-lc", deploy)
+    cluster.kubectl(*words, stdin=application, timeout_s=300)
     cluster.try_out()
     asked = ("bash", "-lc", "serve status -a http://127.0.0.1:8265")
     status = cluster.kubectl("exec", operators.HEAD, "--", *asked)
     assert "status: RUNNING" in status and f"VideoGenerator-{VIDEO}-0" in status, status
     assert not found_in(cluster, operators.RANKS, secrets_of_the_service(cluster)), "ranks on Ray hold no key"
-    cluster.kubectl("delete", "pod", operators.RANKS, operators.HEAD)
-    cluster.kubectl("delete", "service", operators.HEAD)
-    return "the pods of the RayService (KubeRay's part is played), with its probes, token and GCS state in Redis, render; those with ranks hold no key of the service"
 
 
 def once(cluster: Cluster) -> str:
@@ -136,7 +142,7 @@ def job(cluster: Cluster) -> str:
     cluster.try_out()
     result = cluster.start_load(90, videos=2)
     time.sleep(20)
-    for pod in cluster.items("pods", *LAUNCHED):  # a killed one gets another job
+    for pod in running(cluster):  # a killed one gets another job; those that have ended are to be read
         name = pod["metadata"]["name"]
         cluster.kubectl("delete", "pod", name, "--grace-period=0", "--force", "--ignore-not-found")
     served = result()
