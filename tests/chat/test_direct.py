@@ -151,7 +151,7 @@ async def reached_by_proxy(chat: Chat, worker: Worker) -> None:
 
 
 def asked(**more: Any) -> bytes:
-    return json.dumps({"model": "m", "messages": [], **more}).encode()
+    return json.dumps({"model": "m", "messages": [{}], **more}).encode()
 
 
 async def ask(chat: Chat, **more: Any) -> httpx.Response:

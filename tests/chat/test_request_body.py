@@ -48,3 +48,30 @@ def test_an_address_for_the_engine_to_fetch_is_refused(body: dict[str, Any]) -> 
 )
 def test_content_that_comes_along_and_mere_words_pass(body: dict[str, Any]) -> None:
     assert read_body(json.dumps(body).encode()) == ("m", None)
+
+
+CHAT = b"/v1/chat/completions"
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"messages": []}, "messages"),
+        ({"response_format": {"type": "json_schema"}}, "response_format"),
+        ({"response_format": {"type": "json_schema", "json_schema": {"name": "x"}}}, "response_format"),
+        ({"response_format": {"type": "json_schema", "json_schema": None}}, "response_format"),
+    ],
+)
+def test_what_no_engine_can_answer_is_refused_here(fields: dict[str, Any], param: str) -> None:
+    with pytest.raises(InvalidRequest) as refused:
+        read_body(json.dumps({"model": "m", "messages": [{}], **fields}).encode(), CHAT)
+    assert refused.value.param == param
+
+
+@pytest.mark.parametrize("shape", [{"json_schema": {"schema": {}}}, {"schema": {"type": "object"}}])
+def test_a_schema_passes_in_either_form(shape: dict[str, Any]) -> None:
+    asked = {"model": "m", "messages": [{}], "response_format": {"type": "json_schema", **shape}}
+    assert read_body(json.dumps(asked).encode(), CHAT) == ("m", None)
+    assert read_body(
+        json.dumps({"model": "m", "messages": [{}], "response_format": {"type": "text"}}).encode(), CHAT
+    )

@@ -30,7 +30,7 @@ async def test_a_page_of_an_allowed_origin_may_call(stores: Stores, tmp_path: Pa
                 assert (
                     await client.options(path, headers={"origin": "https://e.example", **ASK})
                 ).status_code == 400
-            asked = {"model": "m", "messages": []}
+            asked = {"model": "m", "messages": [{}]}
             for origin, allowed in ((PAGE, PAGE), ("https://e.example", None)):
                 headers = {"origin": origin}
                 for answer in (

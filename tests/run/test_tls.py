@@ -88,7 +88,7 @@ async def test_a_new_certificate_is_shown_without_dropping_a_connection(
         both.write_bytes(old + cert2.read_bytes())
         first = await asyncio.to_thread(serial_of, port, both)
         async with httpx.AsyncClient(base_url=url, verify=client_tls(both), headers=bearer(token)) as kept:
-            chat = {"model": "m", "messages": []}
+            chat = {"model": "m", "messages": [{}]}
             assert (await kept.post("/v1/chat/completions", json=chat)).status_code == 200  # the relay
             assert (await kept.get("/v1/models")).status_code == 200  # what is behind it
             socket_url = f"wss://127.0.0.1:{port}/v1/videos/ws"

@@ -82,7 +82,7 @@ async def test_the_relay_refuses_a_key_that_has_expired(stores: Stores, tmp_path
         await chat.replica(echo)
         key, token = mint("short", "s1", TenantId("acme"), Role.USER, "", time.time(), expires_in_s=3600)
         await stores.tenants.keys.add(key)
-        body = {"model": "m", "messages": []}
+        body = {"model": "m", "messages": [{}]}
         async with httpx.AsyncClient(base_url=chat.base, headers=bearer(token), timeout=30) as client:
             assert (await client.post("/v1/chat/completions", json=body)).status_code == 200
             _, _, ended = rotate(key, "next", "s2", time.time(), overlap_s=0, expires_in_s=None)

@@ -58,7 +58,7 @@ async def test_a_good_key_works_from_an_address_that_failed_often(
 async def test_chat_requests_are_throttled_too(stores: Stores, tmp_path: Path) -> None:
     async with chatting(stores, tmp_path) as chat:
         await chat.replica(echo)
-        body = json.dumps({"model": "m", "messages": []})
+        body = json.dumps({"model": "m", "messages": [{}]})
         async with httpx.AsyncClient(base_url=chat.base, timeout=30) as client:
             path, bad = "/v1/chat/completions", bearer("tk-nobody.nothing")
             answers = [await client.post(path, content=body, headers=bad) for _ in range(21)]

@@ -203,7 +203,7 @@ async def test_events_and_chat_take_the_session_from_our_own_page_alone(
         )
         async with httpx.AsyncClient(base_url=chat.base) as http:
             body = {"model": "m", "messages": [{"role": "user", "content": "x" * 70_000}]}
-            for sent in (body, {**body, "messages": []}):
+            for sent in (body, {**body, "messages": [{}]}):
                 refused = await http.post("/v1/chat/completions", json=sent, headers=theirs)
                 assert (refused.status_code, refused.json()["error"]["code"]) == (403, "wrong_origin")
                 assert (await http.post("/v1/chat/completions", json=sent, headers=ours)).status_code == 200

@@ -7,6 +7,7 @@ from pydantic_core import from_json, to_json
 from turnout.errors import InvalidRequest
 
 _TELLS_ITSELF = b"/v1/responses"
+_CHAT = b"/v1/chat/completions"
 _COUNT = b',"stream_options":{"include_usage":true}}'
 _FETCHED = frozenset({"image_url", "video_url", "audio_url", "file_url"})
 _NOT_READ_AS_CONTENT = ("tools", "functions", "response_format", "metadata")
@@ -23,11 +24,29 @@ def read_body(body: bytes, path: bytes = b"") -> tuple[str, bytes | None]:
     model = asked.get("model")
     if not isinstance(model, str) or not model:
         raise InvalidRequest("model must name a model.", "model", "missing")
+    if path == _CHAT:
+        _refuse_empty(asked)
     if b"url" in body or b"\\u00" in body:  # a letter of a name may be escaped
         _refuse_addresses(asked)
     if asked.get("stream") is not True or path == _TELLS_ITSELF:
         return model, None
     return model, _counting(asked, body)
+
+
+def _refuse_empty(asked: dict[str, Any]) -> None:
+    """What no engine can answer, and some answer with 500, which clients repeat."""
+    if asked.get("messages") == []:
+        raise InvalidRequest("messages must have at least one message.", "messages", "invalid_value")
+    shape = asked.get("response_format")
+    if not isinstance(shape, dict) or cast("dict[str, Any]", shape).get("type") != "json_schema":
+        return
+    form = cast("dict[str, Any]", shape)
+    named = form.get("json_schema", form)  # llama.cpp's own form has the schema beside the type
+    schema = cast("dict[str, Any]", named).get("schema") if isinstance(named, dict) else None
+    if not isinstance(schema, dict):
+        raise InvalidRequest(
+            "response_format of json_schema needs json_schema.schema.", "response_format", "invalid_value"
+        )
 
 
 def _refuse_addresses(asked: dict[str, Any]) -> None:
