@@ -28,6 +28,7 @@ ABOVE_THE_LIMITS = {
     "VideoModelShown": _SHOWN,
     "Video": _SHOWN,
     "VideoRequest": _SHOWN,
+    "ImageRequest": _SHOWN,
     "Task": _RECORD,
     "Replica": _RECORD,
     "VideoSpec": _RECORD,

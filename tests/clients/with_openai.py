@@ -1,8 +1,10 @@
 # type: ignore - the clients are called as their users call them; some are not installed here
 """OpenAI's Python client."""
 
+import base64
 import os
 
+import httpx
 import openai
 from pydantic import BaseModel
 
@@ -134,9 +136,13 @@ def _() -> None:
         expect((err.param, err.code) == ("prompt", "invalid_value"), err.body)
 
 
-@calls("images.generate", refused="There is no POST /v1/images/generations")
+@calls("images.generate, as a URL and as b64_json")
 def _() -> None:
-    client.images.generate(prompt="a", model="smollm2")
+    made = client.images.generate(prompt="a red square", model="wan-tiny-t2v", n=2, extra_body={"steps": 4})
+    pictures = [base64.b64decode(one.b64_json or "") for one in made.data or []]
+    expect(len(pictures) == 2 and all(one.startswith(b"\x89PNG") for one in pictures), made)
+    url = (made.data or [])[0].url or ""
+    expect(httpx.get(url, follow_redirects=True).content == pictures[0], url)
 
 
 @calls("files.list, batches, fine_tuning, audio, moderations", refused="There is no GET /v1/files")

@@ -1,8 +1,12 @@
 """Downloads: ranges, ETags, variants, and what is answered before there is anything."""
 
+import base64
+import io
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from PIL import Image
 from tests.gateways import Gateway
 
 from turnout.tasks.video_files import Span, Unsatisfiable, span_of
@@ -145,3 +149,47 @@ async def test_content_whose_object_is_gone_is_404(gateway: Gateway) -> None:
     await gateway.blobs.delete([b.key async for b in gateway.blobs.list("tasks/")])
     answer = await gateway.http.get(path)
     assert (answer.status_code, answer.json()["error"]["code"]) == (404, "no_content")
+
+
+async def test_a_file_is_named_by_its_prompt_but_not_to_whoever_has_a_signed_url(gateway: Gateway) -> None:
+    made = await gateway.http.post("/v1/videos", json={"prompt": "a red “fox”, 雪地里 / ../", "seed": 7})
+    video = made.json()["id"]
+    await gateway.gang.finish(await gateway.gang.claim(), VIDEO)
+    own = (await gateway.http.get(f"/v1/videos/{video}/content")).headers["content-disposition"]
+    plain, whole = (
+        'filename="a-red-fox-7.mp4"',
+        "filename*=UTF-8''a-red-fox-%E9%9B%AA%E5%9C%B0%E9%87%8C-7.mp4",
+    )
+    assert own == f"inline; {plain}; {whole}"
+    url = (await gateway.http.get(f"/v1/videos/{video}")).json()["url"]
+    signed = (await gateway.http.get(url)).headers["content-disposition"]
+    assert "fox" not in signed and video in signed.replace("-", "_")
+
+
+async def test_the_picture_that_a_video_began_with_comes_to_its_tenant_alone(gateway: Gateway) -> None:
+    video = await gateway.submit()
+    bare = await gateway.http.get(f"/v1/videos/{video}/input")
+    assert (bare.status_code, bare.json()["error"]["code"]) == (404, "no_content")
+    paper = io.BytesIO()
+    Image.new("RGB", (64, 64), "red").save(paper, "PNG")
+    asked = {"prompt": "x", "model": "wan-tiny-ti2v", "image_url": _data_url(paper.getvalue())}
+    pictured = (await gateway.http.post("/v1/videos", json=asked)).json()["id"]
+    kept = await gateway.http.get(f"/v1/videos/{pictured}/input")
+    assert Image.open(io.BytesIO(kept.content)).getpixel((0, 0)) == (255, 0, 0)
+    headers = {"authorization": "Bearer tk-a.b"}
+    stranger = await gateway.http.get(f"/v1/videos/{pictured}/input", headers=headers)
+    assert stranger.status_code == 401
+
+
+def _data_url(picture: bytes) -> str:
+    return f"data:image/png;base64,{base64.b64encode(picture).decode()}"
+
+
+async def test_videos_that_were_asked_for_together_say_so(gateway: Gateway) -> None:
+    for seed in (1, 2):
+        await gateway.http.post("/v1/videos", json={"prompt": "x", "seed": seed, "batch": "mine-1"})
+    await gateway.submit()
+    page = (await gateway.http.get("/v1/videos")).json()["data"]
+    assert [video["batch"] for video in page] == [None, "mine-1", "mine-1"]
+    odd = await gateway.http.post("/v1/videos", json={"prompt": "x", "batch": "a b"})
+    assert (odd.status_code, odd.json()["error"]["param"]) == (400, "batch")

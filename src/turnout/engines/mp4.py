@@ -92,6 +92,13 @@ def thumbnail(frames: Sequence[Frame], width: int = 320) -> bytes:
     return _saved(image, "WEBP", quality=80)
 
 
+def picture(frame: Frame) -> bytes:
+    """The frame as it is, as a PNG."""
+    out = io.BytesIO()
+    Image.fromarray(frame).save(out, "PNG")
+    return out.getvalue()
+
+
 def spritesheet(frames: Sequence[Frame]) -> bytes:
     """A JPEG grid of frames spread over the clip, in reading order."""
     count = min(_SHEET_CELLS, len(frames))

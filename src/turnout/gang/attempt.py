@@ -248,11 +248,10 @@ class Attempt:
     async def _upload(self, frames: Sequence[Frame], video: bytes) -> None:
         thumbnail = await asyncio.to_thread(mp4.thumbnail, frames)
         sheet = await asyncio.to_thread(mp4.spritesheet, frames)
-        for name, data in (
-            ("video.mp4", video),
-            ("thumbnail.webp", thumbnail),
-            ("spritesheet.jpg", sheet),
-        ):
+        made = [("video.mp4", video), ("thumbnail.webp", thumbnail), ("spritesheet.jpg", sheet)]
+        if len(frames) == 1:
+            made.append(("picture.png", await asyncio.to_thread(mp4.picture, frames[0])))
+        for name, data in made:
             await self._retry(lambda name=name, data=data: self._api.put(name, data))
 
     async def _save_checkpoint(self, saved: tuple[bytes, int]) -> None:

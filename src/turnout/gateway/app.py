@@ -23,6 +23,7 @@ from turnout.tasks import (
     event_streams,
     gang_objects,
     gang_routes,
+    image_routes,
     share_routes,
     video_files,
     video_routes,
@@ -37,6 +38,7 @@ from turnout.tenants.open_connections import EndsWithCaller
 _ROUTERS = (
     video_routes.router,
     video_files.router,
+    image_routes.router,
     dead_record_routes.router,
     share_routes.router,
     event_streams.router,

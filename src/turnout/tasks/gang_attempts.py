@@ -171,7 +171,8 @@ def _event(task: Task, said: GangEvent) -> Event:
 
 def _result(task: Task, right: GangRight | None, size: int) -> Result:
     root = object_keys.of_attempt(task) if right is None else folder(right)
-    return Result(f"{root}video.mp4", f"{root}thumbnail.webp", f"{root}spritesheet.jpg", size)
+    picture = f"{root}picture.png" if task.spec.frames == 1 else None
+    return Result(f"{root}video.mp4", f"{root}thumbnail.webp", f"{root}spritesheet.jpg", size, picture)
 
 
 def folder(right: GangRight) -> str:

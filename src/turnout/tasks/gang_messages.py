@@ -104,7 +104,8 @@ class InterruptionTold(PeerMessage):
 
 
 class FinishTold(PeerMessage):
-    """`video.mp4`, `thumbnail.webp` and `spritesheet.jpg` were uploaded; `bytes` is the video's size."""
+    """`video.mp4`, `thumbnail.webp` and `spritesheet.jpg` were uploaded, of a single frame `picture.png`, too; `bytes` is the
+    video's size."""
 
     kind: Literal["finished"] = "finished"
     bytes: int = Field(ge=1, le=MAX_OBJECT_BYTES)

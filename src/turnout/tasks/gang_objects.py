@@ -27,12 +27,13 @@ from turnout.tasks.video_files import send_object
 
 _TYPES = {
     "mp4": "video/mp4",
+    "png": "image/png",
     "webp": "image/webp",
     "jpg": "image/jpeg",
     "safetensors": "application/octet-stream",
 }
 _MADE = re.compile(
-    r"video\.mp4|thumbnail\.webp|spritesheet\.jpg|preview-\d{1,6}\.webp|checkpoint-\d{1,6}\.safetensors"
+    r"video\.mp4|picture\.png|thumbnail\.webp|spritesheet\.jpg|preview-\d{1,6}\.webp|checkpoint-\d{1,6}\.safetensors"
 )
 _SIGNED_S = 900.0
 _DIGEST = re.compile(r"sha-256=:([A-Za-z0-9+/]{43}=):")

@@ -35,5 +35,5 @@ def is_checkpoint(key: str) -> bool:
 def told_of(task: Task) -> set[str]:
     """The objects that a task's record names."""
     result = task.result
-    made = (result.video, result.thumbnail, result.spritesheet) if result else ()
+    made = (result.video, result.thumbnail, result.spritesheet, result.picture) if result else ()
     return {key for key in (task.checkpoint, task.preview, *made) if key is not None}

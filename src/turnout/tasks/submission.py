@@ -6,7 +6,7 @@ Checks and the tenant's limits come before anything is fetched, decoded or store
 import hashlib
 from collections.abc import Awaitable, Callable, Generator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from turnout.errors import Conflict, InvalidRequest, Limited, NotFound, OverBudget, no_such
@@ -69,7 +69,8 @@ class Submissions:
         requested = _requested(request, input_image(task_id) if image else None)
         seed = self.new_seed() if request.seed is None else request.seed
         model, spec = await self._choose(request.model, requested, seed)
-        task = self._task(task_id, caller, model, spec, headers, request.webhook_url, name=request.task_id)
+        task = self._task(task_id, caller, model, spec, headers, request.webhook_url)
+        task = replace(task, name=request.task_id, batch=request.batch)
         idempotency = _idempotency(headers, "create", lambda: _canonical(body), request.task_id)
         frame = None if image is None else partial(self._frame, image, spec, caller.tenant)
         return await self._accept(task, caller, frame, idempotency)
@@ -108,7 +109,8 @@ class Submissions:
         )
         model, spec = await self._choose(source.model, requested, seed)
         frame = partial(self.blobs.get, old.image) if old.image else None
-        task = self._task(task_id, caller, model, spec, headers, request.webhook_url, remixed_from=source.id)
+        task = self._task(task_id, caller, model, spec, headers, request.webhook_url)
+        task = replace(task, remixed_from=source.id)
         idempotency = _idempotency(
             headers, "remix", lambda: f"{source.id}\n{request.model_dump_json(exclude_none=True)}".encode()
         )
@@ -135,8 +137,6 @@ class Submissions:
         spec: VideoSpec,
         headers: SubmissionHeaders,
         webhook_url: str | None,
-        name: str | None = None,
-        remixed_from: TaskId | None = None,
     ) -> Task:
         return Task(
             id=task_id,
@@ -148,9 +148,7 @@ class Submissions:
             max_attempts=self.settings.max_attempts,
             webhook_url=webhook_url,
             traceparent=headers.traceparent,
-            name=name,
             person=caller.person,
-            remixed_from=remixed_from,
         )
 
     async def _accept(

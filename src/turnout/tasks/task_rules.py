@@ -46,6 +46,7 @@ class Result:
     thumbnail: str
     spritesheet: str
     bytes: int
+    picture: str | None = None  # of one frame
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +66,8 @@ class LoadedBytes:
 @dataclass(frozen=True, slots=True)
 class Task:
     """`attempt` is the fence: an event that carries an older number changes nothing. `name` is the caller's own id for it,
-    which only its tenant knows it by. `person` is who asked for it, if a person did.
+    which only its tenant knows it by. `person` is who asked for it, if a person did. `batch` is the caller's name for tasks
+    that were asked for together.
 
     `failures` counts the attempts that died; a drained attempt does not count. `traceparent` is the request that submitted
     it, in a trace of its caller's or ours.
@@ -82,6 +84,7 @@ class Task:
     remixed_from: TaskId | None = None
     name: str | None = None
     person: PersonId | None = None
+    batch: str | None = None
     traceparent: str | None = None
     state: State = State.QUEUED
     attempt: int = 0

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated, Any
+from urllib.parse import quote
 
 from fastapi import APIRouter, Query, Request
 from starlette.responses import RedirectResponse, Response, StreamingResponse
@@ -15,9 +16,15 @@ from turnout.gateway.problems import documented, respond
 from turnout.store.object_store import BlobInfo, Blobs
 from turnout.tasks.signed_access import ContentDep
 from turnout.tasks.task_rules import Task
+from turnout.tasks.video_routes import own_task
+from turnout.tenants.auth import UserDep
 
 _URL_TTL_S = 3600.0
 _RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})")
+_WORD = re.compile(r"\w+")
+_NAME_CHARACTERS = (
+    60  # of the prompt: with its seed it stays below what any file system takes, in Chinese, too
+)
 _TYPES = {
     "mp4": "video/mp4",
     "webp": "image/webp",
@@ -34,6 +41,7 @@ class Variant(StrEnum):
     THUMBNAIL = "thumbnail"
     SPRITESHEET = "spritesheet"
     PREVIEW = "preview"
+    PICTURE = "picture"  # of a video of one frame
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,10 +91,26 @@ def object_of(task: Task, variant: Variant) -> str:
         if task.preview is not None:
             return task.preview
     elif task.result is not None:
-        return str(getattr(task.result, variant.value))
+        key = getattr(task.result, variant.value)
+        if key is not None:
+            return str(key)
+        raise NotFound("Only a video of one frame is a picture.", "variant", "no_content")
     if task.ended:
         raise NotFound(f"The video is {task.state}: it has no {variant}.", "variant", "no_content")
     raise Conflict(f"The video is {task.state}: its {variant} is not ready.", "video_id", "video_not_ready")
+
+
+def file_stem(task: Task, variant: Variant) -> str:
+    """What a person would call the file: the prompt's first words and the seed."""
+    words = "-".join(_WORD.findall(task.spec.prompt))[:_NAME_CHARACTERS].rstrip("-_") or "video"
+    return f"{words}-{task.spec.seed}" + ("" if variant is Variant.VIDEO else f"-{variant}")
+
+
+def named_file(stem: str, key: str) -> str:
+    """As Content-Disposition writes it: plain for old clients, and whole for all that speak RFC 8187."""
+    suffix = key.rpartition(".")[2]
+    plain = "-".join(re.findall(r"[A-Za-z0-9_]+", stem))
+    return f"filename=\"{plain}.{suffix}\"; filename*=UTF-8''{quote(stem, safe='')}.{suffix}"
 
 
 _BINARY: dict[str, Any] = {
@@ -121,13 +145,30 @@ async def content(
         url = await gateway.stores.blobs.url(object_of(task, variant), _URL_TTL_S)
         if url is not None:
             return RedirectResponse(url, 302)
-    return await send_file(request, gateway, task, variant)
+    # Whoever has a signed URL need not know the prompt.
+    stem = f"{task.id}-{variant}" if "token" in request.query_params else file_stem(task, variant)
+    return await send_file(request, gateway, task, variant, stem)
 
 
-async def send_file(request: Request, gateway: Gateway, task: Task, variant: Variant) -> Response:
+@router.get(
+    "/v1/videos/{video_id}/input", responses=FILE_ANSWERS, response_class=Response, summary="Its first frame"
+)
+async def input_picture(video_id: str, request: Request, caller: UserDep, gateway: GatewayDep) -> Response:
+    """The picture that it was asked for with, cut to its size. No link opens it: it may be of somebody."""
+    task = await own_task(gateway, caller, video_id)
+    if task.spec.image is None:
+        raise NotFound("The video began with no picture.", "video_id", "no_content")
+    return await send_object(request, gateway.stores.blobs, task.spec.image, {})
+
+
+async def send_file(
+    request: Request, gateway: Gateway, task: Task, variant: Variant, stem: str | None = None
+) -> Response:
     """The bytes themselves, or the range that the request asks for."""
     key = object_of(task, variant)
-    headers = {"Content-Disposition": f'inline; filename="{task.id}-{variant}.{key.rpartition(".")[2]}"'}
+    headers = {
+        "Content-Disposition": f"inline; {named_file(stem or file_stem(task, variant), key)}",
+    }
     try:
         return await send_object(request, gateway.stores.blobs, key, headers)
     except NotFound as err:

@@ -127,6 +127,11 @@ class VideoRequest(Body):
         pattern=OWN_ID,
         description="Your own id of the task. It stands for the video's id everywhere, and is its Idempotency-Key.",
     )
+    batch: str | None = Field(
+        None,
+        pattern=OWN_ID,
+        description="A name of yours for videos that belong together, such as one prompt with several seeds.",
+    )
 
 
 class RemixRequest(Body):
@@ -198,6 +203,7 @@ class Video(BaseModel):
     )
     waiting_for: WaitingFor | None = None
     task_id: str | None = Field(None, description="The caller's own id of it, if it gave one.")
+    batch: str | None = Field(None, description="The caller's name for videos that belong together.")
     notice: str | None = Field(None, description="What the caller should know of its prompt.")
     unknown_words: list[str] = Field(
         default_factory=list,
@@ -335,6 +341,7 @@ def video_of(
         lossy=lossy(spec),
         waiting_for=waiting,
         task_id=task.name,
+        batch=task.batch,
         **_not_taught(task.model, unknown_words),
         url=urls.url(task.id, UrlPurpose.CONTENT, now) if urls and task.result else None,
         events_url=urls.url(task.id, UrlPurpose.EVENTS, now) if urls else None,

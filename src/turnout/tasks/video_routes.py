@@ -72,18 +72,21 @@ async def _shown(gateway: Gateway, task: Task, base_url: str, position: int | No
     model = await gateway.catalog.find(task.model)
     eta_s = await gateway.videos.estimates.of_task(task, position, gateway.now())
     waiting = await gateway.videos.wait_reasons.of(task)
-    # Whoever is not told how clients reach us takes the caller's own word for it.
-    urls = gateway.videos.urls if gateway.videos.urls.base else _with_base(gateway.videos.urls, base_url)
     return video_of(
         task,
         gateway.videos.settings.retention_s,
         position=position,
         eta_s=eta_s,
         waiting=waiting,
-        urls=urls,
+        urls=urls_from(gateway, base_url),
         now=gateway.now(),
         unknown_words=unknown_words(model.weights, task.spec.prompt) if model else (),
     )
+
+
+def urls_from(gateway: Gateway, base_url: str) -> UrlSigner:
+    """Whoever is not told how clients reach us takes the caller's own word for it."""
+    return gateway.videos.urls if gateway.videos.urls.base else _with_base(gateway.videos.urls, base_url)
 
 
 @lru_cache(maxsize=256)
@@ -91,7 +94,7 @@ def _with_base(urls: UrlSigner, base: str) -> UrlSigner:
     return replace(urls, base=base)
 
 
-def _base_url(request: Request) -> str:
+def base_url_of(request: Request) -> str:
     scope = request.scope
     host = next((value for name, value in scope["headers"] if name == b"host"), None)
     root_path = scope.get("app_root_path", scope.get("root_path", ""))
@@ -121,7 +124,7 @@ async def _answer(gateway: Gateway, task: Task, request: Request) -> Response:
 
 
 async def _answer_at(gateway: Gateway, task: Task, position: int | None, request: Request) -> Response:
-    video = await _shown(gateway, task, _base_url(request), position)
+    video = await _shown(gateway, task, base_url_of(request), position)
     poll = {} if task.ended else {"openai-poll-after-ms": _POLL_AFTER_MS}
     headers = poll | gateway.budgets.headers(task.tenant)
     return Response(video.model_dump_json(), media_type="application/json", headers=headers)
@@ -168,7 +171,7 @@ async def index(
     tasks, more = await gateway.stores.tasks.page(
         caller.tenant, after=last.id if last else None, limit=limit, order=order
     )
-    few, base_url = asyncio.Semaphore(_POSITIONS_AT_ONCE), _base_url(request)
+    few, base_url = asyncio.Semaphore(_POSITIONS_AT_ONCE), base_url_of(request)
 
     async def shown(task: Task) -> Video:
         async with few:
