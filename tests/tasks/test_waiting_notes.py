@@ -100,6 +100,8 @@ async def test_a_live_stream_tells_why_until_the_video_is_rendered(waking: Gatew
             "words": "waking: no worker has joined",
             "for_s": 3,
         },
+        "queue_position": 0,
+        "eta_s": None,
     }
     await publish(waking, ModelStatus(ModelState.WAITING, StatusCause.NO_WORKER, for_s=4.0))  # no other words
     await publish(waking, LOADING)
@@ -149,3 +151,38 @@ async def test_sockets_of_one_task_and_of_the_tenant_tell_why(waking: Gateway) -
         assert json.loads(await stranger.recv())["object"] == "video.watching"
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(stranger.recv(), 0.1)
+
+
+async def test_watchers_are_told_when_the_line_before_them_moves(waking: Gateway) -> None:
+    await publish(waking, READY)
+    first, second = await waking.submit(), await waking.submit()
+    async with connect(
+        waking.base.replace("http", "ws") + "/v1/videos/ws", additional_headers=bearer(waking.token)
+    ) as socket:
+        said = [json.loads(await socket.recv()) for _ in range(2)]
+        assert said[0]["object"] == "video.watching"
+        assert (said[1]["video"], said[1]["queue_position"], said[1]["waiting_for"]) == (second, 1, None)
+        await waking.http.post(f"/v1/videos/{first}/cancel")
+        while (told := json.loads(await socket.recv()))["type"] != "video.waiting":
+            pass
+        assert (told["video"], told["queue_position"]) == (second, 0)
+        await socket.send("ping")
+        assert json.loads(await socket.recv()) == {"object": "video.alive"}
+
+
+async def test_a_new_task_is_told_with_all_that_was_asked_for(waking: Gateway) -> None:
+    async with connect(
+        waking.base.replace("http", "ws") + "/v1/videos/ws", additional_headers=bearer(waking.token)
+    ) as socket:
+        assert json.loads(await socket.recv())["object"] == "video.watching"
+        made = (
+            await waking.http.post("/v1/videos", json={"prompt": "a fox", "seed": 7, "batch": "b"})
+        ).json()
+        told = json.loads(await socket.recv())
+    assert (told["type"], told["video"]) == ("video.queued", made["id"])
+    same = ("id", "object", "model", "prompt", "seed", "size", "frames", "batch", "status", "created_at")
+    assert {name: told["snapshot"][name] for name in same} == {name: made[name] for name in same}
+    task = await waking.gang.claim()
+    await waking.gang.finish(task)
+    replayed = [event async for _, event in sse(waking, made["id"])]
+    assert replayed[0]["snapshot"] == told["snapshot"], "it is the same whenever it is told"

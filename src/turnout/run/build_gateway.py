@@ -189,7 +189,9 @@ class _Builder:
                 PaceStore(stores.link), stores.tasks, stores.events, stores.backlog, reasons, self._catalog
             )
         )
-        notes = WaitingNotes(stores.tasks, reasons)
+        notes = WaitingNotes(
+            stores.tasks, reasons, lambda task, place: estimates.of_task(task, place, time.time())
+        )
         live = LiveEvents(
             stores.tasks,
             stores.events,

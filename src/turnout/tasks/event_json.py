@@ -27,7 +27,7 @@ from turnout.tasks.task_rules import (
     TaskFailure,
     TaskId,
 )
-from turnout.tasks.video_json import WaitingFor, loaded_fields, percent, preview_path
+from turnout.tasks.video_json import WaitingFor, loaded_fields, percent, preview_path, video_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ def order_of(event_id: str) -> tuple[int, ...]:
 def event_json(
     recorded: Recorded, task: Task | None, url_of: Callable[[TaskId, float], str] | None = None
 ) -> EventJson:
-    """`task` as it is now is needed for an interruption only: it may have been the last. The URL of a finished video counts
+    """`task` as it is now is needed for an interruption, which may have been the last, and for what was submitted. The URL of a finished video counts
     from its end, so that the event is the same whenever it is told."""
     kind, fields, ended = _described(recorded, task)
     if url_of is not None and isinstance(recorded.event, Finished):
@@ -96,13 +96,23 @@ def may_wait(event: Event) -> bool:
     )
 
 
-def waiting_note(task: TaskId, reason: WaitingFor | None) -> EventJson:
-    """Why a task waits; None: for nothing but its turn."""
+@dataclass(frozen=True, slots=True)
+class QueueTold:
+    """How many are served before a task that waits, and the seconds until it ends; None where nobody knows."""
+
+    position: int | None
+    eta_s: float | None
+
+
+def waiting_note(task: TaskId, reason: WaitingFor | None, line: QueueTold) -> EventJson:
+    """Why a task waits, None: for nothing but its turn; and when that is."""
     content = {
         "object": "video.event",
         "type": "video.waiting",
         "video": task,
         "waiting_for": reason and reason.model_dump(mode="json"),
+        "queue_position": line.position,
+        "eta_s": line.eta_s and round(line.eta_s, 1),
     }
     text = json.dumps(content, separators=(",", ":"))
     return EventJson("", "", text, f"event: video.waiting\ndata: {text}\n\n".encode())
@@ -117,7 +127,7 @@ def watching_note(cursor: str | None) -> EventJson:
 def _described(recorded: Recorded, task: Task | None) -> tuple[str, dict[str, Any], bool]:
     match recorded.event:
         case Submitted():
-            return "queued", {"status": "queued"}, False
+            return "queued", {"status": "queued", **_as_submitted(task)}, False
         case Claimed(attempt=attempt):
             fields = {"status": "in_progress", "attempt": attempt, "progress": percent(Stage.LOADING, 0, 0)}
             return "in_progress", fields, False
@@ -153,6 +163,24 @@ def _described(recorded: Recorded, task: Task | None) -> tuple[str, dict[str, An
             return "failed", {"status": "failed", "error": error}, True
         case Deleted():
             return "deleted", {}, True
+
+
+def _as_submitted(task: Task | None) -> dict[str, Any]:
+    """What was asked for, as a video object: whoever watches need not ask for it. The same whenever the event is told."""
+    if task is None:
+        return {}
+    first = Task(
+        id=task.id,
+        tenant=task.tenant,
+        model=task.model,
+        spec=task.spec,
+        created_at=task.created_at,
+        priority=task.priority,
+        remixed_from=task.remixed_from,
+        name=task.name,
+        batch=task.batch,
+    )
+    return {"snapshot": video_of(first, 0.0).model_dump(mode="json")}
 
 
 def _was_last(event: Interrupted, task: Task) -> bool:

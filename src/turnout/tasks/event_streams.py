@@ -4,7 +4,7 @@ import asyncio
 import json
 import re
 from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from operator import attrgetter
 from typing import Annotated, Any, cast
 
@@ -30,6 +30,7 @@ _KEY_PROTOCOL = "turnout.key."
 _EVENT_ID = re.compile(r"\d{1,20}(-\d{1,20})?")
 _TRY_AGAIN_LATER = 1013
 _ENDED = 1000
+_PING, _PONG = "ping", '{"object":"video.alive"}'
 _CHUNK, _FRAME = attrgetter("chunk"), attrgetter("frame")
 
 router = APIRouter(tags=["events"])
@@ -169,9 +170,11 @@ async def _stream(socket: WebSocket, batches: AsyncGenerator[Sequence[EventJson]
 
 
 async def _wait_disconnect(socket: WebSocket) -> None:
-    """Returns when the client leaves; what it says meanwhile is of no interest."""
-    while (await socket.receive())["type"] != "websocket.disconnect":
-        pass
+    """Returns when the client leaves. A page cannot see the protocol's own pings: it asks whether somebody is there."""
+    while (said := await socket.receive())["type"] != "websocket.disconnect":
+        if said.get("text") == _PING:
+            with suppress(RuntimeError, WebSocketDisconnect):  # it is being closed
+                await socket.send_text(_PONG)
 
 
 async def _send_events(socket: WebSocket, batches: AsyncGenerator[Sequence[EventJson]]) -> tuple[int, str]:

@@ -16,7 +16,7 @@ from turnout.errors import NotFound, Unavailable
 from turnout.tasks.event_json import EventJson, event_json, order_of, watching_note
 from turnout.tasks.task_events import TaskEvents
 from turnout.tasks.task_log import TaskLog
-from turnout.tasks.task_rules import Finished, Interrupted, Recorded, Task, TaskId, TenantId
+from turnout.tasks.task_rules import Finished, Interrupted, Recorded, Submitted, Task, TaskId, TenantId
 from turnout.tasks.wait_reasons import needs_model
 from turnout.tasks.waiting_notes import WaitingNotes
 from turnout.telemetry.log import get_log
@@ -251,6 +251,8 @@ class LiveEvents:
         async with self._reads:
             recorded = await self._events.history(task_id, after)
             now = await self._task_now(recorded[-1]) if recorded else None
+            if now is None and recorded:
+                now = await self._task_now(recorded[0])
         return [event_json(r, now, self._url_of) for r in recorded]
 
     async def _since(self, tenant: TenantId, after: str) -> AsyncGenerator[EventJson]:
@@ -285,11 +287,12 @@ class LiveEvents:
 
     async def _publish(self, recorded: Recorded) -> int:
         """How many were told of it."""
-        now = await self._task_now(recorded)
-        for observe in self._observers:
-            observe(recorded, now)
         of_task = self._by_task.get(recorded.task, ())
         of_tenant = self._by_tenant.get(recorded.tenant, ())
+        unread = isinstance(recorded.event, Submitted) and not of_task and not of_tenant
+        now = None if unread else await self._task_now(recorded)
+        for observe in self._observers:
+            observe(recorded, now)
         if of_task or of_tenant:
             event = event_json(recorded, now, self._url_of)
             for watcher in (*of_task, *of_tenant):
@@ -298,7 +301,7 @@ class LiveEvents:
 
     async def _task_now(self, recorded: Recorded) -> Task | None:
         """The task as it is, when the event alone does not say enough; None when it is gone."""
-        if not isinstance(recorded.event, Interrupted | Finished):
+        if not isinstance(recorded.event, Interrupted | Finished | Submitted):
             return None
         try:
             return await self._tasks.get(recorded.task)
