@@ -111,7 +111,7 @@ async def _creating(visitor: Visitor) -> AsyncIterator[str]:
     await card.locator(".card-actions button").nth(2).click()
     await tab.locator(".composer .note").wait_for()
     await tab.evaluate("scrollTo(0, 0)")
-    yield "create-remix"
+    yield "create-taken"
     await tab.locator(".composer .note button").click()
     await card.locator(".card-actions button").nth(1).click()
     await tab.locator("dialog .button-primary").click()

@@ -20,7 +20,7 @@ test("both languages of a key take the same values", () => {
 
 test("Chinese words are Chinese", () => {
   // Names of things that are called the same in both.
-  const same = new Set(["expect.join", "lang.other", "register.fsdp", "plot.gpus", "workers.used", "chat.tokens", "card.announced", "workers.cpus", "workers.gpus", "engine.vllm", "engine.llamacpp", "engine.wan"]);
+  const same = new Set(["expect.join", "lang.other", "register.fsdp", "plot.gpus", "workers.used", "chat.tokens", "card.announced", "workers.cpus", "workers.gpus", "engine.vllm", "engine.llamacpp", "engine.wan", "operate.workers", "role.worker"]);
   for (const [key, words] of Object.entries(TABLE)) assert.ok(same.has(key) || /\p{Script=Han}/u.test(words.zh), key);
 });
 

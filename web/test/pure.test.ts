@@ -5,6 +5,8 @@ import { test } from "node:test";
 import { curlOf, pythonOf } from "../src/card/snippets";
 import { stationOf } from "../src/card/stages";
 import { codeOf, routeOf } from "../src/ui/route";
+import type { VideoModel } from "../src/api/models";
+import { BLANK, bodiesOf } from "../src/views/create/composer";
 import { Reader, statsOf, type Piece } from "../src/views/chat/stream";
 import { lengthsOf, readSize, sizesOf, type Rules } from "../src/views/create/rules";
 import { cellOf, cellsOf, matches } from "../src/views/library/search";
@@ -28,17 +30,19 @@ test("offered sizes keep all of a model's rules", () => {
 
 test("offered lengths are 4n+1 frames up to the model's most", () => {
   const lengths = lengthsOf(TINY);
-  assert.deepEqual(lengths[0], { frames: 5, seconds: 0.5 });
+  assert.deepEqual(lengths.slice(0, 2), [{ frames: 1, seconds: 0 }, { frames: 5, seconds: 0.5 }]);
   assert.equal(lengths.at(-1)!.frames, 65);
   for (const { frames } of lengths) assert.equal((frames - 1) % 4, 0);
 });
 
+const ASLEEP = { state: "stopped", cause: null, words: "waking", for_s: 1 } as const;
+
 test("a queued task whose model sleeps is waking it", () => {
-  assert.equal(stationOf({ status: "queued", stage: null, queuePosition: 0 }, "stopped"), "waking");
-  assert.equal(stationOf({ status: "queued", stage: null, queuePosition: 0 }, "ready"), "queued");
-  assert.equal(stationOf({ status: "queued", stage: null, queuePosition: 3 }, "stopped"), "queued");
-  assert.equal(stationOf({ status: "in_progress", stage: "denoising", queuePosition: null }, "ready"), "drawing");
-  assert.equal(stationOf({ status: "in_progress", stage: "uploading", queuePosition: null }, "ready"), "finishing");
+  assert.equal(stationOf({ status: "queued", stage: null, queuePosition: 0, waitingFor: ASLEEP }), "waking");
+  assert.equal(stationOf({ status: "queued", stage: null, queuePosition: 0, waitingFor: null }), "queued");
+  assert.equal(stationOf({ status: "queued", stage: null, queuePosition: 3, waitingFor: ASLEEP }), "queued");
+  assert.equal(stationOf({ status: "in_progress", stage: "denoising", queuePosition: null, waitingFor: null }), "drawing");
+  assert.equal(stationOf({ status: "in_progress", stage: "uploading", queuePosition: null, waitingFor: null }), "finishing");
 });
 
 const VIDEO = { prompt: `it's "odd" $(rm -rf /) \\ \n 中文`, model: "m", size: "128x128", frames: 17, fps: 8, steps: 20, guidance: [4, 4] as [number, number], shift: 5, negative_prompt: "", seed: 7, has_image: false };
@@ -117,4 +121,20 @@ test("routes and one-time codes are read off the fragment", () => {
   assert.equal(routeOf("#/share/%E0%A4%A").rest[0], "");
   assert.equal(codeOf("#code=abcdefghijklmnop"), "abcdefghijklmnop");
   assert.equal(codeOf("#/create"), null);
+});
+
+test("several seeds are so many bodies of one batch, and a given seed is the first", () => {
+  const chosen = { id: "m", defaults: { size: "96x96" } } as unknown as VideoModel;
+  const many = bodiesOf({ ...BLANK, prompt: " x ", seed: "4294967294", count: "4" }, chosen, "b", () => 0.5);
+  assert.deepEqual(many.map((body) => body.seed), [4294967294, 4294967295, 0, 1]);
+  assert.deepEqual(new Set(many.map((body) => body.batch)), new Set(["b"]));
+  assert.deepEqual(bodiesOf({ ...BLANK, prompt: "x" }, chosen, "b", () => 0.5), [{ prompt: "x", model: "m" }]);
+  assert.equal(bodiesOf({ ...BLANK, prompt: "x", count: "2" }, chosen, "b", () => 0)[0]!.seed, 0);
+});
+
+test("settings that the form does not show go with the model that they are of", () => {
+  const chosen = { id: "m", defaults: { size: "96x96" } } as unknown as VideoModel;
+  const taken = { prompt: "x", unseen: { shift: 3, loras: ["a:0.5"] } };
+  assert.equal(bodiesOf({ ...BLANK, prompt: "x", model: "m", taken }, chosen, "b", Math.random)[0]!.shift, 3);
+  assert.equal(bodiesOf({ ...BLANK, prompt: "x", model: "other", taken }, chosen, "b", Math.random)[0]!.shift, undefined);
 });

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { Stage, State, Video } from "../src/api/schema";
-import { compareIds, readMessage, type TaskEvent } from "../src/tasks/events";
+import { compareIds, readMessage, type TaskEvent, type WaitNote } from "../src/tasks/events";
 import { comparePlaces, ended, NO_TASKS, reduce, type Input, type Task, type Tasks } from "../src/tasks/reducer";
 
 /** A small seeded generator: a failing order can be run again. */
@@ -196,7 +196,7 @@ test("what is not an event is passed over", () => {
     assert.equal(readMessage(text), null);
   const note = { object: "video.event", type: "video.waiting", video: "a", waiting_for: { words: "waking" } };
   assert.equal(readMessage('{"object":"video.watching","cursor":null}'), "watching");
-  assert.equal(readMessage(JSON.stringify(note)), null, "a note has no place in a task's life: the model's state says the same");
+  assert.equal((readMessage(JSON.stringify(note)) as WaitNote).video, "a", "a note has no place in a task's life, but is read");
 });
 
 test("5,000 events leave as many tasks as there are, and nothing more", () => {
@@ -206,4 +206,15 @@ test("5,000 events leave as many tasks as there are, and nothing more", () => {
     tasks = reduce(tasks, [event(`t${i % 20}`, "progress", { attempt: 1, status: "in_progress", stage: "denoising", step: Math.floor(next() * 50), steps: 50 })]);
   assert.equal(tasks.byId.size, 20);
   assert.equal(tasks.deleted.size, 0);
+});
+
+test("a note tells the place in the line, and nothing of a task that has begun", () => {
+  const note = (position: number, asked: number): Input => ({ kind: "note", asked, note: { type: "video.waiting", video: "a", waiting_for: null, queue_position: position, eta_s: 9 } });
+  let tasks = reduce(NO_TASKS, [{ kind: "snapshot", video: video("a", { status: "queued", queue_position: 5 }), asked: 1 }, note(2, 3)]);
+  assert.equal(tasks.byId.get("a")!.queuePosition, 2);
+  tasks = reduce(tasks, [note(4, 2)]);
+  assert.equal(tasks.byId.get("a")!.queuePosition, 2);
+  tasks = reduce(tasks, [{ kind: "snapshot", video: video("a", { status: "completed" }), asked: 4 }]);
+  assert.equal(reduce(tasks, [note(1, 9)]), tasks);
+  assert.equal(reduce(NO_TASKS, [note(1, 1)]), NO_TASKS);
 });

@@ -1,21 +1,21 @@
 // The live card of one task: queue, wake, load, steps, preview, video. It renders by its own task's signal alone.
 import { useSignal, type Signal } from "@preact/signals";
 import { useEffect, useRef, useState } from "preact/hooks";
-import { contentPath, download, previewPath } from "../api/media";
-import { models, type Model } from "../api/models";
+import { contentPath, downloadAll, previewPath } from "../api/media";
 import type { Video } from "../api/schema";
 import { explain, explainFailure } from "../api/words";
 import { ago, duration, t } from "../i18n";
 import { ended, type Task } from "../tasks/reducer";
+import { lost } from "../tasks/socket";
 import { cancel } from "../tasks/store";
 import { Button, IconButton, Menu, type MenuItem } from "../ui/controls";
 import { Icon } from "../ui/icons";
-import { go } from "../ui/route";
 import { calm } from "../ui/theme";
 import { say } from "../ui/toasts";
-import { readSize } from "../views/create/rules";
-import { again, dropDraft, form, remixOf, withNewSeed, type Draft } from "../views/create/composer";
+import { readSize, STILL } from "../views/create/rules";
+import { again, dropDraft, withNewSeed, type Draft } from "../views/create/composer";
 import { deleteLater } from "../views/library/deleting";
+import { canGoOn, goOn, useSettings } from "./reuse";
 import { ShareDialog } from "./share";
 import { curlOf, pythonOf } from "./snippets";
 import { STATION_WORDS, STATIONS, stationOf } from "./stages";
@@ -61,7 +61,7 @@ function Picture({ task, video }: { task: Task; video: Video }) {
   if (task.status === "completed")
     return (
       <div class="card-picture" style={frame}>
-        <Player id={task.id} prompt={video.prompt} />
+        {video.frames === STILL ? <img src={contentPath(task.id, "picture")} alt={video.prompt} loading="lazy" /> : <Player id={task.id} prompt={video.prompt} />}
       </div>
     );
   return (
@@ -118,15 +118,14 @@ export function useVisible(): [boolean, { current: HTMLDivElement | null }] {
 
 /** The line with its stations, and in words where the task is on it. */
 function Journey({ task }: { task: Task }) {
-  const model = models.value?.find((m) => m.id === task.video?.model);
-  const station = stationOf(task, model ? model.state : null);
+  const station = stationOf(task);
   const at = STATIONS.indexOf(station);
   return (
     <div class="journey">
       <p class="journey-words">
         {/* Read aloud when the station changes, not with each step. */}
         <strong aria-live="polite">{t(STATION_WORDS[station])}</strong>
-        <span>{detailOf(task, station, model)}</span>
+        <span>{detailOf(task, station)}</span>
       </p>
       <ol class="line" aria-label={t("card.stages")}>
         {STATIONS.map((name, i) => (
@@ -136,12 +135,17 @@ function Journey({ task }: { task: Task }) {
         ))}
       </ol>
       {task.status === "in_progress" && <progress max={100} value={task.progress} aria-label={t("card.progress")} />}
+      {lost.value && (
+        <p class="journey-again" role="status">
+          {t("card.lost")}
+        </p>
+      )}
       {task.attempt > 1 && <p class="journey-again">{t("card.attempt", { n: task.attempt })}</p>}
     </div>
   );
 }
 
-function detailOf(task: Task, station: (typeof STATIONS)[number], model: Model | undefined): string {
+function detailOf(task: Task, station: (typeof STATIONS)[number]): string {
   switch (station) {
     case "queued": {
       const before = task.queuePosition;
@@ -149,7 +153,7 @@ function detailOf(task: Task, station: (typeof STATIONS)[number], model: Model |
       return task.etaS === null ? words : `${words} · ${t("card.about", { time: duration(task.etaS) })}`;
     }
     case "waking":
-      if (model?.cause != null) return t(`cause.${model.cause}`);
+      if (task.waitingFor?.cause != null) return t(`cause.${task.waitingFor.cause}`);
       return task.etaS === null ? t("card.waking") : t("card.about", { time: duration(task.etaS) });
     case "loading":
       return [task.loaded === null ? "" : t("card.loaded", { n: Math.floor(task.loaded * 100) }), task.etaS ? t("card.left", { time: duration(task.etaS) }) : ""].filter(Boolean).join(" · ");
@@ -188,7 +192,7 @@ function Facts({ video }: { video: Video }) {
     <p class="facts">
       <span>{video.model}</span>
       <span>{video.size.replace("x", " × ")}</span>
-      <span>{t("time.seconds", { n: Number(video.seconds) })}</span>
+      <span>{video.frames === STILL ? t("card.still") : t("time.seconds", { n: Number(video.seconds) })}</span>
       <span title={t("form.seed")}>#{video.seed}</span>
       <span>{ago(video.created_at, Date.now() / 1000)}</span>
     </p>
@@ -200,15 +204,10 @@ async function copy(text: string): Promise<void> {
   say(t("copied"));
 }
 
-export function remix(video: Video): void {
-  remixOf.value = video;
-  form.value = { ...form.peek(), prompt: video.prompt };
-  go("create");
-  requestAnimationFrame(() => document.querySelector<HTMLElement>(".composer textarea")?.focus());
-}
-
 export function menuOf(task: Task, video: Video): MenuItem[] {
+  const goesOn: MenuItem = { icon: "play", text: t("card.go_on"), onSelect: () => void goOn(video) };
   const items: MenuItem[] = [
+    ...(task.status === "completed" && canGoOn(video) ? [goesOn] : []),
     { icon: "retry", text: t("card.same_seed"), onSelect: () => again(video) },
     { icon: "dice", text: t("card.new_seed"), onSelect: () => withNewSeed(video) },
     { icon: "copy", text: t("card.copy_curl"), onSelect: () => void copy(curlOf(video, location.origin)) },
@@ -239,7 +238,7 @@ function Actions({ task, video, onShare }: { task: Task; video: Video; onShare: 
       )}
       {task.status === "completed" && (
         <>
-          <Button icon="download" onClick={() => download(contentPath(task.id, "video"), `${task.id}.mp4`)}>
+          <Button icon="download" onClick={() => downloadAll([video])}>
             {t("card.download")}
           </Button>
           <Button icon="share" kind="quiet" onClick={onShare}>
@@ -253,8 +252,8 @@ function Actions({ task, video, onShare }: { task: Task; video: Video; onShare: 
         </Button>
       )}
       {ended(task.status) && (
-        <Button icon="remix" kind="quiet" onClick={() => remix(video)}>
-          {t("card.remix")}
+        <Button icon="remix" kind="quiet" onClick={() => void useSettings(video)}>
+          {t("card.use_settings")}
         </Button>
       )}
     </div>

@@ -1,16 +1,15 @@
 // Where a task stands, as a person sees it: five stations on a line. Pure.
-import type { ModelState } from "../api/schema";
 import type { Key } from "../i18n";
 import type { Task } from "../tasks/reducer";
 
 export const STATIONS = ["queued", "waking", "loading", "drawing", "finishing"] as const;
 export type Station = (typeof STATIONS)[number];
 
-/** The station of a task that goes on; `model` is how its model stands. */
-export function stationOf(task: Pick<Task, "status" | "stage" | "queuePosition">, model: ModelState | null): Station {
+/** The station of a task that goes on. */
+export function stationOf(task: Pick<Task, "status" | "stage" | "queuePosition" | "waitingFor">): Station {
   if (task.status === "queued") {
     const next = task.queuePosition === null || task.queuePosition === 0;
-    return next && model !== null && model !== "ready" ? "waking" : "queued";
+    return next && task.waitingFor !== null ? "waking" : "queued";
   }
   switch (task.stage) {
     case "denoising":

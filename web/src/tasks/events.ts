@@ -1,5 +1,5 @@
 // What the gateway says of tasks over the socket, and the check that a message is such an event.
-import type { Stage, State } from "../api/schema";
+import type { Stage, State, Video, WaitingFor } from "../api/schema";
 
 export type Status = State;
 
@@ -21,11 +21,22 @@ export interface TaskEvent {
   load_bytes?: number;
   reason?: string;
   error?: { code: string; message: string } | null;
+  /** Of a new task: what was asked for. */
+  snapshot?: Video;
 }
 
-/** The event in a message; "watching" for the word that whatever happens from now on will be told; null for anything
+/** Why a task waits, and behind how many. It has no place among the events, and is true when it comes. */
+export interface WaitNote {
+  type: "video.waiting";
+  video: string;
+  waiting_for: WaitingFor | null;
+  queue_position: number | null;
+  eta_s: number | null;
+}
+
+/** The event or note in a message; "watching" for the word that whatever happens from now on will be told; null for anything
  * else, which a newer gateway may send. */
-export function readMessage(text: string): TaskEvent | "watching" | null {
+export function readMessage(text: string): TaskEvent | WaitNote | "watching" | null {
   let said: unknown;
   try {
     said = JSON.parse(text);
@@ -35,7 +46,9 @@ export function readMessage(text: string): TaskEvent | "watching" | null {
   if (typeof said !== "object" || said === null) return null;
   const event = said as Record<string, unknown>;
   if (event.object === "video.watching") return "watching";
-  if (event.object !== "video.event" || typeof event.id !== "string" || typeof event.video !== "string") return null;
+  if (event.object !== "video.event" || typeof event.video !== "string") return null;
+  if (event.type === "video.waiting") return event as unknown as WaitNote;
+  if (typeof event.id !== "string") return null;
   if (typeof event.type !== "string" || typeof event.created_at !== "number") return null;
   return { ...(event as unknown as TaskEvent), cursor: typeof event.cursor === "string" ? event.cursor : null };
 }

@@ -4,8 +4,8 @@
 // order, late and repeated. Every one of them has a place in the task's life: (era, stage, step). The era counts claims
 // and requeues, and an ended task has the last one. A task only ever moves to a later place, so whatever comes late or
 // twice changes nothing, and the outcome does not depend on the order of arrival.
-import type { Stage, Video } from "../api/schema";
-import { compareIds, type Status, type TaskEvent } from "./events";
+import type { Stage, Video, WaitingFor } from "../api/schema";
+import { compareIds, type Status, type TaskEvent, type WaitNote } from "./events";
 
 const STAGES: readonly Stage[] = ["loading", "encoding", "denoising", "decoding", "uploading"];
 const LAST_ERA = Number.MAX_SAFE_INTEGER;
@@ -36,6 +36,8 @@ export interface Task {
   /** How many tasks come before this one, and which request told so: answers can overtake each other. */
   readonly queuePosition: number | null;
   readonly positionAsked: number;
+  /** What of its model it waits for; null for its turn alone, or for nothing. */
+  readonly waitingFor: WaitingFor | null;
   readonly error: { readonly code: string; readonly message: string } | null;
   /** The last preview; both numbers only rise. Step 0: some preview of that attempt. */
   readonly preview: { readonly attempt: number; readonly step: number } | null;
@@ -51,6 +53,7 @@ export interface Tasks {
 export type Input =
   | { readonly kind: "event"; readonly event: TaskEvent }
   | { readonly kind: "snapshot"; readonly video: Video; readonly asked: number }
+  | { readonly kind: "note"; readonly note: WaitNote; readonly asked: number }
   | { readonly kind: "deleted"; readonly id: string };
 
 export const NO_TASKS: Tasks = { byId: new Map(), cursor: null, deleted: new Set() };
@@ -75,7 +78,7 @@ export function reduce(tasks: Tasks, inputs: readonly Input[]): Tasks {
       continue;
     }
     const before = (byId ?? tasks.byId).get(id);
-    const after = input.kind === "event" ? onEvent(before, input.event) : onSnapshot(before, input.video, input.asked);
+    const after = input.kind === "event" ? onEvent(before, input.event) : input.kind === "note" ? onNote(before, input.note, input.asked) : onSnapshot(before, input.video, input.asked);
     if (after !== before && after !== undefined) {
       byId ??= new Map(tasks.byId);
       byId.set(id, after);
@@ -85,8 +88,9 @@ export function reduce(tasks: Tasks, inputs: readonly Input[]): Tasks {
   return { byId: byId ?? tasks.byId, deleted: deleted ?? tasks.deleted, cursor };
 }
 
-function idOf(input: Input): string {
+export function idOf(input: Input): string {
   if (input.kind === "event") return input.event.video;
+  if (input.kind === "note") return input.note.video;
   return input.kind === "snapshot" ? input.video.id : input.id;
 }
 
@@ -134,6 +138,7 @@ function unknown(id: string): Task {
     loaded: null,
     queuePosition: null,
     positionAsked: -1,
+    waitingFor: null,
     error: null,
     preview: null,
   };
@@ -158,8 +163,16 @@ function onEvent(before: Task | undefined, event: TaskEvent): Task | undefined {
     etaS: event.eta_s ?? null,
     loaded: shareOf(event),
     queuePosition: null,
+    waitingFor: event.status === "queued" || stage === "loading" || (stage === null && !ended(event.status)) ? task.waitingFor : null,
     error: event.error ?? null,
   };
+}
+
+/** It says nothing of a task that goes on already; of those that wait the newest word counts. */
+function onNote(before: Task | undefined, note: WaitNote, asked: number): Task | undefined {
+  if (before === undefined || asked <= before.positionAsked || ended(before.status)) return before;
+  if (before.status !== "queued") return before.stage === "loading" ? { ...before, waitingFor: note.waiting_for, positionAsked: asked } : before;
+  return { ...before, waitingFor: note.waiting_for, queuePosition: note.queue_position, etaS: note.eta_s, positionAsked: asked };
 }
 
 function onSnapshot(before: Task | undefined, video: Video, asked: number): Task | undefined {
@@ -181,9 +194,10 @@ function onSnapshot(before: Task | undefined, video: Video, asked: number): Task
       loaded: shareOf(video),
       error: video.error,
       queuePosition: null,
+      waitingFor: video.waiting_for ?? null,
     };
   if (ahead >= 0 && video.status === "queued" && asked > task.positionAsked)
-    task = { ...task, queuePosition: video.queue_position, etaS: video.eta_s, positionAsked: asked };
+    task = { ...task, queuePosition: video.queue_position, etaS: video.eta_s, waitingFor: video.waiting_for ?? null, positionAsked: asked };
   // A snapshot does not say of which step its preview is: it stands for "some", and any event's is newer.
   if (video.preview_url !== null) task = withPreview(task, video.attempt, 0);
   return task;

@@ -2,15 +2,15 @@
 //
 // Events are gathered for a moment and applied together. Snapshots fill in what events do not say: prompts, queue positions, and
 // what a socket that was away has missed.
-import { batch, signal, type Signal } from "@preact/signals";
+import { batch, effect, signal, type Signal } from "@preact/signals";
 import { ApiError, call } from "../api/http";
 import type { Video, VideoList } from "../api/schema";
-import { readMessage, type Status } from "./events";
-import { ended, NO_TASKS, reduce, type Input, type Task, type Tasks } from "./reducer";
-import { connect, disconnect, hurry, type Listener } from "./socket";
+import { readMessage, type Status, type TaskEvent, type WaitNote } from "./events";
+import { ended, idOf, NO_TASKS, reduce, type Input, type Task, type Tasks } from "./reducer";
+import { connect, disconnect, hurry, listenClosely, type Listener } from "./socket";
 
 const PAGE = 60;
-const LOOK_AGAIN_MS = 4_000;
+const LOOK_AGAIN_MS = 30_000;
 const MAX_LOOKS = 12;
 const GATHER_MS = 100; // ten pictures a second show every step that an eye can follow, at a sixth of a frame rate's cost
 
@@ -31,6 +31,7 @@ let scheduled = false;
 let asked = 0;
 let oldest: string | null = null;
 let timer: number | undefined;
+let stopListening: (() => void) | undefined;
 let lookedAt = new Map<string, number>();
 
 const listener: Listener = {
@@ -39,7 +40,12 @@ const listener: Listener = {
     const told = readMessage(text);
     if (told === null) return;
     if (told === "watching") return void refresh(); // what is listed from now on lacks nothing that is not told
-    pending.push({ kind: "event", event: told });
+    if (told.type === "video.waiting") pending.push({ kind: "note", note: told as WaitNote, asked: ask() });
+    else {
+      const event = told as TaskEvent;
+      pending.push({ kind: "event", event });
+      if (event.snapshot !== undefined) pending.push({ kind: "snapshot", video: event.snapshot, asked: -1 });
+    }
     schedule();
   },
 };
@@ -47,10 +53,12 @@ const listener: Listener = {
 export function start(): void {
   connect(listener);
   timer = window.setInterval(look, LOOK_AGAIN_MS);
+  stopListening = effect(() => listenClosely([...statuses.value.values()].some((status) => !ended(status))));
   window.addEventListener("online", reconnect);
 }
 
 export function stop(): void {
+  stopListening?.();
   disconnect();
   window.clearInterval(timer);
   window.removeEventListener("online", reconnect);
@@ -96,7 +104,7 @@ function apply(inputs: readonly Input[]): void {
   batch(() => {
     let changed = before.byId.size !== tasks.byId.size;
     let moved = false;
-    for (const id of new Set(inputs.map(subject))) {
+    for (const id of new Set(inputs.map(idOf))) {
       const was = before.byId.get(id);
       const now = tasks.byId.get(id);
       if (was === now) continue;
@@ -119,10 +127,6 @@ function apply(inputs: readonly Input[]): void {
     if (changed) order.value = sortedIds();
     if (changed || moved) statuses.value = new Map([...tasks.byId.values()].map((task) => [task.id, task.status]));
   });
-}
-
-function subject(input: Input): string {
-  return input.kind === "event" ? input.event.video : input.kind === "snapshot" ? input.video.id : input.id;
 }
 
 function sortedIds(): string[] {
@@ -194,15 +198,14 @@ export async function more(): Promise<void> {
   }
 }
 
-/** Queue positions move without an event of the task's own, and a silent socket is not proof that nothing happened. */
+/** What happens is told. This is for what a gateway could not tell: one that was killed between two events, say. */
 function look(): void {
   if (document.hidden) return;
   const now = performance.now();
   let looks = 0;
   for (const task of tasks.byId.values()) {
     if (ended(task.status) && task.video !== null) continue;
-    const pause = task.status === "queued" ? LOOK_AGAIN_MS : 5 * LOOK_AGAIN_MS;
-    if (now - (lookedAt.get(task.id) ?? 0) < pause || looks >= MAX_LOOKS) continue;
+    if (now - (lookedAt.get(task.id) ?? 0) < LOOK_AGAIN_MS || looks >= MAX_LOOKS) continue;
     looks += 1;
     void fetchOne(task.id);
   }

@@ -4,10 +4,19 @@ import { login } from "../../api/auth";
 import { call, Unreachable } from "../../api/http";
 import { videoModels, type VideoModel } from "../../api/models";
 import type { Operations, Video } from "../../api/schema";
-import { ask, learn } from "../../tasks/store";
+import { ask, learn, order, taskOf } from "../../tasks/store";
 
 const RETRIES = 4;
 const DRAFT = "turnout.draft";
+const SAME_CLICK_MS = 1_500;
+const MAX_SEED = 2 ** 32 - 1;
+const URL_KEPT_MS = 10_000;
+
+/** How many videos one submission may ask for, each with a seed of its own. */
+export const COUNTS = ["1", "2", "4", "8"] as const;
+
+/** Settings that the form has no field for: they come with the video whose settings were taken. */
+type Unseen = Pick<Body, "fps" | "shift" | "guided_share" | "step_cache" | "fp8_attention" | "loras">;
 
 export interface Form {
   readonly prompt: string;
@@ -18,14 +27,56 @@ export interface Form {
   readonly steps: string;
   readonly guidance: string;
   readonly negative: string;
+  readonly count: (typeof COUNTS)[number];
+  /** The prompt of the video that the settings are of, and those that have no field. */
+  readonly taken: { readonly prompt: string; readonly unseen: Unseen } | null;
 }
 
-export const BLANK: Form = { prompt: "", model: null, size: null, frames: null, seed: "", steps: "", guidance: "", negative: "" };
+export const BLANK: Form = { prompt: "", model: null, size: null, frames: null, seed: "", steps: "", guidance: "", negative: "", count: "1", taken: null };
 
 export const form = signal<Form>(BLANK);
-export const image = signal<File | null>(null);
-/** The video whose settings, seed and picture are kept while its words are changed. */
-export const remixOf = signal<Video | null>(null);
+/** The first frame, and a URL to show it by. */
+export const image = signal<{ readonly file: File; readonly url: string } | null>(null);
+
+export function chooseImage(file: File | null): void {
+  const old = image.peek();
+  image.value = file === null ? null : { file, url: URL.createObjectURL(file) };
+  // Not at once: an <img> that is still loading it would fail, and the console would say so.
+  if (old !== null) window.setTimeout(() => URL.revokeObjectURL(old.url), URL_KEPT_MS);
+}
+
+/** All of a video's settings, but for its picture. */
+export function takeSettings(video: Video): void {
+  const { fps, shift, guided_share, step_cache, fp8_attention, loras } = video;
+  const unseen: Unseen = { fps, shift, ...(guided_share !== 1 && { guided_share }), ...(step_cache && { step_cache }), ...(fp8_attention && { fp8_attention }), ...(loras?.length && { loras }) };
+  form.value = {
+    prompt: video.prompt,
+    model: video.model,
+    size: video.size,
+    frames: video.frames,
+    seed: String(video.seed),
+    steps: String(video.steps),
+    guidance: video.guidance.join(", "),
+    negative: video.negative_prompt,
+    count: "1",
+    taken: { prompt: video.prompt, unseen },
+  };
+}
+
+export function dropSettings(): void {
+  form.value = { ...BLANK, prompt: form.peek().prompt, model: form.peek().model };
+}
+
+/** The last prompts, each once, newest first: of all videos that the page knows. */
+export function promptsBefore(most: number): string[] {
+  const found = new Set<string>();
+  for (const id of order.value) {
+    const prompt = taskOf(id)?.peek().video?.prompt;
+    if (prompt) found.add(prompt);
+    if (found.size === most) break;
+  }
+  return [...found];
+}
 
 export const model = computed<VideoModel | null>(
   () => videoModels.value.find((m) => m.id === form.value.model) ?? videoModels.value[0] ?? null,
@@ -66,6 +117,7 @@ export type Body = Operations["POST /v1/videos"]["body"];
 /** A submission from the click on: its card is there before the gateway has answered. */
 export interface Draft {
   readonly id: string;
+  readonly batch: string | null;
   readonly prompt: string;
   readonly model: string;
   readonly size: string;
@@ -88,7 +140,16 @@ export function bodyOf(fields: Form, chosen: VideoModel): Body {
   if (fields.steps.trim() !== "") body.steps = Number(fields.steps);
   if (fields.guidance.trim() !== "") body.guidance = fields.guidance.split(/[,，\s]+/).filter(Boolean).map(Number);
   if (fields.negative.trim() !== "") body.negative_prompt = fields.negative;
-  return body;
+  return { ...body, ...(fields.model === chosen.id && fields.taken?.unseen) };
+}
+
+/** One body for each video of a submission: of several, every one has a seed of its own, and they share a name. */
+export function bodiesOf(fields: Form, chosen: VideoModel, id: string, random: () => number): Body[] {
+  const body = bodyOf(fields, chosen);
+  const count = Number(fields.count);
+  if (count === 1) return [body];
+  const first = body.seed ?? Math.floor(random() * MAX_SEED);
+  return Array.from({ length: count }, (_, i) => ({ ...body, seed: (first + i) % (MAX_SEED + 1), batch: id }));
 }
 
 type EstimateQuery = Operations["GET /v1/models/{name}/estimate"]["query"];
@@ -99,33 +160,36 @@ export function estimateQueryOf(fields: Form, chosen: VideoModel, picture: boole
   return { size, frames, steps, guidance: guidance === null ? null : String(guidance), image: picture && chosen.image !== "none" };
 }
 
+let last = { what: "", at: -Infinity };
+
+/** Whether the same was asked for a moment ago: the second click of a double click is no second submission. */
+function isSameClick(what: string): boolean {
+  const at = performance.now();
+  const same = last.what === what && at - last.at < SAME_CLICK_MS;
+  last = { what, at };
+  return same;
+}
+
 export function submit(): void {
   const chosen = model.peek();
   if (chosen === null || form.peek().prompt.trim() === "") return;
-  const source = remixOf.peek();
-  if (source !== null) {
-    remix(source, { prompt: form.peek().prompt.trim() });
-    remixOf.value = null;
-    return;
-  }
-  const body = bodyOf(form.peek(), chosen);
-  submitBody(body, body.size ?? chosen.defaults.size, chosen.image === "none" ? null : image.peek());
-}
-
-function submitBody(body: Body, size: string, picture: File | null): void {
-  send(body.prompt, body.model ?? "", size, (key) => {
-    const headers = { "Idempotency-Key": key };
-    if (picture === null) return call("POST /v1/videos", { body, headers });
-    return call("POST /v1/videos", { body, form: formOf(body, picture), headers });
-  });
+  const picture = chosen.image === "none" ? null : (image.peek()?.file ?? null);
+  if (isSameClick(JSON.stringify([form.peek(), chosen.id, picture?.name]))) return;
+  const id = crypto.randomUUID();
+  for (const [i, body] of bodiesOf(form.peek(), chosen, id, Math.random).entries())
+    send(body, body.size ?? chosen.defaults.size, `${id}.${i}`, (headers) => {
+      if (picture === null) return call("POST /v1/videos", { body, headers });
+      return call("POST /v1/videos", { body, form: formOf(body, picture), headers });
+    });
 }
 
 type Changes = Operations["POST /v1/videos/{video_id}/remix"]["body"];
 
 /** The same again, but for these: what is not named stays, the picture too. */
 function remix(source: Video, changes: Changes): void {
-  send(changes.prompt ?? source.prompt, source.model, source.size, (key) =>
-    call("POST /v1/videos/{video_id}/remix", { path: { video_id: source.id }, body: changes, headers: { "Idempotency-Key": key } }),
+  if (isSameClick(JSON.stringify([source.id, changes]))) return;
+  send(source, source.size, crypto.randomUUID(), (headers) =>
+    call("POST /v1/videos/{video_id}/remix", { path: { video_id: source.id }, body: changes, headers }),
   );
 }
 
@@ -134,7 +198,7 @@ export function again(video: Video): void {
 }
 
 export function withNewSeed(video: Video): void {
-  remix(video, { seed: Math.floor(Math.random() * 2 ** 32) });
+  remix(video, { seed: Math.floor(Math.random() * MAX_SEED) });
 }
 
 function formOf(body: Body, picture: File): FormData {
@@ -144,22 +208,23 @@ function formOf(body: Body, picture: File): FormData {
   return data;
 }
 
-function send(prompt: string, modelName: string, size: string, request: (key: string) => Promise<Video>): void {
-  const id = crypto.randomUUID();
+type Asked = Pick<Body, "prompt" | "model"> & { readonly batch?: string | null };
+
+/** `key` is the same for each try: an answer that was lost on its way does not become a second video. */
+function send(asked: Asked, size: string, key: string, request: (headers: Record<string, string>) => Promise<Video>): void {
   const put = (problem: unknown) => {
-    const draft: Draft = { id, prompt, model: modelName, size, problem, send: attempt };
-    const known = drafts.peek().some((d) => d.id === id);
-    drafts.value = known ? drafts.peek().map((d) => (d.id === id ? draft : d)) : [draft, ...drafts.peek()];
+    const draft: Draft = { id: key, batch: asked.batch ?? null, prompt: asked.prompt, model: asked.model ?? "", size, problem, send: attempt };
+    const known = drafts.peek().some((d) => d.id === key);
+    drafts.value = known ? drafts.peek().map((d) => (d.id === key ? draft : d)) : [draft, ...drafts.peek()];
   };
   const attempt = async () => {
     put(null);
     const when = ask();
     for (let tries = 0; ; tries++) {
       try {
-        // The same key each time: an answer that was lost on its way does not become a second video.
-        const video = await request(id);
+        const video = await request({ "Idempotency-Key": key });
         learn([video], when);
-        dropDraft(id);
+        dropDraft(key);
         return;
       } catch (err) {
         if (err instanceof Unreachable && tries < RETRIES) {

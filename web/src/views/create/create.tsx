@@ -5,17 +5,19 @@ import { call } from "../../api/http";
 import { models, modelsFailed, loadModels, videoModels, type VideoModel } from "../../api/models";
 import type { EstimateShown } from "../../api/schema";
 import { explain } from "../../api/words";
+import { BatchCard } from "../../card/batch";
 import { DraftCard, LiveCard } from "../../card/card";
 import { duration, lang, number, t } from "../../i18n";
 import { listed, listing, more, order, taskOf } from "../../tasks/store";
-import { Button, Choice, Empty, Failed, Field, IconButton } from "../../ui/controls";
+import { Button, Choice, Empty, Failed, Field, IconButton, Menu } from "../../ui/controls";
 import { Icon } from "../../ui/icons";
 import { hidden } from "../library/deleting";
-import { change, drafts, estimateQueryOf, form, image, model, remixOf, submit } from "./composer";
+import { change, chooseImage, COUNTS, drafts, dropSettings, estimateQueryOf, form, image, model, promptsBefore, submit, type Draft, type Form } from "./composer";
 import { examplesFor, isTiny } from "./examples";
-import { lengthsOf, sizesOf } from "./rules";
+import { lengthsOf, sizesOf, STILL } from "./rules";
 
 const SHOWN = 24;
+const PROMPTS_SHOWN = 12;
 const MAX_PROMPT = 4_000;
 const MAX_IMAGE_BYTES = 20_000_000;
 const IMAGE_TYPES = ["image/png", "image/jpeg", "image/webp"];
@@ -48,15 +50,31 @@ function Feed() {
   }
   return (
     <div class="cards">
-      {drafts.value.map((draft) => (
+      {drafts.value.filter(isShown).map((draft) => (
         <DraftCard key={draft.id} draft={draft} />
       ))}
-      {ids.map((id) => {
-        const task = taskOf(id);
-        return task && <LiveCard key={id} task={task} />;
+      {together(ids).map((group) => {
+        const tasks = group.map((id) => taskOf(id)).filter((task) => task !== undefined);
+        if (tasks.length === 0) return null;
+        return tasks.length === 1 ? <LiveCard key={group[0]} task={tasks[0]!} /> : <BatchCard key={tasks[0]!.peek().video!.batch} tasks={tasks} />;
       })}
     </div>
   );
+}
+
+/** Of those that are sent together one is enough, until something is wrong with another. */
+function isShown(draft: Draft, i: number, all: readonly Draft[]): boolean {
+  return draft.batch === null || draft.problem !== null || all.findIndex((other) => other.batch === draft.batch) === i;
+}
+
+/** Ids of videos that were asked for together become one group, in the place of the newest. */
+function together(ids: readonly string[]): string[][] {
+  const groups = new Map<string, string[]>();
+  for (const id of ids) {
+    const name = taskOf(id)?.peek().video?.batch ?? id;
+    groups.set(name, [...(groups.get(name) ?? []), id]);
+  }
+  return [...groups.values()];
 }
 
 function Skeletons() {
@@ -79,12 +97,11 @@ function Skeletons() {
 function Composer() {
   const chosen = model.value;
   const fields = form.value;
-  const remixing = remixOf.value;
   const imageProblem = useSignal<string | null>(null);
   const dragging = useSignal(false);
   const prompt = useRef<HTMLTextAreaElement>(null);
 
-  const takesImage = chosen !== null && chosen.image !== "none" && remixing === null;
+  const takesImage = chosen !== null && chosen.image !== "none";
   const lacksImage = takesImage && chosen.image === "required" && image.value === null;
   const ready = chosen !== null && fields.prompt.trim() !== "" && !lacksImage;
 
@@ -94,7 +111,7 @@ function Composer() {
     else if (file.size > MAX_IMAGE_BYTES) imageProblem.value = t("error.image_too_large");
     else {
       imageProblem.value = null;
-      image.value = file;
+      chooseImage(file);
     }
   };
   const onSubmit = () => {
@@ -143,22 +160,14 @@ function Composer() {
         take(event.dataTransfer?.files[0]);
       }}
     >
-      {remixing !== null && (
-        <div class="note">
-          <Icon name="remix" />
-          <p>{t("create.remixing", { prompt: remixing.prompt })}</p>
-          <IconButton icon="close" label={t("create.remix_stop")} onClick={() => (remixOf.value = null)} />
-        </div>
-      )}
-      <Field label={t("form.prompt")} hint={isTiny(chosen.model_name) ? t("form.prompt_tiny") : null}>
+      {fields.taken !== null && <Taken taken={fields.taken} />}
+      <Field label={t("form.prompt")} aside={<PromptHistory />} hint={isTiny(chosen.model_name) ? t("form.prompt_tiny") : null}>
         {(ids) => (
           <textarea {...ids} ref={prompt} rows={3} maxLength={MAX_PROMPT} placeholder={t("form.prompt_placeholder")} value={fields.prompt} onInput={(event) => change({ prompt: event.currentTarget.value })} />
         )}
       </Field>
       <Examples model={chosen} />
       {takesImage && <ImagePicker required={chosen.image === "required"} problem={imageProblem.value} onTake={take} />}
-      {remixing === null && (
-        <>
           <Field label={t("form.model")} aside={<ModelHint model={chosen} />}>
             {(ids) => (
               <select {...ids} value={chosen.id} onChange={(event) => change({ model: event.currentTarget.value, size: null, frames: null })}>
@@ -170,19 +179,43 @@ function Composer() {
               </select>
             )}
           </Field>
-          <Shape model={chosen} />
-          <Advanced model={chosen} />
-        </>
-      )}
+      <Shape model={chosen} />
+      <div class="field">
+        <span class="field-label">{t("form.count")}</span>
+        <Choice label={t("form.count")} value={fields.count} onChange={(count) => change({ count })} options={COUNTS.map((value) => ({ value, text: value }))} />
+      </div>
+      <Advanced model={chosen} />
       <div class="composer-end">
         <Button kind="primary" type="submit" class="wide" aria-disabled={!ready}>
-          {t(remixing === null ? "create.submit" : "create.submit_remix")}
+          {t(`create.submit_${fields.frames === STILL ? "still" : "clip"}${fields.count === "1" ? "" : "s"}`, { n: Number(fields.count) })}
           <kbd aria-hidden="true">Ctrl ⏎</kbd>
         </Button>
         <Expectation model={chosen} />
       </div>
     </form>
   );
+}
+
+/** Whose settings these are, and those among them that the form does not show. */
+function Taken({ taken }: { taken: NonNullable<Form["taken"]> }) {
+  const { fps: _, shift, guided_share, step_cache, fp8_attention, loras } = taken.unseen;
+  const unseen = [shift != null ? `shift ${shift}` : "", guided_share ? `guided_share ${guided_share}` : "", step_cache ? `step_cache ${step_cache}` : "", fp8_attention ? "fp8_attention" : "", ...(loras ?? [])].filter(Boolean);
+  return (
+    <div class="note">
+      <Icon name="remix" />
+      <p>
+        {t("create.taken", { prompt: taken.prompt })}
+        {unseen.length > 0 && <span class="facts">{unseen.map((one) => <span key={one}>{one}</span>)}</span>}
+      </p>
+      <IconButton icon="close" label={t("create.taken_drop")} onClick={dropSettings} />
+    </div>
+  );
+}
+
+function PromptHistory() {
+  const prompts = promptsBefore(PROMPTS_SHOWN);
+  if (prompts.length === 0) return null;
+  return <Menu label={t("form.history")} icon="history" items={prompts.map((prompt) => ({ icon: "edit", text: prompt, onSelect: () => change({ prompt }) }))} />;
 }
 
 function NoModel() {
@@ -224,17 +257,7 @@ function Examples({ model: chosen }: { model: VideoModel }) {
 
 function ImagePicker({ required, problem, onTake }: { required: boolean; problem: string | null; onTake: (file: File | null | undefined) => void }) {
   const input = useRef<HTMLInputElement>(null);
-  const shown = useSignal<string | null>(null);
-  const file = image.value;
-  useEffect(() => {
-    if (file === null) {
-      shown.value = null;
-      return;
-    }
-    const url = URL.createObjectURL(file);
-    shown.value = url;
-    return () => URL.revokeObjectURL(url);
-  }, [file]);
+  const chosen = image.value;
   return (
     <div class="field">
       <span class="field-label" id="image-label">
@@ -244,11 +267,11 @@ function ImagePicker({ required, problem, onTake }: { required: boolean; problem
           onTake(event.currentTarget.files?.[0]);
           event.currentTarget.value = "";
         }} />
-      {file !== null && shown.value !== null ? (
+      {chosen !== null ? (
         <div class="image-chosen">
-          <img src={shown.value} alt={t("form.image_chosen", { name: file.name })} />
-          <span>{file.name}</span>
-          <IconButton icon="close" label={t("form.image_remove")} onClick={() => (image.value = null)} />
+          <img src={chosen.url} alt={t("form.image_chosen", { name: chosen.file.name })} />
+          <span>{chosen.file.name}</span>
+          <IconButton icon="close" label={t("form.image_remove")} onClick={() => chooseImage(null)} />
         </div>
       ) : (
         <button type="button" class="drop" onClick={() => input.current?.click()}>
@@ -289,9 +312,9 @@ function Shape({ model: chosen }: { model: VideoModel }) {
           <Choice label={t("form.size")} value={size} onChange={(value) => change({ size: value })} options={sizes.map((value) => ({ value, text: value.replace("x", " × ") }))} />
         </div>
       </div>
-      <Field label={t("form.length", { n: number(seconds), frames })}>
+      <Field label={frames === STILL ? t("form.still") : t("form.length", { n: number(seconds), frames })}>
         {(ids) => (
-          <input {...ids} type="range" min={0} max={lengths.length - 1} step={1} value={at} aria-valuetext={t("time.seconds", { n: seconds })} onInput={(event) => change({ frames: lengths[Number(event.currentTarget.value)]?.frames ?? null })} />
+          <input {...ids} type="range" min={0} max={lengths.length - 1} step={1} value={at} aria-valuetext={frames === STILL ? t("form.still") : t("time.seconds", { n: seconds })} onInput={(event) => change({ frames: lengths[Number(event.currentTarget.value)]?.frames ?? null })} />
         )}
       </Field>
     </>

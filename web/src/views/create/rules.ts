@@ -54,9 +54,12 @@ export interface Length {
   readonly seconds: number;
 }
 
-/** The lengths to offer, shortest first. */
+/** One frame is a picture. */
+export const STILL = 1;
+
+/** The lengths to offer, shortest first: a still, then clips. */
 export function lengthsOf(rules: Rules): Length[] {
-  const lengths: Length[] = [];
+  const lengths: Length[] = [{ frames: STILL, seconds: 0 }];
   for (let frames = rules.frame_multiple + 1; frames <= rules.max_frames; frames += rules.frame_multiple)
     lengths.push({ frames, seconds: (frames - 1) / rules.defaults.fps });
   return lengths;

@@ -11,11 +11,13 @@ const UNDO_MS = 6_000;
 export const hidden = signal<ReadonlySet<string>>(new Set());
 const due = new Map<string, number>();
 
-export function deleteLater(id: string): void {
-  if (due.has(id)) return;
-  hidden.value = new Set([...hidden.peek(), id]);
-  due.set(id, window.setTimeout(() => void deleteNow(id), UNDO_MS));
-  say(t("library.deleted"), "good", { text: t("undo"), run: () => undo(id) }, UNDO_MS);
+/** Several are undone together. */
+export function deleteLater(...ids: readonly string[]): void {
+  const fresh = ids.filter((id) => !due.has(id));
+  if (fresh.length === 0) return;
+  hidden.value = new Set([...hidden.peek(), ...fresh]);
+  for (const id of fresh) due.set(id, window.setTimeout(() => void deleteNow(id), UNDO_MS));
+  say(t("library.deleted", { n: fresh.length }), "good", { text: t("undo"), run: () => fresh.forEach(undo) }, UNDO_MS);
 }
 
 function undo(id: string): void {

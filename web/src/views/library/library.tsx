@@ -1,16 +1,19 @@
 // Library: all of the tenant's videos in a grid, with search, filters, scrubbing, and older ones as one scrolls.
 import { useSignal, type Signal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
-import { contentPath } from "../../api/media";
+import { contentPath, downloadAll } from "../../api/media";
+import { explain } from "../../api/words";
 import { LiveCard, useVisible } from "../../card/card";
+import { CompareDialog } from "../../card/compare";
 import { ago, duration, t } from "../../i18n";
 import type { Status } from "../../tasks/events";
-import type { Task } from "../../tasks/reducer";
-import { listed, listing, more, order, statuses, taskOf } from "../../tasks/store";
+import { ended, type Task } from "../../tasks/reducer";
+import { cancel, listed, listing, more, order, statuses, taskOf } from "../../tasks/store";
 import { Button, Dialog, Empty, Failed, IconButton, Spinner } from "../../ui/controls";
 import { Icon } from "../../ui/icons";
 import { go } from "../../ui/route";
-import { readSize } from "../create/rules";
+import { say } from "../../ui/toasts";
+import { readSize, STILL } from "../create/rules";
 import { deleteLater, hidden } from "./deleting";
 import { cellOf, cellsOf, matches } from "./search";
 
@@ -21,6 +24,13 @@ export function LibraryView() {
   const model = useSignal("");
   const status = useSignal<Status | "">("");
   const opened = useSignal<string | null>(null);
+  const chosen = useSignal<ReadonlySet<string>>(new Set());
+  const choose = (id: string, on: boolean) => {
+    const next = new Set(chosen.value);
+    if (on) next.add(id);
+    else next.delete(id);
+    chosen.value = next;
+  };
 
   void statuses.value; // the grid is made anew when a task begins or ends; each tile follows its own task
   const tasks = order.value.map((id) => taskOf(id)).filter((task) => task !== undefined);
@@ -63,19 +73,68 @@ export function LibraryView() {
         {listed.value ? t("library.count", { n: found.length }) : ""}
       </p>
       {found.length > 0 && (
-        <ul class="grid">
+        <ul class={chosen.value.size > 0 ? "grid choosing" : "grid"}>
           {found.map((task) => (
-            <Tile key={task.peek().id} source={task} onOpen={() => (opened.value = task.peek().id)} />
+            <Tile key={task.peek().id} source={task} chosen={chosen.value.has(task.peek().id)} onChoose={(on) => choose(task.peek().id, on)} onOpen={() => (opened.value = task.peek().id)} />
           ))}
         </ul>
       )}
       {found.length === 0 && listed.value && listing.value !== "loading" && <Nothing filtered={filtered} />}
       <More />
+      {chosen.value.size > 0 && <Chosen tasks={found.map((task) => task.peek()).filter((task) => chosen.value.has(task.id))} onDone={() => (chosen.value = new Set())} />}
       {current !== undefined && (
         <Dialog title={t("library.one")} onClose={() => (opened.value = null)}>
           <LiveCard task={current} />
         </Dialog>
       )}
+    </div>
+  );
+}
+
+/** What can be done with several at once. */
+function Chosen({ tasks, onDone }: { tasks: readonly Task[]; onDone: () => void }) {
+  const comparing = useSignal(false);
+  const ready = tasks.filter((task) => task.status === "completed").map((task) => task.video!);
+  const left = tasks.filter((task) => !ended(task.status));
+  const gone = tasks.filter((task) => ended(task.status));
+  const cancelAll = async () => {
+    const answers = await Promise.allSettled(left.map((task) => cancel(task.id)));
+    const refused = answers.find((answer) => answer.status === "rejected");
+    if (refused) say(explain(refused.reason), "bad");
+  };
+  return (
+    <div class="chosen" role="toolbar" aria-label={t("library.chosen", { n: tasks.length })}>
+      <strong role="status">{t("library.chosen", { n: tasks.length })}</strong>
+      <span class="spread" />
+      {ready.length > 1 && (
+        <Button icon="compare" onClick={() => (comparing.value = true)}>
+          {t("compare.open")}
+        </Button>
+      )}
+      {ready.length > 0 && (
+        <Button icon="download" onClick={() => downloadAll(ready)}>
+          {t("card.download")}
+        </Button>
+      )}
+      {left.length > 0 && (
+        <Button icon="stop" onClick={() => void cancelAll()}>
+          {t("cancel")}
+        </Button>
+      )}
+      {gone.length > 0 && (
+        <Button
+          icon="trash"
+          kind="danger"
+          onClick={() => {
+            deleteLater(...gone.map((task) => task.id));
+            onDone();
+          }}
+        >
+          {t("delete")}
+        </Button>
+      )}
+      <IconButton icon="close" label={t("library.choose_none")} onClick={onDone} />
+      {comparing.value && <CompareDialog ids={ready.map((video) => video.id)} onClose={() => (comparing.value = false)} />}
     </div>
   );
 }
@@ -115,7 +174,7 @@ function More() {
   );
 }
 
-function Tile({ source, onOpen }: { source: Signal<Task>; onOpen: () => void }) {
+function Tile({ source, chosen, onChoose, onOpen }: { source: Signal<Task>; chosen: boolean; onChoose: (on: boolean) => void; onOpen: () => void }) {
   const task = source.value;
   const video = task.video!;
   const [visible, ref] = useVisible();
@@ -125,7 +184,7 @@ function Tile({ source, onOpen }: { source: Signal<Task>; onOpen: () => void }) 
   const { width, height } = readSize(video.size);
   const cell = place.value === null ? null : cellOf(place.value, cells);
   return (
-    <li class="tile">
+    <li class={chosen ? "tile tile-chosen" : "tile"}>
       <div
         ref={ref}
         class="tile-picture"
@@ -163,10 +222,11 @@ function Tile({ source, onOpen }: { source: Signal<Task>; onOpen: () => void }) 
         <span class="tile-prompt">{video.prompt}</span>
         <span class="facts">
           <span>{video.model}</span>
-          <span>{duration(Number(video.seconds))}</span>
+          <span>{video.frames === STILL ? t("card.still") : duration(Number(video.seconds))}</span>
           <span>{ago(video.created_at, Date.now() / 1000)}</span>
         </span>
       </button>
+      <input class="tile-choose" type="checkbox" checked={chosen} aria-label={t("library.choose", { prompt: video.prompt })} onChange={(event) => onChoose(event.currentTarget.checked)} />
       <IconButton class="tile-delete" icon="trash" label={t("library.delete", { prompt: video.prompt })} onClick={() => deleteLater(task.id)} />
     </li>
   );

@@ -1,0 +1,228 @@
+"""What a person does with a video that is there: take its settings, ask for many, go on from it, compare, tidy up."""
+
+import io
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from PIL import Image
+from tests.conftest import wait_until
+from tests.page.conftest import Browser, Visitor
+from tests.service import Service
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+RENDERED_MS = 90_000
+
+
+async def _rendered(service: Service, prompt: str, **fields: Any) -> dict[str, Any]:
+    """A video that is done, made over the API."""
+    async with service.client() as client:
+        asked = {"prompt": prompt, "steps": 4, "frames": 5, **fields}
+        video = (await client.post("/v1/videos", json=asked)).raise_for_status().json()
+
+        async def done() -> bool:
+            return (await client.get(f"/v1/videos/{video['id']}")).json()["status"] == "completed"
+
+        await wait_until(done, "the video", 90)
+        return (await client.get(f"/v1/videos/{video['id']}")).json()
+
+
+async def _newest(service: Service, count: int) -> list[dict[str, Any]]:
+    async with httpx.AsyncClient(base_url=service.url, headers=service.headers) as client:
+        return (await client.get("/v1/videos", params={"limit": count})).json()["data"]
+
+
+def _card(visitor: Visitor, video: dict[str, Any]) -> Any:
+    return visitor.tab.locator(f"article[data-task={video['id']}]")
+
+
+async def test_a_double_click_makes_one_video(browser: Browser, service: Service) -> None:
+    visitor = await browser.visitor()
+    await visitor.enter(service.api_key)
+    prompt = "a red circle for a double click"
+    await visitor.tab.locator(".composer textarea").first.fill(prompt)
+    await visitor.tab.locator(".composer-end button").dblclick()
+    card = visitor.tab.locator("article[data-task]").filter(has_text=prompt)
+    await card.first.locator("video").wait_for(timeout=RENDERED_MS)
+    assert [video["prompt"] for video in await _newest(service, 20)].count(prompt) == 1
+    assert visitor.complaints == []
+
+
+@pytest.mark.parametrize("lang", ["en", "zh"])
+async def test_all_settings_of_a_video_come_into_the_form(
+    browser: Browser, service: Service, lang: str
+) -> None:
+    paper = io.BytesIO()
+    Image.new("RGB", (64, 64), (30, 30, 200)).save(paper, "PNG")
+    fields = {"size": "96x96", "frames": "9", "steps": "5", "guidance": "4", "shift": "3.5", "seed": "77"}
+    fields |= {"negative_prompt": "green", "prompt": f"a blue square {lang}", "model": "wan-tiny-ti2v"}
+    async with service.client() as client:
+        files = {"input_reference": ("blue.png", paper.getvalue(), "image/png")}
+        first = (await client.post("/v1/videos", data=fields, files=files)).raise_for_status().json()
+    visitor = await browser.visitor(lang=lang)
+    await visitor.enter(service.api_key)
+    card = _card(visitor, first)
+    await card.locator("video").wait_for(timeout=RENDERED_MS)
+    await card.get_by_role("button", name="套用参数" if lang == "zh" else "Use these settings").click()
+    await visitor.tab.locator(".image-chosen img").wait_for()
+    await visitor.tab.locator(".composer .note").wait_for()
+    assert "shift 3.5" in await visitor.tab.locator(".composer .note").inner_text()
+    assert await visitor.violations() == []
+    await visitor.tab.locator(".composer textarea").first.fill(f"a blue circle {lang}")
+    await visitor.tab.keyboard.press("Control+Enter")
+    await visitor.tab.locator("article[data-task]").filter(has_text=f"a blue circle {lang}").wait_for()
+    again = (await _newest(service, 1))[0]
+    same = (
+        "model",
+        "size",
+        "frames",
+        "fps",
+        "steps",
+        "guidance",
+        "shift",
+        "seed",
+        "negative_prompt",
+        "has_image",
+    )
+    assert {name: again[name] for name in same} == {name: first[name] for name in same}
+    assert again["prompt"] == f"a blue circle {lang}"
+    await visitor.tab.locator(".composer .note button").click()
+    assert await visitor.tab.locator(".composer .note").count() == 0
+    assert visitor.complaints == []
+
+
+async def test_four_seeds_are_one_card_that_unfolds_and_two_play_together(
+    browser: Browser, service: Service
+) -> None:
+    visitor = await browser.visitor()
+    await visitor.enter(service.api_key)
+    prompt = "a yellow star spinning four times"
+    await visitor.tab.locator(".composer textarea").first.fill(prompt)
+    await visitor.tab.locator(".composer input[value='4']").check()
+    await visitor.tab.get_by_role("button", name="Create 4 videos").click()
+    batch = visitor.tab.locator("article[data-batch]").filter(has_text=prompt)
+    await batch.wait_for()
+    made = [video for video in await _newest(service, 10) if video["prompt"] == prompt]
+    assert len(made) == 4 and len({video["batch"] for video in made}) == 1
+    assert sorted(video["seed"] for video in made) == [min(v["seed"] for v in made) + i for i in range(4)]
+    await batch.get_by_text("4 of 4 done").wait_for(timeout=RENDERED_MS)
+    await batch.get_by_role("button", name="Show each").click()
+    assert await visitor.tab.locator(".batch-all article").count() == 4
+    assert await visitor.violations() == []
+    await batch.get_by_role("button", name="Compare").click()
+    together = "() => { const [a, b] = document.querySelectorAll('.compare video'); return a && b"
+    moves = f"{together} && !a.paused && !b.paused && a.currentTime > 0 && Math.abs(a.currentTime - b.currentTime) < 0.3 }}"
+    await wait_until(lambda: visitor.tab.evaluate(moves), "both to play together")
+    await visitor.tab.get_by_role("button", name="Pause both").click()
+    stand = f"{together} && a.paused && b.paused && Math.abs(a.currentTime - b.currentTime) < 0.1 }}"
+    await wait_until(lambda: visitor.tab.evaluate(stand), "both to stand at the same place")
+    await visitor.tab.locator(".compare select").first.select_option(index=2)
+    assert await visitor.violations() == []
+    await visitor.tab.keyboard.press("Escape")
+    await visitor.tab.reload()
+    await batch.wait_for()  # they belong together after a reload, and in any other browser
+    assert visitor.complaints == []
+
+
+async def test_the_last_frame_becomes_the_first_of_the_next_clip(browser: Browser, service: Service) -> None:
+    visitor = await browser.visitor()
+    video = await _rendered(service, "a red square moving to the right for the last frame", frames=9)
+    await visitor.enter(service.api_key)
+    card = _card(visitor, video)
+    await card.locator("video").wait_for(timeout=RENDERED_MS)
+    await card.get_by_role("button", name="More").click()
+    await visitor.tab.get_by_role("menuitem", name="Go on from its last frame").click()
+    shown = visitor.tab.locator(".image-chosen img")
+    await shown.wait_for()
+    size = await shown.evaluate(
+        "image => image.decode().then(() => `${image.naturalWidth}x${image.naturalHeight}`)"
+    )
+    assert size == video["size"]
+    assert await visitor.tab.locator(".composer select").first.input_value() == "wan-tiny-ti2v"
+    await visitor.tab.locator(".composer textarea").first.fill("it goes on")
+    await visitor.tab.keyboard.press("Control+Enter")
+    following = visitor.tab.locator("article[data-task]").filter(has_text="it goes on")
+    await following.wait_for()
+    assert (await _newest(service, 1))[0]["has_image"]
+    assert visitor.complaints == []
+
+
+async def test_prompts_from_before_are_at_hand(browser: Browser, service: Service) -> None:
+    await _rendered(service, "a prompt to be found again")
+    visitor = await browser.visitor()
+    await visitor.enter(service.api_key)
+    await visitor.tab.get_by_role("button", name="Prompts from before").click()
+    assert await visitor.violations() == []
+    await visitor.tab.get_by_role("menuitem", name="a prompt to be found again").click()
+    assert await visitor.tab.locator(".composer textarea").first.input_value() == "a prompt to be found again"
+
+
+@pytest.mark.parametrize("lang", ["en", "zh"])
+async def test_several_are_downloaded_by_their_prompts_and_deleted_at_once(
+    browser: Browser, service: Service, lang: str, tmp_path: Path
+) -> None:
+    for word in ("one", "two"):
+        await _rendered(service, f"tidy {lang} {word}", seed=5)
+    visitor = await browser.visitor(lang=lang)
+    await visitor.enter(service.api_key)
+    await visitor.go("library")
+    await visitor.tab.locator(".search input").fill(f"tidy {lang}")
+    tiles = visitor.tab.locator(".tile")
+    await wait_until(lambda: _are(tiles, 2), "the two")
+    saved: list[Any] = []
+    visitor.tab.on("download", lambda download: saved.append(download))
+    for i in range(2):
+        await tiles.nth(i).hover()
+        await tiles.nth(i).locator("input[type=checkbox]").check()
+    bar = visitor.tab.locator(".chosen")
+    assert await visitor.violations() == []
+    await bar.get_by_role("button", name="下载" if lang == "zh" else "Download").click()
+    await wait_until(lambda: len(saved) == 2, "both files")
+    names = {download.suggested_filename for download in saved}
+    assert names == {f"tidy-{lang}-one-5.mp4", f"tidy-{lang}-two-5.mp4"}
+    await bar.get_by_role("button", name="删除" if lang == "zh" else "Delete").click()
+    await wait_until(lambda: _are(tiles, 0), "both to go")
+    await visitor.tab.get_by_role("button", name="撤销" if lang == "zh" else "Undo").click()
+    await wait_until(lambda: _are(tiles, 2), "both to come back")
+    assert visitor.complaints == []
+
+
+async def _are(found: Any, n: int) -> bool:
+    return await found.count() == n
+
+
+async def test_pictures_fill_their_tiles_at_any_width(browser: Browser, service: Service) -> None:
+    await _rendered(service, "a square that fills its tile")
+    visitor = await browser.visitor()
+    await visitor.enter(service.api_key)
+    await visitor.go("library")
+    await visitor.tab.locator(".tile").first.wait_for()
+    narrow = """() => [...document.querySelectorAll('.tile')].filter(tile =>
+        tile.clientWidth - tile.querySelector('.tile-picture').offsetWidth > 1).length"""
+    for width in (1366, 1440, 1920):
+        await visitor.tab.set_viewport_size({"width": width, "height": 768})
+        assert await visitor.tab.evaluate(narrow) == 0, width
+
+
+@pytest.mark.parametrize("lang", ["en", "zh"])
+async def test_a_still_is_a_picture_that_a_clip_can_go_on_from(
+    browser: Browser, service: Service, lang: str
+) -> None:
+    visitor = await browser.visitor(lang=lang, draft={"prompt": "", "steps": "4", "frames": 1})
+    await visitor.enter(service.api_key)
+    assert await visitor.tab.locator(".composer input[type=range]").input_value() == "0"
+    words = await visitor.tab.locator(".composer-end button").inner_text()
+    assert ("生成图片" if lang == "zh" else "Create picture") in words
+    card = await visitor.ask_for(f"a still red square {lang}")
+    picture = card.locator(".card-picture img[alt]:not(.card-preview)")
+    await picture.wait_for(timeout=RENDERED_MS)
+    wide = await picture.evaluate("image => image.decode().then(() => image.naturalWidth)")
+    assert f"{wide}x" in (await _newest(service, 1))[0]["size"]
+    assert await visitor.violations() == []
+    await card.locator(".menu button").click()
+    await visitor.tab.locator("[role=menuitem]").first.click()  # go on from its last frame
+    await visitor.tab.locator(".image-chosen img").wait_for()
+    assert await visitor.tab.locator(".composer input[type=range]").input_value() != "0"
+    assert visitor.complaints == []
