@@ -14,12 +14,13 @@ import { LiveCard } from "./card";
 import { CompareDialog } from "./compare";
 import { useSettings } from "./reuse";
 
-/** `tasks` are two or more, newest first. */
-export function BatchCard({ tasks }: { tasks: readonly Signal<Task>[] }) {
+/** `together` are two or more; they are shown by their seeds. */
+export function BatchCard({ together }: { together: readonly Signal<Task>[] }) {
+  const tasks = [...together].sort((a, b) => a.peek().video!.seed - b.peek().video!.seed);
   const open = useSignal(false);
   const comparing = useSignal(false);
   const standing = statuses.value; // the card is made anew when one of them begins or ends; each picture follows its own
-  const all = tasks.map((source) => source.peek()).reverse();
+  const all = tasks.map((source) => source.peek());
   const video = all[0]!.video!;
   const done = all.filter((task) => standing.get(task.id) === "completed");
   const left = all.filter((task) => !ended(standing.get(task.id) ?? task.status));
@@ -36,7 +37,7 @@ export function BatchCard({ tasks }: { tasks: readonly Signal<Task>[] }) {
     <div class="batch">
       <article class="card" aria-label={video.prompt} data-batch={video.batch}>
         <div class={`batch-pictures batch-of-${Math.min(all.length, 8)}`}>
-          {[...tasks].reverse().map((source) => (
+          {tasks.map((source) => (
             <BatchPicture key={source.peek().id} source={source} />
           ))}
         </div>
@@ -75,7 +76,7 @@ export function BatchCard({ tasks }: { tasks: readonly Signal<Task>[] }) {
       </article>
       {open.value && (
         <div class="batch-all">
-          {[...tasks].reverse().map((source) => (
+          {tasks.map((source) => (
             <LiveCard key={source.peek().id} task={source} />
           ))}
         </div>

@@ -56,7 +56,7 @@ function Feed() {
       {together(ids).map((group) => {
         const tasks = group.map((id) => taskOf(id)).filter((task) => task !== undefined);
         if (tasks.length === 0) return null;
-        return tasks.length === 1 ? <LiveCard key={group[0]} task={tasks[0]!} /> : <BatchCard key={tasks[0]!.peek().video!.batch} tasks={tasks} />;
+        return tasks.length === 1 ? <LiveCard key={group[0]} task={tasks[0]!} /> : <BatchCard key={tasks[0]!.peek().video!.batch} together={tasks} />;
       })}
     </div>
   );

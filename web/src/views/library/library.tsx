@@ -104,6 +104,7 @@ function Chosen({ tasks, onDone }: { tasks: readonly Task[]; onDone: () => void 
   };
   return (
     <div class="chosen" role="toolbar" aria-label={t("library.chosen", { n: tasks.length })}>
+      <IconButton icon="close" label={t("library.choose_none")} onClick={onDone} />
       <strong role="status">{t("library.chosen", { n: tasks.length })}</strong>
       <span class="spread" />
       {ready.length > 1 && (
@@ -133,7 +134,6 @@ function Chosen({ tasks, onDone }: { tasks: readonly Task[]; onDone: () => void 
           {t("delete")}
         </Button>
       )}
-      <IconButton icon="close" label={t("library.choose_none")} onClick={onDone} />
       {comparing.value && <CompareDialog ids={ready.map((video) => video.id)} onClose={() => (comparing.value = false)} />}
     </div>
   );
