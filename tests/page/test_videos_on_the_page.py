@@ -314,3 +314,26 @@ async def test_a_task_of_another_program_appears_and_moves_up_without_being_aske
         assert [one for one in asked if made[-1] in one and "/content" not in one] == []
         await client.post(f"/v1/videos/{made[-1]}/cancel")
     assert visitor.complaints == []
+
+
+@pytest.mark.parametrize(
+    ("lang", "more", "said"),
+    [("en", "Details", "The model doomed-en was removed."), ("zh", "详细原因", "模型 doomed-zh 已被移除。")],
+)
+async def test_why_a_video_failed_is_said_in_the_readers_language(
+    browser: Browser, service: Service, lang: str, more: str, said: str
+) -> None:
+    name = f"doomed-{lang}"
+    wan = {"engine": "wan", "model_name": "builtin:wan-tiny-t2v", "family": "wan-tiny-t2v"}
+    async with service.client() as client:
+        await client.post("/v1/models/register", json={"alias": name, **wan})
+        asked = {"prompt": f"a black hole {lang}", "model": name}
+        video = (await client.post("/v1/videos", json=asked)).json()
+        await client.delete(f"/v1/models/{name}")
+    visitor = await browser.visitor(lang=lang)
+    await visitor.enter(service.api_key)
+    card = visitor.tab.locator(f"article[data-task={video['id']}]")
+    await card.locator(".failure").wait_for(timeout=RENDERED_MS)
+    await card.get_by_text(more).click()
+    assert said in await card.locator(".failure").inner_text()
+    assert await visitor.violations() == []

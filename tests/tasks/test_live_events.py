@@ -280,10 +280,12 @@ async def test_a_requeue_and_the_last_death_tell_apart(served: Gateway) -> None:
 async def test_failed_and_cancelled_end_a_story(served: Gateway) -> None:
     first, second = await served.submit(), await served.submit()
     task = await served.gang.claim()
-    await served.gang.say(task, Failed(time.time(), task.attempt, TaskFailure("unrenderable", "too odd")))
+    await served.gang.say(
+        task, Failed(time.time(), task.attempt, TaskFailure("unrenderable", "too odd", {"reason": "x"}))
+    )
     await served.stores.tasks.apply(TaskId(second), Cancelled(time.time()))
     failed = [e async for e in sse(served, first)]
-    assert failed[-1]["error"] == {"code": "unrenderable", "message": "too odd"}
+    assert failed[-1]["error"] == {"code": "unrenderable", "message": "too odd", "params": {"reason": "x"}}
     assert kinds([e async for e in sse(served, second)]) == ["queued", "cancelled"]
 
 

@@ -94,6 +94,7 @@ def test_a_task_that_kills_its_gang_every_time_fails_with_the_last_reason() -> N
     assert task.failure == TaskFailure(
         "attempts_exhausted",
         "All 3 attempts died; the last one at step 0 of 0: rank 1 was killed by SIGSEGV",
+        {"attempts": 3, "step": 0, "of": 0, "reason": "rank 1 was killed by SIGSEGV"},
     )
 
 

@@ -27,7 +27,7 @@ from turnout.tasks.task_rules import (
     TaskFailure,
     TaskId,
 )
-from turnout.tasks.video_json import WaitingFor, loaded_fields, percent, preview_path, video_of
+from turnout.tasks.video_json import WaitingFor, error_of, loaded_fields, percent, preview_path, video_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,8 +159,7 @@ def _described(recorded: Recorded, task: Task | None) -> tuple[str, dict[str, An
         case Cancelled():
             return "cancelled", {"status": "cancelled"}, True
         case Expired(failure=failure):
-            error = {"code": failure.code, "message": failure.message}
-            return "failed", {"status": "failed", "error": error}, True
+            return "failed", {"status": "failed", "error": error_of(failure).model_dump()}, True
         case Deleted():
             return "deleted", {}, True
 
@@ -195,5 +194,5 @@ def _was_last(event: Interrupted, task: Task) -> bool:
 
 
 def _failed(failure: TaskFailure | None, attempt: int) -> dict[str, Any]:
-    error = None if failure is None else {"code": failure.code, "message": failure.message}
+    error = None if failure is None else error_of(failure).model_dump()
     return {"status": "failed", "attempt": attempt, "error": error}

@@ -166,7 +166,7 @@ def _event(task: Task, said: GangEvent) -> Event:
         case FinishTold():
             return Finished(now, attempt, _result(task, None, said.bytes))
         case FailureTold():
-            return Failed(now, attempt, TaskFailure("unrenderable", said.message))
+            return Failed(now, attempt, TaskFailure("unrenderable", said.message, {"reason": said.message}))
 
 
 def _result(task: Task, right: GangRight | None, size: int) -> Result:

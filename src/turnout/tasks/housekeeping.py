@@ -112,9 +112,16 @@ class Housekeeper:
         for model in await self.backlog.models():
             refusal = given_up.get(model)
             if model not in registered or (model in known and known[model].video is None):
-                failure, age_s = TaskFailure("model_removed", f"The model {model} was removed."), 0.0
+                failure, age_s = (
+                    TaskFailure("model_removed", f"The model {model} was removed.", {"model": model}),
+                    0.0,
+                )
             elif refusal is not None and refusal.until is None:
-                failure = TaskFailure("model_unavailable", f"{model} cannot be served: {refusal.reason}.")
+                failure = TaskFailure(
+                    "model_unavailable",
+                    f"{model} cannot be served: {refusal.reason}.",
+                    {"model": model, "reason": refusal.reason},
+                )
                 age_s = _JOIN_S
             else:
                 continue

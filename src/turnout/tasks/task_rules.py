@@ -1,6 +1,7 @@
 """One video job: its states, what can happen to it, and `evolve`, the only place that knows the rules."""
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Literal, NewType
 
@@ -51,8 +52,11 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class TaskFailure:
+    """`params` are the values in the message by name, for whoever says it in another language."""
+
     code: str
     message: str
+    params: Mapping[str, str | int] = field(default_factory=dict[str, str | int], hash=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,6 +279,7 @@ def _interrupted(task: Task, event: Interrupted) -> Task:
     failure = TaskFailure(
         "attempts_exhausted",
         f"All {task.max_attempts} attempts died; the last one at step {task.step} of {task.of}: {event.reason}",
+        {"attempts": task.max_attempts, "step": task.step, "of": task.of, "reason": event.reason},
     )
     return replace(_ended(task, State.FAILED, event.at), failures=failures, failure=failure)
 

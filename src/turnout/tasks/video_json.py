@@ -13,7 +13,7 @@ from pydantic import BaseModel, BeforeValidator, Field, WithJsonSchema
 from turnout.fleet.model_rules import Model
 from turnout.fleet.status_rules import ModelState, ModelStatus, StatusCause, why_tasks_wait
 from turnout.tasks.signed_urls import UrlPurpose, UrlSigner
-from turnout.tasks.task_rules import LoadedBytes, Stage, State, Task
+from turnout.tasks.task_rules import LoadedBytes, Stage, State, Task, TaskFailure
 from turnout.tasks.video_rules import MAX_PROMPT_CHARS, MAX_SEED, lossy, seconds_of
 from turnout.validation import Body
 
@@ -145,6 +145,14 @@ class RemixRequest(Body):
 class VideoError(BaseModel):
     code: str
     message: str
+    params: dict[str, str | int] = Field(
+        default_factory=dict[str, str | int],
+        description="The values in the message by name, for whoever says it in another language.",
+    )
+
+
+def error_of(failure: TaskFailure) -> VideoError:
+    return VideoError(code=failure.code, message=failure.message, params=dict(failure.params))
 
 
 class WaitingFor(BaseModel):
@@ -313,9 +321,7 @@ def video_of(
         seconds=seconds_of(spec),
         size=f"{spec.width}x{spec.height}",
         remixed_from_video_id=task.remixed_from,
-        error=None
-        if task.failure is None
-        else VideoError(code=task.failure.code, message=task.failure.message),
+        error=None if task.failure is None else error_of(task.failure),
         stage=task.stage,
         step=task.step if stepping else 0,
         steps=spec.steps,

@@ -1,6 +1,7 @@
 // What went wrong, in the person's language, and what to do about it.
 import { lang, t, type Key } from "../i18n";
 import { ApiError, Unreachable } from "./http";
+import type { VideoError } from "./schema";
 
 const BY_CODE: Record<string, Key> = {
   invalid_api_key: "error.invalid_api_key",
@@ -52,8 +53,19 @@ const FAILURES: Record<string, Key> = {
   unrenderable: "failed.unrenderable",
 };
 
-/** Why a task failed: a sentence with advice, and the gateway's own reason below it. */
-export function explainFailure(error: { code: string; message: string } | null): { words: string; detail: string } {
-  if (error === null) return { words: t("failed.unknown"), detail: "" };
-  return { words: t(FAILURES[error.code] ?? "failed.unknown"), detail: error.message };
+const DETAILS: Record<string, Key> = {
+  attempts_exhausted: "detail.attempts_exhausted",
+  model_removed: "detail.model_removed",
+  model_unavailable: "detail.model_unavailable",
+};
+
+/** Why a task failed: a sentence with advice, and more of it below. What an engine or a machine said is quoted in its own words. */
+export function explainFailure(error: VideoError | null): { words: string; detail: string; reason: string } {
+  if (error === null) return { words: t("failed.unknown"), detail: "", reason: "" };
+  const words = t(FAILURES[error.code] ?? "failed.unknown");
+  const params = error.params ?? {};
+  const known = DETAILS[error.code];
+  // A task from before params were told has the message alone.
+  if (known === undefined || Object.keys(params).length === 0) return { words, detail: "", reason: error.message };
+  return { words, detail: t(known, params), reason: String(params.reason ?? "") };
 }

@@ -170,17 +170,18 @@ function Outcome({ task, video }: { task: Task; video: Video }) {
     return <p class="card-took">{t("card.took", { time: duration(video.completed_at - video.started_at) })}</p>;
   }
   if (task.status === "cancelled") return <p class="card-took">{t("card.cancelled")}</p>;
-  const { words, detail } = explainFailure(task.error ?? video.error);
+  const { words, detail, reason } = explainFailure(task.error ?? video.error);
   return (
     <div class="failure">
       <p>
         <Icon name="warn" size={18} />
         <span>{words}</span>
       </p>
-      {detail && (
+      {(detail || reason) && (
         <details>
           <summary>{t("card.reason")}</summary>
-          <p lang="en">{detail}</p>
+          {detail && <p>{detail}</p>}
+          {reason && <p lang="en">{reason}</p>}
         </details>
       )}
     </div>

@@ -250,6 +250,9 @@ export const TABLE = {
   "failed.unplaceable": { en: "No machine can run this model now. Choose another model, or ask the operator.", zh: "目前没有机器能运行该模型。请换一个模型，或联系管理员。" },
   "failed.model_removed": { en: "The model was removed while the video waited. Choose another one.", zh: "排队期间模型已被移除。请换一个模型。" },
   "failed.unrenderable": { en: "The model could not make this. Try another size, length or prompt.", zh: "模型无法生成该视频。请换个尺寸、时长或提示词再试。" },
+  "detail.attempts_exhausted": { en: "All {attempts} attempts died; the last one at step {step} of {of}:", zh: "{attempts} 次尝试全部中断，最后一次停在第 {step} / {of} 步。原因：" },
+  "detail.model_removed": { en: "The model {model} was removed.", zh: "模型 {model} 已被移除。" },
+  "detail.model_unavailable": { en: "{model} cannot be served:", zh: "模型 {model} 无法提供服务：" },
   "failed.unknown": { en: "Something went wrong. Retry; if it happens again, give the operator the details.", zh: "出错了。请重试；若仍失败，请把详细原因发给管理员。" },
 
   "share.title": { en: "Share this video", zh: "分享视频" },

@@ -1,5 +1,5 @@
 // What the gateway says of tasks over the socket, and the check that a message is such an event.
-import type { Stage, State, Video, WaitingFor } from "../api/schema";
+import type { Stage, State, Video, VideoError, WaitingFor } from "../api/schema";
 
 export type Status = State;
 
@@ -20,7 +20,7 @@ export interface TaskEvent {
   loaded_bytes?: number;
   load_bytes?: number;
   reason?: string;
-  error?: { code: string; message: string } | null;
+  error?: VideoError | null;
   /** Of a new task: what was asked for. */
   snapshot?: Video;
 }

@@ -4,7 +4,7 @@
 // order, late and repeated. Every one of them has a place in the task's life: (era, stage, step). The era counts claims
 // and requeues, and an ended task has the last one. A task only ever moves to a later place, so whatever comes late or
 // twice changes nothing, and the outcome does not depend on the order of arrival.
-import type { Stage, Video, WaitingFor } from "../api/schema";
+import type { Stage, Video, VideoError, WaitingFor } from "../api/schema";
 import { compareIds, type Status, type TaskEvent, type WaitNote } from "./events";
 
 const STAGES: readonly Stage[] = ["loading", "encoding", "denoising", "decoding", "uploading"];
@@ -38,7 +38,7 @@ export interface Task {
   readonly positionAsked: number;
   /** What of its model it waits for; null for its turn alone, or for nothing. */
   readonly waitingFor: WaitingFor | null;
-  readonly error: { readonly code: string; readonly message: string } | null;
+  readonly error: VideoError | null;
   /** The last preview; both numbers only rise. Step 0: some preview of that attempt. */
   readonly preview: { readonly attempt: number; readonly step: number } | null;
 }

@@ -170,7 +170,9 @@ class JobLauncher:
         await self.jobs.delete(name, uid)
 
     async def _fail(self, model: str, reason: str, older_than_s: float) -> None:
-        failure = TaskFailure("unplaceable", f"Jobs for the task on Kubernetes failed: {reason}.")
+        failure = TaskFailure(
+            "unplaceable", f"Jobs for the task on Kubernetes failed: {reason}.", {"reason": reason}
+        )
         for task in await self.backlog.unfinished(model, older_than_s):
             try:
                 await self.tasks.apply(task, Expired(time.time(), failure))
