@@ -89,10 +89,11 @@ def test_down_where_nothing_runs(bare_cli: Cli) -> None:
 
 def test_up_in_the_background_and_down(bare_cli: Cli, tmp_path: Path) -> None:
     state = tmp_path / "state"
-    started = bare_cli.start("up", "--detach", "--port", "0").finish()
+    started = bare_cli.start("up", "--detach", "--port", "0", "--state-dir", str(state)).finish()
     try:
         assert started.code == 0, started.err
-        assert "export TURNOUT_URL=http://127.0.0.1:" in started.out and "turnout down" in started.out
+        assert "export TURNOUT_URL=http://127.0.0.1:" in started.out
+        assert f"`turnout down --state-dir {state}` drains" in started.out
         assert bare_cli("status").code == 0
         again = bare_cli.start("up", "-d", "--port", "0").finish()
         assert again.code == 2 and "already running" in again.err

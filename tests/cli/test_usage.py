@@ -41,10 +41,10 @@ def test_gpu_time_is_added_up_by_what_is_asked_for(cli: Cli, gateway: ScriptedGa
         "-",
     ]
     assert told[3:] == [
-        "GPUs held for 1.00 h: 50 % busy, 10 % loading, 40 % idle, 0 % asleep",
-        "GPUs held by no model: 1.00 h",
+        "devices (GPUs, or machines without one) held for 1.00 h: 50 % busy, 10 % loading, 40 % idle, 0 % asleep",
+        "devices held by no model: 1.00 h",
         "4.00 EUR from 2026-11-01 to 2026-11-07",
-        "of it for idle GPUs: 3.00 EUR",
+        "of it for idle devices: 3.00 EUR",
     ]
     assert cli("usage", "--by", "worker").out.splitlines()[1].startswith("gpu1 ")
     assert cli("usage", "--by", "tenant").out.splitlines()[1].startswith("- ")

@@ -139,6 +139,9 @@ def leading(pod: dict[str, Any]) -> dict[str, Any]:
 def ray_spec() -> dict[str, Any]:
     # The operator's words; Ray sets the policy, and runs what our probes would look for elsewhere.
     pod = pod_with({"args": ["rank"], **dict.fromkeys(PROBES)}, restartPolicy=None)
+    head = pod_with(
+        {**dict.fromkeys(PROBES), "args": ["rank"], "resources": {"limits": {}}}, restartPolicy=None
+    )
     ranks = {"groupName": "ranks", "replicas": 2, "minReplicas": 2, "maxReplicas": 2}
     return {
         "entrypoint": " ".join(["turnout gang --ray", *GANG_ARGS]),
@@ -146,7 +149,7 @@ def ray_spec() -> dict[str, Any]:
         "submissionMode": "K8sJobMode",
         **ENDS,
         "rayClusterSpec": {
-            "headGroupSpec": {"rayStartParams": {"num-cpus": "1"}, "template": leading(pod)},
+            "headGroupSpec": {"rayStartParams": {"num-cpus": "1"}, "template": leading(head)},
             "workerGroupSpecs": [{**ranks, "rayStartParams": {}, "template": pod}],
         },
     }

@@ -103,7 +103,7 @@ async def leading(
             duties = RankDuties(
                 *(MODEL, GangId(gang), None, once, idle_exit_s, deadline_s), leave_after_s=leave_after_s
             )
-            leader = Leader(context, duties, lambda: ranks)
+            leader = Leader(context, duties, lambda: ranks, lambda: True)
             job = asyncio.create_task(leader.run(), name=gang)
             try:
                 yield job

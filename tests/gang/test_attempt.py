@@ -4,6 +4,7 @@ import asyncio
 import time
 from dataclasses import dataclass, replace
 
+import pytest
 from tests.conftest import Stores, make_task, wait_until
 from tests.gang.conftest import LIMITS, MODEL, HeldStep, NumberEngine, leading
 
@@ -181,3 +182,18 @@ async def test_a_checkpoint_that_is_being_uploaded_when_the_video_ends_does_not_
         slow.go.set()
     await asyncio.gather(*slow.begun)
     assert await objects(stores, task, "checkpoint") == set()
+
+
+def lose_a_peer(step: int) -> None:
+    if step == 2:
+        raise RuntimeError("[transport/tcp/pair.cc:547] GLHF! 🏖️ Connection closed by peer [127.0.0.1]:33")
+
+
+async def test_the_owner_is_told_in_words_when_a_rank_is_lost(stores: Stores) -> None:
+    task = await stores.tasks.submit(replace(make_task(steps=4), max_attempts=1), LIMITS)
+    with pytest.raises(ExceptionGroup):
+        async with leading(stores, "g1", NumberEngine(lose_a_peer)) as gang:
+            await gang
+    failed = await stores.tasks.get(task.id)
+    assert failed.failure and "another rank of the gang ended" in failed.failure.message
+    assert "GLHF" not in failed.failure.message

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 
 from tests.conftest import Stores, make_task, wait_until
-from tests.gang.conftest import LIMITS, MODEL, NumberEngine
+from tests.gang.conftest import LIMITS, MODEL, NumberEngine, leading
 from tests.gangs import open_door
 
 from turnout.gang.attempt import AttemptContext
@@ -24,9 +24,10 @@ from turnout.tasks.task_rules import Cancelled, GangId, LoadedBytes, State, Task
 class Loading:
     """A model whose loading the test moves on."""
 
-    def __init__(self) -> None:
+    def __init__(self, met: bool) -> None:
         self.loaded: LoadedBytes | None = None
         self.done = threading.Event()
+        self.met = met
         self.drain: Callable[[], None] = lambda: None
 
     def __call__(self) -> RankCommander:
@@ -35,13 +36,13 @@ class Loading:
 
 
 @asynccontextmanager
-async def loading_gang(stores: Stores) -> AsyncIterator[Loading]:
-    model = Loading()
+async def loading_gang(stores: Stores, met: bool = True) -> AsyncIterator[Loading]:
+    model = Loading(met)
     async with open_door(stores) as door:
         with ThreadPoolExecutor(1) as thread:
             api = door.api("g")
             context = AttemptContext(api, Cadence(2, 1000, 4), 600.0, thread, lambda: model.loaded)
-            leader = Leader(context, RankDuties(MODEL, GangId("g")), model)
+            leader = Leader(context, RankDuties(MODEL, GangId("g")), model, lambda: model.met)
             model.drain = leader.drain
             job = asyncio.create_task(leader.run(), name="gang")
             try:
@@ -101,3 +102,15 @@ async def test_a_gang_that_is_drained_while_it_loads_gives_its_task_back_at_once
         await wait_until(given_back, "the task to wait again")
         assert not model.done.is_set()
     assert (await stores.tasks.get(task.id)).failures == 0
+
+
+async def test_half_a_gang_leaves_the_task_to_a_whole_one(stores: Stores) -> None:
+    async with loading_gang(stores, met=False) as half:
+        task = await stores.tasks.submit(make_task(steps=2), LIMITS)
+        async with leading(stores, "whole", NumberEngine()) as job:
+            await job
+        done = await stores.tasks.get(task.id)
+        assert (done.state, done.attempt) == (State.COMPLETED, 1)
+        later = await stores.tasks.submit(make_task(steps=2), LIMITS)
+        half.met, half.loaded = True, LoadedBytes(1, 9)
+        await shows(stores, later, half.loaded)

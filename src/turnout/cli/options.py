@@ -5,6 +5,7 @@ import inspect
 import json
 import os
 import re
+import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import wraps
@@ -77,6 +78,12 @@ class Common:
         return config.load(
             {"state_dir": self.state_dir, "ca_file": self.ca_file, **flags}, os.environ, self.config_file
         )
+
+    @property
+    def where(self) -> str:
+        """The options, as a user would type them, by which another command finds the same service."""
+        given = (("--config", self.config_file), ("--state-dir", self.state_dir))
+        return "".join(f" {option} {shlex.quote(str(path.absolute()))}" for option, path in given if path)
 
     def server(self) -> ServerAddress:
         """The server to talk to: from flags, the environment, `turnout up`'s service file, or the default."""

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from turnout.run.config import Config
     from turnout.run.run_up import Address
 
-_IN_BACKGROUND = "  `turnout status` and `turnout logs -f` show it; `turnout down` drains and stops it."
-
 
 def register(app: typer.Typer) -> None:
     app.command()(with_config(up))
@@ -82,7 +80,7 @@ def up(
 
     level = config.telemetry.log_level
     start_logging("warning" if level == "info" else level, role="up")
-    screen = StartScreen(config, demo, output, ready_fd)
+    screen = StartScreen(config, common.where, demo, output, ready_fd)
     asyncio.run(run_up(config, screen.ready, RayCluster(address) if ray else None))
     with contextlib.suppress(OSError):
         print("Turnout has stopped. What was queued or running goes on at the next `turnout up`.", flush=True)
@@ -93,10 +91,13 @@ class StartScreen:
     """What is printed once the service is up, and the demo that is rendered then. What will fail later on this machine is
     looked for meanwhile."""
 
-    def __init__(self, config: "Config", demo: str | None, output: Path, ready_fd: int | None) -> None:
+    def __init__(
+        self, config: "Config", where: str, demo: str | None, output: Path, ready_fd: int | None
+    ) -> None:
         from turnout.cli.doctor_command import foresee
 
         self._config = config
+        self._where = where  # the options by which other commands find this service
         self._demo = demo
         self._output = output
         self._ready_fd = ready_fd
@@ -116,7 +117,9 @@ class StartScreen:
                 print(f"{text}  Ctrl-C drains and stops.{warnings}", flush=True)
             else:
                 with os.fdopen(self._ready_fd, "w", encoding="utf-8") as parent:
-                    parent.write(f"{text}{_IN_BACKGROUND}{warnings}\n")
+                    shows = f"`turnout status{self._where}` and `turnout logs{self._where} -f` show it"
+                    stops = f"`turnout down{self._where}` drains and stops it."
+                    parent.write(f"{text}  {shows}; {stops}{warnings}\n")
         if self._demo is not None:
             work = _render_demo(self._demo, self._output, address, stopping)
             self._rendering = asyncio.get_running_loop().create_task(work, name="demo")

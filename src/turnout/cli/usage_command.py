@@ -124,18 +124,21 @@ def _cost_row(line: "CostShown") -> tuple[str, ...]:
 
 
 def _summary(used: "UsageList") -> str:
-    """What idle GPUs cost, first of all."""
+    """What idle devices cost, first of all: a machine without GPUs counts as one."""
     seconds, held = used.total.gpu_seconds, used.total.gpu_seconds.held
     split = (
         ", ".join(f"{100 * getattr(seconds, state) / held:.0f} % {state}" for state in HELD) if held else ""
     )
-    said = [f"GPUs held for {held / 3600:.2f} h" + (f": {split}" if split else "")]
+    said = [
+        f"devices (GPUs, or machines without one) held for {held / 3600:.2f} h"
+        + (f": {split}" if split else "")
+    ]
     if seconds.free:
-        said.append(f"GPUs held by no model: {seconds.free / 3600:.2f} h")
+        said.append(f"devices held by no model: {seconds.free / 3600:.2f} h")
     if used.priced:
         total, currency = used.total.cost.held + used.total.cost.free, one_line(used.currency)
         said.append(f"{total:.2f} {currency} from {used.start} to {used.end}")
-        said.append(f"of it for idle GPUs: {used.unused_cost:.2f} {currency}")
+        said.append(f"of it for idle devices: {used.unused_cost:.2f} {currency}")
     else:
         said.append("no prices: set gpu_prices to see costs")
     return "\n".join(said)

@@ -44,6 +44,10 @@ class Rules:
     backoff_s: float = 5.0
     max_backoff_s: float = 300.0
 
+    def with_gone_s(self, gone_s: float) -> "Rules":
+        """A worker is suspected no later than it is gone."""
+        return replace(self, gone_s=gone_s, suspect_s=min(self.suspect_s, gone_s))
+
     def standing(self, silent_s: float) -> Standing:
         if silent_s >= self.gone_s:
             return Standing.GONE

@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 from pydantic import ConfigDict
 
-from turnout.setting_types import SomeSeconds
+from turnout.setting_types import Seconds, SomeSeconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,9 @@ class KubernetesJobs:
 
 @dataclass(frozen=True, slots=True)
 class FleetSettings:
-    """`min_resident_s` is how long a replica stays, whoever waits for its room."""
+    """`min_resident_s` is how long a replica stays, whoever waits for its room. The replicas of a worker that was not heard for
+    `worker_gone_s` are placed elsewhere."""
 
     min_resident_s: SomeSeconds = 30.0
+    worker_gone_s: Seconds = 20.0
     kubernetes_jobs: KubernetesJobs | None = None

@@ -7,6 +7,7 @@ Progress, checkpoints and previews are written beside the steps (`latest_report`
 """
 
 import asyncio
+import re
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from concurrent.futures import Executor
@@ -60,6 +61,9 @@ class AttemptContext:
     deadline_at: float = inf  # by the monotonic clock: a task that is still rendered then fails
 
 
+_TRANSPORT = re.compile(r"gloo|NCCL|by peer|GLHF|process ?group", re.IGNORECASE)
+
+
 @asynccontextmanager
 async def _task_group() -> AsyncGenerator[asyncio.TaskGroup]:
     """A task group whose first failure comes out as itself, so that callers can tell Stale from a broken gang."""
@@ -74,6 +78,12 @@ def _first(error: BaseException) -> BaseException:
     if isinstance(error, BaseExceptionGroup):
         return _first(cast("BaseExceptionGroup[BaseException]", error).exceptions[0])
     return error
+
+
+def _reason(error: Exception) -> str:
+    """What the task's owner is told. What torch's transports say of a rank that is gone helps nobody: the log has it."""
+    said = f"{type(error).__name__}: {error}"[:_MAX_WORDS]
+    return "another rank of the gang ended, or cannot be reached" if _TRANSPORT.search(said) else said
 
 
 def _pace_of(task: ClaimedTask) -> AttemptPace:
@@ -177,7 +187,7 @@ class Attempt:
         except Exception as err:
             # Other ranks may hang in a collective: tell why, then let the supervisor end the gang.
             self._log.error("attempt broke", error=repr(err))
-            await self._record(InterruptionTold(reason=f"{type(err).__name__}: {err}"[:_MAX_WORDS]))
+            await self._record(InterruptionTold(reason=_reason(err)))
             raise
 
     async def _wait_loaded(self) -> RankCommander:

@@ -23,14 +23,20 @@ _KEEP_ALIVE_S = 10.0
 
 
 class Leader:
-    """`load` forms the group and loads the model; it runs while the first task is already being claimed."""
+    """`load` forms the group and loads the model. Once all ranks have `met`, the first task is claimed while the weights are
+    still read: before, half a gang would hold a task that others could render."""
 
     def __init__(
-        self, context: AttemptContext, duties: RankDuties, load: Callable[[], RankCommander]
+        self,
+        context: AttemptContext,
+        duties: RankDuties,
+        load: Callable[[], RankCommander],
+        met: Callable[[], bool],
     ) -> None:
         self._context = context
         self._duties = duties
         self._load = load
+        self._met = met
         self._draining = False
         self._claiming: asyncio.Task[ClaimedTask | None] | None = None
 
@@ -47,6 +53,9 @@ class Leader:
         idle_since: float | None = None  # counts from ready
         code: ExitCode | None = None
         while not self._draining and not self._is_old(time.monotonic() - began):
+            if not self._met() and not loading.done():
+                await asyncio.wait({loading}, timeout=_LOOK_S)
+                continue
             task = await self._claim(loading=not loading.done())
             if task is not None:
                 log.info("task claimed", **log_ids(task), checkpoint=task.checkpoint)

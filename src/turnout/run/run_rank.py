@@ -124,6 +124,10 @@ class _Formed:
         self._group = group
         self._met.set()
 
+    @property
+    def met(self) -> bool:
+        return self._met.is_set()
+
     def ask_to_leave(self) -> None:
         """Waits until the ranks have met: rank 0 cannot be told before."""
         self._met.wait()
@@ -173,7 +177,7 @@ async def _lead(
             ThreadPoolExecutor(1, thread_name_prefix="engine"),
             lambda: meter.loaded,
         )
-        leader = Leader(context, duties, load)
+        leader = Leader(context, duties, load, lambda: formed.met)
         on_drain(leader.drain)
         if not duties.tells:
             return await leader.run()

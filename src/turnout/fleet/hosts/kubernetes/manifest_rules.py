@@ -208,10 +208,22 @@ def _ray(terms: JobTerms, gang: GangTemplate, job: JobSpec) -> Manifest:
         "backoffLimit": 0,
         "submissionMode": "K8sJobMode",
         "rayClusterSpec": {
-            "headGroupSpec": {"rayStartParams": {"num-cpus": "1"}, "template": _leading(pod, job)},
+            "headGroupSpec": {
+                "rayStartParams": {"num-cpus": "1"},
+                "template": _without_devices(_leading(pod, job)),
+            },
             "workerGroupSpecs": [workers],
         },
     }
+
+
+def _without_devices(pod: Manifest) -> Manifest:
+    """The head holds no rank: GPUs and network cards that it asked for would lie idle."""
+    resources = pod["spec"]["containers"][0].get("resources", {})
+    for kind in ("requests", "limits"):
+        if kind in resources:
+            resources[kind] = {name: value for name, value in resources[kind].items() if "/" not in name}
+    return pod
 
 
 _SPECS = {"job": _plain, "pytorchjob": _pytorch, "rayjob": _ray}
