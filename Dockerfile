@@ -44,13 +44,14 @@ RUN $UV pip install -q --target /opt/node --no-deps -c requirements/run.txt node
   && node build.mjs
 COPY LICENSE README.md pyproject.toml ./
 COPY src src
-RUN $UV build -q --wheel --python /usr/bin/python3 --build-constraints requirements/tools.txt --require-hashes -o /dist .
+COPY packages packages
+RUN for package in . packages/turnout-tiny; do $UV build -q --wheel --python /usr/bin/python3 \
+  --build-constraints requirements/tools.txt --require-hashes -o /dist $package; done
 
 FROM tools AS turnout-env
 COPY --from=wheel /dist /dist
 RUN $UV venv -q --python /usr/bin/python3 /opt/turnout \
-  && $UV pip install -q -c requirements/dev.txt "$(echo /dist/*.whl)[oidc,kubernetes]" \
-  && rm -rf /opt/turnout/lib/python3*/site-packages/turnout/weights \
+  && $UV pip install -q -c requirements/dev.txt "$(echo /dist/turnout-*.whl)[oidc,kubernetes]" \
   && find /opt/turnout -name '*.so*' -type f -exec strip --strip-unneeded {} + \
   && mkdir /opt/share && /opt/tools/bin/python /opt/sbom.py /opt/turnout/lib/python3*/site-packages /opt/dpkg-status \
   turnout >/opt/share/sbom.cdx.json

@@ -35,12 +35,15 @@ def blocks(page: Path) -> Iterator[Block]:
         yield Block(page, block["lang"], block["text"], block["why"])
 
 
-def run_blocks(page: Path, folder: Path, url: str, api_key: str) -> list[str]:
-    """Runs a page's blocks in order against a service, as someone who pastes them; returns what was run."""
+def run_blocks(
+    page: Path, folder: Path, url: str, api_key: str, python: Path = Path(sys.executable)
+) -> list[str]:
+    """Runs a page's blocks in order against a service, as someone who pastes them, with what is installed for `python`; returns what
+    was run."""
     programs = folder / "bin"
     programs.mkdir(exist_ok=True)
     shim = programs / "turnout"
-    shim.write_text(f'#!/bin/sh\nexec {sys.executable} -m turnout "$@"\n')
+    shim.write_text(f'#!/bin/sh\nexec {python} -m turnout "$@"\n')
     shim.chmod(0o755)
     environ = {**os.environ, "TURNOUT_URL": url, "TURNOUT_API_KEY": api_key}
     environ["PATH"] = f"{programs}:{os.environ['PATH']}"
@@ -49,7 +52,7 @@ def run_blocks(page: Path, folder: Path, url: str, api_key: str) -> list[str]:
         if block.language not in RUN or block.reason is not None:
             continue
         text = block.text.replace("http://127.0.0.1:8000", url).replace("tk-…", api_key)
-        start = ["bash", "-euc"] if block.language == "sh" else [sys.executable, "-c"]
+        start = ["bash", "-euc"] if block.language == "sh" else [str(python), "-c"]
         done = subprocess.run(
             [*start, text], cwd=folder, env=environ, capture_output=True, text=True, check=False, timeout=200
         )

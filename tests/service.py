@@ -22,7 +22,7 @@ from tests.pace import patient
 
 
 class Service:
-    """`parts` finds the running processes by role; roles are the commands' names, and "redis"."""
+    """`parts` finds the running processes by role; roles are the commands' names, and "redis". `python` has the Turnout that is run."""
 
     def __init__(
         self,
@@ -30,6 +30,7 @@ class Service:
         settings: dict[str, Any],
         arguments: Sequence[str] = (),
         environ: Mapping[str, str] | None = None,
+        python: Path = Path(sys.executable),
     ) -> None:
         self.state_dir = state_dir
         self.config = state_dir.parent / "turnout.yaml"
@@ -40,6 +41,7 @@ class Service:
         self._arguments = ["up", "--config", str(self.config), *arguments]
         # Ranks import engines of the tests.
         self._environ = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1]), **(environ or {})}
+        self._python = python
         self._process: asyncio.subprocess.Process | None = None
 
     @property
@@ -65,7 +67,7 @@ class Service:
         (self.state_dir / "service.json").unlink(missing_ok=True)
         with self.output.open("ab") as out:
             self._process = await asyncio.create_subprocess_exec(
-                sys.executable, "-m", "turnout", *self._arguments, stdout=out, stderr=out, env=self._environ
+                self._python, "-m", "turnout", *self._arguments, stdout=out, stderr=out, env=self._environ
             )
         await wait_until(self._answers, f"turnout up to answer: {self.output.read_text()[-500:]}", within_s)
 

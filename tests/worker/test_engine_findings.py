@@ -22,7 +22,7 @@ def test_what_is_not_installed_is_named_with_what_to_install(monkeypatch: pytest
     monkeypatch.setattr(importlib.util, "find_spec", without_diffusers)
     missing = missing_engines("no-such-program")
     assert missing == {
-        EngineKind.VIDEO: "diffusers not installed: pip install 'turnout[wan]'",
+        EngineKind.VIDEO: "diffusers not installed: pip install 'turnout[local]', or 'turnout[cuda]' for GPUs",
         EngineKind.VLLM: "no program no-such-program: pip install vllm",
     }
     assert EngineKind.VLLM not in missing_engines(sys.executable)

@@ -14,6 +14,7 @@ from turnout.cli.ray_commands import need_ray
 from turnout.cli.service_commands import AliveOption, start
 from turnout.cli.worker_command import FingerprintOption, PlaintextOption, TokenFileOption, read_token
 from turnout.errors import Misconfigured
+from turnout.extras import RENDERS
 
 if TYPE_CHECKING:
     from turnout.run.config import Config
@@ -185,7 +186,7 @@ def rank(
     try:
         from turnout.run.run_rank import run_rank
     except ImportError as err:
-        raise Misconfigured(f"a rank needs the wan extra: pip install 'turnout[wan]' ({err})") from err
+        raise Misconfigured(f"a rank needs torch and diffusers: {RENDERS} ({err})") from err
     if pod is not None:
         from turnout.run.run_gang import ProbeFiles, run_pod
 

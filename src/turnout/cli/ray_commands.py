@@ -10,6 +10,7 @@ import typer
 from turnout.cli.formatting import one_line, table
 from turnout.cli.options import Common, JsonOption, with_config
 from turnout.errors import Misconfigured
+from turnout.extras import RAY
 
 if TYPE_CHECKING:
     from turnout.fleet.gang_rules import GangReport, RankReport
@@ -100,7 +101,7 @@ def need_ray() -> None:
     try:
         import ray.serve  # pyright: ignore[reportUnusedImport]  # noqa: F401
     except ImportError as err:
-        raise Misconfigured(f"this needs the ray extra: pip install 'turnout[ray]' ({err})") from err
+        raise Misconfigured(f"this needs Ray: {RAY} ({err})") from err
 
 
 def connected(address: str) -> None:

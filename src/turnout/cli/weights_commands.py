@@ -11,6 +11,7 @@ import typer
 from turnout.cli.formatting import table
 from turnout.cli.options import Common, JsonOption, size_in_bytes, with_common
 from turnout.errors import InvalidRequest, Misconfigured
+from turnout.extras import RENDERS
 
 _FROM = "huggingface or modelscope."
 _GIB = 1 << 30
@@ -142,9 +143,7 @@ def convert(
     try:
         from turnout.engines.wan import convert as conversion
     except ImportError as err:
-        raise Misconfigured(
-            f"converting needs torch and diffusers: pip install 'turnout[wan]' ({err})"
-        ) from err
+        raise Misconfigured(f"converting needs torch and diffusers: {RENDERS} ({err})") from err
 
     folder = original.expanduser().absolute()
     if not conversion.is_original(folder):

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import ceil
 
+from turnout.extras import LOCAL, RENDERS
 from turnout.fleet.machine_rules import Gpu, Machine
 from turnout.fleet.model_rules import EngineKind, Model, Needs, Runner
 from turnout.fleet.replica_rules import Replica
@@ -59,9 +60,9 @@ def why_nowhere(model: Model, machines: Collection[Machine]) -> str:
 
 _ENGINE_ADVICE = {
     EngineKind.VLLM: "install vLLM where a worker runs, or name its program in the setting `vllm`",
-    EngineKind.LLAMACPP: "install turnout[chat] where a worker runs",
+    EngineKind.LLAMACPP: f"where a worker runs: {LOCAL}",
     EngineKind.COMMAND: "a worker must allow the command (--allow-command)",
-    EngineKind.VIDEO: "install turnout[wan] where a worker runs",
+    EngineKind.VIDEO: f"where a worker runs: {RENDERS}",
 }
 
 

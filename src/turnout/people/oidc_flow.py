@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from turnout.errors import InvalidRequest, Misconfigured, Unauthorized, Unavailable
+from turnout.extras import OIDC
 from turnout.people.login_flow_store import LoginFlow, LoginFlowStore
 from turnout.store.outbound import Outbound
 from turnout.tenants.key_rules import secret_digest
@@ -60,7 +61,7 @@ class OidcFlow:
             from authlib.oauth2.auth import ClientAuth
             from authlib.oauth2.rfc6749 import parameters
         except ImportError as err:
-            raise Misconfigured("oidc needs Authlib: pip install 'turnout[oidc]'") from err
+            raise Misconfigured(f"oidc needs Authlib: {OIDC}") from err
         if public_url is None or settings.client_id is None:
             raise Misconfigured("oidc.client_id needs public_url: the issuer sends browsers back there")
         self._parameters = cast("Any", parameters)

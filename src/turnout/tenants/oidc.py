@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 from turnout.errors import InvalidRequest, Misconfigured, Unauthorized, Unavailable
+from turnout.extras import OIDC
 from turnout.store.address_rules import is_safe_issuer_url
 from turnout.store.outbound import Outbound
 from turnout.telemetry.log import get_log
@@ -59,7 +60,7 @@ class OidcLogins:
             import cryptography  # noqa: F401  # pyright: ignore[reportUnusedImport]
             import jwt
         except ImportError as err:
-            raise Misconfigured("oidc needs PyJWT and cryptography: pip install 'turnout[oidc]'") from err
+            raise Misconfigured(f"oidc needs PyJWT and cryptography: {OIDC}") from err
         self._jwt = jwt
         self._settings = settings
         self._fetcher = fetcher

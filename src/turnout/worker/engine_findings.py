@@ -3,12 +3,13 @@
 import importlib.util
 import shutil
 
+from turnout.extras import LOCAL, RENDERS
 from turnout.fleet.machine_rules import MachineFinding
 from turnout.fleet.model_rules import EngineKind
 
 _MODULES = {
-    EngineKind.LLAMACPP: (("xllamacpp",), "pip install 'turnout[chat]'"),
-    EngineKind.VIDEO: (("torch", "diffusers"), "pip install 'turnout[wan]'"),
+    EngineKind.LLAMACPP: (("xllamacpp",), LOCAL),
+    EngineKind.VIDEO: (("torch", "diffusers"), RENDERS),
 }
 
 

@@ -16,6 +16,7 @@ from typing import Any
 
 from turnout.cli.doctor.finding import Finding
 from turnout.cli.formatting import duration
+from turnout.extras import RENDERS
 from turnout.fleet.machine_rules import Gpu
 from turnout.run.config import Config
 from turnout.worker.gpus import GpuFinding
@@ -122,7 +123,7 @@ def check_pinned(name: str) -> Finding:
     pin = next((m[1] for r in _requirements() if (m := re.match(rf"{name}==([\w.]+)", r))), None)
     version = installed_version(name)
     if version is None:
-        return Finding(name, None, "not installed", "to render here: pip install 'turnout[wan]'")
+        return Finding(name, None, "not installed", f"to render here: {RENDERS}")
     if pin and version != pin:
         return Finding(name, False, f"{version}; Turnout is tested with {pin}", f"pip install {name}=={pin}")
     return Finding(name, True, version)
@@ -130,7 +131,7 @@ def check_pinned(name: str) -> Finding:
 
 def check_av() -> Finding:
     if installed_version("av") is None:
-        return Finding("av", None, "not installed", "to render here: pip install 'turnout[wan]'")
+        return Finding("av", None, "not installed", f"to render here: {RENDERS}")
     answer, problem = finish_probe(start_probe(_AV_PROBE), QUICK_S)
     if problem:
         return Finding("av", False, problem, "it must encode h264: pip install --force-reinstall av")
@@ -139,7 +140,7 @@ def check_av() -> Finding:
 
 def check_torch(probe: "subprocess.Popen[str] | None", config: Config) -> Finding:
     if probe is None:
-        return Finding("torch", None, "not installed", "to render here: pip install 'turnout[wan]'")
+        return Finding("torch", None, "not installed", f"to render here: {RENDERS}")
     if probe.poll() is None:
         print("  importing torch …", file=sys.stderr, flush=True)
     answer, problem = finish_probe(probe, TORCH_S)

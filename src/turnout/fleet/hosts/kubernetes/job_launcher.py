@@ -16,6 +16,7 @@ from datetime import datetime
 from typing import Any, Protocol, cast
 
 from turnout.errors import Misconfigured, NotFound, Stale, Unavailable
+from turnout.extras import KUBERNETES
 from turnout.fleet.fleet_records import MODEL
 from turnout.fleet.hosts.kubernetes.manifest_rules import (
     JOB,
@@ -190,9 +191,7 @@ class ClusterJobs:
             from lightkube.core.exceptions import ConfigError
             from lightkube.resources.core_v1 import Pod, Secret
         except ImportError as err:
-            raise Misconfigured(
-                f"jobs on Kubernetes need the kubernetes extra: pip install 'turnout[kubernetes]' ({err})"
-            ) from err
+            raise Misconfigured(f"jobs on Kubernetes need lightkube: {KUBERNETES} ({err})") from err
         try:
             # Its configuration comes from the environment, and nothing else: the API is not called by a proxy.
             self._client = cast("Any", AsyncClient)(

@@ -1,0 +1,1 @@
+"""What `./dev dist` built, tried as strangers would."""
