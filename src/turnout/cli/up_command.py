@@ -22,6 +22,7 @@ from turnout.cli.service_commands import (
     RedisOption,
     TlsKeyOption,
 )
+from turnout.cli.unit_file import PRINT_UNIT, unit_file
 from turnout.errors import Misconfigured
 
 if TYPE_CHECKING:
@@ -57,6 +58,9 @@ def up(
     output: Annotated[Path, typer.Option("-o", "--output", help="Where the demo's video goes.")] = Path(
         "turnout-demo.mp4"
     ),
+    print_unit: Annotated[
+        bool, typer.Option(PRINT_UNIT, help="Print a unit for systemd that runs this command, and end.")
+    ] = False,
     ready_fd: Annotated[int | None, typer.Option("--ready-fd", hidden=True)] = None,
 ) -> None:
     """Run the whole service on this machine, until Ctrl-C.
@@ -69,6 +73,9 @@ def up(
         need_ray()
     flags = {"host": host, "port": port, "redis_url": redis_url, "blobs": blobs, "no_auth": no_auth or None}
     config = common.load(**flags, tls_cert=tls_cert, tls_key=tls_key).config
+    if print_unit:
+        print(unit_file("the service", sys.argv[1:], config.state_dir, config.gangs.drain_s), end="")
+        return None
     if detach:
         from turnout.cli.background_service import start_detached
 

@@ -1,5 +1,6 @@
 """`turnout worker`: runs models on this machine for a gateway."""
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -7,6 +8,7 @@ import typer
 
 from turnout.cli.options import Common, with_config
 from turnout.cli.service_commands import AliveOption, run, start
+from turnout.cli.unit_file import PRINT_UNIT, unit_file
 from turnout.errors import Misconfigured
 
 JoinOption = Annotated[
@@ -113,6 +115,9 @@ def worker(
     allow_command: CommandOption = None,
     weights_dir: WeightsDirOption = None,
     alive_file: AliveOption = None,
+    print_unit: Annotated[
+        bool, typer.Option(PRINT_UNIT, help="Print a unit for systemd that runs this command, and end.")
+    ] = False,
 ) -> None:
     """Run this machine's worker.
 
@@ -124,6 +129,12 @@ def worker(
     """
     if join is None:
         raise Misconfigured("a worker joins a gateway: give --join URL (or MANAGER_URL) and --token KEY")
+    if print_unit:
+        if token_file is None or token is not None:
+            raise Misconfigured("anyone can read a unit: give the key by --token-file, and no --token")
+        config = common.load().config
+        print(unit_file("a worker", sys.argv[1:], config.state_dir, config.gangs.drain_s), end="")
+        return
     token = read_token(token_file) if token_file else token
     if not token:
         raise Misconfigured("joining needs a join code or a worker key: --token or TURNOUT_JOIN_TOKEN")

@@ -1,0 +1,49 @@
+"""Units of systemd: the command that was typed, in this installation and folder, and no secret."""
+
+import configparser
+import shlex
+import subprocess
+from pathlib import Path
+
+import pytest
+from tests.cli.conftest import Cli
+
+from turnout.cli.unit_file import unit_file
+
+
+def service_of(unit: str) -> configparser.SectionProxy:
+    parser = configparser.RawConfigParser()
+    parser.optionxform = str  # type: ignore[assignment, method-assign]
+    parser.read_string(unit)
+    assert parser["Install"]["WantedBy"] == "multi-user.target"
+    return parser["Service"]
+
+
+def test_the_unit_of_up_runs_the_same_command_on_the_same_data(bare_cli: Cli, tmp_path: Path) -> None:
+    printed = bare_cli.start("up", "--port", "0", "--print-unit").finish()
+    assert printed.code == 0, printed.err
+    service = service_of(printed.out)
+    words = shlex.split(service["ExecStart"])
+    assert words[-5:] == ["up", "--port", "0", "--state-dir", str(tmp_path / "state")]
+    assert service["WorkingDirectory"] == str(bare_cli.cwd)
+    assert int(service["TimeoutStopSec"]) > 30
+    shown = subprocess.run([*words, "--help"], capture_output=True, text=True, check=True, timeout=60)
+    assert "Run the whole service on this machine" in shown.stdout
+
+
+def test_the_unit_of_a_worker_takes_its_key_from_a_file_alone(bare_cli: Cli, tmp_path: Path) -> None:
+    key = tmp_path / "key"
+    asked = ("worker", "--join", "https://gateway.example", "--tunnel", "--print-unit")
+    assert bare_cli(*asked, "--token", "wk-secret").code == 2
+    assert bare_cli(*asked, TURNOUT_JOIN_TOKEN="wk-secret").code == 2
+    printed = bare_cli.start(*asked, "--token-file", str(key)).finish()
+    assert printed.code == 0, printed.err
+    assert f"--token-file {key}" in service_of(printed.out)["ExecStart"]
+
+
+@pytest.mark.parametrize(
+    ("word", "written"), [("a b", '"a b"'), ("100%", "100%%"), ("$HOME", '"$$HOME"'), ('"\\', '"\\"\\\\"')]
+)
+def test_a_word_is_written_so_that_systemd_reads_the_same(word: str, written: str) -> None:
+    exec_start = service_of(unit_file("x", ["up", word, "--state-dir=/s"], Path("/s"), 0))["ExecStart"]
+    assert exec_start.endswith(f" up {written} --state-dir=/s")
