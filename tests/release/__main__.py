@@ -15,7 +15,7 @@ from _pytest.outcomes import Failed
 
 from tests.release.installed import Installed, environ
 from tests.release.neighbours import Neighbours, last_release, wheel_of
-from tests.release.ways_in import WAYS
+from tests.release.ways_in import WAYS, bundle
 
 
 def neighbours(there: Installed, packages: Path) -> str:
@@ -24,10 +24,13 @@ def neighbours(there: Installed, packages: Path) -> str:
     return asyncio.run(Neighbours(there).run(old, next(packages.glob("turnout-*.whl"))))
 
 
+BY_PACKAGES = {"neighbours": neighbours, "bundle": bundle}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(prog="./dev dist", description=__doc__, allow_abbrev=False)
     parser.add_argument("packages", type=Path)
-    parser.add_argument("--only", choices=[*WAYS, "neighbours"], action="append")
+    parser.add_argument("--only", choices=[*WAYS, *BY_PACKAGES], action="append")
     asked = parser.parse_args()
     packages, failed = asked.packages.resolve(), 0
     for name in [name for name in os.environ if name.startswith("TURNOUT_")]:
@@ -37,7 +40,7 @@ def main() -> None:
             there = Installed(Path(folder) / name, environ(packages))
             began = time.monotonic()
             try:
-                told = neighbours(there, packages) if name == "neighbours" else WAYS[name](there)
+                told = BY_PACKAGES[name](there, packages) if name in BY_PACKAGES else WAYS[name](there)
             except (AssertionError, OSError, Failed) as err:
                 failed += 1
                 told = f"FAILED: {err}"

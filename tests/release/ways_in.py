@@ -2,6 +2,9 @@
 
 import asyncio
 import json
+import os
+import sys
+from pathlib import Path
 
 import httpx
 
@@ -104,6 +107,25 @@ def pipx(there: Installed) -> str:
     call([*run, "status"], there.folder, env)
     call([*run, "down"], there.folder, env)
     return "pipx run turnout up, status, down"
+
+
+def bundle(there: Installed, packages: Path) -> str:
+    """From a folder, in a network that has nothing but loopback: installed, started, a video and a chat."""
+    env = {name: value for name, value in there.environ.items() if not name.startswith(("UV_", "PIP_"))}
+    env |= {"PIP_CONFIG_FILE": os.devnull, "PYTHON": sys.executable}
+    turnout = there.folder / "turnout" / "bin" / "turnout"
+    script = f"""set -e
+ip link set lo up
+test -z "$(ip route)"
+{packages}/bundle/install turnout
+{turnout} up --detach --port 0
+trap '{turnout} down' EXIT
+{turnout} generate "{PROMPT}" -o square.mp4
+{turnout} chat smollm2 'Say hello.'
+"""
+    call(["unshare", "--net", "--map-root-user", "bash", "-c", script], there.folder, env)
+    assert (there.folder / "square.mp4").stat().st_size > 1000
+    return "no network: installed, a video, a chat"
 
 
 WAYS = {each.__name__: each for each in (base, local, ray, oidc, kubernetes, cuda, uvx, pipx)}

@@ -92,7 +92,7 @@ def pull(
     source: Annotated[str, typer.Option("--from", help=_FROM)] = "huggingface",
     hf_endpoint: Annotated[
         str | None,
-        typer.Option(envvar="HF_ENDPOINT", help="A mirror of Hugging Face, as https://hf-mirror.com."),
+        typer.Option(envvar="HF_ENDPOINT", help="A mirror of Hugging Face, as https://hub.example."),
     ] = None,
     modelscope_endpoint: Annotated[
         str | None, typer.Option(envvar="MODELSCOPE_ENDPOINT", help="Another address of ModelScope.")
