@@ -1,5 +1,7 @@
 """What `turnout ray` prints; the cluster itself is in tests/on_ray."""
 
+import socket
+
 import yaml
 from tests.cli.conftest import Cli
 
@@ -26,3 +28,12 @@ def test_the_file_for_serve_deploy_is_printed(bare_cli: Cli) -> None:
     assert (app["args"]["config"], app["args"]["ingress"]) == (str(bare_cli.cwd / "t.yaml"), True)
     [manager] = app["deployments"]
     assert manager["user_config"]["turnout"] == "turnout-prod"
+
+
+def test_up_on_a_cluster_that_is_not_there_says_so_and_starts_nothing(bare_cli: Cli) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # and nobody listens
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        done = bare_cli("up", "--ray", "--address", address, "--port", "0")
+    assert done.code != 0 and f"no Ray cluster at {address}" in done.err
+    assert "is up" not in done.out

@@ -1,6 +1,7 @@
 """`turnout ray status` and `turnout down --ray`: what Turnout runs on a Ray cluster, and its end."""
 
 import json
+import socket
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -9,7 +10,7 @@ import typer
 
 from turnout.cli.formatting import one_line, table
 from turnout.cli.options import Common, JsonOption, with_config
-from turnout.errors import Misconfigured
+from turnout.errors import Misconfigured, Unavailable
 from turnout.extras import RAY
 
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from turnout.fleet.hosts.ray.cluster_status import ClusterStatus
     from turnout.run.config import Config
 
+_CLUSTER_ANSWERS_S = 10.0
 _BEYOND_DRAIN_S = 60.0  # what `turnout up` gives its part on Ray
 
 AddressOption = Annotated[
@@ -102,6 +104,17 @@ def need_ray() -> None:
         import ray.serve  # pyright: ignore[reportUnusedImport]  # noqa: F401
     except ImportError as err:
         raise Misconfigured(f"this needs Ray: {RAY} ({err})") from err
+
+
+def need_cluster(address: str) -> None:
+    """That somebody listens at HOST:PORT: Ray itself would try for a minute, and meanwhile the service is up without gangs."""
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdigit() or "://" in address:
+        return  # `auto`, and what else Ray knows how to find
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), _CLUSTER_ANSWERS_S).close()
+    except OSError as err:
+        raise Unavailable(f"no Ray cluster at {address}: {err.strerror or err}") from err
 
 
 def connected(address: str) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from turnout.cli.options import Common, with_config
-from turnout.cli.ray_commands import need_ray
+from turnout.cli.ray_commands import need_cluster, need_ray
 from turnout.cli.service_commands import (
     BlobsOption,
     CertOption,
@@ -71,6 +71,8 @@ def up(
         raise Misconfigured("--address goes with --ray")
     if ray:
         need_ray()
+        if address is not None:
+            need_cluster(address)
     flags = {"host": host, "port": port, "redis_url": redis_url, "blobs": blobs, "no_auth": no_auth or None}
     config = common.load(**flags, tls_cert=tls_cert, tls_key=tls_key).config
     if print_unit:
