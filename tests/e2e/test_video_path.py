@@ -35,7 +35,8 @@ async def test_the_openai_client_creates_polls_lists_downloads_remixes_and_delet
     await asyncio.to_thread(use_openai, api(service, key))
     ran = await asyncio.to_thread(run_blocks, ROOT / "README.md", tmp_path, service.url, key)
     assert len(ran) == 2 and (tmp_path / "square.mp4").exists()
-    assert await asyncio.to_thread(run_blocks, ROOT / "docs" / "cost.md", tmp_path, service.url, key)
+    for page in ("cost.md", "acceptance.md"):
+        assert await asyncio.to_thread(run_blocks, ROOT / "docs" / page, tmp_path, service.url, key)
 
 
 def use_openai(client: openai.OpenAI) -> None:
