@@ -8,7 +8,7 @@ import io
 import itertools
 import math
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
 from pathlib import Path
@@ -20,6 +20,7 @@ from av.video.reformatter import ColorRange, Colorspace
 from PIL import Image
 
 from turnout.engines.base import Frame
+from turnout.engines.mark import Mark, marked
 
 # x264's output depends on how many threads share the work (2.5 % of the size between 4 and 16), so their number is the same
 # everywhere, not that of the free cores: as many as a large machine can use. On few cores they take no more time than few threads.
@@ -34,21 +35,24 @@ _SHEET_CELLS = 16
 _SHEET_CELL_WIDTH = 240
 
 
-def encode(frames: Iterable[Frame], fps: int) -> bytes:
+def encode(frames: Iterable[Frame], fps: int, metadata: Mapping[str, str] | None = None) -> bytes:
     """An H.264 mp4 that plays while it downloads; sizes must be even (4:2:0 halves them). Frames are taken one by one."""
     # faststart moves the index to the front by reading the file again, which an in-memory file cannot do.
     with tempfile.TemporaryDirectory(prefix="turnout-mp4-") as folder:
         path = Path(folder) / "clip.mp4"
-        _write(path, frames, fps)
+        _write(path, frames, fps, metadata or {})
         return path.read_bytes()
 
 
-def encode_beside(frames: Iterable[Frame], fps: int) -> tuple[list[Frame], bytes]:
-    """All frames, and the mp4 of them: it is encoded on another thread while this one takes the next frames."""
+def encode_beside(frames: Iterable[Frame], fps: int, mark: Mark | None = None) -> tuple[list[Frame], bytes]:
+    """All frames, and the mp4 of them: it is encoded on another thread while this one takes the next frames. With a `mark` both
+    have it."""
+    if mark is not None:
+        frames = marked(frames)
     taken: list[Frame] = []
     waiting: SimpleQueue[Frame | None] = SimpleQueue()
     with ThreadPoolExecutor(1, "mp4") as thread:
-        video = thread.submit(encode, _until_none(waiting), fps)
+        video = thread.submit(encode, _until_none(waiting), fps, mark and mark.metadata)
         try:
             for frame in frames:
                 taken.append(frame)
@@ -63,7 +67,7 @@ def _until_none(waiting: "SimpleQueue[Frame | None]") -> Iterator[Frame]:
         yield frame
 
 
-def _write(path: Path, frames: Iterable[Frame], fps: int) -> None:
+def _write(path: Path, frames: Iterable[Frame], fps: int, metadata: Mapping[str, str]) -> None:
     following = iter(frames)
     first = next(following, None)
     if first is None:
@@ -71,7 +75,11 @@ def _write(path: Path, frames: Iterable[Frame], fps: int) -> None:
     height, width, _ = first.shape
     if height % 2 or width % 2:
         raise ValueError(f"cannot encode frames of {width}x{height}: sizes must be even")
-    with av.open(str(path), "w", format="mp4", options={"movflags": "+faststart"}) as container:
+    flags = (
+        "+faststart+use_metadata_tags" if metadata else "+faststart"
+    )  # else names that are not mp4's own are left out
+    with av.open(str(path), "w", format="mp4", options={"movflags": flags}) as container:
+        container.metadata.update(metadata)
         stream = container.add_stream("libx264", rate=Fraction(fps), options=_OPTIONS)
         stream.width, stream.height, stream.pix_fmt = width, height, "yuv420p"
         stream.codec_context.thread_count = _ENCODER_THREADS

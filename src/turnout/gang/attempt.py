@@ -18,6 +18,7 @@ from typing import TypeVar, cast
 
 from turnout.engines import mp4
 from turnout.engines.base import CheckpointRefused, EngineError, Frame, RanksLost
+from turnout.engines.mark import Mark
 from turnout.errors import NotFound, Stale, Unavailable
 from turnout.gang.cadence_rules import AttemptPace, Cadence
 from turnout.gang.gang_api import GangApi
@@ -249,7 +250,8 @@ class Attempt:
     async def _deliver(self, ranks: RankCommander) -> None:
         task, of = self._task, ranks.rendering.of
         await self._report(Stage.DECODING, of)
-        frames, video = await self._engine(lambda: mp4.encode_beside(ranks.decode(), task.spec.fps))
+        mark = None if task.mark is None else Mark(task.mark, task.id)
+        frames, video = await self._engine(lambda: mp4.encode_beside(ranks.decode(), task.spec.fps, mark))
         await self._report(Stage.UPLOADING, of)
         await self._upload(frames, video)
         await self._record(FinishTold(bytes=len(video)))

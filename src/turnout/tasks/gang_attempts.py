@@ -103,7 +103,9 @@ async def wait_claim(
     return None
 
 
-def told(task: Task, token: str, lease_s: float, expected: ExpectedTold | None) -> ClaimedTask:
+def told(
+    task: Task, token: str, lease_s: float, expected: ExpectedTold | None, mark: str | None = None
+) -> ClaimedTask:
     """What a gang is told of its task: nothing of whose it is."""
     return ClaimedTask(
         id=task.id,
@@ -114,6 +116,7 @@ def told(task: Task, token: str, lease_s: float, expected: ExpectedTold | None) 
         checkpoint=task.checkpoint is not None,
         traceparent=task.traceparent,
         expected=expected,
+        mark=mark,
     )
 
 

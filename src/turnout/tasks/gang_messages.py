@@ -56,7 +56,8 @@ class ExpectedTold(PeerMessage):
 
 class ClaimedTask(PeerMessage):
     """`token` is for calls about this attempt. `checkpoint`: there is one to go on from. The lease must be renewed, by any
-    report, several times in `lease_s`. `expected` is None for the first video of a model."""
+    report, several times in `lease_s`. `expected` is None for the first video of a model. With a `mark` the clip says in its frames
+    and its metadata that it is generated; it is the name of who made it."""
 
     id: TaskId
     attempt: int
@@ -66,6 +67,7 @@ class ClaimedTask(PeerMessage):
     checkpoint: bool = False
     traceparent: str | None = None
     expected: ExpectedTold | None = None
+    mark: str | None = Field(default=None, max_length=200)
 
 
 class ClaimAnswer(PeerMessage):

@@ -73,7 +73,8 @@ async def claim(request: Request, right: GangDep, gateway: GatewayDep) -> ClaimA
         return ClaimAnswer(task=None)
     token = videos.gangs.tokens.token(right.for_attempt(task))
     expected = await _expected(videos.estimates, task, loading=body.loading)
-    return ClaimAnswer(task=gang_attempts.told(task, token, videos.settings.lease_s, expected))
+    mark = videos.settings.video_mark_by if videos.settings.video_mark else None
+    return ClaimAnswer(task=gang_attempts.told(task, token, videos.settings.lease_s, expected, mark))
 
 
 async def _expected(estimates: TimeEstimates, task: Task, *, loading: bool) -> ExpectedTold | None:

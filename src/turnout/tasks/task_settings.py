@@ -8,7 +8,8 @@ from turnout.tasks.task_rules import Limits
 
 @dataclass(frozen=True, slots=True)
 class TaskSettings:
-    """`url_ttl_s` is how long the URLs that are signed for clients are good."""
+    """`url_ttl_s` is how long the URLs that are signed for clients are good. `video_mark` marks videos as generated, by
+    `video_mark_by`."""
 
     lease_s: Seconds = 15.0
     retention_s: Seconds = 7 * 86_400.0
@@ -18,6 +19,8 @@ class TaskSettings:
     limit_submits_per_minute: Limit = 120
     max_image_pixels: Count = 16_000_000
     url_ttl_s: Seconds = 86_400.0
+    video_mark: bool = False
+    video_mark_by: Annotated[str, Field(max_length=200)] = "Turnout"
     webhook_secret: str | None = field(default=None, metadata=SECRET)
 
     @property
