@@ -34,6 +34,7 @@ from turnout.run.config import Config
 from turnout.store.outbound import Outbound
 from turnout.stores import Stores
 from turnout.tasks.arrivals import Arrivals
+from turnout.tasks.content_check import ContentCheck
 from turnout.tasks.gang_access import GangAccess
 from turnout.tasks.gang_tokens import GangTokens
 from turnout.tasks.image_pool import ImagePool
@@ -141,6 +142,12 @@ class _Builder:
             workers=workers,
             people=PeopleParts(self._oidc()),
             telemetry=self._telemetry(chat, videos, workers),
+    def _check(self) -> ContentCheck | None:
+        tasks = self._config.tasks
+        if tasks.content_check is None:
+            return None
+        return ContentCheck(
+            tasks.content_check, tasks.content_check_token, self._outside.prober, self._stores.blobs
         )
 
     def _oidc(self) -> OidcFlow | None:
@@ -211,6 +218,7 @@ class _Builder:
             catalog=self._catalog,
             refusal=routes.refusal,
             budgets=self._budgets,
+            check=self._check(),
             now=time.time,
             new_id=outside.new_id,
             new_seed=outside.new_seed,

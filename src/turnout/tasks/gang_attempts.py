@@ -11,6 +11,7 @@ from turnout.errors import NotFound, Stale
 from turnout.stores import Stores
 from turnout.tasks import object_keys
 from turnout.tasks.arrivals import Arrivals
+from turnout.tasks.content_check import ContentCheck
 from turnout.tasks.gang_access import GangAccess
 from turnout.tasks.gang_messages import (
     CheckpointTold,
@@ -121,9 +122,10 @@ def told(
 
 
 async def hear(
-    stores: Stores, right: GangRight, events: Sequence[GangEvent]
+    stores: Stores, check: ContentCheck | None, right: GangRight, events: Sequence[GangEvent]
 ) -> tuple[ReportAnswer, list[str]]:
-    """Renews the lease and writes the events; the objects that are of no more use then are returned."""
+    """Renews the lease and writes the events; the objects that are of no more use then are returned. Where results are checked,
+    nothing is shown before that."""
     assert right.task is not None
     replaced: list[str] = []
     try:
@@ -134,7 +136,9 @@ async def hear(
             raise Stale("The lease is no longer this attempt's.")
         for said in events:
             before = task.checkpoint
-            task = await stores.tasks.apply(right.task, _event(task, said))
+            if isinstance(said, PreviewTold) and check is not None and check.sees_results:
+                continue
+            task = await stores.tasks.apply(right.task, await _checked(check, task, _event(task, said)))
             if isinstance(said, CheckpointTold) and before is not None and before != task.checkpoint:
                 replaced.append(before)
     except _AlreadyWritten:
@@ -142,6 +146,12 @@ async def hear(
     except (Stale, NotFound) as err:
         return ReportAnswer(stale=err.message), replaced
     return ReportAnswer(), replaced
+async def _checked(check: ContentCheck | None, task: Task, event: Event) -> Event:
+    """A result that is refused ends the task as a failure."""
+    if check is None or not isinstance(event, Finished):
+        return event
+    failure = await check.failure_of(task, event.result)
+    return event if failure is None else Failed(event.at, event.attempt, failure)
 
 
 class _AlreadyWritten(Exception):

@@ -101,7 +101,9 @@ async def report(
     request: Request, right: AttemptDep, gateway: GatewayDep, after: BackgroundTasks
 ) -> ReportAnswer:
     body = await read_json(request, TaskReport)
-    answer, replaced = await gang_attempts.hear(gateway.stores, right, body.events)
+    answer, replaced = await gang_attempts.hear(
+        gateway.stores, gateway.videos.submissions.check, right, body.events
+    )
     if (
         answer.stale is None
         and right.task is not None

@@ -15,6 +15,7 @@ from turnout.fleet.model_rules import Model
 from turnout.fleet.route_rules import cannot_serve
 from turnout.store.object_store import Blobs
 from turnout.store.outbound import Outbound
+from turnout.tasks.content_check import ContentCheck
 from turnout.tasks.data_urls import from_data_url
 from turnout.tasks.image_fitting import FrameSize
 from turnout.tasks.image_pool import ImagePool
@@ -44,7 +45,7 @@ class _ImageSource:
 @dataclass(frozen=True, slots=True)
 class Submissions:
     """`refusal` says why a model cannot be served now; None when it can, or may be soon. `fetcher` calls addresses that
-    users name."""
+    users name. `check` is of what is asked for, if the operator has one."""
 
     settings: TaskSettings
     max_body_bytes: int
@@ -55,6 +56,7 @@ class Submissions:
     catalog: Catalog
     refusal: Callable[[str], str | None]
     budgets: BudgetChecks
+    check: ContentCheck | None
     now: Callable[[], float]
     new_id: Callable[[], str]
     new_seed: Callable[[], int]
@@ -159,6 +161,8 @@ class Submissions:
         idempotency: Idempotency | None,
     ) -> tuple[Task, int | None]:
         await self._check_budget(task.tenant, idempotency)
+        if self.check is not None:
+            await self.check.refuse_prompt(task)
         costly = read_frame is not None or task.webhook_url is not None
         if costly:
             known = await self.tasks.admit(task, self.settings.limits, idempotency, caller.allowances)

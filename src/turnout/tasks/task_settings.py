@@ -5,6 +5,24 @@ from dataclasses import dataclass, field
 from turnout.setting_types import SECRET, Count, Limit, Seconds
 from turnout.tasks.task_rules import Limits
 
+class CheckSettings:
+    """What is checked before a task is accepted: `words` refuse a prompt, and `url` is asked for a verdict, within `deadline_s`;
+    `unanswered` is what no verdict counts as. With `results` it is asked again before a result is shown."""
+
+    __pydantic_config__ = ConfigDict(extra="forbid")
+
+    words: tuple[Annotated[str, Field(min_length=1, max_length=100)], ...] = ()
+    url: str | None = None
+    deadline_s: Annotated[float, Field(gt=0, le=5)] = 3.0
+    unanswered: Literal["refuse", "pass"] = "refuse"
+    results: bool = True
+
+    def __post_init__(self) -> None:
+        if self.url is not None and not self.url.startswith(("http://", "https://")):
+            raise ValueError("the url of the check is no http URL")
+        if len(self.words) > _MAX_WORDS:
+            raise ValueError(f"the check has more than {_MAX_WORDS} words")
+
 
 @dataclass(frozen=True, slots=True)
 class TaskSettings:
@@ -19,6 +37,8 @@ class TaskSettings:
     limit_submits_per_minute: Limit = 120
     max_image_pixels: Count = 16_000_000
     url_ttl_s: Seconds = 86_400.0
+    content_check: CheckSettings | None = None
+    content_check_token: str | None = field(default=None, metadata=SECRET)
     video_mark: bool = False
     video_mark_by: Annotated[str, Field(max_length=200)] = "Turnout"
     webhook_secret: str | None = field(default=None, metadata=SECRET)
