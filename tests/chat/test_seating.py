@@ -159,3 +159,20 @@ def test_nobody_waits_beside_a_seat_that_it_may_take_and_no_tenant_is_passed_ove
 
 def _first(waiter: Waiter, waiting: dict[Waiter, Counter[TenantId]]) -> bool:
     return next(w for w in waiting if w.tenant == waiter.tenant and not w.tried) is waiter
+
+
+def test_guests_come_after_everybody_else() -> None:
+    queue, there = SeatQueue(), routes("a", concurrency=4)
+    guests = [Waiter(TenantId(f"g{n}"), None, NOBODY, True) for n in range(50)]
+    for one in guests:
+        queue.join(one)
+    late = [waiting(queue, "acme"), waiting(queue, "bolt")]
+    assert seat_all(queue, there, {}) == [*late, guests[0]], "and leave the last seat to others"
+    assert queue.crowded_out(TenantId("cone")) in guests
+    assert queue.crowded_out(TenantId("new"), True) is None, "each of the others has one, too"
+    one_seat = routes("b")
+    assert seat_all(queue, one_seat, {}) == [guests[1]], "where there is one seat, they may have it"
+    for one in guests:
+        queue.leave(one)
+    held = [waiting(queue, "acme") for _ in range(3)]
+    assert queue.crowded_out(TenantId("new"), True) is None and len(held) == 3

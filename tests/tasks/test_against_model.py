@@ -47,63 +47,83 @@ tenants = st.sampled_from(["ann", "bob", "cyd"])
 gangs = st.sampled_from([GangId("g1"), GangId("g2")])
 
 
+Line = tuple[bool, str]
+"""Whether it is of guests, and whose."""
+
+
+def line_of(task: Task) -> Line:
+    return task.priority is Priority.GUEST, task.tenant
+
+
 class Twin:
     """What Redis should hold."""
 
     def __init__(self) -> None:
         self.tasks: dict[TaskId, Task] = {}
         self.places: dict[TaskId, int] = {}
-        self.tags: dict[str, float] = {}
-        self.served: dict[str, float] = {}
-        self.clock = 0.0
-        self.passed: dict[str, Counter[str]] = {}
+        self.tags: dict[Line, float] = {}
+        self.served: dict[Line, float] = {}
+        self.clock = {False: 0.0, True: 0.0}
+        self.passed: dict[Line, Counter[Line]] = {}
         self.events: dict[TaskId, int] = {}
         self.submitted = 0
 
-    def line(self, tenant: str) -> list[TaskId]:
-        waiting = [t.id for t in self.tasks.values() if t.tenant == tenant and t.state is State.QUEUED]
+    def line(self, line: Line) -> list[TaskId]:
+        waiting = [t.id for t in self.tasks.values() if line_of(t) == line and t.state is State.QUEUED]
         return sorted(waiting, key=lambda i: self.places[i])
+
+    def unfinished(self, tenant: str) -> int:
+        return sum(t.tenant == tenant and not t.ended for t in self.tasks.values())
 
     def running(self, tenant: str) -> int:
         return sum(t.tenant == tenant and t.state is State.IN_PROGRESS for t in self.tasks.values())
 
     def join(self, task: Task) -> None:
-        self.tags.setdefault(task.tenant, max(self.clock, self.served.get(task.tenant, 0.0)))
+        line = line_of(task)
+        self.tags.setdefault(line, max(self.clock[line[0]], self.served.get(line, 0.0)))
 
     def settle(self) -> None:
-        self.tags = {tenant: tag for tenant, tag in self.tags.items() if self.line(tenant)}
-        self.passed = {tenant: self.passed.get(tenant, Counter()) for tenant in self.tags}
+        self.tags = {line: tag for line, tag in self.tags.items() if self.line(line)}
+        self.passed = {line: self.passed.get(line, Counter()) for line in self.tags}
 
     def next(self) -> TaskId | None:
-        held_back: list[str] = []
-        for tenant, tag in sorted(self.tags.items(), key=lambda entry: (entry[1], entry[0])):
-            if self.running(tenant) < LIMITS.max_running:
-                self.clock = tag
-                self.tags |= {tenant: tag + 1} | dict.fromkeys(held_back, tag)
-                self.served[tenant] = tag + 1
-                self.note_passed(tenant, held_back)
-                return self.line(tenant)[0]
-            held_back.append(tenant)
+        for guests in (False, True):
+            held_back: list[Line] = []
+            in_turn = sorted(
+                ((line, tag) for line, tag in self.tags.items() if line[0] is guests),
+                key=lambda entry: (entry[1], entry[0]),
+            )
+            for line, tag in in_turn:
+                if self.running(line[1]) < LIMITS.max_running:
+                    self.clock[guests] = tag
+                    self.tags |= {line: tag + 1} | dict.fromkeys(held_back, tag)
+                    self.served[line] = tag + 1
+                    self.note_passed(line, held_back)
+                    return self.line(line)[0]
+                held_back.append(line)
         return None
 
-    def note_passed(self, served: str, held_back: list[str]) -> None:
-        """How often each tenant that waits, and may run, was passed by each other."""
-        for tenant, passed_by in self.passed.items():
-            if tenant == served or tenant in held_back:
+    def note_passed(self, served: Line, held_back: list[Line]) -> None:
+        """How often each tenant that waits, and may run, was passed by each other. That guests are passed by others is right."""
+        for line, passed_by in self.passed.items():
+            if line == served or line in held_back:
                 passed_by.clear()
-            elif self.running(tenant) < LIMITS.max_running:
+            elif self.running(line[1]) < LIMITS.max_running and line[0] == served[0]:
                 passed_by[served] += 1
+            assert line[0] or not served[0] or self.running(line[1]) >= LIMITS.max_running, (
+                "no guest is served while another may be"
+            )
 
     def serving_order(self) -> list[TaskId]:
         """Who is served when, if nothing else happens and nobody is held back."""
-        tags, lines = dict(self.tags), {tenant: self.line(tenant) for tenant in self.tags}
+        tags, lines = dict(self.tags), {line: self.line(line) for line in self.tags}
         order: list[TaskId] = []
         while tags:
-            tenant = min(tags, key=lambda name: (tags[name], name))
-            order.append(lines[tenant].pop(0))
-            tags[tenant] += 1
-            if not lines[tenant]:
-                del tags[tenant]
+            line = min(tags, key=lambda one: (one[0], tags[one], one[1]))
+            order.append(lines[line].pop(0))
+            tags[line] += 1
+            if not lines[line]:
+                del tags[line]
         return order
 
 
@@ -163,8 +183,7 @@ class RedisAgainstModel(RuleBasedStateMachine):
     @rule(tenant=tenants, priority=st.sampled_from(Priority))
     def submit(self, tenant: str, priority: Priority) -> None:
         task = make_task(tenant, MODEL, priority=priority)
-        unfinished = len(self.twin.line(tenant)) + self.twin.running(tenant)
-        if unfinished >= LIMITS.max_running + LIMITS.max_waiting:
+        if self.twin.unfinished(tenant) >= LIMITS.max_running + LIMITS.max_waiting:
             with pytest.raises(Limited):
                 self.run(self.log.submit(task, LIMITS))
             return

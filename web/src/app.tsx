@@ -2,7 +2,7 @@
 import { useSignal } from "@preact/signals";
 import { Component, type ComponentChildren, type ComponentType } from "preact";
 import { useEffect } from "preact/hooks";
-import { login, type Person } from "./api/auth";
+import { isGuest, login, type Person } from "./api/auth";
 import { startModels, stopModels } from "./api/models";
 import { leave } from "./api/session";
 import { lang, setLang, t, type Key } from "./i18n";
@@ -131,7 +131,7 @@ function Inside({ person }: { person: Person }) {
           <Connection />
           <a class="me" href="#/account" aria-current={shown === "account" ? "page" : undefined}>
             <Icon name="person" />
-            <span>{person.person === null ? t("nav.account") : person.name}</span>
+            <span>{person.person === null ? t("nav.account") : isGuest(person) ? t("guest.name") : person.name}</span>
           </a>
           <Preferences />
           <IconButton icon="out" label={t("nav.log_out")} onClick={() => void leave()} />

@@ -26,7 +26,6 @@ from turnout.fleet.replica_rules import ReplicaId
 from turnout.gateway.bodies import check_work
 from turnout.gateway.json_bounds import SMALL_JSON_BYTES
 from turnout.relay import Headers, RelayFailure, RelayOutcome, RelayRequest, UpstreamCall
-from turnout.tasks.task_rules import TenantId
 from turnout.telemetry.log import get_log
 from turnout.telemetry.request_tracer import RequestTracer
 from turnout.telemetry.trace_rules import trace_field_of
@@ -53,11 +52,12 @@ class ChatRequest:
     """What stays the same while a request goes from replica to replica. It holds nothing that must be given back.
     The body is read here, after the tenant's limits were checked. `trace` is None for nearly all requests."""
 
-    __slots__ = ("affinity", "ask", "began", "body", "cold", "model", "share", "tenant", "trace")
+    __slots__ = ("affinity", "ask", "began", "body", "cold", "guest", "model", "share", "tenant", "trace")
 
-    def __init__(self, ask: RelayRequest, tenant: TenantId, share: TenantShare, began: float) -> None:
+    def __init__(self, ask: RelayRequest, caller: Caller, share: TenantShare, began: float) -> None:
         self.ask = ask
-        self.tenant = tenant
+        self.tenant = caller.tenant
+        self.guest = caller.guest
         self.share = share
         self.began = began
         self.model, self.body = read_body(ask.body, ask.path)
@@ -122,7 +122,7 @@ class ChatAdmission:
                 share = self._shares.enter(caller.tenant)
             if caller is None or share is None:
                 return self._admit_later(ask, began)
-            return self._read_and_seat(ask, caller.tenant, share, began)
+            return self._read_and_seat(ask, caller, share, began)
         except TurnoutError as err:
             self.metrics.refused(err.code)
             raise
@@ -141,23 +141,23 @@ class ChatAdmission:
         async with self._allowances.given_back_if_refused(caller.allowances, "chats", time()):
             try:
                 share = await self._shares.wait_enter(caller.tenant)
-                got = self._read_and_seat(ask, caller.tenant, share, began)
+                got = self._read_and_seat(ask, caller, share, began)
             except TurnoutError as err:
                 self.metrics.refused(err.code)
                 raise
             return got if isinstance(got, UpstreamCall) else await got
 
     def _read_and_seat(
-        self, ask: RelayRequest, tenant: TenantId, share: TenantShare, began: float
+        self, ask: RelayRequest, caller: Caller, share: TenantShare, began: float
     ) -> UpstreamCall | Awaitable[UpstreamCall]:
         """Goes on with a request that has entered its tenant's share."""
         try:
-            request = ChatRequest(ask, tenant, share, began)
+            request = ChatRequest(ask, caller, share, began)
         except BaseException:
             share.leave()
             raise
         if self._tracer is not None:
-            request.trace = begin_chat(self._tracer, ask, request.model, tenant, began)
+            request.trace = begin_chat(self._tracer, ask, request.model, caller.tenant, began)
         return self.seat(request, frozenset())
 
     def seat(
@@ -166,7 +166,7 @@ class ChatAdmission:
         """An upstream call for a request that has entered its share. If it must wait, it leaves the share, and the
         coroutine enters it again: one that is never run would not give it back."""
         try:
-            seat = self._switchboard.take(request.model, request.affinity, tried)
+            seat = self._switchboard.take(request.model, request.affinity, tried, request.guest)
         except BaseException as err:
             request.share.leave()
             if request.trace is not None:
@@ -181,7 +181,9 @@ class ChatAdmission:
         request.share.reenter()
         request.cold = request.cold or not self._switchboard.has_replica(request.model)
         try:
-            seat = await self._switchboard.wait(request.model, request.tenant, request.affinity, tried)
+            seat = await self._switchboard.wait(
+                request.model, request.tenant, request.affinity, tried, request.guest
+            )
         except BaseException as err:
             request.share.leave()
             if isinstance(err, Limited):  # the queue is full

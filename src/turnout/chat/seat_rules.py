@@ -1,11 +1,13 @@
 """Which of the requests that wait for one model gets a free seat. Pure.
 
-A seat is room for one more request at one replica. The rule has three parts:
+A seat is room for one more request at one replica. The rule has four parts:
 
 - A request may take any free seat, but not one at a replica that has failed it (`tried`).
 - Tenants take turns by the rule of the video queue (`tasks.fairness_rules`): each has a tag that grows by one with every
   request seated, and the smallest tag is next. A tenant that comes back starts at the tag served last, or at its own
   if that is higher: it is served at most once before the others that wait.
+- Guests come after everybody else, in the queue and out of it: a request of theirs leaves the last seat of a replica to others
+  (`seats_for`), and is the first to go when the queue is full.
 - Inside a tenant the oldest request is first. One that may take none of the free seats keeps its position, and
   those behind it are looked at.
 
@@ -25,10 +27,17 @@ from turnout.tasks.task_rules import TenantId
 class Waiter:
     """One request that waits; `tried` are the replicas that it may not take."""
 
-    __slots__ = ("affinity", "tenant", "tried")
+    __slots__ = ("affinity", "guest", "tenant", "tried")
 
-    def __init__(self, tenant: TenantId, affinity: bytes | None, tried: AbstractSet[ReplicaId]) -> None:
+    def __init__(
+        self,
+        tenant: TenantId,
+        affinity: bytes | None,
+        tried: AbstractSet[ReplicaId],
+        guest: bool = False,
+    ) -> None:
         self.tenant = tenant
+        self.guest = guest
         self.affinity = affinity
         self.tried = tried
 
@@ -36,9 +45,10 @@ class Waiter:
 class SeatQueue:
     """The requests that wait for one model."""
 
-    __slots__ = ("_clock", "_count", "_tags", "_waiting")
+    __slots__ = ("_clock", "_count", "_guests", "_tags", "_waiting")
 
     def __init__(self) -> None:
+        self._guests: set[TenantId] = set()  # of those who wait
         self._waiting: dict[TenantId, dict[Waiter, None]] = {}  # oldest first
         self._tags: dict[TenantId, int] = {}  # of all who wait, and of those who were served last
         self._clock = 0  # the highest tag served; no tag is more than one above it
@@ -51,6 +61,8 @@ class SeatQueue:
         tenant = waiter.tenant
         if tenant not in self._waiting:
             self._waiting[tenant] = {}
+            if waiter.guest:
+                self._guests.add(tenant)
             self._tags[tenant] = max(self._clock, self._tags.get(tenant, 0))
         self._waiting[tenant][waiter] = None
         self._count += 1
@@ -64,6 +76,7 @@ class SeatQueue:
         self._count -= 1
         if not own:
             del self._waiting[waiter.tenant]
+            self._guests.discard(waiter.tenant)
 
     def serve(self, waiter: Waiter) -> None:
         """Takes out a request that was seated: its tenant's turn is over."""
@@ -76,16 +89,27 @@ class SeatQueue:
 
     def in_turn(self) -> Iterator[Waiter]:
         """All who wait: the tenant that is next first, with all its requests."""
-        for tenant in sorted(self._waiting, key=lambda name: (self._tags[name], name)):
+        guests = self._guests
+        for tenant in sorted(self._waiting, key=lambda name: (name in guests, self._tags[name], name)):
             yield from self._waiting[tenant]
 
-    def crowded_out(self, tenant: TenantId) -> Waiter | None:
-        """Who leaves a full queue for a newcomer of `tenant`: the newest request of the tenant that has most, if
-        that has more than the newcomer's would have; else nobody, and the newcomer is refused."""
-        most = max(self._waiting, key=lambda name: len(self._waiting[name]))
+    def crowded_out(self, tenant: TenantId, guest: bool = False) -> Waiter | None:
+        """Who leaves a full queue for a newcomer of `tenant`: a guest, if the newcomer is none; else the newest request of the
+        tenant that has most, if that has more than the newcomer's would have; else nobody, and the newcomer is refused."""
+        if guest and not self._guests:
+            return None
+        among = self._guests or self._waiting.keys()
+        most = max(among, key=lambda name: (len(self._waiting[name]), name))
+        if not guest and self._guests:
+            return next(reversed(self._waiting[most]))
         if len(self._waiting[most]) <= len(self._waiting.get(tenant, ())) + 1:
             return None
         return next(reversed(self._waiting[most]))
+
+
+def seats_for(concurrency: int, guest: bool) -> int:
+    """How many requests a replica may have for another one to be seated there."""
+    return max(1, concurrency - guest)
 
 
 def next_seat(
@@ -93,7 +117,8 @@ def next_seat(
 ) -> tuple[Waiter, Route] | None:
     """The next request to be seated and its replica; None when nobody who waits may take any free seat."""
     for waiter in queue.in_turn():
-        route = choose(there.routes, loads, there.concurrency, waiter.affinity, avoid, waiter.tried)
+        seats = seats_for(there.concurrency, waiter.guest)
+        route = choose(there.routes, loads, seats, waiter.affinity, avoid, waiter.tried)
         if route is not None:
             return waiter, route
         if not waiter.tried:

@@ -13,7 +13,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 
 from turnout.chat.routing_rules import choose
-from turnout.chat.seat_rules import SeatQueue, Waiter, next_seat, refusal_of
+from turnout.chat.seat_rules import SeatQueue, Waiter, next_seat, refusal_of, seats_for
 from turnout.errors import InvalidRequest, Limited, TurnoutError, Unavailable, no_such
 from turnout.fleet.replica_rules import ReplicaId
 from turnout.fleet.route_rules import Demand, ModelRoutes, Route, cannot_serve
@@ -89,7 +89,9 @@ class Switchboard:
             if model not in routes and not requests.running:
                 del self._models[model]
 
-    def take(self, model: str, affinity: bytes | None, tried: frozenset[ReplicaId] = _NONE) -> Seat | None:
+    def take(
+        self, model: str, affinity: bytes | None, tried: frozenset[ReplicaId] = _NONE, guest: bool = False
+    ) -> Seat | None:
         """A seat at once, or None when the request must wait; replicas in `tried` are not considered. A seat that is
         free is one that nobody who waits may take, so nobody is overtaken.
 
@@ -100,7 +102,8 @@ class Switchboard:
         if there is not None and not there.video:
             requests = self._requests(model)
             requests.asked_at = self._now()
-            route = choose(there.routes, self._loads, there.concurrency, affinity, self._avoided(), tried)
+            seats = seats_for(there.concurrency, guest)
+            route = choose(there.routes, self._loads, seats, affinity, self._avoided(), tried)
             if route is not None:
                 return self._enter(model, requests, route)
         refusal = _refusal(model, there)
@@ -109,17 +112,22 @@ class Switchboard:
         return None
 
     async def wait(
-        self, model: str, tenant: TenantId, affinity: bytes | None, tried: frozenset[ReplicaId] = _NONE
+        self,
+        model: str,
+        tenant: TenantId,
+        affinity: bytes | None,
+        tried: frozenset[ReplicaId] = _NONE,
+        guest: bool = False,
     ) -> Seat:
         """A seat as soon as there is one. Raises what `take` does, Limited when the queue is full, and Unavailable
         past the deadline."""
-        seat = self.take(model, affinity, tried)
+        seat = self.take(model, affinity, tried, guest)
         if seat is not None:
             return seat
         requests = self._requests(model)
-        self._make_room(model, requests.queue, tenant)
+        self._make_room(model, requests.queue, tenant, guest)
         loop = asyncio.get_running_loop()
-        waiter, future = Waiter(tenant, affinity, tried), loop.create_future()
+        waiter, future = Waiter(tenant, affinity, tried, guest), loop.create_future()
         self._futures[waiter] = future
         requests.queue.join(waiter)
         requests.asked_at = self._now()
@@ -201,7 +209,7 @@ class Switchboard:
         if error is not None and not future.done():
             future.set_exception(error)
 
-    def _make_room(self, model: str, queue: SeatQueue, tenant: TenantId) -> None:
+    def _make_room(self, model: str, queue: SeatQueue, tenant: TenantId, guest: bool) -> None:
         """Raises Limited when the queue is full of others' requests that have as good a right to it."""
         if len(queue) < self._max_waiting:
             return
@@ -210,7 +218,7 @@ class Switchboard:
             code="too_many_waiting",
             retry_after_s=5,
         )
-        crowded_out = queue.crowded_out(tenant)
+        crowded_out = queue.crowded_out(tenant, guest)
         if crowded_out is None:
             raise full
         self._refuse(queue, crowded_out, full)

@@ -15,7 +15,7 @@ from turnout.gateway import problems
 from turnout.gateway.gateway import Gateway
 from turnout.gateway.middleware import BodyLimit, StandardHeaders, UnexpectedErrors
 from turnout.gateway.page import docs_routes, page_routes
-from turnout.people import account_routes, invite_routes, login_routes, people_routes
+from turnout.people import account_routes, guest_routes, invite_routes, login_routes, people_routes
 from turnout.relay.framing import CORS_EXPOSED
 from turnout.tasks import (
     dead_record_routes,
@@ -63,6 +63,7 @@ _ROUTERS = (
     people_routes.router,
     invite_routes.router,
     login_routes.router,
+    guest_routes.router,
     page_routes.router,
     docs_routes.router,
 )

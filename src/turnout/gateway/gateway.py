@@ -38,7 +38,7 @@ from turnout.telemetry.request_tracer import RequestTracer
 from turnout.tenants.budget_checks import BudgetChecks
 from turnout.tenants.key_ring import KeyRing
 from turnout.tenants.revocation import Revocations
-from turnout.tenants.tenant_settings import CostSettings
+from turnout.tenants.tenant_settings import CostSettings, GuestSettings
 from turnout.worker.tunnel.gateway_end import GatewayTunnels
 
 
@@ -81,9 +81,10 @@ class WorkerParts:
 
 @dataclass(frozen=True, slots=True)
 class PeopleParts:
-    """`oidc` logs people in by the issuer, if one is configured for that."""
+    """`oidc` logs people in by the issuer, `guests` says what those without an account may; None where that is not switched on."""
 
     oidc: OidcFlow | None
+    guests: GuestSettings | None
 
 
 @dataclass(frozen=True, slots=True)

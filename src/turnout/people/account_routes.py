@@ -24,7 +24,7 @@ from turnout.people.account_json import (
     own_session_of,
 )
 from turnout.people.archive import archive
-from turnout.people.belongings import erase
+from turnout.people.ending import erase
 from turnout.people.person_json import PersonDeleted, person_shown
 from turnout.people.person_rules import Person, as_key
 from turnout.people.person_store import MAX_KEYS, KnownPerson
@@ -32,7 +32,7 @@ from turnout.tenants.allowance_rules import Counted, limits_on
 from turnout.tenants.audit_rules import AuditAction
 from turnout.tenants.audit_trail import AuditDep
 from turnout.tenants.auth import UserDep
-from turnout.tenants.caller import Caller, needs_session
+from turnout.tenants.caller import Caller, needs_session, refuse_guest
 from turnout.tenants.key_json import KeyDeleted, KeyList, KeyShown, key_of
 from turnout.tenants.key_rules import Role, mint, person_of, with_parent
 from turnout.tenants.session_cookie import set_cookie
@@ -119,6 +119,7 @@ async def make_key(request: Request, caller: UserDep, gateway: GatewayDep, audit
     """For a program: it may do what I may, or less, and ends with me. The token is shown once."""
     body, person = await read_json(request, OwnKeyRequest), _a_person(await _known(caller, gateway)).person
     needs_session(caller)
+    refuse_guest(caller)
     if body.role is Role.ADMIN and caller.role is not Role.ADMIN:
         raise Forbidden("A key of yours cannot do more than you.", "role", "role_not_allowed")
     key, token = mint(

@@ -42,7 +42,7 @@ async def archive(gateway: Gateway, known: KnownPerson) -> AsyncGenerator[bytes]
     with zipfile.ZipFile(paper, "w") as out:  # videos and pictures are compressed as they are
         _write(out, "account.json", await _account(gateway, known), gateway.now())
         yield paper.take()
-        async for task in tasks_of(gateway, known.person):
+        async for task in tasks_of(gateway.stores, known.person):
             shown = video_of(task, gateway.videos.settings.retention_s).model_dump(mode="json")
             _write(out, f"videos/{task.id}/video.json", shown, task.created_at)
             async for piece in _files(gateway, out, paper, task):

@@ -4,6 +4,8 @@ from typing import Literal
 
 from pydantic import BaseModel
 
+from turnout.validation import Body
+
 
 class LoginButton(BaseModel):
     """`name` is what the issuer is called; empty: "single sign-on"."""
@@ -11,8 +13,21 @@ class LoginButton(BaseModel):
     name: str
 
 
+class GuestOffer(BaseModel):
+    """What guests may ask for in a day, and how long they stay."""
+
+    videos: int
+    chats: int
+    stays_s: int
+
+
+class GuestLogin(Body):
+    """Nothing is asked of a guest."""
+
+
 class LoginWays(BaseModel):
     """What the login page offers beside keys and invites; null where the operator has not switched it on."""
 
     object: Literal["login"] = "login"
     oidc: LoginButton | None
+    guests: GuestOffer | None

@@ -16,7 +16,7 @@ from turnout.gateway.gateway import Gateway, GatewayDep
 from turnout.gateway.problems import documented
 from turnout.people.claimed_rules import claimed, renewed
 from turnout.people.login_flow_store import FLOW_S
-from turnout.people.login_json import LoginButton, LoginWays
+from turnout.people.login_json import GuestOffer, LoginButton, LoginWays
 from turnout.people.oidc_flow import CALLBACK, Arrival, OidcFlow, reason_of
 from turnout.people.person_rules import Person, as_key
 from turnout.tasks.task_rules import PersonId
@@ -35,8 +35,13 @@ _Given = Annotated[str | None, Query(max_length=4096)]
 
 @router.get("/v1/login", summary="The ways in")
 async def ways(gateway: GatewayDep) -> LoginWays:
-    flow = gateway.people.oidc
-    return LoginWays(oidc=None if flow is None else LoginButton(name=flow.settings.button))
+    flow, guests = gateway.people.oidc, gateway.people.guests
+    return LoginWays(
+        oidc=None if flow is None else LoginButton(name=flow.settings.button),
+        guests=None
+        if guests is None
+        else GuestOffer(videos=guests.videos, chats=guests.chats, stays_s=guests.stays_s),
+    )
 
 
 @router.get(

@@ -9,7 +9,7 @@ from turnout.errors import Conflict, no_such
 from turnout.gateway.bodies import json_body, read_json
 from turnout.gateway.gateway import Gateway, GatewayDep
 from turnout.gateway.problems import documented
-from turnout.people.belongings import end_open, erase
+from turnout.people.ending import end_open, erase
 from turnout.people.person_json import (
     PersonChange,
     PersonDeleted,
@@ -29,7 +29,7 @@ from turnout.tenants.caller import Caller
 _AT_ONCE = 500
 
 router = APIRouter(tags=["people"], responses=documented(401, 403, 500, 503))
-PersonPath = Annotated[str, Path(pattern=r"^p-[0-9a-f]{16}$")]
+PersonPath = Annotated[str, Path(pattern=r"^[pg]-[0-9a-f]{16}$")]
 
 
 @router.get("/v1/people", responses=documented(400), summary="List people")
@@ -48,7 +48,11 @@ async def index(
         if len(page) < _AT_ONCE:
             break
         last = page[-1].person.id
-    return PersonList(data=[person_shown(known) for known in found[:limit]], has_more=len(found) > limit)
+    return PersonList(
+        data=[person_shown(known) for known in found[:limit]],
+        has_more=len(found) > limit,
+        guests=await store.guests(),
+    )
 
 
 @router.get("/v1/people/{person_id}", responses=documented(400, 404), summary="Look at a person")

@@ -15,6 +15,32 @@ async def add_person(
     return PersonId(text(await _add_person.promise(link, id=id, doc=doc, at=at, subject=subject)))
 
 
+_add_guest = Script("people/add_guest", "tenants/allowance")
+
+
+class NoRoom:
+    """There are as many guests as there may be."""
+
+
+async def add_guest(
+    link: RedisConnection,
+    *,
+    id: PersonId,
+    doc: bytes,
+    at: float,
+    ends_at: float,
+    most: int,
+    day: str,
+    by_network: tuple[str, int],
+) -> NoRoom | int | None:
+    """`by_network` are the account of where she came from, and how many may come from there in a day: that is the answer when so
+    many came. None if she is stored."""
+    answer = int(
+        await _add_guest.promise(link, by_network, id=id, doc=doc, at=at, ends_at=ends_at, most=most, day=day)
+    )
+    return None if answer == -1 else NoRoom() if answer == -2 else answer
+
+
 _change_person = Script("people/change_person")
 
 

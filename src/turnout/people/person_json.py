@@ -54,11 +54,12 @@ class PersonShown(BaseModel):
 
 
 class PersonList(BaseModel):
-    """Newest first; the last one's id is the next page's `before`."""
+    """Newest first; the last one's id is the next page's `before`. `guests` are not in the list: it is how many there are."""
 
     object: Literal["list"] = "list"
     data: list[PersonShown]
     has_more: bool
+    guests: int
 
 
 class PersonChange(Body):

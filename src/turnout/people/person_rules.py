@@ -19,12 +19,14 @@ class Way(StrEnum):
 
     INVITE = "invite"
     OIDC = "oidc"
+    GUEST = "guest"
 
 
 @dataclass(frozen=True, slots=True)
 class Person:
     """`issuer` and `subject` name her where she logs in by an issuer. From `expires_at` on she is nobody; None: never.
-    One that is disabled comes back as she was. `invited_by` is the invite that she came by."""
+    One that is disabled comes back as she was. `invited_by` is the invite that she came by, `network` what all guests from where
+    a guest came may ask for together."""
 
     id: PersonId
     tenant: TenantId
@@ -39,6 +41,7 @@ class Person:
     expires_at: float | None = None
     disabled_at: float | None = None
     invited_by: str = ""
+    network: Allowance | None = None
 
     @property
     def own_tenant(self) -> bool:
@@ -52,7 +55,7 @@ def own_tenant(person: PersonId) -> TenantId:
 
 def as_key(person: Person) -> Key:
     """What she may do, as a key that nobody has the secret of."""
-    bounded = person.limits != DailyLimits()
+    own = Allowance(person.id, person.limits) if person.limits != DailyLimits() else None
     return Key(
         id=person.id,
         tenant=person.tenant,
@@ -62,7 +65,7 @@ def as_key(person: Person) -> Key:
         created_at=person.created_at,
         expires_at=person.expires_at if person.disabled_at is None else 0.0,
         person=person.id,
-        allowances=(Allowance(person.id, person.limits),) if bounded else (),
+        allowances=tuple(one for one in (own, person.network) if one is not None),
     )
 
 

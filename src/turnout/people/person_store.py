@@ -3,20 +3,23 @@
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
-from turnout.errors import Unavailable
+from turnout.errors import Limited, Unavailable
 from turnout.people import people_scripts
 from turnout.people.person_rules import Person, as_key, subject_digest
 from turnout.store.connection import RedisConnection, translated
 from turnout.store.record_kinds import RecordKind
 from turnout.store.records import number, read_all, read_one, text
 from turnout.tasks.task_rules import PersonId
+from turnout.tenants.allowance_rules import over_allowance
 from turnout.tenants.key_records import KEY
 from turnout.tenants.key_rules import Key, person_of, with_parent
+from turnout.tenants.usage_rules import day_of
 
 PERSON = RecordKind[Person]("person", Person)
 MAX_KEYS = 50
 _DOC, _SEEN, _KEY = b"doc", b"seen", "key:"
 _MAX_RACES = 20
+_GUESTS_AT_ONCE = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +46,35 @@ class PersonStore:
         if found is None:
             raise Unavailable("The person is just being removed; ask again.", retry_after_s=1.0)
         return found
+
+    async def add_guest(self, guest: Person, most: int, by_network: tuple[str, int]) -> None:
+        """Raises Limited when there are `most` guests, or so many came from her network today."""
+        refused = await people_scripts.add_guest(
+            self._link,
+            id=guest.id,
+            doc=PERSON.dump(guest),
+            at=guest.created_at,
+            ends_at=guest.expires_at or guest.created_at,
+            most=most,
+            day=day_of(guest.created_at),
+            by_network=by_network,
+        )
+        if isinstance(refused, people_scripts.NoRoom):
+            raise Limited("There are too many guests now.", code="too_many_guests", retry_after_s=600)
+        if refused is not None:
+            raise over_allowance("guests", refused, guest.created_at)
+
+    async def guests(self) -> int:
+        async with translated():
+            return await self._client.zcard(self._link.keys.guests())
+
+    async def guests_over(self, now: float) -> list[PersonId]:
+        """Some of the guests whose time is over."""
+        async with translated():
+            found = await self._client.zrangebyscore(
+                self._link.keys.guests(), "-inf", now, start=0, num=_GUESTS_AT_ONCE
+            )
+        return [PersonId(text(person_id)) for person_id in found]
 
     async def find(self, person_id: PersonId) -> Person | None:
         async with translated():
@@ -107,6 +139,10 @@ class PersonStore:
         """With her keys and sessions; False if she was gone."""
         subject = subject_digest(person.issuer, person.subject) if person.subject else ""
         return await people_scripts.remove_person(self._link, id=person.id, subject=subject)
+
+    async def drop_guest(self, person_id: PersonId) -> None:
+        """One whose record is gone, or cannot be read."""
+        await people_scripts.remove_person(self._link, id=person_id, subject="")
 
     async def note_seen(self, person_id: PersonId, at: float) -> None:
         await people_scripts.see_person(self._link, id=person_id, at=int(at))

@@ -4,4 +4,5 @@ for _, session in ipairs(redis.call('ZRANGE', sessions_of_key(id), 0, -1)) do re
 redis.call('DEL', sessions_of_key(id))
 if subject ~= '' and redis.call('GET', person_by_key(subject)) == id then redis.call('DEL', person_by_key(subject)) end
 redis.call('ZREM', people_key(), id)
+redis.call('ZREM', guests_key(), id)
 return redis.call('DEL', person_key(id))

@@ -140,8 +140,10 @@ class _Builder:
             videos=videos,
             chat=chat,
             workers=workers,
-            people=PeopleParts(self._oidc()),
+            people=PeopleParts(self._oidc(), config.access.guests),
             telemetry=self._telemetry(chat, videos, workers),
+        )
+
     def _check(self) -> ContentCheck | None:
         tasks = self._config.tasks
         if tasks.content_check is None:

@@ -17,13 +17,14 @@ from turnout.fleet.hosts.kubernetes.launching import JobHost
 from turnout.fleet.manager_loop import FleetManager
 from turnout.fleet.model_rules import Runner
 from turnout.fleet.model_store import ModelStore
+from turnout.people.belongings import erase_guests
 from turnout.run.config import Config
 from turnout.run.open_stores import find_url_signer, find_webhook_secret, open_connection, open_stores
 from turnout.run.signals import on_stop
 from turnout.store.data_copy import wait_restored
 from turnout.store.outbound import Outbound
 from turnout.stores import Stores
-from turnout.tasks.housekeeping import Housekeeper
+from turnout.tasks.housekeeping import Housekeeper, make_way
 from turnout.tasks.webhooks import WebhookSender
 from turnout.telemetry.log import get_log
 from turnout.tenants.budget_accounts import BudgetAccounts
@@ -117,7 +118,11 @@ async def _housekeeper(config: Config, stores: Stores, fetcher: Outbound) -> Hou
         webhooks.send_due,
         config.tasks.lease_s,
         config.tasks.retention_s,
-        settle,
+        (
+            ("budgets", settle, 10.0),
+            ("way", lambda: make_way(stores.backlog, stores.queue, config.tasks.limits), 1.0),
+            ("guests", lambda: erase_guests(stores, time.time()), 60.0),
+        ),
         stores.fleet.demand.gateways,
     )
 

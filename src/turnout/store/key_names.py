@@ -1,8 +1,7 @@
 """The name of every key in Redis. No other module builds one.
 
-Scripts have the same names in `scripts/names.lua`; a test compares the two. All keys start with one prefix, and scripts
-derive names from it, so one Redis (not a Redis Cluster) holds everything. Each method says what the key holds, who writes
-it, who reads it and how long it lives; R is the retention of tasks.
+Scripts have the same in `store/names.lua`; a test compares the two. All keys start with one prefix, and scripts derive names from it, so
+one Redis (not a Cluster) holds everything. Each method says what the key holds, who writes and reads it, how long it lives; R: retention of tasks.
 """
 
 from dataclasses import dataclass
@@ -20,8 +19,7 @@ _PASSING = (
     "mutex:",
     "oidc:",
     "rate:",
-    "session:",
-    "sessions:",
+    "session",
 )
 
 
@@ -200,6 +198,10 @@ class KeyNames:
     def people(self) -> str:
         """Sorted set of the ids of people by when they came. Gateway writes and reads. Until they are removed."""
         return f"{self.prefix}:people"
+
+    def guests(self) -> str:
+        """Sorted set of the ids of guests by when their time is over. Gateway writes, manager reads. Until they are removed."""
+        return f"{self.prefix}:guests"
 
     def person(self, person: str) -> str:
         """Hash: doc, seen, and `key:ID` for each of her keys. Gateway writes and reads. Until she is removed."""

@@ -46,6 +46,7 @@ local function gpu_taken_back_key() return P .. ':usage:gpu:taken_back' end
 local function session_key(session) return P .. ':session:' .. session end
 local function sessions_of_key(root) return P .. ':sessions:' .. root end
 local function people_key() return P .. ':people' end
+local function guests_key() return P .. ':guests' end
 local function person_key(person) return P .. ':person:' .. person end
 local function person_by_key(subject) return P .. ':person_by:' .. subject end
 local function invites_key() return P .. ':invites' end

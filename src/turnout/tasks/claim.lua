@@ -14,37 +14,45 @@ local function left_to_others(id)
 end
 if redis.call('EXISTS', closed_key(gang)) == 1 then return 0 end
 if call ~= '' and redis.call('GET', claiming_key(gang)) ~= call then return 0 end
-local tenants = redis.call('ZRANGE', tenants_key(model), 0, -1, 'WITHSCORES')
-for i = 1, #tenants, 2 do
-  local tenant, tag = tenants[i], tonumber(tenants[i + 1])
-  local running = tonumber(redis.call('HGET', counts_key(tenant), 'running') or '0') or 0
-  local id = redis.call('ZRANGE', waiting_key(model, tenant), 0, 0)[1]
-  if not id then  -- its line is gone: someone deleted it, or it was damaged
-    redis.call('ZREM', tenants_key(model), tenant)
-  elseif running < tonumber(max_running) then
-    if left_to_others(id) then return 0 end
-    local queue = queue_key(model)
-    ensure_group(queue)
-    local read = redis.call('XREADGROUP', 'GROUP', GROUP, gang, 'COUNT', 1, 'STREAMS', queue, '>')
-    if not read then  -- a turn was lost (someone deleted the stream): the waiting task is what counts
-      add_turn(model)
-      read = redis.call('XREADGROUP', 'GROUP', GROUP, gang, 'COUNT', 1, 'STREAMS', queue, '>')
+
+-- Gives the next task of a line to the gang, as `fairness_rules.FairQueue` does.
+local function claim_in(line)
+  local tenants = redis.call('ZRANGE', tenants_key(line), 0, -1, 'WITHSCORES')
+  for i = 1, #tenants, 2 do
+    local tenant, tag = tenants[i], tonumber(tenants[i + 1])
+    local running = tonumber(redis.call('HGET', counts_key(tenant), 'running') or '0') or 0
+    local id = redis.call('ZRANGE', waiting_key(line, tenant), 0, 0)[1]
+    if not id then  -- its line is gone: someone deleted it, or it was damaged
+      redis.call('ZREM', tenants_key(line), tenant)
+    elseif running < tonumber(max_running) then
+      if left_to_others(id) then return 0 end
+      local queue = queue_key(model)
+      ensure_group(queue)
+      local read = redis.call('XREADGROUP', 'GROUP', GROUP, gang, 'COUNT', 1, 'STREAMS', queue, '>')
+      if not read then  -- a turn was lost (someone deleted the stream): the waiting task is what counts
+        add_turn(model)
+        read = redis.call('XREADGROUP', 'GROUP', GROUP, gang, 'COUNT', 1, 'STREAMS', queue, '>')
+      end
+      local turn = read[1][2][1][1]
+      stop_waiting(line, tenant, id)
+      end_turn(line, tenant, tag)
+      for j = 1, i - 1, 2 do  -- to be passed over earns no credit
+        redis.call('ZADD', tenants_key(line), 'XX', tag, tenants[j])
+      end
+      if redis.call('EXISTS', task_key(id)) == 0 then  -- it expired while waiting
+        drop_turn(model, turn)
+        redis.call('ZREM', unfinished_key(model), id)
+        return false
+      end
+      redis.call('HSET', bound_key(model), turn, id)
+      redis.call('HSET', task_key(id), 'turn', turn, 'gang', gang)
+      redis.call('HDEL', task_key(id), 'way')
+      count(counts_key(tenant), 'running', 1)
+      return id
     end
-    local turn = read[1][2][1][1]
-    stop_waiting(model, tenant, id)
-    end_turn(model, tenant, tag)
-    for j = 1, i - 1, 2 do  -- to be passed over earns no credit
-      redis.call('ZADD', tenants_key(model), 'XX', tag, tenants[j])
-    end
-    if redis.call('EXISTS', task_key(id)) == 0 then  -- it expired while waiting
-      drop_turn(model, turn)
-      redis.call('ZREM', unfinished_key(model), id)
-      return false
-    end
-    redis.call('HSET', bound_key(model), turn, id)
-    redis.call('HSET', task_key(id), 'turn', turn, 'gang', gang)
-    count(counts_key(tenant), 'running', 1)
-    return id
   end
 end
-return false
+
+local found = claim_in(model)
+if found == nil then found = claim_in(guests_line(model)) end
+return found or false

@@ -24,7 +24,7 @@ if move ~= 'keep' then
     redis.call('HDEL', key, 'turn', 'gang')
     count(counts_key(tenant), 'running', -1)
     redis.call('XADD', news_key(), 'MAXLEN', '~', MAX_NEWS, '*', 'q', model)  -- a gang may claim another, or this one again
-  elseif move == 'end' and stop_waiting(model, tenant, id) then
+  elseif move == 'end' and stop_waiting(line_of(model, place), tenant, id) then
     drop_unclaimed_turn(model)
   end
 end

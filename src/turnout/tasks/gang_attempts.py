@@ -146,6 +146,8 @@ async def hear(
     except (Stale, NotFound) as err:
         return ReportAnswer(stale=err.message), replaced
     return ReportAnswer(), replaced
+
+
 async def _checked(check: ContentCheck | None, task: Task, event: Event) -> Event:
     """A result that is refused ends the task as a failure."""
     if check is None or not isinstance(event, Finished):

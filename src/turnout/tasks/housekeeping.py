@@ -6,9 +6,10 @@ Any number may run; the one that holds the mutex works, the others wait. All its
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import TypeAlias
 
 from turnout.background import Work
 from turnout.errors import Newer, NotFound, Stale, Unavailable
@@ -20,7 +21,7 @@ from turnout.tasks.backlog import Backlog
 from turnout.tasks.lease_rules import LeaseWatch
 from turnout.tasks.task_log import TaskLog
 from turnout.tasks.task_queue import TaskQueue
-from turnout.tasks.task_rules import NOBODY_TOOK_IT, Expired, TaskFailure, TaskId
+from turnout.tasks.task_rules import NOBODY_TOOK_IT, Expired, Limits, TaskFailure, TaskId
 from turnout.telemetry.log import get_log
 
 log = get_log()
@@ -29,14 +30,17 @@ _TICK_S = 1.0
 _LOOKS = 8  # at the leases, in one lease
 _MUTEX_S = 10.0
 _SWEEP_EVERY_S = 3600.0
-_BUDGETS_EVERY_S = 10.0
 _JOIN_S = 60.0  # how long a task waits for a machine that can run its model to join
+
+
+Duty: TypeAlias = tuple[str, Callable[[], Awaitable[object]], float]
+"""What is done, by name, and every how many seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Housekeeper:
-    """`deliver` sends the webhooks that are due; `look_at_budgets` divides GPU time and adds up what tenants spent. `gateways` are those that live:
-    gangs renew through them."""
+    """`deliver` sends the webhooks that are due; `others` are duties of other rooms. `gateways` are those that live: gangs renew
+    through them."""
 
     id: str
     models: ModelStore
@@ -49,7 +53,7 @@ class Housekeeper:
     deliver: Callable[[], Awaitable[object]]
     lease_s: float
     retention_s: float
-    look_at_budgets: Callable[[], Awaitable[None]] | None = None
+    others: Sequence[Duty] = ()
     gateways: Callable[[], Awaitable[Collection[str]]] | None = None
     watches: dict[str, LeaseWatch] = field(default_factory=dict[str, LeaseWatch])
 
@@ -61,7 +65,7 @@ class Housekeeper:
             ("dismissal", self._dismiss, 3.0),
             ("webhooks", self.deliver, _TICK_S),
             ("sweep", self._sweep, _SWEEP_EVERY_S),
-            *((("budgets", self.look_at_budgets, _BUDGETS_EVERY_S),) if self.look_at_budgets else ()),
+            *self.others,
         )
         return {name: partial(self._repeat, name, duty, every_s) for name, duty, every_s in duties}
 
@@ -144,3 +148,10 @@ class Housekeeper:
         await self.blobs.delete(old)
         if old:
             log.info("objects swept", count=len(old))
+
+
+async def make_way(backlog: Backlog, queue: TaskQueue, limits: Limits) -> None:
+    """Puts back what guests have under way where others wait for it."""
+    for model in await backlog.models():
+        for task in await queue.make_way(model, limits):
+            log.info("task made way", **task.log_ids, tenant=task.tenant)

@@ -22,14 +22,14 @@ from turnout.tasks.image_pool import ImagePool
 from turnout.tasks.object_keys import input_image
 from turnout.tasks.submission_headers import SubmissionHeaders
 from turnout.tasks.task_log import TaskLog
-from turnout.tasks.task_rules import Idempotency, Task, TaskId, TenantId
+from turnout.tasks.task_rules import Idempotency, Priority, Task, TaskId, TenantId
 from turnout.tasks.task_settings import TaskSettings
 from turnout.tasks.video_body import VideoBody
 from turnout.tasks.video_json import RemixRequest, VideoRequest
 from turnout.tasks.video_rules import ImageUse, RequestedVideo, VideoSpec, settle
 from turnout.telemetry.log import get_log
 from turnout.tenants.budget_checks import BudgetChecks
-from turnout.tenants.caller import Caller
+from turnout.tenants.caller import Caller, refuse_guest
 
 _MAX_URL_CHARS = 2048
 
@@ -146,7 +146,7 @@ class Submissions:
             model=model.name,
             spec=spec,
             created_at=self.now(),
-            priority=headers.priority,
+            priority=Priority.GUEST if caller.guest else headers.priority,
             max_attempts=self.settings.max_attempts,
             webhook_url=webhook_url,
             traceparent=headers.traceparent,
@@ -160,6 +160,8 @@ class Submissions:
         read_frame: Callable[[], Awaitable[bytes]] | None,
         idempotency: Idempotency | None,
     ) -> tuple[Task, int | None]:
+        if task.webhook_url is not None:
+            refuse_guest(caller)
         await self._check_budget(task.tenant, idempotency)
         if self.check is not None:
             await self.check.refuse_prompt(task)

@@ -13,7 +13,7 @@ from turnout.tasks.task_rules import Priority
 _PRIORITY, _PRIORITY_FIELD = "X-Turnout-Priority", b"x-turnout-priority"
 _IDEMPOTENCY, _IDEMPOTENCY_FIELD = "Idempotency-Key", b"idempotency-key"
 _MAX_KEY_CHARS = 255
-_PRIORITIES = frozenset(Priority)
+_PRIORITIES = (Priority.HIGH, Priority.NORMAL, Priority.LOW)
 _VISIBLE = re.compile(r"[\x21-\x7e]+")
 
 HEADER_PARAMETERS: list[dict[str, Any]] = [
@@ -21,7 +21,7 @@ HEADER_PARAMETERS: list[dict[str, Any]] = [
         "name": _PRIORITY,
         "in": "header",
         "required": False,
-        "schema": {"type": "string", "enum": [priority.value for priority in Priority]},
+        "schema": {"type": "string", "enum": [priority.value for priority in _PRIORITIES]},
     },
     {
         "name": _IDEMPOTENCY,

@@ -40,4 +40,4 @@ if idempotency ~= '' then
   redis.call('HSET', idempotency_key(tenant, idempotency), 'digest', digest, 'task', id)
   redis.call('PEXPIRE', idempotency_key(tenant, idempotency), ttl_ms)
 end
-return {'new', line_before(model, tenant, id)}
+return {'new', line_before(model, tenant, id, place)}

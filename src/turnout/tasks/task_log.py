@@ -279,7 +279,7 @@ def _position(task: Task, line: task_scripts.QueuePlace | None) -> int | None:
     own = None if line is None else next((of for of in line.waiting if of.tenant == task.tenant), None)
     if line is None or own is None:
         return None  # its line was damaged, or is being written
-    return position(own, line.before, [of for of in line.waiting if of is not own])
+    return line.earlier + position(own, line.before, [of for of in line.waiting if of is not own])
 
 
 def _refusal(

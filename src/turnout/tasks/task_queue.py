@@ -105,6 +105,16 @@ class TaskQueue:
         ]
         return [task for task in released if task is not None]
 
+    async def make_way(self, model: str, limits: Limits) -> list[Task]:
+        """Puts back what guests have under way where others wait for it: their gangs drop it with their next report, and claim
+        what is next. It goes on from its checkpoint later."""
+        found = await task_scripts.make_way(self._link, model=model, max_running=limits.max_running)
+        put_back = [
+            await self._put_back(turn, task_id, "it made way for others", counts=False)
+            for turn, task_id in found
+        ]
+        return [task for task in put_back if task is not None]
+
     async def _bound_to(self, model: str, gang: GangId, limit: int) -> dict[TaskId, str]:
         """The tasks that the gang has claimed, with their turns."""
         async with translated():

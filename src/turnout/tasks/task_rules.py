@@ -29,6 +29,7 @@ class Priority(StrEnum):
     HIGH = "high"
     NORMAL = "normal"
     LOW = "low"
+    GUEST = "guest"  # after everybody else's; nobody can ask for it
 
 
 class Stage(StrEnum):

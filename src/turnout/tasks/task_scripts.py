@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 from turnout.store.connection import RedisConnection
 from turnout.store.records import text
 from turnout.store.scripts import Script
-from turnout.tasks.fairness_rules import LOADING_WAIT_S, Waiting, class_base
+from turnout.tasks.fairness_rules import LOADING_WAIT_S, MAKE_WAY_S, Waiting, class_base
 from turnout.tasks.lease_rules import HeldTurn
 from turnout.tasks.task_records import EVENT, TASK
 from turnout.tasks.task_rules import (
@@ -28,9 +28,11 @@ from turnout.tenants.usage_rules import AttemptWork, day_of
 
 @dataclass(frozen=True, slots=True)
 class QueuePlace:
-    """How many of its tenant's tasks wait before a task, and how many each tenant has."""
+    """How many of its tenant's tasks wait before a task, how many in the line before its own, and how many each tenant of its
+    own has."""
 
     before: int
+    earlier: int
     waiting: list[Waiting]
 
 
@@ -219,9 +221,11 @@ async def position(link: RedisConnection, *, model: str, tenant: TenantId, id: T
 def _line(found: list[Any]) -> QueuePlace | None:
     if not found:
         return None
-    before, *rest = found
+    before, earlier, *rest = found
     tenants = zip(rest[::3], rest[1::3], rest[2::3], strict=True)
-    return QueuePlace(before, [Waiting(text(name), float(tag), count) for name, tag, count in tenants])
+    return QueuePlace(
+        before, earlier, [Waiting(text(name), float(tag), count) for name, tag, count in tenants]
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,6 +281,15 @@ async def leases(link: RedisConnection, *, model: str) -> list[HeldTurn]:
     """All claimed turns of the model, and how often each was renewed."""
     found = await _leases.run(link, model=model)
     return [HeldTurn(turn.decode(), TaskId(text(task)), renewals) for turn, task, renewals in found]
+
+
+_make_way = Script("tasks/make_way", "tasks/turns")
+
+
+async def make_way(link: RedisConnection, *, model: str, max_running: int) -> list[tuple[str, TaskId]]:
+    """(turn, task)… of guests' attempts that are in the way of others; each is named once."""
+    found = await _make_way.run(link, model=model, max_running=max_running, wait_ms=MAKE_WAY_S * 1000)
+    return [(turn.decode(), TaskId(text(task))) for turn, task in found]
 
 
 _forget_queue = Script("tasks/forget_queue", "tasks/turns")

@@ -1,10 +1,17 @@
 """Settings of video tasks: how long they and their leases last, how many a tenant may have."""
 
 from dataclasses import dataclass, field
+from typing import Annotated, Literal
+
+from pydantic import ConfigDict, Field
 
 from turnout.setting_types import SECRET, Count, Limit, Seconds
 from turnout.tasks.task_rules import Limits
 
+_MAX_WORDS = 10_000
+
+
+@dataclass(frozen=True, slots=True)
 class CheckSettings:
     """What is checked before a task is accepted: `words` refuse a prompt, and `url` is asked for a verdict, within `deadline_s`;
     `unanswered` is what no verdict counts as. With `results` it is asked again before a result is shown."""

@@ -27,45 +27,60 @@ local function drop_unclaimed_turn(model)
   end
 end
 
--- The highest tag served; tasks/fairness_rules says how tenants take turns.
-local function clock(model) return tonumber(redis.call('GET', clock_key(model)) or '0') or 0 end
+-- A model has two lines: the tenants', by the model's own name, and that of guests, which is looked at when nobody in the first
+-- may be served. tasks/fairness_rules says how tenants take turns in each. The place tells in which a task waits.
+local FIRST_GUEST_PLACE = 30000000000000
+local function guests_line(model) return model .. '!guests' end
+local function line_of(model, place)
+  return (tonumber(place) or 0) < FIRST_GUEST_PLACE and model or guests_line(model)
+end
+
+-- The highest tag served.
+local function clock(line) return tonumber(redis.call('GET', clock_key(line)) or '0') or 0 end
 
 -- The tenant's turn is over. Tags up to the clock say nothing of those who left, so only those above it are kept.
-local function end_turn(model, tenant, tag)
-  redis.call('SET', clock_key(model), tag)
-  redis.call('ZREMRANGEBYSCORE', served_key(model), '-inf', tag)
-  redis.call('ZADD', served_key(model), tag + 1, tenant)
-  redis.call('ZADD', tenants_key(model), 'XX', tag + 1, tenant)
+local function end_turn(line, tenant, tag)
+  redis.call('SET', clock_key(line), tag)
+  redis.call('ZREMRANGEBYSCORE', served_key(line), '-inf', tag)
+  redis.call('ZADD', served_key(line), tag + 1, tenant)
+  redis.call('ZADD', tenants_key(line), 'XX', tag + 1, tenant)
 end
 
 local function start_waiting(model, tenant, id, place)
-  redis.call('ZADD', waiting_key(model, tenant), tonumber(place) and place or 0, id)
-  local tag = math.max(clock(model), tonumber(redis.call('ZSCORE', served_key(model), tenant) or '0'))
-  redis.call('ZADD', tenants_key(model), 'NX', tag, tenant)
+  local line = line_of(model, place)
+  redis.call('ZADD', waiting_key(line, tenant), tonumber(place) and place or 0, id)
+  local tag = math.max(clock(line), tonumber(redis.call('ZSCORE', served_key(line), tenant) or '0'))
+  redis.call('ZADD', tenants_key(line), 'NX', tag, tenant)
   count(counts_key(tenant), 'waiting', 1)
 end
 
 -- Returns whether the task was waiting.
-local function stop_waiting(model, tenant, id)
-  if redis.call('ZREM', waiting_key(model, tenant), id) == 0 then return false end
+local function stop_waiting(line, tenant, id)
+  if redis.call('ZREM', waiting_key(line, tenant), id) == 0 then return false end
   count(counts_key(tenant), 'waiting', -1)
-  if redis.call('EXISTS', waiting_key(model, tenant)) == 0 then
-    redis.call('ZREM', tenants_key(model), tenant)
+  if redis.call('EXISTS', waiting_key(line, tenant)) == 0 then
+    redis.call('ZREM', tenants_key(line), tenant)
   end
   return true
 end
 
--- What is needed to say how many tasks are served before one: how many of its tenant's wait before it, then for every
--- tenant its name, its tag and how many of its tasks wait. Empty when the task is not waiting.
-local function line_before(model, tenant, id)
-  local before = redis.call('ZRANK', waiting_key(model, tenant), id)
+-- What is needed to say how many tasks are served before one: how many of its tenant's wait before it, how many in the line before
+-- its own, then for every tenant of its own its name, its tag and how many of its tasks wait. Empty when the task is not waiting.
+local function line_before(model, tenant, id, place)
+  local line = line_of(model, place)
+  local before = redis.call('ZRANK', waiting_key(line, tenant), id)
   if not before then return {} end
-  local found = {before}
-  local tenants = redis.call('ZRANGE', tenants_key(model), 0, -1, 'WITHSCORES')
+  local found = {before, 0}
+  if line ~= model then
+    for _, other in ipairs(redis.call('ZRANGE', tenants_key(model), 0, -1)) do
+      found[2] = found[2] + redis.call('ZCARD', waiting_key(model, other))
+    end
+  end
+  local tenants = redis.call('ZRANGE', tenants_key(line), 0, -1, 'WITHSCORES')
   for i = 1, #tenants, 2 do
     found[#found + 1] = tenants[i]
     found[#found + 1] = tenants[i + 1]
-    found[#found + 1] = redis.call('ZCARD', waiting_key(model, tenants[i]))
+    found[#found + 1] = redis.call('ZCARD', waiting_key(line, tenants[i]))
   end
   return found
 end

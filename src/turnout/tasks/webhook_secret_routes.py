@@ -14,6 +14,7 @@ from turnout.tasks.webhook_secret_rules import rotated, secret_of
 from turnout.tenants.audit_rules import AuditAction
 from turnout.tenants.audit_trail import AuditDep
 from turnout.tenants.auth import UserDep
+from turnout.tenants.caller import refuse_guest
 from turnout.tenants.key_rules import Role
 
 _SECRET_BYTES = 32
@@ -31,6 +32,7 @@ async def rotate_secret(
     request: Request, caller: UserDep, gateway: GatewayDep, audit: AuditDep
 ) -> WebhookSecretShown:
     """Webhooks are signed by the new secret from now on, and by the old one, too, until the overlap ends."""
+    refuse_guest(caller)
     body = await read_json(request, WebhookSecretRotation)
     tenant = TenantId(body.tenant or caller.tenant)
     if tenant != caller.tenant and caller.role is not Role.ADMIN:

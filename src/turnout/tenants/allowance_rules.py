@@ -10,6 +10,7 @@ from turnout.errors import Limited
 
 DAY_S = 86_400
 Counted: TypeAlias = Literal["videos", "chats"]
+Bounded: TypeAlias = Counted | Literal["guests"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +38,12 @@ def limits_on(allowances: tuple[Allowance, ...], what: Counted) -> list[tuple[st
     return [(account, most) for account, most in found if most is not None]
 
 
-def over_allowance(what: Counted, most: int, now: float) -> Limited:
+def over_allowance(what: Bounded, most: int, now: float) -> Limited:
+    asked = (
+        f"{most} guests may come from one address" if what == "guests" else f"You may ask for {most} {what}"
+    )
     return Limited(
-        f"You may ask for {most} {what} a day; the day ends at 00:00 UTC.",
+        f"{asked} in a day; the day ends at 00:00 UTC.",
         code="daily_limit",
         retry_after_s=DAY_S - now % DAY_S,
     )

@@ -6,7 +6,7 @@ from turnout.errors import Forbidden, Unauthorized
 from turnout.tasks.share_rules import VideoLink
 from turnout.tasks.task_rules import PersonId, Task, TenantId
 from turnout.tenants.allowance_rules import Allowance
-from turnout.tenants.key_rules import Key, Role, is_session
+from turnout.tenants.key_rules import Key, Role, is_guest, is_session
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +28,11 @@ class Caller:
     def root(self) -> str:
         """Whose sessions are its own: those of the person, or of the key that opened this one."""
         return self.person or self.parent or self.id
+
+    @property
+    def guest(self) -> bool:
+        """Whether nobody knows who it is. Everybody else comes first."""
+        return self.person is not None and is_guest(self.person)
 
     def expired(self, now: float) -> bool:
         return self.expires_at is not None and now >= self.expires_at
@@ -76,6 +81,12 @@ def needs_session(caller: Caller) -> None:
     """Refuses a person's key: whoever has found one must not make more of them with it."""
     if caller.person is not None and not is_session(caller.id):
         raise Forbidden("This needs a login on the page, not a key.", code="session_needed")
+
+
+def refuse_guest(caller: Caller) -> None:
+    """What would outlast a guest, or make the service call others, is not for guests."""
+    if caller.guest:
+        raise Forbidden("Guests may not do this: log in for it.", code="guest_refused")
 
 
 def right_ended() -> Unauthorized:

@@ -20,7 +20,8 @@ REMEMBERED_S = 30 * 86_400
 _SESSION = "s-"  # ids of keys are hexadecimal
 _BOOTSTRAP = "boot-"
 _LOGIN = "oidc-"
-_PERSON = re.compile(r"(p-[0-9a-f]{16})(-[0-9a-f]{8})?")
+_GUEST = "g-"
+_PERSON = re.compile(r"([pg]-[0-9a-f]{16})(-[0-9a-f]{8})?")
 
 
 class Role(StrEnum):
@@ -132,6 +133,15 @@ def person_of(key_id: str) -> PersonId | None:
     """The person whose id this is, or whose key's."""
     found = _PERSON.fullmatch(key_id)
     return None if found is None else PersonId(found[1])
+
+
+def is_guest(person: PersonId) -> bool:
+    """A guest's id says so: fairness knows it of everything that is the guest's, without a look."""
+    return person.startswith(_GUEST)
+
+
+def guest_id(random: str) -> PersonId:
+    return PersonId(f"{_GUEST}{random}")
 
 
 def in_use_by(key: Key, own: Collection[str]) -> str | None:

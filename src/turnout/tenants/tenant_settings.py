@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import ConfigDict, Field
 
-from turnout.setting_types import SECRET, Price
+from turnout.setting_types import SECRET, Count, Limit, Price
 from turnout.store.address_rules import is_safe_issuer_url
 from turnout.tenants.budget_rules import Budget
 from turnout.tenants.key_rules import Role
@@ -44,6 +44,23 @@ class OidcSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class GuestSettings:
+    """Who may come in without an account. `videos` and `chats` are what each may ask for in a day, `address_videos` and
+    `address_chats` what all from one address may together, `address_guests` how many of them may come in a day. There are `most` at
+    a time. All that is a guest's is deleted when `stays_s` have passed since she came."""
+
+    __pydantic_config__ = ConfigDict(extra="forbid")
+
+    videos: Limit = 3
+    chats: Limit = 30
+    address_videos: Limit = 9
+    address_chats: Limit = 90
+    address_guests: Limit = 10
+    most: Count = 1000
+    stays_s: Annotated[int, Field(ge=60, le=7 * 86_400)] = 86_400
+
+
+@dataclass(frozen=True, slots=True)
 class AccessSettings:
     """`no_auth` needs no key on loopback; `open_key` is the token that requests then count as having, and `turnout up`
     sets it. `oidc_client_secret` is what the issuer knows the page's login by, beside PKCE."""
@@ -52,6 +69,7 @@ class AccessSettings:
     open_key: str | None = field(default=None, metadata=SECRET)
     oidc: OidcSettings | None = None
     oidc_client_secret: str | None = field(default=None, metadata=SECRET)
+    guests: GuestSettings | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,11 @@ export interface Person {
   readonly person: string | null;
 }
 
+/** A guest's id says so. */
+export function isGuest(person: Person): boolean {
+  return person.person?.startsWith("g-") ?? false;
+}
+
 /** Why nobody is logged in; the last ones are what came of a login by the issuer. */
 export type Why = "none" | "expired" | "refused_code" | IssuerWhy;
 export type IssuerWhy = "stale" | "denied" | "refused" | "failed" | "away";

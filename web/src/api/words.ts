@@ -28,6 +28,10 @@ const BY_CODE: Record<string, Key> = {
   key_in_use: "error.key_in_use",
   invalid_invite: "error.invalid_invite",
   daily_limit: "error.daily_limit",
+  content_refused: "error.content_refused",
+  check_unavailable: "error.check_unavailable",
+  too_many_guests: "error.too_many_guests",
+  guest_refused: "error.guest_refused",
   session_needed: "error.session_needed",
   own_person: "error.own_person",
 };

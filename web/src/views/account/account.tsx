@@ -24,14 +24,19 @@ export default function AccountView() {
           <>
             <WhoPart account={account} onChanged={polled.again} />
             <UsedPart account={account} />
-            {account.person !== null && <KeysPart admin={account.role === "admin"} />}
-            <SessionsPart person={account.person !== null} />
-            {account.person !== null && <MinePart name={account.name} />}
+            {account.person !== null && !guest(account) && <KeysPart admin={account.role === "admin"} />}
+            {!guest(account) && <SessionsPart person={account.person !== null} />}
+            {account.person !== null && <MinePart name={account.name || t("guest.name")} />}
           </>
         )}
       </Loaded>
     </div>
   );
+}
+
+/** Guests have no keys, and one browser. */
+function guest(account: AccountShown): boolean {
+  return account.person?.way === "guest";
 }
 
 function WhoPart({ account, onChanged }: { account: AccountShown; onChanged: () => void }) {
@@ -40,8 +45,8 @@ function WhoPart({ account, onChanged }: { account: AccountShown; onChanged: () 
   return (
     <section aria-labelledby="who-title">
       <div class="row row-spread">
-        <h2 id="who-title">{account.name || t("account.nobody")}</h2>
-        {person !== null && (
+        <h2 id="who-title">{account.name || t(guest(account) ? "guest.name" : "account.nobody")}</h2>
+        {person !== null && !guest(account) && (
           <Button icon="edit" onClick={() => (editing.value = true)}>
             {t("account.edit")}
           </Button>
@@ -56,6 +61,7 @@ function WhoPart({ account, onChanged }: { account: AccountShown; onChanged: () 
           {person?.expires_at != null && <span>{t("account.until", { time: clock(person.expires_at) })}</span>}
         </p>
         {person === null && <p class="quiet">{t("account.by_key")}</p>}
+        {guest(account) && <p class="quiet">{t("guest.account")}</p>}
       </div>
       {editing.value && person !== null && <EditDialog account={account} email={person.email} onClose={() => (editing.value = false)} onDone={onChanged} />}
     </section>

@@ -3,14 +3,14 @@ import { useSignal, type Signal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import { login } from "../../api/auth";
 import { call } from "../../api/http";
-import { enterByKey } from "../../api/session";
-import type { LoginWays } from "../../api/schema";
+import { enterAsGuest, enterByKey } from "../../api/session";
+import type { GuestOffer, LoginWays } from "../../api/schema";
 import { explain } from "../../api/words";
-import { t } from "../../i18n";
+import { duration, t } from "../../i18n";
 import { Button, Failed, Field, Spinner } from "../../ui/controls";
 import { Mark } from "../../ui/icons";
 
-const KEYS_ONLY: LoginWays = { object: "login", oidc: null };
+const KEYS_ONLY: LoginWays = { object: "login", oidc: null, guests: null };
 
 export function LoginView() {
   const ways = useSignal<LoginWays | null>(null);
@@ -37,17 +37,45 @@ export function LoginView() {
 }
 
 function Ways({ ways, onTry }: { ways: LoginWays; onTry: () => void }) {
-  if (ways.oidc === null) return <KeyForm onTry={onTry} />;
+  if (ways.oidc === null && ways.guests === null) return <KeyForm onTry={onTry} />;
   return (
     <>
-      <a class="button button-primary wide" href="/v1/login/oidc">
-        {ways.oidc.name === "" ? t("login.sso") : t("login.sso_with", { name: ways.oidc.name })}
-      </a>
+      {ways.oidc !== null && (
+        <a class="button button-primary wide" href="/v1/login/oidc">
+          {ways.oidc.name === "" ? t("login.sso") : t("login.sso_with", { name: ways.oidc.name })}
+        </a>
+      )}
+      {ways.guests !== null && <AsGuest offer={ways.guests} main={ways.oidc === null} onTry={onTry} />}
       <details class="login-more">
         <summary>{t("login.with_key")}</summary>
         <KeyForm onTry={onTry} />
       </details>
     </>
+  );
+}
+
+function AsGuest({ offer, main, onTry }: { offer: GuestOffer; main: boolean; onTry: () => void }) {
+  const busy = useSignal(false);
+  const problem = useSignal<unknown>(null);
+  const enter = async () => {
+    busy.value = true;
+    problem.value = null;
+    onTry();
+    try {
+      await enterAsGuest();
+    } catch (err) {
+      problem.value = err;
+      busy.value = false;
+    }
+  };
+  return (
+    <div class="login-guest">
+      <Button kind={main ? "primary" : "plain"} class="wide" busy={busy.value} onClick={() => void enter()}>
+        {t("guest.enter")}
+      </Button>
+      <p class="quiet">{t("guest.about", { videos: offer.videos, chats: offer.chats, time: duration(offer.stays_s) })}</p>
+      {problem.value !== null && <Failed words={explain(problem.value)} />}
+    </div>
   );
 }
 

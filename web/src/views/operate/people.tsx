@@ -41,6 +41,7 @@ export function PeopleTab() {
         <Icon name="search" size={18} />
         <input type="search" aria-label={t("people.search")} placeholder={t("people.search")} value={typed.value} onInput={(event) => (typed.value = event.currentTarget.value)} />
       </label>
+      {people.value !== null && people.value.guests > 0 && <p class="quiet">{t("people.guests", { n: people.value.guests })}</p>}
       <Loaded polled={people}>
         {(page) =>
           page.data.length === 0 ? (
