@@ -38,6 +38,11 @@ WORDS["zh"] |= {
 WORDS["en"] |= {"delete": "Delete my account", "gone": "Delete everything", "all": "Download all"}
 WORDS["zh"] |= {"delete": "删除我的账户", "gone": "全部删除", "all": "下载全部"}
 
+GUEST_WORDS = {
+    "en": {"try": "Try without an account", "guest": "Guest"},
+    "zh": {"try": "免登录试用", "guest": "访客"},
+}
+
 
 async def _inside(visitor: Visitor) -> None:
     await visitor.tab.locator("nav a[aria-current=page]").wait_for()
@@ -167,6 +172,41 @@ async def test_a_person_logs_in_by_the_issuer(browser: Browser, service: Service
     await visitor.tab.goto(f"{browser.url}/v1/login/oidc/callback?state=used&code=used")
     await _inside(visitor)
     assert visitor.complaints == []
+
+
+@pytest.mark.parametrize("lang", ["en", "zh"])
+async def test_a_guest_comes_in_makes_a_video_and_leaves_nothing(
+    browser: Browser, service: Service, lang: str
+) -> None:
+    words = GUEST_WORDS[lang]
+    visitor = await browser.visitor("phone" if lang == "zh" else "wide", lang=lang)
+    await visitor.tab.goto(browser.url)
+    button = visitor.tab.get_by_role("button", name=words["try"])
+    await button.wait_for()
+    assert await visitor.violations() == []
+    await button.click()
+    await _inside(visitor)
+    card = await visitor.ask_for("a red square moving right")
+    await card.locator("video").wait_for(timeout=RENDERED_MS)
+    await visitor.tab.reload()  # the cookie stays
+    await visitor.go("account")
+    account = visitor.tab.locator(".account")
+    await account.get_by_role("heading", name=words["guest"]).wait_for()
+    await account.locator(".meter", has_text="4").wait_for()
+    assert await account.get_by_role("button", name=WORDS[lang]["key"]).count() == 0, "guests have no keys"
+    assert await visitor.violations() == []
+    other = await browser.visitor(lang=lang)
+    await other.tab.goto(browser.url)
+    await other.tab.get_by_role("button", name=words["try"]).click()
+    await _inside(other)
+    await other.go("library")
+    assert await other.tab.locator("article.card").count() == 0, "nothing of the first one's"
+    await account.get_by_role("button", name=WORDS[lang]["delete"]).click()
+    dialog = visitor.tab.locator("dialog")
+    await dialog.locator("input").fill(words["guest"])
+    await dialog.get_by_role("button", name=WORDS[lang]["gone"]).click()
+    await visitor.tab.locator(".login-box").wait_for(timeout=RENDERED_MS)
+    assert visitor.complaints == [] and other.complaints == []
 
 
 async def test_a_person_is_disabled_while_a_video_renders_and_a_chat_streams(
