@@ -49,7 +49,7 @@ def _is_kept(process: psutil.Process) -> bool:
         words = process.cmdline()
     except psutil.Error:
         return False
-    return any(word.endswith("engine_fork_server.py") for word in words) and "keep" in words
+    return "turnout.worker.engine_fork_server" in words and "keep" in words
 
 
 async def rendered(client: httpx.AsyncClient, video: str) -> bytes:

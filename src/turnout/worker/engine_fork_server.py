@@ -41,7 +41,8 @@ _BEGUN = b"\1"
 def keep(path: str, modules: list[str]) -> NoReturn:
     """Whoever asks while the imports are under way waits for them."""
     subreaper = _subreaper()
-    sys.path.pop(0)  # the directory of this file: its modules are not for the engine
+    if sys.path[0] == str(Path(__file__).parent):  # begun as a file: our modules are not for the engine
+        sys.path.pop(0)
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     Path(path).unlink(missing_ok=True)
     mask = os.umask(0o077)

@@ -79,7 +79,9 @@ class GangForkServer:
             await self._end()
 
     async def _start(self) -> None:
-        argv = [sys.executable, engine_fork_server.__file__, "keep", str(self._kept_at), *self._imports]
+        # As a module: then, as in `python -m turnout`, engines of one's own are imported from the working directory.
+        keep = (sys.executable, "-m", engine_fork_server.__name__, "keep")
+        argv = [*keep, str(self._kept_at), *self._imports]
         try:
             self._process = await self._commands.start("gang-fork-server", argv, ENVIRON)
         except Unavailable as err:
