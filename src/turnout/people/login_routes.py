@@ -30,7 +30,8 @@ _COOKIES = ("__Host-turnout_login", "turnout_login")
 
 router = APIRouter(tags=["login"], responses=documented(500, 503))
 
-_Given = Annotated[str | None, Query(max_length=4096)]
+_Word = Annotated[str | None, Query(max_length=256)]
+_Code = Annotated[str | None, Query(max_length=2048)]  # some issuers' are of more than a thousand letters
 
 
 @router.get("/v1/login", summary="The ways in")
@@ -73,10 +74,10 @@ async def arrive(
     request: Request,
     gateway: GatewayDep,
     audit: AuditDep,
-    state: _Given = None,
-    code: _Given = None,
-    iss: _Given = None,
-    error: _Given = None,
+    state: _Word = None,
+    code: _Code = None,
+    iss: _Word = None,
+    error: _Word = None,
 ) -> RedirectResponse:
     flow = _flow(gateway)
     browser = request.cookies.get(_COOKIES[not flow.secure])
