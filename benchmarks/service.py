@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import secrets
 import signal
 import sys
@@ -114,7 +115,8 @@ async def front(
 
 @asynccontextmanager
 async def whole(directory: Path, *arguments: str, **settings: Any) -> AsyncGenerator[Service]:
-    """`turnout up` as a user runs it, with its data in `directory`; `arguments` are further flags."""
+    """`turnout up` as a user runs it, with its data in `directory`; `arguments` are further flags. What the tests set in the
+    environment, which some benchmarks import, has no say."""
     file = directory / "turnout.yaml"
     file.write_text(yaml.safe_dump({**_SETTINGS, "state_dir": str(directory / "state"), **settings}))
     config = load({}, {}, file).config
@@ -122,6 +124,7 @@ async def whole(directory: Path, *arguments: str, **settings: Any) -> AsyncGener
     with output.open("wb") as out:
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "turnout", "up", "--config", str(file), *arguments),
+            env={name: value for name, value in os.environ.items() if not name.startswith("TURNOUT_")},
             stdout=out,
             stderr=out,
         )
