@@ -80,14 +80,17 @@ class Visitor:
         await self.tab.route("**/v1/chat/completions", measure)
 
     async def violations(self) -> list[Any]:
-        """What axe finds. It comes in by the debugger, because the page's CSP lets no stranger's script in."""
+        """What axe finds, once transitions are over: a colour on its way is none of the design's. It comes in by the debugger,
+        because the page's CSP lets no stranger's script in."""
         session = await self.tab.context.new_cdp_session(self.tab)
         axe = (WEB / "node_modules" / "axe-core" / "axe.min.js").read_text()
         await session.send("Runtime.evaluate", {"expression": axe})
         found = await session.send(
             "Runtime.evaluate",
             {
-                "expression": "axe.run().then(r => JSON.stringify(r.violations.map(v => [v.id, v.impact,"
+                "expression": "Promise.allSettled(document.getAnimations().filter("
+                "a => a.effect.getComputedTiming().endTime < 5000).map(a => a.finished))"
+                ".then(() => axe.run()).then(r => JSON.stringify(r.violations.map(v => [v.id, v.impact,"
                 " v.nodes.map(n => n.target.join(' '))])))",
                 "awaitPromise": True,
                 "returnByValue": True,
