@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass, replace
 
-from tests.fleet.core_world import RULES, Box, Engine, World, model
+from tests.fleet.core_world import RULES, Box, Engine, World, model, routes
 
 from turnout.fleet.change_rules import demand_event
 from turnout.fleet.events_and_commands import ModelRemoved, ModelSet, SetWant, Tick
@@ -170,6 +170,25 @@ def test_a_replica_that_served_and_died_is_replaced_at_once_and_the_next_time_la
     world.ticks(int(RULES.healthy_s))
     kill()
     assert world.fleet.failures["a"] == Failures(1, "killed", world.now), "it has been well for long"
+
+
+def test_failures_with_an_orderly_end_between_them_are_not_in_a_row() -> None:
+    """However short its stays are: a model that is asked for now and then would be given up by its third kill in a month."""
+    world = World(Box(W1), models=[model("a", idle_s=10.0)])
+    for _ in range(RULES.max_failures + 1):
+        world.ask("a", waiting=1)
+        while not world.ready("a"):
+            world.tick()
+        engine = engine_of(world, world.ready("a")[0])
+        engine.phase, engine.detail = Phase.FAILED, "killed"
+        world.feed(world.beat(world.boxes[W1]))
+        assert world.fleet.failures["a"].count == 1
+        while not world.ready("a"):
+            world.tick()
+        world.ask("a")
+        while world.of("a"):
+            world.tick()
+    assert routes(world.fleet)["a"].refusal is None
 
 
 def test_pauses_between_tries_double_up_to_a_limit() -> None:

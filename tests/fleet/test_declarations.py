@@ -42,6 +42,7 @@ SAMPLES: dict[str, tuple[dict[str, Any], Any, list[str]]] = {
     "tensor_parallel_size": (CHAT, 2, ["--tensor-parallel-size", "2"]),
     "dtype": (CHAT, "bfloat16", ["--dtype", "bfloat16"]),
     "quantization": (CHAT, "fp8", ["--quantization", "fp8"]),
+    "vision": (CHAT, False, ["--no-vision"]),
     "arguments": (CHAT, ["--enforce-eager", "--seed=1"], ["--arg=--enforce-eager", "--arg=--seed=1"]),
     "command": (COMMAND, ["my-server", "two words", "{port}"], ["--command", "my-server 'two words' {port}"]),
     "family": ({**WAN, "rules": {"heads": 4}}, "wan-tiny-ti2v", ["--family", "wan-tiny-ti2v"]),
@@ -65,12 +66,14 @@ SAMPLES: dict[str, tuple[dict[str, Any], Any, list[str]]] = {
     "loras_apart": (WAN, True, ["--loras-apart"]),
     "video_engine": (WAN, "my.module:Engine", ["--video-engine", "my.module:Engine"]),
     "runner": (WAN, "external", ["--runner", "external"]),
+    "version_of": (CHAT, "base", ["--version-of", "base"]),
+    "share": ({**CHAT, "version_of": "base"}, 0.25, ["--share", "0.25"]),
 }
 
 
 def by_file(directory: Path, name: str, declared: dict[str, Any]) -> Model:
     file = directory / "declared.yaml"
-    file.write_text(yaml.safe_dump({"models": {name: declared}}))
+    file.write_text(yaml.safe_dump({"models": {name: declared, "base": CHAT}}))
     return load({}, {}, file).config.models[0]
 
 
@@ -90,7 +93,8 @@ def by_command_line(monkeypatch: pytest.MonkeyPatch, *args: str) -> dict[str, An
 
 async def by_http(gateway: Gateway, body: dict[str, Any]) -> Model:
     gateway.http.headers.update(bearer(await gateway.key(role=Role.ADMIN)))
-    answer = await gateway.http.post("/v1/models/register", json=body)
+    for said in ({**CHAT, "alias": "base"}, body):
+        answer = await gateway.http.post("/v1/models/register", json=said)
     assert answer.status_code == 200, answer.text
     return await gateway.inside.stores.fleet.models.get(body["alias"])
 
@@ -151,7 +155,7 @@ def test_a_file_may_group_what_a_replica_needs_and_call_the_model_its_weights(tm
 def test_a_configuration_that_was_written_out_reads_the_same(tmp_path: Path, field: str) -> None:
     around, value, _ = SAMPLES[field]
     file = tmp_path / "first.yaml"
-    file.write_text(yaml.safe_dump({"models": {"a": {**around, field: value}}}))
+    file.write_text(yaml.safe_dump({"models": {"a": {**around, field: value}, "base": CHAT}}))
     config = load({}, {}, file).config
     again = tmp_path / "again.yaml"
     again.write_text(yaml.safe_dump(dump(config)))

@@ -223,3 +223,31 @@ async def test_admins_wake_and_stop_models(gateway: Gateway) -> None:
     assert (await gateway.http.post("/v1/models/nothing/wake")).status_code == 404
     gateway.http.headers.update(await bearer(gateway, Role.USER))
     assert (await gateway.http.post("/v1/models/qwen/wake")).status_code == 403
+
+
+async def test_a_version_is_registered_shown_changed_and_removed_before_its_model(gateway: Gateway) -> None:
+    gateway.http.headers.update(await bearer(gateway, Role.ADMIN))
+    version = {**MODEL, "alias": "qwen-next", "version_of": "qwen", "share": 0.1}
+    refused = await gateway.http.post("/v1/models/register", json=version)
+    assert (refused.status_code, refused.json()["error"]["param"]) == (400, "version_of")
+    for body in (MODEL, version):
+        assert (await gateway.http.post("/v1/models/register", json=body)).status_code == 200
+    shown = {
+        m["id"]: (m["version_of"], m["share"]) for m in (await gateway.http.get("/v1/models")).json()["data"]
+    }
+    assert (shown["qwen"], shown["qwen-next"]) == ((None, 0.0), ("qwen", 0.1))
+    path = "/v1/models/qwen-next/share"
+    assert (await gateway.http.post(path, json={"share": 0.4})).json()["share"] == 0.4
+    assert (await gateway.http.get("/v1/models/qwen-next")).json()["share"] == 0.4
+    for wrong in ({"share": 1.5}, {"share": "half"}, {}, {"share": 0.1, "colour": 1}):
+        assert (await gateway.http.post(path, json=wrong)).status_code == 400
+    assert (await gateway.http.post("/v1/models/qwen/share", json={"share": 0.4})).status_code == 400
+    assert (await gateway.http.post("/v1/models/none/share", json={"share": 0.4})).status_code == 404
+    user = await bearer(gateway, Role.USER)
+    assert (await gateway.http.post(path, json={"share": 0.4}, headers=user)).status_code == 403
+    said = (await gateway.http.get("/metrics")).text
+    assert 'turnout_model_share{model="qwen-next",version_of="qwen"} 0.4' in said
+    first = await gateway.http.delete("/v1/models/qwen")
+    assert (first.status_code, first.json()["error"]["code"]) == (409, "has_versions")
+    for name in ("qwen-next", "qwen"):
+        assert (await gateway.http.delete(f"/v1/models/{name}")).status_code == 200

@@ -12,6 +12,7 @@ from tests.gateways import Gateway, running
 
 from turnout.chat.chat_metrics import ChatMetrics
 from turnout.fleet.machine_rules import Gpu, Machine, NodeLoad, WorkerId
+from turnout.fleet.model_rules import EngineKind, Model, Version
 from turnout.fleet.publication import FleetFigures, Publication
 from turnout.fleet.replica_rules import EngineFigures, Phase, ReplicaId, ReplicaReport
 from turnout.fleet.route_rules import Demand
@@ -45,6 +46,7 @@ BOUNDED = {
     "state",
     "status",
     "version",
+    "version_of",
     "worker",
     "gpu",
 }
@@ -79,6 +81,7 @@ async def populate(gateway: Gateway) -> None:
     await stores.fleet.workers.heard(
         worker, StoredHeartbeat(Machine((GPU,), 10, 5, load=NodeLoad(1, 2, 3)), (report,), gpu_time=counted)
     )
+    await stores.fleet.models.put(Model("next", EngineKind.VLLM, "w", version=Version("m", 0.5)))
     await stores.data.report_loops({"fleet": "ok"})
     await stores.mutex.hold("fleet", "m1", 60)
     statuses = {"m": ModelStatus(ModelState.WAITING, StatusCause.NO_WORKER)}

@@ -1,11 +1,14 @@
 """What a model is for, and what can be asked of it. Pure."""
 
-from turnout.fleet.model_rules import Model
+import re
+
+from turnout.fleet.model_rules import EngineKind, Model
 from turnout.tasks.video_rules import ImageUse
 
 _TASK_TYPES = {ImageUse.NONE: "T2V", ImageUse.REQUIRED: "I2V", ImageUse.OPTIONAL: "TI2V"}
 _EMBEDDING = frozenset({"--embedding", "--convert=embed", "--runner=pooling"})
 _TOOLS = "--enable-auto-tool-choice"
+_SEEING_NAME = re.compile(r"(^|[-_./\d])(vl|vision|omni|llava|pixtral|internvl|minicpm-v)", re.IGNORECASE)
 
 
 def task_type(model: Model) -> str:
@@ -13,6 +16,15 @@ def task_type(model: Model) -> str:
     if model.video is not None:
         return _TASK_TYPES[model.video.rules.image]
     return "chat" if _EMBEDDING.isdisjoint(model.server.arguments) else "embedding"
+
+
+def sees(model: Model) -> bool | None:
+    """Whether it takes pictures; None: only its engine knows. Our llama.cpp server has no projectors."""
+    if model.server.vision is not None:
+        return model.server.vision
+    if model.engine is EngineKind.LLAMACPP:
+        return False
+    return True if model.engine is EngineKind.VLLM and _SEEING_NAME.search(model.weights) else None
 
 
 def capabilities(model: Model) -> tuple[str, ...]:
@@ -26,6 +38,7 @@ def capabilities(model: Model) -> tuple[str, ...]:
                 "chat",
                 "completions",
                 "responses",
+                *(("vision",) if sees(model) else ()),
                 *(("tools",) if _TOOLS in model.server.arguments else ()),
             )
         case "T2V":

@@ -171,6 +171,10 @@ def _rerouted(before: Fleet, after: Fleet) -> set[str]:
         if after.models[name] is not before.models.get(name)
         or after.given_up.get(name) is not before.given_up.get(name)
     }
+    set_or_removed = (m for m in before.models.values() if after.models.get(m.name) is not m)
+    for model in (*(after.models[name] for name in models), *set_or_removed):
+        if model.version.version_of is not None:
+            models.add(model.version.version_of)
     for replica_id, replica in after.replicas.items():
         old = before.replicas.get(replica_id)
         if replica.worker in moved or (

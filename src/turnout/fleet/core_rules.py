@@ -229,6 +229,10 @@ def apply(fleet: Fleet, commands: Iterable[Command], now: float) -> Fleet:
                 changed.add(worker_id)
             case SetWant(replica_id, want, _):
                 one = replicas[replica_id]
+                if (
+                    one.phase is Phase.READY
+                ):  # it leaves in order, so failures after it are not in a row with those before
+                    failures.pop(one.model, None)
                 replicas[replica_id] = _wanted(one, want, workers.get(one.worker), now)
                 changed.add(one.worker)
             case Close(replica_id, then, reason, room_for):

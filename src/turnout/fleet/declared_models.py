@@ -19,6 +19,7 @@ from turnout.fleet.model_rules import (
     Needs,
     Scaling,
     ServerPart,
+    Version,
     VideoPart,
 )
 from turnout.fleet.video_model_rules import check_video
@@ -55,6 +56,7 @@ def read_model(declared: object) -> Model:
         Needs(**{**_part(Needs, said), "gpus": said["gpus"] or 0}),
         Scaling(**_part(Scaling, said)),
         ServerPart(**_part(ServerPart, said)),
+        Version(**_part(Version, said)),
         said["concurrency"],
         said["dtype"],
     )
@@ -69,6 +71,10 @@ def read_model(declared: object) -> Model:
     for name in sorted(VIDEO_FIELDS & declaration.model_fields_set):
         if said[name] is not None:
             raise InvalidRequest(f"{name} is for video models.", name, "unsupported")
+    if model.engine is EngineKind.LLAMACPP and model.server.vision:
+        raise InvalidRequest(
+            "Our llama.cpp server loads no projector: use the command engine.", "vision", "unsupported"
+        )
     if model.engine is EngineKind.VLLM and said["gpus"] is None:
         return replace(model, needs=replace(model.needs, gpus=model.server.tensor_parallel_size))
     return model

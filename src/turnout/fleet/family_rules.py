@@ -1,6 +1,7 @@
-"""The video families: what each can make and its recommended settings. Figures are those of the published models."""
+"""The video families: what each can make and its recommended settings. Figures are those of the published models. Wan2.2 reads
+Chinese as well as English, so prompts for it stay in the language that they are in."""
 
-from turnout.tasks.video_rules import ImageUse, VideoRules
+from turnout.tasks.video_rules import ImageUse, PromptLanguage, VideoRules
 
 _P480 = ("832x480", "480x832", "624x624")
 _P720 = ("1280x720", "720x1280", "960x960")
@@ -41,6 +42,7 @@ FAMILIES: dict[str, VideoRules] = {
     "ltx-video": VideoRules(
         heads=32,
         head_dim=64,
+        prompt_language=PromptLanguage.ENGLISH,
         spatial=32,
         temporal=8,
         patch=1,
@@ -56,6 +58,7 @@ FAMILIES: dict[str, VideoRules] = {
     "wan-tiny-t2v": VideoRules(
         heads=8,
         head_dim=24,
+        prompt_language=PromptLanguage.ENGLISH,
         max_pixels=256 * 256,
         max_frames=65,
         default_size="128x128",
@@ -68,6 +71,7 @@ FAMILIES: dict[str, VideoRules] = {
     "wan-tiny-ti2v": VideoRules(
         heads=8,
         head_dim=24,
+        prompt_language=PromptLanguage.ENGLISH,
         image=ImageUse.OPTIONAL,
         max_pixels=256 * 256,
         max_frames=65,

@@ -126,8 +126,9 @@ def load_of(fleet: Fleet, model: str) -> int:
 
 
 def same_engine(one: Model, other: Model) -> bool:
-    """Whether a replica of the one serves the other as well: they differ in how long and how many at most."""
-    return one is other or replace(one, scaling=other.scaling) == other
+    """Whether a replica of the one serves the other as well: they differ in how long and how many at most, and in
+    who is sent there."""
+    return one is other or replace(one, scaling=other.scaling, version=other.version) == other
 
 
 def evolve(

@@ -8,7 +8,16 @@ from collections.abc import Mapping
 from dataclasses import Field, dataclass, field, fields
 from typing import Any
 
-from turnout.fleet.model_rules import EngineKind, Model, Needs, Scaling, ServerPart, VideoPart, declared
+from turnout.fleet.model_rules import (
+    EngineKind,
+    Model,
+    Needs,
+    Scaling,
+    ServerPart,
+    Version,
+    VideoPart,
+    declared,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +58,7 @@ def _declared(shape: Any) -> dict[str, Field[Any]]:
 _OTHER = _declared(_OtherWords)
 DECLARED: Mapping[str, Field[Any]] = {
     name: _OTHER.get(name, f)
-    for shape in (_OtherWords, Needs, Scaling, ServerPart, Model, VideoPart)
+    for shape in (_OtherWords, Needs, Scaling, ServerPart, Version, Model, VideoPart)
     for name, f in _declared(shape).items()
 }
 VIDEO_FIELDS = frozenset({"family", *(f.name for f in fields(VideoPart))})

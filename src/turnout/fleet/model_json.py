@@ -5,11 +5,12 @@ from typing import Literal
 
 from pydantic import BaseModel, Field
 
-from turnout.fleet.capability_rules import capabilities, task_type
+from turnout.fleet.capability_rules import capabilities, sees, task_type
 from turnout.fleet.model_rules import EngineKind, Model, Runner
 from turnout.fleet.status_rules import ModelState, ModelStatus, StatusCause, describe
 from turnout.tasks.video_json import without_path
-from turnout.tasks.video_rules import ImageUse
+from turnout.tasks.video_rules import ImageUse, PromptLanguage
+from turnout.validation import Body
 
 
 class ModelDefaults(BaseModel):
@@ -45,13 +46,16 @@ class ModelAnswer(BaseModel):
     wake_s: float | None
     idle_left_s: float | None
     notice: str | None = None
+    version_of: str | None = Field(None, description="The model whose name it answers for as well.")
+    share: float = Field(0.0, description="Its part of what is asked of that name.")
     task_type: str = Field(description="T2V, I2V, TI2V, chat or embedding.")
     capabilities: tuple[str, ...] = Field(description="What can be asked of it.")
 
 
 class VideoModelShown(ModelAnswer):
     """A video model. `sizes` empty means any size whose sides are multiples of `size_multiple`, up to `max_pixels`.
-    `waiting` and `running` are its tasks now."""
+    `waiting` and `running` are its tasks now. `prompt_model` is the chat model that rewrites prompts for it, if there is one, into
+    `prompt_language` if that is not null."""
 
     kind: Literal["video"] = "video"
     image: ImageUse
@@ -71,6 +75,8 @@ class VideoModelShown(ModelAnswer):
     fp8_attention: bool
     waiting: int = 0
     running: int = 0
+    prompt_model: str | None = None
+    prompt_language: PromptLanguage | None = None
     video_engine: str
     runner: Runner
     loras: tuple[str, ...]
@@ -78,13 +84,14 @@ class VideoModelShown(ModelAnswer):
 
 
 class ChatModelShown(ModelAnswer):
-    """A chat model."""
+    """A chat model. `vision`: whether it takes pictures; null: only its engine knows."""
 
     kind: Literal["chat"] = "chat"
     concurrency: int
     max_model_len: int | None
     gpu_memory_utilization: float | None
     tensor_parallel_size: int
+    vision: bool | None
 
 
 AnyModelShown = VideoModelShown | ChatModelShown
@@ -93,6 +100,15 @@ AnyModelShown = VideoModelShown | ChatModelShown
 class ModelList(BaseModel):
     object: Literal["list"] = "list"
     data: list[AnyModelShown]
+
+
+class VersionShareRequest(Body):
+    share: float = Field(
+        ge=0,
+        le=1,
+        allow_inf_nan=False,
+        description="Its part of what is asked of the model it is a version of.",
+    )
 
 
 class ModelDeleted(BaseModel):
@@ -113,6 +129,7 @@ def shown(model: Model, status: ModelStatus) -> AnyModelShown:
     """As the registry and the manager know it: of its queue only the gateway does."""
     common = {
         **asdict(model.scaling),
+        **asdict(model.version),
         **asdict(status),
         "concurrency": model.concurrency,
         "id": model.name,
@@ -123,7 +140,7 @@ def shown(model: Model, status: ModelStatus) -> AnyModelShown:
         "capabilities": capabilities(model),
     }
     if model.video is None:
-        return ChatModelShown.model_validate({**common, **asdict(model.server)})
+        return ChatModelShown.model_validate({**common, **asdict(model.server), "vision": sees(model)})
     video, rules = model.video, asdict(model.video.rules)
     return VideoModelShown.model_validate(
         {

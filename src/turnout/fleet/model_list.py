@@ -36,4 +36,5 @@ async def _shown_to(caller: Caller, gateway: Gateway, model: Model, status: Mode
     if isinstance(answer, VideoModelShown):
         queue = await gateway.stores.backlog.figures(model.name)
         answer.waiting, answer.running = max(0, queue.length - queue.running), queue.running
+        answer.prompt_model = gateway.videos.settings.prompt_model
     return answer

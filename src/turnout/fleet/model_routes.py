@@ -1,18 +1,21 @@
 """The registry over HTTP: models that workers can run, registered, looked at and removed by admins."""
 
+from dataclasses import replace
+
 from fastapi import APIRouter, Request
 
 from turnout.engines.servers.engine_servers import check_served
-from turnout.errors import Conflict, Forbidden, no_such
+from turnout.errors import Conflict, Forbidden, InvalidRequest, no_such
 from turnout.fleet.declared_models import ModelDeclaration, read_model
 from turnout.fleet.fleet_rules import Rules
-from turnout.fleet.model_json import AnyModelShown, ModelDeleted, shown
+from turnout.fleet.model_json import AnyModelShown, ModelDeleted, VersionShareRequest, shown
 from turnout.fleet.model_rules import EngineKind, Model
 from turnout.fleet.placement_rules import could_ever_fit, why_nowhere
 from turnout.fleet.route_rules import cannot_serve
 from turnout.fleet.status_rules import NOT_LOOKED_AT, REGISTERED
+from turnout.fleet.version_rules import check_version, versions_of
 from turnout.fleet.worker_rules import Standing
-from turnout.gateway.bodies import json_body, read_json_value
+from turnout.gateway.bodies import json_body, read_json, read_json_value
 from turnout.gateway.gateway import Gateway, GatewayDep
 from turnout.gateway.problems import documented
 from turnout.tenants.audit_rules import AuditAction
@@ -45,6 +48,7 @@ async def register(request: Request, admin: AdminDep, gateway: GatewayDep, audit
         if model.video is not None and model.video.runs_named_code:
             raise _not_allowed("Import paths", "video_engine")
     check_served(model)
+    check_version(model, (await gateway.stores.fleet.models.all()).values())
     await audit.record(
         admin, AuditAction.MODEL_REGISTERED, model.name, engine=model.engine, weights=model.weights
     )
@@ -78,6 +82,29 @@ async def stop(name: str, admin: AdminDep, gateway: GatewayDep, audit: AuditDep)
     return await _shown(gateway, model)
 
 
+@router.post(
+    "/v1/models/{name}/share",
+    responses=documented(400, 404, 413, 415),
+    openapi_extra=json_body(VersionShareRequest),
+    summary="Set a version's share",
+)
+async def set_share(
+    name: str, request: Request, admin: AdminDep, gateway: GatewayDep, audit: AuditDep
+) -> AnyModelShown:
+    """How much of what is asked of the model that it is a version of goes to it from now on. No replica is replaced. A model of
+    `turnout.yaml` has the file's share again when the manager starts next."""
+    share = (await read_json(request, VersionShareRequest)).share
+    model = await gateway.stores.fleet.models.get(name)
+    if model.version.version_of is None:
+        raise InvalidRequest(f"{name} is a version of no model.", "name", "invalid_value")
+    model = replace(model, version=replace(model.version, share=share))
+    check_version(model, (await gateway.stores.fleet.models.all()).values())
+    await audit.record(admin, AuditAction.MODEL_SHARE_SET, name, share=f"{share:g}")
+    await gateway.stores.fleet.models.change(model)
+    gateway.catalog.invalidate()
+    return await _shown(gateway, model)
+
+
 async def _why_nowhere(gateway: Gateway, model: Model) -> str | None:
     workers = gateway.stores.fleet.workers
     beats = (await workers.heartbeats(list(await workers.enrolments()))).values()
@@ -93,9 +120,14 @@ async def _shown(gateway: Gateway, model: Model) -> AnyModelShown:
     return shown(model, (await gateway.stores.fleet.status.statuses()).get(model.name, NOT_LOOKED_AT))
 
 
-@router.delete("/v1/models/{name}", responses=documented(404), summary="Remove a model")
+@router.delete("/v1/models/{name}", responses=documented(404, 409), summary="Remove a model")
 async def remove(name: str, admin: AdminDep, gateway: GatewayDep, audit: AuditDep) -> ModelDeleted:
     """Its replicas leave once they are idle; its waiting tasks end with an error."""
+    versions = versions_of(name, (await gateway.stores.fleet.models.all()).values())
+    if versions:
+        raise Conflict(
+            f"{versions[0].model} is a version of {name}: remove it first.", "name", "has_versions"
+        )
     await audit.record(admin, AuditAction.MODEL_REMOVED, name[:100])
     if not await gateway.stores.fleet.models.remove(name):
         raise no_such("model", name)

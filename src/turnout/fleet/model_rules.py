@@ -1,7 +1,7 @@
 """A model: what is declared of it, stored, ordered from workers and given to gangs. Pure.
 
 There is one shape. Each field says how it is declared (bounds and a description), and `model_declaration` reads it from
-a file, HTTP or the command line. Outside of Python the fields of `scaling` and `server` stand beside the others: that
+a file, HTTP or the command line. Outside of Python the fields of `scaling`, `server` and `version` stand beside the others: that
 is how 0.2.0 stored models and how its workers read orders. This module is imported whenever the command starts, so it imports nothing heavy.
 """
 
@@ -86,6 +86,18 @@ class Scaling:
 
 
 @dataclass(frozen=True, slots=True)
+class Version:
+    """Which model's name it answers for as well, and to how much of what is asked of it (`version_rules`)."""
+
+    version_of: str | None = field(
+        default=None, metadata=declared("The model whose name it answers for as well.", max_length=100)
+    )
+    share: float = field(
+        default=0.0, metadata=declared("Its part of what is asked of that name, 0 to 1.", ge=0, le=1)
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class ServerPart:
     """How an engine server is started. `arguments` have passed the engine's allow list."""
 
@@ -103,6 +115,10 @@ class ServerPart:
     )
     arguments: tuple[str, ...] = field(
         default=(), metadata=declared("Further engine arguments, from an allow list.", max_length=50)
+    )
+    vision: bool | None = field(
+        default=None,
+        metadata=declared("Whether a chat model sees pictures; absent: what its engine and name tell."),
     )
     command: tuple[str, ...] = field(
         default=(),
@@ -186,6 +202,7 @@ class Model:
     needs: Needs = Needs()
     scaling: Scaling = Scaling()
     server: ServerPart = ServerPart()
+    version: Version = Version()
     concurrency: int = field(
         default=64, metadata=declared("Requests one replica takes at once.", ge=1, le=10_000)
     )
@@ -212,7 +229,7 @@ class Model:
         return core_schema.no_info_before_validator_function(_grouped, handler(source), serialization=flat)
 
 
-_BESIDE = {"scaling": Scaling, "server": ServerPart}
+_BESIDE = {"scaling": Scaling, "server": ServerPart, "version": Version}
 
 
 def _flat(model: Model, dump: Callable[[Model], dict[str, Any]]) -> dict[str, Any]:

@@ -30,6 +30,13 @@ class ModelStore:
             tell_manager(self._link, pipe, "m", model.name)
             await pipe.execute()
 
+    async def change(self, model: Model) -> None:
+        """Replaces it where it is; one that the configuration declared still belongs to it."""
+        async with translated(), self._client.pipeline(transaction=True) as pipe:
+            pipe.hset(self._models, model.name, MODEL.dump(model))
+            tell_manager(self._link, pipe, "m", model.name)
+            await pipe.execute()
+
     async def declare(self, models: Sequence[Model]) -> list[str]:
         """Registers the models of the configuration. Removes and returns those that it named before and no longer does.
 

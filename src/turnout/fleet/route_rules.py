@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from turnout.errors import Unavailable
 from turnout.fleet.machine_rules import WorkerId
 from turnout.fleet.replica_rules import ReplicaId
+from turnout.fleet.version_rules import VersionShare
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,12 +29,15 @@ class Route:
 @dataclass(frozen=True, slots=True)
 class ModelRoutes:
     """`refusal` says why the model cannot be served now; None while waiting for it makes sense. A `video` model takes
-    tasks, and no requests."""
+    tasks, and no requests. `versions` answer for its name as well. `vision`: whether it takes pictures; None: its
+    engine knows."""
 
     routes: tuple[Route, ...] = ()
     concurrency: int = 64
     refusal: str | None = None
     video: bool = False
+    versions: tuple[VersionShare, ...] = ()
+    vision: bool | None = None
 
 
 def cannot_serve(model: str, reason: str) -> Unavailable:

@@ -85,7 +85,9 @@ def _scale_one(fleet: Fleet, model: Model, replicas: Sequence[Replica], now: flo
     kept = max(needed, 1) if (recent or load) and not stopped else needed
     have = len(serving)
     if needed > have and len(replicas) > have:
-        back: list[Command] = [SetWant(r.id, Want.READY, "asked for again") for r in replicas if _dozing(r)]
+        back: list[Command] = [
+            SetWant(r.id, Want.READY, "asked for again") for r in replicas if _dozing(r, fleet, model)
+        ]
         back += [Reopen(r.id) for r in replicas if _idled_out(r, fleet, model)]
         reopened = back[: needed - have]
         scaled.commands += reopened
@@ -117,10 +119,10 @@ def _since(old: float | None, now: float) -> float:
     return now if old is None else old
 
 
-def _dozing(replica: Replica) -> bool:
-    """Told to fall asleep and not yet asleep, and nobody waits for its memory."""
+def _dozing(replica: Replica, fleet: Fleet, model: Model) -> bool:
+    """Told to fall asleep and not yet asleep, still able to serve, and nobody waits for its memory."""
     waited_for = replica.closing is not None and replica.closing.room_for is not None
-    return replica.want is Want.ASLEEP and replica.phase is Phase.READY and not waited_for
+    return replica.want is Want.ASLEEP and not waited_for and _able(replica, fleet, model)
 
 
 def _idled_out(replica: Replica, fleet: Fleet, model: Model) -> bool:
@@ -133,9 +135,12 @@ def _idled_out(replica: Replica, fleet: Fleet, model: Model) -> bool:
 
 
 def _could_serve(replica: Replica, fleet: Fleet, model: Model) -> bool:
+    return replica.want is Want.READY and _able(replica, fleet, model)
+
+
+def _able(replica: Replica, fleet: Fleet, model: Model) -> bool:
     return (
-        replica.want is Want.READY
-        and replica.phase is Phase.READY
+        replica.phase is Phase.READY
         and not fleet.workers[replica.worker].draining
         and same_engine(replica.spec, model)
     )

@@ -83,7 +83,8 @@ def _own_course(
         if replica.phase is not Phase.READY and replica.busy == 0:
             yield SetWant(replica.id, Want.GONE, closing.reason)
         elif idle:
-            yield SetWant(replica.id, closing.then, closing.reason)
+            stays = model is not None and not worker.draining
+            yield SetWant(replica.id, closing.then if stays else Want.GONE, closing.reason)
         return
     if model is None:
         yield leave(replica, "the model was removed")

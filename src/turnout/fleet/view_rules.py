@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from turnout.fleet.capability_rules import sees
 from turnout.fleet.fleet_rules import Fleet, load_of
 from turnout.fleet.gang_rules import GangReport, gang_statuses
 from turnout.fleet.machine_rules import WorkerId
@@ -12,6 +13,7 @@ from turnout.fleet.placement_rules import could_ever_fit
 from turnout.fleet.replica_rules import Phase, Replica, ReplicaOrder, Want
 from turnout.fleet.route_rules import ModelRoutes, Route
 from turnout.fleet.status_rules import RUN_BY, ModelState, ModelStatus, StatusCause
+from turnout.fleet.version_rules import versions_of
 from turnout.fleet.worker_rules import Standing, Worker
 
 _ROUTED = frozenset({Phase.READY, Phase.SLEEPING})
@@ -48,6 +50,8 @@ def routes_of(fleet: Fleet, models: Iterable[str]) -> dict[str, ModelRoutes]:
             fleet.models[name].concurrency,
             given_up.reason if (given_up := fleet.given_up.get(name)) else None,
             fleet.models[name].video is not None,
+            versions_of(name, fleet.models.values()),
+            sees(fleet.models[name]),
         )
         for name, there in found.items()
     }

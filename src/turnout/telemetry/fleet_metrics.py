@@ -20,13 +20,15 @@ _RULES = Rules()
 
 @dataclass(frozen=True, slots=True)
 class FleetView:
-    """All that was read for one scrape; `names` are the workers' own. `prices` are by kind of GPU, as they were set."""
+    """All that was read for one scrape; `names` are the workers' own. `prices` are by kind of GPU, as they were set,
+    `shares` by version and the model that it is a version of."""
 
     figures: FleetFigures = field(default_factory=FleetFigures)
     statuses: Mapping[str, ModelStatus] = field(default_factory=dict[str, ModelStatus])
     heartbeats: Mapping[WorkerId, StoredHeartbeat] = field(default_factory=dict[WorkerId, StoredHeartbeat])
     names: Mapping[WorkerId, str] = field(default_factory=dict[WorkerId, str])
     prices: Mapping[str, float] = field(default_factory=dict[str, float])
+    shares: Mapping[Labels, float] = field(default_factory=dict[Labels, float])
 
 
 def fleet_texts(view: FleetView) -> Iterator[str]:
@@ -61,6 +63,7 @@ def _of_models(view: FleetView) -> Iterator[str]:
     figures, kinds = view.figures, {kind for _, kind, _ in counts["gpu"]}
     states = (((model, s.state, s.cause or ""), 1) for model, s in view.statuses.items())
     yield table.MODEL_STATE.text(states)
+    yield table.MODEL_SHARE.text(view.shares.items())
     yield table.REPLICAS.text((_swapped(name), n) for name, n in figures.replica_counts.items())
     yield table.COLD_STARTS.text(counts["starts"].items())
     yield table.REPLICA_START_SECONDS.text(starts.items())

@@ -82,6 +82,7 @@ WEBHOOKS_WAITING = _number("turnout_webhooks_waiting", "Webhooks that are yet to
 
 # Models and their replicas
 MODEL_STATE = _number("turnout_model_state", "1 for the state that a model is in, and its cause where the state alone does not tell.", "model", "state", "cause")
+MODEL_SHARE = _number("turnout_model_share", "Part of what is asked of a model's name that a version of it gets.", "model", "version_of")
 REPLICAS = _number("turnout_replicas", "Replicas of a model, by state.", "model", "state")
 COLD_STARTS = _number("turnout_cold_starts_total", "Replicas that were started or woken from sleep, and why.", "model", "kind", "cause")
 REPLICA_START_SECONDS = _histogram("turnout_replica_start_seconds", "Time from the order to start or wake a replica until it was ready.", _START_SECONDS, "model", "kind")

@@ -147,6 +147,11 @@ class SharedFigures:
             seen.heartbeats,
             {worker: enrolment.name for worker, enrolment in seen.enrolments.items()},
             self._prices,
+            {
+                (model.name, of): model.version.share
+                for model in (await self._catalog.all()).values()
+                if (of := model.version.version_of) is not None
+            },
         )
         self._fleet = _FleetSeen(view, models, seen.gangs)
 
