@@ -47,7 +47,17 @@ def test_an_address_for_the_engine_to_fetch_is_refused(body: dict[str, Any]) -> 
     ],
 )
 def test_content_that_comes_along_and_mere_words_pass(body: dict[str, Any]) -> None:
-    assert read_body(json.dumps(body).encode()) == ("m", None)
+    assert read_body(json.dumps(body).encode())[:2] == ("m", None)
+
+
+def test_pictures_are_noticed_wherever_they_stand() -> None:
+    for part, seen in (
+        ({"type": "image_url", "image_url": {"url": INLINE}}, True),
+        ({"type": "input_image", "image_url": INLINE}, True),
+        ({"type": "text", "text": "image_url"}, False),
+    ):
+        assert read_body(json.dumps(message(part)).encode()).has_pictures is seen
+        assert read_body(json.dumps({"model": "m", "input": [part]}).encode()).has_pictures is seen
 
 
 CHAT = b"/v1/chat/completions"
@@ -71,7 +81,7 @@ def test_what_no_engine_can_answer_is_refused_here(fields: dict[str, Any], param
 @pytest.mark.parametrize("shape", [{"json_schema": {"schema": {}}}, {"schema": {"type": "object"}}])
 def test_a_schema_passes_in_either_form(shape: dict[str, Any]) -> None:
     asked = {"model": "m", "messages": [{}], "response_format": {"type": "json_schema", **shape}}
-    assert read_body(json.dumps(asked).encode(), CHAT) == ("m", None)
+    assert read_body(json.dumps(asked).encode(), CHAT) == ("m", None, False)
     assert read_body(
         json.dumps({"model": "m", "messages": [{}], "response_format": {"type": "text"}}).encode(), CHAT
     )

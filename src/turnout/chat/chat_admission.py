@@ -16,7 +16,7 @@ from turnout.chat.chat_usage import ChatUsage
 from turnout.chat.direct import DirectRoutes
 from turnout.chat.proxy_routes import ProxyRoutes
 from turnout.chat.quota_rules import TenantShare
-from turnout.chat.request_body import read_body
+from turnout.chat.request_body import conversation_of, read_body, with_model
 from turnout.chat.routes_feed import RoutesFeed
 from turnout.chat.routing_rules import affinity_of
 from turnout.chat.switchboard import Seat, Switchboard
@@ -52,7 +52,20 @@ class ChatRequest:
     """What stays the same while a request goes from replica to replica. It holds nothing that must be given back.
     The body is read here, after the tenant's limits were checked. `trace` is None for nearly all requests."""
 
-    __slots__ = ("affinity", "ask", "began", "body", "cold", "guest", "model", "share", "tenant", "trace")
+    __slots__ = (
+        "affinity",
+        "ask",
+        "began",
+        "body",
+        "cold",
+        "guest",
+        "has_pictures",
+        "hides_usage",
+        "model",
+        "share",
+        "tenant",
+        "trace",
+    )
 
     def __init__(self, ask: RelayRequest, caller: Caller, share: TenantShare, began: float) -> None:
         self.ask = ask
@@ -60,10 +73,18 @@ class ChatRequest:
         self.guest = caller.guest
         self.share = share
         self.began = began
-        self.model, self.body = read_body(ask.body, ask.path)
+        self.model, self.body, self.has_pictures = read_body(ask.body, ask.path)
+        self.hides_usage = self.body is not None
         self.affinity = affinity_of(ask.body)
         self.trace: ChatTrace | None = None
         self.cold = False  # it waited for a model of which no replica was ready
+
+    def conversation(self) -> bytes:
+        return f"{self.tenant}\n".encode() + conversation_of(self.ask.body)
+
+    def answered_by(self, version: str) -> None:
+        self.model = version
+        self.body = with_model(self.body or self.ask.body, version)
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +174,11 @@ class ChatAdmission:
         """Goes on with a request that has entered its tenant's share."""
         try:
             request = ChatRequest(ask, caller, share, began)
+            version = self._switchboard.serving(request.model, request.conversation)
+            if version != request.model:
+                request.answered_by(version)
+            if request.has_pictures:
+                self._switchboard.refuse_pictures(request.model)
         except BaseException:
             share.leave()
             raise
@@ -228,7 +254,7 @@ class ChatCall(UpstreamCall):
         self.path = path
         self.body = body
         self.response_lines = request.share.header_lines + admission.budgets.header_lines(request.tenant)
-        self.hides_usage = body is not None
+        self.hides_usage = request.hides_usage
         self._admission = admission
         self._direct = direct
         self._request = request

@@ -35,3 +35,15 @@ async def lease_share(
         permits_ms=permits_ms,
     )
     return Grant(requests, tokens, permits, float(left_requests), float(left_tokens))
+
+
+_change_conversation = Script("chat/change_conversation")
+
+
+async def change_conversation(
+    link: RedisConnection, *, owner: str, id: str, revision: int, doc: bytes, most: int
+) -> int:
+    """1, 0 if another revision than `revision` is stored, or -1 where there are as many as may be."""
+    return int(
+        await _change_conversation.promise(link, owner=owner, id=id, revision=revision, doc=doc, most=most)
+    )

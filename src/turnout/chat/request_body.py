@@ -1,6 +1,6 @@
 """Reads from a chat request's body what the gateway must know, and has the engine count tokens. Pure."""
 
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from pydantic_core import from_json, to_json
 
@@ -9,13 +9,21 @@ from turnout.errors import InvalidRequest
 _TELLS_ITSELF = b"/v1/responses"
 _CHAT = b"/v1/chat/completions"
 _COUNT = b',"stream_options":{"include_usage":true}}'
-_FETCHED = frozenset({"image_url", "video_url", "audio_url", "file_url"})
+_PICTURE = "image_url"
+_FETCHED = frozenset({_PICTURE, "video_url", "audio_url", "file_url"})
 _NOT_READ_AS_CONTENT = ("tools", "functions", "response_format", "metadata")
 
 
-def read_body(body: bytes, path: bytes = b"") -> tuple[str, bytes | None]:
-    """The model, and the body that is sent instead of the client's, if any: one whose stream ends with the usage that
-    the client did not ask for. Raises InvalidRequest."""
+class ReadBody(NamedTuple):
+    """`body` is sent instead of the client's, if it is not None: its stream ends with the usage that the client did not ask for."""
+
+    model: str
+    body: bytes | None
+    has_pictures: bool = False
+
+
+def read_body(body: bytes, path: bytes = b"") -> ReadBody:
+    """Raises InvalidRequest."""
     try:
         content: object = from_json(body, cache_strings="keys")
     except ValueError as err:
@@ -26,11 +34,32 @@ def read_body(body: bytes, path: bytes = b"") -> tuple[str, bytes | None]:
         raise InvalidRequest("model must name a model.", "model", "missing")
     if path == _CHAT:
         _refuse_empty(asked)
+    pictures = False
     if b"url" in body or b"\\u00" in body:  # a letter of a name may be escaped
-        _refuse_addresses(asked)
+        pictures = _refuse_addresses(asked)
     if asked.get("stream") is not True or path == _TELLS_ITSELF:
-        return model, None
-    return model, _counting(asked, body)
+        return ReadBody(model, None, pictures)
+    return ReadBody(model, _counting(asked, body), pictures)
+
+
+def conversation_of(body: bytes) -> bytes:
+    """What stays the same while a conversation goes on: all up to the first thing that its user said. `read_body` took it."""
+    asked: dict[str, Any] = from_json(body)
+    messages = asked.get("messages", asked.get("input", asked.get("prompt")))
+    if isinstance(messages, list):
+        parts = cast("list[object]", messages)
+        spoken = [n for n, part in enumerate(parts, 1) if _by_user(part)]
+        messages = parts[: spoken[0]] if spoken else parts
+    return to_json(messages, inf_nan_mode="constants")
+
+
+def _by_user(message: object) -> bool:
+    return isinstance(message, dict) and cast("dict[str, object]", message).get("role") == "user"
+
+
+def with_model(body: bytes, model: str) -> bytes:
+    """The same for another model: engines know themselves by their own name. `read_body` took it."""
+    return to_json({**from_json(body), "model": model}, inf_nan_mode="constants")
 
 
 def _refuse_empty(asked: dict[str, Any]) -> None:
@@ -49,9 +78,10 @@ def _refuse_empty(asked: dict[str, Any]) -> None:
         )
 
 
-def _refuse_addresses(asked: dict[str, Any]) -> None:
+def _refuse_addresses(asked: dict[str, Any]) -> bool:
     """An engine would call an address that a user chose, from inside and without a guard: so what it is to see comes with
-    the request."""
+    the request. Whether there is a picture to see."""
+    pictures = False
     left: list[object] = [value for name, value in asked.items() if name not in _NOT_READ_AS_CONTENT]
     while left:
         value = left.pop()
@@ -60,6 +90,7 @@ def _refuse_addresses(asked: dict[str, Any]) -> None:
         elif isinstance(value, dict):
             parts = cast("dict[str, object]", value)
             left += parts.values()
+            pictures = pictures or _PICTURE in parts
             for name in _FETCHED & parts.keys():
                 named = parts[name]
                 _refuse_address(
@@ -67,6 +98,7 @@ def _refuse_addresses(asked: dict[str, Any]) -> None:
                 )
             if parts.get("type") == "url":  # a source in Anthropic's shape
                 _refuse_address(parts.get("url"))
+    return pictures
 
 
 def _refuse_address(url: object) -> None:

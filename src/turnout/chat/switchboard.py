@@ -17,6 +17,7 @@ from turnout.chat.seat_rules import SeatQueue, Waiter, next_seat, refusal_of, se
 from turnout.errors import InvalidRequest, Limited, TurnoutError, Unavailable, no_such
 from turnout.fleet.replica_rules import ReplicaId
 from turnout.fleet.route_rules import Demand, ModelRoutes, Route, cannot_serve
+from turnout.fleet.version_rules import choose_version
 from turnout.tasks.task_rules import TenantId
 
 _AVOID_S = 10.0  # a replica that failed a request gets no other for this long, unless nothing else is free
@@ -80,6 +81,27 @@ class Switchboard:
         """Whether one is ready, though it may be full."""
         there = self._routes.get(model) if self._routes is not None else None
         return there is not None and bool(there.routes)
+
+    def refuse_pictures(self, model: str) -> None:
+        """Raises InvalidRequest for a model that does not see: some engines answer with 500, which clients repeat."""
+        there = self._routes.get(model) if self._routes is not None else None
+        if there is not None and there.vision is False:
+            raise InvalidRequest(
+                f"{model} does not see pictures: send text alone, or choose a model that does.",
+                "messages",
+                "pictures_not_supported",
+            )
+
+    def serving(self, model: str, asker: Callable[[], bytes]) -> str:
+        """The model that answers for this name: itself, or one of its versions."""
+        there = self._routes.get(model) if self._routes is not None else None
+        if there is None or not there.versions:
+            return model
+        return choose_version(model, there.versions, asker(), self._can_serve)
+
+    def _can_serve(self, model: str) -> bool:
+        there = self._routes.get(model) if self._routes is not None else None
+        return there is not None and refusal_of(there) is None
 
     def update(self, routes: Mapping[str, ModelRoutes]) -> None:
         """Takes new routes, and seats or refuses whoever waits."""

@@ -4,17 +4,22 @@ import io
 import json
 import zipfile
 from collections.abc import AsyncGenerator, Iterable
+from contextlib import suppress
+from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 
+from turnout.chat.conversation_json import conversation_shown
 from turnout.errors import NotFound
 from turnout.gateway.gateway import Gateway
 from turnout.people.belongings import tasks_of
 from turnout.people.person_json import person_shown
 from turnout.people.person_store import KnownPerson
+from turnout.tasks.label_rules import NO_LABELS
 from turnout.tasks.object_keys import is_checkpoint, of_task
 from turnout.tasks.task_rules import Task
 from turnout.tasks.video_json import video_of
+from turnout.tenants.caller import person_owner
 from turnout.tenants.key_json import key_of
 
 
@@ -37,13 +42,23 @@ class _Paper(io.RawIOBase):
 
 
 async def archive(gateway: Gateway, known: KnownPerson) -> AsyncGenerator[bytes]:
-    """`account.json`, and for each video `videos/ID/` with what was asked for and its files as they are stored."""
+    """`account.json`, for each conversation `conversations/ID.json`, and for each video `videos/ID/` with what was asked for and its
+    files as they are stored."""
     paper = _Paper()
     with zipfile.ZipFile(paper, "w") as out:  # videos and pictures are compressed as they are
         _write(out, "account.json", await _account(gateway, known), gateway.now())
         yield paper.take()
+        owner, chats = person_owner(known.person.id), gateway.stores.tenants.conversations
+        for one in await chats.of(owner):
+            with suppress(NotFound):  # it was deleted meanwhile
+                said = conversation_shown(one, await chats.read(owner, one)).model_dump(mode="json")
+                _write(out, f"conversations/{one.id}.json", said, one.updated_at)
+                yield paper.take()
         async for task in tasks_of(gateway.stores, known.person):
-            shown = video_of(task, gateway.videos.settings.retention_s).model_dump(mode="json")
+            video = video_of(task, gateway.videos.settings.retention_s)
+            labels = (await gateway.videos.labels.of([task.id])).get(task.id, NO_LABELS)
+            video.favourite, video.tags = labels.favourite, list(labels.tags)
+            shown = video.model_dump(mode="json")
             _write(out, f"videos/{task.id}/video.json", shown, task.created_at)
             async for piece in _files(gateway, out, paper, task):
                 yield piece
@@ -53,7 +68,9 @@ async def archive(gateway: Gateway, known: KnownPerson) -> AsyncGenerator[bytes]
 async def _account(gateway: Gateway, known: KnownPerson) -> dict[str, Any]:
     keys = await gateway.stores.tenants.people.keys_of(known.person)
     sessions = await gateway.stores.tenants.sessions.of(known.person.id)
+    presets = await gateway.stores.tenants.presets.of(person_owner(known.person.id))
     return {
+        "presets": {name: asdict(preset) for name, preset in presets.items()},
         "person": person_shown(known).model_dump(mode="json"),
         "keys": [key_of(key).model_dump(mode="json", exclude={"token", "replaces"}) for key in keys],
         "sessions": [

@@ -1,4 +1,4 @@
-"""What is a person's: her tasks with their files and links, her keys and sessions; and how it is erased when she goes."""
+"""What is a person's: her tasks with their files and links, her conversations, keys and sessions; and how it is erased when she goes."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -10,6 +10,7 @@ from turnout.stores import Stores
 from turnout.tasks.task_removal import remove_task
 from turnout.tasks.task_rules import Task
 from turnout.telemetry.log import get_log
+from turnout.tenants.caller import person_owner, tenant_owner
 
 _AT_ONCE = 8
 
@@ -36,7 +37,11 @@ async def erase_stored(stores: Stores, person: Person, now: float) -> None:
     async with asyncio.TaskGroup() as group:
         async for task in tasks_of(stores, person):
             group.create_task(remove(task), name=f"remove {task.id}")
+    await stores.tenants.conversations.erase(person_owner(person.id))
+    await stores.tenants.presets.forget(person_owner(person.id))
     if person.own_tenant:
+        await stores.tenants.conversations.erase(tenant_owner(person.tenant))
+        await stores.tenants.presets.forget(tenant_owner(person.tenant))
         await stores.tenants.budgets.remove(person.tenant)
         await stores.webhook_secrets.remove(person.tenant)
     await stores.tenants.people.remove(person)

@@ -4,6 +4,9 @@
 import DOMPurify from "dompurify";
 import { Marked, type Token, type TokensList } from "marked";
 import { useLayoutEffect, useMemo, useRef } from "preact/hooks";
+import { t } from "../../i18n";
+import { Button } from "../../ui/controls";
+import { say } from "../../ui/toasts";
 
 // HTML in an answer is shown as what it is, text. DOMPurify would drop what is harmful, but already parsing a <style>
 // makes Chromium report a breach of the CSP.
@@ -42,10 +45,46 @@ export function Markdown({ text }: { text: string }) {
 }
 
 function Block({ token, links }: { token: Token; links: TokensList["links"] }) {
+  return token.type === "code" ? <Code code={String(token.text)} language={String(token.lang ?? "").split(/\s/)[0] ?? ""} /> : <Prose token={token} links={links} />;
+}
+
+function Prose({ token, links }: { token: Token; links: TokensList["links"] }) {
   const place = useRef<HTMLDivElement>(null);
   useLayoutEffect(() => {
     const html = marked.parser(Object.assign([token], { links }));
     place.current?.replaceChildren(DOMPurify.sanitize(html, ALLOWED));
   }, [token.raw]);
   return <div ref={place} />;
+}
+
+const COLOUR_AFTER_MS = 120; // of code that still grows, once it pauses
+const SPANS = { ALLOWED_TAGS: ["span"], ALLOWED_ATTR: ["class"], RETURN_DOM_FRAGMENT: true as const };
+
+/** A block of code: its language, a button that copies it, and colours once they are loaded. */
+function Code({ code, language }: { code: string; language: string }) {
+  const place = useRef<HTMLElement>(null);
+  useLayoutEffect(() => {
+    if (place.current !== null) place.current.textContent = code;
+    if (language === "") return;
+    const timer = window.setTimeout(() => {
+      void import("./highlight").then(({ colour }) => {
+        const html = colour(code, language.toLowerCase());
+        if (html !== null && place.current?.textContent === code) place.current.replaceChildren(DOMPurify.sanitize(html, SPANS));
+      });
+    }, COLOUR_AFTER_MS);
+    return () => window.clearTimeout(timer);
+  }, [code, language]);
+  return (
+    <div class="code">
+      <div class="code-head">
+        <span>{language}</span>
+        <Button kind="quiet" icon="copy" onClick={() => void navigator.clipboard.writeText(code).then(() => say(t("copied")))}>
+          {t("chat.copy_code")}
+        </Button>
+      </div>
+      <pre tabIndex={0}>
+        <code ref={place} />
+      </pre>
+    </div>
+  );
 }

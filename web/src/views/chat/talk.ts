@@ -1,11 +1,17 @@
-// One answer at a time: asks, reads the stream, and leaves the answer in the conversation.
+// One answer at a time: asks, reads the stream, and leaves the answer in the conversation. What has come is in this tab's storage, so
+// that a reload keeps it.
 import { signal } from "@preact/signals";
-import { ApiError, open } from "../../api/http";
-import { loadModels } from "../../api/models";
+import { login } from "../../api/auth";
+import { ApiError, open as openAnswer } from "../../api/http";
+import { loadModels, type ChatModel } from "../../api/models";
 import { explain } from "../../api/words";
 import { t } from "../../i18n";
-import { conversations, keep, type Conversation, type Message } from "./conversations";
+import { begin, change, contentOf, drop, find, isOpenTo, list, open, owner, recall, remember, settled, unkept, type Conversation } from "./conversations";
 import { Reader, statsOf } from "./stream";
+import { branchOf, merged, type Message } from "./tree";
+
+const CAME = "turnout.answer";
+const REMEMBER_MS = 500;
 
 export interface Live {
   readonly conversation: string;
@@ -17,38 +23,67 @@ export interface Live {
 export const live = signal<Live | null>(null);
 
 let stopper: AbortController | null = null;
+let asker = "";
+
+// Whoever logs in next has nothing of an answer that somebody else asked for.
+login.subscribe(() => {
+  if (stopper !== null && owner() !== asker) stopAnswer();
+});
 
 export function stopAnswer(): void {
   stopper?.abort();
 }
 
-function message(role: Message["role"], text: string, rest: Partial<Message> = {}): Message {
-  return { id: crypto.randomUUID(), role, text, stats: null, broken: null, stopped: false, ...rest };
+/** Deletes a conversation, with the answer that is being written in it. */
+export async function deleteConversation(id: string): Promise<void> {
+  const deleted = drop(id);
+  if (live.peek()?.conversation === id) stopAnswer();
+  await deleted;
 }
 
-/** Adds what the person said and asks for the answer. */
-export async function askFor(conversation: Conversation, text: string, model: string): Promise<void> {
-  await answer({ ...conversation, model, messages: [...conversation.messages, message("user", text)] }, model);
+function message(role: Message["role"], parent: string | null, rest: Partial<Message>): Message {
+  return { id: crypto.randomUUID(), parent, role, text: "", pictures: [], model: null, figures: null, broken: null, stopped: false, ...rest };
 }
 
-/** Asks again from a message of the person's own, with other words if they are given; what came after it is gone. */
-export async function askAgain(conversationId: string, messageId: string, text?: string): Promise<void> {
-  const conversation = conversations.peek().find((one) => one.id === conversationId);
-  if (conversation === undefined || conversation.model === null) return;
-  const { model } = conversation;
-  const at = conversation.messages.findIndex((one) => one.id === messageId);
-  const before = conversation.messages.slice(0, at);
-  const own = conversation.messages[at];
-  if (own === undefined) return;
-  await answer({ ...conversation, messages: [...before, { ...own, text: text ?? own.text }] }, model);
-}
-
-async function answer(conversation: Conversation, model: string): Promise<void> {
+/** Adds what the person said below `parent`, and asks for the answer. */
+export async function askFor(conversation: Conversation, parent: string | null, said: { text: string; pictures: readonly string[] }, model: ChatModel): Promise<void> {
   if (live.peek() !== null) return;
-  keep(conversation);
+  const own = message("user", parent, said);
+  await answer(change(conversation.id, { model: model.id, messages: [...conversation.messages, own], leaf: own.id }), own, model);
+}
+
+/** Asks for another answer to a message of the person's own; the one before stays on a branch of its own. */
+export async function askAgain(conversation: Conversation, own: Message, model: ChatModel): Promise<void> {
+  if (live.peek() === null) await answer(change(conversation.id, { model: model.id, leaf: own.id }), own, model);
+}
+
+interface Came {
+  readonly conversation: string;
+  readonly asked: Message;
+  readonly reply: Message;
+}
+
+/** After a reload in the middle of an answer: what had come of it. */
+export async function recoverAnswer(): Promise<void> {
+  const came = recall<Came>(CAME);
+  if (came === null || live.peek() !== null) return;
+  // The question itself may not have been kept yet.
+  if (list.peek().some((one) => one.id === came.conversation)) await open(came.conversation);
+  else begin(came.conversation);
+  remember(CAME, null);
+  const { asked, reply } = came;
+  const known = find(came.conversation)?.messages ?? [];
+  if (known.some((one) => one.id === reply.id) || (asked.parent !== null && !known.some((one) => one.id === asked.parent))) return;
+  change(came.conversation, { model: reply.model, messages: merged(known, [asked, { ...reply, broken: t("chat.reloaded") }]), leaf: reply.id });
+}
+
+async function answer(conversation: Conversation, asked: Message, model: ChatModel): Promise<void> {
   const startedAt = performance.now();
   const own = new AbortController();
+  const reply = message("assistant", asked.id, { model: model.id });
+  const whose = owner();
   stopper = own;
+  asker = whose;
   let text = "";
   let firstAt: number | null = null;
   let lastAt = startedAt;
@@ -67,6 +102,16 @@ async function answer(conversation: Conversation, model: string): Promise<void> 
         if (live.peek() !== null) show("answering");
       });
   };
+  let leaving = false; // the page is being loaded anew: the next one takes up what came
+  const leave = () => {
+    leaving = true;
+    note();
+  };
+  const note = () => {
+    if (text !== "") remember(CAME, { conversation: conversation.id, asked, reply: { ...reply, text } } satisfies Came);
+  };
+  const noting = window.setInterval(note, REMEMBER_MS);
+  window.addEventListener("pagehide", leave);
   show("asking");
   try {
     for await (const piece of piecesOf(conversation, model, own.signal)) {
@@ -89,17 +134,33 @@ async function answer(conversation: Conversation, model: string): Promise<void> 
     live.value = null;
     stopper = null;
   }
+  if (leaving) return;
+  const rest = () => {
+    window.clearInterval(noting);
+    window.removeEventListener("pagehide", leave);
+  };
+  if (!isOpenTo(whose, conversation.id)) {
+    rest();
+    const now = login.peek();
+    if (now.state !== "out" || now.why !== "expired") remember(CAME, null); // her own, if she logs in again
+    return;
+  }
   void loadModels(); // it may have been woken by this
-  const stats = firstAt === null ? null : statsOf(startedAt, firstAt, lastAt, pieces, counted);
-  const reply = message("assistant", text, { stats, broken, stopped: own.signal.aborted });
-  keep({ ...conversation, messages: [...conversation.messages, reply] });
+  const figures = firstAt === null ? null : statsOf(startedAt, firstAt, lastAt, pieces, counted);
+  const there = find(conversation.id) ?? conversation;
+  change(conversation.id, { messages: [...there.messages, { ...reply, text, figures, broken, stopped: own.signal.aborted }], leaf: reply.id });
+  await settled(conversation.id);
+  rest();
+  if (unkept.peek() === null) remember(CAME, null);
 }
 
-async function* piecesOf(conversation: Conversation, model: string, signal: AbortSignal) {
-  const said = conversation.messages.filter((one) => one.text !== "").map(({ role, text }) => ({ role, content: text }));
+async function* piecesOf(conversation: Conversation, model: ChatModel, signal: AbortSignal) {
+  const said = branchOf(conversation.messages, conversation.leaf)
+    .filter((one) => one.text !== "" || one.pictures.length > 0)
+    .map((one) => ({ role: one.role, content: contentOf(one, model.vision !== false) }));
   const messages = conversation.system.trim() ? [{ role: "system", content: conversation.system }, ...said] : said;
-  const body = { model, messages, temperature: conversation.temperature, stream: true, stream_options: { include_usage: true } };
-  const response = await open("/v1/chat/completions", { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body), signal });
+  const body = { model: model.id, messages, temperature: conversation.temperature, stream: true, stream_options: { include_usage: true } };
+  const response = await openAnswer("/v1/chat/completions", { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body), signal });
   const reader = new Reader();
   const decoder = new TextDecoder();
   const bytes = response.body!.getReader();
