@@ -46,6 +46,28 @@ def test_saves_the_video_and_tells_its_story(cli: Cli, gateway: ScriptedGateway,
     assert submission.headers["x-turnout-priority"] == "high"
 
 
+def test_says_what_became_of_the_prompt(cli: Cli, gateway: ScriptedGateway) -> None:
+    def submit(request: Request) -> Answer:
+        asked = json.loads(request.body)
+        assert asked["enhance"] is True
+        if asked["prompt"] == "a boat":
+            gateway.add(prompt="A small boat at dawn.", original_prompt="a boat")
+        else:
+            gateway.add(
+                prompt="a whale", notice="The prompt was not rewritten, and is used as it is: too late."
+            )
+        return Answer(200, gateway.tasks["video_1"])
+
+    gateway.hooks["POST /v1/videos"] = submit
+    done = cli("generate", "a boat", "--enhance", "-o", "out.mp4")
+    assert done.code == 0, done.err
+    assert "it may have to wake first" in done.err and "prompt: A small boat at dawn." in done.err
+    done = cli("generate", "a whale", "--enhance", "--no-wait")
+    assert done.code == 0 and "The prompt was not rewritten, and is used as it is: too late." in done.err
+    gateway.add(notice="m knows shapes; 'whale' is not among them.")
+    assert "'whale' is not among them." in cli("tasks", "watch", "video_1").err
+
+
 def test_resumes_a_broken_stream_after_the_last_event(
     cli: Cli, gateway: ScriptedGateway, tmp_path: Path
 ) -> None:

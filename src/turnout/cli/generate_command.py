@@ -31,6 +31,9 @@ EPILOG = """Examples:
   turnout generate "waves" --json | jq -r .path
 
 Ctrl-C asks the server to cancel the task; a second one leaves at once."""
+EnhanceOption = Annotated[
+    bool, typer.Option("--enhance", help="The server's chat model rewrites the prompt.")
+]
 
 
 @with_common
@@ -57,6 +60,7 @@ def generate(
     ] = None,
     shift: Annotated[float | None, typer.Option(help="Shift of the noise schedule.")] = None,
     negative: Annotated[str | None, typer.Option(help="What the video must not show.")] = None,
+    enhance: EnhanceOption = False,
     priority: Annotated[
         str | None, typer.Option(metavar="low|normal|high", help="Among your own tasks.")
     ] = None,
@@ -79,7 +83,7 @@ def generate(
         check_target(output)
     fields = {"prompt": prompt, "model": model, "size": size, "frames": frames, "fps": fps, "steps": steps}
     fields |= {"guidance": _guidance(guidance), "shift": shift, "seed": seed, "negative_prompt": negative}
-    fields["seconds"] = None if seconds is None else f"{seconds:g}"  # the dialect writes seconds as text
+    fields |= {"seconds": None if seconds is None else f"{seconds:g}", "enhance": enhance or None}
     order = _order(fields, image, priority)
     started, path = time.monotonic(), None
     with common.client() as client, open_display(quiet=as_json) as display:

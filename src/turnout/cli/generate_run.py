@@ -26,8 +26,12 @@ class GenerateRun:
 
     def submit(self) -> VideoAnswer:
         submission = self.client.submission(self.order, f"cli-{secrets.token_urlsafe(18)}")
+        if self.order.fields.get("enhance"):
+            self.display.note("a chat model rewrites the prompt; it may have to wake first …")
         try:
             video = self._send(submission)
+            if video.original_prompt is not None:
+                self.display.note(f"prompt: {one_line(video.prompt)}")
             if video.notice:
                 self.display.note(one_line(video.notice))
             return video

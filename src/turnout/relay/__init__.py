@@ -28,6 +28,7 @@ from turnout.relay.admission import (
 from turnout.relay.connection_counts import ConnectionCounts
 from turnout.relay.counted_connection import CountedConnection
 from turnout.relay.framing import Headers
+from turnout.relay.own_request import OwnAnswer, OwnClient
 from turnout.relay.relay_context import OpenConnection, OpenRequest, RelayContext
 from turnout.relay.relay_settings import ClientLimits, RelaySettings, UpstreamLimits
 from turnout.relay.upstream import ConnectionPool
@@ -37,6 +38,7 @@ __all__ = [
     "ClientLimits",
     "Headers",
     "OpenRequest",
+    "OwnAnswer",
     "Relay",
     "RelayFailure",
     "RelayOutcome",
@@ -102,6 +104,13 @@ class Relay:
     def requests(self) -> AbstractSet[OpenRequest]:
         """The requests in flight."""
         return self._context.requests
+
+    async def ask(
+        self, path: bytes, authorization: bytes | None, headers: Headers, body: bytes, max_bytes: int
+    ) -> OwnAnswer | None:
+        """A request of our own, for whoever came with this authorization and these headers; it is ended by cancelling. None
+        for an answer that broke off, or has more than `max_bytes` with its head."""
+        return await OwnClient(self._context, max_bytes).ask(path, authorization, headers, body)
 
     @property
     def leaving(self) -> bool:
