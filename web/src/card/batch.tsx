@@ -10,7 +10,7 @@ import { Icon } from "../ui/icons";
 import { say } from "../ui/toasts";
 import { deleteLater } from "../views/library/deleting";
 import { readSize } from "../views/create/rules";
-import { LiveCard } from "./card";
+import { LiveCard, Lost } from "./card";
 import { CompareDialog } from "./compare";
 import { useSettings } from "./reuse";
 
@@ -47,6 +47,7 @@ export function BatchCard({ together }: { together: readonly Signal<Task>[] }) {
             <Menu label={t("card.more")} items={items} />
           </div>
           <p class="card-took" aria-live="polite">{t("batch.done", { n: done.length, of: all.length })}</p>
+          {left.length > 0 && <Lost />}
           <p class="facts">
             <span>{video.model}</span>
             <span>{video.size.replace("x", " × ")}</span>

@@ -15,6 +15,7 @@ import { say } from "../ui/toasts";
 import { readSize, STILL } from "../views/create/rules";
 import { again, dropDraft, withNewSeed, type Draft } from "../views/create/composer";
 import { deleteLater } from "../views/library/deleting";
+import { Star, TagsDialog } from "./labels";
 import { canGoOn, goOn, useSettings } from "./reuse";
 import { ShareDialog } from "./share";
 import { curlOf, pythonOf } from "./snippets";
@@ -26,6 +27,7 @@ export function LiveCard({ task: source }: { task: Signal<Task> }) {
   const task = source.value;
   const video = task.video;
   const sharing = useSignal(false);
+  const tagging = useSignal(false);
   if (video === null) return null;
   return (
     <article class={`card card-${task.status}`} aria-label={video.prompt} data-task={task.id}>
@@ -33,15 +35,30 @@ export function LiveCard({ task: source }: { task: Signal<Task> }) {
       <div class="card-body">
         <div class="card-head">
           <p class="card-prompt" title={video.prompt}>{video.prompt}</p>
-          <Menu label={t("card.more")} items={menuOf(task, video)} />
+          <Star video={video} />
+          <Menu label={t("card.more")} items={menuOf(task, video, () => (tagging.value = true))} />
         </div>
+        <Rewritten video={video} />
         {video.unknown_words?.length ? <NotTaught words={video.unknown_words} /> : null}
         {ended(task.status) ? <Outcome task={task} video={video} /> : <Journey task={task} />}
         <Facts video={video} />
         <Actions task={task} video={video} onShare={() => (sharing.value = true)} />
       </div>
+      {tagging.value && <TagsDialog video={video} onClose={() => (tagging.value = false)} />}
       {sharing.value && <ShareDialog id={task.id} onClose={() => (sharing.value = false)} />}
     </article>
+  );
+}
+
+/** What a chat model made of the prompt, if it was to make it better. */
+function Rewritten({ video }: { video: Video }) {
+  if (video.original_prompt) return <p class="card-notice">{t("enhance.original", { prompt: video.original_prompt })}</p>;
+  if (!video.enhance_error) return null;
+  return (
+    <p class="card-notice" title={video.enhance_error.message}>
+      <Icon name="warn" size={16} />
+      <span>{t("card.not_enhanced")}</span>
+    </p>
   );
 }
 
@@ -135,13 +152,18 @@ function Journey({ task }: { task: Task }) {
         ))}
       </ol>
       {task.status === "in_progress" && <progress max={100} value={task.progress} aria-label={t("card.progress")} />}
-      {lost.value && (
-        <p class="journey-again" role="status">
-          {t("card.lost")}
-        </p>
-      )}
+      <Lost />
       {task.attempt > 1 && <p class="journey-again">{t("card.attempt", { n: task.attempt })}</p>}
     </div>
+  );
+}
+
+export function Lost() {
+  if (!lost.value) return null;
+  return (
+    <p class="journey-again" role="status">
+      {t("card.lost")}
+    </p>
   );
 }
 
@@ -196,6 +218,9 @@ function Facts({ video }: { video: Video }) {
       <span>{video.frames === STILL ? t("card.still") : t("time.seconds", { n: Number(video.seconds) })}</span>
       <span title={t("form.seed")}>#{video.seed}</span>
       <span>{ago(video.created_at, Date.now() / 1000)}</span>
+      {video.tags.map((tag) => (
+        <span key={tag}>#{tag}</span>
+      ))}
     </p>
   );
 }
@@ -205,7 +230,7 @@ async function copy(text: string): Promise<void> {
   say(t("copied"));
 }
 
-export function menuOf(task: Task, video: Video): MenuItem[] {
+function menuOf(task: Task, video: Video, onTags: () => void): MenuItem[] {
   const goesOn: MenuItem = { icon: "play", text: t("card.go_on"), onSelect: () => void goOn(video) };
   const items: MenuItem[] = [
     ...(task.status === "completed" && canGoOn(video) ? [goesOn] : []),
@@ -213,6 +238,7 @@ export function menuOf(task: Task, video: Video): MenuItem[] {
     { icon: "dice", text: t("card.new_seed"), onSelect: () => withNewSeed(video) },
     { icon: "copy", text: t("card.copy_curl"), onSelect: () => void copy(curlOf(video, location.origin)) },
     { icon: "copy", text: t("card.copy_python"), onSelect: () => void copy(pythonOf(video, location.origin)) },
+    { icon: "edit", text: t("labels.edit"), onSelect: onTags },
   ];
   if (ended(task.status)) items.push({ icon: "trash", text: t("delete"), danger: true, onSelect: () => deleteLater(task.id) });
   return items;

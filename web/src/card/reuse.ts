@@ -62,8 +62,8 @@ function showForm(): void {
 }
 
 async function lastFrameOf(video: Video): Promise<File> {
-  const name = `${t("form.image_last_frame")}.png`;
-  if (video.frames === STILL) return new File([await (await open(contentPath(video.id, "picture"), {})).blob()], name, { type: "image/png" });
+  const name = t("form.image_last_frame");
+  if (video.frames === STILL) return await pictureOf(video, name);
   const player = document.createElement("video");
   player.muted = true;
   player.preload = "auto";
@@ -73,15 +73,26 @@ async function lastFrameOf(video: Video): Promise<File> {
   const sought = once(player, "seeked");
   player.currentTime = Math.max(0, player.duration - 0.5 / video.fps);
   await sought;
+  const frame = await frameOf(player, name);
+  player.removeAttribute("src");
+  player.load(); // lets go of the connection
+  return frame;
+}
+
+export async function pictureOf(video: Video, name: string): Promise<File> {
+  return new File([await (await open(contentPath(video.id, "picture"), {})).blob()], `${name}.png`, { type: "image/png" });
+}
+
+/** The frame that a player shows. */
+export async function frameOf(player: HTMLVideoElement, name: string): Promise<File> {
+  if (player.seeking) await once(player, "seeked");
   const canvas = document.createElement("canvas");
   canvas.width = player.videoWidth;
   canvas.height = player.videoHeight;
   canvas.getContext("2d")!.drawImage(player, 0, 0);
   const picture = await new Promise<Blob | null>((resolve) => canvas.toBlob(resolve, "image/png"));
-  player.removeAttribute("src");
-  player.load(); // lets go of the connection
   if (picture === null) throw new Error("no picture");
-  return new File([picture], name, { type: "image/png" });
+  return new File([picture], `${name}.png`, { type: "image/png" });
 }
 
 function once(player: HTMLVideoElement, name: string): Promise<void> {

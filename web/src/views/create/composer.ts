@@ -3,7 +3,7 @@ import { computed, effect, signal } from "@preact/signals";
 import { login } from "../../api/auth";
 import { call, Unreachable } from "../../api/http";
 import { videoModels, type VideoModel } from "../../api/models";
-import type { Operations, Video } from "../../api/schema";
+import type { Operations, PresetShown, Video } from "../../api/schema";
 import { ask, learn, order, taskOf } from "../../tasks/store";
 
 const RETRIES = 4;
@@ -28,13 +28,15 @@ export interface Form {
   readonly guidance: string;
   readonly negative: string;
   readonly count: (typeof COUNTS)[number];
-  /** The prompt of the video that the settings are of, and those that have no field. */
-  readonly taken: { readonly prompt: string; readonly unseen: Unseen } | null;
+  /** The prompt of the video that the settings are of, or the name of the preset, and those that have no field. */
+  readonly taken: { readonly prompt: string; readonly preset?: boolean; readonly unseen: Unseen } | null;
 }
 
 export const BLANK: Form = { prompt: "", model: null, size: null, frames: null, seed: "", steps: "", guidance: "", negative: "", count: "1", taken: null };
 
 export const form = signal<Form>(BLANK);
+/** Counts prompts that came in whole, in place of the one that was typed. */
+export const brought = signal(0);
 /** The first frame, and a URL to show it by. */
 export const image = signal<{ readonly file: File; readonly url: string } | null>(null);
 
@@ -61,6 +63,39 @@ export function takeSettings(video: Video): void {
     count: "1",
     taken: { prompt: video.prompt, unseen },
   };
+  brought.value++;
+}
+
+/** An example, or a prompt from before. */
+export function bringPrompt(prompt: string): void {
+  change({ prompt });
+  brought.value++;
+}
+
+/** A preset's settings in place of those in the form; the prompt stays. */
+export function takePreset({ name, settings }: PresetShown): void {
+  const { model: of, size, frames, steps, guidance, negative_prompt, ...unseen } = settings;
+  const before = form.peek();
+  form.value = {
+    ...BLANK,
+    prompt: before.prompt,
+    seed: before.seed,
+    count: before.count,
+    model: of ?? model.peek()?.id ?? null,
+    size: size ?? null,
+    frames: frames ?? null,
+    steps: steps == null ? "" : String(steps),
+    guidance: guidance?.join(", ") ?? "",
+    negative: negative_prompt ?? "",
+    taken: { prompt: name, preset: true, unseen: Object.fromEntries(Object.entries(unseen).filter(([, value]) => value != null)) },
+  };
+}
+
+/** What of a form a preset keeps. */
+export function settingsOf(fields: Form, chosen: VideoModel): Operations["PUT /v1/presets/{name}"]["body"] {
+  const { prompt: _, seed: __, model: of, size, frames, steps, guidance, negative_prompt, fps, shift, guided_share, step_cache, fp8_attention, loras } = bodyOf(fields, chosen);
+  const kept = { model: of, size, frames, steps, guidance: guidance == null ? null : [guidance].flat(), negative_prompt, fps, shift, guided_share, step_cache, fp8_attention, loras };
+  return Object.fromEntries(Object.entries(kept).filter(([, value]) => value != null));
 }
 
 export function dropSettings(): void {
@@ -100,7 +135,10 @@ export function beginDraft(): void {
   effect(() => {
     const now = login.value;
     if (now.state === "in" && owner !== now.person.tenant) {
-      if (owner !== null) form.value = BLANK;
+      if (owner !== null) {
+        form.value = BLANK;
+        brought.value = brought.peek() + 1;
+      }
       owner = now.person.tenant;
     }
     const text = JSON.stringify({ ...form.value, tenant: owner });

@@ -11,8 +11,10 @@ import { duration, lang, number, t } from "../../i18n";
 import { listed, listing, more, order, taskOf } from "../../tasks/store";
 import { Button, Choice, Empty, Failed, Field, IconButton, Menu } from "../../ui/controls";
 import { Icon } from "../../ui/icons";
+import { Later } from "../../ui/later";
 import { hidden } from "../library/deleting";
-import { change, chooseImage, COUNTS, drafts, dropSettings, estimateQueryOf, form, image, model, promptsBefore, submit, type Draft, type Form } from "./composer";
+import { bringPrompt, change, chooseImage, COUNTS, drafts, dropSettings, estimateQueryOf, form, image, model, promptsBefore, submit, type Draft, type Form } from "./composer";
+import { EnhanceButton, EnhanceNote } from "./enhance";
 import { examplesFor, isTiny } from "./examples";
 import { lengthsOf, sizesOf, STILL } from "./rules";
 
@@ -26,7 +28,10 @@ export function CreateView() {
   return (
     <div class="create">
       <section class="create-form" aria-labelledby="create-title">
-        <h1 id="create-title">{t("create.title")}</h1>
+        <div class="row row-spread">
+          <h1 id="create-title">{t("create.title")}</h1>
+          <Presets />
+        </div>
         <Composer />
       </section>
       <section class="create-feed" aria-labelledby="feed-title">
@@ -161,11 +166,12 @@ function Composer() {
       }}
     >
       {fields.taken !== null && <Taken taken={fields.taken} />}
-      <Field label={t("form.prompt")} aside={<PromptHistory />} hint={isTiny(chosen.model_name) ? t("form.prompt_tiny") : null}>
+      <Field label={t("form.prompt")} aside={<span class="field-tools"><EnhanceButton model={chosen} /><PromptHistory /></span>} hint={isTiny(chosen.model_name) ? t("form.prompt_tiny") : null}>
         {(ids) => (
           <textarea {...ids} ref={prompt} rows={3} maxLength={MAX_PROMPT} placeholder={t("form.prompt_placeholder")} value={fields.prompt} onInput={(event) => change({ prompt: event.currentTarget.value })} />
         )}
       </Field>
+      <EnhanceNote model={chosen} />
       <Examples model={chosen} />
       {takesImage && <ImagePicker required={chosen.image === "required"} problem={imageProblem.value} onTake={take} />}
           <Field label={t("form.model")} aside={<ModelHint model={chosen} />}>
@@ -204,7 +210,7 @@ function Taken({ taken }: { taken: NonNullable<Form["taken"]> }) {
     <div class="note">
       <Icon name="remix" />
       <p>
-        {t("create.taken", { prompt: taken.prompt })}
+        {t(taken.preset ? "create.preset" : "create.taken", { prompt: taken.prompt })}
         {unseen.length > 0 && <span class="facts">{unseen.map((one) => <span key={one}>{one}</span>)}</span>}
       </p>
       <IconButton icon="close" label={t("create.taken_drop")} onClick={dropSettings} />
@@ -212,10 +218,21 @@ function Taken({ taken }: { taken: NonNullable<Form["taken"]> }) {
   );
 }
 
+function Presets() {
+  const open = useSignal(false);
+  if (model.value === null) return null;
+  return (
+    <>
+      <IconButton icon="preset" label={t("presets.title")} onClick={() => (open.value = true)} />
+      {open.value && <Later load={() => import("./presets")} onClose={() => (open.value = false)} />}
+    </>
+  );
+}
+
 function PromptHistory() {
   const prompts = promptsBefore(PROMPTS_SHOWN);
   if (prompts.length === 0) return null;
-  return <Menu label={t("form.history")} icon="history" items={prompts.map((prompt) => ({ icon: "edit", text: prompt, onSelect: () => change({ prompt }) }))} />;
+  return <Menu label={t("form.history")} icon="history" items={prompts.map((prompt) => ({ icon: "edit", text: prompt, onSelect: () => bringPrompt(prompt) }))} />;
 }
 
 function NoModel() {
@@ -245,7 +262,7 @@ function Examples({ model: chosen }: { model: VideoModel }) {
       <ul aria-labelledby="examples-label">
         {examples.map((example) => (
           <li key={example.prompt}>
-            <button type="button" class="chip" title={example.prompt} onClick={() => change({ prompt: example.prompt })}>
+            <button type="button" class="chip" title={example.prompt} onClick={() => bringPrompt(example.prompt)}>
               {example.label}
             </button>
           </li>
@@ -257,6 +274,7 @@ function Examples({ model: chosen }: { model: VideoModel }) {
 
 function ImagePicker({ required, problem, onTake }: { required: boolean; problem: string | null; onTake: (file: File | null | undefined) => void }) {
   const input = useRef<HTMLInputElement>(null);
+  const choosing = useSignal(false);
   const chosen = image.value;
   return (
     <div class="field">
@@ -274,11 +292,18 @@ function ImagePicker({ required, problem, onTake }: { required: boolean; problem
           <IconButton icon="close" label={t("form.image_remove")} onClick={() => chooseImage(null)} />
         </div>
       ) : (
-        <button type="button" class="drop" onClick={() => input.current?.click()}>
-          <Icon name="image" />
-          <span>{t("form.image_drop")}</span>
-        </button>
+        <div class="drops">
+          <button type="button" class="drop" onClick={() => input.current?.click()}>
+            <Icon name="image" />
+            <span>{t("form.image_drop")}</span>
+          </button>
+          <button type="button" class="drop" onClick={() => (choosing.value = true)}>
+            <Icon name="library" />
+            <span>{t("form.image_library")}</span>
+          </button>
+        </div>
       )}
+      {choosing.value && <Later load={() => import("./from_library")} onClose={() => (choosing.value = false)} />}
       {problem && (
         <p class="field-error" role="alert">
           {problem}

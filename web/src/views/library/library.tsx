@@ -5,24 +5,26 @@ import { contentPath, downloadAll } from "../../api/media";
 import { explain } from "../../api/words";
 import { LiveCard, useVisible } from "../../card/card";
 import { CompareDialog } from "../../card/compare";
+import { Star } from "../../card/labels";
 import { ago, duration, t } from "../../i18n";
 import type { Status } from "../../tasks/events";
 import { ended, type Task } from "../../tasks/reducer";
-import { cancel, listed, listing, more, order, statuses, taskOf } from "../../tasks/store";
+import { isFiltered, matches, NO_FILTER, readWords, useSearch, type Filter } from "../../tasks/search";
+import { cancel, listed, order, statuses, taskOf, type Listing } from "../../tasks/store";
 import { Button, Dialog, Empty, Failed, IconButton, Spinner } from "../../ui/controls";
 import { Icon } from "../../ui/icons";
 import { go } from "../../ui/route";
 import { say } from "../../ui/toasts";
 import { readSize, STILL } from "../create/rules";
 import { deleteLater, hidden } from "./deleting";
-import { cellOf, cellsOf, matches } from "./search";
+import { cellOf, cellsOf } from "./sheet";
 
 const STATUSES: readonly Status[] = ["completed", "in_progress", "queued", "failed", "cancelled"];
 
 export function LibraryView() {
-  const words = useSignal("");
-  const model = useSignal("");
-  const status = useSignal<Status | "">("");
+  const filter = useSignal<Filter>(NO_FILTER);
+  const set = (fields: Partial<Filter>) => (filter.value = { ...filter.value, ...fields });
+  const search = useSearch(filter.value);
   const opened = useSignal<string | null>(null);
   const chosen = useSignal<ReadonlySet<string>>(new Set());
   const choose = (id: string, on: boolean) => {
@@ -32,15 +34,13 @@ export function LibraryView() {
     chosen.value = next;
   };
 
-  void statuses.value; // the grid is made anew when a task begins or ends; each tile follows its own task
+  void statuses.value; // the grid is made anew when a task begins, ends or is labelled; each tile follows its own task
   const tasks = order.value.map((id) => taskOf(id)).filter((task) => task !== undefined);
   const names = [...new Set(tasks.map((task) => task.peek().video!.model))].sort();
-  const filter = { words: words.value, model: model.value, status: status.value };
   const found = tasks.filter((source) => {
     const task = source.peek();
-    return !hidden.value.has(task.id) && matches(filter, { prompt: task.video!.prompt, model: task.video!.model, status: task.status });
+    return !hidden.value.has(task.id) && matches(filter.value, { ...task.video!, status: task.status });
   });
-  const filtered = filter.words !== "" || filter.model !== "" || filter.status !== "";
   const current = opened.value === null ? undefined : taskOf(opened.value);
 
   return (
@@ -50,9 +50,9 @@ export function LibraryView() {
         <label class="search">
           <span class="sr-only">{t("library.search")}</span>
           <Icon name="search" size={18} />
-          <input type="search" placeholder={t("library.search")} value={words.value} onInput={(event) => (words.value = event.currentTarget.value)} />
+          <input type="search" placeholder={t("library.search")} value={filter.value.words} maxLength={200} onInput={(event) => set({ words: event.currentTarget.value })} />
         </label>
-        <select aria-label={t("form.model")} value={model.value} onChange={(event) => (model.value = event.currentTarget.value)}>
+        <select aria-label={t("form.model")} value={filter.value.model} onChange={(event) => set({ model: event.currentTarget.value })}>
           <option value="">{t("library.any_model")}</option>
           {names.map((name) => (
             <option key={name} value={name}>
@@ -60,7 +60,7 @@ export function LibraryView() {
             </option>
           ))}
         </select>
-        <select aria-label={t("library.state")} value={status.value} onChange={(event) => (status.value = event.currentTarget.value as Status | "")}>
+        <select aria-label={t("library.state")} value={filter.value.status} onChange={(event) => set({ status: event.currentTarget.value as Status | "" })}>
           <option value="">{t("library.any_state")}</option>
           {STATUSES.map((one) => (
             <option key={one} value={one}>
@@ -68,6 +68,10 @@ export function LibraryView() {
             </option>
           ))}
         </select>
+        <Button icon="star" aria-pressed={filter.value.favourite} onClick={() => set({ favourite: !filter.value.favourite })}>
+          {t("library.favourites")}
+        </Button>
+        <Tags tasks={tasks} filter={filter.value} onChoose={(words) => set({ words })} />
       </search>
       <p class="sr-only" role="status">
         {listed.value ? t("library.count", { n: found.length }) : ""}
@@ -79,8 +83,8 @@ export function LibraryView() {
           ))}
         </ul>
       )}
-      {found.length === 0 && listed.value && listing.value !== "loading" && <Nothing filtered={filtered} />}
-      <More />
+      {found.length === 0 && listed.value && search.state.value === "all" && <Nothing filtered={isFiltered(filter.value)} />}
+      <More state={search.state.value} onMore={() => void search.next()} />
       {chosen.value.size > 0 && <Chosen tasks={found.map((task) => task.peek()).filter((task) => chosen.value.has(task.id))} onDone={() => (chosen.value = new Set())} />}
       {current !== undefined && (
         <Dialog title={t("library.one")} onClose={() => (opened.value = null)}>
@@ -150,26 +154,46 @@ function Nothing({ filtered }: { filtered: boolean }) {
   );
 }
 
-/** The end of the grid: older videos are asked for as it comes near. */
-function More() {
+const MOST_TAGS = 12;
+
+/** The tags of the videos that are there; one of them at a time. */
+function Tags({ tasks, filter, onChoose }: { tasks: readonly Signal<Task>[]; filter: Filter; onChoose: (words: string) => void }) {
+  const tags = [...new Set(tasks.flatMap((task) => task.peek().video!.tags))].slice(0, MOST_TAGS);
+  if (tags.length === 0) return null;
+  const { words, tag: chosen } = readWords(filter.words);
+  return (
+    <ul class="tags" aria-label={t("labels.tags")}>
+      {tags.map((tag) => (
+        <li key={tag}>
+          <button type="button" class="chip" aria-pressed={tag === chosen} onClick={() => onChoose([...words, ...(tag === chosen ? [] : [`#${tag}`])].join(" "))}>
+            #{tag}
+          </button>
+        </li>
+      ))}
+    </ul>
+  );
+}
+
+/** The end of a grid: older videos are asked for as it comes near. */
+export function More({ state, onMore }: { state: Listing; onMore: () => void }) {
   const ref = useRef<HTMLDivElement>(null);
   useEffect(() => {
     const element = ref.current;
-    if (element === null) return;
-    const observer = new IntersectionObserver((entries) => entries.some((entry) => entry.isIntersecting) && void more(), { rootMargin: "800px" });
+    if (element === null || state !== "idle") return;
+    const observer = new IntersectionObserver((entries) => entries.some((entry) => entry.isIntersecting) && onMore(), { rootMargin: "800px" });
     observer.observe(element);
     return () => observer.disconnect();
     // A page that leaves the end in sight asks for the next one.
-  }, [order.value.length, listing.value === "idle"]);
+  }, [order.value.length, state]);
   return (
     <div ref={ref} class="more">
-      {listing.value === "loading" && (
+      {state === "loading" && (
         <>
           <Spinner />
           <span>{t("loading")}</span>
         </>
       )}
-      {listing.value === "failed" && <Failed words={t("error.unreachable")} onRetry={() => void more()} />}
+      {state === "failed" && <Failed words={t("error.unreachable")} onRetry={onMore} />}
     </div>
   );
 }
@@ -224,9 +248,13 @@ function Tile({ source, chosen, onChoose, onOpen }: { source: Signal<Task>; chos
           <span>{video.model}</span>
           <span>{video.frames === STILL ? t("card.still") : duration(Number(video.seconds))}</span>
           <span>{ago(video.created_at, Date.now() / 1000)}</span>
+          {video.tags.map((tag) => (
+            <span key={tag}>#{tag}</span>
+          ))}
         </span>
       </button>
       <input class="tile-choose" type="checkbox" checked={chosen} aria-label={t("library.choose", { prompt: video.prompt })} onChange={(event) => onChoose(event.currentTarget.checked)} />
+      <Star video={video} class="tile-star" />
       <IconButton class="tile-delete" icon="trash" label={t("library.delete", { prompt: video.prompt })} onClick={() => deleteLater(task.id)} />
     </li>
   );

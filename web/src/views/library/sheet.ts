@@ -1,18 +1,4 @@
-// Which videos a filter lets through, and where in a spritesheet a moment lies. Pure.
-
-export interface Filter {
-  readonly words: string;
-  readonly model: string;
-  readonly status: string;
-}
-
-/** Every word must occur in the prompt, in any order. */
-export function matches(filter: Filter, video: { prompt: string; model: string; status: string }): boolean {
-  if (filter.model !== "" && video.model !== filter.model) return false;
-  if (filter.status !== "" && video.status !== filter.status) return false;
-  const prompt = video.prompt.toLocaleLowerCase();
-  return filter.words.toLocaleLowerCase().split(/\s+/).every((word) => prompt.includes(word));
-}
+// Where in a spritesheet a moment lies. Pure.
 
 const SHEET_CELLS = 16;
 

@@ -1,0 +1,62 @@
+// What an owner says of a video: that it is a favourite, and tags.
+import { useSignal } from "@preact/signals";
+import type { Video } from "../api/schema";
+import { explain } from "../api/words";
+import { t } from "../i18n";
+import { label } from "../tasks/store";
+import { Button, Dialog, Field, IconButton } from "../ui/controls";
+import { say } from "../ui/toasts";
+
+const MAX_TAGS_TYPED = 400;
+
+export function Star({ video, class: more }: { video: Video; class?: string }) {
+  const busy = useSignal(false);
+  const toggle = async () => {
+    if (busy.peek()) return;
+    busy.value = true;
+    try {
+      await label(video.id, { favourite: !video.favourite });
+    } catch (err) {
+      say(explain(err), "bad");
+    } finally {
+      busy.value = false;
+    }
+  };
+  return <IconButton class={`star ${more ?? ""}`} icon="star" label={t("labels.favourite")} aria-pressed={video.favourite} onClick={() => void toggle()} />;
+}
+
+export function TagsDialog({ video, onClose }: { video: Video; onClose: () => void }) {
+  const words = useSignal(video.tags.join(" "));
+  const problem = useSignal<string | null>(null);
+  const busy = useSignal(false);
+  const save = async () => {
+    busy.value = true;
+    try {
+      await label(video.id, { tags: words.value.split(/[\s,，、]+/).filter(Boolean) });
+      onClose();
+    } catch (err) {
+      problem.value = explain(err);
+      busy.value = false;
+    }
+  };
+  return (
+    <Dialog title={t("labels.tags")} onClose={onClose}>
+      <form
+        onSubmit={(event) => {
+          event.preventDefault();
+          void save();
+        }}
+      >
+        <Field label={t("labels.words")} hint={t("labels.hint")} error={problem.value}>
+          {(ids) => <input {...ids} autoFocus maxLength={MAX_TAGS_TYPED} value={words.value} onInput={(event) => (words.value = event.currentTarget.value)} />}
+        </Field>
+        <div class="row row-end">
+          <Button onClick={onClose}>{t("cancel")}</Button>
+          <Button kind="primary" type="submit" busy={busy.value}>
+            {t("save")}
+          </Button>
+        </div>
+      </form>
+    </Dialog>
+  );
+}
