@@ -102,3 +102,17 @@ async def test_without_prices_there_are_no_budgets(stores: Stores, tmp_path: Pat
         admin = bearer(await gateway.key("ops", Role.ADMIN))
         refused = await gateway.http.put("/v1/budgets/acme", json={"month": 1}, headers=admin)
         assert (refused.status_code, refused.json()["error"]["code"]) == (400, "no_prices")
+
+
+async def test_a_robot_that_is_sent_back_as_it_was_shown_stays(stores: Stores, tmp_path: Path) -> None:
+    robot = "https://open.feishu.cn/open-apis/bot/v2/hook/abc#secret"
+    async with running(
+        stores, tmp_path, gpu_prices=PRICES, budgets={"acme": Budget(50, webhook=robot)}
+    ) as gateway:
+        admin = bearer(await gateway.key("ops", Role.ADMIN))
+        (shown,) = (await gateway.http.get("/v1/budgets")).json()["data"]
+        assert "abc" not in shown["webhook"] and "secret" not in shown["webhook"]
+        body = {"month": 70, "webhook": shown["webhook"]}
+        put = await gateway.http.put("/v1/budgets/acme", json=body, headers=admin)
+        assert put.status_code == 200, put.text
+        assert (await stores.tenants.budgets.all())[TenantId("acme")] == Budget(70, webhook=robot)

@@ -17,6 +17,7 @@ from pydantic import BaseModel
 
 from turnout.errors import Misconfigured, TurnoutError, Unavailable
 from turnout.store.outbound import Outbound
+from turnout.tasks.robot_rules import Robot, called_url, refusal_of, robot_call, robot_of, words_of
 from turnout.tasks.signed_urls import UrlSigner
 from turnout.tasks.span_rules import delivery_span
 from turnout.tasks.task_rules import Task, TenantId
@@ -32,6 +33,7 @@ _JITTER = 0.1
 _HOLD_S = 90.0  # longer than one delivery can take, its turn included
 _LOOK_S = 1.0  # at what came meanwhile
 _GONE = 410
+_MAX_ANSWER_BYTES = 64 * 1024  # of a robot
 
 
 class Payload(BaseModel):
@@ -85,7 +87,8 @@ def outcome_of(status: int | None, tries: int) -> DeliveryOutcome:
 
 @dataclass(slots=True)
 class WebhookSender:
-    """Sends what is due in the outbox. `service_secret` signs for tenants without their own."""
+    """Sends what is due in the outbox. `service_secret` signs for tenants without their own. `site` is how the service is called
+    where robots tell of it."""
 
     outbox: Outbox
     fetcher: Outbound
@@ -96,6 +99,7 @@ class WebhookSender:
     now: Callable[[], float]
     chance: Callable[[], float]
     spans: OtlpSpans | None = None
+    site: str = "Turnout"
 
     async def send_due(self) -> int:
         """Sends side by side until nothing is due or under way; returns how many were tried. What comes meanwhile waits for
@@ -138,9 +142,7 @@ class WebhookSender:
             return await self.outbox.done(delivery.entry)
         began, status, problem = self.now(), None, None
         try:
-            signers = signing(await self.secrets.find(message.tenant), self.service_secret, began)
-            headers = signed_headers(message, signers, began)
-            status = await self.fetcher.post(message.url, headers, message.body.encode(), message.tenant)
+            status = await self._post(message, began)
         except TurnoutError as err:
             problem = err.message
         outcome = outcome_of(status, delivery.tries)
@@ -161,6 +163,25 @@ class WebhookSender:
                 await self.outbox.done(delivery.entry)
                 log.error("webhook given up")
 
+    async def _post(self, message: WebhookMessage, now: float) -> int:
+        """The status of the answer. Raises what a robot refuses, too."""
+        robot = robot_of(message.url)
+        if robot is not None:
+            return await self._tell(robot, message, now)
+        signers = signing(await self.secrets.find(message.tenant), self.service_secret, now)
+        headers = signed_headers(message, signers, now)
+        return await self.fetcher.post(message.url, headers, message.body.encode(), message.tenant)
+
+    async def _tell(self, robot: Robot, message: WebhookMessage, now: float) -> int:
+        call = robot_call(robot, words_of(self.site, message.body), now)
+        headers = {"content-type": "application/json; charset=utf-8"}
+        answer = await self.fetcher.post_for(call.url, headers, call.body, _MAX_ANSWER_BYTES, message.tenant)
+        if (refusal := refusal_of(answer)) is not None:
+            raise Unavailable(
+                f"The {robot.kind} robot refused the message ({refusal}).", code="robot_refused"
+            )
+        return 200
+
     def _message_of(self, task: Task) -> WebhookMessage | None:
         if task.webhook_url is None:
             return None
@@ -177,7 +198,7 @@ class WebhookSender:
     ) -> None:
         if self.spans is None or not isinstance(delivery.of, Task):
             return
-        host, failure = urlsplit(url).hostname or "", outcome.value
+        host, failure = urlsplit(called_url(url)).hostname or "", outcome.value
         if outcome is DeliveryOutcome.DELIVERED:
             failure = None
         span = delivery_span(delivery.of, delivery.tries, host, began, self.now(), status, failure)

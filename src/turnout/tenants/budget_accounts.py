@@ -27,6 +27,7 @@ from turnout.tenants.budget_rules import (
 )
 from turnout.tenants.budget_store import BudgetStore
 from turnout.tenants.gpu_cost_rules import charges
+from turnout.tenants.notices import NoticePost
 from turnout.tenants.usage_log import UsageLog
 from turnout.tenants.usage_rules import day_of
 
@@ -54,7 +55,7 @@ class BudgetPayload(BaseModel):
 
 @dataclass(slots=True)
 class BudgetAccounts:
-    """`configured` are the budgets of the configuration."""
+    """`configured` are the budgets of the configuration; `operators` hear of everybody's."""
 
     usage: UsageLog
     budgets: BudgetStore
@@ -63,6 +64,7 @@ class BudgetAccounts:
     currency: str
     outbox: Outbox
     now: Callable[[], float]
+    operators: NoticePost | None = None
     _closed: dict[tuple[TenantId, str], float] = field(default_factory=dict[tuple[TenantId, str], float])
     _taken_back: int = 0
 
@@ -115,7 +117,8 @@ class BudgetAccounts:
 
     async def _tell(self, tenant: TenantId, standing: BudgetStanding, level: BudgetLevel) -> None:
         log.warning("budget " + level.value, tenant=tenant, spent=round(standing.spent, 2))
-        if standing.budget.webhook is None:
+        webhook = standing.budget.webhook
+        if webhook is None and self.operators is None:
             return
         data = BudgetTold(
             tenant=tenant,
@@ -128,4 +131,7 @@ class BudgetAccounts:
         timestamp = datetime.fromtimestamp(self.now(), UTC).isoformat()
         body = BudgetPayload(type=f"budget.{level}", timestamp=timestamp, data=data).model_dump_json()
         name = f"evt_budget_{tenant}_{standing.period}_{level}"
-        await self.outbox.put(WebhookMessage(name, tenant, standing.budget.webhook, body), self.now())
+        if webhook is not None:
+            await self.outbox.put(WebhookMessage(name, tenant, webhook, body), self.now())
+        if self.operators is not None:
+            await self.operators.put(name, body)

@@ -4,6 +4,7 @@ from typing import Literal
 
 from pydantic import BaseModel, Field
 
+from turnout.tasks.robot_rules import shown_url
 from turnout.tenants.budget_rules import Budget, BudgetStanding
 from turnout.validation import Body
 
@@ -50,7 +51,7 @@ def budget_of(
         month=budget.month,
         soft=budget.soft,
         hard=budget.hard,
-        webhook=budget.webhook,
+        webhook=shown_url(budget.webhook),
         source="admin" if by_admin else "config",
         currency=currency,
         period=standing.period if standing else None,

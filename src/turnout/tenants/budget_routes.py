@@ -8,6 +8,7 @@ from turnout.errors import InvalidRequest, NotFound
 from turnout.gateway.bodies import json_body, read_json
 from turnout.gateway.gateway import GatewayDep
 from turnout.gateway.problems import documented
+from turnout.tasks.robot_rules import shown_url
 from turnout.tasks.task_rules import TenantId
 from turnout.tenants.audit_rules import AuditAction
 from turnout.tenants.audit_trail import AuditDep
@@ -60,9 +61,13 @@ async def put(
     body = await read_json(request, BudgetRequest)
     if not gateway.costs.gpu_prices:
         raise InvalidRequest("Without prices (gpu_prices) nothing is ever spent.", "month", "no_prices")
-    if body.webhook is not None:
-        await gateway.videos.submissions.check_webhook(body.webhook, admin.tenant, "webhook")
-    budget = Budget(body.month, body.soft, body.hard, body.webhook)
+    before = {**gateway.costs.budgets, **await gateway.stores.tenants.budgets.all()}.get(TenantId(tenant))
+    webhook = body.webhook
+    if before is not None and webhook == shown_url(before.webhook):
+        webhook = before.webhook  # a robot's whole address is shown to nobody, so nobody can send it back
+    elif webhook is not None:
+        await gateway.videos.submissions.check_webhook(webhook, admin.tenant, "webhook")
+    budget = Budget(body.month, body.soft, body.hard, webhook)
     await audit.record(
         admin, AuditAction.BUDGET_SET, tenant, month=str(body.month), hard=str(body.hard).lower()
     )

@@ -4,12 +4,33 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated
 
-from pydantic import ConfigDict, Field
+from pydantic import AfterValidator, ConfigDict, Field
 
+from turnout.people.site_settings import SiteSettings
 from turnout.setting_types import SECRET, Count, Limit, Price
 from turnout.store.address_rules import is_safe_issuer_url
+from turnout.tasks.robot_rules import called_url
+from turnout.tenants.audit_rules import NoticeGroup
 from turnout.tenants.budget_rules import Budget
 from turnout.tenants.key_rules import Role
+
+_MAX_NOTICE_URLS = 10
+
+
+def _notice_urls(said: str) -> str:
+    urls = said.split()
+    # No URL stands in the message: whoever has it writes to the group.
+    if len(urls) > _MAX_NOTICE_URLS:
+        raise ValueError(f"more than {_MAX_NOTICE_URLS} URLs")
+    if not all(called_url(url).startswith(("http://", "https://")) for url in urls):
+        raise ValueError("something is no http URL; between URLs there are spaces")
+    return said
+
+
+def _notice_events(said: str) -> str:
+    if unknown := set(said.split()) - set(NoticeGroup):
+        raise ValueError(f"{', '.join(sorted(unknown))} is none of {', '.join(NoticeGroup)}")
+    return said
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,13 +84,25 @@ class GuestSettings:
 @dataclass(frozen=True, slots=True)
 class AccessSettings:
     """`no_auth` needs no key on loopback; `open_key` is the token that requests then count as having, and `turnout up`
-    sets it. `oidc_client_secret` is what the issuer knows the page's login by, beside PKCE."""
+    sets it. `oidc_client_secret` is what the issuer knows the page's login by, beside PKCE. `site` is what the page says
+    of whoever runs it. `notices` are URLs of webhooks or group robots that hear of `notice_events`, with spaces between them."""
 
     no_auth: bool = False
     open_key: str | None = field(default=None, metadata=SECRET)
     oidc: OidcSettings | None = None
     oidc_client_secret: str | None = field(default=None, metadata=SECRET)
     guests: GuestSettings | None = None
+    site: SiteSettings = field(default_factory=SiteSettings)
+    notices: Annotated[str, AfterValidator(_notice_urls)] = field(default="", metadata=SECRET)
+    notice_events: Annotated[str, AfterValidator(_notice_events)] = "budgets people models"
+
+    @property
+    def notice_urls(self) -> tuple[str, ...]:
+        return tuple(self.notices.split())
+
+    @property
+    def notice_groups(self) -> frozenset[NoticeGroup]:
+        return frozenset(NoticeGroup(name) for name in self.notice_events.split())
 
 
 @dataclass(frozen=True, slots=True)
