@@ -72,7 +72,7 @@ async def change(request: Request, caller: UserDep, gateway: GatewayDep) -> Acco
     summary="Everything of mine as a file",
 )
 async def export(caller: UserDep, gateway: GatewayDep) -> StreamingResponse:
-    """What is known of me, and all my videos with their files."""
+    """What is known of me, my conversations, and all my videos with their files."""
     known = _a_person(await _known(caller, gateway))
     headers = {"Content-Disposition": f'attachment; filename="turnout-{known.person.id}.zip"'}
     return StreamingResponse(archive(gateway, known), media_type="application/zip", headers=headers)
@@ -86,7 +86,7 @@ async def delete(
     audit: AuditDep,
     everything: Annotated[bool, Query(description="Must be true: nothing brings it back.")] = False,
 ) -> PersonDeleted:
-    """My tasks, files, links, keys and sessions, and what is known of me."""
+    """My tasks, files, links, conversations, keys and sessions, and what is known of me."""
     person = _a_person(await _known(caller, gateway)).person
     needs_session(caller)
     if not everything:

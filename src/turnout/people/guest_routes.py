@@ -31,12 +31,13 @@ router = APIRouter(tags=["login"], responses=documented(500, 503))
 async def log_in(request: Request, response: Response, gateway: GatewayDep, audit: AuditDep) -> SessionShown:
     """Makes a guest. The answer sets her session's cookie, which lasts as long as she may stay."""
     refuse_other_origins(request.method, request.headers.raw)
-    await read_json(request, GuestLogin)
+    body = await read_json(request, GuestLogin)
     settings = gateway.people.guests
     if settings is None:
         raise NotFound("Guests are not let in here.", code="no_guests")
+    terms = gateway.people.site.accepted(body.terms)
     network = group_of(request.client.host if request.client else "")
-    came = guest(settings, secrets.token_hex(8), network, gateway.now())
+    came = guest(settings, secrets.token_hex(8), network, gateway.now(), terms)
     await gateway.stores.tenants.people.add_guest(
         came, settings.most, (network_account(network), settings.address_guests)
     )

@@ -7,7 +7,7 @@ from turnout.tenants.key_rules import Role, guest_id, secret_digest
 from turnout.tenants.tenant_settings import GuestSettings
 
 
-def guest(settings: GuestSettings, random: str, network: str, now: float) -> Person:
+def guest(settings: GuestSettings, random: str, network: str, now: float, terms: str = "") -> Person:
     """Somebody from `network` who comes in now. `random` is hexadecimal, of 64 bits."""
     person_id = guest_id(random)
     together = DailyLimits(settings.address_videos, settings.address_chats)
@@ -20,6 +20,7 @@ def guest(settings: GuestSettings, random: str, network: str, now: float) -> Per
         limits=DailyLimits(settings.videos, settings.chats),
         expires_at=now + settings.stays_s,
         network=Allowance(network_account(network), together),
+        terms=terms,
     )
 
 

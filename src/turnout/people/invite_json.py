@@ -5,6 +5,7 @@ from typing import Literal
 from pydantic import BaseModel, Field
 
 from turnout.people.invite_rules import Invite
+from turnout.people.login_json import AcceptedTerms
 from turnout.people.person_json import (
     DailyLimitsGiven,
     DailyLimitsShown,
@@ -88,6 +89,7 @@ class InviteLogin(Body):
         None, description="Who comes in; not needed where the invite is for one person."
     )
     email: Email = ""
+    terms: AcceptedTerms = None
     remember: bool = Field(
         False, description="For 30 days, in place of 12 hours or until the browser is closed."
     )

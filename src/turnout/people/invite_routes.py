@@ -66,9 +66,13 @@ async def create(request: Request, admin: AdminDep, gateway: GatewayDep, audit: 
         note=body.note,
         person=person.id if person else None,
     )
-    detail = {"tenant": invite.tenant, "role": invite.role, "uses": str(invite.uses), "whom": invite.person}
-    told = {name: value for name, value in detail.items() if value}
-    await audit.record(admin, AuditAction.INVITE_CREATED, invite.id, **told)
+    detail = {
+        "tenant": invite.tenant,
+        "role": invite.role,
+        "uses": str(invite.uses),
+        "whom": invite.person or "",
+    }
+    await audit.record(admin, AuditAction.INVITE_CREATED, invite.id, **detail)
     await gateway.stores.tenants.invites.add(invite)
     base = (gateway.settings.public_url or str(request.base_url)).rstrip("/")
     return invite_shown(invite, 0, token, f"{base}/#invite={token}")
@@ -119,17 +123,21 @@ async def log_in(request: Request, response: Response, gateway: GatewayDep, audi
     body = await read_json(request, InviteLogin)
     invite, person = await _opened(gateway, body.invite)
     now, newcomer = gateway.now(), None
+    terms = gateway.people.site.accepted(body.terms)
     if person is None:
         if body.name is None:
             raise InvalidRequest("Say your name.", "name", "missing_name")
         person_id = PersonId(f"p-{secrets.token_hex(8)}")
-        newcomer = person = invited(invite, person_id, body.name.strip(), body.email, now)
-        detail = {"tenant": person.tenant, "role": person.role, "invite": invite.id}
+        newcomer = invited(invite, person_id, body.name.strip(), body.email, now)
+        newcomer = person = replace(newcomer, terms=terms)
+        detail = {"tenant": person.tenant, "role": person.role, "invite": invite.id, "terms": terms}
         await audit.record(caller_with(as_key(person)), AuditAction.PERSON_JOINED, person.id, **detail)
     if not await gateway.stores.tenants.invites.redeem(invite, newcomer, now):
         raise _no_such_invite()
-    terms = SessionTerms(REMEMBERED_S if body.remember else SESSION_S, stays=body.remember)
-    opened = await open_session(request, gateway, audit, as_key(person), terms)
+    if person.terms != terms:
+        await gateway.stores.tenants.people.change(person.id, lambda one: replace(one, terms=terms))
+    length = SessionTerms(REMEMBERED_S if body.remember else SESSION_S, stays=body.remember)
+    opened = await open_session(request, gateway, audit, as_key(person), length)
     response.headers["Set-Cookie"] = opened.cookie
     return session_of(caller_with(opened.session))
 

@@ -13,11 +13,12 @@ FLOW_S = 600
 @dataclass(frozen=True, slots=True)
 class LoginFlow:
     """`nonce` must be in the issuer's token, `verifier` proves that we began the login (PKCE), and only the browser that
-    has the secret of which `browser` is the digest may end it."""
+    has the secret of which `browser` is the digest may end it. `terms` are what was accepted before."""
 
     nonce: str
     verifier: str
     browser: str
+    terms: str = ""
 
 
 LOGIN_FLOW = RecordKind[LoginFlow]("login flow", LoginFlow)

@@ -1,10 +1,15 @@
 """The ways in, as HTTP shows them."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from turnout.validation import Body
+
+AcceptedTerms = Annotated[
+    str | None,
+    Field(max_length=64, description="The id of the terms of use that are accepted, where there are some."),
+]
 
 
 class LoginButton(BaseModel):
@@ -22,7 +27,9 @@ class GuestOffer(BaseModel):
 
 
 class GuestLogin(Body):
-    """Nothing is asked of a guest."""
+    """Nothing else is asked of a guest."""
+
+    terms: AcceptedTerms = None
 
 
 class LoginWays(BaseModel):

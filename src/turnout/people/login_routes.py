@@ -5,8 +5,8 @@ While it is away a cookie of minutes binds the login to this browser: what anoth
 logged in as somebody else by a link."""
 
 import secrets
-from collections.abc import Mapping
-from typing import Annotated, Any
+from dataclasses import replace
+from typing import Annotated
 
 from fastapi import APIRouter, Query, Request
 from starlette.responses import RedirectResponse
@@ -17,7 +17,7 @@ from turnout.gateway.problems import documented
 from turnout.people.claimed_rules import claimed, renewed
 from turnout.people.login_flow_store import FLOW_S
 from turnout.people.login_json import GuestOffer, LoginButton, LoginWays
-from turnout.people.oidc_flow import CALLBACK, Arrival, OidcFlow, reason_of
+from turnout.people.oidc_flow import CALLBACK, Arrival, LoggedIn, OidcFlow, reason_of
 from turnout.people.person_rules import Person, as_key
 from turnout.tasks.task_rules import PersonId
 from turnout.telemetry.log import get_log
@@ -49,13 +49,14 @@ async def ways(gateway: GatewayDep) -> LoginWays:
     "/v1/login/oidc",
     status_code=303,
     response_class=RedirectResponse,
-    responses=documented(404),
+    responses=documented(400, 404),
     summary="Log in by the issuer",
 )
-async def depart(gateway: GatewayDep) -> RedirectResponse:
+async def depart(gateway: GatewayDep, terms: _Word = None) -> RedirectResponse:
+    """`terms` are the terms of use that are accepted, where there are some."""
     flow = _flow(gateway)
     try:
-        departure = await flow.depart()
+        departure = await flow.depart(gateway.people.site.accepted(terms))
     except TurnoutError as err:
         return _back(flow, err)
     answer = RedirectResponse(departure.url, 303)
@@ -82,8 +83,8 @@ async def arrive(
     flow = _flow(gateway)
     browser = request.cookies.get(_COOKIES[not flow.secure])
     try:
-        claims = await flow.arrive(Arrival(state or "", code or "", iss, error, browser))
-        person = await _person(gateway, audit, flow, claims)
+        logged_in = await flow.arrive(Arrival(state or "", code or "", iss, error, browser))
+        person = await _person(gateway, audit, flow, logged_in)
         opened = await open_session(
             request, gateway, audit, as_key(person), SessionTerms(), secure=flow.secure
         )
@@ -96,19 +97,20 @@ async def arrive(
     return answer
 
 
-async def _person(gateway: Gateway, audit: AuditTrail, flow: OidcFlow, claims: Mapping[str, Any]) -> Person:
+async def _person(gateway: Gateway, audit: AuditTrail, flow: OidcFlow, logged_in: LoggedIn) -> Person:
     """Whoever the issuer says it is: found by its name for her, or new. Raises Forbidden, and Unauthorized for one who is kept
     out."""
     people, settings, now = gateway.stores.tenants.people, flow.settings, gateway.now()
+    claims, terms = logged_in.claims, logged_in.terms
     person = await people.by_subject(settings.issuer, str(claims["sub"]))
     if person is None:
         person = claimed(settings, claims, PersonId(f"p-{secrets.token_hex(8)}"), now)
-        detail = {"tenant": person.tenant, "role": person.role, "way": person.way}
+        detail = {"tenant": person.tenant, "role": person.role, "way": person.way, "terms": terms}
         await audit.record(caller_with(as_key(person)), AuditAction.PERSON_JOINED, person.id, **detail)
         person = await people.add(person)
     if as_key(person).expired(now):
         raise Unauthorized("You may not come in any more.", code="login_refused")
-    after = await people.change(person.id, lambda one: renewed(one, settings, claims))
+    after = await people.change(person.id, lambda one: replace(renewed(one, settings, claims), terms=terms))
     gateway.keys.drop(person.id)
     return after or person
 

@@ -44,6 +44,14 @@ class Arrival:
     browser: str | None
 
 
+@dataclass(frozen=True, slots=True)
+class LoggedIn:
+    """What the issuer says of whoever logged in, and the terms of use that she accepted."""
+
+    claims: Mapping[str, Any]
+    terms: str
+
+
 class OidcFlow:
     """`public_url` is where browsers reach this service; the issuer knows the callback below it. `issuer` is called by `outbound`."""
 
@@ -83,12 +91,12 @@ class OidcFlow:
     def secure(self) -> bool:
         return self.public_url.startswith("https://")
 
-    async def depart(self) -> Departure:
-        """Raises Unavailable while the issuer cannot be asked."""
+    async def depart(self, terms: str = "") -> Departure:
+        """Raises Unavailable while the issuer cannot be asked. `terms` are what the person accepted."""
         endpoints = await self.issuer.endpoints()
         state, nonce, browser = (secrets.token_urlsafe(32) for _ in range(3))
         verifier = secrets.token_urlsafe(48)
-        await self._flows.put(state, LoginFlow(nonce, verifier, secret_digest(browser)))
+        await self._flows.put(state, LoginFlow(nonce, verifier, secret_digest(browser), terms))
         url: str = self._parameters.prepare_grant_uri(
             endpoints.authorization,
             self._client_id,
@@ -102,8 +110,8 @@ class OidcFlow:
         )
         return Departure(url, browser)
 
-    async def arrive(self, arrival: Arrival) -> Mapping[str, Any]:
-        """What the issuer says of whoever logged in. Raises Unauthorized: `login_stale` for what this browser did not begin
+    async def arrive(self, arrival: Arrival) -> LoggedIn:
+        """Whoever logged in. Raises Unauthorized: `login_stale` for what this browser did not begin
         minutes ago, or has used; `login_denied` where the person or the issuer said no; `login_failed` for all else."""
         flow = await self._flows.take(arrival.state)
         if flow is None or not hmac.compare_digest(flow.browser, secret_digest(arrival.browser or "")):
@@ -124,7 +132,7 @@ class OidcFlow:
             raise _failed()
         if for_whom != self._client_id:
             raise _failed()
-        return claims
+        return LoggedIn(claims, flow.terms)
 
     async def _exchange(self, endpoints: IssuerEndpoints, code: str, verifier: str) -> str:
         """The token for a code."""
@@ -170,5 +178,5 @@ def reason_of(err: Exception) -> str:
     """Why nobody was logged in, as the page is told it."""
     code = getattr(err, "code", None)
     known = {"login_stale": "stale", "login_denied": "denied", "login_refused": "refused"}
-    known |= {"no_tenant": "refused", "role_not_allowed": "refused"}
+    known |= {"no_tenant": "refused", "role_not_allowed": "refused", "terms_needed": "terms"}
     return "away" if isinstance(err, Unavailable) else known.get(str(code), "failed")

@@ -35,7 +35,8 @@ class DailyLimitsShown(BaseModel):
 
 
 class PersonShown(BaseModel):
-    """`seen_at` is when she last opened the page. `issuer` and `subject` are set where she logs in by an issuer."""
+    """`seen_at` is when she last opened the page. `issuer` and `subject` are set where she logs in by an issuer.
+    `terms` is the id of the terms of use that she accepted last."""
 
     id: str
     object: Literal["person"] = "person"
@@ -51,6 +52,7 @@ class PersonShown(BaseModel):
     disabled: bool
     issuer: str
     subject: str
+    terms: str = ""
 
 
 class PersonList(BaseModel):
@@ -103,6 +105,7 @@ def person_shown(known: KnownPerson) -> PersonShown:
         disabled=person.disabled_at is not None,
         issuer=person.issuer,
         subject=person.subject,
+        terms=person.terms,
     )
 
 

@@ -26,7 +26,7 @@ class Way(StrEnum):
 class Person:
     """`issuer` and `subject` name her where she logs in by an issuer. From `expires_at` on she is nobody; None: never.
     One that is disabled comes back as she was. `invited_by` is the invite that she came by, `network` what all guests from where
-    a guest came may ask for together."""
+    a guest came may ask for together. `terms` are the terms of use that she accepted last."""
 
     id: PersonId
     tenant: TenantId
@@ -42,6 +42,7 @@ class Person:
     disabled_at: float | None = None
     invited_by: str = ""
     network: Allowance | None = None
+    terms: str = ""
 
     @property
     def own_tenant(self) -> bool:

@@ -8,7 +8,6 @@ import { clock, number, t } from "../../i18n";
 import { Button, Copyable, Dialog, Failed, Field } from "../../ui/controls";
 import { Loaded, usePolled } from "../../ui/polled";
 import { say } from "../../ui/toasts";
-import { forgetConversations } from "../chat/conversations";
 import { KeysPart } from "./keys";
 import { SessionsPart } from "./sessions";
 
@@ -39,6 +38,11 @@ function guest(account: AccountShown): boolean {
   return account.person?.way === "guest";
 }
 
+/** Whether the tenant is the person's own: its name says nothing to her. */
+function isAlone(account: AccountShown): boolean {
+  return account.person !== null && account.tenant === `t-${account.person.id}`;
+}
+
 function WhoPart({ account, onChanged }: { account: AccountShown; onChanged: () => void }) {
   const editing = useSignal(false);
   const person = account.person;
@@ -55,7 +59,7 @@ function WhoPart({ account, onChanged }: { account: AccountShown; onChanged: () 
       <div class="panel">
         <p class="facts">
           <span>{t(`role.${account.role}`)}</span>
-          <span>{t("account.tenant", { tenant: account.tenant })}</span>
+          {!isAlone(account) && <span>{t("account.tenant", { tenant: account.tenant })}</span>}
           {person !== null && person.email !== "" && <span>{person.email}</span>}
           {person !== null && <span>{t(`way.${person.way}`)}</span>}
           {person?.expires_at != null && <span>{t("account.until", { time: clock(person.expires_at) })}</span>}
@@ -123,7 +127,7 @@ function UsedPart({ account }: { account: AccountShown }) {
       <Loaded polled={polled}>
         {({ used, total, budget }) => (
           <>
-            <p class="quiet">{t("account.used_about")}</p>
+            <p class="quiet">{t(isAlone(account) ? "account.used_alone" : "account.used_about")}</p>
             <dl class="tiles">
               <Tile name={t("usage.videos")} value={number(total.videos, 0)} />
               <Tile name={t("usage.requests")} value={number(total.requests, 0)} />
@@ -193,7 +197,6 @@ function DeleteDialog({ name, onClose }: { name: string; onClose: () => void }) 
     busy.value = true;
     try {
       await call("DELETE /v1/account", { query: { everything: true }, patienceMs: 600_000 });
-      await forgetConversations();
       say(t("account.deleted"));
       await leave();
     } catch (err) {

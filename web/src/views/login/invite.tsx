@@ -3,12 +3,13 @@ import { useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import { ApiError, call } from "../../api/http";
 import { enterByInvite } from "../../api/session";
+import { mayEnter } from "../../api/site";
 import type { InviteSeen } from "../../api/schema";
 import { explain } from "../../api/words";
 import { clock, t } from "../../i18n";
 import { Button, Failed, Field, Spinner } from "../../ui/controls";
-import { Mark } from "../../ui/icons";
 import { replace } from "../../ui/route";
+import { AcceptTerms, Sign } from "../../ui/site";
 import { Remember } from "./login";
 
 export function InviteView({ token }: { token: string }) {
@@ -30,6 +31,7 @@ export function InviteView({ token }: { token: string }) {
   const known = seen.value?.name ?? null;
   const over = seen.value === null && problem.value instanceof ApiError && problem.value.code === "invalid_invite";
   const enter = async () => {
+    if (!mayEnter()) return;
     busy.value = true;
     problem.value = null;
     try {
@@ -46,7 +48,7 @@ export function InviteView({ token }: { token: string }) {
           event.preventDefault();
           if (known !== null || name.value.trim() !== "") void enter();
         }}>
-        <Mark size={48} />
+        <Sign size={48} />
         <h1>{over ? t("invite.over") : known === null ? t("invite.title") : t("invite.back", { name: known })}</h1>
         {seen.value === null && problem.value === null && <Spinner />}
         {seen.value === null && problem.value !== null && (
@@ -71,6 +73,7 @@ export function InviteView({ token }: { token: string }) {
               </>
             )}
             <Remember value={remember} />
+            <AcceptTerms />
             {problem.value !== null && <Failed words={explain(problem.value)} />}
             <Button kind="primary" type="submit" class="wide" busy={busy.value}>
               {t("invite.enter")}

@@ -4,11 +4,12 @@ import { useEffect } from "preact/hooks";
 import { login } from "../../api/auth";
 import { call } from "../../api/http";
 import { enterAsGuest, enterByKey } from "../../api/session";
+import { acceptedTerms, accepted, mayEnter, siteName } from "../../api/site";
 import type { GuestOffer, LoginWays } from "../../api/schema";
 import { explain } from "../../api/words";
 import { duration, t } from "../../i18n";
 import { Button, Failed, Field, Spinner } from "../../ui/controls";
-import { Mark } from "../../ui/icons";
+import { AcceptTerms, Sign } from "../../ui/site";
 
 const KEYS_ONLY: LoginWays = { object: "login", oidc: null, guests: null };
 
@@ -26,8 +27,8 @@ export function LoginView() {
   return (
     <div class="login">
       <div class="login-box">
-        <Mark size={48} />
-        <h1>{t("login.title")}</h1>
+        <Sign size={48} />
+        <h1>{t("login.title", { name: siteName() })}</h1>
         <p class="quiet">{t("login.about")}</p>
         {why !== "none" && !tried.value && <Failed words={t(`login.${why}`)} />}
         {ways.value === null ? <Spinner /> : <Ways ways={ways.value} onTry={() => (tried.value = true)} />}
@@ -40,8 +41,11 @@ function Ways({ ways, onTry }: { ways: LoginWays; onTry: () => void }) {
   if (ways.oidc === null && ways.guests === null) return <KeyForm onTry={onTry} />;
   return (
     <>
+      <AcceptTerms />
       {ways.oidc !== null && (
-        <a class="button button-primary wide" href="/v1/login/oidc">
+        <a class="button button-primary wide" href={accepted.value ? `/v1/login/oidc?${new URLSearchParams(acceptedTerms())}` : "/v1/login/oidc"} onClick={(event) => {
+            if (!mayEnter()) event.preventDefault();
+          }}>
           {ways.oidc.name === "" ? t("login.sso") : t("login.sso_with", { name: ways.oidc.name })}
         </a>
       )}
@@ -58,6 +62,7 @@ function AsGuest({ offer, main, onTry }: { offer: GuestOffer; main: boolean; onT
   const busy = useSignal(false);
   const problem = useSignal<unknown>(null);
   const enter = async () => {
+    if (!mayEnter()) return;
     busy.value = true;
     problem.value = null;
     onTry();
