@@ -12,6 +12,8 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 COMMIT = "a" * 40
 LARGE = 10_000
+_REPO = r"(?:org/tiny|Qwen/Qwen3-0\.6B-GGUF)"
+_TREE = f"/api/models/{_REPO}/tree/{COMMIT}"
 
 
 class FakeHub:
@@ -63,24 +65,24 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         asked = urlsplit(self.path)
         self.hub.authorizations.append(self.headers.get("Authorization", ""))
-        if re.fullmatch(r"/api/models/org/tiny(/revision/[^/]+)?", asked.path):
+        if re.fullmatch(rf"/api/models/{_REPO}(/revision/[^/]+)?", asked.path):
             siblings = [{"rfilename": path} for path in self.hub.contents]
             self._json({"id": "org/tiny", "sha": COMMIT, "siblings": siblings, "tags": [], "private": False})
-        elif asked.path == f"/api/models/org/tiny/tree/{COMMIT}" and self.hub.odd_tree is not None:
+        elif re.fullmatch(_TREE, asked.path) and self.hub.odd_tree is not None:
             self._json(self.hub.odd_tree)
-        elif asked.path == f"/api/models/org/tiny/tree/{COMMIT}":
+        elif re.fullmatch(_TREE, asked.path):
             entries, second = self.hub.tree(), "cursor" in parse_qs(asked.query)
             link = (
                 f'<{self.hub.continues_at or self.hub.url}{asked.path}?recursive=true&cursor=x>; rel="next"'
             )
             self._json(entries[2:] if second else entries[:2], {} if second else {"Link": link})
-        elif asked.path == "/api/v1/models/org/tiny/repo/files":
+        elif re.fullmatch(f"/api/v1/models/{_REPO}/repo/files", asked.path):
             assert parse_qs(asked.query) == {"Revision": ["master"], "Recursive": ["true"]}
             self._json({"Code": 200, "Data": {"Files": self.hub.scope_files()}, "Success": True})
-        elif found := re.fullmatch(rf"/org/tiny/resolve/{COMMIT}/(.+)", asked.path):
+        elif found := re.fullmatch(rf"/{_REPO}/resolve/{COMMIT}/(.+)", asked.path):
             path = unquote(found[1])
             self._redirect(path) if len(self.hub.contents[path]) >= LARGE else self._content(path)
-        elif found := re.fullmatch(r"(?:/models/org/tiny/resolve/master|/cdn)/(.+)", asked.path):
+        elif found := re.fullmatch(rf"(?:/models/{_REPO}/resolve/master|/cdn)/(.+)", asked.path):
             self._content(unquote(found[1]))
         else:
             self._json({"error": "Repository not found"}, {"X-Error-Code": "RepoNotFound"}, 404)

@@ -1,10 +1,14 @@
 """`turnout models check`, `pull` and `convert`: weights on this machine, in the format that the engines read."""
 
 import json
-from collections.abc import Callable, Generator, Mapping
+import shlex
+import tempfile
+import threading
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -13,42 +17,134 @@ from turnout.cli.options import Common, JsonOption, size_in_bytes, with_common
 from turnout.errors import InvalidRequest, Misconfigured
 from turnout.extras import RENDERS
 
+if TYPE_CHECKING:
+    from turnout.engines.hub import Hub, RemoteFile
+    from turnout.engines.wan.model_fit import StoredModel
+
 _FROM = "huggingface or modelscope."
 _GIB = 1 << 30
+
+
+_FromOption = Annotated[str, typer.Option("--from", help=_FROM)]
+_MirrorOption = Annotated[
+    str | None,
+    typer.Option(envvar="HF_ENDPOINT", help="A mirror of Hugging Face, as https://hub.example."),
+]
+_ScopeOption = Annotated[
+    str | None, typer.Option(envvar="MODELSCOPE_ENDPOINT", help="Another address of ModelScope.")
+]
+_TokenOption = Annotated[
+    str | None, typer.Option(envvar="HF_TOKEN", help="For models that need one.", hidden=True)
+]
+_IncludeOption = Annotated[
+    list[str] | None, typer.Option(help="Only files like this; may stand several times.")
+]
+
+
+@dataclass(frozen=True, slots=True)
+class _HubPlace:
+    """Where on which hub a model lies. Only Hugging Face is shown the token."""
+
+    source: str
+    mirror: str | None
+    scope: str | None
+    token: str | None
+    include: tuple[str, ...]
+
+    def hub(self, hub_id: str, revision: str | None = None) -> "Hub":
+        from turnout.engines.hub import HUBS
+
+        if self.source not in HUBS:
+            raise InvalidRequest(f"--from is {_FROM}", "from")
+        return HUBS[self.source](hub_id, revision, self.mirror if self._at_first else self.scope)
+
+    @property
+    def shown(self) -> str | None:
+        return self.token if self._at_first else None
+
+    @property
+    def _at_first(self) -> bool:
+        return self.source == "huggingface"
 
 
 @with_common
 def check(
     common: Common,
     weights: Annotated[
-        str, typer.Argument(metavar="DIRECTORY", help="A Wan model in diffusers' format, or builtin:NAME.")
+        str,
+        typer.Argument(
+            metavar="DIRECTORY|HUB-ID",
+            help="A Wan model in diffusers' format, builtin:NAME, or what lies on a hub.",
+        ),
     ],
     gpu_memory: Annotated[
         str | None, typer.Option(metavar="SIZE", help="Of each GPU, as in 80GiB (default: of those here).")
     ] = None,
+    source: _FromOption = "huggingface",
+    hf_endpoint: _MirrorOption = None,
+    modelscope_endpoint: _ScopeOption = None,
+    include: _IncludeOption = None,
+    token: _TokenOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Read a video model's headers: whether it is whole, which GPUs hold it, at which sizes, how fast (on paper)."""
-    from turnout.cli.doctor.machine_checks import find_gpus
-    from turnout.engines.wan.builtin import present_weights
-    from turnout.engines.wan.model_fit import (
-        family_of,
-        offered_clips,
-        read_model_files,
-        size_of,
-        usual_modes,
-        usual_spec,
-    )
+    """Read a video model's headers: whether it is whole, which GPUs hold it, at which sizes, how fast (on paper).
 
-    try:
-        found = present_weights(weights, common.load().config.state_dir / "models")
+    Of a model that was not pulled yet they are read at the hub, and none of its weights.
+    """
+    from turnout.cli.doctor.machine_checks import find_gpus
+    from turnout.engines.hub_verdict import chat_verdict, video_verdict
+
+    place = _HubPlace(source, hf_endpoint, modelscope_endpoint, token, tuple(include or ()))
+    gpus = [gpu.total_bytes for gpu in find_gpus().gpus]
+    size = size_in_bytes(gpu_memory, "gpu-memory") if gpu_memory else min(gpus, default=0)
+    judged_by = [size] * max(1, len(gpus)) if gpu_memory else gpus
+    with _files_of(weights, common.load().config.state_dir / "models", place) as (folder, remote):
+        if folder is None:
+            fits, words = chat_verdict(remote, judged_by)
+            print(json.dumps(_judged(fits, words, remote)) if as_json else words)
+            return
+        from turnout.engines.wan.model_fit import read_model_files
+
+        try:
+            model = read_model_files(folder)
+        except ValueError as err:
+            raise InvalidRequest(str(err), "weights") from err
+    about = _judged(*video_verdict(model, judged_by), remote)
+    _say_fit(model, size, about if remote else None, as_json=as_json)
+
+
+def _judged(fits: bool | None, words: str, remote: "Sequence[RemoteFile]") -> dict[str, Any]:
+    return {"fits": fits, "words": words, "download_bytes": sum(file.size for file in remote)}
+
+
+@contextmanager
+def _files_of(
+    weights: str, models: Path, place: _HubPlace
+) -> "Generator[tuple[Path | None, Sequence[RemoteFile]]]":
+    """The folder to read, and what of it would be pulled first; no folder for what is no Wan model."""
+    from turnout.engines.wan.builtin import is_hub_id, present_weights, pulled
+
+    here = Path(weights).expanduser().exists() or weights.startswith("builtin:")
+    if here or not is_hub_id(weights) or (pulled(weights, models) / "model_index.json").exists():
+        try:
+            found = present_weights(weights, models)
+        except ValueError as err:
+            raise InvalidRequest(str(err), "weights") from err
         if found is None:
             raise InvalidRequest(f"{weights} is made when it is first used", "weights")
-        model = read_model_files(found)
-    except ValueError as err:
-        raise InvalidRequest(str(err), "weights") from err
-    here = [gpu.total_bytes for gpu in find_gpus().gpus]
-    size = size_in_bytes(gpu_memory, "gpu-memory") if gpu_memory else min(here, default=0)
+        yield found, ()
+        return
+    from turnout.engines.hub_peek import is_wan, peek
+
+    with tempfile.TemporaryDirectory(prefix="turnout-check-") as directory:
+        folder = Path(directory)
+        files = peek(place.hub(weights), folder, place.include, place.shown)
+        yield folder if is_wan(folder) else None, files
+
+
+def _say_fit(model: "StoredModel", gpu_bytes: int, about: dict[str, Any] | None, *, as_json: bool) -> None:
+    from turnout.engines.wan.model_fit import family_of, offered_clips, size_of, usual_modes, usual_spec
+
     shape, clips = model.shape, offered_clips(model.shape)
     spec = usual_spec(family_of(shape))
     modes = [
@@ -62,15 +158,20 @@ def check(
         for mode in usual_modes(shape)
     ]
     if as_json:
-        about = {"kind": shape.kind, "layers": shape.layers, "experts": shape.experts}
-        print(json.dumps({**about, "stored_bytes": model.stored_bytes, "gpu_bytes": size, "modes": modes}))
+        figures = {"kind": shape.kind, "layers": shape.layers, "experts": shape.experts, **(about or {})}
+        print(
+            json.dumps(
+                {**figures, "stored_bytes": model.stored_bytes, "gpu_bytes": gpu_bytes, "modes": modes}
+            )
+        )
         return
+    where = "all whole" if about is None else f"{about['download_bytes'] / 1e9:.1f} GB to pull"
     print(
         f"{shape.kind}: {shape.experts} experts of {shape.layers} layers, {shape.heads} heads; "
-        f"{size_of(model.stored_bytes)} of files, all whole"
+        f"{size_of(model.stored_bytes)} of files, {where}"
     )
     headings = (f"GiB ON EACH GPU; STEP AND CLIP OF {spec.steps} ON H200s", "WEIGHTS", *map(str, clips))
-    print(table(headings, [_fit(mode, size) for mode in modes]))
+    print(table(headings, [_fit(mode, gpu_bytes) for mode in modes]))
 
 
 def _fit(mode: Mapping[str, Any], gpu_bytes: int) -> tuple[str, ...]:
@@ -88,47 +189,91 @@ def _fit(mode: Mapping[str, Any], gpu_bytes: int) -> tuple[str, ...]:
 @with_common
 def pull(
     common: Common,
-    hub_id: Annotated[str, typer.Argument(metavar="HUB-ID", help="As Wan-AI/Wan2.2-TI2V-5B-Diffusers.")],
-    source: Annotated[str, typer.Option("--from", help=_FROM)] = "huggingface",
-    hf_endpoint: Annotated[
-        str | None,
-        typer.Option(envvar="HF_ENDPOINT", help="A mirror of Hugging Face, as https://hub.example."),
-    ] = None,
-    modelscope_endpoint: Annotated[
-        str | None, typer.Option(envvar="MODELSCOPE_ENDPOINT", help="Another address of ModelScope.")
-    ] = None,
+    hub_id: Annotated[
+        str,
+        typer.Argument(
+            metavar="HUB-ID|NAME", help="As Wan-AI/Wan2.2-TI2V-5B-Diffusers, or a catalogue's name."
+        ),
+    ],
+    source: _FromOption = "huggingface",
+    hf_endpoint: _MirrorOption = None,
+    modelscope_endpoint: _ScopeOption = None,
     revision: Annotated[str | None, typer.Option(help="A branch, tag or commit.")] = None,
     to: Annotated[Path | None, typer.Option(help="The folder (default: in the state directory).")] = None,
-    include: Annotated[
-        list[str] | None, typer.Option(help="Only files like this; may stand several times.")
-    ] = None,
+    include: _IncludeOption = None,
     exclude: Annotated[list[str] | None, typer.Option(help="No files like this.")] = None,
-    token: Annotated[
-        str | None, typer.Option(envvar="HF_TOKEN", help="For models that need one.", hidden=True)
-    ] = None,
+    token: _TokenOption = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Progress as JSON lines, for programs.")] = False,
 ) -> None:
     """Fetch a model from a hub. Run it again to go on after a break."""
-    from turnout.engines.hub import HUBS, Pull
+    from turnout.engines.hub import Pull
     from turnout.engines.wan.builtin import is_hub_id, pulled
+    from turnout.fleet.catalogue import catalogue
 
+    known = catalogue().named(hub_id)
+    name, hub_id = (hub_id, known.repo) if known else (None, hub_id)
     if not is_hub_id(hub_id):
         raise InvalidRequest(
-            f"{hub_id[:200]!r} is not a hub id like Wan-AI/Wan2.2-TI2V-5B-Diffusers", "hub_id"
+            f"{hub_id[:200]!r} is not a hub id like Wan-AI/Wan2.2-TI2V-5B-Diffusers, nor one of "
+            f"{', '.join(catalogue().models)}",
+            "hub_id",
         )
-    if source not in HUBS:
-        raise InvalidRequest(f"--from is {_FROM}", "from")
+    wanted = tuple(include or (known.include if known else ()))
+    place = _HubPlace(source, hf_endpoint, modelscope_endpoint, token, wanted)
     folder = to or pulled(hub_id, common.load().config.state_dir / "models")
-    endpoint, shown = (hf_endpoint, token) if source == "huggingface" else (modelscope_endpoint, None)
-    hub = HUBS[source](hub_id, revision, endpoint)
+    task = Pull(place.hub(hub_id, revision), folder, wanted, exclude or (), place.shown)
+    if as_json:
+        with _json_lines() as progress:
+            task.run(progress)
+        return
     with _bar(f"pulling {hub_id}") as progress:
-        size = Pull(hub, folder, include or (), exclude or (), shown).run(progress)
+        size = task.run(progress)
     print(f"{size / 1e9:.1f} GB in {folder}")
-    if (folder / "model_index.json").exists():
+    if known and name:
+        print(f"register it with: {_registering(known.declaration(name, folder))}")
+    elif (folder / "model_index.json").exists():
         print(f"use it as: weights: {hub_id if to is None else folder}")
     else:
         print(
             f"if these are Wan's own files, bring them into diffusers' format: turnout models convert {folder}"
         )
+
+
+def _registering(declaration: Mapping[str, Any]) -> str:
+    words = ["turnout models register", shlex.quote(str(declaration["alias"]))]
+    for name, value in declaration.items():
+        flag = f"--{name.removesuffix('_bytes').replace('_', '-')}"
+        if name != "alias":
+            words.append(flag if value is True else f"{flag} {shlex.quote(str(value))}")
+    return " ".join(words)
+
+
+@contextmanager
+def _json_lines() -> Generator[Callable[[int, int], None]]:
+    """The newest figures, a line a second while they change; those of a pull that stands still are told, too."""
+    newest = [(0, 0)]
+    over = threading.Event()
+
+    def tell() -> None:
+        told = (0, 0)
+        while True:
+            ended = over.wait(1.0)
+            if newest[0] != told:
+                told = newest[0]
+                print(json.dumps({"bytes": told[0], "of": told[1]}), flush=True)
+            if ended:
+                return
+
+    def progress(done: int, total: int) -> None:
+        newest[0] = (done, total)
+
+    teller = threading.Thread(target=tell, name="progress", daemon=True)
+    teller.start()
+    try:
+        yield progress
+    finally:
+        over.set()
+        teller.join()
 
 
 @with_common

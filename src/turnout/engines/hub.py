@@ -11,8 +11,9 @@ import json
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, Protocol, cast
@@ -26,7 +27,7 @@ HUGGING_FACE = "https://huggingface.co"
 MODEL_SCOPE = "https://modelscope.cn"
 _NOTES = ".turnout-pull.json"
 _CHUNK_BYTES = 1 << 20
-_TIMEOUT = httpx.Timeout(60.0, connect=20.0)
+TIMEOUT = httpx.Timeout(60.0, connect=20.0)
 _TRIES = 6
 """In a row without a single new byte."""
 _MOST_FILES = 10_000
@@ -134,45 +135,25 @@ class Pull:
     def run(self, progress: Progress | None = None, at_once: int = 4) -> int:
         """Returns how many bytes the model has. Raises an error of our tree; a second run goes on from there."""
         # Redirects lead to other machines; httpx leaves the token out there.
-        with httpx.Client(headers=self._headers, timeout=_TIMEOUT, follow_redirects=True) as client:
-            try:
-                files = sorted(self._wanted(self._hub.files(client)), key=lambda file: file.size)
-                total = sum(file.size for file in files)
-                self._check_disk(total)
-                self._checked = self._read_notes()
-                with ThreadPoolExecutor(at_once, thread_name_prefix="pull") as pool:
-                    jobs = [pool.submit(self._fetch, client, file, progress, total) for file in files]
-                    try:
-                        for job in jobs:
-                            job.result()
-                    except BaseException:
-                        self._stopped.set()
-                        pool.shutdown(wait=False, cancel_futures=True)
-                        raise
-            except httpx.HTTPError as err:
-                raise Unavailable(f"the hub did not answer: {err or type(err).__name__}") from err
-            except (
-                LookupError,
-                AttributeError,
-                TypeError,
-                ValueError,
-                RecursionError,
-                httpx.InvalidURL,
-            ) as err:
-                raise Unavailable(f"the hub's answer cannot be read: {err!r}") from err
-            except OSError as err:
-                raise InvalidRequest(f"the model cannot be written: {err}") from err
+        with (
+            hub_errors(),
+            httpx.Client(headers=self._headers, timeout=TIMEOUT, follow_redirects=True) as client,
+        ):
+            wanted = wanted_files(self._hub.files(client), self._include, self._exclude)
+            files = sorted(wanted, key=lambda file: file.size)
+            total = sum(file.size for file in files)
+            self._check_disk(total)
+            self._checked = self._read_notes()
+            with ThreadPoolExecutor(at_once, thread_name_prefix="pull") as pool:
+                jobs = [pool.submit(self._fetch, client, file, progress, total) for file in files]
+                try:
+                    for job in jobs:
+                        job.result()
+                except BaseException:
+                    self._stopped.set()
+                    pool.shutdown(wait=False, cancel_futures=True)
+                    raise
         return total
-
-    def _wanted(self, files: Sequence[RemoteFile]) -> Iterator[RemoteFile]:
-        for file in files:
-            parts = PurePosixPath(file.path).parts
-            if not parts or ".." in parts or file.path.startswith("/") or "\\" in file.path:
-                raise InvalidRequest(f"the hub names a file outside of the folder: {file.path[:200]!r}")
-            if any(part.startswith(".") for part in parts):
-                continue
-            if _like(file.path, self._include) and not _like(file.path, self._exclude):
-                yield file
 
     def _check_disk(self, total: int) -> None:
         self._folder.mkdir(parents=True, exist_ok=True)
@@ -264,6 +245,33 @@ class Pull:
             return {}
 
 
+@contextmanager
+def hub_errors() -> Generator[None]:
+    """Says what went wrong with a hub, or with what it was written to, as errors of our tree."""
+    try:
+        yield
+    except httpx.HTTPError as err:
+        raise Unavailable(f"the hub did not answer: {err or type(err).__name__}") from err
+    except (LookupError, AttributeError, TypeError, ValueError, RecursionError, httpx.InvalidURL) as err:
+        raise Unavailable(f"the hub's answer cannot be read: {err!r}") from err
+    except OSError as err:
+        raise InvalidRequest(f"the model cannot be written: {err}") from err
+
+
+def wanted_files(
+    files: Sequence[RemoteFile], include: Sequence[str], exclude: Sequence[str]
+) -> Iterator[RemoteFile]:
+    """Those that the patterns name; hidden files are left out. Raises InvalidRequest."""
+    for file in files:
+        parts = PurePosixPath(file.path).parts
+        if not parts or ".." in parts or file.path.startswith("/") or "\\" in file.path:
+            raise InvalidRequest(f"the hub names a file outside of the folder: {file.path[:200]!r}")
+        if any(part.startswith(".") for part in parts):
+            continue
+        if _like(file.path, include) and not _like(file.path, exclude):
+            yield file
+
+
 def _like(path: str, patterns: Sequence[str]) -> bool:
     return any(fnmatch.fnmatchcase(path, pattern) for pattern in patterns)
 
@@ -273,7 +281,7 @@ def _read_on(
 ) -> int:
     headers = {"Range": f"bytes={here}-", "Accept-Encoding": "identity"}
     with client.stream("GET", url, headers=headers) as answer:
-        _check(answer)
+        check_answer(answer)
         if here and answer.status_code != 206:  # a server that knows no ranges sends all of it
             advanced(-here)
             here = 0
@@ -301,11 +309,11 @@ def _digest(path: Path, file: RemoteFile) -> str:
 
 
 def _json(answer: httpx.Response) -> Any:
-    _check(answer)
+    check_answer(answer)
     return answer.json()
 
 
-def _check(answer: httpx.Response) -> None:
+def check_answer(answer: httpx.Response) -> None:
     if answer.is_success:
         return
     where = f"{answer.request.url.host} answered {answer.status_code}"

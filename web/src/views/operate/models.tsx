@@ -7,7 +7,8 @@ import { explain } from "../../api/words";
 import { duration, t } from "../../i18n";
 import { Button, Dialog, Empty } from "../../ui/controls";
 import { say } from "../../ui/toasts";
-import { Loaded } from "../../ui/polled";
+import { Loaded, usePolled } from "../../ui/polled";
+import { PullDialog, Pulls } from "./pulls";
 import { RegisterDialog } from "./register";
 
 /** States without a cause of which the gateway's own sentence says more than the word. */
@@ -16,15 +17,23 @@ const TOLD: readonly ModelState[] = ["starting", "waiting", "stopping", "failed"
 export function ModelsTab() {
   const registering = useSignal(false);
   const removing = useSignal<string | null>(null);
+  const pulling = useSignal(false);
+  const pulls = usePolled(() => call("GET /v1/pulls", {}), 1_500);
   const polled = { value: models.value, problem: modelsFailed.value, again: () => void loadModels() };
   return (
     <section aria-labelledby="models-title">
       <div class="row row-spread">
         <h2 id="models-title">{t("operate.models")}</h2>
-        <Button kind="primary" icon="plus" onClick={() => (registering.value = true)}>
-          {t("models.register")}
-        </Button>
+        <div class="row">
+          <Button icon="download" onClick={() => (pulling.value = true)}>
+            {t("pulls.open")}
+          </Button>
+          <Button kind="primary" icon="plus" onClick={() => (registering.value = true)}>
+            {t("models.register")}
+          </Button>
+        </div>
       </div>
+      <Pulls polled={pulls} />
       <Loaded polled={polled}>
         {(all) =>
           all.length === 0 ? (
@@ -38,6 +47,7 @@ export function ModelsTab() {
           )
         }
       </Loaded>
+      {pulling.value && <PullDialog pulls={pulls} onClose={() => (pulling.value = false)} />}
       {registering.value && <RegisterDialog onClose={() => (registering.value = false)} />}
       {removing.value !== null && <RemoveDialog name={removing.value} onClose={() => (removing.value = null)} />}
     </section>
@@ -81,6 +91,7 @@ function Row({ model, onRemove }: { model: Model; onRemove: () => void }) {
           <span>{t("models.replicas", { n: model.replicas, min: model.min_replicas, max: model.max_replicas })}</span>
           <span>{model.idle_left_s === null ? t("models.idle", { time: duration(model.idle_s) }) : t("models.idle_left", { time: duration(model.idle_left_s) })}</span>
           {model.wake_s !== null && <span>{t("models.wakes", { time: duration(model.wake_s) })}</span>}
+          {model.version_of && <span>{t("models.version", { share: `${Math.round(model.share * 1000) / 10} %`, name: model.version_of })}</span>}
           {model.kind === "video" && <span>{t("models.ranks", { n: model.ranks })}</span>}
         </p>
       </div>

@@ -76,6 +76,16 @@ export function registrationOf(engine: Engine, alias: string, weights: string, t
   return body as Registration;
 }
 
+const NOTICE_MS = 20_000;
+
+/** Registers a model, and says so; also why no worker can run it now, if none can. */
+export async function register(body: Registration, name: string): Promise<void> {
+  const made = await call("POST /v1/models/register", { body });
+  await loadModels();
+  if (made.notice) say(t("models.registered_but", { name, why: made.notice }), "bad", null, NOTICE_MS);
+  else say(t("models.registered", { name }));
+}
+
 export function RegisterDialog({ onClose }: { onClose: () => void }) {
   const engine = useSignal<Engine>("vllm");
   const alias = useSignal("");
@@ -92,9 +102,7 @@ export function RegisterDialog({ onClose }: { onClose: () => void }) {
   const submit = async () => {
     busy.value = true;
     try {
-      await call("POST /v1/models/register", { body: registrationOf(engine.value, alias.value, weights.value, typed.value) });
-      await loadModels();
-      say(t("models.registered", { name: alias.value }));
+      await register(registrationOf(engine.value, alias.value, weights.value, typed.value), alias.value);
       onClose();
     } catch (err) {
       problem.value = err;
