@@ -71,10 +71,23 @@ async def headers_of_engines(scene: Scene) -> None:
             scene.account.say(area, f"status {status}", held, answer.status_code)
 
 
-OPEN = ("/health", "/ready", "/metrics", "/v1/shared", "/v1/shared/content", "/v1/session")
-USERS = ("/v1/videos", "/generate", "/v1/usage", "/v1/webhooks/secret", "/v1/queues")
+OPEN = (
+    *("/health", "/ready", "/metrics", "/v1/shared", "/v1/shared/content", "/v1/session"),
+    *("/v1/login", "/v1/login/oidc", "/v1/login/oidc/callback", "/v1/site", "/v1/site/terms"),
+)
+USERS = (
+    *("/v1/videos", "/v1/images", "/v1/prompts", "/generate", "/v1/conversations", "/v1/presets"),
+    *("/v1/usage", "/v1/webhooks/secret", "/v1/session/codes", "/v1/account"),
+)
 READ_BY_USERS = (
-    *("/v1/models", "/v1/models/{name}", "/v1/models/{name}/estimate", "/v1/budgets", "/v1/history"),
+    *(
+        "/v1/queues",
+        "/v1/models",
+        "/v1/models/{name}",
+        "/v1/models/{name}/estimate",
+        "/v1/budgets",
+        "/v1/history",
+    ),
 )
 
 

@@ -47,6 +47,28 @@ async def test_a_model_is_registered_woken_stopped_and_removed(browser: Browser,
     assert visitor.complaints == []
 
 
+@pytest.mark.parametrize(
+    ("lang", "said"), [("en", "is registered, but cannot run now"), ("zh", "但目前无法运行")]
+)
+async def test_a_model_that_nobody_can_run_is_registered_and_that_is_said(
+    browser: Browser, service: Service, lang: str, said: str
+) -> None:
+    visitor = await browser.visitor(lang=lang)
+    await visitor.enter(service.api_key)
+    await visitor.go("operate/models")
+    await visitor.tab.locator(".row-spread .button-primary").click()
+    form = visitor.tab.locator(".register")
+    await form.locator("input[value=llamacpp]").check()
+    await form.locator("input[type=text], input:not([type])").first.fill(f"vast-{lang}")
+    await form.get_by_label("权重" if lang == "zh" else "Weights").fill("builtin:smollm2")
+    await form.get_by_label("每副本 GPU 数" if lang == "zh" else "GPUs of a replica").fill("64")
+    await form.locator("button[type=submit]").click()
+    await visitor.tab.get_by_text(said).wait_for()
+    async with service.client() as client:
+        await client.delete(f"/v1/models/vast-{lang}")
+    assert visitor.complaints == []
+
+
 async def test_a_key_is_shown_once_and_revoked(browser: Browser, service: Service) -> None:
     visitor = await _operator(browser, service, "keys")
     await visitor.tab.get_by_role("button", name="Create a key").click()

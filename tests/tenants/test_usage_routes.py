@@ -290,7 +290,7 @@ async def test_what_could_not_be_written_is_written_later_and_once(
     ],
 )
 def test_a_stream_is_asked_to_count_unless_it_does(body: dict[str, Any], sent: dict[str, Any] | None) -> None:
-    model, asked = read_body(json.dumps(body, indent=1).encode() + b"\n ")
+    model, asked, _ = read_body(json.dumps(body, indent=1).encode() + b"\n ")
     expected = None if sent is None else {**body, "stream_options": sent}
     assert model == "m"
     assert (None if asked is None else json.loads(asked)) == expected
@@ -306,5 +306,5 @@ def test_a_body_that_names_no_model_is_refused(body: bytes) -> None:
 
 def test_a_stream_of_responses_tells_its_usage_by_itself() -> None:
     body = json.dumps({"model": "m", "stream": True}).encode()
-    assert read_body(body, b"/v1/responses") == ("m", None)
+    assert read_body(body, b"/v1/responses") == ("m", None, False)
     assert read_body(body, b"/v1/chat/completions")[1] is not None

@@ -35,7 +35,8 @@ def logs(
 
     Reads the log files of the state directory, so it also works when the service is down.
     """
-    from turnout.cli.log_reading import LogFile, LogLine, find_logs, in_order, readable
+    from turnout.cli.log_reading import readable
+    from turnout.telemetry.log_lines import LogFile, LogLine, find_logs, in_order
 
     state_dir = common.load().config.state_dir
     files = {file.path: file for file in find_logs(state_dir)}

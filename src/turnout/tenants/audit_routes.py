@@ -20,6 +20,10 @@ async def index(
     before: Annotated[
         str | None, Query(pattern=r"^[1-9][0-9]{0,18}-[0-9]{1,19}$", description="An entry's id.")
     ] = None,
+    query: Annotated[
+        str,
+        Query(max_length=100, description="What the actor, action, target, address or a detail has in it."),
+    ] = "",
 ) -> AuditPage:
-    found = await gateway.stores.tenants.audit.newest(limit + 1, before)
+    found = await gateway.stores.tenants.audit.newest(limit + 1, before, query)
     return AuditPage(data=[audit_shown(*entry) for entry in found[:limit]], has_more=len(found) > limit)

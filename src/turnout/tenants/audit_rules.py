@@ -25,6 +25,9 @@ class AuditAction(StrEnum):
     MODEL_WOKEN = "model.woken"
     MODEL_STOPPED = "model.stopped"
     MODEL_REMOVED = "model.removed"
+    MODEL_PULLED = "model.pulled"
+    MODEL_PULL_CANCELLED = "model.pull_cancelled"
+    MODEL_SHARE_SET = "model.share_set"
     JOIN_CODE_CREATED = "join_code.created"
     WORKER_REGISTERED = "worker.registered"
     WORKER_DRAINED = "worker.drained"
@@ -33,6 +36,44 @@ class AuditAction(StrEnum):
     WEBHOOK_SECRET_ROTATED = "webhook_secret.rotated"
     BUDGET_SET = "budget.set"
     BUDGET_REMOVED = "budget.removed"
+    TASK_CANCELLED = "task.cancelled"
+
+
+class NoticeGroup(StrEnum):
+    """What operators may want to hear of."""
+
+    BUDGETS = "budgets"
+    PEOPLE = "people"
+    KEYS = "keys"
+    WORKERS = "workers"
+    MODELS = "models"
+
+
+NOTICED = {
+    NoticeGroup.BUDGETS: frozenset[AuditAction](),  # no acts: what was spent
+    NoticeGroup.PEOPLE: frozenset(
+        {
+            AuditAction.PERSON_JOINED,
+            AuditAction.PERSON_DISABLED,
+            AuditAction.PERSON_ENABLED,
+            AuditAction.PERSON_REMOVED,
+        }
+    ),
+    NoticeGroup.KEYS: frozenset(
+        {
+            AuditAction.KEY_CREATED,
+            AuditAction.KEY_ROTATED,
+            AuditAction.KEY_REVOKED,
+            AuditAction.INVITE_CREATED,
+            AuditAction.INVITE_REVOKED,
+        }
+    ),
+    NoticeGroup.WORKERS: frozenset(
+        {AuditAction.WORKER_REGISTERED, AuditAction.WORKER_DRAINED, AuditAction.WORKER_EVICTED}
+    ),
+    NoticeGroup.MODELS: frozenset({AuditAction.MODEL_REGISTERED, AuditAction.MODEL_REMOVED}),
+}
+"""The acts of each group; a model that cannot be served is told of with its group, too."""
 
 
 @dataclass(frozen=True, slots=True)

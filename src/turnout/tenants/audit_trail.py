@@ -24,11 +24,12 @@ class AuditTrail:
         self._address = address
 
     async def record(self, actor: Caller, action: AuditAction, target: str, **detail: str) -> None:
-        """Never give it a secret."""
+        """Never give it a secret. What is empty is left out."""
         if actor.person is not None:
             detail["person"] = actor.person
         elif is_login(actor.id):
             detail["login"] = actor.name  # the id is that of a token, which tells nobody who it was
+        detail = {name: value for name, value in detail.items() if value}
         entry = AuditEntry(self._gateway.now(), actor.id, action, target, self._address, detail)
         await self._gateway.stores.tenants.audit.add(entry)
         get_log().info(action, target=target, by=actor.id, address=self._address, **detail)

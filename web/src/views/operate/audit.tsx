@@ -1,0 +1,104 @@
+// Who did what to keys, people, models, workers, budgets and tasks; newest first, older ones on demand.
+import { useSignal } from "@preact/signals";
+import { useEffect } from "preact/hooks";
+import { call } from "../../api/http";
+import type { AuditShown } from "../../api/schema";
+import { explain } from "../../api/words";
+import { ago, t } from "../../i18n";
+import { Button, Empty, Failed } from "../../ui/controls";
+import { Icon } from "../../ui/icons";
+
+const PAGE = 50;
+const TYPED_MS = 300;
+
+export function AuditTab() {
+  const words = useSignal("");
+  const entries = useSignal<readonly AuditShown[] | null>(null);
+  const more = useSignal(false);
+  const busy = useSignal(false);
+  const problem = useSignal<unknown>(null);
+  const read = async (query: string, before: AuditShown | null, over: () => boolean) => {
+    busy.value = true;
+    try {
+      const page = await call("GET /v1/audit", { query: { limit: PAGE, query, before: before?.id ?? null } });
+      if (over()) return;
+      entries.value = before === null ? page.data : [...(entries.peek() ?? []), ...page.data];
+      more.value = page.has_more;
+      problem.value = null;
+    } catch (err) {
+      if (!over()) problem.value = err;
+    }
+    busy.value = false;
+  };
+  useEffect(() => {
+    let over = false;
+    const timer = window.setTimeout(() => void read(words.peek().trim(), null, () => over), entries.peek() === null ? 0 : TYPED_MS);
+    return () => {
+      over = true;
+      window.clearTimeout(timer);
+    };
+  }, [words.value]);
+  return (
+    <section aria-labelledby="audit-title">
+      <h2 id="audit-title">{t("operate.audit")}</h2>
+      <label class="search">
+        <span class="sr-only">{t("audit.search")}</span>
+        <Icon name="search" size={18} />
+        <input type="search" maxLength={100} placeholder={t("audit.search")} value={words.value} onInput={(event) => (words.value = event.currentTarget.value)} />
+      </label>
+      {problem.value !== null && <Failed words={explain(problem.value)} onRetry={() => void read(words.value.trim(), null, () => false)} />}
+      {entries.value?.length === 0 && <Empty icon="search" title={t("audit.none")} />}
+      {entries.value !== null && entries.value.length > 0 && (
+        <div class="panel table-box" tabIndex={0} role="group" aria-labelledby="audit-title">
+          <table>
+            <thead>
+              <tr>
+                <th scope="col">{t("audit.action")}</th>
+                <th scope="col">{t("audit.target")}</th>
+                <th scope="col">{t("audit.actor")}</th>
+                <th scope="col">{t("audit.when")}</th>
+              </tr>
+            </thead>
+            <tbody>
+              {entries.value.map((entry) => (
+                <tr key={entry.id}>
+                  <th scope="row">
+                    <code>{entry.action}</code>
+                  </th>
+                  <td class="long" data-label={t("audit.target")}>
+                    <span>
+                      {entry.target}
+                      <small class="quiet block">
+                        {Object.entries(entry.detail)
+                          .map(([name, value]) => `${name}: ${value}`)
+                          .join(" · ")}
+                      </small>
+                    </span>
+                  </td>
+                  <td class="long" data-label={t("audit.actor")}>
+                    <span>
+                      {entry.actor}
+                      <small class="quiet block">{entry.address}</small>
+                    </span>
+                  </td>
+                  <td data-label={t("audit.when")}>
+                    <time dateTime={new Date(entry.at * 1000).toISOString()} title={new Date(entry.at * 1000).toISOString()}>
+                      {ago(entry.at, Date.now() / 1000)}
+                    </time>
+                  </td>
+                </tr>
+              ))}
+            </tbody>
+          </table>
+        </div>
+      )}
+      {more.value && (
+        <div class="row row-end">
+          <Button busy={busy.value} onClick={() => void read(words.value.trim(), entries.value?.at(-1) ?? null, () => false)}>
+            {t("audit.older")}
+          </Button>
+        </div>
+      )}
+    </section>
+  );
+}

@@ -1,0 +1,119 @@
+// What tenants may spend in a month, and what they have spent: see, set, remove.
+import { useSignal } from "@preact/signals";
+import { call } from "../../api/http";
+import type { BudgetShown } from "../../api/schema";
+import { explain } from "../../api/words";
+import { number, t } from "../../i18n";
+import { Button, Choice, Dialog, Failed, Field } from "../../ui/controls";
+import { Loaded, usePolled } from "../../ui/polled";
+import { say } from "../../ui/toasts";
+
+const NEW: Pick<BudgetShown, "tenant" | "month" | "soft" | "hard" | "webhook"> = { tenant: "", month: 100, soft: 0.8, hard: true, webhook: null };
+
+export function Budgets() {
+  const polled = usePolled(async () => (await call("GET /v1/budgets", {})).data, 10_000);
+  const setting = useSignal<typeof NEW | null>(null);
+  const remove = async (tenant: string) => {
+    try {
+      await call("DELETE /v1/budgets/{tenant}", { path: { tenant } });
+      polled.again();
+    } catch (err) {
+      say(explain(err), "bad");
+    }
+  };
+  return (
+    <section aria-labelledby="budgets-title">
+      <div class="row row-spread">
+        <h2 id="budgets-title">{t("budgets.title")}</h2>
+        <Button icon="plus" onClick={() => (setting.value = NEW)}>
+          {t("budgets.set")}
+        </Button>
+      </div>
+      <Loaded polled={polled}>
+        {(budgets) =>
+          budgets.length === 0 ? (
+            <p class="quiet">{t("budgets.none")}</p>
+          ) : (
+            <ul class="rows">
+              {budgets.map((budget) => (
+                <li key={budget.tenant} class="entry">
+                  <div class="entry-main">
+                    <h3>{budget.tenant === "*" ? t("budgets.everyone") : budget.tenant}</h3>
+                    {budget.spent != null && budget.tenant !== "*" && (
+                      <meter min={0} max={budget.month} high={budget.soft * budget.month} value={Math.min(budget.spent, budget.month)} aria-label={t("budgets.spent_of", { tenant: budget.tenant })} />
+                    )}
+                    <p class="facts">
+                      <span>{budget.spent == null ? t("budgets.month", { amount: money(budget.month, budget.currency) }) : t("budgets.spent", { spent: money(budget.spent, budget.currency), amount: money(budget.month, budget.currency) })}</span>
+                      <span>{t(budget.hard ? "budgets.hard" : "budgets.soft")}</span>
+                      {budget.source === "config" && <span>turnout.yaml</span>}
+                    </p>
+                  </div>
+                  <div class="entry-actions">
+                    <Button icon="edit" aria-label={t("budgets.change_of", { tenant: budget.tenant })} onClick={() => (setting.value = budget)}>
+                      {t("budgets.change")}
+                    </Button>
+                    {budget.source === "admin" && (
+                      <Button kind="danger" icon="trash" aria-label={t("budgets.remove_of", { tenant: budget.tenant })} onClick={() => void remove(budget.tenant)}>
+                        {t("budgets.remove")}
+                      </Button>
+                    )}
+                  </div>
+                </li>
+              ))}
+            </ul>
+          )
+        }
+      </Loaded>
+      {setting.value !== null && <BudgetDialog budget={setting.value} onClose={() => (setting.value = null)} onDone={polled.again} />}
+    </section>
+  );
+}
+
+export function money(amount: number, currency: string): string {
+  if (amount > 0 && amount < 0.005) return `< ${number(0.01, 2)} ${currency}`;
+  return `${number(amount, amount < 10 ? 2 : 0)} ${currency}`;
+}
+
+function BudgetDialog({ budget, onClose, onDone }: { budget: typeof NEW; onClose: () => void; onDone: () => void }) {
+  const tenant = useSignal(budget.tenant);
+  const month = useSignal(String(budget.month));
+  const hard = useSignal(budget.hard);
+  const problem = useSignal<unknown>(null);
+  const busy = useSignal(false);
+  const save = async () => {
+    busy.value = true;
+    try {
+      await call("PUT /v1/budgets/{tenant}", { path: { tenant: tenant.value.trim() }, body: { month: Number(month.value), soft: budget.soft, hard: hard.value, webhook: budget.webhook } });
+      onDone();
+      onClose();
+    } catch (err) {
+      problem.value = err;
+      busy.value = false;
+    }
+  };
+  return (
+    <Dialog title={t("budgets.set")} onClose={onClose}>
+      <form
+        onSubmit={(event) => {
+          event.preventDefault();
+          void save();
+        }}
+      >
+        {problem.value !== null && <Failed words={explain(problem.value)} />}
+        <Field label={t("operate.tenant")} hint={t("budgets.tenant_hint")}>
+          {(ids) => <input {...ids} required readOnly={budget.tenant !== ""} maxLength={64} value={tenant.value} onInput={(event) => (tenant.value = event.currentTarget.value)} />}
+        </Field>
+        <Field label={t("budgets.amount")}>
+          {(ids) => <input {...ids} required type="number" min="0.01" step="any" value={month.value} onInput={(event) => (month.value = event.currentTarget.value)} />}
+        </Field>
+        <Choice label={t("budgets.when")} value={hard.value ? "hard" : "soft"} onChange={(value) => (hard.value = value === "hard")} options={[{ value: "hard", text: t("budgets.hard") }, { value: "soft", text: t("budgets.soft") }]} />
+        <div class="row row-end">
+          <Button onClick={onClose}>{t("cancel")}</Button>
+          <Button kind="primary" type="submit" busy={busy.value}>
+            {t("save")}
+          </Button>
+        </div>
+      </form>
+    </Dialog>
+  );
+}
