@@ -38,14 +38,16 @@ def register(app: typer.Typer) -> None:
 def status(common: Common, address: AddressOption = "auto", as_json: JsonOption = False) -> None:
     """Nodes, deployments, gangs and their ranks."""
     config = common.load().config
-    connected(address)
+    dashboard = connected(address)
     from turnout.fleet.hosts.ray.cluster_status import cluster_status
 
     found = cluster_status(config)
     if as_json:
-        print(json.dumps(asdict(found), default=sorted))
+        print(json.dumps({**asdict(found), "dashboard": dashboard}, default=sorted))
     else:
         print(describe(found))
+        if dashboard is not None:
+            print(f"\ndashboard: {dashboard}")
 
 
 def print_app(
@@ -117,11 +119,12 @@ def need_cluster(address: str) -> None:
         raise Unavailable(f"no Ray cluster at {address}: {err.strerror or err}") from err
 
 
-def connected(address: str) -> None:
+def connected(address: str) -> str | None:
+    """Where the cluster's dashboard is."""
     need_ray()
     from turnout.fleet.hosts.ray.cluster_service import connect
 
-    connect(address)
+    return connect(address)
 
 
 def describe(found: "ClusterStatus") -> str:

@@ -29,35 +29,42 @@ _SILENT_S = 60.0  # for Ray to say what is deployed; a head that is started agai
 _OBJECT_STORE_BYTES = 200 * 2**20
 
 
-def connect(address: str | None) -> None:
+def connect(address: str | None, dashboard: bool = False) -> str | None:
     """Joins the cluster at `address`, or starts one on this machine that ends with this process, and whose processes' logs
-    come out here. Raises Unavailable when there is none, or it does not take our token."""
+    come out here. Its `dashboard` is what `serve status` asks; it takes 0.4 GB. Returns where that is, if there is one. Raises
+    Unavailable when there is no cluster, or it does not take our token."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # what Ray would tell others of us
     if address is not None:
         try:
             # Logs stay on their nodes: one process cannot print those of all ranks.
-            ray.init(address=address, namespace=OURS, log_to_driver=False, logging_level="warning")
+            joined = ray.init(address=address, namespace=OURS, log_to_driver=False, logging_level="warning")
         except (ConnectionError, RuntimeError, ValueError, RayError) as err:
             raise Unavailable(f"no Ray cluster at {address}: {str(err).strip().splitlines()[0]}") from err
-        return
+        return _dashboard_of(joined)
     # Nothing large goes through Ray's object store.
-    ray.init(
+    started = ray.init(
         address="local",
         namespace=OURS,
-        include_dashboard=False,
+        include_dashboard=dashboard,
+        dashboard_host="127.0.0.1",
         logging_level="warning",
         object_store_memory=_OBJECT_STORE_BYTES,
     )
+    return _dashboard_of(started)
+
+
+def _dashboard_of(cluster: Any) -> str | None:
+    return f"http://{cluster.dashboard_url}" if cluster.dashboard_url else None
 
 
 async def run_on_ray(config: Config, address: str | None, local_gateway: str) -> int:
     """Deploys, and deploys again what somebody or something removed; until SIGTERM, or `turnout down --ray` elsewhere.
     Then it drains and removes what it deployed. Returns an exit code."""
-    await asyncio.to_thread(connect, address)
+    dashboard = await asyncio.to_thread(connect, address, config.ray.ray_dashboard)
     stopping = asyncio.Event()
     on_stop(stopping.set)  # after Ray, which sets a handler of its own
     await asyncio.to_thread(run_app, config, local_gateway)
-    log.info("deployed on ray", nodes=sum(node["Alive"] for node in ray.nodes()))
+    log.info("deployed on ray", nodes=sum(node["Alive"] for node in ray.nodes()), dashboard=dashboard)
     dismissed = False
     while not (dismissed or stopping.is_set()):
         if not await _is_there(config):

@@ -19,8 +19,8 @@ from turnout.worker.worker_settings import WorkerSettings
 OURS = "turnout"
 KEEPER = "Manager"  # the deployment that keeps the manager
 
-_OWN = frozenset({"host", "port"})
-"""Of one process, wherever it listens."""
+_OWN = frozenset({"host", "port", "ray_dashboard"})
+"""Of one process, wherever it listens, and of the cluster that it starts."""
 _OF_GATEWAYS = _OWN | {
     "cors_origins", "currency", "gateway_drain_s", "gateway_linger_s", "limit_chat_concurrency", "limit_chat_requests_per_minute",
     "limit_chat_tokens_per_minute", "limit_submits_per_minute", "limit_waiting", "log_quota_bytes", "max_bodies_bytes",
@@ -32,8 +32,8 @@ _OF_DECISIONS = frozenset({
     "ray_turn_s", "webhook_secret",
 })  # fmt: skip
 """The manager's alone."""
-_OF_SCALING = frozenset({"idle_s", "max_replicas", "min_replicas"})
-"""Of a model: the manager decides by them."""
+_OF_SCALING = frozenset({"idle_s", "max_replicas", "min_replicas", "share", "version_of"})
+"""Of a model: the manager and gateways decide by them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,11 +9,13 @@ from turnout.setting_types import Seconds
 
 @dataclass(frozen=True, slots=True)
 class RaySettings:
-    """`ray_gateway_url` is where gangs on the cluster reach a gateway, if that is not `public_url`."""
+    """`ray_gateway_url` is where gangs on the cluster reach a gateway, if that is not `public_url`.
+    `ray_dashboard` is for a cluster that `turnout up --ray` starts itself."""
 
     ray_strategy: Literal["PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD"] = "PACK"
     ray_interface: str | None = None
     ray_gateway_url: str | None = None
+    ray_dashboard: bool = True
     ray_place_s: Seconds = 120.0
     ray_fit_s: Seconds = 300.0
     ray_turn_s: Seconds = 300.0
