@@ -93,7 +93,7 @@ def _attention8_s(q: Any, k: Any, v: Any) -> float | None:
     """FlashAttention 3 alone, on what was rounded before."""
     from turnout.engines.wan import attention
 
-    flash3: Callable[..., Any] | None = attention._flash3()
+    flash3: Callable[..., Any] | None = attention.find_flash3()
     if attention.choose_fp8_attention(q.device, q.dtype, q.shape[-1]) is None or flash3 is None:
         return None
     from turnout.engines.wan.triton_attention import centred8, queries8

@@ -28,6 +28,7 @@ from turnout.gang.leader import Leader
 from turnout.gang.own_gpu import own_gpu_name
 from turnout.gang.rank_commands import RankCommander, obey
 from turnout.gang.rank_place import RankDuties, RankPlace
+from turnout.processes.process_name import name_process
 from turnout.run.config import Config
 from turnout.run.gang_service import open_api
 from turnout.run.signals import on_stop
@@ -42,6 +43,7 @@ _HEED_EVERY_S = 0.5
 
 def run_rank(config: Config, duties: RankDuties, place: RankPlace, heartbeat_fd: int | None) -> ExitCode:
     """One rank of a gang as a process of its own, until it is drained (SIGTERM): rank 0 leads, the others obey."""
+    name_process(f"turnout-rank-{place.rank}")
     if place.rank:
         return serve_rank(config, duties, place, heartbeat_fd, on_drain=_on_term)
     return serve_rank(config, duties, place, heartbeat_fd, on_drain=on_stop)

@@ -17,8 +17,12 @@ from turnout.worker import engine_fork_server
 from turnout.worker.fork_server_rules import keeps
 
 IMPORTS = (
-    *("turnout.cli.warm_gang", "turnout.cli.gang_commands"),
-    *("turnout.run.run_gang", "turnout.run.run_rank", "turnout.engines.wan.load"),
+    "turnout.cli.warm_gang",
+    "turnout.cli.gang_commands",
+    "turnout.run.run_gang",
+    "turnout.run.run_rank",
+    "turnout.engines.wan.load",
+    "turnout.engines.wan.gpu_imports",
 )
 """By name: none of it is imported here. Engines that are not ours are imported by their ranks."""
 ENVIRON = {"PYTORCH_NVML_BASED_CUDA_CHECK": "1", "OPENBLAS_NUM_THREADS": "1"}

@@ -50,7 +50,7 @@ def choose_fp8_attention(device: torch.device, dtype: torch.dtype, head_width: i
     if device.type != "cuda":
         return AttentionKernel("fp8 in plain PyTorch", fp8_attention.attend)
     on_hopper = dtype is torch.bfloat16 and torch.cuda.get_device_capability(device) == HOPPER
-    if not on_hopper or importlib.util.find_spec("triton") is None or (flash3 := _flash3()) is None:
+    if not on_hopper or importlib.util.find_spec("triton") is None or (flash3 := find_flash3()) is None:
         return None
     from turnout.engines.wan.triton_attention import in_fp8
 
@@ -60,7 +60,7 @@ def choose_fp8_attention(device: torch.device, dtype: torch.dtype, head_width: i
 
 def _fast_kernels(device: torch.device) -> Iterator[AttentionKernel]:
     """In order of speed, as measured on an H200: 689, 566 and 355 TFLOP/s."""
-    if torch.cuda.get_device_capability(device) == HOPPER and (flash3 := _flash3()) is not None:
+    if torch.cuda.get_device_capability(device) == HOPPER and (flash3 := find_flash3()) is not None:
 
         def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
             out: Any = flash3(q, k, v)
@@ -71,7 +71,7 @@ def _fast_kernels(device: torch.device) -> Iterator[AttentionKernel]:
     yield AttentionKernel("flash-attention-2", _with_backend(SDPBackend.FLASH_ATTENTION))
 
 
-def _flash3() -> Callable[..., Any] | None:
+def find_flash3() -> Callable[..., Any] | None:
     """Not through HF `kernels`: that downloads code and runs it, and a rank never reaches a hub."""
     for name in FLASH3_MODULES:
         try:
