@@ -1,11 +1,12 @@
 # The images of Turnout. Each is one target:
-#   turnout          gateway, manager, command line, Valkey; no torch
+#   turnout          gateway, manager, command line, Valkey; no torch, and nothing to install more with
 #   turnout-gang     torch, diffusers, Ray, for ranks on CUDA. With --build-arg TORCH=cpu for trials on CPUs
 #   turnout-worker   on vLLM's image: chat engines, and gangs of one machine
 #
 #   docker build --target turnout -t turnout .        or all with deploy/build-images
 #
-# They run as user 10001 on a read-only root, and write to /var/lib/turnout (state) and /tmp alone. turnout.yaml is read
+# `docker run -p 8000:8000 IMAGE` is `turnout up`, for other machines too: it prints a link and a key. The tiny models are in turnout-gang
+# with TORCH=cpu. They run as user 10001 on a read-only root, and write to /var/lib/turnout (state) and /tmp alone. turnout.yaml is read
 # from /etc/turnout. /usr/share/turnout/sbom.cdx.json lists what is in them.
 ARG BASE=debian:bookworm-slim
 ARG VLLM=vllm/vllm-openai:v0.32.0
@@ -19,7 +20,16 @@ WORKDIR /etc/turnout
 VOLUME ["/var/lib/turnout", "/tmp"]
 USER 10001:10001
 ENTRYPOINT ["/usr/bin/tini", "--", "turnout"]
-CMD ["--help"]
+CMD ["up", "--host", "0.0.0.0"]
+
+# Without what installs packages, logs in, mounts disks or changes character sets: 40 MB.
+FROM base AS small
+USER root
+RUN dpkg --purge --force-all apt libapt-pkg6.0 gpgv debian-archive-keyring libgnutls30 libhogweed6 libnettle8 libp11-kit0 libidn2-0 \
+  libunistring2 libgmp10 adduser debconf openssl diffutils login passwd util-linux util-linux-extra bsdutils mount logsave \
+  e2fsprogs ncurses-bin perl-base 2>&1 | grep -v warning; \
+  rm -rf /usr/lib/*-linux-gnu/gconv /usr/lib/python3*/pydoc_data /usr/lib/python3*/test /var/lib/dpkg/info /var/lib/apt /var/cache/* \
+  && python3 -c "import ctypes, ssl, sqlite3, zlib, bz2, lzma" && grep -q turnout /etc/passwd
 
 FROM base AS tools
 USER root
@@ -27,7 +37,6 @@ RUN apt-get update -q && apt-get install -qy --no-install-recommends binutils py
 WORKDIR /src
 COPY requirements requirements
 COPY deploy/sbom.py /opt/sbom.py
-COPY --from=base /var/lib/dpkg/status /opt/dpkg-status
 ARG CA_FILE=/etc/ssl/certs/ca-certificates.crt
 ARG FIND_LINKS
 ENV SSL_CERT_FILE=$CA_FILE PIP_CERT=$CA_FILE NODE_EXTRA_CA_CERTS=$CA_FILE UV_FIND_LINKS=$FIND_LINKS
@@ -49,6 +58,7 @@ RUN for package in . packages/turnout-tiny; do $UV build -q --wheel --python /us
   --build-constraints requirements/tools.txt --require-hashes -o /dist $package; done
 
 FROM tools AS turnout-env
+COPY --from=small /var/lib/dpkg/status /opt/dpkg-status
 COPY --from=wheel /dist /dist
 RUN $UV venv -q --python /usr/bin/python3 /opt/turnout \
   && $UV pip install -q -c requirements/dev.txt "$(echo /dist/turnout-*.whl)[oidc,kubernetes]" \
@@ -56,11 +66,20 @@ RUN $UV venv -q --python /usr/bin/python3 /opt/turnout \
   && mkdir /opt/share && /opt/tools/bin/python /opt/sbom.py /opt/turnout/lib/python3*/site-packages /opt/dpkg-status \
   turnout >/opt/share/sbom.cdx.json
 
-FROM base AS turnout
+# One layer of what is left, so that the rest is not in it.
+FROM scratch AS turnout
 LABEL org.opencontainers.image.title="turnout" org.opencontainers.image.licenses="MIT" \
   org.opencontainers.image.description="Gateway, manager and command line of Turnout, with an embedded Valkey"
+COPY --from=small / /
 COPY --from=turnout-env /opt/share /usr/share/turnout
 COPY --from=turnout-env /opt/turnout /opt/turnout
+RUN chown 10001:10001 /var/lib/turnout && chmod 1777 /tmp
+ENV PATH=/opt/turnout/bin:/usr/local/bin:/usr/bin:/bin VIRTUAL_ENV=/opt/turnout HOME=/var/lib/turnout TURNOUT_STATE_DIR=/var/lib/turnout
+WORKDIR /etc/turnout
+VOLUME ["/var/lib/turnout", "/tmp"]
+USER 10001:10001
+ENTRYPOINT ["/usr/bin/tini", "--", "turnout"]
+CMD ["up", "--host", "0.0.0.0"]
 
 # On CUDA, Triton compiles its launchers when a rank starts. KubeRay starts Ray in a login shell, which has a path of its own.
 FROM base AS gang-base
@@ -79,6 +98,7 @@ COPY src/turnout/__init__.py src/turnout/__init__.py
 RUN $UV venv -q --python /usr/bin/python3 /opt/turnout \
   && if [ "$TORCH" = cpu ]; then more=,chat backend=--torch-backend=cpu; else more= backend=; fi \
   && if [ -n "$UV_FIND_LINKS" ]; then backend=; fi \
+  && if [ "$TORCH" != cpu ]; then UV_FIND_LINKS= $UV pip install -q --no-deps --require-hashes -r requirements/cuda.txt; fi \
   && $UV pip install -q $backend -c requirements/dev.txt -c requirements/torch.txt ".[wan,ray,oidc$more]" \
   && if [ "$TORCH" = cpu ]; then $UV pip install -q --no-deps --require-hashes -r requirements/nodeps.txt; fi
 COPY --from=wheel /dist /dist
@@ -111,4 +131,4 @@ WORKDIR /etc/turnout
 VOLUME ["/var/lib/turnout", "/tmp"]
 USER 10001:10001
 ENTRYPOINT ["/usr/bin/tini", "--", "turnout"]
-CMD ["--help"]
+CMD ["up", "--host", "0.0.0.0"]

@@ -5,28 +5,34 @@ python -m deploy.release notes            prints the changelog's section of this
 python -m deploy.release publish          makes everything and publishes it; with --dry-run it says what it would do
 
 Publishing takes addresses and credentials from the environment: TWINE_REPOSITORY_URL, TWINE_USERNAME and TWINE_PASSWORD of the package index,
-IMAGE_REGISTRY of images and chart (after `buildah login` and `helm registry login`).
+IMAGE_REGISTRY of images and chart (after `buildah login` and `helm registry login`), COSIGN_PRIVATE_KEY and COSIGN_PASSWORD to sign with.
+BASE, VLLM and PLATFORMS are those of deploy/build-images.
 """
 
 import argparse
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, date, datetime
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-IMAGES = ("turnout", "turnout-gang", "turnout-gang-cpu")
+IMAGES = ("turnout", "turnout-gang", "turnout-gang-cpu", "turnout-worker")
+SIGN = ("--yes", "--key", "env://COSIGN_PRIVATE_KEY")
 NUMBER = re.compile(r"\d+\.\d+\.\d+")
+PAGES = ("install.md", "zh/install.md", "kubernetes.md", "zh/kubernetes.md")
+NAMING_IMAGES = ("README.md", "README.zh-CN.md", *(f"docs/{page}" for page in PAGES))
 # The file with the number, and those that follow: a pattern whose only group is the number.
 SOURCE = ("src/turnout/__init__.py", r'^__version__ = "(.+)"$')
 FOLLOWERS = (
     ("deploy/helm/turnout/Chart.yaml", r"^version: (.+)$"),
     ("deploy/helm/turnout/Chart.yaml", r'^appVersion: "(.+)"$'),
     ("deploy/compose/compose.yaml", r"turnout-gang-cpu:([\d.]+)\}"),
+    *((page, r"turnout-gang(?:-cpu)?:(\d[\d.]+\d)") for page in NAMING_IMAGES),
 )
 
 
@@ -74,10 +80,17 @@ def steps(version: str, registry: str) -> list[list[str]]:
     """The commands of a release, in their order: nothing is published before everything is made and tried."""
     python, chart = sys.executable, f"dist/charts/turnout-{version}.tgz"
     packages = ["--non-interactive", "dist/*.whl", "dist/*.tar.gz"]
+    pushed = ["buildah", "manifest", "push", "--all", "--digestfile"]
     pushes = [
-        ["buildah", "push", f"localhost/{image}:{version}", f"docker://{registry}/{image}:{version}"]
+        [
+            *pushed,
+            f"dist/images/{image}.digest",
+            f"localhost/{image}:{version}-list",
+            f"docker://{registry}/{image}:{version}",
+        ]
         for image in IMAGES
     ]
+    signatures = [step for image in IMAGES for step in _signed(image, registry)]
     return [
         ["./dev", "test"],
         ["./dev", "dist"],
@@ -87,21 +100,65 @@ def steps(version: str, registry: str) -> list[list[str]]:
         # Weights that did not change are there already.
         ["env", "PYTHONPATH=.venv/release", python, "-m", "twine", "upload", "--skip-existing", *packages],
         *pushes,
+        [python, "-m", "deploy.provenance", "dist", version],
+        *signatures,
+        ["cosign", "sign-blob", *SIGN, "--bundle", "dist/provenance.json.bundle", "dist/provenance.json"],
         [str(Path(python).with_name("helm")), "push", chart, f"oci://{registry}/charts"],
         ["git", "tag", "-a", f"v{version}", "-F", "dist/notes.md"],
         ["git", "push", "origin", f"v{version}"],
     ]
 
 
+def _signed(image: str, registry: str) -> list[list[str]]:
+    """An image is signed by its digest, and told of: what is in it, and where it came from."""
+    pushed, sbom = f"{registry}/{image}@{{dist/images/{image}.digest}}", f"dist/images/{image}.sbom.json"
+    came_from = "dist/provenance.predicate.json"
+    return [
+        ["cosign", "sign", *SIGN, pushed],
+        ["cosign", "attest", *SIGN, "--type", "cyclonedx", "--predicate", sbom, pushed],
+        ["cosign", "attest", *SIGN, "--type", "slsaprovenance1", "--predicate", came_from, pushed],
+    ]
+
+
+def obstacles(
+    version: str, changelog: str, changed: str, tags: Sequence[str], environ: Mapping[str, str]
+) -> list[str]:
+    """Why nothing may be published: said before the first step, and not after half of them. `changed` is what git says of files that
+    no commit has."""
+    found: list[str] = []
+    if re.search(r"^## Unreleased\n+(?!## )\S", changelog, re.MULTILINE):
+        found.append("CHANGELOG.md has what no version has yet: ./dev release version X.Y.Z")
+    if f"v{version}" in tags:
+        found.append(f"v{version} is released already: ./dev release version X.Y.Z")
+    if changed:
+        found.append("files are changed that no commit has")
+    if not environ.get("IMAGE_REGISTRY"):
+        found.append("IMAGE_REGISTRY names the registry of images and chart")
+    if not environ.get("COSIGN_PRIVATE_KEY"):
+        found.append("images are signed: COSIGN_PRIVATE_KEY is the key")
+    return found
+
+
+def _git(*words: str) -> str:
+    return subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+
+
 def publish(*, dry_run: bool) -> None:
-    version = version_in(*SOURCE)
+    version, changelog = version_in(*SOURCE), (ROOT / "CHANGELOG.md").read_text()
     behind = [file for file, pattern in FOLLOWERS if version_in(file, pattern) != version]
     if behind:
         raise SystemExit(f"{', '.join(behind)} is not of {version}: ./dev release version {version}")
-    text = notes((ROOT / "CHANGELOG.md").read_text(), version)
+    text = notes(changelog, version)
     registry = os.environ.get("IMAGE_REGISTRY", "")
-    if not registry and not dry_run:
-        raise SystemExit("IMAGE_REGISTRY names the registry of images and chart")
+    refused = obstacles(
+        version, changelog, _git("status", "--porcelain"), _git("tag", "-l").split(), os.environ
+    )
+    if shutil.which("cosign") is None:
+        refused.append("images are signed: cosign is not installed")
+    for why in refused:
+        print(f"nothing would be published: {why}" if dry_run else why, file=sys.stderr)
+    if refused and not dry_run:
+        raise SystemExit(1)
     for step in steps(version, registry or "IMAGE_REGISTRY"):
         print(f"+ {shlex.join(step)}", flush=True)
         if dry_run:
@@ -112,7 +169,16 @@ def publish(*, dry_run: bool) -> None:
 
 
 def _with_files(step: Sequence[str]) -> list[str]:
-    return [name for word in step for name in (sorted(map(str, ROOT.glob(word))) if "*" in word else [word])]
+    """With the files that a pattern names, and the content of files in braces."""
+    return [
+        name
+        for word in step
+        for name in (sorted(map(str, ROOT.glob(word))) if "*" in word else [_read(word)])
+    ]
+
+
+def _read(word: str) -> str:
+    return re.sub(r"\{(.+?)\}", lambda found: (ROOT / found[1]).read_text().strip(), word)
 
 
 def main() -> None:

@@ -9,6 +9,7 @@ import pytest
 from tests.cli.conftest import Cli
 
 from turnout.cli.unit_file import unit_file
+from turnout.errors import Misconfigured
 
 
 def service_of(unit: str) -> configparser.SectionProxy:
@@ -39,6 +40,47 @@ def test_the_unit_of_a_worker_takes_its_key_from_a_file_alone(bare_cli: Cli, tmp
     printed = bare_cli.start(*asked, "--token-file", str(key)).finish()
     assert printed.code == 0, printed.err
     assert f"--token-file {key}" in service_of(printed.out)["ExecStart"]
+
+
+def test_a_unit_runs_in_the_foreground_of_systemd() -> None:
+    for word in ("-d", "--detach"):
+        words = shlex.split(
+            service_of(unit_file("x", ["up", word, "--print-unit"], Path("/s"), 0))["ExecStart"]
+        )
+        assert words[1:] == ["-m", "turnout", "up", "--state-dir", "/s"]
+
+
+def test_a_demo_is_no_service(bare_cli: Cli) -> None:
+    refused = bare_cli.start("up", "--demo", "a boat", "--print-unit").finish()
+    assert refused.code == 2 and "--demo" in refused.err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--redis-url", "redis://:hunter2@r:6379"],
+        ["--redis-url=rediss://me:hunter2@r:6379"],
+        ["--key", "tk-hunter2"],
+        ["--key=tk-hunter2"],
+    ],
+)
+def test_a_unit_with_a_password_is_refused_and_says_where_it_goes(words: list[str]) -> None:
+    with pytest.raises(Misconfigured, match="/etc/turnout/environment") as refused:
+        unit_file("x", ["up", *words], Path("/s"), 0)
+    assert "hunter2" not in str(refused.value)
+
+
+def test_an_address_without_a_password_is_no_secret() -> None:
+    made = unit_file("x", ["up", "--redis-url", "redis://r:6379/0", "--blobs=s3://a/b:c@d"], Path("/s"), 0)
+    assert "redis://r:6379/0" in made
+
+
+def test_systemd_understands_the_unit(bare_cli: Cli, tmp_path: Path) -> None:
+    unit = tmp_path / "turnout.service"
+    unit.write_text(bare_cli.start("up", "--port", "0", "--print-unit").finish().out)
+    words = ["systemd-analyze", "verify", "--man=no", str(unit)]
+    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 0 and "turnout.service" not in done.stderr, done.stderr
 
 
 @pytest.mark.parametrize(

@@ -45,13 +45,27 @@ def test_what_is_mounted_is_there_and_only_tls_listens_for_others(name: str) -> 
 
 
 def test_every_setting_of_the_example_is_known() -> None:
-    given = dict(re.findall(r"^#?([A-Z_]+)=(\S*)", EXAMPLE, re.MULTILINE))
-    ours = {name: value for name, value in given.items() if name.startswith("TURNOUT_")}
+    given = dict(re.findall(r"^#?([A-Z0-9_]+)=(\S*)", EXAMPLE, re.MULTILINE))
+    used = set(re.findall(r"\$\{(\w+)", (FOLDER / "compose.yaml").read_text()))
+    assert used <= given.keys(), "the example has all of them"
+    ours = {name: value for name, value in given.items() if name.startswith("TURNOUT_") and name not in used}
     assert len(ours) == 3
     config = load({}, ours, FOLDER / "config" / "turnout.yaml").config
     assert config.objects.blobs == "s3://turnout/videos" and config.models
-    used = set(re.findall(r"\$\{(\w+)", (FOLDER / "compose.yaml").read_text()))
-    assert {"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "GRAFANA_PASSWORD", "SITE"} <= used & given.keys()
+    assert {"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "GRAFANA_PASSWORD", "SITE"} <= used
+
+
+def test_what_the_file_itself_reads_from_env_changes_nothing_inside() -> None:
+    """The service gets every line of .env: TURNOUT_PORT, which chooses the machine's port, would move the container's."""
+    text = (FOLDER / "compose.yaml").read_text()
+    lines = {name: "9000" for name in re.findall(r"\$\{(TURNOUT_\w+)", text)}
+    assert "TURNOUT_PORT" in lines
+    up, *words = SERVICES["turnout"]["command"]
+    flags = {name.removeprefix("--"): value for name, value in zip(words[::2], words[1::2], strict=True)}
+    assert up == "up"
+    config = load(flags, lines, FOLDER / "config" / "turnout.yaml").config
+    inside = SERVICES["turnout"]["ports"][0].rpartition(":")[2]
+    assert (config.gateway.host, str(config.gateway.port)) == ("0.0.0.0", inside)
 
 
 def test_the_object_store_knows_its_arguments() -> None:

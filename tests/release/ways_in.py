@@ -18,6 +18,7 @@ PROMPT = "a red square moving to the right"
 def base(there: Installed) -> str:
     """Without an extra: the service and its page run, and say what is missing for the models."""
     there.install("turnout")
+    assert "pip install 'turnout[ray]'" in (said := there.fails("turnout", "up", "--ray")), said
     told = there.run("turnout", "up", "--detach", "--port", "0")
     try:
         assert "pip install 'turnout[local]'" in told, told
