@@ -1,6 +1,7 @@
 """The chart, rendered over its modes and a matrix of values: core types against the published schemas, and what must hold for
 every pod. Custom resources are checked against real CRDs by `./dev test-kubernetes --crds DIR`."""
 
+import argparse
 import json
 import re
 import subprocess
@@ -14,13 +15,15 @@ from typing import Any
 import kubernetes_validate
 import pytest
 import yaml
-from deploy.render import CHART, HELM, helm_template, outputs
+from deploy.render import CHART, HELM, ROOT, helm_template, outputs
+from tests.deploy.trial import __main__ as trial
 from tests.doc_blocks import blocks
 
 from turnout import __version__
 from turnout.run import config as settings
 
 TRIAL = Path(__file__).parent / "trial" / "values.yaml"
+ACCEPTANCE = Path(__file__).parents[2] / "docs" / "acceptance.md"
 CORE = {
     "v1",
     "apps/v1",
@@ -52,6 +55,18 @@ MATRIX = {
     "weights.pull.wan=Wan-AI/x,kserve.services.l.storageUri=pvc://a/b,networkPolicy.enabled=false,workers.cpu.gpus=2,"
     "monitoring.rules.enabled=true,monitoring.dashboards.enabled=true,pod.priorityClassName=high,workers.cpu.state=1Gi",
 }
+
+
+def test_what_the_acceptance_page_types_is_known_to_the_chart_and_to_the_trial() -> None:
+    """Nothing but a cluster runs these lines: their values are rendered, and the stages that they name are there."""
+    lines = [line for block in blocks(ACCEPTANCE) for line in block.text.splitlines()]
+    typed = [line for line in lines if re.match("helm (install|upgrade) turnout ", line)]
+    values = [re.findall(r"(-f|--set) (\S+)", line) for line in typed]
+    assert len(values) == 4
+    for found in values:
+        assert helm_template(*(word for pair in found for word in pair))
+    stages = {stage for line in lines for stage in re.findall(r"--only (\w+)", line)}
+    assert len(stages) > 5 and stages <= trial.stages(argparse.Namespace()).keys()
 
 
 @cache
@@ -496,7 +511,21 @@ def test_values_that_make_no_sense_are_refused(wrong: str, said: str) -> None:
         helm_template("-f", str(TRIAL), "--set", wrong)
 
 
-@pytest.mark.parametrize("page", ["docs/kubernetes.md", "docs/zh/kubernetes.md"])
+PAGES = pytest.mark.parametrize("page", ["docs/kubernetes.md", "docs/zh/kubernetes.md"])
+
+
+@PAGES
+def test_from_an_empty_cluster_to_a_video_it_takes_ten_commands(page: str) -> None:
+    """The trial's stage `defaults` does the same."""
+    first, gpus, *_ = (
+        one.text.strip().splitlines() for one in blocks(CHART.parents[2] / page) if one.language == "sh"
+    )
+    assert len(first) <= 10
+    for shown in (first, gpus):
+        assert shown[-1].startswith("turnout generate ") and shown[-1].endswith(".mp4")
+
+
+@PAGES
 def test_the_values_that_the_page_shows_are_good(page: str, tmp_path: Path) -> None:
     shown = [one.text for one in blocks(CHART.parents[2] / page) if one.language == "yaml"]
     assert shown
@@ -506,6 +535,18 @@ def test_the_values_that_the_page_shows_are_good(page: str, tmp_path: Path) -> N
         for one in yaml.safe_load_all(helm_template("-f", str(file))):
             if one and one["apiVersion"] in CORE:
                 kubernetes_validate.validate(one, "1.36", strict=True)
+
+
+@pytest.mark.parametrize(
+    "values", sorted((ROOT / "examples" / "values").glob("*.yaml")), ids=lambda path: path.stem
+)
+def test_every_example_passes_the_strict_schemas(values: Path) -> None:
+    """As it is rendered from its values; that the file in deploy/examples is the same is the next test's."""
+    found = [one for one in yaml.safe_load_all(helm_template("-f", str(values))) if one]
+    assert len(found) > 10
+    for one in found:
+        if one["apiVersion"] in CORE:
+            kubernetes_validate.validate(one, "1.36", strict=True)
 
 
 def test_what_is_made_from_the_chart_is_up_to_date() -> None:

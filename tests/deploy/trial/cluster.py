@@ -14,6 +14,7 @@ from typing import Any
 
 import yaml
 from deploy.render import CHART, HELM
+from tests.pace import Patience, patient
 
 RELEASE = "turnout"
 HERE = Path(__file__).parent
@@ -32,10 +33,11 @@ def yaml_objects(text: str) -> list[dict[str, Any]]:
 
 
 def wait(holds: Callable[[], bool], what: str, timeout_s: float) -> None:
-    deadline = time.monotonic() + timeout_s
+    """Longer on a machine that is slow now."""
+    patience = Patience(timeout_s)
     while not holds():
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"waited {timeout_s:.0f} s for {what}")
+        if patience.lost:
+            raise TimeoutError(f"waited {patience.waited_s:.0f} s for {what}")
         time.sleep(1)
 
 
@@ -58,7 +60,7 @@ class Cluster:
 
     def run(self, *command: str, stdin: str | None = None, timeout_s: float = 120, check: bool = True) -> str:
         done = subprocess.run(
-            command, input=stdin, capture_output=True, text=True, timeout=timeout_s, check=False
+            command, input=stdin, capture_output=True, text=True, timeout=patient(timeout_s), check=False
         )
         if check and done.returncode:
             raise RuntimeError(f"{shlex.join(command)[:300]}: {done.stderr.strip() or done.stdout.strip()}")
@@ -95,11 +97,14 @@ class Cluster:
         """Installs or upgrades, and waits until the bootstrap has ended and all pods of the new revision are ready."""
         values = self.values(*sets) if values is None else values
         command = ("upgrade", "--install", RELEASE, str(chart), *values)
-        self.helm(*command, "--wait", "--wait-for-jobs", "--timeout", "8m", timeout_s=520)
+        limit_s = patient(480)
+        own = ("--wait", "--wait-for-jobs", "--timeout", f"{limit_s:.0f}s")
+        self.helm(*command, *own, timeout_s=limit_s + 40)
         wait(self.settled, "all pods to be ready", 300)
 
     def uninstall(self) -> None:
-        self.helm("uninstall", RELEASE, "--wait", timeout_s=300)
+        limit_s = patient(260)
+        self.helm("uninstall", RELEASE, "--wait", "--timeout", f"{limit_s:.0f}s", timeout_s=limit_s + 40)
         wait(lambda: not self.pods(), "the pods to be gone", 180)
 
     def remove(self) -> None:
@@ -129,6 +134,11 @@ class Cluster:
 
     def phase(self, pod: str) -> str:
         return self.kubectl("get", "pod", pod, "-o", "jsonpath={.status.phase}", check=False)
+
+    def until(self, condition: str, what: str, timeout_s: float) -> None:
+        limit_s = patient(timeout_s)
+        words = ("wait", f"--for={condition}", what, f"--timeout={limit_s:.0f}s")
+        self.kubectl(*words, timeout_s=limit_s + 30)
 
     def restarts(self, pod: str) -> int:
         said = self.kubectl("get", "pod", pod, "-o", "jsonpath={.status.containerStatuses[0].restartCount}")
@@ -184,8 +194,9 @@ class Cluster:
 
     def try_out(self) -> None:
         """A video and a chat, from a pod beside the service."""
+        limit_s = patient(480)
         try:
-            self.helm("test", RELEASE, "--timeout", "8m", timeout_s=500)
+            self.helm("test", RELEASE, "--timeout", f"{limit_s:.0f}s", timeout_s=limit_s + 20)
         except RuntimeError:
             for name in ("video", "chat", "models"):
                 print(self.kubectl("logs", f"{RELEASE}-test", "-c", name, check=False), file=sys.stderr)

@@ -125,4 +125,4 @@ def start_s3(cluster: Cluster) -> None:
     cluster.kubectl("exec", "-i", S3, "--", "bash", "-c", f"cat >{_FOLDER}/s3.json", stdin=config)
     copying = ["bash", "-c", f"kubectl -n {cluster.namespace} exec -i {S3} -- bash -c '{files}' <{weed}"]
     cluster.run(*copying, timeout_s=300)
-    cluster.kubectl("wait", "--for=condition=Ready", f"pod/{S3}", "--timeout=120s", timeout_s=150)
+    cluster.until("condition=Ready", f"pod/{S3}", 120)

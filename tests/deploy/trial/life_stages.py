@@ -20,6 +20,7 @@ from tests.deploy.trial.cluster import (
     told,
     wait,
 )
+from tests.pace import patient
 
 
 def defaults(cluster: Cluster) -> str:
@@ -34,10 +35,16 @@ def defaults(cluster: Cluster) -> str:
         environ = {**os.environ, "TURNOUT_URL": url, "TURNOUT_API_KEY": cluster.admin_key}
         words = ["generate", "a red square moving to the right", "-o", str(file)]
         command = [str(Path(sys.executable).parent / "turnout"), *words]
-        subprocess.run(command, check=True, env=environ, timeout=300, capture_output=True)
+        subprocess.run(command, check=True, env=environ, timeout=patient(300), capture_output=True)
         assert file.read_bytes()[4:8] == b"ftyp"
     cluster.remove()
     return f"without values: ready after {ready_s:.0f} s; a video and a chat from inside, a video by the command line from outside; removed, nothing left"
+
+
+def removed(cluster: Cluster) -> str:
+    cluster.remove()
+    cluster.run("kubectl", "delete", "namespace", cluster.namespace, timeout_s=300)
+    return "uninstalled; nothing is left"
 
 
 def killed(cluster: Cluster, next_tag: str | None, restart_node: str | None) -> str:
@@ -58,7 +65,7 @@ def killed(cluster: Cluster, next_tag: str | None, restart_node: str | None) -> 
     seen = f"{len(found)} pods killed in turn; upgrade{' to another image' if next_tag else ''} under load: {told(served)}"
     assert served["video"] and served["stream"], served
     if restart_node:
-        subprocess.run(restart_node, shell=True, check=True, timeout=300)
+        subprocess.run(restart_node, shell=True, check=True, timeout=patient(300))
         wait(lambda: quiet(cluster.settled), "the node to be back", 300)
         cluster.try_out()
         seen += "; node restarted, it serves"
@@ -175,7 +182,7 @@ def upgrade(cluster: Cluster, from_ref: str | None, from_tag: str | None) -> str
         raise Skipped("--from-ref names no release to upgrade from")
     old = Path(cluster.run("mktemp", "-d").strip())
     command = f"git archive {from_ref} deploy/helm/turnout | tar -x -C {old}"
-    subprocess.run(["bash", "-c", command], check=True, cwd=CHART.parents[2], timeout=60)
+    subprocess.run(["bash", "-c", command], check=True, cwd=CHART.parents[2], timeout=patient(60))
     chart = old / "deploy" / "helm" / "turnout"
     tag = from_tag or cluster.tag
     values = ["-f", str(chart / "values-trial.yaml"), *(["--set", f"images.tag={tag}"] if tag else [])]

@@ -4,6 +4,7 @@ import time
 
 from tests.deploy.trial.cluster import Cluster, Skipped, plain_pod, told, wait
 from tests.deploy.trial.credential_stages import found_in, secrets_of_the_service
+from tests.pace import Patience, patient
 
 STRANGER = "stranger"
 # Who calls whom, by component. A stranger is a pod of nobody in the same namespace.
@@ -38,9 +39,11 @@ def policies(cluster: Cluster) -> str:
             f"without policies everything is reached, but a stranger reached {open_to}"
         )
         cluster.install("gangs.mode=pool", "gangs.pool.scaler=none")
-        time.sleep(5)
-        if reached(cluster, STRANGER) == PORTS.keys():
-            raise Skipped("nobody enforces NetworkPolicies here: a stranger reaches Redis")
+        patience = Patience(15)  # whoever enforces them has to notice them first
+        while reached(cluster, STRANGER) == PORTS.keys():
+            if patience.lost:
+                raise Skipped("nobody enforces NetworkPolicies here: a stranger reaches Redis")
+            time.sleep(1)
         for caller, allowed in ALLOWED.items():
             found = reached(cluster, caller)
             assert found == allowed, f"{caller} reached {sorted(found)}, and should reach {sorted(allowed)}"
@@ -90,15 +93,9 @@ def drained(cluster: Cluster) -> str:
     time.sleep(15)
     try:
         # The node without Redis: its gateway, manager and worker move while requests and a video are under way.
-        cluster.kubectl(
-            "drain",
-            other,
-            "--ignore-daemonsets",
-            "--delete-emptydir-data",
-            "--force",
-            "--timeout=240s",
-            timeout_s=300,
-        )
+        limit_s = patient(240)
+        how = ("--ignore-daemonsets", "--delete-emptydir-data", "--force", f"--timeout={limit_s:.0f}s")
+        cluster.kubectl("drain", other, *how, timeout_s=limit_s + 60)
         assert not [pod for pod in cluster.pods() if pod["spec"].get("nodeName") == other]
         served = result()
     finally:

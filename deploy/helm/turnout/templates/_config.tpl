@@ -61,7 +61,7 @@
 {{/* turnout.yaml as workers and ranks see it: the settings that are theirs, and no other, so that no secret of the service can be
 among them. */}}
 {{- define "turnout.computingConfig" -}}
-{{- $theirs := pick .Values.config "ca_file" "log_level" "log_quota_bytes" "state_quota_bytes" "metrics_auth" "traces_endpoint" "traces_sample" "stall_s" "step_timeout_s" "meeting_timeout_s" "collective_timeout_s" "drain_s" "checkpoint_steps" "checkpoint_s" "preview_steps" "worker_memory_bytes" "worker_engines" "worker_commands" "worker_weights_dirs" "worker_downloads" "allow_registered_commands" "vllm" "vllm_fork_server" "gang_fork_server" "worker_environ" }}
+{{- $theirs := pick .Values.config "ca_file" "log_level" "log_quota_bytes" "state_quota_bytes" "metrics_auth" "traces_endpoint" "traces_sample" "stall_s" "step_timeout_s" "meeting_timeout_s" "collective_timeout_s" "drain_s" "checkpoint_steps" "checkpoint_s" "preview_steps" "worker_memory_bytes" "worker_engines" "worker_commands" "worker_weights_dirs" "worker_downloads" "allow_registered_commands" "vllm" "vllm_fork_server" "gang_fork_server" "model_pulls" "worker_environ" }}
 {{- mergeOverwrite (include "turnout.ownConfig" . | fromYaml) (deepCopy $theirs) | toYaml }}
 {{- end }}
 
