@@ -65,7 +65,7 @@ def readable(screen: str, home: str) -> str:
 def drawn(screen: str, video: Path) -> str:
     console = Console(record=True, width=COLUMNS, file=io.StringIO(), force_terminal=True)
     console.print(Text.from_ansi(screen))
-    svg = console.export_svg(title="turnout up --demo")
+    svg = without_hosts(console.export_svg(title="turnout up --demo"))
     box = re.search(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', svg)
     assert box
     width, height = float(box[1]), float(box[2])
@@ -77,6 +77,11 @@ def drawn(screen: str, video: Path) -> str:
     )
     svg = svg.replace(box[0], f'viewBox="0 0 {width} {height + SIDE + 20}"', 1)
     return svg.replace("</svg>", f"{pictures}</svg>").replace("</svg></svg>", "</svg>")
+
+
+def without_hosts(svg: str) -> str:
+    """Rich asks a stranger's host for its font; the reader's own monospace does as well."""
+    return re.sub(r"\s*(@font-face \{.*?\}|<!-- Generated .*?-->)", "", svg, flags=re.DOTALL)
 
 
 def frames_of(video: Path) -> list[str]:

@@ -124,7 +124,7 @@ async def service(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator["Se
     settings: dict[str, Any] = {"gpu_prices": {"cpu": 0.1}, "oidc_client_secret": SECRET}
     with running_issuer(ann={"name": "Ann"}, bob={"name": "Bob"}) as issuer:
         settings["oidc"] = {"issuer": issuer.url, "client_id": CLIENT, "button": "Test issuer"}
-        settings["guests"] = {"videos": 4, "chats": 8}
+        settings |= {"guests": {"videos": 4, "chats": 8}, "prompt_model": "smollm2", "prompt_deadline_s": 200}
         async with running_service(tmp_path_factory.mktemp("service"), **settings) as running:
             yield running
 

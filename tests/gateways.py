@@ -265,7 +265,7 @@ class Chat:
         await self.route()
         return made
 
-    async def route(self, concurrency: int = 64) -> None:
+    async def route(self, concurrency: int = 64, vision: bool | None = None) -> None:
         """Publishes the replicas that there are, as the manager does, and waits until this gateway knows. Each stands for
         a worker of its own, which joined with the key `workers`."""
         stores, board = self.gateway.stores, self.gateway.inside.chat.switchboard
@@ -278,7 +278,7 @@ class Chat:
         for worker in workers:
             await stores.fleet.workers.enrol(worker)
         routes = [Route(ReplicaId(f"r{n}"), w.id, w.url, None) for n, w in enumerate(workers)]
-        told = ModelRoutes(tuple(routes), concurrency)
+        told = ModelRoutes(tuple(routes), concurrency, vision=vision)
         assert await stores.mutex.hold("fleet", "test", 60)
         assert await stores.fleet.manager_state.publish("fleet", "test", Publication(routes={"m": told}))
         await wait_until(lambda: (board._routes or {}).get("m") == told, "the gateway to hear of the routes")

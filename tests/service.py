@@ -165,8 +165,10 @@ def _children(process: psutil.Process) -> list[psutil.Process]:
 
 
 @asynccontextmanager
-async def running_service(tmp_path: Path, **settings: Any) -> AsyncIterator[Service]:
-    service = Service(tmp_path / "state", settings)
+async def running_service(
+    tmp_path: Path, environ: Mapping[str, str] | None = None, **settings: Any
+) -> AsyncIterator[Service]:
+    service = Service(tmp_path / "state", settings, environ=environ)
     await service.start()
     try:
         yield service

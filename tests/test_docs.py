@@ -5,6 +5,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,14 @@ PAGES = sorted(p for p in (ROOT / "README.md", ROOT / "README.zh-CN.md", *DOCS.r
 # For those who change Turnout, or lists of names that are English anyway.
 ENGLISH_ONLY = {"glossary.md", "benchmarks.md", "clients.md"}
 WORDS = {"text", "yaml", "json", "toml", "mermaid", *RUN}
+# The hosts that somebody needs: where downloads come from unless a setting says otherwise, the charts of Kubernetes' operators, the robots
+# and the register that a service may name, and names of formats that nobody calls.
+HOSTS = {
+    *("deb.debian.org", "download.pytorch.org", "huggingface.co", "modelscope.cn"),
+    *("kedacore.github.io", "ray-project.github.io"),
+    *("open.feishu.cn", "oapi.dingtalk.com", "beian.miit.gov.cn"),
+    *("www.w3.org", "json-schema.org", "in-toto.io", "slsa.dev", "kubernetes.default.svc"),
+}
 
 
 BLOCKS = [block for page in PAGES for block in blocks(page)]
@@ -74,6 +83,20 @@ def test_what_the_readme_links_to_is_there(page: Path) -> None:
     assert [link for link in links if "://" not in link and not (ROOT / link).exists()] == []
 
 
+def test_nothing_names_a_host_that_a_user_does_not_need() -> None:
+    words = ["git", "ls-files", ":!tests", ":!benchmarks", ":!web/package-lock.json"]
+    files = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
+    texts = {file: (ROOT / file).read_bytes() for file in files if (ROOT / file).is_file()}
+    named = {
+        (file, host.decode())
+        for file, text in texts.items()
+        if b"\0" not in text[:4096]
+        for host in re.findall(rb"\b(?:https?|wss?)://([\w.-]+\.[a-z]{2,})\b", text)
+    }
+    strange = {(file, host) for file, host in named if not re.search(r"\bexample(\.(com|net|org))?$", host)}
+    assert {(file, host) for file, host in strange if host not in HOSTS} == set()
+
+
 def test_every_block_has_a_language_that_is_known() -> None:
     assert [str(block) for block in BLOCKS if block.language not in WORDS] == []
 
@@ -92,6 +115,27 @@ def test_settings_that_are_shown_are_accepted(block: Block) -> None:
     for content in found:
         if isinstance(content, dict) and not {"apiVersion", "kind"} & set(content) and block.reason is None:
             load(dict(content), {})
+
+
+MIRRORS = {
+    "deploy/build-images": "deploy/build-images",
+    "Dockerfile": "Dockerfile",
+    "deploy/compose/.env": "deploy/compose/compose.yaml",
+    "turnout models pull": "src/turnout/cli/weights_commands.py",
+}
+
+
+def test_settings_of_ours_that_the_page_on_mirrors_names_are_read() -> None:
+    rows = re.findall(r"^\| .* \| (.*`.*) \| (.*) \|$", (DOCS / "mirrors.md").read_text(), re.MULTILINE)
+    read = {
+        (name, file)
+        for names, reader in rows
+        for of, file in MIRRORS.items()
+        if of in reader
+        for name in re.findall(r"`([A-Z0-9_]+)`", names)
+    }
+    assert len(read) == 11
+    assert [(name, file) for name, file in read if name not in (ROOT / file).read_text()] == []
 
 
 def commands() -> dict[str, set[str]]:
@@ -148,6 +192,44 @@ def test_the_chinese_page_has_the_same_headings_code_and_rows(english: Path, chi
     assert headings(chinese) == headings(english)
     assert code(chinese) == code(english)
     assert shape(chinese) == shape(english)
+
+
+def linked(page: Path) -> set[Path]:
+    """The pages of ours that a page links to."""
+    links = re.findall(r"\]\(([^)#:]+\.md)(?:#[^)]*)?\)", page.read_text())
+    return {(page.parent / link).resolve() for link in links}
+
+
+@pytest.mark.parametrize(("english", "chinese"), twins(), ids=lambda p: p.name)
+def test_the_chinese_page_leads_to_the_same_pages_in_chinese(english: Path, chinese: Path) -> None:
+    in_chinese = {each.resolve(): other.resolve() for each, other in twins()}
+    # Pages link to their own twin, too: each README to the other one.
+    expected = {in_chinese.get(page, page) for page in linked(english)} - {chinese}
+    assert expected - linked(chinese) == set()
+    assert {page for page in linked(chinese) if page in in_chinese} - {english} == set()
+
+
+def test_extras_that_are_named_are_those_of_the_page_on_installing() -> None:
+    listed = set(re.findall(r"^\| `(\w+)` \|", (DOCS / "install.md").read_text(), re.MULTILINE))
+    with (ROOT / "pyproject.toml").open("rb") as file:
+        assert listed <= tomllib.load(file)["project"]["optional-dependencies"].keys()
+    named = {
+        (page.name, extra)
+        for page in PAGES
+        for extras in re.findall(r"turnout\[([a-z,]+)\]", page.read_text())
+        for extra in extras.split(",")
+    }
+    assert {(page, extra) for page, extra in named if extra not in listed} == set()
+
+
+FIRST_SCREEN = ("./dev demo", "./dev test", "uvx ", "pip install ", "docker run ", "helm install ")
+
+
+@pytest.mark.parametrize("page", ["README.md", "README.zh-CN.md"])
+def test_the_first_screen_of_the_readme_has_the_two_commands_and_the_one_line_installs(page: str) -> None:
+    first = (ROOT / page).read_text().split("![")[0].splitlines()
+    assert len(first) <= 40
+    assert [words for words in FIRST_SCREEN if not any(line.startswith(words) for line in first)] == []
 
 
 def test_no_chinese_page_is_left_over() -> None:

@@ -33,6 +33,7 @@ ABOVE_THE_LIMITS = {
     "Replica": _RECORD,
     "VideoSpec": _RECORD,
     "VideoRules": _RECORD,
+    "TaskSettings": "a section of the configuration: one field for each setting",
 }
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef

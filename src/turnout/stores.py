@@ -3,6 +3,7 @@
 import asyncio
 from dataclasses import dataclass
 
+from turnout.chat.conversation_store import ConversationStore
 from turnout.chat.quota_accounts import Quotas
 from turnout.fleet.fleet_store import FleetStatus, ManagerState
 from turnout.fleet.gang_reports import GangReportStore
@@ -19,6 +20,7 @@ from turnout.store.dead_records import DeadRecords
 from turnout.store.mutex import Mutex
 from turnout.store.object_store import Blobs
 from turnout.tasks.backlog import Backlog
+from turnout.tasks.preset_store import PresetStore
 from turnout.tasks.share_store import ShareStore
 from turnout.tasks.task_events import TaskEvents
 from turnout.tasks.task_log import TaskLog
@@ -60,6 +62,8 @@ class TenantStores:
     invites: InviteStore
     login_flows: LoginFlowStore
     allowances: AllowanceStore
+    conversations: ConversationStore
+    presets: PresetStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +129,8 @@ def stores_on(
             InviteStore(link),
             LoginFlowStore(link),
             AllowanceStore(link),
+            ConversationStore(link, blobs),
+            PresetStore(link),
         ),
         dead_records=DeadRecords(link),
         mutex=Mutex(link),

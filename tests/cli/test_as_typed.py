@@ -202,13 +202,20 @@ def test_a_chat_model_is_registered_woken_asked_and_stopped(turnout: Cli) -> Non
     )
     assert (answer.code, answer.err) == (0, "") and answer.out.strip()
     whole = told(turnout, "chat", "typed", "hello", "--max-tokens", "5")
-    assert whole["usage"]["completion_tokens"] == 5
+    assert 1 <= whole["usage"]["completion_tokens"] <= 5
     assert "engine " in turnout("models", "show", "typed").out
     assert turnout("models", "stop", "typed").out == "typed leaves once it is idle\n"
-    used = told(turnout, "usage", "--days", "2")
-    assert {row["model"] for row in used["data"]} >= {"typed"}
-    by_model = turnout("usage", "--by", "model").out.splitlines()
-    assert by_model[0].split()[0] == "MODEL" and any(row.startswith("typed ") for row in by_model)
+
+    def is_booked() -> bool:  # gateways book chats now and then
+        return "typed" in {row["model"] for row in told(turnout, "usage", "--days", "2")["data"]}
+
+    wait_until(is_booked, "the chats to be booked")
+
+    def is_divided() -> bool:  # GPU time is, every ten seconds
+        heading, *rows = turnout("usage", "--by", "model").out.splitlines()
+        return heading.split()[0] == "MODEL" and any(row.startswith("typed ") for row in rows)
+
+    wait_until(is_divided, "the model to be listed by what it used")
     assert (
         turnout("usage", "--by", "worker").code == turnout("usage", "--by", "tenant", "--days", "3").code == 0
     )

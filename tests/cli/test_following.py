@@ -56,6 +56,15 @@ def test_a_queued_task_is_shown_with_why_it_waits() -> None:
     ]
 
 
+def test_figures_are_of_a_size_that_says_something() -> None:
+    out = io.StringIO()
+    lines = PlainLines(out)
+    lines.show(video("in_progress", stage="loading", loaded_bytes=12_000_000, load_bytes=42_000_000))
+    lines.show(video("in_progress", stage="decoding", eta_s=0.3))
+    lines.show(video("in_progress", stage="loading", loaded_bytes=1_500_000_000, load_bytes=28_600_000_000))
+    assert out.getvalue().splitlines() == ["loading, 12 of 42 MB", "decoding", "loading, 1.5 of 28.6 GB"]
+
+
 def test_silence_is_broken_once_and_only_while_nothing_was_said() -> None:
     out = io.StringIO()
     lines = PlainLines(out)

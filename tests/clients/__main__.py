@@ -9,6 +9,7 @@ import json
 import os
 import re
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -30,6 +31,13 @@ MODELS = {
     "wan-tiny-t2v": {"weights": "builtin:wan-tiny-t2v", "family": "wan-tiny-t2v", "ulysses": 2},
     "wan-tiny-ti2v": {"weights": "builtin:wan-tiny-ti2v", "family": "wan-tiny-ti2v", "ulysses": 2},
     "smollm2": {"engine": "llamacpp", "weights": "builtin:smollm2", "concurrency": 4},
+    "cold": {"engine": "llamacpp", "weights": "builtin:smollm2", "concurrency": 4},
+    "sees": {
+        "engine": "command",
+        "weights": "none",
+        "vision": True,
+        "command": [sys.executable, str(HERE / "seeing_engine.py"), "{port}"],
+    },
     "embed": {
         "engine": "llamacpp",
         "weights": "builtin:smollm2",
@@ -68,8 +76,17 @@ def run_calls(words: list[str | Path], folder: Path, environ: Mapping[str, str])
     return told
 
 
+def free_origin() -> str:
+    """Where a page of another origin will lie."""
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return f"http://127.0.0.1:{found.getsockname()[1]}"
+
+
 async def try_all(python: Path, home: Path, s3: str) -> list[dict[str, str]]:
+    origin = free_origin()
     settings = {
+        "cors_origins": origin,
         "blobs": "s3://vid/results",
         "blobs_endpoint": s3,
         "allow_private_urls": True,
@@ -82,9 +99,11 @@ async def try_all(python: Path, home: Path, s3: str) -> list[dict[str, str]]:
             "TURNOUT_URL": service.url,
             "TURNOUT_API_KEY": service.api_key,
             "S3_ENDPOINT": s3,
+            "TURNOUT_ORIGIN": origin,
             "PYTHONPATH": str(ROOT),
         }
         runs: list[tuple[list[str | Path], Path]] = [
+            ([sys.executable, "-m", "tests.clients.with_browser"], ROOT),
             ([sys.executable, "-m", "tests.clients.with_openai"], ROOT),
             ([sys.executable, "-m", "tests.clients.with_programs"], ROOT),
             ([python, HERE / "with_others.py"], ROOT),

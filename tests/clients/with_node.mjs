@@ -81,7 +81,7 @@ await call("AI SDK", "streamText", async () => {
   expect(text, text);
 });
 await call("AI SDK", "generateText({output: Output.object})", async () => {
-  const made = await generateText({ ...ai, prompt, output: Output.object({ schema: z.object({ yes: z.boolean() }) }) });
+  const made = await generateText({ ...ai, temperature: 0, prompt, output: Output.object({ schema: z.object({ yes: z.boolean() }) }) });
   expect(typeof made.output.yes === "boolean", made.output);
 });
 await call("AI SDK", "embed", async () => {

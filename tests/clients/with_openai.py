@@ -2,10 +2,12 @@
 """OpenAI's Python client."""
 
 import base64
+import io
 import os
 
 import httpx
 import openai
+from PIL import Image
 from pydantic import BaseModel
 
 from tests.clients.calls import Calls, expect
@@ -50,7 +52,7 @@ def _() -> None:
 
 @calls("chat.completions.create(response_format=json_schema)")
 def _() -> None:
-    asked = {**chat, "max_tokens": 40}
+    asked = {**chat, "max_tokens": 40, "temperature": 0}
     expect(client.chat.completions.parse(**asked, response_format=Answer).choices[0].message.parsed)
 
 
@@ -62,6 +64,25 @@ def _() -> None:
 @calls("chat.completions.create(n=2)")
 def _() -> None:
     expect(len(client.chat.completions.create(**chat, n=2).choices) == 2)
+
+
+def asking_of(model: str, colour: str) -> dict:
+    paper = io.BytesIO()
+    Image.new("RGB", (8, 8), colour).save(paper, "PNG")
+    url = f"data:image/png;base64,{base64.b64encode(paper.getvalue()).decode()}"
+    parts = [{"type": "text", "text": "Which colour?"}, {"type": "image_url", "image_url": {"url": url}}]
+    return {"model": model, "messages": [{"role": "user", "content": parts}]}
+
+
+@calls("chat.completions.create with a picture, of a model that sees")
+def _() -> None:
+    expect(client.chat.completions.create(**asking_of("sees", "blue")).choices[0].message.content == "blue")
+
+
+@calls("chat.completions.create with a picture, of one that does not", refused="does not see pictures")
+def _() -> None:
+    # A 400: with the client's own retries it is one request.
+    client.with_options(max_retries=2).chat.completions.create(**asking_of("smollm2", "red"))
 
 
 @calls("completions.create")

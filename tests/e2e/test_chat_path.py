@@ -144,6 +144,7 @@ async def test_an_engine_killed_in_the_middle_ends_its_streams_with_an_error_and
             messages=[{"role": "user", "content": "Tell a long story."}],
             max_tokens=400,
             stream=True,
+            extra_body={"ignore_eos": True},
         )
         with pytest.raises((openai.APIError, httpx.HTTPError)):
             async for chunk in stream:

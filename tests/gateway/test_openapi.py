@@ -153,6 +153,10 @@ def test_no_generated_request_causes_a_500_or_an_undocumented_answer(
         check()
     except Unsatisfiable:
         assert mode is GenerationMode.NEGATIVE  # nothing about this operation can be wrong
+    except ValueError as err:
+        # Schemathesis 4.32 cannot judge its own misfits of an uploaded file; those that it made before were tried.
+        if str(err) != "Unsupported type: 'Binary'":
+            raise
 
 
 # A login code or a share token is what these are asked with; who asks for the ways in has nothing yet.
@@ -160,6 +164,8 @@ WITHOUT_A_KEY = {
     ("post", "/v1/session"),
     ("get", "/v1/shared"),
     ("get", "/v1/shared/content"),
+    ("get", "/v1/site"),
+    ("get", "/v1/site/terms"),
 }
 
 

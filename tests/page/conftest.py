@@ -3,7 +3,7 @@
 import json
 import shutil
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -151,7 +151,11 @@ class Browser:
 
     async def send_all_home(self) -> None:
         while self._profiles:
-            await self._profiles.pop().close()
+            profile = self._profiles.pop()
+            for tab in profile.pages:
+                # What still answers in the page's stead would fail in the test that follows.
+                await tab.unroute_all(behavior="ignoreErrors")
+            await profile.close()
 
 
 def _note(visitor: Visitor, kind: str, text: str) -> None:
@@ -159,17 +163,21 @@ def _note(visitor: Visitor, kind: str, text: str) -> None:
         visitor.complaints.append(text)
 
 
+def open_browser(service: Service) -> AbstractAsyncContextManager[Browser]:
+    return chromium_on(service.url)
+
+
 @asynccontextmanager
-async def open_browser(service: Service) -> AsyncIterator[Browser]:
+async def chromium_on(url: str, *flags: str) -> AsyncIterator[Browser]:
     # Here, as it takes 1 s of CPU in each process that only collects the tests.
     from playwright.async_api import async_playwright
 
     async with async_playwright() as driver:
         if CHROMIUM is None and not Path(driver.chromium.executable_path).exists():
             pytest.skip("There is no browser: install chromium, or run `playwright install chromium`.")
-        chromium = await driver.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        chromium = await driver.chromium.launch(executable_path=CHROMIUM, args=[*FLAGS, *flags])
         try:
-            yield Browser(chromium, service.url)
+            yield Browser(chromium, url)
         finally:
             await chromium.close()
 

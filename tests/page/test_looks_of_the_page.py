@@ -86,6 +86,13 @@ def _video(i: int) -> dict[str, Any]:
         "shift": 5,
         "seed": i,
         "preview_url": None,
+        "has_image": False,
+        "favourite": i % 7 == 0,
+        "tags": ["shapes"] if i % 5 == 0 else [],
+        "batch": None,
+        "guided_share": 1,
+        "step_cache": 0,
+        "fp8_attention": False,
     }
 
 
@@ -127,12 +134,16 @@ async def test_300_tasks_and_5000_events_of_20_live_ones_stay_smooth_and_leave_n
             return await visitor.tab.locator(".tile").count() == TASKS
 
         await wait_until(all_there, "all pages of the library")
-    await visitor.tab.locator(".card, .tile").first.wait_for()
+    await visitor.tab.locator(".card-prompt, .tile-prompt").nth(LIVE).wait_for(state="attached")
     before = await _heap_bytes(visitor)
     async with traced(visitor) as took_ms:
         await _tell(visitor, sockets[-1])
     assert max(took_ms) < LONGEST_TASK_MS
     assert await _heap_bytes(visitor) < before + 3_000_000
+    if view == "create":
+        steps = EVENTS // LIVE
+        assert await visitor.tab.get_by_text(f"step {steps} of {steps}").count() == LIVE, "all have followed"
+    assert visitor.complaints == []
 
 
 async def _tell(visitor: Visitor, socket: Any) -> None:

@@ -35,6 +35,8 @@ WORDS["zh"] |= {
     "elsewhere": "在别处登录",
     "others": "结束其他所有会话",
 }
+WORDS["en"] |= {"change": "Change", "disable": "Disable"}
+WORDS["zh"] |= {"change": "管理", "disable": "停用"}
 WORDS["en"] |= {"delete": "Delete my account", "gone": "Delete everything", "all": "Download all"}
 WORDS["zh"] |= {"delete": "删除我的账户", "gone": "全部删除", "all": "下载全部"}
 
@@ -93,6 +95,7 @@ async def test_a_person_comes_by_an_invite_has_an_account_and_deletes_it(
     account = ada.tab.locator(".account")
     await account.locator(".meter", has_text="5").wait_for()
     await account.locator(".tiles dd").first.wait_for()
+    assert "t-p-" not in await account.inner_text(), "the name of a tenant of one's own says nothing"
     assert await ada.violations() == []
     key = await _own_key(ada, service, words)
     phone = await _on_the_phone(browser, ada, words, lang)
@@ -209,14 +212,16 @@ async def test_a_guest_comes_in_makes_a_video_and_leaves_nothing(
     assert visitor.complaints == [] and other.complaints == []
 
 
+@pytest.mark.parametrize("lang", ["en", "zh"])
 async def test_a_person_is_disabled_while_a_video_renders_and_a_chat_streams(
-    browser: Browser, service: Service
+    browser: Browser, service: Service, lang: str
 ) -> None:
-    operator = await browser.visitor()
+    name, words = f"Eve {lang}", WORDS[lang]
+    operator = await browser.visitor(lang=lang)
     await operator.enter(service.api_key)
-    link = await _invite(operator, WORDS["en"])
-    eve = await browser.visitor(draft={**VISIBLE, "steps": "60"}, is_refused=True)
-    await _come_by(eve, link, WORDS["en"], "Eve")
+    link = await _invite(operator, words)
+    eve = await browser.visitor(lang=lang, draft={**VISIBLE, "steps": "60"}, is_refused=True)
+    await _come_by(eve, link, words, name)
     card = await eve.ask_for("a blue circle that never ends")
     await card.locator("img.card-preview").wait_for(timeout=RENDERED_MS)
     talking = await eve.tab.context.new_page()
@@ -226,13 +231,13 @@ async def test_a_person_is_disabled_while_a_video_renders_and_a_chat_streams(
     await talking.keyboard.press("Enter")
     answer = talking.locator(".said-assistant .markdown")
     await answer.wait_for(timeout=120_000)
-    await operator.tab.get_by_role("button", name="Change Eve").click()
+    await operator.tab.get_by_role("button", name=f"{words['change']} {name}").click()
     assert await operator.violations() == []
-    await operator.tab.locator("dialog").get_by_role("button", name="Disable").click()
+    await operator.tab.locator("dialog").get_by_role("button", name=words["disable"]).click()
     for tab in (eve.tab, talking):
         await tab.locator(".login-box [role=alert]").wait_for(timeout=10_000)
     async with service.client() as client:
-        (person,) = (await client.get("/v1/people", params={"search": "Eve"})).json()["data"]
+        (person,) = (await client.get("/v1/people", params={"search": name})).json()["data"]
         assert person["disabled"]
 
         async def at_rest() -> bool:
@@ -240,7 +245,7 @@ async def test_a_person_is_disabled_while_a_video_renders_and_a_chat_streams(
             return person["tenant"] not in {row["tenant"] for row in rows}
 
         await wait_until(at_rest, "her tasks to end")
-    await operator.tab.locator(".badge-inline").wait_for()
+    await operator.tab.locator("tbody tr").filter(has_text=name).locator(".badge-inline").wait_for()
     assert operator.complaints == []
 
 

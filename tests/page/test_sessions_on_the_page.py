@@ -93,6 +93,26 @@ async def test_a_link_that_is_pasted_into_an_open_tab_logs_in(browser: Browser, 
     await visitor.tab.locator(".login-box [role=alert]").wait_for()
 
 
+async def test_a_key_and_a_link_log_in_on_the_chinese_page(browser: Browser, service: Service) -> None:
+    visitor = await browser.visitor("phone", lang="zh", is_refused=True)
+    await visitor.tab.goto(browser.url)
+    await visitor.show_key_form()
+    await visitor.tab.locator("input[type=password]").fill("tk-nobody.nothing")
+    await visitor.tab.keyboard.press("Enter")
+    assert "密钥" in await visitor.tab.locator(".field-error").inner_text()
+    await visitor.enter(service.api_key)
+    await visitor.tab.reload()
+    await visitor.tab.get_by_role("link", name="创作").wait_for()
+    await visitor.tab.context.clear_cookies()
+    await visitor.tab.goto(await _new_link(service))
+    await visitor.tab.get_by_role("link", name="创作").wait_for()
+    await visitor.tab.context.clear_cookies()
+    await visitor.tab.evaluate("location.hash = '#code=' + 'x'.repeat(43)")
+    await visitor.tab.locator(".login-box [role=alert]").wait_for()
+    assert "链接" in await visitor.tab.locator(".login-box [role=alert]").inner_text()
+    assert visitor.complaints == []
+
+
 async def test_the_printed_link_logs_in_once_and_leaves_no_trace(browser: Browser, service: Service) -> None:
     assert re.search(r"http://\S+/#code=\S+", service.output.read_text()), (
         "turnout up prints one, for two minutes"

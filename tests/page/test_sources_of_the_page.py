@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 import shutil
 from pathlib import Path
 from unittest.mock import Mock
@@ -37,3 +38,11 @@ async def test_the_page_fits_the_api(tmp_path: Path) -> None:
 
 async def test_the_tests_without_a_browser_pass() -> None:
     await node(WEB, "test.mjs")
+
+
+def test_the_page_has_words_for_every_way_to_fail() -> None:
+    sources = [path.read_text() for path in (WEB.parent / "src" / "turnout" / "tasks").glob("*.py")]
+    codes = {code for text in sources for code in re.findall(r'TaskFailure\(\s*"(\w+)"', text)}
+    assert {"content_refused", "attempts_exhausted"} <= codes
+    table = (WEB / "src" / "api" / "words.ts").read_text().partition("const FAILURES")[2].partition("};")[0]
+    assert codes - set(re.findall(r"^  (\w+):", table, re.MULTILINE)) == set()

@@ -294,6 +294,26 @@ async def test_a_card_says_that_the_connection_is_lost_while_a_gateway_hangs(
     await _finished(card)
 
 
+async def test_a_card_of_several_says_that_the_connection_is_lost(browser: Browser, service: Service) -> None:
+    visitor = await browser.visitor(draft={**VISIBLE, "steps": "60"}, is_refused=True)
+    await visitor.enter(service.key_of())
+    tab = visitor.tab
+    await tab.locator(".composer input[value='2']").check()
+    await tab.locator(".composer textarea").first.fill("two silver rings")
+    await tab.keyboard.press("Control+Enter")
+    batch = tab.locator("article[data-batch]")
+    await batch.locator("img").first.wait_for(timeout=RENDERED_MS)
+    gateway = service.parts("gateway")[0]
+    gateway.suspend()
+    try:
+        await batch.get_by_text("The connection is lost").wait_for()
+    finally:
+        gateway.resume()
+    await batch.get_by_text("The connection is lost").wait_for(state="detached")
+    await batch.get_by_role("button", name="Cancel all").click()
+    await batch.get_by_role("button", name="Cancel all").wait_for(state="detached")
+
+
 async def test_a_task_of_another_program_appears_and_moves_up_without_being_asked_for(
     browser: Browser, service: Service
 ) -> None:

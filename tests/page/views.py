@@ -6,16 +6,19 @@ service with real videos. One of them is also made small, as `page.webp`: README
 
 import asyncio
 import io
+import json
 import sys
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
 import httpx
 from PIL import Image
 from tests.conftest import wait_until
-from tests.page.conftest import Visitor, open_browser
+from tests.issuer import CLIENT, SECRET, running_issuer
+from tests.page.conftest import Browser, Visitor, open_browser
+from tests.page.operators_views import operating, people
 from tests.service import Service, running_service
 
 PROMPTS = (
@@ -47,6 +50,8 @@ async def furnish(service: Service) -> None:
             return set(found) <= {"completed", "failed"}
 
         await wait_until(ended, "the videos", 240)
+        for video, tags in zip(made[1:4], (["shapes"], ["shapes", "spinning"], ["red"]), strict=True):
+            await client.patch(f"/v1/videos/{video['id']}", json={"favourite": True, "tags": tags})
 
 
 async def tour(visitor: Visitor, service: Service) -> AsyncIterator[str]:
@@ -57,10 +62,11 @@ async def tour(visitor: Visitor, service: Service) -> AsyncIterator[str]:
     await visitor.enter(service.api_key)
     parts = (
         _creating(visitor),
+        _making_more(visitor),
         _library(visitor),
         _chat(visitor),
-        _operating(visitor, service),
-        _people(visitor, service),
+        operating(visitor, service),
+        people(visitor, service),
     )
     for part in parts:
         async for name in part:
@@ -79,7 +85,7 @@ async def _way_in(visitor: Visitor) -> AsyncIterator[str]:
     tab = visitor.tab
     await tab.goto(visitor.url)
     await tab.locator(".login-box").wait_for()
-    await tab.locator(".login-box .button-primary").wait_for()
+    await tab.locator(".login-box .button-primary").first.wait_for()
     yield "login"
     await visitor.show_key_form()
     await tab.locator("input[type=password]").fill("tk-nobody.nothing")
@@ -93,7 +99,7 @@ async def _way_in(visitor: Visitor) -> AsyncIterator[str]:
 
 async def _creating(visitor: Visitor) -> AsyncIterator[str]:
     tab = visitor.tab
-    await tab.locator(".card-picture video").first.wait_for()
+    await tab.locator(".create-feed .card-prompt").first.wait_for()
     yield "create"
     await tab.locator(".composer select").select_option("wan-tiny-ti2v")
     await tab.locator("input[type=file]").set_input_files(_picture())
@@ -129,6 +135,53 @@ async def _creating(visitor: Visitor) -> AsyncIterator[str]:
         await stranger.close()
 
 
+async def _making_more(visitor: Visitor) -> AsyncIterator[str]:
+    tab = visitor.tab
+    await visitor.go("create")
+    await tab.locator(".composer input[value='2']").check()
+    await tab.locator(".composer textarea").first.fill("an orange ring moving up, twice")
+    await tab.keyboard.press("Control+Enter")
+    batch = tab.locator("article[data-batch]").first
+    await batch.locator("progress").first.wait_for()
+    yield "batch-live"
+    await batch.locator("progress").first.wait_for(state="detached", timeout=SHOWN_MS)
+    await batch.locator(".card-actions button").first.click()
+    yield "batch"
+    await batch.locator(".card-actions button").nth(1).click()
+    await tab.locator("dialog video").nth(1).wait_for()
+    yield "compare"
+    await tab.keyboard.press("Escape")
+    await tab.evaluate("scrollTo(0, 0)")
+    await tab.locator(".create-form .row-spread .icon-button").click()
+    await tab.locator("dialog form input").fill("quick")
+    await tab.keyboard.press("Enter")
+    await tab.locator("dialog .preset").first.wait_for()
+    yield "presets"
+    await tab.keyboard.press("Escape")
+    await tab.locator(".field-tools .menu button").click()
+    yield "prompts-before"
+    await tab.keyboard.press("Escape")
+    await tab.route("**/v1/prompts/enhance", _improve)
+    await tab.locator(".field-tools > button").click()
+    await tab.locator(".composer .note").wait_for()
+    yield "prompt-improved"
+    await tab.locator(".composer .note button").click()
+    await tab.locator(".composer select").select_option("wan-tiny-ti2v")
+    await tab.locator(".drop").nth(1).click()
+    await tab.locator("dialog .pick").nth(2).wait_for()
+    yield "from-library"
+    await tab.locator("dialog .pick").first.click()
+    await tab.locator("dialog video").wait_for()
+    yield "from-library-frame"
+    await tab.keyboard.press("Escape")
+    await tab.locator(".composer select").select_option("wan-tiny-t2v")
+
+
+async def _improve(route: Any) -> None:
+    better = "An orange ring rises slowly over a plain white ground, soft light, the camera stands still."
+    await route.fulfill(json={"object": "prompt.enhanced", "prompt": better, "prompt_model": "smollm2"})
+
+
 def _picture() -> Any:
     paper = io.BytesIO()
     Image.linear_gradient("L").resize((256, 256)).convert("RGB").save(paper, "PNG")
@@ -140,9 +193,19 @@ async def _library(visitor: Visitor) -> AsyncIterator[str]:
     await visitor.go("library")
     await tab.locator(".tile img").nth(3).wait_for()
     yield "library"
+    for n in range(2):
+        await tab.locator(".tile").nth(n).hover()
+        await tab.locator(".tile-choose").nth(n).check()
+    yield "library-chosen"
+    await tab.locator(".chosen button").first.click()
     await tab.locator(".tile-open").first.click()
     await tab.locator("dialog video").wait_for()
     yield "library-video"
+    await tab.locator("dialog .menu button").click()
+    await tab.locator("[role=menuitem]:not(.danger)").last.click()
+    await tab.locator("dialog form input").wait_for()
+    yield "library-tags"
+    await tab.keyboard.press("Escape")
     await tab.keyboard.press("Escape")
     await tab.locator(".search input").fill("black hole")
     await tab.locator(".tile").nth(1).wait_for(state="detached")
@@ -166,113 +229,122 @@ async def _chat(visitor: Visitor) -> AsyncIterator[str]:
     yield "chat"
     await tab.locator(".chat-composer summary").click()
     yield "chat-settings"
+    await tab.locator(".chat-composer summary").click()
+    await tab.unroute_all()
+    await tab.route("**/v1/chat/completions", _speak)
+    await tab.locator(".said-assistant .said-foot button").last.click()
+    await tab.locator(".code .hljs-keyword").first.wait_for()
+    await tab.locator(".said-branches").wait_for()
+    yield "chat-code"
+    await tab.route("**/v1/models", with_eyes)
+    await tab.reload()
+    await tab.locator(".chat-input input[type=file]").set_input_files([_picture(), _picture()])
+    await tab.locator(".chat-composer .said-pictures img").nth(1).wait_for()
+    yield "chat-pictures"
+    await tab.locator(".chat-input textarea").fill("What do you see?")
+    await tab.keyboard.press("Enter")
+    await tab.locator(".said-user .said-pictures img").nth(1).wait_for()
+    await tab.locator(".figures").nth(1).wait_for()
+    yield "chat-seen"
+    toggle = tab.locator(".chat-list-toggle")
+    if await toggle.is_visible():
+        await toggle.click()
+        yield "chat-conversations"
+    await tab.unroute_all()
 
 
-async def _operating(visitor: Visitor, service: Service) -> AsyncIterator[str]:
+ANSWER = """Here is a loop that reads the stream:
+
+```python
+async for line in answer.aiter_lines():
+    if line.startswith("data: "):  # all else is a comment
+        print(json.loads(line[6:])["choices"][0]["delta"].get("content", ""), end="", flush=True)
+```
+
+| part | what it does |
+| --- | --- |
+| `aiter_lines` | gives one line after the other |
+| `delta` | has what is new |
+
+1. **Stop** by closing the answer.
+2. An error comes as an event, too.
+"""
+
+
+async def _speak(route: Any) -> None:
+    events = [{"choices": [{"delta": {"content": ANSWER[i : i + 40]}}]} for i in range(0, len(ANSWER), 40)]
+    body = "".join(f"data: {json.dumps(event)}\n\n" for event in events)
+    await route.fulfill(body=f"{body}data: [DONE]\n\n", content_type="text/event-stream")
+
+
+async def with_eyes(route: Any) -> None:
+    answer = await route.fetch()
+    listed = await answer.json()
+    listed["data"] = [{**m, "vision": True} if m["kind"] == "chat" else m for m in listed["data"]]
+    await route.fulfill(response=answer, json=listed)
+
+
+async def public_tour(visitor: Visitor) -> AsyncIterator[str]:
+    """A service that is open to strangers, under its operator's name."""
     tab = visitor.tab
-    async with httpx.AsyncClient(base_url=service.url, headers=service.headers, timeout=30) as client:
-        waits = [
-            (await client.post("/v1/videos", json={"prompt": "a queue", "steps": 60})).json()["id"]
-            for _ in range(2)
-        ]
-        await visitor.go("operate/overview")
-        await tab.locator("tbody tr").first.wait_for()
-        await tab.locator(".plot canvas").nth(4).wait_for()
-        yield "operate-overview"
-        for video in waits:
-            await client.delete(f"/v1/videos/{video}")
-    for name in ("models", "workers", "keys", "usage"):
-        await visitor.go(f"operate/{name}")
-        await tab.locator(".entry, tbody tr").first.wait_for()
-        yield f"operate-{name}"
-    for name, button, ready in (
-        ("models", ".row-spread .button-primary", ".register"),
-        ("models", ".entry .button-danger", "dialog .button-danger"),
-        ("workers", ".row-spread .button-primary", "dialog .button-primary"),
-        ("workers", ".entry .button-danger", "dialog .button-danger"),
-        ("keys", ".row-spread .button-primary", "dialog form"),
-        ("keys", "tbody .button-danger", "dialog .button-danger"),
-    ):
-        await visitor.go(f"operate/{name}")
-        await tab.locator(button).first.click()
-        await tab.locator(ready).wait_for()
-        yield f"operate-{name}-{'remove' if 'danger' in button else 'add'}"
-        if (name, ready) == ("workers", "dialog .button-primary"):
-            await tab.locator(ready).click()
-            await tab.locator("dialog .copyable").wait_for()
-            yield "operate-workers-command"
-        await tab.keyboard.press("Escape")
-
-
-async def _people(visitor: Visitor, service: Service) -> AsyncIterator[str]:
-    tab = visitor.tab
-    async with service.client() as client:
-        made = await client.post(
-            "/v1/invites", json={"uses": 20, "note": "The class of November", "limits": {"videos": 5}}
-        )
-        link = f"{service.url}/#invite={made.json()['token']}"
-    await tab.goto(f"{service.url}/#invite=i-nothing.nothing-at-all")
-    await tab.locator(".login-link a").wait_for()
-    yield "invite-over"
-    await tab.goto(link)
-    await tab.locator(".login-box input").first.fill("Ada Lovelace")
-    yield "invite"
-    await tab.locator(".login-box input").nth(1).fill("ada@example.com")
-    await tab.locator(".login-box button[type=submit]").click()
-    await tab.locator(".composer").wait_for()
+    await tab.goto(visitor.url)
+    guest = tab.locator(".login-guest button")
+    await guest.click()
+    await tab.locator(".terms [role=alert]").wait_for()
+    yield "site-login"
+    await tab.locator(".terms button").click()
+    await tab.locator("dialog .terms-text").wait_for()
+    yield "site-terms"
+    await tab.keyboard.press("Escape")
+    await tab.locator(".terms input").check()
+    await guest.click()
+    await tab.locator(".create-feed .empty-title").wait_for()
+    yield "site-create"
     await visitor.go("account")
-    await tab.locator(".tiles dd").first.wait_for()
-    yield "account"
-    await tab.evaluate("scrollTo(0, document.body.scrollHeight)")
-    yield "account-end"
-    await tab.locator("section .row-spread button").nth(1).click()
-    await tab.locator("dialog form").wait_for()
-    yield "account-key"
-    await tab.locator("dialog button[type=submit]").click()
-    await tab.locator("dialog .copyable").wait_for()
-    yield "account-key-made"
-    await tab.keyboard.press("Escape")
-    await tab.locator(".account .button-danger").last.click()
-    await tab.locator("dialog form").wait_for()
-    yield "account-delete"
-    await visitor.enter(service.api_key)
-    await visitor.go("operate/people")
-    await tab.locator("tbody tr").first.wait_for()
-    yield "operate-people"
-    await tab.locator(".row-spread .button-primary").click()
-    await tab.locator("dialog form").wait_for()
-    yield "operate-people-invite"
-    await tab.locator("dialog button[type=submit]").click()
-    await tab.locator("dialog .copyable").wait_for()
-    yield "operate-people-link"
-    await tab.keyboard.press("Escape")
-    await tab.locator("tbody .button").first.click()
-    await tab.locator("dialog form").wait_for()
-    yield "operate-people-change"
-    await tab.keyboard.press("Escape")
+    await tab.locator(".meter").first.wait_for()
+    yield "site-guest"
 
 
-async def screenshots(service: Service, folder: Path) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    await furnish(service)
-    async with open_browser(service) as browser:
-        for size in ("wide", "phone"):
-            for theme in THEMES:
-                for lang in LANGS:
-                    visitor = await browser.visitor(size, theme, lang, draft={"prompt": ""})
-                    async for name in tour(visitor, service):
-                        await visitor.tab.wait_for_timeout(400)  # for pictures to fade in
-                        taken = folder / f"{name}-{size}-{theme}-{lang}.png"
-                        await visitor.tab.screenshot(path=taken)
-                        if taken.stem == IN_README:
-                            Image.open(taken).save(folder / "page.webp", quality=82, method=6)
-                    await browser.send_all_home()
+async def _photograph(browser: Browser, views: Callable[[Visitor], AsyncIterator[str]], folder: Path) -> None:
+    for size in ("wide", "phone"):
+        for theme in THEMES:
+            for lang in LANGS:
+                visitor = await browser.visitor(size, theme, lang, draft={"prompt": ""})
+                async for name in views(visitor):
+                    await visitor.tab.wait_for_timeout(400)  # for pictures to fade in
+                    taken = folder / f"{name}-{size}-{theme}-{lang}.png"
+                    await visitor.tab.screenshot(path=taken)
+                    if taken.stem == IN_README:
+                        Image.open(taken).save(folder / "page.webp", quality=82, method=6)
+                await browser.send_all_home()
+
+
+TERMS = "1. You answer for what you ask for.\n2. Nothing that is against the law.\n\n请遵守法律法规，勿生成违法内容。"
 
 
 async def _main(folder: Path) -> None:
-    with tempfile.TemporaryDirectory() as directory:
-        async with running_service(Path(directory)) as service:
-            await screenshots(service, folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as directory, running_issuer(ann={"name": "Ann"}) as issuer:
+        own, public = Path(directory, "own"), Path(directory, "public")
+        own.mkdir()
+        public.mkdir()
+        priced = {"cpu": 0.1}
+        async with running_service(own, prompt_model="smollm2", gpu_prices=priced) as service:
+            await furnish(service)
+            async with open_browser(service) as browser:
+                await _photograph(browser, lambda visitor: tour(visitor, service), folder)
+        (public / "terms.txt").write_text(TERMS)
+        footer = [
+            {"text": "京ICP备00000000号-1", "url": "https://beian.miit.gov.cn/"},
+            {"text": "© Example Ltd."},
+        ]
+        site = {"name": "Example Video Lab", "footer": footer, "terms": str(public / "terms.txt")}
+        oidc = {"issuer": issuer.url, "client_id": CLIENT, "button": "Example"}
+        async with (
+            running_service(public, site=site, oidc=oidc, oidc_client_secret=SECRET, guests={}) as service,
+            open_browser(service) as browser,
+        ):
+            await _photograph(browser, public_tour, folder)
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from tests.conftest import wait_until
 from tests.gateways import Gateway, picture
 
 from turnout.tasks.submission import Submissions
+from turnout.tenants.key_rules import Role
 
 BALL = {"prompt": "a red ball"}
 
@@ -427,3 +428,33 @@ async def test_a_submission_whose_client_hangs_up_is_accepted_all_the_same(
         return len((await served.http.get("/v1/videos")).json()["data"]) == 1
 
     await wait_until(accepted, "the task")
+
+
+T2V = {"engine": "wan", "model_name": "builtin:wan-tiny-t2v", "family": "wan-tiny-t2v", "ulysses": 2}
+
+
+async def test_a_share_of_videos_is_rendered_by_the_version(gateway: Gateway) -> None:
+    admin = {"Authorization": f"Bearer {await gateway.key(role=Role.ADMIN)}"}
+    declared = {
+        **T2V,
+        "alias": "a-next",
+        "version_of": "wan-tiny-t2v",
+        "share": 0.0,
+        "rules": {"max_frames": 17},
+    }
+    assert (await gateway.http.post("/v1/models/register", json=declared, headers=admin)).status_code == 200
+
+    async def model_of(**body: object) -> str:
+        answer = await gateway.http.post("/v1/videos", json={**BALL, **body})
+        assert answer.status_code == 200, answer.text
+        return str(answer.json()["model"])
+
+    assert await model_of() == "wan-tiny-t2v", "a version is nobody's default"
+    assert await model_of(model="a-next") == "a-next"
+    path = "/v1/models/a-next/share"
+    assert (await gateway.http.post(path, json={"share": 0.5}, headers=admin)).json()["share"] == 0.5
+    assert {await model_of(batch="b-1", seed=seed) for seed in range(6)} in ({"a-next"}, {"wan-tiny-t2v"})
+    assert {await model_of(model="wan-tiny-t2v") for _ in range(40)} == {"a-next", "wan-tiny-t2v"}
+    assert (await gateway.http.post(path, json={"share": 1}, headers=admin)).status_code == 200
+    assert await model_of() == "a-next"
+    assert await model_of(frames=25) == "wan-tiny-t2v", "what the version cannot do, the model does"

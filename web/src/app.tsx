@@ -1,16 +1,18 @@
 // The frame around the views: navigation, language, theme, the connection, and what is said aloud.
-import { useSignal } from "@preact/signals";
-import { Component, type ComponentChildren, type ComponentType } from "preact";
+import { Component, type ComponentChildren } from "preact";
 import { useEffect } from "preact/hooks";
 import { isGuest, login, type Person } from "./api/auth";
 import { startModels, stopModels } from "./api/models";
 import { leave } from "./api/session";
+import { siteName } from "./api/site";
 import { lang, setLang, t, type Key } from "./i18n";
 import { connection } from "./tasks/socket";
 import { announced, reconnect, start, stop } from "./tasks/store";
 import { Button, Failed, IconButton, Menu, Spinner, type MenuItem } from "./ui/controls";
-import { Icon, Mark, type IconName } from "./ui/icons";
+import { Icon, type IconName } from "./ui/icons";
+import { Later } from "./ui/later";
 import { go, route, type View } from "./ui/route";
+import { Sign, SiteFooter } from "./ui/site";
 import { setTheme, theme, type Theme } from "./ui/theme";
 import { Toasts } from "./ui/toasts";
 import { CreateView } from "./views/create/create";
@@ -62,7 +64,7 @@ export function App() {
     return (
       <main class="centre" aria-busy="true">
         <div class="checking">
-          <Mark size={48} />
+          <Sign size={48} />
           <Spinner />
           <p role="status">{t(now.away ? "error.away" : "loading")}</p>
         </div>
@@ -80,13 +82,14 @@ export function App() {
 /** For views that need no login. */
 function Frame({ children }: { children: ComponentChildren }) {
   return (
-    <>
+    <div class="frame">
       <div class="corner">
         <Preferences />
       </div>
       <main id="main">{children}</main>
+      <SiteFooter />
       <Toasts />
-    </>
+    </div>
   );
 }
 
@@ -104,7 +107,7 @@ function Inside({ person }: { person: Person }) {
   }, []);
   const name = shown === "account" ? "nav.account" : (NAV.find((one) => one.view === shown)?.name ?? "nav.create");
   useEffect(() => {
-    document.title = `${t(name)} · Turnout`;
+    document.title = `${t(name)} · ${siteName()}`;
   }, [name, lang.value]);
   return (
     <div class="shell">
@@ -116,8 +119,8 @@ function Inside({ person }: { person: Person }) {
       </a>
       <header class="side">
         <a class="brand" href="#/create">
-          <Mark />
-          <span>Turnout</span>
+          <Sign />
+          <span>{siteName()}</span>
         </a>
         <nav aria-label={t("nav.label")}>
           {NAV.filter((one) => !one.admin || admin).map((one) => (
@@ -150,6 +153,7 @@ function Inside({ person }: { person: Person }) {
           {shown === "operate" && <Later load={() => import("./views/operate/operate")} />}
         </Boundary>
       </main>
+      {shown !== "chat" && <SiteFooter />}
       <p id="scrub-hint" hidden>
         {t("library.scrub_hint")}
       </p>
@@ -202,26 +206,4 @@ function Announcer() {
       {task?.video ? t("card.announced", { prompt: task.video.prompt, status: t(`status.${task.status}`) }) : ""}
     </p>
   );
-}
-
-/** A view that is loaded when it is looked at first. */
-function Later({ load }: { load: () => Promise<{ default: ComponentType }> }) {
-  const loaded = useSignal<{ view: ComponentType } | null>(null);
-  const failed = useSignal(false);
-  useEffect(() => {
-    load().then(
-      (module) => (loaded.value = { view: module.default }),
-      () => (failed.value = true),
-    );
-  }, []);
-  // A page from before an upgrade asks for files that are gone: only a reload helps.
-  if (failed.value) return <Failed words={t("error.chunk")} onRetry={() => location.reload()} />;
-  if (loaded.value === null)
-    return (
-      <div class="centre" aria-busy="true">
-        <Spinner />
-      </div>
-    );
-  const Loaded = loaded.value.view;
-  return <Loaded />;
 }

@@ -13,6 +13,7 @@ import "./styles/login.css";
 import "uplot/dist/uPlot.min.css";
 import { login, type Why } from "./api/auth";
 import { begin } from "./api/session";
+import { loadSite } from "./api/site";
 import { App } from "./app";
 import { beginLang } from "./i18n";
 import { beginRoute, codeOf, whyOf } from "./ui/route";
@@ -32,6 +33,7 @@ function takeCode(): string | null {
 async function enter(code: string | null, why: Why): Promise<void> {
   for (;;) {
     try {
+      await loadSite();
       return await begin(code, why);
     } catch {
       if (login.peek().state !== "checking") return;

@@ -8,8 +8,12 @@ import { codeOf, routeOf } from "../src/ui/route";
 import type { VideoModel } from "../src/api/models";
 import { BLANK, bodiesOf } from "../src/views/create/composer";
 import { Reader, statsOf, type Piece } from "../src/views/chat/stream";
+import { besides, branchOf, endBelow, merged } from "../src/views/chat/tree";
 import { lengthsOf, readSize, sizesOf, type Rules } from "../src/views/create/rules";
-import { cellOf, cellsOf, matches } from "../src/views/library/search";
+import { matches } from "../src/tasks/search";
+import { cellOf, cellsOf } from "../src/views/library/sheet";
+import { barsOf } from "../src/views/operate/bars";
+import { money } from "../src/views/operate/budgets";
 import { registrationOf } from "../src/views/operate/register";
 
 const TINY: Rules = { sizes: [], size_multiple: 16, frame_multiple: 4, max_pixels: 65_536, max_frames: 65, ulysses: 2, defaults: { size: "128x128", frames: 17, fps: 8 } };
@@ -90,13 +94,16 @@ test("tokens a second leave out the wait for the first", () => {
 });
 
 test("search takes all words in any order", () => {
-  const video = { prompt: "A Red fox in snow", model: "m", status: "completed" };
-  const by = (words: string, model = "", status = "") => matches({ words, model, status }, video);
+  const video = { prompt: "A Red fox in snow", model: "m", status: "completed", favourite: false, tags: ["best", "冬天"] };
+  const by = (words: string, model = "", status: "" | "failed" = "", favourite = false) => matches({ words, model, status, favourite }, video);
   assert.ok(by(""));
   assert.ok(by("snow red"));
   assert.ok(!by("snow blue"));
   assert.ok(!by("", "other"));
   assert.ok(!by("", "", "failed"));
+  assert.ok(!by("", "", "", true));
+  assert.ok(by("#冬天 fox"));
+  assert.ok(!by("#summer fox"));
 });
 
 test("a place in a video finds its cell in the spritesheet", () => {
@@ -137,4 +144,32 @@ test("settings that the form does not show go with the model that they are of", 
   const taken = { prompt: "x", unseen: { shift: 3, loras: ["a:0.5"] } };
   assert.equal(bodiesOf({ ...BLANK, prompt: "x", model: "m", taken }, chosen, "b", Math.random)[0]!.shift, 3);
   assert.equal(bodiesOf({ ...BLANK, prompt: "x", model: "other", taken }, chosen, "b", Math.random)[0]!.shift, undefined);
+});
+
+test("messages branch, and no branch is lost when two tabs write", () => {
+  const message = (id: string, parent: string | null, role: "user" | "assistant") => ({ id, parent, role, text: id, pictures: [], model: null, figures: null, broken: null, stopped: false });
+  const said = [message("q", null, "user"), message("a", "q", "assistant"), message("b", "q", "assistant"), message("r", "a", "user")];
+  assert.deepEqual(branchOf(said, "r").map((one) => one.id), ["q", "a", "r"]);
+  assert.deepEqual(branchOf(said, null), []);
+  assert.deepEqual(branchOf([message("x", "x", "user")], "x").length, 1);
+  assert.deepEqual(besides(said, said[1]!).map((one) => one.id), ["a", "b"]);
+  assert.equal(endBelow(said, "q"), "b");
+  assert.equal(endBelow(said, "a"), "r");
+  const merge = merged(said.slice(0, 3), [said[0]!, said[1]!, message("c", "q", "assistant")]);
+  assert.deepEqual(merge.map((one) => one.id), ["q", "a", "b", "c"]);
+});
+
+test("bars have every day, the largest series first, and the rest together", () => {
+  const amounts = [...Array(8).keys()].map((n) => ({ day: "2026-11-02", series: `s${n}`, amount: n + 1 }));
+  const bars = barsOf([...amounts, { day: "2026-11-03", series: "s0", amount: 1 }], "2026-11-01", "2026-11-03", 6);
+  assert.deepEqual(bars.days, ["2026-11-01", "2026-11-02", "2026-11-03"]);
+  assert.deepEqual(bars.series.map((one) => one.name), ["s7", "s6", "s5", "s4", "s3", null]);
+  assert.deepEqual(bars.series.at(-1), { name: null, total: 7, amounts: [0, 6, 1] });
+  assert.equal(bars.highest, 36);
+});
+
+test("what cost something is not shown as nothing", () => {
+  assert.equal(money(0.004, "USD"), "< 0.01 USD");
+  assert.equal(money(0, "USD"), "0 USD");
+  assert.equal(money(1.234, "USD"), "1.23 USD");
 });

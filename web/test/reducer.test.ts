@@ -28,7 +28,7 @@ function video(id: string, fields: Partial<Video>): Video {
     prompt: "p", seconds: "2", size: "128x128", remixed_from_video_id: null, error: null, stage: null, step: 0, steps: 4,
     queue_position: null, eta_s: null, attempt: 0, failures: 0, priority: "normal", started_at: null, negative_prompt: "",
     frames: 17, fps: 8, guidance: [4, 4], shift: 5, seed: 1, preview_url: null, has_image: false, loaded_bytes: null, load_bytes: null,
-    guided_share: 1, lossy: {}, waiting_for: null, step_cache: 0, fp8_attention: false, loras: [], notice: null, task_id: null, url: null, events_url: null, ...fields,
+    guided_share: 1, lossy: {}, waiting_for: null, step_cache: 0, fp8_attention: false, loras: [], favourite: false, tags: [], notice: null, task_id: null, url: null, events_url: null, ...fields,
   };
 }
 

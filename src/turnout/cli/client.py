@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 CONNECT_S = 5.0
 ANSWER_S = 30.0
+_REWRITING_S = 600.0  # the most that a server may wait for its chat model
 # Servers send a comment every few seconds on a quiet stream; after this long the connection is taken for dead.
 QUIET_S = 45.0
 # A chat engine may be silent for minutes over a long prompt; the relay gives up on it sooner than this.
@@ -115,8 +116,12 @@ class ApiClient:
         headers = {"idempotency-key": idempotency_key}
         if order.priority:
             headers["x-turnout-priority"] = order.priority
+        answer_s = ANSWER_S + _REWRITING_S if order.fields.get("enhance") else ANSWER_S
+        timeout = httpx.Timeout(answer_s, connect=CONNECT_S)
         if order.image is None:
-            return self._http.build_request("POST", "/v1/videos", json=dict(order.fields), headers=headers)
+            return self._http.build_request(
+                "POST", "/v1/videos", json=dict(order.fields), headers=headers, timeout=timeout
+            )
         try:
             content = order.image.read_bytes()
         except OSError as err:
@@ -127,6 +132,7 @@ class ApiClient:
             data={k: v if isinstance(v, str) else json.dumps(v) for k, v in order.fields.items()},
             files={"input_reference": (order.image.name, content)},
             headers=headers,
+            timeout=timeout,
         )
         request.read()  # into memory, so that it can be sent again
         return request

@@ -1,7 +1,7 @@
 """`turnout config`: every setting, its value, and where it came from."""
 
 import json
-from dataclasses import asdict, is_dataclass
+from dataclasses import asdict, is_dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlsplit
@@ -42,20 +42,26 @@ def shown_settings(loaded: "Loaded") -> dict[str, Any]:
 
 def _shown(loaded: "Loaded") -> dict[str, Any]:
     from turnout.run.config import SECRETS, settings_of
+    from turnout.tasks.robot_rules import shown_url
 
     settings = settings_of(loaded.config)
+    settings["budgets"] = {
+        tenant: replace(budget, webhook=shown_url(budget.webhook))
+        for tenant, budget in loaded.config.costs.budgets.items()
+    }
     return {name: masked(value) if name in SECRETS else value for name, value in settings.items()}
 
 
 def masked(secret: str | None) -> str | None:
     """A secret as it may be shown: of a URL the password alone is hidden, of anything else all."""
-    if secret is None:
-        return None
+    if not secret:
+        return secret
     try:
         parts = urlsplit(secret)
     except ValueError:
         return "•••"
-    if "://" not in secret or parts.query:
+    # The URL of a group robot is a secret as a whole.
+    if "://" not in secret or parts.query or parts.fragment or parts.scheme.endswith(("http", "https")):
         return "•••"
     user, at, place = parts.netloc.rpartition("@")
     return parts._replace(netloc=f"{user.partition(':')[0]}:•••@{place}").geturl() if at else secret

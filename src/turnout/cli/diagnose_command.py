@@ -178,8 +178,8 @@ def _error(task: dict[str, Any]) -> dict[str, Any]:
 
 def _logs(state_dir: Path, engine_logs: bool) -> Iterator[tuple[str, str]]:
     """Whose log it is decides what of it is packed, never what is in it: engines print JSON, too."""
-    from turnout.cli.log_reading import find_logs
     from turnout.cli.redaction import own_lines
+    from turnout.telemetry.log_lines import find_logs
 
     for log in find_logs(state_dir)[:_MAX_FILES]:
         try:
@@ -208,7 +208,7 @@ def known_secrets(loaded: "Loaded", common: Common) -> set[str]:
     found: set[str] = set()
     for name, value in {**settings_of(loaded.config), "models": loaded.config.models}.items():
         if name in SECRETS and value:
-            found |= {str(value), *re.findall(r"://[^/@]*:([^/@]*)@", str(value))}
+            found |= {str(value), *str(value).split(), *re.findall(r"://[^/@]*:([^/@]*)@", str(value))}
         if name != "state_dir":
             found |= hidden_words(name, value)
     found |= {v for n, v in os.environ.items() if any(w in n for w in ("KEY", "TOKEN", "SECRET", "PASSWORD"))}

@@ -11,7 +11,7 @@ from threading import Timer
 from typing import TYPE_CHECKING, TextIO
 
 from turnout.cli.follow import Display
-from turnout.cli.formatting import ahead, duration, one_line
+from turnout.cli.formatting import ahead, duration, of_bytes, one_line
 from turnout.cli.server_answers import VideoAnswer
 from turnout.tasks.task_rules import Stage, State
 
@@ -37,8 +37,8 @@ def figures(video: VideoAnswer) -> str:
     if video.status == State.IN_PROGRESS and video.stage == Stage.DENOISING and video.steps:
         found.append(f"step {video.step} of {video.steps}")
     if video.stage == Stage.LOADING and video.load_bytes:
-        found.append(f"{(video.loaded_bytes or 0) / 1e9:.1f} of {video.load_bytes / 1e9:.1f} GB")
-    if video.eta_s is not None and video.eta_s > 0 and not video.ended:
+        found.append(of_bytes(video.loaded_bytes or 0, video.load_bytes))
+    if video.eta_s is not None and round(video.eta_s) > 0 and not video.ended:
         found.append(f"about {duration(video.eta_s)} left")
     return ", ".join(found)
 

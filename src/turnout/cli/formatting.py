@@ -22,6 +22,13 @@ def duration(seconds: float) -> str:
     return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
 
 
+def of_bytes(done: int, total: int) -> str:
+    """`1.5 of 28.6 GB`, `12 of 83 MB`: in the unit of the whole."""
+    if total < 1e9:
+        return f"{done / 1e6:.0f} of {total / 1e6:.0f} MB"
+    return f"{done / 1e9:.1f} of {total / 1e9:.1f} GB"
+
+
 def ago(at: float, now: float) -> str:
     return f"{duration(now - at)} ago"
 
@@ -69,6 +76,11 @@ def table(headings: Sequence[str], rows: Sequence[Sequence[str]], width: int | N
         "  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in (headings, *rows)
     ]
     return "\n".join(lines)
+
+
+def share_of(version_of: str | None, share: float | None) -> str:
+    """What is said of a model that is a version of another one, behind its status."""
+    return f" ({share or 0:.4g} of {one_line(version_of)})" if version_of else ""
 
 
 def _terminal_width() -> int | None:

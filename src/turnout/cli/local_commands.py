@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from turnout.cli.formatting import duration, one_line, table
+from turnout.cli.formatting import duration, one_line, share_of, table
 from turnout.cli.options import Common, JsonOption, with_common, with_config
 from turnout.errors import Forbidden
 
@@ -94,7 +94,7 @@ def _sections(found: "Mapping[str, Any]") -> "Sequence[str]":
             one_line(m["id"]),
             one_line(m.get("kind", "")),
             _queue(waiting.get(m["id"], [])),
-            one_line(m["status"]),
+            one_line(m["status"]) + share_of(m.get("version_of"), m.get("share")),
         )
         for m in found["models"]
     ]

@@ -9,7 +9,8 @@ from typing import Annotated, Any, cast
 
 import typer
 
-from turnout.cli.formatting import done, field_list, one_line, table
+from turnout.cli.catalogue_command import list_catalogue
+from turnout.cli.formatting import done, field_list, one_line, share_of, table
 from turnout.cli.options import Common, JsonOption, size_in_bytes, with_common
 from turnout.cli.weights_commands import check, convert, pull
 from turnout.errors import InvalidRequest
@@ -24,14 +25,19 @@ NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The model's n
 
 
 def register(app: typer.Typer) -> None:
-    group = typer.Typer(no_args_is_help=True, help="List, show, register, pull, check, wake and stop models.")
+    group = typer.Typer(
+        no_args_is_help=True,
+        help="List, show, register, pull, check, wake and stop models; set shares of versions.",
+    )
     group.command("list")(list_models)
     group.command("show")(show)
     group.command("register", epilog=EPILOG)(with_common(register_model))
     group.command("rm")(remove)
     group.command("wake")(wake)
     group.command("stop")(stop)
+    group.command("share")(share)
     group.command("check")(check)
+    group.command("catalogue")(list_catalogue)
     group.command("pull")(pull)
     group.command("convert")(convert)
     app.add_typer(group, name="models")
@@ -61,7 +67,15 @@ def list_models(common: Common, as_json: JsonOption = False) -> None:
     elif not (models := read(ModelSummaries, answer).data):
         print("no models yet; register one with: turnout models register", file=sys.stderr)
     else:
-        rows = [(one_line(m.id), one_line(m.kind), one_line(m.engine), one_line(m.status)) for m in models]
+        rows = [
+            (
+                one_line(m.id),
+                one_line(m.kind),
+                one_line(m.engine),
+                one_line(m.status) + share_of(m.version_of, m.share),
+            )
+            for m in models
+        ]
         print(table(("NAME", "KIND", "ENGINE", "STATUS"), rows))
 
 
@@ -126,6 +140,8 @@ def _option(field: Field[Any]) -> Parameter:
 def _value(name: str, given: Any) -> Any:
     """The field's value as HTTP takes it; None when it was not given."""
     match name, given:
+        case "vision", _:
+            return given  # that it does not see is said, too
         case _, None | False | []:
             return None
         case _, str() if name.endswith(_BYTES):
@@ -166,6 +182,20 @@ def stop(common: Common, name: NameArgument, as_json: JsonOption = False) -> Non
     """Let a model's replicas finish what they have and leave (needs an admin key). The next request wakes it again."""
     model = common.call("POST", *MODELS, name, "stop")
     print(json.dumps(model) if as_json else f"{name} leaves once it is idle")
+
+
+@with_common
+def share(
+    common: Common,
+    name: NameArgument,
+    part: Annotated[
+        float, typer.Argument(metavar="SHARE", min=0, max=1, help="From 0 to 1.", show_default=False)
+    ],
+    as_json: JsonOption = False,
+) -> None:
+    """Set how much of what is asked of its model goes to a version (needs an admin key)."""
+    model = common.call("POST", *MODELS, name, "share", body={"share": part})
+    print(json.dumps(model) if as_json else f"{name} has {part:.4g} of {model.get('version_of')}")
 
 
 def _object(text: str, param: str) -> dict[str, Any]:

@@ -161,6 +161,8 @@ class ModelSummary(BaseModel):
     status: str
     state: ModelState | None = None  # an older server does not say
     cause: StatusCause | None = None
+    version_of: str | None = None
+    share: float = 0.0
 
     _open = field_validator("state", "cause", mode="wrap")(_keep_unknown)
 

@@ -158,6 +158,8 @@ def _watch_one(client: "ApiClient", task: str) -> None:
 
     first = client.video(task)
     with open_display(quiet=False) as display:
+        if first.notice:
+            display.note(one_line(first.notice))
         video = Follower(client, first, display).wait_ended()
     print(f"{video.id} {video.status}")
     if video.status != "completed":

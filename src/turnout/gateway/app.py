@@ -9,13 +9,21 @@ from fastapi.openapi.utils import get_openapi
 from starlette.middleware.cors import CORSMiddleware
 
 from turnout import __version__
-from turnout.fleet import join_code_routes, model_list, tunnel_route, worker_routes
+from turnout.chat import conversation_routes
+from turnout.fleet import join_code_routes, model_list, pull_routes, tunnel_route, worker_routes
 from turnout.fleet import model_routes as models_admin
 from turnout.gateway import problems
 from turnout.gateway.gateway import Gateway
 from turnout.gateway.middleware import BodyLimit, StandardHeaders, UnexpectedErrors
 from turnout.gateway.page import docs_routes, page_routes
-from turnout.people import account_routes, guest_routes, invite_routes, login_routes, people_routes
+from turnout.people import (
+    account_routes,
+    guest_routes,
+    invite_routes,
+    login_routes,
+    people_routes,
+    site_routes,
+)
 from turnout.relay.framing import CORS_EXPOSED
 from turnout.tasks import (
     dead_record_routes,
@@ -24,12 +32,15 @@ from turnout.tasks import (
     gang_objects,
     gang_routes,
     image_routes,
+    preset_routes,
+    prompt_routes,
+    queue_routes,
     share_routes,
     video_files,
     video_routes,
     webhook_secret_routes,
 )
-from turnout.telemetry import health, history_routes, metrics_route
+from turnout.telemetry import health, history_routes, log_routes, metrics_route
 from turnout.telemetry.metrics import RequestMetrics
 from turnout.tenants import audit_routes, budget_routes, session_routes, usage_routes
 from turnout.tenants import key_routes as keys_admin
@@ -39,11 +50,16 @@ _ROUTERS = (
     video_routes.router,
     video_files.router,
     image_routes.router,
+    prompt_routes.router,
+    conversation_routes.router,
+    preset_routes.router,
+    queue_routes.router,
     dead_record_routes.router,
     share_routes.router,
     event_streams.router,
     models_admin.router,
     model_list.router,
+    pull_routes.router,
     estimate_routes.router,
     keys_admin.router,
     audit_routes.router,
@@ -51,6 +67,7 @@ _ROUTERS = (
     budget_routes.router,
     webhook_secret_routes.router,
     history_routes.router,
+    log_routes.router,
     join_code_routes.router,
     worker_routes.router,
     gang_routes.router,
@@ -64,6 +81,7 @@ _ROUTERS = (
     invite_routes.router,
     login_routes.router,
     guest_routes.router,
+    site_routes.router,
     page_routes.router,
     docs_routes.router,
 )

@@ -17,27 +17,27 @@ MAX_JSON_BYTES = SMALL_JSON_BYTES  # of a body that has no picture in it
 T = TypeVar("T", bound=BaseModel)
 
 
-async def read_json(request: Request, model: type[T]) -> T:
-    return validated(TypeAdapter(model), await read_json_value(request))
+async def read_json(request: Request, model: type[T], max_bytes: int = MAX_JSON_BYTES) -> T:
+    return validated(TypeAdapter(model), await read_json_value(request, max_bytes))
 
 
-async def read_json_value(request: Request) -> object:
+async def read_json_value(request: Request, max_bytes: int = MAX_JSON_BYTES) -> object:
     if media_type(request) not in ("application/json", ""):
         raise HTTPException(415, "Send application/json.")
-    return await parse_json(await _read_small(request))
+    return await parse_json(await _read_small(request, max_bytes))
 
 
 def body_too_large(max_bytes: int) -> TooLarge:
     return TooLarge(f"The body is over {max_bytes} bytes.", code="body_too_large")
 
 
-async def _read_small(request: Request) -> bytes:
+async def _read_small(request: Request, max_bytes: int) -> bytes:
     """A body that no upload is expected in."""
     body = bytearray()
     async for piece in request.stream():
         body += piece
-        if len(body) > MAX_JSON_BYTES:
-            raise body_too_large(MAX_JSON_BYTES)
+        if len(body) > max_bytes:
+            raise body_too_large(max_bytes)
     return bytes(body)
 
 

@@ -3,8 +3,10 @@
 `run/build_gateway` puts it together. A gateway keeps no state of its own that matters: any number of them may run side by side.
 """
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, cast
 
 from fastapi import Depends
@@ -18,13 +20,16 @@ from turnout.chat.routes_feed import RoutesFeed
 from turnout.chat.switchboard import Switchboard
 from turnout.fleet.catalog import Catalog
 from turnout.fleet.gang_list import GangList
+from turnout.fleet.pull_runner import ModelPulls
 from turnout.gateway.gateway_settings import GatewaySettings
 from turnout.people.oidc_flow import OidcFlow
+from turnout.people.site import Site
 from turnout.relay import Relay
 from turnout.store.outbound import Outbound
 from turnout.stores import Stores
 from turnout.tasks.arrivals import Arrivals
 from turnout.tasks.gang_access import GangAccess
+from turnout.tasks.label_store import LabelStore
 from turnout.tasks.live_events import LiveEvents
 from turnout.tasks.signed_urls import UrlSigner
 from turnout.tasks.submission import Submissions
@@ -52,6 +57,7 @@ class VideoParts:
     urls: UrlSigner
     gangs: GangAccess
     arrivals: Arrivals
+    labels: LabelStore
 
     def stop(self) -> None:
         """Ends what is held open, so that a server can stop without waiting for its clients."""
@@ -67,34 +73,43 @@ class ChatParts:
     usage: ChatUsage
     metrics: ChatMetrics
     relay: Relay
+    keep_conversations: int
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerParts:
-    """`prober` calls the addresses that workers say they have."""
+    """`prober` calls the addresses that workers say they have. `pulls` fetches models onto this machine; None where its worker
+    would not find them."""
 
     gangs: GangList
     prober: Outbound
     tunnels: GatewayTunnels
     allow_registered_commands: bool
+    pulls: ModelPulls | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class PeopleParts:
-    """`oidc` logs people in by the issuer, `guests` says what those without an account may; None where that is not switched on."""
+    """`oidc` logs people in by the issuer, `guests` says what those without an account may; None where that is not switched on.
+    `site` is what all are told of whoever runs the service."""
 
     oidc: OidcFlow | None
     guests: GuestSettings | None
+    site: Site
 
 
 @dataclass(frozen=True, slots=True)
 class TelemetryParts:
+    """`state_dir` is where this machine's logs lie; `log_reading` lets one request at a time read them."""
+
     request_figures: RequestFigures
     metrics: Metrics
     readiness: ReadinessCheck
     history: History
     tracer: RequestTracer | None
     metrics_auth: bool
+    state_dir: Path
+    log_reading: asyncio.Lock
 
 
 @dataclass(frozen=True, slots=True)

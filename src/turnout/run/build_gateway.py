@@ -1,5 +1,6 @@
 """Puts a gateway together from the configuration, the stores and what reaches outside."""
 
+import asyncio
 import secrets
 import ssl
 import time
@@ -20,6 +21,8 @@ from turnout.chat.switchboard import Switchboard
 from turnout.fleet.catalog import Catalog
 from turnout.fleet.gang_list import GangList
 from turnout.fleet.gang_reports import GangReports
+from turnout.fleet.pull_runner import ModelPulls, checks
+from turnout.fleet.pull_store import PullStore
 from turnout.gateway.gateway import (
     ChatParts,
     Gateway,
@@ -29,6 +32,7 @@ from turnout.gateway.gateway import (
     WorkerParts,
 )
 from turnout.people.oidc_flow import OidcFlow
+from turnout.people.site import open_site
 from turnout.relay import Relay, RelaySettings
 from turnout.run.config import Config
 from turnout.store.outbound import Outbound
@@ -38,8 +42,10 @@ from turnout.tasks.content_check import ContentCheck
 from turnout.tasks.gang_access import GangAccess
 from turnout.tasks.gang_tokens import GangTokens
 from turnout.tasks.image_pool import ImagePool
+from turnout.tasks.label_store import LabelStore
 from turnout.tasks.live_events import LiveEvents
 from turnout.tasks.pace_store import PaceStore
+from turnout.tasks.prompt_rewriter import PromptRewriter
 from turnout.tasks.signed_urls import UrlPurpose, UrlSigner
 from turnout.tasks.submission import Submissions
 from turnout.tasks.time_estimates import PaceParts, TimeEstimates
@@ -118,14 +124,18 @@ class _Builder:
         stores, config = self._stores, self._config
         gangs = GangList(self._gang_reports, stores.fleet.workers, stores.fleet.orders, time.monotonic)
         workers = WorkerParts(
-            gangs, self._outside.prober, GatewayTunnels(), config.worker.allow_registered_commands
+            gangs,
+            self._outside.prober,
+            GatewayTunnels(),
+            config.worker.allow_registered_commands,
+            self._pulls(),
         )
         chat = self._chat(workers.tunnels)
         revocations = Revocations(
             self._keys, stores.fleet.workers, stores.share_links, chat.routes, chat.relay, worker_of
         )
         self._background.add("revocations", revocations.run)
-        videos = self._videos(chat.routes)
+        videos = self._videos(chat)
         return Gateway(
             name=self._name,
             settings=config.gateway,
@@ -140,9 +150,19 @@ class _Builder:
             videos=videos,
             chat=chat,
             workers=workers,
-            people=PeopleParts(self._oidc(), config.access.guests),
+            people=PeopleParts(self._oidc(), config.access.guests, open_site(config.access.site)),
             telemetry=self._telemetry(chat, videos, workers),
         )
+
+    def _pulls(self) -> ModelPulls | None:
+        if not self._config.worker.model_pulls:
+            return None
+        stores = self._stores
+        pulls = ModelPulls(
+            PullStore(stores.link), stores.mutex, self._config.state_dir, self._name, time.time, checks()
+        )
+        self._background.add("model pulls", pulls.run)
+        return pulls
 
     def _check(self) -> ContentCheck | None:
         tasks = self._config.tasks
@@ -188,9 +208,16 @@ class _Builder:
         add("chat usage", usage.run)
         relay = Relay(admission, settings, self._outside.tls)
         add("silent workers", SilentWorkers(relay, routes.suspects, routes.heard, worker_of).run)
-        return ChatParts(switchboard, routes, shares, usage, metrics, relay)
+        keep = self._config.chat.keep_conversations
+        return ChatParts(switchboard, routes, shares, usage, metrics, relay, keep)
 
-    def _videos(self, routes: RoutesFeed) -> VideoParts:
+    def _rewriter(self, relay: Relay) -> PromptRewriter | None:
+        tasks = self._config.tasks
+        if tasks.prompt_model is None:
+            return None
+        return PromptRewriter(tasks.prompt_model, tasks.prompt_deadline_s, relay, self._catalog)
+
+    def _videos(self, chat: ChatParts) -> VideoParts:
         stores, outside, settings = self._stores, self._outside, self._config.tasks
         reasons = WaitReasons(stores.fleet.status, self._gang_reports, self._catalog, time.monotonic)
         estimates = TimeEstimates(
@@ -218,9 +245,10 @@ class _Builder:
             images=ImagePool(settings.max_image_pixels),
             fetcher=outside.fetcher,
             catalog=self._catalog,
-            refusal=routes.refusal,
+            refusal=chat.routes.refusal,
             budgets=self._budgets,
             check=self._check(),
+            rewriter=self._rewriter(chat.relay),
             now=time.time,
             new_id=outside.new_id,
             new_seed=outside.new_seed,
@@ -230,7 +258,10 @@ class _Builder:
         )
         arrivals = Arrivals(stores.link)
         self._background.add("arrivals", arrivals.run)
-        return VideoParts(settings, live, estimates, reasons, submissions, outside.urls, gangs, arrivals)
+        labels = LabelStore(stores.link, stores.tasks)
+        return VideoParts(
+            settings, live, estimates, reasons, submissions, outside.urls, gangs, arrivals, labels
+        )
 
     def _telemetry(self, chat: ChatParts, videos: VideoParts, workers: WorkerParts) -> TelemetryParts:
         stores, figures = self._stores, self._figures
@@ -279,7 +310,9 @@ class _Builder:
         )
         metrics = Metrics(figures, service, shared, texts)
         auth = self._config.telemetry.metrics_auth
-        return TelemetryParts(figures, metrics, readiness, history, self._tracer, auth)
+        return TelemetryParts(
+            figures, metrics, readiness, history, self._tracer, auth, self._config.state_dir, asyncio.Lock()
+        )
 
 
 def _dropped_spans(spans: OtlpSpans | None) -> str:

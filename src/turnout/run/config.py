@@ -5,7 +5,8 @@ it, under the same name, and a part is handed its section or single values. Late
 `TURNOUT_*` variables, flags. Besides this, only the CLI's options read the environment, where a program starts.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Generator, Iterable, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from difflib import get_close_matches
 from pathlib import Path
@@ -22,6 +23,7 @@ from turnout.fleet.fleet_settings import FleetSettings
 from turnout.fleet.hosts.ray.ray_settings import RaySettings
 from turnout.fleet.model_declaration import DECLARED
 from turnout.fleet.model_rules import Model, Runner
+from turnout.fleet.version_rules import check_version
 from turnout.gang.gang_settings import GangSettings
 from turnout.gateway.gateway_settings import GatewaySettings
 from turnout.store.store_settings import ObjectSettings, OutboundSettings, RedisSettings
@@ -157,9 +159,14 @@ def load(flags: Mapping[str, Any], environ: Mapping[str, str], file: Path | None
             origins[name] = source
     declared = _mapping(values.pop("models", DEFAULT_MODELS), "models")
     models = tuple(_model(name, _mapping(said, f"models.{name}")) for name, said in declared.items())
+    for model in models:
+        with _blaming(model.name):
+            check_version(model, models)
     config = _validated(values, origins)
     if config.costs.budgets and not config.costs.gpu_prices:
         raise Misconfigured(f"{origins['budgets']}: budgets: without gpu_prices nothing is ever spent")
+    if any(model.name == config.tasks.prompt_model for model in models if model.video is not None):
+        raise Misconfigured(f"{origins['prompt_model']}: prompt_model: a video model rewrites no prompts")
     state_dir = config.state_dir.expanduser().absolute()
     return Loaded(replace(config, state_dir=state_dir, models=models), origins)
 
@@ -240,12 +247,19 @@ def _mapping(value: object, where: str) -> Mapping[str, Any]:
 
 def _model(name: str, declared: Mapping[str, Any]) -> Model:
     """A model as the file declares it; its engine is wan unless it says otherwise."""
-    try:
+    with _blaming(name):
         model = read_model({"engine": "wan", **declared, "alias": name})
         check_served(model)
+    return model
+
+
+@contextmanager
+def _blaming(name: str) -> Generator[None]:
+    """Says which model of the file is wrong."""
+    try:
+        yield
     except InvalidRequest as err:
         hint = ""
         if err.code == "unknown_parameter":
             hint = _meant(err.param or "", DECLARED) or f" Known: {', '.join(DECLARED)}."
         raise Misconfigured(f"models.{name}: {err}{hint}") from err
-    return model

@@ -27,8 +27,10 @@ from turnout.stores import Stores
 from turnout.tasks.housekeeping import Housekeeper, make_way
 from turnout.tasks.webhooks import WebhookSender
 from turnout.telemetry.log import get_log
+from turnout.tenants.audit_rules import NoticeGroup
 from turnout.tenants.budget_accounts import BudgetAccounts
 from turnout.tenants.gpu_division import GpuDivider
+from turnout.tenants.notices import NoticePost, Notices
 
 _REPORT_S = 2.0
 
@@ -90,7 +92,11 @@ async def _housekeeper(config: Config, stores: Stores, fetcher: Outbound) -> Hou
         time.time,
         random.random,
         stores.spans,
+        config.access.site.name,
     )
+    access = config.access
+    post = NoticePost(access.notice_urls, stores.outbox, time.time)
+    notices = Notices(post, access.notice_groups, stores.link, stores.tenants.audit, stores.fleet.status)
     budgets = BudgetAccounts(
         stores.tenants.usage,
         stores.tenants.budgets,
@@ -99,6 +105,7 @@ async def _housekeeper(config: Config, stores: Stores, fetcher: Outbound) -> Hou
         config.costs.currency,
         stores.outbox,
         time.time,
+        post if NoticeGroup.BUDGETS in access.notice_groups else None,
     )
     divider = GpuDivider(stores.link, stores.fleet.models, time.time)
 
@@ -120,7 +127,12 @@ async def _housekeeper(config: Config, stores: Stores, fetcher: Outbound) -> Hou
         config.tasks.retention_s,
         (
             ("budgets", settle, 10.0),
-            ("way", lambda: make_way(stores.backlog, stores.queue, config.tasks.limits), 1.0),
+            (
+                "way",
+                lambda: make_way(stores.backlog, stores.queue, config.tasks.limits),
+                0.25 if access.guests else 1.0,
+            ),
+            ("notices", notices.look, 10.0),
             ("guests", lambda: erase_guests(stores, time.time()), 60.0),
         ),
         stores.fleet.demand.gateways,

@@ -102,6 +102,7 @@ async def run_up(
             told = config.with_settings(
                 public_url=config.gateway.public_url or address.public_url,
                 open_key=address.api_key if config.access.no_auth else None,
+                model_pulls=config.worker.model_pulls is not False,
             )
             children = _Children(
                 LocalLauncher(logs),

@@ -26,6 +26,21 @@ _OF_A_FRESH_SERVICE = frozenset(
     ("keys", "audit", "url_secret", "webhook_secret", "fleet:models", "fleet:declared")
 )
 _COUNTED = ("history:", "usage:gpu:")
+# What processes write again by themselves, or what is only good for a moment.
+_PASSING = (
+    "canary",
+    "restored",
+    "chat:",
+    "closed:",
+    "fleet:",
+    "gangs",
+    "code:",
+    "loops:",
+    "mutex:",
+    "oidc:",
+    "rate:",
+    "session",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +188,11 @@ def _lines(path: Path) -> Iterator[dict[str, Any]]:
         raise InvalidRequest(f"{path} is not whole: its end is missing")
 
 
+def _lasts(name: str) -> bool:
+    """Whether a key holds what cannot be made again: keys, models, tasks and usage, but not who runs where right now."""
+    return name in ("fleet:models", "fleet:declared") or not name.startswith(_PASSING)
+
+
 async def _lasting(link: RedisConnection) -> AsyncGenerator[str]:
     """The names of all keys that a copy holds."""
     cursor = 0
@@ -180,7 +200,7 @@ async def _lasting(link: RedisConnection) -> AsyncGenerator[str]:
         async with translated():
             cursor, names = await link.client.scan(cursor, match=link.keys.pattern(), count=1000)
         for name in names:
-            if link.keys.lasting(found := name.decode()):
+            if _lasts(link.keys.without_prefix(found := name.decode())):
                 yield found
         if not cursor:
             return

@@ -6,22 +6,6 @@ one Redis (not a Cluster) holds everything. Each method says what the key holds,
 
 from dataclasses import dataclass
 
-# What processes write again by themselves, or what is only good for a moment.
-_PASSING = (
-    "canary",
-    "restored",
-    "chat:",
-    "closed:",
-    "fleet:",
-    "gangs",
-    "code:",
-    "loops:",
-    "mutex:",
-    "oidc:",
-    "rate:",
-    "session",
-)
-
 
 @dataclass(frozen=True, slots=True)
 class KeyNames:
@@ -38,15 +22,10 @@ class KeyNames:
     def with_prefix(self, name: str) -> str:
         return f"{self.prefix}:{name}"
 
-    def lasting(self, name: str) -> bool:
-        """Whether a key holds what cannot be made again: keys, models, tasks and usage, but not who runs where right now."""
-        own = self.without_prefix(name)
-        return own in ("fleet:models", "fleet:declared") or not own.startswith(_PASSING)
-
     # Tasks
 
     def task(self, task: str) -> str:
-        """Hash: v, doc, tenant, model, state, place; turn and gang while claimed. Gateway, gang, manager. 2 R, R once ended."""
+        """Hash: v, doc, tenant, model, state, place, labels; turn and gang while claimed. Gateway, gang, manager. 2 R, R once ended."""
         return f"{self.prefix}:task:{task}"
 
     def task_events(self, task: str) -> str:
@@ -64,6 +43,10 @@ class KeyNames:
     def shares(self, task: str) -> str:
         """Hash: share by its id. Gateway writes and reads. 31 days after the last one was made."""
         return f"{self.prefix}:shares:{task}"
+
+    def presets(self, owner: str) -> str:
+        """Hash of settings of videos by name, 50 at most. Gateway writes and reads. Until deleted, or their owner is."""
+        return f"{self.prefix}:presets:{owner}"
 
     def urls_revoked(self, task: str) -> str:
         """Until when its signed URLs are revoked. Gateway writes and reads. 31 days."""
@@ -307,6 +290,10 @@ class KeyNames:
         """Hash of what tenants spent of their budgets this month, and what was told of it. Manager writes, gateways read. Always."""
         return f"{self.prefix}:budget:standings"
 
+    def conversations(self, owner: str) -> str:
+        """Hash of a person's or tenant's conversations by id; what was said is in the object store. Gateways. Until removed."""
+        return f"{self.prefix}:conversations:{owner}"
+
     # The service
 
     def genesis(self) -> str:
@@ -334,6 +321,10 @@ class KeyNames:
     def models(self) -> str:
         """Hash of registered models by name. Gateway and manager write, both read. Until removed."""
         return f"{self.prefix}:fleet:models"
+
+    def pulls(self) -> str:
+        """Hash of models that are, or were, pulled from a hub, by id, 50 at most. Gateways write and read. Until forgotten."""
+        return f"{self.prefix}:pulls"
 
     def declared(self) -> str:
         """Set of models that the configuration declared, and an empty name. Manager writes and reads. Until removed."""
@@ -368,7 +359,7 @@ class KeyNames:
         return f"{self.prefix}:fleet:replicas"
 
     def manager(self) -> str:
-        """Hash: notes (the models' history), statuses, census (replica counts). Manager writes, manager and gateways read. For ever."""
+        """Hash: notes (the models' history), statuses, census (replica counts), notices (what operators were told). Manager writes, manager and gateways read. For ever."""
         return f"{self.prefix}:fleet:manager"
 
     def decision_counts(self) -> str:

@@ -12,6 +12,8 @@ local function task_key(id) return P .. ':task:' .. id end
 local function task_events_key(id) return P .. ':events:' .. id end
 local function all_events_key() return P .. ':events' end
 local function tasks_of_key(tenant) return P .. ':of:' .. tenant end
+local function pulls_key() return P .. ':pulls' end
+local function presets_key(owner) return P .. ':presets:' .. owner end
 local function idempotency_key(tenant, key) return P .. ':idem:' .. tenant .. ':' .. key end
 local function submissions_key(tenant, minute) return P .. ':rate:' .. tenant .. ':' .. minute end
 local function counts_key(tenant) return P .. ':counts:' .. tenant end
@@ -52,6 +54,7 @@ local function person_by_key(subject) return P .. ':person_by:' .. subject end
 local function invites_key() return P .. ':invites' end
 local function invite_uses_key() return P .. ':invite_uses' end
 local function allowance_key(account, day) return P .. ':allowance:' .. day .. ':' .. account end
+local function conversations_key(owner) return P .. ':conversations:' .. owner end
 local function usage_batch_key(batch) return P .. ':usage:batch:' .. batch end
 local function genesis_key() return P .. ':genesis' end
 local function canary_key() return P .. ':canary' end

@@ -26,8 +26,8 @@ _CLASS = {Priority.HIGH: 0, Priority.NORMAL: 1, Priority.LOW: 2, Priority.GUEST:
 LOADING_WAIT_S = 1.0
 """A gang that is still loading takes a task only when no other gang of the model is at work and the task has waited so long:
 an idle gang would have taken it by then, and one that is at work may be free sooner than the model is loaded."""
-MAKE_WAY_S = 2.0
-"""An idle gang would have taken it by then."""
+MAKE_WAY_S = 0.25
+"""An idle gang would have taken it by then: it waits for an open claim. One that is late costs a guest a step or two."""
 CLASS_SPAN = 10**13  # tasks a priority class can number; 4 × this stays exact in a double
 
 

@@ -26,6 +26,10 @@ class ImageRequest(Body):
     background: Literal["auto", "opaque"] | None = None
     moderation: str | None = Field(None, description="Does nothing.")
     user: str | None = Field(None, description="Does nothing.")
+    enhance: bool = Field(
+        False,
+        description="The service's chat model rewrites the prompt first: `revised_prompt` is what it became.",
+    )
     negative_prompt: str | None = None
     steps: Whole | None = None
     guidance: Guidance | None = None
@@ -51,7 +55,7 @@ class ImageList(BaseModel):
     size: str
 
 
-_SAME = frozenset({"prompt", "model", "negative_prompt", "steps", "guidance", "shift", "loras"})
+_SAME = frozenset({"prompt", "model", "enhance", "negative_prompt", "steps", "guidance", "shift", "loras"})
 
 
 def as_video(asked: ImageRequest, seed: int | None, batch: str | None) -> VideoRequest:

@@ -16,6 +16,7 @@ from turnout.gateway.problems import documented
 from turnout.tasks.image_json import ImageList, ImageRequest, ImageShown, as_video
 from turnout.tasks.live_events import CutOff
 from turnout.tasks.signed_urls import UrlPurpose
+from turnout.tasks.submission import rewriting_of
 from turnout.tasks.submission_headers import HEADER_PARAMETERS, submission_headers
 from turnout.tasks.task_removal import cancel_task
 from turnout.tasks.task_rules import State, Task
@@ -73,7 +74,10 @@ async def _submit(request: Request, gateway: Gateway, caller: Caller, asked: Ima
             seed = None if asked.seed is None else asked.seed + i
             body = VideoBody(as_video(asked, seed, f"images-{name}" if asked.n > 1 else None), None)
             own = replace(headers, idempotency_key=key and f"images-{name}.{i}")
-            tasks.append((await submissions.create(body, caller, own))[0])
+            rewritten = (
+                rewriting_of(tasks[0]) if tasks and asked.enhance else None
+            )  # one prompt for all of them
+            tasks.append((await submissions.create(body, caller, own, rewritten))[0])
     except TurnoutError:
         for task in tasks:
             await cancel_task(gateway.stores, task, gateway.now())
@@ -111,7 +115,8 @@ async def _answer(
     urls = urls_from(gateway, base_url_of(request))
     data = list[ImageShown]()
     for task in tasks:
-        shown = ImageShown(video=task.id, seed=task.spec.seed)
+        revised = task.spec.prompt if task.original_prompt is not None else None
+        shown = ImageShown(video=task.id, seed=task.spec.seed, revised_prompt=revised)
         if asked.response_format != "b64_json":
             shown.url = f"{urls.url(task.id, UrlPurpose.CONTENT, gateway.now())}&variant={Variant.PICTURE}"
         if asked.response_format != "url":

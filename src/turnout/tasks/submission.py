@@ -13,6 +13,7 @@ from turnout.errors import Conflict, InvalidRequest, Limited, NotFound, OverBudg
 from turnout.fleet.catalog import Catalog
 from turnout.fleet.model_rules import Model
 from turnout.fleet.route_rules import cannot_serve
+from turnout.fleet.version_rules import choose_version, versions_of
 from turnout.store.object_store import Blobs
 from turnout.store.outbound import Outbound
 from turnout.tasks.content_check import ContentCheck
@@ -20,6 +21,8 @@ from turnout.tasks.data_urls import from_data_url
 from turnout.tasks.image_fitting import FrameSize
 from turnout.tasks.image_pool import ImagePool
 from turnout.tasks.object_keys import input_image
+from turnout.tasks.prompt_rewriter import PromptRewriter, Rewriting
+from turnout.tasks.robot_rules import called_url
 from turnout.tasks.submission_headers import SubmissionHeaders
 from turnout.tasks.task_log import TaskLog
 from turnout.tasks.task_rules import Idempotency, Priority, Task, TaskId, TenantId
@@ -45,7 +48,7 @@ class _ImageSource:
 @dataclass(frozen=True, slots=True)
 class Submissions:
     """`refusal` says why a model cannot be served now; None when it can, or may be soon. `fetcher` calls addresses that
-    users name. `check` is of what is asked for, if the operator has one."""
+    users name. `check` is of what is asked for, and `rewriter` makes prompts better, if the operator has them."""
 
     settings: TaskSettings
     max_body_bytes: int
@@ -57,25 +60,34 @@ class Submissions:
     refusal: Callable[[str], str | None]
     budgets: BudgetChecks
     check: ContentCheck | None
+    rewriter: PromptRewriter | None
     now: Callable[[], float]
     new_id: Callable[[], str]
     new_seed: Callable[[], int]
 
     async def create(
-        self, body: VideoBody, caller: Caller, headers: SubmissionHeaders
+        self,
+        body: VideoBody,
+        caller: Caller,
+        headers: SubmissionHeaders,
+        rewritten: Rewriting | None = None,
     ) -> tuple[Task, int | None]:
-        """The task, and how many are served before it."""
+        """The task, and how many are served before it. `rewritten` is what became of the prompt, where that is known already."""
         request = body.request
+        if request.enhance and self.rewriter is None:
+            raise InvalidRequest("This service has no model that rewrites prompts.", "enhance", "unsupported")
         image = _image_source(body)
         task_id = TaskId(f"video_{self.new_id()}")
         requested = _requested(request, input_image(task_id) if image else None)
         seed = self.new_seed() if request.seed is None else request.seed
-        model, spec = await self._choose(request.model, requested, seed)
+        asker = f"{caller.tenant}\n{request.batch or task_id}"
+        model, spec = await self._choose(request.model, requested, seed, asker)
         task = self._task(task_id, caller, model, spec, headers, request.webhook_url)
         task = replace(task, name=request.task_id, batch=request.batch)
         idempotency = _idempotency(headers, "create", lambda: _canonical(body), request.task_id)
         frame = None if image is None else partial(self._frame, image, spec, caller.tenant)
-        return await self._accept(task, caller, frame, idempotency)
+        rewrite = partial(self._rewrite, model, headers, rewritten) if request.enhance else None
+        return await self._accept(task, caller, frame, idempotency, rewrite)
 
     async def spec(self, model: str, request: VideoRequest, *, image: bool) -> VideoSpec:
         """What a task of the model would be, with a first frame or without one. Raises as `create`."""
@@ -112,24 +124,41 @@ class Submissions:
         model, spec = await self._choose(source.model, requested, seed)
         frame = partial(self.blobs.get, old.image) if old.image else None
         task = self._task(task_id, caller, model, spec, headers, request.webhook_url)
-        task = replace(task, remixed_from=source.id)
+        original = source.original_prompt if request.prompt is None else None
+        task = replace(task, remixed_from=source.id, original_prompt=original)
         idempotency = _idempotency(
             headers, "remix", lambda: f"{source.id}\n{request.model_dump_json(exclude_none=True)}".encode()
         )
         return await self._accept(task, caller, frame, idempotency)
 
     async def _choose(
-        self, name: str | None, requested: RequestedVideo, seed: int
+        self, name: str | None, requested: RequestedVideo, seed: int, asker: str | None = None
     ) -> tuple[Model, VideoSpec]:
-        """Raises NotFound, InvalidRequest, and Unavailable for a model that no machine can run now."""
+        """With an `asker`, a version of the model may be the one. Raises NotFound, InvalidRequest, and Unavailable for a model that no machine can run now."""
         named = await self.catalog.find(name) if name is not None else None
         if named is not None and named.video is None:
             raise InvalidRequest(f"{name} does not make videos.", "model", "wrong_kind")
         model, spec = _choose(await self.catalog.videos(), name, requested, seed)
+        if asker is not None:
+            model, spec = await self._version(model, asker, requested, seed) or (model, spec)
         refusal = self.refusal(model.name)
         if refusal is not None:
             raise cannot_serve(model.name, refusal)
         return model, spec
+
+    async def _version(
+        self, model: Model, asker: str, requested: RequestedVideo, seed: int
+    ) -> tuple[Model, VideoSpec] | None:
+        """The version of the model that renders this; None if the model itself does, also where the version could not."""
+        models = await self.catalog.all()
+        versions = versions_of(model.name, models.values())
+        name = choose_version(model.name, versions, asker.encode(), lambda name: self.refusal(name) is None)
+        if name == model.name:
+            return None
+        try:
+            return models[name], _settle(models[name], requested, seed)
+        except InvalidRequest:
+            return None
 
     def _task(
         self,
@@ -159,20 +188,39 @@ class Submissions:
         caller: Caller,
         read_frame: Callable[[], Awaitable[bytes]] | None,
         idempotency: Idempotency | None,
+        rewrite: Callable[[Task], Awaitable[Task]] | None = None,
     ) -> tuple[Task, int | None]:
         if task.webhook_url is not None:
             refuse_guest(caller)
         await self._check_budget(task.tenant, idempotency)
         if self.check is not None:
             await self.check.refuse_prompt(task)
-        costly = read_frame is not None or task.webhook_url is not None
+        costly = read_frame is not None or task.webhook_url is not None or rewrite is not None
         if costly:
             known = await self.tasks.admit(task, self.settings.limits, idempotency, caller.allowances)
             if known is not None:
                 return known, await self.tasks.position(known)
         await self.check_webhook(task.webhook_url, task.tenant)
+        if rewrite is not None:
+            task = await rewrite(task)
         frame = None if read_frame is None else await read_frame()
         return await self._submit(task, caller, frame, idempotency, admitted=costly)
+
+    async def _rewrite(
+        self, model: Model, headers: SubmissionHeaders, known: Rewriting | None, task: Task
+    ) -> Task:
+        """The task with the prompt that a chat model made of its own, which is checked as that was; or with why there is none."""
+        if known is None and self.rewriter is not None:
+            spec = task.spec
+            image, still = spec.image is not None, spec.frames == 1
+            known = await self.rewriter.try_rewrite(spec.prompt, model, headers.all, image=image, still=still)
+        if known is None or known.prompt is None:
+            return replace(task, rewrite_failure=None if known is None else known.failure)
+        original = task.spec.prompt
+        task = replace(task, spec=replace(task.spec, prompt=known.prompt), original_prompt=original)
+        if self.check is not None:
+            await self.check.refuse_prompt(task)
+        return task
 
     async def _submit(
         self,
@@ -214,7 +262,7 @@ class Submissions:
         if url is not None:
             _refuse_long(param, url)
             with _blaming(param):
-                await self.fetcher.check(url, tenant)
+                await self.fetcher.check(called_url(url), tenant)
 
     async def _frame(self, image: _ImageSource, spec: VideoSpec, tenant: TenantId) -> bytes:
         source, param = image.source, image.param
@@ -227,6 +275,12 @@ class Submissions:
             _refuse_long(param, source)
             async with self.fetcher.getting(source, self.max_body_bytes, tenant) as (_, fetched):
                 return await self.images.fit(fetched, size, tenant)
+
+
+def rewriting_of(task: Task) -> Rewriting:
+    """What became of the prompt of a task that was to have it rewritten."""
+    prompt = task.spec.prompt if task.original_prompt is not None else None
+    return Rewriting(prompt, task.rewrite_failure)
 
 
 def _refuse_long(param: str, url: str) -> None:
@@ -290,7 +344,8 @@ def _choose(
             raise no_such("model", name)
         return model, _settle(model, requested, fallback_seed)
     unfit = ImageUse.REQUIRED if requested.image is None else ImageUse.NONE
-    likely = [m for m in models if m.gang.rules.image is not unfit] or list(models)
+    models = [m for m in models if m.version.version_of is None]
+    likely = [m for m in models if m.gang.rules.image is not unfit] or models
     refusal: InvalidRequest | None = None
     for model in likely:
         try:

@@ -1,13 +1,14 @@
 """The headers of a submission: its priority, and the key that makes a repeated submission harmless."""
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from fastapi import Request
 
 from turnout.errors import InvalidRequest
 from turnout.gateway.middleware import TRACE
+from turnout.relay import Headers
 from turnout.tasks.task_rules import Priority
 
 _PRIORITY, _PRIORITY_FIELD = "X-Turnout-Priority", b"x-turnout-priority"
@@ -38,6 +39,9 @@ class SubmissionHeaders:
     priority: Priority
     idempotency_key: str | None
     traceparent: str | None = None  # the request's own span
+    all: Headers = field(
+        default=(), repr=False
+    )  # as they came, for who asks the service in the caller's name
 
 
 def submission_headers(request: Request) -> SubmissionHeaders:
@@ -57,4 +61,6 @@ def submission_headers(request: Request) -> SubmissionHeaders:
             _IDEMPOTENCY,
             "invalid_value",
         )
-    return SubmissionHeaders(Priority(priority), key, getattr(request.state, TRACE, None))
+    return SubmissionHeaders(
+        Priority(priority), key, getattr(request.state, TRACE, None), request.headers.raw
+    )

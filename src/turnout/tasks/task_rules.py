@@ -72,7 +72,8 @@ class LoadedBytes:
 class Task:
     """`attempt` is the fence: an event that carries an older number changes nothing. `name` is the caller's own id for it,
     which only its tenant knows it by. `person` is who asked for it, if a person did. `batch` is the caller's name for tasks
-    that were asked for together.
+    that were asked for together. `original_prompt` is what was asked for, where the spec has a prompt that a chat model made of
+    it; `rewrite_failure` is why it has not, though it was to.
 
     `failures` counts the attempts that died; a drained attempt does not count. `traceparent` is the request that submitted
     it, in a trace of its caller's or ours.
@@ -90,6 +91,8 @@ class Task:
     name: str | None = None
     person: PersonId | None = None
     batch: str | None = None
+    original_prompt: str | None = None
+    rewrite_failure: TaskFailure | None = None
     traceparent: str | None = None
     state: State = State.QUEUED
     attempt: int = 0

@@ -1,11 +1,13 @@
 """Settings of video tasks: how long they and their leases last, how many a tenant may have."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field
 
 from turnout.setting_types import SECRET, Count, Limit, Seconds
+from turnout.tasks.preset_rules import MAX_PRESETS, PresetGiven, PresetName
 from turnout.tasks.task_rules import Limits
 
 _MAX_WORDS = 10_000
@@ -34,7 +36,8 @@ class CheckSettings:
 @dataclass(frozen=True, slots=True)
 class TaskSettings:
     """`url_ttl_s` is how long the URLs that are signed for clients are good. `video_mark` marks videos as generated, by
-    `video_mark_by`."""
+    `video_mark_by`. `prompt_model` is the chat model that rewrites prompts, which may take `prompt_deadline_s`. `presets`
+    are those that everybody is offered."""
 
     lease_s: Seconds = 15.0
     retention_s: Seconds = 7 * 86_400.0
@@ -48,7 +51,12 @@ class TaskSettings:
     content_check_token: str | None = field(default=None, metadata=SECRET)
     video_mark: bool = False
     video_mark_by: Annotated[str, Field(max_length=200)] = "Turnout"
+    prompt_model: Annotated[str, Field(max_length=100)] | None = None
+    prompt_deadline_s: Annotated[float, Field(gt=0, le=600)] = 60.0
     webhook_secret: str | None = field(default=None, metadata=SECRET)
+    presets: Annotated[Mapping[PresetName, PresetGiven], Field(max_length=MAX_PRESETS)] = field(
+        default_factory=dict[str, PresetGiven]
+    )
 
     @property
     def limits(self) -> Limits:

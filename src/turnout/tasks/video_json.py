@@ -8,10 +8,11 @@ from collections.abc import Sequence
 from math import ceil
 from typing import Annotated, Any, Literal, cast
 
-from pydantic import BaseModel, BeforeValidator, Field, WithJsonSchema
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, WithJsonSchema
 
 from turnout.fleet.model_rules import Model
 from turnout.fleet.status_rules import ModelState, ModelStatus, StatusCause, why_tasks_wait
+from turnout.tasks.label_rules import MAX_TAGS, tidy
 from turnout.tasks.signed_urls import UrlPurpose, UrlSigner
 from turnout.tasks.task_rules import LoadedBytes, Stage, State, Task, TaskFailure
 from turnout.tasks.video_rules import MAX_PROMPT_CHARS, MAX_SEED, lossy, seconds_of
@@ -121,6 +122,10 @@ class VideoRequest(Body):
     seed: Whole | None = _shown(None, minimum=0, maximum=MAX_SEED)
     input_reference: ImageReference | None = Field(None, description="The first frame; in a form, a file.")
     image_url: str | None = Field(None, description="The first frame by URL (http, https or data).")
+    enhance: bool = Field(
+        False,
+        description="The service's chat model rewrites the prompt first. If it cannot, the prompt stays: `enhance_error` says why.",
+    )
     webhook_url: str | None = Field(None, description="Called once the video has ended.")
     task_id: str | None = Field(
         None,
@@ -132,6 +137,16 @@ class VideoRequest(Body):
         pattern=OWN_ID,
         description="A name of yours for videos that belong together, such as one prompt with several seeds.",
     )
+
+
+class LabelsRequest(Body):
+    """None keeps what there is."""
+
+    favourite: bool | None = None
+    tags: (
+        Annotated[list[Annotated[str, Field(max_length=100)]], Field(max_length=50), AfterValidator(tidy)]
+        | None
+    ) = Field(None, description=f"All of them, {MAX_TAGS} at most: each one word.")
 
 
 class RemixRequest(Body):
@@ -212,11 +227,20 @@ class Video(BaseModel):
     waiting_for: WaitingFor | None = None
     task_id: str | None = Field(None, description="The caller's own id of it, if it gave one.")
     batch: str | None = Field(None, description="The caller's name for videos that belong together.")
+    original_prompt: str | None = Field(
+        None, description="What was asked for, if `prompt` is what a chat model made of it (`enhance`)."
+    )
+    enhance_error: VideoError | None = Field(
+        None,
+        description="Why the prompt was not rewritten, though `enhance` asked for it: it is the original.",
+    )
     notice: str | None = Field(None, description="What the caller should know of its prompt.")
     unknown_words: list[str] = Field(
         default_factory=list,
         description="The words of its prompt that the model was not taught; the first few.",
     )
+    favourite: bool = False
+    tags: list[str] = Field([], description="Its owner's own words for finding it.")
     url: str | None = Field(
         None, description="Once completed: its file, without a key, until the URL expires or is revoked."
     )
@@ -226,6 +250,9 @@ class Video(BaseModel):
 
 
 class VideoList(BaseModel):
+    """`last_id` is what the next page comes `after`. A search reads so many videos at a time: of a page that has none, it is
+    the last that was read."""
+
     object: Literal["list"] = "list"
     data: list[Video]
     first_id: str | None
@@ -348,19 +375,23 @@ def video_of(
         waiting_for=waiting,
         task_id=task.name,
         batch=task.batch,
-        **_not_taught(task.model, unknown_words),
+        original_prompt=task.original_prompt,
+        enhance_error=None if task.rewrite_failure is None else error_of(task.rewrite_failure),
+        **_remarks(task, unknown_words),
         url=urls.url(task.id, UrlPurpose.CONTENT, now) if urls and task.result else None,
         events_url=urls.url(task.id, UrlPurpose.EVENTS, now) if urls else None,
     )
 
 
-def _not_taught(model: str, unknown: Sequence[str]) -> dict[str, Any]:
-    if not unknown:
-        return {}
+def _remarks(task: Task, unknown: Sequence[str]) -> dict[str, Any]:
+    said = list[str]()
+    if task.rewrite_failure is not None:
+        said.append(f"The prompt was not rewritten, and is used as it is: {task.rewrite_failure.message}")
     named = [word[:_WORD_CHARACTERS] for word in unknown[:_WORDS_NAMED]]
-    listed, verb = ", ".join(f"'{word}'" for word in named), "is" if len(named) == 1 else "are"
-    notice = f"{model} knows shapes, colours and motions; {listed} {verb} not among them."
-    return {"notice": notice, "unknown_words": named}
+    if named:
+        listed, verb = ", ".join(f"'{word}'" for word in named), "is" if len(named) == 1 else "are"
+        said.append(f"{task.model} knows shapes, colours and motions; {listed} {verb} not among them.")
+    return {"notice": " ".join(said) or None, "unknown_words": named}
 
 
 def loaded_fields(loaded: LoadedBytes | None) -> dict[str, Any]:

@@ -6,14 +6,16 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Depends, Query, Request
 from starlette.responses import Response
 
 from turnout.engines.wan.builtin import unknown_words
 from turnout.errors import Conflict, NotFound, no_such
-from turnout.gateway.bodies import read_json
+from turnout.gateway.bodies import json_body, read_json
 from turnout.gateway.gateway import Gateway, GatewayDep, gateway_of
 from turnout.gateway.problems import documented
+from turnout.tasks.label_rules import MAX_TAG_CHARACTERS, NO_LABELS, Labels, VideoFilter, words_of
+from turnout.tasks.label_store import FoundTasks
 from turnout.tasks.signed_urls import UrlSigner
 from turnout.tasks.submission_headers import HEADER_PARAMETERS, submission_headers
 from turnout.tasks.task_removal import cancel_task, remove_task
@@ -21,6 +23,7 @@ from turnout.tasks.task_rules import State, Task, TaskId
 from turnout.tasks.video_body import read_video_body, video_body_schemas
 from turnout.tasks.video_json import (
     OWN_ID,
+    LabelsRequest,
     RemixRequest,
     TaskStarted,
     Video,
@@ -36,6 +39,7 @@ _ID = re.compile(r"video_[A-Za-z0-9_-]{1,64}")
 _OWN_ID = re.compile(OWN_ID)
 _POLL_AFTER_MS = "1000"
 _POSITIONS_AT_ONCE = 8
+_ANYTHING = VideoFilter()
 
 router = APIRouter(tags=["videos"], responses=documented(400, 401, 403, 404, 500, 503))
 
@@ -68,11 +72,11 @@ async def _owned(gateway: Gateway, caller: Caller, task_id: TaskId) -> Task | No
     return task if task.tenant == caller.tenant else None
 
 
-async def _shown(gateway: Gateway, task: Task, base_url: str, position: int | None) -> Video:
+async def _shown(gateway: Gateway, task: Task, base_url: str, position: int | None, labels: Labels) -> Video:
     model = await gateway.catalog.find(task.model)
     eta_s = await gateway.videos.estimates.of_task(task, position, gateway.now())
     waiting = await gateway.videos.wait_reasons.of(task)
-    return video_of(
+    video = video_of(
         task,
         gateway.videos.settings.retention_s,
         position=position,
@@ -82,6 +86,8 @@ async def _shown(gateway: Gateway, task: Task, base_url: str, position: int | No
         now=gateway.now(),
         unknown_words=unknown_words(model.weights, task.spec.prompt) if model else (),
     )
+    video.favourite, video.tags = labels.favourite, list(labels.tags)
+    return video
 
 
 def urls_from(gateway: Gateway, base_url: str) -> UrlSigner:
@@ -120,11 +126,14 @@ def _parsed_base_url(
 
 
 async def _answer(gateway: Gateway, task: Task, request: Request) -> Response:
-    return await _answer_at(gateway, task, await gateway.stores.tasks.position(task), request)
+    labels = (await gateway.videos.labels.of([task.id])).get(task.id, NO_LABELS)
+    return await _answer_at(gateway, task, await gateway.stores.tasks.position(task), request, labels)
 
 
-async def _answer_at(gateway: Gateway, task: Task, position: int | None, request: Request) -> Response:
-    video = await _shown(gateway, task, base_url_of(request), position)
+async def _answer_at(
+    gateway: Gateway, task: Task, position: int | None, request: Request, labels: Labels = NO_LABELS
+) -> Response:
+    video = await _shown(gateway, task, base_url_of(request), position, labels)
     poll = {} if task.ended else {"openai-poll-after-ms": _POLL_AFTER_MS}
     headers = poll | gateway.budgets.headers(task.tenant)
     return Response(video.model_dump_json(), media_type="application/json", headers=headers)
@@ -158,7 +167,17 @@ async def generate(request: Request, caller: UserDep) -> TaskStarted:
     return TaskStarted(task_id=task.name or task.id)
 
 
-@router.get("/v1/videos", response_model=VideoList, summary="List videos")
+def _wanted(
+    query: Annotated[str, Query(max_length=200, description="Words that the prompt has, all of them.")] = "",
+    tag: Annotated[str | None, Query(max_length=MAX_TAG_CHARACTERS)] = None,
+    favourite: Annotated[bool, Query(description="Favourites only.")] = False,
+    model: Annotated[str | None, Query(max_length=100)] = None,
+    status: State | None = None,
+) -> VideoFilter:
+    return VideoFilter(words_of(query), tag, favourite, model, status)
+
+
+@router.get("/v1/videos", response_model=VideoList, summary="List videos, or search them")
 async def index(
     request: Request,
     caller: UserDep,
@@ -166,23 +185,29 @@ async def index(
     after: Annotated[str | None, Query(description="The last id of the page before.")] = None,
     limit: Annotated[int, Query(ge=1, le=100)] = 20,
     order: Literal["asc", "desc"] = "desc",
+    wanted: Annotated[VideoFilter, Depends(_wanted)] = _ANYTHING,
 ) -> Response:
     last = None if after is None else await own_task(gateway, caller, after, "after")
-    tasks, more = await gateway.stores.tasks.page(
-        caller.tenant, after=last.id if last else None, limit=limit, order=order
-    )
+    labels, at = gateway.videos.labels, last.id if last else None
+    if wanted.anything:
+        tasks, more = await gateway.stores.tasks.page(caller.tenant, after=at, limit=limit, order=order)
+        found = FoundTasks(tasks, tasks[-1].id if tasks else None, more)
+    else:
+        found = await labels.search(caller.tenant, wanted, after=at, limit=limit, order=order)
+    said = await labels.of([task.id for task in found.tasks])
     few, base_url = asyncio.Semaphore(_POSITIONS_AT_ONCE), base_url_of(request)
 
     async def shown(task: Task) -> Video:
         async with few:
-            return await _shown(gateway, task, base_url, await gateway.stores.tasks.position(task))
+            position = await gateway.stores.tasks.position(task)
+            return await _shown(gateway, task, base_url, position, said.get(task.id, NO_LABELS))
 
-    videos = await asyncio.gather(*map(shown, tasks))
+    videos = await asyncio.gather(*map(shown, found.tasks))
     page = VideoList(
         data=list(videos),
         first_id=videos[0].id if videos else None,
-        last_id=videos[-1].id if videos else None,
-        has_more=more,
+        last_id=found.read_to,
+        has_more=found.more,
     )
     return Response(page.model_dump_json(), media_type="application/json")
 
@@ -190,6 +215,28 @@ async def index(
 @router.get("/v1/videos/{video_id}", response_model=Video, summary="Look at a video")
 async def show(video_id: str, request: Request, caller: UserDep, gateway: GatewayDep) -> Response:
     return await _answer(gateway, await own_task(gateway, caller, video_id), request)
+
+
+@router.patch(
+    "/v1/videos/{video_id}",
+    response_model=Video,
+    responses=documented(413, 415),
+    openapi_extra=json_body(LabelsRequest),
+    summary="Make a video a favourite, or tag it",
+)
+async def label(video_id: str, request: Request, caller: UserDep, gateway: GatewayDep) -> Response:
+    """It lasts as long as the video."""
+    body = await read_json(request, LabelsRequest)
+    task = await own_task(gateway, caller, video_id)
+    before = (await gateway.videos.labels.of([task.id])).get(task.id, NO_LABELS)
+    after = Labels(
+        before.favourite if body.favourite is None else body.favourite,
+        before.tags if body.tags is None else tuple(body.tags),
+    )
+    if not await gateway.videos.labels.put(task.id, after):
+        raise no_such("video", video_id, "video_id")
+    position = await gateway.stores.tasks.position(task)
+    return await _answer_at(gateway, task, position, request, after)
 
 
 @router.post(

@@ -76,13 +76,18 @@ class ImageUse(StrEnum):
     REQUIRED = "required"
 
 
+class PromptLanguage(StrEnum):
+    ENGLISH = "en"
+    CHINESE = "zh"
+
+
 @dataclass(frozen=True, slots=True)
 class VideoRules:
     """What a Wan model can make: the shape of its latents, its limits and its defaults.
 
     `spatial` and `temporal` are the VAE's compression, `patch` is how many latent pixels a token spans
     on each side; `heads` bounds the degree of sequence parallelism, and with `head_dim` says how wide the transformer is: long
-    clips take the longer for it.
+    clips take the longer for it. `prompt_language` is what prompts that are rewritten come out in; None: as they went in.
     """
 
     heads: int
@@ -104,6 +109,7 @@ class VideoRules:
     guided_share: float = 1.0
     step_cache: float = 0.0
     head_dim: int = 128
+    prompt_language: PromptLanguage | None = None
 
     @property
     def multiple(self) -> int:

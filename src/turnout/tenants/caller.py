@@ -42,6 +42,20 @@ class Caller:
         return key is not None and key.tenant == self.tenant and key.role in (self.role, Role.ADMIN)
 
 
+def owner_of(caller: Caller) -> str:
+    """Whose conversations and presets are meant. A person's are hers alone; a key that is nobody's has them with its tenant, as it
+    has its videos."""
+    return person_owner(caller.person) if caller.person is not None else tenant_owner(caller.tenant)
+
+
+def person_owner(person: PersonId) -> str:
+    return f"person-{person}"
+
+
+def tenant_owner(tenant: TenantId) -> str:
+    return f"tenant-{tenant}"
+
+
 def caller_with(key: Key) -> Caller:
     return Caller(
         key.id,

@@ -16,8 +16,8 @@ export function isGuest(person: Person): boolean {
 
 /** Why nobody is logged in; the last ones are what came of a login by the issuer. */
 export type Why = "none" | "expired" | "refused_code" | IssuerWhy;
-export type IssuerWhy = "stale" | "denied" | "refused" | "failed" | "away";
-export const ISSUER_WHYS: readonly IssuerWhy[] = ["stale", "denied", "refused", "failed", "away"];
+export type IssuerWhy = "stale" | "denied" | "refused" | "failed" | "away" | "terms";
+export const ISSUER_WHYS: readonly IssuerWhy[] = ["stale", "denied", "refused", "failed", "away", "terms"];
 
 export type Login =
   | { readonly state: "checking"; readonly away: boolean }

@@ -1,6 +1,7 @@
 // Logging in and out, and finding out who the person is.
 import { login, type Person, type Why } from "./auth";
 import { ApiError, call } from "./http";
+import { acceptedTerms } from "./site";
 
 const STORED = "turnout.key"; // where pages up to 0.3.0 kept a key
 
@@ -29,12 +30,12 @@ export async function enterByKey(key: string, remember: boolean): Promise<void> 
 
 /** Comes in by an invite; raises ApiError when it is refused. */
 export async function enterByInvite(invite: string, who: { name: string; email: string } | null, remember: boolean): Promise<void> {
-  login.value = { state: "in", person: await call("POST /v1/login/invite", { body: { invite, ...who, remember } }) };
+  login.value = { state: "in", person: await call("POST /v1/login/invite", { body: { invite, ...who, ...acceptedTerms(), remember } }) };
 }
 
 /** Comes in without an account; raises ApiError when there are too many. */
 export async function enterAsGuest(): Promise<void> {
-  login.value = { state: "in", person: await call("POST /v1/login/guest", { body: {} }) };
+  login.value = { state: "in", person: await call("POST /v1/login/guest", { body: acceptedTerms() }) };
 }
 
 export async function leave(): Promise<void> {

@@ -33,7 +33,23 @@ const BY_CODE: Record<string, Key> = {
   too_many_guests: "error.too_many_guests",
   guest_refused: "error.guest_refused",
   session_needed: "error.session_needed",
+  terms_needed: "error.terms_needed",
+  conversation_not_found: "error.conversation_not_found",
+  conversation_too_large: "error.conversation_too_large",
+  too_many_conversations: "error.too_many_conversations",
+  pictures_not_supported: "error.pictures",
   own_person: "error.own_person",
+  budget_exceeded: "error.budget_exceeded",
+  too_many_failed_logins: "error.too_many_failed_logins",
+  too_many_keys: "error.too_many_of_them",
+  too_many_presets: "error.too_many_of_them",
+  too_many_pulls: "error.too_many_of_them",
+  too_many_shares: "error.too_many_of_them",
+  image_too_costly: "error.image_too_large",
+  images_busy: "error.unavailable",
+  prompt_too_late: "error.prompt_too_late",
+  prompt_unanswered: "error.prompt_unanswered",
+  hub_unavailable: "error.hub_unavailable",
 };
 
 const BY_STATUS: Record<number, Key> = { 429: "error.limited", 413: "error.body_too_large", 500: "error.internal", 502: "error.unreachable", 503: "error.unavailable" };
@@ -55,6 +71,9 @@ const FAILURES: Record<string, Key> = {
   model_removed: "failed.model_removed",
   model_unavailable: "failed.unplaceable",
   unrenderable: "failed.unrenderable",
+  content_refused: "failed.content_refused",
+  check_unavailable: "failed.check_unavailable",
+  record_unreadable: "failed.record_unreadable",
 };
 
 const DETAILS: Record<string, Key> = {

@@ -36,6 +36,8 @@ export interface Task {
   /** How many tasks come before this one, and which request told so: answers can overtake each other. */
   readonly queuePosition: number | null;
   readonly positionAsked: number;
+  /** Which request last changed what its owner says of it. */
+  readonly labelsAsked: number;
   /** What of its model it waits for; null for its turn alone, or for nothing. */
   readonly waitingFor: WaitingFor | null;
   readonly error: VideoError | null;
@@ -138,6 +140,7 @@ function unknown(id: string): Task {
     loaded: null,
     queuePosition: null,
     positionAsked: -1,
+    labelsAsked: -1,
     waitingFor: null,
     error: null,
     preview: null,
@@ -180,7 +183,10 @@ function onSnapshot(before: Task | undefined, video: Video, asked: number): Task
   const place = placeOf(video.status, video.attempt, video.stage, video.step, shareOf(video));
   const ahead = comparePlaces(place, task.place);
   if (task.videoPlace === null || comparePlaces(place, task.videoPlace) > 0)
-    task = { ...task, video, videoPlace: place, steps: video.steps };
+    task = { ...task, video: withLabels(video, task.video ?? video), videoPlace: place, steps: video.steps };
+  // What its owner says of it has no place on its way: the newest answer counts.
+  const labelled = withLabels(task.video!, video);
+  if (labelled !== task.video && asked > task.labelsAsked) task = { ...task, labelsAsked: asked, video: labelled };
   if (ahead > 0)
     task = {
       ...task,
@@ -201,6 +207,11 @@ function onSnapshot(before: Task | undefined, video: Video, asked: number): Task
   // A snapshot does not say of which step its preview is: it stands for "some", and any event's is newer.
   if (video.preview_url !== null) task = withPreview(task, video.attempt, 0);
   return task;
+}
+
+function withLabels(video: Video, from: Video): Video {
+  const same = video.favourite === from.favourite && video.tags.join() === from.tags.join();
+  return same ? video : { ...video, favourite: from.favourite, tags: from.tags };
 }
 
 function shareOf(told: { loaded_bytes?: number | null; load_bytes?: number | null }): number | null {

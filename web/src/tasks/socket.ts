@@ -6,8 +6,9 @@ const FIRST_PAUSE_MS = 500;
 const LONGEST_PAUSE_MS = 15_000;
 const UNAUTHORIZED = 4401;
 // A network that is gone closes no socket. While somebody waits for something, silence is noticed within two seconds.
-const PING_MS = 500;
-const SILENT_MS = 1_600;
+const PING_MS = 400;
+const SILENT_MS = 1_300;
+const SLEPT_MS = 3_000;
 const GIVEN_UP_MS = 8_000;
 
 export type Connection = "off" | "connecting" | "open" | "waiting";
@@ -31,6 +32,7 @@ let askedAt = 0;
 
 /** Whether somebody waits for something: only then is the gateway asked again and again whether it is there. */
 export function listenClosely(on: boolean): void {
+  if (on && pinging === undefined) heardAt = performance.now(); // nobody asked before
   window.clearInterval(pinging);
   pinging = on ? window.setInterval(ping, PING_MS) : undefined;
 }
@@ -39,7 +41,7 @@ function ping(): void {
   if (document.hidden || socket?.readyState !== WebSocket.OPEN) return;
   const now = performance.now();
   // A tab that was asleep has heard nothing, and asked nothing.
-  if (now - askedAt > 2 * PING_MS) heardAt = now;
+  if (now - askedAt > SLEPT_MS) heardAt = now;
   askedAt = now;
   if (now - heardAt > SILENT_MS) lost.value = true;
   if (now - heardAt > GIVEN_UP_MS) drop(socket);

@@ -16,9 +16,10 @@ const GATHER_MS = 100; // ten pictures a second show every step that an eye can 
 
 /** Ids, newest first. */
 export const order = signal<readonly string[]>([]);
-/** How each task stands: it changes only when one does, not with each step. */
+/** How each task stands: it changes only when one does or is labelled, not with each step. */
 export const statuses = signal<ReadonlyMap<string, Status>>(new Map());
-export const listing = signal<"idle" | "loading" | "failed" | "all">("idle");
+export type Listing = "idle" | "loading" | "failed" | "all";
+export const listing = signal<Listing>("idle");
 /** Whether the first page has come: before that nobody knows whether there are tasks. */
 export const listed = signal(false);
 /** Tasks that have just ended, for the live region. */
@@ -116,7 +117,7 @@ function apply(inputs: readonly Input[]): void {
       const known = signals.get(id);
       if (known === undefined) signals.set(id, signal(now));
       else known.value = now;
-      if (was?.status !== now.status || was.videoPlace !== now.videoPlace) moved = true;
+      if (was?.status !== now.status || was.videoPlace !== now.videoPlace || labelsOf(was) !== labelsOf(now)) moved = true;
       if (was?.video?.created_at !== now.video?.created_at) changed = true;
       if (now.video === null) void fetchOne(id);
       else if (ended(now.status) && was !== undefined && !ended(was.status)) {
@@ -127,6 +128,10 @@ function apply(inputs: readonly Input[]): void {
     if (changed) order.value = sortedIds();
     if (changed || moved) statuses.value = new Map([...tasks.byId.values()].map((task) => [task.id, task.status]));
   });
+}
+
+function labelsOf(task: Task): string {
+  return `${task.video?.favourite} ${task.video?.tags}`;
 }
 
 function sortedIds(): string[] {
@@ -215,6 +220,11 @@ function look(): void {
 export async function cancel(id: string): Promise<void> {
   const when = ask();
   learn([await call("POST /v1/videos/{video_id}/cancel", { path: { video_id: id } })], when);
+}
+
+export async function label(id: string, labels: { favourite?: boolean; tags?: string[] }): Promise<void> {
+  const when = ask();
+  learn([await call("PATCH /v1/videos/{video_id}", { path: { video_id: id }, body: labels })], when);
 }
 
 /** Deletes for good; see the library for the time to undo. */

@@ -87,6 +87,10 @@ export function Menu({ label, icon = "more", items, children }: { label: string;
   const id = useId();
   useLayoutEffect(() => {
     if (!open) return;
+    const list = root.current?.querySelector<HTMLElement>("[role=menu]");
+    // A dialog cuts off what reaches beyond it.
+    const end = root.current?.closest("dialog")?.getBoundingClientRect().bottom ?? Infinity;
+    if (list && list.getBoundingClientRect().bottom > end) list.classList.add("menu-up");
     root.current?.querySelector<HTMLElement>("[role=menuitem]")?.focus();
     const away = (event: Event) => {
       if (!root.current?.contains(event.target as Node)) setOpen(false);

@@ -3,10 +3,12 @@ import { useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import { call, open } from "../../api/http";
 import type { SharedVideo } from "../../api/schema";
+import { siteName } from "../../api/site";
 import { explain } from "../../api/words";
 import { clock, t } from "../../i18n";
 import { Button, Spinner } from "../../ui/controls";
-import { Icon, Mark } from "../../ui/icons";
+import { Icon } from "../../ui/icons";
+import { Sign } from "../../ui/site";
 import { readSize } from "../create/rules";
 
 const TOKEN = "X-Turnout-Share";
@@ -37,8 +39,8 @@ export function ShareView({ token }: { token: string }) {
   return (
     <div class="shared">
       <header>
-        <Mark />
-        <span>{t("share.page")}</span>
+        <Sign />
+        <span>{t("share.page", { name: siteName() })}</span>
       </header>
       {problem.value !== null ? (
         <div class="empty" role="alert">
