@@ -1,8 +1,9 @@
 """A browser on the page of a whole Turnout: Debian's chromium, or what `playwright install chromium` has brought."""
 
 import json
+import re
 import shutil
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,6 +11,8 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
+from tests.conftest import wait_until
+from tests.pace import patient
 from tests.service import Service
 
 WEB = Path(__file__).parents[2] / "web"
@@ -32,6 +35,40 @@ _DRAFT = """try {
 QUICK = {"prompt": "", "steps": "4", "frames": 5}
 VISIBLE = {"prompt": "", "steps": "12"}
 
+# How long Playwright waits, for all it is told to wait for: a model may be woken and a video rendered meanwhile.
+_WAIT_S = 120
+_ASKED_FOR = re.compile(r"/v1/videos(/[^/]+/remix)?$")
+
+
+def _playwright() -> Any:
+    # Here, as it takes 1 s of CPU in each process that only collects the tests.
+    from playwright import async_api
+
+    return async_api
+
+
+def expect(what: Any, said: str | None = None) -> Any:
+    """Playwright's assertions, which wait for what the page is yet to show. A look that does not wait (`count`, `inner_text`,
+    `evaluate`) sees what is there by chance, so it stands only after a wait for what is shown no earlier."""
+    return _playwright().expect(what, said)
+
+
+async def loaded(video: Any) -> None:
+    await wait_until(lambda: video.evaluate("v => v.readyState >= 2"), "the video to load")
+
+
+async def rendered(service: Service, prompt: str, **fields: Any) -> dict[str, Any]:
+    """A video that is done, made over the API."""
+    async with service.client() as client:
+        asked = {"prompt": prompt, "steps": 4, "frames": 5, **fields}
+        video = (await client.post("/v1/videos", json=asked)).raise_for_status().json()
+
+        async def done() -> bool:
+            return (await client.get(f"/v1/videos/{video['id']}")).json()["status"] == "completed"
+
+        await wait_until(done, "the video", 90)
+        return (await client.get(f"/v1/videos/{video['id']}")).json()
+
 
 @dataclass
 class Visitor:
@@ -44,7 +81,15 @@ class Visitor:
     complaints: list[str] = field(default_factory=list)
 
     async def go(self, view: str) -> None:
+        """Until it is shown: a fragment loads nothing, so what was shown before may be there for a moment."""
         await self.tab.goto(f"{self.url}/#/{view}")
+        name, _, rest = view.partition("/")
+        here = f".tabs a[href='#/{name}/{rest.partition('/')[0]}'][aria-current]" if rest else f".main-{name}"
+        await self.tab.locator(here).wait_for()
+
+    async def inside(self) -> None:
+        """Whoever is logged in sees where she is."""
+        await self.tab.locator("nav a[aria-current=page]").wait_for()
 
     async def enter(self, key: str, *, remember: bool = False) -> None:
         await self.tab.context.clear_cookies()
@@ -54,7 +99,7 @@ class Visitor:
         if remember:
             await self.tab.locator("input[type=checkbox]").check()
         await self.tab.keyboard.press("Enter")
-        await self.tab.locator("nav a[aria-current=page]").wait_for()
+        await self.inside()
 
     async def show_key_form(self) -> None:
         """Where there are other ways in, it is folded."""
@@ -65,10 +110,29 @@ class Visitor:
     async def ask_for(self, prompt: str) -> Any:
         """Submits a prompt; the card that appears."""
         await self.tab.locator(".composer textarea").first.fill(prompt)
-        await self.tab.keyboard.press("Control+Enter")
-        card = self.tab.locator("article[data-task]").filter(has_text=prompt).first
+        return await self.card_of(lambda: self.tab.keyboard.press("Control+Enter"))
+
+    async def card_of(self, act: Callable[[], Awaitable[None]]) -> Any:
+        """The card of the one video that is asked for by this. By the id in the answer: a card may be shown before there is one,
+        and those of other videos come while the list loads."""
+        async with self.tab.expect_response(_tells_of_a_new_video) as answer:
+            await act()
+        video = await (await answer.value).json()
+        card = self.tab.locator(f"article[data-task={video['id']}]")
         await card.wait_for()
         return card
+
+    async def copied(self) -> str:
+        """What is in the clipboard once the page says so: it is written after the click."""
+        await self.tab.locator(".toast").first.wait_for()
+        return await self.tab.evaluate("navigator.clipboard.readText()")
+
+    async def has_time_to_undo(self) -> None:
+        """Six seconds may be over on a slow machine before a test has looked. For what is loaded from now on."""
+        await self.tab.add_init_script(
+            "const soon = window.setTimeout;"
+            "window.setTimeout = (run, ms, ...more) => soon(run, ms === 6000 ? 120000 : ms, ...more);"
+        )
 
     async def take_answers_of(self, tokens: int) -> None:
         """Neither more nor fewer: a tiny model says a word, or rambles for minutes."""
@@ -98,6 +162,10 @@ class Visitor:
         )
         await session.detach()
         return json.loads(found["result"]["value"])
+
+
+def _tells_of_a_new_video(answer: Any) -> bool:
+    return answer.request.method == "POST" and bool(_ASKED_FOR.search(answer.url))
 
 
 @asynccontextmanager
@@ -143,6 +211,9 @@ class Browser:
             permissions=["clipboard-read", "clipboard-write"],
         )
         self._profiles.append(profile)
+        limit_ms = patient(_WAIT_S) * 1000
+        profile.set_default_timeout(limit_ms)
+        _playwright().expect.set_options(timeout=limit_ms)
         await profile.add_init_script(_DRAFT % json.dumps(draft))
         visitor = Visitor(await profile.new_page(), self.url, is_refused)
         visitor.tab.on("console", lambda m: _note(visitor, m.type, m.text))
@@ -169,10 +240,7 @@ def open_browser(service: Service) -> AbstractAsyncContextManager[Browser]:
 
 @asynccontextmanager
 async def chromium_on(url: str, *flags: str) -> AsyncIterator[Browser]:
-    # Here, as it takes 1 s of CPU in each process that only collects the tests.
-    from playwright.async_api import async_playwright
-
-    async with async_playwright() as driver:
+    async with _playwright().async_playwright() as driver:
         if CHROMIUM is None and not Path(driver.chromium.executable_path).exists():
             pytest.skip("There is no browser: install chromium, or run `playwright install chromium`.")
         chromium = await driver.chromium.launch(executable_path=CHROMIUM, args=[*FLAGS, *flags])

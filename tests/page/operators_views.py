@@ -50,7 +50,7 @@ async def operating(visitor: Visitor, service: Service) -> AsyncIterator[str]:
     async with httpx.AsyncClient(base_url=service.url, headers=service.headers, timeout=30) as client:
         waits = [
             (await client.post("/v1/videos", json={"prompt": "a queue", "steps": 60})).json()["id"]
-            for _ in range(2)
+            for _ in range(4)  # two are to be there still when the queue has been looked at
         ]
         await visitor.go("operate/overview")
         await tab.locator("tbody tr").first.wait_for()

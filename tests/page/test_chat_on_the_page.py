@@ -8,13 +8,11 @@ from typing import Any
 import pytest
 from PIL import Image
 from tests.conftest import wait_until
-from tests.page.conftest import Browser, Visitor, traced
+from tests.page.conftest import Browser, Visitor, expect, traced
 from tests.page.views import with_eyes
 from tests.service import Service
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
-
-ANSWERED_MS = 120_000
 
 # What a hostile model might say: scripts, handlers, forms, styles, frames, pictures from elsewhere.
 HOSTILE = """# Title
@@ -28,7 +26,15 @@ HOSTILE = """# Title
 
 async def _say(visitor: Visitor, text: str) -> None:
     await visitor.tab.locator(".chat-input textarea").fill(text)
+    await _answered(visitor)  # or Enter would do nothing
     await visitor.tab.keyboard.press("Enter")
+
+
+async def _answered(visitor: Visitor, text: str = "") -> None:
+    """No answer is being written, and this one is there as it stays."""
+    await visitor.tab.locator(".chat-input [type=submit]").wait_for()
+    if text:
+        await visitor.tab.locator(".said-assistant").get_by_text(text, exact=True).last.wait_for()
 
 
 async def test_an_answer_streams_stops_and_is_asked_for_again(browser: Browser, service: Service) -> None:
@@ -38,7 +44,7 @@ async def test_an_answer_streams_stops_and_is_asked_for_again(browser: Browser, 
     await visitor.take_answers_of(2_000)
     await _say(visitor, "Count from one to two hundred in words, one number a line.")
     answer = visitor.tab.locator(".said-assistant .markdown")
-    await answer.wait_for(timeout=ANSWERED_MS)
+    await answer.wait_for()
     length = len(await answer.inner_text())
 
     async def grew() -> bool:
@@ -51,16 +57,16 @@ async def test_an_answer_streams_stops_and_is_asked_for_again(browser: Browser, 
     await visitor.tab.get_by_role("button", name="Edit message").click()
     await visitor.tab.locator(".said-editing textarea").fill("Say hello.")
     await visitor.tab.locator(".said-editing button[type=submit]").click()
-    await visitor.tab.get_by_text("tokens/s").wait_for(timeout=ANSWERED_MS)
+    await visitor.tab.get_by_text("tokens/s").wait_for()
     await visitor.tab.get_by_role("button", name="Regenerate").click()
-    await visitor.tab.get_by_role("button", name="Regenerate").wait_for(timeout=ANSWERED_MS)
-    assert await visitor.tab.locator(".said-assistant").count() == 1
+    await visitor.tab.get_by_role("button", name="Regenerate").wait_for()
+    await expect(visitor.tab.locator(".said-assistant")).to_have_count(1)
     async with visitor.tab.expect_download() as saving:
         await visitor.tab.get_by_role("button", name="Export as JSON").click()
     saved = json.loads((await (await saving.value).path()).read_text())
     assert saved["messages"][0] == {"role": "user", "content": "Say hello."}
     await visitor.tab.reload()
-    assert await visitor.tab.locator(".said-text").text_content() == "Say hello."
+    await expect(visitor.tab.locator(".said-text")).to_have_text("Say hello.")
     assert visitor.complaints == []
 
 
@@ -72,13 +78,14 @@ async def test_what_a_model_says_runs_nothing_and_loads_nothing(browser: Browser
     await _answer_with(visitor, HOSTILE)
     await visitor.go("chat")
     await _say(visitor, "hello")
-    await visitor.tab.locator(".said-assistant h1").wait_for()
-    assert await visitor.tab.evaluate("window.hacked") is None
+    await visitor.tab.get_by_role("button", name="Regenerate").wait_for()  # all of the answer is there
     inside = visitor.tab.locator(".said-assistant .markdown")
+    await expect(inside.locator("h1")).to_be_visible()
+    await expect(inside.locator("a[href^=https]")).to_have_attribute("rel", "noopener noreferrer nofollow")
+    assert await visitor.tab.evaluate("window.hacked") is None
     for tag in ("script", "img", "svg", "iframe", "form", "input", "style"):
         assert await inside.locator(tag).count() == 0, tag
     assert await inside.locator("a[href^=javascript]").count() == 0
-    assert await inside.locator("a[href^=https]").get_attribute("rel") == "noopener noreferrer nofollow"
     assert all(url.startswith((browser.url, "blob:")) for url in asked)
     assert visitor.complaints == []
 
@@ -133,7 +140,7 @@ async def test_a_history_of_200_000_characters_stays_smooth(browser: Browser, se
     await _answer_with(visitor, "word **bold** and more\n\n" * 200)
     async with traced(visitor) as took_ms:
         await _say(visitor, "hello")
-        await visitor.tab.locator(".said-assistant .said-foot").nth(50).wait_for(timeout=ANSWERED_MS)
+        await visitor.tab.locator(".said-assistant .said-foot").nth(50).wait_for()
     assert max(took_ms) < 200
 
 
@@ -152,10 +159,9 @@ async def test_conversations_follow_the_person_and_are_found_renamed_and_deleted
     await visitor.enter(key)
     await visitor.go("chat")
     titles = tab.locator(".chat-title span")
-    await titles.nth(3).wait_for()
+    await expect(titles).to_have_count(4)
     await tab.get_by_role("searchbox", name="搜索对话").fill("whale")
-    await tab.locator(".chat-title").nth(1).wait_for(state="detached")
-    assert await titles.all_inner_texts() == ["Talk 0"]
+    await expect(titles).to_have_text(["Talk 0"])
     await tab.locator(".chat-title").click()
     await tab.get_by_text("A whale it is.").wait_for()
     assert await visitor.violations() == []
@@ -179,7 +185,7 @@ async def test_a_reload_in_mid_answer_keeps_what_came(browser: Browser, service:
     await visitor.take_answers_of(3_000)
     await _say(visitor, "Count from one to two hundred in words, one number a line.")
     answer = tab.locator(".said-assistant .markdown")
-    await answer.wait_for(timeout=ANSWERED_MS)
+    await answer.wait_for()
 
     async def is_long() -> bool:
         return len(await answer.inner_text()) > 100
@@ -188,8 +194,8 @@ async def test_a_reload_in_mid_answer_keeps_what_came(browser: Browser, service:
     came = (await answer.inner_text())[:60]
     await tab.reload()
     # Why it is not whole: "loaded anew", or that its connection broke, where the browser closed that before it told the page.
-    await tab.locator(".said-broken").wait_for()
-    assert (await tab.locator(".said-assistant .markdown").inner_text()).startswith(came)
+    await tab.locator(".said-broken").wait_for()  # it is shown with the answer
+    assert (await answer.inner_text()).startswith(came)
 
     async def is_kept() -> bool:
         async with service.client(key) as client:
@@ -207,20 +213,20 @@ async def test_edits_and_further_answers_are_branches(browser: Browser, service:
     await visitor.go("chat")
     await _answer_with(visitor, "the first answer")
     await _say(visitor, "one")
-    await tab.get_by_text("the first answer").wait_for()
+    await _answered(visitor, "the first answer")
     await tab.unroute_all()
     await _answer_with(visitor, "the second answer")
     await tab.get_by_role("button", name="Regenerate").click()
     await tab.get_by_text("the second answer").wait_for()
-    assert await tab.get_by_text("the first answer").count() == 0
+    await expect(tab.get_by_text("the first answer")).to_have_count(0)
     await tab.get_by_label("Version 2 of 2").wait_for()
     await tab.get_by_role("button", name="Version before").click()
     await tab.get_by_text("the first answer").wait_for()
     await tab.get_by_role("button", name="Edit message").click()
     await tab.locator(".said-editing textarea").fill("two")
     await tab.locator(".said-editing button[type=submit]").click()
-    await tab.get_by_text("the second answer").wait_for()
-    assert await tab.locator(".said-text").inner_text() == "two"
+    await _answered(visitor, "the second answer")
+    await expect(tab.locator(".said-text")).to_have_text("two")
     await tab.get_by_label("Version 2 of 2").wait_for()
     await tab.reload()
     await tab.get_by_text("the second answer").wait_for()
@@ -242,10 +248,11 @@ async def test_code_has_colours_and_is_copied(browser: Browser, service: Service
     assert not any("highlight" in url for url in asked), "loaded before there is code"
     await _answer_with(visitor, "Look:\n\n```python\ndef f(x):\n    return 'a' + x  # <b>\n```\n\nDone.")
     await _say(visitor, "code")
+    await _answered(visitor, "Done.")  # or there are colours, but not all of the code
     await tab.locator(".code .hljs-keyword").first.wait_for()
     assert await tab.locator(".code code").inner_text() == "def f(x):\n    return 'a' + x  # <b>"
     await tab.locator(".code").get_by_role("button", name="复制").click()
-    assert await tab.evaluate("navigator.clipboard.readText()") == "def f(x):\n    return 'a' + x  # <b>"
+    assert await visitor.copied() == "def f(x):\n    return 'a' + x  # <b>"
     assert await visitor.violations() == []
     assert visitor.complaints == []
 
@@ -276,7 +283,7 @@ async def test_pictures_come_by_button_paste_and_drop_for_models_that_see(
     assert await visitor.violations() == []
     await tab.get_by_role("button", name="Remove picture 3").click()
     await _say(visitor, "What is it?")
-    await tab.get_by_text("A gradient.").wait_for()
+    await _answered(visitor, "A gradient.")
     text, *pictures = asked[0]["messages"][0]["content"]
     assert text == {"type": "text", "text": "What is it?"}
     assert [one["image_url"]["url"][:23] for one in pictures] == ["data:image/jpeg;base64,"] * 2
@@ -350,8 +357,8 @@ async def test_where_nothing_is_kept_the_page_says_so(browser: Browser, service:
     await visitor.go("chat")
     await tab.get_by_text("Conversations are not kept here").wait_for()
     await _say(visitor, "hello")
-    await tab.get_by_text("an answer").wait_for()
-    assert await tab.locator(".chat-title span").all_inner_texts() == ["hello"]
+    await _answered(visitor, "an answer")
+    await expect(tab.locator(".chat-title span")).to_have_text(["hello"])
     assert await visitor.violations() == []
     await tab.reload()
     await tab.locator(".starters").wait_for()
@@ -395,17 +402,17 @@ async def test_a_conversation_that_is_deleted_in_mid_answer_stays_deleted(
     await visitor.go("chat")
     await _say(visitor, "to be deleted")
     await wait_until(lambda: _is_kept(service, key, "to be deleted"), "the question to be kept")
+    await wait_until(lambda: len(held) == 1, "the question")
     await tab.get_by_role("button", name="Delete conversation: to be deleted").click()
     await tab.locator(".starters").wait_for()
     await _give(held[0], "a late answer")
-    await tab.get_by_role("button", name="Send").wait_for()
     await _say(visitor, "the next one")
     await wait_until(lambda: len(held) == 2, "the next question")
     await _give(held[1], "an answer")
     await tab.get_by_text("an answer", exact=True).wait_for()
     await wait_until(lambda: _is_kept(service, key, "the next one"), "the next one to be kept")
     assert await _kept(service, key) == ["the next one"]
-    assert await tab.locator(".chat-title span").all_inner_texts() == ["the next one"]
+    await expect(tab.locator(".chat-title span")).to_have_text(["the next one"])
     assert visitor.complaints == []
 
 
@@ -418,12 +425,13 @@ async def test_whoever_logs_in_next_has_nothing_of_an_answer_that_was_being_writ
     held = await _hold(visitor)
     await visitor.go("chat")
     await _say(visitor, "a secret of the first one")
-    await wait_until(lambda: _is_kept(service, first, "a secret of the first one"), "the question")
+    await wait_until(lambda: _is_kept(service, first, "a secret of the first one"), "the question to be kept")
+    await wait_until(lambda: len(held) == 1, "the question")
     await tab.get_by_role("button", name="Log out").click()
     await visitor.show_key_form()  # in the same page: nothing is loaded anew
     await tab.locator("input[type=password]").fill(second)
     await tab.keyboard.press("Enter")
-    await tab.locator("nav a[aria-current=page]").wait_for()
+    await visitor.inside()
     await _give(held[0], "a secret answer")
     await visitor.go("chat")
     await tab.locator(".starters").wait_for()
@@ -433,7 +441,7 @@ async def test_whoever_logs_in_next_has_nothing_of_an_answer_that_was_being_writ
     await tab.get_by_text("an answer", exact=True).wait_for()
     await wait_until(lambda: _is_kept(service, second, "hello"), "the second one's own")
     assert await _kept(service, second) == ["hello"]
-    assert await tab.locator(".chat-title span").all_inner_texts() == ["hello"]
+    await expect(tab.locator(".chat-title span")).to_have_text(["hello"])
     assert "secret" not in await tab.evaluate("JSON.stringify(sessionStorage)")
     assert visitor.complaints == []
 
@@ -461,6 +469,7 @@ async def test_a_conversation_that_was_deleted_elsewhere_is_not_kept_and_that_is
         for n in range(2):
             await _say(visitor, f"more {n}")
             await tab.get_by_text("an answer").nth(n + 1).wait_for()
+            await _answered(visitor)
             await tab.locator(".chat-unkept").get_by_text(said).wait_for()
         assert (await client.get("/v1/conversations")).json()["data"] == []
     await tab.locator(".plain-list .icon-button").last.click()
@@ -480,13 +489,13 @@ async def test_an_edit_in_mid_answer_waits_for_its_end(browser: Browser, service
     await box.fill("two, which took a while to write")
     send = tab.locator(".said-editing button[type=submit]")
     await send.click(force=True)  # it is marked as disabled
-    assert await box.input_value() == "two, which took a while to write"
+    await expect(box).to_have_value("two, which took a while to write")
     await wait_until(lambda: len(held) == 1, "the first question")
     await _give(held[0], "the first answer")
-    await tab.get_by_text("the first answer").wait_for()
+    await _answered(visitor, "the first answer")
     await send.click()
     await wait_until(lambda: len(held) == 2, "the edited question")
     await _give(held[1], "the second answer")
     await tab.get_by_text("the second answer").wait_for()
-    assert await tab.locator(".said-text").inner_text() == "two, which took a while to write"
+    await expect(tab.locator(".said-text")).to_have_text("two, which took a while to write")
     assert visitor.complaints == []

@@ -8,11 +8,12 @@ import socket
 import sys
 import time
 from pathlib import Path
+from urllib.parse import urlencode
 
 import httpx
 import pytest
 from tests.conftest import free_port, wait_until
-from tests.page.conftest import Browser
+from tests.page.conftest import Browser, loaded
 from tests.service import Service
 
 from turnout.tasks.task_rules import TenantId
@@ -37,16 +38,21 @@ async def test_ten_lines_of_html_and_a_socket_follow_a_video(
         )
     try:
         async with service.client(key) as http:
+
+            async def is_told() -> bool:
+                one = (await http.post("/v1/videos", json=QUICK)).raise_for_status().json()
+                await http.post(f"/v1/videos/{one['id']}/cancel")
+                return bool(heard.read_text())
+
+            await wait_until(is_told, "the socket")  # it hears nothing of what was before
             made = (await http.post("/v1/videos", json=QUICK)).raise_for_status().json()
             shown = (await http.get(f"/v1/videos/{made['id']}")).json()
         tab = (await browser.visitor()).tab
         # From the service's own origin; elsewhere `cors_origins` must name the page's.
         await tab.route("**/watch.html*", lambda route: route.fulfill(path=EXAMPLES / "watch.html"))
-        await tab.goto(f"{service.url}/watch.html")
-        await tab.evaluate("url => location.search = new URLSearchParams({events: url})", shown["events_url"])
-        await tab.locator("video:not([hidden])").wait_for(timeout=120_000)
-        loaded = "() => document.querySelector('video').readyState >= 2"
-        await tab.wait_for_function(loaded, timeout=60_000)
+        await tab.goto(f"{service.url}/watch.html?{urlencode({'events': shown['events_url']})}")
+        await tab.locator("video:not([hidden])").wait_for()
+        await loaded(tab.locator("video"))
         await wait_until(lambda: f"{made['id']} video.completed 100" in heard.read_text(), "the socket's end")
     finally:
         follower.terminate()

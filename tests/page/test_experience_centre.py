@@ -111,10 +111,10 @@ async def test_every_step_of_the_experience_centre(tmp_path: Path) -> None:
         guest = await browser.visitor("phone", lang="zh", is_refused=True)
         await _accept(guest)
         await guest.tab.locator(".login-guest button").click()
-        await guest.tab.locator("nav a[aria-current=page]").wait_for()
+        await guest.inside()
         assert await guest.tab.evaluate(ASK, ["something Forbidden"]) == [400, "content_refused"]
         card = await guest.ask_for("a red square moving right")
-        await card.locator("video").wait_for(timeout=180_000)
+        await card.locator("video").wait_for()
         assert {one["type"] for one in check.asked} == {"prompt", "result"}
         mp4 = await guest.tab.evaluate(
             "id => fetch(`/v1/videos/${id}/content`).then(r => r.arrayBuffer())"

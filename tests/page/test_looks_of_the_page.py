@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from tests.conftest import wait_until
-from tests.page.conftest import Browser, Visitor, traced
+from tests.page.conftest import Browser, Visitor, expect, traced
 from tests.page.views import furnish, tour
 from tests.service import Service
 
@@ -31,7 +31,7 @@ async def test_nothing_moves_for_those_who_want_it_calm(browser: Browser, servic
     visitor = await browser.visitor(calm=True)
     await visitor.enter(service.api_key)
     card = await visitor.ask_for("a red ring spinning")
-    await card.locator("video").wait_for(timeout=120_000)
+    await card.locator("video").wait_for()
     await card.locator("video").evaluate(
         "v => v.readyState >= 3 || new Promise((ready) => v.addEventListener('canplay', ready))"
     )
@@ -42,12 +42,12 @@ async def test_language_and_colours_are_remembered(browser: Browser, service: Se
     visitor = await browser.visitor()
     await visitor.tab.goto(browser.url)
     await visitor.tab.get_by_role("button", name="中文").click()
-    assert await visitor.tab.locator("h1").inner_text() == "欢迎使用 Turnout"
+    await expect(visitor.tab.locator("h1")).to_have_text("欢迎使用 Turnout")
     await visitor.tab.locator(".corner .icon-button").click()
     await visitor.tab.locator(".corner .icon-button").click()
     await visitor.tab.reload()
-    assert await visitor.tab.locator("h1").inner_text() == "欢迎使用 Turnout"
-    assert await visitor.tab.locator("html").get_attribute("data-theme") == "dark"
+    await expect(visitor.tab.locator("h1")).to_have_text("欢迎使用 Turnout")
+    await expect(visitor.tab.locator("html")).to_have_attribute("data-theme", "dark")
 
 
 TASKS, LIVE, EVENTS = 320, 20, 5_000
@@ -142,7 +142,8 @@ async def test_300_tasks_and_5000_events_of_20_live_ones_stay_smooth_and_leave_n
     assert await _heap_bytes(visitor) < before + 3_000_000
     if view == "create":
         steps = EVENTS // LIVE
-        assert await visitor.tab.get_by_text(f"step {steps} of {steps}").count() == LIVE, "all have followed"
+        followed = visitor.tab.get_by_text(f"step {steps} of {steps}")
+        await expect(followed, "all have followed").to_have_count(LIVE)
     assert visitor.complaints == []
 
 

@@ -5,10 +5,10 @@ import os
 import sys
 from pathlib import Path
 
-import httpx
 import pytest
 from tests.conftest import wait_until
-from tests.page.conftest import Browser, Visitor
+from tests.pace import patient
+from tests.page.conftest import Browser, Visitor, expect
 from tests.service import Service
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -30,16 +30,16 @@ async def test_a_model_is_registered_woken_stopped_and_removed(browser: Browser,
     await form.get_by_label("Name").fill("no such name!")
     await form.get_by_label("Weights").fill("builtin:smollm2")
     await form.locator("button[type=submit]").click()
-    assert "Letters" in await form.locator(".field-error").inner_text()
+    await expect(form.locator(".field-error")).to_contain_text("Letters")
     await form.get_by_label("Name").fill("from-the-page")
     await form.locator("button[type=submit]").click()
     entry = visitor.tab.locator(".entry").filter(has_text="from-the-page")
     await entry.wait_for()
     await entry.get_by_role("button", name="Wake now").click()
-    await entry.get_by_text("Ready", exact=True).wait_for(timeout=60_000)
+    await entry.get_by_text("Ready", exact=True).wait_for()
     await entry.get_by_text("1 replica ready").wait_for()
     await entry.get_by_role("button", name="Stop now").click()
-    await entry.get_by_text("Asleep", exact=True).wait_for(timeout=60_000)
+    await entry.get_by_text("Asleep", exact=True).wait_for()
     await entry.get_by_text("to wake").wait_for()  # how long it took is remembered
     await entry.get_by_role("button", name="Remove").click()
     await visitor.tab.locator("dialog .button-danger").click()
@@ -76,11 +76,10 @@ async def test_a_key_is_shown_once_and_revoked(browser: Browser, service: Servic
     await dialog.get_by_label("Name").fill("for a test")
     await dialog.locator("button[type=submit]").click()
     token = await dialog.locator(".copyable code").inner_text()
-    async with httpx.AsyncClient(
-        base_url=service.url, headers={"Authorization": f"Bearer {token}"}
-    ) as client:
+    async with service.client(token) as client:
         assert (await client.get("/v1/models")).status_code == 200
         await dialog.get_by_role("button", name="Done").click()
+        await dialog.wait_for(state="detached")
         assert token not in await visitor.tab.content()
         row = visitor.tab.locator("tr").filter(has_text="for a test")
         await row.get_by_role("button").click()
@@ -107,9 +106,7 @@ async def test_the_copied_command_joins_a_worker_and_the_page_drains_and_evicts_
     command = await visitor.tab.locator(".copyable code").inner_text()
     token = command.split("=")[1].split()[0]
     assert token.startswith("jc-") and f"--join {service.url}" in command
-    async with httpx.AsyncClient(
-        base_url=service.url, headers={"Authorization": f"Bearer {token}"}
-    ) as client:
+    async with service.client(token) as client:
         assert (await client.get("/v1/models")).status_code == 401  # a code is for joining only
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     worker = await asyncio.create_subprocess_exec(
@@ -120,23 +117,23 @@ async def test_the_copied_command_joins_a_worker_and_the_page_drains_and_evicts_
         stderr=asyncio.subprocess.DEVNULL,
     )
     try:
-        await dialog.get_by_text("from-the-page has joined").wait_for(timeout=60_000)
+        await dialog.get_by_text("from-the-page has joined").wait_for()
         await dialog.get_by_text("Could run:").wait_for()
-        assert "wan-tiny-t2v" in await dialog.locator(".facts").inner_text()
-        assert "No vLLM" in await dialog.locator(".findings").inner_text()
+        await expect(dialog.locator(".facts")).to_contain_text("wan-tiny-t2v")
+        await expect(dialog.locator(".findings")).to_contain_text("No vLLM")
         assert await visitor.violations() == []
         await visitor.tab.keyboard.press("Escape")
         await dialog.wait_for(state="detached")
         assert token not in await visitor.tab.content()
         entry = visitor.tab.locator(".entry").filter(has_text="from-the-page")
-        await entry.get_by_text("Alive").wait_for(timeout=60_000)
+        await entry.get_by_text("Alive").wait_for()
         for order, draining in (("Drain", True), ("Take back in", False)):
             await entry.get_by_role("button", name=order).click()
             await wait_until(lambda draining=draining: _drains(service, draining), order)
         await entry.get_by_role("button", name="Evict").click()
         await visitor.tab.locator("dialog .button-danger").click()
         await entry.wait_for(state="detached")
-        await asyncio.wait_for(worker.wait(), 60)
+        await asyncio.wait_for(worker.wait(), patient(60))
     finally:
         if worker.returncode is None:
             worker.kill()
@@ -144,7 +141,7 @@ async def test_the_copied_command_joins_a_worker_and_the_page_drains_and_evicts_
 
 
 async def _drains(service: Service, wanted: bool) -> bool:
-    async with httpx.AsyncClient(base_url=service.url, headers=service.headers) as client:
+    async with service.client() as client:
         workers = (await client.get("/workers")).json()["data"]
     return [w["draining"] for w in workers if w["name"] == "from-the-page"] == [wanted]
 
@@ -153,6 +150,6 @@ async def test_usage_of_the_tenant_is_listed(browser: Browser, service: Service)
     visitor = await _operator(browser, service, "keys")
     await visitor.go("create")
     card = await visitor.ask_for("a red circle for the books")
-    await card.locator("video").wait_for(timeout=90_000)
+    await card.locator("video").wait_for()
     await visitor.go("operate/usage")
     await visitor.tab.locator("td").filter(has_text="wan-tiny-t2v").first.wait_for()

@@ -1,18 +1,18 @@
 """People on the page, in real Chromium: they come by an invite, see what is theirs, are kept out, and go."""
 
 import json
+import re
 import zipfile
 from typing import Any
 
-import httpx
 import pytest
 from tests.conftest import wait_until
-from tests.page.conftest import VISIBLE, Browser, Visitor
+from tests.pace import patient
+from tests.page.conftest import VISIBLE, Browser, Visitor, expect
 from tests.service import Service
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
-RENDERED_MS = 90_000
 WORDS = {
     "en": {
         "invite": "Invite people",
@@ -46,10 +46,6 @@ GUEST_WORDS = {
 }
 
 
-async def _inside(visitor: Visitor) -> None:
-    await visitor.tab.locator("nav a[aria-current=page]").wait_for()
-
-
 async def _shown_once(visitor: Visitor, done: str) -> str:
     dialog = visitor.tab.locator("dialog")
     text = await dialog.locator(".copyable code").inner_text()
@@ -75,8 +71,8 @@ async def _come_by(visitor: Visitor, link: str, words: dict[str, str], name: str
     await visitor.tab.get_by_label(words["name"], exact=True).fill(name)
     assert await visitor.violations() == []
     await visitor.tab.get_by_role("button", name=words["enter"]).click()
-    await _inside(visitor)
-    assert "invite" not in visitor.tab.url
+    await visitor.inside()
+    await expect(visitor.tab).not_to_have_url(re.compile("invite"))
 
 
 @pytest.mark.parametrize("lang", ["en", "zh"])
@@ -90,7 +86,7 @@ async def test_a_person_comes_by_an_invite_has_an_account_and_deletes_it(
     ada = await browser.visitor(lang=lang)
     await _come_by(ada, link, words, name)
     card = await ada.ask_for("a red square moving right")
-    await card.locator("video").wait_for(timeout=RENDERED_MS)
+    await card.locator("video").wait_for()
     await ada.tab.get_by_role("link", name=name).click()
     account = ada.tab.locator(".account")
     await account.locator(".meter", has_text="5").wait_for()
@@ -109,18 +105,18 @@ async def test_a_person_comes_by_an_invite_has_an_account_and_deletes_it(
         assert [n for n in saved.namelist() if n.endswith(".mp4")] and saved.testzip() is None
     await account.get_by_role("button", name=words["delete"]).click()
     dialog = ada.tab.locator("dialog")
-    assert await dialog.get_by_role("button", name=words["gone"]).is_disabled()
+    await expect(dialog.get_by_role("button", name=words["gone"])).to_be_disabled()
     await dialog.locator("input").fill(name)
     assert await ada.violations() == []
     await dialog.get_by_role("button", name=words["gone"]).click()
-    await ada.tab.locator(".login-box").wait_for(timeout=RENDERED_MS)
-    await row.wait_for(state="detached", timeout=30_000)
-    async with httpx.AsyncClient(base_url=service.url, headers=key) as client:
+    await ada.tab.locator(".login-box").wait_for()
+    await row.wait_for(state="detached")
+    async with service.client(key) as client:
         assert (await client.get("/v1/videos")).status_code == 401
     assert ada.complaints == [] and operator.complaints == [] and phone.complaints == []
 
 
-async def _own_key(visitor: Visitor, service: Service, words: dict[str, str]) -> dict[str, str]:
+async def _own_key(visitor: Visitor, service: Service, words: dict[str, str]) -> str:
     """Made on the page, shown once, and good."""
     await visitor.tab.get_by_role("button", name=words["key"]).click()
     dialog = visitor.tab.locator("dialog")
@@ -129,10 +125,9 @@ async def _own_key(visitor: Visitor, service: Service, words: dict[str, str]) ->
     token = await _shown_once(visitor, words["done"])
     await visitor.tab.locator(".entry").filter(has_text="a script").wait_for()
     assert token not in await visitor.tab.content()
-    headers = {"Authorization": f"Bearer {token}"}
-    async with httpx.AsyncClient(base_url=service.url, headers=headers) as client:
+    async with service.client(token) as client:
         assert len((await client.get("/v1/videos")).json()["data"]) == 1
-    return headers
+    return token
 
 
 async def _on_the_phone(browser: Browser, ada: Visitor, words: dict[str, str], lang: str) -> Visitor:
@@ -141,7 +136,7 @@ async def _on_the_phone(browser: Browser, ada: Visitor, words: dict[str, str], l
     link = await _shown_once(ada, words["done"])
     phone = await browser.visitor("phone", lang=lang, is_refused=True)
     await phone.tab.goto(link)
-    await _inside(phone)
+    await phone.inside()
     await phone.go("account")
     await phone.tab.locator(".entry").nth(2).wait_for()
     assert await phone.violations() == []
@@ -161,19 +156,20 @@ async def test_a_person_logs_in_by_the_issuer(browser: Browser, service: Service
     await button.click()
     await visitor.tab.get_by_role("button", name="Refuse").click()
     await visitor.tab.locator(".login-box [role=alert]").wait_for()
-    assert "login=" not in visitor.tab.url and await visitor.violations() == []
+    await expect(visitor.tab).not_to_have_url(re.compile("login="))
+    assert await visitor.violations() == []
     await button.click()
     await visitor.tab.get_by_label("Who").select_option("bob")
     await visitor.tab.get_by_role("button", name="Log in").click()
-    await _inside(visitor)
-    assert {"code=", "state="} & set(visitor.tab.url.split("?")[-1].split("&")) == set()
+    await visitor.inside()
+    await expect(visitor.tab).not_to_have_url(re.compile("code=|state="))
     await visitor.tab.reload()
     await visitor.tab.get_by_role("link", name="Bob").wait_for()
     kept = "Object.values(localStorage).concat(Object.values(sessionStorage), document.cookie).join()"
     assert "tk-" not in await visitor.tab.evaluate(kept)
     await visitor.tab.go_back()  # to the issuer's page, or the login's: nothing of it can be used again
     await visitor.tab.goto(f"{browser.url}/v1/login/oidc/callback?state=used&code=used")
-    await _inside(visitor)
+    await visitor.inside()
     assert visitor.complaints == []
 
 
@@ -188,9 +184,9 @@ async def test_a_guest_comes_in_makes_a_video_and_leaves_nothing(
     await button.wait_for()
     assert await visitor.violations() == []
     await button.click()
-    await _inside(visitor)
+    await visitor.inside()
     card = await visitor.ask_for("a red square moving right")
-    await card.locator("video").wait_for(timeout=RENDERED_MS)
+    await card.locator("video").wait_for()
     await visitor.tab.reload()  # the cookie stays
     await visitor.go("account")
     account = visitor.tab.locator(".account")
@@ -201,14 +197,14 @@ async def test_a_guest_comes_in_makes_a_video_and_leaves_nothing(
     other = await browser.visitor(lang=lang)
     await other.tab.goto(browser.url)
     await other.tab.get_by_role("button", name=words["try"]).click()
-    await _inside(other)
+    await other.inside()
     await other.go("library")
-    assert await other.tab.locator("article.card").count() == 0, "nothing of the first one's"
+    await other.tab.locator(".empty-title").wait_for()  # nothing of the first one's
     await account.get_by_role("button", name=WORDS[lang]["delete"]).click()
     dialog = visitor.tab.locator("dialog")
     await dialog.locator("input").fill(words["guest"])
     await dialog.get_by_role("button", name=WORDS[lang]["gone"]).click()
-    await visitor.tab.locator(".login-box").wait_for(timeout=RENDERED_MS)
+    await visitor.tab.locator(".login-box").wait_for()
     assert visitor.complaints == [] and other.complaints == []
 
 
@@ -223,19 +219,19 @@ async def test_a_person_is_disabled_while_a_video_renders_and_a_chat_streams(
     eve = await browser.visitor(lang=lang, draft={**VISIBLE, "steps": "60"}, is_refused=True)
     await _come_by(eve, link, words, name)
     card = await eve.ask_for("a blue circle that never ends")
-    await card.locator("img.card-preview").wait_for(timeout=RENDERED_MS)
+    await card.locator("img.card-preview").wait_for()
     talking = await eve.tab.context.new_page()
     await talking.goto(f"{browser.url}/#/chat")
     await talking.route("**/v1/chat/completions", _endless)
     await talking.locator(".chat-input textarea").fill("Count to a thousand.")
     await talking.keyboard.press("Enter")
     answer = talking.locator(".said-assistant .markdown")
-    await answer.wait_for(timeout=120_000)
+    await answer.wait_for()
     await operator.tab.get_by_role("button", name=f"{words['change']} {name}").click()
     assert await operator.violations() == []
     await operator.tab.locator("dialog").get_by_role("button", name=words["disable"]).click()
     for tab in (eve.tab, talking):
-        await tab.locator(".login-box [role=alert]").wait_for(timeout=10_000)
+        await tab.locator(".login-box [role=alert]").wait_for(timeout=patient(10) * 1000)
     async with service.client() as client:
         (person,) = (await client.get("/v1/people", params={"search": name})).json()["data"]
         assert person["disabled"]

@@ -1,16 +1,16 @@
 """Prompts made better on the page: the button, the wait, the new prompt, and what is said where it fails."""
 
+import asyncio
 import contextlib
 from typing import Any
 
 import pytest
 from tests.conftest import wait_until
-from tests.page.conftest import Browser
+from tests.page.conftest import Browser, expect
 from tests.service import Service
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
-ANSWERED_MS = 200_000
 BETTER = "A red square glides to the right over a plain white ground."
 
 
@@ -22,18 +22,27 @@ async def test_a_real_model_rewrites_a_prompt_that_can_be_changed_and_undone(
     tab = visitor.tab
     prompt = tab.locator(".composer textarea").first
     improve = tab.get_by_role("button", name="润色")
-    assert await improve.get_attribute("aria-disabled") == "true"
+    await expect(improve).to_have_attribute("aria-disabled", "true")
+    is_seen = asyncio.Event()
+
+    async def let_wait(route: Any) -> None:
+        await is_seen.wait()  # a model that is awake may answer before anybody has seen that it is asked
+        await route.continue_()
+
+    await tab.route("**/v1/prompts/enhance", let_wait)
     await prompt.fill("红色方块向右移动")
     await improve.click()
     await tab.locator(".note .waking").wait_for()
-    await tab.get_by_text("已由 smollm2 改写").wait_for(timeout=ANSWERED_MS)
-    assert await prompt.input_value() not in ("", "红色方块向右移动")
+    is_seen.set()
+    await tab.get_by_text("已由 smollm2 改写").wait_for()
+    for other in ("", "红色方块向右移动"):
+        await expect(prompt).not_to_have_value(other)
     await tab.get_by_text("原提示词：红色方块向右移动").wait_for()  # noqa: RUF001
     assert await visitor.violations() == []
     await prompt.fill("my own words")
     await tab.get_by_role("button", name="撤销").click()
-    assert await prompt.input_value() == "红色方块向右移动"
-    assert await tab.locator(".composer .note").count() == 0
+    await expect(prompt).to_have_value("红色方块向右移动")
+    await expect(tab.locator(".composer .note")).to_have_count(0)
     assert visitor.complaints == []
 
 
@@ -56,10 +65,10 @@ async def test_where_it_fails_the_prompt_stays_and_that_is_said(browser: Browser
     await prompt.fill("a red square")
     await tab.get_by_role("button", name="Improve").click()
     await tab.get_by_text("was not rewritten and stays as it is").wait_for()
-    assert await prompt.input_value() == "a red square"
+    await expect(prompt).to_have_value("a red square")
     assert await visitor.violations() == []
     await tab.get_by_role("button", name="Close").click()
-    assert await tab.locator(".composer .note").count() == 0
+    await expect(tab.locator(".composer .note")).to_have_count(0)
 
 
 async def test_a_wait_is_seen_and_can_be_given_up(browser: Browser, service: Service) -> None:
@@ -78,7 +87,7 @@ async def test_a_wait_is_seen_and_can_be_given_up(browser: Browser, service: Ser
     await tab.locator(".note").get_by_role("button", name="Cancel").click()
     await wait_until(lambda: len(asked) == 1, "the request")
     await tab.locator(".note").wait_for(state="detached")
-    assert await prompt.input_value() == "a red square"
+    await expect(prompt).to_have_value("a red square")
 
 
 async def test_whoever_goes_on_typing_keeps_her_words(browser: Browser, service: Service) -> None:
@@ -105,10 +114,11 @@ async def test_whoever_goes_on_typing_keeps_her_words(browser: Browser, service:
     assert asked[1].request.post_data_json["prompt"] == "a red square, and more of my own"
     await asked[1].fulfill(json={"object": "prompt.enhanced", "prompt": BETTER, "prompt_model": "smollm2"})
     await tab.get_by_text("Rewritten by smollm2").wait_for()
-    assert await prompt.input_value() == BETTER
+    await expect(prompt).to_have_value(BETTER)
     await tab.locator(".examples .chip").first.click()  # what is said of the prompt goes with it
     await tab.locator(".composer .note").wait_for(state="detached")
-    assert await prompt.input_value() not in ("", BETTER)
+    for other in ("", BETTER):
+        await expect(prompt).not_to_have_value(other)
     assert visitor.complaints == []
 
 

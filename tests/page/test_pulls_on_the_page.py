@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 from tests.engines.fake_hub import FakeHub, fake_hub
-from tests.page.conftest import Browser, open_browser
+from tests.page.conftest import Browser, expect, open_browser
 from tests.service import Service, running_service
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -40,23 +40,22 @@ async def test_a_model_is_judged_pulled_cancelled_gone_on_with_and_added(
     await visitor.go("operate/models")
     await visitor.tab.get_by_role("button", name="下载模型" if zh else "Pull a model").click()
     dialog = visitor.tab.locator("dialog")
-    await dialog.locator(".preset").filter(has_text="qwen3-0.6b").wait_for()
-    assert await dialog.locator(".preset").count() == 9
+    await expect(dialog.locator(".preset")).to_have_count(9)
     assert await visitor.violations() == []
     await dialog.locator(".preset").filter(has_text="qwen3-0.6b").click()
-    await dialog.locator(".note").get_by_text("of weights").wait_for(timeout=60_000)
+    await dialog.locator(".note").get_by_text("of weights").wait_for()
     assert await visitor.violations() == []
     await dialog.locator(".button-primary").click()
     entry = visitor.tab.locator(".entry").filter(has_text="Qwen/Qwen3-0.6B-GGUF")
     await entry.locator("progress").wait_for()
     await visitor.tab.reload()  # the service pulls, not the page
-    await entry.get_by_text("MB / 2 MB" if zh else "MB of 2 MB").wait_for(timeout=30_000)
+    await entry.get_by_text("MB / 2 MB" if zh else "MB of 2 MB").wait_for()
     assert await visitor.violations() == []
     await entry.get_by_role("button", name="取消下载" if zh else "Cancel pulling").click()
     await entry.get_by_text("已取消" if zh else "Cancelled").wait_for()
     hub.stall = None
     await entry.get_by_role("button", name="继续下载" if zh else "Go on pulling").click()
-    await entry.get_by_role("button", name="添加到模型" if zh else "Add to the models").click(timeout=60_000)
+    await entry.get_by_role("button", name="添加到模型" if zh else "Add to the models").click()
     await visitor.tab.locator(".entry").filter(has_text="llama.cpp").filter(has_text="qwen3-0.6b").wait_for()
     await entry.get_by_role("button", name="移除记录" if zh else "Forget").click()
     await visitor.tab.locator("#pulls-title").wait_for(state="detached")

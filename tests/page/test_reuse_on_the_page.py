@@ -7,25 +7,10 @@ from typing import Any
 import pytest
 from PIL import Image
 from tests.conftest import wait_until
-from tests.page.conftest import Browser, Visitor
+from tests.page.conftest import Browser, Visitor, expect, rendered
 from tests.service import Service
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
-
-RENDERED_MS = 90_000
-
-
-async def _rendered(service: Service, prompt: str, **fields: Any) -> dict[str, Any]:
-    """A video that is done, made over the API."""
-    async with service.client() as client:
-        asked = {"prompt": prompt, "steps": 4, "frames": 5, **fields}
-        video = (await client.post("/v1/videos", json=asked)).raise_for_status().json()
-
-        async def done() -> bool:
-            return (await client.get(f"/v1/videos/{video['id']}")).json()["status"] == "completed"
-
-        await wait_until(done, "the video", 90)
-        return (await client.get(f"/v1/videos/{video['id']}")).json()
 
 
 async def _asked(service: Service, prompt: str, count: int = 1) -> list[dict[str, Any]]:
@@ -53,7 +38,7 @@ async def test_a_double_click_makes_one_video(browser: Browser, service: Service
     await visitor.tab.locator(".composer textarea").first.fill(prompt)
     await visitor.tab.locator(".composer-end button").dblclick()
     card = visitor.tab.locator("article[data-task]").filter(has_text=prompt)
-    await card.first.locator("video").wait_for(timeout=RENDERED_MS)
+    await card.first.locator("video").wait_for()
     assert len(await _asked(service, prompt)) == 1
     assert visitor.complaints == []
 
@@ -72,15 +57,13 @@ async def test_all_settings_of_a_video_come_into_the_form(
     visitor = await browser.visitor(lang=lang)
     await visitor.enter(service.api_key)
     card = _card(visitor, first)
-    await card.locator("video").wait_for(timeout=RENDERED_MS)
+    await card.locator("video").wait_for()
     await card.get_by_role("button", name="套用参数" if lang == "zh" else "Use these settings").click()
     await visitor.tab.locator(".image-chosen img").wait_for()
-    await visitor.tab.locator(".composer .note").wait_for()
-    assert "shift 3.5" in await visitor.tab.locator(".composer .note").inner_text()
+    note = visitor.tab.locator(".composer .note")
+    await expect(note).to_contain_text("shift 3.5")
     assert await visitor.violations() == []
-    await visitor.tab.locator(".composer textarea").first.fill(f"a blue circle {lang}")
-    await visitor.tab.keyboard.press("Control+Enter")
-    await visitor.tab.locator("article[data-task]").filter(has_text=f"a blue circle {lang}").wait_for()
+    await visitor.ask_for(f"a blue circle {lang}")
     again = (await _asked(service, f"a blue circle {lang}"))[0]
     same = (
         "model",
@@ -95,8 +78,8 @@ async def test_all_settings_of_a_video_come_into_the_form(
         "has_image",
     )
     assert {name: again[name] for name in same} == {name: first[name] for name in same}
-    await visitor.tab.locator(".composer .note button").click()
-    assert await visitor.tab.locator(".composer .note").count() == 0
+    await note.locator("button").click()
+    await expect(note).to_have_count(0)
     assert visitor.complaints == []
 
 
@@ -114,9 +97,9 @@ async def test_four_seeds_are_one_card_that_unfolds_and_two_play_together(
     made = await _asked(service, prompt, 4)
     assert len(made) == 4 and len({video["batch"] for video in made}) == 1
     assert sorted(video["seed"] for video in made) == [min(v["seed"] for v in made) + i for i in range(4)]
-    await batch.get_by_text("4 of 4 done").wait_for(timeout=RENDERED_MS)
+    await batch.get_by_text("4 of 4 done").wait_for()
     await batch.get_by_role("button", name="Show each").click()
-    assert await visitor.tab.locator(".batch-all article").count() == 4
+    await expect(visitor.tab.locator(".batch-all article")).to_have_count(4)
     assert await visitor.violations() == []
     await batch.get_by_role("button", name="Compare").click()
     together = "() => { const [a, b] = document.querySelectorAll('.compare video'); return a && b"
@@ -135,10 +118,10 @@ async def test_four_seeds_are_one_card_that_unfolds_and_two_play_together(
 
 async def test_the_last_frame_becomes_the_first_of_the_next_clip(browser: Browser, service: Service) -> None:
     visitor = await browser.visitor()
-    video = await _rendered(service, "a red square moving to the right for the last frame", frames=9)
+    video = await rendered(service, "a red square moving to the right for the last frame", frames=9)
     await visitor.enter(service.api_key)
     card = _card(visitor, video)
-    await card.locator("video").wait_for(timeout=RENDERED_MS)
+    await card.locator("video").wait_for()
     await card.get_by_role("button", name="More").click()
     await visitor.tab.get_by_role("menuitem", name="Go on from its last frame").click()
     shown = visitor.tab.locator(".image-chosen img")
@@ -147,23 +130,21 @@ async def test_the_last_frame_becomes_the_first_of_the_next_clip(browser: Browse
         "image => image.decode().then(() => `${image.naturalWidth}x${image.naturalHeight}`)"
     )
     assert size == video["size"]
-    assert await visitor.tab.locator(".composer select").first.input_value() == "wan-tiny-ti2v"
-    await visitor.tab.locator(".composer textarea").first.fill("it goes on")
-    await visitor.tab.keyboard.press("Control+Enter")
-    following = visitor.tab.get_by_role("article", name="it goes on", exact=True)
-    await following.wait_for()
+    await expect(visitor.tab.locator(".composer select").first).to_have_value("wan-tiny-ti2v")
+    await visitor.ask_for("it goes on")
     assert (await _asked(service, "it goes on"))[0]["has_image"]
     assert visitor.complaints == []
 
 
 async def test_prompts_from_before_are_at_hand(browser: Browser, service: Service) -> None:
-    await _rendered(service, "a prompt to be found again")
+    await rendered(service, "a prompt to be found again")
     visitor = await browser.visitor()
     await visitor.enter(service.api_key)
     await visitor.tab.get_by_role("button", name="Prompts from before").click()
     assert await visitor.violations() == []
     await visitor.tab.get_by_role("menuitem", name="a prompt to be found again").click()
-    assert await visitor.tab.locator(".composer textarea").first.input_value() == "a prompt to be found again"
+    prompt = visitor.tab.locator(".composer textarea").first
+    await expect(prompt).to_have_value("a prompt to be found again")
 
 
 @pytest.mark.parametrize("lang", ["en", "zh"])
@@ -171,13 +152,14 @@ async def test_several_are_downloaded_by_their_prompts_and_deleted_at_once(
     browser: Browser, service: Service, lang: str, tmp_path: Path
 ) -> None:
     for word in ("one", "two"):
-        await _rendered(service, f"tidy {lang} {word}", seed=5)
+        await rendered(service, f"tidy {lang} {word}", seed=5)
     visitor = await browser.visitor(lang=lang)
+    await visitor.has_time_to_undo()
     await visitor.enter(service.api_key)
     await visitor.go("library")
     await visitor.tab.locator(".search input").fill(f"tidy {lang}")
     tiles = visitor.tab.locator(".tile")
-    await wait_until(lambda: _are(tiles, 2), "the two")
+    await expect(tiles).to_have_count(2)
     saved: list[Any] = []
     visitor.tab.on("download", lambda download: saved.append(download))
     for i in range(2):
@@ -190,27 +172,25 @@ async def test_several_are_downloaded_by_their_prompts_and_deleted_at_once(
     names = {download.suggested_filename for download in saved}
     assert names == {f"tidy-{lang}-one-5.mp4", f"tidy-{lang}-two-5.mp4"}
     await bar.get_by_role("button", name="删除" if lang == "zh" else "Delete").click()
-    await wait_until(lambda: _are(tiles, 0), "both to go")
+    await expect(tiles, "both go").to_have_count(0)
     await visitor.tab.get_by_role("button", name="撤销" if lang == "zh" else "Undo").click()
-    await wait_until(lambda: _are(tiles, 2), "both to come back")
+    await expect(tiles, "both come back").to_have_count(2)
     assert visitor.complaints == []
 
 
-async def _are(found: Any, n: int) -> bool:
-    return await found.count() == n
-
-
 async def test_pictures_fill_their_tiles_at_any_width(browser: Browser, service: Service) -> None:
-    await _rendered(service, "a square that fills its tile")
+    await rendered(service, "a square that fills its tile")
     visitor = await browser.visitor()
     await visitor.enter(service.api_key)
     await visitor.go("library")
     await visitor.tab.locator(".tile").first.wait_for()
-    narrow = """() => [...document.querySelectorAll('.tile')].filter(tile =>
-        tile.clientWidth - tile.querySelector('.tile-picture').offsetWidth > 1).length"""
+    filled = """width => innerWidth === width && [...document.querySelectorAll('.tile')].every(tile =>
+        tile.clientWidth - tile.querySelector('.tile-picture').offsetWidth <= 1)"""
     for width in (1366, 1440, 1920):
         await visitor.tab.set_viewport_size({"width": width, "height": 768})
-        assert await visitor.tab.evaluate(narrow) == 0, width
+        await wait_until(
+            lambda width=width: visitor.tab.evaluate(filled, width), f"all to be filled at {width}"
+        )
 
 
 @pytest.mark.parametrize("lang", ["en", "zh"])
@@ -219,17 +199,18 @@ async def test_a_still_is_a_picture_that_a_clip_can_go_on_from(
 ) -> None:
     visitor = await browser.visitor(lang=lang, draft={"prompt": "", "steps": "4", "frames": 1})
     await visitor.enter(service.api_key)
-    assert await visitor.tab.locator(".composer input[type=range]").input_value() == "0"
-    words = await visitor.tab.locator(".composer-end button").inner_text()
-    assert ("生成图片" if lang == "zh" else "Create picture") in words
+    length = visitor.tab.locator(".composer input[type=range]")
+    await expect(length).to_have_value("0")
+    words = "生成图片" if lang == "zh" else "Create picture"
+    await expect(visitor.tab.locator(".composer-end button")).to_contain_text(words)
     card = await visitor.ask_for(f"a still red square {lang}")
     picture = card.locator(".card-picture img[alt]:not(.card-preview)")
-    await picture.wait_for(timeout=RENDERED_MS)
+    await picture.wait_for()
     wide = await picture.evaluate("image => image.decode().then(() => image.naturalWidth)")
     assert f"{wide}x" in (await _asked(service, f"a still red square {lang}"))[0]["size"]
     assert await visitor.violations() == []
     await card.locator(".menu button").click()
     await visitor.tab.locator("[role=menuitem]").first.click()  # go on from its last frame
     await visitor.tab.locator(".image-chosen img").wait_for()
-    assert await visitor.tab.locator(".composer input[type=range]").input_value() != "0"
+    await expect(length).not_to_have_value("0")
     assert visitor.complaints == []

@@ -4,9 +4,9 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from tests.conftest import Stores
+from tests.conftest import Stores, wait_until
 from tests.gateways import Gateway, running, serving
-from tests.page.conftest import SIZES, Browser, chromium_on
+from tests.page.conftest import SIZES, Browser, chromium_on, expect
 from tests.people.test_site import ICP, site_in
 
 from turnout.tenants.tenant_settings import GuestSettings
@@ -41,30 +41,31 @@ async def test_the_page_is_the_operators_and_its_terms_are_accepted_first(
         button = tab.get_by_role("button", name=words["try"])
         await button.wait_for()
         await tab.locator("h1", has_text="视频体验中心").wait_for()
-        assert await tab.title() == "视频体验中心"
-        assert await tab.locator(".login-box img.sign").evaluate("i => i.complete && i.naturalWidth > 0")
+        await expect(tab).to_have_title("视频体验中心")
+        sign = tab.locator(".login-box img.sign")
+        await wait_until(lambda sign=sign: sign.evaluate("i => i.complete && i.naturalWidth > 0"), "the logo")
         line = tab.locator(".site-footer").get_by_role("link", name=ICP.text)
-        assert await line.get_attribute("href") == ICP.url
-        assert await line.get_attribute("rel") == "noopener noreferrer"
+        await expect(line).to_have_attribute("href", ICP.url)
+        await expect(line).to_have_attribute("rel", "noopener noreferrer")
         await button.click()
         await tab.locator(".terms [role=alert]").wait_for()
         assert await visitor.violations() == []
         await tab.locator(".terms").get_by_role("button", name=words["terms"]).click()
         text = tab.locator("dialog .terms-text")
-        await text.wait_for()
-        assert "<script>alert(1)</script>" in await text.inner_text(), "text, and nothing but text"
+        await expect(text, "text, and nothing but text").to_contain_text("<script>alert(1)</script>")
         assert await visitor.violations() == []
         await tab.keyboard.press("Escape")
         await tab.get_by_label(words["accept"]).check()
         await button.click()
-        await tab.locator("nav a[aria-current=page]").wait_for()
-        assert "视频体验中心" in await tab.locator(".brand").inner_text()
-        assert await tab.locator(".site-footer").is_visible() and await visitor.violations() == []
+        await visitor.inside()
+        await expect(tab.locator(".brand")).to_contain_text("视频体验中心")
+        footer = tab.locator(".site-footer")
+        await expect(footer).to_be_visible()
+        assert await visitor.violations() == []
         await visitor.go("chat")
-        await tab.locator("nav a[href='#/chat'][aria-current=page]").wait_for()
-        assert await tab.locator(".site-footer").count() == 0, "it would be in the way of what is typed"
+        await expect(footer, "it would be in the way of what is typed").to_have_count(0)
         await tab.goto("about:blank")  # or what the page still asks for would be refused
         await tab.context.clear_cookies()
         await tab.goto(browser.url)
-        assert await tab.get_by_label(words["accept"]).is_checked(), "once in a browser"
+        await expect(tab.get_by_label(words["accept"]), "once in a browser").to_be_checked()
         assert visitor.complaints == []

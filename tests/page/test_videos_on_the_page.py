@@ -6,34 +6,41 @@ import json
 import re
 from typing import Any
 
-import httpx
 import pytest
 from PIL import Image
 from tests.conftest import wait_until
-from tests.page.conftest import VISIBLE, Browser, Visitor
+from tests.pace import patient
+from tests.page.conftest import VISIBLE, Browser, Visitor, expect
 from tests.service import Service
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
-RENDERED_MS = 90_000
-
 
 async def _finished(card: Any) -> None:
-    await card.locator("video").wait_for(timeout=RENDERED_MS)
+    await card.locator("video").wait_for()
 
 
-async def _steps_until_done(card: Any) -> list[int]:
-    """Every step that the card showed, in the order of showing, until its video is there."""
-    shown: list[int] = []
+async def _watch(card: Any) -> None:
+    """From now on the page itself notes what the card shows: a look from here and now may miss all of a fast video."""
+    await card.evaluate(_NOTE_STEPS)
 
-    async def done() -> bool:
-        step = re.search(r"step (\d+) of", await card.inner_text())
-        if step:
-            shown.append(int(step.group(1)))
-        return await card.locator("video").count() > 0
 
-    await wait_until(done, "the video", 90)
-    return shown
+_NOTE_STEPS = r"""card => {
+  card.shown = { steps: [], preview: false };
+  const look = () => {
+    const step = /step (\d+) of/.exec(card.textContent);
+    if (step) card.shown.steps.push(Number(step[1]));
+    card.shown.preview ||= card.querySelector("img.card-preview") !== null;
+  };
+  new MutationObserver(look).observe(card, { childList: true, characterData: true, subtree: true });
+  look();
+}"""
+
+
+async def _shown_until_done(card: Any) -> dict[str, Any]:
+    """Whether there was a preview, and every step in the order of showing, since `_watch` until the video is there."""
+    await _finished(card)
+    return await card.evaluate("card => card.shown")
 
 
 @pytest.mark.parametrize("lang", ["en", "zh"])
@@ -51,18 +58,16 @@ async def test_the_main_path_needs_no_mouse(browser: Browser, service: Service, 
     await _tab_to(visitor, ".composer textarea")
     await visitor.tab.keyboard.type(f"a blue ring moving left for {lang}")
     await visitor.tab.keyboard.press("Control+Enter")
-    card = visitor.tab.locator("article[data-task]").filter(has_text=f"for {lang}").first
-    await _finished(card)
+    await _finished(visitor.tab.locator("article[data-task]").filter(has_text=f"for {lang}"))
     await _tab_to(visitor, f"[aria-label='a blue ring moving left for {lang}'] .menu button")
     await visitor.tab.keyboard.press("Enter")
     await visitor.tab.locator("[role=menuitem]:focus").wait_for()
     for _ in range(3):
         await visitor.tab.keyboard.press("ArrowDown")
     await visitor.tab.keyboard.press("Enter")  # copy as curl
-    await visitor.tab.locator(".toast").wait_for()
-    copied = await visitor.tab.evaluate("navigator.clipboard.readText()")
+    copied = await visitor.copied()
     assert copied.startswith("curl") and service.api_key not in copied
-    assert await visitor.tab.locator("html").get_attribute("lang") == ("zh-CN" if lang == "zh" else "en")
+    await expect(visitor.tab.locator("html")).to_have_attribute("lang", "zh-CN" if lang == "zh" else "en")
     assert visitor.complaints == []
 
 
@@ -87,7 +92,7 @@ async def test_words_that_the_model_was_not_taught_are_named_on_the_card(
     visitor = await browser.visitor(lang=lang)
     await visitor.enter(service.api_key)
     card = await visitor.ask_for(prompt)
-    assert said in await card.locator(".card-notice").inner_text()
+    await expect(card.locator(".card-notice")).to_contain_text(said)
     assert await visitor.violations() == []
 
 
@@ -97,44 +102,33 @@ async def test_steps_only_rise_a_preview_shows_and_the_video_plays(
     visitor = await browser.visitor(draft=VISIBLE)
     await visitor.enter(service.api_key)
     card = await visitor.ask_for("a yellow star spinning")
-    await card.locator("img.card-preview").wait_for(timeout=RENDERED_MS)
-    steps = await _steps_until_done(card)
-    assert steps == sorted(steps) and steps
-    playing = "a => document.querySelector(a).currentTime > 0"
-    place = "article[aria-label='a yellow star spinning'] video"
-    await wait_until(lambda: visitor.tab.evaluate(playing, place), "the video to play")
+    await _watch(card)
+    shown = await _shown_until_done(card)
+    assert shown["preview"] and shown["steps"] and shown["steps"] == sorted(shown["steps"])
+    await wait_until(lambda: card.locator("video").evaluate("v => v.currentTime > 0"), "the video to play")
     assert visitor.complaints == []
 
 
 async def test_a_cancelled_video_says_so_and_can_be_tried_again(browser: Browser, service: Service) -> None:
-    visitor = await browser.visitor()
+    visitor = await browser.visitor(draft={**VISIBLE, "steps": "60"})  # it must not be done before
     await visitor.enter(service.api_key)
     card = await visitor.ask_for("a pink cross standing still")
     await card.get_by_role("button", name="Cancel").click()
-    await card.get_by_role("button", name="Retry").wait_for()
-    before = await _ids(visitor)
-    await card.get_by_role("button", name="Retry").click()
-    await wait_until(lambda: _has_more(visitor, before), "the second try")
-
-
-async def _ids(visitor: Visitor) -> list[str]:
-    return await visitor.tab.locator("article[data-task]").evaluate_all("all => all.map(a => a.dataset.task)")
-
-
-async def _has_more(visitor: Visitor, before: list[str]) -> bool:
-    return bool(set(await _ids(visitor)) - set(before))
+    again = await visitor.card_of(card.get_by_role("button", name="Retry").click)
+    await again.get_by_role("button", name="Cancel").click()
+    await again.get_by_role("button", name="Retry").wait_for()
 
 
 async def test_a_reload_in_the_middle_restores_everything(browser: Browser, service: Service) -> None:
     visitor = await browser.visitor(draft=VISIBLE)
     await visitor.enter(service.api_key)
     card = await visitor.ask_for("a white star growing")
-    await card.get_by_text("Drawing").first.wait_for(timeout=RENDERED_MS)
+    await card.get_by_text("Drawing").first.wait_for()
     await visitor.tab.locator(".composer textarea").first.fill("a half-written thought")
     await visitor.tab.reload()
-    await card.wait_for()
-    assert await visitor.tab.locator(".composer textarea").first.input_value() == "a half-written thought"
-    steps = await _steps_until_done(card)
+    await _watch(card)
+    await expect(visitor.tab.locator(".composer textarea").first).to_have_value("a half-written thought")
+    steps = (await _shown_until_done(card))["steps"]
     assert steps == sorted(steps)
 
 
@@ -142,13 +136,12 @@ async def test_a_card_goes_on_when_the_gateway_is_killed(browser: Browser, servi
     visitor = await browser.visitor(draft=VISIBLE)
     await visitor.enter(service.api_key)
     card = await visitor.ask_for("an orange triangle moving down")
-    await card.get_by_text("Drawing").first.wait_for(timeout=RENDERED_MS)
+    await _watch(card)
+    await card.get_by_text("Drawing").first.wait_for()
     service.parts("gateway")[0].kill()
-    steps = await _steps_until_done(card)
+    steps = (await _shown_until_done(card))["steps"]
     assert steps == sorted(steps)
-    await wait_until(
-        lambda: visitor.tab.locator("text=Reconnecting").first.is_hidden(), "the socket to be back"
-    )
+    await expect(visitor.tab.locator("text=Reconnecting").first, "the socket is back").to_be_hidden()
 
 
 async def test_a_picture_becomes_the_first_frame(browser: Browser, service: Service) -> None:
@@ -159,21 +152,19 @@ async def test_a_picture_becomes_the_first_frame(browser: Browser, service: Serv
     Image.new("RGB", (128, 128), (200, 30, 30)).save(paper, "PNG")
     chooser = {"name": "red.png", "mimeType": "image/png", "buffer": paper.getvalue()}
     await visitor.tab.locator("input[type=file]").set_input_files(chooser)
-    assert "red.png" in (await visitor.tab.locator(".image-chosen img").get_attribute("alt") or "")
+    await expect(visitor.tab.locator(".image-chosen img")).to_have_attribute("alt", re.compile("red.png"))
     card = await visitor.ask_for("a red square standing still")
     await _finished(card)
-    before = await _ids(visitor)
     await card.get_by_role("button", name="More").click()
-    await visitor.tab.get_by_role("menuitem", name="Again with a new seed").click()
-    await wait_until(lambda: _has_more(visitor, before), "the same with another seed")
-    async with httpx.AsyncClient(base_url=service.url, headers=service.headers) as client:
+    await visitor.card_of(visitor.tab.get_by_role("menuitem", name="Again with a new seed").click)
+    async with service.client() as client:
         again, first = (await client.get("/v1/videos", params={"limit": 2})).json()["data"]
     assert again["has_image"] and again["seed"] != first["seed"]
     assert again["remixed_from_video_id"] == first["id"]
     await visitor.tab.locator("input[type=file]").set_input_files(
         {"name": "no.txt", "mimeType": "text/plain", "buffer": b"no picture"}
     )
-    assert "PNG" in await visitor.tab.locator(".field-error").inner_text()
+    await expect(visitor.tab.locator(".field-error")).to_contain_text("PNG")
 
 
 @pytest.mark.parametrize("how", ["drop", "paste"])
@@ -201,7 +192,7 @@ async def test_a_copied_command_makes_the_same_video(browser: Browser, service: 
     card = await visitor.ask_for('it\'s a "red" circle, $HOME `moving` up')
     await card.get_by_role("button", name="More").click()
     await visitor.tab.get_by_role("menuitem", name="Copy as curl").click()
-    command = await visitor.tab.evaluate("navigator.clipboard.readText()")
+    command = await visitor.copied()
     shell = await asyncio.create_subprocess_exec(
         "sh",
         "-c",
@@ -209,30 +200,31 @@ async def test_a_copied_command_makes_the_same_video(browser: Browser, service: 
         env={"PATH": "/usr/bin:/bin", "TURNOUT_API_KEY": service.api_key},
         stdout=asyncio.subprocess.PIPE,
     )
-    answer, _ = await asyncio.wait_for(shell.communicate(), 30)
+    answer, _ = await asyncio.wait_for(shell.communicate(), patient(30))
     assert json.loads(answer)["prompt"] == 'it\'s a "red" circle, $HOME `moving` up'
 
 
 async def test_the_library_finds_scrubs_deletes_and_brings_back(browser: Browser, service: Service) -> None:
     visitor = await browser.visitor()
+    await visitor.has_time_to_undo()
     await visitor.enter(service.api_key)
     await _finished(await visitor.ask_for("a green heart to be deleted"))
     await visitor.go("library")
     tiles = visitor.tab.locator(".tile")
     await visitor.tab.locator(".search input").fill("deleted HEART")
-    await wait_until(lambda: _count(tiles, 1), "the search to narrow")
+    await expect(tiles, "the search narrows").to_have_count(1)
     await visitor.tab.locator(".tile-open").focus()
     await visitor.tab.keyboard.press("ArrowRight")
     sheet = visitor.tab.locator(".scrub img")
     await sheet.wait_for()
-    first = await sheet.evaluate("image => image.style.transform")
+    first = await sheet.get_attribute("style")
     await visitor.tab.keyboard.press("ArrowRight")
-    await wait_until(lambda: _changed(sheet, first), "the next frame")
+    await expect(sheet, "the next frame").not_to_have_attribute("style", first)
     await tiles.hover()
     await visitor.tab.locator(".tile-delete").click()
-    await wait_until(lambda: _count(tiles, 0), "the tile to go")
+    await expect(tiles, "the tile goes").to_have_count(0)
     await visitor.tab.get_by_role("button", name="Undo").click()
-    await wait_until(lambda: _count(tiles, 1), "the tile to come back")
+    await expect(tiles, "the tile comes back").to_have_count(1)
     other_tab = await visitor.tab.context.new_page()
     await other_tab.goto(f"{browser.url}/#/library")
     there = other_tab.locator(".tile").filter(has_text="heart to be deleted")
@@ -241,8 +233,8 @@ async def test_the_library_finds_scrubs_deletes_and_brings_back(browser: Browser
     await visitor.tab.locator(".tile-delete").click()
     await visitor.tab.reload()  # leaving the page does not undo it
     await there.wait_for(state="detached")
-    await visitor.tab.locator(".tile").first.wait_for()
-    async with httpx.AsyncClient(base_url=service.url, headers=service.headers) as client:
+    await visitor.tab.locator(".tile, .empty-title").first.wait_for()
+    async with service.client() as client:
 
         async def gone() -> bool:
             page = (await client.get("/v1/videos", params={"limit": 100})).json()
@@ -251,28 +243,19 @@ async def test_the_library_finds_scrubs_deletes_and_brings_back(browser: Browser
         await wait_until(gone, "the video to be deleted")
 
 
-async def _count(found: Any, n: int) -> bool:
-    return await found.count() == n
-
-
-async def _changed(image: Any, before: str) -> bool:
-    return await image.evaluate("image => image.style.transform") != before
-
-
 async def test_another_tenant_sees_nothing_and_has_no_operators_view(
     browser: Browser, service: Service
 ) -> None:
-    async with httpx.AsyncClient(base_url=service.url, headers=service.headers) as client:
-        made = await client.post("/v1/keys", json={"tenant": "other", "role": "user"})
     visitor = await browser.visitor()
     await visitor.enter(service.api_key)
     await visitor.tab.locator(".composer textarea").first.fill("a secret of the first tenant")
     await visitor.tab.locator("button[aria-label='Log out']").click()
-    await visitor.enter(made.json()["token"])
+    await visitor.enter(service.key_of())
     await visitor.tab.locator(".empty-title").wait_for()
-    assert await visitor.tab.locator(".composer textarea").first.input_value() == ""
+    await expect(visitor.tab.locator(".composer textarea").first).to_have_value("")
     assert await visitor.tab.locator("article").count() == 0
-    await visitor.go("operate/keys")
+    await visitor.tab.goto(f"{browser.url}/#/operate/keys")
+    await visitor.tab.reload()  # or the form that is shown may be the one from before
     await visitor.tab.locator(".composer").wait_for()
     assert await visitor.tab.locator("table").count() == 0
 
@@ -283,7 +266,7 @@ async def test_a_card_says_that_the_connection_is_lost_while_a_gateway_hangs(
     visitor = await browser.visitor(draft=VISIBLE, is_refused=True)
     await visitor.enter(service.api_key)
     card = await visitor.ask_for("a silver ring that is not heard of")
-    await card.get_by_text("Drawing").first.wait_for(timeout=RENDERED_MS)
+    await card.get_by_text("Drawing").first.wait_for()
     gateway = service.parts("gateway")[0]
     gateway.suspend()
     try:
@@ -302,7 +285,7 @@ async def test_a_card_of_several_says_that_the_connection_is_lost(browser: Brows
     await tab.locator(".composer textarea").first.fill("two silver rings")
     await tab.keyboard.press("Control+Enter")
     batch = tab.locator("article[data-batch]")
-    await batch.locator("img").first.wait_for(timeout=RENDERED_MS)
+    await batch.locator("img").first.wait_for()
     gateway = service.parts("gateway")[0]
     gateway.suspend()
     try:
@@ -323,7 +306,7 @@ async def test_a_task_of_another_program_appears_and_moves_up_without_being_aske
     asked: list[str] = []
     visitor.tab.on("request", lambda request: asked.append(f"{request.method} {request.url}"))
     async with service.client() as client:
-        body = {"prompt": "told by its own event", "steps": 12}
+        body = {"prompt": "told by its own event", "steps": 60}
         made = [(await client.post("/v1/videos", json=body)).json()["id"] for _ in range(3)]
         last = visitor.tab.locator(f"article[data-task={made[-1]}]")
         await last.get_by_text("told by its own event").wait_for()
@@ -353,7 +336,7 @@ async def test_why_a_video_failed_is_said_in_the_readers_language(
     visitor = await browser.visitor(lang=lang)
     await visitor.enter(service.api_key)
     card = visitor.tab.locator(f"article[data-task={video['id']}]")
-    await card.locator(".failure").wait_for(timeout=RENDERED_MS)
+    await card.locator(".failure").wait_for()
     await card.get_by_text(more).click()
-    assert said in await card.locator(".failure").inner_text()
+    await expect(card.locator(".failure")).to_contain_text(said, use_inner_text=True)
     assert await visitor.violations() == []

@@ -31,7 +31,6 @@ PROMPTS = (
 DOOMED = {"alias": "doomed", "engine": "wan", "model_name": "builtin:wan-tiny-t2v", "family": "wan-tiny-t2v"}
 THEMES = ("light", "dark")
 LANGS = ("en", "zh")
-SHOWN_MS = 120_000
 IN_README = "live-card-wide-light-en"
 
 
@@ -108,9 +107,9 @@ async def _creating(visitor: Visitor) -> AsyncIterator[str]:
     await tab.locator(".composer select").select_option("wan-tiny-t2v")
     await tab.locator(".composer summary").click()
     card = await visitor.ask_for("a pink circle moving to the left")
-    await card.locator("img.card-preview").wait_for(timeout=SHOWN_MS)
+    await card.locator("img.card-preview").wait_for()
     yield "live-card"
-    await card.locator("video").wait_for(timeout=SHOWN_MS)
+    await card.locator("video").wait_for()
     await card.locator(".menu button").click()
     yield "card-menu"
     await tab.keyboard.press("Escape")
@@ -144,7 +143,7 @@ async def _making_more(visitor: Visitor) -> AsyncIterator[str]:
     batch = tab.locator("article[data-batch]").first
     await batch.locator("progress").first.wait_for()
     yield "batch-live"
-    await batch.locator("progress").first.wait_for(state="detached", timeout=SHOWN_MS)
+    await batch.locator("progress").first.wait_for(state="detached")
     await batch.locator(".card-actions button").first.click()
     yield "batch"
     await batch.locator(".card-actions button").nth(1).click()
@@ -225,7 +224,7 @@ async def _chat(visitor: Visitor) -> AsyncIterator[str]:
     await visitor.take_answers_of(60)
     yield "chat-empty"
     await tab.locator(".starters button").first.click()
-    await tab.locator(".figures").wait_for(timeout=SHOWN_MS)
+    await tab.locator(".figures").wait_for()
     yield "chat"
     await tab.locator(".chat-composer summary").click()
     yield "chat-settings"
@@ -238,6 +237,8 @@ async def _chat(visitor: Visitor) -> AsyncIterator[str]:
     yield "chat-code"
     await tab.route("**/v1/models", with_eyes)
     await tab.reload()
+    # What was said before comes from the service, in place of what is said until then.
+    await tab.locator(".code").wait_for()
     await tab.locator(".chat-input input[type=file]").set_input_files([_picture(), _picture()])
     await tab.locator(".chat-composer .said-pictures img").nth(1).wait_for()
     yield "chat-pictures"
