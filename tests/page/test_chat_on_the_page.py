@@ -1,5 +1,6 @@
 """Chat on the page: streaming, stopping, asking again, and text that nobody vouches for."""
 
+import asyncio
 import contextlib
 import io
 import json
@@ -204,6 +205,43 @@ async def test_a_reload_in_mid_answer_keeps_what_came(browser: Browser, service:
         return len(said["messages"]) == 2 and len(said["messages"][1]["text"]) > 90
 
     await wait_until(is_kept, "what came to be kept")
+
+
+async def test_what_is_said_before_the_conversation_has_come_stays(
+    browser: Browser, service: Service
+) -> None:
+    visitor, key = await browser.visitor(), service.key_of()
+    await visitor.enter(key)
+    await _answer_with(visitor, "an answer")
+    await visitor.go("chat")
+    await _say(visitor, "one")
+    await _answered(visitor, "an answer")
+    await wait_until(lambda: _is_kept(service, key, "one"), "the conversation to be kept")
+    is_said, methods = asyncio.Event(), list[str]()
+
+    async def let_wait(route: Any) -> None:
+        methods.append(route.request.method)
+        await is_said.wait()
+        await route.continue_()
+
+    await visitor.tab.route("**/v1/conversations/*", let_wait)
+    held = await _hold(visitor)
+    await visitor.tab.reload()
+    await wait_until(lambda: "GET" in methods, "the conversation to be asked for")
+    await _say(visitor, "two")
+    await wait_until(lambda: len(held) == 1, "the question")
+    is_said.set()
+    await visitor.tab.get_by_label("Version 2 of 2").wait_for()  # what was there before came in beside
+    await expect(visitor.tab.locator(".said-text")).to_have_text(["two"])
+    await _give(held[0], "another answer")
+
+    async def is_whole() -> bool:
+        async with service.client(key) as client:
+            (one,) = (await client.get("/v1/conversations")).json()["data"]
+            said = (await client.get(f"/v1/conversations/{one['id']}")).json()["messages"]
+        return [message["text"] for message in said] == ["one", "an answer", "two", "another answer"]
+
+    await wait_until(is_whole, "all to be kept")
 
 
 async def test_edits_and_further_answers_are_branches(browser: Browser, service: Service) -> None:

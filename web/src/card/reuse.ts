@@ -85,6 +85,7 @@ export async function pictureOf(video: Video, name: string): Promise<File> {
 
 /** The frame that a player shows. */
 export async function frameOf(player: HTMLVideoElement, name: string): Promise<File> {
+  if (!player.seeking && player.readyState < HTMLMediaElement.HAVE_CURRENT_DATA) await once(player, "loadeddata"); // nothing is shown yet
   if (player.seeking) await once(player, "seeked");
   const canvas = document.createElement("canvas");
   canvas.width = player.videoWidth;

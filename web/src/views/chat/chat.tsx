@@ -21,7 +21,8 @@ const SETTLE_MS = 400;
 
 export default function ChatView() {
   const listOpen = useSignal(false);
-  useEffect(() => {
+  // Before anything can be typed: it begins a conversation, and what was said in another would not be shown.
+  useLayoutEffect(() => {
     void loadList().then(recoverAnswer);
   }, []);
   const now = current.value;

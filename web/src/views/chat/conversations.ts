@@ -97,7 +97,9 @@ export async function open(id: string): Promise<void> {
   begin(id);
   if (opened.peek().has(id)) return;
   try {
-    put(read(await call("GET /v1/conversations/{conversation_id}", { path: { conversation_id: id } })));
+    const stored = read(await call("GET /v1/conversations/{conversation_id}", { path: { conversation_id: id } }));
+    const own = opened.peek().get(id); // what was said while it was on its way
+    put(own === undefined ? stored : { ...stored, leaf: own.leaf ?? stored.leaf, messages: merged(stored.messages, own.messages) });
   } catch (err) {
     failed.value = err;
   }
