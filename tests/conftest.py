@@ -30,7 +30,7 @@ from turnout.tasks.video_rules import VideoSpec
 if TYPE_CHECKING:
     from tests.service import Service
 
-pytest_plugins = ["tests.gateways", "tests.nodeid_setter", "tests.one_torch"]
+pytest_plugins = ["tests.failed_list", "tests.gateways", "tests.nodeid_setter", "tests.one_torch"]
 _numbers = itertools.count(1)
 # Threads of OpenMP wait for each other by spinning: on two cores that are busy a step of a video took 0.6 s of CPU, not 0.04.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
