@@ -1,6 +1,9 @@
 """How long a video takes, as forms, cards, the API and gangs are told: one estimate, kept by the service."""
 
+import itertools
+import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,6 +14,7 @@ from tests.tasks.test_gang_claims import submitted
 from tests.tasks.test_waiting_notes import publish
 
 from turnout.fleet.status_rules import ModelState, ModelStatus
+from turnout.tasks import time_estimates
 from turnout.tasks.gang_messages import FinishTold, ProgressTold
 from turnout.tasks.pace_store import PaceStore
 from turnout.tasks.task_rules import Finished, Progressed, Result, Stage, Task
@@ -73,6 +77,25 @@ async def test_who_comes_a_moment_after_another_is_told_of_it(gateway: Gateway) 
     assert (await asked(gateway, steps=1))["total_s"] == pytest.approx(3, abs=0.2)
     await gateway.submit(steps=10, size="256x256")
     assert (await asked(gateway, steps=1))["total_s"] == pytest.approx(161 + 3, abs=0.5)
+
+
+async def test_all_of_a_short_line_are_told_of_each_other_however_fast_they_come(
+    gateway: Gateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """3 ms apart, as one client of a fast machine submits; the first is taken by a gang that waited for it."""
+    await made(gateway, step_s=2.0, steps=1)
+    now_s = itertools.count(1000.003, 0.003)
+    clock = SimpleNamespace(monotonic=lambda: 1000.0, time=time.time)
+    monkeypatch.setattr(time_estimates, "time", clock)
+    told: list[float] = []
+    for number in range(5):
+        answer = await gateway.http.post("/v1/videos", json={"model": MODEL, "prompt": "a ball", "steps": 1})
+        told.append(answer.json()["eta_s"])
+        if number == 0:
+            await gateway.gang.claim()
+        moment = next(now_s)
+        clock.monotonic = lambda moment=moment: moment
+    assert told == pytest.approx([3, 6, 9, 12, 15], rel=0.1)
 
 
 async def test_what_was_learned_outlives_gateways_and_goes_with_its_model(
