@@ -18,23 +18,29 @@ _ANSWER_S = 120.0  # a model that lost both its replicas is awake again by then
 _REST_S = 0.2
 _DEAD_ENGINE = "replica_lost"
 """What is told of an engine that died in the middle of an answer: there is nothing else that could be done."""
+_LEAVING = "shutting_down"
+"""What is told of a gateway that was asked to leave, when `gateway_drain_s` is over. Clients come again."""
 
 
 @dataclass
 class ChatAccount:
-    """`broken` answers ended with the error that says so; `cut` connections ended in a gateway that died. What else is not a whole
-    answer is `odd`."""
+    """`broken` answers ended with the error that says so; `cut` connections ended in a gateway that died, `sent_away` requests at one
+    that was restarted in turn. What else is not a whole answer is `odd`."""
 
     whole: Counter[str] = field(default_factory=Counter)
     broken: int = 0
     cut: int = 0
+    sent_away: int = 0
     odd: list[str] = field(default_factory=list)
 
     def rows(self) -> list[tuple[str, str]]:
         if not (self.whole or self.odd):
             return []
         whole = f"{self.whole['stream']} streams, {self.whole['plain']} plain"
-        ended = f"{self.broken} by a dead engine, {self.cut} by a dead gateway, {len(self.odd)} otherwise"
+        ended = (
+            f"{self.broken} by a dead engine, {self.cut} by a dead gateway, {self.sent_away} by one that was restarted, "
+            f"{len(self.odd)} otherwise"
+        )
         return [("chats answered", whole), ("chats not answered", ended)]
 
 
@@ -82,6 +88,10 @@ class Chatting:
             account.whole["stream" if body["stream"] else "plain"] += 1
         elif answer.status_code == 200 and problem == _DEAD_ENGINE:
             account.broken += 1
+        elif problem == _LEAVING and any(
+            fault.name == "rolling restart" for fault in (*during, *self.faults)
+        ):
+            account.sent_away += 1
         else:
             self._odd(f"{answer.status_code} {problem}")
 
