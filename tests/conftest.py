@@ -6,7 +6,6 @@ import itertools
 import os
 import secrets
 import signal
-import socket
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
@@ -18,6 +17,7 @@ import pytest
 import pytest_asyncio
 from hypothesis import settings
 
+from tests import ports
 from tests.pace import Patience, slowness
 from tests.s3 import running_s3
 from turnout.store.connection import RedisConnection
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 pytest_plugins = ["tests.failed_list", "tests.gateways", "tests.nodeid_setter", "tests.one_torch"]
 _numbers = itertools.count(1)
+free_port = ports.free_port
 # Threads of OpenMP wait for each other by spinning: on two cores that are busy a step of a video took 0.6 s of CPU, not 0.04.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 # Most tests render little or nothing: a process with the imports of gangs would cost each service seconds. test_gang_fork_server has it.
@@ -106,12 +107,6 @@ async def wait_until(
             pytest.fail(f"waited {patience.waited_s:.0f} s for {what}")
         # Many a predicate is an HTTP request to a service that needs the CPU for what is waited for.
         await asyncio.sleep(min(0.1, 0.02 + patience.waited_s / 20))
-
-
-def free_port(host: str = "127.0.0.1") -> int:
-    with socket.socket() as probe:
-        probe.bind((host, 0))
-        return int(probe.getsockname()[1])
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")

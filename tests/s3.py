@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import json
-import socket
 import sys
 import time
 from collections.abc import Iterator
@@ -11,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.pace import patient
+from tests.ports import free_ports
 from turnout.errors import Unavailable
 from turnout.processes.child import Child
 from turnout.store.object_store import open_blobs
@@ -64,16 +65,8 @@ def running_s3(home: Path) -> Iterator[str]:
         runner.run(child.stop(3))
 
 
-def free_ports(count: int) -> list[int]:
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
-
-
 async def wait_for_s3(endpoint: str, child: Child) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + patient(60)
     while True:
         try:
             await open_blobs("s3://vid", endpoint).put("hello", b"x", "text/plain")

@@ -20,7 +20,8 @@ import httpx
 import openai
 import psutil
 import pytest
-from tests.conftest import free_port, wait_until
+from tests.conftest import wait_until
+from tests.ports import free_port
 from tests.service import Service, running_service
 from tests.workers import (
     JoinedWorker,

@@ -11,7 +11,7 @@ import pytest
 from redis import Redis
 from tests.cli.conftest import Cli, valkey_server
 from tests.cli.scripted import TOKEN, Answer, ScriptedGateway
-from tests.conftest import free_port
+from tests.ports import free_port
 
 from turnout.cli.doctor import machine_checks, model_checks, service_checks
 from turnout.cli.doctor_command import foresee

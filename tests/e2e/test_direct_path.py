@@ -10,8 +10,9 @@ import httpx
 import openai
 import psutil
 import pytest
-from tests.conftest import free_port, wait_until
+from tests.conftest import wait_until
 from tests.e2e.test_chat_path import HELLO, api
+from tests.ports import free_port
 from tests.service import Service, is_engine
 from tests.workers import JoinedWorker, busy, forwarded, joined
 

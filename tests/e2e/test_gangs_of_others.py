@@ -11,8 +11,9 @@ from typing import Any
 
 import httpx
 import pytest
-from tests.conftest import free_port, wait_until
+from tests.conftest import wait_until
 from tests.held_model import Gate, held_model
+from tests.ports import free_port
 from tests.service import Service, running_service
 from tests.workers import worker_key
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from tests.conftest import free_port
+from tests.ports import free_port
 from tests.service import running_service
 from tests.workers import worker_key
 

@@ -1,7 +1,6 @@
 """The public contract: the checks that anyone can run hold for our engines and for the template, and catch bad ones."""
 
 import os
-import socket
 import subprocess
 import sys
 from collections.abc import Callable
@@ -13,6 +12,7 @@ import numpy as np
 import pytest
 from tests.engines.conftest import SPEC
 from tests.engines.gangs import once
+from tests.ports import free_port
 
 from turnout.engines.base import EngineSetup, Unrenderable, VideoEngine
 from turnout.engines.contract import CHECKS, Trial
@@ -124,9 +124,7 @@ def test_the_checks_find_what_is_wrong(bad: type[TemplateEngine], names: set[str
 def test_the_checks_run_as_a_command_on_two_ranks(ltx_weights: Path) -> None:
     command = [sys.executable, "-m", "turnout.engines.contract", "ltx", str(ltx_weights), "--cfg", "2"]
     meeting = {"MASTER_ADDR": "127.0.0.1", "WORLD_SIZE": "2", "OMP_NUM_THREADS": "1"}
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        meeting["MASTER_PORT"] = str(probe.getsockname()[1])
+    meeting["MASTER_PORT"] = str(free_port())
     ranks = [
         subprocess.Popen(
             [*command, "--shift", "1"],

@@ -1,7 +1,7 @@
 """How long ranks wait for each other is a setting."""
 
 import pytest
-from tests.conftest import free_port
+from tests.ports import free_port
 
 from turnout.gang.group import _meeting
 from turnout.gang.rank_place import RankPlace

@@ -3,7 +3,6 @@
 import asyncio
 import json
 import os
-import socket
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -12,6 +11,8 @@ from typing import Any
 import httpx
 import yaml
 from tests.conftest import wait_until
+from tests.pace import patient
+from tests.ports import free_port
 from tests.service import Service
 
 FOLDER = Path(__file__).parents[2] / "deploy" / "observability"
@@ -49,9 +50,7 @@ class Prometheus:
         self._folder.mkdir()
         path = self._folder / "prometheus.yml"
         path.write_text(yaml.safe_dump(config))
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            address = f"127.0.0.1:{free.getsockname()[1]}"
+        address = f"127.0.0.1:{free_port()}"
         self.url = f"http://{address}"
         with (self._folder / "log").open("wb") as log:
             self._process = await asyncio.create_subprocess_exec(
@@ -74,7 +73,7 @@ class Prometheus:
         await self._client.aclose()
         if self._process is not None and self._process.returncode is None:
             self._process.terminate()
-            await asyncio.wait_for(self._process.wait(), 30)
+            await asyncio.wait_for(self._process.wait(), patient(30))
 
     async def get(self, path: str, **params: str) -> Any:
         answer = (await self._client.get(f"{self.url}/api/v1/{path}", params=params)).json()

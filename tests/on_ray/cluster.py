@@ -10,7 +10,6 @@ import json
 import logging
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -27,6 +26,7 @@ import pytest
 import ray
 import yaml
 from tests.conftest import make_task, wait_until
+from tests.ports import free_port
 
 from turnout.fleet.gang_rules import GangReport
 from turnout.fleet.hosts.ray.ray_identity import namespace_of
@@ -228,12 +228,6 @@ def driver(address: str) -> Iterator[None]:
 def connect(address: str) -> None:
     os.environ.update(ENVIRON)
     ray.init(address=address, namespace="turnout", log_to_driver=False, logging_level=logging.ERROR)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("", 0))
-        return probe.getsockname()[1]
 
 
 def own_address() -> str:

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.conftest import free_port
 from tests.on_ray.cluster import ENVIRON, command, settings, tiny
+from tests.ports import free_port
 from tests.service import Service
 
 from turnout.run.config import dump

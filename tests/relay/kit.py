@@ -10,6 +10,8 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 import uvicorn
+from tests.pace import patient
+from tests.ports import free_port
 from uvicorn.server import ServerState
 
 from turnout.errors import Unavailable
@@ -27,7 +29,7 @@ from turnout.relay import (
 
 CHAT = b"/v1/chat/completions"
 DONE = b"data: [DONE]\n\n"
-PATIENCE_S = 10.0
+PATIENCE_S = patient(10.0)
 
 
 @dataclass
@@ -394,5 +396,4 @@ async def standing(settings: RelaySettings, tls: ssl.SSLContext | None = None) -
 
 def free_target() -> Target:
     """Where nobody listens."""
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        return Target("127.0.0.1", listening.getsockname()[1])
+    return Target("127.0.0.1", free_port())

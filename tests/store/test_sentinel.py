@@ -11,7 +11,7 @@ import psutil
 import pytest
 from redis.exceptions import RedisError
 from tests.conftest import make_task, wait_until
-from tests.s3 import free_ports
+from tests.ports import free_ports
 
 from turnout.errors import Misconfigured, Unavailable
 from turnout.processes.child import Child

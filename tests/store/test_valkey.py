@@ -3,12 +3,12 @@
 import asyncio
 import os
 import resource
-import socket
 import sys
 from pathlib import Path
 
 import pytest
 from tests.conftest import wait_until
+from tests.ports import free_port
 
 from turnout.errors import Misconfigured, Unavailable
 from turnout.store.connection import RedisConnection, translated
@@ -53,9 +53,7 @@ async def test_turnout_redis_serves_others_and_keeps_everything_when_it_is_told_
     tmp_path: Path,
 ) -> None:
     """As a pod's only process: the password by the environment, SIGTERM at the end."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     words = ["redis", "--port", str(port), "--dir", str(tmp_path / "data")]
     environ = {**os.environ, "TURNOUT_REDIS_PASSWORD": "a-password"}
     link = RedisConnection(f"redis://:a-password@127.0.0.1:{port}/0", "turnout")
