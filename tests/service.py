@@ -128,7 +128,7 @@ class Service:
                 continue  # it has the words of what it watches among its own
             if (is_redis if role == "redis" else is_role) and (not model or model in words):
                 found.append(process)
-        return found
+        return without_forks(found)
 
     def ranks(self, model: str = "") -> list[psutil.Process]:
         """The ranks are what the gang's fork server has forked."""
@@ -145,11 +145,21 @@ class Service:
             with contextlib.suppress(psutil.Error):
                 if is_engine(process):
                     found.append(process)
-        return found
+        return without_forks(found)
 
     def log(self) -> str:
         logs = sorted((self.state_dir / "logs").glob("*.log"))
         return "\n".join(f"== {path.name}\n{path.read_text()[-1500:]}" for path in logs)
+
+
+def without_forks(processes: list[psutil.Process]) -> list[psutil.Process]:
+    """Until a child runs a program of its own it has its parent's words; so has the one that writes a server's file anew."""
+    ids, found = {process.pid for process in processes}, list[psutil.Process]()
+    for process in processes:
+        with contextlib.suppress(psutil.Error):
+            if process.ppid() not in ids:
+                found.append(process)
+    return found
 
 
 def is_engine(process: psutil.Process) -> bool:
