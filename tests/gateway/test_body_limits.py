@@ -6,6 +6,7 @@ from pathlib import Path
 
 from tests.conftest import Stores
 from tests.gateways import Gateway, bearer, chatting, running
+from tests.pace import patient
 
 from turnout.gateway.bodies import MAX_JSON_BYTES
 from turnout.tenants.key_rules import Role
@@ -52,7 +53,7 @@ async def test_large_bodies_are_bounded_in_all_and_for_each_tenant(stores: Store
         more = asyncio.Event()
         body, begun = held_body(150_000, more)
         held = asyncio.create_task(gateway.http.post("/v1/videos", content=body))
-        await asyncio.wait_for(begun.wait(), 10)
+        await asyncio.wait_for(begun.wait(), patient(10))
 
         async def answers(content: bytes, **headers: str) -> tuple[int, str]:
             answer = await gateway.http.post("/v1/videos", content=content, headers=headers)

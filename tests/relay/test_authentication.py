@@ -5,7 +5,7 @@ import json
 
 import pytest
 from tests.conftest import wait_until
-from tests.relay.kit import CHAT, Stand, echo
+from tests.relay.kit import CHAT, PATIENCE_S, Stand, echo
 
 from turnout.errors import Unauthorized
 
@@ -96,7 +96,7 @@ async def test_a_client_that_hangs_up_during_the_look_up_ends_it(stand: Stand) -
     # While reading is paused a hang-up is not seen, so the look-up has its own deadline; closing the relay's side
     # of the connection is what ends it here.
     next(iter(stand.relay.connections)).reset()
-    await asyncio.wait_for(ended.wait(), 10)
+    await asyncio.wait_for(ended.wait(), PATIENCE_S)
 
 
 async def test_a_request_id_is_kept_only_behind_our_own_gateways(make_stand) -> None:

@@ -10,7 +10,18 @@ import uvicorn
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.conftest import wait_until
-from tests.relay.kit import DONE, Broken, Call, Client, CountingAdmission, Replica, Stand, app, free_target
+from tests.relay.kit import (
+    DONE,
+    PATIENCE_S,
+    Broken,
+    Call,
+    Client,
+    CountingAdmission,
+    Replica,
+    Stand,
+    app,
+    free_target,
+)
 
 from turnout.errors import Limited
 from turnout.relay import Relay, RelayFailure, RelayRequest, RelaySettings, UpstreamCall
@@ -59,7 +70,7 @@ async def test_a_client_that_does_not_read_fills_no_memory(stand: Stand, events:
         received = 0
         loop = asyncio.get_running_loop()
         while received < TOTAL:
-            data = await asyncio.wait_for(loop.sock_recv(sock, 1 << 20), 10)
+            data = await asyncio.wait_for(loop.sock_recv(sock, 1 << 20), PATIENCE_S)
             assert data
             received += len(data)
         assert psutil.Process().memory_info().rss - before < 48 * 1024 * 1024
@@ -80,7 +91,7 @@ async def test_a_client_that_never_reads_is_given_up(make_stand) -> None:
     replica = await stand.replica(flood)
     with socket.create_connection(("127.0.0.1", stand.port)) as sock:
         sock.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{}")
-        await asyncio.wait_for(replica.hung_up.wait(), 10)
+        await asyncio.wait_for(replica.hung_up.wait(), PATIENCE_S)
         await wait_until(lambda: stand.admission.settled, "the outcome")
     assert stand.admission.failures == [RelayFailure.CLIENT_GONE]
 
