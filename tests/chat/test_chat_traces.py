@@ -34,7 +34,7 @@ async def traced(
             chat.client() as http,
         ):
             yield chat, http, receiver
-        spans.close()
+        spans.close(60)
 
 
 def told_to_engine(call: Call) -> str | None:

@@ -9,6 +9,7 @@ import openai
 import pytest
 from tests.conftest import wait_until
 from tests.otlp_receiver import running_receiver
+from tests.pace import patient
 from tests.service import Service, running_service
 from tests.tasks.test_webhooks import receiving
 
@@ -106,13 +107,16 @@ def check_logs(service: Service, video: str) -> None:
 async def test_a_chat_that_wakes_its_model_is_one_trace(tmp_path: Path) -> None:
     with running_receiver() as receiver:
         async with running_service(tmp_path, traces_endpoint=receiver.endpoint, traces_sample=1.0) as service:
-            client = openai.AsyncOpenAI(base_url=f"{service.url}/v1", api_key=service.api_key, timeout=120)
+            client = openai.AsyncOpenAI(
+                base_url=f"{service.url}/v1", api_key=service.api_key, timeout=patient(120)
+            )
             stream = await client.chat.completions.create(
                 model="smollm2",
                 messages=[{"role": "user", "content": "Say hello."}],
                 max_tokens=8,
                 stream=True,
                 extra_headers={"traceparent": CALLER},
+                extra_body={"ignore_eos": True},
             )
             async for _ in stream:
                 pass

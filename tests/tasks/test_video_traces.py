@@ -48,7 +48,7 @@ async def test_one_trace_from_the_request_over_two_attempts_to_the_delivery(
                 await gang.progress(task, stage, step)
             await gang.finish(task)
             await deliver(stores)
-        spans.close()
+        spans.close(60)
     assert receiver.tree(TRACE) == [
         "POST /v1/videos",
         "  video",

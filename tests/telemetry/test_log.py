@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 from tests.conftest import wait_until
+from tests.pace import patient
 
 from turnout.telemetry.log import LogStream
 
@@ -31,14 +32,22 @@ if "fork" in sys.argv:
 def test_a_full_disk_raises_nothing_and_is_counted() -> None:
     with open("/dev/full", "wb") as full:
         ended = subprocess.run(
-            [sys.executable, "-c", PROGRAM], stderr=full, stdout=subprocess.PIPE, timeout=60, check=True
+            [sys.executable, "-c", PROGRAM],
+            stderr=full,
+            stdout=subprocess.PIPE,
+            timeout=patient(60),
+            check=True,
         )
     assert int(ended.stdout) == 50
 
 
 def test_a_forked_process_logs_on() -> None:
     ended = subprocess.run(
-        [sys.executable, "-c", PROGRAM, "fork"], capture_output=True, timeout=60, check=True, text=True
+        [sys.executable, "-c", PROGRAM, "fork"],
+        capture_output=True,
+        timeout=patient(60),
+        check=True,
+        text=True,
     )
     assert ended.stdout.split() == ["0", "0"]
     # Python 3.12 warns of every fork of a process with threads.

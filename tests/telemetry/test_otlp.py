@@ -35,7 +35,7 @@ def test_a_span_arrives_as_it_was_recorded(monkeypatch: pytest.MonkeyPatch) -> N
     with running_receiver() as receiver:
         spans = OtlpSpans(receiver.endpoint)
         spans.record(span())
-        spans.close()
+        spans.close(60)
         assert spans.dropped == 0
         assert receiver.headers["authorization"] == "Basic abc"
     (seen,) = receiver.spans
@@ -55,7 +55,7 @@ def test_the_service_may_be_named(monkeypatch: pytest.MonkeyPatch) -> None:
     with running_receiver() as receiver:
         spans = OtlpSpans(receiver.endpoint)
         spans.record(span())
-        spans.close()
+        spans.close(60)
     assert [seen.service for seen in receiver.spans] == ["film-gang"]
 
 
@@ -64,7 +64,7 @@ def test_what_a_receiver_refuses_is_counted() -> None:
         receiver.status = 400
         spans = OtlpSpans(receiver.endpoint)
         spans.record(span())
-        spans.close()
+        spans.close(60)
         assert spans.dropped == 1
 
 
@@ -86,7 +86,7 @@ def test_what_waits_at_the_end_is_sent_in_batches() -> None:
         spans = OtlpSpans(receiver.endpoint)
         for number in range(1300):
             spans.record(span(f"step {number}"))
-        spans.close()
+        spans.close(60)
         assert spans.dropped == 0
         assert [seen.name for seen in receiver.spans] == [f"step {number}" for number in range(1300)]
 
@@ -101,7 +101,7 @@ async def test_a_receiver_that_is_busy_is_asked_again(monkeypatch: pytest.Monkey
         await wait_until(lambda: bool(receiver.headers), "the first try")
         receiver.status = 200
         await wait_until(lambda: bool(receiver.spans), "another try")
-        spans.close()
+        spans.close(60)
         assert (len(receiver.spans), spans.dropped) == (1, 0)
 
 
@@ -115,7 +115,7 @@ def test_the_standard_variables_say_how(tmp_path: Path) -> None:
     with running_receiver() as receiver:
         spans = OtlpSpans(receiver.endpoint, environ)
         spans.record(span())
-        spans.close()
+        spans.close(60)
         assert (receiver.headers["x-of"], receiver.headers["x-key"]) == ("traces", "a,b")
         assert receiver.headers["content-encoding"] == "gzip"
     assert [seen.service for seen in receiver.spans] == ["film-gang"]
