@@ -52,7 +52,7 @@ async def test_debt_is_paid_before_anything_is_lent(stores: Stores) -> None:
 
 
 async def test_slots_are_shared_and_those_of_a_silent_gateway_lapse(stores: Stores) -> None:
-    quotas = Quotas(stores.link, slots_s=0.3)
+    quotas = Quotas(stores.link, slots_s=1.5)
     limits = ChatLimits(concurrency=5)
 
     async def hold(gateway: str, permits: int) -> int:

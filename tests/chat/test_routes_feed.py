@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 from tests.conftest import Stores, wait_until
+from tests.pace import patient
 
 from turnout.background import BackgroundLoops
 from turnout.chat.routes_feed import RoutesFeed
@@ -42,7 +43,7 @@ async def test_with_all_models_on_ray_an_unknown_one_is_not_found(stores: Stores
     await stores.fleet.models.put(VIDEO)
     async with running_gateway(stores) as board, running_manager(stores, Runner.RAY):
         with pytest.raises(NotFound):
-            await asyncio.wait_for(board.wait("unknown", TenantId("acme"), None), 10)
+            await asyncio.wait_for(board.wait("unknown", TenantId("acme"), None), patient(10))
         with pytest.raises(InvalidRequest, match="/v1/videos"):
             board.take("wan", None)
 

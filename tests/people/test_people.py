@@ -15,6 +15,7 @@ import pytest
 from tests.chat.test_chat_limits import ASK, PATH, at_once
 from tests.conftest import Stores, wait_until
 from tests.gateways import Chat, Gateway, bearer, chatting, running
+from tests.pace import patient
 from tests.tenants.test_revocation import read_stream, streams_for_ever
 from tests.tenants.test_session_routes import THEIRS
 from websockets.asyncio.client import connect
@@ -324,7 +325,7 @@ async def test_a_disabled_person_loses_sessions_keys_streams_and_tasks_at_every_
         reading = group.create_task(read_stream(chat, began, page))
         await began.wait()
         await other.http.patch(f"/v1/people/{ada_id}", json={"disabled": True}, headers=admin)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(patient(20)):
             last = (await reading).strip().splitlines()[-1]
             with pytest.raises(ConnectionClosed):
                 while True:
@@ -356,7 +357,7 @@ async def test_another_role_counts_at_once_and_ends_what_was_open_under_the_old_
         await socket.recv()
         changed = await gateway.http.patch(f"/v1/people/{boss_id}", json={"role": "user"}, headers=admin)
         assert changed.json()["role"] == "user"
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(patient(20)):
             with pytest.raises(ConnectionClosed):
                 await socket.recv()
     assert (await boss.http.get("/v1/people")).status_code == 403

@@ -7,6 +7,7 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -58,6 +59,14 @@ async def site() -> AsyncIterator[Site]:
     async with server:
         yield made
         made.closed.set()
+
+
+@pytest.fixture
+def one_minute(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The gateway's clock stands: a minute that ends in the middle of a test lets as many in again."""
+    now = time.time()
+    clock = SimpleNamespace(time=lambda: now, monotonic=time.monotonic)
+    monkeypatch.setattr("turnout.run.build_gateway.time", clock)
 
 
 async def test_pictures_that_never_end_hold_up_no_other_tenant(
@@ -191,6 +200,7 @@ def test_the_tenant_with_the_fewest_under_way_is_next() -> None:
     assert next_deliveries(due, {c: AT_ONCE}) == []
 
 
+@pytest.mark.usefixtures("one_minute")
 @pytest.mark.parametrize("refused_by", ["rate", "room", "budget"])
 async def test_nothing_is_called_for_a_submission_that_is_refused(
     stores: Stores, tmp_path: Path, site: Site, refused_by: str, monkeypatch: pytest.MonkeyPatch
@@ -214,6 +224,7 @@ async def test_nothing_is_called_for_a_submission_that_is_refused(
         assert site.asked == []
 
 
+@pytest.mark.usefixtures("one_minute")
 async def test_addresses_that_fail_count_as_submissions(stores: Stores, tmp_path: Path, site: Site) -> None:
     async with running(stores, tmp_path, allow_private_urls=True, limit_submits_per_minute=3) as gateway:
         fields = {"prompt": "a ball", "model": "wan-tiny-ti2v", "image_url": site.url("/broken")}
@@ -224,6 +235,7 @@ async def test_addresses_that_fail_count_as_submissions(stores: Stores, tmp_path
     assert len(site.asked) == 3
 
 
+@pytest.mark.usefixtures("one_minute")
 async def test_an_accepted_submission_counts_once_and_its_repetition_calls_nobody(
     stores: Stores, tmp_path: Path, site: Site
 ) -> None:

@@ -10,6 +10,7 @@ import pytest
 from tests.conftest import Stores, make_task, wait_until
 from tests.doc_blocks import ROOT, blocks
 from tests.gangs import Door, open_door
+from tests.pace import patient
 
 from turnout.errors import Stale, Unauthorized
 from turnout.fleet.family_rules import FAMILIES
@@ -47,7 +48,7 @@ async def test_a_claim_that_is_held_open_is_answered_when_a_task_comes(stores: S
         claiming = asyncio.create_task(door.api("g1").claim(loading=False, wait_s=30))
         await held_open(stores)
         task = await submitted(stores)
-        claimed = await asyncio.wait_for(claiming, 10)
+        claimed = await asyncio.wait_for(claiming, patient(10))
         assert claimed is not None and (claimed.id, claimed.attempt) == (task.id, 1)
         assert (await stores.tasks.get(task.id)).gang == "g1"
 
@@ -86,15 +87,15 @@ async def test_a_later_call_takes_the_place_of_one_that_is_still_open(stores: St
         api = door.api("g1")
         old = asyncio.create_task(api.claim(loading=False, wait_s=3))
         await held_open(stores)
-        new = asyncio.create_task(api.claim(loading=False, wait_s=30))
         before = await stores.link.client.get(stores.link.keys.claiming("g1"))
+        new = asyncio.create_task(api.claim(loading=False, wait_s=30))
 
         async def superseded() -> bool:
             return await stores.link.client.get(stores.link.keys.claiming("g1")) != before
 
         await wait_until(superseded, "the second claim")
         task = await submitted(stores)
-        claimed = await asyncio.wait_for(new, 10)
+        claimed = await asyncio.wait_for(new, patient(10))
         assert claimed is not None and claimed.id == task.id
         assert await old is None
 
@@ -117,7 +118,7 @@ async def test_a_gateway_that_stops_waits_for_no_claim(stores: Stores) -> None:
         claiming = asyncio.create_task(door.api("g1").claim(loading=False, wait_s=30))
         await held_open(stores)
         door.gateway.inside.videos.stop()
-        assert await asyncio.wait_for(claiming, 10) is None
+        assert await asyncio.wait_for(claiming, patient(10)) is None
 
 
 async def test_what_is_given_back_waits_again_and_its_attempt_can_write_nothing(stores: Stores) -> None:
@@ -263,7 +264,7 @@ async def test_no_stolen_credential_does_anything_at_the_gangs_calls(stores: Sto
 async def test_a_gangs_token_does_nothing_elsewhere(stores: Stores) -> None:
     async with open_door(stores) as door:
         token = {"authorization": f"Bearer {door.token('g1')}"}
-        async with httpx.AsyncClient(base_url=door.base, headers=token) as http:
+        async with httpx.AsyncClient(base_url=door.base, headers=token, timeout=30) as http:
             for method, path in (
                 ("GET", "/v1/videos"),
                 ("POST", "/v1/videos"),

@@ -16,6 +16,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.typing import Subprotocol
 
 from turnout.tasks import live_events as live_module
+from turnout.tasks import waiting_notes
 from turnout.tasks.event_json import EventJson, event_json, order_of
 from turnout.tasks.live_events import CutOff, LiveEvents, Watcher
 from turnout.tasks.task_rules import (
@@ -29,6 +30,13 @@ from turnout.tasks.task_rules import (
     TaskId,
     TenantId,
 )
+
+
+@pytest.fixture(autouse=True)
+def no_notes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Why a task waits is told to whoever watches it for a second (test_waiting_notes): here the machine may be slow."""
+    monkeypatch.setattr(waiting_notes, "LOOK_S", 3600.0)
+
 
 STORY = ["queued", "in_progress", "progress", "preview", "progress", "completed"]
 
@@ -85,7 +93,7 @@ async def test_a_client_with_the_last_event_is_told_not_to_come_back(served: Gat
     await play(served)
     events = [e async for e in sse(served, video)]
     headers = {**bearer(served.token), "last-event-id": events[-1]["id"]}
-    async with httpx.AsyncClient(base_url=served.base) as http:
+    async with httpx.AsyncClient(base_url=served.base, timeout=20) as http:
         answer = await http.get(f"/v1/videos/{video}/events", headers=headers)
     assert answer.status_code == 204
 
@@ -242,7 +250,7 @@ async def test_quiet_streams_get_heartbeats(served: Gateway, monkeypatch: pytest
     monkeypatch.setattr(live_module, "HEARTBEAT_S", 0.05)
     video = await served.submit()
     async with (
-        httpx.AsyncClient(base_url=served.base, headers=bearer(served.token)) as http,
+        httpx.AsyncClient(base_url=served.base, headers=bearer(served.token), timeout=20) as http,
         http.stream("GET", f"/v1/videos/{video}/events") as answer,
     ):
         beats = 0

@@ -9,6 +9,7 @@ import httpx
 import pytest
 from tests.conftest import wait_until
 from tests.gateways import Gateway, bearer
+from tests.pace import patient
 from websockets.asyncio.client import connect
 
 from turnout.fleet.publication import Publication
@@ -131,7 +132,7 @@ async def test_sockets_of_one_task_and_of_the_tenant_tell_why(waking: Gateway) -
     ):
 
         async def told(socket: Any, words: str | None) -> None:
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(patient(20)):
                 while True:
                     event = json.loads(await socket.recv())
                     if event.get("type") != "video.waiting":

@@ -20,6 +20,7 @@ from jwt.algorithms import ECAlgorithm, OKPAlgorithm, RSAAlgorithm
 from tests.chat.test_chat_limits import ASK, PATH, at_once
 from tests.conftest import Stores, wait_until
 from tests.gateways import bearer, chatting, identified, recalled, running
+from tests.pace import patient
 from tests.relay.kit import Call
 
 from turnout.errors import Forbidden, Misconfigured, Unauthorized, Unavailable
@@ -397,7 +398,7 @@ async def test_a_stream_ends_with_its_token(issuer: Issuer, stores: Stores, tmp_
         await chat.replica(streams)
         shown = bearer(issuer.token(exp=time.time() - 5))  # within the 10 s by which clocks may differ
         async with (
-            asyncio.timeout(30),
+            asyncio.timeout(patient(30)),
             http.stream("POST", PATH, json={**ASK, "stream": True}, headers=shown) as answer,
         ):
             told = (await answer.aread()).decode()

@@ -15,6 +15,7 @@ import pytest
 from tests.chat.test_chat_limits import ASK, PATH, at_once
 from tests.conftest import Stores, wait_until
 from tests.gateways import Chat, Gateway, bearer, chatting
+from tests.pace import patient
 from tests.relay.kit import Call
 from tests.tenants.test_session_routes import log_in
 from websockets.asyncio.client import connect
@@ -84,7 +85,7 @@ async def test_a_revoked_user_key_ends_its_chat_streams_and_those_that_wait(
     last = (await reading).strip().splitlines()[-1]
     assert json.loads(last.removeprefix("data: "))["error"]["code"] == "invalid_api_key"
     assert waiting.result().status_code == 401
-    await asyncio.wait_for(hung_up.wait(), 10)
+    await asyncio.wait_for(hung_up.wait(), patient(10))
     await wait_until(lambda: chat.at_rest, "nothing to be held")
 
 
@@ -102,7 +103,7 @@ async def test_a_revoked_user_key_ends_its_video_events(served: Gateway) -> None
         await anext(lines)
         await one.recv()
         await served.stores.tenants.keys.revoke(id_of(served.token))
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(patient(20)):
             async for _ in lines:
                 pass
             for socket in (one, all_of_them):
@@ -129,7 +130,7 @@ async def test_what_a_browser_has_open_ends_with_the_key_behind_its_session(
         reading = group.create_task(read_stream(chat, began, page))
         await began.wait()
         await stores.tenants.keys.revoke(id_of(admin))
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(patient(20)):
             last = (await reading).strip().splitlines()[-1]
             with pytest.raises(ConnectionClosed):
                 await socket.recv()
@@ -152,7 +153,7 @@ async def test_events_that_a_signed_url_opened_end_with_it(served: Gateway, end:
         await anext(lines)
         if end == "revoked":
             await served.stores.share_links.revoke_urls(task, time.time())
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(patient(20)):
             async for _ in lines:
                 pass
         assert (await http.get(url)).status_code == 404
@@ -206,7 +207,7 @@ async def test_a_worker_ends_with_the_key_that_it_joined_with(served: Gateway) -
                 "tunnel and heartbeat to be open",
             )
             await served.stores.tenants.keys.revoke(id_of(token))
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(patient(20)):
                 assert (await held).json()["error"]["code"] == "worker_evicted"
                 with pytest.raises(ConnectionClosed):
                     await socket.recv()

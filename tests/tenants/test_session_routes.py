@@ -12,6 +12,7 @@ import websockets
 from tests.chat.test_chat_limits import at_once
 from tests.conftest import Stores
 from tests.gateways import Gateway, bearer, chatting, running
+from tests.pace import patient
 
 from turnout.errors import Forbidden
 from turnout.tenants.key_rules import Role
@@ -201,7 +202,7 @@ async def test_events_and_chat_take_the_session_from_our_own_page_alone(
             {"cookie": cookie, "origin": chat.base},
             {"cookie": cookie, "origin": "http://127.0.0.1:1"},
         )
-        async with httpx.AsyncClient(base_url=chat.base) as http:
+        async with httpx.AsyncClient(base_url=chat.base, timeout=30) as http:
             body = {"model": "m", "messages": [{"role": "user", "content": "x" * 70_000}]}
             for sent in (body, {**body, "messages": [{}]}):
                 refused = await http.post("/v1/chat/completions", json=sent, headers=theirs)
@@ -211,10 +212,10 @@ async def test_events_and_chat_take_the_session_from_our_own_page_alone(
             await websockets.connect(f"ws://{host}/v1/videos/ws", additional_headers=theirs)
         assert refusal.value.response.status_code == 403
         async with websockets.connect(f"ws://{host}/v1/videos/ws", additional_headers=ours) as socket:
-            await asyncio.wait_for(socket.recv(), 10)  # it watches
+            await asyncio.wait_for(socket.recv(), patient(10))  # it watches
             made = await chat.gateway.http.post("/v1/videos", json={"prompt": "a ball"}, headers=OURS)
             assert made.status_code == 200
-            told = json.loads(await asyncio.wait_for(socket.recv(), 10))
+            told = json.loads(await asyncio.wait_for(socket.recv(), patient(10)))
             assert told["video"] == made.json()["id"]
 
 
