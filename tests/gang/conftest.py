@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from tests.conftest import Stores
 from tests.gangs import open_door
+from tests.pace import patient
 
 from turnout.engines.base import CheckpointRefused, Frames
 from turnout.gang.attempt import AttemptContext
@@ -76,7 +77,7 @@ class HeldStep:
     def __call__(self, step: int) -> None:
         if step == self.step:
             self.reached.set()
-            self._go.wait(30)
+            self._go.wait(600)  # longer than any test
 
     def go(self) -> None:
         self._go.set()
@@ -109,6 +110,6 @@ async def leading(
                 yield job
                 if not once:
                     leader.drain()
-                await asyncio.wait_for(job, 60)
+                await asyncio.wait_for(job, patient(60))
             finally:
                 job.cancel()

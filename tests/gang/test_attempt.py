@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 import pytest
 from tests.conftest import Stores, make_task, wait_until
 from tests.gang.conftest import LIMITS, MODEL, HeldStep, NumberEngine, leading
+from tests.pace import patient
 
 from turnout.store.object_store import Blobs
 from turnout.tasks.task_rules import Cancelled, GangId, State, Task, TaskId
@@ -31,7 +32,7 @@ async def test_a_dropped_attempt_leaves_the_checkpoint_that_its_successor_needs(
     task = await submitted(stores)
     stopped = HeldStep(5)
     async with leading(stores, "g1", NumberEngine(stopped)) as first:
-        await asyncio.to_thread(stopped.reached.wait, 30)
+        await asyncio.to_thread(stopped.reached.wait, patient(30))
         await checkpointed(stores, task.id, 4)
         await stores.queue.release(MODEL, GangId("g1"), "it stopped responding")
         stopped.go()
@@ -50,17 +51,20 @@ async def test_a_revived_gang_touches_nothing_of_the_live_one(stores: Stores) ->
     task = await submitted(stores, steps=20)
     zombie, live = HeldStep(5), HeldStep(17)
     async with leading(stores, "g1", NumberEngine(zombie)) as first:
-        await asyncio.to_thread(zombie.reached.wait, 30)
+        await asyncio.to_thread(zombie.reached.wait, patient(30))
         await stores.queue.release(MODEL, GangId("g1"), "it stopped responding")
         async with leading(stores, "g2", NumberEngine(live)):
-            await asyncio.to_thread(live.reached.wait, 30)
+            await asyncio.to_thread(live.reached.wait, patient(30))
             await checkpointed(stores, task.id, 16)
 
             async def settled() -> bool:
-                """Its own older checkpoints are gone: it deletes them after it has recorded the newest."""
-                return len(await objects(stores, task, "/2-g2/checkpoint")) == 1
+                """All of its reports are written, and its own older checkpoints gone: it deletes them after it has recorded
+                the newest."""
+                told = await stores.tasks.get(task.id)
+                left = await objects(stores, task, "/2-g2/checkpoint")
+                return (told.step, len(left)) == (17, 1) and "preview-16." in (told.preview or "")
 
-            await wait_until(settled, "the live gang to have one checkpoint")
+            await wait_until(settled, "the live gang to have told all, and to have one checkpoint")
             before = await objects(stores, task)
             record = await stores.tasks.get(task.id)
             zombie.go()
@@ -77,7 +81,7 @@ async def test_two_gangs_with_the_same_attempt_number_write_to_different_objects
     task = await submitted(stores)
     zombie = HeldStep(7)
     async with leading(stores, "g1", NumberEngine(zombie)) as first:
-        await asyncio.to_thread(zombie.reached.wait, 30)
+        await asyncio.to_thread(zombie.reached.wait, patient(30))
         await checkpointed(stores, task.id, 6)
 
         async def lost() -> bool:
@@ -88,7 +92,7 @@ async def test_two_gangs_with_the_same_attempt_number_write_to_different_objects
         await wait_until(lost, "the claim to be lost")
         live = HeldStep(9)
         async with leading(stores, "g2", NumberEngine(live)):
-            await asyncio.to_thread(live.reached.wait, 30)
+            await asyncio.to_thread(live.reached.wait, patient(30))
             await checkpointed(stores, task.id, 8)
             claimed = await stores.tasks.get(task.id)
             assert (claimed.attempt, claimed.gang) == (1, "g2")
@@ -102,7 +106,7 @@ async def test_a_cancelled_task_leaves_no_checkpoint(stores: Stores) -> None:
     task = await submitted(stores)
     held = HeldStep(5)
     async with leading(stores, "g1", NumberEngine(held)):
-        await asyncio.to_thread(held.reached.wait, 30)
+        await asyncio.to_thread(held.reached.wait, patient(30))
         await checkpointed(stores, task.id, 4)
         await stores.tasks.apply(task.id, Cancelled(time.time()))
         held.go()
@@ -133,11 +137,11 @@ async def test_a_gang_stopped_between_its_checkpoint_and_the_cleaning_up_deletes
     slow = StoppedDelete(stores.blobs, asyncio.Event(), asyncio.Event())
     zombie, live = HeldStep(5), HeldStep(17)
     async with leading(replace(stores, blobs=slow), "g1", NumberEngine(zombie)) as first:  # type: ignore[arg-type]
-        await asyncio.wait_for(slow.reached.wait(), 30)
-        await asyncio.to_thread(zombie.reached.wait, 30)
+        await asyncio.wait_for(slow.reached.wait(), patient(30))
+        await asyncio.to_thread(zombie.reached.wait, patient(30))
         await stores.queue.release(MODEL, GangId("g1"), "it stopped responding")
         async with leading(stores, "g2", NumberEngine(live)):
-            await asyncio.to_thread(live.reached.wait, 30)
+            await asyncio.to_thread(live.reached.wait, patient(30))
             await checkpointed(stores, task.id, 16)
             slow.go.set()
             zombie.go()

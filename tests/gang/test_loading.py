@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from tests.conftest import Stores, make_task, wait_until
 from tests.gang.conftest import LIMITS, MODEL, NumberEngine, leading
 from tests.gangs import open_door
+from tests.pace import patient
 
 from turnout.gang.attempt import AttemptContext
 from turnout.gang.cadence_rules import Cadence
@@ -31,7 +32,7 @@ class Loading:
         self.drain: Callable[[], None] = lambda: None
 
     def __call__(self) -> RankCommander:
-        self.done.wait(30)
+        self.done.wait(600)  # longer than any test
         return RankCommander(Group(RankPlace(0, 1, 0)), NumberEngine(), RankHeartbeat(None))
 
 
@@ -50,7 +51,7 @@ async def loading_gang(stores: Stores, met: bool = True) -> AsyncIterator[Loadin
             finally:
                 model.done.set()
                 leader.drain()
-                await asyncio.wait_for(job, 60)
+                await asyncio.wait_for(job, patient(60))
 
 
 async def shows(stores: Stores, task: Task, loaded: LoadedBytes) -> None:

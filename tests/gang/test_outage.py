@@ -48,16 +48,16 @@ class Server:
         assert self._child
         os.kill(self._child.pid, number)
 
-    async def hang(self) -> None:
+    async def hang(self, meanwhile: Awaitable[None]) -> None:
         self.signal(signal.SIGSTOP)
         try:
-            await asyncio.sleep(2 * LEASE_S)
+            await meanwhile
         finally:
             self.signal(signal.SIGCONT)
 
-    async def restart(self) -> None:
+    async def restart(self, meanwhile: Awaitable[None]) -> None:
         await self.stop()
-        await asyncio.sleep(2 * LEASE_S)
+        await meanwhile
         await self.start()
 
 
@@ -94,14 +94,22 @@ async def ended(stores: Stores, task: Task) -> Task:
 
 @pytest.mark.parametrize("fault", [Server.hang, Server.restart])
 async def test_outages_longer_than_the_lease_cost_a_task_no_attempt(
-    fault: Callable[[Server], Awaitable[None]], tmp_path: Path
+    fault: Callable[[Server, Awaitable[None]], Awaitable[None]], tmp_path: Path
 ) -> None:
     server = Server(tmp_path / "redis")
     await server.start()
     link = RedisConnection(server.url, f"t{secrets.token_hex(4)}")
     stores = stores_on(link, open_blobs(str(tmp_path / "objects")), retention_s=3600)
     faults_done = False
-    engine = NumberEngine(lambda step: None if faults_done else time.sleep(0.03))
+    # So slow that its steps last for three outages, however long a server takes to start.
+    engine = NumberEngine(lambda step: None if faults_done else time.sleep(0.06))
+
+    async def rendering_goes_on() -> None:
+        """For longer than a lease."""
+        before = engine.steps
+        await asyncio.sleep(2 * LEASE_S)
+        await wait_until(lambda: engine.steps > before + 10, "rendering to go on")
+
     try:
         async with housekeeping(stores):
             task = await stores.tasks.submit(make_task(steps=400), LIMITS)
@@ -109,9 +117,7 @@ async def test_outages_longer_than_the_lease_cost_a_task_no_attempt(
                 for _ in range(OUTAGES):
                     before = engine.steps
                     await wait_until(lambda before=before: engine.steps > before + 3, "steps")
-                    before = engine.steps
-                    await fault(server)
-                    assert engine.steps > before + 10, "rendering goes on"
+                    await fault(server, rendering_goes_on())
                     renewed = (await stores.queue.leases(MODEL))[0].renewals
 
                     async def heard(renewed: int = renewed) -> bool:
