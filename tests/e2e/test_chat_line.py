@@ -7,6 +7,7 @@ from typing import Any
 import httpx
 import pytest
 from tests.conftest import wait_until
+from tests.pace import patient
 from tests.service import Service
 
 pytestmark = pytest.mark.timeout(180)
@@ -14,13 +15,13 @@ PATH = "/v1/chat/completions"
 
 
 async def ask(service: Service, token: str, model: str, **fields: Any) -> httpx.Response:
-    async with service.client(token, timeout=120) as http:
+    async with service.client(token, timeout=patient(120)) as http:
         return await http.post(PATH, json={"model": model, **fields})
 
 
 async def figure(service: Service, name: str, model: str) -> int:
-    async with httpx.AsyncClient() as http:
-        text = (await http.get(f"{service.url}/metrics")).text
+    async with service.client() as http:
+        text = (await http.get("/metrics")).text
     found = [line for line in text.splitlines() if line.startswith(f'turnout_chat_{name}{{model="{model}"}}')]
     return int(float(found[0].split()[-1])) if found else 0
 

@@ -1,21 +1,23 @@
 """A worker that nobody can reach serves through its tunnel: real gateway, real worker, the unmodified client."""
 
 import asyncio
+import contextlib
 import time
 from pathlib import Path
 from typing import Any
 
 import httpx
 import openai
+import psutil
 import pytest
 from tests.conftest import wait_until
+from tests.e2e.test_chat_path import ENDLESS
 from tests.service import Service
 from tests.workers import JoinedWorker, busy, joined, list_workers
 
 pytestmark = pytest.mark.timeout(300)
 
 HELLO: Any = [{"role": "user", "content": "Tell a long story."}]
-LONG: Any = {"max_tokens": 2000, "extra_body": {"ignore_eos": True}}  # a tiny model may say a word and end
 
 
 async def test_a_worker_that_cannot_be_reached_says_so_and_ends(
@@ -54,18 +56,19 @@ async def test_a_tunnelled_worker_streams_is_cancelled_and_comes_back(
         ]
         assert all(answer.usage for answer in await asyncio.gather(*plain))
 
-        stream = await client.chat.completions.create(model="chat", messages=HELLO, stream=True, **LONG)
+        stream = await client.chat.completions.create(model="chat", messages=HELLO, stream=True, **ENDLESS)
         await anext(aiter(stream))
         await wait_until(lambda: says(service, 1), "the worker to report the request")
         await stream.close()
         await wait_until(lambda: says(service, 0), "the hang-up to reach the engine")
 
-        stream = await client.chat.completions.create(model="chat", messages=HELLO, stream=True, **LONG)
+        stream = await client.chat.completions.create(model="chat", messages=HELLO, stream=True, **ENDLESS)
         with pytest.raises((openai.APIError, httpx.HTTPError)):
             async for chunk in stream:
                 if chunk.choices and chunk.choices[0].delta.content:
                     for gateway in service.parts("gateway"):
-                        gateway.kill()
+                        with contextlib.suppress(psutil.NoSuchProcess):
+                            gateway.kill()
         answer = await client.with_options(max_retries=10).chat.completions.create(
             model="chat", messages=HELLO, max_tokens=2
         )
