@@ -97,7 +97,7 @@ class Service:
         family = psutil.Process(self.pid).children(recursive=True)
         self._process.send_signal(signal.SIGINT)
         code = await asyncio.wait_for(self._process.wait(), patient(60))
-        left = [p for p in family if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]
+        left = [p for p in family if lives(p)]
         assert not left, f"left behind: {left}"
         return code
 
@@ -107,10 +107,7 @@ class Service:
         family = psutil.Process(self.pid).children(recursive=True)
         self._process.kill()
         await self._process.wait()
-        await wait_until(
-            lambda: not any(p.is_running() and p.status() != psutil.STATUS_ZOMBIE for p in family),
-            "all processes to die with turnout up",
-        )
+        await wait_until(lambda: not any(map(lives, family)), "all processes to die with turnout up")
 
     def parts(self, role: str, model: str = "") -> list[psutil.Process]:
         """Of a gang or an engine also by its model."""
@@ -150,6 +147,13 @@ class Service:
     def log(self) -> str:
         logs = sorted((self.state_dir / "logs").glob("*.log"))
         return "\n".join(f"== {path.name}\n{path.read_text()[-1500:]}" for path in logs)
+
+
+def lives(process: psutil.Process) -> bool:
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.Error:
+        return False
 
 
 def without_forks(processes: list[psutil.Process]) -> list[psutil.Process]:
