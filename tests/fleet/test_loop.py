@@ -2,7 +2,6 @@
 
 import asyncio
 import itertools
-import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
@@ -133,9 +132,7 @@ async def test_a_model_wakes_on_demand_and_its_route_is_published(scene: Scene) 
         await wait_until(lambda: "chat" in scene.routes, "the model to be known")
         assert not scene.usable("chat")
         scene.asks = {"chat": DemandReport(waiting=3)}
-        began = time.monotonic()
         await wait_until(lambda: scene.usable("chat") == ["w1"], "a route")
-        assert time.monotonic() - began < 5
         await scene.stores.fleet.models.remove("chat")
         await wait_until(lambda: "chat" not in scene.routes, "the route to go")
         await wait_until(lambda: not scene.workers["w1"][0].replicas, "the replica to go")
@@ -150,10 +147,13 @@ async def test_a_new_manager_goes_on_where_the_last_one_stopped(scene: Scene) ->
     async with scene.managed() as second:
         await wait_until(lambda: _held_by(scene, second.id), "the second manager to work")
         await asyncio.sleep(1.0)
-        assert scene.usable("chat") == ["w1"] and worker.replicas == before
-        assert (await scene.stores.fleet.status.statuses())["chat"] == ModelStatus(
-            ModelState.READY, replicas=1
-        )
+
+        async def served() -> bool:
+            status = (await scene.stores.fleet.status.statuses())["chat"]
+            return scene.usable("chat") == ["w1"] and status == ModelStatus(ModelState.READY, replicas=1)
+
+        await wait_until(served, "the model to be ready still")
+        assert worker.replicas == before
 
 
 async def _held_by(scene: Scene, owner: str) -> bool:

@@ -27,6 +27,7 @@ class ScriptedGateway:
     heartbeats: list[Heartbeat] = field(default_factory=list)
     forgotten: bool = False
     refuse_known: bool = False
+    holds: bool = False  # heartbeats until there is something to say, however long that is
     orders: WorkerOrders = field(default_factory=lambda: WorkerOrders(version=1, orders=()))
     port: int = 0
     _changed: asyncio.Condition = field(default_factory=asyncio.Condition)
@@ -110,7 +111,7 @@ class ScriptedGateway:
         self.heartbeats.append(beat)
         if beat.seen == self.orders.version and beat.wait_s:
             try:
-                async with asyncio.timeout(beat.wait_s), self._changed:
+                async with asyncio.timeout(None if self.holds else beat.wait_s), self._changed:
                     await self._changed.wait()
             except TimeoutError:
                 pass

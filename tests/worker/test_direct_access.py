@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 import pytest
 from tests.conftest import wait_until
 from tests.engine_servers.engines import marked
+from tests.pace import patient
 from tests.worker.conftest import MODEL, Bench
 
 from turnout.engines.servers.engine_servers import relay_paths
@@ -35,7 +36,7 @@ class ScriptedGateway:
     writer: StreamWriter
 
     async def hear(self) -> Announcement:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(patient(20)):
             return Announcement.model_validate_json(await self.reader.readline())
 
     def say(self, seen: int, **counts: int) -> None:
@@ -43,7 +44,7 @@ class ScriptedGateway:
         self.writer.write(InFlightCounts(seen=seen, counts=told).line())
 
     async def hung_up(self) -> None:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(patient(20)):
             while await self.reader.readline():
                 pass
 

@@ -149,7 +149,7 @@ async def test_what_a_killed_gang_held_is_put_back_at_once(stores: Stores, bench
             return (await stores.tasks.get(task.id)).state is State.QUEUED
 
         await wait_until(queued, "its task to be put back")
-        await here.until(Phase.FAILED, here.report().busy)
+        await wait_until(lambda: here.report().phase is Phase.FAILED, "the gang to be given up")
         await here.gangs.tend(here.replicas)
         assert await stores.queue.holdings(NAME) == {}
     assert not list(bench.state_dir.glob("*.ready"))

@@ -5,6 +5,7 @@ import os
 from pathlib import Path
 
 import pytest
+from tests.pace import patient
 
 from turnout.fleet.machine_rules import Gpu, NodeLoad
 from turnout.fleet.model_rules import EngineKind
@@ -110,7 +111,7 @@ async def test_one_engine_at_a_time_loads_on_a_gpu() -> None:
             order.append("elsewhere")
         first_may_leave.set()
 
-    await asyncio.wait_for(asyncio.gather(first(), second(), elsewhere()), 5)
+    await asyncio.wait_for(asyncio.gather(first(), second(), elsewhere()), patient(5))
     assert order == ["elsewhere", "first", "second"]
 
 
@@ -123,7 +124,7 @@ async def test_a_start_waits_until_freed_memory_is_free() -> None:
 
 async def test_memory_that_never_comes_free_does_not_block_for_ever() -> None:
     gate = GpuGate(lambda: (Gpu(0, 4 * GIB, 0),), freed_timeout_s=0.01)
-    async with asyncio.timeout(5), gate.loading((0,), 2 * GIB):
+    async with asyncio.timeout(patient(5)), gate.loading((0,), 2 * GIB):
         pass
 
 

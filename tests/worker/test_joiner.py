@@ -3,7 +3,6 @@
 import asyncio
 import secrets
 import stat
-import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from pathlib import Path
 import pytest
 from tests.conftest import wait_until
 from tests.engine_servers.engines import marked
+from tests.pace import patient
 from tests.worker.conftest import MODEL, Bench
 from tests.worker.scripted_gateway import KEY, ScriptedGateway
 from tests.workers import self_signed
@@ -35,7 +35,7 @@ class Working:
 
     async def leave(self) -> None:
         self.joiner.leave()
-        await asyncio.wait_for(self.talking, 20)
+        await asyncio.wait_for(self.talking, patient(20))
 
 
 @asynccontextmanager
@@ -79,10 +79,10 @@ def order(replica: ReplicaId, want: Want = Want.READY) -> ReplicaOrder:
 async def test_orders_arrive_at_once_and_so_does_news(
     bench: Bench, gateway: ScriptedGateway, replica: ReplicaId
 ) -> None:
-    """Heartbeats are held for 20 s here; everything must be much faster."""
+    """No heartbeat ends by itself here: what waited for the next one would not come."""
+    gateway.heartbeat_s, gateway.holds = 30.0, True
     async with worker(bench, gateway) as working:
         await wait_until(lambda: len(gateway.heartbeats) >= 2, "a heartbeat that is held open")
-        began = time.monotonic()
         await gateway.order(order(replica))
         await wait_until(
             lambda: gateway.phase(replica) is Phase.READY, "the gateway to hear that it is ready"
@@ -91,7 +91,6 @@ async def test_orders_arrive_at_once_and_so_does_news(
         assert gateway.heartbeats[-1].seen == gateway.orders.version
         await gateway.order()
         await wait_until(lambda: gateway.phase(replica) is Phase.GONE, "the gateway to hear that it is gone")
-        assert time.monotonic() - began < 15
         await gateway.order()
         await wait_until(lambda: gateway.last == {}, "it to be forgotten")
         await working.leave()
@@ -181,7 +180,7 @@ async def test_a_wrong_key_is_refused_without_losing_the_name(bench: Bench, gate
     heard = len(gateway.heartbeats)
     async with worker(bench, gateway, key="wrong") as working:
         with pytest.raises(ExceptionGroup) as refused:
-            await asyncio.wait_for(working.talking, 20)
+            await asyncio.wait_for(working.talking, patient(20))
         assert refused.group_contains(Misconfigured, match="refuses the worker key.*unknown key")
     assert len(gateway.heartbeats) == heard
     assert load_identity(bench.state_dir / "worker.json") is not None
@@ -204,7 +203,7 @@ async def test_leaving_drains_and_says_so(bench: Bench, gateway: ScriptedGateway
         )
         assert not working.talking.done()
         in_flight.end()
-        await asyncio.wait_for(working.talking, 20)
+        await asyncio.wait_for(working.talking, patient(20))
         assert gateway.phase(replica) is Phase.GONE and gateway.phase(late) is None
         assert gateway.heartbeats[-1].leaving
     assert marked(replica) == []

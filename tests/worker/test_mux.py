@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 import pytest
 from tests.conftest import wait_until
+from tests.pace import patient
 
 from turnout.errors import Unavailable
 from turnout.fleet.machine_rules import WorkerId
@@ -144,7 +145,7 @@ async def test_a_slow_reader_fills_no_memory_and_stops_nobody_else() -> None:
         assert tunnel.here.most_bytes <= 2 * WINDOW_BYTES
         reader, writer = await tunnel.connect()
         writer.write(b"hello\n")
-        assert await asyncio.wait_for(reader.readline(), 10) == b"hello\n"
+        assert await asyncio.wait_for(reader.readline(), patient(10)) == b"hello\n"
         writer.close()
         slow.close()
 
@@ -167,9 +168,9 @@ async def test_hanging_up_reaches_the_other_side_also_when_it_is_held_up() -> No
     async with tunnel_to(pour) as tunnel:
         _, writer = await tunnel.connect()
         writer.write(b"pour\n")
-        await asyncio.wait_for(held.wait(), 10)
+        await asyncio.wait_for(held.wait(), patient(10))
         writer.transport.abort()
-        await asyncio.wait_for(gone.wait(), 10)
+        await asyncio.wait_for(gone.wait(), patient(10))
 
 
 async def test_a_lost_tunnel_cuts_every_stream_of_it() -> None:
@@ -182,7 +183,7 @@ async def test_a_lost_tunnel_cuts_every_stream_of_it() -> None:
         tunnel.here.close()
         for reader, writer in open_ones:
             with contextlib.suppress(OSError):
-                assert await asyncio.wait_for(reader.read(), 10) == b""
+                assert await asyncio.wait_for(reader.read(), patient(10)) == b""
             writer.close()
 
 
@@ -221,7 +222,7 @@ async def test_a_worker_that_breaks_the_rules_loses_its_tunnel(message: bytes) -
     writer.write(b"x")
     assert await there.receive() == b"\x01\0\0\0\x01"
     await there.send(message)
-    await asyncio.wait_for(holding, 10)
+    await asyncio.wait_for(holding, patient(10))
     assert await reader.read() == b""
     writer.close()
 

@@ -15,6 +15,7 @@ import psutil
 import pytest
 from tests.conftest import wait_until
 from tests.engine_servers.engines import marked
+from tests.pace import patient
 from tests.worker.conftest import FAKE_ENGINE
 
 from turnout.worker.orphans import MARK, Ledger, started_at
@@ -47,7 +48,7 @@ async def test_a_successor_kills_the_whole_group_of_what_was_left(
     await wait_until(lambda: len(marked(mark)) == 2, "the engine's child")
     Ledger(state_dir / "engines.json").add(mark, engine.pid, "m")
     assert [entry.pid for entry in Ledger(state_dir / "engines.json").sweep()] == [engine.pid]
-    engine.wait(10)
+    engine.wait(patient(10))
     await wait_until(lambda: marked(mark) == [], "the group to end")
     assert Ledger(state_dir / "engines.json").sweep() == []
 
@@ -58,7 +59,7 @@ async def test_a_group_whose_leader_is_dead_is_known_by_its_mark(
     await wait_until(lambda: len(marked(mark)) == 2, "the engine's child")
     Ledger(state_dir / "engines.json").add(mark, engine.pid, "m")
     engine.kill()
-    engine.wait(10)
+    engine.wait(patient(10))
     assert len(marked(mark)) == 1
     assert len(Ledger(state_dir / "engines.json").sweep()) == 1
     await wait_until(lambda: marked(mark) == [], "the group to end")

@@ -2,17 +2,29 @@
 
 import asyncio
 import signal
+import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from tests.conftest import wait_until
 from tests.engine_servers.engines import marked
+from tests.pace import patient
 from tests.worker.conftest import MODEL, Bench, wait_phase
 
 from turnout.errors import Unavailable
 from turnout.fleet.replica_rules import Phase, Want
 from turnout.worker.replica_owner import EngineDeadlines
+
+# A process of its own alone: what a shell starts at every turn is there and gone while a test looks.
+LIVES = """
+import pathlib, sys, time
+ready, alive = map(pathlib.Path, sys.argv[1:])
+ready.touch()
+while True:
+    alive.touch()
+    time.sleep(0.05)
+"""
 
 
 async def test_stop_waits_for_a_request_under_way_and_refuses_others(bench: Bench) -> None:
@@ -116,13 +128,13 @@ async def test_stopped_while_loading_it_is_gone_at_once(bench: Bench) -> None:
 async def test_called_off_before_it_began_nothing_is_left(bench: Bench) -> None:
     replica = bench.replica()
     replica.want(Want.GONE)
-    await asyncio.wait_for(bench.lives[0], 20)
+    await asyncio.wait_for(bench.lives[0], patient(20))
     assert replica.phase is Phase.GONE
     assert marked(replica.id) == []
 
 
 async def test_an_engine_that_hangs_while_ready_is_noticed(bench: Bench) -> None:
-    replica = bench.replica(deadlines=EngineDeadlines(answer_s=0.2, health_every_s=0.05, max_missed=3))
+    replica = bench.replica(deadlines=EngineDeadlines(answer_s=1.0, health_every_s=0.05, max_missed=2))
     await wait_phase(replica, Phase.READY)
     [server] = [p for p in marked(replica.id) if "fake_engine.py" in " ".join(p.cmdline()[:2])]
     server.suspend()
@@ -133,13 +145,16 @@ async def test_an_engine_that_hangs_while_ready_is_noticed(bench: Bench) -> None
 
 async def test_a_gang_whose_supervisor_hangs_is_noticed(bench: Bench, tmp_path: Path) -> None:
     ready, alive = tmp_path / "ready", tmp_path / "alive"
-    script = f"touch {ready}; while :; do touch {alive}; sleep 0.05; done"
     launch = replace(
-        bench.launch(), argv=("/bin/sh", "-c", script), port=0, ready_file=ready, alive_file=alive
+        bench.launch(),
+        argv=(sys.executable, "-c", LIVES, str(ready), str(alive)),
+        port=0,
+        ready_file=ready,
+        alive_file=alive,
     )
-    replica = bench.replica(launch=launch, deadlines=EngineDeadlines(health_every_s=0.5, max_missed=2))
+    replica = bench.replica(launch=launch, deadlines=EngineDeadlines(health_every_s=1.0, max_missed=2))
     await wait_phase(replica, Phase.READY)
-    [gang] = [p for p in marked(replica.id) if p.cmdline()[0] == "/bin/sh"]
+    [gang] = [p for p in marked(replica.id) if "turnout.worker.subreaper" not in p.cmdline()]
     gang.suspend()
     await wait_phase(replica, Phase.FAILED)
     assert "no longer answers" in replica.report().detail

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.conftest import wait_until
 from tests.engine_servers.engines import marked
+from tests.pace import patient
 from tests.worker.conftest import MODEL, Bench
 
 from turnout.engines.servers.engine_servers import Launch
@@ -132,5 +133,5 @@ async def test_leftovers_are_swept_before_anything_starts(bench: Bench, state_di
     await wait_until(lambda: replica.phase is Phase.READY, "the engine of an earlier worker")
     async with ReplicaSet(bench.context(), lambda: None):
         await wait_until(lambda: marked(replica.id) == [], "it to be swept away")
-    await asyncio.wait_for(bench.lives[0], 10)
+    await asyncio.wait_for(bench.lives[0], patient(10))
     assert replica.phase is Phase.FAILED
