@@ -11,6 +11,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 TOKEN = "tk-abc.secret-of-the-test"
+HELD_S = 600.0  # longer than any test: what is held must not go on by itself
 MP4 = b"\x00\x00\x00\x20ftypisom" + bytes(range(256)) * 40
 
 
@@ -281,7 +282,7 @@ class _Handler(BaseHTTPRequestHandler):
                 raise Hangup
             if scripted.hold_at == number:
                 scripted.streams_held.set()
-                scripted.cancelled.wait(40)
+                scripted.cancelled.wait(HELD_S)
                 break
             scripted.told.append(number)
             scripted.end(task, event)
@@ -297,7 +298,7 @@ class _Handler(BaseHTTPRequestHandler):
         for frame in self.scripted.chat_frames:
             if frame == b"hold":
                 self.scripted.streams_held.set()
-                self.scripted.cancelled.wait(40)
+                self.scripted.cancelled.wait(HELD_S)
             else:
                 self._chunk(frame)
         self._chunk(b"")

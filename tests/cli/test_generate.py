@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 from tests.cli.conftest import Cli, wait_until
-from tests.cli.scripted import MP4, STORY, Answer, Hangup, Request, ScriptedGateway, error
+from tests.cli.scripted import HELD_S, MP4, STORY, Answer, Hangup, Request, ScriptedGateway, error
+from tests.pace import patient
 
 
 def leftovers(directory: Path) -> list[str]:
@@ -93,7 +94,7 @@ def test_waits_for_a_gateway_that_is_away(cli: Cli, gateway: ScriptedGateway, tm
 
     gateway.hooks["GET events"] = vanish_once
     running = cli.start("generate", "a boat", "-o", "out.mp4")
-    assert gone.wait(40)
+    assert gone.wait(patient(40))
     running.wait_for("trying again")
     gateway.listen()
     done = running.finish()
@@ -188,7 +189,7 @@ def test_a_refused_download_keeps_the_old_file(cli: Cli, gateway: ScriptedGatewa
 def test_ctrl_c_cancels_the_task(cli: Cli, gateway: ScriptedGateway, tmp_path: Path) -> None:
     gateway.hold_at = 5
     running = cli.start("generate", "a boat", "-o", "out.mp4")
-    assert gateway.streams_held.wait(40)
+    assert gateway.streams_held.wait(patient(40))
     running.process.send_signal(signal.SIGINT)
     done = running.finish()
     assert done.code == 130
@@ -204,12 +205,12 @@ def test_ctrl_c_while_submitting_cancels_what_may_have_arrived(cli: Cli, gateway
         if len(gateway.seen("POST", "/videos")) == 1:
             gateway.answer(request)
             arrived.set()
-            gateway.cancelled.wait(40)
+            gateway.cancelled.wait(HELD_S)
         return None
 
     gateway.hooks["POST /v1/videos"] = accept_and_stay_silent
     running = cli.start("generate", "a boat", "-o", "out.mp4")
-    assert arrived.wait(40)
+    assert arrived.wait(patient(40))
     running.process.send_signal(signal.SIGINT)
     done = running.finish()
     assert done.code == 130
@@ -222,13 +223,13 @@ def test_a_second_ctrl_c_leaves_at_once(cli: Cli, gateway: ScriptedGateway) -> N
 
     def never_answer(_: Request) -> None:
         asked.set()
-        gateway.cancelled.wait(40)
+        gateway.cancelled.wait(HELD_S)
 
     gateway.hooks["POST cancel"] = never_answer
     running = cli.start("generate", "a boat", "-o", "out.mp4")
-    assert gateway.streams_held.wait(40)
+    assert gateway.streams_held.wait(patient(40))
     running.process.send_signal(signal.SIGINT)
-    assert asked.wait(40)
+    assert asked.wait(patient(40))
     running.process.send_signal(signal.SIGINT)
     done = running.finish()
     assert done.code == 130
@@ -236,7 +237,7 @@ def test_a_second_ctrl_c_leaves_at_once(cli: Cli, gateway: ScriptedGateway) -> N
 
 
 def test_time_up_leaves_the_task_running(cli: Cli, gateway: ScriptedGateway) -> None:
-    gateway.hold_at = 5
+    gateway.hold_at, gateway.positions = 5, []
     done = cli("generate", "a boat", "-o", "out.mp4", "--timeout", "1.5")
     assert done.code == 1
     assert done.err.splitlines()[-1].endswith("turnout tasks watch video_1")
@@ -331,7 +332,7 @@ def test_a_terminal_gets_a_live_bar(cli: Cli, gateway: ScriptedGateway, tmp_path
 
     reader = threading.Thread(target=drain, daemon=True)
     reader.start()
-    out, _ = process.communicate(timeout=40)
+    out, _ = process.communicate(timeout=patient(40))
     wait_until(lambda: not reader.is_alive(), "the terminal to be read")
     assert process.returncode == 0
     assert out.startswith("out.mp4\nseed 7")

@@ -14,6 +14,7 @@ from unittest.mock import Mock
 import pytest
 from tests.cli.conftest import Cli, wait_until
 from tests.cli.scripted import TOKEN, ScriptedGateway, error
+from tests.pace import patient
 
 from turnout.cli.chat_command import Conversation, talk
 from turnout.cli.client import ApiClient
@@ -239,7 +240,7 @@ def test_a_piped_prompt_is_answered_word_by_word_until_ctrl_c(cli: Cli, gateway:
         process.stdin.close()
         assert process.stdout.readline() == b"once upon\n", "before the answer has ended"
         process.send_signal(signal.SIGINT)
-        assert (process.wait(40), process.stdout.read(), process.stderr.read()) == (130, b"", b"")
+        assert (process.wait(patient(40)), process.stdout.read(), process.stderr.read()) == (130, b"", b"")
     assert asked(gateway)["messages"] == [{"role": "user", "content": "a story\ufffd"}]
 
 
@@ -265,7 +266,7 @@ def test_a_conversation_keeps_what_was_said(cli: Cli, gateway: ScriptedGateway) 
     terminal.wait_for("> ", 4)
     assert [m["content"] for m in asked(gateway)["messages"]] == ["a story", "once", "and then?"]
     terminal.process.send_signal(signal.SIGINT)
-    assert terminal.process.wait(40) == 130, "nothing was running"
+    assert terminal.process.wait(patient(40)) == 130, "nothing was running"
     assert b"Traceback" not in terminal.seen
 
 

@@ -12,6 +12,7 @@ import pytest
 import typer
 from tests.cli.conftest import Cli
 from tests.cli.scripted import TOKEN, ScriptedGateway
+from tests.pace import patient
 from typer.main import get_group
 
 from turnout.cli.config_command import masked
@@ -199,7 +200,11 @@ def test_ctrl_c_while_starting_is_quiet() -> None:
     code = "import sys, turnout.__main__ as m; sys.modules['turnout.cli.main'] = Interrupting(); m.main()"
     interrupting = "class Interrupting:\n    def __getattr__(self, name): raise KeyboardInterrupt\n"
     done = subprocess.run(
-        [sys.executable, "-c", interrupting + code], capture_output=True, text=True, check=False, timeout=20
+        [sys.executable, "-c", interrupting + code],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=patient(60),
     )
     assert (done.returncode, done.stderr) == (130, "")
 
@@ -221,6 +226,6 @@ def test_starting_loads_nothing_heavy() -> None:
         f"try: main()\nexcept SystemExit: print(sorted({heavy!r} & set(sys.modules)))"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=20
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=patient(60)
     )
     assert done.stdout.splitlines()[-1] == "[]"

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.cli.conftest import Cli
+from tests.pace import patient
 
 from turnout.cli.unit_file import unit_file
 from turnout.errors import Misconfigured
@@ -28,7 +29,9 @@ def test_the_unit_of_up_runs_the_same_command_on_the_same_data(bare_cli: Cli, tm
     assert words[-5:] == ["up", "--port", "0", "--state-dir", str(tmp_path / "state")]
     assert service["WorkingDirectory"] == str(bare_cli.cwd)
     assert int(service["TimeoutStopSec"]) > 30
-    shown = subprocess.run([*words, "--help"], capture_output=True, text=True, check=True, timeout=60)
+    shown = subprocess.run(
+        [*words, "--help"], capture_output=True, text=True, check=True, timeout=patient(60)
+    )
     assert "Run the whole service on this machine" in shown.stdout
 
 
@@ -79,7 +82,7 @@ def test_systemd_understands_the_unit(bare_cli: Cli, tmp_path: Path) -> None:
     unit = tmp_path / "turnout.service"
     unit.write_text(bare_cli.start("up", "--port", "0", "--print-unit").finish().out)
     words = ["systemd-analyze", "verify", "--man=no", str(unit)]
-    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=patient(60))
     assert done.returncode == 0 and "turnout.service" not in done.stderr, done.stderr
 
 

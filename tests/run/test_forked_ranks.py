@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.pace import patient
+
 from turnout.fleet.declared_models import read_model
 from turnout.gang.rank_place import Pod, RankDuties
 from turnout.run import forked_ranks
@@ -45,7 +47,7 @@ async def start_rank(folder: Path) -> str:
         config, RankDuties("m", GangId("g"), once=True), Pod(0, 1, 1, None), folder / "logs"
     )
     process, _ = await ranks.start(0, str(folder / "meeting"))
-    await asyncio.wait_for(process.wait(), 120)
+    await asyncio.wait_for(process.wait(), patient(120))
     return (folder / "logs/g.0.log").read_text()
 
 
@@ -60,7 +62,7 @@ def test_a_rank_whose_fork_cannot_use_cuda_starts_afresh(tmp_path: Path) -> None
         env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
         capture_output=True,
         text=True,
-        timeout=200,
+        timeout=patient(200),
         check=False,
     )
     assert "rank started afresh" in done.stdout, done.stdout[-2000:] + done.stderr[-2000:]

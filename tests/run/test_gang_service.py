@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from tests.conftest import Stores, make_task
 from tests.gangs import open_door
+from tests.pace import patient
 
 from turnout.errors import Misconfigured, Stale
 from turnout.fleet.family_rules import FAMILIES
@@ -65,7 +66,7 @@ async def test_open_gang_leaves_a_private_file_with_a_token_for_one_gang_and_not
             stderr=asyncio.subprocess.PIPE,
             env={"PATH": os.environ["PATH"], "HOME": str(tmp_path)},
         )
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(patient(60)):
             _, said = await process.communicate()
         assert process.returncode == 0, said.decode()
         assert stat.S_IMODE(made.stat().st_mode) == 0o600

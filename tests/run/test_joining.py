@@ -13,6 +13,7 @@ import httpx
 import pytest
 import uvloop
 from tests.conftest import wait_until
+from tests.pace import patient
 from tests.worker.scripted_gateway import KEY, ScriptedGateway
 from tests.workers import self_signed
 from websockets.asyncio.client import connect
@@ -54,7 +55,7 @@ async def working(
         finally:
             if leave and not run.done():
                 leave[0]()
-            await asyncio.wait({run}, timeout=20)
+            await asyncio.wait({run}, timeout=patient(20))
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ import asyncio
 from pathlib import Path
 
 from tests.conftest import Stores, wait_until
+from tests.pace import patient
 
 from turnout.run.config import load
 from turnout.run.run_manager import manage
@@ -31,4 +32,4 @@ async def test_models_of_the_configuration_are_declared_again_when_the_data_was_
         await wait_until(declared, "the models to be declared again")
     finally:
         stopping.set()
-        await asyncio.wait_for(managing, 10)
+        await asyncio.wait_for(managing, patient(10))

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from tests.conftest import Stores
+from tests.pace import patient
 
 from turnout.run.config import load
 from turnout.run.open_stores import find_webhook_secret
@@ -25,7 +26,7 @@ def test_up_says_in_one_line_that_the_disk_is_full(tmp_path: Path) -> None:
         check=False,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=patient(60),
         cwd=tmp_path,
         env=dict(os.environ),
         preexec_fn=little_room,

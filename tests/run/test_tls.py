@@ -87,7 +87,9 @@ async def test_a_new_certificate_is_shown_without_dropping_a_connection(
         url, both = f"https://127.0.0.1:{port}", tmp_path / "both.pem"
         both.write_bytes(old + cert2.read_bytes())
         first = await asyncio.to_thread(serial_of, port, both)
-        async with httpx.AsyncClient(base_url=url, verify=client_tls(both), headers=bearer(token)) as kept:
+        async with httpx.AsyncClient(
+            base_url=url, verify=client_tls(both), headers=bearer(token), timeout=30
+        ) as kept:
             chat = {"model": "m", "messages": [{}]}
             assert (await kept.post("/v1/chat/completions", json=chat)).status_code == 200  # the relay
             assert (await kept.get("/v1/models")).status_code == 200  # what is behind it
