@@ -66,6 +66,10 @@ class Leader:
                     break
                 code = None
                 continue
+            if loading.done() and loading.exception() is not None:
+                if self._claiming is None:
+                    loading.result()
+                continue  # the answer may bring a task: it is told why, or gang after gang would claim it and none count
             if loading.done():
                 idle_since = idle_since or time.monotonic()
                 if self._is_over(time.monotonic() - idle_since):
