@@ -110,7 +110,8 @@ def test_a_video_is_rendered_listed_shown_downloaded_remixed_and_deleted(
     nothing = turnout("tasks", "list")
     assert (nothing.code, nothing.out) == (0, "") and "turnout generate" in nothing.err
     done = turnout(
-        "generate", "a red square", "-o", "out.mp4", *QUICK, "--negative", "rain", "--priority", "high"
+        *("generate", "a red square", "-o", "out.mp4", *QUICK, "--negative", "rain", "--priority", "high"),
+        *("--steps", "60"),  # the remix is still rendered when it is cancelled
     )
     assert done.code == 0, done.err
     assert done.out.startswith("out.mp4\nseed 7, took ") and "completed" in done.err

@@ -44,7 +44,7 @@ def use_openai(client: openai.OpenAI) -> None:
         prompt="a red ball",
         model="wan-tiny-t2v",
         size=cast(Any, "96x64"),  # the client types Sora's sizes only
-        extra_body={"steps": 12, "seed": 7},
+        extra_body={"steps": 40, "seed": 7},  # so many that a poll now and then sees several of them
     )
     assert video.status == "queued"
     seen: list[int] = []
@@ -117,14 +117,23 @@ async def test_cancel_stops_all_ranks_within_a_step_and_frees_the_gang(service: 
         assert {p.pid for p in service.ranks("wan-tiny-t2v")} == ranks, "the gang went on with the next task"
         after = (await client.get(f"/v1/videos/{long}")).json()
         assert (after["status"], after["step"]) == ("cancelled", step)
-        (dropped,) = [line for line in logged(service, "attempt dropped") if line["task"] == long]
-        assert dropped["step"] <= step + 1
+        dropped = await logged(service, "attempt dropped", long)
+        # Each step waits 0.2 s for its report to be heard: where that takes longer, one more has begun.
+        assert dropped["step"] <= step + 2
 
 
-def logged(service: Service, event: str) -> list[dict[str, Any]]:
-    """What first ranks have said."""
-    log = "\n".join(p.read_text() for p in (service.state_dir / "logs").glob("*.0.log"))
-    return [json.loads(line) for line in log.splitlines() if f'"{event}"' in line]
+async def logged(service: Service, event: str, task: str) -> dict[str, Any]:
+    """What a first rank has said of the task, once."""
+    found: list[dict[str, Any]] = []
+
+    def told() -> bool:
+        log = "\n".join(p.read_text() for p in (service.state_dir / "logs").glob("*.0.log"))
+        found[:] = [json.loads(line) for line in log.splitlines() if f'"{event}"' in line and task in line]
+        return bool(found)
+
+    await wait_until(told, f"{event!r} in the log")
+    (line,) = found
+    return line
 
 
 async def test_a_model_that_cannot_load_fails_its_task_with_the_reason(
@@ -191,8 +200,7 @@ async def test_a_stopped_rank_a_killed_gang_a_drain_and_a_kill_of_all_only_delay
             await wait_until(lambda: denoising(client, video, attempt=4), "the drained task to run", 120)
             failures = (await client.get(f"/v1/videos/{video}")).json()["failures"]
             assert failures == 2, "the stopped rank and the killed gang"
-            (resumed,) = [line for line in logged(service, "attempt resumed") if line["task"] == video]
-            assert resumed["step"] >= 2
+            assert (await logged(service, "attempt resumed", video))["step"] >= 2
 
         await service.kill()
         gate.open()
