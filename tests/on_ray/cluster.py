@@ -26,6 +26,7 @@ import pytest
 import ray
 import yaml
 from tests.conftest import make_task, wait_until
+from tests.pace import patient
 from tests.ports import free_port
 
 from turnout.fleet.gang_rules import GangReport
@@ -76,7 +77,7 @@ class Node:
     def wait_started(self) -> None:
         """Starts it once more when it gives up: a raylet waits 30 s for its agents and ends itself, which is too short
         where much else goes on, and cannot be set."""
-        deadline, tries = time.monotonic() + _START_S, 1
+        deadline, tries = time.monotonic() + patient(_START_S), 1
         while "Ray runtime started" not in self._log.read_text():
             ended = self.process.poll() is not None
             if time.monotonic() > deadline or (ended and tries == _TRIES):
@@ -210,7 +211,7 @@ async def command(environ: Mapping[str, str], name: str, *words: str) -> str:
         program(name), *words,
         stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT, env=node_environ(environ),
     )  # fmt: skip
-    said, _ = await asyncio.wait_for(process.communicate(), 180)
+    said, _ = await asyncio.wait_for(process.communicate(), patient(180))
     assert process.returncode == 0, said.decode()[-3000:]
     return said.decode()
 

@@ -22,6 +22,8 @@ from turnout.fleet.hosts.ray.ray_identity import namespace_of
 from turnout.tasks.task_rules import Interrupted, Stage, State, Task
 
 pytestmark = [pytest.mark.xdist_group("ray"), pytest.mark.timeout(900)]
+STEPS = 40  # so many that a rank is killed before the last, though this process sees them late
+GOES_ON = (Stage.DENOISING, Stage.DECODING, Stage.UPLOADING)
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +40,7 @@ async def test_a_gang_on_two_nodes_from_zero_to_zero(
         assert await on_ray.gangs() == []
         await the_manager_answers_and_comes_back(namespace_of(config))
         began = time.monotonic()
-        task = await on_ray.submit("pair")
+        task = await on_ray.submit("pair", STEPS)
         rendered_alone = group.create_task(alone(tmp_path, asdict(task.spec), config.state_dir))
         hopeless = await on_ray.submit("never")
         done = await on_ray.ended(task.id)
@@ -72,12 +74,14 @@ async def the_manager_answers_and_comes_back(namespace: str) -> None:
 
 
 async def a_killed_rank_costs_no_video(on_ray: OnRay) -> tuple[Task, float]:
-    task = await on_ray.submit("pair")  # the same wish again
+    task = await on_ray.submit("pair", STEPS)  # the same wish again
     await on_ray.at_step(task.id, 4)
     [gang] = [g for g in await on_ray.gangs() if g.model == "pair"]
     began = time.monotonic()
     os.kill(gang.ranks[1].pid, signal.SIGKILL)
-    await on_ray.until(task.id, lambda t: t.attempt == 2 and t.stage is Stage.DENOISING, "the task to go on")
+    await on_ray.until(
+        task.id, lambda t: t.attempt == 2 and (t.ended or t.stage in GOES_ON), "the task to go on"
+    )
     recovered_s = time.monotonic() - began
     done = await on_ray.ended(task.id)
     story = [recorded.event for recorded in await on_ray.story(task.id)]
