@@ -21,6 +21,7 @@ import openai
 import psutil
 import pytest
 from tests.conftest import wait_until
+from tests.pace import patient
 from tests.ports import free_port
 from tests.service import Service, running_service
 from tests.workers import (
@@ -99,8 +100,11 @@ async def test_every_request_replica_and_process_is_accounted_for(tmp_path: Path
         assert sorted(replicas) == sorted(processes), (
             "each replica has its process, and each process its replica"
         )
-        names = {worker["name"] for worker in await list_workers(service)}
-        assert names == set(workers), "a worker that comes back is itself"
+
+        async def all_back() -> bool:  # also one that has no replica, and that nobody waited for
+            return {worker["name"] for worker in await list_workers(service)} == set(workers)
+
+        await wait_until(all_back, "each worker to come back as itself", 60)
 
         assert not account.short, "no stream ended silently short"
         lost = [f for f in account.refused if f[0] not in _CLIENTS_OWN]
@@ -181,7 +185,7 @@ async def register(service: Service) -> None:
 async def use(service: Service, number: int, account: Account, over: asyncio.Event) -> None:
     """Asks on and on, streamed and plain in turn, as the unmodified client does."""
     async with openai.AsyncOpenAI(
-        base_url=f"{service.url}/v1", api_key=service.api_key, max_retries=0, timeout=60
+        base_url=f"{service.url}/v1", api_key=service.api_key, max_retries=0, timeout=patient(60)
     ) as client:
         for turn in itertools.count(number):
             await account.asking.wait()
@@ -210,7 +214,11 @@ async def ask_stream(client: openai.AsyncOpenAI, model: str, prompt: str, accoun
     begun, finished, content = False, False, 0
     try:
         stream = await client.chat.completions.create(
-            model=model, messages=messages, max_tokens=STREAM_TOKENS, stream=True
+            model=model,
+            messages=messages,
+            max_tokens=STREAM_TOKENS,
+            stream=True,
+            extra_body={"ignore_eos": True},  # else some are over before a fault can hit them
         )
         begun = True
         async for chunk in stream:
