@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.pace import patient
+
 ROOT = Path(__file__).parents[1]
 RUN = {"sh", "python"}  # languages whose blocks are run, unless marked
 
@@ -54,7 +56,13 @@ def run_blocks(
         text = block.text.replace("http://127.0.0.1:8000", url).replace("tk-…", api_key)
         start = ["bash", "-euc"] if block.language == "sh" else [str(python), "-c"]
         done = subprocess.run(
-            [*start, text], cwd=folder, env=environ, capture_output=True, text=True, check=False, timeout=200
+            [*start, text],
+            cwd=folder,
+            env=environ,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=patient(200),
         )
         assert done.returncode == 0, f"{block}\n{done.stdout}\n{done.stderr}"
         ran.append(block.text)

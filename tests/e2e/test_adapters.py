@@ -7,6 +7,7 @@ from typing import Any
 import httpx
 import pytest
 from tests.e2e.gpu_service import write_adapter
+from tests.pace import patient
 from tests.service import running_service
 
 from turnout.engines.wan.builtin import find_weights
@@ -17,7 +18,7 @@ CLIP = {"model": "clips", "prompt": "a red square", "seed": 7, "size": "64x64", 
 
 async def rendered(client: httpx.AsyncClient, **more: Any) -> tuple[bytes, dict[str, Any]]:
     video = (await client.post("/v1/videos", json={**CLIP, **more})).raise_for_status().json()
-    async with asyncio.timeout(200):
+    async with asyncio.timeout(patient(200)):
         while video["status"] in ("queued", "in_progress"):
             await asyncio.sleep(0.1)
             video = (await client.get(f"/v1/videos/{video['id']}")).json()

@@ -11,6 +11,7 @@ import openai
 import psutil
 import pytest
 from tests.conftest import wait_until
+from tests.pace import patient
 from tests.service import Service, running_service
 
 MODELS = ("left", "right")
@@ -45,7 +46,7 @@ async def test_two_models_that_do_not_fit_take_turns(tmp_path: Path, figures: An
         async def use(number: int, models: tuple[str, ...]) -> None:
             nonlocal latest
             async with openai.AsyncOpenAI(
-                base_url=f"{service.url}/v1", api_key=service.api_key, max_retries=0, timeout=300
+                base_url=f"{service.url}/v1", api_key=service.api_key, max_retries=0, timeout=patient(300)
             ) as client:
                 for turn in itertools.count():
                     model = models[turn % len(models)]

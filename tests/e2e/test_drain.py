@@ -9,6 +9,7 @@ import httpx
 import pytest
 from tests.conftest import wait_until
 from tests.e2e.conftest import one_seat
+from tests.pace import patient
 from tests.service import Service, running_service
 from tests.workers import joined, set_aside_its_own_worker
 
@@ -19,7 +20,7 @@ LATE_CHATS = 20
 
 
 async def chat(service: Service, model: str, **fields: Any) -> httpx.Response:
-    async with service.client(timeout=200) as http:
+    async with service.client(timeout=patient(200)) as http:
         return await http.post("/v1/chat/completions", json={"model": model, **fields})
 
 

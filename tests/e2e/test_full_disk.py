@@ -14,6 +14,7 @@ from pathlib import Path
 
 import httpx
 from tests.conftest import wait_until
+from tests.pace import patient
 
 from turnout.store.connection import RedisConnection
 from turnout.store.mutex import Mutex
@@ -34,7 +35,7 @@ def logging_to_a_full_disk(*arguments: str, **named: object) -> Iterator[subproc
         yield process
     finally:
         process.terminate()
-        process.wait(20)
+        process.wait(patient(20))
 
 
 async def test_a_full_disk_stops_neither_gateway_nor_manager(tmp_path: Path) -> None:
@@ -56,7 +57,7 @@ async def test_a_full_disk_stops_neither_gateway_nor_manager(tmp_path: Path) -> 
     ):
         base = f"http://127.0.0.1:{listening.getsockname()[1]}"
         async with httpx.AsyncClient(
-            base_url=base, timeout=15, headers={"authorization": f"Bearer {token}"}
+            base_url=base, timeout=patient(15), headers={"authorization": f"Bearer {token}"}
         ) as http:
 
             async def ready() -> bool:
@@ -78,7 +79,10 @@ async def test_a_full_disk_stops_neither_gateway_nor_manager(tmp_path: Path) -> 
             redis = await start_valkey(directory, "test", tmp_path / "redis.log")
             await wait_until(ready, "the gateway to be ready again", 60)
             video = (await http.post("/v1/videos", json=VIDEO)).json()["id"]
-            async with asyncio.timeout(20), http.stream("GET", f"/v1/videos/{video}/events") as events:
+            async with (
+                asyncio.timeout(patient(20)),
+                http.stream("GET", f"/v1/videos/{video}/events") as events,
+            ):
                 async for line in events.aiter_lines():
                     if line.startswith("data:"):
                         break

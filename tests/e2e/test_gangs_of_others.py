@@ -13,6 +13,7 @@ import httpx
 import pytest
 from tests.conftest import wait_until
 from tests.held_model import Gate, held_model
+from tests.pace import patient
 from tests.ports import free_port
 from tests.service import Service, running_service
 from tests.workers import worker_key
@@ -96,7 +97,7 @@ async def pods(
 
 
 async def codes(started: Sequence[asyncio.subprocess.Process]) -> list[int]:
-    async with asyncio.timeout(150):
+    async with asyncio.timeout(patient(150)):
         return [await pod.wait() for pod in started]
 
 

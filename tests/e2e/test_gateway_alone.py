@@ -6,6 +6,8 @@ import secrets
 import sys
 from pathlib import Path
 
+from tests.pace import patient
+
 
 async def test_a_gateway_beyond_loopback_without_keys_is_refused(valkey: str, tmp_path: Path) -> None:
     gateway = await asyncio.create_subprocess_exec(
@@ -14,6 +16,6 @@ async def test_a_gateway_beyond_loopback_without_keys_is_refused(valkey: str, tm
         env={**os.environ, "TURNOUT_REDIS_PREFIX": secrets.token_hex(4)},
         stderr=asyncio.subprocess.PIPE,
     )
-    _, said = await asyncio.wait_for(gateway.communicate(), 60)
+    _, said = await asyncio.wait_for(gateway.communicate(), patient(60))
     assert gateway.returncode == 2
     assert b"0.0.0.0 is not loopback and there are no keys" in said

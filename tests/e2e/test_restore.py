@@ -8,12 +8,13 @@ from pathlib import Path
 import httpx
 from tests.conftest import wait_until
 from tests.held_model import Gate, held_model
+from tests.pace import patient
 from tests.service import Service, running_service
 
 
 def run(service: Service, *arguments: str) -> subprocess.CompletedProcess[str]:
     argv = [sys.executable, "-m", "turnout", *arguments, "--config", str(service.config)]
-    return subprocess.run(argv, capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run(argv, capture_output=True, text=True, timeout=patient(120), check=False)
 
 
 def turnout(service: Service, *arguments: str) -> str:
@@ -55,7 +56,11 @@ async def test_a_fresh_service_takes_a_copy_and_goes_on_with_it(tmp_path: Path) 
 
             await wait_until(rendered, "the video to be rendered by the worker that was there before", 240)
         async with second.client() as http:
-            assert (await http.get("/ready")).json()["status"] == "ready"
+
+            async def ready() -> bool:
+                return (await http.get("/ready")).json()["status"] == "ready"
+
+            await wait_until(ready, "all parts to be well with the restored data")
             assert (await http.get("/v1/keys")).status_code == 200, "the service's own key is good still"
             again = run(second, "restore", str(copy))
             assert again.returncode != 0 and "--force" in again.stderr, "now it holds data"
@@ -65,7 +70,12 @@ def test_too_little_address_space_is_said(tmp_path: Path) -> None:
     command = f"ulimit -v {400 * 1024}; exec {sys.executable} -m turnout up --port 0"
     environ = {**os.environ, "TURNOUT_STATE_DIR": str(tmp_path / "state")}
     done = subprocess.run(
-        ["bash", "-c", command], capture_output=True, text=True, timeout=120, check=False, env=environ
+        ["bash", "-c", command],
+        capture_output=True,
+        text=True,
+        timeout=patient(120),
+        check=False,
+        env=environ,
     )
     assert done.returncode != 0
     assert "400 MiB of address space" in done.stderr and "ulimit -v" in done.stderr

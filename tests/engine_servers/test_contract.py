@@ -280,7 +280,7 @@ async def test_llama_cpp_refuses_tools_that_its_template_does_not_know(state_dir
     async with running(LLAMACPP.model, state_dir) as run:
         await run.wait_phase(Phase.READY, Phase.FAILED)
         async with httpx.AsyncClient(base_url=f"http://{run.replica.report().address}", timeout=60) as engine:
-            body = {"model": "smollm2", "messages": PROMPT, "max_tokens": 24}
+            body = {"model": "smollm2", "messages": PROMPT, "max_tokens": 24, "temperature": 0}
             tool = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
             refused = await engine.post("/v1/chat/completions", json={**body, "tools": [tool]})
             status, told = engine_error(refused.status_code, refused.content, b"/v1/chat/completions")
