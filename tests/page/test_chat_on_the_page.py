@@ -252,7 +252,7 @@ async def test_edits_and_further_answers_are_branches(browser: Browser, service:
     await _answer_with(visitor, "the first answer")
     await _say(visitor, "one")
     await _answered(visitor, "the first answer")
-    await tab.unroute_all()
+    await tab.unroute_all(behavior="wait")
     await _answer_with(visitor, "the second answer")
     await tab.get_by_role("button", name="Regenerate").click()
     await tab.get_by_text("the second answer").wait_for()

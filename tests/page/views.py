@@ -229,7 +229,7 @@ async def _chat(visitor: Visitor) -> AsyncIterator[str]:
     await tab.locator(".chat-composer summary").click()
     yield "chat-settings"
     await tab.locator(".chat-composer summary").click()
-    await tab.unroute_all()
+    await tab.unroute_all(behavior="wait")
     await tab.route("**/v1/chat/completions", _speak)
     await tab.locator(".said-assistant .said-foot button").last.click()
     await tab.locator(".code .hljs-keyword").first.wait_for()
@@ -251,7 +251,7 @@ async def _chat(visitor: Visitor) -> AsyncIterator[str]:
     if await toggle.is_visible():
         await toggle.click()
         yield "chat-conversations"
-    await tab.unroute_all()
+    await tab.unroute_all(behavior="wait")
 
 
 ANSWER = """Here is a loop that reads the stream:
