@@ -144,13 +144,15 @@ async def test_an_engine_that_hangs_while_ready_is_noticed(bench: Bench) -> None
 
 
 async def test_a_gang_whose_supervisor_hangs_is_noticed(bench: Bench, tmp_path: Path) -> None:
-    ready, alive = tmp_path / "ready", tmp_path / "alive"
+    ready, alive, access = tmp_path / "ready", tmp_path / "alive", tmp_path / "access"
+    access.touch()
     launch = replace(
         bench.launch(),
         argv=(sys.executable, "-c", LIVES, str(ready), str(alive)),
         port=0,
         ready_file=ready,
         alive_file=alive,
+        access_file=access,
     )
     replica = bench.replica(launch=launch, deadlines=EngineDeadlines(health_every_s=1.0, max_missed=2))
     await wait_phase(replica, Phase.READY)
@@ -158,7 +160,8 @@ async def test_a_gang_whose_supervisor_hangs_is_noticed(bench: Bench, tmp_path: 
     gang.suspend()
     await wait_phase(replica, Phase.FAILED)
     assert "no longer answers" in replica.report().detail
-    assert marked(replica.id) == [] and not alive.exists() and not ready.exists()
+    assert marked(replica.id) == []
+    assert not any(file.exists() for file in (ready, alive, access)), "a gang's token goes with it"
 
 
 async def test_sleep_and_wake_and_a_stop_while_asleep(bench: Bench) -> None:

@@ -80,7 +80,7 @@ class EngineProcess:
         """Leaves no process and no file behind."""
         await self._kill_tree()
         self._last_output = self.log_tail()
-        for file in (self.launch.ready_file, self.launch.alive_file):
+        for file in (self.launch.ready_file, self.launch.alive_file, self.launch.access_file):
             if file is not None:
                 file.unlink(missing_ok=True)
 

@@ -45,6 +45,7 @@ def _program(fork_server: Path | None) -> tuple[str, ...]:
 def plan(model: Model, gpus: Sequence[Gpu], gang: ReplicaId, program: GangProgram) -> Launch:
     check_served(model)
     ready_file, alive_file = program.run_dir / f"{gang}.ready", program.run_dir / f"{gang}.alive"
+    access_file = service_file(program.run_dir, gang)
     argv = (
         *_program(program.fork_server),
         "gang",
@@ -54,7 +55,15 @@ def plan(model: Model, gpus: Sequence[Gpu], gang: ReplicaId, program: GangProgra
     environ = {
         **gpu_environ(gpus),
         DECLARED: MODEL.dump(model).decode(),
-        SERVICE_FILE: str(service_file(program.run_dir, gang)),
+        SERVICE_FILE: str(access_file),
     }
     grace_s = program.drain_s + _EXIT_S
-    return Launch(argv, environ, grace_s=grace_s, ready_file=ready_file, alive_file=alive_file, drains=True)
+    return Launch(
+        argv,
+        environ,
+        grace_s=grace_s,
+        ready_file=ready_file,
+        alive_file=alive_file,
+        access_file=access_file,
+        drains=True,
+    )

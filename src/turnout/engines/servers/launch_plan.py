@@ -28,9 +28,10 @@ class Program:
 @dataclass(frozen=True, slots=True)
 class Launch:
     """One engine to be started. A server listens on loopback, asks for `key` if there is one, which is in its
-    `environ`, and answers on `health_path` once it has loaded. A gang has no `port`: it makes its `ready_file` and touches its `alive_file` instead. `sleeps`: it
-    has /sleep, /wake_up and /is_sleeping. `grace_s`: how long it may take to exit after SIGTERM. `drains`: it may get
-    SIGTERM while it works, because it puts its task back by itself."""
+    `environ`, and answers on `health_path` once it has loaded. A gang has no `port`: it makes its `ready_file`, touches its
+    `alive_file` and reads its `access_file` instead; these go when it ends. `sleeps`: it has /sleep, /wake_up and /is_sleeping.
+    `grace_s`: how long it may take to exit after SIGTERM. `drains`: it may get SIGTERM while it works, because it puts its task
+    back by itself."""
 
     argv: tuple[str, ...]
     environ: Mapping[str, str] = field(repr=False)
@@ -40,6 +41,7 @@ class Launch:
     grace_s: float = 10.0
     ready_file: Path | None = None
     alive_file: Path | None = None
+    access_file: Path | None = None
     drains: bool = False
     key: str | None = field(default=None, repr=False)
 
