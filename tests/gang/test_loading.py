@@ -32,7 +32,7 @@ class Loading:
     def __init__(self, met: bool) -> None:
         self.loaded: LoadedBytes | None = None
         self.error: Exception | None = None
-        self.answered = asyncio.Event()  # claims; before that their answers are under way
+        self.answered = asyncio.Event()  # claims with a task; before that their answers are under way
         self.answered.set()
         self.done = threading.Event()
         self.met = met
@@ -55,7 +55,8 @@ async def loading_gang(stores: Stores, met: bool = True) -> AsyncIterator[Loadin
 
             async def claim_late(**asked: Any) -> ClaimedTask | None:
                 task = await claim(**asked)
-                await model.answered.wait()
+                if task is not None:  # at first a gang that loads leaves a task to others
+                    await model.answered.wait()
                 return task
 
             api.claim = claim_late  # type: ignore[method-assign]
