@@ -42,11 +42,21 @@ def test_a_prompt_means_what_it_means_to_transformers(weights: Path, prompt: str
 
 
 def test_rendering_imports_little_of_diffusers() -> None:
-    """Each of these takes half a second of CPU or more, before the first step of every gang."""
+    """Each of these takes half a second of CPU or more, before the first step of every gang, and of each that is formed again."""
     program = """
 import sys
-import turnout.engines.wan.load
+from pathlib import Path
+from turnout.engines.base import EngineSetup, Parallel
+from turnout.engines.wan.builtin import find_weights
+from turnout.engines.wan.load import make_engine
+from turnout.fleet.family_rules import FAMILIES
+from turnout.tasks.video_rules import RequestedVideo, settle
 dear = {"transformers", "torch._dynamo", "torch.distributed.fsdp", "torch.distributed.tensor", "sympy"}
+engine = make_engine(EngineSetup(find_weights("builtin:wan-tiny-ti2v", Path()), Parallel()))
+spec = settle(RequestedVideo("a red ball", size="64x64", frames=5, steps=1), FAMILIES["wan-tiny-ti2v"], ulysses=1, seed=1)
+rendering = engine.begin(spec, None)
+rendering.advance()
+assert list(rendering.decode())
 assert not dear & sys.modules.keys(), dear & sys.modules.keys()
 import diffusers
 from turnout.engines.wan.library_classes import AutoencoderKLWan

@@ -44,7 +44,7 @@ class Umt5Encoder(nn.Module):
     def __init__(self, shape: Umt5Shape, dtype: torch.dtype) -> None:
         super().__init__()
         self._shape = shape
-        self.embedding = nn.Embedding(shape.vocab_size, shape.d_model, dtype=dtype)
+        self.embedding = _embedding(shape.vocab_size, shape.d_model, dtype)
         self.blocks = nn.ModuleList(_Block(shape, dtype) for _ in range(shape.num_layers))
         self.norm = _Norm(shape, dtype)
 
@@ -57,6 +57,11 @@ class Umt5Encoder(nn.Module):
         return self.norm(hidden)
 
 
+def _embedding(words: int, width: int, dtype: torch.dtype) -> nn.Embedding:
+    """Without random numbers: to draw them for a tensor without memory, torch imports its compiler, 0.8 s in each rank."""
+    return nn.Embedding.from_pretrained(torch.empty(words, width, dtype=dtype))
+
+
 class _Block(nn.Module):
     def __init__(self, shape: Umt5Shape, dtype: torch.dtype) -> None:
         super().__init__()
@@ -65,7 +70,7 @@ class _Block(nn.Module):
         self.attention_norm = _Norm(shape, dtype)
         self.q, self.k, self.v = (nn.Linear(width, inner, bias=False, dtype=dtype) for _ in range(3))
         self.o = nn.Linear(inner, width, bias=False, dtype=dtype)
-        self.positions = nn.Embedding(shape.relative_attention_num_buckets, shape.num_heads, dtype=dtype)
+        self.positions = _embedding(shape.relative_attention_num_buckets, shape.num_heads, dtype)
         self.product_norm = _Norm(shape, dtype)
         self.gate, self.up = (nn.Linear(width, shape.d_ff, bias=False, dtype=dtype) for _ in range(2))
         self.down = nn.Linear(shape.d_ff, width, bias=False, dtype=dtype)
