@@ -59,8 +59,8 @@ def test_weights_are_what_was_measured() -> None:
     ],
 )
 def test_the_verdict_names_sizes_and_reasons(mode: Mode, gpus: list[int], fits: bool, says: str) -> None:
-    found, said = verdict(A14B, mode, CLIPS, gpus)
-    assert found is fits and says in said, said
+    found = verdict(A14B, mode, CLIPS, gpus)
+    assert found.fits is fits and says in found.words, found.words
 
 
 def test_a_model_that_takes_any_size_is_judged_by_those_of_its_family() -> None:
@@ -78,8 +78,8 @@ def test_the_seconds_of_a_clip_have_its_steps_and_its_end_in_them() -> None:
     assert A14B.clip_s(Mode(fp8=True), clip, few) < A14B.clip_s(Mode(), clip, few) < 13
     eight = Mode(fp8_attention=True)
     assert A14B.clip_s(eight, clip, spec) > 6 * A14B.step_s(eight, clip), "the first and last steps are exact"
-    found, said = verdict(A14B, Mode(), CLIPS, [140 * GIB], usual_spec(FAMILIES["wan2.2-t2v-a14b"]))
-    assert found and "832x480 (70 GiB, 202 s)" in said, said
+    found = verdict(A14B, Mode(), CLIPS, [140 * GIB], usual_spec(FAMILIES["wan2.2-t2v-a14b"]))
+    assert found.fits and "832x480 (70 GiB, 202 s)" in found.words, found.words
 
 
 def test_modes_are_those_that_the_heads_allow() -> None:

@@ -70,10 +70,11 @@ async def test_a_model_is_judged_before_it_is_pulled(pulling: Gateway, hub: Fake
     said = asked.json()
     assert asked.status_code == 200, asked.text
     assert said["fits"] is None and "no GPU" in said["words"]
+    assert said["parts"] == [{"code": "no_gpu", "params": {}}]
     assert said["download_bytes"] == sum(map(len, hub.contents.values()))
     assert not (tmp_path / "models" / "org").exists(), "nothing is pulled"
     gone = await pulling.http.post("/v1/pulls/check", json={"repo": "org/none"}, timeout=90)
-    assert (gone.status_code, gone.json()["error"]["code"]) == (400, "model_refused")
+    assert (gone.status_code, gone.json()["error"]["code"]) == (400, "not_at_hub")
     assert "no such model" in gone.json()["error"]["message"]
 
 
@@ -137,7 +138,7 @@ async def test_a_pull_goes_on_under_the_next_gateway(stores: Stores, tmp_path: P
 async def test_what_fails_says_why_and_only_admins_pull(pulling: Gateway) -> None:
     await pulling.http.post("/v1/pulls", json={"repo": "org/none"})
     failed = await _pull(pulling, "failed")
-    assert "no such model" in failed["reason"]
+    assert "no such model" in failed["reason"] and failed["reason_code"] == "not_at_hub"
     user = bearer(await pulling.key())
     for method, path in (("GET", "/v1/pulls"), ("POST", "/v1/pulls"), ("GET", "/v1/catalogue")):
         answer = await pulling.http.request(method, path, headers=user, json={"repo": "a/b"})

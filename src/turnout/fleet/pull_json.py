@@ -21,7 +21,8 @@ class PullRequest(Body):
 
 
 class PullShown(BaseModel):
-    """`bytes` of `of` are here. `register_as` registers the model once it is completed; None where the catalogue does not know it."""
+    """`bytes` of `of` are here. `reason_code` is empty where nothing but the words is known. `register_as` registers the model once
+    it is completed; None where the catalogue does not know it."""
 
     id: str
     object: Literal["pull"] = "pull"
@@ -32,6 +33,7 @@ class PullShown(BaseModel):
     bytes: int
     of: int
     reason: str
+    reason_code: str
     asked_at: float
     ended_at: float | None
     folder: str
@@ -62,15 +64,21 @@ class CatalogueList(BaseModel):
     data: list[CatalogueEntry]
 
 
+class VerdictPartShown(BaseModel):
+    code: str
+    params: dict[str, str | int]
+
+
 class PullVerdict(BaseModel):
     """What `turnout models check` says of a model before it is pulled, for this machine. `fits` is None where there is no GPU to
-    judge by."""
+    judge by. `parts` are `words` for whoever says them in another language."""
 
     object: Literal["verdict"] = "verdict"
     repo: str
     hub: str
     fits: bool | None
     words: str
+    parts: list[VerdictPartShown]
     download_bytes: int
     free_bytes: int
 
@@ -85,6 +93,7 @@ def pull_shown(pull: ModelPull, folder: str, register_as: dict[str, Any] | None)
         bytes=pull.bytes,
         of=pull.of,
         reason=pull.reason,
+        reason_code=pull.reason_code,
         asked_at=pull.asked_at,
         ended_at=pull.ended_at,
         folder=folder,

@@ -74,6 +74,7 @@ async def check(request: Request, admin: AdminDep, gateway: GatewayDep) -> PullV
         hub=wish.hub,
         fits=said.get("fits"),
         words=str(said.get("words", "")),
+        parts=said.get("parts", []),
         download_bytes=int(said.get("download_bytes", 0)),
         free_bytes=await asyncio.to_thread(_free_bytes, pulls.state_dir),
     )

@@ -22,7 +22,7 @@ OVER = frozenset((PullState.COMPLETED, PullState.FAILED, PullState.CANCELLED))
 @dataclass(frozen=True, slots=True)
 class ModelPull:
     """`name` is that of the catalogue, if it is in it. `bytes` of `of` are here; 0 of 0 until the hub has told. `reason` is why it
-    failed."""
+    failed, and `reason_code` the same for whoever says it in another language, where there is one."""
 
     id: str
     hub: str
@@ -35,6 +35,7 @@ class ModelPull:
     bytes: int = 0
     of: int = 0
     reason: str = ""
+    reason_code: str = ""
     ended_at: float | None = None
 
     @property
@@ -53,8 +54,18 @@ def next_pull(pulls: list[ModelPull]) -> ModelPull | None:
     return min(due, key=lambda pull: (pull.state is not PullState.RUNNING, pull.asked_at), default=None)
 
 
-def ended(pull: ModelPull, code: int, last_words: str, now: float) -> ModelPull:
+@dataclass(frozen=True, slots=True)
+class PullFailure:
+    message: str
+    code: str = ""
+
+
+def ended(pull: ModelPull, failure: PullFailure | None, now: float) -> ModelPull:
     """As its process left."""
-    if code == 0:
-        return replace(pull, state=PullState.COMPLETED, bytes=pull.of, reason="", ended_at=now)
-    return replace(pull, state=PullState.FAILED, reason=last_words[:300], ended_at=now)
+    if failure is None:
+        return replace(
+            pull, state=PullState.COMPLETED, bytes=pull.of, reason="", reason_code="", ended_at=now
+        )
+    return replace(
+        pull, state=PullState.FAILED, reason=failure.message[:300], reason_code=failure.code, ended_at=now
+    )

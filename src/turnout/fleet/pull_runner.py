@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from turnout.errors import InvalidRequest, Unavailable
-from turnout.fleet.pull_rules import ModelPull, PullState, ended, next_pull
+from turnout.fleet.pull_rules import ModelPull, PullFailure, PullState, ended, next_pull
 from turnout.fleet.pull_store import PullStore
 from turnout.processes.child import Child, LocalLauncher
 from turnout.store.mutex import Mutex
@@ -72,7 +72,10 @@ class ModelPulls:
             if not await self.store.put(pull, PullState.RUNNING):
                 log.info("model pull cancelled", pull=pull.id)
                 return
-        over = ended(pull, child.returncode, _reason(child.last_words()), self.now())
+        failure = None
+        if child.returncode:
+            failure = _failure(await asyncio.to_thread(_last_line, child.log))
+        over = ended(pull, failure, self.now())
         if await self.store.put(over, PullState.RUNNING):
             log.info("model pull ended", pull=pull.id, repo=pull.repo, state=over.state, reason=over.reason)
 
@@ -93,7 +96,8 @@ class ModelPulls:
                 said = await asyncio.to_thread(_last_line, child.log)
                 child.log.unlink(missing_ok=True)
         if code != 0:
-            raise InvalidRequest(_reason(said)[:300], "repo", "model_refused")
+            failure = _failure(said)
+            raise InvalidRequest(failure.message[:300], "repo", failure.code or "model_refused")
         return cast("dict[str, Any]", json.loads(said))
 
     def _words(self, pull: ModelPull) -> list[str]:
@@ -112,8 +116,12 @@ def _progress(line: str) -> tuple[int, int] | None:
     return None
 
 
-def _reason(line: str) -> str:
-    return line.removeprefix("turnout: ").removeprefix("error: ") if _progress(line) is None else "it ended"
+def _failure(line: str) -> PullFailure:
+    """As `--json` tells an error; a process that was killed tells none."""
+    with suppress(ValueError, KeyError, TypeError):
+        told = json.loads(line)["error"]
+        return PullFailure(str(told["message"]), str(told["code"] or ""))
+    return PullFailure(line if line and _progress(line) is None else "it ended")
 
 
 def _last_line(path: Path) -> str:

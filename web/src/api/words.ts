@@ -1,7 +1,7 @@
 // What went wrong, in the person's language, and what to do about it.
 import { lang, t, type Key } from "../i18n";
 import { ApiError, Unreachable } from "./http";
-import type { VideoError } from "./schema";
+import type { PullVerdict, VideoError } from "./schema";
 
 const BY_CODE: Record<string, Key> = {
   invalid_api_key: "error.invalid_api_key",
@@ -50,6 +50,12 @@ const BY_CODE: Record<string, Key> = {
   prompt_too_late: "error.prompt_too_late",
   prompt_unanswered: "error.prompt_unanswered",
   hub_unavailable: "error.hub_unavailable",
+  hub_unreadable: "error.hub_unreadable",
+  hub_permission: "error.hub_permission",
+  hub_wrong_bytes: "error.hub_wrong_bytes",
+  not_at_hub: "error.not_at_hub",
+  disk_full: "error.disk_full",
+  folder_not_writable: "error.folder_not_writable",
 };
 
 const BY_STATUS: Record<number, Key> = { 429: "error.limited", 413: "error.body_too_large", 500: "error.internal", 502: "error.unreachable", 503: "error.unavailable" };
@@ -62,6 +68,33 @@ export function explain(err: unknown): string {
   if (known === undefined) return lang.value === "en" ? err.message : t("error.said", { message: err.message });
   const wait = err.retryAfterS !== null && err.status === 429 ? ` ${t("error.retry_after", { n: err.retryAfterS })}` : "";
   return t(known, { message: err.message }) + wait;
+}
+
+/** Why a pull failed; null where only its own words are known. */
+export function explainPull(code: string): string | null {
+  const known = BY_CODE[code];
+  return known === undefined ? null : t(known);
+}
+
+const VERDICT: Record<string, Key> = {
+  mode: "verdict.mode",
+  weights: "verdict.weights",
+  no_weights: "verdict.no_weights",
+  no_gpu: "verdict.no_gpu",
+  gpus_missing: "verdict.gpus_missing",
+  gpus_have: "verdict.gpus_have",
+  gpu_too_small: "verdict.gpu_too_small",
+  sizes: "verdict.sizes",
+  sizes_idle_away: "verdict.sizes_idle_away",
+  sizes_too_large: "verdict.sizes_too_large",
+};
+
+/** What speaks for and against a model on this machine, a line each. */
+export function explainVerdict(parts: PullVerdict["parts"]): string[] {
+  return parts.map(({ code, params }) => {
+    const known = VERDICT[code];
+    return known === undefined ? code : t(known, params);
+  });
 }
 
 const FAILURES: Record<string, Key> = {

@@ -99,7 +99,8 @@ def check_video_models(config: Config, found: GpuFinding) -> Iterator[Finding]:
             continue
         sizes = [gpu.total_bytes for gpu in found.gpus]
         spec = _usual_spec(video)
-        fits, said = verdict(stored, mode, offered_clips(stored.shape, video.rules), sizes, spec)
+        found_fit = verdict(stored, mode, offered_clips(stored.shape, video.rules), sizes, spec)
+        fits, said = found_fit.fits, found_fit.words
         if fits:
             said = f"{said}; seconds: {spec.steps} steps as on H200s, on paper"
         others = [
@@ -152,7 +153,7 @@ def _other_engine(model: Model, models: Path) -> str:
 
 
 def _fits(stored: StoredModel, mode: Mode, rules: VideoRules, sizes: Sequence[int]) -> bool:
-    return verdict(stored, mode, offered_clips(stored.shape, rules), sizes)[0]
+    return verdict(stored, mode, offered_clips(stored.shape, rules), sizes).fits is True
 
 
 def _has_weights(weights: str) -> bool:

@@ -8,6 +8,7 @@ from math import prod
 from pathlib import Path
 
 from turnout.engines.base import Parallel
+from turnout.engines.fit_verdict import FitVerdict, part
 from turnout.engines.wan.memory_rules import TILE_ABOVE_PIXELS, MemoryPlan
 from turnout.engines.wan.scaling_model import EXACT_STEPS, Workload, finish_s
 from turnout.engines.wan.shape import WanShape, read_config, read_shape
@@ -178,26 +179,28 @@ def verdict(
     clips: Sequence[Clip],
     gpu_bytes: Sequence[int],
     spec: VideoSpec | None = None,
-) -> tuple[bool, str]:
-    """Whether these GPUs hold the model so, and all sizes that fit, in words; with the seconds of a clip by `spec`."""
+) -> FitVerdict:
+    """Whether these GPUs hold the model so, and all sizes that fit; with the seconds of a clip by `spec`."""
     gpus = sorted(gpu_bytes, reverse=True)[: mode.parallel.ranks]
-    weights = f"{size_of(model.weight_bytes(mode))} of weights"
+    weights = part("weights", size=size_of(model.weight_bytes(mode)))
     if len(gpus) < mode.parallel.ranks:
-        return False, f"needs {mode.parallel.ranks} GPUs, and {len(gpus)} are here"
+        return FitVerdict(False, (part("gpus_missing", needed=mode.parallel.ranks, here=len(gpus)),))
     least, left, said = min(gpus), list(clips), [weights]
     for away in (False, True) if model.shape.experts > 1 and not mode.parallel.fsdp else (False,):
         fitting = [clip for clip in left if model.needed_bytes(mode, clip, away) <= least]
         left = [clip for clip in left if clip not in fitting]
         if fitting:
-            how = "with the idle expert in host memory " if away else ""
             listed = ", ".join(_clip_words(model, mode, clip, away, spec) for clip in fitting)
-            said.append(f"{how}{fitting[0].frames} frames of {listed}")
+            code = "sizes_idle_away" if away else "sizes"
+            said.append(part(code, frames=fitting[0].frames, sizes=listed))
     if len(left) == len(clips):
-        needed = min(model.needed_bytes(mode, clip) for clip in clips)
-        return False, f"{weights}; needs {needed / GIB:.0f} GiB, and a GPU has {least / GIB:.0f}"
+        needed = f"{min(model.needed_bytes(mode, clip) for clip in clips) / GIB:.0f} GiB"
+        return FitVerdict(
+            False, (weights, part("gpu_too_small", needed=needed, has=f"{least / GIB:.0f} GiB"))
+        )
     if left:
-        said.append(f"not {', '.join(f'{clip.width}x{clip.height}' for clip in left)}")
-    return True, "; ".join(said)
+        said.append(part("sizes_too_large", sizes=", ".join(f"{clip.width}x{clip.height}" for clip in left)))
+    return FitVerdict(True, tuple(said))
 
 
 def _clip_words(model: StoredModel, mode: Mode, clip: Clip, away: bool, spec: VideoSpec | None) -> str:

@@ -4,7 +4,7 @@ import { useEffect } from "preact/hooks";
 import { call } from "../../api/http";
 import { models } from "../../api/models";
 import type { CatalogueEntry, Operations, PullList, PullShown, PullVerdict } from "../../api/schema";
-import { explain } from "../../api/words";
+import { explain, explainPull, explainVerdict } from "../../api/words";
 import { lang, number, t } from "../../i18n";
 import { Button, Choice, Dialog, Failed, Field, IconButton, Spinner } from "../../ui/controls";
 import { Icon } from "../../ui/icons";
@@ -62,11 +62,7 @@ function Row({ pull, onChange }: { pull: PullShown; onChange: () => void }) {
           <span class="state" data-state={pull.state === "completed" ? "ready" : going ? "starting" : pull.state === "failed" ? "failed" : "asleep"}>
             {t(`pulls.${pull.state}`)}
           </span>
-          {pull.reason !== "" && (
-            <span class="quiet" lang="en">
-              {pull.reason}
-            </span>
-          )}
+          <Reason pull={pull} />
         </p>
         {going && pull.of > 0 && <progress max={pull.of} value={pull.bytes} aria-label={t("pulls.progress", { repo: name })} />}
         <p class="facts">
@@ -100,6 +96,17 @@ function Row({ pull, onChange }: { pull: PullShown; onChange: () => void }) {
         {!going && <IconButton icon="close" label={t("pulls.forget", { repo: name })} onClick={() => void act(() => call("DELETE /v1/pulls/{pull_id}", { path: { pull_id: pull.id } }))} />}
       </div>
     </li>
+  );
+}
+
+function Reason({ pull }: { pull: PullShown }) {
+  if (pull.reason === "") return null;
+  const known = explainPull(pull.reason_code);
+  if (known !== null) return <span class="quiet">{known}</span>;
+  return (
+    <span class="quiet" lang="en">
+      {pull.reason}
+    </span>
   );
 }
 
@@ -216,9 +223,11 @@ function Verdict({ wish, onBack, onStarted }: { wish: Wish; onBack: () => void; 
           <Icon name={said.fits === false || full ? "warn" : "check"} />
           <p>
             <strong>{t(said.fits === null ? "pulls.fits_unknown" : said.fits ? "pulls.fits" : "pulls.fits_not")}</strong>
-            <span class="block" lang="en">
-              {said.words}
-            </span>
+            {explainVerdict(said.parts).map((line) => (
+              <span key={line} class="block">
+                {line}
+              </span>
+            ))}
             <span class="block">{t(full ? "pulls.disk_full" : "pulls.disk", { size: size(said.download_bytes), free: size(said.free_bytes) })}</span>
           </p>
         </div>
