@@ -64,9 +64,15 @@ export function disconnect(): void {
   window.clearTimeout(timer);
   const old = socket;
   socket = null;
-  old?.close(1000);
+  if (old !== null) hangUp(old);
   connection.value = "off";
   lost.value = false;
+}
+
+/** One that is still connecting is closed when it has connected: before, browsers write an error into the console. */
+function hangUp(old: WebSocket): void {
+  if (old.readyState === WebSocket.CONNECTING) old.onopen = () => old.close(1000);
+  else old.close(1000);
 }
 
 /** Tries at once instead of after the pause: the person asked for it, or the network is back. */
