@@ -125,7 +125,7 @@ async def service(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator["Se
 
 
 _TIMEOUT_S = 300  # as in pyproject.toml
-SHARED = {"service", "chatting", "own_worker_aside"}  # running services
+SHARED = {"service", "chatting", "own_worker_aside", "furnished"}  # running services
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -40,6 +40,15 @@ _WAIT_S = 120
 _ASKED_FOR = re.compile(r"/v1/videos(/[^/]+/remix)?$")
 
 
+def languages(everyday: str) -> pytest.MarkDecorator:
+    """A flow in both languages; the test command takes one, for the page does the same in the other with words that
+    `test_sources_of_the_page` and the compiler compare. `./dev test-page` takes both."""
+    others = {"en", "zh"} - {everyday}
+    return pytest.mark.parametrize(
+        "lang", [everyday, *(pytest.param(lang, marks=pytest.mark.long) for lang in others)]
+    )
+
+
 def _playwright() -> Any:
     # Here, as it takes 1 s of CPU in each process that only collects the tests.
     from playwright import async_api

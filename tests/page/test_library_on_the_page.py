@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 from tests.conftest import wait_until
-from tests.page.conftest import Browser, Visitor, expect, loaded, rendered
+from tests.page.conftest import Browser, Visitor, expect, languages, loaded, rendered
 from tests.service import Service
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -20,7 +20,7 @@ async def _entered(browser: Browser, service: Service, lang: str, size: str = "w
     return visitor
 
 
-@pytest.mark.parametrize("lang", ["en", "zh"])
+@languages(everyday="en")
 async def test_favourites_and_tags_find_a_video_again(browser: Browser, service: Service, lang: str) -> None:
     prompt, tag = f"a red square to be found {lang}", _words(lang, "keepers", "精选")
     await rendered(service, prompt)
@@ -90,7 +90,7 @@ async def test_search_finds_what_the_page_has_not_listed(browser: Browser, servi
         assert visitor.complaints == []
 
 
-@pytest.mark.parametrize("lang", ["en", "zh"])
+@languages(everyday="zh")
 async def test_a_preset_is_saved_follows_to_another_browser_and_fills_the_form(
     browser: Browser, service: Service, lang: str
 ) -> None:
@@ -120,7 +120,7 @@ async def test_a_preset_is_saved_follows_to_another_browser_and_fills_the_form(
     assert visitor.complaints == other.complaints == []
 
 
-@pytest.mark.parametrize("lang", ["en", "zh"])
+@languages(everyday="en")
 async def test_a_frame_and_a_picture_from_the_library_begin_a_clip(
     browser: Browser, service: Service, lang: str
 ) -> None:

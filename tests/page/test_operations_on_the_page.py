@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from tests.conftest import wait_until
-from tests.page.conftest import Browser, Visitor, expect
+from tests.page.conftest import Browser, Visitor, expect, languages
 from tests.service import Service
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -33,7 +33,7 @@ async def _asked_by(service: Service, tenant: str, many: int, **fields: Any) -> 
         ]
 
 
-@pytest.mark.parametrize("lang", ["en", "zh"])
+@languages(everyday="zh")
 async def test_everybodys_tasks_are_seen_in_order_and_cancelled_and_their_logs_are_read(
     browser: Browser, service: Service, lang: str
 ) -> None:
@@ -71,7 +71,7 @@ async def _all_of(visitor: Visitor, part: str) -> bool:
     return set(parts) == {part}
 
 
-@pytest.mark.parametrize("lang", ["en", "zh"])
+@languages(everyday="en")
 async def test_usage_is_drawn_by_day_and_saved_as_csv(browser: Browser, service: Service, lang: str) -> None:
     [one] = await _asked_by(service, f"paying-{lang}", 1, steps=4, frames=5)
     async with service.client() as client:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.conftest import wait_until
 from tests.pace import patient
-from tests.page.conftest import VISIBLE, Browser, Visitor, expect
+from tests.page.conftest import VISIBLE, Browser, Visitor, expect, languages
 from tests.service import Service
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -75,7 +75,7 @@ async def _come_by(visitor: Visitor, link: str, words: dict[str, str], name: str
     await expect(visitor.tab).not_to_have_url(re.compile("invite"))
 
 
-@pytest.mark.parametrize("lang", ["en", "zh"])
+@languages(everyday="zh")
 async def test_a_person_comes_by_an_invite_has_an_account_and_deletes_it(
     browser: Browser, service: Service, lang: str
 ) -> None:
@@ -146,7 +146,7 @@ async def _on_the_phone(browser: Browser, ada: Visitor, words: dict[str, str], l
     return phone
 
 
-@pytest.mark.parametrize("lang", ["en", "zh"])
+@languages(everyday="en")
 async def test_a_person_logs_in_by_the_issuer(browser: Browser, service: Service, lang: str) -> None:
     visitor = await browser.visitor(lang=lang)
     await visitor.tab.goto(browser.url)
@@ -173,7 +173,7 @@ async def test_a_person_logs_in_by_the_issuer(browser: Browser, service: Service
     assert visitor.complaints == []
 
 
-@pytest.mark.parametrize("lang", ["en", "zh"])
+@languages(everyday="zh")
 async def test_a_guest_comes_in_makes_a_video_and_leaves_nothing(
     browser: Browser, service: Service, lang: str
 ) -> None:
@@ -208,7 +208,7 @@ async def test_a_guest_comes_in_makes_a_video_and_leaves_nothing(
     assert visitor.complaints == [] and other.complaints == []
 
 
-@pytest.mark.parametrize("lang", ["en", "zh"])
+@languages(everyday="en")
 async def test_a_person_is_disabled_while_a_video_renders_and_a_chat_streams(
     browser: Browser, service: Service, lang: str
 ) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 from tests.engines.fake_hub import FakeHub, fake_hub
-from tests.page.conftest import Browser, expect, open_browser
+from tests.page.conftest import Browser, expect, languages, open_browser
 from tests.service import Service, running_service
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -28,7 +28,7 @@ async def furnished(
             yield service, browser, hub
 
 
-@pytest.mark.parametrize("lang", ["en", "zh"])
+@languages(everyday="en")
 async def test_a_model_is_judged_pulled_cancelled_gone_on_with_and_added(
     furnished: tuple[Service, Browser, FakeHub], lang: str
 ) -> None:
@@ -89,7 +89,7 @@ async def test_why_a_model_is_not_to_be_had_is_said_in_the_readers_language(
     await browser.send_all_home()
 
 
-@pytest.mark.parametrize("lang", ["en", "zh"])
+@languages(everyday="zh")
 async def test_a_budget_is_set_changed_and_removed(
     furnished: tuple[Service, Browser, FakeHub], lang: str
 ) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from PIL import Image
 from tests.conftest import wait_until
-from tests.page.conftest import Browser, Visitor, expect, rendered
+from tests.page.conftest import Browser, Visitor, expect, languages, rendered
 from tests.service import Service
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -43,7 +43,7 @@ async def test_a_double_click_makes_one_video(browser: Browser, service: Service
     assert visitor.complaints == []
 
 
-@pytest.mark.parametrize("lang", ["en", "zh"])
+@languages(everyday="en")
 async def test_all_settings_of_a_video_come_into_the_form(
     browser: Browser, service: Service, lang: str
 ) -> None:
@@ -147,7 +147,7 @@ async def test_prompts_from_before_are_at_hand(browser: Browser, service: Servic
     await expect(prompt).to_have_value("a prompt to be found again")
 
 
-@pytest.mark.parametrize("lang", ["en", "zh"])
+@languages(everyday="zh")
 async def test_several_are_downloaded_by_their_prompts_and_deleted_at_once(
     browser: Browser, service: Service, lang: str, tmp_path: Path
 ) -> None:
@@ -193,7 +193,7 @@ async def test_pictures_fill_their_tiles_at_any_width(browser: Browser, service:
         )
 
 
-@pytest.mark.parametrize("lang", ["en", "zh"])
+@languages(everyday="en")
 async def test_a_still_is_a_picture_that_a_clip_can_go_on_from(
     browser: Browser, service: Service, lang: str
 ) -> None:
