@@ -241,6 +241,43 @@ async def test_a_person_makes_and_revokes_keys_of_her_own(gateway: Gateway) -> N
     assert refused(await gateway.http.get("/v1/account/keys")) == (403, "person_needed"), "a key is nobody"
 
 
+async def test_a_key_of_a_person_opens_no_way_in(gateway: Gateway) -> None:
+    """Nor does a session that was opened with the key: it made a code for the person herself, who may do more."""
+    admin = await admin_of(gateway)
+    boss, boss_id = await newcomer(gateway, admin, role="admin")
+    (plain, strong) = [
+        (await boss.http.post("/v1/account/keys", json={"role": role})).json()["token"]
+        for role in ("user", "admin")
+    ]
+    for token, ways in (
+        (plain, ["/v1/session/codes", "/v1/account/keys"]),
+        (strong, ["/v1/session/codes", "/v1/account/keys", "/v1/keys", "/v1/keys/x/rotate", "/v1/invites"]),
+    ):
+        thief = Visit(gateway)
+        opened = (await thief.http.post("/v1/session", json={"key": token})).json()
+        assert opened["person"] == boss_id
+        for way in ways:
+            assert refused(await thief.http.post(way, json={})) == (403, "session_needed"), way
+            by_key = await gateway.http.post(way, json={}, headers=bearer(token))
+            assert refused(by_key) == (403, "session_needed"), way
+        deleted = await thief.http.delete("/v1/account", params={"everything": True})
+        assert refused(deleted) == (403, "session_needed")
+    assert (await boss.http.post("/v1/session/codes")).status_code == 200
+    assert (await boss.http.post("/v1/keys", json={})).status_code == 200
+
+
+async def test_what_is_a_persons_is_replaced_by_no_admin(gateway: Gateway) -> None:
+    """The new key would outlive her."""
+    admin = await admin_of(gateway)
+    ada, ada_id = await newcomer(gateway, admin)
+    key = (await ada.http.post("/v1/account/keys", json={})).json()["id"]
+    session = (await ada.http.get("/v1/account/sessions")).json()["data"][0]["id"]
+    for name in (ada_id, key, session):
+        rotated = await gateway.http.post(f"/v1/keys/{name}/rotate", json={}, headers=admin)
+        assert refused(rotated) == (404, "key_not_found"), name
+    assert (await gateway.http.delete(f"/v1/keys/{key}", headers=admin)).status_code == 200, "nor kept"
+
+
 async def test_a_person_gets_to_another_browser_by_a_link_of_her_own_and_ends_all_others(
     gateway: Gateway,
 ) -> None:

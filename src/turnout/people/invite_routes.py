@@ -30,7 +30,7 @@ from turnout.tasks.task_rules import PersonId
 from turnout.tenants.audit_rules import AuditAction
 from turnout.tenants.audit_trail import AuditDep
 from turnout.tenants.auth import AdminDep
-from turnout.tenants.caller import caller_with
+from turnout.tenants.caller import caller_with, refuse_persons_key
 from turnout.tenants.key_rules import REMEMBERED_S, SESSION_S, person_of
 from turnout.tenants.session_cookie import refuse_other_origins
 from turnout.tenants.session_json import SessionShown, session_of
@@ -48,6 +48,7 @@ router = APIRouter(tags=["people"], responses=documented(401, 403, 500, 503))
 async def create(request: Request, admin: AdminDep, gateway: GatewayDep, audit: AuditDep) -> InviteShown:
     """Whoever has the link may come in. It is shown once."""
     body = await read_json(request, InviteRequest)
+    refuse_persons_key(admin)
     person = None if body.person is None else (await known_person(gateway, PersonId(body.person))).person
     invite, token = new_invite(
         f"i-{secrets.token_hex(6)}",

@@ -6,7 +6,7 @@ from turnout.errors import Forbidden, Unauthorized
 from turnout.tasks.share_rules import VideoLink
 from turnout.tasks.task_rules import PersonId, Task, TenantId
 from turnout.tenants.allowance_rules import Allowance
-from turnout.tenants.key_rules import Key, Role, is_guest, is_session
+from turnout.tenants.key_rules import Key, Role, is_guest, is_login, is_session
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,9 +92,16 @@ def require_user(caller: Caller) -> Caller:
 
 
 def needs_session(caller: Caller) -> None:
-    """Refuses a person's key: whoever has found one must not make more of them with it."""
-    if caller.person is not None and not is_session(caller.id):
+    """Refuses a person's key, and a session that was opened with one: whoever has found it must not make more of them with it."""
+    own = is_session(caller.id) and caller.parent == caller.person
+    if caller.person is not None and not own:
         raise Forbidden("This needs a login on the page, not a key.", code="session_needed")
+
+
+def refuse_persons_key(caller: Caller) -> None:
+    """The same where a login of the issuer will do: it ends soon."""
+    if not is_login(caller.id):
+        needs_session(caller)
 
 
 def refuse_guest(caller: Caller) -> None:

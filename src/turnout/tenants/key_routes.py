@@ -12,6 +12,7 @@ from turnout.gateway.problems import documented
 from turnout.tenants.audit_rules import AuditAction
 from turnout.tenants.audit_trail import AuditDep
 from turnout.tenants.auth import AdminDep
+from turnout.tenants.caller import refuse_persons_key
 from turnout.tenants.key_json import KeyDeleted, KeyList, KeyRequest, KeyRotation, KeyShown, key_of
 from turnout.tenants.key_rules import in_use_by, mint, rotate, tenant_of_new
 
@@ -26,6 +27,7 @@ router = APIRouter(tags=["keys"], responses=documented(401, 403, 500, 503))
 )
 async def create(request: Request, admin: AdminDep, gateway: GatewayDep, audit: AuditDep) -> KeyShown:
     body = await read_json(request, KeyRequest)
+    refuse_persons_key(admin)
     key_id = secrets.token_hex(8)
     key, token = mint(
         key_id,
@@ -54,9 +56,10 @@ async def replace(
 ) -> KeyShown:
     """A new key that may do the same; the old one works until the overlap ends."""
     body = await read_json(request, KeyRotation)
+    refuse_persons_key(admin)
     now = gateway.now()
     old = await gateway.stores.tenants.keys.find(key_id)
-    if old is None or old.expired(now):
+    if old is None or old.expired(now) or not old.alone:
         raise no_such("key", key_id, "key_id")
     new, token, ending = rotate(
         old, secrets.token_hex(8), secrets.token_urlsafe(32), now, body.overlap_s, body.expires_in_s

@@ -49,6 +49,11 @@ class Key:
     person: PersonId | None = None
     allowances: tuple[Allowance, ...] = ()
 
+    @property
+    def alone(self) -> bool:
+        """Whether it is no session, no person and no key of hers."""
+        return self.parent is None and self.person is None
+
     def expired(self, now: float) -> bool:
         return self.expires_at is not None and now >= self.expires_at
 
