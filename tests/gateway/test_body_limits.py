@@ -7,9 +7,11 @@ from pathlib import Path
 from tests.conftest import Stores
 from tests.gateways import Gateway, bearer, chatting, running
 from tests.pace import patient
+from tests.people.test_guests import Guest
 
 from turnout.gateway.bodies import MAX_JSON_BYTES
 from turnout.tenants.key_rules import Role
+from turnout.tenants.tenant_settings import GuestSettings
 
 DENSE = b"[" + b"[]," * (4 * 2**20) + b"1]"
 
@@ -67,3 +69,21 @@ async def test_large_bodies_are_bounded_in_all_and_for_each_tenant(stores: Store
         more.set()
         assert (await held).status_code == 400
         assert await answers(b"x" * 150_000) == (400, "invalid_json")
+
+
+async def test_all_guests_together_have_half_of_the_room_for_bodies(stores: Stores, tmp_path: Path) -> None:
+    """Two of them had all of it, and no tenant could send a picture."""
+    async with running(stores, tmp_path, max_bodies_bytes=400_000, guests=GuestSettings()) as gateway:
+        ann, ben = Guest(gateway), Guest(gateway)
+        await ann.come()
+        await ben.come()
+        more = asyncio.Event()
+        body, begun = held_body(150_000, more)
+        held = asyncio.create_task(ann.http.post("/v1/videos", content=body))
+        await asyncio.wait_for(begun.wait(), patient(10))
+        hers = await ben.http.post("/v1/videos", content=b"x" * 150_000)
+        assert (hers.status_code, hers.json()["error"]["code"]) == (503, "bodies_full")
+        tenants = await gateway.http.post("/v1/videos", content=b"x" * 150_000)
+        assert (tenants.status_code, tenants.json()["error"]["code"]) == (400, "invalid_json")
+        more.set()
+        assert (await held).status_code == 400

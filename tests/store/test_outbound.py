@@ -10,6 +10,9 @@ import pytest
 
 from turnout.errors import InvalidRequest, TooLarge
 from turnout.store.outbound import ANYWHERE, Outbound, Reach, Resolve, is_public, system_resolve
+from turnout.tenants.turn_rules import turn_of_other
+
+ME = turn_of_other("me")
 
 PRIVATE = [
     "127.0.0.1",
@@ -67,9 +70,9 @@ def test_addresses_outside_are_public(address: str) -> None:
 
 async def refused(outbound: Outbound, url: str) -> str | None:
     with pytest.raises(InvalidRequest) as caught:
-        await outbound.check(url, "me")
+        await outbound.check(url, ME)
     with pytest.raises(InvalidRequest) as again:
-        await outbound.get(url, 100, "me")
+        await outbound.get(url, 100, ME)
     assert again.value.code == caught.value.code
     return caught.value.code
 
@@ -193,7 +196,7 @@ async def test_a_redirect_inside_is_refused(monkeypatch: pytest.MonkeyPatch) -> 
     async with site({"/r": redirect("http://inside.example/secret"), "/a": ok(b"fine")}) as port:
         names = Names({"outside.example": ["127.0.0.1"], "inside.example": ["127.0.0.2"]})
         async with guard(names) as outbound:
-            assert await outbound.get(f"http://outside.example:{port}/a", 100, "me") == b"fine"
+            assert await outbound.get(f"http://outside.example:{port}/a", 100, ME) == b"fine"
             for to in (
                 "http://inside.example/secret",
                 "ftp://x/",
@@ -203,7 +206,7 @@ async def test_a_redirect_inside_is_refused(monkeypatch: pytest.MonkeyPatch) -> 
                 async with site({"/r": redirect(to)}) as other:
                     with pytest.raises(InvalidRequest) as caught:
                         names.table["127.0.0.2"] = ["127.0.0.2"]
-                        await outbound.get(f"http://outside.example:{other}/r", 100, "me")
+                        await outbound.get(f"http://outside.example:{other}/r", 100, ME)
                     assert caught.value.code == "url_not_allowed"
 
 
@@ -214,12 +217,12 @@ async def test_rebinding_between_check_and_visit_gains_nothing(monkeypatch: pyte
         names = Names({"rebind.example": ["127.0.0.1", "127.0.0.2"]})
         async with guard(names) as outbound:
             # One lookup a visit, and the connection goes to the address which that lookup gave.
-            assert await outbound.get(f"http://rebind.example:{port}/", 100, "me") == b"fine"
+            assert await outbound.get(f"http://rebind.example:{port}/", 100, ME) == b"fine"
             assert names.asked == ["rebind.example"]
             assert f"Host: rebind.example:{port}\r\n".encode().lower() in seen[0].lower()
             # Submission checked it when it was public; at delivery it no longer is.
             with pytest.raises(InvalidRequest) as caught:
-                await outbound.post(f"http://rebind.example:{port}/", {}, b"x", "me")
+                await outbound.post(f"http://rebind.example:{port}/", {}, b"x", ME)
             assert caught.value.code == "url_not_allowed"
             assert len(seen) == 1
 
@@ -227,9 +230,9 @@ async def test_rebinding_between_check_and_visit_gains_nothing(monkeypatch: pyte
 async def test_redirects_are_followed_three_times_and_no_more() -> None:
     answers = {f"/{n}": redirect(f"/{n - 1}") for n in range(1, 6)} | {"/0": ok(b"end")}
     async with site(answers) as port, guard(allow_private=True) as outbound:
-        assert await outbound.get(f"http://127.0.0.1:{port}/3", 100, "me") == b"end"
+        assert await outbound.get(f"http://127.0.0.1:{port}/3", 100, ME) == b"end"
         with pytest.raises(InvalidRequest, match="redirects more than 3 times"):
-            await outbound.get(f"http://127.0.0.1:{port}/4", 100, "me")
+            await outbound.get(f"http://127.0.0.1:{port}/4", 100, ME)
 
 
 async def test_a_post_follows_no_redirect() -> None:
@@ -238,7 +241,7 @@ async def test_a_post_follows_no_redirect() -> None:
         site({"/r": redirect("/a"), "/a": ok(b"")}, seen) as port,
         guard(allow_private=True) as outbound,
     ):
-        assert await outbound.post(f"http://127.0.0.1:{port}/r", {"x-a": "b"}, b"body", "me") == 302
+        assert await outbound.post(f"http://127.0.0.1:{port}/r", {"x-a": "b"}, b"body", ME) == 302
         assert len(seen) == 1 and b"x-a: b" in seen[0].lower()
 
 
@@ -251,18 +254,18 @@ async def test_bodies_are_bounded_while_they_stream() -> None:
     ):
         for path in ("/big", "/endless"):
             with pytest.raises(TooLarge, match="over 100 bytes"):
-                await outbound.get(f"http://127.0.0.1:{port}{path}", 100, "me")
+                await outbound.get(f"http://127.0.0.1:{port}{path}", 100, ME)
         with pytest.raises(InvalidRequest, match="compressed"):
-            await outbound.get(f"http://127.0.0.1:{port}/gz", 100, "me")
+            await outbound.get(f"http://127.0.0.1:{port}/gz", 100, ME)
         with pytest.raises(InvalidRequest, match="The URL answered 404"):
-            await outbound.get(f"http://127.0.0.1:{port}/none", 100, "me")
+            await outbound.get(f"http://127.0.0.1:{port}/none", 100, ME)
 
 
 async def test_nobody_listening_and_nonsense_are_unreachable(unused_port: int) -> None:
     async with site({"/odd": b"this is not http\r\n\r\n"}) as port, guard(allow_private=True) as outbound:
         for url in (f"http://127.0.0.1:{unused_port}/", f"http://127.0.0.1:{port}/odd"):
             with pytest.raises(InvalidRequest) as caught:
-                await outbound.get(url, 100, "me")
+                await outbound.get(url, 100, ME)
             assert caught.value.code == "url_unreachable"
 
 
@@ -276,7 +279,7 @@ async def test_a_server_that_never_answers_is_given_up(monkeypatch: pytest.Monke
     server = await asyncio.start_server(mute, "127.0.0.1", 0)
     async with server, guard(allow_private=True) as outbound:
         with pytest.raises(InvalidRequest) as caught:
-            await outbound.get(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/", 100, "me")
+            await outbound.get(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/", 100, ME)
         assert caught.value.code == "url_unreachable"
 
 

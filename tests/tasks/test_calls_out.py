@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from tests.conftest import Stores, make_task, wait_until
 from tests.gateways import bearer, picture, running
+from tests.people.test_guests import Guest
 
 from turnout.errors import Limited, Unavailable
 from turnout.store import outbound as outbound_module
@@ -21,7 +22,9 @@ from turnout.tasks.delivery_rules import AT_ONCE, OF_ONE, next_deliveries
 from turnout.tasks.signed_urls import UrlSigner
 from turnout.tasks.task_rules import Cancelled, Limits, TenantId
 from turnout.tasks.webhooks import WebhookSender
+from turnout.tenants.tenant_settings import GuestSettings
 from turnout.tenants.tenant_turns import TenantTurns, TurnLimits
+from turnout.tenants.turn_rules import turn_of_other
 
 SECRET = "whsec_c2VjcmV0IG9mIHNvbWUgbGVuZ3Ro"
 PATIENCE_S = 8.0  # less than any call's own deadline: who waits for another's call fails by this
@@ -93,6 +96,31 @@ async def test_pictures_that_never_end_hold_up_no_other_tenant(
         await asyncio.gather(*slow, return_exceptions=True)
 
 
+async def test_guests_hold_up_no_tenant_however_many_they_are(
+    stores: Stores, tmp_path: Path, site: Site
+) -> None:
+    """Each has a tenant of her own, and anyone may come as one: six had all places between them."""
+    async with running(stores, tmp_path, allow_private_urls=True, guests=GuestSettings()) as gateway:
+        fields = {"prompt": "a red ball", "model": "wan-tiny-ti2v"}
+        guests = [Guest(gateway) for _ in range(6)]
+        for guest in guests:
+            await guest.come()
+        silent = {**fields, "image_url": site.url("/silent")}
+        slow = [
+            asyncio.create_task(guest.http.post("/v1/videos", json=silent))
+            for guest in guests
+            for _ in range(5)
+        ]
+        await wait_until(lambda: site.asked.count("/silent") >= 4, "the first pictures are under way")
+        async with asyncio.timeout(PATIENCE_S):
+            answer = await gateway.http.post("/v1/videos", json={**fields, "image_url": site.url("/picture")})
+        assert answer.status_code == 200, answer.text
+        assert site.asked.count("/silent") == 4, "all guests together have as many places as a tenant"
+        for one in slow:
+            one.cancel()
+        await asyncio.gather(*slow, return_exceptions=True)
+
+
 @asynccontextmanager
 async def silent_dns(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[list[str]]:
     """The system's resolver says nothing about names in silent.example while this is open; yields those it was asked."""
@@ -145,12 +173,12 @@ async def test_a_look_up_that_nobody_waits_for_keeps_its_place_until_it_ends(
 ) -> None:
     async with silent_dns(monkeypatch) as asked, aclosing(Outbound(True)) as outbound:
         for n in range(4):
-            check = asyncio.create_task(outbound.check(f"http://n{n}.silent.example/", "me"))
+            check = asyncio.create_task(outbound.check(f"http://n{n}.silent.example/", turn_of_other("me")))
             await wait_until(lambda n=n: len(asked) == min(n + 1, 2), "it has its place, or waits")
             check.cancel()
             await asyncio.gather(check, return_exceptions=True)
         assert asked == ["n0.silent.example", "n1.silent.example"]
-        await outbound.check("http://localhost/", "other")
+        await outbound.check("http://localhost/", turn_of_other("other"))
     await wait_until(lambda: outbound._look_ups.idle, "the places are given back")
 
 
@@ -258,42 +286,42 @@ async def test_one_tenant_has_its_places_and_another_the_rest() -> None:
     turns, entered = TenantTurns(TURNS), list[str]()
 
     async def enter(tenant: str) -> None:
-        await turns.enter(TenantId(tenant))
+        await turns.enter(turn_of_other(tenant))
         entered.append(tenant)
 
     waiting = [asyncio.create_task(enter(tenant)) for tenant in ("a", "a", "a", "a", "b", "b")]
     await wait_until(lambda: len(entered) == 3, "three have a place")
     assert entered == ["a", "a", "b"]
-    turns.leave(TenantId("a"))
-    turns.leave(TenantId("a"))
+    turns.leave(turn_of_other("a"))
+    turns.leave(turn_of_other("a"))
     await wait_until(lambda: len(entered) == 5, "the next two have a place")
     assert sorted(entered[3:]) == ["a", "b"]  # in turn, though all of a's have waited longer
-    turns.leave(TenantId("b"))
+    turns.leave(turn_of_other("b"))
     await asyncio.gather(*waiting)
     for tenant in ("a", "a", "b"):
-        turns.leave(TenantId(tenant))
+        turns.leave(turn_of_other(tenant))
     assert turns.idle
 
 
 async def test_a_full_line_refuses_the_newest_of_whoever_has_most() -> None:
     turns = TenantTurns(TURNS)
     for _ in range(2):
-        await turns.enter(TenantId("a"))
-    await turns.enter(TenantId("c"))
-    waiting = [asyncio.create_task(turns.enter(TenantId("a"))) for _ in range(4)]
+        await turns.enter(turn_of_other("a"))
+    await turns.enter(turn_of_other("c"))
+    waiting = [asyncio.create_task(turns.enter(turn_of_other("a"))) for _ in range(4)]
     await asyncio.sleep(0)
     with pytest.raises(Limited):
-        await turns.enter(TenantId("a"))
-    other = asyncio.create_task(turns.enter(TenantId("b")))
+        await turns.enter(turn_of_other("a"))
+    other = asyncio.create_task(turns.enter(turn_of_other("b")))
     with pytest.raises(Limited):
         await waiting[3]
-    turns.leave(TenantId("c"))
+    turns.leave(turn_of_other("c"))
     await other
     for one in waiting:
         one.cancel()
     await asyncio.gather(*waiting, return_exceptions=True)
     for tenant in ("a", "a", "b"):
-        turns.leave(TenantId(tenant))
+        turns.leave(turn_of_other(tenant))
     assert turns.idle
 
 
@@ -301,10 +329,10 @@ async def test_who_waits_too_long_is_told_so(monkeypatch: pytest.MonkeyPatch, si
     short = TurnLimits(places=1, of_one=1, waiting=4, wait_s=0.05, busy="Too many.", code="urls_busy")
     monkeypatch.setattr(outbound_module, "_CALLS", short)
     async with aclosing(Outbound(True)) as outbound:
-        slow = asyncio.create_task(outbound.get(site.url("/silent"), 100, "me"))
+        slow = asyncio.create_task(outbound.get(site.url("/silent"), 100, turn_of_other("me")))
         await wait_until(lambda: site.asked == ["/silent"], "the call is under way")
         with pytest.raises(Unavailable) as caught:
-            await outbound.get(site.url("/picture"), 100, "other")
+            await outbound.get(site.url("/picture"), 100, turn_of_other("other"))
         assert caught.value.code == "urls_busy"
         slow.cancel()
         await asyncio.gather(slow, return_exceptions=True)

@@ -18,11 +18,11 @@ from turnout.errors import InvalidRequest, Limited
 from turnout.tasks import image_pool
 from turnout.tasks.image_fitting import FrameSize, fit
 from turnout.tasks.image_pool import ImagePool
-from turnout.tasks.task_rules import TenantId
 from turnout.tenants.tenant_turns import TenantTurns
+from turnout.tenants.turn_rules import Turn, turn_of_other
 
 SIZE = FrameSize(64, 48, 16_000_000)
-ME, OTHER = TenantId("me"), TenantId("other")
+ME, OTHER = turn_of_other("me"), turn_of_other("other")
 
 
 def picture(kind: str = "PNG", **options: object) -> bytes:
@@ -97,7 +97,7 @@ async def test_a_process_has_limits_and_none_of_our_secrets(
 async def test_tenants_take_turns(pool: ImagePool) -> None:
     ended: list[str] = []
 
-    async def ask(tenant: TenantId) -> None:
+    async def ask(tenant: Turn) -> None:
         await pool.fit(picture(), SIZE, tenant)
         ended.append(tenant)
 

@@ -127,7 +127,7 @@ class ChatAdmission:
 
     def account(self, authorization: bytes | None, headers: Headers) -> str:
         caller = self._keys.recall("POST", authorization, headers)
-        return "" if caller is None else caller.tenant
+        return "" if caller is None else caller.turn
 
     async def _identify(self, authorization: bytes | None, headers: Headers, address: str = "") -> Caller:
         return require_user(known(await self._keys.identify("POST", authorization, headers, address)))

@@ -42,6 +42,7 @@ from turnout.tenants.audit_trail import AuditDep
 from turnout.tenants.auth import AdminDep
 from turnout.tenants.caller import Caller
 from turnout.tenants.key_rules import secret_digest
+from turnout.tenants.turn_rules import turn_of_other
 from turnout.tenants.usage_rules import day_of, this_month_and_last
 from turnout.worker.relay_tokens import PROBE_PATH, probe_answer
 
@@ -206,7 +207,7 @@ async def _probe(prober: Outbound, body: Registration, joining: Caller | JoinCod
     nonce = secrets.token_hex(16)
     asked = f"{url.rstrip('/')}{PROBE_PATH}"
     try:
-        whose = joining.id if isinstance(joining, Caller) else joining.made_by
+        whose = turn_of_other(joining.id if isinstance(joining, Caller) else joining.made_by)
         async with prober.getting(f"{asked}{nonce}", _MAX_PROOF_BYTES, whose) as (at, answer):
             pass
     except TurnoutError as err:

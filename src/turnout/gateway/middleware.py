@@ -56,7 +56,7 @@ class BodyLimit:
                 size = len(message.get("body", b""))
                 seen += size
                 caller = caller_of(scope) if seen > SMALL_BODY_BYTES else None
-                account = "" if caller is None else caller.tenant
+                account = "" if caller is None else caller.turn
                 fits = self._bodies.fits(account, size) or seen <= SMALL_BODY_BYTES
                 charged[account] = charged.get(account, 0) + size
                 self._bodies.add(account, size)

@@ -19,6 +19,7 @@ from turnout.store.outbound import Outbound
 from turnout.tenants.key_rules import secret_digest
 from turnout.tenants.oidc import IssuerEndpoints, OidcLogins
 from turnout.tenants.tenant_settings import OidcSettings
+from turnout.tenants.turn_rules import turn_of_other
 
 CALLBACK = "/v1/login/oidc/callback"
 _MAX_BYTES = 256 * 1024
@@ -149,7 +150,7 @@ class OidcFlow:
         try:
             found: object = json.loads(
                 await self._outbound.post_for(
-                    uri, headers, body.encode(), _MAX_BYTES, whose=self.issuer.issuer
+                    uri, headers, body.encode(), _MAX_BYTES, whose=turn_of_other(self.issuer.issuer)
                 )
             )
         except (InvalidRequest, ValueError, RecursionError):

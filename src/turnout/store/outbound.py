@@ -24,8 +24,8 @@ import httpx
 
 from turnout.errors import InvalidRequest, TooLarge
 from turnout.store.address_rules import Address, is_host, is_public
-from turnout.tasks.task_rules import TenantId
 from turnout.tenants.tenant_turns import TenantTurns, TurnLimits
+from turnout.tenants.turn_rules import Turn
 
 _CALLS = TurnLimits(
     places=24, of_one=4, waiting=128, wait_s=30.0, busy="Too many URLs wait to be called.", code="urls_busy"
@@ -119,49 +119,49 @@ class Outbound:
             task.cancel()
         await self._client.aclose()
 
-    async def check(self, url: str, whose: str) -> None:
+    async def check(self, url: str, whose: Turn) -> None:
         """Raises for a URL that could not be fetched: bad syntax, an address that is not public, an unknown host."""
         target = _parsed(url)
         async with self._deadline():
             await self._addresses(target, whose)
 
-    async def get(self, url: str, max_bytes: int, whose: str) -> bytes:
+    async def get(self, url: str, max_bytes: int, whose: Turn) -> bytes:
         async with self.getting(url, max_bytes, whose) as (_, body):
             return body
 
     @asynccontextmanager
-    async def getting(self, url: str, max_bytes: int, whose: str) -> AsyncGenerator[tuple[str, bytes]]:
+    async def getting(self, url: str, max_bytes: int, whose: Turn) -> AsyncGenerator[tuple[str, bytes]]:
         """The address that answered, and what: who names the URL cannot make it lead elsewhere later. The turn ends with the
         context, so what one may have fetched and not yet used is bounded."""
         target = _parsed(url)
-        async with self._calls.turn(TenantId(whose)):
+        async with self._calls.turn(whose):
             async with self._deadline():
                 found = await self._get(target, max_bytes, whose)
             yield found
 
-    async def post(self, url: str, headers: Mapping[str, str], body: bytes, whose: str) -> int:
+    async def post(self, url: str, headers: Mapping[str, str], body: bytes, whose: Turn) -> int:
         """The status of the answer; redirects are not followed."""
         target = _parsed(url)
         async with (
-            self._calls.turn(TenantId(whose)),
+            self._calls.turn(whose),
             self._deadline(),
             self._send("POST", target, headers, body, whose) as answer,
         ):
             return answer.status_code
 
     async def post_for(
-        self, url: str, headers: Mapping[str, str], body: bytes, max_bytes: int, whose: str
+        self, url: str, headers: Mapping[str, str], body: bytes, max_bytes: int, whose: Turn
     ) -> bytes:
         """What is answered; redirects are not followed."""
         target = _parsed(url)
         async with (
-            self._calls.turn(TenantId(whose)),
+            self._calls.turn(whose),
             self._deadline(),
             self._send("POST", target, headers, body, whose) as answer,
         ):
             return await _body(answer, max_bytes)
 
-    async def _get(self, target: httpx.URL, max_bytes: int, whose: str) -> tuple[str, bytes]:
+    async def _get(self, target: httpx.URL, max_bytes: int, whose: Turn) -> tuple[str, bytes]:
         for _ in range(self._reach.redirects + 1):
             async with self._send("GET", target, {}, None, whose) as answer:
                 if answer.status_code not in _REDIRECTS:
@@ -181,7 +181,7 @@ class Outbound:
                 f"The URL did not answer within {self._reach.total_s:g} s.", code="url_unreachable"
             ) from err
 
-    async def _addresses(self, url: httpx.URL, whose: str) -> Sequence[str]:
+    async def _addresses(self, url: httpx.URL, whose: Turn) -> Sequence[str]:
         """The addresses of the URL's host; raises InvalidRequest unless all of them are allowed."""
         host = url.raw_host.decode("ascii").strip("[]")
         try:
@@ -194,24 +194,23 @@ class Outbound:
             raise InvalidRequest(self._reach.refusal, code="url_not_allowed")
         return found
 
-    async def _looked_up(self, host: str, port: int, whose: str) -> Sequence[str]:
+    async def _looked_up(self, host: str, port: int, whose: Turn) -> Sequence[str]:
         """The place is held until the look-up has ended, though nobody waits for it any more."""
-        tenant = TenantId(whose)
-        await self._look_ups.enter(tenant)
+        await self._look_ups.enter(whose)
         task = asyncio.create_task(self._resolve(host, port), name=f"look-up of {host[:50]}")
         self._looking.add(task)
-        task.add_done_callback(partial(self._look_up_ended, tenant))
+        task.add_done_callback(partial(self._look_up_ended, whose))
         return await asyncio.shield(task)
 
-    def _look_up_ended(self, tenant: TenantId, task: asyncio.Task[Sequence[str]]) -> None:
+    def _look_up_ended(self, whose: Turn, task: asyncio.Task[Sequence[str]]) -> None:
         self._looking.discard(task)
-        self._look_ups.leave(tenant)
+        self._look_ups.leave(whose)
         if not task.cancelled():
             task.exception()  # whoever asked has heard it, or has left
 
     @asynccontextmanager
     async def _send(
-        self, method: str, url: httpx.URL, headers: Mapping[str, str], body: bytes | None, whose: str
+        self, method: str, url: httpx.URL, headers: Mapping[str, str], body: bytes | None, whose: Turn
     ) -> AsyncGenerator[httpx.Response]:
         addresses = await self._addresses(url, whose)
         answer = await self._connect(method, url, headers, body, addresses[:_MAX_ADDRESSES])

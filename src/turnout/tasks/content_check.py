@@ -15,6 +15,7 @@ from turnout.tasks.check_rules import ContentRefusal, has_word, refusal_in
 from turnout.tasks.task_rules import Result, Task, TaskFailure
 from turnout.tasks.task_settings import CheckSettings
 from turnout.telemetry.log import get_log
+from turnout.tenants.turn_rules import Turn, turn_of
 
 _MAX_ANSWER_BYTES = 65_536
 _UNANSWERED = "The check of this service does not answer now."
@@ -45,7 +46,7 @@ class ContentCheck:
             refusal: ContentRefusal | None = ContentRefusal("The prompt has words that are not allowed here.")
         else:
             try:
-                refusal = await self._ask(task, "prompt", {})
+                refusal = await self._ask(task, "prompt", {}, turn_of(task.tenant, task.person))
             except _NoVerdict:
                 raise Unavailable(_UNANSWERED, code="check_unavailable", retry_after_s=5.0) from None
         if refusal is not None:
@@ -58,7 +59,7 @@ class ContentCheck:
             return None
         try:
             sheet = base64.b64encode(await self.blobs.get(result.spritesheet)).decode()
-            refusal = await self._ask(task, "result", {"contact_sheet": sheet})
+            refusal = await self._ask(task, "result", {"contact_sheet": sheet}, Turn(task.tenant))
         except _NoVerdict:
             return TaskFailure("check_unavailable", _UNANSWERED)
         except NotFound:
@@ -68,7 +69,9 @@ class ContentCheck:
         get_log().info("result refused", **task.log_ids, tenant=task.tenant)
         return TaskFailure("content_refused", refusal.reason)
 
-    async def _ask(self, task: Task, what: str, more: Mapping[str, Any]) -> ContentRefusal | None:
+    async def _ask(
+        self, task: Task, what: str, more: Mapping[str, Any], whose: Turn
+    ) -> ContentRefusal | None:
         """Raises _NoVerdict where none came in time and that counts as a refusal."""
         if self.settings.url is None:
             return None
@@ -87,7 +90,7 @@ class ContentCheck:
         try:
             async with asyncio.timeout(self.settings.deadline_s):
                 answer = await self.caller.post_for(
-                    self.settings.url, headers, json.dumps(told).encode(), _MAX_ANSWER_BYTES, task.tenant
+                    self.settings.url, headers, json.dumps(told).encode(), _MAX_ANSWER_BYTES, whose
                 )
             return refusal_in(json.loads(answer))
         except (TurnoutError, TimeoutError, ValueError, RecursionError) as err:

@@ -9,9 +9,9 @@ from asyncio.subprocess import DEVNULL, PIPE, Process
 
 from turnout.errors import InvalidRequest, TooLarge, Unavailable
 from turnout.tasks.image_fitting import ANSWER, DONE, JOB, FrameSize, too_costly, unreadable
-from turnout.tasks.task_rules import TenantId
 from turnout.telemetry.log import get_log
 from turnout.tenants.tenant_turns import TenantTurns, TurnLimits
+from turnout.tenants.turn_rules import Turn
 
 _TURNS = TurnLimits(
     places=2,
@@ -34,10 +34,10 @@ class ImagePool:
         self._turns = TenantTurns(_TURNS)
         self._idle: list[Process] = []
 
-    async def fit(self, data: bytes, size: FrameSize, tenant: TenantId) -> bytes:
+    async def fit(self, data: bytes, size: FrameSize, whose: Turn) -> bytes:
         """`data` turned upright, cropped around its centre, scaled, as a PNG. Raises InvalidRequest for what is no picture
         or costs too much, TooLarge for too many pixels, Limited or Unavailable when too many wait."""
-        async with self._turns.turn(tenant):
+        async with self._turns.turn(whose):
             return await self._run(data, size)
 
     async def aclose(self) -> None:

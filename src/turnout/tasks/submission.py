@@ -33,6 +33,7 @@ from turnout.tasks.video_rules import ImageUse, RequestedVideo, VideoSpec, settl
 from turnout.telemetry.log import get_log
 from turnout.tenants.budget_checks import BudgetChecks
 from turnout.tenants.caller import Caller, refuse_guest
+from turnout.tenants.turn_rules import Turn
 
 _MAX_URL_CHARS = 2048
 
@@ -85,7 +86,7 @@ class Submissions:
         task = self._task(task_id, caller, model, spec, headers, request.webhook_url)
         task = replace(task, name=request.task_id, batch=request.batch)
         idempotency = _idempotency(headers, "create", lambda: _canonical(body), request.task_id)
-        frame = None if image is None else partial(self._frame, image, spec, caller.tenant)
+        frame = None if image is None else partial(self._frame, image, spec, caller.turn)
         rewrite = partial(self._rewrite, model, headers, rewritten) if request.enhance else None
         return await self._accept(task, caller, frame, idempotency, rewrite)
 
@@ -200,7 +201,7 @@ class Submissions:
             known = await self.tasks.admit(task, self.settings.limits, idempotency, caller.allowances)
             if known is not None:
                 return known, await self.tasks.position(known)
-        await self.check_webhook(task.webhook_url, task.tenant)
+        await self.check_webhook(task.webhook_url, caller.turn)
         if rewrite is not None:
             task = await rewrite(task)
         frame = None if read_frame is None else await read_frame()
@@ -258,23 +259,23 @@ class Submissions:
             if idempotency is None or await self.tasks.named(tenant, idempotency.key) is None:
                 raise
 
-    async def check_webhook(self, url: str | None, tenant: TenantId, param: str = "webhook_url") -> None:
+    async def check_webhook(self, url: str | None, whose: Turn, param: str = "webhook_url") -> None:
         if url is not None:
             _refuse_long(param, url)
             with _blaming(param):
-                await self.fetcher.check(called_url(url), tenant)
+                await self.fetcher.check(called_url(url), whose)
 
-    async def _frame(self, image: _ImageSource, spec: VideoSpec, tenant: TenantId) -> bytes:
+    async def _frame(self, image: _ImageSource, spec: VideoSpec, whose: Turn) -> bytes:
         source, param = image.source, image.param
         size = FrameSize(spec.width, spec.height, self.settings.max_image_pixels)
         with _blaming(param):
             if isinstance(source, bytes):
-                return await self.images.fit(source, size, tenant)
+                return await self.images.fit(source, size, whose)
             if source.startswith("data:"):
-                return await self.images.fit(from_data_url(source, param), size, tenant)
+                return await self.images.fit(from_data_url(source, param), size, whose)
             _refuse_long(param, source)
-            async with self.fetcher.getting(source, self.max_body_bytes, tenant) as (_, fetched):
-                return await self.images.fit(fetched, size, tenant)
+            async with self.fetcher.getting(source, self.max_body_bytes, whose) as (_, fetched):
+                return await self.images.fit(fetched, size, whose)
 
 
 def rewriting_of(task: Task) -> Rewriting:

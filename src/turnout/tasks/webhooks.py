@@ -27,6 +27,7 @@ from turnout.tasks.webhook_secret_rules import secret_bytes, signing
 from turnout.tasks.webhook_secret_store import WebhookSecretStore
 from turnout.telemetry.log import get_log
 from turnout.telemetry.otlp import OtlpSpans
+from turnout.tenants.turn_rules import Turn
 
 DELAYS_S = (5.0, 30.0, 120.0, 600.0, 3_600.0, 21_600.0)
 _JITTER = 0.1
@@ -170,12 +171,14 @@ class WebhookSender:
             return await self._tell(robot, message, now)
         signers = signing(await self.secrets.find(message.tenant), self.service_secret, now)
         headers = signed_headers(message, signers, now)
-        return await self.fetcher.post(message.url, headers, message.body.encode(), message.tenant)
+        return await self.fetcher.post(message.url, headers, message.body.encode(), Turn(message.tenant))
 
     async def _tell(self, robot: Robot, message: WebhookMessage, now: float) -> int:
         call = robot_call(robot, words_of(self.site, message.body), now)
         headers = {"content-type": "application/json; charset=utf-8"}
-        answer = await self.fetcher.post_for(call.url, headers, call.body, _MAX_ANSWER_BYTES, message.tenant)
+        answer = await self.fetcher.post_for(
+            call.url, headers, call.body, _MAX_ANSWER_BYTES, Turn(message.tenant)
+        )
         if (refusal := refusal_of(answer)) is not None:
             raise Unavailable(
                 f"The {robot.kind} robot refused the message ({refusal}).", code="robot_refused"

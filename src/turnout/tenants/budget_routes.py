@@ -66,7 +66,7 @@ async def put(
     if before is not None and webhook == shown_url(before.webhook):
         webhook = before.webhook  # a robot's whole address is shown to nobody, so nobody can send it back
     elif webhook is not None:
-        await gateway.videos.submissions.check_webhook(webhook, admin.tenant, "webhook")
+        await gateway.videos.submissions.check_webhook(webhook, admin.turn, "webhook")
     budget = Budget(body.month, body.soft, body.hard, webhook)
     await audit.record(
         admin, AuditAction.BUDGET_SET, tenant, month=str(body.month), hard=str(body.hard).lower()

@@ -7,6 +7,7 @@ from turnout.tasks.share_rules import VideoLink
 from turnout.tasks.task_rules import PersonId, Task, TenantId
 from turnout.tenants.allowance_rules import Allowance
 from turnout.tenants.key_rules import Key, Role, is_guest, is_login, is_session
+from turnout.tenants.turn_rules import Turn, turn_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +34,10 @@ class Caller:
     def guest(self) -> bool:
         """Whether nobody knows who it is. Everybody else comes first."""
         return self.person is not None and is_guest(self.person)
+
+    @property
+    def turn(self) -> Turn:
+        return turn_of(self.tenant, self.person)
 
     def expired(self, now: float) -> bool:
         return self.expires_at is not None and now >= self.expires_at

@@ -19,6 +19,7 @@ from turnout.telemetry.log import get_log
 from turnout.tenants.claim_rules import no_tenant, role_of, tenant_of
 from turnout.tenants.key_rules import Key, login_key
 from turnout.tenants.tenant_settings import OidcSettings
+from turnout.tenants.turn_rules import turn_of_other
 
 if TYPE_CHECKING:
     from jwt import PyJWK
@@ -209,7 +210,9 @@ class OidcLogins:
             keys[kid] = key
 
     async def _get(self, url: str) -> Mapping[str, Any]:
-        answer: object = json.loads(await self._fetcher.get(url, _MAX_BYTES, whose=self._settings.issuer))
+        answer: object = json.loads(
+            await self._fetcher.get(url, _MAX_BYTES, whose=turn_of_other(self._settings.issuer))
+        )
         if not isinstance(answer, dict):
             raise _BadAnswer("the issuer's answer is no JSON object")
         return cast("dict[str, Any]", answer)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from turnout.chat.seat_rules import SeatQueue, Waiter
 from turnout.errors import Limited, Unavailable
 from turnout.tasks.task_rules import TenantId
+from turnout.tenants.turn_rules import Turn
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,22 +39,22 @@ class TenantTurns:
         return not self._held and len(self._queue) == 0
 
     @asynccontextmanager
-    async def turn(self, tenant: TenantId) -> AsyncGenerator[None]:
-        await self.enter(tenant)
+    async def turn(self, whose: Turn) -> AsyncGenerator[None]:
+        await self.enter(whose)
         try:
             yield
         finally:
-            self.leave(tenant)
+            self.leave(whose)
 
-    async def enter(self, tenant: TenantId) -> None:
+    async def enter(self, whose: Turn) -> None:
         """Returns when the tenant has one place more; raises Limited or Unavailable when too many wait."""
         if len(self._queue) >= self._limits.waiting:
-            crowded_out = self._queue.crowded_out(tenant)
+            crowded_out = self._queue.crowded_out(whose)
             if crowded_out is None:
                 raise self._too_many()
             self._queue.leave(crowded_out)
             self._futures.pop(crowded_out).set_exception(self._too_many())
-        waiter = Waiter(tenant, None, frozenset())
+        waiter = Waiter(whose, None, frozenset())
         future = self._futures[waiter] = asyncio.get_running_loop().create_future()
         self._queue.join(waiter)
         self._seat()
@@ -64,15 +65,15 @@ class TenantTurns:
             self._queue.leave(waiter)
             self._futures.pop(waiter, None)
             if future.done() and not future.cancelled() and future.exception() is None:
-                self.leave(tenant)  # it was given a place at the last moment
+                self.leave(whose)  # it was given a place at the last moment
             if isinstance(err, TimeoutError):
                 raise Unavailable(self._limits.busy, code=self._limits.code) from err
             raise
 
-    def leave(self, tenant: TenantId) -> None:
-        self._held[tenant] -= 1
-        if self._held[tenant] == 0:
-            del self._held[tenant]
+    def leave(self, whose: Turn) -> None:
+        self._held[whose] -= 1
+        if self._held[whose] == 0:
+            del self._held[whose]
         self._seat()
 
     def _seat(self) -> None:
