@@ -20,6 +20,7 @@ from turnout.people.belongings import erase_guests
 from turnout.people.guest_rules import guest, network_account
 from turnout.people.person_rules import as_key
 from turnout.tasks.task_rules import PersonId, Priority
+from turnout.tenants.allowance_rules import A_GUESTS_WAYS_IN
 from turnout.tenants.key_rules import is_guest, person_of
 from turnout.tenants.tenant_settings import GuestSettings
 
@@ -141,6 +142,30 @@ async def test_guests_are_bounded_each_by_address_and_in_number(open_gateway: Ga
     for body, headers, status in (({"name": "x"}, {}, 400), ({}, THEIRS, 403)):
         answer = await elsewhere[1].http.post("/v1/login/guest", json=body, headers=headers)
         assert answer.status_code == status and "set-cookie" not in answer.headers
+
+
+async def test_nobody_fills_the_audit_log_or_redis_with_ways_in(open_gateway: Gateway) -> None:
+    """It has room for so many entries: one guest who logged in again and again pushed out what admins did."""
+    ann = Guest(open_gateway)
+    await ann.come()
+    code = await ann.http.post("/v1/session/codes")
+    for _ in range(A_GUESTS_WAYS_IN):
+        if code.status_code == 200:
+            await ann.http.post("/v1/session", json={"code": code.json()["code"]})
+            code = await ann.http.post("/v1/session/codes")
+    assert refused(code) == (429, "daily_limit")
+    opened = (await ann.http.get("/v1/account/sessions")).json()["data"]
+    assert len(opened) <= A_GUESTS_WAYS_IN
+    admin = await admin_of(open_gateway)
+    entries = (await open_gateway.http.get("/v1/audit", headers=admin)).json()["data"]
+    assert len(entries) <= A_GUESTS_WAYS_IN
+    person = (await ann.http.get("/v1/session")).json()["person"]
+    for _ in range(3):
+        gone = await ann.http.delete(f"/v1/account/keys/{person}-deadbeef")
+        assert refused(gone) == (404, "key_not_found")
+    after = (await open_gateway.http.get("/v1/audit", headers=admin)).json()["data"]
+    assert len(after) == len(entries), "what never was is not revoked"
+    assert (await ann.http.delete("/v1/account/sessions")).json()["ended"] == len(opened) - 1, "ends may come"
 
 
 async def test_all_of_a_guest_is_gone_when_her_time_is_over(open_gateway: Gateway) -> None:

@@ -111,7 +111,7 @@ async def keys(caller: UserDep, gateway: GatewayDep) -> KeyList:
 
 @router.post(
     "/v1/account/keys",
-    responses=documented(400, 409, 413, 415),
+    responses=documented(400, 409, 413, 415, 429),
     openapi_extra=json_body(OwnKeyRequest),
     summary="Make a key of mine",
 )
@@ -140,6 +140,8 @@ async def make_key(request: Request, caller: UserDep, gateway: GatewayDep, audit
 @router.delete("/v1/account/keys/{key_id}", responses=documented(404), summary="Revoke a key of mine")
 async def revoke_key(key_id: str, caller: UserDep, gateway: GatewayDep, audit: AuditDep) -> KeyDeleted:
     if caller.person is None or person_of(key_id) != caller.person or key_id == caller.person:
+        raise no_such("key", key_id, "key_id")
+    if await gateway.stores.tenants.keys.find(key_id) is None:
         raise no_such("key", key_id, "key_id")
     await audit.record(caller, AuditAction.KEY_REVOKED, key_id, tenant=caller.tenant)
     if not await gateway.stores.tenants.keys.revoke(key_id):

@@ -44,7 +44,7 @@ async def erase_stored(stores: Stores, person: Person, now: float) -> None:
         await stores.tenants.presets.forget(tenant_owner(person.tenant))
         await stores.tenants.budgets.remove(person.tenant)
         await stores.webhook_secrets.remove(person.tenant)
-    await stores.tenants.people.remove(person)
+    await stores.tenants.people.remove(person, now)
     get_log().info("person removed", person=person.id)
 
 
@@ -54,7 +54,7 @@ async def erase_guests(stores: Stores, now: float) -> None:
     for person_id in await people.guests_over(now):
         person = await people.find(person_id)
         if person is None:
-            await people.drop_guest(person_id)
+            await people.drop_guest(person_id, now)
         else:
             await erase_stored(stores, person, now)
 

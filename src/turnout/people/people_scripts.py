@@ -1,5 +1,7 @@
 """The scripts of people and invites, each with its one call site."""
 
+from collections.abc import Sequence
+
 from turnout.store.connection import RedisConnection
 from turnout.store.records import text
 from turnout.store.scripts import Script
@@ -60,9 +62,9 @@ async def see_person(link: RedisConnection, *, id: PersonId, at: int) -> None:
 _remove_person = Script("people/remove_person")
 
 
-async def remove_person(link: RedisConnection, *, id: PersonId, subject: str) -> bool:
-    """False when she was gone."""
-    return bool(await _remove_person.promise(link, id=id, subject=subject))
+async def remove_person(link: RedisConnection, *, id: PersonId, subject: str, days: Sequence[str]) -> bool:
+    """False when she was gone. `days`: of which it is kept what she asked for."""
+    return bool(await _remove_person.promise(link, days, id=id, subject=subject))
 
 
 _add_person_key = Script("people/add_person_key")

@@ -10,7 +10,7 @@ from turnout.store.connection import RedisConnection, translated
 from turnout.store.record_kinds import RecordKind
 from turnout.store.records import number, read_all, read_one, text
 from turnout.tasks.task_rules import PersonId
-from turnout.tenants.allowance_rules import over_allowance
+from turnout.tenants.allowance_rules import DAY_S, over_allowance
 from turnout.tenants.key_records import KEY
 from turnout.tenants.key_rules import Key, person_of, with_parent
 from turnout.tenants.usage_rules import day_of
@@ -135,14 +135,16 @@ class PersonStore:
                 return after
         raise Unavailable(f"{person_id} is being changed by too many at once.", retry_after_s=1.0)
 
-    async def remove(self, person: Person) -> bool:
+    async def remove(self, person: Person, now: float) -> bool:
         """With her keys and sessions; False if she was gone."""
         subject = subject_digest(person.issuer, person.subject) if person.subject else ""
-        return await people_scripts.remove_person(self._link, id=person.id, subject=subject)
+        return await people_scripts.remove_person(
+            self._link, id=person.id, subject=subject, days=_kept_days(now)
+        )
 
-    async def drop_guest(self, person_id: PersonId) -> None:
+    async def drop_guest(self, person_id: PersonId, now: float) -> None:
         """One whose record is gone, or cannot be read."""
-        await people_scripts.remove_person(self._link, id=person_id, subject="")
+        await people_scripts.remove_person(self._link, id=person_id, subject="", days=_kept_days(now))
 
     async def note_seen(self, person_id: PersonId, at: float) -> None:
         await people_scripts.see_person(self._link, id=person_id, at=int(at))
@@ -175,6 +177,10 @@ def _right(key_id: str, person: Person | None, key: Key | None) -> Key | None:
     if person is None or key_id == person.id:
         return None if person is None else as_key(person)
     return None if key is None else with_parent(key, as_key(person))
+
+
+def _kept_days(now: float) -> tuple[str, str]:
+    return day_of(now), day_of(now - DAY_S)
 
 
 def _seen(data: bytes | None) -> int:

@@ -24,7 +24,7 @@ router = APIRouter(tags=["webhooks"], responses=documented(401, 403, 500, 503))
 
 @router.post(
     "/v1/webhooks/secret",
-    responses=documented(400, 409, 413, 415),
+    responses=documented(400, 409, 413, 415, 429),
     openapi_extra=json_body(WebhookSecretRotation),
     summary="Make or replace a tenant's webhook secret",
 )

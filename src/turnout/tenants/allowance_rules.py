@@ -10,7 +10,11 @@ from turnout.errors import Limited
 
 DAY_S = 86_400
 Counted: TypeAlias = Literal["videos", "chats"]
-Bounded: TypeAlias = Counted | Literal["guests"]
+Bounded: TypeAlias = Counted | Literal["guests", "ways in"]
+WAYS_IN_A_DAY = 1000
+"""So many sessions, login codes, keys and secrets anybody but an admin makes in a day. Each is stored, and an entry of the audit log
+that has room for so many: without a bound one caller could push all others' out of it."""
+A_GUESTS_WAYS_IN = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +43,10 @@ def limits_on(allowances: tuple[Allowance, ...], what: Counted) -> list[tuple[st
 
 
 def over_allowance(what: Bounded, most: int, now: float) -> Limited:
-    asked = (
-        f"{most} guests may come from one address" if what == "guests" else f"You may ask for {most} {what}"
-    )
+    asked = {
+        "guests": f"{most} guests may come from one address",
+        "ways in": f"You may open {most} sessions, codes, keys and secrets",
+    }.get(what, f"You may ask for {most} {what}")
     return Limited(
         f"{asked} in a day; the day ends at 00:00 UTC.",
         code="daily_limit",

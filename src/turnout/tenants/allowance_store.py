@@ -26,6 +26,15 @@ class AllowanceStore:
             if reached is not None:
                 raise over_allowance(what, reached, now)
 
+    async def spend_way_in(self, account: str, most: int, now: float) -> None:
+        """Raises Limited when `account` made so many today."""
+        limits = [(account, most)]
+        reached = await tenant_scripts.spend_allowance(
+            self._link, day=day_of(now), what="ways in", by=1, limits=limits
+        )
+        if reached is not None:
+            raise over_allowance("ways in", reached, now)
+
     @asynccontextmanager
     async def given_back_if_refused(
         self, allowances: tuple[Allowance, ...], what: Counted, now: float

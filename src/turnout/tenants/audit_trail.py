@@ -11,9 +11,10 @@ from starlette.requests import HTTPConnection
 
 from turnout.gateway.gateway import Gateway, GatewayDep
 from turnout.telemetry.log import get_log
-from turnout.tenants.audit_rules import AuditAction, AuditEntry
+from turnout.tenants.allowance_rules import A_GUESTS_WAYS_IN, WAYS_IN_A_DAY
+from turnout.tenants.audit_rules import WAYS_IN, AuditAction, AuditEntry
 from turnout.tenants.caller import Caller
-from turnout.tenants.key_rules import is_login
+from turnout.tenants.key_rules import Role, is_login
 
 
 class AuditTrail:
@@ -24,7 +25,9 @@ class AuditTrail:
         self._address = address
 
     async def record(self, actor: Caller, action: AuditAction, target: str, **detail: str) -> None:
-        """Never give it a secret. What is empty is left out."""
+        """Never give it a secret. What is empty is left out. Raises Limited for one way in too many."""
+        if action in WAYS_IN:
+            await count_way_in(self._gateway, actor)
         if actor.person is not None:
             detail["person"] = actor.person
         elif is_login(actor.id):
@@ -33,6 +36,14 @@ class AuditTrail:
         entry = AuditEntry(self._gateway.now(), actor.id, action, target, self._address, detail)
         await self._gateway.stores.tenants.audit.add(entry)
         get_log().info(action, target=target, by=actor.id, address=self._address, **detail)
+
+
+async def count_way_in(gateway: Gateway, actor: Caller) -> None:
+    """Under whoever the session is of that made it: a key that was found uses up its own alone."""
+    if actor.role is Role.USER:
+        most = A_GUESTS_WAYS_IN if actor.guest else WAYS_IN_A_DAY
+        account = actor.parent or actor.id
+        await gateway.stores.tenants.allowances.spend_way_in(account, most, gateway.now())
 
 
 async def _trail(conn: HTTPConnection, gateway: GatewayDep) -> AuditTrail:

@@ -11,7 +11,7 @@ from turnout.gateway.bodies import json_body, read_json
 from turnout.gateway.gateway import Gateway, GatewayDep
 from turnout.gateway.problems import documented
 from turnout.telemetry.log import get_log
-from turnout.tenants.audit_trail import AuditDep
+from turnout.tenants.audit_trail import AuditDep, count_way_in
 from turnout.tenants.auth import MaybeUserDep, UserDep
 from turnout.tenants.caller import caller_with, known, needs_session, require_user
 from turnout.tenants.key_rules import (
@@ -31,12 +31,15 @@ from turnout.tenants.session_opening import SessionTerms, open_session
 router = APIRouter(tags=["session"], responses=documented(403, 500, 503))
 
 
-@router.post("/v1/session/codes", responses=documented(401), summary="Make a code that logs a browser in")
+@router.post(
+    "/v1/session/codes", responses=documented(401, 429), summary="Make a code that logs a browser in"
+)
 async def make_code(caller: UserDep, gateway: GatewayDep) -> CodeShown:
     """The session may do what the caller may, and ends with the caller's key or person."""
     if is_login(caller.root):
         raise _key_needed()
     needs_session(caller)
+    await count_way_in(gateway, caller)
     code = secrets.token_urlsafe(32)
     ttl_s = CODE_S if caller.person is None else PERSONS_CODE_S
     await gateway.stores.tenants.sessions.put_code(secret_digest(code), caller.root, ttl_s)

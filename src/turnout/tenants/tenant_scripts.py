@@ -7,7 +7,7 @@ from turnout.store.connection import RedisConnection
 from turnout.store.records import number, text
 from turnout.store.scripts import Script
 from turnout.tasks.task_rules import TenantId
-from turnout.tenants.allowance_rules import Counted
+from turnout.tenants.allowance_rules import Bounded
 
 _add_usage = Script("tenants/add_usage", "tenants/usage")
 
@@ -28,7 +28,7 @@ _spend_allowance = Script("tenants/spend_allowance", "tenants/allowance")
 
 
 async def spend_allowance(
-    link: RedisConnection, *, day: str, what: Counted, by: int, limits: Sequence[tuple[str, int]]
+    link: RedisConnection, *, day: str, what: Bounded, by: int, limits: Sequence[tuple[str, int]]
 ) -> int | None:
     """Counts against (account, most)…, or gives back; the bound that is reached, if one is: then nothing was counted."""
     rest = [one for limit in limits for one in limit]
