@@ -1,5 +1,6 @@
 """Conversations that are kept on the server: whose they are, how they change, and when they are gone."""
 
+import asyncio
 import base64
 import io
 import json
@@ -16,7 +17,7 @@ from tests.people.test_people import refused
 
 from turnout.chat import conversation_store
 from turnout.chat.chat_scripts import change_conversation
-from turnout.chat.conversation_rules import check_tree
+from turnout.chat.conversation_rules import MAX_CONVERSATION_BYTES, check_tree
 from turnout.errors import InvalidRequest, Unavailable
 from turnout.tasks.task_rules import PersonId
 from turnout.tenants.caller import person_owner
@@ -133,6 +134,29 @@ async def test_guests_leave_little_behind(stores: Stores, tmp_path: Path) -> Non
         assert refused(put[2])[1] == "conversation_too_large"
         assert (await ann.http.get("/v1/conversations")).json()["most"] == 20
         assert (await gateway.http.get("/v1/conversations")).json()["most"] == 200
+
+
+async def test_what_is_searched_and_what_comes_at_once_take_room_too(stores: Stores, tmp_path: Path) -> None:
+    """Text that packs well took none, though its words lie there as they are; and all that came at once found the room empty."""
+    plain = conversation(*(message(f"m{n}", text="la " * 160_000) for n in range(3)))
+    noise = "data:image/png;base64," + base64.b64encode(random.Random(1).randbytes(2**20)).decode()
+    async with running(stores, tmp_path, guests=GuestSettings()) as gateway:
+        ann, ben = Guest(gateway), Guest(gateway)
+        await ann.come()
+        await ben.come()
+        put = [await ann.http.put(f"/v1/conversations/c{n}", json=plain) for n in range(4)]
+        assert [one.status_code for one in put] == [200, 200, 413, 413]
+        at_once = await asyncio.gather(
+            *(
+                ben.http.put(f"/v1/conversations/c{n}", json=conversation(message("q", pictures=[noise])))
+                for n in range(8)
+            )
+        )
+        assert sorted(one.status_code for one in at_once) == [200] * 3 + [413] * 5
+        sizes = [blob.size async for blob in gateway.blobs.list("conversations/")]
+        assert sum(sizes) <= 2 * MAX_CONVERSATION_BYTES
+        renamed = await ann.http.patch("/v1/conversations/c0", json={"title": "Of music"})
+        assert renamed.status_code == 200
 
 
 @pytest.mark.parametrize(

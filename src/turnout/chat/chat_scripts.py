@@ -41,9 +41,20 @@ _change_conversation = Script("chat/change_conversation")
 
 
 async def change_conversation(
-    link: RedisConnection, *, owner: str, id: str, revision: int, doc: bytes, most: int
+    link: RedisConnection,
+    *,
+    owner: str,
+    id: str,
+    revision: int,
+    doc: bytes,
+    most: int,
+    bytes: int,
+    together: int,
 ) -> int:
-    """1, 0 if another revision than `revision` is stored, or -1 where there are as many as may be."""
+    """1, 0 if another revision than `revision` is stored, -1 where there are as many as may be, or -2 where they are as large: its
+    own `bytes` and those of all others are more than `together`. With 0 `bytes` it is as large as it was."""
     return int(
-        await _change_conversation.promise(link, owner=owner, id=id, revision=revision, doc=doc, most=most)
+        await _change_conversation.promise(
+            link, owner=owner, id=id, revision=revision, doc=doc, most=most, bytes=bytes, together=together
+        )
     )

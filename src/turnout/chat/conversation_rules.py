@@ -27,7 +27,8 @@ def room_of(guest: bool, most: int) -> ConversationRoom:
 
 @dataclass(frozen=True, slots=True)
 class KeptConversation:
-    """What the list knows of one. `revision` grows with every change; `object` names where its messages lie, anew each time."""
+    """What the list knows of one. `revision` grows with every change; `object` names where its messages lie, anew each time. `bytes`
+    are all that lie there: what was said, and the words that are searched."""
 
     id: str
     revision: int
@@ -47,8 +48,12 @@ def check_kept(kept: Collection[KeptConversation], now: KeptConversation, room: 
     if before is None and len(kept) >= room.most:
         raise too_many(room.most)
     others = sum(one.bytes for one in kept if one.id != now.id)
-    if now.bytes > MAX_CONVERSATION_BYTES or others + now.bytes > room.together_bytes:
-        raise TooLarge("There is no room for more in this conversation.", code="conversation_too_large")
+    if others + now.bytes > room.together_bytes:
+        raise too_large()
+
+
+def too_large() -> TooLarge:
+    return TooLarge("There is no room for more in this conversation.", code="conversation_too_large")
 
 
 def changed_meanwhile() -> Conflict:

@@ -14,9 +14,10 @@ from turnout.chat.conversation_rules import (
     check_kept,
     folded,
     no_such_conversation,
+    too_large,
     too_many,
 )
-from turnout.errors import Conflict, NotFound
+from turnout.errors import Conflict, NotFound, TooLarge
 from turnout.store.connection import RedisConnection, translated
 from turnout.store.object_store import Blobs
 from turnout.store.record_kinds import RecordKind
@@ -64,19 +65,19 @@ class ConversationStore:
         """Writes one that follows on the revision before; `words` are what is searched. Raises Conflict and TooLarge."""
         kept = {one.id: one for one in await self.of(owner)}
         before = kept.get(now.id)
-        packed = await asyncio.to_thread(gzip.compress, said, 6)
+        packed, searched = await asyncio.to_thread(gzip.compress, said, 6), folded(words).encode()
         now = replace(
             now,
             object=token_hex(8),
-            bytes=len(packed),
+            bytes=len(packed) + len(searched),
             created_at=before.created_at if before else now.created_at,
         )
         check_kept(kept.values(), now, room)
         await self._blobs.put(_said(owner, now), packed, "application/gzip")
-        await self._blobs.put(_words(owner, now), folded(words).encode(), "text/plain")
+        await self._blobs.put(_words(owner, now), searched, "text/plain")
         try:
-            await self._change(owner, now, room.most)
-        except Conflict:  # after any other error it may have been written all the same
+            await self._change(owner, now, room)
+        except (Conflict, TooLarge):  # after any other error it may have been written all the same
             await self._blobs.delete([_said(owner, now), _words(owner, now)])
             raise
         if before is not None:
@@ -86,7 +87,7 @@ class ConversationStore:
     async def rename(self, owner: str, kept: KeptConversation, title: str) -> KeptConversation:
         """Raises Conflict."""
         now = replace(kept, title=title, revision=kept.revision + 1)
-        await self._change(owner, now, 0)
+        await self._change(owner, now, None)
         return now
 
     async def remove(self, owner: str, kept: KeptConversation) -> None:
@@ -124,17 +125,22 @@ class ConversationStore:
             pass
         return [one for one in kept if one.id in found]
 
-    async def _change(self, owner: str, now: KeptConversation, most: int) -> None:
+    async def _change(self, owner: str, now: KeptConversation, room: ConversationRoom | None) -> None:
+        """Without a `room` it is as large as it was."""
         done = await change_conversation(
             self._link,
             owner=owner,
             id=now.id,
             revision=now.revision - 1,
             doc=CONVERSATION.dump(now),
-            most=most,
+            most=room.most if room else 0,
+            bytes=now.bytes if room else 0,
+            together=room.together_bytes if room else 0,
         )
-        if done < 0:
-            raise too_many(most)
+        if room is not None and done == -1:
+            raise too_many(room.most)
+        if done == -2:
+            raise too_large()
         if not done:
             raise changed_meanwhile()
 
