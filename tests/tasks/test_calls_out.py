@@ -14,6 +14,7 @@ import pytest
 from tests.conftest import Stores, make_task, wait_until
 from tests.gateways import bearer, picture, running
 from tests.people.test_guests import Guest
+from tests.tasks.test_content_check import REFUSE, checked
 
 from turnout.errors import Limited, Unavailable
 from turnout.store import outbound as outbound_module
@@ -119,6 +120,22 @@ async def test_guests_hold_up_no_tenant_however_many_they_are(
         for one in slow:
             one.cancel()
         await asyncio.gather(*slow, return_exceptions=True)
+
+
+async def test_nobody_is_asked_for_what_is_over_the_limits_or_was_accepted_before(
+    stores: Stores, tmp_path: Path, one_minute: None
+) -> None:
+    """A caller over its limits had the operator's check called as often as it liked."""
+    async with checked(stores, tmp_path, limit_submits_per_minute=2) as (gateway, checker):
+        headers = {"Idempotency-Key": "once"}
+        first = await gateway.http.post("/v1/videos", json={"prompt": "a ball"}, headers=headers)
+        checker.verdict = lambda _: REFUSE
+        again = await gateway.http.post("/v1/videos", json={"prompt": "a ball"}, headers=headers)
+        assert (again.status_code, again.json()["id"]) == (200, first.json()["id"])
+        assert len(checker.asked) == 1, "what was accepted is not judged anew"
+        answers = [await gateway.http.post("/v1/videos", json={"prompt": "a gun"}) for _ in range(4)]
+        assert [one.status_code for one in answers] == [400, 429, 429, 429]
+        assert len(checker.asked) == 2
 
 
 @asynccontextmanager

@@ -76,14 +76,22 @@ class Checker:
 
 
 @asynccontextmanager
-async def checked(stores: Stores, tmp_path: Path, **settings: Any) -> AsyncIterator[tuple[Gateway, Checker]]:
+async def checked(
+    stores: Stores, tmp_path: Path, limit_submits_per_minute: int = 1000, **settings: Any
+) -> AsyncIterator[tuple[Gateway, Checker]]:
     checker = Checker()
     server = await asyncio.start_server(checker.serve, "127.0.0.1", 0)
     checker.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/check"
     check = CheckSettings(**{"url": checker.url, "words": ("坏人",), **settings})
     async with (
         server,
-        running(stores, tmp_path, content_check=check, content_check_token="sesame") as gateway,
+        running(
+            stores,
+            tmp_path,
+            content_check=check,
+            content_check_token="sesame",
+            limit_submits_per_minute=limit_submits_per_minute,
+        ) as gateway,
     ):
         yield gateway, checker
 

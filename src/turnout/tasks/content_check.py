@@ -39,19 +39,26 @@ class ContentCheck:
         """Then no preview is shown, either: it would be seen before the check has spoken."""
         return self.settings.url is not None and self.settings.results
 
-    async def refuse_prompt(self, task: Task) -> None:
-        """Raises InvalidRequest, and Unavailable where no verdict came and that counts as a refusal."""
+    @property
+    def calls(self) -> bool:
+        """Whether somebody is called for a prompt: that is for what the tenant's limits let through."""
+        return self.settings.url is not None
+
+    def refuse_words(self, task: Task) -> None:
+        """Raises InvalidRequest."""
         said = (task.spec.prompt, task.spec.negative_prompt)
         if any(has_word(text, self.settings.words) for text in said):
-            refusal: ContentRefusal | None = ContentRefusal("The prompt has words that are not allowed here.")
-        else:
-            try:
-                refusal = await self._ask(task, "prompt", {}, turn_of(task.tenant, task.person))
-            except _NoVerdict:
-                raise Unavailable(_UNANSWERED, code="check_unavailable", retry_after_s=5.0) from None
+            raise _refused(task, ContentRefusal("The prompt has words that are not allowed here."))
+
+    async def refuse_prompt(self, task: Task) -> None:
+        """Raises InvalidRequest, and Unavailable where no verdict came and that counts as a refusal."""
+        self.refuse_words(task)
+        try:
+            refusal = await self._ask(task, "prompt", {}, turn_of(task.tenant, task.person))
+        except _NoVerdict:
+            raise Unavailable(_UNANSWERED, code="check_unavailable", retry_after_s=5.0) from None
         if refusal is not None:
-            get_log().info("prompt refused", tenant=task.tenant, model=task.model)
-            raise InvalidRequest(refusal.reason, "prompt", "content_refused")
+            raise _refused(task, refusal)
 
     async def failure_of(self, task: Task, result: Result) -> TaskFailure | None:
         """How the task ends in place of being completed, if what was made must not be shown."""
@@ -98,3 +105,8 @@ class ContentCheck:
             if self.settings.unanswered == "refuse":
                 raise _NoVerdict from err
             return None
+
+
+def _refused(task: Task, refusal: ContentRefusal) -> InvalidRequest:
+    get_log().info("prompt refused", tenant=task.tenant, model=task.model)
+    return InvalidRequest(refusal.reason, "prompt", "content_refused")

@@ -194,13 +194,16 @@ class Submissions:
         if task.webhook_url is not None:
             refuse_guest(caller)
         await self._check_budget(task.tenant, idempotency)
+        calls = self.check is not None and self.check.calls
         if self.check is not None:
-            await self.check.refuse_prompt(task)
-        costly = read_frame is not None or task.webhook_url is not None or rewrite is not None
+            self.check.refuse_words(task)
+        costly = calls or read_frame is not None or task.webhook_url is not None or rewrite is not None
         if costly:
             known = await self.tasks.admit(task, self.settings.limits, idempotency, caller.allowances)
             if known is not None:
                 return known, await self.tasks.position(known)
+        if self.check is not None:
+            await self.check.refuse_prompt(task)
         await self.check_webhook(task.webhook_url, caller.turn)
         if rewrite is not None:
             task = await rewrite(task)
