@@ -14,17 +14,21 @@ import httpx
 import pytest
 from tests.chat.test_chat_limits import ASK, PATH, at_once
 from tests.conftest import Stores, wait_until
-from tests.gateways import Chat, Gateway, bearer, chatting, running
+from tests.gateways import Chat, Gateway, bearer, chatting, picture, running
 from tests.pace import patient
 from tests.tenants.test_revocation import read_stream, streams_for_ever
 from tests.tenants.test_session_routes import THEIRS
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed
 
+from turnout.chat.conversation_rules import KeptConversation, room_of
+from turnout.errors import Unauthorized
 from turnout.people.invite_rules import Invite, invited, new_invite, split_invite
 from turnout.people.person_rules import Person, Way, as_key
+from turnout.tasks.preset_rules import Preset
 from turnout.tasks.task_rules import PersonId, State, TenantId
 from turnout.tenants.allowance_rules import DailyLimits
+from turnout.tenants.caller import person_owner
 from turnout.tenants.key_rules import Role, mint, mint_session, with_parent
 
 ADA = PersonId("p-0123456789abcdef")
@@ -383,6 +387,48 @@ async def test_a_disabled_person_loses_sessions_keys_streams_and_tasks_at_every_
         await other.http.patch(f"/v1/people/{ada_id}", json={"disabled": False}, headers=admin)
         assert (await other.http.get("/v1/videos", headers=key)).status_code == 200, "as she was"
     await wait_until(lambda: chat.at_rest, "nothing to be held")
+
+
+@pytest.mark.parametrize("removed", [False, True])
+async def test_what_was_just_being_asked_for_goes_with_her(
+    stores: Stores, tmp_path: Path, removed: bool
+) -> None:
+    """Her video waited for its picture while all of hers was ended, and was accepted afterwards."""
+    asked, go_on = asyncio.Event(), asyncio.Event()
+
+    async def slow_site(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        asked.set()
+        await go_on.wait()
+        body = picture()
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body))
+        writer.close()
+
+    server = await asyncio.start_server(slow_site, "127.0.0.1", 0)
+    url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
+    async with server, running(stores, tmp_path, allow_private_urls=True) as gateway:
+        admin = await admin_of(gateway)
+        ada, ada_id = await newcomer(gateway, admin)
+        body = {"prompt": "a ball", "model": "wan-tiny-ti2v", "image_url": url}
+        asking = asyncio.create_task(ada.http.post("/v1/videos", json=body))
+        await asked.wait()
+        if removed:
+            await gateway.http.delete(f"/v1/people/{ada_id}", headers=admin)
+        else:
+            await gateway.http.patch(f"/v1/people/{ada_id}", json={"disabled": True}, headers=admin)
+        go_on.set()
+        assert refused(await asking) == (401, "invalid_api_key")
+        link = stores.link
+        left = [name.decode() async for name in link.client.scan_iter(link.keys.pattern())]
+        assert [name for name in left if ":task:" in name] == []
+        assert [blob.key async for blob in gateway.blobs.list("tasks/")] == []
+        tenants, owner = stores.tenants, person_owner(PersonId(ada_id))
+        kept = KeptConversation("c", 1, "Talk", None, 1.0, 1.0, 0, "")
+        with pytest.raises(Unauthorized):
+            await tenants.conversations.keep(owner, kept, b"{}", "words", room_of(guest=False, most=9))
+        with pytest.raises(Unauthorized):
+            await tenants.presets.put(owner, "mine", Preset(steps=4))
+        assert [blob.key async for blob in gateway.blobs.list("conversations/")] == []
 
 
 async def test_another_role_counts_at_once_and_ends_what_was_open_under_the_old_one(chat: Chat) -> None:

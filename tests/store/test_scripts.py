@@ -22,6 +22,7 @@ LUA = {str(path.relative_to(PACKAGE).with_suffix("")): path.read_text() for path
 PARTS = {
     "store/names",
     "people/persons",
+    "people/staying",
     "tasks/submission_limits",
     "tasks/turns",
     "tenants/allowance",

@@ -37,7 +37,7 @@ async def lease_share(
     return Grant(requests, tokens, permits, float(left_requests), float(left_tokens))
 
 
-_change_conversation = Script("chat/change_conversation")
+_change_conversation = Script("chat/change_conversation", "people/staying")
 
 
 async def change_conversation(
@@ -51,8 +51,8 @@ async def change_conversation(
     bytes: int,
     together: int,
 ) -> int:
-    """1, 0 if another revision than `revision` is stored, -1 where there are as many as may be, or -2 where they are as large: its
-    own `bytes` and those of all others are more than `together`. With 0 `bytes` it is as large as it was."""
+    """1, 0 if another revision than `revision` is stored, -1 where there are as many as may be, -2 where they are as large (its
+    own `bytes` and those of all others are more than `together`), or -3 where their owner is gone. With 0 `bytes` it is as large as it was."""
     return int(
         await _change_conversation.promise(
             link, owner=owner, id=id, revision=revision, doc=doc, most=most, bytes=bytes, together=together

@@ -17,11 +17,12 @@ from turnout.chat.conversation_rules import (
     too_large,
     too_many,
 )
-from turnout.errors import Conflict, NotFound, TooLarge
+from turnout.errors import Conflict, NotFound, TooLarge, Unauthorized
 from turnout.store.connection import RedisConnection, translated
 from turnout.store.object_store import Blobs
 from turnout.store.record_kinds import RecordKind
 from turnout.store.records import read_all, read_one, text
+from turnout.tenants.caller import right_ended
 
 CONVERSATION = RecordKind[KeptConversation]("conversation", KeptConversation)
 _AT_ONCE = 16
@@ -77,7 +78,11 @@ class ConversationStore:
         await self._blobs.put(_words(owner, now), searched, "text/plain")
         try:
             await self._change(owner, now, room)
-        except (Conflict, TooLarge):  # after any other error it may have been written all the same
+        except (
+            Conflict,
+            TooLarge,
+            Unauthorized,
+        ):  # after any other error it may have been written all the same
             await self._blobs.delete([_said(owner, now), _words(owner, now)])
             raise
         if before is not None:
@@ -141,6 +146,8 @@ class ConversationStore:
             raise too_many(room.most)
         if done == -2:
             raise too_large()
+        if done == -3:
+            raise right_ended()
         if not done:
             raise changed_meanwhile()
 

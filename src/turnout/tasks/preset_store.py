@@ -5,15 +5,16 @@ from turnout.store.record_kinds import RecordKind
 from turnout.store.records import read_all, text
 from turnout.store.scripts import Script
 from turnout.tasks.preset_rules import MAX_PRESETS, Preset
+from turnout.tenants.caller import right_ended
 
 PRESET = RecordKind[Preset]("preset", Preset)
 
-_put_preset = Script("tasks/put_preset")
+_put_preset = Script("tasks/put_preset", "people/staying")
 
 
-async def put_preset(link: RedisConnection, *, owner: str, name: str, doc: bytes, most: int) -> bool:
-    """False if the owner has `most` others."""
-    return bool(await _put_preset.promise(link, owner=owner, name=name, doc=doc, most=most))
+async def put_preset(link: RedisConnection, *, owner: str, name: str, doc: bytes, most: int) -> int:
+    """1, 0 if the owner has `most` others, or -1 if she is gone."""
+    return int(await _put_preset.promise(link, owner=owner, name=name, doc=doc, most=most))
 
 
 class PresetStore:
@@ -29,8 +30,11 @@ class PresetStore:
         )
 
     async def put(self, owner: str, name: str, preset: Preset) -> bool:
-        """False when there are too many."""
-        return await put_preset(self._link, owner=owner, name=name, doc=PRESET.dump(preset), most=MAX_PRESETS)
+        """False when there are too many. Raises Unauthorized for a person who is gone."""
+        done = await put_preset(self._link, owner=owner, name=name, doc=PRESET.dump(preset), most=MAX_PRESETS)
+        if done < 0:
+            raise right_ended()
+        return bool(done)
 
     async def remove(self, owner: str, name: str) -> bool:
         """False when there was none."""

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 
-from turnout.errors import Conflict, InvalidRequest, Limited, NotFound, OverBudget, no_such
+from turnout.errors import Conflict, InvalidRequest, Limited, NotFound, OverBudget, Unauthorized, no_such
 from turnout.fleet.catalog import Catalog
 from turnout.fleet.model_rules import Model
 from turnout.fleet.route_rules import cannot_serve
@@ -242,7 +242,7 @@ class Submissions:
             accepted, position = await self.tasks.submit_with_position(
                 task, self.settings.limits, idempotency, caller.allowances, admitted=admitted
             )
-        except (Conflict, Limited, NotFound):
+        except (Conflict, Limited, NotFound, Unauthorized):
             # Only a clear refusal: when Redis did not answer, the task may well have been accepted.
             if frame is not None:
                 await self.blobs.delete([kept])

@@ -1,11 +1,12 @@
 -- Accepts a task, or refuses it and leaves no trace.
 -- Returns {'new', where it is in line} | {'same', id} | {'conflict'} | {'rate', ms until the next minute} | {'full', running, waiting}
--- | {'day', most}. Then come (account, most)… of what may be asked for in a day.
+-- | {'day', most} | {'gone'} for a person who is. Then come (account, most)… of what may be asked for in a day.
 local id, doc, tenant, model, state, event, now_ms, retention_ms, first_place, max_waiting, max_running, per_minute,
-  idempotency, digest, admitted, day = unpack(ARGV, 1, 16)
-local allowances = 17
+  idempotency, digest, admitted, day, person = unpack(ARGV, 1, 17)
+local allowances = 18
 now_ms, retention_ms = tonumber(now_ms), tonumber(retention_ms)
 
+if person ~= '' and not person_stays(person) then return {'gone'} end
 local before = accepted_before(tenant, idempotency, digest)
 if before then return before end
 -- A client library that lost the reply may send the same script again.

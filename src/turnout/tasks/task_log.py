@@ -5,7 +5,7 @@ from collections.abc import AsyncGenerator
 from contextlib import suppress
 from typing import Literal, NamedTuple
 
-from turnout.errors import Conflict, Limited, Newer, NotFound, Stale, Unavailable, no_such
+from turnout.errors import Conflict, Limited, Newer, NotFound, Stale, Unauthorized, Unavailable, no_such
 from turnout.store.connection import RedisConnection, translated
 from turnout.store.record_kinds import NewerRecord
 from turnout.store.records import number, read_all, set_aside, text
@@ -28,6 +28,7 @@ from turnout.tasks.task_rules import (
 from turnout.tasks.task_traces import TaskTraces
 from turnout.tasks.video_rules import VideoSpec
 from turnout.tenants.allowance_rules import Allowance, limits_on, over_allowance
+from turnout.tenants.caller import right_ended
 from turnout.tenants.usage_log import amounts_of
 from turnout.tenants.usage_rules import attempt_work, day_of, used_by
 
@@ -283,15 +284,21 @@ def _position(task: Task, line: task_scripts.QueuePlace | None) -> int | None:
 
 
 def _refusal(
-    outcome: task_scripts.OtherDigest | task_scripts.OverRate | task_scripts.Full | task_scripts.DaySpent,
+    outcome: task_scripts.OtherDigest
+    | task_scripts.OverRate
+    | task_scripts.Full
+    | task_scripts.DaySpent
+    | task_scripts.PersonGone,
     task: Task,
     limits: Limits,
     idempotency: Idempotency | None,
-) -> Conflict | Limited:
+) -> Conflict | Limited | Unauthorized:
     match outcome:
         case task_scripts.OtherDigest():
             param = idempotency.param if idempotency else ""
             return Conflict(f"This {param} was used with another request.", param, "idempotency_conflict")
+        case task_scripts.PersonGone():
+            return right_ended()
         case task_scripts.OverRate(wait_s):
             return Limited(
                 f"Over {limits.submits_per_minute} submissions a minute.",

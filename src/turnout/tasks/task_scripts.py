@@ -69,8 +69,14 @@ class DaySpent:
     most: int
 
 
-_Refused: TypeAlias = AcceptedBefore | OtherDigest | OverRate | Full | DaySpent
-_admit = Script("tasks/admit", "tenants/allowance", "tasks/submission_limits")
+@dataclass(frozen=True, slots=True)
+class PersonGone:
+    """Whoever asks was disabled or removed meanwhile."""
+
+
+_Refused: TypeAlias = AcceptedBefore | OtherDigest | OverRate | Full | DaySpent | PersonGone
+_LIMITS = ("tenants/allowance", "tasks/submission_limits")
+_admit = Script("tasks/admit", *_LIMITS)
 
 
 async def admit(
@@ -108,11 +114,13 @@ def _not_accepted(answer: list[Any]) -> _Refused:
             return OverRate(wait_ms / 1000)
         case [b"day", most]:
             return DaySpent(most)
+        case [b"gone"]:
+            return PersonGone()
         case _:
             return Full(answer[1], answer[2])
 
 
-_submit = Script("tasks/submit", "tasks/turns", "tenants/allowance", "tasks/submission_limits")
+_submit = Script("tasks/submit", "tasks/turns", *_LIMITS, "people/staying")
 
 
 async def submit(
@@ -146,6 +154,7 @@ async def submit(
         digest=idempotency.digest if idempotency else "",
         admitted=int(admitted),
         day=day_of(task.created_at),
+        person=task.person or "",
     )
     return Accepted(_line(answer[1])) if answer[0] == b"new" else _not_accepted(answer)
 
