@@ -4,6 +4,7 @@ import asyncio
 import base64
 import time
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -11,8 +12,9 @@ import openai
 import pytest
 from openai.types import Image as OpenAIImage
 from openai.types import ImagesResponse
-from tests.conftest import wait_until
-from tests.gateways import Gateway
+from tests.conftest import Stores, wait_until
+from tests.gateways import Gateway, running
+from tests.people.test_people import admin_of, newcomer, refused
 
 from turnout.tasks import object_keys
 from turnout.tasks.task_rules import Failed, Finished, Result, State, Task, TaskFailure
@@ -134,3 +136,24 @@ async def test_only_a_single_frame_is_a_picture(gateway: Gateway) -> None:
     await gateway.gang.finish(await gateway.gang.claim())
     answer = await gateway.http.get(f"/v1/videos/{video}/content", params={"variant": "picture"})
     assert (answer.status_code, answer.json()["error"]["code"]) == (404, "no_content")
+
+
+async def test_pictures_that_are_refused_end_none_of_an_earlier_request_and_cost_nothing(
+    stores: Stores, tmp_path: Path
+) -> None:
+    """A request that came again under its key and was refused cancelled what the first one waited for; and pictures of which one was
+    refused used up the day."""
+    path, limits = "/v1/images/generations", {"limit_waiting": 1, "limit_running": 1}
+    async with running(stores, tmp_path, **limits) as gateway:
+        key = {"Idempotency-Key": "again"}
+        first = asyncio.create_task(gateway.http.post(path, json={"prompt": "a fox", "n": 2}, headers=key))
+        await wait_until(lambda: _waiting(gateway, 2), "both pictures")
+        again = await gateway.http.post(path, json={"prompt": "a fox", "n": 3}, headers=key)
+        assert refused(again) == (429, "too_many_tasks")
+        assert await _waiting(gateway, 2), "they are the first request's"
+        first.cancel()
+        await asyncio.gather(first, return_exceptions=True)
+    async with running(stores, tmp_path) as gateway:
+        ada, _ = await newcomer(gateway, await admin_of(gateway), limits={"videos": 3})
+        assert refused(await ada.http.post(path, json={"prompt": "a fox", "n": 4})) == (429, "daily_limit")
+        assert (await ada.http.get("/v1/account")).json()["videos_today"] == {"asked": 0, "most": 3}

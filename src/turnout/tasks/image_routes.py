@@ -63,12 +63,12 @@ async def generate(request: Request, caller: UserDep, gateway: GatewayDep) -> Im
 
 
 async def _submit(request: Request, gateway: Gateway, caller: Caller, asked: ImageRequest) -> list[Task]:
-    """All of them, or none."""
+    """All of them, or none. Those that a request before has made under the same key go on."""
     headers, submissions = submission_headers(request), gateway.videos.submissions
     key = headers.idempotency_key
     # The same request with the same key must be the same in all.
     name = submissions.new_id() if key is None else hashlib.sha256(key.encode()).hexdigest()[:24]
-    tasks = list[Task]()
+    tasks, made = list[Task](), list[Task]()
     try:
         for i in range(asked.n):
             seed = None if asked.seed is None else asked.seed + i
@@ -77,12 +77,23 @@ async def _submit(request: Request, gateway: Gateway, caller: Caller, asked: Ima
             rewritten = (
                 rewriting_of(tasks[0]) if tasks and asked.enhance else None
             )  # one prompt for all of them
-            tasks.append((await submissions.create(body, caller, own, rewritten))[0])
+            task_id = submissions.new_task_id()
+            task, _ = await submissions.create(body, caller, own, rewritten, task_id)
+            tasks.append(task)
+            if task.id == task_id:
+                made.append(task)
     except TurnoutError:
-        for task in tasks:
-            await cancel_task(gateway.stores, task, gateway.now())
+        await _take_back(gateway, caller, made)
         raise
     return tasks
+
+
+async def _take_back(gateway: Gateway, caller: Caller, tasks: Sequence[Task]) -> None:
+    """What is refused counts for no day."""
+    now = gateway.now()
+    ended = [await cancel_task(gateway.stores, task, now) for task in tasks]
+    cancelled = sum(task.state is State.CANCELLED for task in ended)
+    await gateway.stores.tenants.allowances.give_back(caller.allowances, "videos", cancelled, now)
 
 
 async def _wait_disconnect(request: Request) -> None:

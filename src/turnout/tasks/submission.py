@@ -72,13 +72,15 @@ class Submissions:
         caller: Caller,
         headers: SubmissionHeaders,
         rewritten: Rewriting | None = None,
+        task_id: TaskId | None = None,
     ) -> tuple[Task, int | None]:
-        """The task, and how many are served before it. `rewritten` is what became of the prompt, where that is known already."""
+        """The task, and how many are served before it. `rewritten` is what became of the prompt, where that is known already. One
+        that was not accepted before has the `task_id`, if it is given."""
         request = body.request
         if request.enhance and self.rewriter is None:
             raise InvalidRequest("This service has no model that rewrites prompts.", "enhance", "unsupported")
         image = _image_source(body)
-        task_id = TaskId(f"video_{self.new_id()}")
+        task_id = task_id or self.new_task_id()
         requested = _requested(request, input_image(task_id) if image else None)
         seed = self.new_seed() if request.seed is None else request.seed
         asker = f"{caller.tenant}\n{request.batch or task_id}"
@@ -89,6 +91,9 @@ class Submissions:
         frame = None if image is None else partial(self._frame, image, spec, caller.turn)
         rewrite = partial(self._rewrite, model, headers, rewritten) if request.enhance else None
         return await self._accept(task, caller, frame, idempotency, rewrite)
+
+    def new_task_id(self) -> TaskId:
+        return TaskId(f"video_{self.new_id()}")
 
     async def spec(self, model: str, request: VideoRequest, *, image: bool) -> VideoSpec:
         """What a task of the model would be, with a first frame or without one. Raises as `create`."""
@@ -102,7 +107,7 @@ class Submissions:
         self, source: Task, request: RemixRequest, caller: Caller, headers: SubmissionHeaders
     ) -> tuple[Task, int | None]:
         """The same spec, with another prompt or seed."""
-        task_id = TaskId(f"video_{self.new_id()}")
+        task_id = self.new_task_id()
         old = source.spec
         seed = old.seed if request.seed is None else request.seed
         image = input_image(task_id) if old.image else None

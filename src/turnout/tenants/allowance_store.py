@@ -43,12 +43,17 @@ class AllowanceStore:
         try:
             yield
         except TurnoutError:
-            limits = limits_on(allowances, what)
-            if limits:
-                await tenant_scripts.spend_allowance(
-                    self._link, day=day_of(now), what=what, by=-1, limits=limits
-                )
+            await self.give_back(allowances, what, 1, now)
             raise
+
+    async def give_back(
+        self, allowances: tuple[Allowance, ...], what: Counted, times: int, now: float
+    ) -> None:
+        limits = limits_on(allowances, what)
+        if limits and times:
+            await tenant_scripts.spend_allowance(
+                self._link, day=day_of(now), what=what, by=-times, limits=limits
+            )
 
     async def asked(self, account: str, now: float) -> Mapping[Counted, int]:
         async with translated():
