@@ -13,7 +13,7 @@ import pytest
 from openai.types import Image as OpenAIImage
 from openai.types import ImagesResponse
 from tests.conftest import Stores, wait_until
-from tests.gateways import Gateway, running
+from tests.gateways import Gateway, bearer, running
 from tests.people.test_people import admin_of, newcomer, refused
 
 from turnout.tasks import object_keys
@@ -157,3 +157,15 @@ async def test_pictures_that_are_refused_end_none_of_an_earlier_request_and_cost
         ada, _ = await newcomer(gateway, await admin_of(gateway), limits={"videos": 3})
         assert refused(await ada.http.post(path, json={"prompt": "a fox", "n": 4})) == (429, "daily_limit")
         assert (await ada.http.get("/v1/account")).json()["videos_today"] == {"asked": 0, "most": 3}
+
+
+async def test_whoever_loses_the_right_to_pictures_waits_no_longer(gateway: Gateway) -> None:
+    admin = await admin_of(gateway)
+    made = (await gateway.http.post("/v1/keys", json={"tenant": "acme"}, headers=admin)).json()
+    asking = asyncio.create_task(
+        gateway.http.post("/v1/images/generations", json={"prompt": "x"}, headers=bearer(made["token"]))
+    )
+    await wait_until(lambda: _waiting(gateway), "the task")
+    await wait_until(lambda: len(gateway.inside.revocations.callers.owners) > 0, "the request waits")
+    await gateway.http.delete(f"/v1/keys/{made['id']}", headers=admin)
+    assert refused(await asking) == (401, "invalid_api_key")

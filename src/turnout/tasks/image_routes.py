@@ -24,7 +24,7 @@ from turnout.tasks.video_body import VideoBody
 from turnout.tasks.video_files import Variant, object_of
 from turnout.tasks.video_routes import base_url_of, urls_from
 from turnout.tenants.auth import UserDep
-from turnout.tenants.caller import Caller
+from turnout.tenants.caller import Caller, right_ended
 
 _PATIENCE_S = 900.0
 
@@ -43,7 +43,11 @@ async def generate(request: Request, caller: UserDep, gateway: GatewayDep) -> Im
     asked, key = await read_json(request, ImageRequest), submission_headers(request).idempotency_key
     tasks = await _submit(request, gateway, caller, asked)
     try:
-        async with asyncio.timeout(_PATIENCE_S), asyncio.TaskGroup() as group:
+        async with (
+            gateway.revocations.callers.within(caller, right_ended()),
+            asyncio.timeout(_PATIENCE_S),
+            asyncio.TaskGroup() as group,
+        ):
             leaving = group.create_task(_wait_disconnect(request), name="client leaves")
             ending = group.create_task(_wait_ended(gateway, tasks), name="pictures end")
             await asyncio.wait((leaving, ending), return_when=asyncio.FIRST_COMPLETED)
