@@ -25,6 +25,7 @@ from turnout.chat.conversation_rules import KeptConversation, room_of
 from turnout.errors import Unauthorized
 from turnout.people.invite_rules import Invite, invited, new_invite, split_invite
 from turnout.people.person_rules import Person, Way, as_key
+from turnout.tasks import object_keys
 from turnout.tasks.preset_rules import Preset
 from turnout.tasks.task_rules import PersonId, State, TenantId
 from turnout.tenants.allowance_rules import DailyLimits
@@ -532,6 +533,20 @@ async def test_all_that_is_done_to_people_is_audited_by_ids_alone(gateway: Gatew
     assert entries[1]["target"] == ada_id and entries[3]["detail"]["person"] == ada_id
     assert entries[5]["detail"]["videos_a_day"] == "7"
     assert not any(word in answer.text for word in ("Ada", "Lovelace", "King", "ada@", "private"))
+
+
+async def test_what_was_shown_to_nobody_is_not_taken_along(gateway: Gateway) -> None:
+    """A result that the operator's check has not let through lies beside the task until then, and the archive had it."""
+    ada, _ = await newcomer(gateway, await admin_of(gateway))
+    video = (await ada.http.post("/v1/videos", json={"prompt": "a ball"})).json()["id"]
+    task = await gateway.gang.claim()
+    for name in ("video.mp4", "preview-1.webp"):
+        await gateway.blobs.put(f"{object_keys.of_attempt(task)}{name}", b"unseen", "video/mp4")
+    await gateway.gang.preview(task, 2, b"seen")
+    sent = await ada.http.get("/v1/account/export")
+    with zipfile.ZipFile(io.BytesIO(sent.content)) as saved:
+        files = [name.rpartition("-")[2] for name in saved.namelist() if f"/{video}/1-" in name]
+        assert files == ["2.webp"]
 
 
 async def test_a_person_takes_everything_along_and_deletes_it(gateway: Gateway) -> None:

@@ -16,7 +16,7 @@ from turnout.people.belongings import tasks_of
 from turnout.people.person_json import person_shown
 from turnout.people.person_store import KnownPerson
 from turnout.tasks.label_rules import NO_LABELS
-from turnout.tasks.object_keys import is_checkpoint, of_task
+from turnout.tasks.object_keys import is_checkpoint, of_task, told_of
 from turnout.tasks.task_rules import Task
 from turnout.tasks.video_json import video_of
 from turnout.tenants.caller import person_owner
@@ -81,10 +81,11 @@ async def _account(gateway: Gateway, known: KnownPerson) -> dict[str, Any]:
 
 
 async def _files(gateway: Gateway, out: zipfile.ZipFile, paper: _Paper, task: Task) -> AsyncGenerator[bytes]:
-    """All that the task has but its checkpoints, which only gangs read."""
-    blobs = gateway.stores.blobs
+    """What the task was given, and what it is told to have: what lies beside that was not finished, or not let through by the check.
+    Checkpoints only gangs read."""
+    blobs, told = gateway.stores.blobs, {*told_of(task), task.spec.image}
     async for blob in blobs.list(of_task(task.id)):
-        if is_checkpoint(blob.key):
+        if blob.key not in told or is_checkpoint(blob.key):
             continue
         inside = blob.key.removeprefix(of_task(task.id)).replace("/", "-")
         entry = zipfile.ZipInfo(f"videos/{task.id}/{inside}", _date(blob.modified_at))
