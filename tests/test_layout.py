@@ -30,6 +30,7 @@ ABOVE_THE_LIMITS = {
     "VideoRequest": _SHOWN,
     "ImageRequest": _SHOWN,
     "Task": _RECORD,
+    "Person": _RECORD,
     "Replica": _RECORD,
     "VideoSpec": _RECORD,
     "VideoRules": _RECORD,

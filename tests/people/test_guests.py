@@ -62,7 +62,7 @@ async def open_gateway(stores: Stores, tmp_path: Path) -> AsyncIterator[Gateway]
 def test_a_guest_is_a_person_with_an_end_and_two_accounts() -> None:
     made = guest(SETTINGS, "0123456789abcdef", "203.0.113.7", 100.0)
     key = as_key(made)
-    assert made.id == "g-0123456789abcdef" and made.own_tenant and key.expires_at == 3700.0
+    assert made.id == "g-0123456789abcdef" and made.had_own_tenant and key.expires_at == 3700.0
     assert is_guest(made.id) and not is_guest(PersonId("p-0123456789abcdef"))
     assert person_of(made.id) == made.id
     assert [(one.account, one.limits.videos) for one in key.allowances] == [

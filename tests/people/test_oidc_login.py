@@ -1,6 +1,8 @@
 """Logging in by an issuer on the page: a real one on loopback, and everything that others may try on the way."""
 
+import io
 import time
+import zipfile
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +17,7 @@ from tests.gateways import Gateway, bearer, running
 from tests.issuer import CLIENT, SECRET, Issuer, consent, running_issuer
 from tests.people.test_people import Visit, admin_of, refused
 
-from turnout.errors import Misconfigured
+from turnout.errors import Misconfigured, NotFound
 from turnout.run.config import load
 from turnout.tenants.key_rules import Role
 
@@ -116,6 +118,28 @@ async def test_whoever_logs_in_is_a_person_by_the_issuers_name_for_her(site: Gat
     actions = [e["action"] for e in (await visit.http.get("/v1/audit")).json()["data"]][::-1]
     assert actions[:2] == ["person.joined", "session.opened"] and actions.count("person.joined") == 2
     assert "Ann" not in (await visit.http.get("/v1/audit")).text
+
+
+async def test_what_a_person_asked_for_is_hers_in_every_tenant_that_she_had(
+    site: Gateway, issuer: Issuer
+) -> None:
+    """The issuer moved her to another tenant: her videos in the one before were not deleted with her."""
+    del issuer.people["ann"]["tenant"]
+    videos = list[str]()
+    for tenant in (None, "acme", "design"):
+        if tenant is not None:
+            issuer.people["ann"]["tenant"] = tenant
+        ann, _ = await log_in(site)
+        videos.append((await ann.http.post("/v1/videos", json={"prompt": "a ball"})).json()["id"])
+    others = await site.submit()
+    with zipfile.ZipFile(io.BytesIO((await ann.http.get("/v1/account/export")).content)) as saved:
+        assert {name.split("/")[1] for name in saved.namelist() if name.startswith("videos/")} == set(videos)
+    gone = await ann.http.delete("/v1/account", params={"everything": True})
+    assert gone.status_code == 200
+    for video in videos:
+        with pytest.raises(NotFound):
+            await site.task(video)
+    assert (await site.task(others)).tenant == "acme"
 
 
 async def test_the_cookies_of_a_login_are_kept_from_scripts_and_other_sites(
@@ -333,6 +357,6 @@ def test_admins_are_named_by_the_issuer_or_by_an_admin() -> None:
 
     settings = OidcSettings("https://i.example", "a", roles={"ops": Role.ADMIN, "look": Role.METRICS})
     new = claimed(settings, {"sub": "1", "roles": "ops"}, PersonId("p-0000000000000000"), 1.0)
-    assert (new.role, new.name, new.own_tenant) == (Role.ADMIN, "1", True)
+    assert (new.role, new.name, new.had_own_tenant) == (Role.ADMIN, "1", True)
     assert renewed(new, settings, {"sub": "1", "roles": [], "tenant": "acme"}).role is Role.ADMIN
     assert renewed(new, settings, {"sub": "1", "tenant": "acme"}).tenant == "acme"

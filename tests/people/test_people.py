@@ -107,10 +107,10 @@ def test_an_invite_opens_by_its_secret_until_it_ends_and_says_what_who_comes_may
     assert split_invite(token) == ("i-1", "secret") and split_invite("i-1") is None
     assert invite.opens("secret", 159) and not invite.opens("secret", 160) and not invite.opens("guess", 159)
     own = invited(invite, ADA, "Ada", "", 100.0)
-    assert (own.tenant, own.own_tenant, own.role, own.expires_at) == (f"t-{ADA}", True, Role.USER, None)
+    assert (own.tenant, own.had_own_tenant, own.role, own.expires_at) == (f"t-{ADA}", True, Role.USER, None)
     said: Invite = replace(invite, tenant="design", role=Role.ADMIN, stays_s=10, limits=DailyLimits(chats=2))
     shared = invited(said, ADA, "Ada", "ada@example.com", 100.0)
-    assert (shared.tenant, shared.own_tenant, shared.role, shared.expires_at) == (
+    assert (shared.tenant, shared.had_own_tenant, shared.role, shared.expires_at) == (
         "design",
         False,
         "admin",

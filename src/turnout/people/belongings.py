@@ -5,7 +5,7 @@ from collections.abc import AsyncGenerator
 from dataclasses import replace
 
 from turnout.errors import NotFound
-from turnout.people.person_rules import Person
+from turnout.people.person_rules import Person, own_tenant
 from turnout.stores import Stores
 from turnout.tasks.task_removal import remove_task
 from turnout.tasks.task_rules import Task
@@ -17,9 +17,10 @@ _AT_ONCE = 8
 
 async def tasks_of(stores: Stores, person: Person) -> AsyncGenerator[Task]:
     """In a tenant of her own all tasks are hers, in another those that she asked for."""
-    async for task in stores.tasks.all_of(person.tenant):
-        if person.own_tenant or task.person == person.id:
-            yield task
+    for tenant in person.tenants:
+        async for task in stores.tasks.all_of(tenant):
+            if tenant == own_tenant(person.id) or task.person == person.id:
+                yield task
 
 
 async def erase_stored(stores: Stores, person: Person, now: float) -> None:
@@ -39,11 +40,12 @@ async def erase_stored(stores: Stores, person: Person, now: float) -> None:
             group.create_task(remove(task), name=f"remove {task.id}")
     await stores.tenants.conversations.erase(person_owner(person.id))
     await stores.tenants.presets.forget(person_owner(person.id))
-    if person.own_tenant:
-        await stores.tenants.conversations.erase(tenant_owner(person.tenant))
-        await stores.tenants.presets.forget(tenant_owner(person.tenant))
-        await stores.tenants.budgets.remove(person.tenant)
-        await stores.webhook_secrets.remove(person.tenant)
+    if person.had_own_tenant:
+        own = own_tenant(person.id)
+        await stores.tenants.conversations.erase(tenant_owner(own))
+        await stores.tenants.presets.forget(tenant_owner(own))
+        await stores.tenants.budgets.remove(own)
+        await stores.webhook_secrets.remove(own)
     await stores.tenants.people.remove(person, now)
     get_log().info("person removed", person=person.id)
 

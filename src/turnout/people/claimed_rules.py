@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from turnout.errors import Forbidden
-from turnout.people.person_rules import ROLES, Person, Way, own_tenant
+from turnout.people.person_rules import ROLES, Person, Way, moved, own_tenant
 from turnout.tasks.task_rules import PersonId
 from turnout.tenants.claim_rules import email_of, name_of, named_role, role_of, tenant_of
 from turnout.tenants.key_rules import Role
@@ -35,8 +35,7 @@ def renewed(person: Person, settings: OidcSettings, claims: Mapping[str, Any]) -
     named = named_role(settings, claims)
     role_of(settings, claims)
     return replace(
-        person,
-        tenant=tenant_of(settings, claims) or person.tenant,
+        moved(person, tenant_of(settings, claims) or person.tenant),
         role=person.role if named is None else _a_persons(named),
         name=name_of(claims) or person.name,
         email=email_of(claims) or person.email,

@@ -3,7 +3,7 @@
 A person is the parent of her sessions and keys, as a key is the parent of sessions that it opened: `as_key` is what she may do
 now, and `key_rules.with_parent` what a child of hers may."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from turnout.tasks.task_rules import PersonId, TenantId
@@ -12,6 +12,9 @@ from turnout.tenants.key_rules import Key, Role, secret_digest
 
 ROLES = (Role.USER, Role.ADMIN)
 """What a person can be. Machines have keys."""
+
+
+_MOST_FORMER = 50
 
 
 class Way(StrEnum):
@@ -26,7 +29,8 @@ class Way(StrEnum):
 class Person:
     """`issuer` and `subject` name her where she logs in by an issuer. From `expires_at` on she is nobody; None: never.
     One that is disabled comes back as she was. `invited_by` is the invite that she came by, `network` what all guests from where
-    a guest came may ask for together. `terms` are the terms of use that she accepted last."""
+    a guest came may ask for together. `terms` are the terms of use that she accepted last. `former` are tenants that she had before:
+    what she asked for there is hers."""
 
     id: PersonId
     tenant: TenantId
@@ -43,11 +47,23 @@ class Person:
     invited_by: str = ""
     network: Allowance | None = None
     terms: str = ""
+    former: tuple[TenantId, ...] = ()
 
     @property
-    def own_tenant(self) -> bool:
-        """Whether all that the tenant has is hers."""
-        return self.tenant == own_tenant(self.id)
+    def tenants(self) -> tuple[TenantId, ...]:
+        """All that may have something of hers."""
+        return (self.tenant, *self.former)
+
+    @property
+    def had_own_tenant(self) -> bool:
+        return own_tenant(self.id) in self.tenants
+
+
+def moved(person: Person, tenant: TenantId) -> Person:
+    """The person, in that tenant from now on."""
+    before = dict.fromkeys(person.tenants)
+    before.pop(tenant, None)
+    return replace(person, tenant=tenant, former=tuple(before)[:_MOST_FORMER])
 
 
 def own_tenant(person: PersonId) -> TenantId:
