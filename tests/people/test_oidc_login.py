@@ -13,6 +13,7 @@ import jwt
 import pytest
 from joserfc.jwk import RSAKey
 from tests.conftest import Stores
+from tests.fleet.test_join_codes import join
 from tests.gateways import Gateway, bearer, running
 from tests.issuer import CLIENT, SECRET, Issuer, consent, running_issuer
 from tests.people.test_people import Visit, admin_of, refused
@@ -283,6 +284,14 @@ async def test_nothing_that_is_asked_for_leads_elsewhere(site: Gateway, issuer: 
         assert (await browser.get(bent)).status_code == 400, "the issuer knows one place alone"
 
 
+def token_of_ann(issuer: Issuer) -> str:
+    """As a program of hers has it."""
+    now = time.time()
+    said = {"iss": issuer.url, "aud": "api", "sub": "ann", "tenant": "acme", "groups": ["ops"]}
+    key = issuer.key.as_pem(private=True)
+    return jwt.encode({**said, "iat": now, "exp": now + 300}, key, "RS256", headers={"kid": "k1"})
+
+
 async def test_who_says_no_or_may_not_come_in_is_told_so(site: Gateway, issuer: Issuer) -> None:
     assert (await log_in(site, None))[1] == "login=denied"
     issuer.people["bob"] |= {"tenant": "no tenant's name!"}
@@ -290,26 +299,16 @@ async def test_who_says_no_or_may_not_come_in_is_told_so(site: Gateway, issuer: 
     visit, _ = await log_in(site)
     ann = (await visit.http.get("/v1/session")).json()["person"]
     admin = await admin_of(site)
-    token = jwt.encode(
-        {
-            "iss": issuer.url,
-            "aud": "api",
-            "sub": "ann",
-            "tenant": "acme",
-            "iat": time.time(),
-            "exp": time.time() + 300,
-        },
-        issuer.key.as_pem(private=True),
-        "RS256",
-        headers={"kid": "k1"},
-    )
+    token = token_of_ann(issuer)
     assert (await visit.http.get("/v1/session", headers=bearer(token))).json()["person"] == ann
+    code = (await visit.http.post("/workers/join-codes", json={}, headers=bearer(token))).json()["code"]
     assert refused(await visit.http.post("/v1/session", json={"key": token})) == (403, "key_needed")
     await site.http.patch(f"/v1/people/{ann}", json={"disabled": True}, headers=admin)
     assert (await log_in(site))[1] == "login=refused"
     assert (await visit.http.get("/v1/videos")).status_code == 401
     told = await visit.http.get("/v1/videos", headers=bearer(token))
     assert refused(told) == (401, "invalid_token"), "her tokens are worth what she is, too"
+    assert refused(await join(site, code)) == (401, "invalid_code"), "nor does what she made with one let in"
 
 
 async def test_an_issuer_that_cannot_be_asked_is_told_on_the_page(

@@ -34,7 +34,7 @@ async def create(request: Request, admin: AdminDep, gateway: GatewayDep, audit: 
     url = join_url(gateway.settings.public_url, body.url, str(request.base_url))
     code = new_join_code(secrets.token_urlsafe(32))
     await audit.record(admin, AuditAction.JOIN_CODE_CREATED, _name_of(code))
-    await gateway.stores.fleet.join_codes.put(code, admin.id, body.expires_in_s)
+    await gateway.stores.fleet.join_codes.put(code, admin.kept, body.expires_in_s)
     return JoinCodeShown(
         code=code,
         expires_at=int(gateway.now()) + body.expires_in_s,
@@ -58,7 +58,7 @@ async def _joining(
     if scheme.lower() != "bearer" or not is_join_code(token):
         return await identify_worker_key(request, gateway)
     made_by = await gateway.stores.fleet.join_codes.maker(token)
-    # It ends with the key that made it. Of an issuer's logins nothing is stored.
+    # It ends with the key or the person that made it. Of an issuer's login that is nobody's here nothing is stored.
     if made_by is None or not (is_login(made_by) or await gateway.keys.is_valid(made_by)):
         raise _no_such_code()
     return JoinCode(token, made_by)

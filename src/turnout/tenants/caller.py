@@ -31,6 +31,11 @@ class Caller:
         return self.person or self.parent or self.id
 
     @property
+    def kept(self) -> str:
+        """Under what its right is found again later: of an issuer's token nothing is stored, it goes with its person."""
+        return self.person if self.person is not None and is_login(self.id) else self.id
+
+    @property
     def guest(self) -> bool:
         """Whether nobody knows who it is. Everybody else comes first."""
         return self.person is not None and is_guest(self.person)

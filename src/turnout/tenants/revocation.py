@@ -21,7 +21,6 @@ from turnout.tasks.share_store import ShareStore
 from turnout.telemetry.log import get_log
 from turnout.tenants.caller import Caller, right_ended
 from turnout.tenants.key_ring import KeyRing
-from turnout.tenants.key_rules import is_login
 from turnout.tenants.open_connections import OpenConnections
 
 log = get_log()
@@ -76,7 +75,7 @@ class Revocations:
         callers = self._open_callers()
         links = {caller.link for caller in callers if caller.link is not None}
         revoked_links = await self._shares.revoked(links) if links else frozenset[VideoLink]()
-        by_key = {caller: _looked_up_by(caller) for caller in callers if caller.link is None}
+        by_key = {caller: caller.kept for caller in callers if caller.link is None}
         used = {*by_key.values(), *(worker.key for worker in enrolled.values() if worker.key)}
         keys, now = await self._key_ring.as_they_are(used), time.time()
         ended = {one for one in callers if one.expired(now) or one.link in revoked_links}
@@ -122,8 +121,3 @@ class Revocations:
         for worker in workers:
             await self._store.evict(worker.id)
             log.warning("worker evicted", worker=worker.id, name=worker.name, key=worker.key, reason=reason)
-
-
-def _looked_up_by(caller: Caller) -> str:
-    """Of an issuer's token nothing is stored: it goes with its person."""
-    return caller.person if caller.person is not None and is_login(caller.id) else caller.id
