@@ -57,6 +57,16 @@ async def test_a_machine_that_missed_the_answer_gets_the_same_key_again(gateway:
     assert first.json()["key"] == second.json()["key"]
 
 
+async def test_a_machine_that_was_evicted_does_not_come_back_by_its_code(gateway: Gateway) -> None:
+    """Its key was made of the code: to ask again made it anew."""
+    made = await make_code(gateway)
+    worker = (await join(gateway, made["code"])).json()["id"]
+    admin = bearer(await gateway.key("ops", Role.ADMIN))
+    assert (await gateway.http.delete(f"/workers/{worker}", headers=admin)).json()["key_revoked"]
+    assert refused(await join(gateway, made["code"]))
+    assert await gateway.stores.fleet.workers.enrolments() == {}
+
+
 async def test_codes_that_never_were_or_ended_are_refused_and_throttled(
     gateway: Gateway, stores: Stores
 ) -> None:

@@ -10,6 +10,7 @@ from fastapi import APIRouter, Depends, Request
 from turnout.errors import Unauthorized
 from turnout.fleet.join_code_json import JoinCodeRequest, JoinCodeShown
 from turnout.fleet.join_code_rules import is_join_code, join_command, join_url, key_by_code, new_join_code
+from turnout.fleet.join_code_store import CodeUse
 from turnout.fleet.worker_messages import Registration
 from turnout.gateway.bodies import json_body, read_json
 from turnout.gateway.gateway import Gateway, GatewayDep
@@ -73,9 +74,11 @@ async def key_to_join_with(
     """The key that the worker is enrolled with, and its token if it was made here for a code."""
     if isinstance(joining, Caller):
         return joining, None
-    if not await gateway.stores.fleet.join_codes.take(joining.code, body.probe_key):
-        raise _no_such_code()
+    used = await gateway.stores.fleet.join_codes.take(joining.code, body.probe_key)
     key, token = key_by_code(joining.code, body.probe_key, body.name, gateway.now())
+    # Whoever did not hear the answer asks again. A key that is gone by then was revoked, or its worker evicted: it must not come back.
+    if used is None or (used is CodeUse.AGAIN and await gateway.stores.tenants.keys.find(key.id) is None):
+        raise _no_such_code()
     caller = caller_with(key)
     await audit.record(
         caller,
