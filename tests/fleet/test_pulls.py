@@ -1,5 +1,6 @@
 """Models are pulled by name onto the machine of the service: judged before, followed, cancelled, gone on with."""
 
+import asyncio
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -76,6 +77,15 @@ async def test_a_model_is_judged_before_it_is_pulled(pulling: Gateway, hub: Fake
     gone = await pulling.http.post("/v1/pulls/check", json={"repo": "org/none"}, timeout=90)
     assert (gone.status_code, gone.json()["error"]["code"]) == (400, "not_at_hub")
     assert "no such model" in gone.json()["error"]["message"]
+
+
+async def test_a_model_is_judged_for_two_at_once(pulling: Gateway) -> None:
+    """They shared a log, which the first to end removed: the other was answered 500."""
+    answers = await asyncio.gather(
+        *(pulling.http.post("/v1/pulls/check", json={"repo": "org/tiny"}, timeout=90) for _ in range(2))
+    )
+    assert [one.status_code for one in answers] == [200, 200], [one.text for one in answers]
+    assert {one.json()["words"] for one in answers} == {answers[0].json()["words"]}
 
 
 async def test_a_model_of_the_catalogue_is_pulled_by_name_and_can_be_registered(

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from secrets import token_hex
 from typing import Any, cast
 
 from turnout.errors import InvalidRequest, Unavailable
@@ -83,7 +84,7 @@ class ModelPulls:
         """What `turnout models check` says of a model that is not here yet. Raises InvalidRequest, Unavailable."""
         async with self.checking:
             child = await LocalLauncher(self.state_dir / "logs").start(
-                f"check-{pull.id}", ["models", "check", *self._words(pull), "--json"]
+                f"check-{token_hex(8)}", ["models", "check", *self._words(pull), "--json"]
             )
             try:
                 async with asyncio.timeout(_CHECK_S):
@@ -98,7 +99,10 @@ class ModelPulls:
         if code != 0:
             failure = _failure(said)
             raise InvalidRequest(failure.message[:300], "repo", failure.code or "model_refused")
-        return cast("dict[str, Any]", json.loads(said))
+        found = _verdict(said)
+        if found is None:
+            raise Unavailable("The check ended without a verdict.", code="hub_unavailable")
+        return found
 
     def _words(self, pull: ModelPull) -> list[str]:
         included = [word for pattern in pull.include for word in ("--include", pattern)]
@@ -107,6 +111,13 @@ class ModelPulls:
 
 def checks() -> asyncio.Semaphore:
     return asyncio.Semaphore(_CHECKS_AT_ONCE)
+
+
+def _verdict(line: str) -> dict[str, Any] | None:
+    with suppress(ValueError):
+        told: object = json.loads(line)
+        return cast("dict[str, Any]", told) if isinstance(told, dict) else None
+    return None
 
 
 def _progress(line: str) -> tuple[int, int] | None:
