@@ -21,6 +21,10 @@ from turnout.tasks.task_rules import GangId, State, Task
 from turnout.tasks.task_settings import CheckSettings
 
 Verdict = Callable[[dict[str, Any]], bytes | None]
+NO_VERDICTS = (
+    *(None, b"", b"[1]", b'{"verdict": "later"}', b"{" * 70_000),
+    b'{"verdict": "refuse", "reason": "half an emoji: \\ud83d"}',  # no text that can be stored or shown
+)
 PASS, REFUSE = b'{"verdict": "pass"}', b'{"verdict": "refuse", "reason": " not \\n here "}'
 
 
@@ -136,7 +140,7 @@ async def test_a_refused_prompt_is_no_task(stores: Stores, tmp_path: Path) -> No
         assert refused(remix) == (400, "content_refused"), "however it is asked for"
 
 
-@pytest.mark.parametrize("answer", [None, b"", b"[1]", b'{"verdict": "later"}', b"{" * 70_000])
+@pytest.mark.parametrize("answer", NO_VERDICTS)
 async def test_no_verdict_counts_as_the_operator_says(
     stores: Stores, tmp_path: Path, answer: bytes | None
 ) -> None:

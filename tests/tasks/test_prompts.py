@@ -99,6 +99,11 @@ async def endless(call: Call) -> None:
     await call.json(b" " * 300_000)
 
 
+async def half_an_emoji(call: Call) -> None:
+    """In JSON, and no text that can be stored or shown."""
+    await call.json(json.dumps(completion("A red ball \ud83d")).encode())
+
+
 async def test_a_prompt_is_shown_better(stores: Stores, tmp_path: Path) -> None:
     async with rewriting(stores, tmp_path, better) as (chat, client):
         asked = {"prompt": "一个红球", "model": "wan-tiny-t2v"}
@@ -176,7 +181,7 @@ async def test_what_a_rewriting_used_is_its_callers(
         assert refusal.status_code == 429
 
 
-@pytest.mark.parametrize("answer", [broken, silent, endless])
+@pytest.mark.parametrize("answer", [broken, silent, endless, half_an_emoji])
 async def test_where_it_fails_the_original_is_used_and_that_is_said(
     stores: Stores, tmp_path: Path, answer: Callable[[Call], Awaitable[None]]
 ) -> None:

@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from pydantic_core import from_json
+
 from turnout.errors import InvalidRequest, NotFound, TurnoutError, Unavailable
 from turnout.store.object_store import Blobs
 from turnout.store.outbound import Outbound
@@ -99,8 +101,8 @@ class ContentCheck:
                 answer = await self.caller.post_for(
                     self.settings.url, headers, json.dumps(told).encode(), _MAX_ANSWER_BYTES, whose
                 )
-            return refusal_in(json.loads(answer))
-        except (TurnoutError, TimeoutError, ValueError, RecursionError) as err:
+            return refusal_in(from_json(answer))
+        except (TurnoutError, TimeoutError, ValueError) as err:
             get_log().warning("check has no verdict", task=task.id, what=what, problem=str(err) or "too late")
             if self.settings.unanswered == "refuse":
                 raise _NoVerdict from err

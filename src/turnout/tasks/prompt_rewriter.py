@@ -5,6 +5,8 @@ import asyncio
 import json
 from dataclasses import dataclass
 
+from pydantic_core import from_json
+
 from turnout.errors import Limited, OverBudget, TurnoutError, Unavailable
 from turnout.fleet.catalog import Catalog
 from turnout.fleet.model_rules import EngineKind, Model
@@ -69,8 +71,8 @@ class PromptRewriter:
 
     def _read(self, answer: OwnAnswer | None) -> str:
         try:
-            said: object = json.loads(answer.body) if answer is not None else None
-        except (ValueError, RecursionError):
+            said: object = from_json(answer.body) if answer is not None else None
+        except ValueError:
             said = None
         if answer is not None and answer.status != 200:
             match said:
