@@ -220,6 +220,20 @@ async def test_a_rewriting_ends_with_its_callers_key(stores: Stores, tmp_path: P
         await asyncio.wait_for(chat.replicas[0].hung_up.wait(), patient(10))
 
 
+async def test_no_video_is_made_of_a_rewriting_that_ended_so(stores: Stores, tmp_path: Path) -> None:
+    """The rewriting had failed, and where that fails the original is used."""
+    async with rewriting(stores, tmp_path, silent) as (chat, client):
+        asked = {"prompt": "a ball", "enhance": True}
+        waiting = asyncio.ensure_future(client.post("/v1/videos", json=asked))
+        await wait_until(lambda: bool(chat.replicas[0].requests), "the engine to be asked")
+        key = chat.gateway.token.removeprefix("tk-").partition(".")[0]
+        await stores.tenants.keys.revoke(key)
+        await chat.gateway.inside.revocations.revoked(key)
+        assert refused(await waiting) == (401, "invalid_api_key")
+        page, _ = await stores.tasks.page(TenantId("acme"), after=None, limit=9, order="desc")
+        assert page == []
+
+
 async def test_the_check_sees_both_prompts(stores: Stores, tmp_path: Path) -> None:
     check = CheckSettings(words=("morning", "cat"))
     async with rewriting(stores, tmp_path, better, content_check=check) as (chat, client):

@@ -60,9 +60,11 @@ from turnout.telemetry.readiness import ReadinessCheck
 from turnout.telemetry.request_tracer import RequestTracer
 from turnout.telemetry.service_metrics import ServiceMetrics
 from turnout.tenants.budget_checks import BudgetChecks
+from turnout.tenants.caller import Caller
 from turnout.tenants.key_ring import KeyRing
 from turnout.tenants.oidc import OidcLogins
 from turnout.tenants.open_access import OpenAccess
+from turnout.tenants.open_connections import OpenConnections
 from turnout.tenants.revocation import Revocations
 from turnout.worker.tunnel.gateway_end import GatewayTunnels
 
@@ -135,7 +137,7 @@ class _Builder:
             self._keys, stores.fleet.workers, stores.share_links, chat.routes, chat.relay, worker_of
         )
         self._background.add("revocations", revocations.run)
-        videos = self._videos(chat)
+        videos = self._videos(chat, revocations.callers)
         return Gateway(
             name=self._name,
             settings=config.gateway,
@@ -217,7 +219,7 @@ class _Builder:
             return None
         return PromptRewriter(tasks.prompt_model, tasks.prompt_deadline_s, relay, self._catalog)
 
-    def _videos(self, chat: ChatParts) -> VideoParts:
+    def _videos(self, chat: ChatParts, callers: OpenConnections[Caller]) -> VideoParts:
         stores, outside, settings = self._stores, self._outside, self._config.tasks
         reasons = WaitReasons(stores.fleet.status, self._gang_reports, self._catalog, time.monotonic)
         estimates = TimeEstimates(
@@ -247,6 +249,7 @@ class _Builder:
             catalog=self._catalog,
             refusal=chat.routes.refusal,
             budgets=self._budgets,
+            callers=callers,
             check=self._check(),
             rewriter=self._rewriter(chat.relay),
             now=time.time,

@@ -15,8 +15,8 @@ from turnout.gateway.gateway import Gateway, GatewayDep
 from turnout.gateway.problems import documented
 from turnout.tasks.image_json import ImageList, ImageRequest, ImageShown, as_video
 from turnout.tasks.live_events import CutOff
+from turnout.tasks.prompt_rewriter import rewriting_of
 from turnout.tasks.signed_urls import UrlPurpose
-from turnout.tasks.submission import rewriting_of
 from turnout.tasks.submission_headers import HEADER_PARAMETERS, submission_headers
 from turnout.tasks.task_removal import cancel_task
 from turnout.tasks.task_rules import State, Task

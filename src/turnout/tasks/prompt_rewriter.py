@@ -12,7 +12,7 @@ from turnout.fleet.catalog import Catalog
 from turnout.fleet.model_rules import EngineKind, Model
 from turnout.relay import Headers, OwnAnswer, Relay
 from turnout.tasks.prompt_rules import asking_for, prompt_in
-from turnout.tasks.task_rules import TaskFailure
+from turnout.tasks.task_rules import Task, TaskFailure
 from turnout.telemetry.log import get_log
 
 _CHAT = b"/v1/chat/completions"
@@ -28,6 +28,12 @@ class Rewriting:
 
     prompt: str | None
     failure: TaskFailure | None
+
+
+def rewriting_of(task: Task) -> Rewriting:
+    """What became of the prompt of a task that was to have it rewritten."""
+    prompt = task.spec.prompt if task.original_prompt is not None else None
+    return Rewriting(prompt, task.rewrite_failure)
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,7 +32,8 @@ from turnout.tasks.video_json import RemixRequest, VideoRequest
 from turnout.tasks.video_rules import ImageUse, RequestedVideo, VideoSpec, settle
 from turnout.telemetry.log import get_log
 from turnout.tenants.budget_checks import BudgetChecks
-from turnout.tenants.caller import Caller, refuse_guest
+from turnout.tenants.caller import Caller, refuse_guest, right_ended
+from turnout.tenants.open_connections import OpenConnections
 from turnout.tenants.turn_rules import Turn
 
 _MAX_URL_CHARS = 2048
@@ -49,7 +50,7 @@ class _ImageSource:
 @dataclass(frozen=True, slots=True)
 class Submissions:
     """`refusal` says why a model cannot be served now; None when it can, or may be soon. `fetcher` calls addresses that
-    users name. `check` is of what is asked for, and `rewriter` makes prompts better, if the operator has them."""
+    users name. `callers` are those who wait. `check` is of what is asked for, and `rewriter` makes prompts better, if the operator has them."""
 
     settings: TaskSettings
     max_body_bytes: int
@@ -60,6 +61,7 @@ class Submissions:
     catalog: Catalog
     refusal: Callable[[str], str | None]
     budgets: BudgetChecks
+    callers: OpenConnections[Caller]
     check: ContentCheck | None
     rewriter: PromptRewriter | None
     now: Callable[[], float]
@@ -74,8 +76,7 @@ class Submissions:
         rewritten: Rewriting | None = None,
         task_id: TaskId | None = None,
     ) -> tuple[Task, int | None]:
-        """The task, and how many are served before it. `rewritten` is what became of the prompt, where that is known already. One
-        that was not accepted before has the `task_id`, if it is given."""
+        """The task, and how many are served before it. `rewritten`: what became of the prompt, if that is known. `task_id`: of a new one."""
         request = body.request
         if request.enhance and self.rewriter is None:
             raise InvalidRequest("This service has no model that rewrites prompts.", "enhance", "unsupported")
@@ -199,21 +200,23 @@ class Submissions:
         if task.webhook_url is not None:
             refuse_guest(caller)
         await self._check_budget(task.tenant, idempotency)
-        calls = self.check is not None and self.check.calls
+        calls = read_frame is not None or task.webhook_url is not None or rewrite is not None
         if self.check is not None:
             self.check.refuse_words(task)
-        costly = calls or read_frame is not None or task.webhook_url is not None or rewrite is not None
-        if costly:
-            known = await self.tasks.admit(task, self.settings.limits, idempotency, caller.allowances)
-            if known is not None:
-                return known, await self.tasks.position(known)
-        if self.check is not None:
-            await self.check.refuse_prompt(task)
-        await self.check_webhook(task.webhook_url, caller.turn)
-        if rewrite is not None:
-            task = await rewrite(task)
-        frame = None if read_frame is None else await read_frame()
-        return await self._submit(task, caller, frame, idempotency, admitted=costly)
+            calls = calls or self.check.calls
+        if not calls:
+            return await self._submit(task, caller, None, idempotency, admitted=False)
+        known = await self.tasks.admit(task, self.settings.limits, idempotency, caller.allowances)
+        if known is not None:
+            return known, await self.tasks.position(known)
+        async with self.callers.within(caller, right_ended()):  # it may take a minute
+            if self.check is not None:
+                await self.check.refuse_prompt(task)
+            await self.check_webhook(task.webhook_url, caller.turn)
+            if rewrite is not None:
+                task = await rewrite(task)
+            frame = None if read_frame is None else await read_frame()
+        return await self._submit(task, caller, frame, idempotency, admitted=True)
 
     async def _rewrite(
         self, model: Model, headers: SubmissionHeaders, known: Rewriting | None, task: Task
@@ -284,12 +287,6 @@ class Submissions:
             _refuse_long(param, source)
             async with self.fetcher.getting(source, self.max_body_bytes, whose) as (_, fetched):
                 return await self.images.fit(fetched, size, whose)
-
-
-def rewriting_of(task: Task) -> Rewriting:
-    """What became of the prompt of a task that was to have it rewritten."""
-    prompt = task.spec.prompt if task.original_prompt is not None else None
-    return Rewriting(prompt, task.rewrite_failure)
 
 
 def _refuse_long(param: str, url: str) -> None:
