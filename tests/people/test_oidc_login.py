@@ -19,6 +19,7 @@ from tests.issuer import CLIENT, SECRET, Issuer, consent, running_issuer
 from tests.people.test_people import Visit, admin_of, refused
 
 from turnout.errors import Misconfigured, NotFound
+from turnout.people import oidc_flow
 from turnout.run.config import load
 from turnout.tenants.key_rules import Role
 
@@ -290,6 +291,19 @@ def token_of_ann(issuer: Issuer) -> str:
     said = {"iss": issuer.url, "aud": "api", "sub": "ann", "tenant": "acme", "groups": ["ops"]}
     key = issuer.key.as_pem(private=True)
     return jwt.encode({**said, "iat": now, "exp": now + 300}, key, "RS256", headers={"kid": "k1"})
+
+
+async def test_nobody_fills_redis_with_logins_that_are_only_begun(
+    site: Gateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Anybody may begin one, and each is kept for minutes."""
+    monkeypatch.setattr(oidc_flow, "_MOST_DEPARTURES", 3)
+    visit = Visit(site)
+    sent = [await visit.http.get("/v1/login/oidc") for _ in range(5)]
+    assert "/authorize?" in sent[2].headers["location"]
+    assert [one.headers["location"] for one in sent[3:]] == [f"{PUBLIC}/#login=away"] * 2
+    link = site.stores.link
+    assert len([one async for one in link.client.scan_iter(f"{link.keys.prefix}:oidc:*")]) == 3
 
 
 async def test_who_says_no_or_may_not_come_in_is_told_so(site: Gateway, issuer: Issuer) -> None:

@@ -52,11 +52,11 @@ async def ways(gateway: GatewayDep) -> LoginWays:
     responses=documented(400, 404),
     summary="Log in by the issuer",
 )
-async def depart(gateway: GatewayDep, terms: _Word = None) -> RedirectResponse:
+async def depart(request: Request, gateway: GatewayDep, terms: _Word = None) -> RedirectResponse:
     """`terms` are the terms of use that are accepted, where there are some."""
-    flow = _flow(gateway)
+    flow, address = _flow(gateway), request.client.host if request.client else ""
     try:
-        departure = await flow.depart(gateway.people.site.accepted(terms))
+        departure = await flow.depart(address, gateway.people.site.accepted(terms))
     except TurnoutError as err:
         return _back(flow, err)
     answer = RedirectResponse(departure.url, 303)

@@ -8,20 +8,23 @@ by our own guarded calls, and the token is verified as bearer tokens are. Nothin
 import hmac
 import json
 import secrets
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
-from turnout.errors import InvalidRequest, Misconfigured, Unauthorized, Unavailable
+from turnout.errors import InvalidRequest, Limited, Misconfigured, Unauthorized, Unavailable
 from turnout.extras import OIDC
 from turnout.people.login_flow_store import LoginFlow, LoginFlowStore
 from turnout.store.outbound import Outbound
+from turnout.tenants.address_counts import AddressCounts
 from turnout.tenants.key_rules import secret_digest
 from turnout.tenants.oidc import IssuerEndpoints, OidcLogins
 from turnout.tenants.tenant_settings import OidcSettings
 from turnout.tenants.turn_rules import turn_of_other
 
 CALLBACK = "/v1/login/oidc/callback"
+_MOST_DEPARTURES = 300  # from one address in a minute
 _MAX_BYTES = 256 * 1024
 _HEADERS = {"Accept": "application/json", "Content-Type": "application/x-www-form-urlencoded"}
 
@@ -82,6 +85,7 @@ class OidcFlow:
         self.issuer = issuer
         self._outbound = outbound
         self._flows = flows
+        self._departures = AddressCounts(time.monotonic)
         self.public_url = public_url.rstrip("/")
 
     @property
@@ -92,8 +96,15 @@ class OidcFlow:
     def secure(self) -> bool:
         return self.public_url.startswith("https://")
 
-    async def depart(self, terms: str = "") -> Departure:
-        """Raises Unavailable while the issuer cannot be asked. `terms` are what the person accepted."""
+    async def depart(self, address: str, terms: str = "") -> Departure:
+        """Raises Unavailable while the issuer cannot be asked, and Limited. `terms` are what the person accepted."""
+        counted = self._departures.add(address)
+        if (
+            counted is not None and counted[1] >= _MOST_DEPARTURES
+        ):  # anybody may begin one, and each is stored
+            raise Limited(
+                "Too many logins begin at this address.", code="too_many_logins", retry_after_s=counted[2]
+            )
         endpoints = await self.issuer.endpoints()
         state, nonce, browser = (secrets.token_urlsafe(32) for _ in range(3))
         verifier = secrets.token_urlsafe(48)
@@ -180,4 +191,4 @@ def reason_of(err: Exception) -> str:
     code = getattr(err, "code", None)
     known = {"login_stale": "stale", "login_denied": "denied", "login_refused": "refused"}
     known |= {"no_tenant": "refused", "role_not_allowed": "refused", "terms_needed": "terms"}
-    return "away" if isinstance(err, Unavailable) else known.get(str(code), "failed")
+    return "away" if isinstance(err, Unavailable | Limited) else known.get(str(code), "failed")

@@ -5,18 +5,15 @@ checked first, and only its refusal changes, to 429. That takes nothing from an 
 bits, and nobody guesses one at any rate. It makes clients with a dead key slow down, and attempts visible in the log.
 """
 
-from collections import OrderedDict
 from collections.abc import Callable
 
 from starlette.datastructures import Address
 
 from turnout.errors import Limited, TurnoutError
-from turnout.relay.connection_counts import group_of
 from turnout.telemetry.log import get_log
+from turnout.tenants.address_counts import AddressCounts
 
 _MOST = 20  # failures in a window
-_WINDOW_S = 60.0
-_MAX_ADDRESSES = 10_000
 
 _WRONG_SECRETS = frozenset(
     {"invalid_secret", "invalid_code", "invalid_invite", "share_not_found", "url_not_valid"}
@@ -26,11 +23,8 @@ takes them, too."""
 
 
 class LoginThrottle:
-    """In this process alone; the address that failed longest ago is forgotten first."""
-
     def __init__(self, now: Callable[[], float]) -> None:
-        self._now = now
-        self._failed: OrderedDict[str, tuple[int, float]] = OrderedDict()  # count, end of the window
+        self._failed = AddressCounts(now)
 
     def counted(self, client: Address | None, err: TurnoutError) -> TurnoutError:
         """What to answer to a request that failed: another error if it showed a wrong secret, as too many others from there did."""
@@ -38,15 +32,10 @@ class LoginThrottle:
 
     def refused(self, address: str, err: TurnoutError) -> TurnoutError:
         """What to answer to a login that failed; logged for the first failure and for the first over the bound."""
-        group, now = address if "/" in address else group_of(address), self._now()
-        if not group:
+        counted = self._failed.add(address)
+        if counted is None:
             return err
-        count, ends_at = self._failed.pop(group, (0, 0.0))
-        if now >= ends_at:
-            count, ends_at = 0, now + _WINDOW_S
-        self._failed[group] = (count + 1, ends_at)
-        while len(self._failed) > _MAX_ADDRESSES:
-            self._failed.popitem(last=False)
+        group, count, left_s = counted
         if count in (0, _MOST):
             get_log().warning("logins failed", address=group, failures=count + 1, reason=err.code)
         if count < _MOST:
@@ -54,5 +43,5 @@ class LoginThrottle:
         return Limited(
             "Too many logins from this address have failed.",
             code="too_many_failed_logins",
-            retry_after_s=ends_at - now,
+            retry_after_s=left_s,
         )
