@@ -396,6 +396,30 @@ async def test_a_tenants_socket_tells_of_all_its_tasks_and_of_no_other(served: G
         ]
 
 
+async def test_looking_back_holds_no_connection_to_redis(served: Gateway) -> None:
+    """Whoever named a cursor held one for two seconds: one caller with many sockets had all 64 of the gateway."""
+
+    async def blocked() -> int:
+        return int((await served.stores.link.client.info("clients"))["blocked_clients"])
+
+    await play_one(served)
+    before = await blocked()
+    url = ws_url(served, "/v1/videos/ws?after=9999999999999-0")
+    async with AsyncExitStack() as stack:
+        for _ in range(20):
+            socket = await stack.enter_async_context(connect(url, additional_headers=bearer(served.token)))
+            assert json.loads(await socket.recv())["object"] == "video.watching"
+        assert await blocked() <= before + 3
+
+
+async def play_one(served: Gateway) -> None:
+    """So that the tail has begun."""
+    async with connect(ws_url(served, "/v1/videos/ws"), additional_headers=bearer(served.token)) as socket:
+        await socket.recv()
+        await served.submit()
+        await socket.recv()
+
+
 async def test_a_watcher_that_falls_behind_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(live_module, "_MAX_BEHIND", 3)
     watcher = Watcher()

@@ -96,7 +96,8 @@ async def watch_all(socket: WebSocket, gateway: GatewayDep, after: str | None = 
     except TurnoutError as err:
         return await refuse_socket(socket, err)
     await _accept(socket)
-    await _stream(socket, gateway.videos.live.follow_tenant(caller.tenant, cursor, _writer(socket, _FRAME)))
+    live, write = gateway.videos.live, _writer(socket, _FRAME)
+    await _stream(socket, live.follow_tenant(caller.tenant, caller.turn, cursor, write))
 
 
 @router.websocket("/v1/videos/{video_id}/ws")

@@ -20,13 +20,22 @@ from turnout.tasks.task_rules import Finished, Interrupted, Recorded, Submitted,
 from turnout.tasks.wait_reasons import needs_model
 from turnout.tasks.waiting_notes import WaitingNotes
 from turnout.telemetry.log import get_log
+from turnout.tenants.tenant_turns import TenantTurns, TurnLimits
+from turnout.tenants.turn_rules import Turn
 
 HEARTBEAT_S = 15.0
 _MAX_BEHIND = 512
 _MAX_WATCHERS = 20_000
 _MAX_READS = 16  # stories read at once: a thousand clients that reconnect together share a few connections
 _RETRY_S = 0.5
-_CATCH_UP_S = 2.0
+_LOOKING_BACK = TurnLimits(
+    places=4,
+    of_one=1,
+    waiting=2000,
+    wait_s=30.0,
+    busy="Too many ask for what has happened.",
+    code="unavailable",
+)  # of 100,000 events of all tenants
 _NEWEST = 100  # of a tenant's tasks, of which a watcher is told why they wait
 _AT_ONCE = 500  # messages that are written before others may run
 
@@ -122,12 +131,13 @@ class LiveEvents:
         self._by_task: defaultdict[TaskId, set[Watcher]] = defaultdict(set)
         self._by_tenant: defaultdict[TenantId, set[Watcher]] = defaultdict(set)
         self._reads = asyncio.Semaphore(_MAX_READS)
+        self._looking_back = TenantTurns(_LOOKING_BACK)
         self._count = 0
         self._stopping = False
 
     @property
     def cursor(self) -> str | None:
-        """Of the last event that was fanned out; None before the first."""
+        """Of the last event that was fanned out, or where the tail began; None before that."""
         return self._cursor
 
     @property
@@ -140,6 +150,8 @@ class LiveEvents:
         told = 0
         while True:
             try:
+                if self._cursor is None:
+                    self._cursor = await self._events.newest() or "0"
                 async for recorded in self._events.tail(self._cursor):
                     told += await self._publish(recorded)
                     self._cursor = recorded.cursor
@@ -217,10 +229,10 @@ class LiveEvents:
                     yield ()
 
     async def follow_tenant(
-        self, tenant: TenantId, after: str | None, write_now: WriteNow | None = None
+        self, tenant: TenantId, whose: Turn, after: str | None, write_now: WriteNow | None = None
     ) -> AsyncGenerator[Sequence[EventJson]]:
         """All of a tenant's events past the cursor `after` (None: from now on), for ever; first a note that it has begun.
-        `write_now` as for `follow`."""
+        `write_now` as for `follow`, `whose` turn it is to look back."""
         with self._watch(self._by_tenant, tenant) as watcher:
             yield (watching_note(after or self._cursor),)
             for task in (await self._tasks.page(tenant, after=None, limit=_NEWEST, order="desc"))[0]:
@@ -228,7 +240,7 @@ class LiveEvents:
                     self._notes.add(task.id, tenant)
             last = order_of(after or "")
             if after is not None:
-                async for event in self._since(tenant, after):
+                async for event in self._since(tenant, whose, after):
                     last = event.cursor_order
                     yield (event,)
 
@@ -255,19 +267,17 @@ class LiveEvents:
                 now = await self._task_now(recorded[0])
         return [event_json(r, now, self._url_of) for r in recorded]
 
-    async def _since(self, tenant: TenantId, after: str) -> AsyncGenerator[EventJson]:
-        """What was recorded between `after` and what the live tail has brought, or until none comes for a while."""
-        tail = self._events.tail(after)
-        while True:
-            try:
-                async with asyncio.timeout(_CATCH_UP_S):
-                    recorded = await anext(tail)
-            except (TimeoutError, StopAsyncIteration):
-                return
-            if recorded.tenant == tenant:
+    async def _since(self, tenant: TenantId, whose: Turn, after: str) -> AsyncGenerator[EventJson]:
+        """What was recorded between `after` and what the live tail has brought. The turn is over with each page: a client that reads
+        slowly holds up nobody."""
+        upto, at = self._cursor, after
+        if upto is None:
+            raise CutOff
+        while at is not None:
+            async with self._looking_back.turn(whose):
+                page, at = await self._events.page(tenant, at, upto)
+            for recorded in page:
                 yield event_json(recorded, await self._task_now(recorded), self._url_of)
-            if self._cursor is not None and order_of(recorded.cursor) >= order_of(self._cursor):
-                return
 
     @contextmanager
     def _watch(self, index: defaultdict[Any, set[Watcher]], name: str) -> Generator[Watcher]:

@@ -9,6 +9,7 @@ from turnout.tasks.task_records import EVENT
 from turnout.tasks.task_rules import Recorded, TaskId, TenantId
 
 _TAIL_BLOCK_MS = 2_000
+_PAGE = 500
 _GATHER_S = 0.004
 """Events that come closer together than this are read together: a read costs more than an event."""
 
@@ -32,6 +33,23 @@ class TaskEvents:
         async with translated():
             newest = await self._link.client.xrevrange(self._link.keys.all_events(), count=1)
         return newest[0][0].decode() if newest else ""
+
+    async def page(self, tenant: TenantId, after: str, upto: str) -> tuple[list[Recorded], str | None]:
+        """Some of a tenant's events with cursors after `after` and no further than `upto`, oldest first; and the cursor to go on
+        from, None at the end. Nobody waits for what comes."""
+        async with translated():
+            entries = await self._link.client.xrange(
+                self._link.keys.all_events(), min=f"({after}", max=upto, count=_PAGE
+            )
+        own = {str(e, "ascii"): fields for e, fields in entries if fields.get(b"n") == tenant.encode()}
+        docs = {cursor: fields.get(b"e") for cursor, fields in own.items()}
+        events = await read_all(self._link, "event", docs, EVENT.load)
+        found = list[Recorded]()
+        for cursor, event in events.items():
+            own_id, task = (text(own[cursor].get(name, b"")) for name in (b"i", b"t"))
+            if own_id and task:
+                found.append(Recorded(own_id, cursor, TaskId(task), tenant, event))
+        return found, str(entries[-1][0], "ascii") if len(entries) == _PAGE else None
 
     async def tail(self, after: str | None = None) -> AsyncIterator[Recorded]:
         """All tasks' events with cursors after `after` (None: from now on), for ever, in order."""
