@@ -54,6 +54,19 @@ def _in_sources(folder: str, pattern: str) -> set[str]:
     return {code for path in sources for code in re.findall(pattern, path.read_text())}
 
 
+def test_the_page_asks_browsers_for_nothing_that_needs_tls() -> None:
+    """A script that does works on loopback, where it is tried, and not at `http://` and a machine's name."""
+    needs_tls = re.compile(
+        r"crypto\.(randomUUID|subtle)|navigator\.(clipboard|storage|locks|share|serviceWorker|mediaDevices)"
+    )
+    found = {
+        (path.name, match[0])
+        for path in (WEB / "src").rglob("*.ts*")
+        for match in needs_tls.finditer(path.read_text())
+    }
+    assert found == {("copyable.tsx", "navigator.clipboard")}
+
+
 def test_the_page_has_words_for_every_way_to_fail() -> None:
     codes = _in_sources("tasks", r'TaskFailure\(\s*"(\w+)"')
     assert {"content_refused", "attempts_exhausted"} <= codes <= _in_words_ts("FAILURES")

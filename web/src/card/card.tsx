@@ -9,6 +9,7 @@ import { ended, type Task } from "../tasks/reducer";
 import { lost } from "../tasks/socket";
 import { cancel } from "../tasks/store";
 import { Button, IconButton, Menu, type MenuItem } from "../ui/controls";
+import { copy } from "../ui/copyable";
 import { Icon } from "../ui/icons";
 import { calm } from "../ui/theme";
 import { say } from "../ui/toasts";
@@ -223,11 +224,6 @@ function Facts({ video }: { video: Video }) {
       ))}
     </p>
   );
-}
-
-async function copy(text: string): Promise<void> {
-  await navigator.clipboard.writeText(text);
-  say(t("copied"));
 }
 
 function menuOf(task: Task, video: Video, onTags: () => void): MenuItem[] {

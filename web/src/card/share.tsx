@@ -5,7 +5,8 @@ import { call } from "../api/http";
 import type { ShareShown } from "../api/schema";
 import { explain } from "../api/words";
 import { clock, t } from "../i18n";
-import { Button, Choice, Copyable, Dialog, Failed, Spinner } from "../ui/controls";
+import { Button, Choice, Dialog, Failed, Spinner } from "../ui/controls";
+import { Copyable } from "../ui/copyable";
 
 const DAY_S = 86_400;
 const LIVES = { hour: 3_600, day: DAY_S, week: 7 * DAY_S } as const;

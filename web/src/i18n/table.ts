@@ -11,6 +11,7 @@ export const TABLE = {
   save: { en: "Save", zh: "保存" },
   copy: { en: "Copy", zh: "复制" },
   copied: { en: "Copied", zh: "已复制" },
+  copy_failed: { en: "The browser does not copy this: select the text and copy it yourself.", zh: "浏览器无法复制，请手动选中并复制。" },
   try_again: { en: "Try again", zh: "重试" },
   back: { en: "Back", zh: "返回" },
   yes: { en: "Yes", zh: "是" },

@@ -1,7 +1,7 @@
 // Buttons, fields and menus that every view uses.
 import type { ComponentChildren, JSX } from "preact";
 import { useEffect, useLayoutEffect, useId, useRef, useState } from "preact/hooks";
-import { t, type Key } from "../i18n";
+import { t } from "../i18n";
 import { Icon, type IconName } from "./icons";
 
 type ButtonProps = {
@@ -172,24 +172,6 @@ export function Failed({ words, onRetry }: { words: string; onRetry?: () => void
       <Icon name="warn" />
       <p>{words}</p>
       {onRetry && <Button onClick={onRetry}>{t("try_again")}</Button>}
-    </div>
-  );
-}
-
-/** Text to be copied, with the button that does it. */
-export function Copyable({ text, label }: { text: string; label: Key }) {
-  const [copied, setCopied] = useState(false);
-  useEffect(() => {
-    if (!copied) return;
-    const timer = window.setTimeout(() => setCopied(false), 2_000);
-    return () => window.clearTimeout(timer);
-  }, [copied]);
-  return (
-    <div class="copyable">
-      <code tabIndex={0} aria-label={t(label)}>{text}</code>
-      <Button kind="quiet" icon={copied ? "check" : "copy"} onClick={() => void navigator.clipboard.writeText(text).then(() => setCopied(true))}>
-        {t(copied ? "copied" : "copy")}
-      </Button>
     </div>
   );
 }

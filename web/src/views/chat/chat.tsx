@@ -6,8 +6,8 @@ import { chatModels, loadModels, models, modelsFailed, type ChatModel } from "..
 import { explain } from "../../api/words";
 import { duration, number, t } from "../../i18n";
 import { Button, Empty, Failed, Field, IconButton, Spinner } from "../../ui/controls";
+import { copy } from "../../ui/copyable";
 import { Icon } from "../../ui/icons";
-import { say } from "../../ui/toasts";
 import { Waking } from "../../ui/waking";
 import { begin, branch, change, current, exportJson, find, loadList, unkept, type Conversation } from "./conversations";
 import { ConversationList } from "./list";
@@ -215,7 +215,7 @@ const Said = memo(
           {message.figures !== null && <Figures figures={message.figures} />}
           <span class="spread" />
           {own && <IconButton icon="edit" label={t("chat.edit")} onClick={() => (editing.value = message.text)} />}
-          {message.text !== "" && <IconButton icon="copy" label={t("chat.copy")} onClick={() => void navigator.clipboard.writeText(message.text).then(() => say(t("copied")))} />}
+          {message.text !== "" && <IconButton icon="copy" label={t("chat.copy")} onClick={() => void copy(message.text)} />}
           {!own && idle && <IconButton icon="retry" label={t("chat.regenerate")} onClick={regenerate} />}
         </footer>
       </article>

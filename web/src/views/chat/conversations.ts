@@ -2,6 +2,7 @@
 import { computed, signal } from "@preact/signals";
 import { login } from "../../api/auth";
 import { ApiError, call } from "../../api/http";
+import { newId } from "../../api/ids";
 import type { ConversationListed, ConversationShown } from "../../api/schema";
 import { branchOf, merged, type Message } from "./tree";
 
@@ -28,7 +29,7 @@ export const search = signal("");
 export const unkept = signal<unknown>(null);
 export const failed = signal<unknown>(null);
 const opened = signal<ReadonlyMap<string, Conversation>>(new Map());
-const currentId = signal<string>(crypto.randomUUID());
+const currentId = signal<string>(newId());
 
 export const current = computed<Conversation>(() => opened.value.get(currentId.value) ?? blank(currentId.value));
 /** The messages that are shown. */
@@ -87,7 +88,7 @@ export async function loadList(): Promise<void> {
   }
 }
 
-export function begin(id: string = crypto.randomUUID()): void {
+export function begin(id: string = newId()): void {
   currentId.value = id;
   remember(CURRENT, id);
   unkept.value = null;

@@ -6,7 +6,7 @@ import { Marked, type Token, type TokensList } from "marked";
 import { useLayoutEffect, useMemo, useRef } from "preact/hooks";
 import { t } from "../../i18n";
 import { Button } from "../../ui/controls";
-import { say } from "../../ui/toasts";
+import { copy } from "../../ui/copyable";
 
 // HTML in an answer is shown as what it is, text. DOMPurify would drop what is harmful, but already parsing a <style>
 // makes Chromium report a breach of the CSP.
@@ -78,7 +78,7 @@ function Code({ code, language }: { code: string; language: string }) {
     <div class="code">
       <div class="code-head">
         <span>{language}</span>
-        <Button kind="quiet" icon="copy" onClick={() => void navigator.clipboard.writeText(code).then(() => say(t("copied")))}>
+        <Button kind="quiet" icon="copy" onClick={() => void copy(code)}>
           {t("chat.copy_code")}
         </Button>
       </div>

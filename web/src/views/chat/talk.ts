@@ -3,6 +3,7 @@
 import { signal } from "@preact/signals";
 import { login } from "../../api/auth";
 import { ApiError, open as openAnswer } from "../../api/http";
+import { newId } from "../../api/ids";
 import { loadModels, type ChatModel } from "../../api/models";
 import { explain } from "../../api/words";
 import { t } from "../../i18n";
@@ -42,7 +43,7 @@ export async function deleteConversation(id: string): Promise<void> {
 }
 
 function message(role: Message["role"], parent: string | null, rest: Partial<Message>): Message {
-  return { id: crypto.randomUUID(), parent, role, text: "", pictures: [], model: null, figures: null, broken: null, stopped: false, ...rest };
+  return { id: newId(), parent, role, text: "", pictures: [], model: null, figures: null, broken: null, stopped: false, ...rest };
 }
 
 /** Adds what the person said below `parent`, and asks for the answer. */

@@ -2,6 +2,7 @@
 import { computed, effect, signal } from "@preact/signals";
 import { login } from "../../api/auth";
 import { call, Unreachable } from "../../api/http";
+import { newId } from "../../api/ids";
 import { videoModels, type VideoModel } from "../../api/models";
 import type { Operations, PresetShown, Video } from "../../api/schema";
 import { ask, learn, order, taskOf } from "../../tasks/store";
@@ -213,7 +214,7 @@ export function submit(): void {
   if (chosen === null || form.peek().prompt.trim() === "") return;
   const picture = chosen.image === "none" ? null : (image.peek()?.file ?? null);
   if (isSameClick(JSON.stringify([form.peek(), chosen.id, picture?.name]))) return;
-  const id = crypto.randomUUID();
+  const id = newId();
   for (const [i, body] of bodiesOf(form.peek(), chosen, id, Math.random).entries())
     send(body, body.size ?? chosen.defaults.size, `${id}.${i}`, (headers) => {
       if (picture === null) return call("POST /v1/videos", { body, headers });
@@ -226,7 +227,7 @@ type Changes = Operations["POST /v1/videos/{video_id}/remix"]["body"];
 /** The same again, but for these: what is not named stays, the picture too. */
 function remix(source: Video, changes: Changes): void {
   if (isSameClick(JSON.stringify([source.id, changes]))) return;
-  send(source, source.size, crypto.randomUUID(), (headers) =>
+  send(source, source.size, newId(), (headers) =>
     call("POST /v1/videos/{video_id}/remix", { path: { video_id: source.id }, body: changes, headers }),
   );
 }

@@ -3,7 +3,8 @@ import { useSignal, type Signal } from "@preact/signals";
 import { call } from "../../api/http";
 import { explain } from "../../api/words";
 import { t } from "../../i18n";
-import { Button, Choice, Copyable, Dialog, Failed, Field } from "../../ui/controls";
+import { Button, Choice, Dialog, Failed, Field } from "../../ui/controls";
+import { Copyable } from "../../ui/copyable";
 
 export interface Limits {
   readonly videos: number | null;

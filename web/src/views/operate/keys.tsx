@@ -4,7 +4,8 @@ import { ApiError, call } from "../../api/http";
 import type { KeyShown, Role } from "../../api/schema";
 import { explain } from "../../api/words";
 import { ago, t } from "../../i18n";
-import { Button, Choice, Copyable, Dialog, Failed, Field } from "../../ui/controls";
+import { Button, Choice, Dialog, Failed, Field } from "../../ui/controls";
+import { Copyable } from "../../ui/copyable";
 import { say } from "../../ui/toasts";
 import { Loaded, usePolled } from "../../ui/polled";
 

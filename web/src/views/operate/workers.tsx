@@ -5,7 +5,8 @@ import { videoModels } from "../../api/models";
 import type { Gpu, JoinCodeShown, WorkerShown } from "../../api/schema";
 import { explain } from "../../api/words";
 import { bytes, duration, t } from "../../i18n";
-import { Button, Copyable, Dialog, Empty, Failed, Spinner } from "../../ui/controls";
+import { Button, Dialog, Empty, Failed, Spinner } from "../../ui/controls";
+import { Copyable } from "../../ui/copyable";
 import { say } from "../../ui/toasts";
 import { Loaded, usePolled } from "../../ui/polled";
 
