@@ -121,6 +121,11 @@ test("a registration carries the fields of its engine and no others", () => {
   assert.deepEqual(registrationOf("wan", "a", "w", typed), { alias: "a", engine: "wan", model_name: "w", family: "wan2.2-ti2v-5b", gpus: 2, gpu_memory_bytes: 1_610_612_736 });
 });
 
+test("an amount that is no number is sent as it was typed, for the gateway to refuse", () => {
+  const { gpu_memory_bytes, idle_s } = registrationOf("vllm", "a", "w", { gpu_memory_bytes: "40 GB", idle_s: "10m" }) as unknown as Record<string, unknown>;
+  assert.deepEqual([gpu_memory_bytes, idle_s], ["40 GB", "10m"]);
+});
+
 test("routes and one-time codes are read off the fragment", () => {
   assert.deepEqual(routeOf("#/operate/keys"), { view: "operate", rest: ["keys"] });
   assert.equal(routeOf("").view, "create");

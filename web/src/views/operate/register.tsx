@@ -58,10 +58,10 @@ export function registrationOf(engine: Engine, alias: string, weights: string, t
     switch (field.type) {
       case "int":
       case "number":
-        body[field.name] = Number(text);
+        body[field.name] = readable(text, Number(text));
         break;
       case "GiB":
-        body[field.name] = Math.round(Number(text) * GIB);
+        body[field.name] = readable(text, Math.round(Number(text) * GIB));
         break;
       case "bool":
         body[field.name] = text === "yes";
@@ -74,6 +74,11 @@ export function registrationOf(engine: Engine, alias: string, weights: string, t
     }
   }
   return body as Registration;
+}
+
+/** What is no number goes as it was typed, for the gateway to refuse by its field: JSON would make "nothing" of it. */
+function readable(text: string, amount: number): number | string {
+  return Number.isFinite(amount) ? amount : text;
 }
 
 const NOTICE_MS = 20_000;
