@@ -257,7 +257,15 @@ def test_status_is_one_screen_and_open_prints_a_link(turnout: Cli) -> None:
     assert f"at {turnout.env['TURNOUT_URL']}" in done.out and "well       redis, blobs" in done.out
     assert "smollm2" in done.out
     assert {"models", "workers", "queues"} <= told(turnout, "status").keys()
-    assert "/#code=" in turnout("open", "--print").out
+    printed = turnout("open", "--print")
+    assert "/#code=" in printed.out and "is this machine's own" in printed.err
+
+
+def test_the_link_for_other_machines_begins_with_the_public_url(turnout: Cli, service: Service) -> None:
+    found_here = {"TURNOUT_URL": "", "TURNOUT_STATE_DIR": str(service.state_dir)}
+    printed = turnout("open", "--print", TURNOUT_PUBLIC_URL="https://video.example", **found_here)
+    assert printed.out.startswith("https://video.example/#code="), printed.err
+    assert "this machine's own" not in printed.err
 
 
 def test_the_service_of_this_machine_is_found_backed_up_and_diagnosed(

@@ -32,6 +32,7 @@ def test_people_are_invited_limited_disabled_and_removed(turnout: Cli, service: 
     assert made.code == 0, made.err
     link = made.out.strip()
     assert link.startswith(f"{service.url}/#invite=i-") and "2 people" in made.err and "only time" in made.err
+    assert "is this machine's own" in made.err
     invite = link.partition("#invite=")[2].partition(".")[0]
     listed = turnout("invites", "list").out
     assert any(line.split()[:5] == [invite, "open", "0", "of", "2"] for line in listed.splitlines())

@@ -119,6 +119,13 @@ def test_an_invite_opens_by_its_secret_until_it_ends_and_says_what_who_comes_may
     assert shared.limits == DailyLimits(chats=2) and shared.invited_by == "i-1"
 
 
+async def test_an_invites_link_leads_here_from_other_machines(stores: Stores, tmp_path: Path) -> None:
+    """`turnout up --host 0.0.0.0` knows itself by an address of its own machine."""
+    async with running(stores, tmp_path, public_url="http://127.0.0.1:8000") as gateway:
+        invite = await make_invite(gateway, await admin_of(gateway))
+        assert invite["link"] == f"http://gateway/#invite={invite['token']}"
+
+
 async def test_an_invite_lets_in_as_many_as_it_says(gateway: Gateway) -> None:
     admin = await admin_of(gateway)
     invite = await make_invite(gateway, admin, uses=2, note="for the class", limits={"videos": 5})

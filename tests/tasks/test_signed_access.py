@@ -1,13 +1,15 @@
 """Signed URLs: one video's file or events, without a key, until they expire or are revoked."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-from tests.gateways import Gateway, bearer
+from tests.conftest import Stores
+from tests.gateways import Gateway, bearer, running
 
 from turnout.tasks.share_rules import VideoLink
 from turnout.tasks.signed_urls import UrlPurpose, UrlSigner
@@ -31,6 +33,18 @@ async def test_the_url_of_a_finished_video_is_absolute_and_needs_no_key(gateway:
     got = await gateway.http.get(shown["url"], headers={"range": "bytes=0-9"})
     assert (got.status_code, got.content, got.headers["content-type"]) == (206, VIDEO[:10], "video/mp4")
     assert (await gateway.http.get(shown["url"] + "&variant=thumbnail")).content == b"thumb"
+
+
+@pytest.mark.parametrize(
+    ("public_url", "base"),
+    [("https://video.example", "https://video.example"), ("http://127.0.0.1:8000", "http://gateway")],
+)
+async def test_a_url_leads_here_from_the_callers_machine(
+    stores: Stores, tmp_path: Path, public_url: str, base: str
+) -> None:
+    """`turnout up --host 0.0.0.0` knows itself by an address of its own machine."""
+    async with running(stores, tmp_path, public_url=public_url) as gateway:
+        assert (await finished(gateway))["url"].startswith(f"{base}/v1/videos/")
 
 
 async def test_events_can_be_followed_by_a_url_and_end_with_the_videos(gateway: Gateway) -> None:

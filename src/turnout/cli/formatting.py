@@ -60,6 +60,15 @@ def done(as_json: bool, words: str, **fields: object) -> str:
     return json.dumps(fields) if as_json else words
 
 
+def note_of_reach(url: str, whose: str) -> str | None:
+    """What is to be said beside a URL that is `whose`, as "for other machines", and leads nowhere from there."""
+    from turnout.store.address_rules import is_loopback_name
+
+    if not is_loopback_name(url.partition("://")[2]):
+        return None
+    return f"{url} is this machine's own: {whose} set public_url, or call with --url"
+
+
 def table(headings: Sequence[str], rows: Sequence[Sequence[str]], width: int | None = None) -> str:
     """Columns as wide as their widest cell, the last one as long as it likes. Where the others are too wide for the terminal
     (or for `width`), each row is a block of lines."""

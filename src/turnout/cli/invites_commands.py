@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from turnout.cli.formatting import clock_time, done, one_line, table
+from turnout.cli.formatting import clock_time, done, note_of_reach, one_line, table
 from turnout.cli.options import Common, JsonOption, seconds, with_common
 from turnout.cli.people_commands import ADay, a_day, told_a_day
 from turnout.tenants.key_rules import Role
@@ -75,6 +75,8 @@ def create(
         f"This is the only time the link of {made.id} is shown. It lets in {whom}, until {clock_time(made.expires_at)}.",
         file=sys.stderr,
     )
+    if reach := note_of_reach((made.link or "").partition("/#")[0], "for people at other machines"):
+        print(reach, file=sys.stderr)
 
 
 @with_common

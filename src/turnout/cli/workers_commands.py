@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from turnout.cli.formatting import done, one_line, shorten, table
+from turnout.cli.formatting import done, note_of_reach, one_line, shorten, table
 from turnout.cli.options import Common, JsonOption, seconds, with_common
 
 if TYPE_CHECKING:
@@ -43,16 +43,12 @@ def add(
     """
     from turnout.cli.server_answers import read
     from turnout.fleet.join_code_json import JoinCodeShown
-    from turnout.store.address_rules import is_loopback_name
 
     body = {"expires_in_s": seconds(expires, "--expires"), "url": common.server().url}
     made = read(JoinCodeShown, common.call("POST", "workers", "join-codes", body=body))
     print(done(as_json, made.command, command=made.command, url=made.url, expires_at=made.expires_at))
-    if is_loopback_name(made.url.partition("://")[2]):
-        print(
-            f"{made.url} is this machine's own: for other machines set public_url, or call with --url",
-            file=sys.stderr,
-        )
+    if note := note_of_reach(made.url, "for other machines"):
+        print(note, file=sys.stderr)
 
 
 @with_common

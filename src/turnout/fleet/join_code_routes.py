@@ -9,12 +9,13 @@ from fastapi import APIRouter, Depends, Request
 
 from turnout.errors import Unauthorized
 from turnout.fleet.join_code_json import JoinCodeRequest, JoinCodeShown
-from turnout.fleet.join_code_rules import is_join_code, join_command, join_url, key_by_code, new_join_code
+from turnout.fleet.join_code_rules import is_join_code, join_command, key_by_code, new_join_code
 from turnout.fleet.join_code_store import CodeUse
 from turnout.fleet.worker_messages import Registration
 from turnout.gateway.bodies import json_body, read_json
 from turnout.gateway.gateway import Gateway, GatewayDep
 from turnout.gateway.problems import documented
+from turnout.store.address_rules import reachable_url
 from turnout.tenants.audit_rules import AuditAction
 from turnout.tenants.audit_trail import AuditDep, AuditTrail
 from turnout.tenants.auth import AdminDep, ShownKey, identify_worker_key
@@ -32,7 +33,7 @@ router = APIRouter(tags=["workers"], responses=documented(401, 403, 500, 503))
 )
 async def create(request: Request, admin: AdminDep, gateway: GatewayDep, audit: AuditDep) -> JoinCodeShown:
     body = await read_json(request, JoinCodeRequest)
-    url = join_url(gateway.settings.public_url, body.url, str(request.base_url))
+    url = reachable_url(gateway.settings.public_url, body.url, str(request.base_url))
     code = new_join_code(secrets.token_urlsafe(32))
     await audit.record(admin, AuditAction.JOIN_CODE_CREATED, _name_of(code))
     await gateway.stores.fleet.join_codes.put(code, admin.kept, body.expires_in_s)

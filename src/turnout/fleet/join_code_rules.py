@@ -35,12 +35,6 @@ def key_by_code(code: str, probe_key: str, name: str, now: float) -> tuple[Key, 
     )
 
 
-def join_url(*known: str | None) -> str:
-    """Of the addresses that are known for the service, best first, the first that leads here from another machine as well."""
-    addresses = [url.rstrip("/") for url in known if url]
-    return next((url for url in addresses if not is_loopback_name(url.partition("://")[2])), addresses[0])
-
-
 def join_command(url: str, code: str) -> str:
     """What is typed on the machine that should join. From another one it works behind any NAT. The code is in the environment:
     others on that machine see arguments."""

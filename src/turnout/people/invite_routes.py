@@ -26,6 +26,7 @@ from turnout.people.invite_json import (
 from turnout.people.invite_rules import Invite, invited, new_invite, split_invite
 from turnout.people.people_routes import known_person
 from turnout.people.person_rules import Person, as_key
+from turnout.store.address_rules import reachable_url
 from turnout.tasks.task_rules import PersonId
 from turnout.tenants.audit_rules import AuditAction
 from turnout.tenants.audit_trail import AuditDep
@@ -75,7 +76,7 @@ async def create(request: Request, admin: AdminDep, gateway: GatewayDep, audit: 
     }
     await audit.record(admin, AuditAction.INVITE_CREATED, invite.id, **detail)
     await gateway.stores.tenants.invites.add(invite)
-    base = (gateway.settings.public_url or str(request.base_url)).rstrip("/")
+    base = reachable_url(gateway.settings.public_url, str(request.base_url))
     return invite_shown(invite, 0, token, f"{base}/#invite={token}")
 
 

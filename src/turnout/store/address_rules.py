@@ -68,6 +68,12 @@ def is_loopback_name(netloc: str) -> bool:
         return False
 
 
+def reachable_url(*known: str | None) -> str:
+    """Of the addresses that are known for the service, best first, the first that leads here from another machine as well."""
+    addresses = [url.rstrip("/") for url in known if url]
+    return next((url for url in addresses if not is_loopback_name(url.partition("://")[2])), addresses[0])
+
+
 def in_url(host: str) -> str:
     """A host as URLs write it: an IPv6 address has brackets."""
     return f"[{host}]" if ":" in host else host

@@ -14,6 +14,7 @@ from turnout.errors import Conflict, NotFound, no_such
 from turnout.gateway.bodies import json_body, read_json
 from turnout.gateway.gateway import Gateway, GatewayDep, gateway_of
 from turnout.gateway.problems import documented
+from turnout.store.address_rules import reachable_url
 from turnout.tasks.label_rules import MAX_TAG_CHARACTERS, NO_LABELS, Labels, VideoFilter, words_of
 from turnout.tasks.label_store import FoundTasks
 from turnout.tasks.signed_urls import UrlSigner
@@ -91,13 +92,13 @@ async def _shown(gateway: Gateway, task: Task, base_url: str, position: int | No
 
 
 def urls_from(gateway: Gateway, base_url: str) -> UrlSigner:
-    """Whoever is not told how clients reach us takes the caller's own word for it."""
-    return gateway.videos.urls if gateway.videos.urls.base else _with_base(gateway.videos.urls, base_url)
+    """Whoever is not told how clients on other machines reach us takes the caller's own word for it."""
+    return _reached_at(gateway.videos.urls, base_url)
 
 
 @lru_cache(maxsize=256)
-def _with_base(urls: UrlSigner, base: str) -> UrlSigner:
-    return replace(urls, base=base)
+def _reached_at(urls: UrlSigner, base_url: str) -> UrlSigner:
+    return replace(urls, base=reachable_url(urls.base, base_url))
 
 
 def base_url_of(request: Request) -> str:
