@@ -83,6 +83,30 @@ def test_a_bad_setting_is_one_line_and_exit_2(bare_cli: Cli, tmp_path: Path, con
     assert done.err.count("\n") == 1
 
 
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"port: 1\nport: 2", "turnout.yaml:2: port is given twice"),
+        (
+            b"models:\n  a: {engine: vllm, weights: x}\nmodels:\n  b: {}",
+            "turnout.yaml:3: models is given twice",
+        ),
+        (b"models:\n\twan: {}", "turnout.yaml:2: found character"),
+        (b"models: wan: x", "turnout.yaml:1: mapping values are not allowed here"),
+        ("site: {name: 体验中心}".encode("gbk"), "turnout.yaml: this is no text in UTF-8"),
+        (b"on: true", "turnout.yaml: a name is text; put True into quotes"),
+        (b"models: {7: {}}", "models: a name is text; put 7 into quotes"),
+    ],
+)
+def test_a_file_that_cannot_be_read_says_where(
+    bare_cli: Cli, tmp_path: Path, content: bytes, said: str
+) -> None:
+    (tmp_path / "turnout.yaml").write_bytes(content)
+    done = bare_cli("config")
+    assert done.code == 2 and done.err.startswith(f"error: {said}"), done.err
+    assert done.err.count("\n") == 1
+
+
 def test_a_variable_that_is_nearly_a_setting_is_refused_and_others_are_not_ours(bare_cli: Cli) -> None:
     done = bare_cli("config", TURNOUT_PROT="1")
     assert (done.code, done.err) == (

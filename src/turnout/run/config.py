@@ -10,9 +10,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
-import yaml
 from pydantic import TypeAdapter, ValidationError
 
 from turnout.chat.chat_settings import ChatSettings
@@ -26,6 +25,7 @@ from turnout.fleet.model_rules import Model, Runner
 from turnout.fleet.version_rules import check_version
 from turnout.gang.gang_settings import GangSettings
 from turnout.gateway.gateway_settings import GatewaySettings
+from turnout.run.config_file import named_values, read_config_file
 from turnout.store.store_settings import ObjectSettings, OutboundSettings, RedisSettings
 from turnout.tasks.task_settings import TaskSettings
 from turnout.telemetry.telemetry_settings import TelemetrySettings
@@ -157,8 +157,8 @@ def load(flags: Mapping[str, Any], environ: Mapping[str, str], file: Path | None
                 )
             values[name] = value
             origins[name] = source
-    declared = _mapping(values.pop("models", DEFAULT_MODELS), "models")
-    models = tuple(_model(name, _mapping(said, f"models.{name}")) for name, said in declared.items())
+    declared = named_values(values.pop("models", DEFAULT_MODELS), "models")
+    models = tuple(_model(name, named_values(said, f"models.{name}")) for name, said in declared.items())
     for model in models:
         with _blaming(model.name):
             check_version(model, models)
@@ -202,11 +202,7 @@ def _from_file(file: Path | None) -> list[tuple[str, Mapping[str, Any]]]:
     path = file or Path("turnout.yaml")
     if file is None and not path.exists():
         return []
-    try:
-        content: object = yaml.safe_load(path.read_text())
-    except (OSError, yaml.YAMLError) as err:
-        raise Misconfigured(f"{path}: {err}") from err
-    return [(str(path), _mapping(content or {}, str(path)))]
+    return [(str(path), read_config_file(path))]
 
 
 def _video_fields(video: dict[str, Any] | None) -> dict[str, Any]:
@@ -237,12 +233,6 @@ def _from_environ(environ: Mapping[str, str]) -> list[tuple[str, Mapping[str, An
 def _meant(given: str, known: Iterable[str], cutoff: float = 0.6) -> str:
     close = get_close_matches(given, known, 1, cutoff)
     return f"; did you mean {close[0]}?" if close else ""
-
-
-def _mapping(value: object, where: str) -> Mapping[str, Any]:
-    if not isinstance(value, Mapping):
-        raise Misconfigured(f"{where}: expected a mapping of names to values")
-    return cast("Mapping[str, Any]", value)
 
 
 def _model(name: str, declared: Mapping[str, Any]) -> Model:
