@@ -73,6 +73,11 @@ def test_the_table_shows_models_and_hides_secrets(bare_cli: Cli) -> None:
         ("log_level: loud", "log_level: Input should be 'debug', 'info', 'warning' or 'error'"),
         ("redis_url: foo", "redis_url: Value error, a Redis URL begins with redis://"),
         ("blobs: ftp://x", "blobs: Value error, objects go to a directory or to s3://bucket/prefix"),
+        ("public_url: video.example", "public_url: Value error, an http or https URL, as https://"),
+        ("trusted_proxies: proxy", "trusted_proxies: Value error, 'proxy' does not appear to be an IPv4"),
+        ("cors_origins: app.example.com", "cors_origins: Value error, app.example.com is no origin like"),
+        ("cors_origins: https://a.example/", "cors_origins: Value error, https://a.example/ is no origin"),
+        ("cors_origins: 'https://a.example, b'", "cors_origins: Value error, b is no origin like"),
     ],
 )
 def test_a_bad_setting_is_one_line_and_exit_2(bare_cli: Cli, tmp_path: Path, content: str, said: str) -> None:
@@ -181,7 +186,13 @@ def test_the_key_of_a_local_server_goes_nowhere_else(tmp_path: Path) -> None:
     assert left.find(TURNOUT_URL="http://elsewhere") == ("http://elsewhere", None)
 
 
-@pytest.mark.parametrize("url", ["ftp://a", "127.0.0.1:8000", "http://", "http://user:pw@host"])
+@pytest.mark.parametrize(
+    "url",
+    [
+        *("ftp://a", "127.0.0.1:8000", "http://", "http://user:pw@host"),
+        *("http://host:port", "http://host:99999", "http://[::1", "http://my host"),
+    ],
+)
 def test_only_plain_http_urls_are_taken(tmp_path: Path, url: str) -> None:
     with pytest.raises(Misconfigured, match="--url"):
         Left(tmp_path, None).find(url)

@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 import typer
 
 from turnout.errors import InvalidRequest, Misconfigured
+from turnout.store.address_rules import is_server_url
 
 if TYPE_CHECKING:
     from turnout.cli.client import ApiClient
@@ -168,9 +169,9 @@ def _read_service_file(file: Path) -> ServerAddress | None:
 
 
 def _checked(url: str, origin: str) -> str:
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
+    if not is_server_url(url):
         raise Misconfigured(f"{origin}: a server's URL looks like http://127.0.0.1:8000")
+    parts = urlsplit(url)
     if parts.username or parts.password:
         raise Misconfigured(f"{origin}: no user or password in the URL; keys go in --key or TURNOUT_API_KEY")
     path = parts.path.rstrip("/").removesuffix("/v1")  # OPENAI_BASE_URL ends so, and people copy it

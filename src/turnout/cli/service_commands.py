@@ -104,12 +104,19 @@ def redis(
     from turnout.store.valkey import RedisListening, exec_valkey
 
     config = start(common, "redis", {})
-    password = config.redis.redis_password or (password_file.read_text().strip() if password_file else "")
+    password = config.redis.redis_password or (_password(password_file) if password_file else "")
     if not password:
         raise Misconfigured(
             "a Redis that others reach needs a password: TURNOUT_REDIS_PASSWORD or --password-file"
         )
     exec_valkey(directory or embedded_redis_dir(config), password, RedisListening(bind, port, max_memory))
+
+
+def _password(file: Path) -> str:
+    try:
+        return file.read_text().strip()
+    except (OSError, UnicodeDecodeError) as err:
+        raise Misconfigured(f"--password-file {file}: {err}") from err
 
 
 def start(common: Common, role: str, flags: Mapping[str, Any], **log_fields: Any) -> "Config":

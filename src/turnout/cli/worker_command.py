@@ -157,5 +157,7 @@ def read_token(file: Path) -> str:
     """Raises Misconfigured."""
     try:
         return file.read_text().strip()
+    except UnicodeDecodeError as err:
+        raise Misconfigured(f"--token-file {file}: no key is in it") from err
     except OSError as err:
         raise Misconfigured(f"--token-file {file}: {err.strerror}") from err

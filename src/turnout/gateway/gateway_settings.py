@@ -1,11 +1,32 @@
 """Settings of the gateway's own listening: addresses, connections, bodies, and how it leaves."""
 
 from dataclasses import dataclass
+from ipaddress import ip_network
 from pathlib import Path
+from typing import Annotated
 from urllib.parse import urlsplit
 
-from turnout.errors import Misconfigured
-from turnout.setting_types import Count, Port, SomeSeconds
+from pydantic import AfterValidator
+
+from turnout.setting_types import Count, Port, ServerUrl, SomeSeconds
+
+
+def _listed(text: str) -> tuple[str, ...]:
+    return tuple(one.strip() for one in text.split(",") if one.strip())
+
+
+def _networks(text: str) -> str:
+    for one in _listed(text):
+        ip_network(one, strict=False)
+    return text
+
+
+def _origins(text: str) -> str:
+    for origin in _listed(text):
+        parts = urlsplit(origin)
+        if origin != "*" and f"{parts.scheme}://{parts.netloc}" != origin:
+            raise ValueError(f"{origin} is no origin like https://app.example.com")
+    return text
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,11 +36,11 @@ class GatewaySettings:
 
     host: str = "127.0.0.1"
     port: Port = 8000
-    public_url: str | None = None
+    public_url: ServerUrl | None = None
     tls_cert: Path | None = None
     tls_key: Path | None = None
-    trusted_proxies: str = ""
-    cors_origins: str = ""
+    trusted_proxies: Annotated[str, AfterValidator(_networks)] = ""
+    cors_origins: Annotated[str, AfterValidator(_origins)] = ""
     max_connections: Count = 8192
     max_connections_per_address: Count = 1024
     max_body_bytes: Count = 24 * 2**20
@@ -29,10 +50,8 @@ class GatewaySettings:
 
     @property
     def allowed_origins(self) -> tuple[str, ...]:
-        """Raises Misconfigured."""
-        origins = tuple(one.strip() for one in self.cors_origins.split(",") if one.strip())
-        for origin in origins:
-            parts = urlsplit(origin)
-            if origin != "*" and f"{parts.scheme}://{parts.netloc}" != origin:
-                raise Misconfigured(f"cors_origins: {origin} is no origin like https://app.example.com")
-        return origins
+        return _listed(self.cors_origins)
+
+    @property
+    def proxy_networks(self) -> tuple[str, ...]:
+        return _listed(self.trusted_proxies)

@@ -12,6 +12,7 @@ from turnout.errors import Misconfigured
 from turnout.fleet.model_rules import EngineKind
 from turnout.run.client_tls import client_tls, pinned_tls, read_fingerprints
 from turnout.run.config import Config
+from turnout.store.address_rules import is_server_url
 from turnout.telemetry.log import get_log
 from turnout.worker.host_identity import is_this_machine
 from turnout.worker.order_rules import OrderRules
@@ -41,11 +42,13 @@ class Joining:
 
 def check_joining(joining: Joining) -> None:
     """Raises Misconfigured for what contradicts itself or is not safe."""
-    scheme = urlsplit(joining.url).scheme
-    if scheme not in ("http", "https"):
+    if not is_server_url(joining.url):
         raise Misconfigured(
             f"{joining.url!r} is not the http or https URL of a gateway (--join or MANAGER_URL)"
         )
+    if joining.public_url and not is_server_url(joining.public_url):
+        raise Misconfigured(f"{joining.public_url!r} is no http or https URL (--public-url or PUBLIC_URL)")
+    scheme = urlsplit(joining.url).scheme
     if scheme == "http" and joining.fingerprints:
         raise Misconfigured("--gateway-fingerprint needs an https gateway: plain http shows no certificate")
     if scheme == "http" and not joining.local and not joining.plaintext:

@@ -16,7 +16,6 @@ from turnout.gateway.gateway import Gateway
 from turnout.gateway.gateway_settings import GatewaySettings
 from turnout.gateway.middleware import STANDARD_HEADERS
 from turnout.relay import ClientLimits, RelaySettings
-from turnout.relay.connection_counts import read_networks
 from turnout.run.build_gateway import GatewayOutside, build_gateway
 from turnout.run.client_tls import client_tls
 from turnout.run.config import Config
@@ -90,12 +89,6 @@ async def _end_when_restored(link: RedisConnection, server: GatewayServer) -> No
 
 
 def relay_settings(settings: GatewaySettings) -> RelaySettings:
-    """Raises Misconfigured."""
-    proxies = tuple(one.strip() for one in settings.trusted_proxies.split(",") if one.strip())
-    try:
-        read_networks(proxies)
-    except ValueError as err:
-        raise Misconfigured(f"trusted_proxies: {err}") from err
     most, each = settings.max_connections, settings.max_connections_per_address
     files = raise_open_files() - _OTHER_FILES
     if files < most:  # one address must not have them all
@@ -103,7 +96,7 @@ def relay_settings(settings: GatewaySettings) -> RelaySettings:
     limits = ClientLimits(
         max_connections=most,
         max_connections_per_address=each,
-        trusted_proxies=proxies,
+        trusted_proxies=settings.proxy_networks,
         cors_origins=frozenset(origin.encode() for origin in settings.allowed_origins),
         max_body_bytes=settings.max_body_bytes,
         max_bodies_bytes=settings.max_bodies_bytes,

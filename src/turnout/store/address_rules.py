@@ -59,6 +59,16 @@ def is_safe_issuer_url(url: str) -> bool:
         return False
 
 
+def is_server_url(url: str) -> bool:
+    """Whether a client can call it at all: http or https, a host, and a port that is one."""
+    try:
+        parts = urlsplit(url)
+        named = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # half an IPv6 address, or a port that is none
+        return False
+    return named and url.isprintable() and " " not in url
+
+
 def is_loopback_name(netloc: str) -> bool:
     """Whether `host` or `host:port` means the machine that says it."""
     try:

@@ -6,7 +6,7 @@ from typing import Annotated, Literal, TypeAlias
 
 from pydantic import AfterValidator
 
-from turnout.setting_types import SECRET
+from turnout.setting_types import SECRET, ServerUrl
 
 _REDIS_SCHEMES = ("redis://", "rediss://", "unix://", "redis+sentinel://")
 
@@ -41,7 +41,7 @@ class ObjectSettings:
     """`blobs` None means `objects/` in the state directory."""
 
     blobs: Annotated[str, AfterValidator(_blobs)] | None = None
-    blobs_endpoint: str | None = None
+    blobs_endpoint: ServerUrl | None = None
     blobs_shared: bool = False
 
     @property

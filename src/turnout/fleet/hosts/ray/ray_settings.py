@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from turnout.setting_types import Seconds
+from turnout.setting_types import Seconds, ServerUrl
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,7 +14,7 @@ class RaySettings:
 
     ray_strategy: Literal["PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD"] = "PACK"
     ray_interface: str | None = None
-    ray_gateway_url: str | None = None
+    ray_gateway_url: ServerUrl | None = None
     ray_dashboard: bool = True
     ray_place_s: Seconds = 120.0
     ray_fit_s: Seconds = 300.0
