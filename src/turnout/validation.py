@@ -1,5 +1,6 @@
 """Checks what came from outside against a declared shape, and says what is wrong in our own words."""
 
+import re
 from collections.abc import Mapping, Sequence
 from math import isfinite
 from typing import Any, TypeVar, cast
@@ -45,6 +46,8 @@ def _has_odd_number(value: object) -> bool:
             return False
 
 
+_MEMBER, _AS_SENT = re.compile(r"<\S+: ('[^']*')>"), r"\1"
+"""What Python calls a member of an enum, and its value as callers send it."""
 UNKNOWN = ("extra_forbidden", "unexpected_keyword_argument")
 
 
@@ -90,7 +93,7 @@ def rule(kind: str, problem: Mapping[str, Any]) -> str:
         case "value_error":
             return str(context["error"])
         case "enum" | "literal_error":
-            return f"must be {context['expected']}."
+            return f"must be {_MEMBER.sub(_AS_SENT, context['expected'])}."
         case "string_pattern_mismatch":
             return f"must match {context['pattern']}."
         case "string_too_long":
@@ -109,6 +112,8 @@ def rule(kind: str, problem: Mapping[str, Any]) -> str:
             return "must be a finite number."
         case "model_type" | "model_attributes_type" | "dataclass_type" | "dict_type":
             return "must be an object."
+        case "list_type" | "tuple_type":
+            return "must be a list."
         case _ if kind.startswith("int"):
             return "must be a whole number."
         case _ if kind.startswith("float"):

@@ -112,6 +112,24 @@ def test_a_file_that_cannot_be_read_says_where(
     assert done.err.count("\n") == 1
 
 
+@pytest.mark.parametrize(
+    ("model", "said"),
+    [
+        ("{engine: vllm}", "weights is required."),
+        ("{engine: vllm, weights: x, idel_s: 3}", "Unknown parameter: idel_s; did you mean idle_s?"),
+        ("{engine: vllm, weights: x, needs: {gpu: 1}}", "Unknown parameter: needs.gpu; did you mean gpus?"),
+        ("{engine: vllm, weights: x, arguments: --seed=1}", "arguments must be a list."),
+        ("{engine: command, weights: x, command: serve}", "command must be a list."),
+    ],
+)
+def test_a_mistyped_model_is_told_in_the_files_words(
+    bare_cli: Cli, tmp_path: Path, model: str, said: str
+) -> None:
+    (tmp_path / "turnout.yaml").write_text(f"models: {{a: {model}}}")
+    done = bare_cli("config")
+    assert (done.code, done.err) == (2, f"error: models.a: {said}\n")
+
+
 def test_a_variable_that_is_nearly_a_setting_is_refused_and_others_are_not_ours(bare_cli: Cli) -> None:
     done = bare_cli("config", TURNOUT_PROT="1")
     assert (done.code, done.err) == (

@@ -169,9 +169,9 @@ def test_a_configuration_that_was_written_out_reads_the_same(tmp_path: Path, fie
         ({**CHAT, "needs": {"tpus": 1}}, r"models.a: Unknown parameter: needs\.tpus"),
         ({**CHAT, "needs": 3}, "models.a: needs must be an object"),
         ({**CHAT, "gpus": 1, "needs": {"gpus": 2}}, "models.a: gpus is given twice"),
-        ({**CHAT, "weights": "other"}, "models.a: model_name is given twice"),
+        ({**CHAT, "weights": "other"}, "models.a: weights is given twice"),
         ({**CHAT, "concurrency": 0}, "models.a: concurrency must be at least 1"),
-        ({"engine": "vllm"}, "models.a: model_name is required"),
+        ({"engine": "vllm"}, "models.a: weights is required"),
         ({**CHAT, "engine": "rocket"}, "models.a: engine must be"),
         *(
             ({**CHAT, name: SAMPLES[name][1]}, f"models.a: {name} is for video models")

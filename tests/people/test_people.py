@@ -119,6 +119,11 @@ def test_an_invite_opens_by_its_secret_until_it_ends_and_says_what_who_comes_may
     assert shared.limits == DailyLimits(chats=2) and shared.invited_by == "i-1"
 
 
+async def test_a_role_that_people_have_not_is_refused_in_words(gateway: Gateway) -> None:
+    made = await gateway.http.post("/v1/invites", json={"role": "worker"}, headers=await admin_of(gateway))
+    assert made.json()["error"]["message"] == "role must be 'user' or 'admin'."
+
+
 async def test_an_invites_link_leads_here_from_other_machines(stores: Stores, tmp_path: Path) -> None:
     """`turnout up --host 0.0.0.0` knows itself by an address of its own machine."""
     async with running(stores, tmp_path, public_url="http://127.0.0.1:8000") as gateway:

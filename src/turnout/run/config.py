@@ -249,7 +249,8 @@ def _blaming(name: str) -> Generator[None]:
     try:
         yield
     except InvalidRequest as err:
-        hint = ""
+        said = err.message.replace("model_name", "weights")  # as files call it
         if err.code == "unknown_parameter":
-            hint = _meant(err.param or "", DECLARED) or f" Known: {', '.join(DECLARED)}."
-        raise Misconfigured(f"models.{name}: {err}{hint}") from err
+            meant = _meant((err.param or "").rpartition(".")[2], DECLARED)
+            said = f"{said.rstrip('.')}{meant}" if meant else f"{said} Known: {', '.join(DECLARED)}."
+        raise Misconfigured(f"models.{name}: {said}") from err
