@@ -146,6 +146,12 @@ def test_up_on_an_address_of_another_machine_says_so(bare_cli: Cli, host: str) -
     assert done.code == 2 and "--host is an address of this machine" in done.err
 
 
+def test_up_looks_at_the_files_of_its_site_first(bare_cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "turnout.yaml").write_text("site: {logo: no-logo.png}")
+    done = bare_cli.start("up", "--port", "0").finish()
+    assert done.code == 2 and done.err.startswith("error: site.logo: no-logo.png cannot be read"), done.err
+
+
 @pytest.mark.parametrize("flags", [("--port", "80000"), ("--redis-url", "foo"), ("--blobs", "ftp://x")])
 def test_up_refuses_a_bad_flag_in_one_line(bare_cli: Cli, flags: tuple[str, str]) -> None:
     done = bare_cli("up", *flags)

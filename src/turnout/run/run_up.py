@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from turnout.background import BackgroundLoops
+from turnout.people.site import open_site
 from turnout.processes.child import Child, LocalLauncher
 from turnout.processes.environment_rules import for_computing
 from turnout.processes.life_signs import LifeSigns
@@ -76,6 +77,8 @@ async def run_up(
     raise_open_files()  # the parts inherit it
     stopping = asyncio.Event()
     on_stop(stopping.set)
+    # Here, too: a gateway would die of them again and again, while this process says that it is up.
+    open_site(config.access.site)
     secure = server_tls(config.gateway) is not None
     with (
         alone_on(config.state_dir),
