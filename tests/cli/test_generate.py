@@ -262,10 +262,13 @@ def test_an_image_url_is_left_to_the_server(cli: Cli, gateway: ScriptedGateway) 
     assert json.loads(submission.body)["input_reference"] == {"image_url": "https://example.org/a.png"}
 
 
-def test_over_a_limit_says_when_to_come_back(cli: Cli, gateway: ScriptedGateway) -> None:
-    gateway.hooks["POST /v1/videos"] = lambda _: error(429, "Too many tasks waiting.", retry_after="7")
+@pytest.mark.parametrize(("wait_s", "said"), [("7", "7 s"), ("8340", "2 h 19 min")])
+def test_over_a_limit_says_when_to_come_back(
+    cli: Cli, gateway: ScriptedGateway, wait_s: str, said: str
+) -> None:
+    gateway.hooks["POST /v1/videos"] = lambda _: error(429, "Too many tasks waiting.", retry_after=wait_s)
     done = cli("generate", "a boat")
-    assert (done.code, done.err) == (1, "error: Too many tasks waiting. Try again in 7 s.\n")
+    assert (done.code, done.err) == (1, f"error: Too many tasks waiting. Try again in {said}.\n")
 
 
 def test_no_server_says_what_was_tried_and_what_to_do(bare_cli: Cli, gateway: ScriptedGateway) -> None:

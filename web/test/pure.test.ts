@@ -2,6 +2,8 @@
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
 import { test } from "node:test";
+import { ApiError } from "../src/api/http";
+import { explain } from "../src/api/words";
 import { curlOf, pythonOf } from "../src/card/snippets";
 import { stationOf } from "../src/card/stages";
 import { codeOf, routeOf } from "../src/ui/route";
@@ -124,6 +126,11 @@ test("a registration carries the fields of its engine and no others", () => {
 test("an amount that is no number is sent as it was typed, for the gateway to refuse", () => {
   const { gpu_memory_bytes, idle_s } = registrationOf("vllm", "a", "w", { gpu_memory_bytes: "40 GB", idle_s: "10m" }) as unknown as Record<string, unknown>;
   assert.deepEqual([gpu_memory_bytes, idle_s], ["40 GB", "10m"]);
+});
+
+test("how long to wait is told in the units of a person", () => {
+  assert.match(explain(new ApiError(429, "", "daily_limit", null, 8_340)), /Try again in 2\.3 h\./);
+  assert.match(explain(new ApiError(429, "", "limited", null, 7)), /Try again in 7 s\./);
 });
 
 test("routes and one-time codes are read off the fragment", () => {

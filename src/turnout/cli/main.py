@@ -12,7 +12,7 @@ from typer.core import TyperGroup
 from typer.main import get_group
 
 from turnout import __version__
-from turnout.cli.formatting import one_line
+from turnout.cli.formatting import duration, one_line
 from turnout.cli.options import Common, ConfigOption, KeyOption, StateDirOption, UrlOption
 from turnout.errors import InvalidRequest, Misconfigured, TurnoutError
 
@@ -118,7 +118,7 @@ def describe(err: TurnoutError) -> str:
     if err.param:
         line += f" (param {one_line(err.param)})"
     if err.retry_after_s is not None:
-        line += f" Try again in {err.retry_after_s:.0f} s."
+        line += f" Try again in {duration(err.retry_after_s)}."
     return line
 
 

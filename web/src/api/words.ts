@@ -1,5 +1,5 @@
 // What went wrong, in the person's language, and what to do about it.
-import { lang, t, type Key } from "../i18n";
+import { duration, lang, t, type Key } from "../i18n";
 import { ApiError, Unreachable } from "./http";
 import type { PullVerdict, VideoError } from "./schema";
 
@@ -66,7 +66,7 @@ export function explain(err: unknown): string {
   if (!(err instanceof ApiError)) return t("error.unknown");
   const known = (err.code !== null ? BY_CODE[err.code] : undefined) ?? BY_STATUS[err.status];
   if (known === undefined) return lang.value === "en" ? err.message : t("error.said", { message: err.message });
-  const wait = err.retryAfterS !== null && err.status === 429 ? ` ${t("error.retry_after", { n: err.retryAfterS })}` : "";
+  const wait = err.retryAfterS !== null && err.status === 429 ? ` ${t("error.retry_after", { time: duration(err.retryAfterS) })}` : "";
   return t(known, { message: err.message }) + wait;
 }
 

@@ -731,7 +731,7 @@ export const TABLE = {
   "error.own_person": { en: "You cannot disable or remove yourself, or change your own role here.", zh: "不能在此停用、移除自己或修改自己的角色。" },
   "error.key_in_use": { en: "This key is in use: you are logged in with it, or it is one of turnout up's own. Revoked, it cuts off this page, or the commands and the worker of that machine, at once.", zh: "这个密钥正在使用中：不是你自己登录所用的，就是 turnout up 自用的。吊销后，本页登录、那台机器上的命令或其 worker 会立即失效。" },
   "error.said": { en: "The gateway refused: {message}", zh: "网关拒绝了请求：{message}" },
-  "error.retry_after": { en: "Try again in {n} s.", zh: "请在 {n} 秒后重试。" },
+  "error.retry_after": { en: "Try again in {time}.", zh: "请在 {time}后重试。" },
   "error.invalid_api_key": { en: "This key is not valid. Check that all of it was copied.", zh: "密钥无效，请确认是否复制完整。" },
   "error.role_not_allowed": { en: "Your key may not do this. Ask an admin.", zh: "当前密钥没有此权限，请联系管理员。" },
   "error.model_not_found": { en: "That model is not there any more. Choose another one.", zh: "该模型已不存在，请换一个。" },
