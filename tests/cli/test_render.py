@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import pytest
 from tests.cli.conftest import Cli
 from tests.cli.scripted import MP4, ScriptedGateway
 
@@ -43,4 +44,14 @@ def test_a_wrong_line_is_named_before_anything_is_submitted(
     for wrong in ("{", "[]", '{"id": "x"}', '{"prompt": "a", "id": "../x"}', '{"prompt": "a", "id": "1"}'):
         (tmp_path / "p.jsonl").write_text(good + wrong)
         assert cli("render", "p.jsonl").code == 2, wrong
+    assert gateway.seen("POST", "/videos") == []
+
+
+@pytest.mark.parametrize("where", [("-o", "a-file"), ("-o", "a-file/in"), ("--results", "none/r.jsonl")])
+def test_where_nothing_can_be_written_is_said_before_anything_is_submitted(
+    cli: Cli, gateway: ScriptedGateway, tmp_path: Path, where: tuple[str, str]
+) -> None:
+    (tmp_path / "a-file").touch()
+    done = cli("render", "a boat", *where)
+    assert done.code == 2 and done.err.startswith(f"error: {where[1]}: "), done.err
     assert gateway.seen("POST", "/videos") == []

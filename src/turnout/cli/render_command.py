@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from turnout.cli.options import Common, with_common
-from turnout.errors import Misconfigured
+from turnout.errors import InvalidRequest, Misconfigured
 
 if TYPE_CHECKING:
     from turnout.run.config import Config
@@ -68,13 +68,17 @@ def render(
     from turnout.cli.render_batch import Batch, read_lines
 
     lines = read_lines(source, model)
-    if not no_download:
-        output.mkdir(parents=True, exist_ok=True)
+    try:  # before anything is started or asked for
+        if not no_download:
+            output.mkdir(parents=True, exist_ok=True)
+        opened = _sink(results)
+    except OSError as err:
+        raise InvalidRequest(f"{err.filename}: {err.strerror}") from err
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     own = _own_service(common, ray, address)
     failed = 0
     try:
-        with common.client() as client, _sink(results) as sink:
+        with common.client() as client, opened as sink:
             batch = Batch(client, None if no_download else output, parallel)
             for result in batch.run(lines):
                 failed += result["status"] != "completed"
