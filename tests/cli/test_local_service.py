@@ -112,6 +112,11 @@ def _is_running(pid: int) -> bool:
         return False
 
 
+def test_columns_of_chinese_words_stand_below_each_other() -> None:
+    lines = table(("NAME", "ROLE"), [("爱达", "user"), ("Ada", "admin")]).splitlines()
+    assert lines == ["NAME  ROLE", "爱达  user", "Ada   admin"]
+
+
 def test_a_table_too_wide_for_the_terminal_becomes_blocks() -> None:
     rows = [("video_1", "wan-tiny-t2v", "a boat"), ("video_2", "wan-tiny-t2v", "a ship")]
     narrow = table(("TASK", "MODEL", "PROMPT"), rows, width=20)

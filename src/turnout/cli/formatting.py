@@ -5,6 +5,7 @@ import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from unicodedata import east_asian_width
 
 
 def one_line(text: str) -> str:
@@ -69,10 +70,15 @@ def note_of_reach(url: str, whose: str) -> str | None:
     return f"{url} is this machine's own: {whose} set public_url, or call with --url"
 
 
+def columns(text: str) -> int:
+    """How wide a terminal shows it: a Chinese letter takes two columns."""
+    return sum(2 if east_asian_width(letter) in "WF" else 1 for letter in text)
+
+
 def table(headings: Sequence[str], rows: Sequence[Sequence[str]], width: int | None = None) -> str:
     """Columns as wide as their widest cell, the last one as long as it likes. Where the others are too wide for the terminal
     (or for `width`), each row is a block of lines."""
-    widths = [max(map(len, column)) for column in zip(headings, *rows, strict=True)]
+    widths = [max(map(columns, column)) for column in zip(headings, *rows, strict=True)]
     room = width or _terminal_width()
     if room is not None and rows and sum(widths[:-1]) + 2 * len(widths) > room:
         name = max(map(len, headings))
@@ -82,7 +88,8 @@ def table(headings: Sequence[str], rows: Sequence[Sequence[str]], width: int | N
         ]
         return "\n\n".join(blocks)
     lines = [
-        "  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in (headings, *rows)
+        "  ".join(c + " " * (w - columns(c)) for c, w in zip(row, widths, strict=True)).rstrip()
+        for row in (headings, *rows)
     ]
     return "\n".join(lines)
 
