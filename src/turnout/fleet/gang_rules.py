@@ -55,7 +55,7 @@ def gang_statuses(reports: Iterable[GangReport]) -> dict[str, ModelStatus]:
     known: dict[str, ModelStatus] = {}
     for report in reports:
         if report.ready:
-            known[report.model] = ModelStatus(ModelState.READY, replicas=1)
+            known[report.model] = ModelStatus(ModelState.READY)
         else:
             where = next((rank.address for rank in report.ranks if rank.address), "Ray")
             reason = "" if report.formed else "its ranks come up"

@@ -47,7 +47,7 @@ class RecordKind(Generic[T]):
 
     def _load_other(self, data: bytes, err: ValidationError) -> T:
         document: Any = from_json(data)
-        problems = cast("Sequence[Mapping[str, Any]]", err.errors(include_url=False))
+        problems = cast("Sequence[Mapping[str, Any]]", err.errors())
         for problem in reversed(
             problems
         ):  # the last members of a list first, so that the others keep their place
@@ -55,7 +55,7 @@ class RecordKind(Generic[T]):
         try:
             return self._shape.validate_json(to_json(document))
         except ValidationError as still:
-            left = cast("Sequence[Mapping[str, Any]]", still.errors(include_url=False))
+            left = cast("Sequence[Mapping[str, Any]]", still.errors())
             if all(_is_unnamed(problem) for problem in left):
                 where = ".".join(str(part) for part in left[0]["loc"])
                 raise NewerRecord(f"{where} has a value that this version does not know") from still

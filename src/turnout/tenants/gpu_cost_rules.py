@@ -52,9 +52,6 @@ class GpuBill:
     def plus(self, other: "GpuBill") -> "GpuBill":
         return GpuBill(self.seconds.plus(other.seconds), self.cost.plus(other.cost))
 
-    def part(self, share: float) -> "GpuBill":
-        return GpuBill(self.seconds.part(share), self.cost.part(share))
-
     def by_state(self, parts: Mapping[GpuState, float]) -> "GpuBill":
         """These parts of what it is in each state."""
         kept = [
