@@ -26,3 +26,10 @@ def checked() -> set[str]:
 
 def test_what_claims_to_be_pure_is_checked_and_what_is_checked_says_so() -> None:
     assert checked() == claimed()
+
+
+def test_what_changed_rules_are_tried_on_is_there() -> None:
+    mutmut = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["mutmut"]
+    for name in mutmut["pytest_add_cli_args_test_selection"]:
+        file, _, test = name.partition("::")
+        assert f"def {test}" in (ROOT / file).read_text(), name

@@ -17,8 +17,8 @@ from tests.people.test_people import refused
 
 from turnout.chat import conversation_store
 from turnout.chat.chat_scripts import change_conversation
-from turnout.chat.conversation_rules import MAX_CONVERSATION_BYTES, check_tree
-from turnout.errors import InvalidRequest, Unavailable
+from turnout.chat.conversation_rules import MAX_CONVERSATION_BYTES
+from turnout.errors import Unavailable
 from turnout.tasks.task_rules import PersonId
 from turnout.tenants.caller import person_owner
 from turnout.tenants.tenant_settings import GuestSettings
@@ -34,19 +34,6 @@ def message(message_id: str, parent: str | None = None, text: str = "hello", **m
 def conversation(*messages: dict[str, Any], revision: int = 0, **more: Any) -> dict[str, Any]:
     leaf = messages[-1]["id"] if messages else None
     return {"revision": revision, "title": "Talk", "messages": list(messages), "leaf": leaf, **more}
-
-
-@pytest.mark.parametrize(
-    ("messages", "leaf"),
-    [([("a", "b")], None), ([("a", None), ("a", None)], None), ([("a", "a")], None), ([("a", None)], "b")],
-)
-def test_a_tree_has_no_loose_ends(messages: list[tuple[str, str | None]], leaf: str | None) -> None:
-    with pytest.raises(InvalidRequest):
-        check_tree(messages, leaf)
-
-
-def test_a_tree_may_branch() -> None:
-    check_tree([("a", None), ("b", "a"), ("c", "a"), ("d", None)], "b")
 
 
 async def test_a_conversation_is_kept_found_renamed_and_deleted(gateway: Gateway) -> None:

@@ -13,7 +13,6 @@ from tests.engines.fake_hub import fake_hub
 
 from turnout.cli.doctor.model_checks import check_video_models
 from turnout.engines.wan.builtin import present_weights
-from turnout.engines.wan.kernel_rules import attention_of
 from turnout.fleet.declared_models import read_model
 from turnout.fleet.machine_rules import Gpu
 from turnout.run.config import Config
@@ -110,20 +109,6 @@ def test_doctor_says_which_attention_a_model_gets_and_what_is_missing(
         (tmp_path / "site" / module / "__init__.py").touch()
     importlib.invalidate_caches()
     assert told(device="cuda", fp8_attention=True) == (True, "FlashAttention 3", "")
-
-
-@pytest.mark.parametrize(
-    ("capability", "dtype", "says"),
-    [
-        ((9, 0), "float32", "PyTorch's own"),
-        ((8, 9), "bfloat16", "cuDNN, or FlashAttention 2"),
-        ((12, 0), "bfloat16", "cuDNN, or FlashAttention 2"),
-        (None, "bfloat16", "chosen when it is loaded"),
-    ],
-)
-def test_attention_of_other_gpus(capability: tuple[int, int] | None, dtype: str, says: str) -> None:
-    outlook = attention_of(capability, dtype, flash3=True, triton=True)
-    assert says in outlook.name and not outlook.missing and not outlook.fp8
 
 
 def test_doctor_knows_engines_that_are_not_wan(tmp_path: Path) -> None:

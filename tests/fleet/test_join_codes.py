@@ -9,8 +9,9 @@ from tests.conftest import Stores
 from tests.fleet.test_probe import MACHINE, answering
 from tests.gateways import Gateway, bearer, running
 
-from turnout.fleet.join_code_rules import join_command, key_by_code
-from turnout.tenants.key_rules import Role
+from turnout.fleet.join_code_rules import is_join_code, join_command, key_by_code, new_join_code
+from turnout.store.address_rules import reachable_url
+from turnout.tenants.key_rules import Role, matches
 
 CODES = "/workers/join-codes"
 BEAT = {"machine": MACHINE, "replicas": []}
@@ -184,9 +185,34 @@ def test_the_command_works_behind_a_nat_and_on_the_gateways_own_machine(url: str
 
 
 def test_a_key_depends_on_the_code_and_on_the_machine() -> None:
-    tokens = {
-        key_by_code(code, probe, "box", 0.0)[1] for code in ("jc-a", "jc-b") for probe in ("p" * 32, "q" * 32)
-    }
-    assert len(tokens) == 4
-    key, token = key_by_code("jc-a", "p" * 32, "box", 0.0)
+    made = [
+        key_by_code(code, probe, "box", 7.0) for code in ("jc-a", "jc-b") for probe in ("p" * 32, "q" * 32)
+    ]
+    assert len({token for _, token in made}) == len({key.id for key, _ in made}) == 4
+    key, token = made[0]
+    assert (key, token) == key_by_code("jc-a", "p" * 32, "box", 7.0), (
+        "a machine that asks again gets the same"
+    )
     assert key.role is Role.WORKER and key.for_one_worker and len(token.partition(".")[2]) == 43
+    assert (key.tenant, key.name, key.created_at, key.expires_at) == ("default", "box", 7.0, None)
+    assert len(key.id) == 16 and matches(key, token.partition(".")[2]), "and that of a key like any other"
+
+
+def test_a_code_is_known_by_its_beginning() -> None:
+    assert is_join_code(new_join_code("secret")) and new_join_code("secret").endswith("secret")
+    assert not is_join_code("tk-jc-1.secret") and not is_join_code("secret")
+
+
+@pytest.mark.parametrize(
+    ("known", "url"),
+    [
+        (("https://gpu.example/", "http://10.0.0.5:8000"), "https://gpu.example"),
+        ((None, "", "http://10.0.0.5:8000//"), "http://10.0.0.5:8000"),
+        (("http://127.0.0.1:8000/turnout/", "http://10.0.0.5:8000"), "http://10.0.0.5:8000"),
+        (("http://localhost:8000/", "http://[::1]:8000"), "http://localhost:8000"),
+    ],
+)
+def test_the_first_address_that_leads_here_from_elsewhere_is_the_one(
+    known: tuple[str | None, ...], url: str
+) -> None:
+    assert reachable_url(*known) == url

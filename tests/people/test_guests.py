@@ -17,11 +17,8 @@ from tests.people.test_people import Visit, admin_of, refused
 from tests.tenants.test_session_routes import THEIRS
 
 from turnout.people.belongings import erase_guests
-from turnout.people.guest_rules import guest, network_account
-from turnout.people.person_rules import as_key
-from turnout.tasks.task_rules import PersonId, Priority
+from turnout.tasks.task_rules import Priority
 from turnout.tenants.allowance_rules import A_GUESTS_WAYS_IN
-from turnout.tenants.key_rules import is_guest, person_of
 from turnout.tenants.tenant_settings import GuestSettings
 
 BALL = {"prompt": "a ball"}
@@ -57,19 +54,6 @@ async def open_to_guests(
 async def open_gateway(stores: Stores, tmp_path: Path) -> AsyncIterator[Gateway]:
     async with open_to_guests(stores, tmp_path) as made:
         yield made
-
-
-def test_a_guest_is_a_person_with_an_end_and_two_accounts() -> None:
-    made = guest(SETTINGS, "0123456789abcdef", "203.0.113.7", 100.0)
-    key = as_key(made)
-    assert made.id == "g-0123456789abcdef" and made.had_own_tenant and key.expires_at == 3700.0
-    assert is_guest(made.id) and not is_guest(PersonId("p-0123456789abcdef"))
-    assert person_of(made.id) == made.id
-    assert [(one.account, one.limits.videos) for one in key.allowances] == [
-        (made.id, 2),
-        (network_account("203.0.113.7"), 3),
-    ]
-    assert "203" not in network_account("203.0.113.7")
 
 
 async def test_guests_are_let_in_only_where_the_operator_says_so(gateway: Gateway) -> None:

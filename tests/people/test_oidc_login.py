@@ -21,7 +21,6 @@ from tests.people.test_people import Visit, admin_of, refused
 from turnout.errors import Misconfigured, NotFound
 from turnout.people import oidc_flow
 from turnout.run.config import load
-from turnout.tenants.key_rules import Role
 
 PUBLIC = "http://127.0.0.1:8123"
 CALLBACK = "/v1/login/oidc/callback"
@@ -361,15 +360,3 @@ async def test_without_a_client_there_is_no_button_and_a_client_needs_an_address
             load({"oidc": oidc}, {})
     loaded = load({}, {"TURNOUT_OIDC_CLIENT_SECRET": "s"}).config
     assert loaded.access.oidc_client_secret == "s"
-
-
-def test_admins_are_named_by_the_issuer_or_by_an_admin() -> None:
-    from turnout.people.claimed_rules import claimed, renewed
-    from turnout.tasks.task_rules import PersonId
-    from turnout.tenants.tenant_settings import OidcSettings
-
-    settings = OidcSettings("https://i.example", "a", roles={"ops": Role.ADMIN, "look": Role.METRICS})
-    new = claimed(settings, {"sub": "1", "roles": "ops"}, PersonId("p-0000000000000000"), 1.0)
-    assert (new.role, new.name, new.had_own_tenant) == (Role.ADMIN, "1", True)
-    assert renewed(new, settings, {"sub": "1", "roles": [], "tenant": "acme"}).role is Role.ADMIN
-    assert renewed(new, settings, {"sub": "1", "tenant": "acme"}).tenant == "acme"

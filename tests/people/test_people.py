@@ -23,14 +23,11 @@ from websockets.exceptions import ConnectionClosed
 
 from turnout.chat.conversation_rules import KeptConversation, room_of
 from turnout.errors import Unauthorized
-from turnout.people.invite_rules import Invite, invited, new_invite, split_invite
-from turnout.people.person_rules import Person, Way, as_key
 from turnout.tasks import object_keys
 from turnout.tasks.preset_rules import Preset
-from turnout.tasks.task_rules import PersonId, State, TenantId
-from turnout.tenants.allowance_rules import DailyLimits
+from turnout.tasks.task_rules import PersonId, State
 from turnout.tenants.caller import person_owner
-from turnout.tenants.key_rules import Role, mint, mint_session, with_parent
+from turnout.tenants.key_rules import Role
 
 ADA = PersonId("p-0123456789abcdef")
 
@@ -77,46 +74,6 @@ async def newcomer(
 
 def refused(answer: httpx.Response) -> tuple[int, str]:
     return answer.status_code, answer.json()["error"]["code"]
-
-
-def person(**fields: Any) -> Person:
-    return replace(Person(ADA, TenantId("t-ada"), Role.USER, Way.INVITE, 100.0, "Ada"), **fields)
-
-
-def test_a_session_or_key_of_a_person_is_worth_what_she_is_now() -> None:
-    session, _ = mint_session("0", "s", as_key(person()), 100.0, 50)
-    key, _ = mint(f"{ADA}-00000000", "s", TenantId("t-ada"), Role.USER, "ci", 100.0)
-    risen = as_key(person(name="Ada L.", role=Role.ADMIN, limits=DailyLimits(videos=3)))
-    assert (session.tenant, session.role, session.person, session.expires_at) == ("t-ada", "user", ADA, 150)
-    now = with_parent(session, risen)
-    assert (now.role, now.name, now.allowances) == (Role.ADMIN, "Ada L.", risen.allowances)
-    assert (with_parent(key, risen).role, with_parent(key, risen).name) == (Role.USER, "ci"), "as it was made"
-    admins, _ = mint(f"{ADA}-00000001", "s", TenantId("t-ada"), Role.ADMIN, "", 100.0)
-    assert (
-        with_parent(admins, risen).role is Role.ADMIN
-        and with_parent(admins, as_key(person())).role is Role.USER
-    )
-    for gone in (person(disabled_at=120.0), person(expires_at=120.0)):
-        assert with_parent(session, as_key(gone)).expired(121) and with_parent(key, as_key(gone)).expired(121)
-    back = with_parent(session, as_key(person()))
-    assert not back.expired(121) and back.expired(150), "let back in, she goes on until its own end"
-
-
-def test_an_invite_opens_by_its_secret_until_it_ends_and_says_what_who_comes_may() -> None:
-    invite, token = new_invite("i-1", "secret", 100.0, 60, "k1")
-    assert split_invite(token) == ("i-1", "secret") and split_invite("i-1") is None
-    assert invite.opens("secret", 159) and not invite.opens("secret", 160) and not invite.opens("guess", 159)
-    own = invited(invite, ADA, "Ada", "", 100.0)
-    assert (own.tenant, own.had_own_tenant, own.role, own.expires_at) == (f"t-{ADA}", True, Role.USER, None)
-    said: Invite = replace(invite, tenant="design", role=Role.ADMIN, stays_s=10, limits=DailyLimits(chats=2))
-    shared = invited(said, ADA, "Ada", "ada@example.com", 100.0)
-    assert (shared.tenant, shared.had_own_tenant, shared.role, shared.expires_at) == (
-        "design",
-        False,
-        "admin",
-        110,
-    )
-    assert shared.limits == DailyLimits(chats=2) and shared.invited_by == "i-1"
 
 
 async def test_a_role_that_people_have_not_is_refused_in_words(gateway: Gateway) -> None:

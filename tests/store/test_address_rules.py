@@ -4,7 +4,14 @@ from ipaddress import ip_address
 
 import pytest
 
-from turnout.store.address_rules import TUNNELS, is_host, is_loopback_name, is_public, is_safe_issuer_url
+from turnout.store.address_rules import (
+    TUNNELS,
+    in_url,
+    is_host,
+    is_loopback_name,
+    is_public,
+    is_safe_issuer_url,
+)
 
 
 @pytest.mark.parametrize(
@@ -86,3 +93,11 @@ def test_keys_of_an_issuer_come_over_tls_or_from_this_machine(url: str, safe: bo
 )
 def test_only_loopback_names_mean_this_machine(netloc: str, here: bool) -> None:
     assert is_loopback_name(netloc) is here
+
+
+def test_an_ipv6_address_stands_in_brackets_in_a_url() -> None:
+    assert [in_url(host) for host in ("::1", "10.0.0.1", "gpu.example")] == [
+        "[::1]",
+        "10.0.0.1",
+        "gpu.example",
+    ]

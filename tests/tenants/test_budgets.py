@@ -11,6 +11,7 @@ from turnout.tenants.budget_rules import (
     budgets_of,
     days_of_month,
     levels_to_tell,
+    period_of,
     standing_in,
 )
 
@@ -34,7 +35,9 @@ def test_the_level_follows_from_what_was_spent(spent: float, level: BudgetLevel)
 def test_only_a_hard_budget_refuses_and_says_why() -> None:
     BudgetStanding("2026-11", HUNDRED, 99.0).refuse_if_spent("EUR")
     BudgetStanding("2026-11", Budget(100, hard=False), 500.0).refuse_if_spent("EUR")
-    with pytest.raises(OverBudget, match=r"100.00 EUR for 2026-11 is spent \(100.50 EUR\)") as raised:
+    with pytest.raises(
+        OverBudget, match=r"^The budget of 100\.00 EUR for 2026-11 is spent \(100\.50 EUR\)\.$"
+    ) as raised:
         BudgetStanding("2026-11", HUNDRED, 100.5).refuse_if_spent("EUR")
     assert (raised.value.status, raised.value.code, raised.value.retryable) == (402, "budget_exceeded", False)
 
@@ -72,6 +75,7 @@ def test_an_admin_s_budget_counts_before_the_configuration_s() -> None:
 def test_a_month_begins_with_its_first_day() -> None:
     assert days_of_month("2026-11-03") == ["2026-11-01", "2026-11-02", "2026-11-03"]
     assert days_of_month("2026-12-01") == ["2026-12-01"]
+    assert period_of("2026-12-01") == "2026-12"
 
 
 @pytest.mark.parametrize(

@@ -4,16 +4,26 @@ import hashlib
 
 import pytest
 
-from turnout.tasks.task_rules import TenantId
+from turnout.errors import Limited
+from turnout.tasks.task_rules import PersonId, TenantId
+from turnout.tenants.allowance_rules import Allowance, Bounded, DailyLimits, limits_on, over_allowance
 from turnout.tenants.key_rules import (
+    OWN_ADMIN,
+    OWN_WORKER,
     Key,
     Role,
+    bootstrap_id,
+    guest_id,
+    in_use_by,
+    is_guest,
     is_login,
     is_session,
     login_key,
     matches,
     mint,
     mint_session,
+    missing_keys,
+    person_of,
     rotate,
     secret_digest,
     split_token,
@@ -105,3 +115,98 @@ def test_a_session_follows_what_becomes_of_its_key() -> None:
     assert (less.id, less.digest) == (session.id, session.digest)
     endless = with_parent(key(), key())
     assert endless.expires_at is None
+
+
+PERSON = PersonId("p-0123456789abcdef")
+
+
+@pytest.mark.parametrize(
+    ("key_id", "person"),
+    [
+        (PERSON, PERSON),
+        (f"{PERSON}-00000000", PERSON),
+        ("g-0123456789abcdef", "g-0123456789abcdef"),
+        ("p-0123456789abcde", None),
+        ("p-0123456789ABCDEF", None),
+        (f"{PERSON}-0000000", None),
+        (f"{PERSON}-000000000", None),
+        (f"s-{PERSON}", None),
+        ("q-0123456789abcdef", None),
+        ("", None),
+    ],
+)
+def test_the_id_of_a_person_s_key_begins_with_hers(key_id: str, person: str | None) -> None:
+    assert person_of(key_id) == person
+
+
+def test_a_guest_is_known_by_her_id() -> None:
+    assert guest_id("0123456789abcdef") == "g-0123456789abcdef"
+    assert is_guest(guest_id("0123456789abcdef")) and not is_guest(PERSON)
+
+
+def test_a_session_is_its_parent_and_a_person_s_key_may_do_less() -> None:
+    allowances = (Allowance(PERSON, DailyLimits(videos=3)),)
+    admin = Key(PERSON, ACME, Role.ADMIN, "Ada", "", 100.0, 500.0, person=PERSON, allowances=allowances)
+    session = with_parent(mint_session("a1", "secret", key(role=Role.USER), 100.0, 60.0)[0], admin)
+    assert (session.role, session.name, session.expires_at) == (Role.ADMIN, "Ada", 160.0)
+    assert (session.parent, session.person, session.allowances) == (PERSON, PERSON, allowances)
+    made_for = {role: with_parent(key(role=role), admin) for role in (Role.USER, Role.ADMIN)}
+    assert {role: made.role for role, made in made_for.items()} == {
+        Role.USER: Role.USER,
+        Role.ADMIN: Role.ADMIN,
+    }
+    assert all((made.name, made.expires_at) == ("laptop", 500.0) for made in made_for.values())
+    user = Key(PERSON, ACME, Role.USER, "Ada", "", 100.0)
+    assert with_parent(key(role=Role.ADMIN), user).role is Role.USER
+
+
+def test_the_bootstrap_adds_only_keys_that_it_made_and_never_added() -> None:
+    def of(key_id: str) -> Key:
+        return mint(key_id, "s", ACME, Role.ADMIN, "", 0.0)[0]
+
+    assert bootstrap_id("1") == "boot-1"
+    new, added, known, other = of("boot-1"), of("boot-2"), of("boot-3"), of("k1")
+    secret = [new, added, known, other]
+    assert missing_keys(secret, (), ()) == missing_keys(secret, (), {"boot-1"}) == secret, "all is new"
+    assert missing_keys(secret, {"boot-3"}, {"boot-2"}) == [new]
+    assert missing_keys(secret, {"else"}, ()) == [new, added, known]
+
+
+def test_who_would_be_cut_off_by_a_revocation_is_named() -> None:
+    def named(name: str) -> Key:
+        return mint("k1", "s", ACME, Role.ADMIN, name, 0.0)[0]
+
+    assert in_use_by(named("laptop"), {"k2"}) is None
+    assert in_use_by(named(OWN_ADMIN), {"k1"}) == "You are using this key yourself."
+    assert in_use_by(named(OWN_ADMIN), ()) == (
+        "Commands on the machine of `turnout up` use this key, until the next `turnout up` makes another."
+    )
+    assert in_use_by(named(OWN_WORKER), ()) == (
+        "The worker of `turnout up` joined with this key, and is evicted until the next `turnout up`."
+    )
+
+
+def test_allowances_bound_what_they_name() -> None:
+    allowances = (
+        Allowance("ada", DailyLimits(videos=3)),
+        Allowance("net", DailyLimits(videos=0, chats=9)),
+        Allowance("all", DailyLimits()),
+    )
+    assert limits_on(allowances, "videos") == [("ada", 3), ("net", 0)]
+    assert limits_on(allowances, "chats") == [("net", 9)]
+    assert limits_on((), "chats") == []
+
+
+@pytest.mark.parametrize(
+    ("what", "says"),
+    [
+        ("videos", "You may ask for 3 videos in a day; the day ends at 00:00 UTC."),
+        ("chats", "You may ask for 3 chats in a day; the day ends at 00:00 UTC."),
+        ("guests", "3 guests may come from one address in a day; the day ends at 00:00 UTC."),
+    ],
+)
+def test_who_asked_for_enough_today_is_told_when_tomorrow_begins(what: Bounded, says: str) -> None:
+    assert over_allowance(what, 3, 2 * 86_400 + 86_390.5) == Limited(
+        says, code="daily_limit", retry_after_s=9.5
+    )
+    assert over_allowance(what, 3, 2 * 86_400.0).retry_after_s == 86_400

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from turnout.fleet.replica_rules import Phase, Want
+from turnout.tenants.gpu_time_rules import GpuState
 from turnout.worker.lifecycle_rules import (
     ENDED_PHASES,
     LIVE_PHASES,
@@ -21,6 +22,7 @@ from turnout.worker.lifecycle_rules import (
     Wanted,
     admits,
     evolve,
+    held_as,
 )
 
 EVENTS = st.one_of(
@@ -148,3 +150,20 @@ def test_what_a_gang_holds_counts_as_busy_until_it_has_ended() -> None:
     for phase in ENDED_PHASES:
         ended = replace(ready, phase=phase, busy=0)
         assert evolve(ended, Holds(3))[0].busy == 0
+
+
+@pytest.mark.parametrize(
+    ("phase", "idle", "busy"),
+    [
+        (Phase.STARTING, GpuState.LOADING, GpuState.LOADING),
+        (Phase.READY, GpuState.IDLE, GpuState.BUSY),
+        (Phase.STOPPING, GpuState.IDLE, GpuState.BUSY),
+        (Phase.SLEEPING, GpuState.ASLEEP, GpuState.ASLEEP),
+        (Phase.GONE, None, None),
+        (Phase.FAILED, None, None),
+    ],
+)
+def test_what_its_gpus_do_follows_from_its_phase(
+    phase: Phase, idle: GpuState | None, busy: GpuState | None
+) -> None:
+    assert [held_as(EngineState(phase=phase, busy=count)) for count in (0, 2)] == [idle, busy]
