@@ -3,14 +3,16 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass, replace
 
+import pytest
 from tests.fleet.core_world import RULES, Box, Engine, World, model, routes
 
 from turnout.fleet.change_rules import demand_event
 from turnout.fleet.events_and_commands import ModelRemoved, ModelSet, SetWant, Tick
-from turnout.fleet.fleet_rules import Failures, GivenUp, ModelPressure, rebased
+from turnout.fleet.fleet_rules import Failures, GivenUp, ModelPressure, Rules, rebased
 from turnout.fleet.machine_rules import WorkerId
 from turnout.fleet.replica_rules import Closing, Phase, Replica, Want
 from turnout.fleet.route_rules import AdminWish, Demand
+from turnout.fleet.worker_rules import Standing
 
 W1, W2 = WorkerId("w1"), WorkerId("w2")
 
@@ -194,6 +196,16 @@ def test_failures_with_an_orderly_end_between_them_are_not_in_a_row() -> None:
 def test_pauses_between_tries_double_up_to_a_limit() -> None:
     assert [RULES.backoff(n) for n in (1, 2, 3, 4)] == [5.0, 10.0, 20.0, 40.0]
     assert RULES.backoff(50) == RULES.max_backoff_s
+
+
+@pytest.mark.parametrize(("gone_s", "suspect_s"), [(3.0, 3.0), (6.0, 6.0), (60.0, 6.0)])
+def test_a_worker_is_suspected_no_later_than_it_is_gone(gone_s: float, suspect_s: float) -> None:
+    rules = Rules().with_gone_s(gone_s)
+    assert rules == replace(Rules(), gone_s=gone_s, suspect_s=suspect_s)
+    assert [rules.standing(silent_s) for silent_s in (suspect_s - 0.1, gone_s)] == [
+        Standing.ALIVE,
+        Standing.GONE,
+    ]
 
 
 def times(value: object, path: str = "") -> Iterator[tuple[str, float]]:

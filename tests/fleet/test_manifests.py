@@ -3,6 +3,7 @@
 import json
 import re
 from dataclasses import replace
+from hashlib import sha256
 from typing import Any
 
 import kubernetes_validate
@@ -292,6 +293,11 @@ def test_the_template_is_not_changed_and_names_fit_the_api() -> None:
     labels = [model_label(model) for model in ("W" * 100, "w" * 100, "a/b", "a-b", "wan2.2")]
     assert len(set(labels)) == 5 and "wan2.2" in labels
     assert (model_label("a/b"), JobSpec("a/b", 7, "").name) == ("a-b-c14cdd", "turnout-a-b-c14cdd-7")
+    digest = sha256(b"W" * 100).hexdigest()[:6]
+    told = model_label("W" * 100), JobSpec("W" * 100, 7, "").name
+    assert told == (f"{'W' * 50}-{digest}", f"turnout-{'w' * 16}-{digest}-7"), (
+        "what an older version made is found"
+    )
     assert all(
         re.fullmatch(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?", one) and len(one) <= 63 for one in labels
     )

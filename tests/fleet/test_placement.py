@@ -2,17 +2,20 @@
 
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from turnout.fleet.family_rules import FAMILIES
 from turnout.fleet.machine_rules import Gpu, Machine, WorkerId
-from turnout.fleet.model_rules import EngineKind, Model, Needs
+from turnout.fleet.model_rules import EngineKind, Model, Needs, VideoPart
 from turnout.fleet.placement_rules import (
     could_ever_fit,
     fewest_victims,
     needs_on,
     room_later,
     room_now,
+    why_nowhere,
     with_freed,
 )
 from turnout.fleet.replica_rules import Closing, Phase, Replica, ReplicaId, Want
@@ -40,6 +43,47 @@ def test_room_is_what_is_neither_promised_nor_in_use() -> None:
     held = [replica("a", (0,), 50), replica("b", (1,), 10)]
     room = room_now(worker(machine(70, 30)), held)
     assert room.gpus == {0: 30, 1: 30} and room.memory == 98
+
+
+GB = 10**9
+SMALL = Machine((Gpu(0, 24 * GB, 24 * GB),), 32 * GB, 32 * GB)
+LARGE = Machine((Gpu(0, 80 * GB, 80 * GB), Gpu(1, 24 * GB, 24 * GB)), 64 * GB, 64 * GB)
+OVER_MACHINES = (
+    "; over several machines a gang needs a network in which they call each other, and torchrun, a LeaderWorkerSet or Ray to"
+    " start it"
+)
+CLIPS = VideoPart(FAMILIES["wan-tiny-t2v"])
+
+
+@pytest.mark.parametrize(
+    ("model", "why"),
+    [
+        (Model("m", EngineKind.VLLM, "w", Needs(3)), "it needs 3 GPUs and no worker has more than 2"),
+        (
+            Model("m", EngineKind.VIDEO, "w", Needs(3), video=CLIPS),
+            "it needs 3 GPUs and no worker has more than 2" + OVER_MACHINES,
+        ),
+        (Model("m", EngineKind.VLLM, "w", Needs(1, 80 * GB + 1)), "no worker has 1 GPUs with 80.0 GB each"),
+        (Model("m", EngineKind.VLLM, "w", Needs(2, 40 * GB)), "no worker has 2 GPUs with 40.0 GB each"),
+        (
+            Model("m", EngineKind.VLLM, "w", Needs(2, 24 * GB, 65 * GB)),
+            "it needs 65.0 GB of memory, which no worker with its GPUs has",
+        ),
+        (
+            Model("m", EngineKind.VLLM, "w", Needs(0, 0, 65 * GB)),
+            "it needs 65.0 GB of memory, which no worker with its GPUs has",
+        ),
+        (
+            Model("m", EngineKind.COMMAND, "w"),
+            "no worker can run command engines: a worker must allow the command (--allow-command)",
+        ),
+    ],
+)
+def test_why_a_model_fits_nowhere_is_said_with_what_helps(model: Model, why: str) -> None:
+    engines = frozenset({EngineKind.VLLM, EngineKind.VIDEO})
+    assert why_nowhere(model, [replace(one, engines=engines) for one in (SMALL, LARGE)]) == why
+    nobody = "no worker has joined: start one with `turnout worker --join URL --token KEY`"
+    assert why_nowhere(model, []) == nobody
 
 
 def test_the_tightest_gpus_are_taken() -> None:

@@ -155,6 +155,20 @@ def test_a_model_that_is_kept_warm_does_not_yield() -> None:
     assert turns(state, 60.0, "b", {"w": 160.0}).yielding is None
 
 
+def test_room_that_is_made_is_for_the_one_that_has_waited_longest() -> None:
+    waits = GangWaits(waiting_since={"b": 20.0, "a": 10.0, "c": 30.0}, making_room=("d", "e"))
+    assert {m: waits.yields(m) for m in "abcdef"} == {
+        "a": False,
+        "b": True,
+        "c": True,
+        "d": True,
+        "e": True,
+        "f": False,
+    }
+    assert not replace(waits, making_room=()).yields("b"), "nobody makes room: all may have what there is"
+    assert replace(waits, waiting_since={}).yields("d") and not replace(waits, waiting_since={}).yields("a")
+
+
 def test_a_model_that_never_fits_ends_nobody_s_turn() -> None:
     state = turns(GangWaits(), 0.0, "x", {"a": 100.0})
     assert turns(state, 60.0, "x", {"a": 160.0}).yielding is None

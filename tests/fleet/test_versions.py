@@ -20,6 +20,9 @@ BASE = model("qwen")
 NEXT = replace(model("qwen-next"), version=Version("qwen", 0.25))
 CLIPS = Model("clips", EngineKind.VIDEO, "w", video=VideoPart(FAMILIES["wan-tiny-t2v"]))
 
+ITSELF = "qwen-next is a version itself: name the model that it is a version of."
+UNLIKE = "one makes videos, one does not."
+
 shares = st.lists(st.floats(0, 1), max_size=4).filter(lambda given: sum(given) <= 1)
 
 
@@ -56,22 +59,41 @@ def test_shares_are_kept_over_many_askers() -> None:
 @pytest.mark.parametrize(
     ("wrong", "param", "said"),
     [
-        (replace(BASE, version=Version(None, 0.5)), "share", "goes with version_of"),
-        (replace(NEXT, version=Version("gone", 0.5)), "version_of", "no model gone"),
-        (replace(NEXT, version=Version("qwen-next", 0.5)), "version_of", "a version itself"),
-        (replace(model("c"), version=Version("qwen-next", 0.5)), "version_of", "a version itself"),
-        (replace(BASE, version=Version("clips", 0.5)), "version_of", "has versions"),
-        (replace(CLIPS, version=Version("qwen", 0.5)), "version_of", "one makes videos"),
-        (replace(CLIPS, name="qwen"), "version_of", "one makes videos"),
-        (replace(model("c"), version=Version("qwen", 0.76)), "share", "would have 1.01 of it"),
+        (replace(BASE, version=Version(None, 0.5)), "share", "share goes with version_of."),
+        (replace(NEXT, version=Version("gone", 0.5)), "version_of", "There is no model gone."),
+        (replace(NEXT, version=Version("qwen-next", 0.5)), "version_of", ITSELF),
+        (replace(model("c"), version=Version("qwen-next", 0.5)), "version_of", ITSELF),
+        (replace(BASE, version=Version("clips", 0.5)), "version_of", "qwen has versions: it cannot be one."),
+        (
+            replace(CLIPS, version=Version("qwen", 0.5)),
+            "version_of",
+            f"clips cannot be a version of qwen: {UNLIKE}",
+        ),
+        (replace(CLIPS, name="qwen"), "version_of", f"qwen-next cannot be a version of qwen: {UNLIKE}"),
+        (
+            replace(model("c"), version=Version("qwen", 0.76)),
+            "share",
+            "The versions of qwen would have 1.01 of it: at most 1.",
+        ),
     ],
 )
 def test_a_version_that_makes_no_sense_is_refused(wrong: Model, param: str, said: str) -> None:
-    with pytest.raises(InvalidRequest, match=said) as refused:
+    with pytest.raises(InvalidRequest) as refused:
         check_version(wrong, (BASE, NEXT, CLIPS))
-    assert (refused.value.param, refused.value.code) == (param, "invalid_value")
+    assert (refused.value.message, refused.value.param, refused.value.code) == (said, param, "invalid_value")
     for sound in (BASE, NEXT, CLIPS, replace(model("c"), version=Version("qwen", 0.75))):
         check_version(sound, (BASE, NEXT, CLIPS))
+
+
+def test_shares_that_make_one_whole_are_taken_however_they_are_rounded() -> None:
+    thirds = [
+        replace(model(name), version=Version("qwen", share))
+        for name, share in zip("abc", (0.7, 0.2, 0.1), strict=True)
+    ]
+    check_version(thirds[0], (BASE, *thirds[1:]))
+    every = (BASE, NEXT, *thirds[:1])
+    assert versions_of("qwen", every) == (VersionShare("a", 0.7), VersionShare("qwen-next", 0.25))
+    assert versions_of("clips", every) == ()
 
 
 def test_a_file_with_a_version_of_nothing_is_refused_by_the_models_name() -> None:

@@ -58,6 +58,11 @@ def test_where_nothing_is_said_of_a_name_the_record_is_a_newer_ones() -> None:
         STRICT.load(doc(size=1, parts=[{"size": 1, "colour": "green"}]))
 
 
+def test_a_list_of_names_is_a_newer_ones_too() -> None:
+    with pytest.raises(NewerRecord, match=r"^0 has a value that this version does not know$"):
+        RecordKind[list[Colour]]("colours", list[Colour], unknown={"colour": Colour.BLUE}).load(b'["green"]')
+
+
 def test_what_cannot_be_read_is_a_newer_ones_only_if_its_format_says_so() -> None:
     with pytest.raises(NewerRecord, match=f"^format {FORMAT + 1} is newer than {FORMAT}$"):
         KIND.load(doc(size="large", format=FORMAT + 1))

@@ -11,8 +11,17 @@ from turnout.engines.wan.scaling_model import relative_cost
 from turnout.fleet.family_rules import FAMILIES
 from turnout.fleet.model_rules import VideoPart
 from turnout.fleet.status_rules import ModelState, ModelStatus
-from turnout.tasks.estimate_rules import WorkAhead, wake_s
-from turnout.tasks.pace_rules import Measured, PaceBook, expected, kind_of, learned, measured
+from turnout.tasks.estimate_rules import Estimate, WorkAhead, estimate, wake_s
+from turnout.tasks.pace_rules import (
+    ExpectedTimes,
+    Measured,
+    PaceBook,
+    expected,
+    guided_forwards,
+    kind_of,
+    learned,
+    measured,
+)
 from turnout.tasks.task_rules import Claimed, Event, Finished, GangId, Interrupted, Progressed, Result, Stage
 from turnout.tasks.video_rules import LoraUse, VideoSpec
 
@@ -174,3 +183,77 @@ def test_a_line_takes_as_long_as_those_in_it() -> None:
     assert WorkAhead(running=[7.0, 3.0], waiting=[5.0, 5.0], gangs=2).wait_s(2, 1.0) == 8
     assert WorkAhead(waiting=[2.0] * 100, whole=False).wait_s(1000, 9.0) == 2000, "like the beginning"
     assert WorkAhead(waiting=[50.0]).wait_s(3, 2.0) == 50 + 2 * 26, "two came since"
+    assert WorkAhead(running=[5.0, 1.0, 3.0], gangs=2).wait_s(0, 1.0) == 1, "one more than there are gangs"
+    assert WorkAhead(waiting=[2.0, 4.0], gangs=2, whole=False).wait_s(6, 9.0) == 2 + 3 * 4 / 2
+    assert WorkAhead(running=[7.0], whole=False).wait_s(3, 9.0) == 7, "nothing is known of the rest"
+
+
+def test_an_estimate_is_the_wait_for_others_and_for_the_model_and_the_video_itself() -> None:
+    times = ExpectedTimes(0.5, 2.0, 1.0, 3.0, seen=False)
+    told = estimate(times, SPEC, WorkAhead(running=[7.0], waiting=[5.0]), 1, 20.0)
+    assert told == Estimate(12.0, 20.0, 0.5 + 4 * 2 + 3, seen=False) and told.total_s == 43.5
+    assert estimate(replace(times, seen=True), SPEC, WorkAhead(), 2, 0.0).wait_s == 2 * 11.5
+
+
+def test_a_model_of_which_nothing_is_known_is_taken_to_wake_at_once() -> None:
+    assert wake_s(ModelStatus(ModelState.STOPPED), PaceBook()) == 0
+    assert wake_s(ModelStatus(ModelState.STARTING, for_s=5.0), PaceBook(load_s=20.0)) == 15
+    assert wake_s(ModelStatus(ModelState.STOPPED, for_s=5.0), PaceBook(load_s=20.0)) == 20
+    assert wake_s(ModelStatus(ModelState.READY), PaceBook(load_s=20.0, warm_s=7.0)) == 0
+    assert wake_s(ModelStatus(ModelState.STARTING, replicas=1), PaceBook(load_s=20.0)) == 0
+
+
+@pytest.mark.parametrize(
+    ("share", "steps", "begin", "steps_s"),
+    [(0.5, 4, 0, 6), (0.5, 4, 1, 4), (0.5, 4, 3, 1), (0.5, 4, 4, 0), (0.5, 4, 9, 0), (0.5, 5, 0, 8), (1.0, 4, 1, 6)],
+)  # fmt: skip
+def test_steps_that_are_left_take_as_long_as_their_guidance(
+    share: float, steps: int, begin: int, steps_s: float
+) -> None:
+    times = ExpectedTimes(0.5, 2.0, 1.0, 3.0)
+    assert times.steps_s(replace(SPEC, guided_share=share, steps=steps), begin) == steps_s
+
+
+@pytest.mark.parametrize(
+    ("guidance", "cfg", "forwards"),
+    [
+        ((4.0, 4.0), 1, 2),
+        ((4.0, 4.0), 2, 1),
+        ((1.0, 4.0), 1, 1.5),
+        ((4.0, 1.0), 1, 1.5),
+        ((1.0, 1.0), 1, 1),
+        ((1.0, 1.0), 2, 1),
+    ],
+)
+def test_guidance_of_one_is_none(guidance: tuple[float, float], cfg: int, forwards: float) -> None:
+    assert guided_forwards(replace(SPEC, guidance=guidance), cfg) == forwards
+
+
+def test_a_kind_never_made_begins_as_the_nearest_and_ends_by_its_pixels() -> None:
+    times = expected(book_of((SPEC, 1.0)), replace(SPEC, width=256), TINY)
+    assert times is not None and (times.encode_s, times.finish_s) == (0.5, pytest.approx(6.0))
+    book = PaceBook()
+    for frames, encode_s, finish_s in ((5, 1.0, 5.0), (65, 2.0, 130.0)):
+        kind = kind_of(replace(SPEC, frames=frames), TINY)
+        book = learned(book, kind, Measured(1.0, encode_s, finish_s))
+    near = {frames: expected(book, replace(SPEC, frames=frames), TINY) for frames in (1, 9, 49, 97)}
+    assert [times and times.encode_s for times in near.values()] == [1.0, 1.0, 2.0, 2.0]
+    rates = [times.finish_s / frames for frames, times in near.items() if times is not None]
+    assert rates[0] == pytest.approx(1.0) and rates[3] == pytest.approx(2.0), "beyond both, as at the nearest"
+    assert 1.0 < rates[1] < rates[2] < 2.0
+
+
+def test_kinds_with_the_same_options_tell_more_than_those_of_the_same_size() -> None:
+    alike, other = replace(SPEC, width=256), replace(SPEC, fp8=True)
+    times = expected(book_of((alike, 4.0), (other, 100.0)), SPEC, TINY)
+    alone = expected(book_of((alike, 4.0)), SPEC, TINY)
+    assert times == alone and times is not None and times.step_s < 4.0
+
+
+def test_what_is_learned_moves_all_times_by_the_same_share_and_a_model_s_loading_too() -> None:
+    kind = kind_of(SPEC, TINY)
+    book = learned(PaceBook(), kind, Measured(1.0, 10.0, 100.0, load_s=20.0, warm_s=4.0))
+    book = learned(book, kind, Measured(2.0, 20.0, 200.0, load_s=30.0, warm_s=14.0))
+    (pace,) = book.kinds
+    assert (pace.forward_s, pace.encode_s, pace.finish_s) == pytest.approx((1.3, 13.0, 130.0))
+    assert (book.load_s, book.warm_s) == pytest.approx((23.0, 7.0))

@@ -8,9 +8,21 @@ import pytest
 from turnout.errors import InvalidRequest
 from turnout.fleet.model_rules import EngineKind, Model, ServerPart, VideoPart
 from turnout.tasks.video_rules import Lora, VideoRules
-from turnout.worker.order_rules import OrderRules
+from turnout.worker.order_rules import ORDER_REFUSED, OrderRules
 
 ENGINES = frozenset({EngineKind.LLAMACPP, EngineKind.VLLM})
+
+
+def refused(
+    rules: OrderRules, replica: str, order: Model, gpus: tuple[int, ...] = (), have: tuple[int, ...] = ()
+) -> str:
+    """Why, as it is told to the gateway."""
+    with pytest.raises(InvalidRequest) as refusal:
+        rules.check(replica, order, gpus, have)
+    assert refusal.value.code == ORDER_REFUSED
+    begin = "this worker refuses the order: "
+    assert refusal.value.message.startswith(begin)
+    return refusal.value.message.removeprefix(begin)
 
 
 def model(weights: str, engine: EngineKind = EngineKind.LLAMACPP) -> Model:
@@ -48,16 +60,15 @@ def test_weights_lie_where_the_worker_allows_it(folder: Path, weights: str, allo
     order = model(weights.format(folder))
     if allowed:
         return rules.check("r1", order, (), ())
-    with pytest.raises(InvalidRequest, match="worker_weights_dirs"):
-        rules.check("r1", order, (), ())
+    said = f"the weights {order.weights[:80]!r} lie in no folder that is allowed here (worker_weights_dirs)"
+    assert refused(rules, "r1", order) == said
 
 
 def test_a_name_of_the_hub_that_is_a_folder_here_is_a_path(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(folder)
-    with pytest.raises(InvalidRequest, match="worker_weights_dirs"):
-        OrderRules(ENGINES).check("r1", model("models"), (), ())
+    assert "the weights 'models' lie" in refused(OrderRules(ENGINES), "r1", model("models"))
 
 
 def test_without_folders_to_keep_to_any_weights_are_loaded() -> None:
@@ -66,16 +77,19 @@ def test_without_folders_to_keep_to_any_weights_are_loaded() -> None:
 
 def test_engines_commands_and_gpus_are_the_workers_own() -> None:
     rules = OrderRules(ENGINES)
-    with pytest.raises(InvalidRequest, match="worker_engines"):
-        rules.check("r1", model("w", EngineKind.VIDEO), (), ())
-    with pytest.raises(InvalidRequest, match="GPUs"):
-        rules.check("r1", model("w"), (0, 7), (0, 1))
-    sneaky = Model("m", EngineKind.LLAMACPP, "w", server=ServerPart(command=("id",)))
-    with pytest.raises(InvalidRequest, match="worker_commands"):
-        rules.check("r1", sneaky, (), ())
-    for name in ("", "../x", "a/b", ".x", "x\n"):
-        with pytest.raises(InvalidRequest, match="name"):
-            rules.check(name, model("w"), (), ())
+    video = model("w", EngineKind.VIDEO)
+    assert refused(rules, "r1", video) == f"{video.engine} engines are not allowed here (worker_engines)"
+    missing = "it has not all of the GPUs that the order names"
+    assert refused(rules, "r1", model("w"), (0, 7), (0, 1)) == missing
+    rules.check("r1", model("w"), (0, 1), (1, 0, 2))
+    sneaky = Model("m", EngineKind.LLAMACPP, "w", server=ServerPart(command=("id" * 50, "-u")))
+    said = f"the command {'id' * 40!r} is not allowed here (worker_commands)"
+    assert refused(rules, "r1", sneaky) == said
+    OrderRules(ENGINES, commands=frozenset({sneaky.server.command})).check("r1", sneaky, (), ())
+    OrderRules(ENGINES, commands=None).check("r1", sneaky, (), ())
+    for name in ("", "../x", "a/b", ".x", "x\n", "x" * 101):
+        assert refused(rules, name, model("w")) == "the replica's name is not one"
+    rules.check("x" * 100, model("w"), (), ())
 
 
 def test_an_import_path_is_run_only_where_the_workers_own_file_has_it() -> None:
@@ -86,8 +100,9 @@ def test_an_import_path_is_run_only_where_the_workers_own_file_has_it() -> None:
     OrderRules(kinds).check("r1", rendered_by("installed-name"), (), ())
     OrderRules(kinds, video_engines=frozenset({"a.b:C"})).check("r1", rendered_by("a.b:C"), (), ())
     OrderRules(kinds, commands=None).check("r1", rendered_by("a.b:C"), (), ())
-    with pytest.raises(InvalidRequest, match="video engine"):
-        OrderRules(kinds, video_engines=frozenset({"a.b:C"})).check("r1", rendered_by("os:system"), (), ())
+    said = f"the video engine {('os:' + 'x' * 77)!r} is declared in no file here"
+    rules = OrderRules(kinds, video_engines=frozenset({"a.b:C"}))
+    assert refused(rules, "r1", rendered_by("os:" + "x" * 100)) == said
 
 
 def test_adapters_are_loaded_from_allowed_folders_alone(tmp_path: Path) -> None:
@@ -96,5 +111,5 @@ def test_adapters_are_loaded_from_allowed_folders_alone(tmp_path: Path) -> None:
     ordered = replace(model("builtin:x", EngineKind.VIDEO), video=video)
     kinds = frozenset({EngineKind.VIDEO})
     OrderRules(kinds, weights_dirs=(tmp_path,)).check("r1", ordered, (), ())
-    with pytest.raises(InvalidRequest, match="worker_weights_dirs"):
-        OrderRules(kinds, weights_dirs=(tmp_path / "other",)).check("r1", ordered, (), ())
+    elsewhere = OrderRules(kinds, weights_dirs=(tmp_path / "other",))
+    assert refused(elsewhere, "r1", ordered).startswith("the weights '")
