@@ -213,3 +213,138 @@ def test_clients_read_what_is_left_here_and_in_the_account(
         f"x-ratelimit-limit-requests: 60\r\nx-ratelimit-remaining-requests: {remaining}\r\n"
         f"x-ratelimit-reset-requests: {reset}\r\n"
     )
+
+
+def refused(share: TenantShare, now: float) -> str | None:
+    try:
+        share.refuse_if_exhausted(now)
+    except Limited as err:
+        return err.message
+    return None
+
+
+@pytest.mark.parametrize(
+    ("limits", "asked", "why"),
+    [
+        (ChatLimits(20), ShareRequest(requests=1), "Over 20 requests a minute."),
+        (ChatLimits(20), ShareRequest(requests=0), None),
+        (ChatLimits(20), ShareRequest(requests=-1), None),
+        (ChatLimits(0, 20), ShareRequest(tokens=1), "Over 20 tokens a minute."),
+        (ChatLimits(0, 20), ShareRequest(tokens=0), None),
+        (ChatLimits(0, 0, 2), ShareRequest(permits=1), "Over 2 requests at once."),
+        (ChatLimits(0, 0, 2), ShareRequest(permits=2), "Over 2 requests at once."),
+        (ChatLimits(0, 0, 2), ShareRequest(permits=0), None),
+    ],
+)
+def test_an_account_is_empty_only_for_what_it_was_asked_for(
+    limits: ChatLimits, asked: ShareRequest, why: str | None
+) -> None:
+    share = TenantShare(limits)
+    share.refill(asked, Grant(), 10.0)
+    assert refused(share, 10.5) == why
+    share.refill(asked, Grant(requests=1, tokens=1, permits=1), 10.0)
+    assert refused(share, 10.5) is None, "it has something"
+
+
+def test_who_has_all_there_is_and_uses_it_is_refused() -> None:
+    share = filled(ChatLimits(concurrency=2), permits=2)
+    assert share.enter() and share.enter()
+    asked = share.refill_request()
+    assert asked.permits == 2
+    share.refill(asked, Grant(permits=2), 5.0)
+    assert refused(share, 5.9) == "Over 2 requests at once." and refused(share, 6.0) is None
+
+
+def test_what_flows_in_while_the_account_is_away_is_lent_as_it_comes() -> None:
+    both = TenantShare(ChatLimits(600, 6000))
+    both.refill(both.refill_request(), Grant(), 0.0)
+    both.lend(0.0)
+    assert (both.requests, both.tokens) == (0, 0) and refused(both, 0.0) is not None
+    both.lend(0.5)
+    assert (both.requests, both.tokens) == (5, 50) and refused(both, 0.5) is None
+    both.lend(0.5)
+    assert (both.requests, both.tokens) == (5, 50), "the same time is lent once"
+    both.lend(60.0)
+    assert (both.requests, both.tokens) == (30, 300), "no more than it would hold"
+    lent = both.refill_request()
+    assert (lent.lent_requests, lent.lent_tokens) == (30, 300)
+
+
+def test_an_account_that_was_never_asked_lends_a_minute_s_worth_and_no_more() -> None:
+    share = TenantShare(ChatLimits(60, 600, 4))
+    share.waiting = 100
+    share.lend(1000.0)
+    assert (share.requests, share.tokens, share.permits) == (60, 30, 4)
+    share.lend(1000.0)
+    assert share.requests == 60
+
+
+@pytest.mark.parametrize(
+    ("grant", "lent"),
+    [
+        (Grant(left_requests=60.0, left_tokens=600.0), 60),
+        (Grant(left_requests=30.0, left_tokens=600.0), 30),
+        (Grant(left_requests=60.0, left_tokens=150.0), 15),
+    ],
+)
+def test_what_is_lent_is_what_the_account_had_of_the_scarcest(grant: Grant, lent: int) -> None:
+    share = TenantShare(ChatLimits(60, 600))
+    share.waiting = 100
+    share.refill(ShareRequest(), grant, 50.0)
+    share.lend(50.0)
+    assert share.requests == lent
+
+
+@pytest.mark.parametrize(
+    ("limits", "held", "low"),
+    [
+        (ChatLimits(400), {"requests": 10}, False),
+        (ChatLimits(400), {"requests": 9}, True),
+        (ChatLimits(0, 400), {"tokens": 10}, False),
+        (ChatLimits(0, 400), {"tokens": 9}, True),
+        (ChatLimits(0, 0, 64), {"permits": 2}, False),
+        (ChatLimits(0, 0, 64), {"permits": 1}, True),
+        (ChatLimits(10, 10, 10), {"requests": 1, "tokens": 1, "permits": 1}, False),
+    ],
+)
+def test_a_share_is_low_below_half_of_what_it_holds_ahead(
+    limits: ChatLimits, held: dict[str, int], low: bool
+) -> None:
+    assert filled(limits, **held).low is low
+
+
+@pytest.mark.parametrize("held", [{"requests": 1}, {"tokens": 1}, {"permits": 1}])
+def test_a_share_that_holds_anything_is_in_use(held: dict[str, int]) -> None:
+    limits = ChatLimits(600, 600, 16)
+    assert TenantShare(limits).unused and not filled(limits, **held).unused
+    asked, entered, lent = TenantShare(limits), TenantShare(ChatLimits()), TenantShare(ChatLimits(600))
+    asked.waiting = 1
+    entered.enter()
+    entered.leave()
+    lent.lend(0.0)
+    assert not asked.unused and not entered.unused and not lent.unused
+    entered.refill_request()
+    assert entered.unused
+
+
+def test_of_each_limit_what_is_left_is_told() -> None:
+    share = TenantShare(ChatLimits(60, 600, 4))
+    share.refill(ShareRequest(debt=3), Grant(tokens=10, left_requests=30.5, left_tokens=90.0), 0.0)
+    told = dict(line.split(": ") for line in share.header_lines.decode().splitlines())
+    assert told == {
+        "x-ratelimit-limit-requests": "60",
+        "x-ratelimit-remaining-requests": "30",
+        "x-ratelimit-reset-requests": "30.000s",
+        "x-ratelimit-limit-tokens": "600",
+        "x-ratelimit-remaining-tokens": "103",
+        "x-ratelimit-reset-tokens": "49.700s",
+    }
+    assert filled(ChatLimits(concurrency=4), permits=4).header_lines == b""
+
+
+def test_who_need_not_wait_long_is_told_to_wait_a_moment() -> None:
+    share = TenantShare(ChatLimits(6000))
+    share.refill(ShareRequest(requests=1), Grant(left_requests=0.99), 0.0)
+    with pytest.raises(Limited) as soon:
+        share.refuse_if_exhausted(0.04)
+    assert soon.value.retry_after_s == 0.05 and refused(share, 0.05) is None

@@ -88,7 +88,6 @@ class TenantShare:
         "_spare",
         "_tokens_ahead",
         "_why",
-        "grant",
         "header_lines",
         "limits",
         "permits",
@@ -104,7 +103,6 @@ class TenantShare:
         self.tokens: float = 0 if limits.tokens_per_minute else inf
         self.permits: float = 0 if limits.concurrency else inf
         self.running = self.waiting = 0
-        self.grant = Grant()
         self.header_lines = b""
         self._ahead = held_ahead(limits.requests_per_minute)
         self._tokens_ahead = held_ahead(limits.tokens_per_minute)
@@ -216,9 +214,8 @@ class TenantShare:
     def refill(self, request: ShareRequest, grant: Grant, now: float) -> None:
         """Takes what the account granted for `request`."""
         limits = self.limits
-        self.grant = grant
         self._exhausted_until = -inf
-        self._lent_at = now - 60 * self._left_part()
+        self._lent_at = now - 60 * self._left_part(grant)
         if limits.requests_per_minute:
             self.requests += grant.requests
             if self.requests < 1 and request.requests > 0:
@@ -241,11 +238,11 @@ class TenantShare:
             denied = grant.permits < request.permits or request.permits >= limits.concurrency
             if denied and self.running >= self.permits:
                 self._exhausted(now, 1.0, f"Over {limits.concurrency} requests at once.")
-        self.header_lines = b"".join(f"{name}: {value}\r\n".encode() for name, value in self._headers())
+        self.header_lines = b"".join(f"{name}: {value}\r\n".encode() for name, value in self._headers(grant))
 
-    def _left_part(self) -> float:
+    def _left_part(self, grant: Grant) -> float:
         """How full the account was when it was last asked, by the limit of which least was left; below 0 with debt."""
-        limits, grant, part = self.limits, self.grant, 1.0
+        limits, part = self.limits, 1.0
         if limits.requests_per_minute:
             part = min(part, grant.left_requests / limits.requests_per_minute)
         if limits.tokens_per_minute:
@@ -257,8 +254,8 @@ class TenantShare:
         self._exhausted_until = now + min(_LOOK_AGAIN_S, self._retry_s)
         self._why = why
 
-    def _headers(self) -> Iterator[tuple[str, str]]:
-        limits, grant = self.limits, self.grant
+    def _headers(self, grant: Grant) -> Iterator[tuple[str, str]]:
+        limits = self.limits
         for name, limit, here, left in (
             ("requests", limits.requests_per_minute, self.requests, grant.left_requests),
             ("tokens", limits.tokens_per_minute, self.tokens, grant.left_tokens),
