@@ -45,6 +45,12 @@ def test_what_is_left_is_kept_up_to_a_bound_for_models_that_are_ordered_still() 
     )
 
 
+def test_a_model_that_was_ordered_just_now_has_nothing_yet() -> None:
+    credit = GpuCredit()
+    credit.carry({"m": frozenset({0})}, {0})
+    assert (credit.models, credit.held, credit.whole) == ({"m": 0.0}, 0.0, 0.0)
+
+
 def test_a_clock_that_steps_back_gives_and_takes_nothing() -> None:
     credit = GpuCredit()
     credit.grow({"m": frozenset({0})}, {0}, 10.0)

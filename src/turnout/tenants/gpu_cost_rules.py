@@ -130,7 +130,7 @@ def _parts(
     """Each user's part of the model's time of that day in each state: what was divided as it passed, and of the rest (days before
     there was a division, and the last few seconds) by work."""
     # Read at another moment, the table may know more than the rows have.
-    work = sum(row.used.work_ms for row in users) if everyone else day.work_ms.get(model, 0)
+    work = sum(row.used.work_ms for row in users) if everyone else day.work_ms.get(model)
     parts: list[dict[GpuState, float]] = [{} for _ in users]
     for state in HELD:
         total = 1000 * getattr(bill.seconds, state)

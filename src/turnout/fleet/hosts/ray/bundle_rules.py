@@ -41,7 +41,7 @@ def could_hold(nodes: Sequence[Resources], bundles: Sequence[Resources], strateg
     rooms = [_room(node, bundles[-1], each) for node in nodes]
     for node, room in zip(nodes, rooms, strict=True):
         if _room(node, first, 1):
-            left = {name: amount - first.get(name, 0.0) for name, amount in node.items()}
+            left = {name: node[name] - amount for name, amount in first.items()}
             beside = 0 if strategy == "STRICT_SPREAD" else _room(left, bundles[-1], each)
             if sum(rooms) - room + beside >= others:
                 return True
