@@ -1,6 +1,7 @@
 """Favourites and tags of videos, and which videos a search lets through."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from tests.conftest import make_task
@@ -44,13 +45,14 @@ def test_a_search_finds_what_all_of_it_holds_for() -> None:
 
     whole = VideoFilter(words_of(" FOX  red STRASSE "), "fox", True, "wan", State.COMPLETED)
     assert found(whole) and found(VideoFilter())
-    for other in (
+    others: list[dict[str, Any]] = [
         {"words": ("red", "cat")},
         {"tag": "day"},
         {"tag": "nigh"},
         {"model": "wan2"},
         {"status": State.FAILED},
-    ):
+    ]
+    for other in others:
         assert not found(replace(whole, **other)), other
         assert not found(VideoFilter(**other)), other
     assert not found(whole, Labels(favourite=False, tags=labels.tags))
