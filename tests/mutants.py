@@ -29,13 +29,15 @@ def main() -> None:
     def drawn(*, mutant_names: Any) -> Any:
         found, files = all_of(mutant_names=mutant_names)
         found.sort(key=lambda one: one[1])
-        if asked.sample is not None and asked.sample < len(found):
-            found = random.Random(asked.seed).sample(found, asked.sample)
+        if asked.sample is not None:
+            found = random.Random(asked.seed).sample(found, min(asked.sample, len(found)))
         tried.extend(found)
         fastest_first(state().tests_by_mangled_function_name, state().duration_by_test)
         return found, files
 
     mutmut.collect_source_file_mutation_data = drawn
+    # In the order in which they were drawn: what was tried of a sample when it is stopped is a sample, too.
+    mutmut.estimated_worst_case_time = lambda _: 0.0
     try:
         mutmut._run(asked.names, asked.processes)
     finally:
