@@ -72,6 +72,41 @@ def test_a_part_is_read_as_it_was_written() -> None:
     part = GpuPart(DAY, IDLE, "org/model:7b")
     assert part_of(part.name) == part
     assert part_of("share:free:m") is None and part_of("nonsense") is None
+    assert part_of(f"{DAY}:idle") is None and part_of(f"{DAY}:idle:") == GpuPart(DAY, IDLE, "")
+
+
+def test_who_worked_last_is_remembered_with_how_long() -> None:
+    work = {"m": {ALICE: 5, BOB: 0}, "idle": {ALICE: 0}, "none": {}}
+    assert divide({}, work, {}, {}, 7.0, ()).users == {"m": LastUsers(7.0, {ALICE: 5})}
+    many = {TenantId(f"t{n:03}"): 1 + n for n in range(300)}
+    kept = divide({}, {"m": many}, {}, {}, 7.0, ()).users["m"].work_ms
+    assert len(kept) == 200 and min(kept.values()) == 101, "those who worked most"
+
+
+def test_each_model_s_time_is_its_own_users_and_whole_milliseconds_add_up() -> None:
+    parts = {GpuPart(DAY, BUSY, "m"): 10, GpuPart(DAY, BUSY, "n"): 7, GpuPart(NEXT, IDLE, "m"): 1}
+    work = {"m": {BOB: 1, ALICE: 1, TenantId("carol"): 1}, "n": {BOB: 9}}
+    told = divide(parts, work, {}, {}, 7.0, ()).parts
+    assert {(p.model, p.day, t): ms for (p, t), ms in told.items()} == {
+        ("m", DAY, ALICE): 3,
+        ("m", DAY, BOB): 3,
+        ("m", DAY, TenantId("carol")): 4,
+        ("m", NEXT, TenantId("carol")): 1,
+        ("n", DAY, BOB): 7,
+    }
+
+
+def test_how_long_a_model_waits_for_work_is_its_own() -> None:
+    last = LastUsers(1000.0, {ALICE: 5})
+    assert divided({(DAY, IDLE): 9}, {}, last, now=1090.0) == {(IDLE, ALICE): 9}, "30 s to leave its GPUs"
+    assert divided({(DAY, IDLE): 9}, {}, last, now=1090.1) == {(IDLE, SERVICE): 9}
+    assert divided({(DAY, IDLE): 9}, {}, LastUsers(1000.0, {}), now=1000.0) == {(IDLE, SERVICE): 9}
+    unknown = divide({GpuPart(DAY, IDLE, "m"): 9}, {}, {"m": last}, {}, 1030.0, ())
+    assert list(unknown.parts) == [(GpuPart(DAY, IDLE, "m"), ALICE)], (
+        "a model that is gone waits no longer than that"
+    )
+    assert divided({(DAY, LOADING): 9, (NEXT, IDLE): 299_999}, {}) == {}
+    assert divided({(DAY, LOADING): 9, (NEXT, IDLE): 1}, {ALICE: 0}) == {}, "no work is none"
 
 
 SPANS = st.lists(
