@@ -66,3 +66,46 @@ def test_a_replica_to_avoid_is_used_only_when_nothing_else_is_left() -> None:
     both, avoid = [route("a"), route("b")], frozenset({ReplicaId("a")})
     assert choose(both, {}, 8, b"k", avoid) == both[1]
     assert choose(both[:1], {}, 8, b"k", avoid) == both[0]
+
+
+A, B, C = route("a"), route("b"), route("c")
+
+
+def loads(**of: int) -> dict[ReplicaId, int]:
+    return {ReplicaId(name): load for name, load in of.items()}
+
+
+def test_a_seat_is_free_until_a_replica_has_as_many_as_it_takes() -> None:
+    assert choose([A], {}, 1, None) == choose([A], {}, 1, b"k") == A
+    for routes in ([A], [A, B]):
+        assert choose(routes, loads(a=2, b=3), 3, None) == A
+        assert choose(routes, loads(a=3, b=3), 3, None) is None
+        assert choose(routes, loads(a=3, b=3), 3, b"k") is None
+        assert choose(routes, {}, 3, b"k", tried=frozenset({A.replica, B.replica})) is None
+    assert choose([], {}, 3, None) is None
+    assert choose([A, B], {}, 1, None) == A and choose([A, B], loads(a=1), 1, None) == B
+
+
+def test_of_equals_the_first_by_name_is_taken_and_one_that_is_not_known_idles() -> None:
+    assert choose([C, B, A], {}, 8, None) == A
+    assert choose([C, B, A], loads(a=1, c=1), 8, None) == B
+    assert choose([A, B], loads(a=3, b=1), 8, None, avoid=frozenset({B.replica})) == A
+    assert choose([A, B], loads(a=8, b=1), 8, None, avoid=frozenset({B.replica})) == B, "nothing else is left"
+
+
+def test_a_popular_prefix_stays_where_it_is_up_to_a_quarter_above_the_mean() -> None:
+    home = choose([A, B], {}, 99, b"k")
+    assert home is not None
+    other = B if home == A else A
+
+    def with_load(here: int, there: int = 0) -> Route | None:
+        return choose([A, B], {home.replica: here, other.replica: there}, 99, b"k")
+
+    assert [with_load(n) for n in (0, 1)] == [home] * 2 and with_load(2) == other
+    assert with_load(6, 3) == home and with_load(7, 3) == other
+    assert with_load(40, 30) == home and with_load(50, 28) == other
+
+
+def test_only_what_requests_begin_with_groups_them() -> None:
+    assert affinity_of(b"x" * 512 + b"one") == affinity_of(b"x" * 512 + b"two")
+    assert affinity_of(b"x" * 511 + b"one") != affinity_of(b"x" * 511 + b"two")

@@ -42,8 +42,6 @@ def choose(
     open_routes = [r for r in usable if r.replica not in avoid] or usable
     if not open_routes:
         return None
-    if len(open_routes) == 1:
-        return open_routes[0]
     if affinity is None:
         return min(open_routes, key=lambda r: (loads.get(r.replica, 0), r.replica))
     total = sum(loads.get(r.replica, 0) for r in open_routes) + 1
