@@ -21,6 +21,8 @@ def test_without_limits_everything_enters() -> None:
     assert all(share.enter() for _ in range(1000))
     assert not share.low
     assert share.header_lines == b""
+    share.waiting = 9
+    assert share.refill_request() == ShareRequest(), "nothing is asked for"
 
 
 def test_a_share_is_refilled_for_later_and_for_those_who_wait() -> None:

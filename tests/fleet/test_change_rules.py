@@ -99,6 +99,9 @@ def test_a_replica_that_moved_is_published_with_its_model_s_routes() -> None:
     assert said.orders == {} and said.history is None and said.statuses is None
     busier = replace(world.fleet, replicas={before.id: replace(before, busy=9)})
     assert publication(world.fleet, busier, None, with_history=False) is None, "heartbeats tell that"
+    whole = publication(world.fleet, after, None, with_history=True)
+    assert whole is not None and whole.history is not None and whole.statuses is not None
+    assert (whole.replicas, whole.orders, whole.routes) == (said.replicas, said.orders, said.routes)
     emptied = replace(world.fleet, replicas={})
     said = publication(world.fleet, emptied, None, with_history=False)
     assert said is not None and said.replicas == {before.id: None} and {*said.routes} == {"a"}

@@ -62,6 +62,10 @@ def test_the_time_until_a_replica_is_ready_is_counted() -> None:
         "ready_wake:ms:a": 3000,
     }
     assert count_decisions(after, after, ()) == {}
+    for took_s, counted_ms in ((0.4, 400), (-1.0, 0)):
+        ready = replace(starting, phase=Phase.READY, phase_since=10.0 + took_s)
+        soon = count_decisions(before, Fleet(replicas={ready.id: ready}), ())
+        assert soon["ready_start:ms:a"] == counted_ms, "a clock that was set back is no time"
 
 
 def test_a_start_is_compared_with_the_time_that_the_model_declares_or_took_before() -> None:

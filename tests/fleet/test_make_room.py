@@ -25,9 +25,10 @@ from tests.fleet.placing import (
     worker,
 )
 
+from turnout.fleet.capacity_rules import larger_models
 from turnout.fleet.events_and_commands import SetWant, StartReplica
 from turnout.fleet.machine_rules import WorkerId
-from turnout.fleet.model_rules import Needs
+from turnout.fleet.model_rules import Model, Needs
 from turnout.fleet.replica_rules import Closing, Phase, ReplicaId, Want
 from turnout.fleet.route_rules import Demand
 from turnout.fleet.scale_rules import Urgency
@@ -183,3 +184,32 @@ def test_the_move_with_fewest_is_made_and_whole_gpus_move_too() -> None:
     held = replica(whole, "a", 0, needs=Needs(1, 80 * GB, GB))
     moved = placed(fleet([worker("a", 80, 80), worker("c", 48)], held, models=[big]), "big")
     assert starts(moved) == [("whole", "c", (0,))]
+
+
+def test_who_takes_a_share_of_each_gpu_moves_others_as_well() -> None:
+    warm = model("warm", 40, min_replicas=1)
+    share = replace(model("share", gpus=2), needs=Needs(2, 0, GB))
+    world = fleet([worker("u", 80, 80), worker("v", 48)], replica(warm, "u", 0), models=[share])
+    assert starts(placed(world, "share")) == [("warm", "v", (0,))]
+
+
+def test_of_larger_models_one_of_each_size_counts_the_largest_first() -> None:
+    one, whole, two, plain = (
+        model("one", 40),
+        model("whole"),
+        model("two", 20, gpus=2),
+        model("plain", gpus=0),
+    )
+    share = replace(model("share"), needs=Needs(1, 0))
+    odd = replace(model("odd"), needs=Needs(0, 5 * GB))
+    known = [one, whole, two, plain, share, odd]
+
+    def larger(than: Model) -> list[str]:
+        return [m.name for m in larger_models(than, known)]
+
+    assert larger(one) == ["two", "share", "whole"] and larger(whole) == ["two", "share"]
+    assert larger(share) == ["two"] and larger(two) == []
+    assert larger(plain) == ["two", "share", "whole", "one"] == larger(odd), (
+        "what has no GPU is not among them"
+    )
+    assert len(larger_models(plain, [one, replace(one, name="same size")])) == 1

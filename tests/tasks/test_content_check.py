@@ -51,9 +51,12 @@ def test_words_are_found_however_they_are_written(text: str, found: bool) -> Non
 def test_only_a_verdict_is_one() -> None:
     assert refusal_in({"verdict": "pass", "more": 1}) is None
     assert refusal_in({"verdict": "refuse", "reason": " not \n here "}) == ContentRefusal("not here")
-    assert refusal_in({"verdict": "refuse", "reason": 7}) == refusal_in({"verdict": "refuse"})
+    unsaid = ContentRefusal("It was refused by the check of this service.")
+    assert refusal_in({"verdict": "refuse", "reason": 7}) == refusal_in({"verdict": "refuse"}) == unsaid
+    assert refusal_in({"verdict": "refuse", "reason": " \n"}) == unsaid
+    assert refusal_in({"verdict": "refuse", "reason": "x" * 201}) == ContentRefusal("x" * 200)
     for other in ({}, {"verdict": "maybe"}, [], "pass", None, {"verdict": True}):
-        with pytest.raises(ValueError):
+        with pytest.raises(ValueError, match=r"^the answer has no verdict$"):
             refusal_in(other)
 
 

@@ -124,6 +124,18 @@ def test_a_manager_that_takes_over_books_what_was_counted_while_none_was_there()
     assert booked(next_one.due(DAY)) == {"busy:X:m": 1_200_000}, "ten minutes of two GPUs"
 
 
+def test_a_manager_that_takes_over_goes_on_with_what_was_left_to_book() -> None:
+    left = BookedReport("e", {}, 590.0, {"m": 5_000.0}, 5_000.0, 9_000.0)
+    accounts = GpuAccounts()
+    accounts.take_over({W1: left}, {W1: [order("m", 0)]}, 600.0)
+    accounts.hear({W1: beat("e", {"busy:X:m": 10**9})}, 600.0)
+    assert booked(accounts.due(DAY)) == {"busy:X:m": 15_000, "free:X:": 14_000}, "and ten seconds since"
+    old = GpuAccounts()
+    old.take_over({W1: BookedReport("e", {}, None, {}, 0.0, 0.0)}, {W1: [order("m", 0)]}, 600.0)
+    old.hear({W1: beat("e", {"busy:X:m": 10**9})}, 600.0)
+    assert booked(old.due(DAY)) == {}, "an older version did not say when"
+
+
 def test_what_a_worker_makes_up_does_not_make_the_tables_grow() -> None:
     accounts = heard(W1)
     accounts.hear({W1: beat("e", {f"busy:kind {n}:model {n}": 1 for n in range(10_000)})}, 10.0)

@@ -19,6 +19,7 @@ from turnout.worker.lifecycle_rules import (
     Holds,
     Launched,
     Notice,
+    OrderRefused,
     Wanted,
     admits,
     evolve,
@@ -167,3 +168,67 @@ def test_what_its_gpus_do_follows_from_its_phase(
     phase: Phase, idle: GpuState | None, busy: GpuState | None
 ) -> None:
     assert [held_as(EngineState(phase=phase, busy=count)) for count in (0, 2)] == [idle, busy]
+
+
+STARTS, SERVES = EngineState(can_sleep=True), EngineState(phase=Phase.READY, can_sleep=True)
+WORKS, SLEEPS = replace(SERVES, busy=1), replace(SERVES, phase=Phase.SLEEPING, want=Want.ASLEEP)
+FALLS = replace(SERVES, want=Want.ASLEEP, falling_asleep=True)
+STOPS = replace(SERVES, phase=Phase.STOPPING, want=Want.GONE)
+
+
+@pytest.mark.parametrize(
+    ("state", "event", "after", "act"),
+    [
+        (EngineState(), Launched(can_sleep=True), STARTS, None),
+        (STARTS, Notice.SERVING, SERVES, None),
+        (STARTS, Wanted(Want.GONE), replace(STARTS, phase=Phase.STOPPING, want=Want.GONE), Act.STOP),
+        (STARTS, Wanted(Want.ASLEEP), replace(STARTS, want=Want.ASLEEP), None),
+        (replace(STARTS, want=Want.ASLEEP), Notice.SERVING, FALLS, Act.SLEEP),
+        (SERVES, Wanted(Want.ASLEEP), FALLS, Act.SLEEP),
+        (SERVES, Notice.ADMITTED, WORKS, None),
+        (WORKS, Notice.ENDED, SERVES, None),
+        (WORKS, Wanted(Want.GONE), replace(STOPS, busy=1), Act.STOP),
+        (WORKS, Exited("it crashed"), replace(WORKS, phase=Phase.FAILED, fault="it crashed"), None),
+        (FALLS, Notice.ASLEEP, SLEEPS, None),
+        (FALLS, Notice.DIRECT, replace(FALLS, busy=1), None),
+        (replace(FALLS, busy=1), Notice.STAYED_AWAKE, replace(FALLS, busy=1, falling_asleep=False), None),
+        (FALLS, Wanted(Want.GONE), STOPS, Act.STOP),
+        (FALLS, Faulted("it hung"), replace(STOPS, want=Want.ASLEEP, fault="it hung"), Act.STOP),
+        (FALLS, Exited("it crashed"), replace(FALLS, phase=Phase.FAILED, falling_asleep=False, fault="it crashed"), None),
+        (SLEEPS, Wanted(Want.READY), STARTS, Act.WAKE),
+        (SLEEPS, Wanted(Want.GONE), STOPS, Act.STOP),
+        (SLEEPS, Notice.DIRECT, replace(SLEEPS, busy=1), None),
+        (STARTS, OrderRefused("no such weights"), replace(STARTS, phase=Phase.FAILED, fault="no such weights", refused=True), None),
+        (STARTS, Holds(2), replace(STARTS, busy=2), None),
+        (STOPS, Holds(2), replace(STOPS, busy=2), None),
+        (STOPS, Exited("told to"), replace(STOPS, phase=Phase.GONE), None),
+        (replace(STOPS, fault="it hung"), Exited("told to"), replace(STOPS, phase=Phase.FAILED, fault="it hung"), None),
+    ],
+)  # fmt: skip
+def test_each_event_moves_an_engine_one_step(
+    state: EngineState, event: Event, after: EngineState, act: Act | None
+) -> None:
+    assert evolve(state, event) == (after, act)
+
+
+@pytest.mark.parametrize(
+    ("state", "event"),
+    [
+        (SERVES, Notice.SERVING),
+        (SERVES, Notice.ASLEEP),
+        (SERVES, Notice.ENDED),
+        (SERVES, Notice.STAYED_AWAKE),
+        (SERVES, OrderRefused("late")),
+        (STARTS, Notice.ADMITTED),
+        (FALLS, Notice.ADMITTED),
+        (FALLS, Notice.STAYED_AWAKE),
+        (SLEEPS, Notice.ADMITTED),
+        (SLEEPS, Notice.SERVING),
+        (STOPS, Wanted(Want.READY)),
+        (STOPS, Faulted("late")),
+        (STOPS, Notice.SERVING),
+        *((replace(STOPS, phase=phase), event) for phase in ENDED_PHASES for event in (Notice.DIRECT, Exited("again"), Holds(1))),
+    ],
+)  # fmt: skip
+def test_what_comes_late_or_twice_moves_no_engine(state: EngineState, event: Event) -> None:
+    assert evolve(state, event) == (state, None)

@@ -233,7 +233,7 @@ def apply(fleet: Fleet, commands: Iterable[Command], now: float) -> Fleet:
                     one.phase is Phase.READY
                 ):  # it leaves in order, so failures after it are not in a row with those before
                     failures.pop(one.model, None)
-                replicas[replica_id] = _wanted(one, want, workers.get(one.worker), now)
+                replicas[replica_id] = _wanted(one, want, workers[one.worker], now)
                 changed.add(one.worker)
             case Close(replica_id, then, reason, room_for):
                 one = replicas[replica_id]
@@ -260,7 +260,7 @@ def apply(fleet: Fleet, commands: Iterable[Command], now: float) -> Fleet:
     return replace(fleet, replicas=replicas, workers=workers, failures=failures, given_up=given_up)
 
 
-def _wanted(replica: Replica, want: Want, worker: Worker | None, now: float) -> Replica:
+def _wanted(replica: Replica, want: Want, worker: Worker, now: float) -> Replica:
     waking = want is Want.READY and replica.phase is Phase.SLEEPING
     needs = replica.needs
     if want is Want.GONE and replica.asleep:  # it leaves from its sleep, and takes no more on the way
@@ -270,7 +270,7 @@ def _wanted(replica: Replica, want: Want, worker: Worker | None, now: float) -> 
         want=want,
         needs=needs,
         closing=replica.closing if want is Want.ASLEEP else None,
-        ordered=worker.version + 1 if worker else replica.ordered,
+        ordered=worker.version + 1,
         ordered_at=now,
         phase_since=now if waking else replica.phase_since,
         ready_at=None if waking else replica.ready_at,

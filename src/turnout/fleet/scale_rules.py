@@ -109,7 +109,7 @@ def _scale_one(fleet: Fleet, model: Model, replicas: Sequence[Replica], now: flo
             # One that is kept warm has perhaps moved for whoever waits: `place` knows which of its replicas must leave.
             closings = list(_surplus(model, serving, have - kept, pace, now))
         if closings:
-            pace = ModelPressure(pace.waiting_since, pace.pressed_since, None)
+            pace = _NO_PACE
         scaled.commands += closings
     if pace != _NO_PACE:
         scaled.pace[model.name] = old if pace == old else pace

@@ -66,10 +66,10 @@ class RecordKind(Generic[T]):
             raise
 
     def _replace_unknown(self, document: Any, problem: Mapping[str, Any]) -> None:
-        *path, last = problem["loc"] or ("",)
-        field = last if isinstance(last, str) else path[-1] if path else ""
-        if field not in self._unknown or not _is_unnamed(problem):
+        names = [part for part in problem["loc"] if isinstance(part, str)]
+        if not names or (field := names[-1]) not in self._unknown or not _is_unnamed(problem):
             return
+        *path, last = problem["loc"]
         for part in path:
             document = document[part]
         if self._unknown[field] is LEFT_OUT:

@@ -86,8 +86,9 @@ class MemoryPlan:
             return f"at most {fitting} frames of that size would fit"
         by_width, by_height = self.shape.size_multiple
         width, height = spec.width, spec.height
-        while width > by_width and height > by_height:
-            width, height = (n // 2 // by * by for n, by in ((width, by_width), (height, by_height)))
-            if width and height and self.needed_bytes(width, height, spec.frames) <= free_bytes:
+        while (width := width // 2 // by_width * by_width) and (
+            height := height // 2 // by_height * by_height
+        ):
+            if self.needed_bytes(width, height, spec.frames) <= free_bytes:
                 return f"{spec.frames} frames of {width}x{height} would fit"
         return "no clip of this length would fit"
