@@ -120,7 +120,8 @@ def test_one_that_closes_to_sleep_is_closing_until_it_sleeps_as_ordered() -> Non
     closing = Closing(990.0, Want.ASLEEP, "idle")
     falls = replace(READY, want=Want.ASLEEP, closing=closing)
     sleeps = after(falls, said(Phase.SLEEPING))
-    assert sleeps == replace(falls, phase=Phase.SLEEPING, phase_since=NOW, closing=None) and sleeps.asleep
+    assert sleeps is not None and sleeps.asleep
+    assert sleeps == replace(falls, phase=Phase.SLEEPING, phase_since=NOW, closing=None)
     still = after(replace(falls, want=Want.READY), said(Phase.SLEEPING))
     assert still is not None and still.closing is closing
     works = after(falls, said(Phase.READY, busy=1))
