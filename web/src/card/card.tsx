@@ -8,6 +8,7 @@ import { ago, duration, t } from "../i18n";
 import { ended, type Task } from "../tasks/reducer";
 import { lost } from "../tasks/socket";
 import { cancel } from "../tasks/store";
+import { useAct } from "../ui/act";
 import { Button, IconButton, Menu, type MenuItem } from "../ui/controls";
 import { copy } from "../ui/copyable";
 import { Icon } from "../ui/icons";
@@ -241,21 +242,11 @@ function menuOf(task: Task, video: Video, onTags: () => void): MenuItem[] {
 }
 
 function Actions({ task, video, onShare }: { task: Task; video: Video; onShare: () => void }) {
-  const cancelling = useSignal(false);
-  const onCancel = async () => {
-    cancelling.value = true;
-    try {
-      await cancel(task.id);
-    } catch (err) {
-      say(explain(err), "bad");
-    } finally {
-      cancelling.value = false;
-    }
-  };
+  const { busy, act } = useAct();
   return (
     <div class="card-actions">
       {!ended(task.status) && (
-        <Button icon="stop" busy={cancelling.value} onClick={() => void onCancel()}>
+        <Button icon="stop" busy={busy.value} onClick={() => void act(() => cancel(task.id))}>
           {t("cancel")}
         </Button>
       )}

@@ -4,25 +4,17 @@ import type { Video } from "../api/schema";
 import { explain } from "../api/words";
 import { t } from "../i18n";
 import { label } from "../tasks/store";
+import { useAct } from "../ui/act";
 import { Button, Dialog, Field, IconButton } from "../ui/controls";
-import { say } from "../ui/toasts";
 
 const MAX_TAGS_TYPED = 400;
 
 export function Star({ video, class: more }: { video: Video; class?: string }) {
-  const busy = useSignal(false);
-  const toggle = async () => {
-    if (busy.peek()) return;
-    busy.value = true;
-    try {
-      await label(video.id, { favourite: !video.favourite });
-    } catch (err) {
-      say(explain(err), "bad");
-    } finally {
-      busy.value = false;
-    }
+  const { busy, act } = useAct();
+  const toggle = () => {
+    if (!busy.peek()) void act(() => label(video.id, { favourite: !video.favourite }));
   };
-  return <IconButton class={`star ${more ?? ""}`} icon="star" label={t("labels.favourite")} aria-pressed={video.favourite} onClick={() => void toggle()} />;
+  return <IconButton class={`star ${more ?? ""}`} icon="star" label={t("labels.favourite")} aria-pressed={video.favourite} onClick={toggle} />;
 }
 
 export function TagsDialog({ video, onClose }: { video: Video; onClose: () => void }) {

@@ -4,6 +4,7 @@ import { call } from "../../api/http";
 import type { KeyShown } from "../../api/schema";
 import { explain } from "../../api/words";
 import { ago, clock, t } from "../../i18n";
+import { useAct } from "../../ui/act";
 import { Button, Choice, Dialog, Failed, Field } from "../../ui/controls";
 import { Loaded, usePolled } from "../../ui/polled";
 import { say } from "../../ui/toasts";
@@ -16,13 +17,12 @@ export function KeysPart({ admin }: { admin: boolean }) {
   const polled = usePolled(async () => (await call("GET /v1/account/keys", {})).data, 30_000);
   const creating = useSignal(false);
   const made = useSignal<KeyShown | null>(null);
+  const { act } = useAct();
   const revoke = async (key: KeyShown) => {
-    try {
+    await act(async () => {
       await call("DELETE /v1/account/keys/{key_id}", { path: { key_id: key.id } });
       say(t("keys.revoked"));
-    } catch (err) {
-      say(explain(err), "bad");
-    }
+    });
     polled.again();
   };
   return (

@@ -1,39 +1,32 @@
 // My sessions: which browsers are logged in as me; end them, or log in on another one.
 import { useSignal } from "@preact/signals";
 import { call } from "../../api/http";
-import { explain } from "../../api/words";
 import { ago, clock, t } from "../../i18n";
+import { useAct } from "../../ui/act";
 import { Button } from "../../ui/controls";
 import { Loaded, usePolled } from "../../ui/polled";
-import { say } from "../../ui/toasts";
 import { ShownOnce } from "./account";
 import { agentOf } from "./agents";
 
 export function SessionsPart({ person }: { person: boolean }) {
   const polled = usePolled(async () => (await call("GET /v1/account/sessions", {})).data, 15_000);
   const link = useSignal<string | null>(null);
-  const act = async (what: () => Promise<unknown>) => {
-    try {
-      await what();
-    } catch (err) {
-      say(explain(err), "bad");
-    }
-    polled.again();
-  };
+  const { act } = useAct();
+  const change = (what: () => Promise<unknown>) => void act(what).then(polled.again);
   const others = polled.value?.filter((one) => !one.current) ?? [];
   return (
     <section aria-labelledby="sessions-title">
       <div class="row row-spread">
         <h2 id="sessions-title">{t("account.sessions")}</h2>
         <div class="entry-actions">
-          <Button icon="share" onClick={() => void act(async () => {
+          <Button icon="share" onClick={() => change(async () => {
               const made = await call("POST /v1/session/codes", {});
               link.value = `${location.origin}/#code=${made.code}`;
             })}>
             {t("account.elsewhere")}
           </Button>
           {others.length > 0 && (
-            <Button kind="danger" icon="out" onClick={() => void act(() => call("DELETE /v1/account/sessions", {}))}>
+            <Button kind="danger" icon="out" onClick={() => change(() => call("DELETE /v1/account/sessions", {}))}>
               {t("account.end_others")}
             </Button>
           )}
@@ -57,7 +50,7 @@ export function SessionsPart({ person }: { person: boolean }) {
                     </p>
                   </div>
                   {!one.current && (
-                    <Button kind="danger" aria-label={t("account.end_name", { name: agentOf(one.agent) || one.id })} onClick={() => void act(() => call("DELETE /v1/account/sessions/{session_id}", { path: { session_id: one.id } }))}>
+                    <Button kind="danger" aria-label={t("account.end_name", { name: agentOf(one.agent) || one.id })} onClick={() => change(() => call("DELETE /v1/account/sessions/{session_id}", { path: { session_id: one.id } }))}>
                       {t("account.end")}
                     </Button>
                   )}

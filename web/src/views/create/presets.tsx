@@ -6,8 +6,8 @@ import { videoModels } from "../../api/models";
 import type { PresetShown } from "../../api/schema";
 import { explain } from "../../api/words";
 import { t } from "../../i18n";
+import { useAct } from "../../ui/act";
 import { Button, Dialog, Failed, Field, IconButton, Spinner } from "../../ui/controls";
-import { say } from "../../ui/toasts";
 import { form, model, settingsOf, takePreset } from "./composer";
 
 const MAX_NAME = 60;
@@ -16,7 +16,7 @@ export default function PresetsDialog({ onClose }: { onClose: () => void }) {
   const presets = useSignal<readonly PresetShown[] | null>(null);
   const problem = useSignal<unknown>(null);
   const name = useSignal("");
-  const busy = useSignal(false);
+  const { busy, act } = useAct();
   const load = async () => {
     try {
       presets.value = (await call("GET /v1/presets", {})).data;
@@ -27,19 +27,10 @@ export default function PresetsDialog({ onClose }: { onClose: () => void }) {
   };
   useEffect(() => void load(), []);
   const chosen = model.value;
-  const change = async (act: () => Promise<unknown>) => {
-    busy.value = true;
-    try {
-      await act();
-      await load();
-    } catch (err) {
-      say(explain(err), "bad");
-    }
-    busy.value = false;
-  };
+  const change = (what: () => Promise<unknown>) => void act(() => what().then(load));
   const save = () => {
     if (chosen === null || name.value.trim() === "") return;
-    void change(async () => {
+    change(async () => {
       await call("PUT /v1/presets/{name}", { path: { name: name.value.trim() }, body: settingsOf(form.value, chosen) });
       name.value = "";
     });
@@ -73,7 +64,7 @@ export default function PresetsDialog({ onClose }: { onClose: () => void }) {
                 ))}
               </span>
             </button>
-            {preset.source === "own" && <IconButton icon="trash" label={t("presets.delete", { name: preset.name })} onClick={() => void change(() => call("DELETE /v1/presets/{name}", { path: { name: preset.name } }))} />}
+            {preset.source === "own" && <IconButton icon="trash" label={t("presets.delete", { name: preset.name })} onClick={() => change(() => call("DELETE /v1/presets/{name}", { path: { name: preset.name } }))} />}
           </li>
         ))}
       </ul>

@@ -4,23 +4,21 @@ import { call } from "../../api/http";
 import type { BudgetShown } from "../../api/schema";
 import { explain } from "../../api/words";
 import { number, t } from "../../i18n";
+import { useAct } from "../../ui/act";
 import { Button, Choice, Dialog, Failed, Field } from "../../ui/controls";
 import { Loaded, usePolled } from "../../ui/polled";
-import { say } from "../../ui/toasts";
 
 const NEW: Pick<BudgetShown, "tenant" | "month" | "soft" | "hard" | "webhook"> = { tenant: "", month: 100, soft: 0.8, hard: true, webhook: null };
 
 export function Budgets() {
   const polled = usePolled(async () => (await call("GET /v1/budgets", {})).data, 10_000);
   const setting = useSignal<typeof NEW | null>(null);
-  const remove = async (tenant: string) => {
-    try {
+  const { act } = useAct();
+  const remove = (tenant: string) =>
+    act(async () => {
       await call("DELETE /v1/budgets/{tenant}", { path: { tenant } });
       polled.again();
-    } catch (err) {
-      say(explain(err), "bad");
-    }
-  };
+    });
   return (
     <section aria-labelledby="budgets-title">
       <div class="row row-spread">

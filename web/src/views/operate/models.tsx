@@ -3,8 +3,8 @@ import { useSignal } from "@preact/signals";
 import { call } from "../../api/http";
 import { loadModels, models, modelsFailed, type Model } from "../../api/models";
 import type { ModelState } from "../../api/schema";
-import { explain } from "../../api/words";
 import { duration, t } from "../../i18n";
+import { useAct } from "../../ui/act";
 import { Button, Dialog, Empty } from "../../ui/controls";
 import { say } from "../../ui/toasts";
 import { Loaded, usePolled } from "../../ui/polled";
@@ -56,18 +56,12 @@ export function ModelsTab() {
 
 function Row({ model, onRemove }: { model: Model; onRemove: () => void }) {
   const state = model.state;
-  const busy = useSignal(false);
-  const order = async (what: "wake" | "stop") => {
-    busy.value = true;
-    try {
+  const { busy, act } = useAct();
+  const order = (what: "wake" | "stop") =>
+    act(async () => {
       await (what === "wake" ? call("POST /v1/models/{name}/wake", { path: { name: model.id } }) : call("POST /v1/models/{name}/stop", { path: { name: model.id } }));
       await loadModels();
-    } catch (err) {
-      say(explain(err), "bad");
-    } finally {
-      busy.value = false;
-    }
-  };
+    });
   const awake = state === "ready" || state === "starting";
   return (
     <li class="entry">
@@ -114,16 +108,13 @@ function Row({ model, onRemove }: { model: Model; onRemove: () => void }) {
 }
 
 function RemoveDialog({ name, onClose }: { name: string; onClose: () => void }) {
-  const busy = useSignal(false);
+  const { busy, act } = useAct();
   const remove = async () => {
-    busy.value = true;
-    try {
+    await act(async () => {
       await call("DELETE /v1/models/{name}", { path: { name } });
       await loadModels();
       say(t("models.removed", { name }));
-    } catch (err) {
-      say(explain(err), "bad");
-    }
+    });
     onClose();
   };
   return (

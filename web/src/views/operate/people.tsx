@@ -5,6 +5,7 @@ import { call } from "../../api/http";
 import type { InviteShown, PersonShown } from "../../api/schema";
 import { explain } from "../../api/words";
 import { ago, clock, t } from "../../i18n";
+import { useAct } from "../../ui/act";
 import { Button, Choice, Dialog, Empty, Failed } from "../../ui/controls";
 import { Icon } from "../../ui/icons";
 import { Loaded, usePolled } from "../../ui/polled";
@@ -112,15 +113,14 @@ function limitWords(limits: Limits): string {
 
 function Invites({ invites, onChanged }: { invites: readonly InviteShown[]; onChanged: () => void }) {
   const now = Date.now() / 1000;
+  const { act } = useAct();
   const open = invites.filter((one) => one.used < one.uses && one.expires_at > now);
   if (open.length === 0) return null;
   const revoke = async (invite: InviteShown) => {
-    try {
+    await act(async () => {
       await call("DELETE /v1/invites/{invite_id}", { path: { invite_id: invite.id } });
       say(t("invites.revoked"));
-    } catch (err) {
-      say(explain(err), "bad");
-    }
+    });
     onChanged();
   };
   return (

@@ -6,10 +6,10 @@ import { models } from "../../api/models";
 import type { CatalogueEntry, Operations, PullList, PullShown, PullVerdict } from "../../api/schema";
 import { explain, explainPull, explainVerdict } from "../../api/words";
 import { lang, number, t } from "../../i18n";
+import { useAct } from "../../ui/act";
 import { Button, Choice, Dialog, Failed, Field, IconButton, Spinner } from "../../ui/controls";
 import { Icon } from "../../ui/icons";
 import type { Polled } from "../../ui/polled";
-import { say } from "../../ui/toasts";
 import { register, type Registration } from "./register";
 
 type Wish = Operations["POST /v1/pulls"]["body"];
@@ -40,17 +40,8 @@ export function Pulls({ polled }: { polled: Polled<PullList> }) {
 }
 
 function Row({ pull, onChange }: { pull: PullShown; onChange: () => void }) {
-  const busy = useSignal(false);
-  const act = async (what: () => Promise<unknown>) => {
-    busy.value = true;
-    try {
-      await what();
-      onChange();
-    } catch (err) {
-      say(explain(err), "bad");
-    }
-    busy.value = false;
-  };
+  const { busy, act } = useAct();
+  const change = (what: () => Promise<unknown>) => void act(() => what().then(onChange));
   const going = pull.state === "waiting" || pull.state === "running";
   const name = pull.name ?? pull.repo;
   const registration = pull.register_as as Registration | null;
@@ -74,26 +65,21 @@ function Row({ pull, onChange }: { pull: PullShown; onChange: () => void }) {
       </div>
       <div class="entry-actions">
         {going && (
-          <Button icon="stop" busy={busy.value} aria-label={t("pulls.cancel", { repo: name })} onClick={() => void act(() => call("DELETE /v1/pulls/{pull_id}", { path: { pull_id: pull.id } }))}>
+          <Button icon="stop" busy={busy.value} aria-label={t("pulls.cancel", { repo: name })} onClick={() => change(() => call("DELETE /v1/pulls/{pull_id}", { path: { pull_id: pull.id } }))}>
             {t("cancel")}
           </Button>
         )}
         {(pull.state === "failed" || pull.state === "cancelled") && (
-          <Button icon="retry" busy={busy.value} aria-label={t("pulls.again_name", { repo: name })} onClick={() => void act(() => call("POST /v1/pulls", { body: { repo: pull.repo, hub: pull.hub as Hub } }))}>
+          <Button icon="retry" busy={busy.value} aria-label={t("pulls.again_name", { repo: name })} onClick={() => change(() => call("POST /v1/pulls", { body: { repo: pull.repo, hub: pull.hub as Hub } }))}>
             {t("pulls.again")}
           </Button>
         )}
         {pull.state === "completed" && registration !== null && !models.value?.some((one) => one.id === pull.name) && (
-          <Button
-            icon="plus"
-            kind="primary"
-            busy={busy.value}
-            onClick={() => void act(() => register(registration, name))}
-          >
+          <Button icon="plus" kind="primary" busy={busy.value} onClick={() => change(() => register(registration, name))}>
             {t("pulls.register")}
           </Button>
         )}
-        {!going && <IconButton icon="close" label={t("pulls.forget", { repo: name })} onClick={() => void act(() => call("DELETE /v1/pulls/{pull_id}", { path: { pull_id: pull.id } }))} />}
+        {!going && <IconButton icon="close" label={t("pulls.forget", { repo: name })} onClick={() => change(() => call("DELETE /v1/pulls/{pull_id}", { path: { pull_id: pull.id } }))} />}
       </div>
     </li>
   );

@@ -1,12 +1,10 @@
 // Everybody's unfinished tasks in the order in which they are served, each with its log and a way to stop it.
-import { useSignal } from "@preact/signals";
 import { call } from "../../api/http";
 import type { QueuedShown } from "../../api/schema";
-import { explain } from "../../api/words";
 import { ago, duration, t } from "../../i18n";
+import { useAct } from "../../ui/act";
 import { Button, Empty } from "../../ui/controls";
 import { Loaded, usePolled } from "../../ui/polled";
-import { say } from "../../ui/toasts";
 import { STILL } from "../create/rules";
 
 export function TasksTab() {
@@ -56,17 +54,12 @@ function Hidden({ shown, all }: { shown: number; all: number }) {
 }
 
 function Row({ task, onDone }: { task: QueuedShown; onDone: () => void }) {
-  const busy = useSignal(false);
-  const stop = async () => {
-    busy.value = true;
-    try {
+  const { busy, act } = useAct();
+  const stop = () =>
+    act(async () => {
       await call("POST /v1/queues/tasks/{video_id}/cancel", { path: { video_id: task.id } });
       onDone();
-    } catch (err) {
-      say(explain(err), "bad");
-    }
-    busy.value = false;
-  };
+    });
   const place = task.status === "in_progress" ? `${task.progress} %` : task.queue_position === 0 ? t("tasks.next") : task.queue_position === null ? "–" : String(task.queue_position + 1);
   return (
     <tr>

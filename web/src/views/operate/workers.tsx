@@ -5,6 +5,7 @@ import { videoModels } from "../../api/models";
 import type { Gpu, JoinCodeShown, WorkerShown } from "../../api/schema";
 import { explain } from "../../api/words";
 import { bytes, duration, t } from "../../i18n";
+import { useAct } from "../../ui/act";
 import { Button, Dialog, Empty, Failed, Spinner } from "../../ui/controls";
 import { Copyable } from "../../ui/copyable";
 import { say } from "../../ui/toasts";
@@ -46,18 +47,12 @@ export function WorkersTab() {
 }
 
 function Row({ worker, onChanged, onEvict }: { worker: WorkerShown; onChanged: () => void; onEvict: () => void }) {
-  const busy = useSignal(false);
-  const drain = async (draining: boolean) => {
-    busy.value = true;
-    try {
+  const { busy, act } = useAct();
+  const drain = (draining: boolean) =>
+    act(async () => {
       await call("POST /workers/{worker_id}/drain", { path: { worker_id: worker.id }, body: { draining } });
       onChanged();
-    } catch (err) {
-      say(explain(err), "bad");
-    } finally {
-      busy.value = false;
-    }
-  };
+    });
   const standing = worker.draining ? "draining" : worker.machine === null ? "unheard" : worker.standing;
   const machine = worker.machine;
   return (
@@ -168,14 +163,13 @@ function Meter({ name, total, free }: { name: string; total: number; free: numbe
 
 function EvictDialog({ worker, onClose, onDone }: { worker: WorkerShown; onClose: () => void; onDone: () => void }) {
   const name = worker.name || worker.id;
+  const { act } = useAct();
   const evict = async () => {
-    try {
+    await act(async () => {
       await call("DELETE /workers/{worker_id}", { path: { worker_id: worker.id } });
       say(t("workers.evicted", { name }));
       onDone();
-    } catch (err) {
-      say(explain(err), "bad");
-    }
+    });
     onClose();
   };
   return (
